@@ -1,0 +1,59 @@
+//! The raw dump: what the hook can write without formatting, locking or allocating.
+//!
+//! Layout, native endian: one [`DumpHeader`], then `sites` times a [`DumpSite`] each followed by its name's bytes
+//! (Ruby: the path; native: the module's path, `+0x` and the offset in it; pseudo: the name), padded to 8.
+
+use crate::{Figures, SiteKind};
+
+/// First eight bytes of a raw dump.
+pub const DUMP_MAGIC: [u8; 8] = *b"MEMINTR\x01";
+
+/// Opens a raw dump.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DumpHeader {
+    /// [`DUMP_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`crate::VERSION`] of the writer.
+    pub version: u32,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds since 1970.
+    pub time: u64,
+    /// Fatal signal, or 0.
+    pub signal: u32,
+    /// Exit status given to `_exit`, or 0.
+    pub exit_status: i32,
+    /// Number of sites that follow.
+    pub sites: u64,
+    /// Totals.
+    pub figures: Figures,
+}
+
+/// One call site of a raw dump.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DumpSite {
+    /// What it is.
+    pub kind: SiteKind,
+    /// Ruby: the line.
+    pub line: u32,
+    /// Bytes of the name that follows, without the padding.
+    pub name_len: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// Allocations.
+    pub allocations: u64,
+    /// Frees.
+    pub frees: u64,
+    /// Bytes allocated.
+    pub total_bytes: u64,
+    /// Bytes given back.
+    pub freed_bytes: u64,
+    /// Sum of ages at free.
+    pub age_total: u64,
+    /// Greatest age at free.
+    pub max_lifespan: u64,
+    /// Live bytes at the last mark.
+    pub marked_bytes: u64,
+}

@@ -1,0 +1,33 @@
+//! The contract between the malloc hook and whoever reads its figures.
+//!
+//! The hook is a library of its own that is first in a process (preloaded) or is loaded later; the Ruby
+//! extension finds it by the symbol [`CONTROL_SYMBOL`] and speaks to it only through the [`Control`] table.
+//! Everything here is `#[repr(C)]`, so that the two may be built apart; [`VERSION`] is compared first.
+//!
+//! Rule for neighbours: this crate depends on nothing, and nothing in it has behaviour.
+#![no_std]
+
+mod control;
+mod dump;
+mod records;
+mod status;
+
+pub use control::{Control, PatchEntry, StartOptions, VmSource, Visitor};
+pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite};
+pub use records::{BlockRecord, Figures, Frame, SiteRecord, ThreadFigures};
+pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
+
+/// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
+pub const VERSION: u32 = 1;
+
+/// The exported symbol under which the hook offers its [`Control`] table (NUL-terminated).
+pub const CONTROL_SYMBOL: &core::ffi::CStr = c"memintro_control";
+
+/// Site id of the pseudo-site that receives everything once `max_sites` is reached.
+pub const SITE_OTHER: u32 = 0;
+/// Site id of the pseudo-site for what Ruby allocates before its first line runs.
+pub const SITE_BOOT: u32 = 1;
+/// Site id of the pseudo-site for what the collector itself allocates.
+pub const SITE_GC: u32 = 2;
+/// First site id that stands for a real call site.
+pub const FIRST_REAL_SITE: u32 = 3;

@@ -1,0 +1,99 @@
+//! The figures, as they cross the boundary. Sizes are in bytes, ages in GC generations.
+
+use crate::SiteKind;
+
+/// Totals of the whole process since the last start or clear.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes asked for by every tracked allocation.
+    pub allocated_bytes: u64,
+    /// Bytes of tracked blocks that were given back.
+    pub freed_bytes: u64,
+    /// Tracked allocations.
+    pub allocations: u64,
+    /// Tracked blocks given back.
+    pub frees: u64,
+    /// Blocks whose free was never seen, found because their address was handed out again.
+    pub missed_frees: u64,
+    /// Resident bytes that tracking itself uses: table, call sites, per-thread state.
+    pub tracker_bytes: u64,
+    /// Allocations that could not be followed because the budget or the memory ran out.
+    pub dropped: u64,
+    /// Call sites known, pseudo-sites included.
+    pub sites: u64,
+    /// GC generation now.
+    pub generation: u64,
+}
+
+/// Traffic of the calling thread since it was first seen.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct ThreadFigures {
+    /// Bytes asked for.
+    pub allocated_bytes: u64,
+    /// Bytes of tracked blocks given back by this thread, whoever allocated them.
+    pub freed_bytes: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Frees of tracked blocks.
+    pub frees: u64,
+}
+
+/// One call site at one instant. `path` stays valid until the next start or clear.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SiteRecord {
+    /// Number of the site.
+    pub id: u32,
+    /// What it is.
+    pub kind: SiteKind,
+    /// Ruby: the path's bytes, not terminated. Native and pseudo: null.
+    pub path: *const u8,
+    /// Length of `path`.
+    pub path_len: u32,
+    /// Ruby: the line. Otherwise 0.
+    pub line: u32,
+    /// Native: the return address. Otherwise 0.
+    pub address: u64,
+    /// Allocations.
+    pub allocations: u64,
+    /// Frees of blocks that were allocated here.
+    pub frees: u64,
+    /// Bytes allocated here.
+    pub total_bytes: u64,
+    /// Bytes of blocks from here that were given back.
+    pub freed_bytes: u64,
+    /// Sum of the ages at which blocks from here were given back.
+    pub age_total: u64,
+    /// Greatest such age.
+    pub max_lifespan: u64,
+    /// Live bytes at the last mark (0 without one).
+    pub marked_bytes: u64,
+}
+
+/// One live block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BlockRecord {
+    /// Where it begins.
+    pub address: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// Call site.
+    pub site: u32,
+    /// Age in GC generations (saturates at 131,071).
+    pub age: u32,
+}
+
+/// What the VM says of the Ruby line that runs now.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Frame {
+    /// NUL-terminated path; valid during the current GC generation only.
+    pub path: *const core::ffi::c_char,
+    /// Line, from 1.
+    pub line: u32,
+    /// GC generation.
+    pub generation: u32,
+}
