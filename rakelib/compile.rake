@@ -1,0 +1,15 @@
+# frozen_string_literal: true
+
+require_relative "../ext/memintro/cargo_build"
+
+desc "Build the extension and the hook, and put both into lib/memintro"
+task :compile do
+  CargoBuild.new.run(into: File.expand_path("../lib/memintro", __dir__))
+rescue CargoBuild::Failed => e
+  abort e.message
+end
+
+desc "Remove what was built"
+task :clobber do
+  rm_rf [CargoBuild.new.target_folder, *FileList["lib/memintro/*.so", "pkg", "doc", ".yardoc", "*.gem"]]
+end
