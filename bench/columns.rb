@@ -1,0 +1,53 @@
+# frozen_string_literal: true
+
+require "rbconfig"
+
+module Bench
+  # One way to run a workload. Everything but the fields below is the same in all columns.
+  #
+  # To add a peer: a line in COLUMNS; when it works inside the process, a file in preludes/.
+  #
+  # name::    for --columns and the CSV
+  # what::    for the legend
+  # prelude:: file in preludes/ that the measured process requires first
+  # command:: turns Ruby's command line into the one to run; gets a scratch folder, too
+  # env::     what is added to the environment; gets the Setup
+  # needs::   :memintro, or the apt package
+  # sees::    "the tool must have seen allocations, or the figure is worth nothing"
+  # bound::   gets limits of time and memory, and one more chance to finish is not given
+  Column = Struct.new(:name, :what, :prelude, :command, :env, :needs, :sees, :bound, keyword_init: true) do
+    def prelude_path
+      prelude && File.join(__dir__, "preludes", "#{prelude}.rb")
+    end
+
+    def command_line(ruby, scratch, setup)
+      command ? command.call(ruby, scratch, setup) : ruby
+    end
+
+    def environment(setup)
+      env ? env.call(setup) : {}
+    end
+  end
+
+  # The first column is what the others are compared with; the second is the same again, and shows the noise.
+  COLUMNS = [
+    Column.new(name: "plain", what: "Ruby alone"),
+    Column.new(name: "again", what: "Ruby alone, once more: the distance from 1.00x is noise"),
+    Column.new(name: "off", what: "memintro required and never started", needs: :memintro, prelude: "required"),
+    Column.new(name: "stopped", what: "Memintro.start and Memintro.stop, then the workload", needs: :memintro,
+               prelude: "stopped"),
+    Column.new(name: "idle", what: "hook preloaded and not tracking", needs: :memintro,
+               env: ->(setup) { { "LD_PRELOAD" => setup.hook } }),
+    Column.new(name: "full", what: "memintro run --report FILE, from start to exit", needs: :memintro, sees: true,
+               command: lambda { |ruby, scratch, setup|
+                 [RbConfig.ruby, "-I#{setup.lib}", setup.exe, "run", "--report", "#{scratch}/report", "--", *ruby]
+               }),
+    Column.new(name: "live", what: "Memintro.start on the first line, Memintro.report on the last", needs: :memintro,
+               prelude: "live", sees: true),
+    Column.new(name: "heaptrack", what: "heaptrack, its helper process included in CPU", needs: "heaptrack",
+               command: ->(ruby, scratch, _) { ["heaptrack", "--output", "#{scratch}/heaptrack", *ruby] }),
+    Column.new(name: "trace", what: "ObjectSpace.trace_object_allocations", prelude: "trace"),
+    Column.new(name: "memory_profiler", what: "MemoryProfiler.report and its text", prelude: "memory_profiler",
+               needs: "ruby-memory-profiler", bound: true)
+  ].freeze
+end

@@ -1,0 +1,136 @@
+# frozen_string_literal: true
+
+require "optparse"
+require_relative "columns"
+require_relative "record"
+require_relative "session"
+require_relative "setup"
+require_relative "table"
+require_relative "workloads"
+
+module Bench
+  # `bin/bench`: its words and options.
+  class Command
+    BANNER = <<~TEXT
+      Usage: bin/bench [options]         run every workload in every column and print one table
+             bin/bench show FILE.csv     print the table of a record (takes --markdown and --measures)
+             bin/bench table [-- ARGS]   run the benchmark of the tracker's table of blocks (cargo bench)
+
+    TEXT
+    Options = Struct.new(:rounds, :only, :columns, :measures, :markdown, :record, :quick, :install, :limit_s, :scale,
+                         keyword_init: true)
+    MEASURES = { "cpu" => :cpu_s, "rss" => :peak_rss_bytes, "wall" => :wall_s }.freeze
+
+    def self.call(arguments)
+      new.call(arguments)
+    rescue OptionParser::ParseError => e
+      warn "bin/bench: #{e.message} (bin/bench --help lists what there is)"
+      2
+    end
+
+    def initialize
+      @options = Options.new(rounds: 5, only: WORKLOADS, columns: COLUMNS, measures: MEASURES.values, install: true,
+                             limit_s: 60, scale: 1.0)
+    end
+
+    def call(arguments)
+      words = parser.parse(arguments)
+      case words.first
+      when nil then run
+      when "show" then show(words.drop(1))
+      when "table" then table(words.drop(1))
+      else raise OptionParser::InvalidArgument, words.first
+      end
+    end
+
+    private
+
+    def run
+      quicken if @options.quick
+      setup = Setup.new(install: @options.install)
+      setup.prepare(@options.only, @options.columns)
+      session = Session.new(setup, @options.only, @options.columns, rounds: @options.rounds, scale: @options.scale,
+                                                                    limit_s: @options.limit_s)
+      runs = session.call
+      puts Record.circumstances unless @options.markdown
+      print_table(runs)
+      session.left_out.each { |name, reason| puts "#{"- " if @options.markdown}#{name} was left out: #{reason}" }
+      puts "recorded in #{Record.write(runs).delete_prefix("#{Setup::ROOT}/")}" if @options.record
+      failed?(runs) ? 1 : 0
+    end
+
+    # Small enough for a test: every part of the harness runs, no figure means anything.
+    def quicken
+      @options.rounds = 1
+      @options.scale = 0.01
+      @options.install = false
+      @options.only = @options.only.select(&:quick)
+    end
+
+    # A peer that fails is a result; Ruby alone or memintro failing is an error.
+    def failed?(runs)
+      ours = COLUMNS.reject { |column| column.needs.is_a?(String) || column.bound }.map(&:name)
+      runs.any? { |run| run.failure && ours.include?(run.column) }
+    end
+
+    def show(paths)
+      raise OptionParser::MissingArgument, "show FILE.csv" if paths.empty?
+
+      paths.each { |path| print_table(Record.read(path)) }
+      0
+    end
+
+    def table(arguments)
+      system("cargo", "bench", "--locked", "--package", "memintro-tracker", *arguments, chdir: Setup::ROOT) ? 0 : 1
+    end
+
+    def print_table(runs)
+      table = Table.new(runs, measures: @options.measures)
+      puts @options.markdown ? table.markdown : table.text
+    end
+
+    def parser
+      OptionParser.new(BANNER, 34) do |parser|
+        choices(parser)
+        output(parser)
+      end
+    end
+
+    def choices(parser)
+      parser.on("--runs N", Integer, "rounds of all columns (default 5)") { |n| @options.rounds = positive(n) }
+      parser.on("--only WORKLOAD,…", Array, "of #{WORKLOADS.map(&:name).join(", ")}") do |names|
+        @options.only = pick(names, WORKLOADS)
+      end
+      parser.on("--columns COLUMN,…", Array, "of #{COLUMNS.map(&:name).join(", ")}; plain is always run") do |names|
+        @options.columns = pick(names | ["plain"], COLUMNS)
+      end
+      parser.on("--scale FACTOR", Float, "size of the workloads (default 1)") { |x| @options.scale = positive(x) }
+      parser.on("--limit SECONDS", Integer, "time limit of memory_profiler (default 60)") do |n|
+        @options.limit_s = positive(n)
+      end
+      parser.on("--quick", "one round of tiny sizes, as a test of the harness") { @options.quick = true }
+      parser.on("--no-setup", "install and build nothing; leave out what is missing") { @options.install = false }
+    end
+
+    def output(parser)
+      parser.on("--measures MEASURE,…", Array, "of #{MEASURES.keys.join(", ")} (default all)") do |names|
+        @options.measures = names.map { |name| MEASURES.fetch(name) { raise OptionParser::InvalidArgument, name } }
+      end
+      parser.on("--markdown", "print the table as Markdown") { @options.markdown = true }
+      parser.on("--record", "keep the runs in bench/record") { @options.record = true }
+    end
+
+    def pick(names, all)
+      unknown = names - all.map(&:name)
+      raise OptionParser::InvalidArgument, unknown.join(", ") unless unknown.empty?
+
+      all.select { |one| names.include?(one.name) }
+    end
+
+    def positive(number)
+      raise OptionParser::InvalidArgument, number.to_s unless number.positive?
+
+      number
+    end
+  end
+end

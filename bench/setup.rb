@@ -1,0 +1,98 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "rbconfig"
+require "tmpdir"
+
+module Bench
+  # Brings the machine to the point where every column can run, and says what it does.
+  #
+  # The libraries are copied before the first run: a build made while the benchmark runs cannot change the subject.
+  class Setup
+    ROOT = File.expand_path("..", __dir__)
+    LIBRARIES = { "libmemintro.so" => "memintro.so", "libmemintro_hook.so" => "libmemintro_hook.so" }.freeze
+
+    attr_reader :scratch
+
+    def initialize(install: true)
+      @install = install
+      @scratch = Dir.mktmpdir("memintro-bench")
+      at_exit { FileUtils.rm_rf(@scratch) }
+    end
+
+    def lib
+      File.join(scratch, "lib")
+    end
+
+    def exe
+      File.join(scratch, "exe", "memintro")
+    end
+
+    def hook
+      File.join(lib, "memintro", "libmemintro_hook.so")
+    end
+
+    def prepare(workloads, columns)
+      install_packages([*workloads.map(&:package), *columns.map(&:needs)].grep(String).uniq)
+      return unless columns.any? { |column| column.needs == :memintro }
+
+      build if stale?
+      FileUtils.cp_r([File.join(ROOT, "lib"), File.join(ROOT, "exe")], scratch)
+    end
+
+    # nil when all is there, else what is missing
+    def missing(need)
+      case need
+      when :memintro then "memintro is not built" unless [hook, exe].all? { |path| File.exist?(path) }
+      when String then "package #{need} is not installed" unless installed?(need)
+      end
+    end
+
+    private
+
+    def install_packages(names)
+      absent = names.reject { |name| installed?(name) }
+      return if absent.empty? || !@install
+
+      command = ["apt-get", "install", "-y", "-qq", *absent]
+      command.unshift("sudo") unless Process.uid.zero?
+      announce("installing #{absent.join(" ")}")
+      system(*command, out: File::NULL) || announce("apt-get failed: the columns that need these packages are left out")
+    end
+
+    def installed?(package)
+      @installed ||= {}
+      @installed.fetch(package) do
+        status = IO.popen(["dpkg-query", "-W", "-f=${Status}", package], err: File::NULL, &:read)
+        # An absent package may be installed a moment later; only presence is remembered.
+        status.end_with?(" installed") && (@installed[package] = true)
+      end
+    end
+
+    def stale?
+      built = LIBRARIES.values.map { |name| File.join(ROOT, "lib", "memintro", name) }
+      return true unless built.all? { |path| File.exist?(path) }
+
+      sources = Dir[File.join(ROOT, "{crates,ext}/**/*.rs"), File.join(ROOT, "Cargo.{toml,lock}")]
+      sources.map { |path| File.mtime(path) }.max > built.map { |path| File.mtime(path) }.min
+    end
+
+    def build
+      return announce("memintro is not built, or older than its sources") unless @install
+
+      announce("building memintro (release)")
+      target = ENV.fetch("CARGO_TARGET_DIR", File.join(ROOT, "target"))
+      unless system({ "RUBY" => RbConfig.ruby }, "cargo", "build", "--locked", "--release", "--quiet", chdir: ROOT)
+        return announce("the build failed: memintro's columns show what was built before, if anything")
+      end
+
+      LIBRARIES.each do |from, to|
+        FileUtils.install(File.join(target, "release", from), File.join(ROOT, "lib", "memintro", to))
+      end
+    end
+
+    def announce(text)
+      warn "bench: #{text}"
+    end
+  end
+end

@@ -1,0 +1,119 @@
+# frozen_string_literal: true
+
+require_relative "columns"
+require_relative "statistics"
+
+module Bench
+  # Runs as one table: plain Ruby in seconds and megabytes, every other column as a ratio to it, medians throughout.
+  class Table
+    Measure = Struct.new(:name, :title, :unit, :scale, keyword_init: true)
+
+    MEASURES = [
+      Measure.new(name: :cpu_s, title: "CPU", unit: "s", scale: 1),
+      Measure.new(name: :peak_rss_bytes, title: "RSS", unit: "MB", scale: 1e6),
+      Measure.new(name: :wall_s, title: "wall", unit: "s", scale: 1)
+    ].freeze
+
+    NO_FIGURE = "–"
+
+    def initialize(runs, measures: MEASURES.map(&:name))
+      @runs = runs
+      @measures = MEASURES.select { |measure| measures.include?(measure.name) }
+      @workloads = runs.map(&:workload).uniq
+      known = COLUMNS.map(&:name)
+      @columns = runs.map(&:column).uniq.sort_by { |name| known.index(name) || known.size }
+      @good = runs.reject(&:failure).group_by { |run| [run.workload, run.column] }
+    end
+
+    def text
+      widths = cells.transpose.map { |column| column.map(&:size).max }
+      lines = cells.map do |row|
+        row.zip(widths).map.with_index { |(cell, width), i| i < 2 ? cell.ljust(width) : cell.rjust(width) }.join("  ")
+      end
+      [lines.first, "-" * lines.first.size, *lines.drop(1), "", *notes].join("\n")
+    end
+
+    def markdown
+      rule = ["---", "---", *@columns.map { "---:" }]
+      rows = [cells.first, rule, *cells.drop(1)].map { |row| "| #{row.join(" | ")} |" }
+      [*rows, "", *notes.map { |note| "- #{note}" }].join("\n")
+    end
+
+    # What the reader has to know beside the figures.
+    def notes
+      [*legend, noise, *failures].compact
+    end
+
+    private
+
+    def cells
+      @cells ||= [["workload", "", *@columns], *workload_rows, *mean_rows]
+    end
+
+    def workload_rows
+      @workloads.flat_map do |workload|
+        @measures.map do |measure|
+          [workload, measure.title, *@columns.map { |column| cell(workload, column, measure) }]
+        end
+      end
+    end
+
+    def cell(workload, column, measure)
+      return plain_cell(workload, measure) if column == @columns.first
+
+      ratio = ratio(workload, column, measure)
+      ratio ? format("%.2fx", ratio) : NO_FIGURE
+    end
+
+    def plain_cell(workload, measure)
+      value = median(workload, @columns.first, measure)
+      value ? format("%.2f %s", value / measure.scale, measure.unit) : NO_FIGURE
+    end
+
+    def mean_rows
+      @measures.map { |measure| ["geometric mean", measure.title, *@columns.map { |column| mean(column, measure) }] }
+    end
+
+    def mean(column, measure)
+      ratios = @workloads.filter_map { |workload| ratio(workload, column, measure) }
+      return NO_FIGURE if ratios.empty?
+
+      # Three digits, because a target of 1.01 cannot be read off two.
+      format("%.3fx%s", Statistics.geometric_mean(ratios), ratios.size < @workloads.size ? "*" : "")
+    end
+
+    def ratio(workload, column, measure)
+      value = median(workload, column, measure)
+      plain = median(workload, @columns.first, measure)
+      value && plain && value / plain
+    end
+
+    def median(workload, column, measure)
+      runs = @good[[workload, column]]
+      runs && Statistics.median(runs.map { |run| run[measure.name] }).to_f
+    end
+
+    def legend
+      @columns.filter_map { |name| COLUMNS.find { |column| column.name == name } }
+              .map { |column| "#{column.name}: #{column.what}" }
+    end
+
+    def noise
+      groups = @good.values.select { |runs| runs.size > 1 }
+      return "one run of each: nothing is known of the noise" if groups.empty?
+
+      spread = Statistics.median(groups.map { |runs| Statistics.spread(runs.map(&:cpu_s)) })
+      format("medians of %d runs; the middle half of the runs of a cell lies within %.1f %% of its median CPU time",
+             groups.map(&:size).max, spread * 100)
+    end
+
+    def failures
+      failed = @runs.select(&:failure).uniq { |run| [run.workload, run.column] }
+      groups = failed.group_by { |run| [run.column, run.failure] }
+      lines = groups.map do |(column, why), runs|
+        "#{column} has no figure for #{runs.map(&:workload).join(", ")}: #{why}"
+      end
+      lines.empty? ? [] : [*lines, "*: mean of the workloads that have a figure"]
+    end
+  end
+end
