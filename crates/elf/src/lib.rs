@@ -1,1 +1,34 @@
-//! elf
+//! Reads a loaded ELF module: which slots were relocated by symbol, and which functions it defines.
+//!
+//! The module is seen as the loader sees it: a load address, program headers, and memory behind a [`Memory`]
+//! that hands out only what it has checked. Start at [`Module::read`].
+//!
+//! ```
+//! use memintro_elf::{Machine, Malformed, Module, ProgramHeader, Slice};
+//!
+//! let memory = Slice { base: 0x1000, bytes: &[0; 64] };
+//! let load = ProgramHeader { kind: ProgramHeader::LOAD, mem_size: 64, ..ProgramHeader::default() };
+//! let read = Module::read(&memory, 0x1000, core::slice::from_ref(&load), Machine::X86_64);
+//! assert_eq!(read.err(), Some(Malformed::NoDynamicSection));
+//! ```
+//!
+//! Rule for neighbours: every byte may be hostile. Nothing here allocates, panics, uses `unsafe`, or loops longer
+//! than the memory it was given; what does not add up is a [`Malformed`] that names it.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod dynamic;
+mod error;
+mod hash;
+mod memory;
+mod module;
+mod relocation;
+mod segment;
+mod symbol;
+
+pub use error::Malformed;
+pub use memory::{Memory, Slice};
+pub use module::Module;
+pub use relocation::{Machine, Relocation, RelocationKind};
+pub use segment::ProgramHeader;
+pub use symbol::Definition;

@@ -1,0 +1,115 @@
+//! One loaded module.
+
+use core::ops::Range;
+
+use crate::dynamic::{self, Tables};
+use crate::error::Malformed;
+use crate::hash;
+use crate::memory::Memory;
+use crate::relocation::{self, Machine, Relocation};
+use crate::segment::ProgramHeader;
+use crate::symbol::{Definition, is_hidden_version};
+
+/// A module whose dynamic section has been read and whose tables lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Module<'m> {
+    base: u64,
+    segments: &'m [ProgramHeader],
+    machine: Machine,
+    tables: Tables<'m>,
+}
+
+impl<'m> Module<'m> {
+    /// Reads the dynamic section of the module that was loaded at `base` (`dlpi_addr`).
+    ///
+    /// # Errors
+    /// When the section is missing, or one of its tables does not lie in readable memory.
+    pub fn read<M: Memory + ?Sized>(
+        memory: &'m M,
+        base: u64,
+        segments: &'m [ProgramHeader],
+        machine: Machine,
+    ) -> Result<Self, Malformed> {
+        let header = segments.iter().find(|segment| segment.kind == ProgramHeader::DYNAMIC);
+        let range = header.ok_or(Malformed::NoDynamicSection)?.range(base);
+        let section = memory.bytes(range.start, range.end.saturating_sub(range.start));
+        let section = section.ok_or(Malformed::DynamicOutside(range.start))?;
+        Ok(Self { base, segments, machine, tables: dynamic::read(memory, base, section)? })
+    }
+
+    /// Visits every relocation that refers to a symbol by way of a function slot or a pointer in data.
+    /// Symbols with names of more than 255 bytes are passed over.
+    ///
+    /// # Errors
+    /// At the first entry that does not add up; what came before it has been visited.
+    pub fn relocations(&self, each: impl FnMut(Relocation<'m>)) -> Result<(), Malformed> {
+        let mut last = Range { start: 0, end: 0 };
+        let contains = |slot: u64| {
+            let Some(end) = slot.checked_add(8) else { return false };
+            if !(last.start <= slot && end <= last.end) {
+                match self.loads().find(|segment| segment.holds(self.base, slot, 8)) {
+                    Some(segment) => last = segment.range(self.base),
+                    None => return false,
+                }
+            }
+            true
+        };
+        relocation::visit(&self.tables, self.base, self.machine, contains, each)
+    }
+
+    /// The function called `name` that the module defines and that an unversioned reference would be bound to.
+    /// The canonical PLT entry of a non-PIE program is no definition.
+    ///
+    /// # Errors
+    /// When the hash table leads out of the tables, or the function lies outside of the module.
+    pub fn defined(&self, name: &[u8]) -> Result<Option<Definition>, Malformed> {
+        let found = hash::find(&self.tables, name, |index, symbol| {
+            symbol.definition(self.base).filter(|_| !is_hidden_version(&self.tables, index))
+        })?;
+        match found {
+            Some(definition) if !self.contains(definition.address, 1) => {
+                Err(Malformed::SymbolValue(definition.address))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// The PLT entry by which a non-PIE program stands in for the function `name` that it imports: what `&malloc`
+    /// is everywhere in such a process.
+    ///
+    /// # Errors
+    /// When the hash table leads out of the tables.
+    pub fn canonical_plt(&self, name: &[u8]) -> Result<Option<u64>, Malformed> {
+        hash::find(&self.tables, name, |_, symbol| symbol.canonical_plt(self.base))
+    }
+
+    /// Whether `len` bytes at `address` lie in one of the module's loaded segments.
+    pub fn contains(&self, address: u64, len: u64) -> bool {
+        self.loads().any(|segment| segment.holds(self.base, address, len))
+    }
+
+    /// Whether `address` lies in the module's code.
+    pub fn is_code(&self, address: u64) -> bool {
+        let mut code = self.loads().filter(|segment| segment.flags & ProgramHeader::EXECUTABLE != 0);
+        code.any(|segment| segment.holds(self.base, address, 1))
+    }
+
+    /// Whether the slot at `address` lies in a segment that was mapped writable.
+    pub fn is_writable(&self, address: u64) -> bool {
+        let mut data = self.loads().filter(|segment| segment.flags & ProgramHeader::WRITABLE != 0);
+        data.any(|segment| segment.holds(self.base, address, 8))
+    }
+
+    /// The pages that the loader makes read-only after relocation: it rounds both ends down to `page_size`, a
+    /// power of two. Empty without RELRO.
+    pub fn relro(&self, page_size: u64) -> Range<u64> {
+        let header = self.segments.iter().find(|segment| segment.kind == ProgramHeader::RELRO);
+        let range = header.map_or(0..0, |segment| segment.range(self.base));
+        let mask = !page_size.wrapping_sub(1);
+        range.start & mask..range.end & mask
+    }
+
+    fn loads(&self) -> impl Iterator<Item = &'m ProgramHeader> {
+        self.segments.iter().filter(|segment| segment.kind == ProgramHeader::LOAD)
+    }
+}
