@@ -1,0 +1,13 @@
+# frozen_string_literal: true
+
+desc "Measure what tracking costs beside its peers: prints one table (see bin/bench --help)"
+task bench: :compile do
+  sh "bin/bench"
+end
+
+namespace :bench do
+  desc "Measure the table of live blocks by itself"
+  task table: :compile do
+    cargo "bench", "--locked", "--package", "memintro-tracker"
+  end
+end

@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+# What can be said of the code without running it. `rake lint` is all of it.
+
+require "json"
+require "open3"
+
+# Who may depend on whom in the workspace; RULES.md says why. A crate that is not named here is not allowed.
+ALLOWED_DEPENDENCIES = {
+  "memintro-abi" => [],
+  "memintro-elf" => [],
+  "memintro-tracker" => %w[memintro-abi],
+  "memintro-analysis" => %w[memintro-abi],
+  "memintro-hook" => %w[memintro-abi memintro-elf memintro-tracker],
+  "memintro" => %w[memintro-abi memintro-analysis]
+}.freeze
+RUBY_BINDINGS = %w[rb-sys magnus].freeze
+
+desc "Run every lint"
+task lint: %w[lint:rustfmt lint:clippy lint:rustdoc lint:layers lint:rubocop lint:yard lint:rbs]
+
+namespace :lint do
+  desc "Rust formatting"
+  task :rustfmt do
+    sh "cargo", "fmt", "--all", "--check"
+  end
+
+  desc "Rust lints, warnings denied"
+  task :clippy do
+    cargo "clippy", "--locked", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"
+  end
+
+  desc "Rust documentation, warnings denied"
+  task :rustdoc do
+    cargo "doc", "--locked", "--workspace", "--no-deps", "--quiet", RUSTDOCFLAGS: "-D warnings"
+  end
+
+  desc "No crate depends on one that is above it; the hook knows nothing of Ruby"
+  task :layers do
+    packages = JSON.parse(IO.popen(%w[cargo metadata --locked --no-deps --format-version 1], &:read)).fetch("packages")
+    names = packages.map { |package| package.fetch("name") }
+    wrong = packages.flat_map do |package|
+      name = package.fetch("name")
+      used = package.fetch("dependencies").reject { |d| d["kind"] == "dev" }.map { |d| d.fetch("name") } & names
+      (used - ALLOWED_DEPENDENCIES.fetch(name, [])).map { |other| "#{name} depends on #{other}" }
+    end
+    (names - ["memintro"]).each do |name|
+      tree = IO.popen(["cargo", "tree", "--locked", "--package", name, "--prefix", "none", "--format", "{p}"], &:read)
+      abort "cargo tree failed for #{name}" unless $?.success?
+      (tree.lines.map { |line| line.split.first }.uniq & RUBY_BINDINGS).each do |binding_crate|
+        wrong << "#{name} depends on #{binding_crate}"
+      end
+    end
+    abort "Wrong direction (see RULES.md):\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
+    puts "#{names.size} crates depend only on those below them; Ruby is known to the extension alone"
+  end
+
+  desc "Ruby lints"
+  task :rubocop do
+    sh "rubocop", "--format", "simple", "--cache", "false"
+  end
+
+  desc "Every public Ruby method is documented, and YARD has nothing to warn of"
+  task :yard do
+    output, status = Open3.capture2e("yard", "stats", "--list-undoc", "--no-cache", "--no-save")
+    puts output
+    abort "yard failed" unless status.success?
+    abort "YARD warns: see above" if output.include?("[warn]")
+    abort "Some public objects have no documentation: see above" unless output.include?("100.00% documented")
+  end
+
+  desc "The signatures in sig/ agree with each other (where rbs is installed)"
+  task :rbs do
+    if system("rbs", "--version", out: File::NULL, err: File::NULL)
+      sh "rbs", "-I", "sig", "validate"
+    else
+      puts "no rbs here: skipped (Debian 13 has it, as ruby-rbs)"
+    end
+  end
+end
