@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "tmpdir"
+
+# The gem is built, installed into an empty GEM_HOME and used from an empty folder: nothing of the checkout helps.
+RSpec.describe "the installed gem", :gem do
+  INSTALL_DEADLINE_SECONDS = 600
+
+  LEAK = <<~RUBY
+    require "memintro"
+    require "fiddle"
+    Memintro.start
+    pointers = []
+    1_000.times { pointers << Fiddle.malloc(1_024) }
+    250.times { Fiddle.free(pointers.pop) }
+    site = Memintro["leak.rb:5"]
+    puts [site.allocations, site.frees, site.live_bytes].join(" ")
+    puts Gem.loaded_specs.fetch("memintro").full_gem_path
+  RUBY
+
+  before(:context) do
+    @folder = Dir.mktmpdir("memintro gem")
+    @home = File.join(@folder, "home")
+    @env = Subprocess.bare_env.merge("GEM_HOME" => @home, "GEM_PATH" => nil, "RUBYLIB" => nil, "CARGO_TARGET_DIR" => nil)
+    gem_file = File.join(@folder, "memintro.gem")
+    [["gem", "build", "memintro.gemspec", "--output", gem_file],
+     ["gem", "install", "--local", "--no-document", gem_file]].each do |command|
+      Subprocess.run_command(*command, env: @env, chdir: Subprocess::ROOT,
+                                       deadline_seconds: INSTALL_DEADLINE_SECONDS).must_succeed
+    end
+    File.write(File.join(@folder, "leak.rb"), LEAK)
+  end
+
+  after(:context) { FileUtils.rm_rf(@folder) }
+
+  def in_folder(*command, **options)
+    run_command(*command, env: @env, chdir: @folder, **options).must_succeed
+  end
+
+  it "puts both libraries side by side and leaves no build folder behind" do
+    installed = Dir[File.join(@home, "gems", "memintro-*")].first
+    expect(Dir.children(File.join(installed, "lib", "memintro")).grep(/\.so\z/))
+      .to contain_exactly("memintro.so", "libmemintro_hook.so")
+    expect(Dir[File.join(installed, "**", "{target,release}")]).to eq([])
+  end
+
+  it "finds a leak in a process that runs already" do
+    figures, path = in_folder("ruby", "leak.rb").stdout.lines(chomp: true)
+    allocations, frees, live_bytes = figures.split.map(&:to_i)
+    expect(frees).to eq(250)
+    expect(allocations).to be_between(1_000, 1_003)
+    expect(live_bytes).to be_between(750 * 1_024, (750 * 1_024) + 20_000)
+    expect(path).to start_with(@home)
+  end
+
+  it "has the memintro command, which preloads the installed hook" do
+    report = in_folder(File.join(@home, "bin", "memintro"), "run", "--report", "-", "--", "ruby", "-e",
+                       "$kept = 'x' * 5_000_000").stdout
+    expect(report).to match(/-e:1\b/)
+  end
+
+  it "says in words what is missing where there is no Rust" do
+    source = Dir[File.join(@home, "gems", "memintro-*", "ext", "memintro")].first
+    result = run_command(RbConfig.ruby, "extconf.rb", env: @env.merge("PATH" => @folder), chdir: source)
+    expect(result.success?).to be(false)
+    expect(result.stderr).to include("cargo, Rust's build tool").and include("https://rustup.rs")
+  end
+end

@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# `require "memintro"` changes nothing about the process that requires it.
+RSpec.describe "require \"memintro\"" do
+  # Runs before and after the require and compares what must not differ.
+  SURVEY = <<~'RUBY'
+    require "json"
+
+    # Who answers each method, and where it is written: what a patch would change.
+    METHODS = lambda do
+      watched = [Kernel, Process, Thread, Object, BasicObject, Module, Class, GC, ObjectSpace, Signal, Process::Status,
+                 String, Array, Hash, Symbol, Integer, Proc, Method, IO, File, Dir, Exception, Fiber, Mutex, Marshal]
+      watched.flat_map do |mod|
+        own = mod.instance_methods(false) + mod.private_instance_methods(false)
+        [[mod.name, mod.ancestors.map(&:to_s)], [mod.name, mod.singleton_class.ancestors.map(&:to_s)]] +
+          own.map { |m| [mod.name, m, mod.instance_method(m).then { |i| [i.owner.to_s, i.source_location] }] } +
+          mod.singleton_methods.map { |m| [mod.name, "self", m, mod.method(m).then { |i| [i.owner.to_s, i.source_location] }] }
+      end
+    end
+
+    # Full RELRO keeps relocated function pointers in pages that are read-only after start-up.
+    RELRO = lambda do |modules|
+      lines = File.readlines("/proc/self/maps").grep(/ r--p /)
+      lines.select { |line| modules.include?(line.split[5]) }.to_h do |line|
+        first, last = line[/\A\S+/].split("-").map(&:hex)
+        [line[/\A\S+/], File.open("/proc/self/mem", "rb") { |memory| memory.pread(last - first, first).hash }]
+      end
+    end
+
+    SIGNALS = -> { File.readlines("/proc/self/status").grep(/\ASig(Cgt|Ign|Blk)/) }
+    TASKS = -> { Dir.children("/proc/self/task").size }
+    GLOBALS = -> { [ENV.to_h, $PROGRAM_NAME, Thread.report_on_exception, GC.stress, GC.disable.tap { |was| GC.enable unless was }] }
+
+    modules = File.readlines("/proc/self/maps").map { |line| line.split[5] }.compact.uniq
+    look = -> { { methods: METHODS[], relro: RELRO[modules], signals: SIGNALS[], tasks: TASKS[], globals: GLOBALS[] } }
+    look[]
+    threads = Thread.list.size
+    features = $LOADED_FEATURES.dup
+    constants = Object.constants
+    before = look[]
+    require "memintro"
+    after = look[]
+    puts JSON.generate(
+      changed: before.keys.reject { |key| before[key] == after[key] },
+      relro_regions: before[:relro].size, methods: before[:methods].size,
+      threads: Thread.list.size - threads, constants: Object.constants - constants,
+      features: ($LOADED_FEATURES - features), hook_mapped: File.read("/proc/self/maps").include?("libmemintro_hook"),
+      tracking: Memintro.tracking?
+    )
+  RUBY
+
+  let(:survey) { run_ruby(code: SURVEY, requires: []).must_succeed.json }
+
+  it "patches no method, no read-only function pointer, no signal, no global" do
+    expect(survey[:relro_regions]).to be >= 10
+    expect(survey[:methods]).to be > 1_000
+    expect(survey[:changed]).to eq([])
+  end
+
+  it "starts no thread and does not track" do
+    expect(survey).to include(threads: 0, tracking: false, hook_mapped: false)
+  end
+
+  it "adds one constant and loads no Rack, RSpec or web server" do
+    expect(survey[:constants]).to eq(["Memintro"])
+    expect(survey[:features].grep(%r{/(rack|rspec|minitest|puma|unicorn|webrick|thin|falcon|socket)\b})).to eq([])
+    expect(survey[:features].grep_v(%r{/memintro[./]})).to eq([])
+  end
+
+  it "costs at most 15 ms over a bare require of a native extension" do
+    rounds = 11
+    timed = lambda do |feature|
+      begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      run_ruby(code: "", requires: [feature]).must_succeed
+      (Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun) * 1_000
+    end
+    %w[memintro stringio].each(&timed)
+    rows = Array.new(rounds) { %w[memintro stringio].map(&timed) }
+    ours, bare = rows.transpose.map { |row| row.sort[rounds / 2] }
+    expect(ours - bare).to be <= 15.0
+  end
+end
