@@ -1,0 +1,91 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+
+# Forks, vforks and ends of a native program.
+RSpec.describe "Processes of a native program under the hook" do
+  def processes(*arguments, way:, **options) = native(program("processes.c"), *arguments, way: way, **options)
+
+  TruthDriver::WAYS.each do |way|
+    it "go on from exact copies after fork and double fork amid four allocating threads, #{way}" do
+      figures = processes("forks", 100, way: way)
+      expect(figures).to include(forks: 100, right: 100, parent_malloc: [100, 0, 50_000, 0], child_malloc: [0, 0, 0, 0], dropped: 0)
+    end
+
+    it "share memory with a vfork's child that changes nothing in it, #{way}" do
+      figures = processes("vforks", 40, way: way)
+      expect(figures).to include(vforks: 40, right: 40, plain_exit: 8, before: 0, parent_malloc: [1, 1, 10, 10])
+    end
+  end
+
+  # What a raw dump says of itself: signal, exit status, and totals as [allocations, frees, live bytes].
+  def read_dump(path)
+    bytes = File.binread(path)
+    magic, version, pid, _time, signal, status, sites = bytes.unpack("a8LLQLlQ")
+    allocated, freed, allocations, frees = bytes.byteslice(40, 32).unpack("Q4")
+    { magic: magic, version: version, pid: pid, signal: signal, status: status, sites: sites,
+      blocks: allocations - frees, live_bytes: allocated - freed, mode: File.stat(path).mode & 0o777 }
+  end
+
+  def leave(how)
+    Dir.mktmpdir do |folder|
+      path = File.join(folder, "dump")
+      result = run_command(program("processes.c"), "leave", how, way: :preloaded, env: { "MEMINTRO_SPEC_DUMP" => path })
+      yield result, (read_dump(path) if File.exist?(path)), Dir.children(folder)
+    end
+  end
+
+  it "leave a dump on request, readable by the owner alone" do
+    leave("now") do |result, dump, files|
+      expect(result.must_succeed.stdout).to eq "0\n"
+      expect(files).to eq ["dump"]
+      expect(dump).to include(magic: "MEMINTR\x01".b, version: 1, signal: 0, status: 0, mode: 0o600)
+      expect(dump[:live_bytes]).to be_between(60_000, 60_000 + 200_000)
+    end
+  end
+
+  it "leave a dump at _exit, with their own exit status" do
+    leave("_exit") do |result, dump, files|
+      expect(result.status.exitstatus).to eq 3
+      expect(files).to eq ["dump"]
+      expect(dump).to include(signal: 0, status: 3, mode: 0o600)
+      expect(dump[:blocks]).to be >= 20
+    end
+  end
+
+  { "abort" => "ABRT", "segv" => "SEGV" }.each do |how, signal|
+    it "leave a dump at #{how} and die of that signal" do
+      leave(how) do |result, dump, files|
+        expect(result.status.termsig).to eq Signal.list.fetch(signal)
+        expect(files).to eq ["dump"]
+        expect(dump).to include(signal: Signal.list.fetch(signal), mode: 0o600)
+        expect(dump[:blocks]).to be >= 20
+      end
+    end
+  end
+
+  it "keep exit status and signal by every other way out" do
+    leave("exit") { |result, *| expect(result.status.exitstatus).to eq 4 }
+    leave("return") { |result, *| expect(result.status.exitstatus).to eq 0 }
+    leave("exec") { |result, *| expect(result.status.exitstatus).to eq 9 }
+    leave("term") { |result, *| expect(result.status.termsig).to eq Signal.list.fetch("TERM") }
+  end
+
+  it "that are not Ruby run unharmed when preloaded" do
+    [%w[sh -c echo\ hello;\ exit\ 3], %w[ls -la /], %w[ps -o comm= -p 1], ["sh", "-c", "seq 1000 | sort -n | tail -1; false"],
+     %w[cat /etc/passwd], %w[awk BEGIN{for(i=0;i<9999;i++)a[i]=i;print\ length(a)}], %w[sed --version], %w[id]].each do |command|
+      bare = run_command(*command)
+      hooked = run_command(*command, way: :preloaded)
+      expect([hooked.stdout, hooked.stderr, hooked.status.exitstatus]).to eq [bare.stdout, bare.stderr, bare.status.exitstatus]
+    end
+  end
+
+  it "answer calloc and a failing dlsym of a library that is initialised before the hook" do
+    early = shared_module("early.c", variant: :lazy)
+    hooked = run_command("sh", "-c", "echo fine", env: preloaded_env.merge("LD_PRELOAD" => "#{Subprocess::HOOK}:#{early}"))
+    expect([hooked.stdout, hooked.stderr, hooked.status.exitstatus]).to eq ["fine\n", "", 0]
+    code = "require 'fiddle'; print Fiddle::Handle::DEFAULT['early_state'].then { Fiddle::Pointer.new(_1)[0, 4].unpack1('l') }"
+    ruby = run_ruby(code: code, requires: [], env: preloaded_env.merge("LD_PRELOAD" => "#{Subprocess::HOOK}:#{early}"))
+    expect(ruby.must_succeed.stdout).to eq "1"
+  end
+end

@@ -1,0 +1,39 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+
+# A native program counts for itself what it asks of the allocator, and compares with the hook's figures.
+RSpec.describe "The hook's figures against a native program's own" do
+  exact = { differences: "", wrong_sites: 0, wrong_threads: 0, corrupt: 0, totals_agree: true, missed_frees: 0, dropped: 0 }.freeze
+
+  { preloaded: 0, live: 1 }.each do |way, origin|
+    it "agree to the byte and the count over a million operations on four threads, #{way}" do
+      expect(truth(operations: 1_000_000, way: way)).to include(**exact, operations: 1_000_000, sites: 21, origin: origin)
+    end
+
+    it "agree over ten million operations, #{way}", :long do
+      expect(truth(operations: 10_000_000, way: way, seed: 7)).to include(**exact, operations: 10_000_000)
+    end
+  end
+
+  it "agree for one thread and for sixteen" do
+    [[1, 2], [16, 3]].each do |threads, seed|
+      expect(truth(operations: 200_000, threads: threads, seed: seed, way: :live)).to include(exact)
+    end
+  end
+
+  %i[now no_plt no_pie].each do |variant|
+    it "agree for a program linked #{variant}, either way" do
+      TruthDriver::WAYS.each do |way|
+        expect(truth(operations: 100_000, way: way, variant: variant, seed: 5)).to include(exact)
+      end
+    end
+  end
+
+  it "agree with jemalloc behind the hook, C++ included" do
+    jemalloc = NativePrograms.jemalloc or skip "libjemalloc2 is not installed"
+    preload = { "LD_PRELOAD" => "#{Subprocess::HOOK}:#{jemalloc}" }
+    expect(truth(operations: 300_000, way: :preloaded, env: preload)).to include(**exact, origin: 0)
+    expect(truth(operations: 300_000, way: :live, env: { "LD_PRELOAD" => jemalloc })).to include(**exact, origin: 1)
+  end
+end
