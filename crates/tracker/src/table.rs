@@ -1,0 +1,189 @@
+//! The live-block table: address → call site, size and birth generation of a block.
+//!
+//! It is a side table over memory of its own, made for the inside of malloc: an operation usually touches one
+//! cache line, takes the lock of that line only, and adds at most 16 bytes to a live block of whatever size.
+//!
+//! Shape: 256 shards, each an array of 64-byte [`line::Line`]s of five blocks. [`hash`] permutes an address; the
+//! permuted bits choose shard and home line in order of magnitude, so a shard grows in place ([`growth`]).
+//! A block that finds its home full lives in one of the next lines. [`packed`] puts a block into 12 bytes,
+//! [`sizes`] holds what does not fit there, [`ages`] keeps generations from wrapping around.
+//!
+//! Rules for neighbours: the lock of a home line guards every block of that home, wherever it lives; the lock of
+//! a line guards the slots in it. Locks are taken in ascending order of lines. Whoever changes the number of
+//! lines of a shard holds all its locks, and everybody else looks at that number again once they hold one.
+
+mod ages;
+mod growth;
+mod hash;
+mod line;
+mod operations;
+mod packed;
+mod shards;
+mod sizes;
+
+use core::fmt;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::lock::SpinLock;
+use shards::{Region, Shard, Span};
+
+/// Greatest age that is told apart, in GC generations; older blocks have this one.
+pub const MAX_AGE: u32 = 131_071;
+
+/// Greatest call site number that an entry holds.
+pub const MAX_SITE: u32 = packed::SITE_MASK as u32;
+
+const SHARDS: usize = 1 << hash::SHARD_BITS;
+
+/// A block that has just been allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Number of its call site, at most [`MAX_SITE`].
+    pub site: u32,
+    /// Bytes asked for; any value is kept exactly.
+    pub size: u64,
+    /// GC generation of its birth: usually now, earlier when a block is put back after a failed realloc.
+    pub generation: u32,
+}
+
+/// What the table knew of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// Number of its call site.
+    pub site: u32,
+    /// Bytes asked for.
+    pub size: u64,
+    /// GC generations since its birth, at most [`MAX_AGE`].
+    pub age: u32,
+}
+
+/// What became of an insertion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The block is in the table.
+    New,
+    /// The block is in the table, in the place of one whose free was never seen.
+    Replaced(Removed),
+    /// The block was not kept and the table is unchanged: the budget or the kernel's memory is used up, the address is
+    /// not a multiple of 8 or above 2^48, the site is above [`MAX_SITE`], or too many different large sizes are live.
+    /// If the address held a block whose free was never seen, that block stays.
+    Full,
+}
+
+/// The kernel gave no address space for the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The least that was asked for, in bytes.
+    pub wanted_bytes: usize,
+}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no address space for the table of live blocks: the kernel refused even {} bytes; raise the limit (ulimit -v)",
+            self.wanted_bytes
+        )
+    }
+}
+
+impl core::error::Error for Exhausted {}
+
+/// The table. Made to be a static; every operation may run in any thread at any time, inside malloc or not.
+///
+/// ```
+/// use memintro_tracker::table::{Block, Inserted, Removed, Table};
+///
+/// static TABLE: Table = Table::new();
+/// TABLE.init(64 << 20)?;
+/// assert_eq!(TABLE.insert(0x1000, Block { site: 3, size: 48, generation: 7 }, 7), Inserted::New);
+/// assert_eq!(TABLE.remove(0x1000, 9), Some(Removed { site: 3, size: 48, age: 2 }));
+/// assert_eq!(TABLE.remove(0x1000, 9), None);
+/// # Ok::<(), memintro_tracker::table::Exhausted>(())
+/// ```
+#[derive(Debug)]
+pub struct Table {
+    spans: [Span; SHARDS],
+    clock: ages::Clock,
+    sizes: sizes::Sizes,
+    /// Most bytes that lines may take.
+    budget_bytes: AtomicUsize,
+    /// Bytes that lines take now.
+    committed_bytes: AtomicUsize,
+    shards: [Shard; SHARDS],
+    region: SpinLock<Region>,
+}
+
+impl Table {
+    /// An empty table without memory: it answers [`Inserted::Full`] and `None` until [`Table::init`].
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "a table of several KiB belongs into a static")]
+    pub const fn new() -> Self {
+        Self {
+            spans: [const { Span::new() }; SHARDS],
+            clock: ages::Clock::new(),
+            sizes: sizes::Sizes::new(),
+            budget_bytes: AtomicUsize::new(0),
+            committed_bytes: AtomicUsize::new(0),
+            shards: [const { Shard::new() }; SHARDS],
+            region: SpinLock::new(Region::new()),
+        }
+    }
+
+    /// The block at `address`, which stays in the table.
+    #[must_use]
+    pub fn get(&self, address: usize, now: u32) -> Option<Removed> {
+        self.clock.tick(self, now);
+        self.find(address, |line, slot| packed::decode(line.value(slot), now, |code| self.sizes.get(code)))
+    }
+
+    /// Visits every block, in no order. Blocks that come, go or move during the visit may be missed or be visited
+    /// twice: pause all writers for one instant's truth. No lock is held while `visit` runs.
+    pub fn for_each(&self, now: u32, visit: &mut dyn FnMut(usize, Removed)) {
+        self.clock.tick(self, now);
+        self.each_line(|shard, line| {
+            let mut copies = [(0, Removed { site: 0, size: 0, age: 0 }); line::SLOTS];
+            let mut filled = 0;
+            {
+                let line = line.lock();
+                for (slot, copy) in line.occupied().zip(&mut copies) {
+                    let value = line.value(slot);
+                    let address = hash::address(shard, packed::residue(value, line.key(slot)));
+                    *copy = (address, packed::decode(value, now, |code| self.sizes.get(code)));
+                    filled += 1;
+                }
+            }
+            for (address, removed) in copies.into_iter().take(filled) {
+                visit(address, removed);
+            }
+        });
+    }
+
+    /// Number of blocks: exact while nobody writes. Walks the whole table.
+    #[must_use]
+    pub fn len_estimate(&self) -> usize {
+        let mut blocks = 0;
+        self.each_line(|_, line| blocks += line.peek_occupied());
+        blocks
+    }
+
+    /// Bytes that the table takes: its lines, touched or not, and the dictionary of large sizes as far as used. Rounding to
+    /// pages adds up to 1 MiB.
+    #[must_use]
+    pub fn resident_bytes(&self) -> usize {
+        // Relaxed: a figure for people.
+        self.committed_bytes.load(Ordering::Relaxed).saturating_add(self.sizes.resident_bytes())
+    }
+
+    /// Calls `visit` with the shard of each line that may hold blocks, and the line.
+    fn each_line(&self, mut visit: impl FnMut(usize, &line::Line)) {
+        for (shard, span) in self.spans.iter().enumerate() {
+            let mut index = 0;
+            // The span is read anew for each line: a shard may grow meanwhile, and blocks then move forward only.
+            while let Some(line) = span.load().line(index) {
+                visit(shard, line);
+                index += 1;
+            }
+        }
+    }
+}
