@@ -6,8 +6,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$ROOT" || exit 1
 
 # What a checkout needs to be built, and what its tests and lints need on top.
-BUILD_PACKAGES=(build-essential ruby ruby-dev rake libclang1-19 libclang-common-19-dev)
-TEST_PACKAGES=(bundler ruby-rspec rubocop yard procps ruby-nokogiri libjemalloc2)
+BUILD_PACKAGES=(build-essential procps ruby ruby-dev rake libclang1-19 libclang-common-19-dev)
+TEST_PACKAGES=(bundler ruby-rspec rubocop yard ruby-nokogiri libjemalloc2)
 # Wanted by some specs, which say so and are skipped without them.
 EXTRA_TEST_PACKAGES=(libtcmalloc-minimal4 libtcmalloc-minimal4t64 libmimalloc2.0 libmimalloc3 ruby-rbs)
 

@@ -22,7 +22,8 @@ RSpec.describe "the installed gem", :gem do
   before(:context) do
     @folder = Dir.mktmpdir("memintro gem")
     @home = File.join(@folder, "home")
-    @env = Subprocess.bare_env.merge("GEM_HOME" => @home, "GEM_PATH" => nil, "RUBYLIB" => nil, "CARGO_TARGET_DIR" => nil)
+    @env = Subprocess.bare_env.merge("GEM_HOME" => @home, "GEM_PATH" => nil, "RUBYLIB" => nil,
+                                     "CARGO_TARGET_DIR" => nil)
     gem_file = File.join(@folder, "memintro.gem")
     [["gem", "build", "memintro.gemspec", "--output", gem_file],
      ["gem", "install", "--local", "--no-document", gem_file]].each do |command|
@@ -56,7 +57,7 @@ RSpec.describe "the installed gem", :gem do
 
   it "has the memintro command, which preloads the installed hook" do
     report = in_folder(File.join(@home, "bin", "memintro"), "run", "--report", "-", "--", "ruby", "-e",
-                       "$kept = 'x' * 5_000_000").stdout
+                       "$kept = 'x' * 5_000_000").stderr
     expect(report).to match(/-e:1\b/)
   end
 

@@ -33,8 +33,8 @@ RSpec.describe "require \"memintro\"" do
     TASKS = -> { Dir.children("/proc/self/task").size }
     GLOBALS = -> { [ENV.to_h, $PROGRAM_NAME, Thread.report_on_exception, GC.stress, GC.disable.tap { |was| GC.enable unless was }] }
 
-    modules = File.readlines("/proc/self/maps").map { |line| line.split[5] }.compact.uniq
-    look = -> { { methods: METHODS[], relro: RELRO[modules], signals: SIGNALS[], tasks: TASKS[], globals: GLOBALS[] } }
+    mapped_files = File.readlines("/proc/self/maps").map { |line| line.split[5] }.compact.uniq
+    look = -> { { methods: METHODS[], relro: RELRO[mapped_files], signals: SIGNALS[], tasks: TASKS[], globals: GLOBALS[] } }
     look[]
     threads = Thread.list.size
     features = $LOADED_FEATURES.dup
