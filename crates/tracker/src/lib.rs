@@ -1,1 +1,17 @@
-//! tracker
+//! What the hook keeps in mind: live blocks, call sites, counters, threads.
+//!
+//! Pure data structures over memory of their own (`mmap`): nothing here intercepts a function or knows Ruby.
+//! Everything that runs inside malloc allocates nothing from a heap, takes no lock that another library can hold,
+//! formats nothing and has no path that panics.
+//!
+//! - [`table`]: address → block
+//! - [`sites`]: call site → number, and its name
+//! - [`counters`]: what happened at a site
+//! - [`threads`]: per-thread state, and the pause that makes a reading exact
+
+pub mod counters;
+pub mod lock;
+pub mod mmap;
+pub mod sites;
+pub mod table;
+pub mod threads;

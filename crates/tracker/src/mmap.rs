@@ -1,0 +1,69 @@
+//! Memory for bookkeeping, straight from the kernel: never from the heap that is watched.
+//!
+//! Rule for neighbours: what is mapped here is counted in [`mapped_bytes`] and survives until [`unmap`].
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Maps `len` zeroed bytes, or answers `None` when the kernel has none to give. `errno` is left as it was.
+#[must_use]
+pub fn map(len: usize) -> Option<NonNull<u8>> {
+    let errno = Errno::save();
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    let address = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    drop(errno);
+    if address == libc::MAP_FAILED {
+        return None;
+    }
+    MAPPED.fetch_add(len, Ordering::Relaxed);
+    NonNull::new(address.cast())
+}
+
+/// Gives a mapping back.
+///
+/// # Safety
+/// `address` and `len` must be what one call of [`map`] answered and was asked for, and nobody may use it any more.
+pub unsafe fn unmap(address: NonNull<u8>, len: usize) {
+    let errno = Errno::save();
+    // SAFETY: the caller owns exactly this mapping.
+    unsafe { libc::munmap(address.as_ptr().cast(), len) };
+    drop(errno);
+    MAPPED.fetch_sub(len, Ordering::Relaxed);
+}
+
+/// Bytes mapped here and not given back.
+#[must_use]
+pub fn mapped_bytes() -> usize {
+    MAPPED.load(Ordering::Relaxed)
+}
+
+/// Keeps `errno` as it was: an allocator's caller may look at it after a call that succeeded.
+#[derive(Debug)]
+pub struct Errno(libc::c_int);
+
+impl Errno {
+    /// Remembers `errno`; it is put back when the value is dropped.
+    #[must_use]
+    pub fn save() -> Self {
+        // SAFETY: the location of errno is valid for the calling thread.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for Errno {
+    fn drop(&mut self) {
+        // SAFETY: the location of errno is valid for the calling thread.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}

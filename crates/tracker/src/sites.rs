@@ -1,0 +1,558 @@
+//! Call sites: (path, line) or return address → number.
+//!
+//! Numbers are handed out in order and stay until [`Sites::clear`]. The durable key of a Ruby site is the content
+//! of its path and its line: addresses of paths die with a garbage collection, so they serve only in the per-thread
+//! cache ([`SiteCache`]), and there together with the generation in which they were seen.
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_char};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::counters::Counters;
+use crate::lock::SpinLock;
+use crate::mmap;
+
+/// Most sites a table can hold: the packed entries of the block table have 24 bits for them.
+pub const MOST_SITES: u32 = 1 << 24;
+/// Sites kept apart unless told otherwise.
+pub const DEFAULT_MAX_SITES: u32 = 1 << 20;
+/// Bytes of a path that are kept; a longer one is cut.
+pub const MAX_PATH_BYTES: usize = 16 * 1024;
+
+const CHUNK_SHIFT: u32 = 10;
+const SITES_PER_CHUNK: usize = 1 << CHUNK_SHIFT;
+const CHUNKS: usize = (MOST_SITES as usize) >> CHUNK_SHIFT;
+const STRING_CHUNK_BYTES: usize = 256 * 1024;
+const FIRST_INDEX_SLOTS: usize = 4096;
+
+/// What kind of key a site has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Kind {
+    /// A Ruby `path:line`.
+    Ruby = 0,
+    /// A native return address.
+    Native = 1,
+    /// One of the fixed pseudo-sites.
+    Pseudo = 2,
+}
+
+/// One call site. All-zero memory is a valid, unused one.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Site {
+    kind: AtomicU32,
+    line: AtomicU32,
+    path: AtomicPtr<u8>,
+    path_len: AtomicU32,
+    hash: AtomicU32,
+    address: AtomicU64,
+    /// What happened here.
+    pub counters: Counters,
+    /// Live bytes at the last mark.
+    pub marked_bytes: AtomicU64,
+}
+
+impl Site {
+    /// The kind of key.
+    pub fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Relaxed) {
+            0 => Kind::Ruby,
+            1 => Kind::Native,
+            _ => Kind::Pseudo,
+        }
+    }
+
+    /// Line of a Ruby site, otherwise 0.
+    pub fn line(&self) -> u32 {
+        self.line.load(Ordering::Relaxed)
+    }
+
+    /// Path of a Ruby site as pointer and length, otherwise null and 0.
+    pub fn path(&self) -> (*const u8, u32) {
+        (self.path.load(Ordering::Relaxed), self.path_len.load(Ordering::Relaxed))
+    }
+
+    /// Return address of a native site, otherwise 0.
+    pub fn address(&self) -> u64 {
+        self.address.load(Ordering::Relaxed)
+    }
+}
+
+/// The interner. One `static` of it lives in the hook.
+#[derive(Debug)]
+pub struct Sites {
+    chunks: [AtomicPtr<Site>; CHUNKS],
+    count: AtomicU32,
+    max_sites: AtomicU32,
+    max_bytes: AtomicUsize,
+    inner: SpinLock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    sites: Index,
+    paths: Index,
+    strings: Strings,
+    /// Each path is kept once: (pointer, length) by number, in an mmap'd array.
+    path_list: List<PathEntry>,
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct PathEntry {
+    bytes: *const u8,
+    len: u32,
+    hash: u32,
+}
+
+// SAFETY: the pointers lead into mappings that belong to the interner and are used under its lock only.
+unsafe impl Send for Inner {}
+
+impl Sites {
+    /// An interner that knows only the pseudo-sites' numbers.
+    pub const fn new() -> Self {
+        Self {
+            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
+            count: AtomicU32::new(0),
+            max_sites: AtomicU32::new(DEFAULT_MAX_SITES),
+            max_bytes: AtomicUsize::new(usize::MAX),
+            inner: SpinLock::new(Inner {
+                sites: Index::new(),
+                paths: Index::new(),
+                strings: Strings::new(),
+                path_list: List::new(),
+                bytes: 0,
+            }),
+        }
+    }
+
+    /// Sets the limits and makes the pseudo-sites 0 to `pseudo - 1`. Answers `false` when there is no memory.
+    pub fn init(&self, max_sites: u32, max_bytes: usize, pseudo: u32) -> bool {
+        self.max_sites.store(max_sites.clamp(pseudo + 1, MOST_SITES), Ordering::Relaxed);
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
+        if self.count.load(Ordering::Relaxed) >= pseudo {
+            return true;
+        }
+        let mut inner = self.inner.lock();
+        for _ in 0..pseudo {
+            let Some(id) = self.append(&mut inner) else { return false };
+            if let Some(site) = self.get(id) {
+                site.kind.store(Kind::Pseudo as u32, Ordering::Relaxed);
+            }
+        }
+        true
+    }
+
+    /// Number of sites, pseudo-sites included.
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// The site of this number.
+    #[inline]
+    pub fn get(&self, id: u32) -> Option<&Site> {
+        let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?.load(Ordering::Acquire);
+        if chunk.is_null() {
+            return None;
+        }
+        // SAFETY: a chunk holds SITES_PER_CHUNK zeroed (valid) sites, and the mask stays below that.
+        Some(unsafe { &*chunk.add(id as usize & (SITES_PER_CHUNK - 1)) })
+    }
+
+    /// The counters of this site.
+    #[inline]
+    pub fn counters(&self, id: u32) -> Option<&Counters> {
+        self.get(id).map(|site| &site.counters)
+    }
+
+    /// The number of a Ruby line, or `None` when the limits are reached.
+    ///
+    /// # Safety
+    /// `path` must point to a NUL-terminated string that stays in place during the call.
+    #[cold]
+    pub unsafe fn ruby(&self, path: *const c_char, line: u32) -> Option<u32> {
+        // SAFETY: passed on from the caller.
+        let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+        let bytes = bytes.get(..MAX_PATH_BYTES).unwrap_or(bytes);
+        let path_hash = hash_bytes(bytes);
+        let mut inner = self.inner.lock();
+        let path_id = self.path_id(&mut inner, bytes, path_hash)?;
+        let entry = inner.path_list.get(path_id)?;
+        let hash = mix((u64::from(path_id) << 32) | u64::from(line)) as u32;
+        let found = inner.sites.find(hash, |id| {
+            self.get(id).is_some_and(|site| {
+                site.hash.load(Ordering::Relaxed) == hash
+                    && site.kind() == Kind::Ruby
+                    && site.line() == line
+                    && ptr::eq(site.path().0, entry.bytes)
+            })
+        });
+        if found.is_some() {
+            return found;
+        }
+        let id = self.add(&mut inner, hash)?;
+        let site = self.get(id)?;
+        site.kind.store(Kind::Ruby as u32, Ordering::Relaxed);
+        site.line.store(line, Ordering::Relaxed);
+        site.path.store(entry.bytes.cast_mut(), Ordering::Relaxed);
+        site.path_len.store(entry.len, Ordering::Relaxed);
+        Some(id)
+    }
+
+    /// The number of a native return address, or `None` when the limits are reached.
+    #[cold]
+    pub fn native(&self, address: usize) -> Option<u32> {
+        let hash = mix(address as u64) as u32;
+        let mut inner = self.inner.lock();
+        let found = inner.sites.find(hash, |id| {
+            self.get(id)
+                .is_some_and(|site| site.kind() == Kind::Native && site.address() == address as u64)
+        });
+        if found.is_some() {
+            return found;
+        }
+        let id = self.add(&mut inner, hash)?;
+        let site = self.get(id)?;
+        site.kind.store(Kind::Native as u32, Ordering::Relaxed);
+        site.address.store(address as u64, Ordering::Relaxed);
+        Some(id)
+    }
+
+    fn path_id(&self, inner: &mut Inner, bytes: &[u8], hash: u64) -> Option<u32> {
+        let hash = hash as u32;
+        let list = &inner.path_list;
+        let found = inner.paths.find(hash, |id| {
+            list.get(id).is_some_and(|entry| {
+                // SAFETY: the entry's bytes were copied into the string arena with this length.
+                entry.hash == hash && unsafe { slice(entry.bytes, entry.len) } == bytes
+            })
+        });
+        if found.is_some() {
+            return found;
+        }
+        if inner.bytes >= self.max_bytes.load(Ordering::Relaxed) {
+            return None;
+        }
+        let copy = inner.strings.add(bytes, &mut inner.bytes)?;
+        let entry = PathEntry { bytes: copy, len: bytes.len() as u32, hash };
+        let id = inner.path_list.push(entry, &mut inner.bytes)?;
+        inner.paths.add(hash, id, &mut inner.bytes).then_some(id)
+    }
+
+    /// A new site with its place in the index.
+    fn add(&self, inner: &mut Inner, hash: u32) -> Option<u32> {
+        let full = self.count.load(Ordering::Relaxed) >= self.max_sites.load(Ordering::Relaxed);
+        if full || inner.bytes >= self.max_bytes.load(Ordering::Relaxed) {
+            return None;
+        }
+        // The index first: a number without an index entry would be handed out again and again.
+        if !inner.sites.reserve(&mut inner.bytes) {
+            return None;
+        }
+        let id = self.append(inner)?;
+        inner.sites.add(hash, id, &mut inner.bytes);
+        self.get(id)?.hash.store(hash, Ordering::Relaxed);
+        Some(id)
+    }
+
+    fn append(&self, inner: &mut Inner) -> Option<u32> {
+        let id = self.count.load(Ordering::Relaxed);
+        let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?;
+        if chunk.load(Ordering::Relaxed).is_null() {
+            let len = SITES_PER_CHUNK * size_of::<Site>();
+            let memory = mmap::map(len)?;
+            inner.bytes += len;
+            // Release: whoever sees the chunk sees its zeroes.
+            chunk.store(memory.as_ptr().cast(), Ordering::Release);
+        }
+        self.count.store(id + 1, Ordering::Release);
+        Some(id)
+    }
+
+    /// Forgets everything but the limits. The caller has paused the world and discards all caches.
+    pub fn clear(&self) {
+        let mut inner = self.inner.lock();
+        for chunk in &self.chunks {
+            let Some(memory) = NonNull::new(chunk.swap(ptr::null_mut(), Ordering::AcqRel)) else { break };
+            // SAFETY: mapped in `append` with this length; nobody reads sites while the world is paused.
+            unsafe { mmap::unmap(memory.cast(), SITES_PER_CHUNK * size_of::<Site>()) };
+        }
+        self.count.store(0, Ordering::Release);
+        inner.sites.clear();
+        inner.paths.clear();
+        inner.path_list.clear();
+        inner.strings.clear();
+        inner.bytes = 0;
+    }
+}
+
+impl Default for Sites {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A growing array in a mapping of its own.
+#[derive(Debug)]
+struct List<T> {
+    memory: *mut T,
+    len: usize,
+    capacity: usize,
+}
+
+impl<T: Copy> List<T> {
+    const fn new() -> Self {
+        Self { memory: ptr::null_mut(), len: 0, capacity: 0 }
+    }
+
+    fn get(&self, index: u32) -> Option<T> {
+        // SAFETY: everything below `len` was written.
+        ((index as usize) < self.len).then(|| unsafe { *self.memory.add(index as usize) })
+    }
+
+    fn push(&mut self, value: T, bytes: &mut usize) -> Option<u32> {
+        if self.len == self.capacity {
+            let capacity = if self.capacity == 0 { 1024 } else { self.capacity * 2 };
+            let memory: *mut T = mmap::map(capacity * size_of::<T>())?.as_ptr().cast();
+            *bytes += capacity * size_of::<T>();
+            if self.len > 0 {
+                // SAFETY: the new mapping is larger and does not overlap the old one.
+                unsafe { ptr::copy_nonoverlapping(self.memory, memory, self.len) };
+                *bytes -= self.capacity * size_of::<T>();
+            }
+            self.release();
+            self.memory = memory;
+            self.capacity = capacity;
+        }
+        // SAFETY: `len` is below `capacity` now.
+        unsafe { self.memory.add(self.len).write(value) };
+        self.len += 1;
+        u32::try_from(self.len - 1).ok()
+    }
+
+    fn release(&mut self) {
+        if let Some(memory) = NonNull::new(self.memory) {
+            // SAFETY: mapped in `push` with this length; the list is its only user.
+            unsafe { mmap::unmap(memory.cast(), self.capacity * size_of::<T>()) };
+        }
+    }
+
+    fn clear(&mut self) {
+        self.release();
+        *self = Self::new();
+    }
+}
+
+/// Open addressing from a hash to a number; the number's owner decides about equality.
+#[derive(Debug)]
+struct Index {
+    slots: *mut (u32, u32),
+    capacity: usize,
+    len: usize,
+}
+
+impl Index {
+    const fn new() -> Self {
+        Self { slots: ptr::null_mut(), capacity: 0, len: 0 }
+    }
+
+    /// Slots hold (hash, number + 1); 0 is an empty one.
+    fn slot(&self, position: usize) -> *mut (u32, u32) {
+        // SAFETY: the capacity is a power of two, so that the mask keeps the position inside.
+        unsafe { self.slots.add(position & (self.capacity - 1)) }
+    }
+
+    fn find(&self, hash: u32, equal: impl Fn(u32) -> bool) -> Option<u32> {
+        if self.capacity == 0 {
+            return None;
+        }
+        let mut position = hash as usize;
+        loop {
+            // SAFETY: `slot` stays inside the mapping, and every slot is initialised (zero).
+            let (slot_hash, number) = unsafe { *self.slot(position) };
+            if number == 0 {
+                return None;
+            }
+            if slot_hash == hash && equal(number - 1) {
+                return Some(number - 1);
+            }
+            position = position.wrapping_add(1);
+        }
+    }
+
+    /// Room for one more; doubles at three quarters full, so that a search always ends.
+    fn reserve(&mut self, bytes: &mut usize) -> bool {
+        if (self.len + 1) * 4 <= self.capacity * 3 {
+            return true;
+        }
+        let capacity = if self.capacity == 0 { FIRST_INDEX_SLOTS } else { self.capacity * 2 };
+        let Some(memory) = mmap::map(capacity * size_of::<(u32, u32)>()) else { return false };
+        let old = core::mem::replace(self, Self { slots: memory.as_ptr().cast(), capacity, len: 0 });
+        for position in 0..old.capacity {
+            // SAFETY: position is below the old capacity.
+            let (hash, number) = unsafe { *old.slots.add(position) };
+            if number != 0 {
+                self.place(hash, number);
+            }
+        }
+        *bytes += (capacity - old.capacity) * size_of::<(u32, u32)>();
+        old.release();
+        true
+    }
+
+    fn place(&mut self, hash: u32, number: u32) {
+        let mut position = hash as usize;
+        // SAFETY: `slot` stays inside the mapping; there is an empty slot, because `reserve` keeps a quarter free.
+        while unsafe { (*self.slot(position)).1 } != 0 {
+            position = position.wrapping_add(1);
+        }
+        // SAFETY: as above.
+        unsafe { *self.slot(position) = (hash, number) };
+        self.len += 1;
+    }
+
+    fn add(&mut self, hash: u32, id: u32, bytes: &mut usize) -> bool {
+        if !self.reserve(bytes) {
+            return false;
+        }
+        self.place(hash, id + 1);
+        true
+    }
+
+    fn release(&self) {
+        if let Some(memory) = NonNull::new(self.slots) {
+            // SAFETY: mapped in `reserve` with this length; the index is its only user.
+            unsafe { mmap::unmap(memory.cast(), self.capacity * size_of::<(u32, u32)>()) };
+        }
+    }
+
+    fn clear(&mut self) {
+        self.release();
+        *self = Self::new();
+    }
+}
+
+/// Copies of paths, packed into mappings; each mapping begins with the address and length of the one before.
+#[derive(Debug)]
+struct Strings {
+    chunk: *mut StringChunk,
+    used: usize,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct StringChunk {
+    before: *mut StringChunk,
+    len: usize,
+}
+
+impl Strings {
+    const fn new() -> Self {
+        Self { chunk: ptr::null_mut(), used: STRING_CHUNK_BYTES }
+    }
+
+    fn add(&mut self, text: &[u8], bytes: &mut usize) -> Option<*const u8> {
+        if self.used + text.len() > STRING_CHUNK_BYTES {
+            let memory: *mut StringChunk = mmap::map(STRING_CHUNK_BYTES)?.as_ptr().cast();
+            // SAFETY: the fresh mapping is large enough for the header.
+            unsafe { memory.write(StringChunk { before: self.chunk, len: STRING_CHUNK_BYTES }) };
+            *bytes += STRING_CHUNK_BYTES;
+            self.chunk = memory;
+            self.used = size_of::<StringChunk>();
+        }
+        // SAFETY: the text fits between `used` and the end (paths are far shorter than a chunk).
+        let copy = unsafe { self.chunk.cast::<u8>().add(self.used) };
+        // SAFETY: as above, and the arena does not overlap the caller's text.
+        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), copy, text.len()) };
+        self.used += text.len();
+        Some(copy)
+    }
+
+    fn clear(&mut self) {
+        while let Some(chunk) = NonNull::new(self.chunk) {
+            // SAFETY: every chunk begins with its header.
+            let StringChunk { before, len } = unsafe { chunk.read() };
+            // SAFETY: mapped in `add` with this length; nobody reads names while the world is paused.
+            unsafe { mmap::unmap(chunk.cast(), len) };
+            self.chunk = before;
+        }
+        self.used = STRING_CHUNK_BYTES;
+    }
+}
+
+/// # Safety
+/// `bytes` and `len` must be what [`Strings::add`] answered and was given.
+unsafe fn slice<'a>(bytes: *const u8, len: u32) -> &'a [u8] {
+    // SAFETY: promised by the caller.
+    unsafe { core::slice::from_raw_parts(bytes, len as usize) }
+}
+
+/// FNV-1a over eight bytes at a time, then mixed: paths are short and this is off the hot path.
+fn hash_bytes(bytes: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3);
+        hash ^= hash >> 29;
+    }
+    for &byte in chunks.remainder() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    mix(hash)
+}
+
+/// The finalizer of `SplitMix64` (Steele, Lea, Flood 2014): every input bit reaches every output bit.
+#[inline]
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+const CACHE_ENTRIES: usize = 512;
+
+#[derive(Debug)]
+struct CacheEntry {
+    key: Cell<usize>,
+    line_and_generation: Cell<u64>,
+    site: Cell<u32>,
+}
+
+/// One thread's shortcut from (address of a path or return address, line, generation) to a site's number.
+/// All-zero memory is a valid, empty cache.
+#[derive(Debug)]
+pub struct SiteCache {
+    entries: [CacheEntry; CACHE_ENTRIES],
+}
+
+impl SiteCache {
+    /// The site for this key, asked of `intern` when the cache does not know it. Native callers give the line
+    /// `u32::MAX` and generation 0: return addresses do not move.
+    #[inline]
+    pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> u32) -> u32 {
+        let rest = (u64::from(line) << 32) | u64::from(generation);
+        let index = (key >> 3) ^ (key >> 12) ^ (line as usize).wrapping_mul(0x9e37_79b1);
+        // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
+        let entry = &self.entries[index & (CACHE_ENTRIES - 1)];
+        if entry.key.get() == key && entry.line_and_generation.get() == rest {
+            return entry.site.get();
+        }
+        let site = intern();
+        entry.key.set(key);
+        entry.line_and_generation.set(rest);
+        entry.site.set(site);
+        site
+    }
+
+    /// Forgets everything.
+    pub fn discard(&self) {
+        for entry in &self.entries {
+            entry.key.set(0);
+        }
+    }
+}
