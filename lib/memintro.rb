@@ -1,0 +1,224 @@
+# frozen_string_literal: true
+
+# One process, one memintro: under `memintro run` it is there before the application's own copy is required.
+return if defined?(Memintro::VERSION)
+
+require_relative "memintro/version"
+require_relative "memintro/native"
+require_relative "memintro/configuration"
+require_relative "memintro/snapshot"
+
+# Where a Ruby process's memory went: malloc traffic by call site, exact, in the live process.
+#
+# Requiring this file starts nothing and changes nothing; {start} does, and {stop} takes it back. All figures are
+# malloc's: what Ruby keeps inside its object slots (since 3.2 many short strings, arrays and objects) is not among
+# them. Reading figures is not tracked itself, and every method may be called from any thread.
+#
+# @example A leak hunt
+#   Memintro.start
+#   do_the_work
+#   Memintro.mark
+#   do_the_work
+#   Memintro.report(by: :growth)
+module Memintro
+  autoload :Doctor, File.join(__dir__, "memintro/doctor.rb")
+  autoload :Report, File.join(__dir__, "memintro/report.rb")
+
+  @epoch = 0
+
+  class << self
+    # Starts tracking, with empty figures. Takes milliseconds: the malloc functions of every loaded module are
+    # redirected, unless the process was preloaded. With the settings that are in force already nothing happens; with
+    # others tracking starts afresh.
+    #
+    # @param mode [Symbol] `:full`, every block
+    # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use; nil: as configured, else no limit
+    # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
+    #   else the hook's own limit
+    # @return [true]
+    # @raise [ArgumentError, TypeError] on a wrong setting
+    # @raise [UnsupportedError, DisabledError, ExhaustedError, AllocatorError, NotSeenError, BusyError]
+    def start(mode: configuration.mode, max_tracker_bytes: configuration.max_tracker_bytes,
+              max_sites: configuration.max_sites)
+      mode = Arguments.choice(:mode, mode, Configuration::MODES.keys)
+      bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: 1, most: (2**63) - 1, optional: true)
+      sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
+      Native.load_hook
+      @epoch += 1 if Native.start(Configuration::MODES[mode], sites || 0, bytes || 0) == :ok
+      true
+    end
+
+    # Stops tracking and puts back what {start} changed. The figures stay readable until the next start.
+    #
+    # @return [Totals] the final ones
+    # @raise [BusyError]
+    def stop
+      Native.stop
+      totals
+    end
+
+    # @return [Boolean] whether allocations are followed now
+    def tracking?
+      Native.tracking?
+    end
+
+    # @return [Symbol] `:off` or `:full`
+    def mode
+      Native.mode
+    end
+
+    # @return [Boolean] whether the hook has been first in `LD_PRELOAD`, as under `memintro run`
+    def preloaded?
+      Native.preloaded?
+    end
+
+    # Tracks the block. Where tracking is on already it stays on, with its figures; otherwise it is on for the block
+    # only, and call sites can be read afterwards.
+    #
+    # @param settings [Hash] as for {start}; not allowed where tracking is on already
+    # @return [Totals] what happened during the block, in all threads
+    # @example
+    #   Memintro.track { parse(document) }.live_bytes
+    def track(**settings, &block)
+      raise ArgumentError, "track needs a block: Memintro.track { … }" unless block
+      return track_within(settings, &block) if tracking?
+
+      start(**settings)
+      begin
+        yield
+      ensure
+        final = stop
+      end
+      final
+    end
+
+    # Does not track what the current thread allocates in the block. May be nested. Blocks allocated before are still
+    # followed to their free.
+    #
+    # @return [Object] the block's value
+    def untracked
+      Native.untracked_enter
+      yield
+    ensure
+      Native.untracked_leave
+    end
+
+    # Makes the live bytes of now the baseline of {CallSite#growth}.
+    # @return [nil]
+    def mark
+      Native.mark
+    end
+
+    # Forgets all figures and blocks; tracking goes on, if it is on. The free of a forgotten block is not counted.
+    # @return [nil]
+    def clear
+      @epoch += 1
+      Native.clear
+    end
+
+    # @return [Totals] of the process, since the start or {clear}. Costs about a microsecond.
+    def totals
+      untracked { Totals.new(*Native.totals.first(7)) }
+    end
+
+    # @return [ThreadTotals] of the current thread. Costs about a microsecond.
+    def thread_totals
+      untracked { ThreadTotals.new(*Native.thread_totals) }
+    end
+
+    # Visits all call sites of one instant. Costs about a microsecond for each.
+    #
+    # @param min_live_bytes [Integer] leave out those with less
+    # @yieldparam site [CallSite]
+    # @return [nil, Enumerator] an enumerator without a block
+    def each_call_site(min_live_bytes: 0, &block)
+      Arguments.count(:min_live_bytes, min_live_bytes)
+      return enum_for(:each_call_site, min_live_bytes: min_live_bytes) unless block
+
+      Snapshot.take.each(min_live_bytes: min_live_bytes, &block)
+      nil
+    end
+
+    # The call sites that matter most.
+    #
+    # @param n [Integer, nil] how many; nil: all
+    # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
+    # @param older_than [Integer, nil] count as live only blocks that outlived so many GCs, and leave out sites without
+    #   any: that shows what leaks, not caches that turn over. Visits every live block.
+    # @return [Array<CallSite>] greatest first
+    # @raise [ArgumentError, TypeError]
+    def top(n = 20, by: :live_bytes, older_than: nil) # rubocop:disable Naming/MethodParameterName
+      Arguments.count(:n, n, optional: true)
+      Arguments.count(:older_than, older_than, optional: true)
+      Snapshot.take.top(n, by: Arguments.choice(:by, by, CallSite::FIGURES), older_than: older_than)
+    end
+
+    # One call site by its name, or by the end of its name from a folder or file on.
+    #
+    # @param name [String] such as `"leak.rb:12"`, `"app/models/user.rb:7"`, `"(gc)"`
+    # @return [CallSite, nil] nil if there is none
+    # @raise [AmbiguousNameError] if several names end so and none is exactly that
+    def [](name)
+      Snapshot.take.find(Arguments.text(:name, name))
+    end
+
+    # Writes a report about this process.
+    #
+    # @param io [#write]
+    # @param format [Symbol] `:text`, a table to read, or `:json`
+    # @param top [Integer, nil] how many call sites; nil: all, the default for `:json`
+    # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
+    # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
+    # @return [nil]
+    # @raise [ArgumentError, TypeError]
+    def report(io = $stdout, format: :text, top: Report.default_top(format), by: :live_bytes, app_root: nil)
+      Arguments.output(io)
+      untracked do
+        Report.write(Snapshot.take, io, format: format, top: top, by: by,
+                                        app_root: app_root || configuration.app_root)
+      end
+    end
+
+    # What is on, what was found and patched, what escapes, and what would not work here and why. Loads the hook (which
+    # by itself changes nothing) to ask it.
+    #
+    # @return [Doctor]
+    def doctor
+      untracked { Doctor.examine }
+    end
+
+    # @return [Configuration] defaults of {start}, {report} and of the report at exit. At first those of the
+    #   `MEMINTRO_…` variables.
+    # @raise [ArgumentError] if one of the variables has a wrong value
+    def configuration
+      # No lock: reports are asked for in signal handlers too, and a second reading of ENV gives the same.
+      @configuration ||= Configuration.new(ENV)
+    end
+
+    # @yieldparam configuration [Configuration]
+    # @return [nil]
+    # @example
+    #   Memintro.configure { |c| c.max_tracker_bytes = 256 * 1024 * 1024 }
+    def configure
+      yield configuration
+      nil
+    end
+
+    # Changes whenever call sites become others: a block visit must not mistake a new site for the old one.
+    # @api private
+    # @return [Integer]
+    attr_reader :epoch
+
+    private
+
+    def track_within(settings)
+      unless settings.empty?
+        raise ArgumentError, "tracking is on already, with its own settings; leave out #{settings.keys.join(', ')}"
+      end
+
+      before = totals
+      yield
+      totals - before
+    end
+  end
+end

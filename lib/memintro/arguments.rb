@@ -1,0 +1,51 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Checks of what users pass in. Every failure names the argument, the value and what is allowed.
+  module Arguments
+    # @return [Integer, nil]
+    def self.count(name, value, least: 0, most: nil, optional: false)
+      return nil if value.nil? && optional
+
+      allowed = "an Integer from #{least}#{" to #{most}" if most}#{', or nil' if optional}"
+      raise TypeError, "#{name} is #{shown(value)}; it must be #{allowed}" unless value.is_a?(Integer)
+      return value if value >= least && (most.nil? || value <= most)
+
+      raise ArgumentError, "#{name} is #{value}; it must be #{allowed}"
+    end
+
+    # @return [Symbol]
+    def self.choice(name, value, allowed)
+      list = "it must be #{'one of ' if allowed.size > 1}#{allowed.map(&:inspect).join(', ')}"
+      unless value.is_a?(Symbol) || value.is_a?(String)
+        raise TypeError, "#{name} is #{shown(value)}; #{list}"
+      end
+      return value.to_sym if allowed.include?(value.to_sym)
+
+      raise ArgumentError, "#{name} is #{shown(value)}; #{list}"
+    end
+
+    # @return [String, nil]
+    def self.text(name, value, optional: false)
+      return nil if value.nil? && optional
+
+      text = value.respond_to?(:to_path) ? value.to_path : value
+      return text if text.is_a?(String)
+
+      raise TypeError, "#{name} is #{shown(value)}; it must be a String#{', or nil' if optional}"
+    end
+
+    # @return [#write]
+    def self.output(value)
+      return value if value.respond_to?(:write)
+
+      raise TypeError, "#{shown(value)} cannot be written to; give an IO, a StringIO or whatever has a write method"
+    end
+
+    # The caller's mistake must be readable even where its value is huge.
+    def self.shown(value)
+      text = value.inspect
+      text.size > 100 ? "#{text[0, 97]}..." : text
+    end
+  end
+end

@@ -1,0 +1,147 @@
+# frozen_string_literal: true
+
+require "optparse"
+require_relative "settings"
+require_relative "version"
+
+module Memintro
+  # The `memintro` command. Each subcommand is an object with `options` and `run` that knows nothing of exit codes;
+  # {start} alone prints errors and chooses: 0 done, 1 failed, 2 wrong usage, and the shell's 126 and 127 where a
+  # command to run is not executable or not there. A reader that closes the pipe has seen enough: that is success.
+  #
+  # Nothing is loaded before it is needed: what `memintro run` takes is added to the start of every program.
+  module CLI
+    # What was typed makes no sense.
+    class UsageError < StandardError; end
+
+    # Something did not work; the exit code says what kind.
+    class Failure < StandardError
+      # @return [Integer]
+      attr_reader :exit_code
+
+      # @param message [String]
+      # @param exit_code [Integer]
+      def initialize(message, exit_code = 1)
+        @exit_code = exit_code
+        super(message)
+      end
+    end
+
+    autoload :Run, File.join(__dir__, "cli/run.rb")
+    autoload :Env, File.join(__dir__, "cli/env.rb")
+    autoload :Report, File.join(__dir__, "cli/report.rb")
+    autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
+
+    # Subcommands, their classes and what each is for.
+    COMMANDS = {
+      "run" => [:Run, "run a command, tracked from its start, and report when it ends"],
+      "env" => [:Env, "print the variables that do the same, for where no wrapper can stand"],
+      "report" => [:Report, "show a saved report, or the dump of a process that died"],
+      "doctor" => [:Doctor, "say what works here, what does not, and why"]
+    }.freeze
+
+    # @param argv [Array<String>]
+    # @param out [IO]
+    # @param err [IO]
+    # @return [Integer] the exit code
+    def self.start(argv, out: $stdout, err: $stderr)
+      code = dispatch(argv.dup, out)
+      out.flush
+      code
+    rescue Errno::EPIPE
+      silence(out)
+      0
+    rescue UsageError, OptionParser::ParseError => e
+      err.puts("memintro: #{e.message.strip}")
+      2
+    rescue Failure => e
+      err.puts("memintro: #{e.message}")
+      e.exit_code
+    rescue Interrupt
+      130
+    rescue StandardError, LoadError => e
+      err.puts("memintro: #{e.message}")
+      1
+    end
+
+    # @return [Integer]
+    def self.dispatch(argv, out)
+      name = argv.shift
+      case name
+      when nil then raise UsageError, "no command given\n\n#{help}"
+      when "-h", "--help", "help" then show_help(argv, out)
+      when "-v", "--version" then say(out, "memintro #{VERSION}")
+      else command(name).new(out).call(argv)
+      end
+    end
+    private_class_method :dispatch
+
+    # @return [Class]
+    def self.command(name)
+      entry = COMMANDS[name]
+      return const_get(entry[0]) if entry
+
+      raise UsageError, "there is no command #{name.inspect}#{suggestion(name)}; " \
+                        "the commands are #{COMMANDS.keys.join(', ')} (memintro --help)"
+    end
+    private_class_method :command
+
+    def self.suggestion(name)
+      meant = similar(name)
+      return ", did you mean #{meant.inspect}?" if meant
+      return "" unless program?(name)
+
+      "; to run a program, write memintro run -- #{name}"
+    end
+    private_class_method :suggestion
+
+    def self.program?(name)
+      ENV["PATH"].to_s.split(":").any? { |folder| File.executable?(File.join(folder, name)) && name != "" }
+    end
+    private_class_method :program?
+
+    def self.similar(name)
+      require "did_you_mean"
+      DidYouMean::SpellChecker.new(dictionary: COMMANDS.keys).correct(name).first
+    rescue LoadError
+      nil
+    end
+    private_class_method :similar
+
+    def self.show_help(argv, out)
+      return say(out, help) if argv.empty?
+
+      command(argv.first).new(out).call(["--help"])
+    end
+    private_class_method :show_help
+
+    def self.help
+      width = COMMANDS.keys.map(&:size).max
+      <<~HELP
+        memintro #{VERSION}: where a Ruby process's memory went, by call site
+
+        Usage: memintro COMMAND [options]
+
+        #{COMMANDS.map { |name, (_, purpose)| "  #{name.ljust(width)}  #{purpose}" }.join("\n")}
+
+        memintro COMMAND --help tells more. To begin with:
+          memintro run -- ruby app.rb
+      HELP
+    end
+    private_class_method :help
+
+    def self.say(out, text)
+      out.puts(text)
+      0
+    end
+    private_class_method :say
+
+    # What is still buffered would fail again when Ruby closes the stream.
+    def self.silence(out)
+      out.reopen(File::NULL, "w") if out.respond_to?(:reopen) && out.respond_to?(:fileno)
+    rescue IOError, SystemCallError
+      nil
+    end
+    private_class_method :silence
+  end
+end

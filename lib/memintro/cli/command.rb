@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+module Memintro
+  module CLI
+    # What the subcommands share: an option parser with help, made of the table of settings.
+    #
+    # A subcommand says its usage in `BANNER`, the settings it takes in `SETTINGS`, adds flags of its own in `options`
+    # and does its work in `run(arguments)`, which answers an exit code.
+    class Command
+      # Settings that become flags.
+      SETTINGS = [].freeze
+
+      # @param out [IO]
+      def initialize(out)
+        @out = out
+        @given = {}
+      end
+
+      # @param argv [Array<String>]
+      # @return [Integer] the exit code
+      def call(argv)
+        parser = options
+        arguments = parse(parser, argv)
+        return run(arguments) unless @help
+
+        @out.puts(parser.help)
+        0
+      end
+
+      # @return [OptionParser]
+      def options
+        OptionParser.new do |parser|
+          parser.banner = self.class::BANNER
+          parser.separator("\nOptions (each has a variable: --max-sites is MEMINTRO_MAX_SITES):") if settings.any?
+          settings.each { |setting| flag(parser, setting) }
+          yield parser if block_given?
+          parser.on("-h", "--help", "show this help") { @help = true }
+        end
+      end
+
+      private
+
+      # @return [Hash{Symbol => Object}] the values of the flags that were given
+      attr_reader :given
+
+      def parse(parser, argv)
+        parser.permute(argv)
+      end
+
+      def settings
+        self.class::SETTINGS.map { |name| Settings[name] }
+      end
+
+      def flag(parser, setting)
+        form = setting.argument ? "#{setting.flag} #{setting.argument}" : setting.flag
+        parser.on(form, *setting.help) do |text|
+          @given[setting.name] = setting.argument ? value(setting, text) : true
+        end
+      end
+
+      def value(setting, text)
+        setting.parse(text, setting.flag)
+      rescue ArgumentError => e
+        raise UsageError, e.message
+      end
+    end
+  end
+end

@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+require_relative "command"
+require_relative "launch"
+
+module Memintro
+  module CLI
+    # `memintro env`: what {Run} would set, on one line, for the shell, a Dockerfile or a systemd unit.
+    class Env < Command
+      BANNER = <<~TEXT
+        Usage: memintro env [options of memintro run] [--for docker|systemd]
+
+        Prints on one line the variables that track a command from its start, for where no wrapper can stand before it:
+          eval "$(memintro env --report /tmp/%p.txt) ruby app.rb"
+      TEXT
+      SETTINGS = %i[report format top by every app_root compat native_children mode max_sites
+                    max_tracker_bytes].freeze
+      # Syntaxes, and how each writes the variables.
+      SYNTAXES = %w[shell docker systemd].freeze
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--for SYNTAX", SYNTAXES, "shell (default), docker: a Dockerfile's ENV,",
+                    "systemd: a unit's Environment=") { |syntax| @syntax = syntax }
+        end
+      end
+
+      # @param arguments [Array<String>] must be empty
+      # @return [Integer]
+      def run(arguments)
+        unless arguments.empty?
+          raise UsageError, "env takes no command (#{arguments.first.inspect}); to run one, write memintro run -- " \
+                            "#{arguments.first}"
+        end
+
+        launch = Launch.new(given).check
+        @out.puts(public_send(@syntax || "shell", launch))
+        0
+      end
+
+      # @api private
+      def shell(launch)
+        require "shellwords"
+        variables = { "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"), **launch.settings,
+                      "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
+        variables.map { |name, value| "#{name}=#{Shellwords.escape(value)}" }.join(" ")
+      end
+
+      # The image's own values are known when it is built, so the line refers to them.
+      # @api private
+      def docker(launch)
+        settings = launch.settings.map { |name, value| "#{name}=#{docker_quote(value)}" }
+        ["ENV LD_PRELOAD=\"#{docker_text(launch.hook)}${LD_PRELOAD:+:$LD_PRELOAD}\"", *settings,
+         "RUBYOPT=\"#{docker_text(launch.require_flag)}${RUBYOPT:+ $RUBYOPT}\""].join(" ")
+      end
+
+      # @api private
+      def systemd(launch)
+        variables = { "LD_PRELOAD" => launch.hook, **launch.settings, "RUBYOPT" => launch.require_flag }
+        # `%` begins a specifier in a unit; quotes and backslashes are C's.
+        quoted = variables.map do |name, value|
+          "\"#{name}=#{value.gsub(/["\\]/) { |char| "\\#{char}" }.gsub('%', '%%')}\""
+        end
+        "Environment=#{quoted.join(' ')}"
+      end
+
+      private
+
+      def docker_quote(value)
+        value.match?(%r{\A[\w./%:-]+\z}) ? value : "\"#{docker_text(value)}\""
+      end
+
+      def docker_text(value)
+        value.gsub(/["\\$]/) { |char| "\\#{char}" }
+      end
+    end
+  end
+end

@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+require_relative "../paths"
+
+module Memintro
+  module CLI
+    # The variables under which a command is tracked from its start: the hook first in `LD_PRELOAD`, the settings, and
+    # `RUBYOPT` to have each Ruby connect to the hook and report.
+    class Launch
+      # What `LD_PRELOAD` splits at or expands; `RUBYOPT` splits at white space too. Neither knows a way to quote.
+      UNSPEAKABLE = /[\s:;$]/
+      private_constant :UNSPEAKABLE
+
+      # @param given [Hash{Symbol => Object}] settings given as flags
+      def initialize(given)
+        @given = given
+      end
+
+      # @raise [Failure] if a tracked start cannot work here
+      # @return [self]
+      def check
+        unless RUBY_PLATFORM.match?(/linux/) && !RUBY_PLATFORM.match?(/musl/)
+          raise Failure, "needs Linux with glibc, and this is #{RUBY_PLATFORM}; see memintro doctor"
+        end
+        return check_report if File.file?(Paths.hook)
+
+        raise Failure, "the hook is not built: there is no #{Paths.hook}. In a checkout run bin/setup; " \
+                       "for an installed gem run `gem pristine memintro`."
+      end
+
+      # @return [String] what `LD_PRELOAD` must begin with
+      def hook
+        speakable(Paths.hook)
+      end
+
+      # @return [String] what `RUBYOPT` must begin with
+      def require_flag
+        "-r#{speakable(Paths::AUTORUN)}"
+      end
+
+      # @return [Hash{String => String}] the settings; a report's file is made absolute, for the command may change
+      #   its folder
+      def settings
+        given = { mode: Settings[:mode].default }.merge(@given)
+        given[:report] = File.expand_path(given[:report]) if given[:report] && given[:report] != "-"
+        given.to_h do |name, value|
+          setting = Settings[name]
+          [setting.variable, setting.to_variable(value)]
+        end
+      end
+
+      # @param former [String, nil] what the variable holds
+      # @return [String] ours first, then what was there
+      def self.before(ours, former, separator)
+        [ours, *former.to_s.split(separator).reject { |part| part.empty? || part == ours }].join(separator)
+      end
+
+      private
+
+      # Told now, not by every process at its end.
+      def check_report
+        file = @given[:report]
+        return self if file.nil? || file == "-"
+
+        folder = File.dirname(File.expand_path(file))
+        raise Failure, "--report #{file}: there is no folder #{folder}" unless File.directory?(folder)
+        raise Failure, "--report #{file}: folder #{folder} cannot be written to" unless File.writable?(folder)
+        raise Failure, "--report #{file} is a folder; give a file in it" if File.directory?(file)
+
+        self
+      end
+
+      def speakable(path)
+        return path unless path.match?(UNSPEAKABLE)
+
+        require_relative "alias_folder"
+        AliasFolder.path_for(path)
+      end
+    end
+  end
+end

@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require_relative "command"
+require_relative "launch"
+
+module Memintro
+  module CLI
+    # `memintro run`: becomes the command, tracked from its first allocation. There is no parent left to stand between
+    # the command and its signals, streams or exit status.
+    class Run < Command
+      BANNER = <<~TEXT
+        Usage: memintro run [options] -- CMD [ARGUMENTS]
+
+        Runs CMD with every malloc of its Ruby processes tracked from the start, and reports by call site when each
+        of them ends. Without --report the report goes to standard error. With a FILE without %p, the first process
+        takes FILE and each other one FILE.PID. A process that ends by exit! or a fatal signal leaves a raw dump
+        there instead, for memintro report. CMD's streams, signals and exit status are its own.
+      TEXT
+      SETTINGS = %i[report format top by every app_root compat native_children mode max_sites
+                    max_tracker_bytes].freeze
+
+      # @param command [Array<String>]
+      # @return [Integer] never, if all is well
+      def run(command)
+        raise UsageError, "no command to run: memintro run [options] -- CMD (memintro run --help)" if command.empty?
+
+        become(command, Settings.disabled? ? {} : environment)
+      end
+
+      private
+
+      # What follows the first word that is no flag belongs to CMD.
+      def parse(parser, argv)
+        parser.order(argv)
+      end
+
+      def environment
+        launch = Launch.new(given).check
+        { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || Dir.pwd,
+          "MEMINTRO_FIRST_PID" => Process.pid.to_s,
+          **launch.settings,
+          "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"),
+          "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
+      end
+
+      def become(command, environment)
+        exec(environment, [command.first, command.first], *command.drop(1))
+      rescue Errno::ENOENT
+        raise Failure.new("#{command.first}: command not found", 127)
+      rescue Errno::EACCES, Errno::ENOEXEC, Errno::EISDIR => e
+        raise Failure.new("#{command.first}: cannot be run: #{e.message.sub(/ - .*/m, '')}", 126)
+      end
+    end
+  end
+end

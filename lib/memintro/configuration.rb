@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+require_relative "arguments"
+require_relative "settings"
+
+module Memintro
+  # Defaults for {Memintro.start}, {Memintro.report} and the report at exit. Each setting has a variable of the same
+  # name, `MEMINTRO_MAX_SITES` for {#max_sites}; the variables are read once, and {Memintro.configure} overrides them.
+  #
+  # `MEMINTRO_DISABLE=1` is no setting but the brake of whoever runs the program, and cannot be overridden.
+  class Configuration
+    # Ways to track, and the numbers the hook has for them.
+    MODES = Settings::MODES
+    # Most call sites that the table of blocks can tell apart.
+    MOST_SITES = Settings::MOST_SITES
+
+    # @!attribute [rw] mode
+    #   @return [Symbol] `:full`
+    # @!attribute [rw] max_sites
+    #   @return [Integer, nil] most call sites to tell apart; nil: the hook's own limit
+    # @!attribute [rw] max_tracker_bytes
+    #   @return [Integer, nil] most bytes that tracking may use; nil: no limit
+    # @!attribute [rw] app_root
+    #   @return [String, nil] folder that reports show paths relative to; nil: the current one
+    # @!attribute [rw] report
+    #   @return [String, nil] file of the report at exit, `%p` becomes the process id; nil or `-`: standard error
+    # @!attribute [rw] format
+    #   @return [Symbol] of the report at exit: `:text` or `:json`
+    # @!attribute [rw] top
+    #   @return [Integer, :all, nil] call sites in the report at exit; nil: 20 in text, all in JSON
+    # @!attribute [rw] by
+    #   @return [Symbol] what the report at exit is sorted by, one of {CallSite::FIGURES}
+    # @!attribute [rw] every
+    #   @return [Numeric, nil] seconds between reports while the program runs; nil: only at exit
+    # @!attribute [rw] compat
+    #   @return [Symbol, nil] `:mwrap`: a plain `require "mwrap"` finds memintro's
+    # @!attribute [rw] native_children
+    #   @return [Boolean] whether a preloaded hook also tracks programs that are not Ruby
+    Settings::ALL.each do |setting|
+      variable = :"@#{setting.name}"
+      define_method(setting.name) { instance_variable_get(variable) }
+      define_method(:"#{setting.name}=") { |value| instance_variable_set(variable, setting.check(value)) }
+    end
+
+    # @param env [#[]] variables to begin with
+    # @raise [ArgumentError] if one of them has a wrong value
+    def initialize(env = {})
+      Settings::ALL.each do |setting|
+        text = env[setting.variable]
+        value = text.nil? || text.empty? ? setting.default : setting.parse(text)
+        instance_variable_set(:"@#{setting.name}", value)
+      end
+    end
+
+    # @return [Boolean] whether `MEMINTRO_DISABLE=1` is set
+    def disabled?
+      Settings.disabled?
+    end
+
+    # @return [Hash{Symbol => Object}] all settings
+    def to_h
+      Settings::ALL.to_h { |setting| [setting.name, public_send(setting.name)] }
+    end
+
+    # @return [String] the settings that have a value
+    def inspect
+      "#<#{self.class} #{to_h.compact.map { |name, value| "#{name}=#{value}" }.join(' ')}>"
+    end
+  end
+end

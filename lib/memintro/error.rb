@@ -1,0 +1,75 @@
+# frozen_string_literal: true
+
+# Everything memintro raises by itself. Each message says what was wrong and what to do next; wrong arguments are
+# Ruby's own ArgumentError and TypeError.
+module Memintro
+  # Parent of all of memintro's errors.
+  class Error < StandardError
+    # What is said when the raiser has nothing more precise to say.
+    DEFAULT_MESSAGE = nil
+
+    # @param message [String, nil] what was wrong and what to do; nil takes the kind's own words
+    def initialize(message = nil)
+      super(message || self.class::DEFAULT_MESSAGE || self.class.name)
+    end
+  end
+
+  # The hook does not work on this platform. What needs only Ruby's own interfaces keeps working.
+  class UnsupportedError < Error
+    DEFAULT_MESSAGE = "memintro's hook needs Linux with glibc on x86-64 or aarch64, and this is #{RUBY_PLATFORM}; " \
+                      "`memintro doctor` says what works here".freeze
+  end
+
+  # `MEMINTRO_DISABLE=1` is set, or the process is privileged (setuid and the like).
+  class DisabledError < Error
+    DEFAULT_MESSAGE = "tracking is switched off here: MEMINTRO_DISABLE=1 is set, or the process is privileged; " \
+                      "unset the variable and start the program again"
+  end
+
+  # The kernel gave no memory for the table of live blocks.
+  class ExhaustedError < Error
+    DEFAULT_MESSAGE = "no memory for the table of live blocks; free some, raise the process's limit " \
+                      "(ulimit -v, cgroup), or lower max_tracker_bytes"
+  end
+
+  # The allocator's functions could not be found, as in a statically linked program.
+  class AllocatorError < Error
+    DEFAULT_MESSAGE = "the functions of this process's allocator were not found (a statically linked Ruby?); " \
+                      "`memintro doctor` shows what was looked at"
+  end
+
+  # The hook is in place, yet a test allocation went past it.
+  class NotSeenError < Error
+    DEFAULT_MESSAGE = "a test allocation was not seen: another library answers malloc before memintro; put memintro " \
+                      "first in LD_PRELOAD, for example with `memintro run -- CMD`"
+  end
+
+  # Another thread is starting or stopping at this moment.
+  class BusyError < Error
+    DEFAULT_MESSAGE = "another thread is starting or stopping memintro; try again when it has finished"
+  end
+
+  # A raw dump is bad, foreign or cut short.
+  class DumpError < Error
+    DEFAULT_MESSAGE = "not a memintro dump of this version, or it was cut short"
+  end
+
+  # {Memintro.[]} was given the end of more than one call site's name.
+  class AmbiguousNameError < Error
+    # Most names that the message lists.
+    SHOWN = 10
+
+    # @return [Array<String>] names of all call sites that match
+    attr_reader :matches
+
+    # @param name [String] what was looked for
+    # @param matches [Array<String>] the names that end so
+    def initialize(name, matches)
+      @matches = matches.freeze
+      rest = matches.size - SHOWN
+      list = matches.first(SHOWN).map { |match| "\n  #{match}" }.join
+      list << "\n  and #{rest} more" if rest.positive?
+      super("#{name.inspect} is the end of #{matches.size} call sites; give more of the path:#{list}")
+    end
+  end
+end

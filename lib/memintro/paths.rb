@@ -1,0 +1,46 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Where the built parts of memintro lie. Needs nothing loaded: the command asks before there is a VM to measure.
+  #
+  # A checkout and most installations have both libraries beside the Ruby files; RubyGems can be told to keep
+  # compiled ones apart, in its folder of extensions.
+  module Paths
+    # File name of the extension.
+    EXTENSION = "memintro.so"
+    # File name of the hook.
+    HOOK = "libmemintro_hook.so"
+    # Folder to put on the load path for `require "memintro"`.
+    LIB = File.expand_path("..", __dir__).freeze
+    # What the command has the child Ruby require.
+    AUTORUN = File.join(__dir__, "autorun.rb").freeze
+    # Folder whose `mwrap.rb` answers `require "mwrap"`.
+    COMPAT = File.join(__dir__, "compat").freeze
+
+    # @return [String] absolute path of the extension, whether or not it has been built
+    def self.extension
+      find(EXTENSION)
+    end
+
+    # @return [String] absolute path of the hook, whether or not it has been built
+    def self.hook
+      find(HOOK)
+    end
+
+    def self.find(file)
+      candidates = [File.join(__dir__, file), *apart(file)]
+      candidates.find { |path| File.exist?(path) } || candidates.first
+    end
+    private_class_method :find
+
+    # <gems>/extensions/<platform>/<api>/memintro-<version>/memintro/<file>
+    def self.apart(file)
+      gem_folder = File.dirname(LIB)
+      api = RbConfig::CONFIG["ruby_version"]
+      Dir.glob(File.join("extensions", "*", "{#{api},#{api}-static}", File.basename(gem_folder), "memintro", file),
+               base: File.expand_path("../..", gem_folder))
+         .map { |path| File.expand_path(path, File.expand_path("../..", gem_folder)) }
+    end
+    private_class_method :apart
+  end
+end

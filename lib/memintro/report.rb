@@ -1,0 +1,38 @@
+# frozen_string_literal: true
+
+require_relative "arguments"
+require_relative "call_site"
+
+module Memintro
+  # The formats of a report. Each is a class with one verb, `write`, that takes a {Snapshot} and knows nothing of the
+  # process it came from.
+  module Report
+    autoload :Text, File.join(__dir__, "report/text.rb")
+    autoload :Json, File.join(__dir__, "report/json.rb")
+    autoload :Reader, File.join(__dir__, "report/reader.rb")
+
+    # Format names and their classes.
+    FORMATS = { text: :Text, json: :Json }.freeze
+    # Call sites that a table shows unless told otherwise: what fits a screen.
+    DEFAULT_TOP = 20
+
+    # @param format [Symbol]
+    # @return [Integer, nil] how many call sites that format shows by default; nil: all
+    def self.default_top(format)
+      format.to_s == "json" ? nil : DEFAULT_TOP
+    end
+
+    # @param snapshot [Snapshot]
+    # @param io [#write]
+    # @return [nil]
+    # @raise [ArgumentError, TypeError]
+    def self.write(snapshot, io, format: :text, top: default_top(format), by: :live_bytes, app_root: nil)
+      Arguments.output(io)
+      renderer = const_get(FORMATS.fetch(Arguments.choice(:format, format, FORMATS.keys)))
+      Arguments.count(:top, top, optional: true)
+      renderer.new(snapshot, top: top, by: Arguments.choice(:by, by, CallSite::FIGURES),
+                             app_root: Arguments.text(:app_root, app_root, optional: true)).write(io)
+      nil
+    end
+  end
+end

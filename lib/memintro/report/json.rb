@@ -1,0 +1,63 @@
+# frozen_string_literal: true
+
+require_relative "names"
+
+module Memintro
+  module Report
+    # The report for programs: `version` (of this layout), `process`, `totals`, `call_sites`.
+    #
+    # It is written by hand and site by site: a report must not load a json gem into a process whose own version has
+    # yet to be chosen, and a million sites must not become one string. Bytes that are not UTF-8 become `\xNN` in the
+    # text, so that every reader can read it.
+    class Json
+      # Changes when a key changes its meaning or goes away.
+      LAYOUT = 1
+      # What RFC 8259 demands to be escaped, and DEL.
+      SPECIAL = /["\\\x00-\x1f\x7f]/
+      # Short forms.
+      ESCAPES = { "\"" => "\\\"", "\\" => "\\\\", "\n" => "\\n", "\t" => "\\t", "\r" => "\\r" }.freeze
+      private_constant :SPECIAL, :ESCAPES
+
+      # @param snapshot [Snapshot]
+      # @param top [Integer, nil] nil: all
+      # @param by [Symbol]
+      def initialize(snapshot, top: nil, by: :live_bytes, **)
+        @snapshot = snapshot
+        @top = top
+        @by = by
+      end
+
+      # @param io [#write]
+      # @return [nil]
+      def write(io)
+        io.write("{\"version\":#{LAYOUT},\n\"process\":#{encode(@snapshot.process)},\n" \
+                 "\"totals\":#{encode(@snapshot.totals.to_h)},\n\"call_sites\":[")
+        separator = "\n"
+        @snapshot.top(@top, by: @by).each do |site|
+          io.write(separator + encode(site.to_h))
+          separator = ",\n"
+        end
+        io.write("\n]}\n")
+        nil
+      end
+
+      private
+
+      def encode(value)
+        case value
+        when Hash then "{#{value.map { |key, item| "\"#{key}\":#{encode(item)}" }.join(',')}}"
+        when String, Symbol then text(value.to_s)
+        when nil then "null"
+        else value.to_s
+        end
+      end
+
+      def text(string)
+        string = string.dup.force_encoding(Encoding::UTF_8)
+        string = string.scrub { |bad| bad.bytes.map { |byte| format("\\x%02X", byte) }.join } unless string.valid_encoding?
+        escaped = string.gsub(SPECIAL) { |char| ESCAPES[char] || format("\\u%04x", char.ord) }
+        "\"#{escaped}\""
+      end
+    end
+  end
+end

@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "../snapshot"
+
+module Memintro
+  module Report
+    # Makes a {Snapshot} of what a process has written: a JSON report, or the raw dump of one that could not report.
+    module Reader
+      # First bytes of a raw dump.
+      MAGIC = "MEMINTR".b.freeze
+      # Figures of a JSON report that a row holds, in the row's order.
+      ROW = %w[allocations frees total_bytes freed_bytes age_total max_lifespan].freeze
+      # Figures that {Totals.new} takes, in its order.
+      TOTALS = %w[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
+      private_constant :MAGIC, :ROW, :TOTALS
+
+      # @param path [String]
+      # @return [Snapshot]
+      # @raise [DumpError] if it is neither
+      # @raise [SystemCallError] if it cannot be read
+      def self.read(path)
+        start = File.binread(path, MAGIC.size).to_s
+        return from_dump(Native.read_dump(path)) if start == MAGIC
+        return from_json(JSON.parse(File.read(path, encoding: Encoding::UTF_8))) if start.start_with?("{")
+
+        raise DumpError, "neither a raw dump nor a JSON report of memintro (a text report can be read as it is)"
+      rescue JSON::ParserError
+        raise DumpError, "begins like a JSON report, but is not valid JSON; was it cut short?"
+      end
+
+      # @param dump [Hash] see Memintro::Native.read_dump
+      # @return [Snapshot]
+      def self.from_dump(dump)
+        signal = dump[:signal].to_i
+        process = { pid: dump[:pid], memintro: VERSION, generation: dump[:totals][8],
+                    time: Time.at(dump[:time]).utc.strftime("%FT%TZ"),
+                    signal: signal, exit_status: signal.zero? ? dump[:exit_status] : nil }
+        Snapshot.new(Totals.new(*dump[:totals].first(7)), dump[:sites], process)
+      end
+
+      # @param report [Hash] a parsed report
+      # @return [Snapshot]
+      # @raise [DumpError] if its layout is another
+      def self.from_json(report)
+        version = report["version"]
+        unless version == 1
+          raise DumpError, "a report of layout #{version.inspect}; memintro #{VERSION} reads layout 1"
+        end
+
+        rows = report.fetch("call_sites").each_with_index.map { |site, id| row(site, id) }
+        totals = Totals.new(*report.fetch("totals").values_at(*TOTALS))
+        Snapshot.new(totals, rows, report.fetch("process").transform_keys(&:to_sym))
+      rescue KeyError, NoMethodError, TypeError => e
+        raise DumpError, "not a report of memintro: #{e.message}"
+      end
+
+      def self.row(site, id)
+        kind = site.fetch("kind").to_sym
+        name = kind == :ruby ? site.fetch("path") : site.fetch("name")
+        [id, kind, name, site["lineno"].to_i, *site.values_at(*ROW), site["live_bytes"] - site["growth"]]
+      end
+      private_class_method :row
+    end
+  end
+end

@@ -1,0 +1,133 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Every setting once: its name here is its attribute in {Configuration}, its flag (`--max-sites`) and its variable
+  # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
+  module Settings
+    # Ways to track, and the numbers the hook has for them.
+    MODES = { full: 1 }.freeze
+    # Most call sites that the table of blocks can tell apart.
+    MOST_SITES = (2**24) - 1
+    # What a report can be sorted by.
+    SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
+                  age_total].freeze
+
+    # One setting. `parse` turns text into a value, `check` refuses wrong values; both name the setting as the caller
+    # knows it.
+    Setting = Struct.new(:name, :kind, :default, :allowed, :argument, :help, keyword_init: true) do
+      # @return [String] such as `MEMINTRO_MAX_SITES`
+      def variable
+        "MEMINTRO_#{name.to_s.upcase}"
+      end
+
+      # @return [String] such as `--max-sites`
+      def flag
+        "--#{name.to_s.tr('_', '-')}"
+      end
+
+      # @param text [String]
+      # @param called [String] what the text was given for, for the message
+      # @return [Object] the value
+      # @raise [ArgumentError]
+      def parse(text, called = variable)
+        value = Settings.value_of(kind, text, allowed)
+        return value unless value.nil?
+
+        raise ArgumentError, "#{called}=#{text}: it must be #{expected}"
+      end
+
+      # @param value [Object]
+      # @return [Object] the value, normalised
+      # @raise [ArgumentError]
+      def check(value)
+        return value if value.nil?
+
+        checked = Settings.checked(kind, value, allowed)
+        return checked unless checked.nil?
+
+        raise ArgumentError, "#{name} is #{value.inspect}; it must be #{expected}#{', or nil' if default.nil?}"
+      end
+
+      # @param value [Object]
+      # @return [String] as it stands in the variable
+      def to_variable(value)
+        kind == :switch ? (value ? "1" : "0") : value.to_s
+      end
+
+      # @return [String] what is allowed, in words
+      def expected
+        case kind
+        when :choice then allowed.join(" or ")
+        when :count then "a whole number of at least 1"
+        when :count_or_all then "a whole number of at least 1, or all"
+        when :seconds then "a number of seconds above 0"
+        when :switch then "1 or 0"
+        else "some text"
+        end
+      end
+    end
+
+    def self.value_of(kind, text, allowed)
+      case kind
+      when :choice then allowed.find { |choice| choice.to_s == text }
+      when :count then Integer(text, 10) if text.match?(/\A[1-9]\d*\z/)
+      when :count_or_all then text == "all" ? :all : value_of(:count, text, nil)
+      when :seconds then Float(text) if text.match?(/\A\d*\.?\d+\z/) && Float("0#{text}").positive?
+      when :switch then { "1" => true, "0" => false }[text]
+      else text unless text.empty?
+      end
+    end
+
+    def self.checked(kind, value, allowed)
+      case kind
+      when :switch then value if [true, false].include?(value)
+      when :count, :count_or_all, :seconds
+        value == :all ? value_of(kind, "all", allowed) : number(kind, value)
+      else value_of(kind, value.to_s, allowed) if value.is_a?(String) || value.is_a?(Symbol)
+      end
+    end
+
+    def self.number(kind, value)
+      value if (value.is_a?(Integer) || (kind == :seconds && value.is_a?(Float))) && value.positive?
+    end
+    private_class_method :number
+
+    # In the order in which help lists them.
+    ALL = [
+      Setting.new(name: :report, kind: :text, argument: "FILE",
+                  help: ["write the report at exit to FILE; %p in it becomes the process id,",
+                         "- is standard error, which is also the default"]),
+      Setting.new(name: :format, kind: :choice, default: :text, allowed: %i[text json].freeze, argument: "FORMAT",
+                  help: ["text (default) or json"]),
+      Setting.new(name: :top, kind: :count_or_all, argument: "N",
+                  help: ["so many call sites, or all; default 20 in text, all in json"]),
+      Setting.new(name: :by, kind: :choice, default: :live_bytes, allowed: SORTABLE, argument: "FIGURE",
+                  help: ["sort by live_bytes (default), growth, total_bytes, allocations, …"]),
+      Setting.new(name: :every, kind: :seconds, argument: "SECONDS",
+                  help: ["write the report so often as well as at exit"]),
+      Setting.new(name: :app_root, kind: :text, argument: "FOLDER",
+                  help: ["show paths relative to FOLDER; default: where the command starts"]),
+      Setting.new(name: :compat, kind: :choice, allowed: %i[mwrap].freeze, argument: "NAME",
+                  help: ['mwrap: make `require "mwrap"` work']),
+      Setting.new(name: :native_children, kind: :switch, default: false,
+                  help: ["also track child processes that are not Ruby; needs --report"]),
+      Setting.new(name: :mode, kind: :choice, default: :full, allowed: MODES.keys.freeze, argument: "MODE",
+                  help: ["full: every block, exactly"]),
+      Setting.new(name: :max_sites, kind: :count, argument: "N",
+                  help: ["tell at most N call sites apart; the rest share (other)"]),
+      Setting.new(name: :max_tracker_bytes, kind: :count, argument: "BYTES",
+                  help: ["most memory that tracking itself may use"])
+    ].each(&:freeze).freeze
+
+    # @return [Setting]
+    def self.[](name)
+      ALL.find { |setting| setting.name == name }
+    end
+
+    # @param env [#[]] variables
+    # @return [Boolean] whether `MEMINTRO_DISABLE=1` forbids everything
+    def self.disabled?(env = ENV)
+      env["MEMINTRO_DISABLE"] == "1"
+    end
+  end
+end

@@ -1,0 +1,145 @@
+# frozen_string_literal: true
+
+require_relative "arguments"
+require_relative "call_site"
+require_relative "totals"
+
+module Memintro
+  # The figures at one instant, wherever they come from: this process, a raw dump or a saved report. Reports are made
+  # of it and of nothing else.
+  #
+  # The rows are the tracker's own; {CallSite}s are made for those that are asked for. Making them is never tracked,
+  # while blocks given by the user run as they would without us.
+  # @api private
+  class Snapshot
+    # How a figure is computed from a row, for sorting a million rows without making a million objects.
+    FIGURES = {
+      allocations: ->(row) { row[4] },
+      frees: ->(row) { row[5] },
+      total_bytes: ->(row) { row[6] },
+      freed_bytes: ->(row) { row[7] },
+      live_bytes: ->(row) { row[6] - row[7] },
+      live_blocks: ->(row) { row[4] - row[5] },
+      mean_lifespan: ->(row) { row[5].zero? ? 0.0 : row[8].fdiv(row[5]) },
+      max_lifespan: ->(row) { row[9] },
+      age_total: ->(row) { row[8] },
+      growth: ->(row) { row[6] - row[7] - row[10] }
+    }.freeze
+    # Sites made at a time.
+    SLICE = 256
+    private_constant :SLICE
+
+    # @return [Totals]
+    attr_reader :totals
+    # @return [Hash{Symbol => Object}] whose figures they are: pid, program, Ruby, mode and the like
+    attr_reader :process
+    # @return [Array<Array>] see Memintro::Native.sites
+    attr_reader :rows
+
+    # @return [Snapshot] of this process, now
+    def self.take
+      Memintro.untracked do
+        new(Totals.new(*Native.totals.first(7)), Native.sites, live_process, Memintro.epoch)
+      end
+    end
+
+    # @return [Hash{Symbol => Object}]
+    def self.live_process
+      { pid: ::Process.pid, program: $PROGRAM_NAME.dup, ruby: RUBY_VERSION, platform: RUBY_PLATFORM,
+        memintro: VERSION, mode: Native.mode, tracking: Native.tracking?, preloaded: Native.preloaded?,
+        generation: Native.generation, time: Time.now.utc.strftime("%FT%TZ") }
+    end
+    private_class_method :live_process
+
+    # @param totals [Totals]
+    # @param rows [Array<Array>]
+    # @param process [Hash]
+    # @param epoch [Integer, nil] nil: not this process's
+    def initialize(totals, rows, process, epoch = nil)
+      @totals = totals
+      @rows = rows
+      @process = process
+      @epoch = epoch
+    end
+
+    # @yieldparam site [CallSite]
+    # @return [self]
+    def each(min_live_bytes: 0)
+      (0...rows.size).step(SLICE) do |start|
+        Memintro.untracked { make(rows[start, SLICE], min_live_bytes) }.each { |site| yield site }
+      end
+      self
+    end
+
+    # @param count [Integer, nil] nil: all
+    # @param by [Symbol] one of {FIGURES}
+    # @param older_than [Integer, nil] count only live blocks of at least this age; of this process only
+    # @return [Array<CallSite>] greatest first, the earlier site first where they are equal
+    def top(count, by: :live_bytes, older_than: nil)
+      Memintro.untracked do
+        aged = older_than && Native.live_by_site(older_than)
+        chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
+        figure = figure_of(by, aged)
+        key = ->(row) { [-figure.call(row), row[0]] }
+        sorted = count ? chosen.min_by(count, &key) : chosen.sort_by(&key)
+        sorted.map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) }
+      end
+    end
+
+    # @param name [String] a whole name, or the end of one from a folder or file on
+    # @return [CallSite, nil]
+    # @raise [AmbiguousNameError]
+    def find(name)
+      Memintro.untracked do
+        exact, ends = matches(name)
+        raise AmbiguousNameError.new(name, ends.map { |row| CallSite.new(row).name }) if exact.empty? && ends.size > 1
+
+        # Two native callers can have one name (a stripped library mapped twice); the larger one is meant.
+        row = exact.max_by(&FIGURES[:live_bytes]) || ends.first
+        row && CallSite.new(row, nil, @epoch)
+      end
+    end
+
+    private
+
+    def make(slice, min_live_bytes)
+      slice.filter_map do |row|
+        CallSite.new(row, nil, @epoch) if row[6] - row[7] >= min_live_bytes
+      end
+    end
+
+    def figure_of(by, aged)
+      case aged && by
+      when :live_bytes then ->(row) { aged[row[0]][0] }
+      when :live_blocks then ->(row) { aged[row[0]][1] }
+      else FIGURES.fetch(by)
+      end
+    end
+
+    # Bytes are compared: paths need not be valid in any encoding.
+    def matches(name)
+      path, line = name.b.match(/\A(.+):(\d+)\z/m)&.captures
+      line = line&.to_i
+      path &&= path.delete_prefix("./")
+      exact = []
+      ends = []
+      rows.each do |row|
+        if row[1] != :ruby
+          exact << row if row[2].b == name.b
+        elsif row[3] == line
+          sort_in(row, path, exact, ends)
+        end
+      end
+      [exact, ends]
+    end
+
+    def sort_in(row, path, exact, ends)
+      whole = row[2].b
+      if whole.delete_prefix("./") == path
+        exact << row
+      elsif whole.end_with?("/#{path}".b)
+        ends << row
+      end
+    end
+  end
+end

@@ -1,0 +1,39 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Figures in the form people read. Nothing here is meant to be parsed.
+  module Units
+    # Powers of 1,024.
+    BYTES = %w[B KiB MiB GiB TiB PiB].freeze
+
+    # @param count [Integer] bytes, negative allowed
+    # @return [String] such as `"512 B"`, `"48.8 MiB"`
+    def self.bytes(count)
+      size = count.abs
+      power = 0
+      # 1,023.95 and more would be written "1024.0".
+      power += 1 while power < BYTES.size - 1 && size >= (1024**power) * (power.zero? ? 1024 : 1023.95)
+      text = power.zero? ? size.to_s : format("%.1f", size.fdiv(1024**power))
+      "#{'-' if count.negative?}#{text} #{BYTES[power]}"
+    end
+
+    # @param count [Integer] bytes, negative allowed
+    # @return [String] as {bytes}, with a plus before what grew
+    def self.signed_bytes(count)
+      "#{'+' if count.positive?}#{bytes(count)}"
+    end
+
+    # @param number [Integer]
+    # @return [String] such as `"1,234,567"`
+    def self.count(number)
+      number.to_s.gsub(/(?<=\d)(?=(?:\d{3})+\z)/, ",")
+    end
+
+    # @param part [Integer]
+    # @param whole [Integer]
+    # @return [String] such as `"12.3%"`; a dash where there is no whole to have a share of
+    def self.share(part, whole)
+      whole.positive? ? format("%.1f%%", 100.0 * part / whole) : "-"
+    end
+  end
+end
