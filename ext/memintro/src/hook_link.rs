@@ -1,0 +1,84 @@
+//! Finds the hook: the one that was preloaded, else the one beside this library.
+//!
+//! There is one tracker in a process. A hook of another version is refused by name: its table has another layout.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use memintro_abi::{CONTROL_SYMBOL, Control, VERSION};
+
+/// File name of the hook.
+const HOOK_FILE: &str = "libmemintro_hook.so";
+
+static CONTROL: OnceLock<&'static Control> = OnceLock::new();
+
+/// The hook, if it is in the process already. Loads nothing.
+pub(crate) fn found() -> Option<&'static Control> {
+    if let Some(control) = CONTROL.get() {
+        return Some(control);
+    }
+    // SAFETY: a look-up by name.
+    let preloaded = unsafe { libc::dlsym(libc::RTLD_DEFAULT, CONTROL_SYMBOL.as_ptr()) };
+    checked(preloaded).ok().map(|control| *CONTROL.get_or_init(|| control))
+}
+
+/// The hook, loaded if need be. The error is a text for people.
+pub(crate) fn load() -> Result<&'static Control, String> {
+    if let Some(control) = found() {
+        return Ok(control);
+    }
+    if cfg!(not(all(target_os = "linux", target_env = "gnu"))) {
+        return Err("following malloc needs Linux with glibc; everything that needs only Ruby's own functions works".into());
+    }
+    let path = path().ok_or("the extension does not know where it was loaded from")?;
+    let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| "the extension's path has a NUL in it")?;
+    // Never unloaded: somebody may have copied a pointer to one of its functions. Local: its malloc must not answer
+    // look-ups of libraries that are loaded later.
+    // SAFETY: loading our own library; its constructor only looks around.
+    let handle = unsafe { libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
+    if handle.is_null() {
+        return Err(format!("the hook could not be loaded: {}", last_error()));
+    }
+    // SAFETY: a look-up by name in the library just loaded.
+    let control = checked(unsafe { libc::dlsym(handle, CONTROL_SYMBOL.as_ptr()) })?;
+    Ok(CONTROL.get_or_init(|| control))
+}
+
+/// Where the hook lies: beside this library.
+pub(crate) fn path() -> Option<PathBuf> {
+    // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
+    let this = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr((path as fn() -> Option<PathBuf> as *const ()).cast(), &raw mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        CStr::from_ptr(info.dli_fname)
+    };
+    let this = PathBuf::from(OsStr::from_bytes(this.to_bytes()));
+    let this = this.canonicalize().unwrap_or(this);
+    Some(this.parent()?.join(HOOK_FILE))
+}
+
+fn checked(control: *const libc::c_void) -> Result<&'static Control, String> {
+    // SAFETY: the symbol is memintro's own; its first two words have been the same in every version.
+    let control = unsafe { control.cast::<Control>().as_ref() }.ok_or("the hook has no control table")?;
+    if control.version != VERSION || control.size as usize != size_of::<Control>() {
+        return Err(format!(
+            "the hook in this process has interface version {}, this gem needs {VERSION}: preload the hook of the same gem version",
+            control.version
+        ));
+    }
+    Ok(control)
+}
+
+fn last_error() -> String {
+    // SAFETY: dlerror answers null or a terminated text that is valid until the next call.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "unknown error".into();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,16 @@
+//! The table of contents of what Ruby sees of the extension.
+
+mod dump;
+mod errors;
+mod native;
+mod names;
+
+use magnus::{Error, Ruby, prelude::*};
+
+/// Defines everything under `Memintro::Native`, the private interface that `lib/memintro` is built upon.
+pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
+    let memintro = ruby.define_module("Memintro")?;
+    let native = memintro.define_module("Native")?;
+    native::init(ruby, native)?;
+    dump::init(native)
+}

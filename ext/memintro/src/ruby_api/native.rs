@@ -1,0 +1,396 @@
+//! `Memintro::Native`: the hook's control table, method by method, in plain integers and strings.
+//!
+//! Rule for neighbours: what visits the table runs while all allocators wait, so it only fills Rust vectors; Ruby
+//! objects are made after the visit.
+
+use std::ffi::{CStr, CString, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use magnus::{Error, RArray, RHash, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
+use memintro_abi::{
+    BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, SlotState,
+    StartOptions, Status, ThreadFigures,
+};
+
+use super::errors;
+use super::names;
+use crate::{hook_link, symbols, vm};
+
+static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("hook_path", function!(hook_path, 0))?;
+    native.define_singleton_method("load_hook", function!(load_hook, 0))?;
+    native.define_singleton_method("start", function!(start, 3))?;
+    native.define_singleton_method("stop", function!(stop, 0))?;
+    native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
+    native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
+    native.define_singleton_method("mode", function!(mode, 0))?;
+    native.define_singleton_method("untracked_enter", function!(untracked_enter, 0))?;
+    native.define_singleton_method("untracked_leave", function!(untracked_leave, 0))?;
+    native.define_singleton_method("mark", function!(mark, 0))?;
+    native.define_singleton_method("clear", function!(clear, 0))?;
+    native.define_singleton_method("reset", function!(reset, 0))?;
+    native.define_singleton_method("totals", function!(totals, 0))?;
+    native.define_singleton_method("thread_totals", function!(thread_totals, 0))?;
+    native.define_singleton_method("sites", function!(sites, 0))?;
+    native.define_singleton_method("live_by_site", function!(live_by_site, 1))?;
+    native.define_singleton_method("blocks", function!(blocks, 1))?;
+    native.define_singleton_method("generation", function!(generation, 0))?;
+    native.define_singleton_method("refresh", function!(refresh, 0))?;
+    native.define_singleton_method("patches", function!(patches, 0))?;
+    native.define_singleton_method("allocator", function!(allocator, 0))?;
+    native.define_singleton_method("dump", function!(dump, 1))?;
+    native.define_singleton_method("dump_at_exit", function!(dump_at_exit, 1))?;
+    Ok(())
+}
+
+/// The hook, connected to this VM; `Memintro::UnsupportedError` if there is none.
+fn hook(ruby: &Ruby) -> Result<&'static Control, Error> {
+    let control = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
+    if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
+        vm::prepare();
+        // SAFETY: the source's functions live as long as this library, which Ruby never unloads.
+        unsafe {
+            (control.set_vm)(&raw const vm::SOURCE);
+            // The VM's memory is gone after this, but frees go on.
+            rb_sys::ruby_vm_at_exit(Some(take_vm_back));
+        }
+    }
+    Ok(control)
+}
+
+unsafe extern "C" fn take_vm_back(_vm: *mut rb_sys::ruby_vm_t) {
+    if let Some(control) = hook_link::found() {
+        // SAFETY: null takes the functions back.
+        unsafe { (control.set_vm)(std::ptr::null()) };
+    }
+}
+
+fn check(ruby: &Ruby, status: Status) -> Result<(), Error> {
+    if status.0 >= 0 { Ok(()) } else { Err(errors::from_status(ruby, status)) }
+}
+
+fn hook_path(ruby: &Ruby) -> Option<RString> {
+    hook_link::path().map(|path| names::string(ruby, path.as_os_str().as_encoded_bytes()))
+}
+
+fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
+    let control = hook(ruby)?;
+    Ok(ruby.to_symbol(if (control.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
+}
+
+fn start(ruby: &Ruby, mode: u32, max_sites: u32, max_tracker_bytes: u64) -> Result<Symbol, Error> {
+    let control = hook(ruby)?;
+    let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes };
+    // SAFETY: the options are valid during the call.
+    let status = unsafe { (control.start)(&raw const options) };
+    check(ruby, status)?;
+    if status == Status::UNCHANGED {
+        return Ok(ruby.to_symbol("unchanged"));
+    }
+    if !sees_allocations(control) {
+        (control.stop)();
+        return Err(errors::error(ruby, "NotSeenError", not_seen(control)));
+    }
+    Ok(ruby.to_symbol("ok"))
+}
+
+/// Makes one allocation as any library would, and asks whether the hook has seen it.
+fn sees_allocations(control: &Control) -> bool {
+    let mut before = ThreadFigures::default();
+    let mut after = ThreadFigures::default();
+    // SAFETY: valid records; the block is given back at once. The volatile write keeps the pair from being
+    // optimised away.
+    unsafe {
+        (control.thread_totals)(&raw mut before);
+        let block = libc::malloc(1);
+        if !block.is_null() {
+            block.cast::<u8>().write_volatile(1);
+        }
+        libc::free(block);
+        (control.thread_totals)(&raw mut after);
+    }
+    after.allocations > before.allocations
+}
+
+fn not_seen(control: &Control) -> String {
+    let advice = "put memintro's hook first in LD_PRELOAD (`memintro run -- CMD` does), or do not preload it and use Memintro.start";
+    let first = first_malloc().unwrap_or_else(|| "another library".to_owned());
+    if (control.origin)() == Origin::PRELOADED {
+        format!("{first} answers malloc before memintro's hook does, so nothing would be seen: {advice}")
+    } else {
+        format!("a test allocation did not reach memintro's hook ({first} answers malloc): `memintro doctor` lists what was patched")
+    }
+}
+
+/// The module whose malloc a library gets by default.
+fn first_malloc() -> Option<String> {
+    // SAFETY: look-ups by name and address; zero is a valid Dl_info.
+    unsafe {
+        let address = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr());
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if address.is_null() || libc::dladdr(address, &raw mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        Some(CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
+    }
+}
+
+fn stop(ruby: &Ruby) -> Result<bool, Error> {
+    let Some(control) = hook_link::found() else { return Ok(false) };
+    let status = (control.stop)();
+    check(ruby, status)?;
+    Ok(status == Status::OK)
+}
+
+fn is_tracking() -> bool {
+    hook_link::found().is_some_and(|control| (control.mode)() != Mode::OFF)
+}
+
+fn is_preloaded() -> bool {
+    hook_link::found().is_some_and(|control| (control.origin)() == Origin::PRELOADED)
+}
+
+fn mode(ruby: &Ruby) -> Symbol {
+    ruby.to_symbol(if is_tracking() { "full" } else { "off" })
+}
+
+fn untracked_enter() -> u32 {
+    hook_link::found().map_or(0, |control| (control.untracked_enter)())
+}
+
+fn untracked_leave() -> u32 {
+    hook_link::found().map_or(0, |control| (control.untracked_leave)())
+}
+
+fn mark(ruby: &Ruby) -> Result<(), Error> {
+    hook_link::found().map_or(Ok(()), |control| check(ruby, (control.mark)()))
+}
+
+fn clear(ruby: &Ruby) -> Result<(), Error> {
+    hook_link::found().map_or(Ok(()), |control| check(ruby, (control.clear)()))
+}
+
+fn reset(ruby: &Ruby) -> Result<(), Error> {
+    hook_link::found().map_or(Ok(()), |control| check(ruby, (control.reset)()))
+}
+
+fn totals(ruby: &Ruby) -> RArray {
+    let mut figures = Figures::default();
+    if let Some(control) = hook_link::found() {
+        // SAFETY: a valid record.
+        unsafe { (control.totals)(&raw mut figures) };
+    }
+    figures_array(ruby, &figures)
+}
+
+/// The totals in the order that `Memintro::Totals` expects.
+pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> RArray {
+    ruby.ary_from_iter([
+        figures.allocated_bytes,
+        figures.freed_bytes,
+        figures.allocations,
+        figures.frees,
+        figures.missed_frees,
+        figures.tracker_bytes,
+        figures.dropped,
+        figures.sites,
+        figures.generation,
+    ])
+}
+
+fn thread_totals(ruby: &Ruby) -> RArray {
+    let mut figures = ThreadFigures::default();
+    if let Some(control) = hook_link::found() {
+        // SAFETY: a valid record.
+        unsafe { (control.thread_totals)(&raw mut figures) };
+    }
+    ruby.ary_from_iter([figures.allocated_bytes, figures.freed_bytes, figures.allocations, figures.frees])
+}
+
+/// Visits with a closure through the C callback of the control table.
+fn visit<T: Copy>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>)) -> Vec<T> {
+    unsafe extern "C" fn push<T: Copy>(context: *mut c_void, record: *const T) {
+        // SAFETY: the context is the vector below, the record is valid during the visit.
+        unsafe { (*context.cast::<Vec<T>>()).push(*record) };
+    }
+    let mut records: Vec<T> = Vec::new();
+    run((&raw mut records).cast(), push::<T>);
+    records
+}
+
+fn sites(ruby: &Ruby) -> Result<RArray, Error> {
+    let array = ruby.ary_new();
+    let Some(control) = hook_link::found() else { return Ok(array) };
+    // SAFETY: the callback fits the record, the context outlives the visit.
+    let records = visit::<SiteRecord>(|context, push| unsafe { (control.sites)(context, push) });
+    for record in &records {
+        array.push(site_row(ruby, record)?)?;
+    }
+    Ok(array)
+}
+
+fn site_row(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
+    let (kind, name) = match record.kind {
+        SiteKind::RUBY => {
+            // SAFETY: the interner keeps the path until a clear or start, which need the GVL that we hold.
+            let path = unsafe { std::slice::from_raw_parts(record.path, record.path_len as usize) };
+            ("ruby", names::string(ruby, path))
+        }
+        SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record.address).as_bytes())),
+        _ => ("pseudo", names::string(ruby, pseudo_name(record.id).as_bytes())),
+    };
+    let row = ruby.ary_new_capa(11);
+    row.push(record.id)?;
+    row.push(ruby.to_symbol(kind))?;
+    row.push(name)?;
+    row.push(record.line)?;
+    for figure in [
+        record.allocations,
+        record.frees,
+        record.total_bytes,
+        record.freed_bytes,
+        record.age_total,
+        record.max_lifespan,
+        record.marked_bytes,
+    ] {
+        row.push(figure)?;
+    }
+    Ok(row)
+}
+
+fn pseudo_name(id: u32) -> &'static str {
+    match id {
+        SITE_BOOT => "(boot)",
+        SITE_GC => "(gc)",
+        _ => "(other)",
+    }
+}
+
+fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
+    unsafe extern "C" fn add(context: *mut c_void, record: *const BlockRecord) {
+        // SAFETY: the context is the vector below, the record is valid during the visit.
+        let (sums, record) = unsafe { (&mut *context.cast::<Vec<(u64, u64)>>(), &*record) };
+        let site = record.site as usize;
+        if site >= sums.len() {
+            sums.resize(site + 1, (0, 0));
+        }
+        if let Some(sum) = sums.get_mut(site) {
+            sum.0 += record.size;
+            sum.1 += 1;
+        }
+    }
+    let hash = ruby.hash_new();
+    let Some(control) = hook_link::found() else { return Ok(hash) };
+    let mut sums: Vec<(u64, u64)> = Vec::new();
+    // SAFETY: the callback fits the record, the context outlives the visit.
+    unsafe { (control.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
+    for (site, (bytes, blocks)) in sums.into_iter().enumerate().filter(|(_, sum)| sum.1 > 0) {
+        hash.aset(site, ruby.ary_from_iter([bytes, blocks]))?;
+    }
+    Ok(hash)
+}
+
+fn blocks(ruby: &Ruby, site: u32) -> Result<RArray, Error> {
+    let array = ruby.ary_new();
+    let Some(control) = hook_link::found() else { return Ok(array) };
+    // SAFETY: the callback fits the record, the context outlives the visit.
+    let records = visit::<BlockRecord>(|context, push| unsafe { (control.blocks)(site, 0, context, push) });
+    for record in records {
+        array.push(record.address)?;
+        array.push(record.size)?;
+        array.push(record.age)?;
+    }
+    Ok(array)
+}
+
+fn generation(ruby: &Ruby) -> usize {
+    ruby.gc_count()
+}
+
+fn refresh(ruby: &Ruby) -> Result<(), Error> {
+    hook_link::found().map_or(Ok(()), |control| check(ruby, (control.refresh)()))
+}
+
+struct Patch {
+    module: Vec<u8>,
+    symbol: Option<Vec<u8>>,
+    slot: u64,
+    value: u64,
+    state: SlotState,
+}
+
+fn patches(ruby: &Ruby) -> Result<RArray, Error> {
+    unsafe extern "C" fn push(context: *mut c_void, entry: *const PatchEntry) {
+        // SAFETY: the context is the vector below; the entry and its texts are valid during the visit.
+        unsafe {
+            let entry = &*entry;
+            let text = |text: *const std::ffi::c_char| {
+                (!text.is_null()).then(|| CStr::from_ptr(text).to_bytes().to_vec())
+            };
+            (*context.cast::<Vec<Patch>>()).push(Patch {
+                module: text(entry.module).unwrap_or_default(),
+                symbol: text(entry.symbol),
+                slot: entry.slot,
+                value: entry.value,
+                state: entry.state,
+            });
+        }
+    }
+    let array = ruby.ary_new();
+    let Some(control) = hook_link::found() else { return Ok(array) };
+    let mut found: Vec<Patch> = Vec::new();
+    // SAFETY: the callback fits the record, the context outlives the visit.
+    unsafe { (control.patches)((&raw mut found).cast(), push) };
+    for patch in found {
+        let state = match patch.state {
+            SlotState::PATCHED => "patched",
+            SlotState::FOREIGN => "foreign",
+            SlotState::LOST => "lost",
+            SlotState::MALFORMED => "malformed",
+            _ => "refused",
+        };
+        let row = ruby.ary_new_capa(5);
+        row.push(names::string(ruby, &patch.module))?;
+        row.push(patch.symbol.map(|symbol| names::string(ruby, &symbol)))?;
+        row.push(patch.slot)?;
+        row.push(patch.value)?;
+        row.push(ruby.to_symbol(state))?;
+        array.push(row)?;
+    }
+    Ok(array)
+}
+
+fn allocator(ruby: &Ruby) -> Option<RString> {
+    let control = hook_link::found()?;
+    let mut buffer = [0; 4096];
+    // SAFETY: the buffer has the length that is given.
+    let status = unsafe { (control.allocator)(buffer.as_mut_ptr(), buffer.len()) };
+    if status != Status::OK {
+        return None;
+    }
+    // SAFETY: the hook has terminated the text.
+    Some(names::string(ruby, unsafe { CStr::from_ptr(buffer.as_ptr()) }.to_bytes()))
+}
+
+fn c_path(ruby: &Ruby, path: RString) -> Result<CString, Error> {
+    // SAFETY: copied at once.
+    CString::new(unsafe { path.as_slice() }.to_vec())
+        .map_err(|_| Error::new(ruby.exception_arg_error(), "the path has a NUL byte in it"))
+}
+
+fn dump(ruby: &Ruby, path: RString) -> Result<(), Error> {
+    let path = c_path(ruby, path)?;
+    let control = hook(ruby)?;
+    // SAFETY: a terminated path.
+    check(ruby, unsafe { (control.dump)(path.as_ptr()) })
+}
+
+fn dump_at_exit(ruby: &Ruby, path: Value) -> Result<(), Error> {
+    let control = hook(ruby)?;
+    let path = Option::<RString>::try_convert(path)?.map(|path| c_path(ruby, path)).transpose()?;
+    let pointer = path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
+    // SAFETY: a terminated path or null; the hook copies it.
+    check(ruby, unsafe { (control.dump_at_exit)(pointer) })
+}
