@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require "fileutils"
-require "rbconfig"
 require "tmpdir"
+require_relative "../ext/memintro/cargo_build"
 
 module Bench
   # Brings the machine to the point where every column can run, and says what it does.
@@ -10,7 +10,6 @@ module Bench
   # The libraries are copied before the first run: a build made while the benchmark runs cannot change the subject.
   class Setup
     ROOT = File.expand_path("..", __dir__)
-    LIBRARIES = { "libmemintro.so" => "memintro.so", "libmemintro_hook.so" => "libmemintro_hook.so" }.freeze
 
     attr_reader :scratch
 
@@ -36,7 +35,7 @@ module Bench
       install_packages([*workloads.map(&:package), *columns.map(&:needs)].grep(String).uniq)
       return unless columns.any? { |column| column.needs == :memintro }
 
-      build if stale?
+      build
       FileUtils.cp_r([File.join(ROOT, "lib"), File.join(ROOT, "exe")], scratch)
     end
 
@@ -69,26 +68,14 @@ module Bench
       end
     end
 
-    def stale?
-      built = LIBRARIES.values.map { |name| File.join(ROOT, "lib", "memintro", name) }
-      return true unless built.all? { |path| File.exist?(path) }
-
-      sources = Dir[File.join(ROOT, "{crates,ext}/**/*.rs"), File.join(ROOT, "Cargo.{toml,lock}")]
-      sources.map { |path| File.mtime(path) }.max > built.map { |path| File.mtime(path) }.min
-    end
-
+    # Cargo knows by itself whether there is anything to do.
     def build
-      return announce("memintro is not built, or older than its sources") unless @install
+      return unless @install
 
-      announce("building memintro (release)")
-      target = ENV.fetch("CARGO_TARGET_DIR", File.join(ROOT, "target"))
-      unless system({ "RUBY" => RbConfig.ruby }, "cargo", "build", "--locked", "--release", "--quiet", chdir: ROOT)
-        return announce("the build failed: memintro's columns show what was built before, if anything")
-      end
-
-      LIBRARIES.each do |from, to|
-        FileUtils.install(File.join(target, "release", from), File.join(ROOT, "lib", "memintro", to))
-      end
+      announce("building memintro")
+      CargoBuild.new.run(into: File.join(ROOT, "lib", "memintro"))
+    rescue CargoBuild::Failed => e
+      announce("#{e.message}\nbench: memintro's columns show what was built before, if anything")
     end
 
     def announce(text)
