@@ -147,7 +147,7 @@ module Memintro
     #   any: that shows what leaks, not caches that turn over. Visits every live block.
     # @return [Array<CallSite>] greatest first
     # @raise [ArgumentError, TypeError]
-    def top(n = 20, by: :live_bytes, older_than: nil) # rubocop:disable Naming/MethodParameterName
+    def top(n = 20, by: :live_bytes, older_than: nil)
       Arguments.count(:n, n, optional: true)
       Arguments.count(:older_than, older_than, optional: true)
       Snapshot.take.top(n, by: Arguments.choice(:by, by, CallSite::FIGURES), older_than: older_than)

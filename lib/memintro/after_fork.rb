@@ -3,9 +3,9 @@
 module Memintro
   # Runs one piece of work in every child that Ruby forks: threads and file names do not survive a fork.
   #
-  # Ruby's own hook covers fork, IO.popen("-") and the like. Process.daemon does not call it on every version, so it has one
-  # of its own; where both come, the work is done once. A fork made by C code passes by both: what the work sets up must
-  # look at the process id itself where that matters.
+  # Ruby's own hook covers fork, IO.popen("-") and the like. Process.daemon does not call it on every version, so it has
+  # one of its own; where both come, the work is done once. A fork made by C code passes by both: what the work sets up
+  # must look at the process id itself where that matters.
   module AfterFork
     # See Process._fork.
     module Fork

@@ -4,8 +4,8 @@
 # hook has done so already, and reports when the process ends. It can be required by hand as well; the settings are
 # those of the MEMINTRO_… variables.
 #
-# The program must not notice: nothing is raised here, what goes wrong is said once on standard error, and of memintro's own
-# loading only the extension's is among the figures.
+# The program must not notice: nothing is raised here, what goes wrong is said once on standard error, and of memintro's
+# own loading only the extension's is among the figures.
 unless ENV["MEMINTRO_DISABLE"] == "1" || defined?(Memintro::ProcessReport)
   begin
     require_relative "native"

@@ -5,8 +5,8 @@ require_relative "mwrap/dump_at_exit"
 require_relative "mwrap/source_location"
 
 # The interface of the mwrap gem, answered by memintro: same names, arguments and yields, for programs and habits that
-# exist. As with mwrap, requiring it starts nothing: run under `memintro run`, or call {Memintro.start}. What is not Ruby is
-# named `libfoo.so(symbol+0x1c)` instead of an address. Mwrap::HeapPageBody is not offered.
+# exist. As with mwrap, requiring it starts nothing: run under `memintro run`, or call {Memintro.start}. What is not
+# Ruby is named `libfoo.so(symbol+0x1c)` instead of an address. Mwrap::HeapPageBody is not offered.
 #
 # The `MWRAP` variable dumps at exit: `dump_path:FILE` (appended to) or `dump_fd:N`, and `dump_min:BYTES`, separated
 # by commas.
@@ -30,7 +30,9 @@ module Mwrap
 
       least = minimum(min)
       Memintro.untracked do
-        locations(least).each { |name, total, allocations| target.write(format("%16d %12d %s\n", total, allocations, name)) }
+        locations(least).each do |name, total, allocations|
+          target.write(format("%16d %12d ", total, allocations).b << name.b << "\n")
+        end
       end
       nil
     end

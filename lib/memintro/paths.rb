@@ -28,18 +28,20 @@ module Memintro
     end
 
     def self.find(file)
-      candidates = [File.join(__dir__, file), *apart(file)]
-      candidates.find { |path| File.exist?(path) } || candidates.first
+      beside = File.join(__dir__, file)
+      File.exist?(beside) ? beside : apart(file) || beside
     end
     private_class_method :find
 
     # <gems>/extensions/<platform>/<api>/memintro-<version>/memintro/<file>
     def self.apart(file)
+      require "rbconfig"
       gem_folder = File.dirname(LIB)
       api = RbConfig::CONFIG["ruby_version"]
-      Dir.glob(File.join("extensions", "*", "{#{api},#{api}-static}", File.basename(gem_folder), "memintro", file),
-               base: File.expand_path("../..", gem_folder))
-         .map { |path| File.expand_path(path, File.expand_path("../..", gem_folder)) }
+      pattern = File.join("extensions", "*", "{#{api},#{api}-static}", File.basename(gem_folder), "memintro", file)
+      gems = File.expand_path("../..", gem_folder)
+      found = Dir.glob(pattern, base: gems).first
+      found && File.join(gems, found)
     end
     private_class_method :apart
   end

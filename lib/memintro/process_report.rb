@@ -48,7 +48,9 @@ module Memintro
     def write
       Memintro.untracked do
         path = file
-        path ? replace(path) : render(STDERR)
+        next render(STDERR) unless path
+
+        replaceable?(path) ? replace(path) : File.open(path, "a") { |io| render(io) }
       end
       true
     rescue StandardError => e
@@ -59,7 +61,8 @@ module Memintro
     private
 
     def begin_process
-      Native.dump_at_exit(file)
+      path = file
+      Native.dump_at_exit(path && replaceable?(path) ? path : nil)
       repeat if @configuration.every
     rescue StandardError => e
       tell_once(e)
@@ -97,6 +100,16 @@ module Memintro
     rescue StandardError
       remove(beside)
       raise
+    end
+
+    # To rename something over /dev/null, a named pipe or the like would be a disaster.
+    def replaceable?(path)
+      return false if path.start_with?("/dev/", "/proc/")
+
+      found = File.lstat(path)
+      found.file? || found.symlink?
+    rescue Errno::ENOENT
+      true
     end
 
     # Never follows a link that somebody put there, nor writes into a file that was there.

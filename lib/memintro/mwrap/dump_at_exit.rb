@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Mwrap
-  # The `MWRAP` variable: `dump_path:FILE,dump_min:BYTES` or `dump_fd:N,dump_min:BYTES`. Where both targets are given the
-  # path counts; it is appended to.
+  # The `MWRAP` variable: `dump_path:FILE,dump_min:BYTES` or `dump_fd:N,dump_min:BYTES`. Where both targets are given
+  # the path counts; it is appended to.
   module DumpAtExit
     # @api private
     # @param text [String, nil] the variable

@@ -53,9 +53,7 @@ module Memintro
       end
 
       def text(string)
-        string = string.dup.force_encoding(Encoding::UTF_8)
-        string = string.scrub { |bad| bad.bytes.map { |byte| format("\\x%02X", byte) }.join } unless string.valid_encoding?
-        escaped = string.gsub(SPECIAL) { |char| ESCAPES[char] || format("\\u%04x", char.ord) }
+        escaped = Names.utf8(string).gsub(SPECIAL) { |char| ESCAPES[char] || format("\\u%04x", char.ord) }
         "\"#{escaped}\""
       end
     end

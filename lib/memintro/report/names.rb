@@ -30,9 +30,15 @@ module Memintro
       # @param text [String] in any encoding, valid or not
       # @return [String] UTF-8; bytes that are not, and control characters, as `\xNN`
       def self.printable(text)
-        text = text.dup.force_encoding(Encoding::UTF_8)
-        text = text.scrub { |bad| hex(bad) } unless text.valid_encoding?
+        text = utf8(text)
         text.match?(/[[:cntrl:]]/) ? text.gsub(/[[:cntrl:]]/) { |control| hex(control) } : text
+      end
+
+      # @param text [String] in any encoding, valid or not
+      # @return [String] UTF-8; bytes that are not, as `\xNN`
+      def self.utf8(text)
+        text = text.dup.force_encoding(Encoding::UTF_8)
+        text.valid_encoding? ? text : text.scrub { |bad| hex(bad) }
       end
 
       def self.hex(text)

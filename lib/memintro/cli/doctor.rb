@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+require_relative "command"
+
+module Memintro
+  module CLI
+    # `memintro doctor`: tries both ways in on this machine, in throw-away processes, and says how it went.
+    class Doctor < Command
+      BANNER = <<~TEXT
+        Usage: memintro doctor
+
+        Starts tracking in this very process, looks around, and stops; then runs a Ruby with the hook preloaded. Says
+        what works, what does not and why. Exit status 1 if something does not work here.
+      TEXT
+
+      # @param arguments [Array<String>] must be empty
+      # @return [Integer]
+      def run(arguments)
+        raise UsageError, "doctor takes no arguments (#{arguments.first.inspect})" unless arguments.empty?
+
+        require_relative "../../memintro"
+        live = attempt { track_here }
+        findings = @findings || Memintro.doctor
+        preloaded = attempt { preload }
+        @out.puts(findings.to_s, "", "start in a running process: #{live || 'works'}",
+                  "memintro run: #{preloaded || 'works'}")
+        live || preloaded || !findings.healthy? ? 1 : 0
+      end
+
+      private
+
+      # @return [String, nil] what went wrong
+      def attempt
+        yield
+        nil
+      rescue Error, Failure => e
+        "does not work: #{e.message}"
+      end
+
+      def track_here
+        Memintro.start
+        @findings = Memintro.doctor
+      ensure
+        Memintro.stop if Memintro.tracking?
+      end
+
+      PROBE = "exit(Memintro.preloaded? && Memintro.tracking? && Memintro.totals.allocations.positive?)"
+      private_constant :PROBE
+
+      def preload
+        require "rbconfig"
+        require_relative "launch"
+        launch = Launch.new(report: File::NULL).check
+        variables = { **launch.settings, "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"),
+                      "RUBYOPT" => launch.require_flag }
+        return if system(variables, RbConfig.ruby, "-e", PROBE, out: File::NULL)
+
+        raise Failure, "a preloaded Ruby (#{RbConfig.ruby}) did not track its allocations"
+      end
+    end
+  end
+end

@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+require_relative "../settings"
+
+module Memintro
+  class Doctor
+    # Gathers the findings. Each part asks one thing and goes without where there is no answer: a doctor who faints
+    # helps nobody.
+    class Examination
+      # States of a slot, see Memintro::Native.patches.
+      STATES = %i[patched foreign lost malformed refused].freeze
+      # Libraries that bring an allocator of their own.
+      ALLOCATORS = /jemalloc|tcmalloc|mimalloc|hoard|snmalloc|mwrap|heaptrack/
+      private_constant :ALLOCATORS
+
+      def initialize
+        @problems = []
+        @notes = []
+      end
+
+      # @return [Hash{Symbol => Object}]
+      def findings
+        origin = load_hook
+        patches = origin == :none ? [] : patches_now
+        look_at_environment
+        look_at_figures unless origin == :none
+        look_at_slots(patches)
+        { memintro: VERSION, ruby: RUBY_VERSION, platform: RUBY_PLATFORM, origin: origin, mode: mode(origin),
+          hook: hook_path, allocator: allocator(origin), modules: patches.map(&:first).uniq.size,
+          slots: count(patches), left_alone: left_alone(patches), problems: @problems, notes: @notes,
+          escapes: escapes(origin) }
+      end
+
+      private
+
+      def load_hook
+        Native.load_hook
+      rescue Error => e
+        @problems << e.message
+        :none
+      end
+
+      def mode(origin)
+        origin == :none ? :off : Native.mode
+      end
+
+      def hook_path
+        Native.hook_path
+      rescue Error
+        nil
+      end
+
+      def allocator(origin)
+        path = Native.allocator unless origin == :none
+        @problems << AllocatorError::DEFAULT_MESSAGE if path.nil? && origin != :none
+        path
+      end
+
+      def patches_now
+        Native.refresh
+        Native.patches
+      end
+
+      def count(patches)
+        found = patches.map(&:last).tally
+        STATES.to_h { |state| [state, found.fetch(state, 0)] }
+      end
+
+      def left_alone(patches)
+        patches.reject { |patch| patch.last == :patched }
+               .map { |patch| %i[module symbol slot value state].zip(patch).to_h.freeze }
+      end
+
+      def look_at_environment
+        @problems << DisabledError::DEFAULT_MESSAGE if Settings.disabled?
+        first = preloads.first
+        if preloads.any? { |path| ours?(path) } && !ours?(first) && first.match?(ALLOCATORS)
+          @problems << "LD_PRELOAD names #{first} before memintro's hook, and it answers malloc first: put the hook " \
+                       "first, as `memintro run` does"
+        end
+        Memintro.configuration
+      rescue ArgumentError => e
+        @problems << e.message
+      end
+
+      def preloads
+        ENV["LD_PRELOAD"].to_s.split(/[\s:]+/).reject(&:empty?)
+      end
+
+      def ours?(path)
+        File.basename(path.to_s) == Paths::HOOK
+      end
+
+      def look_at_figures
+        totals = Memintro.totals
+        if totals.dropped.positive?
+          @notes << "#{totals.dropped} allocations could not be followed: the budget or the memory ran out; raise " \
+                    "max_tracker_bytes"
+        end
+        return unless totals.missed_frees.positive?
+
+        @notes << "#{totals.missed_frees} frees went past the hook and were noticed when the address came back"
+      end
+
+      def look_at_slots(patches)
+        states = patches.map(&:last).tally
+        if states[:lost]
+          @notes << "#{states[:lost]} patched slots were overwritten by somebody else; what is called through them " \
+                    "is not seen"
+        end
+        @notes << "#{states[:refused]} slots lie in pages the kernel would not make writable" if states[:refused]
+        @notes << "#{states[:malformed]} modules could not be read and were skipped" if states[:malformed]
+      end
+
+      def escapes(origin)
+        list = ["what the loader allocates for itself (ld.so has its own malloc)",
+                "memory taken with mmap, without malloc: thread stacks, arenas of libraries, the heap's own pages",
+                embedded]
+        return list unless origin == :loaded
+
+        list + ["blocks allocated before the start; their frees are not counted either",
+                "calls through function pointers that were copied before the start: a free missed that way is " \
+                "noticed when the address is handed out again (missed_frees)"]
+      end
+
+      def embedded
+        fitting = RUBY_VERSION >= "3.2" ? "up to 640 bytes" : "strings up to 23 bytes, arrays up to 3 items"
+        "Ruby objects that fit their slot (#{fitting}): they never call malloc"
+      end
+    end
+  end
+end
