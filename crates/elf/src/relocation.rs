@@ -60,6 +60,9 @@ pub struct Relocation<'m> {
     pub local: Option<Definition>,
 }
 
+/// A symbol's index, its name if that is not too long, and its definition.
+type Named<'m> = (u32, Option<&'m [u8]>, Option<Definition>);
+
 /// Visits all tables, but for symbols with names of more than 255 bytes. Types are compared first, and symbols read once while they repeat: most relocations cost
 /// one load and one compare.
 pub(crate) fn visit<'m>(
@@ -69,7 +72,7 @@ pub(crate) fn visit<'m>(
     mut contains: impl FnMut(u64) -> bool,
     mut each: impl FnMut(Relocation<'m>),
 ) -> Result<(), Malformed> {
-    let mut last: Option<(u32, Option<&'m [u8]>, Option<Definition>)> = None;
+    let mut last: Option<Named<'m>> = None;
     let mut one = |entry: &[u8], has_addend: bool| -> Result<(), Malformed> {
         let (Some(offset), Some(info)) = (u64_at(entry, 0), u64_at(entry, 8)) else { return Ok(()) };
         let (index, Some(kind)) = ((info >> 32) as u32, machine.kind(info as u32)) else { return Ok(()) };

@@ -1,0 +1,112 @@
+//! Puts our functions into the relocation slots of a running process, and takes them out again.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`modules`] | what is loaded, as the loader tells it |
+//! | [`resolve`] | the real functions: who defines them |
+//! | [`judge`] | whether a slot may be ours |
+//! | [`slot`] | reading and writing one slot, read-only or not |
+//! | [`sweep`] | all modules, in either direction |
+//! | [`book`] | which slots were found and what they held |
+//! | [`claim`] | one thread at a time |
+//!
+//! Rules for neighbours:
+//! - Slots are touched only inside a callback of `dl_iterate_phdr`: the loader's lock keeps the module there.
+//! - Nobody waits for the claim while the loader's list is locked, so the two cannot block each other. [`refresh`]
+//!   never waits at all and may be called from anywhere but malloc.
+//! - The loader itself and the vDSO are never touched. libc is: `strdup` and `getline` allocate through its slots.
+
+mod book;
+mod claim;
+mod judge;
+mod modules;
+mod names;
+mod resolve;
+mod slot;
+mod sweep;
+
+use memintro_abi::PatchEntry;
+
+use crate::functions::{FUNCTIONS, Function};
+
+use book::Book;
+pub(crate) use resolve::resolve;
+use sweep::Direction;
+
+/// What was found and done, in slots (`modules`, `malformed`: in modules).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Modules looked at.
+    pub(crate) modules: u32,
+    /// Slots that were changed.
+    pub(crate) patched: u32,
+    /// Slots that hold somebody else's choice.
+    pub(crate) foreign: u32,
+    /// Modules that could not be read.
+    pub(crate) malformed: u32,
+    /// Slots whose page the kernel refused to make writable.
+    pub(crate) refused: u32,
+    /// Slots that were ours and were found changed; most of them are ours again.
+    pub(crate) lost: u32,
+}
+
+/// Patches these functions into all modules.
+pub(crate) fn install<'a>(functions: impl Iterator<Item = &'a Function>) -> Outcome {
+    let mask = functions.fold(0, |mask, function| mask | mask_of(function));
+    claim::exclusively(|book| {
+        resolve();
+        book.wanted |= mask;
+        sweep::everything(book, Direction::In)
+    })
+}
+
+/// Patches what was loaded since, and verifies all slots. If another thread is at it, that one does it again; the
+/// answer is then empty.
+pub(crate) fn refresh() -> Outcome {
+    claim::if_free(sweep::again)
+}
+
+/// Puts back what [`install`] replaced, where it is still ours.
+pub(crate) fn remove() -> Outcome {
+    claim::exclusively(|book| {
+        if book.wanted == 0 {
+            return Outcome::default();
+        }
+        let outcome = sweep::everything(book, Direction::Out);
+        book.clear();
+        outcome
+    })
+}
+
+/// Visits every slot that was found and every module that could not be read, as they are now. `visit` must not call
+/// [`install`] or [`remove`].
+pub(crate) fn visit(visit: &mut dyn FnMut(&PatchEntry)) {
+    claim::exclusively(|book| {
+        sweep::again(book);
+        book.entries(|entry| visit(&entry));
+    });
+}
+
+/// Before a fork: nobody is half-way through a change. Answers whether that could be had.
+pub(crate) fn before_fork() -> bool {
+    claim::hold()
+}
+
+/// After a fork, in both processes, if [`before_fork`] answered true.
+pub(crate) fn after_fork() {
+    claim::let_go();
+}
+
+/// In the child, if [`before_fork`] answered false: whoever was at it is no longer there.
+pub(crate) fn abandoned_by_fork() {
+    claim::reset();
+}
+
+/// The bit that stands for a function in [`Book::wanted`].
+fn mask_of(function: &Function) -> u64 {
+    let index = FUNCTIONS.iter().position(|one| core::ptr::eq(one.real, function.real));
+    index.map_or(0, resolve::bit)
+}
+
+// One bit for each function.
+const _: () = assert!(FUNCTIONS.len() <= 64);

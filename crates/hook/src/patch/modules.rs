@@ -1,0 +1,119 @@
+//! What is loaded: the loader's list, and a module's memory as far as its segments reach.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ops::ControlFlow;
+
+use memintro_elf::{Machine, Malformed, Memory, Module, ProgramHeader};
+
+const _: () = assert!(size_of::<ProgramHeader>() == size_of::<libc::Elf64_Phdr>());
+
+/// How often modules were loaded and unloaded; equal numbers mean equal lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    pub(super) loaded: u64,
+    pub(super) unloaded: u64,
+}
+
+/// One module, while the loader's list is locked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaded<'a> {
+    /// Place in the list, from 0: the program itself.
+    pub(super) index: u32,
+    /// Load address.
+    pub(super) base: u64,
+    /// Path; empty for the program.
+    pub(super) name: &'a CStr,
+    pub(super) changes: Changes,
+    headers: &'a [ProgramHeader],
+}
+
+impl Memory for Loaded<'_> {
+    fn tail(&self, address: u64) -> Option<&[u8]> {
+        let readable = |header: &&ProgramHeader| {
+            header.kind == ProgramHeader::LOAD && header.flags & ProgramHeader::READABLE != 0
+        };
+        let holds = |header: &&ProgramHeader| header.holds(self.base, address, 1);
+        let segment = self.headers.iter().filter(readable).find(holds)?;
+        let len = usize::try_from(segment.range(self.base).end.checked_sub(address)?).ok()?;
+        // SAFETY: the loader has mapped the segment readable and keeps it mapped while its list is locked; the
+        // tables that are read through this are not written to after relocation.
+        Some(unsafe { core::slice::from_raw_parts(address as *const u8, len) })
+    }
+}
+
+impl Loaded<'_> {
+    /// Reads the module's dynamic section.
+    pub(super) fn module(&self) -> Result<Module<'_>, Malformed> {
+        Module::read(self, self.base, self.headers, Machine::NATIVE.ok_or(Malformed::NoDynamicSection)?)
+    }
+
+    /// Whether the module is one that nobody patches or asks for functions: this library, the loader, the vDSO.
+    /// The loader's own allocations must not come back to us while it holds its locks.
+    pub(super) fn is_excluded(&self) -> bool {
+        let own = own_code as *const () as u64;
+        // SAFETY: reads the auxiliary vector.
+        let (vdso, loader) =
+            unsafe { (libc::getauxval(libc::AT_SYSINFO_EHDR), libc::getauxval(libc::AT_BASE)) };
+        self.holds(own)
+            || (vdso != 0 && self.holds(vdso))
+            || (loader != 0 && self.base == loader)
+            || self.is_named_like_the_loader()
+    }
+
+    /// AT_BASE is 0 when the loader was started as a program of its own.
+    fn is_named_like_the_loader(&self) -> bool {
+        let file = self.name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or(&[]);
+        file.starts_with(b"ld-linux") || file.starts_with(b"ld.so") || file.starts_with(b"ld64.so")
+    }
+
+    /// Whether `address` lies in one of the module's segments.
+    pub(super) fn holds(&self, address: u64) -> bool {
+        self.headers
+            .iter()
+            .any(|header| header.kind == ProgramHeader::LOAD && header.holds(self.base, address, 1))
+    }
+}
+
+fn own_code() {}
+
+/// Walks the list in load order, which for what was loaded at start-up is the order of look-ups. The loader keeps
+/// the list locked meanwhile, so nothing is unloaded; a module may still be being relocated by another thread.
+pub(super) fn walk<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(each: F) {
+    unsafe extern "C" fn one<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `walk` passes its own pair, and nobody else holds it.
+        let (each, index) = unsafe { &mut *context.cast::<(F, u32)>() };
+        // SAFETY: the loader's record is valid during the call. Every glibc since 2.4 fills the counters.
+        let info = unsafe { &*info };
+        let headers = if info.dlpi_phdr.is_null() {
+            &[]
+        } else {
+            // SAFETY: the loader gives that many headers, and ours are laid out the same.
+            unsafe {
+                core::slice::from_raw_parts(info.dlpi_phdr.cast::<ProgramHeader>(), info.dlpi_phnum.into())
+            }
+        };
+        // SAFETY: not null, terminated.
+        let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
+        let changes = Changes { loaded: info.dlpi_adds, unloaded: info.dlpi_subs };
+        let loaded = Loaded { index: *index, base: info.dlpi_addr, name, changes, headers };
+        *index = index.saturating_add(1);
+        c_int::from(each(&loaded).is_break())
+    }
+    let mut context = (each, 0_u32);
+    // SAFETY: the callback gets the context that it expects, and does not unwind.
+    unsafe { libc::dl_iterate_phdr(Some(one::<F>), (&raw mut context).cast()) };
+}
+
+/// The counters now.
+pub(super) fn changes() -> Changes {
+    let mut now = Changes::default();
+    walk(|loaded| {
+        now = loaded.changes;
+        ControlFlow::Break(())
+    });
+    now
+}

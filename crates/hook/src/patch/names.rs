@@ -1,0 +1,44 @@
+//! Which of our functions a symbol's name is. Asked for every relocation of every module, nearly always to hear
+//! "none": two table look-ups say so.
+
+use crate::functions::FUNCTIONS;
+
+/// Sets of functions, one bit each, by the length of the name and by its last byte.
+#[derive(Debug)]
+pub(super) struct Names {
+    by_len: [u64; 64],
+    by_last: [u64; 256],
+}
+
+impl Names {
+    /// Knows the functions of this set.
+    pub(super) fn new(wanted: u64) -> Self {
+        let mut names = Self { by_len: [0; 64], by_last: [0; 256] };
+        for (index, function) in FUNCTIONS.iter().enumerate() {
+            let name = function.name.to_bytes();
+            let bit = wanted & 1_u64.wrapping_shl(index as u32);
+            let (len, last) = (names.by_len.get_mut(name.len()), name.last());
+            if let (Some(of_len), Some(last)) = (len, last) {
+                *of_len |= bit;
+                if let Some(of_last) = names.by_last.get_mut(usize::from(*last)) {
+                    *of_last |= bit;
+                }
+            }
+        }
+        names
+    }
+
+    /// The index of the function with this name.
+    pub(super) fn find(&self, name: &[u8]) -> Option<u8> {
+        let of_last = self.by_last.get(usize::from(*name.last()?))?;
+        let mut left = self.by_len.get(name.len())? & of_last;
+        while left != 0 {
+            let index = left.trailing_zeros();
+            if FUNCTIONS.get(index as usize)?.name.to_bytes() == name {
+                return u8::try_from(index).ok();
+            }
+            left &= left.wrapping_sub(1);
+        }
+        None
+    }
+}

@@ -1,0 +1,309 @@
+//! All modules, in either direction: in and out are the same walk.
+
+use core::mem;
+use core::ops::ControlFlow;
+
+use memintro_abi::SlotState;
+use memintro_elf::{Malformed, Module, Relocation};
+
+use super::Outcome;
+use super::book::{Book, List, Record};
+use super::judge::{Candidate, Verdict, judge};
+use super::modules::{Changes, Loaded, changes, walk};
+use super::names::Names;
+use super::resolve::{forget_unloaded, real, resolve};
+use super::slot::{self, Kept, Writer};
+use crate::functions::FUNCTIONS;
+
+/// Modules that another thread is loading are looked at again, but not for ever: somebody may have left a module in
+/// the state that looks like it.
+const MOST_RETRIES: u32 = 64;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// Our functions into the slots.
+    In,
+    /// What was there before back into the slots.
+    Out,
+}
+
+/// Walks all modules.
+pub(super) fn everything(book: &mut Book, direction: Direction) -> Outcome {
+    let previous = mem::replace(&mut book.records, List::new());
+    if direction == Direction::In {
+        book.forget_modules();
+    }
+    let mut sweep = Sweep::new(book, direction, previous);
+    walk(|loaded| {
+        sweep.visit(loaded);
+        ControlFlow::Continue(())
+    });
+    let outcome = sweep.outcome;
+    book.retries = if book.is_pending { book.retries.saturating_add(1) } else { 0 };
+    outcome
+}
+
+/// Looks for what has changed: nothing at all, mostly; new modules at the end of the list; or something that asks
+/// for a new walk.
+pub(super) fn again(book: &mut Book) -> Outcome {
+    if book.wanted == 0 {
+        return Outcome::default();
+    }
+    let now = changes();
+    if now != book.changes {
+        book.retries = 0;
+        if now.unloaded != book.changes.unloaded {
+            forget_unloaded();
+        }
+        resolve();
+    }
+    let mut state = State::Same;
+    let mut sweep = Sweep::new(book, Direction::In, List::new());
+    walk(|loaded| {
+        if loaded.index == 0 {
+            state = sweep.state(loaded.changes);
+        }
+        match state {
+            State::Same | State::Changed => ControlFlow::Break(()),
+            State::Longer if !sweep.is_known(loaded) => {
+                state = State::Changed;
+                ControlFlow::Break(())
+            }
+            State::Longer => {
+                sweep.visit(loaded);
+                ControlFlow::Continue(())
+            }
+        }
+    });
+    let outcome = sweep.outcome;
+    if state == State::Changed { everything(book, Direction::In) } else { outcome }
+}
+
+/// What became of the loader's list since the last walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Same,
+    Longer,
+    Changed,
+}
+
+struct Sweep<'a> {
+    book: &'a mut Book,
+    direction: Direction,
+    names: Names,
+    /// The program's own PLT entries for our functions, 0 for none.
+    canonical: [u64; 64],
+    /// Records of the walk before, and where the last one was found: the order is mostly the same.
+    previous: List<Record>,
+    cursor: usize,
+    outcome: Outcome,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(book: &'a mut Book, direction: Direction, previous: List<Record>) -> Self {
+        let names = Names::new(book.wanted);
+        Self { book, direction, names, canonical: [0; 64], previous, cursor: 0, outcome: Outcome::default() }
+    }
+
+    /// Called while the list is locked: with no module unloaded, all known slots are still there to be read.
+    fn state(&self, now: Changes) -> State {
+        if now.unloaded != self.book.changes.unloaded
+            || (self.book.is_pending && self.book.retries < MOST_RETRIES)
+        {
+            return State::Changed;
+        }
+        let holds = |record: &Record| slot::read(record.slot).is_none_or(|value| value == record.value);
+        if !self.book.records.as_slice().iter().all(holds) {
+            State::Changed
+        } else if now.loaded != self.book.changes.loaded {
+            State::Longer
+        } else {
+            State::Same
+        }
+    }
+
+    /// Whether a module is at its old place in the list, or new and behind all that are known.
+    fn is_known(&self, loaded: &Loaded<'_>) -> bool {
+        let known = self.book.modules.as_slice().get(loaded.index as usize);
+        known.is_none_or(|known| known.base == loaded.base)
+    }
+
+    fn visit(&mut self, loaded: &Loaded<'_>) {
+        if loaded.index == 0 {
+            self.find_canonical(loaded);
+            if self.direction == Direction::In {
+                self.book.changes = loaded.changes;
+            }
+        }
+        let is_visited = self.direction == Direction::In && (loaded.index as usize) < self.book.modules.len();
+        if is_visited {
+            return;
+        }
+        if loaded.is_excluded() {
+            self.note(loaded, false);
+            return;
+        }
+        bump(&mut self.outcome.modules);
+        let first = self.book.records.len();
+        let module = loaded.module();
+        // Nothing is changed before the whole module has been read: one that is malformed stays as it is.
+        let read = module.and_then(|module| self.collect(loaded, &module).map(|()| module));
+        self.note(loaded, read.is_err());
+        match read {
+            Ok(module) => self.change(&module, first),
+            Err(_) => {
+                self.book.records.truncate(first);
+                bump(&mut self.outcome.malformed);
+            }
+        }
+        if self.direction == Direction::Out {
+            self.book.records.truncate(first);
+        }
+    }
+
+    /// Modules are written down in the order of the list, all of them: their place tells them apart.
+    fn note(&mut self, loaded: &Loaded<'_>, is_malformed: bool) {
+        if self.direction == Direction::In && !self.book.add_module(loaded.base, loaded.name, is_malformed) {
+            self.book.distrust();
+        }
+    }
+
+    fn find_canonical(&mut self, program: &Loaded<'_>) {
+        let Ok(module) = program.module() else { return };
+        for (function, canonical) in FUNCTIONS.iter().zip(&mut self.canonical) {
+            *canonical = module.canonical_plt(function.name.to_bytes()).ok().flatten().unwrap_or(0);
+        }
+    }
+
+    /// Finds the slots of our functions and what is to be thought of them.
+    fn collect(&mut self, loaded: &Loaded<'_>, module: &Module<'_>) -> Result<(), Malformed> {
+        let (records, outcome) = (&mut self.book.records, &mut self.outcome);
+        let mut pending = false;
+        module.relocations(|relocation: Relocation<'_>| {
+            let Some(function) = self.names.find(relocation.name).filter(|_| relocation.addend == 0) else {
+                return;
+            };
+            let Some(candidate) = candidate(function, &self.canonical) else { return };
+            let value = slot::read(relocation.slot);
+            let verdict = value
+                .map_or(Verdict::Foreign, |value| judge(&candidate, &relocation, value, module, loaded.base));
+            pending |= verdict == Verdict::Unrelocated;
+            if matches!(verdict, Verdict::Covered | Verdict::Unrelocated) {
+                return;
+            }
+            let value = value.unwrap_or(0);
+            let record = Record {
+                slot: relocation.slot,
+                original: value,
+                value,
+                module: loaded.index,
+                function,
+                verdict,
+                state: SlotState::FOREIGN,
+            };
+            if !records.push(record) {
+                // What cannot be written down is not patched.
+                bump(&mut outcome.refused);
+            }
+        })?;
+        if pending {
+            self.book.distrust();
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, module: &Module<'_>, first: usize) {
+        let mut writer = Writer::new(module);
+        for index in first..self.book.records.len() {
+            let Some(mut record) = self.book.records.as_slice().get(index).copied() else { return };
+            let previous = self.previous(record.slot);
+            match self.direction {
+                Direction::In => self.put_in(&mut writer, &mut record, previous),
+                Direction::Out => self.put_back(&mut writer, module, &record, previous),
+            }
+            if let Some(kept) = self.book.records.as_mut_slice().get_mut(index) {
+                *kept = record;
+            }
+        }
+    }
+
+    fn put_in(&mut self, writer: &mut Writer, record: &mut Record, previous: Option<Record>) {
+        let Some(candidate) = candidate(record.function, &self.canonical) else { return };
+        let was_ours = previous.is_some_and(|previous| previous.state == SlotState::PATCHED);
+        if was_ours && record.verdict != Verdict::Ours {
+            bump(&mut self.outcome.lost);
+        }
+        record.state = match record.verdict {
+            Verdict::Ours => {
+                let real = candidate.real.unwrap_or(record.value);
+                record.original = previous.map_or(real, |previous| previous.original);
+                SlotState::PATCHED
+            }
+            Verdict::Free => match writer.replace(record.slot, record.value, candidate.ours, was_ours) {
+                Ok(()) => {
+                    record.value = candidate.ours;
+                    SlotState::PATCHED
+                }
+                Err(Kept::Refused) => SlotState::REFUSED,
+                // Bound this moment, or not relocated to the end: the next refresh sees what came of it.
+                Err(Kept::Changed | Kept::Loading) => {
+                    self.book.distrust();
+                    SlotState::REFUSED
+                }
+            },
+            _ if was_ours || previous.is_some_and(|previous| previous.state == SlotState::LOST) => {
+                SlotState::LOST
+            }
+            _ => SlotState::FOREIGN,
+        };
+        match record.state {
+            SlotState::PATCHED => bump(&mut self.outcome.patched),
+            SlotState::REFUSED => bump(&mut self.outcome.refused),
+            SlotState::FOREIGN => bump(&mut self.outcome.foreign),
+            _ => {}
+        }
+    }
+
+    fn put_back(
+        &mut self,
+        writer: &mut Writer,
+        module: &Module<'_>,
+        record: &Record,
+        previous: Option<Record>,
+    ) {
+        if record.verdict != Verdict::Ours {
+            return;
+        }
+        let Some(candidate) = candidate(record.function, &self.canonical) else { return };
+        // An old record may tell of another module that was once at this address.
+        let stub = previous.map(|previous| previous.original).filter(|stub| module.is_code(*stub as u64));
+        match stub.or(candidate.real).map(|old| writer.replace(record.slot, candidate.ours, old, true)) {
+            Some(Ok(())) => bump(&mut self.outcome.patched),
+            Some(Err(Kept::Changed | Kept::Loading)) => {}
+            Some(Err(Kept::Refused)) | None => bump(&mut self.outcome.refused),
+        }
+    }
+
+    fn previous(&mut self, slot: u64) -> Option<Record> {
+        let (before, behind) = self.previous.as_slice().split_at_checked(self.cursor)?;
+        let place = behind
+            .iter()
+            .position(|record| record.slot == slot)
+            .map(|place| place.saturating_add(self.cursor));
+        let place = place.or_else(|| before.iter().position(|record| record.slot == slot))?;
+        self.cursor = place;
+        self.previous.as_slice().get(place).copied()
+    }
+}
+
+/// A function of which the real one is known.
+fn candidate(index: u8, canonical: &[u64; 64]) -> Option<Candidate> {
+    let function = FUNCTIONS.get(usize::from(index))?;
+    let canonical = canonical.get(usize::from(index)).copied().filter(|address| *address != 0);
+    Some(Candidate { index, ours: function.stub as usize, real: real(function), canonical })
+}
+
+fn bump(count: &mut u32) {
+    *count = count.saturating_add(1);
+}
