@@ -47,7 +47,7 @@ impl Clock {
             let stepped = self.stepped.load(Ordering::Acquire);
             let passed = now.wrapping_sub(stepped);
             // A thread that read the generation before another one stepped seems to live in the past.
-            if passed < STEP || passed > u32::MAX / 2 {
+            if !(STEP..=u32::MAX / 2).contains(&passed) {
                 return;
             }
             if !self.stepping.swap(true, Ordering::Acquire) {

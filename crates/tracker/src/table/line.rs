@@ -67,6 +67,13 @@ impl Line {
         LineGuard(self)
     }
 
+    /// Locks a line that no other thread can want.
+    #[inline]
+    pub(super) fn lock_alone(&self) -> LineGuard<'_> {
+        self.lock.store(1, Ordering::Relaxed);
+        LineGuard(self)
+    }
+
     #[cold]
     #[inline(never)]
     fn lock_slow(&self) {

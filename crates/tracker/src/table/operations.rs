@@ -101,7 +101,8 @@ impl Table {
         loop {
             let lines = span.load();
             let index = hash.home(lines.count());
-            let line = lines.line(index)?.lock();
+            let line = lines.line(index)?;
+            let line = if self.is_shared() { line.lock() } else { line.lock_alone() };
             if span.load() == lines {
                 return Some(Home { lines, index, line });
             }

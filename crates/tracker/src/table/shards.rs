@@ -208,7 +208,7 @@ impl Table {
                 if bytes <= SHARDS * LEAST_SLICE {
                     return Err(Exhausted { wanted_bytes: bytes });
                 }
-                bytes = (bytes / 2 & !(SHARDS * PAGE - 1)).max(SHARDS * LEAST_SLICE);
+                bytes = ((bytes / 2) & !(SHARDS * PAGE - 1)).max(SHARDS * LEAST_SLICE);
             };
             // A former, smaller region stays mapped: a thread may be about to look into it.
             *region = reserved;

@@ -1,0 +1,172 @@
+//! The shapes that are measured side by side. All but the product's are as small as a fair comparison allows.
+
+use std::hint::black_box;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memintro_tracker::lock::SpinLock;
+use memintro_tracker::table::{Block, Table};
+
+/// What a malloc hook does with a table.
+pub trait Shape: Sync {
+    /// Empties the table and makes room for `blocks`.
+    fn reset(&self, blocks: usize);
+    /// Notes a block.
+    fn insert(&self, address: usize, site: u32, size: u64);
+    /// Forgets it.
+    fn remove(&self, address: usize);
+}
+
+/// No table: the bare allocator.
+pub struct Bare;
+
+impl Shape for Bare {
+    fn reset(&self, _: usize) {}
+    #[inline]
+    fn insert(&self, _: usize, _: u32, _: u64) {}
+    #[inline]
+    fn remove(&self, _: usize) {}
+}
+
+/// One u64 for each 16-byte granule of the address space: no hash, no lock. (A radix map at its best: one level.)
+pub struct Radix(*mut u8);
+
+const RADIX_BYTES: usize = 1 << 46;
+
+// SAFETY: all access to the mapping is atomic.
+unsafe impl Sync for Radix {}
+
+impl Radix {
+    pub fn new() -> Self {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(ptr::null_mut(), RADIX_BYTES, protection, flags, -1, 0) };
+        assert_ne!(base, libc::MAP_FAILED);
+        Self(base.cast())
+    }
+
+    #[inline]
+    fn cell(&self, address: usize) -> &AtomicU64 {
+        // SAFETY: addresses have 47 bits, so a cell for each 16 bytes fits.
+        unsafe { &*self.0.add((address >> 4) << 3).cast::<AtomicU64>() }
+    }
+}
+
+impl Shape for Radix {
+    fn reset(&self, _: usize) {
+        // SAFETY: the mapping is ours.
+        unsafe { libc::madvise(self.0.cast(), RADIX_BYTES, libc::MADV_DONTNEED) };
+    }
+
+    #[inline]
+    fn insert(&self, address: usize, site: u32, size: u64) {
+        self.cell(address).store((u64::from(site) << 40) | size, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn remove(&self, address: usize) {
+        let cell = self.cell(address);
+        black_box(cell.load(Ordering::Relaxed));
+        cell.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Open addressing with 16-byte entries, linear probing and backward shift, at most 70% full; 256 locked parts, made
+/// for the expected number of blocks.
+pub struct Open([SpinLock<Part>; 256]);
+
+#[derive(Default)]
+struct Part {
+    entries: Vec<(u64, u64)>,
+}
+
+impl Open {
+    pub fn new() -> Self {
+        Self([const { SpinLock::new(Part { entries: Vec::new() }) }; 256])
+    }
+
+    #[inline]
+    fn part(&self, address: usize) -> (&SpinLock<Part>, u64) {
+        let hash = (address as u64 >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let hash = (hash ^ (hash >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        (&self.0[(hash >> 56) as usize], hash << 8 >> 8)
+    }
+}
+
+fn home(hash: u64, len: usize) -> usize {
+    ((u128::from(hash) * len as u128) >> 56) as usize
+}
+
+fn rehash(address: u64) -> u64 {
+    let hash = (address >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (hash ^ (hash >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93) << 8 >> 8
+}
+
+impl Shape for Open {
+    fn reset(&self, blocks: usize) {
+        for part in &self.0 {
+            // Room for chance: a part may have more than its share.
+            part.lock().entries = vec![(0, 0); (blocks / 256) * 10 / 7 + 128];
+        }
+    }
+
+    #[inline]
+    fn insert(&self, address: usize, site: u32, size: u64) {
+        let (part, hash) = self.part(address);
+        let entries = &mut part.lock().entries;
+        let mut at = home(hash, entries.len());
+        while entries[at].0 != 0 && entries[at].0 != address as u64 {
+            at = if at + 1 == entries.len() { 0 } else { at + 1 };
+        }
+        entries[at] = (address as u64, (u64::from(site) << 40) | size);
+    }
+
+    #[inline]
+    fn remove(&self, address: usize) {
+        let (part, hash) = self.part(address);
+        let entries = &mut part.lock().entries;
+        let len = entries.len();
+        let mut at = home(hash, len);
+        while entries[at].0 != address as u64 {
+            if entries[at].0 == 0 {
+                return;
+            }
+            at = if at + 1 == len { 0 } else { at + 1 };
+        }
+        black_box(entries[at].1);
+        let mut next = at;
+        loop {
+            next = if next + 1 == len { 0 } else { next + 1 };
+            if entries[next].0 == 0 {
+                break;
+            }
+            let from_home = (next + len - home(rehash(entries[next].0), len)) % len;
+            if from_home >= (next + len - at) % len {
+                entries[at] = entries[next];
+                at = next;
+            }
+        }
+        entries[at].0 = 0;
+    }
+}
+
+/// The product's table.
+pub struct Lines(pub &'static Table);
+
+impl Shape for Lines {
+    fn reset(&self, _: usize) {
+        self.0.clear();
+        self.0.init(4 << 30).expect("address space");
+    }
+
+    #[inline]
+    fn insert(&self, address: usize, site: u32, size: u64) {
+        black_box(self.0.insert(address, Block { site, size, generation: 5 }, 5));
+    }
+
+    #[inline]
+    fn remove(&self, address: usize) {
+        black_box(self.0.remove(address, 5));
+    }
+}
