@@ -86,7 +86,8 @@ install_what_exists() {
   command -v apt-get >/dev/null || return 0
   compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || update_lists
   for name in "$@"; do
-    apt-cache show "$name" >/dev/null 2>&1 && wanted+=("$name")
+    # Not `apt-cache show`, which also knows names that another package merely provides.
+    apt-cache policy "$name" 2>/dev/null | grep -q '^  Candidate: [^(]' && wanted+=("$name")
   done
   ((${#wanted[@]} == 0)) || install_packages "${wanted[@]}"
 }

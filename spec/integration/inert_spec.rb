@@ -25,7 +25,10 @@ RSpec.describe "require \"memintro\"" do
       lines = File.readlines("/proc/self/maps").grep(/ r--p /)
       lines.select { |line| modules.include?(line.split[5]) }.to_h do |line|
         first, last = line[/\A\S+/].split("-").map(&:hex)
-        [line[/\A\S+/], File.open("/proc/self/mem", "rb") { |memory| memory.pread(last - first, first).hash }]
+        pages = (first...last).step(4_096)
+        # A mapping may go on beyond the end of its file, where there is nothing to read.
+        page = ->(memory, address) { memory.pread(4_096, address) rescue nil }
+        [line[/\A\S+/], File.open("/proc/self/mem", "rb") { |memory| pages.map { |at| page[memory, at] }.hash }]
       end
     end
 
@@ -33,7 +36,7 @@ RSpec.describe "require \"memintro\"" do
     TASKS = -> { Dir.children("/proc/self/task").size }
     GLOBALS = -> { [ENV.to_h, $PROGRAM_NAME, Thread.report_on_exception, GC.stress, GC.disable.tap { |was| GC.enable unless was }] }
 
-    mapped_files = File.readlines("/proc/self/maps").map { |line| line.split[5] }.compact.uniq
+    mapped_files = File.readlines("/proc/self/maps").map { |line| line.split[5] }.compact.uniq.grep(%r{\A/.*(\.so\b|ruby)})
     look = -> { { methods: METHODS[], relro: RELRO[mapped_files], signals: SIGNALS[], tasks: TASKS[], globals: GLOBALS[] } }
     look[]
     threads = Thread.list.size
