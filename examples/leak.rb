@@ -1,9 +1,9 @@
+# A program that leaks memory Ruby knows nothing of. Find the line: exe/memintro run -- ruby examples/leak.rb
 require "fiddle"
 require "objspace"
 
 def usage
-  rss = `ps -p #{Process.pid} -o rss -h`.strip.to_i * 1024
-  puts "RSS: #{rss / 1024} ObjectSpace size #{ObjectSpace.memsize_of_all / 1024}"
+  puts "RSS #{File.read('/proc/self/status')[/VmRSS:\s+(.*)/, 1]}, ObjectSpace #{ObjectSpace.memsize_of_all / 1024} kB"
 end
 
 def leak_memory

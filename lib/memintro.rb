@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # One process, one memintro: under `memintro run` it is there before the application's own copy is required.
-return if defined?(Memintro::VERSION)
+return if defined?(Memintro.start)
 
 require_relative "memintro/version"
 require_relative "memintro/native"

@@ -28,7 +28,7 @@ module Memintro
       Memintro.start unless Memintro.tracking?
       begin_process
       AfterFork.install { begin_process }
-      at_exit { write_last }
+      at_exit { Memintro.untracked { write_last } }
       nil
     end
 

@@ -33,7 +33,7 @@ module Memintro
         value = Settings.value_of(kind, text, allowed)
         return value unless value.nil?
 
-        raise ArgumentError, "#{called}=#{text}: it must be #{expected}"
+        raise ArgumentError, "#{called} is #{text.inspect}; it must be #{expected}"
       end
 
       # @param value [Object]
@@ -95,8 +95,8 @@ module Memintro
     # In the order in which help lists them.
     ALL = [
       Setting.new(name: :report, kind: :text, argument: "FILE",
-                  help: ["write the report at exit to FILE; %p in it becomes the process id,",
-                         "- is standard error, which is also the default"]),
+                  help: ["write the report at exit to FILE; %p in it becomes the process id;",
+                         "default, and the meaning of -: standard error"]),
       Setting.new(name: :format, kind: :choice, default: :text, allowed: %i[text json].freeze, argument: "FORMAT",
                   help: ["text (default) or json"]),
       Setting.new(name: :top, kind: :count_or_all, argument: "N",

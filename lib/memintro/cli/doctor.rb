@@ -51,8 +51,8 @@ module Memintro
         require "rbconfig"
         require_relative "launch"
         launch = Launch.new(report: File::NULL).check
-        variables = { **launch.settings, "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"),
-                      "RUBYOPT" => launch.require_flag }
+        preload = Launch.before(launch.hook, ENV["LD_PRELOAD"], ":")
+        variables = { **launch.settings, "LD_PRELOAD" => preload, "RUBYOPT" => launch.require_flag }
         return if system(variables, RbConfig.ruby, "-e", PROBE, out: File::NULL)
 
         raise Failure, "a preloaded Ruby (#{RbConfig.ruby}) did not track its allocations"

@@ -21,8 +21,8 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--for SYNTAX", SYNTAXES, "shell (default), docker: a Dockerfile's ENV,",
-                    "systemd: a unit's Environment=") { |syntax| @syntax = syntax }
+          parser.on("--for SYNTAX", "shell (default), docker: a Dockerfile's ENV,",
+                    "systemd: a unit's Environment=") { |syntax| @syntax = known(syntax) }
         end
       end
 
@@ -66,6 +66,12 @@ module Memintro
       end
 
       private
+
+      def known(syntax)
+        return syntax if SYNTAXES.include?(syntax)
+
+        raise UsageError, "--for is #{syntax.inspect}; it must be #{SYNTAXES.join(' or ')}"
+      end
 
       def docker_quote(value)
         value.match?(%r{\A[\w./%:-]+\z}) ? value : "\"#{docker_text(value)}\""

@@ -54,7 +54,13 @@ module Memintro
         nil # it has been removed; a report must still be written
       end
 
+      # What Ruby itself is written in: the path is in brackets, the line after them.
+      INTERNAL = /\A<internal:(.+)>(:\d+)\z/mn
+      private_constant :INTERNAL
+
       def shorten(name)
+        inner = name.match(INTERNAL)
+        return "<internal:#{shorten(inner[1])}>#{inner[2]}" if inner
         return name.delete_prefix(@prefix) if @prefix && name.start_with?(@prefix) && !name.match?(GEM)
 
         name.match?(GEM) ? name.sub(GEM, "") : name.sub(STANDARD, "")
