@@ -14,7 +14,8 @@ RSpec.describe "A live start" do
   %i[lazy now no_plt].each do |variant|
     it "follows a module bound #{variant} whose functions are first called after it" do
       figures = live("first_call_after_start", shared_module("blocks.c", variant: variant))
-      expect(figures).to include(**stopped, module_malloc: [100, 100, 100_100, 100_100], module_calloc: [100, 50, 77_700, 38_850],
+      expect(figures).to include(**stopped, module_malloc: [100, 100, 100_100, 100_100],
+                                            module_calloc: [100, 50, 77_700, 38_850],
                                             module_realloc: [100, 100, 200_200, 200_200])
     end
 
@@ -46,7 +47,8 @@ RSpec.describe "A live start" do
     Dir.mktmpdir do |folder|
       FileUtils.cp(loader, File.join(folder, "libloader.so"))
       FileUtils.cp(shared_module("blocks.c"), File.join(folder, "libmemintro_spec_plugin.so"))
-      expect(live("origin_runpath", File.join(folder, "libloader.so"))).to include(**stopped, module_malloc: [7, 0, 6993, 0])
+      expect(live("origin_runpath",
+                  File.join(folder, "libloader.so"))).to include(**stopped, module_malloc: [7, 0, 6993, 0])
     end
   end
 
@@ -73,12 +75,14 @@ RSpec.describe "A live start" do
 
   it "replaces a data slot that holds the real function, and puts it back" do
     expect(live("data_slots", shared_module("data_slots.c")))
-      .to include(**stopped, replaced: 1, restored: 1, through_table_malloc: [20, 15, 12_120, 9090], own_malloc: [0, 0, 0, 0])
+      .to include(**stopped, replaced: 1, restored: 1, through_table_malloc: [20, 15, 12_120, 9090],
+                             own_malloc: [0, 0, 0, 0])
   end
 
   it "leaves a data slot alone that holds the program's own function" do
     expect(live("data_slots", shared_module("data_slots.c"), "own"))
-      .to include(**stopped, replaced: 0, restored: 1, through_table_malloc: [0, 0, 0, 0], own_malloc: [20, 15, 12_120, 9090])
+      .to include(**stopped, replaced: 0, restored: 1, through_table_malloc: [0, 0, 0, 0],
+                             own_malloc: [20, 15, 12_120, 9090])
   end
 
   it "does not restore a data slot that the program has taken since" do

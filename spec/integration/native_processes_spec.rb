@@ -9,7 +9,8 @@ RSpec.describe "Processes of a native program under the hook" do
   TruthDriver::WAYS.each do |way|
     it "go on from exact copies after fork and double fork amid four allocating threads, #{way}" do
       figures = processes("forks", 100, way: way)
-      expect(figures).to include(forks: 100, right: 100, parent_malloc: [100, 0, 50_000, 0], child_malloc: [0, 0, 0, 0], dropped: 0)
+      expect(figures).to include(forks: 100, right: 100, parent_malloc: [100, 0, 50_000, 0],
+                                 child_malloc: [0, 0, 0, 0], dropped: 0)
     end
 
     it "share memory with a vfork's child that changes nothing in it, #{way}" do
@@ -72,19 +73,22 @@ RSpec.describe "Processes of a native program under the hook" do
   end
 
   it "that are not Ruby run unharmed when preloaded" do
-    [%w[sh -c echo\ hello;\ exit\ 3], %w[ls -la /], %w[ps -o comm= -p 1], ["sh", "-c", "seq 1000 | sort -n | tail -1; false"],
-     %w[cat /etc/passwd], %w[awk BEGIN{for(i=0;i<9999;i++)a[i]=i;print\ length(a)}], %w[sed --version], %w[id]].each do |command|
+    [%w[ls -la /], %w[ps -o comm= -p 1], %w[cat /etc/passwd], %w[sed --version], %w[id], ["sh", "-c", "echo hello; exit 3"],
+     ["sh", "-c", "seq 1000 | sort -n | tail -1; false"],
+     ["awk", "BEGIN { for (i = 0; i < 9999; i++) a[i] = i; print length(a) }"]].each do |command|
       bare = run_command(*command)
       hooked = run_command(*command, way: :preloaded)
-      expect([hooked.stdout, hooked.stderr, hooked.status.exitstatus]).to eq [bare.stdout, bare.stderr, bare.status.exitstatus]
+      expect([hooked.stdout, hooked.stderr,
+              hooked.status.exitstatus]).to eq [bare.stdout, bare.stderr, bare.status.exitstatus]
     end
   end
 
   it "answer calloc and a failing dlsym of a library that is initialised before the hook" do
     early = shared_module("early.c", variant: :lazy)
-    hooked = run_command("sh", "-c", "echo fine", env: preloaded_env.merge("LD_PRELOAD" => "#{Subprocess::HOOK}:#{early}"))
+    hooked = run_command("sh", "-c", "echo fine",
+                         env: preloaded_env.merge("LD_PRELOAD" => "#{Subprocess::HOOK}:#{early}"))
     expect([hooked.stdout, hooked.stderr, hooked.status.exitstatus]).to eq ["fine\n", "", 0]
-    code = "require 'fiddle'; print Fiddle::Handle::DEFAULT['early_state'].then { Fiddle::Pointer.new(_1)[0, 4].unpack1('l') }"
+    code = "require 'fiddle'; print Fiddle::Pointer.new(Fiddle::Handle::DEFAULT['early_state'])[0, 4].unpack1('l')"
     ruby = run_ruby(code: code, requires: [], env: preloaded_env.merge("LD_PRELOAD" => "#{Subprocess::HOOK}:#{early}"))
     expect(ruby.must_succeed.stdout).to eq "1"
   end

@@ -4,11 +4,13 @@ require "spec_helper"
 
 # A native program counts for itself what it asks of the allocator, and compares with the hook's figures.
 RSpec.describe "The hook's figures against a native program's own" do
-  exact = { differences: "", wrong_sites: 0, wrong_threads: 0, corrupt: 0, totals_agree: true, missed_frees: 0, dropped: 0 }.freeze
+  exact = { differences: "", wrong_sites: 0, wrong_threads: 0, corrupt: 0, totals_agree: true, missed_frees: 0,
+            dropped: 0 }.freeze
 
   { preloaded: 0, live: 1 }.each do |way, origin|
     it "agree to the byte and the count over a million operations on four threads, #{way}" do
-      expect(truth(operations: 1_000_000, way: way)).to include(**exact, operations: 1_000_000, sites: 21, origin: origin)
+      expect(truth(operations: 1_000_000,
+                   way: way)).to include(**exact, operations: 1_000_000, sites: 21, origin: origin)
     end
 
     it "agree over ten million operations, #{way}", :long do

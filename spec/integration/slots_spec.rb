@@ -4,7 +4,11 @@ require "spec_helper"
 
 # What start writes into the loaded modules, read back by a program with a relocation parser of its own.
 RSpec.describe "Relocation slots of the allocator's functions" do
-  let(:usual_modules) { %w[libz.so.1 libffi.so.8 libgmp.so.10 libxml2.so.2 libyaml-0.so.2].select { |name| loadable?(name) } }
+  let(:usual_modules) {
+    %w[libz.so.1 libffi.so.8 libgmp.so.10 libxml2.so.2 libyaml-0.so.2].select { |name|
+      loadable?(name)
+    }
+  }
 
   def loadable?(name)
     Fiddle.dlopen(name)
@@ -16,8 +20,8 @@ RSpec.describe "Relocation slots of the allocator's functions" do
 
   %i[lazy now no_plt no_pie].each do |variant|
     it "are all replaced by start and all restored by stop in a program linked #{variant}" do
-      figures = native(program("slots.c", variant: variant), shared_module("blocks.c"), shared_module("blocks.c", variant: :now),
-                       shared_module("data_slots.c"), "libstdc++.so.6", *usual_modules, way: :live)
+      modules = [shared_module("blocks.c"), shared_module("blocks.c", variant: :now), shared_module("data_slots.c")]
+      figures = native(program("slots.c", variant: variant), *modules, "libstdc++.so.6", *usual_modules, way: :live)
       expect(figures).to include(unpatched: 0, changed: 0, stop: 0, said_lost: 0, said_malformed: 0, said_refused: 0)
       expect(figures[:slots]).to be > 30
       expect(figures).to include(patched: figures[:slots], restored: figures[:slots])

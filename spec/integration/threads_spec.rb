@@ -4,7 +4,8 @@ require "spec_helper"
 
 # Native threads that are born, die, are interrupted, and hand blocks to each other.
 RSpec.describe "Native threads under the hook" do
-  def threads(name, number, way:, **options) = native(program("threads.c", variant: :now), name, number, way: way, **options)
+  def threads(name, number, way:,
+              **options) = native(program("threads.c", variant: :now), name, number, way: way, **options)
 
   TruthDriver::WAYS.each do |way|
     it "keep exact figures through a thousand short lives, #{way}" do
@@ -17,7 +18,7 @@ RSpec.describe "Native threads under the hook" do
     it "may free and allocate after their thread-locals are gone, #{way}" do
       figures = threads("dying", 200, way: way)
       made, freed, made_bytes, freed_bytes = figures[:dying_malloc]
-      # Every call of the destructor freed one block; those that set the key again in the last round are leaked by design.
+      # Every call of the destructor freed one block; what is set in the last round is leaked by design.
       expect([freed, freed_bytes]).to eq [figures[:destructor_calls], 321 * figures[:destructor_calls]]
       expect(made_bytes).to eq ((made - 1) * 321) + 5
       expect(made - 1).to be_between(freed, freed + 200)

@@ -16,7 +16,8 @@ module NativePrograms
 
   # Path of an executable from spec/fixtures/programs. variant: :lazy (as Debian links), :now, :no_plt, :no_pie.
   def program(name, variant: :lazy)
-    build(File.join(PROGRAMS, name), "#{File.basename(name, ".*")}-#{variant}", [*link_flags(variant), "-rdynamic", "-ldl"])
+    build(File.join(PROGRAMS, name), "#{File.basename(name, ".*")}-#{variant}",
+          [*link_flags(variant), "-rdynamic", "-ldl"])
   end
 
   # Path of a shared object from spec/fixtures/modules, bound lazily unless told `variant: :now`.
@@ -38,7 +39,9 @@ module NativePrograms
     compiler = source.end_with?(".cc") ? ["g++", "-std=c++17"] : ["gcc", "-std=gnu11"]
     command = [*compiler, "-O1", "-g", "-fno-builtin", "-fno-optimize-sibling-calls", *WARNINGS]
     headers = Dir[File.join(PROGRAMS, "*.h")].sort
-    digest = Digest::SHA256.hexdigest([*command, *flags, *[source, *headers].map { |file| File.binread(file) }].join("\0"))
+    digest = Digest::SHA256.hexdigest([*command, *flags, *[source, *headers].map { |file|
+                                                           File.binread(file)
+                                                         }].join("\0"))
     target = File.join(CACHE, digest[0, 16], output_name)
     return target if File.exist?(target)
 

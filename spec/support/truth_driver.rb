@@ -15,8 +15,8 @@ module TruthDriver
 
   # The truth program's verdict on so many operations.
   def truth(operations:, way:, threads: 4, seed: 1, variant: :lazy, **options)
-    result = Subprocess.run_command(NativePrograms.program("truth.cc", variant: variant), operations.to_s, threads.to_s, seed.to_s,
-                                    way: way, **options)
+    program = NativePrograms.program("truth.cc", variant: variant)
+    result = Subprocess.run_command(program, operations.to_s, threads.to_s, seed.to_s, way: way, **options)
     result.json.merge(differences: result.stderr)
   end
 end

@@ -1,0 +1,152 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+
+# Which line an allocation is put down to, wherever Ruby code runs.
+RSpec.describe "Call sites", :vm do
+  def sites(*arguments, way: :live, **options)
+    run_ruby("sites.rb", *arguments, way: way, **options).must_succeed.json.fetch(:result)
+  end
+
+  TruthDriver::WAYS.each do |way|
+    context "when #{way}" do
+      it "name the line of each string operation, with its bytes" do
+        figures = sites("strings", way: way)
+        least = { repeat: 20_001, plus: 40_001, interpolate: 60_001, upcase: 60_001, join: 60_001, format: 40_001 }
+        least.each do |name, bytes|
+          allocations, _frees, total_bytes, = figures.fetch(name)
+          expect(total_bytes).to be_between(bytes, (2.5 * bytes).to_i), "#{name}: #{figures[name]}"
+          expect(allocations).to be_between(1, 12)
+        end
+      end
+
+      it "name the line that makes an array or a string grow, and keep its live bytes" do
+        figures = sites("growth", way: way)
+        array, string = figures.fetch(:live)
+        expect(array).to be_between(80_000, 240_000)
+        expect(string).to be_between(40_001, 120_000)
+        expect(figures[:array_growth].first).to be_between(5, 60)
+        expect(figures[:string_growth].first).to be_between(5, 60)
+      end
+
+      it "are the made-up path and line of an eval" do
+        expect(sites("eval", way: way)).to match [["made/up place.rb:4242", "ruby", 4242, be_between(20_001, 65_000)],
+                                                  ["made/up place.rb:4243", "ruby", 4243, be_between(20_001, 65_000)]]
+      end
+
+      it "are exact in a Ractor" do
+        expect(sites("ractor",
+                     way: way)).to include(sum: 1_000_000,
+                                           ractor: [be_between(50, 56), 0,
+                                                    be_between(1_000_050, 1_002_000), 0])
+      end
+
+      it "are exact in fibers, deep ones and one that overflows its stack" do
+        figures = sites("fiber", way: way)
+        expect(figures).to include(overflow: "overflow")
+        expect(figures[:fiber][2]).to be >= 500 * 3210
+        expect(figures[:deep][0]).to be_between(301, 306)
+        expect(figures[:deep][2]).to be >= 301 * 4321
+      end
+
+      it "are the handler's lines in a trap" do
+        figures = sites("trap", way: way)
+        expect(figures).to include(handled: 20,
+                                   trap: [be_between(20, 26), 0,
+                                          be_between(20 * 2468, (20 * 2468) + 2000), 0])
+      end
+
+      it "are the finalizer's lines in a finalizer" do
+        figures = sites("finalizer", way: way)
+        expect(figures[:ran]).to be_between(900, 1000)
+        expect(figures[:finalizer][0]).to be_between(figures[:ran], figures[:ran] + 6)
+        expect(figures[:finalizer][2]).to be_between(figures[:ran] * 1357, (figures[:ran] * 1357) + 2000)
+      end
+
+      it "are exact for threads that end and threads that are killed" do
+        figures = sites("dying_threads", way: way)
+        expect(figures).to include(freed: 200, missed: 0)
+        allocations, frees, total_bytes, freed_bytes = figures[:thread]
+        expect(total_bytes - freed_bytes).to be < 20_000
+        expect([allocations - frees, frees]).to match [be < 60, be >= 200]
+      end
+
+      it "are native callers on threads that Ruby does not know and on those without its lock" do
+        figures = sites("native", shared_module("native_work.c"), way: way)
+        expect(figures[:names]).to all(match(/\Alibnative_work-lazy\.so\(native_block\+0x[0-9a-f]+\)\z/))
+        expect(figures).to include(native: [[110, 60, 133_400, 74_040]], paths: [nil])
+        expect(figures[:with_lock]).to match [be_between(30, 40), be_between(10, 20), be_between(120_000, 124_000),
+                                              be >= 40_000]
+      end
+
+      it "put the collector's own memory down to (gc)" do
+        figures = sites("gc", way: way)
+        expect(figures[:gc].first).to be_positive
+        expect(figures[:gc_start].to_a.first.to_i).to be <= 4
+      end
+
+      it "stay right while instruction sequences die and their addresses are used again" do
+        expect(sites("cache", 2000, way: way)).to eq(found: 2000, right: 2000, kept: 2000)
+      end
+
+      it "stay right under GC.stress" do
+        expect(sites("cache", 60, way: way, env: { "SITES_GC_STRESS" => "1" })).to eq(found: 60, right: 60, kept: 60)
+      end
+
+      it "beyond max_sites share (other), and the sums stay exact" do
+        figures = sites("max_sites", way: way)
+        expect(figures[:sites]).to be <= 50
+        expect(figures[:other]).to be >= 450
+        expect(figures[:sum]).to be_within(20).of(figures[:totals])
+        expect(figures[:sum_bytes]).to be_within(20_000).of(figures[:totals_bytes])
+      end
+
+      it "know the exact size of a 5 GiB block" do
+        figures = sites("giant", way: way)
+        expect(figures[:sizes]).to eq 5 << 30
+        expect(figures[:during].last).to be_between(5 << 30, (5 << 30) + 2000)
+        expect(figures[:after][3]).to be >= 5 << 30
+      end
+    end
+  end
+
+  it "keep the bytes of a path that is not UTF-8, and reports stay valid" do
+    figures = sites("non_utf8")
+    expect(figures).to include(bytes: figures[:expected], lineno: 7, live: be_between(20_001, 65_000), valid: true,
+                               parsed: true)
+  end
+
+  it "keep a path of 10 kB whole, and inspect it shortly" do
+    expect(sites("long_path")).to match(exact: be_between(20_001, 65_000), inspected: be < 300)
+  end
+
+  it "put compiling down to the line that loads, evaluates or requires" do
+    figures = sites("load", flags: ["--disable-gems"])
+    expect(figures).to match(load: be > 500_000, module_eval: be > 500_000, require: be > 500_000)
+  end
+
+  it "put what a file's body allocates down to the body's own line" do
+    figures = sites("body_of_a_file").fetch(:body)
+    expect([figures[0], figures[2]]).to match [be_between(1, 5), be_between(50_001, 52_000)]
+  end
+
+  it "put what Ruby allocates before its first line down to (boot)" do
+    boot = run_ruby("sites.rb", "boot", way: :preloaded).must_succeed.json
+    expect(boot).to match(boot: [be > 1000, be > 100_000], preloaded: true)
+  end
+
+  it "leave a Fiber scheduler alone" do
+    expect(sites("scheduler")).to eq(before: nil, after: nil, calls: [])
+  end
+
+  it "degrade when the budget of memory is used up, and say so" do
+    TruthDriver::WAYS.each do |way|
+      figures = sites("budget", way: way)
+      expect(figures[:dropped]).to be > 1_000_000
+      expect(figures[:tracker_bytes]).to be <= 4 << 20
+      expect(figures[:live]).to be_between(0, 64 << 20)
+      expect(figures[:live_blocks]).to be >= 0
+      expect(figures[:said]).to match(/dropped|not followed/i)
+    end
+  end
+end

@@ -1,0 +1,25 @@
+# frozen_string_literal: true
+
+require "spec_helper"
+
+# A Ruby program with known numbers of allocations of known sizes at known lines.
+RSpec.describe "Figures of Ruby lines" do
+  let(:expected) do
+    { malloc: [1000, 1000, 1_024_000, 1_024_000], realloc: [1000, 400, 4_096_000, 1_638_400],
+      string: [1000, 250, 5_001_000, 1_250_250], array: [1000, 0, 8_000_000, 0], block: [1000, 1000, 333_000, 333_000] }
+  end
+
+  { preloaded: true, live: false }.each do |way, preloaded|
+    it "are exact, #{way}" do
+      expect(run_ruby("truth.rb",
+                      way: way).must_succeed.json).to eq expected.merge(missed_frees: 0, preloaded: preloaded)
+    end
+
+    it "are exact with jemalloc behind the hook, #{way}" do
+      jemalloc = NativePrograms.jemalloc or skip "libjemalloc2 is not installed"
+      preload = way == :preloaded ? "#{Subprocess::HOOK}:#{jemalloc}" : jemalloc
+      figures = run_ruby("truth.rb", way: way, env: { "LD_PRELOAD" => preload }).must_succeed.json
+      expect(figures).to eq expected.merge(missed_frees: 0, preloaded: preloaded)
+    end
+  end
+end
