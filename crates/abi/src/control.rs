@@ -2,7 +2,9 @@
 
 use core::ffi::{c_char, c_void};
 
-use crate::{BlockRecord, Figures, Frame, FrameKind, Mode, Origin, SiteRecord, SlotState, Status, ThreadFigures};
+use crate::{
+    BlockRecord, Figures, Frame, FrameKind, Mode, Origin, SiteRecord, SlotState, Status, ThreadFigures,
+};
 
 /// Options of a start. Zero means "the default".
 #[repr(C)]
@@ -83,7 +85,8 @@ pub struct Control {
     pub sites: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<SiteRecord>),
     /// Visits live blocks of at least `min_age` GC generations; `site` `u32::MAX` is all sites. Allocators wait
     /// during the visit.
-    pub blocks: unsafe extern "C" fn(site: u32, min_age: u32, context: *mut c_void, visit: Visitor<BlockRecord>),
+    pub blocks:
+        unsafe extern "C" fn(site: u32, min_age: u32, context: *mut c_void, visit: Visitor<BlockRecord>),
     /// Looks for modules that were loaded since, and verifies all slots. Nothing to do when preloaded.
     pub refresh: extern "C" fn() -> Status,
     /// Visits the slots that were found, for `doctor`.

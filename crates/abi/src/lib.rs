@@ -12,7 +12,7 @@ mod dump;
 mod records;
 mod status;
 
-pub use control::{Control, PatchEntry, StartOptions, VmSource, Visitor};
+pub use control::{Control, PatchEntry, StartOptions, Visitor, VmSource};
 pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite};
 pub use records::{BlockRecord, Figures, Frame, SiteRecord, ThreadFigures};
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};

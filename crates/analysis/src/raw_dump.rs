@@ -86,10 +86,17 @@ impl fmt::Display for Error {
         match self {
             Self::Foreign => write!(f, "it does not begin with the mark of a raw dump"),
             Self::Version(version) => {
-                write!(f, "it has format version {version}, this memintro reads {VERSION}: use the version that wrote it")
+                write!(
+                    f,
+                    "it has format version {version}, this memintro reads {VERSION}: use the version that wrote it"
+                )
             }
-            Self::Truncated { site, of } => write!(f, "it ends at call site {site} of {of}: the disk may have been full"),
-            Self::UnknownKind(kind) => write!(f, "it has a call site of the unknown kind {kind}: the file is damaged"),
+            Self::Truncated { site, of } => {
+                write!(f, "it ends at call site {site} of {of}: the disk may have been full")
+            }
+            Self::UnknownKind(kind) => {
+                write!(f, "it has a call site of the unknown kind {kind}: the file is damaged")
+            }
         }
     }
 }
@@ -113,7 +120,8 @@ pub fn parse(file: &[u8]) -> Result<RawDump<'_>, Error> {
     let header = read_header(&mut reader).ok_or(truncated)?;
     let mut sites = Vec::new();
     for number in 0..header.sites {
-        let (record, name) = read_site(&mut reader).ok_or(Error::Truncated { site: number, of: header.sites })?;
+        let (record, name) =
+            read_site(&mut reader).ok_or(Error::Truncated { site: number, of: header.sites })?;
         let name = match record.kind {
             SiteKind::RUBY => SiteName::Ruby(name),
             SiteKind::NATIVE => native(name),

@@ -1,1 +1,35 @@
-//! hook
+//! memintro's malloc hook: a library that knows nothing of Ruby, preloaded or loaded into a running process.
+//!
+//! # Rules of the house
+//!
+//! What runs inside malloc ([`intercept`], [`record`], [`thread`], and the tracker below them):
+//! 1. allocates nothing from the heap it watches; its memory comes from `mmap`;
+//! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them;
+//! 3. has no path that panics, and formats nothing;
+//! 4. leaves `errno` as the real function left it;
+//! 5. needs less than 1 KiB of stack: fibers and signal stacks are small;
+//! 6. never unloads: a pointer to one of our functions, copied by somebody, works until the process ends.
+//!
+//! # What is taken over
+//!
+//! [`functions`] names every function once. When preloaded, its stubs are this library's symbols; in a running
+//! process [`patch`] writes their addresses into the relocation slots of all loaded modules.
+//!
+//! # What is offered
+//!
+//! One symbol, [`control::memintro_control`], a table of functions ([`memintro_abi::Control`]).
+
+mod control;
+mod dump;
+mod exit;
+mod fork;
+mod functions;
+mod init;
+mod intercept;
+mod patch;
+mod real;
+mod record;
+mod start;
+mod state;
+mod thread;
+mod tls;

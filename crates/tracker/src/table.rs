@@ -22,7 +22,7 @@ mod shards;
 mod sizes;
 
 use core::fmt;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::lock::SpinLock;
 use shards::{Region, Shard, Span};
@@ -112,6 +112,8 @@ pub struct Table {
     committed_bytes: AtomicUsize,
     shards: [Shard; SHARDS],
     region: SpinLock<Region>,
+    /// Whether more than one thread may use the table at once.
+    shared: AtomicBool,
 }
 
 impl Table {
@@ -127,7 +129,23 @@ impl Table {
             committed_bytes: AtomicUsize::new(0),
             shards: [const { Shard::new() }; SHARDS],
             region: SpinLock::new(Region::new()),
+            shared: AtomicBool::new(true),
         }
+    }
+
+    /// Says whether more than one thread may use the table at once; so it is taken to be in the beginning. The caller
+    /// sees to it that no operation is in flight.
+    ///
+    /// While one thread uses it, lines are marked as locked with a plain store: a locked instruction waits for every
+    /// store before it, which inside malloc costs more than all the rest of an operation.
+    pub fn set_shared(&self, shared: bool) {
+        self.shared.store(shared, Ordering::SeqCst);
+    }
+
+    /// Whether more than one thread may use the table at once.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::SeqCst)
     }
 
     /// The block at `address`, which stays in the table.

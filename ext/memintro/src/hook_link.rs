@@ -30,14 +30,19 @@ pub(crate) fn load() -> Result<&'static Control, String> {
         return Ok(control);
     }
     if cfg!(not(all(target_os = "linux", target_env = "gnu"))) {
-        return Err("following malloc needs Linux with glibc; everything that needs only Ruby's own functions works".into());
+        return Err(
+            "following malloc needs Linux with glibc; everything that needs only Ruby's own functions works"
+                .into(),
+        );
     }
     let path = path().ok_or("the extension does not know where it was loaded from")?;
-    let c_path = CString::new(path.as_os_str().as_bytes()).map_err(|_| "the extension's path has a NUL in it")?;
+    let c_path =
+        CString::new(path.as_os_str().as_bytes()).map_err(|_| "the extension's path has a NUL in it")?;
     // Never unloaded: somebody may have copied a pointer to one of its functions. Local: its malloc must not answer
     // look-ups of libraries that are loaded later.
     // SAFETY: loading our own library; its constructor only looks around.
-    let handle = unsafe { libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
+    let handle =
+        unsafe { libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
     if handle.is_null() {
         return Err(format!("the hook could not be loaded: {}", last_error()));
     }
@@ -51,7 +56,9 @@ pub(crate) fn path() -> Option<PathBuf> {
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
     let this = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr((path as fn() -> Option<PathBuf> as *const ()).cast(), &raw mut info) == 0 || info.dli_fname.is_null() {
+        if libc::dladdr((path as fn() -> Option<PathBuf> as *const ()).cast(), &raw mut info) == 0
+            || info.dli_fname.is_null()
+        {
             return None;
         }
         CStr::from_ptr(info.dli_fname)

@@ -15,7 +15,8 @@ pub(crate) fn name(address: u64) -> String {
     }
     // SAFETY: the loader's terminated text.
     let module = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned();
-    let file = Path::new(&module).file_name().map_or(module.clone(), |file| file.to_string_lossy().into_owned());
+    let file =
+        Path::new(&module).file_name().map_or(module.clone(), |file| file.to_string_lossy().into_owned());
     if info.dli_sname.is_null() {
         return format!("{file}(+{:#x})", address.wrapping_sub(info.dli_fbase as u64));
     }

@@ -18,8 +18,9 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
     let shown = String::from_utf8_lossy(&bytes).into_owned();
     let file = std::fs::read(std::ffi::OsStr::from_bytes(&bytes))
         .map_err(|error| errors::error(ruby, "DumpError", format!("{shown} could not be read: {error}")))?;
-    let dump = raw_dump::parse(&file)
-        .map_err(|error| errors::error(ruby, "DumpError", format!("{shown} is not a usable raw dump: {error}")))?;
+    let dump = raw_dump::parse(&file).map_err(|error| {
+        errors::error(ruby, "DumpError", format!("{shown} is not a usable raw dump: {error}"))
+    })?;
     let sites = ruby.ary_new_capa(dump.sites.len());
     for (id, site) in dump.sites.iter().enumerate() {
         let row = ruby.ary_new_capa(11);

@@ -2,8 +2,8 @@
 
 mod dump;
 mod errors;
-mod native;
 mod names;
+mod native;
 
 use magnus::{Error, Ruby, prelude::*};
 

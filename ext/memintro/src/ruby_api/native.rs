@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::{Error, RArray, RHash, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
 use memintro_abi::{
-    BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, SlotState,
-    StartOptions, Status, ThreadFigures,
+    BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord,
+    SlotState, StartOptions, Status, ThreadFigures,
 };
 
 use super::errors;
@@ -120,7 +120,9 @@ fn not_seen(control: &Control) -> String {
     if (control.origin)() == Origin::PRELOADED {
         format!("{first} answers malloc before memintro's hook does, so nothing would be seen: {advice}")
     } else {
-        format!("a test allocation did not reach memintro's hook ({first} answers malloc): `memintro doctor` lists what was patched")
+        format!(
+            "a test allocation did not reach memintro's hook ({first} answers malloc): `memintro doctor` lists what was patched"
+        )
     }
 }
 

@@ -1,0 +1,235 @@
+//! The table of functions that the hook offers to whoever reads its figures.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::Ordering;
+
+use memintro_abi::{
+    BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SiteKind, SiteRecord, StartOptions, Status,
+    ThreadFigures, Visitor, VmSource,
+};
+use memintro_tracker::sites::{Kind, Site};
+
+use crate::dump::is_used;
+use crate::state::{self, SITES, TABLE, THREADS};
+use crate::{dump, exit, functions, patch, start, thread};
+
+/// The table. Whoever finds it compares `version` and `size` before anything else.
+#[unsafe(no_mangle)]
+pub(crate) static memintro_control: Control = Control {
+    version: memintro_abi::VERSION,
+    size: size_of::<Control>() as u32,
+    origin,
+    mode,
+    start,
+    stop,
+    set_vm,
+    untracked_enter,
+    untracked_leave,
+    mark,
+    clear,
+    reset,
+    totals,
+    thread_totals,
+    sites,
+    blocks,
+    refresh,
+    patches,
+    allocator,
+    dump: dump_to,
+    dump_at_exit,
+};
+
+extern "C" fn origin() -> Origin {
+    state::origin()
+}
+
+extern "C" fn mode() -> Mode {
+    state::mode()
+}
+
+unsafe extern "C" fn start(options: *const StartOptions) -> Status {
+    // SAFETY: the caller's options, or null for the defaults.
+    let options = unsafe { options.as_ref() };
+    let defaults = StartOptions { mode: Mode::FULL, max_sites: 0, max_tracker_bytes: 0 };
+    start::start(options.unwrap_or(&defaults))
+}
+
+extern "C" fn stop() -> Status {
+    start::stop()
+}
+
+unsafe extern "C" fn set_vm(source: *const VmSource) -> Status {
+    // SAFETY: the caller's functions, or null.
+    state::set_vm(unsafe { source.as_ref() }.copied())
+}
+
+extern "C" fn untracked_enter() -> u32 {
+    change_untracked(|depth| depth.saturating_add(1))
+}
+
+extern "C" fn untracked_leave() -> u32 {
+    change_untracked(|depth| depth.saturating_sub(1))
+}
+
+fn change_untracked(change: impl FnOnce(u32) -> u32) -> u32 {
+    thread::own().map_or(0, |own| {
+        own.untracked.set(change(own.untracked.get()));
+        own.untracked.get()
+    })
+}
+
+extern "C" fn mark() -> Status {
+    done(state::paused(|_| {
+        state::flush();
+        for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
+            let total = site.counters.total_bytes.load(Ordering::Relaxed);
+            let freed = site.counters.freed_bytes.load(Ordering::Relaxed);
+            site.marked_bytes.store(total.wrapping_sub(freed), Ordering::Relaxed);
+        }
+    }))
+}
+
+extern "C" fn clear() -> Status {
+    match state::paused(|_| state::mode() == Mode::OFF || state::empty()) {
+        Some(true) => Status::OK,
+        _ => Status::NO_MEMORY,
+    }
+}
+
+extern "C" fn reset() -> Status {
+    done(state::paused(|_| state::reset_counters()))
+}
+
+fn done(outcome: Option<()>) -> Status {
+    if outcome.is_some() { Status::OK } else { Status::NO_MEMORY }
+}
+
+unsafe extern "C" fn totals(answer: *mut Figures) {
+    let now = state::paused(|_| figures()).unwrap_or_else(figures);
+    // SAFETY: the caller's own record.
+    unsafe { answer.write(now) };
+}
+
+/// Sums over all threads, as they are now.
+pub(crate) fn figures() -> Figures {
+    let mut sum = Figures::default();
+    let traffic = THREADS.states().map(|state| &state.traffic).chain(core::iter::once(&THREADS.retired));
+    for part in traffic {
+        sum.allocated_bytes = sum.allocated_bytes.wrapping_add(part.allocated_bytes.load(Ordering::Relaxed));
+        sum.freed_bytes = sum.freed_bytes.wrapping_add(part.freed_bytes.load(Ordering::Relaxed));
+        sum.allocations = sum.allocations.wrapping_add(part.allocations.load(Ordering::Relaxed));
+        sum.frees = sum.frees.wrapping_add(part.frees.load(Ordering::Relaxed));
+        sum.missed_frees = sum.missed_frees.wrapping_add(part.missed_frees.load(Ordering::Relaxed));
+        sum.dropped = sum.dropped.wrapping_add(part.dropped.load(Ordering::Relaxed));
+    }
+    sum.tracker_bytes = state::tracker_bytes();
+    sum.sites = u64::from(SITES.count());
+    sum.generation = u64::from(state::generation());
+    sum
+}
+
+unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
+    let mut figures = ThreadFigures::default();
+    if let Some(own) = thread::own() {
+        figures.allocated_bytes = own.traffic.allocated_bytes.load(Ordering::Relaxed);
+        figures.freed_bytes = own.traffic.freed_bytes.load(Ordering::Relaxed);
+        figures.allocations = own.traffic.allocations.load(Ordering::Relaxed);
+        figures.frees = own.traffic.frees.load(Ordering::Relaxed);
+    }
+    // SAFETY: the caller's own record.
+    unsafe { answer.write(figures) };
+}
+
+unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) {
+    state::paused(|_| {
+        state::flush();
+        for id in 0..SITES.count() {
+            if let Some(site) = SITES.get(id).filter(|site| is_used(site)) {
+                // SAFETY: the caller's own callback and context.
+                unsafe { visit(context, &site_record(id, site)) };
+            }
+        }
+    });
+}
+
+fn site_record(id: u32, site: &Site) -> SiteRecord {
+    let (path, path_len) = site.path();
+    let counters = &site.counters;
+    SiteRecord {
+        id,
+        kind: match site.kind() {
+            Kind::Ruby => SiteKind::RUBY,
+            Kind::Native => SiteKind::NATIVE,
+            Kind::Pseudo => SiteKind::PSEUDO,
+        },
+        path,
+        path_len,
+        line: site.line(),
+        address: site.address(),
+        allocations: counters.allocations.load(Ordering::Relaxed),
+        frees: counters.frees.load(Ordering::Relaxed),
+        total_bytes: counters.total_bytes.load(Ordering::Relaxed),
+        freed_bytes: counters.freed_bytes.load(Ordering::Relaxed),
+        age_total: counters.age_total.load(Ordering::Relaxed),
+        max_lifespan: counters.max_lifespan.load(Ordering::Relaxed),
+        marked_bytes: site.marked_bytes.load(Ordering::Relaxed),
+    }
+}
+
+unsafe extern "C" fn blocks(site: u32, min_age: u32, context: *mut c_void, visit: Visitor<BlockRecord>) {
+    let now = state::generation();
+    state::paused(|_| {
+        TABLE.for_each(now, &mut |address, block| {
+            if (site == u32::MAX || block.site == site) && block.age >= min_age {
+                let record = BlockRecord {
+                    address: address as u64,
+                    size: block.size,
+                    site: block.site,
+                    age: block.age,
+                };
+                // SAFETY: the caller's own callback and context.
+                unsafe { visit(context, &raw const record) };
+            }
+        });
+    });
+}
+
+extern "C" fn refresh() -> Status {
+    start::refresh();
+    Status::OK
+}
+
+unsafe extern "C" fn patches(context: *mut c_void, visit: Visitor<PatchEntry>) {
+    patch::visit(&mut |entry| {
+        // SAFETY: the caller's own callback and context.
+        unsafe { visit(context, entry) };
+    });
+}
+
+unsafe extern "C" fn allocator(buffer: *mut c_char, len: usize) -> Status {
+    let real = functions::malloc::REAL.load(Ordering::Acquire);
+    // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
+    let path = unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        if libc::dladdr(real.cast_const().cast(), &raw mut info) == 0 || info.dli_fname.is_null() {
+            return Status::NO_ALLOCATOR;
+        }
+        CStr::from_ptr(info.dli_fname).to_bytes_with_nul()
+    };
+    if path.len() > len {
+        return Status::BAD_OPTION;
+    }
+    // SAFETY: the caller's buffer has room for `len` bytes.
+    unsafe { core::ptr::copy_nonoverlapping(path.as_ptr().cast(), buffer, path.len()) };
+    Status::OK
+}
+
+unsafe extern "C" fn dump_to(path: *const c_char) -> Status {
+    // SAFETY: the caller's terminated path.
+    dump::write(unsafe { CStr::from_ptr(path) }, false, 0, 0)
+}
+
+unsafe extern "C" fn dump_at_exit(path: *const c_char) -> Status {
+    // SAFETY: the caller's terminated path, or null.
+    exit::arm((!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }))
+}

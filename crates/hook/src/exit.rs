@@ -1,0 +1,116 @@
+//! The last chance: `_exit` and fatal signals end a process without running any handler of Ruby's.
+//!
+//! If a dump is wanted ([`arm`]), it is written then ([`crate::dump`]). Signals are touched only when armed, and only
+//! those that nobody else handles. Ruby's own crash report ends in abort, so SIGABRT comes after it.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use memintro_abi::Status;
+
+use crate::dump;
+use crate::state::{PID, PRELOADED};
+
+/// Longest path of a dump, with its NUL.
+pub(crate) const MAX_PATH: usize = 4096;
+
+const FATAL_SIGNALS: [c_int; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+
+static ARMED: AtomicBool = AtomicBool::new(false);
+/// The process in which the path was given: another one gets its number appended.
+static ARMED_PID: AtomicU32 = AtomicU32::new(0);
+static REAL_EXIT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+struct Path(UnsafeCell<[u8; MAX_PATH]>);
+// SAFETY: written only while not armed, read only while armed.
+unsafe impl Sync for Path {}
+static PATH: Path = Path(UnsafeCell::new([0; MAX_PATH]));
+
+pub(crate) fn init() {
+    // SAFETY: a look-up by name.
+    let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_exit".as_ptr()) };
+    REAL_EXIT.store(real.cast(), Ordering::Release);
+}
+
+/// A dump is to be left at `path`; `None`: none any more.
+pub(crate) fn arm(path: Option<&CStr>) -> Status {
+    ARMED.store(false, Ordering::Release);
+    let Some(path) = path else { return Status::OK };
+    let bytes = path.to_bytes_with_nul();
+    if bytes.len() > MAX_PATH {
+        return Status::BAD_OPTION;
+    }
+    // SAFETY: not armed, so nobody reads; the length was checked.
+    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), PATH.0.get().cast(), bytes.len()) };
+    ARMED_PID.store(PID.load(Ordering::Relaxed), Ordering::Relaxed);
+    ARMED.store(true, Ordering::Release);
+    if PRELOADED.load(Ordering::Relaxed) {
+        FATAL_SIGNALS.iter().for_each(|signal| watch(*signal));
+    }
+    Status::OK
+}
+
+fn watch(signal: c_int) {
+    // SAFETY: zero is a valid sigaction, and both pointers are valid.
+    unsafe {
+        let mut now: libc::sigaction = core::mem::zeroed();
+        if libc::sigaction(signal, core::ptr::null(), &raw mut now) != 0 || now.sa_sigaction != libc::SIG_DFL
+        {
+            return;
+        }
+        let mut ours: libc::sigaction = core::mem::zeroed();
+        ours.sa_sigaction = on_fatal_signal as *const () as usize;
+        // Once: when the handler returns, the fault comes again, or abort goes on, with the default action.
+        ours.sa_flags = libc::SA_RESETHAND | libc::SA_ONSTACK | libc::SA_NODEFER;
+        libc::sigaction(signal, &raw const ours, core::ptr::null_mut());
+    }
+}
+
+extern "C" fn on_fatal_signal(signal: c_int) {
+    leave_dump(signal, 0);
+    // SAFETY: the disposition is the default again, so this ends the process as it would have ended.
+    unsafe { libc::raise(signal) };
+}
+
+fn leave_dump(signal: c_int, status: c_int) {
+    // SAFETY: a plain system call.
+    let pid = unsafe { libc::getpid() }.unsigned_abs();
+    // A vfork child runs in its parent's memory; the parent's figures are not its to report.
+    if pid != PID.load(Ordering::Relaxed) || !ARMED.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    // SAFETY: the path was complete before it was armed, and it stays: we have just disarmed it.
+    let path = unsafe { CStr::from_ptr(PATH.0.get().cast()) };
+    let append_pid = pid != ARMED_PID.load(Ordering::Relaxed);
+    dump::write(path, append_pid, signal, status);
+}
+
+/// Takes the place of `_exit`, when preloaded: the one way out that runs no handlers.
+///
+/// # Safety
+/// As `_exit`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
+    leave_dump(0, status);
+    let real = REAL_EXIT.load(Ordering::Acquire);
+    if !real.is_null() {
+        // SAFETY: the address is that of the real _exit.
+        let real: extern "C" fn(c_int) -> ! = unsafe { core::mem::transmute(real) };
+        real(status);
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// As [`_exit`], by its C99 name.
+///
+/// # Safety
+/// As `_Exit`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: passed on from the caller.
+    unsafe { _exit(status) }
+}

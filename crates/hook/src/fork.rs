@@ -1,0 +1,73 @@
+//! fork: the world is paused before it and goes on after it, in both processes.
+//!
+//! Only the forking thread lives on in the child; the counters of the others are brought home there, because what
+//! they had allocated is still allocated. These handlers also run for C's fork and for `Process.daemon`; a vfork
+//! runs none and needs none, its child shares the memory and ends or execs.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering;
+
+use memintro_abi::Mode;
+use memintro_tracker::threads::Paused;
+
+use crate::state::{self, PID, SITES, THREADS};
+use crate::{patch, thread};
+
+/// What the forking thread holds meanwhile.
+struct Held {
+    paused: Option<Paused<'static>>,
+    patches: bool,
+}
+
+struct DuringFork(UnsafeCell<Held>);
+// SAFETY: libc runs the handlers of one fork at a time, or the world is paused by the thread that touches it.
+unsafe impl Sync for DuringFork {}
+
+static DURING_FORK: DuringFork = DuringFork(UnsafeCell::new(Held { paused: None, patches: false }));
+
+pub(crate) fn init() {
+    // SAFETY: the handlers are plain functions that live as long as the process.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+unsafe extern "C" fn before() {
+    let patches = patch::before_fork();
+    let paused = if state::mode() == Mode::OFF {
+        None
+    } else {
+        thread::own().and_then(|own| THREADS.pause(own.state()))
+    };
+    // SAFETY: the world is paused by this thread, or there is nothing to hold.
+    unsafe { *DURING_FORK.0.get() = Held { paused, patches } };
+}
+
+unsafe extern "C" fn in_parent() {
+    // SAFETY: as in `before`.
+    let held = unsafe { &mut *DURING_FORK.0.get() };
+    let patches = core::mem::take(&mut held.patches);
+    drop(held.paused.take());
+    if patches {
+        patch::after_fork();
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    // SAFETY: a plain system call.
+    PID.store(unsafe { libc::getpid() }.unsigned_abs(), Ordering::Relaxed);
+    THREADS.register();
+    state::forget_changes();
+    // SAFETY: this is the only thread of the child.
+    let held = unsafe { &mut *DURING_FORK.0.get() };
+    if held.paused.is_some()
+        && let Some(own) = thread::own()
+    {
+        THREADS.forget_others(own.state(), |counters| counters.flush(|id| SITES.counters(id)));
+        thread::is_alone();
+    }
+    drop(held.paused.take());
+    if core::mem::take(&mut held.patches) {
+        patch::after_fork();
+    } else {
+        patch::abandoned_by_fork();
+    }
+}

@@ -1,0 +1,82 @@
+//! What happens when the library comes into a process: as little as possible.
+//!
+//! A preloaded library comes into everything that the command starts: `sh`, `ps`, `git`. It becomes active only
+//! where a Ruby is (or `MEMINTRO_NATIVE_CHILDREN=1` asks for all), only if `MEMINTRO_MODE` says so, and never in a
+//! privileged process.
+
+use core::ffi::CStr;
+use core::sync::atomic::Ordering;
+
+use memintro_abi::{Mode, StartOptions};
+
+use crate::state::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
+use crate::{control, exit, fork, real, start, thread};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+extern "C" fn constructor() {
+    // SAFETY: plain system calls.
+    unsafe {
+        PID.store(libc::getpid().unsigned_abs(), Ordering::Relaxed);
+        if libc::getauxval(libc::AT_SECURE) != 0 {
+            DISABLED.store(true, Ordering::Relaxed);
+            return;
+        }
+    }
+    real::resolve();
+    if is_set(c"MEMINTRO_DISABLE") {
+        DISABLED.store(true, Ordering::Relaxed);
+        return;
+    }
+    // Only what came with the program is found in its scope: a library that was preloaded. (RTLD_DEFAULT would also
+    // look into this library itself.)
+    let first = look_up(memintro_abi::CONTROL_SYMBOL);
+    let preloaded = core::ptr::eq(first, (&raw const control::memintro_control).cast());
+    PRELOADED.store(preloaded, Ordering::Relaxed);
+    thread::init();
+    THREADS.register();
+    fork::init();
+    if !preloaded {
+        return;
+    }
+    exit::init();
+    let has_ruby = !look_up(c"ruby_init").is_null();
+    if variable(c"MEMINTRO_MODE").is_some_and(|mode| mode.to_bytes() == b"full")
+        && (has_ruby || is_set(c"MEMINTRO_NATIVE_CHILDREN"))
+    {
+        BOOTING.store(has_ruby, Ordering::Relaxed);
+        let options = StartOptions {
+            mode: Mode::FULL,
+            max_sites: u32::try_from(number(c"MEMINTRO_MAX_SITES")).unwrap_or(0),
+            max_tracker_bytes: number(c"MEMINTRO_MAX_TRACKER_BYTES"),
+        };
+        start::start(&options);
+        if !has_ruby && let Some(path) = variable(c"MEMINTRO_REPORT") {
+            exit::arm(Some(path));
+        }
+    }
+}
+
+/// A symbol in the scope of the program itself.
+fn look_up(symbol: &CStr) -> *const libc::c_void {
+    // SAFETY: look-ups by name; the handle of the program itself needs no closing.
+    unsafe { libc::dlsym(libc::dlopen(core::ptr::null(), libc::RTLD_LAZY), symbol.as_ptr()) }
+}
+
+fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: the constructor runs before anybody can change the environment, and the text is used at once.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: not null, terminated.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+fn is_set(name: &CStr) -> bool {
+    variable(name).is_some_and(|value| value.to_bytes() == b"1")
+}
+
+/// A decimal number; 0 (the default) for anything else.
+fn number(name: &CStr) -> u64 {
+    variable(name).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok()).unwrap_or(0)
+}

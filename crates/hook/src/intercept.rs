@@ -1,0 +1,374 @@
+//! The bodies: one function for each that is taken over, same name, same shape.
+//!
+//! Each calls the real function and tells [`crate::record`] what came of it. The fifth argument is the caller's
+//! address. `errno` and the return value are the real function's own.
+
+use core::ffi::{c_int, c_void};
+
+use memintro_tracker::mmap::Errno;
+
+use crate::functions;
+use crate::real::call;
+use crate::record::{allocated, freeing, moved, moving, stayed};
+use crate::start;
+use crate::thread;
+
+type Pointer = *mut c_void;
+
+/// Asks the processor for the allocator's own words before a block: the table's line and the block's header are
+/// two cache misses, which so overlap.
+#[inline(always)]
+fn prefetch(block: Pointer) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
+            block.cast::<i8>().wrapping_sub(16),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = block;
+}
+
+pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
+    let _ = (b, c, d);
+    // SAFETY: the caller's own arguments.
+    let block = unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) };
+    allocated(block, size, caller);
+    block
+}
+
+pub(crate) unsafe extern "C" fn free(block: Pointer) {
+    prefetch(block);
+    freeing(block);
+    // SAFETY: the caller's own argument.
+    unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
+}
+
+pub(crate) unsafe extern "C" fn calloc(
+    count: usize,
+    size: usize,
+    c: usize,
+    d: usize,
+    caller: usize,
+) -> Pointer {
+    let _ = (c, d);
+    // SAFETY: the caller's own arguments.
+    let block = unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) };
+    // No overflow: the allocator would have refused it.
+    allocated(block, count.wrapping_mul(size), caller);
+    block
+}
+
+pub(crate) unsafe extern "C" fn realloc(
+    block: Pointer,
+    size: usize,
+    c: usize,
+    d: usize,
+    caller: usize,
+) -> Pointer {
+    let _ = (c, d);
+    resize(block, size, caller, || {
+        // SAFETY: the caller's own arguments.
+        unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn reallocarray(
+    block: Pointer,
+    count: usize,
+    size: usize,
+    d: usize,
+    caller: usize,
+) -> Pointer {
+    let _ = d;
+    let Some(bytes) = count.checked_mul(size) else {
+        // SAFETY: the caller's own arguments; the real function refuses them in its own way.
+        return unsafe {
+            call!(functions::reallocarray::REAL, fn(Pointer, usize, usize) -> Pointer)(block, count, size)
+        };
+    };
+    resize(block, bytes, caller, || {
+        // Not the real reallocarray: glibc's calls realloc, which would come back here.
+        // SAFETY: the caller's own arguments.
+        unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, bytes) }
+    })
+}
+
+fn resize(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
+    if block.is_null() {
+        let new = real();
+        allocated(new, size, caller);
+        return new;
+    }
+    let moving = moving(block);
+    let new = real();
+    if new.is_null() && size != 0 {
+        stayed(&moving, block);
+    } else {
+        moved(&moving, new, size, caller);
+    }
+    new
+}
+
+pub(crate) unsafe extern "C" fn memalign(
+    alignment: usize,
+    size: usize,
+    c: usize,
+    d: usize,
+    caller: usize,
+) -> Pointer {
+    let _ = (c, d);
+    // SAFETY: the caller's own arguments.
+    let block = unsafe { call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size) };
+    allocated(block, size, caller);
+    block
+}
+
+pub(crate) unsafe extern "C" fn posix_memalign(
+    place: *mut Pointer,
+    alignment: usize,
+    size: usize,
+    d: usize,
+    caller: usize,
+) -> c_int {
+    let _ = d;
+    // SAFETY: the caller's own arguments.
+    let error = unsafe {
+        call!(functions::posix_memalign::REAL, fn(*mut Pointer, usize, usize) -> c_int)(
+            place, alignment, size,
+        )
+    };
+    if error == 0 {
+        // SAFETY: on success the function has written the block's address there.
+        allocated(unsafe { *place }, size, caller);
+    }
+    error
+}
+
+pub(crate) unsafe extern "C" fn aligned_alloc(
+    alignment: usize,
+    size: usize,
+    c: usize,
+    d: usize,
+    caller: usize,
+) -> Pointer {
+    let _ = (c, d);
+    // SAFETY: the caller's own arguments.
+    let block =
+        unsafe { call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, size) };
+    allocated(block, size, caller);
+    block
+}
+
+pub(crate) unsafe extern "C" fn valloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
+    let _ = (b, c, d);
+    // SAFETY: the caller's own arguments.
+    let block = unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(size) };
+    allocated(block, size, caller);
+    block
+}
+
+pub(crate) unsafe extern "C" fn pvalloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
+    let _ = (b, c, d);
+    // SAFETY: the caller's own arguments.
+    let block = unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(size) };
+    allocated(block, size, caller);
+    block
+}
+
+/// While it lives, what this thread allocates belongs to a call that is recorded as a whole.
+struct Nested(Option<thread::Own>);
+
+impl Nested {
+    fn enter() -> Self {
+        let own = thread::own();
+        if let Some(own) = &own {
+            own.nested.set(own.nested.get().wrapping_add(1));
+        }
+        Self(own)
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        // Also when an exception passes: operator new throws.
+        if let Some(own) = &self.0 {
+            own.nested.set(own.nested.get().wrapping_sub(1));
+        }
+    }
+}
+
+macro_rules! operators_new {
+    ($($name:ident),*) => {$(
+        pub(crate) unsafe extern "C-unwind" fn $name(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
+            let _ = d;
+            let nested = Nested::enter();
+            // SAFETY: the caller's own arguments; those that the real function does not have are ignored by it.
+            let block = unsafe {
+                call!(functions::$name::REAL, unwinding fn(usize, usize, usize) -> Pointer)(size, b, c)
+            };
+            drop(nested);
+            allocated(block, size, caller);
+            block
+        }
+    )*};
+}
+
+operators_new!(
+    new,
+    new_array,
+    new_nothrow,
+    new_array_nothrow,
+    new_aligned,
+    new_array_aligned,
+    new_aligned_nothrow,
+    new_array_aligned_nothrow
+);
+
+macro_rules! operators_delete {
+    ($($name:ident),*) => {$(
+        pub(crate) unsafe extern "C" fn $name(block: Pointer, b: usize, c: usize) {
+            prefetch(block);
+            freeing(block);
+            // SAFETY: the caller's own arguments; those that the real function does not have are ignored by it.
+            unsafe { call!(functions::$name::REAL, fn(Pointer, usize, usize))(block, b, c) };
+        }
+    )*};
+}
+
+operators_delete!(
+    delete,
+    delete_array,
+    delete_nothrow,
+    delete_array_nothrow,
+    delete_sized,
+    delete_array_sized,
+    delete_aligned,
+    delete_array_aligned,
+    delete_aligned_nothrow,
+    delete_array_aligned_nothrow,
+    delete_sized_aligned,
+    delete_array_sized_aligned,
+    dallocx,
+    sdallocx
+);
+
+pub(crate) unsafe extern "C" fn mallocx(
+    size: usize,
+    flags: c_int,
+    c: usize,
+    d: usize,
+    caller: usize,
+) -> Pointer {
+    let _ = (c, d);
+    // SAFETY: the caller's own arguments.
+    let block = unsafe { call!(functions::mallocx::REAL, fn(usize, c_int) -> Pointer)(size, flags) };
+    allocated(block, size, caller);
+    block
+}
+
+pub(crate) unsafe extern "C" fn rallocx(
+    block: Pointer,
+    size: usize,
+    flags: c_int,
+    d: usize,
+    caller: usize,
+) -> Pointer {
+    let _ = d;
+    resize(block, size, caller, || {
+        // SAFETY: the caller's own arguments.
+        unsafe { call!(functions::rallocx::REAL, fn(Pointer, usize, c_int) -> Pointer)(block, size, flags) }
+    })
+}
+
+pub(crate) unsafe extern "C" fn xallocx(
+    block: Pointer,
+    size: usize,
+    extra: usize,
+    flags: c_int,
+    caller: usize,
+) -> usize {
+    let moving = moving(block);
+    // SAFETY: the caller's own arguments.
+    let usable = unsafe {
+        call!(functions::xallocx::REAL, fn(Pointer, usize, usize, c_int) -> usize)(block, size, extra, flags)
+    };
+    // It resizes in place or not at all, and answers the usable size: below the wish, nothing happened.
+    if usable < size {
+        stayed(&moving, block);
+    } else {
+        moved(&moving, block, size, caller);
+    }
+    usable
+}
+
+/// dlsym follows every dlopen that matters: what was loaded is patched before its first function is called. (dlopen
+/// itself must not be stood in for: the loader finds `$ORIGIN` by its return address. For the same reason the real
+/// dlsym is entered by a jump, with the caller's return address: `RTLD_NEXT` depends on it.)
+///
+/// # Safety
+/// As dlsym.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn dlsym() {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!(
+        "push rdi", "push rsi", "sub rsp, 8",
+        "call {look}",
+        "add rsp, 8", "pop rsi", "pop rdi",
+        "jmp qword ptr [rip + {real}]",
+        look = sym look_for_new_modules, real = sym functions::dlsym::REAL,
+    );
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, #-32]!", "stp x0, x1, [sp, #16]",
+        "bl {look}",
+        "ldp x0, x1, [sp, #16]", "ldp x29, x30, [sp], #32",
+        "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
+        look = sym look_for_new_modules, real = sym functions::dlsym::REAL,
+    );
+}
+
+extern "C" fn look_for_new_modules() {
+    let errno = Errno::save();
+    start::refresh();
+    drop(errno);
+}
+
+/// operator new while no C++ library defines one.
+///
+/// # Safety
+/// As operator new.
+pub(crate) unsafe extern "C" fn fallback_new(size: usize) -> Pointer {
+    // SAFETY: any size is fine for malloc.
+    let block = unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size.max(1)) };
+    if block.is_null() {
+        // SAFETY: there is nobody to throw to; this is what an exception without a handler does.
+        unsafe { libc::abort() };
+    }
+    block
+}
+
+/// Aligned operator new while no C++ library defines one.
+///
+/// # Safety
+/// As operator new.
+pub(crate) unsafe extern "C" fn fallback_new_aligned(size: usize, alignment: usize) -> Pointer {
+    // SAFETY: C++ asks only for powers of two.
+    let block =
+        unsafe { call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size.max(1)) };
+    if block.is_null() {
+        // SAFETY: as above.
+        unsafe { libc::abort() };
+    }
+    block
+}
+
+/// operator delete while no C++ library defines one.
+///
+/// # Safety
+/// As operator delete.
+pub(crate) unsafe extern "C" fn fallback_delete(block: Pointer) {
+    // SAFETY: such a block came from malloc.
+    unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
+}

@@ -1,0 +1,171 @@
+//! What is written down when a block is born, moves or dies.
+//!
+//! A free is recorded **before** the block is given back: in the other order another thread could get the address
+//! and record its birth first. A block that moves is taken out before the real call and put back if that fails.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use memintro_abi::{Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER};
+use memintro_tracker::table::{Block, Inserted, Removed};
+use memintro_tracker::threads::{ThreadState, bump};
+
+use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
+use crate::thread;
+
+/// A block that was taken out of the table while the allocator moves it.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    old: Option<Removed>,
+    epoch: u32,
+}
+
+/// A block was born.
+#[inline]
+pub(crate) fn allocated(block: *mut c_void, size: usize, caller: usize) {
+    if block.is_null() {
+        return;
+    }
+    // The table's line is on its way while the VM is asked for the call site.
+    TABLE.prefetch(block as usize);
+    let Some(own) = thread::own() else { return };
+    if own.nested.get() != 0 {
+        return;
+    }
+    let Some(busy) = THREADS.enter(&own) else { return };
+    // Again, now that a stop cannot pass by: the stub's look was only a hint.
+    if ACTIVE.load(Ordering::Relaxed) != 0 {
+        record(&own, block as usize, size as u64, caller);
+    }
+    drop(busy);
+}
+
+#[inline]
+fn record(own: &ThreadState, address: usize, size: u64, caller: usize) {
+    if own.untracked.get() != 0 {
+        // Nothing is known of a block that is born here; what the table says of its address is stale.
+        heal(own, TABLE.remove(address, state::generation()));
+        return;
+    }
+    let (site, generation) = site(own, caller);
+    match TABLE.insert(address, Block { site, size, generation }, generation) {
+        Inserted::New => {}
+        Inserted::Replaced(stale) => heal(own, Some(stale)),
+        Inserted::Full => {
+            bump(&own.traffic.dropped, 1);
+            return;
+        }
+    }
+    bump(&own.traffic.allocations, 1);
+    bump(&own.traffic.allocated_bytes, size);
+    own.counters.allocated(site, size, |id| SITES.counters(id));
+}
+
+/// An address came up again whose free was never seen.
+fn heal(own: &ThreadState, stale: Option<Removed>) {
+    if let Some(stale) = stale {
+        bump(&own.traffic.missed_frees, 1);
+        died(own, &stale);
+    }
+}
+
+#[inline]
+fn died(own: &ThreadState, block: &Removed) {
+    bump(&own.traffic.frees, 1);
+    bump(&own.traffic.freed_bytes, block.size);
+    own.counters.freed(block.site, block.size, block.age, |id| SITES.counters(id));
+}
+
+/// Who is asking, and in which generation.
+#[inline]
+fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
+    let Some(vm) = state::vm() else {
+        if BOOTING.load(Ordering::Relaxed) {
+            return (SITE_BOOT, 0);
+        }
+        return (native_site(own, caller), 0);
+    };
+    let mut frame = Frame { path: ptr::null(), line: 0, generation: 0 };
+    // SAFETY: the lender promises that it may be called from any thread, inside malloc; `frame` is valid.
+    let kind = unsafe { (vm.frame)(&raw mut frame) };
+    let site = match kind {
+        FrameKind::RUBY => {
+            own.sites.get(frame.path as usize, frame.line, frame.generation, || {
+                // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
+                unsafe { SITES.ruby(frame.path, frame.line) }.unwrap_or(SITE_OTHER)
+            })
+        }
+        FrameKind::GC => SITE_GC,
+        _ => native_site(own, caller),
+    };
+    (site, frame.generation)
+}
+
+#[inline]
+fn native_site(own: &ThreadState, caller: usize) -> u32 {
+    own.sites.get(caller, u32::MAX, 0, || SITES.native(caller).unwrap_or(SITE_OTHER))
+}
+
+/// A block is about to be given back.
+#[inline]
+pub(crate) fn freeing(block: *mut c_void) {
+    if block.is_null() {
+        return;
+    }
+    let Some(own) = thread::own() else { return };
+    let Some(busy) = THREADS.enter(&own) else { return };
+    if ACTIVE.load(Ordering::Relaxed) != 0
+        && let Some(removed) = TABLE.remove(block as usize, state::generation())
+    {
+        died(&own, &removed);
+    }
+    drop(busy);
+}
+
+/// A block is about to be resized and perhaps moved.
+pub(crate) fn moving(block: *mut c_void) -> Moving {
+    let mut moving = Moving { old: None, epoch: 0 };
+    let Some(own) = thread::own() else { return moving };
+    let Some(busy) = THREADS.enter(&own) else { return moving };
+    if ACTIVE.load(Ordering::Relaxed) != 0 {
+        moving.old = TABLE.remove(block as usize, state::generation());
+        moving.epoch = EPOCH.load(Ordering::Relaxed);
+    }
+    drop(busy);
+    moving
+}
+
+/// The move is done: the old block is gone, `new` (unless null) is another one, born here.
+pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usize) {
+    let Some(own) = thread::own() else { return };
+    let Some(busy) = THREADS.enter(&own) else { return };
+    if ACTIVE.load(Ordering::Relaxed) != 0 {
+        if let Some(old) = &moving.old
+            && moving.epoch == EPOCH.load(Ordering::Relaxed)
+        {
+            died(&own, old);
+        }
+        if !new.is_null() && own.nested.get() == 0 {
+            record(&own, new as usize, size as u64, caller);
+        }
+    }
+    drop(busy);
+}
+
+/// The move failed: the block is where it was.
+pub(crate) fn stayed(moving: &Moving, block: *mut c_void) {
+    let Some(old) = &moving.old else { return };
+    let Some(own) = thread::own() else { return };
+    let Some(busy) = THREADS.enter(&own) else { return };
+    if ACTIVE.load(Ordering::Relaxed) != 0 && moving.epoch == EPOCH.load(Ordering::Relaxed) {
+        let now = state::generation();
+        let block_again = Block { site: old.site, size: old.size, generation: now.wrapping_sub(old.age) };
+        if let Inserted::Full = TABLE.insert(block as usize, block_again, now) {
+            // It can no longer be followed; the books must still balance.
+            bump(&own.traffic.dropped, 1);
+            died(&own, old);
+        }
+    }
+    drop(busy);
+}

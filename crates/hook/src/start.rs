@@ -1,0 +1,62 @@
+//! Start and stop: the tracker and, in a process that was not preloaded, the patches.
+
+use core::sync::atomic::Ordering;
+
+use memintro_abi::{Mode, StartOptions, Status};
+
+use crate::functions::{self, FUNCTIONS};
+use crate::state::{self, DISABLED, PRELOADED};
+use crate::{patch, real};
+
+/// Begins to track with empty figures; a no-op if that is what goes on already.
+pub(crate) fn start(options: &StartOptions) -> Status {
+    if DISABLED.load(Ordering::Relaxed) {
+        return Status::DISABLED;
+    }
+    let options = match state::normalised(options) {
+        Ok(options) => options,
+        Err(status) => return status,
+    };
+    state::exclusively(|| {
+        if state::is_active_with(&options) {
+            return Status::UNCHANGED;
+        }
+        real::resolve();
+        if !real::has_allocator() {
+            return Status::NO_ALLOCATOR;
+        }
+        let status = state::activate(&options);
+        if status == Status::OK {
+            install();
+        }
+        status
+    })
+}
+
+/// Stops tracking. Other threads may be inside one of our functions: those go on to the real ones.
+pub(crate) fn stop() -> Status {
+    state::exclusively(|| {
+        if state::mode() == Mode::OFF {
+            return Status::UNCHANGED;
+        }
+        patch::remove();
+        state::deactivate();
+        Status::OK
+    })
+}
+
+fn install() {
+    if !PRELOADED.load(Ordering::Relaxed) {
+        patch::install(FUNCTIONS.iter());
+    } else if real::is_resolved(&functions::mallocx::FUNCTION) {
+        // Only what a preloaded library must not export: jemalloc's own interface.
+        patch::install(FUNCTIONS.iter().filter(|function| !function.exported));
+    }
+}
+
+/// Looks for modules that came since, and verifies what was patched.
+pub(crate) fn refresh() {
+    if state::mode() != Mode::OFF {
+        patch::refresh();
+    }
+}

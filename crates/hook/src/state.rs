@@ -1,0 +1,201 @@
+//! What the hook holds, and its life: off → full → off.
+//!
+//! | state | who may change it | effect |
+//! |---|---|---|
+//! | [`ACTIVE`] 0 | `start` | functions jump straight to the real ones |
+//! | [`ACTIVE`] 1 | `stop` | every event is recorded |
+//!
+//! Transitions are serialised by [`CHANGING`] and made while the world is paused, so that no thread sees half of one.
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, StartOptions, Status, VmSource};
+use memintro_tracker::mmap;
+use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_SITES, Sites};
+use memintro_tracker::table::Table;
+use memintro_tracker::threads::{Paused, Threads};
+
+use crate::thread;
+
+/// Live blocks.
+pub(crate) static TABLE: Table = Table::new();
+/// Call sites.
+pub(crate) static SITES: Sites = Sites::new();
+/// Threads.
+pub(crate) static THREADS: Threads = Threads::new();
+
+/// Not 0 while events are recorded. Read by every stub, so it is a word of its own.
+pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
+/// Set by the constructor when the library is first in the process.
+pub(crate) static PRELOADED: AtomicBool = AtomicBool::new(false);
+/// `MEMINTRO_DISABLE=1`, or a privileged process.
+pub(crate) static DISABLED: AtomicBool = AtomicBool::new(false);
+/// A Ruby is in the process, and has not lent its functions yet.
+pub(crate) static BOOTING: AtomicBool = AtomicBool::new(false);
+/// Counts clears: a block that was taken out before one must not be put back after it.
+pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
+/// The process that the state belongs to; a vfork child shares the memory but is not it.
+pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
+
+static CHANGING: AtomicBool = AtomicBool::new(false);
+static MAX_SITES: AtomicU32 = AtomicU32::new(0);
+static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
+static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
+static VM_SLOTS: [VmSlot; 2] = [const { VmSlot(core::cell::UnsafeCell::new(None)) }; 2];
+static VM_TURN: AtomicUsize = AtomicUsize::new(0);
+
+#[derive(Debug)]
+struct VmSlot(core::cell::UnsafeCell<Option<VmSource>>);
+// SAFETY: a slot is written only while the world is paused and no reader can hold it.
+unsafe impl Sync for VmSlot {}
+
+/// The functions that the VM has lent, if any.
+#[inline]
+pub(crate) fn vm() -> Option<&'static VmSource> {
+    // SAFETY: the pointer is null or leads into VM_SLOTS.
+    unsafe { VM.load(Ordering::Acquire).as_ref() }
+}
+
+/// GC generation now; 0 without a VM.
+#[inline]
+pub(crate) fn generation() -> u32 {
+    match vm() {
+        // SAFETY: the lender promises that it may be called from any thread.
+        Some(vm) => unsafe { (vm.generation)() },
+        None => 0,
+    }
+}
+
+/// What tracking does now.
+pub(crate) fn mode() -> Mode {
+    Mode(ACTIVE.load(Ordering::Relaxed))
+}
+
+/// How the library came here.
+pub(crate) fn origin() -> Origin {
+    if PRELOADED.load(Ordering::Relaxed) { Origin::PRELOADED } else { Origin::LOADED }
+}
+
+/// One transition at a time; whoever comes second is told.
+pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
+    if CHANGING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return Status::BUSY;
+    }
+    let status = change();
+    CHANGING.store(false, Ordering::Release);
+    status
+}
+
+/// In a forked child: whoever was changing the state in the parent is not here.
+pub(crate) fn forget_changes() {
+    CHANGING.store(false, Ordering::Release);
+}
+
+/// Runs `action` while no other thread records. `None` if that cannot be (no memory for a state, or called from
+/// inside the hook).
+pub(crate) fn paused<R>(action: impl FnOnce(&Paused<'_>) -> R) -> Option<R> {
+    let own = thread::own()?;
+    let paused = THREADS.pause(&own)?;
+    Some(action(&paused))
+}
+
+/// Lends the VM's functions to the hook, or takes them back.
+pub(crate) fn set_vm(source: Option<VmSource>) -> Status {
+    let done = paused(|_| {
+        let turn = VM_TURN.fetch_add(1, Ordering::Relaxed) & 1;
+        let Some((slot, source)) = VM_SLOTS.get(turn).zip(source) else {
+            VM.store(ptr::null_mut(), Ordering::Release);
+            return;
+        };
+        // SAFETY: the world is paused, and the other slot is the one in use.
+        unsafe { *slot.0.get() = Some(source) };
+        // SAFETY: the slot was just filled.
+        let lent = unsafe { (*slot.0.get()).as_mut() };
+        VM.store(lent.map_or(ptr::null_mut(), ptr::from_mut), Ordering::Release);
+    });
+    BOOTING.store(false, Ordering::Release);
+    if done.is_some() { Status::OK } else { Status::NO_MEMORY }
+}
+
+/// The options in force, defaults filled in.
+pub(crate) fn normalised(options: &StartOptions) -> Result<StartOptions, Status> {
+    if options.mode != Mode::FULL || options.max_sites > MOST_SITES {
+        return Err(Status::BAD_OPTION);
+    }
+    Ok(StartOptions {
+        mode: options.mode,
+        max_sites: if options.max_sites == 0 { DEFAULT_MAX_SITES } else { options.max_sites },
+        max_tracker_bytes: if options.max_tracker_bytes == 0 { u64::MAX } else { options.max_tracker_bytes },
+    })
+}
+
+/// Whether these (normalised) options are in force already.
+pub(crate) fn is_active_with(options: &StartOptions) -> bool {
+    mode() == options.mode
+        && MAX_SITES.load(Ordering::Relaxed) == options.max_sites
+        && MAX_BYTES.load(Ordering::Relaxed) == options.max_tracker_bytes
+}
+
+/// Empties everything and begins to record.
+pub(crate) fn activate(options: &StartOptions) -> Status {
+    MAX_SITES.store(options.max_sites, Ordering::Relaxed);
+    MAX_BYTES.store(options.max_tracker_bytes, Ordering::Relaxed);
+    paused(|_| {
+        if !empty() {
+            return Status::NO_MEMORY;
+        }
+        ACTIVE.store(options.mode.0, Ordering::Release);
+        Status::OK
+    })
+    .unwrap_or(Status::NO_MEMORY)
+}
+
+/// Stops recording; what was collected stays.
+pub(crate) fn deactivate() {
+    if paused(|_| ACTIVE.store(0, Ordering::Release)).is_none() {
+        ACTIVE.store(0, Ordering::Release);
+    }
+}
+
+/// Forgets all figures and blocks. The world is paused.
+pub(crate) fn empty() -> bool {
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+    for state in THREADS.states() {
+        state.counters.discard();
+        state.sites.discard();
+        state.traffic.reset();
+    }
+    THREADS.retired.reset();
+    TABLE.clear();
+    SITES.clear();
+    let budget = usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+    let for_sites = budget / 4;
+    SITES.init(MAX_SITES.load(Ordering::Relaxed), for_sites, FIRST_REAL_SITE)
+        && TABLE.init(budget.saturating_sub(for_sites)).is_ok()
+}
+
+/// Sets all counters to zero but keeps the blocks known. The world is paused.
+pub(crate) fn reset_counters() {
+    for state in THREADS.states() {
+        state.counters.discard();
+        state.traffic.reset();
+    }
+    THREADS.retired.reset();
+    for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
+        site.counters.reset();
+        site.marked_bytes.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Brings all threads' counters to the sites. The world is paused.
+pub(crate) fn flush() {
+    for state in THREADS.states() {
+        state.counters.flush(|id| SITES.counters(id));
+    }
+}
+
+/// Bytes that tracking itself uses now.
+pub(crate) fn tracker_bytes() -> u64 {
+    (mmap::mapped_bytes() + TABLE.resident_bytes()) as u64
+}

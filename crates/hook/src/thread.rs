@@ -1,0 +1,139 @@
+//! Which state belongs to the calling thread, from its first tracked call to after its death.
+//!
+//! While there is one such thread the table needs no locks, and a locked instruction in malloc would cost more than
+//! all the rest of an operation. So the table is told when a second thread comes, and when it is gone again. A thread
+//! that joins counts itself first and looks at the table's flag second; one that leaves clears the flag first and looks
+//! at the count second: one of the two always notices the other.
+
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use memintro_tracker::mmap::Errno;
+use memintro_tracker::threads::ThreadState;
+
+use crate::state::{SITES, TABLE, THREADS};
+use crate::tls;
+
+/// The word of a thread whose destructors have run: frees still come, and it must not take a state for good.
+const DEAD: usize = 1;
+
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+/// Threads that have a state.
+static CROWD: AtomicU32 = AtomicU32::new(0);
+/// How often the table may still go back to one thread: each change pauses the world, which a program that starts
+/// threads all the time should not pay for ever.
+static RETURNS: AtomicU32 = AtomicU32::new(64);
+
+/// The calling thread's state, or a borrowed one for a dying thread.
+#[derive(Debug)]
+pub(crate) enum Own {
+    /// Kept until the thread ends.
+    Kept(&'static ThreadState),
+    /// For one operation only.
+    Borrowed(&'static ThreadState),
+}
+
+impl Deref for Own {
+    type Target = ThreadState;
+    #[inline]
+    fn deref(&self) -> &ThreadState {
+        match self {
+            Self::Kept(state) | Self::Borrowed(state) => state,
+        }
+    }
+}
+
+impl Own {
+    /// The state itself, which outlives the thread.
+    pub(crate) fn state(&self) -> &'static ThreadState {
+        match self {
+            Self::Kept(state) | Self::Borrowed(state) => state,
+        }
+    }
+}
+
+impl Drop for Own {
+    #[inline]
+    fn drop(&mut self) {
+        if let Self::Borrowed(state) = self {
+            give_back(state);
+        }
+    }
+}
+
+/// Creates the key whose destructor gives states back. Called once, by the constructor.
+pub(crate) fn init() {
+    let mut key: libc::pthread_key_t = 0;
+    TABLE.set_shared(false);
+    // SAFETY: `key` is valid for writing, the destructor is a plain function that lives as long as the process.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0 {
+        KEY.store(key, Ordering::Release);
+    }
+}
+
+/// The calling thread's state; `None` when there is no memory for one.
+#[inline]
+pub(crate) fn own() -> Option<Own> {
+    let word = tls::get();
+    if word > DEAD {
+        // SAFETY: the word is the address of a state, and states are never unmapped.
+        return Some(Own::Kept(unsafe { &*(word as *const ThreadState) }));
+    }
+    first_call(word)
+}
+
+#[cold]
+fn first_call(word: usize) -> Option<Own> {
+    let errno = Errno::save();
+    let state: NonNull<ThreadState> = THREADS.acquire()?;
+    // SAFETY: states are never unmapped.
+    let state_ref: &'static ThreadState = unsafe { state.as_ref() };
+    if CROWD.fetch_add(1, Ordering::SeqCst) > 0 && !TABLE.is_shared() {
+        // Nobody else can use this state, so it serves for the pause.
+        let paused = THREADS.pause(state_ref);
+        TABLE.set_shared(true);
+        drop(paused);
+    }
+    let key = KEY.load(Ordering::Acquire);
+    if word == DEAD || key == u32::MAX {
+        return Some(Own::Borrowed(state_ref));
+    }
+    // First the word, then the key: pthread_setspecific may allocate, and comes back here.
+    tls::set(state.as_ptr() as usize);
+    // SAFETY: the key was created and is never deleted.
+    unsafe { libc::pthread_setspecific(key, state.as_ptr().cast_const().cast()) };
+    drop(errno);
+    Some(Own::Kept(state_ref))
+}
+
+unsafe extern "C" fn thread_ends(value: *mut libc::c_void) {
+    tls::set(DEAD);
+    // SAFETY: the key's value is only ever the address of a state.
+    if let Some(state) = unsafe { value.cast::<ThreadState>().as_ref() } {
+        give_back(state);
+    }
+}
+
+/// In a forked child, while the world is paused: the calling thread is the only one.
+pub(crate) fn is_alone() {
+    CROWD.store(1, Ordering::SeqCst);
+    TABLE.set_shared(false);
+}
+
+#[cold]
+fn give_back(state: &'static ThreadState) {
+    if CROWD.fetch_sub(1, Ordering::SeqCst) == 2
+        && RETURNS.load(Ordering::Relaxed) > 0
+        && let Some(paused) = THREADS.pause(state)
+    {
+        TABLE.set_shared(false);
+        if CROWD.load(Ordering::SeqCst) > 1 {
+            TABLE.set_shared(true);
+        } else {
+            RETURNS.fetch_sub(1, Ordering::Relaxed);
+        }
+        drop(paused);
+    }
+    THREADS.release(state, |counters| counters.flush(|id| SITES.counters(id)));
+}
