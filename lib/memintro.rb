@@ -128,7 +128,7 @@ module Memintro
 
     # Visits all call sites of one instant. Costs about a microsecond for each.
     #
-    # @param min_live_bytes [Integer] leave out those with less
+    # @param min_live_bytes [Integer] leave out those with less; 0: none
     # @yieldparam site [CallSite]
     # @return [nil, Enumerator] an enumerator without a block
     def each_call_site(min_live_bytes: 0, &block)

@@ -57,4 +57,5 @@ class FakeNative
   def hook_path = "/lib/memintro/libmemintro_hook.so"
   def allocator = "/lib/x86_64-linux-gnu/libc.so.6"
   def patches = []
+  def read_dump(_path) = raise("no dump")
 end

@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+require_relative "../../spec_helper"
+require "json"
+require "memintro"
+require "stringio"
+require "tmpdir"
+
+RSpec.describe Memintro::Report::Json do
+  include_context "with a fake native"
+
+  def json(**options)
+    StringIO.new.tap { |io| Memintro.report(io, format: :json, **options) }.string
+  end
+
+  it "gives version, process, totals and all call sites with all attributes" do
+    report = JSON.parse(json, symbolize_names: true)
+    expect(report.keys).to eq(%i[version process totals call_sites])
+    expect(report[:version]).to eq(1)
+    expect(report[:process]).to include(pid: Process.pid, ruby: RUBY_VERSION, memintro: Memintro::VERSION, mode: "full",
+                                        tracking: true, preloaded: false, generation: 7)
+    expect(report[:totals]).to eq(Memintro.totals.to_h)
+    expect(report[:call_sites]).to eq(Memintro.top(nil).map { |site| site.to_h.merge(kind: site.kind.to_s) })
+  end
+
+  it "is sorted and cut as asked" do
+    report = JSON.parse(json(top: 2, by: :frees))
+    expect(report["call_sites"].map { |site| site["frees"] }).to eq([50_000, 4])
+  end
+
+  it "is valid JSON in UTF-8 whatever the names hold" do
+    names = ["/a\"b\\c.rb", "/new\nline\t\x00\x7F\u2028.rb", "/bad\xFF\xE9.rb".b, "/sjis\x82\xA0.rb".b, "/é.rb"]
+    native.rows = names.each_with_index.map { |name, i| [i, :ruby, name, 1, 1, 0, 9 - i, 0, 0, 0, 0] }
+    text = json
+    expect(text.dup.force_encoding("UTF-8")).to be_valid_encoding
+    expect(JSON.parse(text)["call_sites"].map { |site| site["path"] })
+      .to eq(["/a\"b\\c.rb", "/new\nline\t\x00\x7F\u2028.rb", "/bad\\xFF\\xE9.rb", "/sjis\\x82\\xA0.rb", "/é.rb"])
+  end
+
+  it "does not load a json gem into the process" do
+    code = "require 'memintro'; Memintro.report($stdout, format: :json); exit($LOADED_FEATURES.grep(/json/).size)"
+    result = run_ruby(code: code)
+    expect(result.status.exitstatus).to eq(1), result.stderr # report/json.rb itself
+  end
+
+  describe Memintro::Report::Reader do
+    def saved(text)
+      Dir.mktmpdir { |folder| yield File.join(folder, "r.json").tap { |path| File.write(path, text) } }
+    end
+
+    it "reads a saved report back, figure by figure" do
+      saved(json) do |path|
+        snapshot = described_class.read(path)
+        expect(snapshot.totals).to eq(Memintro.totals)
+        expect(snapshot.top(nil)).to eq(Memintro.top(nil))
+        expect(snapshot.process).to include(pid: Process.pid, mode: "full")
+      end
+    end
+
+    it "makes a snapshot of a raw dump" do
+      dump = { pid: 9, time: 1_700_000_000, signal: 11, exit_status: 0, totals: FakeNative::TOTALS,
+               sites: FakeNative::ROWS }
+      allow(native).to receive(:read_dump).with(anything).and_return(dump)
+      saved("MEMINTR\x01...") do |path|
+        snapshot = described_class.read(path)
+        expect(snapshot.process).to include(pid: 9, time: "2023-11-14T22:13:20Z", signal: 11, exit_status: nil)
+        expect(snapshot.top(1).first.name).to eq("/app/leak.rb:12")
+      end
+    end
+
+    it "says what a file is that it cannot read" do
+      { "hello" => /neither a raw dump nor a JSON report/, "" => /neither/, "{\"version\":1," => /cut short/,
+        "{}" => /a report of layout nil; memintro .* reads layout 1/,
+        "{\"version\":1}" => /not a report of memintro: key not found: "call_sites"/,
+        "{\"version\":1,\"call_sites\":[{}]}" => /not a report of memintro/ }.each do |text, message|
+        saved(text) { |path| expect { described_class.read(path) }.to raise_error(Memintro::DumpError, message) }
+      end
+    end
+  end
+end

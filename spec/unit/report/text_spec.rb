@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+require_relative "../../spec_helper"
+require "memintro"
+require "stringio"
+
+RSpec.describe Memintro::Report::Text do
+  include_context "with a fake native"
+
+  let(:process) do
+    { pid: 42, program: "leak.rb", ruby: "3.1.2", memintro: "0.1.0", mode: :full, tracking: true, preloaded: true,
+      time: "2024-05-06T07:08:09Z" }
+  end
+  let(:rows) { FakeNative::ROWS }
+  let(:figures) { FakeNative::TOTALS }
+  let(:terminal) { StringIO.new.tap { |io| io.define_singleton_method(:tty?) { true } } }
+
+  def text(io = StringIO.new, **options)
+    totals = Memintro::Totals.new(*figures.first(7))
+    described_class.new(Memintro::Snapshot.new(totals, rows, process, 0), app_root: "/app", **options).write(io)
+    io.string
+  end
+
+  it "says whose figures they are, the totals, and lines up the sites" do
+    expect(text(top: 3)).to eq(<<~REPORT)
+      memintro 0.1.0: pid 42, ruby 3.1.2, full mode, preloaded, 2024-05-06T07:08:09Z
+      leak.rb
+      live 48.8 MiB in 50,008 blocks, allocated 97.7 MiB in 100,017 calls, freed 48.8 MiB in 50,009
+      tracking itself uses 1.2 MiB
+
+      3 of 4 call sites, by live_bytes:
+
+          live   share  blocks   allocs   frees     growth  call site
+      48.8 MiB  100.0%  50,000  100,000  50,000  +47.7 MiB  leak.rb:12
+       3.9 KiB    0.0%       8       10       2     -500 B  libz.so.1(deflateInit2_+0x9c)
+           0 B    0.0%       0        4       4        0 B  (gc)
+
+      1 more call site, live 0 B
+    REPORT
+  end
+
+  it "has a column for what it is sorted by" do
+    expect(text(by: :total_bytes, top: 1)).to match(/  growth  allocated  call site\n.*  97.7 MiB  leak.rb:12\n/)
+    expect(text(by: :mean_lifespan, top: 1)).to match(/  mean life  call site\n.*  2.0 GCs  \(gc\)\n/)
+  end
+
+  it "warns of what the figures lack" do
+    figures = FakeNative::TOTALS.dup
+    figures[4] = 3
+    figures[6] = 1200
+    allow(self).to receive(:figures).and_return(figures)
+    process[:tracking] = false
+    expect(text(top: 4)).to end_with(<<~NOTES)
+
+      note: 1,200 allocations could not be followed: the budget (max_tracker_bytes) or the memory ran out. The figures are too low by these.
+      note: 3 frees went past the hook and were noticed later; `Memintro.doctor` lists how that can happen.
+      note: Tracking is off: these are the figures of its last run.
+    NOTES
+  end
+
+  context "with nothing tracked" do
+    let(:rows) { [] }
+    let(:figures) { [0] * 9 }
+
+    it "says how to begin" do
+      process[:tracking] = false
+      expect(text).to include("not tracking").and include("Call Memintro.start in it").and include("memintro run -- CMD")
+    end
+
+    it "does not ask to start what is started" do
+      expect(text).to include("No call site has allocated since tracking started.")
+    end
+  end
+
+  it "tells how the process ended, where it could not report itself" do
+    process.replace(pid: 42, memintro: "0.1.0", signal: 11, exit_status: nil)
+    expect(text.lines.first).to eq("memintro 0.1.0: pid 42, killed by SIGSEGV\n")
+    process.replace(pid: 42, memintro: "0.1.0", signal: 0, exit_status: 3)
+    expect(text.lines.first).to eq("memintro 0.1.0: pid 42, left by exit!(3)\n")
+  end
+
+  describe "colour" do
+    around do |example|
+      former = ENV.to_h.slice("NO_COLOR", "TERM")
+      ENV.update("NO_COLOR" => nil, "TERM" => "xterm")
+      example.run
+    ensure
+      ENV.update({ "NO_COLOR" => nil, "TERM" => nil }.merge(former))
+    end
+
+    it "is there on a terminal only" do
+      expect(text(terminal)).to start_with("\e[1mmemintro 0.1.0")
+      expect(text).not_to include("\e")
+    end
+
+    it "is not there with NO_COLOR, whatever its value, nor on a dumb terminal" do
+      ENV["NO_COLOR"] = "0"
+      expect(text(terminal)).not_to include("\e")
+      ENV.update("NO_COLOR" => "", "TERM" => "dumb")
+      expect(text(terminal)).not_to include("\e")
+    end
+  end
+end

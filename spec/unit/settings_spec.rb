@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "memintro"
+
+RSpec.describe Memintro::Settings do
+  it "gives each setting a flag, a variable and an attribute of one name" do
+    sites = described_class[:max_sites]
+    expect([sites.flag, sites.variable]).to eq(["--max-sites", "MEMINTRO_MAX_SITES"])
+    attributes = described_class::ALL.map(&:name)
+    expect(Memintro::Configuration.new({}).to_h.keys).to eq(attributes)
+    expect(described_class::ALL.map(&:help)).to all(satisfy { |help| help.none? { |line| line.start_with?("-") } })
+  end
+
+  it "can sort by what a call site has" do
+    expect(described_class::SORTABLE).to match_array(Memintro::CallSite::FIGURES)
+  end
+
+  describe Memintro::Configuration do
+    it "begins with the variables, and with defaults where they are unset or empty" do
+      configuration = described_class.new(
+        "MEMINTRO_FORMAT" => "json", "MEMINTRO_TOP" => "all", "MEMINTRO_EVERY" => "0.5", "MEMINTRO_MAX_SITES" => "100",
+        "MEMINTRO_NATIVE_CHILDREN" => "1", "MEMINTRO_REPORT" => "/tmp/%p", "MEMINTRO_COMPAT" => ""
+      )
+      expect(configuration.to_h).to eq(
+        report: "/tmp/%p", format: :json, top: :all, by: :live_bytes, every: 0.5, app_root: nil, compat: nil,
+        native_children: true, mode: :full, max_sites: 100, max_tracker_bytes: nil
+      )
+    end
+
+    {
+      "MEMINTRO_FORMAT" => ["html", "text or json"],
+      "MEMINTRO_TOP" => ["0", "a whole number of at least 1, or all"],
+      "MEMINTRO_EVERY" => ["0.0", "a number of seconds above 0"],
+      "MEMINTRO_MAX_SITES" => ["1k", "a whole number of at least 1"],
+      "MEMINTRO_MAX_TRACKER_BYTES" => ["-1", "a whole number of at least 1"],
+      "MEMINTRO_NATIVE_CHILDREN" => ["yes", "1 or 0"]
+    }.each do |variable, (wrong, allowed)|
+      it "refuses #{variable}=#{wrong}" do
+        expect { described_class.new(variable => wrong) }
+          .to raise_error(ArgumentError, "#{variable} is #{wrong.inspect}; it must be #{allowed}")
+      end
+    end
+
+    it "checks what a program sets" do
+      configuration = described_class.new({})
+      configuration.format = "json"
+      configuration.every = 2
+      configuration.max_sites = nil
+      expect([configuration.format, configuration.every, configuration.max_sites]).to eq([:json, 2, nil])
+      expect { configuration.max_sites = -1 }
+        .to raise_error(ArgumentError, "max_sites is -1; it must be a whole number of at least 1, or nil")
+      expect { configuration.native_children = "1" }
+        .to raise_error(ArgumentError, 'native_children is "1"; it must be 1 or 0')
+      expect(configuration.inspect.size).to be < 200
+    end
+  end
+end

@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "memintro/units"
+
+RSpec.describe Memintro::Units do
+  it "writes bytes in the largest unit that leaves at least one" do
+    sizes = [0, 1, 1023, 1024, 1536, 51_200_000, 1_073_741_823, 5 * (1024**3), 1024**6]
+    expect(sizes.map { |size| described_class.bytes(size) })
+      .to eq(["0 B", "1 B", "1023 B", "1.0 KiB", "1.5 KiB", "48.8 MiB", "1.0 GiB", "5.0 GiB", "1024.0 PiB"])
+  end
+
+  it "keeps the sign of what shrank, and shows that of what grew" do
+    expect(described_class.bytes(-1536)).to eq("-1.5 KiB")
+    expect([1536, 0, -2].map { |size| described_class.signed_bytes(size) }).to eq(["+1.5 KiB", "0 B", "-2 B"])
+  end
+
+  it "groups the digits of counts" do
+    expect([0, 999, 1000, 1_234_567, -1_234_567].map { |number| described_class.count(number) })
+      .to eq(["0", "999", "1,000", "1,234,567", "-1,234,567"])
+  end
+
+  it "writes shares in per cent, and none of nothing" do
+    expect([described_class.share(1, 3), described_class.share(2, 2), described_class.share(1, 0)])
+      .to eq(["33.3%", "100.0%", "-"])
+  end
+end
