@@ -61,17 +61,13 @@ impl<'m> Module<'m> {
     /// The canonical PLT entry of a non-PIE program is no definition.
     ///
     /// # Errors
-    /// When the hash table leads out of the tables, or the function lies outside of the module.
+    /// When the hash table leads out of the tables.
     pub fn defined(&self, name: &[u8]) -> Result<Option<Definition>, Malformed> {
-        let found = hash::find(&self.tables, name, |index, symbol| {
-            symbol.definition(self.base).filter(|_| !is_hidden_version(&self.tables, index))
-        })?;
-        match found {
-            Some(definition) if !self.contains(definition.address, 1) => {
-                Err(Malformed::SymbolValue(definition.address))
-            }
-            found => Ok(found),
-        }
+        hash::find(&self.tables, name, |index, symbol| {
+            // Symbols without a type may stand for the end of a segment (`_end`): nothing that can be called.
+            let inside = |found: &Definition| self.contains(found.address, 1);
+            symbol.definition(self.base).filter(inside).filter(|_| !is_hidden_version(&self.tables, index))
+        })
     }
 
     /// The PLT entry by which a non-PIE program stands in for the function `name` that it imports: what `&malloc`

@@ -1,0 +1,42 @@
+//! Calls everything that the reader offers on one file, for fuzzing and for the replay of its corpus.
+
+use memintro_elf::{Machine, Malformed, Module, Slice};
+
+use crate::image::{BASE, Image};
+
+/// Enough for the headers' addresses to be free, little enough for a fuzzer.
+const LIMIT_BYTES: usize = 4 << 20;
+
+/// Names that real modules have, and some that they have not.
+const NAMES: [&[u8]; 6] = [b"malloc", b"free", b"_Znwm", b"answer", b"", b"a name that nobody has"];
+
+/// Reads the file as a module and answers everything that was wrong with it; `None` if it is no file that could be
+/// mapped.
+pub(crate) fn exercise(file: &[u8]) -> Option<Vec<Malformed>> {
+    let image = Image::new(file, LIMIT_BYTES)?;
+    let machine = if image.machine == 183 { Machine::Aarch64 } else { Machine::X86_64 };
+    let memory = Slice { base: BASE, bytes: &image.bytes };
+    let module = match Module::read(&memory, BASE, &image.headers, machine) {
+        Ok(module) => module,
+        Err(malformed) => return Some(vec![malformed]),
+    };
+    let visited = module.relocations(|relocation| {
+        assert!(module.contains(relocation.slot, 8), "slot {:#x} is outside", relocation.slot);
+        assert!(!relocation.name.contains(&0), "the name {:?} has a NUL", relocation.name);
+    });
+    let mut wrong = Vec::from_iter(visited.err());
+    for name in NAMES {
+        match module.defined(name) {
+            Ok(Some(definition)) => assert!(module.contains(definition.address, 1)),
+            Ok(None) => {}
+            Err(malformed) => wrong.push(malformed),
+        }
+        let _ = module.canonical_plt(name);
+    }
+    let relro = module.relro(4096);
+    assert!(relro.start % 4096 == 0 && relro.end % 4096 == 0);
+    for malformed in &wrong {
+        assert!(!malformed.to_string().is_empty());
+    }
+    Some(wrong)
+}

@@ -1,0 +1,176 @@
+//! The system's own libraries, read by us and by binutils.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memintro_elf::{Machine, Module, ProgramHeader, RelocationKind, Slice};
+
+#[path = "support/image.rs"]
+mod image;
+
+use image::{BASE, Image};
+
+/// A few libraries of every kind, the large ones among them.
+fn libraries() -> Vec<PathBuf> {
+    let folder = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    let mut all: Vec<_> = std::fs::read_dir(&folder)
+        .expect("a Debian-like system")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so")))
+        .filter(|path| path.metadata().is_ok_and(|data| data.is_file() && data.len() < 40 << 20))
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
+    all.sort();
+    all.dedup();
+    let well_known = ["libc.so.6", "libstdc++.so.6", "libruby", "libgcc_s", "libm.so.6", "ld-linux"];
+    let is_known = |path: &PathBuf| well_known.iter().any(|name| path.to_string_lossy().contains(name));
+    let step = all.len() / 30 + 1;
+    let some = all.iter().enumerate().filter(|(index, path)| index % step == 0 || is_known(path));
+    some.map(|(_, path)| path.clone()).collect()
+}
+
+fn load(path: &Path) -> Option<Image> {
+    Image::new(&std::fs::read(path).ok()?, 256 << 20).filter(|image| matches!(image.machine, 62 | 183))
+}
+
+fn machine(image: &Image) -> Machine {
+    if image.machine == 183 { Machine::Aarch64 } else { Machine::X86_64 }
+}
+
+fn binutils(arguments: &[&str], path: &Path) -> String {
+    let output = Command::new("readelf").args(arguments).arg(path).output().expect("readelf is installed");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Offset, kind, name, addend.
+type Entry = (u64, &'static str, String, i64);
+
+fn by_binutils(path: &Path) -> BTreeSet<Entry> {
+    let mut entries = BTreeSet::new();
+    for line in binutils(&["-Wr"], path).lines() {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [offset, _, kind, _, name, rest @ ..] = fields.as_slice() else { continue };
+        let kind = match *kind {
+            "R_X86_64_64" | "R_AARCH64_ABS64" => "absolute",
+            "R_X86_64_GLOB_DAT" | "R_AARCH64_GLOB_DAT" => "glob_dat",
+            "R_X86_64_JUMP_SLOT" | "R_AARCH64_JUMP_SLOT" => "jump_slot",
+            _ => continue,
+        };
+        let addend = match rest {
+            ["+", addend] => i64::from_str_radix(addend, 16).unwrap(),
+            ["-", addend] => -i64::from_str_radix(addend, 16).unwrap(),
+            _ => continue,
+        };
+        let name = name.split('@').next().unwrap_or_default();
+        if name.len() <= 255 {
+            entries.insert((u64::from_str_radix(offset, 16).unwrap(), kind, name.to_owned(), addend));
+        }
+    }
+    entries
+}
+
+fn by_us(image: &Image) -> BTreeSet<Entry> {
+    let memory = Slice { base: BASE, bytes: &image.bytes };
+    let module = Module::read(&memory, BASE, &image.headers, machine(image)).unwrap();
+    let mut entries = BTreeSet::new();
+    let visit = |relocation: memintro_elf::Relocation<'_>| {
+        let kind = match relocation.kind {
+            RelocationKind::Absolute => "absolute",
+            RelocationKind::GlobDat => "glob_dat",
+            RelocationKind::JumpSlot => "jump_slot",
+        };
+        let name = String::from_utf8(relocation.name.to_vec()).unwrap();
+        entries.insert((relocation.slot - BASE, kind, name, relocation.addend));
+    };
+    module.relocations(visit).unwrap();
+    entries
+}
+
+/// Does to the dynamic section what glibc does to it: its pointers become addresses.
+fn relocate_dynamic_section(image: &mut Image) {
+    let header = image.headers.iter().find(|header| header.kind == ProgramHeader::DYNAMIC).unwrap();
+    let start = usize::try_from(header.address).unwrap();
+    for at in (start..start + usize::try_from(header.mem_size).unwrap()).step_by(16) {
+        let word = |at: usize| u64::from_le_bytes(image.bytes[at..at + 8].try_into().unwrap());
+        if let 4..=7 | 17 | 23 | 0x6fff_fef5 | 0x6fff_fff0 = word(at) {
+            let address = word(at + 8) + BASE;
+            image.bytes[at + 8..at + 16].copy_from_slice(&address.to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn relocations_are_those_that_readelf_lists() {
+    let mut total = 0;
+    for path in libraries() {
+        let Some(mut image) = load(&path) else { continue };
+        let expected = by_binutils(&path);
+        assert_eq!(by_us(&image), expected, "{}", path.display());
+        relocate_dynamic_section(&mut image);
+        assert_eq!(by_us(&image), expected, "{} with its dynamic section relocated", path.display());
+        total += expected.len();
+    }
+    assert!(total > 10_000, "only {total} relocations compared");
+}
+
+#[test]
+fn definitions_are_those_that_readelf_lists() {
+    let mut total = 0;
+    for path in libraries() {
+        let Some(image) = load(&path) else { continue };
+        let memory = Slice { base: BASE, bytes: &image.bytes };
+        let module = Module::read(&memory, BASE, &image.headers, machine(&image)).unwrap();
+        let symbols = binutils(&["-W", "--dyn-syms"], &path);
+        let mut by_name = std::collections::BTreeMap::<String, (BTreeSet<u64>, bool)>::new();
+        for line in symbols.lines() {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let [_, value, _, kind, binding, _, section, name, ..] = fields.as_slice() else { continue };
+            // One `@` is a version for old binaries, two are the default one.
+            let (name, is_default) = match name.split_once('@') {
+                Some((name, version)) => (name, version.starts_with('@')),
+                None => (*name, true),
+            };
+            let is_defined = *section != "UND"
+                && *section != "ABS"
+                && is_default
+                && matches!(*kind, "FUNC" | "IFUNC" | "NOTYPE")
+                && matches!(*binding, "GLOBAL" | "WEAK" | "UNIQUE");
+            let known = by_name.entry(name.to_owned()).or_default();
+            if is_defined {
+                known.0.insert(u64::from_str_radix(value, 16).unwrap());
+                known.1 |= *kind == "IFUNC";
+            }
+        }
+        for (name, (values, is_indirect)) in by_name {
+            let found = module.defined(name.as_bytes()).unwrap();
+            let place = path.display();
+            match found {
+                Some(found) => {
+                    assert!(values.contains(&(found.address - BASE)), "{place}: {name}: {found:x?}")
+                }
+                None => {
+                    let is_inside = |value: &u64| *value != 0 && module.contains(BASE + value, 1);
+                    assert!(!values.iter().any(is_inside), "{place}: {name} was not found");
+                }
+            }
+            assert!(found.is_none_or(|found| found.indirect <= is_indirect), "{place}: {name}");
+            total += 1;
+        }
+    }
+    assert!(total > 10_000, "only {total} names compared");
+}
+
+#[test]
+fn a_name_with_an_old_and_a_new_version_is_the_new_one() {
+    let libc = Path::new("/usr/lib").join(format!("{}-linux-gnu/libc.so.6", std::env::consts::ARCH));
+    let image = load(&libc).unwrap();
+    let memory = Slice { base: BASE, bytes: &image.bytes };
+    let module = Module::read(&memory, BASE, &image.headers, machine(&image)).unwrap();
+    let versions = binutils(&["-W", "--dyn-syms"], &libc);
+    let default =
+        versions.lines().find(|line| line.contains(" memcpy@@GLIBC_")).expect("two versions of memcpy");
+    let value = u64::from_str_radix(default.split_whitespace().nth(1).unwrap(), 16).unwrap();
+    let found = module.defined(b"memcpy").unwrap().unwrap();
+    assert_eq!((found.address - BASE, found.indirect), (value, default.contains("IFUNC")));
+}
