@@ -1,0 +1,75 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "tmpdir"
+require_relative "../../lib/memintro/settings"
+
+# What README.md tells people to type, typed. A command is run from the checkout with `memintro` and `ruby -rmemintro`
+# standing for this checkout's, as they do once the gem is installed.
+RSpec.describe "README.md" do
+  README = File.read(File.join(Subprocess::ROOT, "README.md"))
+
+  def self.blocks(language) = README.scan(/^```#{language}\n(.*?)^```$/m).flatten
+
+  # Commands that install packages or run this very spec; who runs them instead.
+  ELSEWHERE = {
+    "apt-get install build-essential ruby-dev libclang1-19 libclang-common-19-dev" => "bin/setup installs these",
+    "gem build memintro.gemspec" => "gem_install_spec.rb",
+    "gem install --local memintro-0.1.0.gem" => "gem_install_spec.rb",
+    "bin/demo" => "by hand, in a fresh clone",
+    "bin/test" => "runs this spec"
+  }.freeze
+
+  commands = blocks("console").flat_map { |block| block.scan(/^\$ (.*?)(?:\s+# .*)?$/).flatten }
+
+  around { |example| Dir.mktmpdir("memintro-bin") { |folder| @folder = folder and example.run } }
+
+  before do
+    FileUtils.mkdir_p(File.join(Subprocess::ROOT, "tmp"))
+    File.symlink(Subprocess::EXE, File.join(@folder, "memintro"))
+  end
+
+  def typed(command, **options)
+    env = { "PATH" => "#{@folder}:#{ENV.fetch('PATH')}", "RUBYLIB" => Subprocess::LIB }
+    run_command("sh", "-c", command, way: :bare, env: env, chdir: Subprocess::ROOT, **options).must_succeed
+  end
+
+  (commands - ELSEWHERE.keys).each do |command|
+    it "is right about: #{command}" do
+      expect(typed(command).stdout).not_to be_empty
+    end
+  end
+
+  it "names only commands that exist" do
+    expect(commands.size).to be >= 12
+    expect(ELSEWHERE.keys - commands).to eq([])
+  end
+
+  blocks("ruby").each_with_index do |code, index|
+    it "has an example #{index + 1} that runs" do
+      run_ruby(code: code).must_succeed
+    end
+  end
+
+  it "shows the line that leaks, with the figures that the command gives" do
+    command = commands.find { |line| line.include?("Memintro.start; load") }
+    shown = README[/^.*examples\/leak\.rb:\d+$/]
+    given = typed(command).stdout[/^.*examples\/leak\.rb:\d+$/]
+    columns = ->(row) { row.split.then { |cells| [cells.last, *cells.grep(/\A[\d,]+\z/)] } }
+    site, blocks, allocations, frees = columns[given]
+    expect(columns[shown]).to include(site, frees)
+    expect([blocks, allocations, frees].map { |cell| cell.delete(",").to_i })
+      .to match([be_within(10).of(50_000), be_within(10).of(100_000), 50_000])
+  end
+
+  it "lists every variable with its flag" do
+    Memintro::Settings::ALL.each do |setting|
+      expect(README).to include("| `#{setting.variable}` | `#{setting.flag}` |")
+    end
+  end
+
+  it "has links that lead somewhere" do
+    local = README.scan(/\]\(([^)#:]+)\)/).flatten.uniq
+    expect(local.reject { |path| File.exist?(File.join(Subprocess::ROOT, path)) }).to eq([])
+  end
+end
