@@ -165,7 +165,8 @@ RSpec.describe "Memintro" do
     it "lists the matches of an ambiguous end" do
       native.rows = Array.new(12) { |i| [i, :ruby, "/app#{i}/a.rb", 1, 1, 0, 8, 0, 0, 0, 0] }
       expect { Memintro["a.rb:1"] }.to raise_error(Memintro::AmbiguousNameError) { |error|
-        expect(error.message).to start_with("\"a.rb:1\" is the end of 12 call sites; give more of the path:\n  /app0/a.rb:1")
+        expect(error.message)
+          .to start_with("\"a.rb:1\" is the end of 12 call sites; give more of the path:\n  /app0/a.rb:1")
         expect(error.message).to end_with("/app9/a.rb:1\n  and 2 more")
         expect(error.matches.size).to eq(12)
       }

@@ -10,7 +10,7 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro env [options of memintro run] [--for docker|systemd]
 
-        Prints on one line the variables that track a command from its start, for where no wrapper can stand before it:
+        Prints on one line the variables that track a command from its start, for where no wrapper can stand:
           eval "$(memintro env --report /tmp/%p.txt) ruby app.rb"
       TEXT
       SETTINGS = %i[report format top by every app_root compat native_children mode max_sites

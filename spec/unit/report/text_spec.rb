@@ -64,7 +64,8 @@ RSpec.describe Memintro::Report::Text do
 
     it "says how to begin" do
       process[:tracking] = false
-      expect(text).to include("not tracking").and include("Call Memintro.start in it").and include("memintro run -- CMD")
+      expect(text).to include("not tracking").and include("Call Memintro.start in it")
+        .and include("memintro run -- CMD")
     end
 
     it "does not ask to start what is started" do

@@ -1,0 +1,102 @@
+# frozen_string_literal: true
+
+require_relative "../../spec_helper"
+require "memintro/cli"
+require "memintro/cli/env"
+require "shellwords"
+require "stringio"
+
+RSpec.describe Memintro::CLI::Launch do
+  let(:hook) { Memintro::Paths.hook }
+  let(:autorun) { Memintro::Paths::AUTORUN }
+
+  around do |example|
+    former = ENV.to_h.slice("LD_PRELOAD", "RUBYOPT", "TMPDIR")
+    ENV.update("LD_PRELOAD" => nil, "RUBYOPT" => nil)
+    example.run
+  ensure
+    ENV.update({ "LD_PRELOAD" => nil, "RUBYOPT" => nil, "TMPDIR" => nil }.merge(former))
+  end
+
+  before do
+    allow(File).to receive(:file?).and_call_original
+    allow(File).to receive(:file?).with(hook).and_return(true)
+  end
+
+  # What `memintro env` prints.
+  def env(*argv)
+    out = StringIO.new
+    expect(Memintro::CLI.start(["env", *argv], out: out, err: out)).to eq(0), out.string
+    out.string
+  end
+
+  it "puts the hook first and keeps what was there, once" do
+    expect(described_class.before("a", nil, ":")).to eq("a")
+    expect(described_class.before("a", "b:c", ":")).to eq("a:b:c")
+    expect(described_class.before("a", "b:a::c", ":")).to eq("a:b:c")
+  end
+
+  it "has a variable for each flag, and an absolute path for the report" do
+    settings = described_class.new(report: "r.txt", top: :all, native_children: true, every: 1.5).settings
+    expect(settings).to eq("MEMINTRO_MODE" => "full", "MEMINTRO_REPORT" => File.expand_path("r.txt"),
+                           "MEMINTRO_TOP" => "all", "MEMINTRO_NATIVE_CHILDREN" => "1", "MEMINTRO_EVERY" => "1.5")
+    expect(described_class.new(report: "-").settings).to include("MEMINTRO_REPORT" => "-")
+  end
+
+  describe "memintro env" do
+    it "prints one line that a shell reads back as it was meant" do
+      ENV.update("LD_PRELOAD" => "/usr/lib/libjemalloc.so.2", "RUBYOPT" => "-W0")
+      line = env("--report", "/tmp/a b'$x%p.txt", "--top", "5")
+      expect(line.lines.size).to eq(1)
+      expect(Shellwords.split(line).to_h { |pair| pair.split("=", 2) }).to eq(
+        "LD_PRELOAD" => "#{hook}:/usr/lib/libjemalloc.so.2", "MEMINTRO_MODE" => "full",
+        "MEMINTRO_REPORT" => "/tmp/a b'$x%p.txt", "MEMINTRO_TOP" => "5", "RUBYOPT" => "-r#{autorun} -W0"
+      )
+    end
+
+    it "prints a Dockerfile's line, which keeps what the image has" do
+      expect(env("--for", "docker", "--report", "/tmp/a $b\"%p")).to eq(
+        "ENV LD_PRELOAD=\"#{hook}${LD_PRELOAD:+:$LD_PRELOAD}\" MEMINTRO_MODE=full " \
+        "MEMINTRO_REPORT=\"/tmp/a \\$b\\\"%p\" RUBYOPT=\"-r#{autorun}${RUBYOPT:+ $RUBYOPT}\"\n"
+      )
+    end
+
+    it "prints a systemd unit's line, in which % begins a specifier" do
+      expect(env("--for", "systemd", "--report", "/tmp/a \"%p")).to eq(
+        "Environment=\"LD_PRELOAD=#{hook}\" \"MEMINTRO_MODE=full\" \"MEMINTRO_REPORT=/tmp/a \\\"%%p\" " \
+        "\"RUBYOPT=-r#{autorun}\"\n"
+      )
+    end
+  end
+
+  describe "a path that LD_PRELOAD cannot express" do
+    let(:temporary) { Dir.mktmpdir }
+    let(:folder) { File.join(temporary, "with space").tap { |path| Dir.mkdir(path) } }
+
+    before do
+      ENV["TMPDIR"] = temporary
+      stub_const("Memintro::Paths::AUTORUN", File.join(folder, "autorun.rb"))
+      allow(Memintro::Paths).to receive(:hook).and_return(File.join(folder, "hook.so"))
+    end
+
+    after { FileUtils.rm_rf(temporary) }
+
+    it "is reached through one link in a folder of the user's own, however often" do
+      launches = Array.new(2) { described_class.new({}) }
+      paths = launches.map { |launch| [launch.hook, launch.require_flag.delete_prefix("-r")] }
+      expect(paths.uniq.size).to eq(1)
+      expect(paths.first).to all(match(/\A\S+\z/))
+      expect(paths.first.map { |path| File.join(File.realpath(File.dirname(path)), File.basename(path)) })
+        .to eq([File.join(folder, "hook.so"), File.join(folder, "autorun.rb")])
+      own = File.join(temporary, "memintro-#{Process.uid}")
+      expect([File.stat(own).mode & 0o777, Dir.children(own).size]).to eq([0o700, 1])
+    end
+
+    it "is not reached through a folder that others can write to" do
+      FileUtils.mkdir(File.join(temporary, "memintro-#{Process.uid}"), mode: 0o777)
+      File.chmod(0o777, File.join(temporary, "memintro-#{Process.uid}"))
+      expect { described_class.new({}).hook }
+        .to raise_error(Memintro::CLI::Failure, /exists and is not this user's alone; remove it, or set TMPDIR/)
+    end
+  end
+end

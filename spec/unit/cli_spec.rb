@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "memintro"
+require "memintro/cli"
+require "stringio"
+
+RSpec.describe Memintro::CLI do
+  let(:out) { StringIO.new }
+  let(:err) { StringIO.new }
+
+  # [exit code, standard output, standard error]
+  def cli(*argv)
+    code = described_class.start(argv, out: out, err: err)
+    [code, out.string, err.string]
+  end
+
+  it "prints its version and its help" do
+    expect(cli("--version")).to eq([0, "memintro #{Memintro::VERSION}\n", ""])
+    expect(cli("--help")[1]).to include("Usage: memintro COMMAND").and match(/^  doctor  say what works here/)
+  end
+
+  described_class::COMMANDS.each_key do |command|
+    it "has help for #{command}, either way" do
+      first = described_class.start([command, "--help"], out: out, err: err)
+      second = described_class.start(["help", command], out: twin = StringIO.new, err: err)
+      expect([first, second, err.string]).to eq([0, 0, ""])
+      expect(out.string).to start_with("Usage: memintro #{command}")
+      expect(twin.string).to eq(out.string)
+      expect(out.string.lines.map(&:chomp)).to all(satisfy { |line| line.size <= 110 })
+    end
+  end
+
+  it "has no flag in the help of run that it does not have as a variable" do
+    cli("run", "--help")
+    flags = out.string.scan(/^ +(?:-h, )?(--[a-z-]+)/).flatten - ["--help"]
+    expect(flags).to match_array(Memintro::Settings::ALL.map(&:flag))
+  end
+
+  describe "a wrong command line" do
+    {
+      [] => /no command given\n\nmemintro .*Usage: memintro COMMAND/m,
+      ["reprot"] => /there is no command "reprot", did you mean "report"\?/,
+      ["ruby", "app.rb"] => /there is no command "ruby"; to run a program, write memintro run -- ruby/,
+      ["xyzzy"] => /there is no command "xyzzy"; the commands are run, env, report, doctor/,
+      ["run"] => /no command to run: memintro run \[options\] -- CMD/,
+      ["run", "--tip", "3", "ls"] => /invalid option: --tip/,
+      ["run", "--top"] => /missing argument: --top/,
+      ["run", "--top", "0", "ls"] => /--top is "0"; it must be a whole number of at least 1, or all/,
+      ["run", "--format", "html", "ls"] => /--format is "html"; it must be text or json/,
+      ["run", "--every", "-1", "ls"] => /--every is "-1"; it must be a number of seconds above 0/,
+      ["run", "--compat", "heaptrack", "ls"] => /--compat is "heaptrack"; it must be mwrap/,
+      ["env", "ruby"] => /env takes no command \("ruby"\); to run one, write memintro run -- ruby/,
+      ["env", "--for", "kubernetes"] => /--for is "kubernetes"; it must be shell or docker or systemd/,
+      ["report"] => /give one FILE to show/,
+      ["doctor", "now"] => /doctor takes no arguments \("now"\)/
+    }.each do |argv, message|
+      it "memintro #{argv.join(' ')} is told what is wrong, with exit code 2" do
+        code, output, error = cli(*argv)
+        expect([code, output]).to eq([2, ""])
+        expect(error).to start_with("memintro: ").and match(message)
+      end
+    end
+  end
+
+  describe "what does not work" do
+    before { allow(File).to receive(:file?).and_call_original }
+
+    it "is a missing hook: exit code 1, and what to do" do
+      allow(File).to receive(:file?).with(Memintro::Paths.hook).and_return(false)
+      code, _, error = cli("run", "ls")
+      expect(code).to eq(1)
+      expect(error).to match(/\Amemintro: the hook is not built: there is no .*run bin\/setup/)
+    end
+
+    it "is a report that could not be written, told before the command runs" do
+      allow(File).to receive(:file?).with(Memintro::Paths.hook).and_return(true)
+      code, _, error = cli("run", "--report", "/nowhere/%p.txt", "ls")
+      expect([code, error]).to eq([1, "memintro: --report /nowhere/%p.txt: there is no folder /nowhere\n"])
+    end
+
+    it "is a file that cannot be shown" do
+      expect(cli("report", "/nowhere")).to eq([1, "", "memintro: /nowhere: No such file or directory\n"])
+      err.truncate(0)
+      err.rewind
+      expect(cli("report", __FILE__)[2]).to match(/#{__FILE__}: neither a raw dump nor a JSON report/)
+    end
+  end
+
+  it "takes a closed pipe as success" do
+    allow(out).to receive(:puts).and_raise(Errno::EPIPE)
+    expect(cli("--version")).to eq([0, "", ""])
+  end
+
+  it "ends quietly when interrupted" do
+    allow(out).to receive(:puts).and_raise(Interrupt)
+    expect(cli("--version")).to eq([130, "", ""])
+  end
+end
