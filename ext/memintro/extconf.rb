@@ -18,7 +18,10 @@ installs = build.products.map do |source, name|
   "\tinstall -m 755 #{quote[source]} \"$(DESTDIR)$(sitearchdir)/memintro/#{name}\""
 end
 # An installed gem has no use for what cargo leaves behind, which is 20 times the size of the libraries.
-installs << "\trm -rf #{quote[build.target_folder]}" unless build.checkout?
+unless build.checkout?
+  installs << "\trm -rf #{quote[build.target_folder]}"
+  installs << "\trmdir #{quote[File.dirname(build.target_folder)]} 2>/dev/null || true"
+end
 
 File.write("Makefile", <<~MAKEFILE)
   SHELL = /bin/sh

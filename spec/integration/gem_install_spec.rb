@@ -12,9 +12,12 @@ RSpec.describe "the installed gem", :gem do
     require "fiddle"
     Memintro.start
     pointers = []
-    1_000.times { pointers << Fiddle.malloc(1_024) }
+    1_000.times do
+      pointer = Fiddle.malloc(1_024)
+      pointers << pointer
+    end
     250.times { Fiddle.free(pointers.pop) }
-    site = Memintro["leak.rb:5"]
+    site = Memintro["leak.rb:6"]
     puts [site.allocations, site.frees, site.live_bytes].join(" ")
     puts Gem.loaded_specs.fetch("memintro").full_gem_path
   RUBY
