@@ -44,7 +44,8 @@ module Memintro
       bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: 1, most: (2**63) - 1, optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
       Native.load_hook
-      @epoch += 1 if Native.start(Configuration::MODES[mode], sites || 0, bytes || 0) == :ok
+      begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0) }
+      @epoch += 1 if begun == :ok
       true
     end
 
@@ -210,6 +211,16 @@ module Memintro
     attr_reader :epoch
 
     private
+
+    # A start makes a test allocation that must be seen, also where the caller is not tracked.
+    def while_tracked
+      Native.untracked_enter
+      depth = Native.untracked_leave
+      depth.times { Native.untracked_leave }
+      yield
+    ensure
+      depth.times { Native.untracked_enter }
+    end
 
     def track_within(settings)
       unless settings.empty?

@@ -16,41 +16,48 @@ module Memintro
 
   # The hook does not work on this platform. What needs only Ruby's own interfaces keeps working.
   class UnsupportedError < Error
+    # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "memintro's hook needs Linux with glibc on x86-64 or aarch64, and this is #{RUBY_PLATFORM}; " \
                       "`memintro doctor` says what works here".freeze
   end
 
   # `MEMINTRO_DISABLE=1` is set, or the process is privileged (setuid and the like).
   class DisabledError < Error
+    # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "tracking is switched off here: MEMINTRO_DISABLE=1 is set, or the process is privileged; " \
                       "unset the variable and start the program again"
   end
 
   # The kernel gave no memory for the table of live blocks.
   class ExhaustedError < Error
+    # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "no memory for the table of live blocks; free some, raise the process's limit " \
                       "(ulimit -v, cgroup), or lower max_tracker_bytes"
   end
 
   # The allocator's functions could not be found, as in a statically linked program.
   class AllocatorError < Error
+    # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "the functions of this process's allocator were not found (a statically linked Ruby?); " \
                       "`memintro doctor` shows what was looked at"
   end
 
   # The hook is in place, yet a test allocation went past it.
   class NotSeenError < Error
+    # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "a test allocation was not seen: another library answers malloc before memintro; put memintro " \
                       "first in LD_PRELOAD, for example with `memintro run -- CMD`"
   end
 
   # Another thread is starting or stopping at this moment.
   class BusyError < Error
+    # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "another thread is starting or stopping memintro; try again when it has finished"
   end
 
   # A raw dump is bad, foreign or cut short.
   class DumpError < Error
+    # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "not a memintro dump of this version, or it was cut short"
   end
 

@@ -67,6 +67,8 @@ module Memintro
       end
     end
 
+    # @api private
+    # @return [Object, nil] nil: not allowed
     def self.value_of(kind, text, allowed)
       case kind
       when :choice then allowed.find { |choice| choice.to_s == text }
@@ -78,6 +80,8 @@ module Memintro
       end
     end
 
+    # @api private
+    # @return [Object, nil] nil: not allowed
     def self.checked(kind, value, allowed)
       case kind
       when :switch then value if [true, false].include?(value)

@@ -20,6 +20,13 @@ RSpec.describe "Memintro" do
       expect(native.calls.last).to eq([:start, 1, 5, 0])
     end
 
+    it "is tracked itself, also inside untracked: the hook tests whether it sees" do
+      depth = nil
+      allow(native).to receive(:start) { (depth = native.depth) && :ok }
+      Memintro.untracked { Memintro.untracked { Memintro.start } && expect(native.depth).to(eq(1)) }
+      expect(depth).to eq(0)
+    end
+
     it "begins a new epoch only where tracking began anew" do
       expect { Memintro.start }.to change(Memintro, :epoch).by(1)
       native.start_answer = :unchanged

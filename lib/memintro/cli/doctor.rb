@@ -6,6 +6,7 @@ module Memintro
   module CLI
     # `memintro doctor`: tries both ways in on this machine, in throw-away processes, and says how it went.
     class Doctor < Command
+      # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro doctor
 

@@ -7,12 +7,14 @@ module Memintro
   module CLI
     # `memintro env`: what {Run} would set, on one line, for the shell, a Dockerfile or a systemd unit.
     class Env < Command
+      # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro env [options of memintro run] [--for docker|systemd]
 
         Prints on one line the variables that track a command from its start, for where no wrapper can stand:
           eval "$(memintro env --report /tmp/%p.txt) ruby app.rb"
       TEXT
+      # The settings it takes as flags.
       SETTINGS = %i[report format top by every app_root compat native_children mode max_sites
                     max_tracker_bytes].freeze
       # Syntaxes, and how each writes the variables.

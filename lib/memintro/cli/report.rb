@@ -6,11 +6,13 @@ module Memintro
   module CLI
     # `memintro report`: shows what a process left behind.
     class Report < Command
+      # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro report [options] FILE
 
         Shows FILE, which is a JSON report, or the raw dump that a process left when exit! or a fatal signal ended it.
       TEXT
+      # The settings it takes as flags.
       SETTINGS = %i[format top by app_root].freeze
 
       # @param files [Array<String>] one

@@ -8,6 +8,7 @@ module Memintro
     # `memintro run`: becomes the command, tracked from its first allocation. There is no parent left to stand between
     # the command and its signals, streams or exit status.
     class Run < Command
+      # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro run [options] -- CMD [ARGUMENTS]
 
@@ -16,6 +17,7 @@ module Memintro
         takes FILE and each other one FILE.PID. A process that ends by exit! or a fatal signal leaves a raw dump
         there instead, for memintro report. CMD's streams, signals and exit status are its own.
       TEXT
+      # The settings it takes as flags.
       SETTINGS = %i[report format top by every app_root compat native_children mode max_sites
                     max_tracker_bytes].freeze
 
