@@ -38,6 +38,9 @@ pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// The process that the state belongs to; a vfork child shares the memory but is not it.
 pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
 
+/// Address space that tracking reserves at most.
+const MOST_TRACKER_BYTES: usize = 16 << 30;
+
 static CHANGING: AtomicBool = AtomicBool::new(false);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -169,7 +172,10 @@ pub(crate) fn empty() -> bool {
     THREADS.retired.reset();
     TABLE.clear();
     SITES.clear();
-    let budget = usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+    // Without a limit of the user's the table still reserves address space, and not more than makes sense: room for a
+    // billion blocks.
+    let budget =
+        usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX).min(MOST_TRACKER_BYTES);
     let for_sites = budget / 4;
     SITES.init(MAX_SITES.load(Ordering::Relaxed), for_sites, FIRST_REAL_SITE)
         && TABLE.init(budget.saturating_sub(for_sites)).is_ok()

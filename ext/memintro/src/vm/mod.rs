@@ -14,4 +14,5 @@ pub(crate) static SOURCE: VmSource = VmSource { frame: frames::frame, generation
 /// Looks up what this Ruby offers. Called once, under the GVL, outside malloc.
 pub(crate) fn prepare() {
     context::prepare();
+    frames::prepare();
 }
