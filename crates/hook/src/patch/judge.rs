@@ -13,7 +13,8 @@ pub(super) enum Verdict {
     Free,
     /// The program's PLT entry of the same name: calls go on through the program's own slot.
     Covered,
-    /// A lazily bound slot that the loader has not moved to the load address yet.
+    /// A lazily bound slot that the loader has not moved to the load address yet; or somebody else's choice at a low
+    /// address.
     Unrelocated,
     /// Somebody else's choice.
     Foreign,
@@ -42,7 +43,7 @@ pub(super) fn judge(
         Verdict::Free
     } else if candidate.canonical == Some(value as u64) {
         Verdict::Covered
-    } else if relocation.kind == RelocationKind::JumpSlot && value != 0 && (value as u64) < base {
+    } else if is_unrelocated(relocation, value, module, base) {
         Verdict::Unrelocated
     } else if candidate.real.is_some()
         && !is_ambiguous(candidate.index)
@@ -59,4 +60,9 @@ pub(super) fn judge(
 fn is_unbound(relocation: &Relocation<'_>, value: usize, module: &Module<'_>) -> bool {
     let bound_to_own = relocation.local.is_some_and(|own| own.indirect || own.address == value as u64);
     relocation.kind == RelocationKind::JumpSlot && module.is_code(value as u64) && !bound_to_own
+}
+
+fn is_unrelocated(relocation: &Relocation<'_>, value: usize, module: &Module<'_>, base: u64) -> bool {
+    let value = value as u64;
+    relocation.kind == RelocationKind::JumpSlot && value < base && module.is_code(base.wrapping_add(value))
 }

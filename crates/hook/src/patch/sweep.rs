@@ -189,7 +189,7 @@ impl<'a> Sweep<'a> {
             let verdict = value
                 .map_or(Verdict::Foreign, |value| judge(&candidate, &relocation, value, module, loaded.base));
             pending |= verdict == Verdict::Unrelocated;
-            if matches!(verdict, Verdict::Covered | Verdict::Unrelocated) {
+            if verdict == Verdict::Covered {
                 return;
             }
             let value = value.unwrap_or(0);

@@ -1,0 +1,42 @@
+// One thread loads and unloads libraries without pause, full RELRO ones among them, while another starts, refreshes and
+// stops: a library that is half relocated must be left alone, and none that is gone be written to.
+#include "control.h"
+
+#include <pthread.h>
+
+static char full_relro[4096], lazy[4096];
+static volatile int done;
+
+static void *load_and_unload(void *argument) {
+    (void)argument;
+    unsigned long loaded = 0;
+    while (!done) {
+        const char *path = loaded % 2 ? full_relro : lazy;
+        void *library = dlopen(path, loaded % 2 ? RTLD_NOW : RTLD_LAZY);
+        CHECK(library, "%s", dlerror());
+        void *(*allocate)(size_t) = function(library, loaded % 2 ? "allocate" : "first");
+        free(allocate(100));
+        dlclose(library);
+        loaded++;
+    }
+    CHECK(loaded > 20, "only %lu libraries loaded", loaded);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    strcpy(full_relro, beside(argv[0], "libfull.so"));
+    strcpy(lazy, beside(argv[0], "liblazy.so"));
+    load_hook();
+    pthread_t thread;
+    pthread_create(&thread, NULL, load_and_unload, NULL);
+    unsigned rounds = atoi(argv[1]);
+    for (unsigned round = 0; round < rounds; round++) {
+        start();
+        for (int i = 0; i < 10; i++) hook->refresh();
+        stop();
+    }
+    done = 1;
+    pthread_join(thread, NULL);
+    return 0;
+}

@@ -1,0 +1,3 @@
+#include <stdlib.h>
+
+void *inner(size_t size) { return malloc(size); }
