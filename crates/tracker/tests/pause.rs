@@ -1,0 +1,128 @@
+//! While the world is paused nobody is busy; whoever was in the middle has finished; and everybody goes on afterwards.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use memintro_tracker::threads::{Threads, bump};
+
+fn threads() -> Threads {
+    let threads = Threads::new();
+    threads.register();
+    threads
+}
+
+#[test]
+fn a_thread_is_busy_once() {
+    let threads = threads();
+    // SAFETY: states are never unmapped.
+    let own = unsafe { threads.acquire().unwrap().as_ref() };
+    let busy = threads.enter(own).unwrap();
+    assert!(threads.enter(own).is_none());
+    assert!(threads.pause(own).is_none());
+    drop(busy);
+    assert!(threads.enter(own).is_some());
+}
+
+#[test]
+fn a_released_state_serves_again_and_its_traffic_is_kept() {
+    let threads = threads();
+    let first = threads.acquire().unwrap();
+    // SAFETY: states are never unmapped.
+    let state = unsafe { first.as_ref() };
+    bump(&state.traffic.allocated_bytes, 100);
+    state.untracked.set(3);
+    threads.release(state, |_| ());
+    assert_eq!(threads.retired.allocated_bytes.load(Ordering::Relaxed), 100);
+    assert_eq!(threads.acquire(), Some(first));
+    assert_eq!(state.untracked.get(), 0);
+    assert_eq!(state.traffic.allocated_bytes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_pause_sees_whole_operations_only() {
+    let threads = &threads();
+    let (left, right) = (&AtomicU64::new(0), &AtomicU64::new(0));
+    let done = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(move || {
+                // SAFETY: states are never unmapped.
+                let own = unsafe { threads.acquire().unwrap().as_ref() };
+                while !done.load(Ordering::Relaxed) {
+                    let busy = threads.enter(own).unwrap();
+                    left.fetch_add(1, Ordering::Relaxed);
+                    right.fetch_add(1, Ordering::Relaxed);
+                    drop(busy);
+                }
+                threads.release(own, |_| ());
+            });
+        }
+        // SAFETY: states are never unmapped.
+        let own = unsafe { threads.acquire().unwrap().as_ref() };
+        let mut torn = 0;
+        let (mut pauses, mut seen) = (0, 0);
+        // Some hundred pauses, and as many more as it takes for the threads to get on between them.
+        while pauses < 500 || seen < 10_000 {
+            let paused = threads.pause(own).unwrap();
+            seen = left.load(Ordering::Relaxed);
+            torn += u32::from(seen != right.load(Ordering::Relaxed));
+            drop(paused);
+            pauses += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(torn, 0);
+    });
+}
+
+#[test]
+fn one_pause_at_a_time() {
+    let threads = &threads();
+    struct Guarded(Cell<u64>);
+    // SAFETY: changed during a pause only, which is what this test is about.
+    unsafe impl Sync for Guarded {}
+    let counter = &Guarded(Cell::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(move || {
+                let counter = counter;
+                // SAFETY: states are never unmapped.
+                let own = unsafe { threads.acquire().unwrap().as_ref() };
+                for _ in 0..500 {
+                    let paused = threads.pause(own).unwrap();
+                    counter.0.set(counter.0.get() + 1);
+                    drop(paused);
+                }
+                threads.release(own, |_| ());
+            });
+        }
+    });
+    assert_eq!(counter.0.get(), 2000);
+}
+
+#[test]
+fn a_limited_pause_gives_up_on_a_thread_that_stays_busy() {
+    let threads = &threads();
+    let (stuck, done) = (&AtomicBool::new(false), &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // SAFETY: states are never unmapped.
+            let own = unsafe { threads.acquire().unwrap().as_ref() };
+            let busy = threads.enter(own);
+            stuck.store(true, Ordering::Release);
+            while !done.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            drop(busy);
+        });
+        while !stuck.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        // SAFETY: states are never unmapped.
+        let own = unsafe { threads.acquire().unwrap().as_ref() };
+        assert!(threads.pause_for(own, 1000).is_none());
+        assert!(threads.enter(own).is_some(), "the gate is open again");
+        done.store(true, Ordering::Release);
+        assert!(threads.pause(own).is_some(), "and a patient pause succeeds");
+    });
+}

@@ -1,0 +1,196 @@
+//! Call sites get one number for one key, whatever memory their path lies in, up to the limits.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+
+use memintro_tracker::counters::CounterCache;
+use memintro_tracker::sites::{Kind, MAX_PATH_BYTES, SiteCache, Sites};
+use proptest::prelude::*;
+
+const PSEUDO: u32 = 3;
+
+fn sites(max: u32) -> Box<Sites> {
+    let sites = Box::new(Sites::new());
+    assert!(sites.init(max, usize::MAX, PSEUDO));
+    sites
+}
+
+fn ruby(sites: &Sites, path: &[u8], line: u32) -> Option<u32> {
+    let path = CString::new(path).unwrap();
+    // SAFETY: the path lives during the call.
+    unsafe { sites.ruby(path.as_ptr(), line) }
+}
+
+fn path_of(sites: &Sites, id: u32) -> Vec<u8> {
+    let (bytes, len) = sites.get(id).unwrap().path();
+    // SAFETY: the interner keeps the path with this length.
+    unsafe { std::slice::from_raw_parts(bytes, len as usize) }.to_vec()
+}
+
+#[test]
+fn equal_paths_in_different_memory_are_one_site() {
+    let sites = sites(100);
+    let first = ruby(&sites, b"/app/leak.rb", 12).unwrap();
+    assert_eq!(first, PSEUDO);
+    assert_eq!(ruby(&sites, b"/app/leak.rb", 12), Some(first));
+    assert_eq!(ruby(&sites, b"/app/leak.rb", 13), Some(first + 1));
+    assert_eq!(path_of(&sites, first), b"/app/leak.rb");
+    assert_eq!(sites.get(first).unwrap().line(), 12);
+    assert_eq!(sites.get(0).unwrap().kind(), Kind::Pseudo);
+}
+
+#[test]
+fn a_return_address_is_another_key_than_a_line() {
+    let sites = sites(100);
+    let native = sites.native(0x7f00_1234).unwrap();
+    assert_eq!(sites.native(0x7f00_1234), Some(native));
+    assert_eq!(sites.get(native).unwrap().kind(), Kind::Native);
+    assert_eq!(sites.get(native).unwrap().address(), 0x7f00_1234);
+    assert_ne!(ruby(&sites, b"a.rb", 1), Some(native));
+}
+
+#[test]
+fn at_the_limit_old_sites_are_still_found() {
+    let sites = sites(PSEUDO + 2);
+    let ids = [ruby(&sites, b"a.rb", 1), ruby(&sites, b"a.rb", 2)];
+    assert_eq!(ids, [Some(3), Some(4)]);
+    assert_eq!(ruby(&sites, b"a.rb", 3), None);
+    assert_eq!(sites.native(42), None);
+    assert_eq!(ruby(&sites, b"a.rb", 2), Some(4));
+    assert_eq!(sites.count(), 5);
+}
+
+#[test]
+fn no_bytes_left_means_no_new_site() {
+    let sites = Box::new(Sites::new());
+    assert!(sites.init(1000, 0, PSEUDO));
+    assert_eq!(ruby(&sites, b"a.rb", 1), None);
+}
+
+#[test]
+fn a_path_longer_than_the_limit_is_cut_there() {
+    let sites = sites(100);
+    let long = vec![b'x'; MAX_PATH_BYTES + 10];
+    let id = ruby(&sites, &long, 1).unwrap();
+    assert_eq!(path_of(&sites, id).len(), MAX_PATH_BYTES);
+}
+
+#[test]
+fn clear_gives_every_number_away_again() {
+    let sites = sites(5000);
+    for line in 1..=4000 {
+        assert_eq!(ruby(&sites, b"a.rb", line), Some(PSEUDO + line - 1));
+    }
+    sites.clear();
+    assert_eq!(sites.count(), 0);
+    assert!(sites.init(5000, usize::MAX, PSEUDO));
+    assert_eq!(ruby(&sites, b"b.rb", 7), Some(PSEUDO));
+    assert_eq!(path_of(&sites, PSEUDO), b"b.rb");
+}
+
+#[test]
+fn a_million_sites_are_told_apart() {
+    let sites = sites(1 << 24);
+    let path = CString::new("generated.rb").unwrap();
+    for line in 0..1_000_000 {
+        // SAFETY: the path lives during the call.
+        assert_eq!(unsafe { sites.ruby(path.as_ptr(), line) }, Some(PSEUDO + line));
+    }
+    for line in (0..1_000_000).step_by(997) {
+        // SAFETY: as above.
+        assert_eq!(unsafe { sites.ruby(path.as_ptr(), line) }, Some(PSEUDO + line));
+        assert_eq!(sites.get(PSEUDO + line).unwrap().line(), line);
+    }
+}
+
+/// All-zero memory, as the hook maps it.
+fn zeroed<T>() -> Box<T> {
+    // SAFETY: used with the caches only, for which all-zero memory is documented to be valid.
+    unsafe { Box::new_zeroed().assume_init() }
+}
+
+#[test]
+fn the_cache_asks_again_for_another_line_or_generation() {
+    let cache: Box<SiteCache> = zeroed();
+    assert_eq!(cache.get(0x1000, 5, 1, || 10), 10);
+    assert_eq!(cache.get(0x1000, 5, 1, || unreachable!("it is cached")), 10);
+    assert_eq!(cache.get(0x1000, 6, 1, || 11), 11);
+    assert_eq!(cache.get(0x1000, 6, 2, || 12), 12);
+    cache.discard();
+    assert_eq!(cache.get(0x1000, 6, 2, || 13), 13);
+}
+
+#[test]
+fn many_threads_agree_on_numbers() {
+    let sites = sites(1 << 20);
+    let sites = &*sites;
+    let seen: Vec<Vec<u32>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u32)
+            .map(|thread| {
+                scope.spawn(move || {
+                    // Each thread meets the same lines in another order.
+                    let mut ids: Vec<_> = (0..5000u32)
+                        .map(|i| (i * 7 + thread * 1250) % 5000)
+                        .map(|line| (line, ruby(sites, b"shared.rb", line).unwrap()))
+                        .collect();
+                    ids.sort_unstable();
+                    ids.into_iter().map(|(_, id)| id).collect()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(seen.windows(2).all(|pair| pair[0] == pair[1]));
+    assert_eq!(sites.count(), PSEUDO + 5000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn behaves_like_a_map(keys in proptest::collection::vec((0u8..40, 0u32..30, any::<bool>()), 1..600)) {
+        let sites = sites(1 << 20);
+        let mut twin: HashMap<(u8, u32, bool), u32> = HashMap::new();
+        for key in keys {
+            let (path, line, native) = key;
+            let id = if native {
+                sites.native(usize::from(path) * 1000 + line as usize + 1)
+            } else {
+                ruby(&sites, format!("/app/file_{path}.rb").as_bytes(), line)
+            };
+            let next = PSEUDO + u32::try_from(twin.len()).unwrap();
+            prop_assert_eq!(id, Some(*twin.entry(key).or_insert(next)));
+        }
+        prop_assert_eq!(sites.count() as usize, PSEUDO as usize + twin.len());
+    }
+
+    #[test]
+    fn cached_counters_add_up(events in proptest::collection::vec((0u32..400, 1u64..100_000, 0u32..50, any::<bool>()), 1..2000)) {
+        let sites = sites(1 << 20);
+        for line in 0..400 {
+            ruby(&sites, b"a.rb", line);
+        }
+        let cache: Box<CounterCache> = zeroed();
+        // allocations, bytes, frees, freed bytes, ages, greatest age
+        let mut twin: HashMap<u32, [u64; 6]> = HashMap::new();
+        for (site, size, age, is_free) in events {
+            let site = site + PSEUDO;
+            let sums = twin.entry(site).or_default();
+            if is_free {
+                cache.freed(site, size, age, |id| sites.counters(id));
+                let age = u64::from(age);
+                *sums = [sums[0], sums[1], sums[2] + 1, sums[3] + size, sums[4] + age, sums[5].max(age)];
+            } else {
+                cache.allocated(site, size, |id| sites.counters(id));
+                *sums = [sums[0] + 1, sums[1] + size, sums[2], sums[3], sums[4], sums[5]];
+            }
+        }
+        cache.flush(|id| sites.counters(id));
+        for (site, sums) in twin {
+            let counters = sites.counters(site).unwrap();
+            let now = [&counters.allocations, &counters.total_bytes, &counters.frees, &counters.freed_bytes, &counters.age_total, &counters.max_lifespan]
+                .map(|counter| counter.load(std::sync::atomic::Ordering::Relaxed));
+            prop_assert_eq!(now, sums);
+        }
+    }
+}
