@@ -173,16 +173,20 @@ impl Output {
                     self.used - written,
                 )
             };
-            // SAFETY: the location of errno is valid.
             match usize::try_from(count) {
-                Ok(0) => self.failed = true,
-                Ok(count) => written += count,
-                Err(_) if unsafe { *libc::__errno_location() } == libc::EINTR => {}
-                Err(_) => self.failed = true,
+                Ok(count @ 1..) => written += count,
+                Err(_) if interrupted() => {}
+                Ok(0) | Err(_) => self.failed = true,
             }
         }
         self.used = 0;
     }
+}
+
+/// Whether the last system call was cut short by a signal.
+fn interrupted() -> bool {
+    // SAFETY: the location of errno is valid for the calling thread.
+    unsafe { *libc::__errno_location() == libc::EINTR }
 }
 
 /// Text of limited length; what does not fit marks it as unusable.
