@@ -79,8 +79,7 @@ module Memintro
       Memintro.untracked do
         aged = older_than && Native.live_by_site(older_than)
         chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
-        figure = figure_of(by, aged)
-        key = ->(row) { [-figure.call(row), row[0]] }
+        key = sort_key(figure_of(by, aged))
         sorted = count ? chosen.min_by(count, &key) : chosen.sort_by(&key)
         sorted.map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) }
       end
@@ -106,6 +105,15 @@ module Memintro
     def make(slice, min_live_bytes)
       slice = slice.select { |row| row[6] - row[7] >= min_live_bytes } if min_live_bytes.positive?
       slice.map { |row| CallSite.new(row, nil, @epoch) }
+    end
+
+    # The greater figure first, then the lower number, in one Integer: comparing arrays takes ten times as long.
+    # Numbers of sites have 24 bits.
+    def sort_key(figure)
+      lambda do |row|
+        value = figure.call(row)
+        value.is_a?(Float) ? [-value, row[0]] : (-value << 24) + row[0]
+      end
     end
 
     def figure_of(by, aged)

@@ -16,7 +16,11 @@ module Memintro
       SPECIAL = /["\\\x00-\x1f\x7f]/
       # Short forms.
       ESCAPES = { "\"" => "\\\"", "\\" => "\\\\", "\n" => "\\n", "\t" => "\\t", "\r" => "\\r" }.freeze
-      private_constant :SPECIAL, :ESCAPES
+      # How a site's attributes begin.
+      KEYS = CallSite::ATTRIBUTES.to_h { |name| [name, "\"#{name}\":"] }.freeze
+      # Sites written at a time.
+      SLICE = 256
+      private_constant :SPECIAL, :ESCAPES, :KEYS, :SLICE
 
       # @param snapshot [Snapshot]
       # @param top [Integer, nil] nil: all
@@ -32,16 +36,35 @@ module Memintro
       def write(io)
         io.write("{\"version\":#{LAYOUT},\n\"process\":#{encode(@snapshot.process)},\n" \
                  "\"totals\":#{encode(@snapshot.totals.to_h)},\n\"call_sites\":[")
-        separator = "\n"
-        @snapshot.top(@top, by: @by).each do |site|
-          io.write(separator + encode(site.to_h))
-          separator = ",\n"
-        end
+        write_sites(io)
         io.write("\n]}\n")
         nil
       end
 
       private
+
+      def write_sites(io)
+        separator = "\n"
+        @snapshot.top(@top, by: @by).each_slice(SLICE) do |sites|
+          buffer = +""
+          sites.each do |site|
+            append(site, buffer << separator)
+            separator = ",\n"
+          end
+          io.write(buffer)
+        end
+      end
+
+      # As `encode(site.to_h)` would, in a fifth of the time: there may be a million.
+      def append(site, buffer)
+        lead = "{"
+        CallSite::ATTRIBUTES.each do |name|
+          value = site.public_send(name)
+          buffer << lead << KEYS[name] << (value.is_a?(Numeric) ? value.to_s : encode(value))
+          lead = ","
+        end
+        buffer << "}"
+      end
 
       def encode(value)
         case value
@@ -53,8 +76,9 @@ module Memintro
       end
 
       def text(string)
-        escaped = Names.utf8(string).gsub(SPECIAL) { |char| ESCAPES[char] || format("\\u%04x", char.ord) }
-        "\"#{escaped}\""
+        string = Names.utf8(string)
+        string = string.gsub(SPECIAL) { |char| ESCAPES[char] || format("\\u%04x", char.ord) } if string.match?(SPECIAL)
+        "\"#{string}\""
       end
     end
   end

@@ -37,7 +37,7 @@ module Memintro
       # @param text [String] in any encoding, valid or not
       # @return [String] UTF-8; bytes that are not, as `\xNN`
       def self.utf8(text)
-        text = text.dup.force_encoding(Encoding::UTF_8)
+        text = text.dup.force_encoding(Encoding::UTF_8) unless text.encoding == Encoding::UTF_8
         text.valid_encoding? ? text : text.scrub { |bad| hex(bad) }
       end
 
