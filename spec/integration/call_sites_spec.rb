@@ -13,11 +13,7 @@ RSpec.describe "Call sites", :vm do
       it "name the line of each string operation, with its bytes" do
         figures = sites("strings", way: way)
         least = { repeat: 20_001, plus: 40_001, interpolate: 60_001, upcase: 60_001, join: 60_001, format: 40_001 }
-        least.each do |name, bytes|
-          allocations, _frees, total_bytes, = figures.fetch(name)
-          expect(total_bytes).to be_between(bytes, (2.5 * bytes).to_i), "#{name}: #{figures[name]}"
-          expect(allocations).to be_between(1, 12)
-        end
+        least.each { |name, bytes| expect(figures.fetch(name)).to be_between(bytes, bytes + 5000), "#{name}: #{figures}" }
       end
 
       it "name the line that makes an array or a string grow, and keep its live bytes" do
@@ -59,7 +55,7 @@ RSpec.describe "Call sites", :vm do
       it "are the finalizer's lines in a finalizer" do
         figures = sites("finalizer", way: way)
         expect(figures[:ran]).to be_between(900, 1000)
-        expect(figures[:finalizer][0]).to be_between(figures[:ran], figures[:ran] + 6)
+        expect(figures[:finalizer][0]).to be_between(figures[:ran], figures[:ran] + 12)
         expect(figures[:finalizer][2]).to be_between(figures[:ran] * 1357, (figures[:ran] * 1357) + 2000)
       end
 
@@ -97,15 +93,12 @@ RSpec.describe "Call sites", :vm do
         figures = sites("max_sites", way: way)
         expect(figures[:sites]).to be <= 50
         expect(figures[:other]).to be >= 450
-        expect(figures[:sum]).to be_within(20).of(figures[:totals])
-        expect(figures[:sum_bytes]).to be_within(20_000).of(figures[:totals_bytes])
+        expect(figures[:sums]).to eq figures[:totals]
       end
 
       it "know the exact size of a 5 GiB block" do
-        figures = sites("giant", way: way)
-        expect(figures[:sizes]).to eq 5 << 30
-        expect(figures[:during].last).to be_between(5 << 30, (5 << 30) + 2000)
-        expect(figures[:after][3]).to be >= 5 << 30
+        expect(sites("giant", way: way))
+          .to eq(during: [1, 5 << 30], sizes: [5 << 30], after: [1, 1, 5 << 30, 5 << 30])
       end
     end
   end
