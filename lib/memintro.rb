@@ -6,13 +6,16 @@ return if defined?(Memintro.start)
 require_relative "memintro/version"
 require_relative "memintro/native"
 require_relative "memintro/configuration"
+require_relative "memintro/doctor"
+require_relative "memintro/report"
 require_relative "memintro/snapshot"
 
 # Where a Ruby process's memory went: malloc traffic by call site, exact, in the live process.
 #
 # Requiring this file starts nothing and changes nothing; {start} does, and {stop} takes it back. All figures are
 # malloc's: what Ruby keeps inside its object slots (since 3.2 many short strings, arrays and objects) is not among
-# them. Reading figures is not tracked itself, and every method may be called from any thread.
+# them. Reading figures is not tracked itself. Every method may be called from any thread and from signal handlers,
+# where nothing more can be required: that is why all of it is loaded at once.
 #
 # @example A leak hunt
 #   Memintro.start
@@ -21,9 +24,6 @@ require_relative "memintro/snapshot"
 #   do_the_work
 #   Memintro.report(by: :growth)
 module Memintro
-  autoload :Doctor, File.join(__dir__, "memintro/doctor.rb")
-  autoload :Report, File.join(__dir__, "memintro/report.rb")
-
   @epoch = 0
 
   class << self

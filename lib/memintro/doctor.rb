@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "doctor/examination"
+require_relative "doctor/text"
 require_relative "value_object"
 
 module Memintro
@@ -43,7 +45,6 @@ module Memintro
     # Looks at this process. Loads the hook to ask it.
     # @return [Doctor]
     def self.examine
-      require_relative "doctor/examination"
       new(**Examination.new.findings)
     end
 
@@ -60,7 +61,6 @@ module Memintro
 
     # @return [String] several lines, for people
     def to_s
-      require_relative "doctor/text"
       Text.new(self).to_s
     end
 

@@ -2,17 +2,17 @@
 
 require_relative "arguments"
 require_relative "call_site"
+require_relative "report/json"
+require_relative "report/text"
 
 module Memintro
   # The formats of a report. Each is a class with one verb, `write`, that takes a {Snapshot} and knows nothing of the
   # process it came from.
   module Report
-    autoload :Text, File.join(__dir__, "report/text.rb")
-    autoload :Json, File.join(__dir__, "report/json.rb")
     autoload :Reader, File.join(__dir__, "report/reader.rb")
 
     # Format names and their classes.
-    FORMATS = { text: :Text, json: :Json }.freeze
+    FORMATS = { text: Text, json: Json }.freeze
     # Call sites that a table shows unless told otherwise: what fits a screen.
     DEFAULT_TOP = 20
 
@@ -28,7 +28,7 @@ module Memintro
     # @raise [ArgumentError, TypeError]
     def self.write(snapshot, io, format: :text, top: default_top(format), by: :live_bytes, app_root: nil)
       Arguments.output(io)
-      renderer = const_get(FORMATS.fetch(Arguments.choice(:format, format, FORMATS.keys)))
+      renderer = FORMATS.fetch(Arguments.choice(:format, format, FORMATS.keys))
       Arguments.count(:top, top, optional: true)
       renderer.new(snapshot, top: top, by: Arguments.choice(:by, by, CallSite::FIGURES),
                              app_root: Arguments.text(:app_root, app_root, optional: true)).write(io)

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../call_site"
 require_relative "names"
 
 module Memintro
