@@ -1,0 +1,222 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "fileutils"
+require "tmpdir"
+
+# The Ruby API on the built hook, live: what its figures and answers are in a real process. Arguments and rendering
+# are in spec/unit.
+RSpec.describe "the Ruby API", :vm do
+  def answer(code, requires: %w[memintro fiddle json], **options)
+    run_ruby(code: code, requires: requires, **options).must_succeed.json
+  end
+
+  it "tracks a block, answers for it, and is off afterwards" do
+    figures = answer(<<~'RUBY')
+      totals = Memintro.track { $kept = Fiddle.malloc(70_001) }
+      later = Memintro.totals.allocations
+      $more = Array.new(100) { Fiddle.malloc(64) }
+      puts JSON.generate(live: totals.live_bytes, tracking: Memintro.tracking?, mode: Memintro.mode,
+                         later: Memintro.totals.allocations - later, site: Memintro["-e:1"].live_bytes)
+    RUBY
+    expect(figures).to include(tracking: false, mode: "off", later: 0)
+    expect([figures[:live], figures[:site]]).to all(be_between(70_001, 75_000))
+  end
+
+  it "adds up a block inside a tracking that goes on" do
+    figures = answer(<<~'RUBY')
+      Memintro.start
+      kept = Fiddle.malloc(80_001)
+      added = Memintro.track { Fiddle.free(kept); $other = Fiddle.malloc(90_001) }
+      puts JSON.generate(allocated: added.allocated_bytes, freed: added.freed_bytes, live: added.live_bytes,
+                         tracking: Memintro.tracking?)
+    RUBY
+    expect(figures).to include(allocated: be_between(90_001, 95_000), freed: be_between(80_001, 85_000), tracking: true)
+    expect(figures[:live]).to be_between(10_000, 14_000)
+  end
+
+  it "does not count what untracked allocates, but follows its blocks' and others' frees" do
+    figures = answer(<<~'RUBY')
+      Memintro.start
+      tracked = Fiddle.malloc(60_001)
+      before = Memintro.totals
+      hidden = Memintro.untracked { Fiddle.free(tracked); Fiddle.malloc(50_001) }
+      Fiddle.free(hidden)
+      added = Memintro.totals - before
+      puts JSON.generate(allocated: added.allocated_bytes, freed: added.freed_bytes)
+    RUBY
+    expect(figures).to include(allocated: be < 5_000, freed: be_between(60_001, 65_000))
+  end
+
+  it "measures growth from the mark, also where memory was given back" do
+    figures = answer(<<~'RUBY')
+      Memintro.start
+      blocks = []
+      grow = proc { blocks << Fiddle.malloc(10_001) }
+      5.times(&grow)
+      Memintro.mark
+      before = Memintro["-e:3"].growth
+      3.times(&grow)
+      grown = Memintro["-e:3"].growth
+      7.times { Fiddle.free(blocks.pop) }
+      puts JSON.generate(growth: [before, grown, Memintro["-e:3"].growth])
+    RUBY
+    expect(figures[:growth]).to match([0, be_between(30_003, 32_000), be_between(-40_004, -39_000)])
+  end
+
+  it "tells old blocks from young ones" do
+    figures = answer(<<~'RUBY')
+      Memintro.start
+      old = Fiddle.malloc(20_001)
+      4.times { GC.start }
+      young = Fiddle.malloc(30_001)
+      names = ->(sites) { sites.select { |site| site.live_bytes > 20_000 }.map(&:name) }
+      blocks = Memintro["-e:2"].each_block.to_a.select { |size,| size == 20_001 }
+      puts JSON.generate(all: names[Memintro.top], old: names[Memintro.top(older_than: 3)],
+                         ages: blocks.map { |_, generation,| GC.count - generation },
+                         address: blocks.map(&:last) == [old.to_i])
+    RUBY
+    expect(figures).to include(all: ["-e:4", "-e:2"], old: ["-e:2"], address: true)
+    expect(figures[:ages]).to match([be_between(4, 8)])
+  end
+
+  it "keeps the figures after stop, and begins the next start empty" do
+    figures = answer(<<~'RUBY')
+      Memintro.start
+      $kept = Fiddle.malloc(40_001)
+      same = Memintro.start
+      final = Memintro.stop
+      readable = Memintro["-e:2"].live_bytes
+      stopped_twice = Memintro.stop == final
+      Memintro.start
+      puts JSON.generate(same: same, final: final.live_bytes, readable: readable, twice: stopped_twice,
+                         fresh: Memintro.totals.live_bytes, gone: Memintro["-e:2"].nil?)
+    RUBY
+    expect(figures).to include(same: true, twice: true, gone: true, fresh: be < 20_000)
+    expect([figures[:final], figures[:readable]]).to all(be_between(40_001, 60_000))
+  end
+
+  it "starts afresh with other settings, and shares (other) among what is beyond max_sites" do
+    figures = answer(<<~'RUBY')
+      Memintro.start
+      $kept = Fiddle.malloc(40_001)
+      Memintro.start(max_sites: 8)
+      $more = 50.times.map { |i| eval("Fiddle.malloc(1_001)", binding, "made/up_#{i}.rb", 1) }
+      sites = Memintro.each_call_site.to_a
+      puts JSON.generate(sites: sites.size, other: Memintro["(other)"].live_bytes, sum: sites.sum(&:live_bytes),
+                         totals: Memintro.totals.live_bytes)
+    RUBY
+    expect(figures[:sites]).to be <= 12
+    expect(figures[:other]).to be >= 42 * 1_001
+    expect(figures[:sum]).to be_within(5_000).of(figures[:totals])
+  end
+
+  it "counts per thread" do
+    figures = answer(<<~'RUBY')
+      Memintro.start
+      work = -> { before = Memintro.thread_totals; $kept = Fiddle.malloc(60_001); Memintro.thread_totals - before }
+      work.call
+      there = Thread.new(&work).value
+      before = Memintro.thread_totals
+      Thread.new { Fiddle.malloc(500_001) }.join
+      puts JSON.generate(there: there.allocated_bytes, here: (Memintro.thread_totals - before).allocated_bytes)
+    RUBY
+    expect(figures).to include(there: be_between(60_001, 65_000), here: be < 100_000)
+  end
+
+  it "answers in a signal handler" do
+    result = run_ruby(code: <<~'RUBY').must_succeed
+      Memintro.start
+      trap("USR1") do
+        Memintro.report(top: 1)
+        Memintro.report(format: :json, top: 1)
+        Memintro.doctor.to_s
+        Memintro.stop
+        puts "reached the end"
+      end
+      Process.kill(:USR1, Process.pid)
+      sleep 0.01 while Memintro.tracking?
+    RUBY
+    expect(result.stdout).to start_with("memintro ").and end_with("reached the end\n")
+  end
+
+  it "reads itself without adding to what it reads" do
+    figures = answer(<<~'RUBY')
+      require "stringio"
+      Memintro.start
+      $kept = Array.new(2_000) { |i| eval("'x' * 100", binding, "made/up_#{i}.rb", 1) }
+      out = File.open(File::NULL, "w")
+      reading = lambda do
+        Memintro.report(out)
+        Memintro.report(out, format: :json)
+        Memintro.top(5, older_than: 0)
+        Memintro.each_call_site { |site| site }
+        Memintro["(gc)"]
+        Memintro.doctor
+      end
+      reading.call
+      before = Memintro.totals
+      reading.call
+      added = Memintro.totals - before
+      puts JSON.generate(allocations: added.allocations, bytes: added.allocated_bytes, sites: Memintro.top(nil).size)
+    RUBY
+    expect(figures[:sites]).to be > 2_000
+    expect(figures[:allocations]).to be < 60
+    expect(figures[:bytes]).to be < 6_000
+  end
+
+  describe "where the hook cannot be had" do
+    around do |example|
+      Dir.mktmpdir do |folder|
+        FileUtils.cp_r(Subprocess::LIB, folder)
+        FileUtils.rm(File.join(folder, "lib/memintro/libmemintro_hook.so"))
+        @lib = File.join(folder, "lib")
+        example.run
+      end
+    end
+
+    it "raises from what needs it, and only from that" do
+      code = <<~'RUBY'
+        require "json"
+        errors = [-> { Memintro.start }, -> { Memintro.track {} }].map do |call|
+          call.call
+        rescue Memintro::Error => e
+          e.class
+        end
+        Memintro.mark
+        Memintro.clear
+        Memintro.report(File.open(File::NULL, "w"))
+        puts JSON.generate(errors: errors, totals: Memintro.totals.live_bytes, stop: Memintro.stop.live_bytes,
+                           top: Memintro.top, untracked: Memintro.untracked { 1 }, problems: Memintro.doctor.problems)
+      RUBY
+      result = run_command(RbConfig.ruby, "-I#{@lib}", "-rmemintro", "-e", code, way: :bare).must_succeed.json
+      expect(result).to include(errors: %w[Memintro::UnsupportedError Memintro::UnsupportedError], totals: 0, stop: 0,
+                                top: [], untracked: 1)
+      expect(result[:problems]).to match([/hook could not be loaded/])
+    end
+
+    it "lets a program that requires memintro/autorun go on" do
+      result = run_command(RbConfig.ruby, "-r#{@lib}/memintro/autorun.rb", "-e", "puts 'done'", way: :bare)
+      expect([result.stdout, result.status.exitstatus]).to eq(["done\n", 0])
+      expect(result.stderr).to match(/\Amemintro: not tracking process \d+: the hook could not be loaded.*\n\z/)
+    end
+
+    it "is told by the command before it runs anything" do
+      FileUtils.cp_r(File.join(Subprocess::ROOT, "exe"), File.dirname(@lib))
+      result = run_command(RbConfig.ruby, File.join(File.dirname(@lib), "exe/memintro"), "run", "--", "echo", "ran")
+      expect([result.status.exitstatus, result.stdout]).to eq([1, ""])
+      expect(result.stderr).to match(/\Amemintro: the hook is not built: there is no .* bin\/setup/)
+    end
+  end
+
+  it "does not start with MEMINTRO_DISABLE=1, whatever the program configures" do
+    result = run_ruby(env: { "MEMINTRO_DISABLE" => "1" }, code: <<~'RUBY').must_succeed
+      begin
+        Memintro.start
+      rescue Memintro::DisabledError => e
+        puts e.message, Memintro.tracking?
+      end
+    RUBY
+    expect(result.stdout).to match(/MEMINTRO_DISABLE=1/).and end_with("false\n")
+  end
+end
