@@ -1,0 +1,35 @@
+# frozen_string_literal: true
+
+# Every supported Ruby and allocator, each Ruby in a Debian root of its own below .matrix/ (needs root or sudo, and
+# debootstrap). What was set up once is used again; `rake matrix:clobber` removes it.
+#
+#   rake matrix              all Rubies of rakelib/matrix/rubies.yml, every suite
+#   rake matrix[3.4]         one of them; several: rake "matrix[3.3 3.4]"
+#   rake matrix:smoke        those marked `smoke`: gem install, the demo's leak, truth tests
+
+MATRIX_FOLDER = File.expand_path("../.matrix", __dir__)
+
+# The classes are for these tasks alone, so nothing of them is loaded by the others.
+matrix = lambda do |names, smoke: false|
+  require_relative "matrix/run"
+  Matrix::Run.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call(names.to_s.split, smoke: smoke)
+rescue Matrix::Failed => e
+  abort "matrix: #{e.message}"
+end
+
+desc "Run the specs on every supported Ruby and allocator, or on one Ruby: rake matrix[3.4]"
+task :matrix, [:rubies] do |_task, arguments|
+  matrix[[arguments.rubies, *arguments.extras].compact.join(" ")]
+end
+
+namespace :matrix do
+  desc "Build, install and try the gem on the Rubies other than this one"
+  task :smoke, [:rubies] do |_task, arguments|
+    matrix[[arguments.rubies, *arguments.extras].compact.join(" "), smoke: true]
+  end
+
+  desc "Remove the Debian roots and everything built in them"
+  task :clobber do
+    rm_rf MATRIX_FOLDER
+  end
+end

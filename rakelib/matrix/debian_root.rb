@@ -1,0 +1,164 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "open3"
+require "rbconfig"
+require "shellwords"
+require "yaml"
+
+module Matrix
+  # What is missing on this machine, in words.
+  class Failed < StandardError; end
+
+  # A Debian release in a folder: made by debootstrap once, entered with chroot in a mount namespace of its own, so that no
+  # mount outlives the command. Needs root, or sudo.
+  class DebianRoot
+    MIRROR = ENV.fetch("MEMINTRO_MATRIX_MIRROR", "http://deb.debian.org/debian")
+    PACKAGES = YAML.safe_load(File.read(File.join(__dir__, "packages.yml")))
+    TOOLCHAIN = "/opt/rust"
+    CARGO_HOME = "/opt/cargo"
+
+    attr_reader :release, :path, :log
+
+    # @param release [String] such as "trixie"
+    # @param folder [String] of the matrix
+    # @param log [String] file to which everything is written
+    def initialize(release, folder:, log:)
+      @release = release
+      @path = File.join(folder, "roots", release)
+      @log = log
+    end
+
+    # Makes the root unless it is there, and installs what of the packages is missing.
+    def prepare(*groups)
+      bootstrap unless File.exist?(File.join(path, "etc", "matrix-ready"))
+      install(*PACKAGES.values_at(*groups).flatten)
+    end
+
+    # Installs those of the packages that the release has. from: a suite that is used for these packages alone.
+    #
+    # @return [Array<String>] those it does not have
+    def install(*names, from: nil)
+      add_suite(from) if from
+      missing = names.reject { |name| installed?(name) }
+      return [] if missing.empty?
+
+      known, unknown = missing.partition { |name| available?(name) }
+      option = from ? ["-t", from] : []
+      apt("install", "-y", "--no-install-recommends", *option, *known) if known.any?
+      unknown
+    end
+
+    # Runs a command inside. env is all it gets, beside the toolchain's. binds: folder outside => folder inside.
+    #
+    # @return [Process::Status]
+    def run(*command, env: {}, binds: {}, chdir: "/", out: log)
+      pid = spawn(*outside(command, env, binds, chdir), in: File::NULL, out: [out, "a"], err: %i[child out])
+      Process.wait2(pid).last
+    end
+
+    # As run; raises where the command fails.
+    def run!(*command, **options)
+      return if run(*command, **options).success?
+
+      raise Failed, "#{release}: #{command.first(4).join(' ')} … failed; see #{options.fetch(:out, log)}"
+    end
+
+    # Standard output of a command inside.
+    def output(*command, env: {}, binds: {})
+      Open3.capture2(*outside(command, env, binds, "/"), err: [log, "a"]).first
+    end
+
+    private
+
+    def bootstrap
+      raise Failed, "debootstrap is not installed: apt-get install debootstrap" unless which("debootstrap")
+
+      FileUtils.rm_rf(path) if Process.uid.zero?
+      FileUtils.mkdir_p(File.dirname(path))
+      outside = as_root + ["debootstrap", "--variant=minbase", release, path, MIRROR]
+      system(*outside, in: File::NULL, out: [log, "a"], err: %i[child out]) ||
+        raise(Failed, "debootstrap of #{release} failed; see #{log}")
+      write_sources
+      apt("install", "-y", "--no-install-recommends", "ca-certificates")
+      write("etc/matrix-ready", "")
+    end
+
+    # The release's updates as well, and its sources.
+    def write_sources
+      suites = [release, "#{release}-updates"]
+      write("etc/apt/sources.list", suites.flat_map { |suite| source_lines(suite) }.join)
+      write("etc/apt/apt.conf.d/90matrix", %(APT::Sandbox::User "root";\n))
+      apt("update")
+    end
+
+    # Such a suite is never used unless a package is asked for from there.
+    def add_suite(suite)
+      file = "etc/apt/sources.list.d/#{suite}.list"
+      return if File.exist?(File.join(path, file))
+
+      write("etc/apt/preferences.d/#{suite}", "Package: *\nPin: release n=#{suite}\nPin-Priority: 1\n")
+      write(file, source_lines(suite).join)
+      apt("update")
+    end
+
+    def source_lines(suite) = %w[deb deb-src].map { |kind| "#{kind} #{MIRROR} #{suite} main\n" }
+
+    def write(name, text)
+      file = File.join(path, name)
+      return File.write(file, text) if Process.uid.zero?
+
+      Open3.capture2(*as_root, "tee", file, stdin_data: text)
+    end
+
+    def apt(*arguments)
+      run!("apt-get", "-q", *arguments, env: { "DEBIAN_FRONTEND" => "noninteractive" })
+    end
+
+    def installed?(name)
+      output("dpkg-query", "-W", "-f=${db:Status-Status}", name) == "installed"
+    end
+
+    # Not `apt-cache show`, which also knows names that another package merely provides.
+    def available?(name)
+      output("apt-cache", "policy", name).match?(/^  Candidate: [^(]/)
+    end
+
+    def outside(command, env, binds, chdir)
+      env = { "PATH" => "#{TOOLCHAIN}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+              "HOME" => "/root", "LANG" => "C.UTF-8", "CARGO_HOME" => CARGO_HOME, "TERM" => "dumb" }.merge(env)
+      inside = ["env", "-i", *env.compact.map { |pair| pair.join("=") }, "sh", "-c", 'cd "$0" && exec "$@"', chdir, *command]
+      as_root + ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private",
+                 "sh", "-ec", mounts(binds), "sh", path, *inside]
+    end
+
+    # A shell text that mounts what every command needs and becomes the command.
+    def mounts(binds)
+      text = +"root=$1; shift\n"
+      text << "mount -t proc proc \"$root/proc\"\nmount --rbind /dev \"$root/dev\"\n"
+      text << "cp /etc/resolv.conf \"$root/etc/resolv.conf\"\n"
+      toolchain.merge(binds).each do |from, to|
+        text << "mkdir -p \"$root\"#{to.shellescape}\nmount --bind #{from.shellescape} \"$root\"#{to.shellescape}\n"
+      end
+      text << "exec chroot \"$root\" \"$@\"\n"
+    end
+
+    # Rust of the machine outside: the toolchain itself, so that no rustup is needed inside, and the crates fetched so far.
+    def toolchain
+      @toolchain ||= begin
+        sysroot = IO.popen(%w[rustc --print sysroot], &:read).strip
+        raise Failed, "rustc does not run: install Rust (https://rustup.rs)" if sysroot.empty?
+
+        home = ENV.fetch("CARGO_HOME") { File.expand_path("~/.cargo") }
+        FileUtils.mkdir_p(home)
+        { sysroot => TOOLCHAIN, home => CARGO_HOME }
+      end
+    end
+
+    def as_root = Process.uid.zero? ? [] : ["sudo"]
+
+    def which(name)
+      ENV.fetch("PATH", "").split(":").push("/usr/sbin").any? { |folder| File.executable?(File.join(folder, name)) }
+    end
+  end
+end

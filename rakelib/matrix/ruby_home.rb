@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require "shellwords"
+
+module Matrix
+  # A Ruby inside its Debian root: installed or built there, called by the plain names of its programs.
+  class RubyHome
+    attr_reader :entry, :root
+
+    # @param entry [RubyEntry]
+    # @param root [DebianRoot] prepared
+    def initialize(entry, root)
+      @entry = entry
+      @root = root
+    end
+
+    # Sets up what is not there yet.
+    def prepare
+      entry.source? ? build : install
+      link_programs unless there?("#{entry.bin}/rspec")
+    end
+
+    # What its programs need to be found, and Debian's pure Ruby gems with them.
+    #
+    # @param gem_home [String] folder inside the root for what the matrix installs
+    # @return [Hash{String => String}]
+    def environment(gem_home: "/opt/matrix/#{entry.name}/gems")
+      path = "#{entry.bin}:#{DebianRoot::TOOLCHAIN}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+      env = { "PATH" => path, "GEM_HOME" => gem_home, "CARGO_TARGET_DIR" => nil }
+      env["MEMINTRO_MATRIX_RUBY"] = entry.name
+      env
+    end
+
+    # @return [String] its own words about itself
+    def description = root.output(entry.program, "-v").strip
+
+    private
+
+    def install
+      missing = root.install(entry.package, "#{entry.package}-dev", from: entry.suite)
+      raise Failed, "#{entry.name}: #{entry.suite || entry.debian} has no #{missing.join(', ')}" if missing.any?
+    end
+
+    # From Debian's sources with Debian's patches, as they are.
+    def build
+      return if there?(entry.program)
+
+      root.prepare(:source)
+      script = <<~SHELL
+        rm -rf /opt/source/#{entry.name}; mkdir -p /opt/source/#{entry.name}; cd /opt/source/#{entry.name}
+        apt-get source -q #{entry.package}
+        cd #{entry.package}-*/
+        ./configure --prefix=#{entry.prefix} --disable-install-doc #{entry.configure}
+        nice -n 10 make -j2
+        make install
+      SHELL
+      root.run!("bash", "-ec", script)
+    end
+
+    # `ruby`, `gem`, `rspec`: this Ruby's, whatever the release's own is.
+    def link_programs
+      script = +"mkdir -p #{entry.bin}; ln -sf #{entry.program} #{entry.bin}/ruby\n"
+      %w[gem irb erb bundle rake].each do |name|
+        from = entry.source? ? "#{entry.prefix}/bin/#{name}" : "/usr/bin/#{name}#{entry.package.delete_prefix('ruby')}"
+        script << "[ ! -e #{from} ] || ln -sf #{from} #{entry.bin}/#{name}\n"
+      end
+      script << "printf '%s\\n' '#!/bin/sh' 'exec #{entry.program} /usr/bin/rspec \"$@\"' > #{entry.bin}/rspec\n"
+      script << "chmod +x #{entry.bin}/rspec\n"
+      root.run!("sh", "-ec", script)
+    end
+
+    def there?(inside) = File.exist?(File.join(root.path, inside)) || File.symlink?(File.join(root.path, inside))
+  end
+end

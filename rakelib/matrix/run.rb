@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+require_relative "debian_root"
+require_relative "ruby_entry"
+require_relative "ruby_home"
+require_relative "session"
+require_relative "suites"
+require_relative "summary"
+
+# Runs the specs on every supported Ruby; `rake matrix` is its only user.
+module Matrix
+  # Sets up, runs and sums up, one Ruby after the other.
+  class Run
+    # Each is needed for the short run; the others by specs of the long one.
+    SMOKE_PACKAGES = %w[build specs].freeze
+    ALL_PACKAGES = %w[build specs allocators programs].freeze
+
+    # @param folder [String] where the roots are kept
+    # @param checkout [String] what is tested
+    def initialize(folder:, checkout:)
+      @folder = folder
+      @checkout = checkout
+      FileUtils.mkdir_p(folder)
+    end
+
+    # Prints the table; aborts if anything failed.
+    #
+    # @param names [Array<String>] of Rubies; none for all
+    def call(names, smoke: false)
+      entries = RubyEntry.named(names)
+      entries = entries.select(&:smoke?) if smoke && names.empty?
+      outcomes = entries.flat_map { |entry| outcomes(entry, smoke) }
+      summary = Summary.new(outcomes)
+      puts nil, summary
+      abort "matrix: not everything passed" unless summary.success?
+    end
+
+    private
+
+    # A Ruby that cannot be set up is a failed row; the others go on.
+    def outcomes(entry, smoke)
+      say entry, "setting up"
+      root = DebianRoot.new(entry.debian, folder: @folder, log: File.join(@folder, "#{entry.debian}.log"))
+      root.prepare(*(smoke ? SMOKE_PACKAGES : ALL_PACKAGES))
+      home = RubyHome.new(entry, root)
+      home.prepare
+      say entry, home.description
+      run_suites(entry, home, smoke)
+    rescue Failed => e
+      [Outcome.new(ruby: entry.name, allocator: "-", suite: "set-up", passed: 0, failed: 1, skipped: 0, notes: [e.message])]
+    end
+
+    def run_suites(entry, home, smoke)
+      Session.new(home, folder: @folder, checkout: @checkout).run(Matrix.suites(smoke: smoke)) do |outcome|
+        say entry, "#{outcome.suite}, #{outcome.allocator}: #{outcome.passed} passed, #{outcome.failed} failed, " \
+                   "#{outcome.skipped} skipped"
+      end
+    end
+
+    def say(entry, text) = puts("[#{Time.now.strftime('%H:%M:%S')}] #{entry.name}: #{text}")
+  end
+end

@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "json"
+
+module Matrix
+  # What came of one suite. counts are numbers of examples; notes say why examples failed or were skipped.
+  Outcome = Struct.new(:ruby, :allocator, :suite, :passed, :failed, :skipped, :notes, keyword_init: true)
+
+  # One Ruby from nothing to outcomes: a copy of the checkout, the gem built and installed from it, and the specs run in
+  # the copy against the very libraries that were installed.
+  class Session
+    CHECKOUT = "/opt/matrix/checkout"
+    RESULTS = "/opt/matrix/results"
+    TARGET = "/opt/matrix/target"
+
+    attr_reader :home, :folder
+
+    # @param home [RubyHome]
+    # @param folder [String] of the matrix
+    # @param checkout [String]
+    def initialize(home, folder:, checkout:)
+      @home = home
+      @folder = File.join(folder, "rubies", home.entry.name)
+      @checkout = checkout
+      %w[checkout results target].each { |name| FileUtils.mkdir_p(File.join(@folder, name)) }
+    end
+
+    # Yields each outcome as it comes.
+    #
+    # @return [Array<Outcome>]
+    def run(suites, &progress)
+      copy_checkout
+      FileUtils.rm_f(Dir[File.join(folder, "results", "*")])
+      installed = install_gem.tap(&progress)
+      return [installed] if installed.failed.positive?
+
+      [installed] + suites.map { |suite| run_suite(suite).tap(&progress) }
+    end
+
+    private
+
+    # Everything git knows or would know; what was built of it stays with the Ruby it was built for.
+    def copy_checkout
+      copy = File.join(folder, "checkout")
+      (Dir.children(copy) - %w[tmp]).each { |name| FileUtils.rm_rf(File.join(copy, name)) }
+      names = IO.popen(%w[git ls-files -co --exclude-standard -z], chdir: @checkout, &:read).split("\0")
+      names.each do |name|
+        from = File.join(@checkout, name)
+        next unless File.file?(from)
+
+        FileUtils.mkdir_p(File.dirname(File.join(copy, name)))
+        FileUtils.cp(from, File.join(copy, name), preserve: true)
+      end
+    end
+
+    INSTALL = <<~'SHELL'
+      rm -rf "$GEM_HOME" /tmp/matrix-gem; mkdir -p "$GEM_HOME" /tmp/matrix-gem
+      gem build memintro.gemspec --output /tmp/matrix-gem/memintro.gem
+      gem install --local --no-document --force /tmp/matrix-gem/memintro.gem
+      libraries=$(ruby -e 'puts Gem::Specification.find_by_name("memintro").full_gem_path')/lib/memintro
+      cp "$libraries"/*.so lib/memintro/
+      cd /; unset RUBYLIB
+      ruby -rmemintro -e 'Memintro.start; a = "x" * 5_000_000; exit(Memintro["-e:1"].live_bytes >= 5_000_000)'
+    SHELL
+    private_constant :INSTALL
+
+    def install_gem
+      status = inside("bash", "-ec", INSTALL, out: log("install"))
+      note = status.success? ? [] : ["see #{log('install')}", *File.readlines(log("install")).last(3).map(&:strip)]
+      Outcome.new(ruby: home.entry.name, allocator: "glibc", suite: "gem install", passed: status.success? ? 1 : 0,
+                  failed: status.success? ? 0 : 1, skipped: 0, notes: note)
+    end
+
+    def run_suite(suite)
+      name = "#{suite.name.tr(' ', '-')}-#{suite.allocator}"
+      status = inside("rspec", "--format", "documentation", "--format", "json", "--out", "#{RESULTS}/#{name}.json",
+                      *suite.arguments, out: log(name), env: { "MEMINTRO_SPEC_ALLOCATOR" => suite.allocator })
+      outcome(suite, name, status)
+    end
+
+    def outcome(suite, name, status)
+      report = JSON.parse(File.read(File.join(folder, "results", "#{name}.json")))
+      examples = report.fetch("examples").group_by { |example| example.fetch("status") }
+      outside = report.fetch("summary").fetch("errors_outside_of_examples_count")
+      failed = examples.fetch("failed", []).size + outside
+      failed = 1 if failed.zero? && !status.success?
+      Outcome.new(ruby: home.entry.name, allocator: suite.allocator, suite: suite.name, failed: failed,
+                  passed: examples.fetch("passed", []).size, skipped: examples.fetch("pending", []).size,
+                  notes: failures(examples, name, failed) + reasons(examples))
+    rescue SystemCallError, JSON::ParserError
+      Outcome.new(ruby: home.entry.name, allocator: suite.allocator, suite: suite.name, passed: 0, failed: 1, skipped: 0,
+                  notes: ["rspec did not finish: see #{log(name)}"])
+    end
+
+    def failures(examples, name, failed)
+      return [] if failed.zero?
+
+      ["see #{log(name)}"] + examples.fetch("failed", []).map { |example| "failed: #{example['full_description']}" }
+    end
+
+    def reasons(examples)
+      examples.fetch("pending", []).map { |example| example["pending_message"].to_s }.tally
+              .map { |reason, count| "skipped: #{reason}#{" (#{count})" if count > 1}" }
+    end
+
+    def inside(*command, out:, env: {})
+      binds = { File.join(folder, "checkout") => CHECKOUT, File.join(folder, "results") => RESULTS,
+                File.join(folder, "target") => TARGET }
+      home.root.run(*command, env: home.environment.merge(env), binds: binds, chdir: CHECKOUT, out: out)
+    end
+
+    def log(name) = File.join(folder, "results", "#{name}.log")
+  end
+end

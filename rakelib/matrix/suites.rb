@@ -1,0 +1,32 @@
+# frozen_string_literal: true
+
+module Matrix
+  # What is run on a Ruby with one allocator.
+  #
+  # name: what the table calls it; allocator: "glibc", or the one preloaded in every program that the specs start;
+  # files: rspec's arguments; smoke: part of the short run.
+  Suite = Struct.new(:name, :allocator, :arguments, :smoke, keyword_init: true)
+
+  # What a native or a Ruby program knows of its own allocations, beside the hook's figures.
+  TRUTH = %w[spec/integration/native_truth_spec.rb spec/integration/ruby_truth_spec.rb].freeze
+  # What depends on the allocator that stands behind the hook.
+  BEHIND_THE_HOOK = [*TRUTH, "spec/integration/allocator_behaviour_spec.rb", "spec/integration/call_sites_spec.rb",
+                     "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",
+                     "spec/integration/threads_spec.rb"].freeze
+  OTHER_ALLOCATOR = ["--require", "./spec/matrix/support/allocator.rb"].freeze
+  USUAL = ["--tag", "~long"].freeze
+
+  SUITES = [
+    Suite.new(name: "truth", allocator: "glibc", arguments: [*USUAL, *TRUTH], smoke: :only),
+    Suite.new(name: "spec", allocator: "glibc", arguments: [*USUAL, "spec/unit", "spec/integration"]),
+    Suite.new(name: "matrix", allocator: "glibc", arguments: [*USUAL, "spec/matrix"]),
+    *%w[jemalloc mimalloc tcmalloc].map do |allocator|
+      Suite.new(name: "behind the hook", allocator: allocator, arguments: [*OTHER_ALLOCATOR, *USUAL, *BEHIND_THE_HOOK])
+    end
+  ].freeze
+
+  # The suites of a whole run, or of the short one.
+  def self.suites(smoke:)
+    SUITES.select { |suite| smoke ? suite.smoke : suite.smoke != :only }
+  end
+end
