@@ -1,0 +1,19 @@
+# frozen_string_literal: true
+
+# `rspec --require ./spec/matrix/support/allocator.rb`: every program that the specs start has another allocator
+# preloaded, MEMINTRO_SPEC_ALLOCATOR=jemalloc, mimalloc or tcmalloc, behind the hook where that is preloaded too.
+
+require_relative "../../spec_helper"
+require_relative "allocators"
+
+# Puts the allocator's library behind whatever else is preloaded.
+module OtherAllocator
+  LIBRARY = Allocators.library(ENV.fetch("MEMINTRO_SPEC_ALLOCATOR"))
+
+  def bare_env = super.merge("LD_PRELOAD" => LIBRARY)
+  def preloaded_env(**options) = super.then { |env| env.merge("LD_PRELOAD" => "#{env['LD_PRELOAD']}:#{LIBRARY}") }
+end
+
+abort "#{ENV.fetch('MEMINTRO_SPEC_ALLOCATOR')} is not installed" unless OtherAllocator::LIBRARY
+Subprocess.prepend(OtherAllocator)
+Subprocess.singleton_class.prepend(OtherAllocator)
