@@ -180,6 +180,13 @@ fn libraries_that_are_loaded_meanwhile() {
 }
 
 #[test]
+fn forks_while_another_thread_patches() {
+    let shop = Workshop::new("forks");
+    shop.library("lazy_lib.c", "liblazy.so", LAZY);
+    shop.build("forks.c", "forks", &["-pthread"]).run("forks", &["100"]);
+}
+
+#[test]
 fn a_thousand_rounds_with_four_threads() {
     Workshop::new("rounds").build("rounds.c", "rounds", &["-pthread"]).run("rounds", &["1000"]);
 }

@@ -42,3 +42,37 @@ impl Names {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The obvious way to do it.
+    fn slowly(name: &[u8]) -> Option<usize> {
+        FUNCTIONS.iter().position(|function| function.name.to_bytes() == name)
+    }
+
+    #[test]
+    fn names_are_found_as_by_comparing_all() {
+        let names = Names::new(u64::MAX);
+        for function in FUNCTIONS {
+            let name = function.name.to_bytes();
+            let longer = [name, b"x"].concat();
+            let mut other = name.to_vec();
+            other[0] ^= 1;
+            for name in [name, &name[1..], &name[..name.len() - 1], &longer, &other] {
+                assert_eq!(names.find(name).map(usize::from), slowly(name), "{name:?}");
+            }
+        }
+        assert_eq!(names.find(b""), None);
+        assert_eq!(names.find(&[b'c'; 300]), None);
+    }
+
+    #[test]
+    fn only_wanted_functions_are_found() {
+        let index = FUNCTIONS.iter().position(|function| function.name == c"free").unwrap();
+        let names = Names::new(1 << index);
+        assert_eq!(names.find(b"free").map(usize::from), Some(index));
+        assert_eq!(names.find(b"malloc"), None);
+    }
+}

@@ -42,15 +42,24 @@ impl Writer {
         Self { relro: module.relro(page_size()), is_open: false }
     }
 
-    /// Replaces `old` by `new`. `known` says that the module is known to be relocated.
-    pub(super) fn replace(&mut self, slot: u64, old: usize, new: usize, known: bool) -> Result<(), Kept> {
+    /// Replaces `old` by our function.
+    pub(super) fn put_in(&mut self, slot: u64, old: usize, ours: usize) -> Result<(), Kept> {
+        self.replace(slot, old, ours, Err(Kept::Loading))
+    }
+
+    /// Replaces our function by `old`. What is ours was relocated before it became ours.
+    pub(super) fn put_back(&mut self, slot: u64, ours: usize, old: usize) -> Result<(), Kept> {
+        self.replace(slot, ours, old, Ok(()))
+    }
+
+    /// `if_open` is what a slot of a read-only page that can be written to means. The loader makes these pages
+    /// read-only as the last thing it does for a module: until then our own "restore" would take them away under its
+    /// hands, or it would take them away under ours.
+    fn replace(&mut self, slot: u64, old: usize, new: usize, if_open: Result<(), Kept>) -> Result<(), Kept> {
         let in_relro = self.relro.contains(&slot);
         if !(in_relro && self.is_open) {
             match (in_relro, is_writable(slot)) {
-                // The loader makes these pages read-only as the last thing it does for a module. Until then our own
-                // "restore" would take them away under its hands.
-                (true, Some(true)) if !known => return Err(Kept::Loading),
-                (true, Some(true)) => {}
+                (true, Some(true)) => if_open?,
                 (true, _) => self.open()?,
                 (false, Some(false)) => return Err(Kept::Refused),
                 (false, _) => {}

@@ -240,7 +240,7 @@ impl<'a> Sweep<'a> {
                 record.original = previous.map_or(real, |previous| previous.original);
                 SlotState::PATCHED
             }
-            Verdict::Free => match writer.replace(record.slot, record.value, candidate.ours, was_ours) {
+            Verdict::Free => match writer.put_in(record.slot, record.value, candidate.ours) {
                 Ok(()) => {
                     record.value = candidate.ours;
                     SlotState::PATCHED
@@ -278,7 +278,7 @@ impl<'a> Sweep<'a> {
         let Some(candidate) = candidate(record.function, &self.canonical) else { return };
         // An old record may tell of another module that was once at this address.
         let stub = previous.map(|previous| previous.original).filter(|stub| module.is_code(*stub as u64));
-        match stub.or(candidate.real).map(|old| writer.replace(record.slot, candidate.ours, old, true)) {
+        match stub.or(candidate.real).map(|old| writer.put_back(record.slot, candidate.ours, old)) {
             Some(Ok(())) => bump(&mut self.outcome.patched),
             Some(Err(Kept::Changed | Kept::Loading)) => {}
             Some(Err(Kept::Refused)) | None => bump(&mut self.outcome.refused),

@@ -14,6 +14,7 @@ int main(void) {
     CHECK(pointer == address_in_library(), "two addresses for one function");
     CHECK(count_slots("no_pie", "malloc", PATCHED, NULL) == 1, "the program's slot");
     CHECK(count_slots("no_pie", "malloc", FOREIGN, NULL) == 0, "somebody else's?");
+    CHECK(count_slots("libno_pie", "malloc", FOREIGN, NULL) == 0, "what leads to the program is no escape");
     struct figures before = totals();
     free(malloc(10));
     free(pointer(20));
