@@ -13,7 +13,9 @@ RSpec.describe "Call sites", :vm do
       it "name the line of each string operation, with its bytes" do
         figures = sites("strings", way: way)
         least = { repeat: 20_001, plus: 40_001, interpolate: 60_001, upcase: 60_001, join: 60_001, format: 40_001 }
-        least.each { |name, bytes| expect(figures.fetch(name)).to be_between(bytes, bytes + 5000), "#{name}: #{figures}" }
+        least.each do |name, bytes|
+          expect(figures.fetch(name)).to be_between(bytes, bytes + 5000), "#{name}: #{figures}"
+        end
       end
 
       it "name the line that makes an array or a string grow, and keep its live bytes" do
