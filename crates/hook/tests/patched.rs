@@ -183,7 +183,7 @@ fn libraries_that_are_loaded_meanwhile() {
 fn forks_while_another_thread_patches() {
     let shop = Workshop::new("forks");
     shop.library("lazy_lib.c", "liblazy.so", LAZY);
-    shop.build("forks.c", "forks", &["-pthread"]).run("forks", &["100"]);
+    shop.build("forks.c", "forks", &["-pthread"]).run("forks", &["40"]);
 }
 
 #[test]
