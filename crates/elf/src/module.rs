@@ -90,12 +90,6 @@ impl<'m> Module<'m> {
         code.any(|segment| segment.holds(self.base, address, 1))
     }
 
-    /// Whether the slot at `address` lies in a segment that was mapped writable.
-    pub fn is_writable(&self, address: u64) -> bool {
-        let mut data = self.loads().filter(|segment| segment.flags & ProgramHeader::WRITABLE != 0);
-        data.any(|segment| segment.holds(self.base, address, 8))
-    }
-
     /// The pages that the loader makes read-only after relocation: it rounds both ends down to `page_size`, a
     /// power of two. Empty without RELRO.
     pub fn relro(&self, page_size: u64) -> Range<u64> {

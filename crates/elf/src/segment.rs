@@ -33,8 +33,6 @@ impl ProgramHeader {
     pub const RELRO: u32 = 0x6474_e552;
     /// `PF_X`.
     pub const EXECUTABLE: u32 = 1;
-    /// `PF_W`.
-    pub const WRITABLE: u32 = 2;
     /// `PF_R`.
     pub const READABLE: u32 = 4;
 
