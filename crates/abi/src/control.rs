@@ -23,8 +23,10 @@ pub struct StartOptions {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct VmSource {
-    /// Who is asking? Fills `frame` for [`FrameKind::RUBY`]; always sets `frame.generation`.
+    /// Who is asking? Sets `frame`'s key and detail for [`FrameKind::RUBY`]; always sets its generation.
     pub frame: unsafe extern "C" fn(frame: *mut Frame) -> FrameKind,
+    /// Sets path and line of a frame just answered; leaves the path null if there is none after all.
+    pub locate: unsafe extern "C" fn(frame: *mut Frame),
     /// GC generation now.
     pub generation: unsafe extern "C" fn() -> u32,
 }

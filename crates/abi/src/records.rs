@@ -90,10 +90,14 @@ pub struct BlockRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// NUL-terminated path; valid during the current GC generation only.
-    pub path: *const core::ffi::c_char,
-    /// Line, from 1.
-    pub line: u32,
+    /// Together with `detail`: equal in one GC generation only for the same path and line. Never 0.
+    pub key: usize,
+    /// See `key`.
+    pub detail: u32,
     /// GC generation.
     pub generation: u32,
+    /// NUL-terminated path, set by [`crate::VmSource::locate`]; valid during the current GC generation only.
+    pub path: *const core::ffi::c_char,
+    /// Line, from 1, set by [`crate::VmSource::locate`].
+    pub line: u32,
 }

@@ -72,7 +72,7 @@ pub struct FrameKind(pub u32);
 impl FrameKind {
     /// No Ruby frame: the native caller is the site.
     pub const NATIVE: Self = Self(0);
-    /// [`crate::Frame::path`] and [`crate::Frame::line`] are set.
+    /// A Ruby line, which [`crate::Frame::key`] stands for.
     pub const RUBY: Self = Self(1);
     /// The collector is running.
     pub const GC: Self = Self(2);

@@ -86,16 +86,19 @@ fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
         }
         return (native_site(own, caller), 0);
     };
-    let mut frame = Frame { path: ptr::null(), line: 0, generation: 0 };
+    let mut frame = Frame { key: 0, detail: 0, generation: 0, path: ptr::null(), line: 0 };
     // SAFETY: the lender promises that it may be called from any thread, inside malloc; `frame` is valid.
     let kind = unsafe { (vm.frame)(&raw mut frame) };
     let site = match kind {
-        FrameKind::RUBY => {
-            own.sites.get(frame.path as usize, frame.line, frame.generation, || {
-                // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
-                unsafe { SITES.ruby(frame.path, frame.line) }.unwrap_or(SITE_OTHER)
-            })
-        }
+        FrameKind::RUBY => own.sites.get(frame.key, frame.detail, frame.generation, || {
+            // SAFETY: as above, and the frame was answered just now.
+            unsafe { (vm.locate)(&raw mut frame) };
+            if frame.path.is_null() {
+                return SITE_OTHER;
+            }
+            // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
+            unsafe { SITES.ruby(frame.path, frame.line) }.unwrap_or(SITE_OTHER)
+        }),
         FrameKind::GC => SITE_GC,
         _ => native_site(own, caller),
     };

@@ -1,5 +1,8 @@
 //! memintro's Ruby extension: the only place that knows both Ruby and the hook.
-#![allow(missing_docs, reason = "the init macro exports one undocumented C symbol; nothing else here is public")]
+#![allow(
+    missing_docs,
+    reason = "the init macro exports one undocumented C symbol; nothing else here is public"
+)]
 
 mod hook_link;
 mod ruby_api;

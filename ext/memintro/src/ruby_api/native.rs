@@ -19,6 +19,7 @@ use crate::{hook_link, symbols, vm};
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
     native.define_singleton_method("start", function!(start, 3))?;
@@ -50,6 +51,8 @@ fn hook(ruby: &Ruby) -> Result<&'static Control, Error> {
     let control = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
         vm::prepare();
+        // A string is evaluated outside of any method.
+        let _ = ruby.eval::<Value>("Memintro::Native.open_short_cut");
         // SAFETY: the source's functions live as long as this library, which Ruby never unloads.
         unsafe {
             (control.set_vm)(&raw const vm::SOURCE);

@@ -37,16 +37,28 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Whether the calling thread has an execution context.
+/// What is known of the calling thread's execution context.
+#[derive(Clone, Copy)]
+pub(crate) enum Context {
+    /// It has none.
+    None,
+    /// It has one; this Ruby does not say where.
+    Hidden,
+    /// It has this one.
+    At(*const c_void),
+}
+
+/// The calling thread's execution context.
 #[inline]
-pub(crate) fn is_present() -> bool {
+pub(crate) fn current() -> Context {
     let offset = OFFSET.load(Ordering::Relaxed);
     if offset == UNKNOWN {
-        return has_frames();
+        return if has_frames() { Context::Hidden } else { Context::None };
     }
     let variable = thread_pointer().wrapping_offset(offset).cast::<*const c_void>();
     // SAFETY: `prepare` found the variable in the static TLS block, which every thread has at the same distance.
-    !unsafe { *variable }.is_null()
+    let context = unsafe { *variable };
+    if context.is_null() { Context::None } else { Context::At(context) }
 }
 
 #[inline]

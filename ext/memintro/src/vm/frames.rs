@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memintro_abi::{Frame, FrameKind};
 
-use super::context;
+use super::context::{self, Context};
+use super::control_frames;
 
 unsafe extern "C" {
     fn ruby_thread_has_gvl_p() -> c_int;
     fn rb_during_gc() -> c_int;
     fn rb_gc_count() -> usize;
-    fn rb_sourcefile() -> *const c_char;
+    pub(super) fn rb_sourcefile() -> *const c_char;
     fn rb_sourceline() -> c_int;
 }
 
@@ -51,23 +52,39 @@ pub(crate) unsafe extern "C" fn generation() -> u32 {
 pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
     // SAFETY: the hook's own record.
     let frame = unsafe { &mut *frame };
+    // SAFETY: reads one word of the VM.
+    frame.generation = unsafe { rb_gc_count() as u32 };
+    let context = context::current();
     // SAFETY: each function is called only after the one before has let it through: an execution context, the GVL,
     // no collection. None of them allocates or raises.
-    unsafe {
-        frame.generation = rb_gc_count() as u32;
-        if !context::is_present() || ruby_thread_has_gvl_p() == 0 {
-            return FrameKind::NATIVE;
-        }
-        if rb_during_gc() != 0 {
-            return FrameKind::GC;
-        }
-        let locate = std::mem::transmute::<*mut (), SourceLocation>(SOURCE_LOCATION.load(Ordering::Relaxed));
-        let mut line = 0;
-        frame.path = locate(&raw mut line);
-        if frame.path.is_null() {
-            return FrameKind::NATIVE;
-        }
-        frame.line = line.unsigned_abs();
+    if matches!(context, Context::None) || unsafe { ruby_thread_has_gvl_p() } == 0 {
+        return FrameKind::NATIVE;
     }
-    FrameKind::RUBY
+    // SAFETY: as above.
+    if unsafe { rb_during_gc() } != 0 {
+        return FrameKind::GC;
+    }
+    if let Context::At(context) = context
+        && let Some((key, detail)) = control_frames::key(context)
+    {
+        (frame.key, frame.detail) = (key, detail);
+        return FrameKind::RUBY;
+    }
+    // SAFETY: the gate is passed.
+    unsafe { locate(frame) };
+    (frame.key, frame.detail) = (frame.path as usize, frame.line);
+    if frame.path.is_null() { FrameKind::NATIVE } else { FrameKind::RUBY }
+}
+
+/// Path and line of the frame that was answered just now.
+pub(crate) unsafe extern "C" fn locate(frame: *mut Frame) {
+    // SAFETY: the hook's own record.
+    let frame = unsafe { &mut *frame };
+    let mut line = 0;
+    // SAFETY: the static holds a function of this type; the gate was passed when the frame was answered.
+    unsafe {
+        let locate = std::mem::transmute::<*mut (), SourceLocation>(SOURCE_LOCATION.load(Ordering::Relaxed));
+        frame.path = locate(&raw mut line);
+    }
+    frame.line = line.unsigned_abs();
 }

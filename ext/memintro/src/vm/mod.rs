@@ -4,15 +4,23 @@
 //! only after the gate: an execution context of this thread's own, then the GVL, then no collection going on.
 
 mod context;
+mod control_frames;
 mod frames;
 
 use memintro_abi::VmSource;
 
 /// What the hook is lent. Call [`prepare`] first.
-pub(crate) static SOURCE: VmSource = VmSource { frame: frames::frame, generation: frames::generation };
+pub(crate) static SOURCE: VmSource =
+    VmSource { frame: frames::frame, locate: frames::locate, generation: frames::generation };
 
 /// Looks up what this Ruby offers. Called once, under the GVL, outside malloc.
 pub(crate) fn prepare() {
     context::prepare();
     frames::prepare();
+}
+
+/// Opens the short cut to "which line", if this Ruby's frames are what it takes them for. To be called by a C method
+/// that code outside of any method calls.
+pub(crate) fn open_short_cut() {
+    control_frames::prepare();
 }
