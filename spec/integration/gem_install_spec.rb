@@ -5,9 +5,7 @@ require "tmpdir"
 
 # The gem is built, installed into an empty GEM_HOME and used from an empty folder: nothing of the checkout helps.
 RSpec.describe "the installed gem", :gem do
-  INSTALL_DEADLINE_SECONDS = 600
-
-  LEAK = <<~RUBY
+  INSTALLED_LEAK = <<~RUBY
     require "memintro"
     require "fiddle"
     Memintro.start
@@ -31,9 +29,9 @@ RSpec.describe "the installed gem", :gem do
     [["gem", "build", "memintro.gemspec", "--output", gem_file],
      ["gem", "install", "--local", "--no-document", gem_file]].each do |command|
       Subprocess.run_command(*command, env: @env, chdir: Subprocess::ROOT,
-                                       deadline_seconds: INSTALL_DEADLINE_SECONDS).must_succeed
+                                       deadline_seconds: 600).must_succeed
     end
-    File.write(File.join(@folder, "leak.rb"), LEAK)
+    File.write(File.join(@folder, "leak.rb"), INSTALLED_LEAK)
   end
 
   after(:context) { FileUtils.rm_rf(@folder) }

@@ -5,7 +5,7 @@ require_relative "../spec_helper"
 # `require "memintro"` changes nothing about the process that requires it.
 RSpec.describe "require \"memintro\"" do
   # Runs before and after the require and compares what must not differ.
-  SURVEY = <<~'RUBY'
+  INERT_SURVEY = <<~'RUBY'
     require "json"
 
     # Who answers each method, and where it is written: what a patch would change.
@@ -54,7 +54,7 @@ RSpec.describe "require \"memintro\"" do
     )
   RUBY
 
-  let(:survey) { run_ruby(code: SURVEY, requires: []).must_succeed.json }
+  let(:survey) { run_ruby(code: INERT_SURVEY, requires: []).must_succeed.json }
 
   it "patches no method, no read-only function pointer, no signal, no global" do
     expect(survey[:relro_regions]).to be >= 10

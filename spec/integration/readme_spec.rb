@@ -12,7 +12,7 @@ RSpec.describe "README.md" do
   def self.blocks(language) = README.scan(/^```#{language}\n(.*?)^```$/m).flatten
 
   # Commands that install packages or run this very spec; who runs them instead.
-  ELSEWHERE = {
+  TYPED_ELSEWHERE = {
     "apt-get install build-essential ruby-dev libclang1-19 libclang-common-19-dev" => "bin/setup installs these",
     "gem build memintro.gemspec" => "gem_install_spec.rb",
     "gem install --local memintro-0.1.0.gem" => "gem_install_spec.rb",
@@ -34,7 +34,7 @@ RSpec.describe "README.md" do
     run_command("sh", "-c", command, way: :bare, env: env, chdir: Subprocess::ROOT, **options).must_succeed
   end
 
-  (commands - ELSEWHERE.keys).each do |command|
+  (commands - TYPED_ELSEWHERE.keys).each do |command|
     it "is right about: #{command}" do
       expect(typed(command).stdout).not_to be_empty
     end
@@ -42,7 +42,7 @@ RSpec.describe "README.md" do
 
   it "names only commands that exist" do
     expect(commands.size).to be >= 12
-    expect(ELSEWHERE.keys - commands).to eq([])
+    expect(TYPED_ELSEWHERE.keys - commands).to eq([])
   end
 
   blocks("ruby").each_with_index do |code, index|
