@@ -1,13 +1,14 @@
 //! The table of functions that the hook offers to whoever reads its figures.
 
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memintro_abi::{
     BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SiteKind, SiteRecord, StartOptions, Status,
     ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
+use memintro_tracker::threads::Traffic;
 
 use crate::dump::is_used;
 use crate::state::{self, SITES, TABLE, THREADS};
@@ -105,20 +106,22 @@ fn done(outcome: Option<()>) -> Status {
 }
 
 unsafe extern "C" fn totals(answer: *mut Figures) {
-    let now = state::paused(|_| figures()).unwrap_or_else(figures);
     // SAFETY: the caller's own record.
-    unsafe { answer.write(now) };
+    unsafe { answer.write(figures()) };
 }
 
-/// Sums over all threads, as they are now.
+/// Sums over all threads. Nobody has to wait: every thread's figures only grow, and what was freed is read before
+/// what was allocated, so that no sum can show more freed than allocated.
 pub(crate) fn figures() -> Figures {
     let mut sum = Figures::default();
-    let traffic = THREADS.states().map(|state| &state.traffic).chain(core::iter::once(&THREADS.retired));
-    for part in traffic {
-        sum.allocated_bytes = sum.allocated_bytes.wrapping_add(part.allocated_bytes.load(Ordering::Relaxed));
+    for part in THREADS.states().map(|state| &state.traffic) {
         sum.freed_bytes = sum.freed_bytes.wrapping_add(part.freed_bytes.load(Ordering::Relaxed));
-        sum.allocations = sum.allocations.wrapping_add(part.allocations.load(Ordering::Relaxed));
         sum.frees = sum.frees.wrapping_add(part.frees.load(Ordering::Relaxed));
+    }
+    fence(Ordering::SeqCst);
+    for part in THREADS.states().map(|state| &state.traffic) {
+        sum.allocated_bytes = sum.allocated_bytes.wrapping_add(part.allocated_bytes.load(Ordering::Relaxed));
+        sum.allocations = sum.allocations.wrapping_add(part.allocations.load(Ordering::Relaxed));
         sum.missed_frees = sum.missed_frees.wrapping_add(part.missed_frees.load(Ordering::Relaxed));
         sum.dropped = sum.dropped.wrapping_add(part.dropped.load(Ordering::Relaxed));
     }
@@ -131,10 +134,15 @@ pub(crate) fn figures() -> Figures {
 unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
     let mut figures = ThreadFigures::default();
     if let Some(own) = thread::own() {
-        figures.allocated_bytes = own.traffic.allocated_bytes.load(Ordering::Relaxed);
-        figures.freed_bytes = own.traffic.freed_bytes.load(Ordering::Relaxed);
-        figures.allocations = own.traffic.allocations.load(Ordering::Relaxed);
-        figures.frees = own.traffic.frees.load(Ordering::Relaxed);
+        let own_part = |all: fn(&Traffic) -> &AtomicU64| {
+            all(&own.traffic)
+                .load(Ordering::Relaxed)
+                .wrapping_sub(all(&own.inherited).load(Ordering::Relaxed))
+        };
+        figures.allocated_bytes = own_part(|traffic| &traffic.allocated_bytes);
+        figures.freed_bytes = own_part(|traffic| &traffic.freed_bytes);
+        figures.allocations = own_part(|traffic| &traffic.allocations);
+        figures.frees = own_part(|traffic| &traffic.frees);
     }
     // SAFETY: the caller's own record.
     unsafe { answer.write(figures) };

@@ -167,9 +167,8 @@ pub(crate) fn empty() -> bool {
     for state in THREADS.states() {
         state.counters.discard();
         state.sites.discard();
-        state.traffic.reset();
     }
-    THREADS.retired.reset();
+    THREADS.reset_traffic();
     TABLE.clear();
     SITES.clear();
     // Without a limit of the user's the table still reserves address space, and not more than makes sense: room for a
@@ -185,9 +184,8 @@ pub(crate) fn empty() -> bool {
 pub(crate) fn reset_counters() {
     for state in THREADS.states() {
         state.counters.discard();
-        state.traffic.reset();
     }
-    THREADS.retired.reset();
+    THREADS.reset_traffic();
     for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
         site.counters.reset();
         site.marked_bytes.store(0, Ordering::Relaxed);

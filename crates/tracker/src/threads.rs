@@ -47,15 +47,15 @@ impl Traffic {
         ]
     }
 
-    /// Adds all figures to those of `total`.
-    pub fn add_to(&self, total: &Self) {
-        for (from, to) in self.all().into_iter().zip(total.all()) {
-            to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    /// Makes the figures those of `other`, as they are now.
+    fn copy(&self, other: &Self) {
+        for (to, from) in self.all().into_iter().zip(other.all()) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
     /// All zero again.
-    pub fn reset(&self) {
+    fn reset(&self) {
         for figure in self.all() {
             figure.store(0, Ordering::Relaxed);
         }
@@ -79,8 +79,11 @@ pub struct ThreadState {
     /// Depth of calls into an allocator function that itself calls one (operator new calls malloc).
     pub nested: Cell<u32>,
     next: AtomicPtr<ThreadState>,
-    /// This thread's traffic since the last start or clear.
+    /// The traffic of all threads that have had this state, since the last start or clear. It only grows, so that
+    /// sums can be read at any time: a thread's figures do not move when it ends.
     pub traffic: Traffic,
+    /// What of it is from the owner's predecessors.
+    pub inherited: Traffic,
     /// Shortcut to site numbers.
     pub sites: SiteCache,
     /// Counters not yet shared.
@@ -94,8 +97,6 @@ pub struct Threads {
     gate: AtomicU32,
     pausing: AtomicBool,
     fences: AtomicBool,
-    /// Traffic of threads that are gone.
-    pub retired: Traffic,
 }
 
 // SAFETY: the cells of a state are touched by its owner, or by whoever has paused the world.
@@ -109,14 +110,14 @@ impl Threads {
             gate: AtomicU32::new(0),
             pausing: AtomicBool::new(false),
             fences: AtomicBool::new(true),
-            retired: Traffic {
-                allocated_bytes: AtomicU64::new(0),
-                freed_bytes: AtomicU64::new(0),
-                allocations: AtomicU64::new(0),
-                frees: AtomicU64::new(0),
-                missed_frees: AtomicU64::new(0),
-                dropped: AtomicU64::new(0),
-            },
+        }
+    }
+
+    /// Sets all traffic to zero. The world is paused.
+    pub fn reset_traffic(&self) {
+        for state in self.states() {
+            state.traffic.reset();
+            state.inherited.reset();
         }
     }
 
@@ -141,6 +142,7 @@ impl Threads {
             let state_ref = unsafe { state.as_ref() };
             // Acquire: what the last owner left is seen.
             if state_ref.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                state_ref.inherited.copy(&state_ref.traffic);
                 return Some(state);
             }
             next = state_ref.next.load(Ordering::Acquire);
@@ -153,7 +155,12 @@ impl Threads {
         loop {
             state_ref.next.store(first, Ordering::Relaxed);
             // Release: whoever walks the list sees a complete state.
-            match self.first.compare_exchange_weak(first, state.as_ptr(), Ordering::Release, Ordering::Relaxed) {
+            match self.first.compare_exchange_weak(
+                first,
+                state.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return Some(state),
                 Err(now) => first = now,
             }
@@ -164,8 +171,6 @@ impl Threads {
     pub fn release(&self, state: &ThreadState, flush: impl FnOnce(&CounterCache)) {
         let Some(busy) = self.enter(state) else { return };
         flush(&state.counters);
-        state.traffic.add_to(&self.retired);
-        state.traffic.reset();
         state.sites.discard();
         state.untracked.set(0);
         state.nested.set(0);
@@ -275,10 +280,10 @@ impl Threads {
     /// In a forked child only its own thread is left: the others' states are emptied and free for reuse.
     /// The world is paused, since before the fork.
     pub fn forget_others(&self, own: &ThreadState, mut flush: impl FnMut(&CounterCache)) {
-        for state in self.states().filter(|state| !ptr::eq(*state, own) && state.owned.load(Ordering::Relaxed)) {
+        for state in
+            self.states().filter(|state| !ptr::eq(*state, own) && state.owned.load(Ordering::Relaxed))
+        {
             flush(&state.counters);
-            state.traffic.add_to(&self.retired);
-            state.traffic.reset();
             state.sites.discard();
             state.untracked.set(0);
             state.nested.set(0);

@@ -25,7 +25,7 @@ fn a_thread_is_busy_once() {
 }
 
 #[test]
-fn a_released_state_serves_again_and_its_traffic_is_kept() {
+fn a_released_state_serves_again_and_its_traffic_stays_where_it_is() {
     let threads = threads();
     let first = threads.acquire().unwrap();
     // SAFETY: states are never unmapped.
@@ -33,10 +33,13 @@ fn a_released_state_serves_again_and_its_traffic_is_kept() {
     bump(&state.traffic.allocated_bytes, 100);
     state.untracked.set(3);
     threads.release(state, |_| ());
-    assert_eq!(threads.retired.allocated_bytes.load(Ordering::Relaxed), 100);
     assert_eq!(threads.acquire(), Some(first));
     assert_eq!(state.untracked.get(), 0);
-    assert_eq!(state.traffic.allocated_bytes.load(Ordering::Relaxed), 0);
+    bump(&state.traffic.allocated_bytes, 11);
+    assert_eq!(state.traffic.allocated_bytes.load(Ordering::Relaxed), 111);
+    assert_eq!(state.inherited.allocated_bytes.load(Ordering::Relaxed), 100);
+    threads.reset_traffic();
+    assert_eq!(state.inherited.allocated_bytes.load(Ordering::Relaxed), 0);
 }
 
 #[test]
