@@ -45,7 +45,7 @@ module Matrix
     def build
       return if there?(entry.program)
 
-      root.prepare(:source)
+      root.prepare("source")
       script = <<~SHELL
         rm -rf /opt/source/#{entry.name}; mkdir -p /opt/source/#{entry.name}; cd /opt/source/#{entry.name}
         apt-get source -q #{entry.package}

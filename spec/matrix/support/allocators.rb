@@ -4,7 +4,7 @@
 module Allocators
   PATTERNS = {
     "jemalloc" => "libjemalloc.so.2",
-    "mimalloc" => "libmimalloc.so.{2.0,3,2,3.*}",
+    "mimalloc" => "libmimalloc.so.[23]",
     "tcmalloc" => "libtcmalloc_minimal.so.4"
   }.freeze
 

@@ -1,0 +1,72 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "support/allocators"
+
+# Allocators other than glibc's, and glibc's with settings that nobody tests.
+RSpec.describe "Other allocators" do
+  exact = { differences: "", wrong_sites: 0, wrong_threads: 0, corrupt: 0, totals_agree: true, missed_frees: 0,
+            dropped: 0 }.freeze
+  ruby = { malloc: [1000, 1000, 1_024_000, 1_024_000], realloc: [1000, 400, 4_096_000, 1_638_400],
+           string: [1000, 250, 5_001_000, 1_250_250], array: [1000, 0, 8_000_000, 0],
+           block: [1000, 1000, 333_000, 333_000], missed_frees: 0 }.freeze
+
+  Allocators::PATTERNS.each_key do |name|
+    describe name do
+      let(:library) { Allocators.library(name) or skip "#{name} is not installed" }
+
+      def preload(way) = { "LD_PRELOAD" => way == :preloaded ? "#{Subprocess::HOOK}:#{library}" : library }
+
+      TruthDriver::WAYS.each do |way|
+        it "is followed exactly, C++ included, #{way}" do
+          expect(truth(operations: 300_000, way: way, env: preload(way))).to include(exact)
+        end
+
+        it "is followed exactly in Ruby, #{way}" do
+          figures = run_ruby("truth.rb", way: way, env: preload(way)).must_succeed.json
+          expect(figures).to eq(ruby.merge(preloaded: way == :preloaded))
+        end
+
+        it "is named by the doctor, #{way}" do
+          result = run_ruby(code: "puts Memintro.doctor[:allocator]", way: way, env: preload(way)).must_succeed
+          expect(result.stdout.strip).to eq(File.realpath(library)).or eq(library)
+        end
+      end
+
+      it "before the hook is said loudly by start" do
+        code = "begin; Memintro.stop; Memintro.start; rescue Memintro::NotSeenError => e; puts e.message; end"
+        result = run_ruby(code: code, env: { "LD_PRELOAD" => "#{library}:#{Subprocess::HOOK}" }).must_succeed
+        expect(result.stdout).to include("LD_PRELOAD")
+      end
+
+      it "before the hook is said by the doctor" do
+        result = run_memintro("doctor", env: { "LD_PRELOAD" => "#{library}:#{Subprocess::HOOK}" })
+        expect(result.stdout).to match(/^Problems:\n.*#{Regexp.escape(File.basename(library))} before memintro's hook/)
+      end
+    end
+  end
+
+  describe "glibc's own" do
+    { "MALLOC_ARENA_MAX" => "1", "MALLOC_PERTURB_" => "165", "MALLOC_TOP_PAD_" => "3", "MALLOC_MMAP_THRESHOLD_" => "65",
+      "MALLOC_TRIM_THRESHOLD_" => "0" }.each do |variable, value|
+      TruthDriver::WAYS.each do |way|
+        it "is followed exactly with #{variable}=#{value}, #{way}" do
+          expect(truth(operations: 100_000, way: way, env: { variable => value })).to include(exact)
+          figures = run_ruby("truth.rb", way: way, env: { variable => value }).must_succeed.json
+          expect(figures).to include(ruby)
+        end
+      end
+    end
+
+    ["tcache_count=0", "tcache_count=1", "tcache_count=127", "tcache_max=40", "tcache_max=131072", "mxfast=0",
+     "tcache_unsorted_limit=1", "hugetlb=1"].each do |tunable|
+      TruthDriver::WAYS.each do |way|
+        it "is followed exactly with glibc.malloc.#{tunable}, #{way}" do
+          env = { "GLIBC_TUNABLES" => "glibc.malloc.#{tunable}" }
+          expect(truth(operations: 100_000, way: way, env: env)).to include(exact)
+          expect(run_ruby("truth.rb", way: way, env: env).must_succeed.json).to include(ruby)
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+# Starts Puma with 4 workers, asks it 400 times over 4 connections, stops it, and prints what came back. With
+# PUMA_PSS=file it leaves there the PSS of the workers in kB.
+require "net/http"
+require "socket"
+require "tmpdir"
+
+CONFIGURATION = <<~'RUBY'
+  workers 4
+  threads 2, 2
+  preload_app!
+  app do |env|
+    number = env["PATH_INFO"][/\d+/].to_i
+    body = Array.new(100) { |i| "#{number}: line #{i}\n" }.join
+    headers = { "content-type" => "text/plain", "x-worker" => Process.pid.to_s }
+    [200, headers, [body]]
+  end
+RUBY
+
+def wait_for(port)
+  600.times do
+    return if TCPSocket.new("127.0.0.1", port).close.nil?
+  rescue SystemCallError
+    sleep 0.05
+  end
+  abort "Puma does not answer"
+end
+
+def ask(port, numbers)
+  Net::HTTP.start("127.0.0.1", port) do |http|
+    numbers.map do |number|
+      answer = http.get("/#{number}")
+      [answer.code, answer.body.size, answer.body.lines.first, answer["x-worker"].to_i]
+    end
+  end
+end
+
+def pss_kb(pid) = File.read("/proc/#{pid}/smaps_rollup")[/^Pss:\s+(\d+)/, 1].to_i
+
+Dir.mktmpdir do |folder|
+  File.write(File.join(folder, "puma.rb"), CONFIGURATION)
+  port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+  pid = spawn(RbConfig.ruby, "-S", "puma", "-q", "-C", File.join(folder, "puma.rb"), "-b", "tcp://127.0.0.1:#{port}",
+              out: File.join(folder, "log"), err: %i[child out])
+  wait_for(port)
+  sleep 0.1 while File.read(File.join(folder, "log")).scan(/Worker \d .*booted/).size < 4
+  threads = Array.new(4) { |t| Thread.new { Array.new(10) { |n| ask(port, (0...10).map { |i| (t * 100) + (n * 10) + i }) }.flatten(1) } }
+  answers = threads.flat_map(&:value)
+  workers = Dir["/proc/[0-9]*/stat"].filter_map do |file|
+    File.read(file).then { |stat| file[/\d+/].to_i if stat[/\) \S (\d+)/, 1].to_i == pid }
+  rescue SystemCallError
+    nil
+  end
+  File.write(ENV["PUMA_PSS"], workers.sum { |worker| pss_kb(worker) }.to_s) if ENV["PUMA_PSS"]
+  Process.kill(:TERM, pid)
+  status = Process.wait2(pid).last
+  puts answers.map { |code, size, first, _| [code, size, first] }.uniq.size, answers.map(&:first).tally.inspect
+  puts workers.size, (answers.map(&:last).uniq - workers).size
+  puts status.exitstatus.inspect, status.termsig.inspect
+end

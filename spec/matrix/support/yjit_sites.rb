@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+# A leaf method that is compiled early and called often, and how much each of its lines took from malloc. What is
+# larger than the largest slot (640 bytes) never fits a Ruby object.
+require "json"
+
+CALLS = 20_000
+
+def leaf(text, item)
+  joined = "#{text}#{text}" # site: interpolation
+  list = [item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item, item] # site: array
+  pairs = { a: item, b: item, c: item, d: item, e: item, f: item, g: item, h: item, i: item, j: item } # site: hash
+  times = item * 900 # site: call
+  [joined, list, pairs, times].size
+end
+
+def caller_of_leaf(text, item, calls)
+  i = 0
+  while i < calls
+    leaf(text, item) # site: caller
+    i += 1
+  end
+end
+
+def line(name)
+  "#{__FILE__}:#{File.foreach(__FILE__).find_index { |text| text.end_with?("# site: #{name}\n") } + 1}"
+end
+
+text = "t" * 650
+Memintro.start
+# Once before, so that the heap has grown and the code is compiled.
+2.times { caller_of_leaf(text, "x", CALLS) }
+GC.start
+Memintro.clear
+caller_of_leaf(text, "x", CALLS)
+
+found = %w[interpolation array hash call].to_h do |name|
+  site = Memintro[line(name)]
+  [name, site && [site.allocations, site.total_bytes]]
+end
+known = %w[interpolation array hash call].map { |name| line(name) }
+strays = Memintro.each_call_site.select { |site| site.name.start_with?(__FILE__) && site.allocations > CALLS / 100 }
+                 .map(&:name) - known
+compiled = defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled? && RubyVM::YJIT.runtime_stats[:compiled_iseq_count].to_i.positive?
+puts JSON.generate(found.merge(yjit: defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?, compiled: compiled, strays: strays))

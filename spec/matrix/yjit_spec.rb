@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# Compiled code names its line as interpreted code does, down to the leaf method that runs hottest.
+RSpec.describe "Call sites under YJIT", :vm do
+  FLAGS = %w[--yjit --yjit-call-threshold=5].freeze
+
+  before do
+    skip "Ruby #{RUBY_VERSION} is built without YJIT" unless run_ruby(code: "RubyVM::YJIT.enabled?", requires: [], flags: FLAGS)
+                                                             .success?
+  end
+
+  def sites(way)
+    script = File.join(__dir__, "support", "yjit_sites.rb")
+    run_command(RbConfig.ruby, *FLAGS, "-I#{Subprocess::LIB}", "-rmemintro", script, way: way).must_succeed.json
+  end
+
+  TruthDriver::WAYS.each do |way|
+    it "are the exact lines of a hot leaf method, each with all of its calls and nobody else's, #{way}" do
+      found = sites(way)
+      expect(found).to include(yjit: true, compiled: true, strays: [])
+      # One buffer for each of 20,000 calls; a hash takes more than one, the same number each time.
+      expect(found[:interpolation]).to match([20_000, be_between(20_000 * 1301, 20_000 * 1310)])
+      expect(found[:array]).to eq([20_000, 20_000 * 100 * 8])
+      expect(found[:call]).to eq([20_000, 20_000 * 901])
+      expect(found[:hash].first).to eq(20_000).or eq(40_000).or eq(60_000)
+    end
+  end
+end
