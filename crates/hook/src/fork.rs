@@ -7,7 +7,6 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::Mode;
 use memintro_tracker::threads::Paused;
 
 use crate::state::{self, PID, SITES, THREADS};
@@ -32,10 +31,12 @@ pub(crate) fn init() {
 
 unsafe extern "C" fn before() {
     let patches = patch::before_fork();
-    let paused = if state::mode() == Mode::OFF {
-        None
-    } else {
+    // Also while nothing is tracked: another thread may just be starting, or reading what was collected, and the child
+    // must not inherit a pause that nobody ends. In a process that never tracked there is nothing to hold.
+    let paused = if THREADS.states().next().is_some() {
         thread::own().and_then(|own| THREADS.pause(own.state()))
+    } else {
+        None
     };
     // SAFETY: the world is paused by this thread, or there is nothing to hold.
     unsafe { *DURING_FORK.0.get() = Held { paused, patches } };
@@ -64,7 +65,10 @@ unsafe extern "C" fn in_child() {
         THREADS.forget_others(own.state(), |counters| counters.flush(|id| SITES.counters(id)));
         thread::is_alone();
     }
-    drop(held.paused.take());
+    match held.paused.take() {
+        Some(paused) => drop(paused),
+        None => THREADS.forget_pause(),
+    }
     if core::mem::take(&mut held.patches) {
         patch::after_fork();
     } else {

@@ -277,6 +277,12 @@ impl Threads {
         })
     }
 
+    /// In a forked child, if the world was not paused by the forking thread: whoever paused it is not here.
+    pub fn forget_pause(&self) {
+        self.gate.store(0, Ordering::Release);
+        self.pausing.store(false, Ordering::Release);
+    }
+
     /// In a forked child only its own thread is left: the others' states are emptied and free for reuse.
     /// The world is paused, since before the fork.
     pub fn forget_others(&self, own: &ThreadState, mut flush: impl FnMut(&CounterCache)) {
