@@ -3,7 +3,7 @@
 require "spec_helper"
 
 # Which line an allocation is put down to, wherever Ruby code runs.
-RSpec.describe "Call sites", :vm do
+RSpec.describe "Call sites" do
   def sites(*arguments, way: :live, **options)
     run_ruby("sites.rb", *arguments, way: way, **options).must_succeed.json.fetch(:result)
   end
@@ -27,12 +27,12 @@ RSpec.describe "Call sites", :vm do
         expect(figures[:string_growth].first).to be_between(5, 60)
       end
 
-      it "are the made-up path and line of an eval" do
+      it "are the made-up path and line of an eval", vm: way == :live do
         expect(sites("eval", way: way)).to match [["made/up place.rb:4242", "ruby", 4242, be_between(20_001, 65_000)],
                                                   ["made/up place.rb:4243", "ruby", 4243, be_between(20_001, 65_000)]]
       end
 
-      it "are exact in a Ractor" do
+      it "are exact in a Ractor", vm: way == :live do
         expect(sites("ractor",
                      way: way)).to include(sum: 1_000_000,
                                            ractor: [be_between(50, 56), 0,
@@ -47,7 +47,7 @@ RSpec.describe "Call sites", :vm do
         expect(figures[:deep][2]).to be >= 301 * 4321
       end
 
-      it "are the handler's lines in a trap" do
+      it "are the handler's lines in a trap", vm: way == :live do
         figures = sites("trap", way: way)
         expect(figures).to include(handled: 20,
                                    trap: [be_between(20, 26), 0,
@@ -61,7 +61,7 @@ RSpec.describe "Call sites", :vm do
         expect(figures[:finalizer][2]).to be_between(figures[:ran] * 1357, (figures[:ran] * 1357) + 2000)
       end
 
-      it "are exact for threads that end and threads that are killed" do
+      it "are exact for threads that end and threads that are killed", vm: way == :live do
         figures = sites("dying_threads", way: way)
         expect(figures).to include(freed: 200, missed: 0)
         allocations, frees, total_bytes, freed_bytes = figures[:thread]
@@ -105,7 +105,7 @@ RSpec.describe "Call sites", :vm do
     end
   end
 
-  it "keep the bytes of a path that is not UTF-8, and reports stay valid" do
+  it "keep the bytes of a path that is not UTF-8, and reports stay valid", :vm do
     figures = sites("non_utf8")
     expect(figures).to include(bytes: figures[:expected], lineno: 7, live: be_between(20_001, 65_000), valid: true,
                                parsed: true)
