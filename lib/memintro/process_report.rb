@@ -25,7 +25,7 @@ module Memintro
       # For `require "memintro"` in a program whose bundle does not have it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       answer_for_mwrap if @configuration.compat == :mwrap
-      Memintro.start unless Memintro.tracking?
+      Memintro.tracking? ? make_sure_it_sees : Memintro.start
       begin_process
       AfterFork.install { begin_process }
       at_exit { Memintro.untracked { write_last } }
@@ -59,6 +59,14 @@ module Memintro
     end
 
     private
+
+    # A preloaded hook has tracked since the process started, and Ruby has allocated much since then.
+    def make_sure_it_sees
+      return if Memintro.totals.allocations.positive?
+
+      raise NotSeenError, "#{Native.allocator || 'another library'} answers malloc before memintro's hook, so " \
+                          "nothing is seen: put the hook first in LD_PRELOAD, as `memintro run` does"
+    end
 
     def begin_process
       path = file

@@ -112,6 +112,14 @@ RSpec.describe "the command" do
       expect(result.stderr).to match(/\Amemintro: not tracking process \d+: MEMINTRO_TOP is "many"; it must be .*\n\z/)
     end
 
+    it "says so when another allocator stands in front of it, instead of reporting nothing" do
+      jemalloc = Dir["/usr/lib/*/libjemalloc.so.2"].first or skip "no jemalloc here"
+      variables = { "LD_PRELOAD" => "#{jemalloc} #{Subprocess::HOOK}", "MEMINTRO_MODE" => "full" }
+      result = run_ruby(code: "puts 'done'", requires: ["memintro/autorun"], env: variables)
+      expect([result.stdout, result.status.exitstatus]).to eq(["done\n", 0])
+      expect(result.stderr).to match(/\Amemintro: not tracking process \d+: #{jemalloc} answers malloc before .*\n\z/)
+    end
+
     it "never renames anything over a device" do
       before = File.stat(File::NULL)
       run_program("puts 1", flags: ["--report", File::NULL]).must_succeed
