@@ -114,7 +114,7 @@ module Memintro
       Setting.new(name: :compat, kind: :choice, allowed: %i[mwrap].freeze, argument: "NAME",
                   help: ['mwrap: make `require "mwrap"` work']),
       Setting.new(name: :native_children, kind: :switch, default: false,
-                  help: ["also track child processes that are not Ruby; needs --report"]),
+                  help: ["also track processes that are not Ruby; needs %p in --report"]),
       Setting.new(name: :mode, kind: :choice, default: :full, allowed: MODES.keys.freeze, argument: "MODE",
                   help: ["full: every block, exactly"]),
       Setting.new(name: :max_sites, kind: :count, argument: "N",

@@ -79,6 +79,15 @@ RSpec.describe Memintro::CLI do
       expect([code, error]).to eq([1, "memintro: --report /nowhere/%p.txt: there is no folder /nowhere\n"])
     end
 
+    it "is --native-children without a file for each" do
+      allow(File).to receive(:file?).with(Memintro::Paths.hook).and_return(true)
+      [[], %w[--report r.txt], %w[--report -]].each do |flags|
+        expect(described_class.start(["env", "--native-children", *flags], out: out, err: err)).to eq(1)
+      end
+      expect(err.string.lines.uniq).to eq(["memintro: --native-children needs a file for each process: give --report " \
+                                           "FILE with %p in it\n"])
+    end
+
     it "is a file that cannot be shown" do
       expect(cli("report", "/nowhere")).to eq([1, "", "memintro: /nowhere: No such file or directory\n"])
       err.truncate(0)

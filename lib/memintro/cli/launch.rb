@@ -60,6 +60,7 @@ module Memintro
       # Told now, not by every process at its end.
       def check_report
         file = @given[:report]
+        check_native_children(file)
         return self if file.nil? || file == "-"
 
         folder = File.dirname(File.expand_path(file))
@@ -68,6 +69,13 @@ module Memintro
         raise Failure, "--report #{file} is a folder; give a file in it" if File.directory?(file)
 
         self
+      end
+
+      # The hook writes these dumps by itself, one from each process, and knows %p only.
+      def check_native_children(file)
+        return if !@given[:native_children] || file.to_s.include?("%p")
+
+        raise Failure, "--native-children needs a file for each process: give --report FILE with %p in it"
       end
 
       def speakable(path)
