@@ -33,6 +33,13 @@ RSpec.describe "Limits of the hook's figures" do
       expect(figures).to include(allocated: size, walked: size, count: 1, freed: (2 * size) + 4096, missed_frees: 0)
     end
 
+    it "leave a process under RLIMIT_AS the address space that it lives in, #{way}" do
+      command = "ulimit -v 1000000; exec #{program('truth.cc')} 100000 4 1"
+      expect(run_command("sh", "-c", command, env: { "TRUTH_BARE" => "1" }).must_succeed.json).to eq(corrupt: 0)
+      figures = run_command("sh", "-c", command, way: way).must_succeed.json
+      expect(figures).to include(operations: 100_000, wrong_sites: 0, wrong_threads: 0, corrupt: 0, totals_agree: true)
+    end
+
     it "keep within max_tracker_bytes, count what was dropped, and recover, #{way}" do
       figures = vm("budget", 1_000_000, way: way, env: { "VM_BUDGET" => (4 << 20).to_s })
       expect(figures[:tracker_at_full]).to be <= 4 << 20

@@ -94,6 +94,14 @@ RSpec.describe "A live start" do
     expect(live("options")).to include(start: 0, again: 1, bad_mode: -2, stop: 0, stop_again: 1)
   end
 
+  it "survives modules that come and go while others start, stop and read everything" do
+    Dir.mktmpdir do |folder|
+      copies = Array.new(20) { |i| File.join(folder, "lib#{i}.so") }
+      copies.each { |copy| FileUtils.cp(shared_module("blocks.c"), copy) }
+      expect(live("everything_at_once", 1500, *copies)).to include(wrong: 0, mode: 0)
+    end
+  end
+
   it "survives a thousand rounds of start and stop while four threads allocate, and leaves nothing behind" do
     figures = live("rounds", 1000)
     expect(figures).to include(rounds: 1000, refused: 0, negative: 0, mode: 0)

@@ -13,6 +13,10 @@ RSpec.describe "Processes of a native program under the hook" do
                                  child_malloc: [0, 0, 0, 0], dropped: 0)
     end
 
+    it "may start, stop and read after a fork amid all three, #{way}" do
+      expect(processes("forks_amid_starts", 100, way: way)).to include(forks: 100, right: 100)
+    end
+
     it "share memory with a vfork's child that changes nothing in it, #{way}" do
       figures = processes("vforks", 40, way: way)
       expect(figures).to include(vforks: 40, right: 40, plain_exit: 8, before: 0, parent_malloc: [1, 1, 10, 10])
