@@ -38,10 +38,8 @@ module Bench
                prelude: "stopped"),
     Column.new(name: "idle", what: "hook preloaded and not tracking", needs: :memintro,
                env: ->(setup) { { "LD_PRELOAD" => setup.hook } }),
-    Column.new(name: "full", what: "memintro run --report FILE, from start to exit", needs: :memintro, sees: true,
-               command: lambda { |ruby, scratch, setup|
-                 [RbConfig.ruby, "-I#{setup.lib}", setup.exe, "run", "--report", "#{scratch}/report", "--", *ruby]
-               }),
+    Column.new(name: "full", what: "preloaded and tracking from start to exit, with a report (memintro env --report)",
+               needs: :memintro, sees: true, env: ->(setup) { setup.preload_environment }),
     Column.new(name: "live", what: "Memintro.start on the first line, Memintro.report on the last", needs: :memintro,
                prelude: "live", sees: true),
     Column.new(name: "heaptrack", what: "heaptrack, its helper process included in CPU", needs: "heaptrack",

@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require "fileutils"
+require "rbconfig"
+require "shellwords"
 require "tmpdir"
 require_relative "../ext/memintro/cargo_build"
 
@@ -29,6 +31,15 @@ module Bench
 
     def hook
       File.join(lib, "memintro", "libmemintro_hook.so")
+    end
+
+    # What `memintro env` prints. The launcher `memintro run` sets the same, but is a Ruby of its own, whose start
+    # would be part of the figures.
+    def preload_environment
+      @preload_environment ||= begin
+        command = [RbConfig.ruby, "-I#{lib}", exe, "env", "--report", File.join(scratch, "report")]
+        Shellwords.split(IO.popen(command, &:read)).to_h { |assignment| assignment.split("=", 2) }
+      end
     end
 
     def prepare(workloads, columns)
