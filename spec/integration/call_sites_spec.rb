@@ -57,8 +57,8 @@ RSpec.describe "Call sites" do
       it "are the finalizer's lines in a finalizer" do
         figures = sites("finalizer", way: way)
         expect(figures[:ran]).to be_between(900, 1000)
-        expect(figures[:finalizer][0]).to be_between(figures[:ran], figures[:ran] + 12)
-        expect(figures[:finalizer][2]).to be_between(figures[:ran] * 1357, (figures[:ran] * 1357) + 2000)
+        # Other sizes are of what Ruby needs to run finalizers there.
+        expect(figures[:sizes][:"1357"]).to eq figures[:ran]
       end
 
       it "are exact for threads that end and threads that are killed", vm: way == :live do

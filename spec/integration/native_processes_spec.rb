@@ -77,14 +77,16 @@ RSpec.describe "Processes of a native program under the hook" do
   end
 
   it "that are not Ruby run unharmed when preloaded" do
-    [%w[ls -la /], %w[ps -o comm= -p 1], %w[cat /etc/passwd], %w[sed --version], %w[id],
+    [%w[ls -la /etc], %w[ps -o comm= -p 1], %w[cat /etc/passwd], %w[sed --version], %w[id],
      ["sh", "-c", "echo hello; exit 3"],
      ["sh", "-c", "seq 1000 | sort -n | tail -1; false"],
      ["awk", "BEGIN { for (i = 0; i < 9999; i++) a[i] = i; print length(a) }"]].each do |command|
       bare = run_command(*command)
-      hooked = run_command(*command, way: :preloaded)
-      expect([hooked.stdout, hooked.stderr,
-              hooked.status.exitstatus]).to eq [bare.stdout, bare.stderr, bare.status.exitstatus]
+      %w[0 1].each do |native_children|
+        hooked = run_command(*command, way: :preloaded, env: { "MEMINTRO_NATIVE_CHILDREN" => native_children })
+        expect([hooked.stdout, hooked.stderr]).to eq [bare.stdout, bare.stderr]
+        expect(hooked.status.exitstatus).to eq bare.status.exitstatus
+      end
     end
   end
 
