@@ -29,6 +29,14 @@ RSpec.describe "Relocation slots of the allocator's functions" do
     end
   end
 
+  it "are all replaced and all restored in libruby, which is fully read-only" do
+    libruby = File.foreach("/proc/self/maps").filter_map { |line| line[%r{/\S*libruby\S*\.so\S*$}] }.first
+    skip "this Ruby has no libruby of its own" unless libruby
+    figures = native(program("slots.c"), libruby, way: :live)
+    expect(figures).to include(unpatched: 0, changed: 0, said_lost: 0, patched: figures[:slots])
+    expect(figures).to include(protections_during: true, protections_after: true)
+  end
+
   it "lie in pages whose protection is the same during and after as before" do
     figures = native(program("slots.c"), shared_module("blocks.c", variant: :now), *usual_modules, way: :live)
     expect(figures).to include(protections_during: true, protections_after: true)

@@ -15,6 +15,20 @@ RSpec.describe "Native threads under the hook" do
       expect(figures[:tracker_bytes]).to be < 16 << 20
     end
 
+    it "may be a thousand at a time on small stacks, #{way}" do
+      figures = threads("crowd", 1000, way: way)
+      expect(figures).to include(storm_malloc: [4000, 3000, 200_000, 150_000], missed_frees: 0, dropped: 0)
+    end
+
+    it "may be cancelled, and clean up, #{way}" do
+      figures = threads("cancelling", 100, way: way)
+      made, freed, made_bytes, freed_bytes = figures[:dying_malloc]
+      expect([made, made_bytes]).to eq [freed, freed_bytes]
+      expect(made).to be_between(50, 100)
+      expect(figures[:storm_malloc].each_slice(2).map(&:uniq).map(&:size)).to eq [1, 1]
+      expect(figures).to include(missed_frees: 0, dropped: 0)
+    end
+
     it "may free and allocate after their thread-locals are gone, #{way}" do
       figures = threads("dying", 200, way: way)
       made, freed, made_bytes, freed_bytes = figures[:dying_malloc]
