@@ -4,11 +4,17 @@
 //! supported Ruby, and are right under YJIT, where `rb_profile_frames` can give line 0. Ruby 3.1 also exports
 //! `rb_source_location_cstr`, which answers both at the price of one. The path is the inside of a Ruby string: good
 //! until the next collection, which is why the generation goes with it.
+//!
+//! | Ruby | path and line | a file that is being compiled | from |
+//! |---|---|---|---|
+//! | 3.1 | `rb_source_location_cstr` | has no frame: the line that loads it answers | libruby's symbols |
+//! | 3.3 and later | `rb_sourcefile`, `rb_sourceline` | has a frame with line 0, which is passed over | backtraces of syntax errors |
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memintro_abi::{Frame, FrameKind};
+use rb_sys::VALUE;
 
 use super::context::{self, Context};
 use super::control_frames;
@@ -38,8 +44,32 @@ unsafe extern "C" fn source_location(line: *mut c_int) -> *const c_char {
     // SAFETY: the caller has an execution context and the GVL, and gives room for the line.
     unsafe {
         line.write(rb_sourceline());
+        if *line == 0
+            && let Some((path, number)) = innermost_with_line()
+        {
+            line.write(number);
+            return path;
+        }
         rb_sourcefile()
     }
+}
+
+/// The innermost frame that has a line: the one that loads the file which is being compiled.
+///
+/// # Safety
+/// The thread has an execution context and the GVL.
+unsafe fn innermost_with_line() -> Option<(*const c_char, c_int)> {
+    let (mut frames, mut lines): ([VALUE; 8], [c_int; 8]) = ([0; 8], [0; 8]);
+    // SAFETY: room for as many frames as are asked for.
+    let count = unsafe { rb_sys::rb_profile_frames(0, 8, frames.as_mut_ptr(), lines.as_mut_ptr()) };
+    let count = usize::try_from(count).unwrap_or(0);
+    let (frame, line) = frames.iter().zip(lines).take(count).find(|(_, line)| *line > 0)?;
+    // SAFETY: a frame that was answered just now; its path is a string that it keeps alive, or nil.
+    let path = unsafe { rb_sys::rb_profile_frame_path(*frame) };
+    // SAFETY: any value may be asked for its type.
+    let is_string = unsafe { rb_sys::RB_TYPE_P(path, rb_sys::ruby_value_type::RUBY_T_STRING) };
+    // SAFETY: a string.
+    is_string.then(|| (unsafe { rb_sys::RSTRING_PTR(path) }, line))
 }
 
 /// GC generation now. It wraps at 2^32; ages are differences.
