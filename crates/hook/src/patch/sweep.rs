@@ -4,7 +4,7 @@ use core::mem;
 use core::ops::ControlFlow;
 
 use memintro_abi::SlotState;
-use memintro_elf::{Malformed, Module, Relocation};
+use memintro_elf::{Malformed, Module, Relocation, RelocationKind};
 
 use super::Outcome;
 use super::book::{Book, List, Record};
@@ -181,7 +181,10 @@ impl<'a> Sweep<'a> {
         let (records, outcome) = (&mut self.book.records, &mut self.outcome);
         let mut pending = false;
         module.relocations(|relocation: Relocation<'_>| {
-            let Some(function) = self.names.find(relocation.name).filter(|_| relocation.addend == 0) else {
+            // An addend makes another pointer of one in data. In a slot for calls it is not added: Debian 13's libc
+            // (linked with -z mark-plt) keeps there which PLT entry the slot is for.
+            let is_plain = relocation.kind != RelocationKind::Absolute || relocation.addend == 0;
+            let Some(function) = self.names.find(relocation.name).filter(|_| is_plain) else {
                 return;
             };
             let Some(candidate) = candidate(function, &self.canonical) else { return };
