@@ -39,6 +39,14 @@ RSpec.describe "Call sites" do
                                                     be_between(1_000_050, 1_002_000), 0])
       end
 
+      it "are exact in four Ractors that run at once" do
+        bytes = (3001 + 3101 + 3201 + 3301) * 1000
+        figures = sites("ractors", way: way)
+        expect(figures).to include(sizes: [3000, 3100, 3200, 3300], live: be_between(0, 5000))
+        expect(figures[:frees]).to be_between(4000, 4040)
+        expect(figures[:freed_bytes]).to be_between(bytes, bytes + 5000)
+      end
+
       it "are exact in fibers, deep ones and one that overflows its stack" do
         figures = sites("fiber", way: way)
         expect(figures).to include(overflow: "overflow")
