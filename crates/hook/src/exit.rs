@@ -1,7 +1,8 @@
 //! The last chance: `_exit` and fatal signals end a process without running any handler of Ruby's.
 //!
 //! If a dump is wanted ([`arm`]), it is written then ([`crate::dump`]). Signals are touched only when armed, and only
-//! those that nobody else handles. Ruby's own crash report ends in abort, so SIGABRT comes after it.
+//! those that nobody else handles. Ruby's own crash report ends in abort, so SIGABRT comes after it; from 3.3 on it
+//! ends in [`raise`] of the same signal, whose action is the default one by then.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
@@ -21,6 +22,7 @@ static ARMED: AtomicBool = AtomicBool::new(false);
 /// The process in which the path was given: another one gets its number appended.
 static ARMED_PID: AtomicU32 = AtomicU32::new(0);
 static REAL_EXIT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static REAL_RAISE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Path(UnsafeCell<[u8; MAX_PATH]>);
 // SAFETY: written only while not armed, read only while armed.
@@ -31,6 +33,9 @@ pub(crate) fn init() {
     // SAFETY: a look-up by name.
     let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_exit".as_ptr()) };
     REAL_EXIT.store(real.cast(), Ordering::Release);
+    // SAFETY: a look-up by name.
+    let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"raise".as_ptr()) };
+    REAL_RAISE.store(real.cast(), Ordering::Release);
 }
 
 /// A dump is to be left at `path`; `None`: none any more.
@@ -52,13 +57,11 @@ pub(crate) fn arm(path: Option<&CStr>) -> Status {
 }
 
 fn watch(signal: c_int) {
-    // SAFETY: zero is a valid sigaction, and both pointers are valid.
+    if !has_default_action(signal) {
+        return;
+    }
+    // SAFETY: zero is a valid sigaction, and the pointer is valid.
     unsafe {
-        let mut now: libc::sigaction = core::mem::zeroed();
-        if libc::sigaction(signal, core::ptr::null(), &raw mut now) != 0 || now.sa_sigaction != libc::SIG_DFL
-        {
-            return;
-        }
         let mut ours: libc::sigaction = core::mem::zeroed();
         ours.sa_sigaction = on_fatal_signal as *const () as usize;
         // Once: when the handler returns, the fault comes again, or abort goes on, with the default action.
@@ -70,7 +73,7 @@ fn watch(signal: c_int) {
 extern "C" fn on_fatal_signal(signal: c_int) {
     leave_dump(signal, 0);
     // SAFETY: the disposition is the default again, so this ends the process as it would have ended.
-    unsafe { libc::raise(signal) };
+    unsafe { raise(signal) };
 }
 
 fn leave_dump(signal: c_int, status: c_int) {
@@ -84,6 +87,33 @@ fn leave_dump(signal: c_int, status: c_int) {
     let path = unsafe { CStr::from_ptr(PATH.0.get().cast()) };
     let append_pid = pid != ARMED_PID.load(Ordering::Relaxed);
     dump::write(path, append_pid, signal, status);
+}
+
+fn has_default_action(signal: c_int) -> bool {
+    // SAFETY: zero is a valid sigaction, and the pointer is valid.
+    unsafe {
+        let mut now: libc::sigaction = core::mem::zeroed();
+        libc::sigaction(signal, core::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_DFL
+    }
+}
+
+/// Takes the place of `raise`, when preloaded: a process that gives itself a fatal signal by its own choice.
+///
+/// # Safety
+/// As `raise`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
+    if ARMED.load(Ordering::Relaxed) && FATAL_SIGNALS.contains(&signal) && has_default_action(signal) {
+        leave_dump(signal, 0);
+    }
+    let real = REAL_RAISE.load(Ordering::Acquire);
+    if real.is_null() {
+        // SAFETY: to the calling thread itself.
+        return unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+    }
+    // SAFETY: the address is that of the real raise.
+    let real: extern "C" fn(c_int) -> c_int = unsafe { core::mem::transmute(real) };
+    real(signal)
 }
 
 /// Takes the place of `_exit`, when preloaded: the one way out that runs no handlers.
