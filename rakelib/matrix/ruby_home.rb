@@ -17,7 +17,7 @@ module Matrix
     # Sets up what is not there yet.
     def prepare
       entry.source? ? build : install
-      link_programs unless there?("#{entry.bin}/rspec")
+      link_programs
     end
 
     # What its programs need to be found, and Debian's pure Ruby gems with them.
@@ -33,6 +33,13 @@ module Matrix
 
     # @return [String] its own words about itself
     def description = root.output(entry.program, "-v").strip
+
+    # Debian's, whose libraries are found behind this Ruby's own.
+    RSPEC = <<~'SHELL'
+      #!/bin/sh
+      exec "$(dirname "$0")/ruby" -e '$LOAD_PATH << "/usr/lib/ruby/vendor_ruby"; load $0 = "/usr/bin/rspec"' -- "$@"
+    SHELL
+    private_constant :RSPEC
 
     private
 
@@ -64,11 +71,10 @@ module Matrix
         from = entry.source? ? "#{entry.prefix}/bin/#{name}" : "/usr/bin/#{name}#{entry.package.delete_prefix('ruby')}"
         script << "[ ! -e #{from} ] || ln -sf #{from} #{entry.bin}/#{name}\n"
       end
-      script << "printf '%s\\n' '#!/bin/sh' 'exec #{entry.program} /usr/bin/rspec \"$@\"' > #{entry.bin}/rspec\n"
-      script << "chmod +x #{entry.bin}/rspec\n"
+      script << "cat > #{entry.bin}/rspec <<'RSPEC'\n#{RSPEC}RSPEC\nchmod +x #{entry.bin}/rspec\n"
       root.run!("sh", "-ec", script)
     end
 
-    def there?(inside) = File.exist?(File.join(root.path, inside)) || File.symlink?(File.join(root.path, inside))
+    def there?(inside) = File.exist?(File.join(root.path, inside))
   end
 end

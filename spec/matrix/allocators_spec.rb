@@ -33,6 +33,14 @@ RSpec.describe "Other allocators" do
         end
       end
 
+      it "answers every corner case as without the hook" do
+        env = { "BEHAVIOUR_WITHOUT_PVALLOC" => "1", "MEMINTRO_MODE" => "full" }
+        outcomes = [library, "#{Subprocess::HOOK}:#{library}"].map do |preloaded|
+          run_command(program("behaviour.cc"), env: env.merge("LD_PRELOAD" => preloaded)).must_succeed.stdout
+        end
+        expect(outcomes.last).to eq(outcomes.first)
+      end
+
       it "before the hook is said loudly by start" do
         code = "begin; Memintro.stop; Memintro.start; rescue Memintro::NotSeenError => e; puts e.message; end"
         result = run_ruby(code: code, env: { "LD_PRELOAD" => "#{library}:#{Subprocess::HOOK}" }).must_succeed

@@ -51,7 +51,7 @@ module ForeignPrograms
     when :rubocop then tool("rubocop", "--cache", "false", "--format", "simple", *rubocop_sources)
     when :kramdown then tool("kramdown", manual("kramdown"))
     when :asciidoctor then tool("asciidoctor", "-o", "-", manual("asciidoctor"))
-    when :bundle then tool("bundle", "exec", "ruby", "-e", "require 'json'; puts JSON.generate((1..2000).map(&:to_s))")
+    when :bundle then tool("bundle", "exec", "ruby", File.join(FOLDER, "bundled.rb"))
     when :rake then tool("rake", "-f", File.join(FOLDER, "Rakefile"))
     when :irb then tool("irb", "-f", "--noprompt", "--nocolorize", File.join(FOLDER, "irb_script.rb"))
     else [RbConfig.ruby, File.join(FOLDER, "#{program}.rb")]
