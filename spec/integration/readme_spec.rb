@@ -7,7 +7,7 @@ require_relative "../../lib/memintro/settings"
 # What README.md tells people to type, typed. A command is run from the checkout with `memintro` and `ruby -rmemintro`
 # standing for this checkout's, as they do once the gem is installed.
 RSpec.describe "README.md" do
-  README = File.read(File.join(Subprocess::ROOT, "README.md"))
+  README = File.read(File.join(Subprocess::ROOT, "README.md"), encoding: "UTF-8")
 
   def self.blocks(language) = README.scan(/^```#{language}\n(.*?)^```$/m).flatten
 
