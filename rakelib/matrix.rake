@@ -5,6 +5,7 @@
 #
 #   rake matrix              all Rubies of rakelib/matrix/rubies.yml, every suite
 #   rake matrix[3.4]         one of them; several: rake "matrix[3.3 3.4]"
+#   rake matrix MEMINTRO_MATRIX_REVISION=HEAD   the same for a commit, not for the files as they are
 #   rake matrix:smoke        those marked `smoke`: gem install, the demo's leak, truth tests
 
 MATRIX_FOLDER = File.expand_path("../.matrix", __dir__)

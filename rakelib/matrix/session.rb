@@ -2,6 +2,7 @@
 
 require "fileutils"
 require "json"
+require "open3"
 
 module Matrix
   # What came of one suite. counts are numbers of examples; notes say why examples failed or were skipped.
@@ -40,10 +41,16 @@ module Matrix
 
     private
 
-    # Everything git knows or would know; what was built of it stays with the Ruby it was built for.
+    # Everything git knows or would know, or one commit alone (MEMINTRO_MATRIX_REVISION). What was built of it stays
+    # with the Ruby it was built for.
     def copy_checkout
       copy = File.join(folder, "checkout")
       (Dir.children(copy) - %w[tmp]).each { |name| FileUtils.rm_rf(File.join(copy, name)) }
+      revision = ENV.fetch("MEMINTRO_MATRIX_REVISION", "")
+      revision.empty? ? copy_files(copy) : copy_commit(revision, copy)
+    end
+
+    def copy_files(copy)
       names = IO.popen(%w[git ls-files -co --exclude-standard -z], chdir: @checkout, &:read).split("\0")
       names.each do |name|
         from = File.join(@checkout, name)
@@ -52,6 +59,11 @@ module Matrix
         FileUtils.mkdir_p(File.dirname(File.join(copy, name)))
         FileUtils.cp(from, File.join(copy, name), preserve: true)
       end
+    end
+
+    def copy_commit(revision, copy)
+      statuses = Open3.pipeline(["git", "archive", revision], ["tar", "-x", "-C", copy], chdir: @checkout)
+      raise Failed, "there is no commit #{revision}" unless statuses.all?(&:success?)
     end
 
     INSTALL = <<~'SHELL'
