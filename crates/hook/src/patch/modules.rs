@@ -50,14 +50,23 @@ impl Loaded<'_> {
     /// Whether the module is one that nobody patches or asks for functions: this library, the loader, the vDSO.
     /// The loader's own allocations must not come back to us while it holds its locks.
     pub(super) fn is_excluded(&self) -> bool {
-        let own = own_code as *const () as u64;
         // SAFETY: reads the auxiliary vector.
         let (vdso, loader) =
             unsafe { (libc::getauxval(libc::AT_SYSINFO_EHDR), libc::getauxval(libc::AT_BASE)) };
-        self.holds(own)
+        self.is_own()
             || (vdso != 0 && self.holds(vdso))
             || (loader != 0 && self.base == loader)
             || self.is_named_like_the_loader()
+    }
+
+    /// Whether it is this library.
+    pub(super) fn is_own(&self) -> bool {
+        self.holds(own_code as *const () as u64)
+    }
+
+    /// Whether it is libc.
+    pub(super) fn is_libc(&self) -> bool {
+        self.holds(libc::dl_iterate_phdr as *const () as u64)
     }
 
     /// AT_BASE is 0 when the loader was started as a program of its own.

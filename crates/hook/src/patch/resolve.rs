@@ -31,31 +31,47 @@ pub(super) fn bit(index: usize) -> u64 {
 
 /// Finds the real functions that are not known yet. Allocates nothing and takes no lock but the loader's; may be
 /// called by several threads at once, and inside malloc.
+///
+/// Preloaded behind another library that stands before the allocator (another profiler), we are what that one calls:
+/// our exported functions go on to what comes behind us.
 pub(crate) fn resolve() {
     let (mut defined, mut again, mut after_libc) = (0, 0, 0);
     let mut is_after_libc = false;
+    let mut is_before_us = are_we_before_libc();
     walk(|loaded| {
+        is_before_us &= !loaded.is_own();
         if loaded.is_excluded() {
             return ControlFlow::Continue(());
         }
-        let here = look_into(loaded, defined);
+        let here = look_into(loaded, defined, is_before_us);
         again |= here & defined;
         if is_after_libc {
             after_libc |= here & !defined;
         }
         defined |= here;
-        is_after_libc |= loaded.holds(libc::dl_iterate_phdr as *const () as u64);
+        is_after_libc |= loaded.is_libc();
         ControlFlow::Continue(())
     });
     // What was loaded at start-up, up to libc, comes first in the scope of every module.
     AMBIGUOUS.store(again & after_libc, Ordering::Relaxed);
 }
 
-/// Takes the module's definitions of functions that nobody before it defines. Answers the set of all that it has.
-fn look_into(loaded: &Loaded<'_>, defined_before: u64) -> u64 {
+/// Whether this library was preloaded, by its place in the list: the constructor may not have run yet.
+fn are_we_before_libc() -> bool {
+    let mut first_is_ours = false;
+    walk(|loaded| {
+        first_is_ours = loaded.is_own();
+        if first_is_ours || loaded.is_libc() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    first_is_ours
+}
+
+/// Takes the module's definitions of functions that nobody before it defines. Answers the set of all that it has;
+/// from a module before us, only those that we do not export.
+fn look_into(loaded: &Loaded<'_>, defined_before: u64, is_before_us: bool) -> u64 {
     let mut here = 0;
     let Ok(module) = loaded.module() else { return here };
-    for (index, function) in FUNCTIONS.iter().enumerate() {
+    for (index, function) in FUNCTIONS.iter().enumerate().filter(|(_, f)| !(is_before_us && f.exported)) {
         if let Ok(Some(definition)) = module.defined(function.name.to_bytes()) {
             here |= bit(index);
             if defined_before & bit(index) == 0 && real(function).is_none() {
