@@ -37,7 +37,10 @@ module Matrix
     # Debian's, whose libraries are found behind this Ruby's own.
     RSPEC = <<~'SHELL'
       #!/bin/sh
-      exec "$(dirname "$0")/ruby" -e '$LOAD_PATH << "/usr/lib/ruby/vendor_ruby"; load $0 = "/usr/bin/rspec"' -- "$@"
+      exec "$(dirname "$0")/ruby" -e '
+        gems = "/usr/share/rubygems-integration/all/gems/{rspec,diff-lcs}*/lib"
+        $LOAD_PATH.push(*Dir[gems], "/usr/lib/ruby/vendor_ruby")
+        load $0 = "/usr/bin/rspec"' -- "$@"
     SHELL
     private_constant :RSPEC
 
