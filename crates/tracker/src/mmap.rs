@@ -30,6 +30,28 @@ pub fn map(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(address.cast())
 }
 
+/// Address space of zeroes that takes memory only where it is written. Not counted in [`mapped_bytes`].
+#[must_use]
+pub(crate) fn reserve(len: usize) -> Option<NonNull<u8>> {
+    let address = map(len)?;
+    MAPPED.fetch_sub(len, Ordering::Relaxed);
+    Some(address)
+}
+
+/// Gives [`reserve`]d address space back, which nobody may use any more.
+pub(crate) fn unreserve(address: *mut u8, len: usize) {
+    let _errno = Errno::save();
+    // SAFETY: the caller owns exactly this mapping.
+    unsafe { libc::munmap(address.cast(), len) };
+}
+
+/// Gives the memory of whole pages back; they read as zeroes again.
+pub(crate) fn discard(address: *mut u8, len: usize) {
+    let _errno = Errno::save();
+    // SAFETY: the pages are anonymous, and zeroes mean "nothing" to their owners.
+    unsafe { libc::madvise(address.cast(), len, libc::MADV_DONTNEED) };
+}
+
 /// Gives a mapping back.
 ///
 /// # Safety

@@ -208,8 +208,7 @@ impl Sites {
         let hash = mix(address as u64) as u32;
         let mut inner = self.inner.lock();
         let found = inner.sites.find(hash, |id| {
-            self.get(id)
-                .is_some_and(|site| site.kind() == Kind::Native && site.address() == address as u64)
+            self.get(id).is_some_and(|site| site.kind() == Kind::Native && site.address() == address as u64)
         });
         if found.is_some() {
             return found;

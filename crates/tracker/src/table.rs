@@ -5,17 +5,21 @@
 //!
 //! Shape: 256 shards, each an array of 64-byte [`line::Line`]s of five blocks. [`hash`] permutes an address; the
 //! permuted bits choose shard and home line in order of magnitude, so a shard grows in place ([`growth`]).
-//! A block that finds its home full lives in one of the next lines. [`packed`] puts a block into 12 bytes,
-//! [`sizes`] holds what does not fit there, [`ages`] keeps generations from wrapping around.
+//! A block that finds its home full is chained to it in a node of 16 bytes ([`nodes`]). [`shards`] says where all that
+//! lies. [`packed`] puts a block into 12 bytes, [`sizes`] holds what does not fit there, [`ages`] keeps generations from
+//! wrapping around.
 //!
-//! Rules for neighbours: the lock of a home line guards every block of that home, wherever it lives; the lock of
-//! a line guards the slots in it. Locks are taken in ascending order of lines. Whoever changes the number of
-//! lines of a shard holds all its locks, and everybody else looks at that number again once they hold one.
+//! Rules for neighbours: the lock of a home line guards every block of that home. Order of locks: administration,
+//! resizing, lines (one; or all of a shard, for who resizes), pool, region; dictionary last. Whoever changes the number of
+//! lines of a shard holds all its line locks, and everybody else looks at that number again once they hold one.
 
 mod ages;
 mod growth;
+mod halves;
 mod hash;
 mod line;
+mod near;
+mod nodes;
 mod operations;
 mod packed;
 mod shards;
@@ -106,6 +110,7 @@ pub struct Table {
     spans: [Span; SHARDS],
     clock: ages::Clock,
     sizes: sizes::Sizes,
+    near: near::Near,
     /// Most bytes that lines may take.
     budget_bytes: AtomicUsize,
     /// Bytes that lines take now.
@@ -114,6 +119,10 @@ pub struct Table {
     region: SpinLock<Region>,
     /// Whether more than one thread may use the table at once.
     shared: AtomicBool,
+    /// Where the nodes are.
+    nodes_base: AtomicUsize,
+    /// Held by who sets up or empties the table.
+    administration: SpinLock<()>,
 }
 
 impl Table {
@@ -125,11 +134,14 @@ impl Table {
             spans: [const { Span::new() }; SHARDS],
             clock: ages::Clock::new(),
             sizes: sizes::Sizes::new(),
+            near: near::Near::new(),
             budget_bytes: AtomicUsize::new(0),
             committed_bytes: AtomicUsize::new(0),
             shards: [const { Shard::new() }; SHARDS],
             region: SpinLock::new(Region::new()),
             shared: AtomicBool::new(true),
+            nodes_base: AtomicUsize::new(0),
+            administration: SpinLock::new(()),
         }
     }
 
@@ -152,21 +164,49 @@ impl Table {
     #[must_use]
     pub fn get(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
-        self.find(address, |line, slot| packed::decode(line.value(slot), now, |code| self.sizes.get(code)))
+        if near::is_granule(address)
+            && let Some(value) = self.near.get(address, self.is_shared())
+        {
+            return Some(near::decode(value, now));
+        }
+        self.peek_lines(address, now)
+    }
+
+    /// The block at `address`, if it lives in the lines.
+    fn peek_lines(&self, address: usize, now: u32) -> Option<Removed> {
+        self.find(address, |value| packed::decode(value, now, |code| self.sizes.get(code)))
     }
 
     /// Visits every block, in no order. Blocks that come, go or move during the visit may be missed or be visited
     /// twice: pause all writers for one instant's truth. No lock is held while `visit` runs.
     pub fn for_each(&self, now: u32, visit: &mut dyn FnMut(usize, Removed)) {
         self.clock.tick(self, now);
-        self.each_line(|shard, line| {
-            let mut copies = [(0, Removed { site: 0, size: 0, age: 0 }); line::SLOTS];
+        self.near.for_each(&mut |address, value| visit(address, near::decode(value, now)));
+        for (shard, span) in self.spans.iter().enumerate() {
+            let mut index = 0;
+            // The span is read anew for each line: a shard may grow meanwhile, and blocks then move forward only.
+            while let Some(line) = span.load(shard).line(index) {
+                index += 1;
+                if !line.peek_empty() {
+                    self.visit_line(shard, line, now, visit);
+                }
+            }
+        }
+    }
+
+    /// Visits the blocks of a line and its chain, a few at a time.
+    fn visit_line(&self, shard: usize, line: &line::Line, now: u32, visit: &mut dyn FnMut(usize, Removed)) {
+        let mut visited = 0;
+        loop {
+            let mut copies = [(0, Removed { site: 0, size: 0, age: 0 }); 8];
             let mut filled = 0;
             {
                 let line = line.lock();
-                for (slot, copy) in line.occupied().zip(&mut copies) {
-                    let value = line.value(slot);
-                    let address = hash::address(shard, packed::residue(value, line.key(slot)));
+                let slots = line.occupied().map(|slot| (line.key(slot), line.value(slot)));
+                let chain = shards::Nodes::new(self, shard).chain(line.chain());
+                let all = slots.chain(chain.map(|(_, node)| (node.key(), node.value())));
+                for ((key, value), copy) in all.skip(visited).zip(&mut copies) {
+                    let address = hash::address(shard, packed::residue(value, key));
                     *copy = (address, packed::decode(value, now, |code| self.sizes.get(code)));
                     filled += 1;
                 }
@@ -174,34 +214,29 @@ impl Table {
             for (address, removed) in copies.into_iter().take(filled) {
                 visit(address, removed);
             }
-        });
+            visited += filled;
+            if filled < copies.len() {
+                return;
+            }
+        }
     }
 
     /// Number of blocks: exact while nobody writes. Walks the whole table.
     #[must_use]
     pub fn len_estimate(&self) -> usize {
-        let mut blocks = 0;
-        self.each_line(|_, line| blocks += line.peek_occupied());
+        let mut blocks = self.near.len();
+        for (i, (span, shard)) in self.spans.iter().zip(&self.shards).enumerate() {
+            let lines = span.load(i).all().filter(|line| !line.peek_empty());
+            blocks += lines.map(|line| line.lock().occupied().count()).sum::<usize>();
+            blocks += shard.pool.lock().used as usize;
+        }
         blocks
     }
 
-    /// Bytes that the table takes: its lines, touched or not, and the dictionary of large sizes as far as used. Rounding to
-    /// pages adds up to 1 MiB.
+    /// Bytes that the table takes: its lines, touched or not, and the dictionary of large sizes as far as used.
     #[must_use]
     pub fn resident_bytes(&self) -> usize {
         // Relaxed: a figure for people.
         self.committed_bytes.load(Ordering::Relaxed).saturating_add(self.sizes.resident_bytes())
-    }
-
-    /// Calls `visit` with the shard of each line that may hold blocks, and the line.
-    fn each_line(&self, mut visit: impl FnMut(usize, &line::Line)) {
-        for (shard, span) in self.spans.iter().enumerate() {
-            let mut index = 0;
-            // The span is read anew for each line: a shard may grow meanwhile, and blocks then move forward only.
-            while let Some(line) = span.load().line(index) {
-                visit(shard, line);
-                index += 1;
-            }
-        }
     }
 }

@@ -106,7 +106,7 @@ fn a_million_sites_are_told_apart() {
 /// All-zero memory, as the hook maps it.
 fn zeroed<T>() -> Box<T> {
     // SAFETY: used with the caches only, for which all-zero memory is documented to be valid.
-    unsafe { Box::new_zeroed().assume_init() }
+    unsafe { Box::new(std::mem::MaybeUninit::zeroed().assume_init()) }
 }
 
 #[test]

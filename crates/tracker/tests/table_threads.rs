@@ -94,7 +94,7 @@ fn one_address_used_by_all_threads_is_counted_once() {
                 start.wait();
                 for i in 0..200_000usize {
                     let address = 0x1000 + (i * 7 + thread as usize) % 40 * 16;
-                    if (i + thread as usize) % 2 == 0 {
+                    if (i + thread as usize).is_multiple_of(2) {
                         let size = if i % 5 == 0 { 1 << 20 } else { 100 };
                         match table.insert(address, Block { site: thread, size, generation: 0 }, 0) {
                             Inserted::New => _ = put.fetch_add(1, Ordering::Relaxed),

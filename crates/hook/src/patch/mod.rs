@@ -3,7 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`modules`] | what is loaded, as the loader tells it |
-//! | [`resolve`] | the real functions: who defines them |
+//! | [`mod@resolve`] | the real functions: who defines them |
 //! | [`judge`] | whether a slot may be ours |
 //! | [`slot`] | reading and writing one slot, read-only or not |
 //! | [`sweep`] | all modules, in either direction |

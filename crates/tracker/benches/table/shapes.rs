@@ -5,10 +5,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memintro_tracker::lock::SpinLock;
-use memintro_tracker::table::{Block, Table};
+use memintro_tracker::table::{Block, Inserted, Table};
 
 /// What a malloc hook does with a table.
-pub trait Shape: Sync {
+pub(crate) trait Shape: Sync {
     /// Empties the table and makes room for `blocks`.
     fn reset(&self, blocks: usize);
     /// Notes a block.
@@ -18,7 +18,7 @@ pub trait Shape: Sync {
 }
 
 /// No table: the bare allocator.
-pub struct Bare;
+pub(crate) struct Bare;
 
 impl Shape for Bare {
     fn reset(&self, _: usize) {}
@@ -29,7 +29,7 @@ impl Shape for Bare {
 }
 
 /// One u64 for each 16-byte granule of the address space: no hash, no lock. (A radix map at its best: one level.)
-pub struct Radix(*mut u8);
+pub(crate) struct Radix(*mut u8);
 
 const RADIX_BYTES: usize = 1 << 46;
 
@@ -37,7 +37,7 @@ const RADIX_BYTES: usize = 1 << 46;
 unsafe impl Sync for Radix {}
 
 impl Radix {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice.
@@ -74,7 +74,7 @@ impl Shape for Radix {
 
 /// Open addressing with 16-byte entries, linear probing and backward shift, at most 70% full; 256 locked parts, made
 /// for the expected number of blocks.
-pub struct Open([SpinLock<Part>; 256]);
+pub(crate) struct Open([SpinLock<Part>; 256]);
 
 #[derive(Default)]
 struct Part {
@@ -82,7 +82,7 @@ struct Part {
 }
 
 impl Open {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self([const { SpinLock::new(Part { entries: Vec::new() }) }; 256])
     }
 
@@ -151,22 +151,30 @@ impl Shape for Open {
     }
 }
 
-/// The product's table.
-pub struct Lines(pub &'static Table);
+/// The product's table, for many threads or for one that is alone.
+pub(crate) struct Lines {
+    pub(crate) table: &'static Table,
+    pub(crate) shared: bool,
+}
 
 impl Shape for Lines {
     fn reset(&self, _: usize) {
-        self.0.clear();
-        self.0.init(4 << 30).expect("address space");
+        self.table.clear();
+        self.table.set_shared(self.shared);
+        self.table.init(4 << 30).expect("address space");
     }
 
     #[inline]
     fn insert(&self, address: usize, site: u32, size: u64) {
-        black_box(self.0.insert(address, Block { site, size, generation: 5 }, 5));
+        let inserted = self.table.insert(address, Block { site, size, generation: 5 }, 5);
+        black_box(inserted == Inserted::New);
     }
 
     #[inline]
     fn remove(&self, address: usize) {
-        black_box(self.0.remove(address, 5));
+        // A hook adds to counters what it learns; it does not store the answer as such.
+        let learnt =
+            self.table.remove(address, 5).map_or(0, |block| block.size ^ u64::from(block.site ^ block.age));
+        black_box(learnt);
     }
 }

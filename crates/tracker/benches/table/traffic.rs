@@ -10,7 +10,7 @@ use crate::shapes::{Bare, Lines, Open, Radix, Shape};
 
 /// How large the blocks are.
 #[derive(Clone, Copy)]
-pub enum Sizes {
+pub(crate) enum Sizes {
     /// All the same.
     Fixed(usize),
     /// 24 B to 64 KiB, small ones far more often; 1.5 KB in the mean.
@@ -19,30 +19,30 @@ pub enum Sizes {
 
 /// One case.
 #[derive(Clone, Copy)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// Live blocks of each thread.
-    pub blocks: usize,
+    pub(crate) blocks: usize,
     /// Their sizes.
-    pub sizes: Sizes,
+    pub(crate) sizes: Sizes,
     /// Threads.
-    pub threads: usize,
+    pub(crate) threads: usize,
     /// Pairs of malloc and free in a round, for each thread.
-    pub pairs: usize,
+    pub(crate) pairs: usize,
     /// Rounds.
-    pub rounds: usize,
+    pub(crate) rounds: usize,
 }
 
 /// What came out for one shape.
 #[derive(Clone, Copy, Default)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// CPU time of a pair, median of the rounds.
-    pub median_ns: f64,
+    pub(crate) median_ns: f64,
     /// The best round.
-    pub fastest_ns: f64,
+    pub(crate) fastest_ns: f64,
     /// The worst round.
-    pub slowest_ns: f64,
+    pub(crate) slowest_ns: f64,
     /// Resident bytes that the shape adds to a live block.
-    pub bytes_per_block: f64,
+    pub(crate) bytes_per_block: f64,
 }
 
 /// Blocks that count as recent.
@@ -166,12 +166,15 @@ fn resident_bytes() -> f64 {
 
 /// Times of all rounds, by shape.
 #[derive(Default)]
-struct Times([Vec<f64>; 4], [f64; 4]);
+struct Times([Vec<f64>; 5], [f64; 5]);
 
 impl Times {
-    fn figures(mut self) -> [Figures; 4] {
+    fn figures(mut self) -> [Figures; 5] {
         std::array::from_fn(|shape| {
             let times = &mut self.0[shape];
+            if times.is_empty() {
+                return Figures::default();
+            }
             times.sort_by(f64::total_cmp);
             Figures {
                 median_ns: times[times.len() / 2],
@@ -249,7 +252,14 @@ fn in_threads(threads: usize, work: impl Fn(usize) + Sync) {
 }
 
 /// Every thread frees its own blocks.
-pub fn churn(spec: Spec, bare: &Bare, radix: &Radix, open: &Open, table: &Lines) -> [Figures; 4] {
+pub(crate) fn churn(
+    spec: Spec,
+    bare: &Bare,
+    radix: &Radix,
+    open: &Open,
+    table: &Lines,
+    alone: &Lines,
+) -> [Figures; 5] {
     let stage = Stage::new(spec);
     in_threads(spec.threads, |thread| {
         let mut worker = Worker::new(spec, thread);
@@ -270,6 +280,9 @@ pub fn churn(spec: Spec, bare: &Bare, radix: &Radix, open: &Open, table: &Lines)
             round(&stage, radix, 1, thread, &mut worker);
             round(&stage, open, 2, thread, &mut worker);
             round(&stage, table, 3, thread, &mut worker);
+            if !alone.shared {
+                round(&stage, alone, 4, thread, &mut worker);
+            }
         }
     });
     stage.times.into_inner().unwrap().figures()
@@ -317,7 +330,14 @@ impl Ring {
 }
 
 /// Two threads; each frees what the other one allocates.
-pub fn exchange(spec: Spec, bare: &Bare, radix: &Radix, open: &Open, table: &Lines) -> [Figures; 4] {
+pub(crate) fn exchange(
+    spec: Spec,
+    bare: &Bare,
+    radix: &Radix,
+    open: &Open,
+    table: &Lines,
+    _: &Lines,
+) -> [Figures; 5] {
     let stage = Stage::new(spec);
     let rings = [Ring::new(spec.blocks), Ring::new(spec.blocks)];
     in_threads(2, |thread| {

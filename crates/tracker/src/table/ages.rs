@@ -8,6 +8,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::shards::Nodes;
 use super::{MAX_AGE, SHARDS, Table, packed};
 use crate::lock::relax;
 
@@ -18,16 +19,19 @@ const STEP: u32 = 256;
 /// [`packed::EARLY`] of each other.
 const PATIENCE: u32 = packed::EARLY / STEP / 2;
 
+/// Before the first step: no multiple of [`STEP`], and as good as 0 but where the present is half a turn away.
+const UNSET: u32 = 1;
+
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// Generation of the last step, a multiple of [`STEP`].
+    /// Generation of the last step, a multiple of [`STEP`], or [`UNSET`].
     stepped: AtomicU32,
     stepping: AtomicBool,
 }
 
 impl Clock {
     pub(super) const fn new() -> Self {
-        Self { stepped: AtomicU32::new(0), stepping: AtomicBool::new(false) }
+        Self { stepped: AtomicU32::new(UNSET), stepping: AtomicBool::new(false) }
     }
 
     /// Takes notice of the present generation.
@@ -47,7 +51,7 @@ impl Clock {
             let stepped = self.stepped.load(Ordering::Acquire);
             let passed = now.wrapping_sub(stepped);
             // A thread that read the generation before another one stepped seems to live in the past.
-            if !(STEP..=u32::MAX / 2).contains(&passed) {
+            if !(STEP..=u32::MAX / 2).contains(&passed) && stepped != UNSET {
                 return;
             }
             if !self.stepping.swap(true, Ordering::Acquire) {
@@ -76,17 +80,24 @@ fn step(table: &Table, stepped: u32, now: u32) {
         let Some(span) = table.spans.get(shard) else { return };
         let mut index = 0;
         // A shard that grows meanwhile moves blocks forward only: none is missed.
-        while let Some(line) = span.load().line(index) {
+        while let Some(line) = span.load(shard).line(index) {
             index = index.wrapping_add(1);
-            if line.peek_occupied() == 0 {
+            if line.peek_empty() {
                 continue;
             }
             let line = line.lock();
-            for slot in line.occupied() {
-                let value = line.value(slot);
+            let aged = |value| {
                 let age = packed::age(value, latest).saturating_add(now.wrapping_sub(latest));
-                if age > MAX_AGE {
-                    line.set_value(slot, packed::reborn(value, now.wrapping_sub(MAX_AGE)));
+                (age > MAX_AGE).then(|| packed::reborn(value, now.wrapping_sub(MAX_AGE)))
+            };
+            for slot in line.occupied() {
+                if let Some(value) = aged(line.value(slot)) {
+                    line.set_value(slot, value);
+                }
+            }
+            for (_, node) in Nodes::new(table, shard).chain(line.chain()) {
+                if let Some(value) = aged(node.value()) {
+                    node.set_value(value);
                 }
             }
         }

@@ -1,27 +1,30 @@
-//! A shard grows by an eighth, in place, while the other shards go on.
+//! A shard grows in place, while the other shards go on.
 //!
 //! The home of a block is its hash scaled to the number of lines, so more lines move every block forward or leave it.
-//! Working from the last line to the first, each line is emptied and its blocks are placed anew behind it or in it: what
-//! is still to come is never overwritten, and what was placed stays. Room never runs out on the way: the blocks of the
-//! last k old lines go to at least k new ones.
+//! Working from the last line to the first, each line and its chain are emptied and their blocks placed anew, in a line
+//! behind or in the same one: what is still to come is never disturbed, and what was placed stays.
 
 use core::sync::atomic::Ordering;
 
 use super::Table;
 use super::hash::Hash;
-use super::line::{SLOTS, Slot};
+use super::line::{Line, SLOTS};
+use super::nodes::Pool;
 use super::packed;
-use super::shards::Lines;
+use super::shards::{Lines, NODE_STRIPE, Nodes, Part, STRIPE};
 
-/// Blocks for 100 slots at which a shard grows. 12.8 bytes a slot, between this load and 8/9 of it: 14.2 to 16 bytes a
-/// block, 15.1 in the mean of shards that grow at different times.
-const FULL_LOAD_PERCENT: usize = 90;
+/// Nodes for 100 lines at which a shard grows. That is 6 blocks a line, a quarter of them in nodes; see docs/table.md for how
+/// this stays under 16 bytes a block.
+const FULL_PERCENT: usize = 160;
 
-/// Lines that a measurement of the load looks at.
-const SAMPLE: usize = 1024;
+/// The same for a shard with fewer than [`FEW`] lines: there a line more costs little, and a node takes longer.
+const FULL_PERCENT_FEW: usize = 50;
 
-/// Crowded insertions to wait after the kernel or the budget refused to grow.
-const REFUSED_PATIENCE: u32 = 1 << 16;
+/// A table of 2 MiB.
+const FEW: usize = 128;
+
+/// Insertions into full homes to wait after the kernel or the budget refused to grow.
+const REFUSED_PATIENCE: u32 = 4096;
 
 /// What came of the wish to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,36 +35,18 @@ pub(super) enum Growth {
     Refused,
 }
 
-impl Table {
-    /// An insertion ended far from home: grow if that is because the shard is full, and not by chance.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn crowded(&self, shard: usize, seen: Lines<'_>) {
-        let Some(state) = self.shards.get(shard) else { return };
-        // Relaxed: a lost update makes a measurement early or late by one.
-        let patience = state.patience.load(Ordering::Relaxed);
-        if patience > 0 {
-            state.patience.store(patience.wrapping_sub(1), Ordering::Relaxed);
-            return;
-        }
-        let stride = (seen.count() / SAMPLE).max(1);
-        let (mut slots, mut blocks) = (0usize, 0usize);
-        for line in seen.from(0).take(seen.count()).step_by(stride) {
-            slots = slots.wrapping_add(SLOTS);
-            blocks = blocks.wrapping_add(line.peek_occupied());
-        }
-        let full = slots.wrapping_mul(FULL_LOAD_PERCENT) / 100;
-        if blocks >= full {
-            self.grow(shard, seen);
-        } else {
-            // One insertion in about 16 is crowded, so the load is looked at again before it can be full.
-            let missing = full.wrapping_sub(blocks).wrapping_mul(stride);
-            state.patience.store((missing / 16) as u32 & 0xFFFF, Ordering::Relaxed);
-        }
+/// Whether a shard has so many nodes that it should grow.
+pub(super) fn is_full(pool: &mut Pool, lines: Lines<'_>) -> bool {
+    let percent = if lines.count() < FEW { FULL_PERCENT_FEW } else { FULL_PERCENT };
+    if (pool.used as usize).wrapping_mul(100) <= lines.count().wrapping_mul(percent) {
+        return false;
     }
+    pool.patience = pool.patience.saturating_sub(1);
+    pool.patience == 0
+}
 
-    /// Gives the shard an eighth more lines, unless somebody has done so since the caller looked. The caller holds no
-    /// lock.
+impl Table {
+    /// Gives the shard more lines, unless somebody has done so since the caller looked. The caller holds no lock.
     #[cold]
     #[inline(never)]
     pub(super) fn grow(&self, shard: usize, seen: Lines<'_>) -> Growth {
@@ -69,35 +54,30 @@ impl Table {
             return Growth::Refused;
         };
         let _resizing = state.resizing.lock();
-        let old = span.load();
+        let old = span.load(shard);
         if old != seen {
             return Growth::Changed;
         }
-        let new = old.with_count(old.count().wrapping_add(old.count() / 8));
-        let more = new.home_bytes().wrapping_sub(old.home_bytes());
-        if new.bytes() > state.slice_bytes.load(Ordering::Relaxed) || !self.take_budget(more) {
-            state.patience.store(REFUSED_PATIENCE, Ordering::Relaxed);
+        let new = old.with_count(old.next_count());
+        let more = new.bytes().wrapping_sub(old.bytes());
+        let granted = self.take_budget(more);
+        if !granted || !self.region.lock().commit(Part::Lines, new.rows()) {
+            if granted {
+                self.committed_bytes.fetch_sub(more, Ordering::Relaxed);
+            }
+            state.pool.lock().patience = REFUSED_PATIENCE;
             return Growth::Refused;
         }
-        if !new.commit() {
-            self.committed_bytes.fetch_sub(more, Ordering::Relaxed);
-            state.patience.store(REFUSED_PATIENCE, Ordering::Relaxed);
-            return Growth::Refused;
-        }
-        for line in old.from(0) {
-            line.lock().keep();
-            line.forget_passing();
-        }
-        spread(shard, old, new);
+        old.all().for_each(|line| line.lock().keep());
+        self.spread(shard, &mut state.pool.lock(), old, new);
         span.store(new);
-        for line in old.from(0) {
-            line.unlock();
-        }
+        new.all().for_each(|line| drop(line.held()));
+        self.gather();
         Growth::Changed
     }
 
     /// Accounts for `bytes` more, if the budget allows.
-    fn take_budget(&self, bytes: usize) -> bool {
+    pub(super) fn take_budget(&self, bytes: usize) -> bool {
         let budget = self.budget_bytes.load(Ordering::Relaxed);
         let committed = self.committed_bytes.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
         if committed > budget {
@@ -105,39 +85,76 @@ impl Table {
         }
         committed <= budget
     }
-}
 
-/// Places every block of `old` anew in `new`. All lines of `old` are locked, and nobody knows of the further ones yet.
-fn spread(shard: usize, old: Lines<'_>, new: Lines<'_>) {
-    let mut index = old.end();
-    while index > 0 {
-        index = index.wrapping_sub(1);
-        let Some(line) = old.line(index) else { return };
-        let line = line.kept();
-        let mut taken = [(0u32, 0u64); SLOTS];
-        let mut count = 0;
-        for (slot, taken) in line.occupied().zip(&mut taken) {
-            *taken = (line.key(slot), line.value(slot));
-            line.vacate(slot);
-            count += 1;
+    /// Memory for the first `count` nodes of a shard. `free`: also beyond the budget.
+    pub(super) fn more_nodes(&self, count: usize, free: bool) -> bool {
+        // A stripe at a time, when its first node is wanted.
+        if count % NODE_STRIPE != 1 {
+            return true;
         }
-        for (key, value) in taken.into_iter().take(count) {
-            place(shard, new, index, key, value);
+        let bytes = NODE_STRIPE.wrapping_mul(super::nodes::NODE_BYTES);
+        if free {
+            self.committed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        } else if !self.take_budget(bytes) {
+            return false;
+        }
+        let done = self.region.lock().commit(Part::Nodes, count.div_ceil(NODE_STRIPE));
+        if !done {
+            self.committed_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Rows that every shard fills may become huge pages.
+    fn gather(&self) {
+        let lines = self.spans.iter().enumerate().map(|(i, span)| span.load(i).count()).min().unwrap_or(0);
+        let nodes = self.shards.iter().map(|shard| shard.pool.lock().touched as usize).min().unwrap_or(0);
+        let mut region = self.region.lock();
+        region.gather(Part::Lines, lines / STRIPE);
+        region.gather(Part::Nodes, nodes / NODE_STRIPE);
+    }
+
+    /// Places every block of `old` anew in `new`. All lines of `old` are locked, and nobody knows of the further ones yet.
+    fn spread(&self, shard: usize, pool: &mut Pool, old: Lines<'_>, new: Lines<'_>) {
+        let nodes = Nodes::new(self, shard);
+        let mut index = old.count();
+        while index > 0 {
+            index = index.wrapping_sub(1);
+            let Some(line) = old.line(index).map(Line::held) else { return };
+            let mut slots = [(0u32, 0u64); SLOTS];
+            for (slot, copy) in line.occupied().zip(&mut slots) {
+                *copy = (line.key(slot), line.value(slot));
+            }
+            let (count, mut link) = (line.occupied().count(), line.chain());
+            let mut line = line;
+            line.empty();
+            line.keep();
+            // First the chain: its nodes are free by the time that slots run out.
+            while let Some(node) = nodes.node(link) {
+                let (key, value, next) = (node.key(), node.value(), node.next());
+                pool.give(link, node);
+                self.place(nodes, pool, new, key, value, shard);
+                link = next;
+            }
+            for (key, value) in slots.into_iter().take(count) {
+                self.place(nodes, pool, new, key, value, shard);
+            }
         }
     }
-}
 
-/// Puts an entry into the first free slot at or behind its home, and not before line `from`.
-fn place(shard: usize, lines: Lines<'_>, from: usize, key: u32, value: u64) {
-    let home = Hash { shard, residue: packed::residue(value, key) }.home(lines.count());
-    let free = |index| -> Option<Slot> { lines.line(index)?.kept().vacant().first() };
-    let mut index = home.max(from);
-    while index < lines.end() {
-        if let (Some(line), Some(slot)) = (lines.line(index), free(index)) {
-            line.kept().put(slot, key, value);
-            lines.from(home).take(index.saturating_sub(home)).for_each(|line| line.pass());
-            return;
+    /// Puts an entry into its home line or the chain of that.
+    fn place(&self, nodes: Nodes<'_>, pool: &mut Pool, lines: Lines<'_>, key: u32, value: u64, shard: usize) {
+        let home = Hash { shard, residue: packed::residue(value, key) }.home(lines.count());
+        let Some(mut line) = lines.line(home).map(Line::held) else { return };
+        if let Some(slot) = line.vacant().first() {
+            line.put(slot, key, value);
+        } else if let Some(link) = pool.take(|link| nodes.node(link), |count| self.more_nodes(count, true))
+            && let Some(node) = nodes.node(link)
+        {
+            node.set(key, value, line.chain());
+            line.set_chain(link);
+            line.leave_trace(key);
         }
-        index = index.wrapping_add(1);
+        line.keep();
     }
 }

@@ -1,46 +1,62 @@
-//! One cache line of the table: a lock, five slots, and how many blocks have passed by.
+//! One cache line of the table: a lock, five slots, and where the blocks are that found no slot.
 //!
-//! Rule for neighbours: `keys` and `values` change only under the line's lock and may be read without it by who holds
-//! the lock of the block's home; `passing` is the number of blocks whose home is this line or one before and that live
-//! in a line behind it.
+//! Rule for neighbours: everything about the blocks of a line, those in its chain of [`super::nodes`] included, changes
+//! and is read under the line's lock only. No operation holds two of these locks, but for who holds all of a shard.
 
-use core::mem::ManuallyDrop;
-use core::ops::Deref;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::lock::relax;
 
 /// Blocks of a line.
 pub(super) const SLOTS: usize = 5;
-const ALL: u8 = (1 << SLOTS) - 1;
 
 /// Bytes of a line.
 pub(super) const LINE_BYTES: usize = 64;
 const _: () = assert!(size_of::<Line>() == LINE_BYTES);
 
+const LOCKED: u32 = 1;
+const OCCUPIED_SHIFT: u32 = 1;
+const OCCUPIED: u32 = 0b11111;
+const TRACES_SHIFT: u32 = 6;
+const TRACES: u32 = 0xFF;
+const CHAIN_SHIFT: u32 = 14;
+
+/// Most links that a line can name: 18 bits, without the 0 that names none.
+pub(super) const LINKS: u32 = u32::MAX >> CHAIN_SHIFT;
+
 /// Zeroed memory is an empty, open line.
+///
+/// | bits of `word` | what |
+/// |---|---|
+/// | 0 | locked |
+/// | 1–5 | occupied slots |
+/// | 6–13 | traces: which of eight kinds of keys the chain may hold |
+/// | 14–31 | link to the first node of the chain, or 0 |
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Line {
-    lock: AtomicU8,
-    occupied: AtomicU8,
-    passing: AtomicU16,
+    word: AtomicU32,
     keys: [AtomicU32; SLOTS],
     values: [AtomicU64; SLOTS],
 }
 
 /// A slot of a line: always less than [`SLOTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot(u8);
+pub(super) struct Slot(u32);
 
 /// A set of slots.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slots(u8);
+pub(super) struct Slots(u32);
 
 impl Slots {
     #[inline]
     pub(super) fn first(self) -> Option<Slot> {
-        if self.0 == 0 { None } else { Some(Slot(self.0.trailing_zeros() as u8)) }
+        if self.0 == 0 { None } else { Some(Slot(self.0.trailing_zeros())) }
+    }
+
+    #[inline]
+    pub(super) fn count(self) -> usize {
+        self.0.count_ones() as usize
     }
 }
 
@@ -59,19 +75,12 @@ impl Line {
     /// Waits for the line's lock.
     #[inline]
     pub(super) fn lock(&self) -> LineGuard<'_> {
-        // Acquire: what the last holder wrote is seen. A swap, since a read first would fetch the cache line twice
-        // when another core has it.
-        if self.lock.swap(1, Ordering::Acquire) != 0 {
+        // Acquire: what the last holder wrote is seen. A locked instruction at once, since a read first would fetch the
+        // cache line twice when another core has it.
+        if self.word.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
             self.lock_slow();
         }
-        LineGuard(self)
-    }
-
-    /// Locks a line that no other thread can want.
-    #[inline]
-    pub(super) fn lock_alone(&self) -> LineGuard<'_> {
-        self.lock.store(1, Ordering::Relaxed);
-        LineGuard(self)
+        self.held()
     }
 
     #[cold]
@@ -80,22 +89,23 @@ impl Line {
         let mut spins = 0;
         loop {
             relax(&mut spins);
-            if self.lock.load(Ordering::Relaxed) == 0 && self.lock.swap(1, Ordering::Acquire) == 0 {
+            if self.word.load(Ordering::Relaxed) & LOCKED == 0
+                && self.word.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
+            {
                 return;
             }
         }
     }
 
-    /// The guard of a line whose lock the caller keeps, see [`LineGuard::keep`].
-    pub(super) fn kept(&self) -> ManuallyDrop<LineGuard<'_>> {
-        ManuallyDrop::new(LineGuard(self))
+    /// The guard of a line whose lock the caller holds, or that no other thread can want.
+    #[inline]
+    pub(super) fn held(&self) -> LineGuard<'_> {
+        LineGuard { line: self, word: self.word.load(Ordering::Relaxed) & !LOCKED }
     }
 
-    /// Opens a line whose lock was taken with [`LineGuard::keep`].
-    #[inline]
-    pub(super) fn unlock(&self) {
-        // Release: the next holder sees what was written.
-        self.lock.store(0, Ordering::Release);
+    /// Whether the line had no blocks at some recent instant.
+    pub(super) fn peek_empty(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !LOCKED == 0
     }
 
     /// Fetches the line to be written.
@@ -109,116 +119,123 @@ impl Line {
             );
         }
     }
+}
 
-    /// Blocks in the line at some recent instant.
-    pub(super) fn peek_occupied(&self) -> usize {
-        self.occupied.load(Ordering::Relaxed).count_ones() as usize
-    }
+/// A locked line. It works on a copy of the line's word; dropping it writes the copy back and thereby opens the lock.
+#[derive(Debug)]
+pub(super) struct LineGuard<'a> {
+    line: &'a Line,
+    word: u32,
+}
 
-    /// Whether there was no free slot at some recent instant.
+impl LineGuard<'_> {
     #[inline]
-    pub(super) fn peek_full(&self) -> bool {
-        self.occupied.load(Ordering::Relaxed) == ALL
+    pub(super) fn occupied(&self) -> Slots {
+        Slots((self.word >> OCCUPIED_SHIFT) & OCCUPIED)
     }
 
-    /// Whether blocks of this line's home, or of one before, live behind this line.
     #[inline]
-    pub(super) fn is_passed(&self) -> bool {
-        self.passing.load(Ordering::Relaxed) != 0
+    pub(super) fn vacant(&self) -> Slots {
+        Slots((!self.word >> OCCUPIED_SHIFT) & OCCUPIED)
     }
 
-    /// One more block lives behind this line. Needs the lock of that block's home only.
-    #[inline]
-    pub(super) fn pass(&self) {
-        self.passing.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One block less lives behind this line. Needs the lock of that block's home only.
-    #[inline]
-    pub(super) fn unpass(&self) {
-        self.passing.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Forgets who passes. Only for who holds every lock of the shard.
-    pub(super) fn forget_passing(&self) {
-        self.passing.store(0, Ordering::Relaxed);
-    }
-
-    /// Slots with this key. Without the line's lock: only candidates.
+    /// Occupied slots with this key.
     #[inline]
     pub(super) fn with_key(&self, key: u32) -> Slots {
-        let mut mask = 0u8;
-        for (i, candidate) in self.keys.iter().enumerate() {
-            mask |= u8::from(candidate.load(Ordering::Relaxed) == key) << i;
+        let mut mask = 0;
+        for (i, candidate) in self.line.keys.iter().enumerate() {
+            mask |= u32::from(candidate.load(Ordering::Relaxed) == key) << i;
         }
-        Slots(mask & self.occupied.load(Ordering::Relaxed))
+        Slots(mask & self.occupied().0)
     }
 
     #[inline]
     pub(super) fn key(&self, slot: Slot) -> u32 {
         // SAFETY: a slot is less than SLOTS.
-        unsafe { self.keys.get_unchecked(usize::from(slot.0)) }.load(Ordering::Relaxed)
+        unsafe { self.line.keys.get_unchecked(slot.0 as usize) }.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(super) fn value(&self, slot: Slot) -> u64 {
         // SAFETY: a slot is less than SLOTS.
-        unsafe { self.values.get_unchecked(usize::from(slot.0)) }.load(Ordering::Relaxed)
-    }
-}
-
-/// A locked line; dropping it opens the lock.
-#[derive(Debug)]
-pub(super) struct LineGuard<'a>(&'a Line);
-
-impl LineGuard<'_> {
-    #[inline]
-    pub(super) fn occupied(&self) -> Slots {
-        Slots(self.0.occupied.load(Ordering::Relaxed))
+        unsafe { self.line.values.get_unchecked(slot.0 as usize) }.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(super) fn vacant(&self) -> Slots {
-        Slots(!self.0.occupied.load(Ordering::Relaxed) & ALL)
-    }
-
-    #[inline]
-    pub(super) fn put(&self, slot: Slot, key: u32, value: u64) {
+    pub(super) fn put(&mut self, slot: Slot, key: u32, value: u64) {
         // SAFETY: a slot is less than SLOTS.
-        unsafe { self.0.keys.get_unchecked(usize::from(slot.0)) }.store(key, Ordering::Relaxed);
+        unsafe { self.line.keys.get_unchecked(slot.0 as usize) }.store(key, Ordering::Relaxed);
         self.set_value(slot, value);
-        self.0.occupied.store(self.occupied().0 | (1 << slot.0), Ordering::Relaxed);
+        self.word |= 1 << (OCCUPIED_SHIFT + slot.0);
     }
 
     #[inline]
     pub(super) fn set_value(&self, slot: Slot, value: u64) {
         // SAFETY: a slot is less than SLOTS.
-        unsafe { self.0.values.get_unchecked(usize::from(slot.0)) }.store(value, Ordering::Relaxed);
+        unsafe { self.line.values.get_unchecked(slot.0 as usize) }.store(value, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(super) fn vacate(&self, slot: Slot) {
-        self.0.occupied.store(self.occupied().0 & !(1 << slot.0), Ordering::Relaxed);
+    pub(super) fn vacate(&mut self, slot: Slot) {
+        self.word &= !(1 << (OCCUPIED_SHIFT + slot.0));
     }
 
-    /// Leaves the line locked until [`Line::unlock`].
+    /// Link to the first node of the chain, or 0.
+    #[inline]
+    pub(super) fn chain(&self) -> u32 {
+        self.word >> CHAIN_SHIFT
+    }
+
+    /// Makes `link` the head of the chain; 0 is no chain, which leaves no traces.
+    pub(super) fn set_chain(&mut self, link: u32) {
+        self.word = (self.word & ((1 << CHAIN_SHIFT) - 1)) | (link << CHAIN_SHIFT);
+        if link == 0 {
+            self.forget_traces();
+        }
+    }
+
+    /// Whether the chain may hold this key.
+    #[inline]
+    pub(super) fn may_chain(&self, key: u32) -> bool {
+        self.word & trace(key) != 0
+    }
+
+    /// The chain may hold this key from now on.
+    pub(super) fn leave_trace(&mut self, key: u32) {
+        self.word |= trace(key);
+    }
+
+    /// How many kinds of keys the chain may hold.
+    pub(super) fn traces(&self) -> u32 {
+        ((self.word >> TRACES_SHIFT) & TRACES).count_ones()
+    }
+
+    /// The caller says anew which keys the chain holds.
+    pub(super) fn forget_traces(&mut self) {
+        self.word &= !(TRACES << TRACES_SHIFT);
+    }
+
+    /// Forgets all blocks.
+    pub(super) fn empty(&mut self) {
+        self.word = 0;
+    }
+
+    /// Writes the word back and leaves the line locked.
     pub(super) fn keep(self) {
+        self.line.word.store(self.word | LOCKED, Ordering::Relaxed);
         core::mem::forget(self);
-    }
-}
-
-impl Deref for LineGuard<'_> {
-    type Target = Line;
-
-    #[inline]
-    fn deref(&self) -> &Line {
-        self.0
     }
 }
 
 impl Drop for LineGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.unlock();
+        // Release: the next holder sees what was written.
+        self.line.word.store(self.word, Ordering::Release);
     }
+}
+
+#[inline]
+fn trace(key: u32) -> u32 {
+    1 << (TRACES_SHIFT + (key & 7))
 }

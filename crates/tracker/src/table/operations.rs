@@ -1,97 +1,124 @@
 //! Insert, remove and find, inside malloc.
 //!
-//! Rule for neighbours: everything here holds the lock of the block's home line from beginning to end, and in addition
-//! the lock of the line where the block lives, which is the same one for most.
+//! Rule for neighbours: everything here holds the lock of one line, the block's home, from beginning to end.
 
+use super::growth::{self, Growth};
 use super::hash::Hash;
-use super::line::{Line, LineGuard, Slot};
+use super::line::{LineGuard, Slot};
+use super::near;
+use super::nodes::Node;
 use super::packed;
-use super::shards::{Lines, TAIL};
+use super::shards::{Lines, Nodes};
 use super::{Block, Inserted, MAX_AGE, MAX_SITE, Removed, Table};
 
-/// A block that lives so many lines behind its home makes the table ask whether the shard is full.
-const CROWDED_DISTANCE: usize = 4;
+/// Free slots of a line with a chain from which on a block of the chain comes home. Not one: the next block to come is
+/// often the one that has just gone.
+const ROOM_AT_HOME: usize = 2;
 
-/// How far behind its home a block may live; the tail has as many lines.
-const MAX_DISTANCE: usize = TAIL;
+/// Traces of a chain from which on a removal finds out which are still true.
+const STALE_TRACES: u32 = 4;
 
-/// A block's locked home, in the lines that the shard has while the lock is held.
+/// A block's locked home, and the lines that the shard has while the lock is held.
 struct Home<'a> {
     lines: Lines<'a>,
-    index: usize,
     line: LineGuard<'a>,
 }
 
+/// Where a block is.
+enum Place<'a> {
+    Slot(Slot),
+    Node { before: Option<&'a Node>, link: u32, node: &'a Node },
+}
+
 impl Table {
-    /// Notes that `address` was allocated at generation `now`. Never allocates, and waits for nobody but other
+    /// Notes that `address` was allocated, at generation `now`. Never allocates, and waits for nobody but other
     /// operations on the same cache line or a shard that grows.
     #[inline]
     pub fn insert(&self, address: usize, block: Block, now: u32) -> Inserted {
         self.clock.tick(self, now);
-        let Some(hash) = Hash::of(address) else { return Inserted::Full };
         if block.site > MAX_SITE {
             return Inserted::Full;
         }
-        let age = now.wrapping_sub(block.generation);
-        // An age above half of the range is a generation in the future: as new as can be.
-        let birth = if age > u32::MAX / 2 { now } else { now.wrapping_sub(age.min(MAX_AGE)) };
-        loop {
-            let Some(home) = self.home(hash) else { return Inserted::Full };
-            let lines = home.lines;
-            match self.insert_at(home, hash, block, birth, now) {
-                Placed::At { distance, inserted } => {
-                    if distance >= CROWDED_DISTANCE {
-                        self.crowded(hash.shard, lines);
-                    }
-                    return inserted;
-                }
-                Placed::NoRoom => {
-                    if self.grow(hash.shard, lines) == super::growth::Growth::Refused {
-                        return Inserted::Full;
-                    }
-                }
-                Placed::NoCode => return Inserted::Full,
-            }
+        if let Some(inserted) = self.insert_near(address, &block, birth(&block, now), now) {
+            return inserted;
         }
+        let size = block.size;
+        let inserted = self.insert_into_lines(address, block, now);
+        self.inserted_into_lines(address, size, inserted, now)
+    }
+
+    #[inline]
+    fn insert_into_lines(&self, address: usize, block: Block, now: u32) -> Inserted {
+        let Some(hash) = Hash::of(address) else { return Inserted::Full };
+        let Some(mut home) = self.home(hash) else { return Inserted::Full };
+        let key = packed::key(hash.residue);
+        if block.size < packed::LARGE
+            && home.line.with_key(key).first().is_none()
+            && !home.line.may_chain(key)
+            && let Some(slot) = home.line.vacant().first()
+        {
+            let value = packed::value(hash.residue, block.site, birth(&block, now), block.size);
+            home.line.put(slot, key, value);
+            return Inserted::New;
+        }
+        self.insert_slow(home, hash, block, now)
     }
 
     /// Forgets the block at `address` and tells what it was; `None` if it is not known, which is normal.
     #[inline]
     pub fn remove(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
-        let hash = Hash::of(address)?;
-        let home = self.home(hash)?;
-        let (distance, guard, slot) = home.seek(hash)?;
-        let line: &Line = guard.as_ref().unwrap_or(&home.line);
-        let value = line.value(slot);
-        let removed = packed::decode(value, now, |code| self.sizes.get(code));
-        line.kept().vacate(slot);
-        if distance > 0 {
-            home.lines.from(home.index).take(distance).for_each(Line::unpass);
-        }
-        if let Some(code) = packed::large(value) {
-            self.sizes.release(code);
-        }
+        self.remove_near(address, now).or_else(|| self.remove_from_lines(address, now))
+    }
+
+    /// The same for a block in the lines.
+    pub(super) fn remove_from_lines(&self, address: usize, now: u32) -> Option<Removed> {
+        let removed = self.take_from_lines(address, now)?;
+        self.removed_from_lines(address, removed.size);
         Some(removed)
     }
 
-    /// Fetches the cache line of `address`, for an operation that is soon to come.
     #[inline]
-    pub fn prefetch(&self, address: usize) {
+    fn take_from_lines(&self, address: usize, now: u32) -> Option<Removed> {
+        let hash = Hash::of(address)?;
+        let mut home = self.home(hash)?;
+        let key = packed::key(hash.residue);
+        for slot in home.line.with_key(key) {
+            let value = home.line.value(slot);
+            if packed::matches(value, hash.residue) {
+                home.line.vacate(slot);
+                if home.line.chain() != 0 && home.line.vacant().count() >= ROOM_AT_HOME {
+                    self.bring_home(&mut home, hash.shard);
+                }
+                return Some(self.take_out(value, now));
+            }
+        }
+        if home.line.may_chain(key) { self.remove_slow(home, hash, now) } else { None }
+    }
+
+    /// Fetches the cache line that a block of this size at `address` may live in, for an insertion that is soon to come.
+    #[inline]
+    pub fn prefetch(&self, address: usize, size: u64) {
+        if size < near::LIMIT {
+            return;
+        }
         let Some(hash) = Hash::of(address) else { return };
         let Some(span) = self.spans.get(hash.shard) else { return };
-        let lines = span.load();
+        let lines = span.load(hash.shard);
         if let Some(line) = lines.line(hash.home(lines.count())) {
             line.prefetch();
         }
     }
 
-    /// Looks a block up under its locks.
-    pub(super) fn find<T>(&self, address: usize, read: impl FnOnce(&Line, Slot) -> T) -> Option<T> {
+    /// The value of the block's entry.
+    pub(super) fn find<T>(&self, address: usize, read: impl FnOnce(u64) -> T) -> Option<T> {
         let hash = Hash::of(address)?;
         let home = self.home(hash)?;
-        let (_, guard, slot) = home.seek(hash)?;
-        Some(read(guard.as_ref().unwrap_or(&home.line), slot))
+        let value = match self.seek(&home, hash)? {
+            Place::Slot(slot) => home.line.value(slot),
+            Place::Node { node, .. } => node.value(),
+        };
+        Some(read(value))
     }
 
     /// Locks the home of a hash. `None` if the table has no memory.
@@ -99,110 +126,182 @@ impl Table {
     fn home(&self, hash: Hash) -> Option<Home<'_>> {
         let span = self.spans.get(hash.shard)?;
         loop {
-            let lines = span.load();
-            let index = hash.home(lines.count());
-            let line = lines.line(index)?;
-            let line = if self.is_shared() { line.lock() } else { line.lock_alone() };
-            if span.load() == lines {
-                return Some(Home { lines, index, line });
+            let lines = span.load(hash.shard);
+            let line = lines.line(hash.home(lines.count()))?;
+            if !self.is_shared() {
+                return Some(Home { lines, line: line.held() });
+            }
+            let line = line.lock();
+            if span.load(hash.shard) == lines {
+                return Some(Home { lines, line });
             }
         }
     }
 
+    fn seek<'a>(&'a self, home: &Home<'a>, hash: Hash) -> Option<Place<'a>> {
+        let key = packed::key(hash.residue);
+        for slot in home.line.with_key(key) {
+            if packed::matches(home.line.value(slot), hash.residue) {
+                return Some(Place::Slot(slot));
+            }
+        }
+        if !home.line.may_chain(key) {
+            return None;
+        }
+        let mut before = None;
+        for (link, node) in Nodes::new(self, hash.shard).chain(home.line.chain()) {
+            if node.key() == key && packed::matches(node.value(), hash.residue) {
+                return Some(Place::Node { before, link, node });
+            }
+            before = Some(node);
+        }
+        None
+    }
+
+    /// Decodes the value of an entry that is no longer in the table.
     #[inline]
-    fn insert_at(&self, home: Home<'_>, hash: Hash, block: Block, birth: u32, now: u32) -> Placed {
+    fn take_out(&self, value: u64, now: u32) -> Removed {
+        match packed::large(value) {
+            None => packed::decode(value, now, |_| 0),
+            Some(_) => self.take_out_large(value, now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_out_large(&self, value: u64, now: u32) -> Removed {
+        let removed = packed::decode(value, now, |code| self.sizes.get(code));
+        if let Some(code) = packed::large(value) {
+            self.sizes.release(code);
+        }
+        removed
+    }
+
+    /// Insertion of a large block, in place of another one, or where the home is full.
+    #[inline(never)]
+    fn insert_slow<'a>(&'a self, mut home: Home<'a>, hash: Hash, block: Block, now: u32) -> Inserted {
         let size = if block.size < packed::LARGE {
             block.size
         } else {
             match self.sizes.acquire(block.size) {
                 Some(code) => packed::LARGE.wrapping_add(u64::from(code)),
-                None => return Placed::NoCode,
+                None => return Inserted::Full,
             }
         };
-        let value = packed::value(hash.residue, block.site, birth, size);
-        if let Some((distance, guard, slot)) = home.seek(hash) {
-            let line: &Line = guard.as_ref().unwrap_or(&home.line);
-            let old = line.value(slot);
-            let removed = packed::decode(old, now, |code| self.sizes.get(code));
-            line.kept().set_value(slot, value);
-            if let Some(code) = packed::large(old) {
-                self.sizes.release(code);
+        let value = packed::value(hash.residue, block.site, birth(&block, now), size);
+        loop {
+            let lines = home.lines;
+            let placed = self.insert_at(&mut home, hash, value, now);
+            drop(home);
+            match placed {
+                Placed::Done(inserted) => return inserted,
+                Placed::Crowded => {
+                    self.grow(hash.shard, lines);
+                    return Inserted::New;
+                }
+                Placed::NoRoom => {}
             }
-            return Placed::At { distance, inserted: Inserted::Replaced(removed) };
+            let changed = self.grow(hash.shard, lines) == Growth::Changed;
+            match self.home(hash) {
+                Some(again) if changed => home = again,
+                _ => {
+                    if let Some(code) = packed::large(value) {
+                        self.sizes.release(code);
+                    }
+                    return Inserted::Full;
+                }
+            }
         }
+    }
+
+    fn insert_at<'a>(&'a self, home: &mut Home<'a>, hash: Hash, value: u64, now: u32) -> Placed {
         let key = packed::key(hash.residue);
+        if let Some(place) = self.seek(home, hash) {
+            let old = match place {
+                Place::Slot(slot) => {
+                    let old = home.line.value(slot);
+                    home.line.set_value(slot, value);
+                    old
+                }
+                Place::Node { node, .. } => {
+                    let old = node.value();
+                    node.set_value(value);
+                    old
+                }
+            };
+            return Placed::Done(Inserted::Replaced(self.take_out(old, now)));
+        }
         if let Some(slot) = home.line.vacant().first() {
             home.line.put(slot, key, value);
-            return Placed::At { distance: 0, inserted: Inserted::New };
+            return Placed::Done(Inserted::New);
         }
-        match home.put_behind(key, value) {
-            Some(distance) => Placed::At { distance, inserted: Inserted::New },
-            None => {
-                if let Some(code) = packed::large(value) {
-                    self.sizes.release(code);
-                }
-                Placed::NoRoom
+        let nodes = Nodes::new(self, hash.shard);
+        let Some(shard) = self.shards.get(hash.shard) else { return Placed::NoRoom };
+        let (link, is_full) = {
+            let mut pool = shard.pool.lock();
+            let link = pool.take(|link| nodes.node(link), |count| self.more_nodes(count, false));
+            (link, growth::is_full(&mut pool, home.lines))
+        };
+        let Some((link, node)) = link.and_then(|link| Some((link, nodes.node(link)?))) else {
+            return Placed::NoRoom;
+        };
+        node.set(key, value, home.line.chain());
+        home.line.set_chain(link);
+        home.line.leave_trace(key);
+        if is_full { Placed::Crowded } else { Placed::Done(Inserted::New) }
+    }
+
+    /// Removal of a block that may be in the chain.
+    #[inline(never)]
+    fn remove_slow<'a>(&'a self, mut home: Home<'a>, hash: Hash, now: u32) -> Option<Removed> {
+        let Place::Node { before, link, node } = self.seek(&home, hash)? else { return None };
+        let value = node.value();
+        match before {
+            Some(before) => before.set_next(node.next()),
+            None => home.line.set_chain(node.next()),
+        }
+        self.give(hash.shard, link, node);
+        if home.line.traces() >= STALE_TRACES {
+            home.line.forget_traces();
+            for (_, node) in Nodes::new(self, hash.shard).chain(home.line.chain()) {
+                home.line.leave_trace(node.key());
             }
+        }
+        Some(self.take_out(value, now))
+    }
+
+    /// Moves the first block of the chain into a free slot.
+    #[inline(never)]
+    fn bring_home(&self, home: &mut Home<'_>, shard: usize) {
+        let link = home.line.chain();
+        let (Some(node), Some(slot)) = (Nodes::new(self, shard).node(link), home.line.vacant().first())
+        else {
+            return;
+        };
+        home.line.put(slot, node.key(), node.value());
+        home.line.set_chain(node.next());
+        self.give(shard, link, node);
+    }
+
+    fn give(&self, shard: usize, link: u32, node: &Node) {
+        if let Some(shard) = self.shards.get(shard) {
+            shard.pool.lock().give(link, node);
         }
     }
 }
 
 /// What came of an attempt to insert.
 enum Placed {
-    At { distance: usize, inserted: Inserted },
+    Done(Inserted),
+    /// It is in, and the shard is full.
+    Crowded,
     NoRoom,
-    NoCode,
 }
 
-impl<'a> Home<'a> {
-    /// The block's distance from home, the guard of its line unless that is the home, and its slot.
-    #[inline]
-    fn seek(&self, hash: Hash) -> Option<(usize, Option<LineGuard<'a>>, Slot)> {
-        let key = packed::key(hash.residue);
-        for slot in self.line.with_key(key) {
-            if packed::matches(self.line.value(slot), hash.residue) {
-                return Some((0, None, slot));
-            }
-        }
-        if self.line.is_passed() { self.seek_behind(hash, key) } else { None }
-    }
-
-    /// As [`Home::seek`], in the lines behind. They are read without a lock: no block of this home comes, goes or moves
-    /// meanwhile. What looks like it is looked at again under the lock of its line.
-    fn seek_behind(&self, hash: Hash, key: u32) -> Option<(usize, Option<LineGuard<'a>>, Slot)> {
-        let mut distance = 0usize;
-        for line in self.lines.from(self.index.wrapping_add(1)) {
-            distance = distance.wrapping_add(1);
-            if line.with_key(key).first().is_some() {
-                let line = line.lock();
-                for slot in line.with_key(key) {
-                    if packed::matches(line.value(slot), hash.residue) {
-                        return Some((distance, Some(line), slot));
-                    }
-                }
-            }
-            if !line.is_passed() {
-                break;
-            }
-        }
-        None
-    }
-
-    /// Puts an entry into the first line behind that has room and answers its distance.
-    fn put_behind(&self, key: u32, value: u64) -> Option<usize> {
-        let mut distance = 0usize;
-        for line in self.lines.from(self.index.wrapping_add(1)).take(MAX_DISTANCE) {
-            distance = distance.wrapping_add(1);
-            if line.peek_full() {
-                continue;
-            }
-            let line = line.lock();
-            if let Some(slot) = line.vacant().first() {
-                line.put(slot, key, value);
-                self.lines.from(self.index).take(distance).for_each(Line::pass);
-                return Some(distance);
-            }
-        }
-        None
-    }
+/// Generation of birth, at most [`MAX_AGE`] ago.
+#[inline]
+fn birth(block: &Block, now: u32) -> u32 {
+    let age = now.wrapping_sub(block.generation);
+    // An age above half of the range is a generation in the future: as new as can be.
+    if age > u32::MAX / 2 { now } else { now.wrapping_sub(age.min(MAX_AGE)) }
 }

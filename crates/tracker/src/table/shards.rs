@@ -1,37 +1,48 @@
-//! Where the lines of a shard are: address space reserved once, memory taken as the shard grows.
+//! Where the lines of a shard are: stripes in one region of address space, reserved once and used as shards grow.
+//!
+//! A row of the region has 8 lines of each shard in turn (or, in its second part, 32 nodes), so shards that are about equally long leave no gaps: a small
+//! table is a few adjacent pages, a large one is whole huge pages, and pages are spread over all sets of the TLB. (Slices
+//! of a power of two for each shard put all hot pages into one set, and each operation then walked the page tables.)
 //!
 //! Rule for neighbours: a [`Span`] is read in one load and says both where and how many, so whoever sees it unchanged
-//! under a line's lock knows that the line still has its meaning. Memory that was ever part of a span stays readable
-//! and writable as long as the table lives; taken back by [`Lines::discard`] it reads as open, empty lines.
+//! under a line's lock knows that the line still has its meaning, and so have the nodes that it links to. Memory that was
+//! ever part of a span stays readable and writable as long as the table lives; taken back it reads as open, empty lines.
 
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::line::{LINE_BYTES, Line};
+use super::nodes::{NODE_BYTES, Node, Pool};
 use super::{Exhausted, SHARDS, Table};
 use crate::lock::SpinLock;
 use crate::mmap::Errno;
 
-/// Lines behind the last home, so that probing never wraps around.
-pub(super) const TAIL: usize = 64;
+/// Lines of a shard that lie side by side.
+pub(super) const STRIPE: usize = 8;
+const STRIPE_BYTES: usize = STRIPE * LINE_BYTES;
+/// The same for nodes.
+pub(super) const NODE_STRIPE: usize = STRIPE_BYTES / NODE_BYTES;
+const ROW_BYTES: usize = SHARDS * STRIPE_BYTES;
 
-/// Lines of a fresh shard, 4 KiB of them. Shard `i` has `i / 32` more: thus shards grow at different times, which spreads
-/// the pauses and keeps the table's mean load even.
-const SLICE_STAGGER: usize = 7 * PAGE;
+/// Lines of a fresh shard: 128 KiB for all.
+const FIRST_LINES: usize = STRIPE;
 
-const FIRST_LINES: usize = 64;
-const FIRST_SPREAD: usize = 32;
+/// Here shards begin to differ, by up to one step of growth: from then on they grow at different times, which spreads the
+/// pauses and keeps the table's mean load even.
+const PARTING: usize = 64;
 
-const PAGE: usize = 4096;
+/// Memory is made usable in such steps.
+const COMMIT_ROWS: usize = 8;
+
+/// Size of a huge page.
+const HUGE: usize = 2 << 20;
+
 const PAGE_SHIFT: u32 = 12;
-const LINES_BITS: u32 = 28;
-const LINES_MASK: u64 = (1 << LINES_BITS) - 1;
+const COUNT_BITS: u32 = 28;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// The least a shard's slice has: its first lines and the tail.
-const LEAST_SLICE: usize = 3 * PAGE;
-
-/// Base page and number of home lines of a shard, in one word. No lines: no memory.
+/// Base page of the region and number of home lines of a shard, in one word. No lines: no memory.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct Span(AtomicU64);
@@ -41,10 +52,11 @@ impl Span {
         Self(AtomicU64::new(0))
     }
 
+    /// The lines of shard `shard`, which this span must be of.
     #[inline]
-    pub(super) fn load(&self) -> Lines<'_> {
+    pub(super) fn load(&self, shard: usize) -> Lines<'_> {
         // Acquire: lines that a resizer placed are seen with the number that covers them.
-        Lines { word: self.0.load(Ordering::Acquire), span: PhantomData }
+        Lines { word: self.0.load(Ordering::Acquire), shard, span: PhantomData }
     }
 
     pub(super) fn store(&self, lines: Lines<'_>) {
@@ -57,6 +69,7 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lines<'a> {
     word: u64,
+    shard: usize,
     span: PhantomData<&'a Span>,
 }
 
@@ -64,76 +77,91 @@ impl<'a> Lines<'a> {
     /// Home lines.
     #[inline]
     pub(super) fn count(self) -> usize {
-        (self.word & LINES_MASK) as usize
+        (self.word & COUNT_MASK) as usize
     }
 
-    /// Lines with the tail.
-    #[inline]
-    pub(super) fn end(self) -> usize {
-        if self.count() == 0 { 0 } else { self.count().wrapping_add(TAIL) }
-    }
-
-    /// The line at `index`, homes first and then the tail.
+    /// The line at `index`.
     #[inline]
     pub(super) fn line(self, index: usize) -> Option<&'a Line> {
-        if index >= self.end() {
+        if index >= self.count() {
             return None;
         }
-        // SAFETY: a span covers its home lines and the tail, which are mapped as long as the table lives; zeroed memory
-        // is a valid line.
-        Some(unsafe { &*self.base().cast::<Line>().add(index) })
+        let offset = (index / STRIPE)
+            .wrapping_mul(ROW_BYTES)
+            .wrapping_add(self.shard.wrapping_mul(STRIPE_BYTES))
+            .wrapping_add((index % STRIPE).wrapping_mul(LINE_BYTES));
+        let base: *const u8 =
+            ptr::with_exposed_provenance(((self.word >> COUNT_BITS) << PAGE_SHIFT) as usize);
+        // SAFETY: a span covers its lines, which are mapped as long as the table lives; zeroed memory is a valid line.
+        Some(unsafe { &*base.add(offset).cast::<Line>() })
     }
 
-    /// All lines from `index` on, the tail included.
-    #[inline]
-    pub(super) fn from(self, index: usize) -> impl Iterator<Item = &'a Line> {
-        (index..).map_while(move |index| self.line(index))
+    /// All lines.
+    pub(super) fn all(self) -> impl Iterator<Item = &'a Line> {
+        (0..).map_while(move |index| self.line(index))
     }
 
-    #[inline]
-    fn base(self) -> *mut u8 {
-        ptr::with_exposed_provenance_mut(((self.word >> LINES_BITS) << PAGE_SHIFT) as usize)
-    }
-
-    fn new(base: usize, count: usize) -> Self {
-        Self {
-            word: ((base as u64 >> PAGE_SHIFT) << LINES_BITS) | (count as u64 & LINES_MASK),
-            span: PhantomData,
+    /// How many lines the shard has after it grows: a quarter more at first, a sixteenth later.
+    pub(super) fn next_count(self) -> usize {
+        let count = self.count();
+        if count >= PARTING {
+            return count.wrapping_add(count / 16);
         }
+        let next = count.wrapping_add(count / 4);
+        if next < PARTING { next } else { PARTING.wrapping_add(self.shard / (SHARDS / (PARTING / 16))) }
     }
 
     /// The same place with more or fewer lines.
     pub(super) fn with_count(self, count: usize) -> Self {
-        Self::new(self.base() as usize, count)
+        Self { word: (self.word & !COUNT_MASK) | (count as u64 & COUNT_MASK), ..self }
     }
 
-    /// Bytes of the home lines, which is what the budget counts: the tail is hardly ever touched.
-    pub(super) fn home_bytes(self) -> usize {
+    /// Bytes of the lines.
+    pub(super) fn bytes(self) -> usize {
         self.count().wrapping_mul(LINE_BYTES)
     }
 
-    /// Bytes of whole pages for home lines and tail.
-    pub(super) fn bytes(self) -> usize {
-        if self.count() == 0 { 0 } else { bytes_of(self.count()) }
-    }
-
-    /// Makes the memory of these lines usable; `false` if the kernel refuses.
-    pub(super) fn commit(self) -> bool {
-        let _errno = Errno::save();
-        // SAFETY: the pages are part of the reserved region, which this table owns.
-        unsafe { libc::mprotect(self.base().cast(), self.bytes(), libc::PROT_READ | libc::PROT_WRITE) == 0 }
-    }
-
-    /// Gives the memory back: all lines are empty and open again.
-    pub(super) fn discard(self) {
-        let _errno = Errno::save();
-        // SAFETY: the pages are part of the reserved region, and zeroed memory is what an empty line is.
-        unsafe { libc::madvise(self.base().cast(), self.bytes(), libc::MADV_DONTNEED) };
+    /// Rows that the lines reach into.
+    pub(super) fn rows(self) -> usize {
+        self.count().div_ceil(STRIPE)
     }
 }
 
-const fn bytes_of(lines: usize) -> usize {
-    (lines.wrapping_add(TAIL).wrapping_mul(LINE_BYTES)).wrapping_add(PAGE - 1) & !(PAGE - 1)
+/// The nodes of a shard. Valid while a lock of one of its lines is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nodes<'a> {
+    base: usize,
+    shard: usize,
+    table: PhantomData<&'a Table>,
+}
+
+impl<'a> Nodes<'a> {
+    pub(super) fn new(table: &'a Table, shard: usize) -> Self {
+        // Relaxed: changes only while no line is in use.
+        Self { base: table.nodes_base.load(Ordering::Relaxed), shard, table: PhantomData }
+    }
+
+    /// The node that a link names; `None` if it is 0. Links come from the pool of this shard.
+    #[inline]
+    pub(super) fn node(self, link: u32) -> Option<&'a Node> {
+        let index = (link as usize).checked_sub(1)?;
+        let offset = (index / NODE_STRIPE)
+            .wrapping_mul(ROW_BYTES)
+            .wrapping_add(self.shard.wrapping_mul(STRIPE_BYTES))
+            .wrapping_add((index % NODE_STRIPE).wrapping_mul(NODE_BYTES));
+        let base: *const u8 = ptr::with_exposed_provenance(self.base);
+        // SAFETY: the pool hands out links to nodes in usable memory only; zeroed memory is a valid node.
+        Some(unsafe { &*base.add(offset).cast::<Node>() })
+    }
+
+    /// The nodes of a chain, with their links.
+    pub(super) fn chain(self, link: u32) -> impl Iterator<Item = (u32, &'a Node)> {
+        let start = self.node(link).map(|node| (link, node));
+        core::iter::successors(start, move |(_, node)| {
+            let next = node.next();
+            self.node(next).map(|node| (next, node))
+        })
+    }
 }
 
 /// What a shard has apart from its span, on a cache line that the usual operation does not touch.
@@ -142,23 +170,34 @@ const fn bytes_of(lines: usize) -> usize {
 pub(super) struct Shard {
     /// Held by who changes the span.
     pub(super) resizing: SpinLock<()>,
-    /// Crowded insertions to go until the load is measured again.
-    pub(super) patience: AtomicU32,
-    /// Bytes that the span may reach.
-    pub(super) slice_bytes: AtomicUsize,
+    /// Its nodes.
+    pub(super) pool: SpinLock<Pool>,
 }
 
 impl Shard {
     pub(super) const fn new() -> Self {
-        Self { resizing: SpinLock::new(()), patience: AtomicU32::new(0), slice_bytes: AtomicUsize::new(0) }
+        Self { resizing: SpinLock::new(()), pool: SpinLock::new(Pool::new()) }
     }
+}
+
+/// A part of the region: rows of lines, or rows of nodes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    Lines,
+    Nodes,
 }
 
 /// The address space of a table.
 #[derive(Debug)]
 pub(super) struct Region {
-    base: Option<NonNull<u8>>,
-    bytes: usize,
+    /// What was mapped; the rows begin at the first boundary of a huge page in it.
+    mapping: Option<(NonNull<u8>, usize)>,
+    /// Rows of address space, for lines and for nodes each.
+    rows: usize,
+    /// Rows of each part that are usable.
+    committed_rows: [usize; 2],
+    /// Bytes from the base of each part on that are asked to be huge pages.
+    huge_bytes: [usize; 2],
 }
 
 // SAFETY: the region is memory of the table's own, not bound to a thread.
@@ -166,32 +205,117 @@ unsafe impl Send for Region {}
 
 impl Region {
     pub(super) const fn new() -> Self {
-        Self { base: None, bytes: 0 }
+        Self { mapping: None, rows: 0, committed_rows: [0; 2], huge_bytes: [0; 2] }
     }
 
-    fn reserve(bytes: usize) -> Option<Self> {
+    fn reserve(rows: usize) -> Option<Self> {
         let _errno = Errno::save();
+        let rows = rows.checked_next_multiple_of(HUGE / ROW_BYTES)?;
+        let bytes = rows.checked_mul(ROW_BYTES * 2)?.checked_add(HUGE)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
         let base = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return None;
         }
-        Some(Self { base: NonNull::new(base.cast()), bytes })
+        let base: NonNull<u8> = NonNull::new(base.cast())?;
+        base.as_ptr().expose_provenance();
+        Some(Self { mapping: Some((base, bytes)), rows, ..Self::new() })
+    }
+
+    fn base(&self, part: Part) -> *mut u8 {
+        let Some((mapping, _)) = self.mapping else { return ptr::null_mut() };
+        let base = mapping.as_ptr().map_addr(|at| at.next_multiple_of(HUGE));
+        base.wrapping_add((part as usize).wrapping_mul(self.rows).wrapping_mul(ROW_BYTES))
+    }
+
+    /// Makes the first `rows` rows of a part usable; `false` if the kernel refuses or the region is too small.
+    pub(super) fn commit(&mut self, part: Part, rows: usize) -> bool {
+        let [lines, nodes] = &mut self.committed_rows;
+        let committed = match part {
+            Part::Lines => *lines,
+            Part::Nodes => *nodes,
+        };
+        if rows <= committed {
+            return true;
+        }
+        if rows > self.rows {
+            return false;
+        }
+        let rows = rows.next_multiple_of(COMMIT_ROWS).min(self.rows);
+        match part {
+            Part::Lines => *lines = rows,
+            Part::Nodes => *nodes = rows,
+        }
+        let (start, bytes) = (self.base(part), rows.wrapping_mul(ROW_BYTES));
+        let _errno = Errno::save();
+        // SAFETY: the rows are part of the region, which this table owns.
+        let done = unsafe { libc::mprotect(start.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) } == 0;
+        if !done {
+            let [lines, nodes] = &mut self.committed_rows;
+            match part {
+                Part::Lines => *lines = committed,
+                Part::Nodes => *nodes = committed,
+            }
+        }
+        done
+    }
+
+    /// Asks the kernel to keep the first `rows` rows of a part, which are all in use, in huge pages. One that has none
+    /// goes on with small ones.
+    pub(super) fn gather(&mut self, part: Part, rows: usize) {
+        let base = self.base(part);
+        let [lines, nodes] = &mut self.huge_bytes;
+        let huge_bytes = match part {
+            Part::Lines => lines,
+            Part::Nodes => nodes,
+        };
+        let bytes = rows.wrapping_mul(ROW_BYTES) & !(HUGE - 1);
+        let Some(more) = bytes.checked_sub(*huge_bytes).filter(|more| *more > 0) else { return };
+        let start = base.wrapping_add(*huge_bytes).cast();
+        *huge_bytes = bytes;
+        let _errno = Errno::save();
+        // SAFETY: the advice concerns usable rows of this table's own and leaves their contents alone.
+        unsafe {
+            libc::madvise(start, more, libc::MADV_HUGEPAGE);
+            libc::madvise(start, more, libc::MADV_COLLAPSE);
+        }
+    }
+
+    /// Gives all memory back: every line is empty and open.
+    fn discard(&mut self) {
+        let _errno = Errno::save();
+        let parts = [Part::Lines, Part::Nodes].map(|part| self.base(part));
+        for ((base, rows), huge_bytes) in parts.into_iter().zip(self.committed_rows).zip(&mut self.huge_bytes)
+        {
+            let bytes = rows.wrapping_mul(ROW_BYTES);
+            if bytes == 0 {
+                continue;
+            }
+            // SAFETY: the rows are this table's own, and zeroed memory is what empty lines are.
+            unsafe {
+                libc::madvise(base.cast(), *huge_bytes, libc::MADV_NOHUGEPAGE);
+                if libc::madvise(base.cast(), bytes, libc::MADV_DONTNEED) != 0 {
+                    // Locked memory (mlockall) stays; it must be open nevertheless.
+                    base.write_bytes(0, bytes);
+                }
+            }
+            *huge_bytes = 0;
+        }
     }
 
     fn release(&mut self) {
-        if let Some(base) = self.base.take() {
+        if let Some((mapping, bytes)) = self.mapping.take() {
             let _errno = Errno::save();
-            // SAFETY: the region is this table's own mapping; only its drop, with no operation left, comes here.
-            unsafe { libc::munmap(base.as_ptr().cast(), self.bytes) };
+            // SAFETY: the mapping is this table's own; only its drop, with no operation left, comes here.
+            unsafe { libc::munmap(mapping.as_ptr().cast(), bytes) };
         }
     }
 }
 
 impl Table {
-    /// Makes the table usable within `budget_bytes` (the first 1.1 MB are always allowed, and touched only as needed).
-    /// Address space for it is reserved; if the kernel has less, the budget is halved until it fits.
+    /// Makes the table usable within `budget_bytes` (the first 128 KiB are always allowed). Address space for it is reserved;
+    /// if the kernel has less, the budget is halved until it fits.
     ///
     /// Again with the same budget: nothing. With another: the limit changes; address space is reserved anew only when the
     /// table is empty, right after [`Table::clear`]. Not to be called inside malloc.
@@ -199,26 +323,31 @@ impl Table {
     /// # Errors
     /// [`Exhausted`] if the kernel refuses even the least region.
     pub fn init(&self, budget_bytes: usize) -> Result<(), Exhausted> {
-        let mut region = self.region.lock();
-        let wanted = region_bytes(budget_bytes);
-        if region.base.is_none() || (wanted > region.bytes && self.is_fresh() && self.len_estimate() == 0) {
-            let mut bytes = wanted;
+        let _administration = self.administration.lock();
+        let (reserved, had) = {
+            let region = self.region.lock();
+            (region.rows, region.mapping.is_some())
+        };
+        let wanted = rows_for(budget_bytes);
+        if !had || (wanted > reserved && self.is_fresh() && self.len_estimate() == 0) {
+            let mut rows = wanted;
             let reserved = loop {
-                if let Some(reserved) = Region::reserve(bytes) {
+                if let Some(reserved) = Region::reserve(rows) {
                     break reserved;
                 }
-                if bytes <= SHARDS * LEAST_SLICE {
-                    return Err(Exhausted { wanted_bytes: bytes });
+                if rows <= rows_for(0) {
+                    return Err(Exhausted { wanted_bytes: rows.saturating_mul(ROW_BYTES * 2) });
                 }
-                bytes = ((bytes / 2) & !(SHARDS * PAGE - 1)).max(SHARDS * LEAST_SLICE);
+                rows = (rows / 2).max(rows_for(0));
             };
             // A former, smaller region stays mapped: a thread may be about to look into it.
-            *region = reserved;
-            self.open(&region)?;
+            *self.region.lock() = reserved;
+            self.open()?;
         }
+        self.near.init(budget_bytes);
         self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
         for shard in &self.shards {
-            shard.patience.store(0, Ordering::Relaxed);
+            shard.pool.lock().patience = 0;
         }
         Ok(())
     }
@@ -226,49 +355,44 @@ impl Table {
     /// Forgets all blocks and gives their memory back to the kernel; the table stays usable within its budget. Blocks
     /// inserted during the call may be forgotten or not.
     pub fn clear(&self) {
-        let region = self.region.lock();
-        for (span, shard) in self.spans.iter().zip(&self.shards) {
+        let _administration = self.administration.lock();
+        for (i, (span, shard)) in self.spans.iter().zip(&self.shards).enumerate() {
             let _resizing = shard.resizing.lock();
-            let lines = span.load();
-            for line in lines.from(0) {
-                line.lock().keep();
-            }
+            let lines = span.load(i);
+            // They stay locked until the memory goes: who waits for one of them then finds it empty.
+            lines.all().for_each(|line| line.lock().keep());
             span.store(lines.with_count(0));
-            lines.discard();
         }
+        self.region.lock().discard();
+        self.near.clear();
         self.committed_bytes.store(0, Ordering::Relaxed);
         self.sizes.clear();
-        if region.base.is_some() {
-            // Cannot fail: the pages have been usable before.
-            let _ = self.open(&region);
-        }
+        // Cannot fail: the rows have been usable before.
+        let _ = self.open();
     }
 
     /// Whether no shard has grown.
     fn is_fresh(&self) -> bool {
-        self.spans.iter().enumerate().all(|(i, span)| span.load().count() <= first_lines(i))
+        self.spans.iter().enumerate().all(|(i, span)| span.load(i).count() <= FIRST_LINES)
     }
 
-    /// Gives each shard its first lines in its slice of `region`.
-    fn open(&self, region: &Region) -> Result<(), Exhausted> {
-        let Some(base) = region.base else { return Ok(()) };
-        let base = base.as_ptr().expose_provenance();
-        // Not a power of two: pages at such a distance would share one set of the TLB, and every operation would
-        // walk the page tables (measured: 60 ns of a pair's 100).
-        let slice_bytes = ((region.bytes / SHARDS) & !(PAGE - 1)) - SLICE_STAGGER;
-        if !self.sizes.init() {
-            return Err(Exhausted { wanted_bytes: region.bytes });
+    /// Gives each shard its first lines.
+    fn open(&self) -> Result<(), Exhausted> {
+        let mut region = self.region.lock();
+        if region.mapping.is_none() {
+            return Ok(());
         }
+        if !self.sizes.init() || !region.commit(Part::Lines, rows_for(0)) {
+            return Err(Exhausted { wanted_bytes: rows_for(0) * ROW_BYTES });
+        }
+        self.nodes_base.store(region.base(Part::Nodes).addr(), Ordering::Relaxed);
+        let page = (region.base(Part::Lines).addr() as u64) >> PAGE_SHIFT;
         let mut committed = 0;
         for (i, (span, shard)) in self.spans.iter().zip(&self.shards).enumerate() {
-            let _resizing = shard.resizing.lock();
-            let lines = Lines::new(base + i * slice_bytes, first_lines(i));
-            if !lines.commit() {
-                return Err(Exhausted { wanted_bytes: lines.bytes() });
-            }
-            committed += lines.home_bytes();
-            shard.slice_bytes.store(slice_bytes, Ordering::Relaxed);
-            shard.patience.store(0, Ordering::Relaxed);
+            let lines =
+                Lines { word: page << COUNT_BITS, shard: i, span: PhantomData }.with_count(FIRST_LINES);
+            committed += lines.bytes();
+            *shard.pool.lock() = Pool::new();
             span.store(lines);
         }
         self.committed_bytes.store(committed, Ordering::Relaxed);
@@ -276,14 +400,9 @@ impl Table {
     }
 }
 
-const fn first_lines(shard: usize) -> usize {
-    FIRST_LINES + shard / FIRST_SPREAD
-}
-
 /// A quarter more than the budget, because shards differ in size; the budget itself is kept by counting.
-fn region_bytes(budget_bytes: usize) -> usize {
-    let slice = budget_bytes.saturating_add(budget_bytes / 4) / SHARDS;
-    (slice.max(LEAST_SLICE + SLICE_STAGGER) & !(PAGE - 1)) * SHARDS
+fn rows_for(budget_bytes: usize) -> usize {
+    (budget_bytes.saturating_add(budget_bytes / 4) / ROW_BYTES).max(FIRST_LINES / STRIPE)
 }
 
 impl Drop for Table {
