@@ -6,6 +6,7 @@
 #   rake matrix              all Rubies of rakelib/matrix/rubies.yml, every suite
 #   rake matrix[3.4]         one of them; several: rake "matrix[3.3 3.4]"
 #   rake matrix MEMINTRO_MATRIX_REVISION=HEAD   the same for a commit, not for the files as they are
+#   rake matrix:aarch64      the hook alone, cross-built and run under emulation
 #   rake matrix:smoke        those marked `smoke`: gem install, the demo's leak, truth tests
 
 MATRIX_FOLDER = File.expand_path("../.matrix", __dir__)
@@ -27,6 +28,14 @@ namespace :matrix do
   desc "Build, install and try the gem on the Rubies other than this one"
   task :smoke, [:rubies] do |_task, arguments|
     matrix[[arguments.rubies, *arguments.extras].compact.join(" "), smoke: true]
+  end
+
+  desc "Cross-build the hook for aarch64 and hold it against the truth program under emulation"
+  task :aarch64 do
+    require_relative "matrix/aarch64"
+    Matrix::Aarch64.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call
+  rescue Matrix::Failed => e
+    abort "matrix: #{e.message}"
   end
 
   desc "Remove the Debian roots and everything built in them"

@@ -23,9 +23,10 @@ module Matrix
     # @param release [String] such as "trixie"
     # @param folder [String] of the matrix
     # @param log [String] file to which everything is written
-    def initialize(release, folder:, log:)
+    # @param name [String] of the root, where a release has several
+    def initialize(release, folder:, log:, name: release)
       @release = release
-      @path = File.join(folder, "roots", release)
+      @path = File.join(folder, "roots", name)
       @log = log
     end
 
@@ -67,6 +68,14 @@ module Matrix
     # Standard output of a command inside.
     def output(*command, env: {}, binds: {})
       Open3.capture2(*outside(command, env, binds, "/"), err: [log, "a"]).first
+    end
+
+    # Packages of another architecture can be installed from then on.
+    def add_architecture(name)
+      return if output("dpkg", "--print-foreign-architectures").split.include?(name)
+
+      run!("dpkg", "--add-architecture", name)
+      apt("update")
     end
 
     private
