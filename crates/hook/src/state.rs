@@ -38,8 +38,14 @@ pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// The process that the state belongs to; a vfork child shares the memory but is not it.
 pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
 
-/// Address space that tracking reserves at most.
-const MOST_TRACKER_BYTES: usize = 16 << 30;
+/// Address space that the table reserves at most: room for a billion blocks.
+const MOST_TABLE_BYTES: usize = 16 << 30;
+/// Where address space is limited (`ulimit -v`), the part of it that tracking may reserve.
+const PART_OF_ADDRESS_SPACE: usize = 64;
+/// Mappings that tracking has in any program: first call sites and paths, some threads, the book of patches.
+const FIXED_BYTES: usize = 1 << 20;
+/// Less than this would hold nothing.
+const LEAST_TABLE_BYTES: usize = 1 << 20;
 
 static CHANGING: AtomicBool = AtomicBool::new(false);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
@@ -171,13 +177,25 @@ pub(crate) fn empty() -> bool {
     THREADS.reset_traffic();
     TABLE.clear();
     SITES.clear();
-    // Without a limit of the user's the table still reserves address space, and not more than makes sense: room for a
-    // billion blocks.
-    let budget =
-        usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX).min(MOST_TRACKER_BYTES);
+    let budget = usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+    // A quarter for call sites, an eighth but at least what is always there for threads and the like, the rest for
+    // blocks.
     let for_sites = budget / 4;
+    let for_rest = (budget / 8).max(FIXED_BYTES);
+    let for_blocks = (budget - for_sites).saturating_sub(for_rest).min(reservable()).max(LEAST_TABLE_BYTES);
     SITES.init(MAX_SITES.load(Ordering::Relaxed), for_sites, FIRST_REAL_SITE)
-        && TABLE.init(budget.saturating_sub(for_sites)).is_ok()
+        && TABLE.init(for_blocks).is_ok()
+}
+
+/// Address space that the table may reserve: the program needs the rest.
+fn reservable() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a valid record.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    if !known || limit.rlim_cur == libc::RLIM_INFINITY {
+        return MOST_TABLE_BYTES;
+    }
+    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) / PART_OF_ADDRESS_SPACE
 }
 
 /// Sets all counters to zero but keeps the blocks known. The world is paused.

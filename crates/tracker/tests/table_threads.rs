@@ -65,13 +65,11 @@ fn blocks_handed_to_another_thread_are_found_there() {
                 }
             });
             scope.spawn(move || {
-                let mut expected = 0;
-                for address in receiver {
+                for (expected, address) in (0u64..).zip(receiver) {
                     match table.remove(address, 0) {
                         Some(removed) => assert_eq!((removed.site, removed.size), (pair as u32, expected)),
                         None => _ = missing.fetch_add(1, Ordering::Relaxed),
                     }
-                    expected += 1;
                     let _ = back.send(address);
                 }
             });
