@@ -36,7 +36,7 @@ RSpec.describe "Call sites" do
         expect(sites("ractor",
                      way: way)).to include(sum: 1_000_000,
                                            ractor: [be_between(50, 56), 0,
-                                                    be_between(1_000_050, 1_002_000), 0])
+                                                    be_between(1_000_050, 1_004_000), 0])
       end
 
       it "are exact in four Ractors that run at once" do
@@ -130,7 +130,7 @@ RSpec.describe "Call sites" do
 
   it "put what a file's body allocates down to the body's own line" do
     figures = sites("body_of_a_file").fetch(:body)
-    expect([figures[0], figures[2]]).to match [be_between(1, 5), be_between(50_001, 52_000)]
+    expect([figures[0], figures[2]]).to match [be_between(1, 8), be_between(50_001, 53_000)]
   end
 
   it "put what Ruby allocates before its first line down to (boot)" do
@@ -149,7 +149,7 @@ RSpec.describe "Call sites" do
       expect(figures[:tracker_bytes]).to be <= 4 << 20
       expect(figures[:live]).to be_between(0, 64 << 20)
       expect(figures[:live_blocks]).to be >= 0
-      expect(figures[:said]).to match(/dropped|not followed/i)
+      expect(figures[:said]).to match(/1,\d{3},\d{3} allocations could not be followed/)
     end
   end
 end
