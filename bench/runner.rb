@@ -64,6 +64,9 @@ module Bench
       end
       status = waiter.value
       "exit status #{status.exitstatus || "signal #{status.termsig}"}" unless status.success?
+    rescue Interrupt
+      Process.kill(:KILL, -pid)
+      raise
     end
 
     def read_result(run, column, path)

@@ -23,28 +23,35 @@ module Bench
       @left_out ||= []
     end
 
+    # Interrupted, it answers the runs so far: an hour's figures are not lost for a minute's.
     def call
       order = Random.new(1)
       given_up = {}
       (1..@rounds).each do |round|
-        @workloads.each do |workload|
-          @progress.print "bench: round #{round} of #{@rounds}, #{workload.name} "
-          @columns.shuffle(random: order).each do |column|
-            next if given_up[[workload, column]]
-
-            run = @runner.run(workload, column)
-            @runs << run
-            given_up[[workload, column]] = true if run.failure
-            @progress.print(run.failure ? "!" : ".")
-          end
-          @progress.puts
-        end
+        @workloads.each { |workload| run_all(workload, round, @columns.shuffle(random: order), given_up) }
       end
+      check_results
+      @runs
+    rescue Interrupt
+      @progress.puts
       check_results
       @runs
     end
 
     private
+
+    def run_all(workload, round, columns, given_up)
+      @progress.print "bench: round #{round} of #{@rounds}, #{workload.name} "
+      columns.each do |column|
+        next if given_up[[workload, column]]
+
+        run = @runner.run(workload, column)
+        @runs << run
+        given_up[[workload, column]] = true if run.failure
+        @progress.print(run.failure ? "!" : ".")
+      end
+      @progress.puts
+    end
 
     def present?(name, need)
       reason = @setup.missing(need)
