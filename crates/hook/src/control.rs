@@ -12,7 +12,7 @@ use memintro_tracker::threads::Traffic;
 
 use crate::dump::is_used;
 use crate::state::{self, SITES, TABLE, THREADS};
-use crate::{dump, exit, functions, patch, start, thread};
+use crate::{dump, exit, functions, init, patch, start, thread};
 
 /// The table. Whoever finds it compares `version` and `size` before anything else.
 #[unsafe(no_mangle)]
@@ -215,21 +215,33 @@ unsafe extern "C" fn patches(context: *mut c_void, visit: Visitor<PatchEntry>) {
 }
 
 unsafe extern "C" fn allocator(buffer: *mut c_char, len: usize) -> Status {
-    let real = functions::malloc::REAL.load(Ordering::Acquire);
-    // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
-    let path = unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(real.cast_const().cast(), &raw mut info) == 0 || info.dli_fname.is_null() {
-            return Status::NO_ALLOCATOR;
-        }
-        CStr::from_ptr(info.dli_fname).to_bytes_with_nul()
+    let real = functions::malloc::REAL.load(Ordering::Acquire).cast_const().cast();
+    // Who stands before a preloaded hook is asked first, and need not pass anything on.
+    let first = init::look_up(c"malloc");
+    let is_ours = module(first).is_none_or(|found| {
+        module((&raw const memintro_control).cast()).is_some_and(|own| own.dli_fbase == found.dli_fbase)
+    });
+    let Some(info) = module(if is_ours { real } else { first }).filter(|info| !info.dli_fname.is_null())
+    else {
+        return Status::NO_ALLOCATOR;
     };
+    // SAFETY: the loader's own text, terminated.
+    let path = unsafe { CStr::from_ptr(info.dli_fname).to_bytes_with_nul() };
     if path.len() > len {
         return Status::BAD_OPTION;
     }
     // SAFETY: the caller's buffer has room for `len` bytes.
     unsafe { core::ptr::copy_nonoverlapping(path.as_ptr().cast(), buffer, path.len()) };
     Status::OK
+}
+
+/// The module that holds this address.
+fn module(address: *const c_void) -> Option<libc::Dl_info> {
+    // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        (libc::dladdr(address, &raw mut info) != 0).then_some(info)
+    }
 }
 
 unsafe extern "C" fn dump_to(path: *const c_char) -> Status {

@@ -60,7 +60,7 @@ extern "C" fn constructor() {
 }
 
 /// A symbol in the scope of the program itself.
-fn look_up(symbol: &CStr) -> *const libc::c_void {
+pub(crate) fn look_up(symbol: &CStr) -> *const libc::c_void {
     // SAFETY: look-ups by name; the handle of the program itself needs no closing.
     unsafe { libc::dlsym(libc::dlopen(core::ptr::null(), libc::RTLD_LAZY), symbol.as_ptr()) }
 }
