@@ -10,8 +10,8 @@ module Matrix
   # What is missing on this machine, in words.
   class Failed < StandardError; end
 
-  # A Debian release in a folder: made by debootstrap once, entered with chroot in a mount namespace of its own, so that no
-  # mount outlives the command. Needs root, or sudo.
+  # A Debian release in a folder: made by debootstrap once, entered with chroot in a mount namespace of its own, so
+  # that no mount outlives the command. Needs root, or sudo.
   class DebianRoot
     MIRROR = ENV.fetch("MEMINTRO_MATRIX_MIRROR", "http://deb.debian.org/debian")
     PACKAGES = YAML.safe_load(File.read(File.join(__dir__, "packages.yml")))
@@ -137,7 +137,8 @@ module Matrix
     def outside(command, env, binds, chdir)
       env = { "PATH" => "#{TOOLCHAIN}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
               "HOME" => "/root", "LANG" => "C.UTF-8", "CARGO_HOME" => CARGO_HOME, "TERM" => "dumb" }.merge(env)
-      inside = ["env", "-i", *env.compact.map { |pair| pair.join("=") }, "sh", "-c", 'cd "$0" && exec "$@"', chdir, *command]
+      inside = ["env", "-i", *env.compact.map { |pair| pair.join("=") },
+                "sh", "-c", 'cd "$0" && exec "$@"', chdir, *command]
       as_root + ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private",
                  "sh", "-ec", mounts(binds), "sh", path, *inside]
     end
@@ -153,7 +154,8 @@ module Matrix
       text << "exec chroot \"$root\" \"$@\"\n"
     end
 
-    # Rust of the machine outside: the toolchain itself, so that no rustup is needed inside, and the crates fetched so far.
+    # Rust of the machine outside: the toolchain itself, so that no rustup is needed inside, and the crates fetched
+    # so far.
     def toolchain
       @toolchain ||= begin
         sysroot = IO.popen(%w[rustc --print sysroot], &:read).strip

@@ -47,7 +47,8 @@ module Matrix
       say entry, home.description
       run_suites(entry, home, smoke)
     rescue Failed => e
-      [Outcome.new(ruby: entry.name, allocator: "-", suite: "set-up", passed: 0, failed: 1, skipped: 0, notes: [e.message])]
+      [Outcome.new(ruby: entry.name, allocator: "-", suite: "set-up", passed: 0, failed: 1, skipped: 0,
+                   notes: [e.message])]
     end
 
     def run_suites(entry, home, smoke)

@@ -101,8 +101,8 @@ module Matrix
                   passed: examples.fetch("passed", []).size, skipped: examples.fetch("pending", []).size,
                   notes: failures(examples, name, failed) + reasons(examples))
     rescue SystemCallError, JSON::ParserError
-      Outcome.new(ruby: home.entry.name, allocator: suite.allocator, suite: suite.name, passed: 0, failed: 1, skipped: 0,
-                  notes: ["rspec did not finish: see #{log(name)}"])
+      Outcome.new(ruby: home.entry.name, allocator: suite.allocator, suite: suite.name, passed: 0, failed: 1,
+                  skipped: 0, notes: ["rspec did not finish: see #{log(name)}"])
     end
 
     def failures(examples, name, failed)

@@ -24,7 +24,8 @@ module Matrix
     private
 
     def line(row, widths)
-      row.zip(widths).each_with_index.map { |(cell, width), i| i < 3 ? cell.ljust(width) : cell.rjust(width) }.join("  ")
+      cells = row.zip(widths).each_with_index.map { |(cell, width), i| i < 3 ? cell.ljust(width) : cell.rjust(width) }
+      cells.join("  ")
     end
 
     # The same reason on several rows is said once.

@@ -17,8 +17,14 @@ RSpec.describe "Other allocators" do
 
       def preload(way) = { "LD_PRELOAD" => way == :preloaded ? "#{Subprocess::HOOK}:#{library}" : library }
 
+      def survives_alone?
+        env = { "LD_PRELOAD" => library, "TRUTH_BARE" => "1" }
+        Array.new(3) { run_command(program("truth.cc"), "300000", "4", "1", env: env).success? }.all?
+      end
+
       TruthDriver::WAYS.each do |way|
         it "is followed exactly, C++ included, #{way}" do
+          skip "#{File.basename(library)} crashes this program without the hook, too" unless survives_alone?
           expect(truth(operations: 300_000, way: way, env: preload(way))).to include(exact)
         end
 
@@ -36,8 +42,11 @@ RSpec.describe "Other allocators" do
       it "answers every corner case as without the hook" do
         env = { "BEHAVIOUR_WITHOUT_PVALLOC" => "1", "MEMINTRO_MODE" => "full" }
         outcomes = [library, "#{Subprocess::HOOK}:#{library}"].map do |preloaded|
-          run_command(program("behaviour.cc"), env: env.merge("LD_PRELOAD" => preloaded)).must_succeed.stdout
+          result = run_command(program("behaviour.cc"), env: env.merge("LD_PRELOAD" => preloaded))
+          # An alignment that is no power of two is nobody's promise: what comes of it is chance.
+          [result.status.to_s[/(exit|SIG).*/], result.stdout.lines.grep_v(/\A(memalign|aligned_alloc) (3|7|12|24):/)]
         end
+        expect(outcomes.first.last.size).to be > 50
         expect(outcomes.last).to eq(outcomes.first)
       end
 

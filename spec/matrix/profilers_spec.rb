@@ -16,8 +16,8 @@ RSpec.describe "Beside another profiler", :programs do
       %i[live preloaded].each do |way|
         it "both see the work, #{order}, #{way}" do
           bare = run_command(*command, env: program_env).must_succeed
-          tracked = run_command(command.first, "-I#{Subprocess::LIB}", "-rmemintro", command.last, way: way,
-                                env: program_env.merge("ORDER" => order, "MATRIX_START" => "1")).must_succeed
+          env = program_env.merge("ORDER" => order, "MATRIX_START" => "1")
+          tracked = run_command(*command.first(2), "-rmemintro", command.last, way: way, env: env).must_succeed
           expect(tracked.stdout).to eq(bare.stdout)
           expect(bare.stdout.lines.last).to eq("[[:wall, true, true], [:cpu, true, true], [:object, true, true]]\n")
           # 300,000 strings beyond the largest slot in each of three modes; 3.1 takes a buffer for the inner string too.
@@ -32,7 +32,8 @@ RSpec.describe "Beside another profiler", :programs do
       Dir["/usr/lib/{,*-linux-gnu/}heaptrack/libheaptrack_preload.so"].first || skip("heaptrack is not installed")
     end
     let(:code) do
-      "Memintro.start; kept = []; 2000.times { kept << 'k' * 5000 }; puts kept.sum(&:size); warn Memintro['-e:1']&.live_bytes.to_i"
+      "Memintro.start; kept = []; 2000.times { kept << 'k' * 5000 }; puts kept.sum(&:size); " \
+        "warn Memintro['-e:1']&.live_bytes.to_i"
     end
 
     { "memintro first" => ->(ours, theirs) { "#{ours}:#{theirs}" },
@@ -66,7 +67,8 @@ RSpec.describe "Beside another profiler", :programs do
     def workers_pss_kb(**tracked)
       in_folder do |folder|
         file = File.join(folder, "pss")
-        run_command(*command(:puma), **options(folder), env: program_env.merge("PUMA_PSS" => file, **tracked)).must_succeed
+        env = program_env.merge("PUMA_PSS" => file, **tracked)
+        run_command(*command(:puma), **options(folder), env: env).must_succeed
         File.read(file).to_i
       end
     end

@@ -7,8 +7,8 @@ RSpec.describe "Call sites under YJIT", :vm do
   FLAGS = %w[--yjit --yjit-call-threshold=5].freeze
 
   before do
-    skip "Ruby #{RUBY_VERSION} is built without YJIT" unless run_ruby(code: "RubyVM::YJIT.enabled?", requires: [], flags: FLAGS)
-                                                             .success?
+    has_yjit = run_ruby(code: "exit RubyVM::YJIT.enabled?", requires: [], flags: FLAGS).success?
+    skip "Ruby #{RUBY_VERSION} is built without YJIT" unless has_yjit
   end
 
   def sites(way)
@@ -19,11 +19,13 @@ RSpec.describe "Call sites under YJIT", :vm do
   TruthDriver::WAYS.each do |way|
     it "are the exact lines of a hot leaf method, each with all of its calls and nobody else's, #{way}" do
       found = sites(way)
-      expect(found).to include(yjit: true, compiled: true, strays: [])
+      # 3.1 does not tell how much it compiled.
+      expect(found).to include(yjit: true, compiled: RUBY_VERSION >= "3.3", strays: [])
       # One buffer for each of 20,000 calls; a hash takes more than one, the same number each time.
       expect(found[:interpolation]).to match([20_000, be_between(20_000 * 1301, 20_000 * 1310)])
-      expect(found[:array]).to eq([20_000, 20_000 * 100 * 8])
-      expect(found[:call]).to eq([20_000, 20_000 * 901])
+      # Up to 3.2 young arrays live in Ruby's own transient heap.
+      expect(found[:array]).to eq(RUBY_VERSION < "3.3" ? nil : [20_000, 20_000 * 100 * 8])
+      expect(found[:call]).to match([20_000, be_between(20_000 * 901, 20_000 * 910)])
       expect(found[:hash].first).to eq(20_000).or eq(40_000).or eq(60_000)
     end
   end

@@ -2,6 +2,6 @@
 
 require "json"
 
-texts = Array.new(100) { |n| JSON.pretty_generate((1..500).map { |i| { "id" => i, "name" => "name #{n} #{i}" * 3 } }) }
+texts = Array.new(800) { |n| JSON.pretty_generate((1..500).map { |i| { "id" => i, "name" => "name #{n} #{i}" * 3 } }) }
 puts texts.map(&:size).uniq.inspect, texts.map { |text| JSON.parse(text).last["id"] }.sum
 puts Gem.loaded_specs.keys.include?("bundler")

@@ -17,3 +17,12 @@ end
 abort "#{ENV.fetch('MEMINTRO_SPEC_ALLOCATOR')} is not installed" unless OtherAllocator::LIBRARY
 Subprocess.prepend(OtherAllocator)
 Subprocess.singleton_class.prepend(OtherAllocator)
+
+# Some examples are about something that an allocator does not do.
+RSpec.configure do |config|
+  config.before do |example|
+    if OtherAllocator::LIBRARY.include?("mimalloc") && example.description.start_with?("finds the frees that a copied")
+      skip "mimalloc does not soon hand out an address again, which is how missed frees are found"
+    end
+  end
+end

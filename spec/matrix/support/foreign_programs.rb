@@ -25,10 +25,19 @@ module ForeignPrograms
   def need(*libraries)
     libraries.each do |library|
       found = ForeignPrograms.bare.fetch(library) do
-        ForeignPrograms.bare[library] = run_command(RbConfig.ruby, "-e", "require #{library.dump}", env: program_env).success?
+        found = run_command(RbConfig.ruby, "-e", "require #{library.dump}", env: program_env).success?
+        ForeignPrograms.bare[library] = found
       end
       skip "#{library} is not installed for Ruby #{RUBY_VERSION}" unless found
     end
+  end
+
+  # Skips the example unless there is such a program to run.
+  def need_tool(name)
+    found = ForeignPrograms.bare.fetch([:tool, name]) do
+      ForeignPrograms.bare[[:tool, name]] = run_command(*tool(name, "--version"), env: program_env).success?
+    end
+    skip "the program #{name} is not installed for Ruby #{RUBY_VERSION}" unless found
   end
 
   # [standard output, standard error, exit status] without memintro, which must not be empty.
@@ -64,8 +73,8 @@ module ForeignPrograms
   def tool(name, *arguments) = [RbConfig.ruby, "-S", name, *arguments]
 
   def rubocop_sources
-    library = run_command(RbConfig.ruby, "-e", "puts $LOAD_PATH.resolve_feature_path('rubocop')[1] rescue require('rubocop') && " \
-                                               "puts($LOADED_FEATURES.grep(%r{/rubocop\\.rb$}))", env: program_env)
+    code = "require 'rubocop'; puts $LOADED_FEATURES.grep(%r{/rubocop\\.rb$})"
+    library = run_command(RbConfig.ruby, "-e", code, env: program_env)
     folder = library.must_succeed.stdout.lines.last.strip.delete_suffix(".rb")
     %w[bundler security migration].map { |name| File.join(folder, "cop", name) }
   end
@@ -74,7 +83,7 @@ module ForeignPrograms
   def manual(kind) = File.join(FOLDER, "manual.#{kind == 'kramdown' ? 'md' : 'adoc'}")
 
   def run_preloaded(command, report, options)
-    run_command(RbConfig.ruby, Subprocess::EXE, "run", "--format", "json", "--report", report, "--", *command, **options)
+    run_memintro("run", "--format", "json", "--report", report, "--", *command, **options)
   end
 
   def run_live(command, report, options)
