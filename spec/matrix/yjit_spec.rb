@@ -25,7 +25,8 @@ RSpec.describe "Call sites under YJIT", :vm do
       expect(found[:interpolation]).to match([20_000, be_between(20_000 * 1301, 20_000 * 1310)])
       # Up to 3.2 young arrays live in Ruby's own transient heap.
       expect(found[:array]).to eq(RUBY_VERSION < "3.3" ? nil : [20_000, 20_000 * 100 * 8])
-      expect(found[:call]).to match([20_000, be_between(20_000 * 901, 20_000 * 910)])
+      # The line at which the heap grows has the records of the new pages, too.
+      expect(found[:call]).to match([be_between(20_000, 20_040), be_between(20_000 * 901, 20_000 * 910)])
       expect(found[:hash].first).to eq(20_000).or eq(40_000).or eq(60_000)
     end
   end
