@@ -32,7 +32,8 @@ module Memintro
     # others tracking starts afresh.
     #
     # @param mode [Symbol] `:full`, every block
-    # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use; nil: as configured, else no limit
+    # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use, at least 4 MiB; nil: as configured, else
+    #   no limit
     # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
     #   else the hook's own limit
     # @return [true]
@@ -41,7 +42,8 @@ module Memintro
     def start(mode: configuration.mode, max_tracker_bytes: configuration.max_tracker_bytes,
               max_sites: configuration.max_sites)
       mode = Arguments.choice(:mode, mode, Configuration::MODES.keys)
-      bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: 1, most: (2**63) - 1, optional: true)
+      bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: Configuration::LEAST_TRACKER_BYTES,
+                                                                     most: (2**63) - 1, optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
       Native.load_hook
       begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0) }

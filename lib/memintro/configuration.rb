@@ -13,6 +13,8 @@ module Memintro
     MODES = Settings::MODES
     # Most call sites that the table of blocks can tell apart.
     MOST_SITES = Settings::MOST_SITES
+    # Least budget: below, what is always there would leave nothing for blocks.
+    LEAST_TRACKER_BYTES = 4 * 1024 * 1024
 
     # @!attribute [rw] mode
     #   @return [Symbol] `:full`

@@ -10,8 +10,8 @@ RSpec.describe "Memintro" do
   describe ".start" do
     it "loads the hook and passes its settings on, 0 for those that were not given" do
       expect(Memintro.start).to be(true)
-      expect(Memintro.start(mode: "full", max_sites: 10, max_tracker_bytes: 1 << 20)).to be(true)
-      expect(native.calls).to eq([:load_hook, [:start, 1, 0, 0], :load_hook, [:start, 1, 10, 1 << 20]])
+      expect(Memintro.start(mode: "full", max_sites: 10, max_tracker_bytes: 1 << 22)).to be(true)
+      expect(native.calls).to eq([:load_hook, [:start, 1, 0, 0], :load_hook, [:start, 1, 10, 1 << 22]])
     end
 
     it "takes what was configured" do
@@ -39,7 +39,7 @@ RSpec.describe "Memintro" do
       expect { Memintro.start(max_sites: 0) }
         .to raise_error(ArgumentError, "max_sites is 0; it must be an Integer from 1 to 16777215, or nil")
       expect { Memintro.start(max_tracker_bytes: "1M") }
-        .to raise_error(TypeError, /\Amax_tracker_bytes is "1M"; it must be an Integer from 1/)
+        .to raise_error(TypeError, /\Amax_tracker_bytes is "1M"; it must be an Integer from 4194304/)
       expect { Memintro.start(max_bytes: 1) }.to raise_error(ArgumentError, /max_bytes/)
       expect(native.calls).to eq([])
     end

@@ -16,13 +16,15 @@ use crate::{patch, thread};
 struct Held {
     paused: Option<Paused<'static>>,
     patches: bool,
+    changes: bool,
 }
 
 struct DuringFork(UnsafeCell<Held>);
 // SAFETY: libc runs the handlers of one fork at a time, or the world is paused by the thread that touches it.
 unsafe impl Sync for DuringFork {}
 
-static DURING_FORK: DuringFork = DuringFork(UnsafeCell::new(Held { paused: None, patches: false }));
+static DURING_FORK: DuringFork =
+    DuringFork(UnsafeCell::new(Held { paused: None, patches: false, changes: false }));
 
 pub(crate) fn init() {
     // SAFETY: the handlers are plain functions that live as long as the process.
@@ -30,6 +32,8 @@ pub(crate) fn init() {
 }
 
 unsafe extern "C" fn before() {
+    // In this order, as start and stop take them.
+    let changes = state::hold_changes();
     let patches = patch::before_fork();
     // Also while nothing is tracked: another thread may just be starting, or reading what was collected, and the child
     // must not inherit a pause that nobody ends. In a process that never tracked there is nothing to hold.
@@ -39,7 +43,7 @@ unsafe extern "C" fn before() {
         None
     };
     // SAFETY: the world is paused by this thread, or there is nothing to hold.
-    unsafe { *DURING_FORK.0.get() = Held { paused, patches } };
+    unsafe { *DURING_FORK.0.get() = Held { paused, patches, changes } };
 }
 
 unsafe extern "C" fn in_parent() {
@@ -50,6 +54,9 @@ unsafe extern "C" fn in_parent() {
     if patches {
         patch::after_fork();
     }
+    if core::mem::take(&mut held.changes) {
+        state::forget_changes();
+    }
 }
 
 unsafe extern "C" fn in_child() {
@@ -59,12 +66,10 @@ unsafe extern "C" fn in_child() {
     state::forget_changes();
     // SAFETY: this is the only thread of the child.
     let held = unsafe { &mut *DURING_FORK.0.get() };
-    if held.paused.is_some()
-        && let Some(own) = thread::own()
-    {
-        THREADS.forget_others(own.state(), |counters| counters.flush(|id| SITES.counters(id)));
-        thread::is_alone();
-    }
+    held.changes = false;
+    // Whether or not the world was paused: whoever was busy is not here, and nobody is to wait for them.
+    THREADS.forget_others(thread::kept(), |counters| counters.flush(|id| SITES.counters(id)));
+    thread::is_alone();
     match held.paused.take() {
         Some(paused) => drop(paused),
         None => THREADS.forget_pause(),

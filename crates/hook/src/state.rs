@@ -11,6 +11,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, StartOptions, Status, VmSource};
+use memintro_tracker::lock::relax;
 use memintro_tracker::mmap;
 use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_SITES, Sites};
 use memintro_tracker::table::Table;
@@ -96,7 +97,20 @@ pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
     status
 }
 
-/// In a forked child: whoever was changing the state in the parent is not here.
+/// Waits until nobody starts or stops, and lets nobody until [`forget_changes`]. Not for ever: whoever forks may have
+/// interrupted such a change in a signal handler. Answers whether it could be had.
+pub(crate) fn hold_changes() -> bool {
+    let mut spins = 0;
+    while CHANGING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        relax(&mut spins);
+        if spins > 1 << 22 {
+            return false;
+        }
+    }
+    true
+}
+
+/// After a fork, in the parent when it held changes, and always in the child: who was at it there is not here.
 pub(crate) fn forget_changes() {
     CHANGING.store(false, Ordering::Release);
 }

@@ -115,9 +115,16 @@ unsafe extern "C" fn thread_ends(value: *mut libc::c_void) {
     }
 }
 
-/// In a forked child, while the world is paused: the calling thread is the only one.
+/// The calling thread's state, if it has one already.
+pub(crate) fn kept() -> Option<&'static ThreadState> {
+    let word = tls::get();
+    // SAFETY: the word is the address of a state, and states are never unmapped.
+    (word > DEAD).then(|| unsafe { &*(word as *const ThreadState) })
+}
+
+/// In a forked child, when all others' states are free: the calling thread is the only one.
 pub(crate) fn is_alone() {
-    CROWD.store(1, Ordering::SeqCst);
+    CROWD.store(u32::from(kept().is_some()), Ordering::SeqCst);
     TABLE.set_shared(false);
 }
 

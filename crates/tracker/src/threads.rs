@@ -284,11 +284,11 @@ impl Threads {
     }
 
     /// In a forked child only its own thread is left: the others' states are emptied and free for reuse.
-    /// The world is paused, since before the fork.
-    pub fn forget_others(&self, own: &ThreadState, mut flush: impl FnMut(&CounterCache)) {
-        for state in
-            self.states().filter(|state| !ptr::eq(*state, own) && state.owned.load(Ordering::Relaxed))
-        {
+    pub fn forget_others(&self, own: Option<&ThreadState>, mut flush: impl FnMut(&CounterCache)) {
+        for state in self.states() {
+            if own.is_some_and(|own| ptr::eq(state, own)) || !state.owned.load(Ordering::Relaxed) {
+                continue;
+            }
             flush(&state.counters);
             state.sites.discard();
             state.untracked.set(0);
