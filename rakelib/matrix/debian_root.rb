@@ -18,6 +18,19 @@ module Matrix
     TOOLCHAIN = "/opt/rust"
     CARGO_HOME = "/opt/cargo"
 
+    # Why no root can be made or entered on this machine, or nil.
+    def self.impossible
+      folders = ENV.fetch("PATH", "").split(":") << "/usr/sbin"
+      has_debootstrap = folders.any? { |folder| File.executable?(File.join(folder, "debootstrap")) }
+      return "debootstrap is not installed: apt-get install debootstrap" unless has_debootstrap
+
+      may_mount = system(*as_root, "unshare", "--mount", "--pid", "--fork", "true", out: File::NULL, err: File::NULL)
+      "mounting needs root, or sudo, and a container that allows it" unless may_mount
+    end
+
+    # What a command that needs root begins with.
+    def self.as_root = Process.uid.zero? ? [] : ["sudo", "--non-interactive"]
+
     attr_reader :release, :path, :log
 
     # @param release [String] such as "trixie"
@@ -81,12 +94,10 @@ module Matrix
     private
 
     def bootstrap
-      raise Failed, "debootstrap is not installed: apt-get install debootstrap" unless which("debootstrap")
-
-      FileUtils.rm_rf(path) if Process.uid.zero?
+      system(*as_root, "rm", "-rf", path)
       FileUtils.mkdir_p(File.dirname(path))
-      outside = as_root + ["debootstrap", "--variant=minbase", release, path, MIRROR]
-      system(*outside, in: File::NULL, out: [log, "a"], err: %i[child out]) ||
+      command = ["env", "PATH=#{ENV.fetch('PATH')}:/usr/sbin:/sbin", "debootstrap", "--variant=minbase", release, path]
+      system(*as_root, *command, MIRROR, in: File::NULL, out: [log, "a"], err: %i[child out]) ||
         raise(Failed, "debootstrap of #{release} failed; see #{log}")
       write_sources
       apt("install", "-y", "--no-install-recommends", "ca-certificates")
@@ -167,10 +178,6 @@ module Matrix
       end
     end
 
-    def as_root = Process.uid.zero? ? [] : ["sudo"]
-
-    def which(name)
-      ENV.fetch("PATH", "").split(":").push("/usr/sbin").any? { |folder| File.executable?(File.join(folder, name)) }
-    end
+    def as_root = DebianRoot.as_root
   end
 end

@@ -23,10 +23,14 @@ module Matrix
       FileUtils.mkdir_p(folder)
     end
 
-    # Prints the table; aborts if anything failed.
+    # Prints the table; aborts if anything failed. The short run is skipped, and says so, where it cannot be had.
     #
     # @param names [Array<String>] of Rubies; none for all
     def call(names, smoke: false)
+      reason = DebianRoot.impossible
+      return puts("matrix: skipped: #{reason}") if reason && smoke
+      raise Failed, reason if reason
+
       entries = RubyEntry.named(names)
       entries = entries.select(&:smoke?) if smoke && names.empty?
       outcomes = entries.flat_map { |entry| outcomes(entry, smoke) }
