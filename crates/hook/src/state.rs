@@ -48,7 +48,11 @@ const FIXED_BYTES: usize = 1 << 20;
 /// Less than this would hold nothing.
 const LEAST_TABLE_BYTES: usize = 1 << 20;
 
-static CHANGING: AtomicBool = AtomicBool::new(false);
+static CHANGING: AtomicU32 = AtomicU32::new(IDLE);
+/// Values of [`CHANGING`]: nobody, a start or stop, a fork.
+const IDLE: u32 = 0;
+const CHANGE: u32 = 1;
+const FORK: u32 = 2;
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
@@ -87,13 +91,17 @@ pub(crate) fn origin() -> Origin {
     if PRELOADED.load(Ordering::Relaxed) { Origin::PRELOADED } else { Origin::LOADED }
 }
 
-/// One transition at a time; whoever comes second is told.
+/// One transition at a time; whoever comes second is told. A fork is waited for.
 pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
-    if CHANGING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        return Status::BUSY;
+    let mut spins = 0;
+    while let Err(now) = CHANGING.compare_exchange(IDLE, CHANGE, Ordering::Acquire, Ordering::Relaxed) {
+        if now == CHANGE {
+            return Status::BUSY;
+        }
+        relax(&mut spins);
     }
     let status = change();
-    CHANGING.store(false, Ordering::Release);
+    CHANGING.store(IDLE, Ordering::Release);
     status
 }
 
@@ -101,7 +109,7 @@ pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
 /// interrupted such a change in a signal handler. Answers whether it could be had.
 pub(crate) fn hold_changes() -> bool {
     let mut spins = 0;
-    while CHANGING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    while CHANGING.compare_exchange(IDLE, FORK, Ordering::Acquire, Ordering::Relaxed).is_err() {
         relax(&mut spins);
         if spins > 1 << 22 {
             return false;
@@ -112,7 +120,7 @@ pub(crate) fn hold_changes() -> bool {
 
 /// After a fork, in the parent when it held changes, and always in the child: who was at it there is not here.
 pub(crate) fn forget_changes() {
-    CHANGING.store(false, Ordering::Release);
+    CHANGING.store(IDLE, Ordering::Release);
 }
 
 /// Runs `action` while no other thread records. `None` if that cannot be (no memory for a state, or called from
