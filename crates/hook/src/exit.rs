@@ -21,6 +21,7 @@ const FATAL_SIGNALS: [c_int; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, l
 static ARMED: AtomicBool = AtomicBool::new(false);
 /// The process in which the path was given: another one gets its number appended.
 static ARMED_PID: AtomicU32 = AtomicU32::new(0);
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
 static REAL_EXIT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static REAL_RAISE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -54,6 +55,22 @@ pub(crate) fn arm(path: Option<&CStr>) -> Status {
         FATAL_SIGNALS.iter().for_each(|signal| watch(*signal));
     }
     Status::OK
+}
+
+/// The same for a program that is not Ruby: it never takes the name that belongs to the first process, and nobody else
+/// reports for it when it ends in the ordinary way.
+pub(crate) fn arm_child(path: &CStr) -> Status {
+    let status = arm(Some(path));
+    ARMED_PID.store(0, Ordering::Relaxed);
+    IS_CHILD.store(true, Ordering::Release);
+    status
+}
+
+/// Leaves the dump of a program that is not Ruby.
+pub(crate) fn at_ordinary_exit() {
+    if IS_CHILD.load(Ordering::Acquire) {
+        leave_dump(0, 0);
+    }
 }
 
 fn watch(signal: c_int) {

@@ -16,6 +16,15 @@ use crate::{control, exit, fork, real, start, thread};
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;
+
+/// An ordinary exit of a program that is not Ruby; Ruby's own report has taken the dump's place by now.
+extern "C" fn destructor() {
+    exit::at_ordinary_exit();
+}
+
 extern "C" fn constructor() {
     // SAFETY: plain system calls.
     unsafe {
@@ -53,8 +62,8 @@ extern "C" fn constructor() {
             max_tracker_bytes: number(c"MEMINTRO_MAX_TRACKER_BYTES"),
         };
         start::start(&options);
-        if !has_ruby && let Some(path) = variable(c"MEMINTRO_REPORT") {
-            exit::arm(Some(path));
+        if !has_ruby && let Some(path) = variable(c"MEMINTRO_REPORT").filter(|path| path.to_bytes() != b"-") {
+            exit::arm_child(path);
         }
     }
 }

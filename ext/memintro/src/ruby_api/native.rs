@@ -41,6 +41,7 @@ pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("refresh", function!(refresh, 0))?;
     native.define_singleton_method("patches", function!(patches, 0))?;
     native.define_singleton_method("allocator", function!(allocator, 0))?;
+    native.define_singleton_method("missing_functions", function!(missing_functions, 0))?;
     native.define_singleton_method("dump", function!(dump, 1))?;
     native.define_singleton_method("dump_at_exit", function!(dump_at_exit, 1))?;
     Ok(())
@@ -50,7 +51,9 @@ pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
 fn hook(ruby: &Ruby) -> Result<&'static Control, Error> {
     let control = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
-        vm::prepare();
+        if !vm::prepare() {
+            return Ok(control);
+        }
         // A string is evaluated outside of any method.
         let _ = ruby.eval::<Value>("Memintro::Native.open_short_cut");
         // SAFETY: the source's functions live as long as this library, which Ruby never unloads.
@@ -72,6 +75,11 @@ unsafe extern "C" fn take_vm_back(_vm: *mut rb_sys::ruby_vm_t) {
 
 fn check(ruby: &Ruby, status: Status) -> Result<(), Error> {
     if status.0 >= 0 { Ok(()) } else { Err(errors::from_status(ruby, status)) }
+}
+
+/// What this Ruby lacks for its lines to be told.
+fn missing_functions() -> Vec<&'static str> {
+    vm::missing().to_vec()
 }
 
 fn hook_path(ruby: &Ruby) -> Option<RString> {
@@ -96,6 +104,8 @@ fn start(ruby: &Ruby, mode: u32, max_sites: u32, max_tracker_bytes: u64) -> Resu
         (control.stop)();
         return Err(errors::error(ruby, "NotSeenError", not_seen(control)));
     }
+    // The test allocation is not the program's.
+    check(ruby, (control.clear)())?;
     Ok(ruby.to_symbol("ok"))
 }
 

@@ -13,16 +13,14 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 use rb_sys::VALUE;
 
+use super::functions;
+
 /// The variable's distance from the thread pointer; `UNKNOWN` where the symbol is not to be had or not static.
 static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 const UNKNOWN: isize = isize::MAX;
 /// The static TLS block lies just below the thread pointer (x86-64) or just above it (aarch64); a variable of a
 /// library that was loaded late lies elsewhere, at a different distance in every thread.
 const STATIC_TLS_REACH: isize = 64 * 1024;
-
-unsafe extern "C" {
-    fn rb_profile_frames(start: i32, limit: i32, frames: *mut VALUE, lines: *mut i32) -> i32;
-}
 
 /// Finds the variable.
 pub(crate) fn prepare() {
@@ -63,10 +61,11 @@ pub(crate) fn current() -> Context {
 
 #[inline]
 fn has_frames() -> bool {
+    let Some(vm) = functions::get() else { return false };
     let mut frame: VALUE = 0;
     let mut line = 0;
     // SAFETY: room for the one frame asked for; without an execution context this Ruby answers 0.
-    unsafe { rb_profile_frames(0, 1, &raw mut frame, &raw mut line) > 0 }
+    unsafe { (vm.profile_frames)(0, 1, &raw mut frame, &raw mut line) > 0 }
 }
 
 #[cfg(target_arch = "x86_64")]

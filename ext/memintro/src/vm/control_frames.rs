@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rb_sys::VALUE;
 
 use super::context::{self, Context};
+use super::functions;
 
 /// Words from one control frame to its caller's; 0: the short cut is closed.
 static STRIDE: AtomicUsize = AtomicUsize::new(0);
@@ -43,9 +44,10 @@ fn is_right(context: *const c_void, stride: usize) -> bool {
     if !(stack.end - stack.innermost).is_multiple_of(stride * size_of::<usize>()) {
         return false;
     }
+    let Some(vm) = functions::get() else { return false };
     let (mut frames, mut lines): ([VALUE; 8], [i32; 8]) = ([0; 8], [0; 8]);
     // SAFETY: room for as many frames as are asked for; the caller is a C method, so there are frames.
-    let count = unsafe { rb_sys::rb_profile_frames(0, 8, frames.as_mut_ptr(), lines.as_mut_ptr()) };
+    let count = unsafe { (vm.profile_frames)(0, 8, frames.as_mut_ptr(), lines.as_mut_ptr()) };
     let count = usize::try_from(count).unwrap_or(0);
     // C frames have line 0.
     let innermost = frames.iter().zip(lines).take(count).find(|(_, line)| *line != 0);

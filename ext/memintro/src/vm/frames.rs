@@ -11,46 +11,32 @@
 //! | 3.3 and later | `rb_sourcefile`, `rb_sourceline` | has a frame with line 0, which is passed over | backtraces of syntax errors |
 
 use std::ffi::{c_char, c_int};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use memintro_abi::{Frame, FrameKind};
 use rb_sys::VALUE;
 
 use super::context::{self, Context};
 use super::control_frames;
+use super::functions::{self, Functions};
 
-unsafe extern "C" {
-    fn ruby_thread_has_gvl_p() -> c_int;
-    fn rb_during_gc() -> c_int;
-    fn rb_gc_count() -> usize;
-    pub(super) fn rb_sourcefile() -> *const c_char;
-    fn rb_sourceline() -> c_int;
-}
-
-type SourceLocation = unsafe extern "C" fn(line: *mut c_int) -> *const c_char;
-
-static SOURCE_LOCATION: AtomicPtr<()> = AtomicPtr::new(source_location as SourceLocation as *mut ());
-
-/// Chooses the cheapest function that this Ruby has.
-pub(super) fn prepare() {
-    // SAFETY: a look-up by name.
-    let cheap = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"rb_source_location_cstr".as_ptr()) };
-    if !cheap.is_null() {
-        SOURCE_LOCATION.store(cheap.cast(), Ordering::Release);
-    }
-}
-
-unsafe extern "C" fn source_location(line: *mut c_int) -> *const c_char {
-    // SAFETY: the caller has an execution context and the GVL, and gives room for the line.
+/// Path and line of the innermost Ruby frame.
+///
+/// # Safety
+/// The thread has an execution context and the GVL.
+unsafe fn source_location(vm: &Functions, line: &mut c_int) -> *const c_char {
+    // SAFETY: the caller's promise.
     unsafe {
-        line.write(rb_sourceline());
+        if let Some(both) = vm.source_location {
+            return both(line);
+        }
+        *line = (vm.source_line)();
         if *line == 0
-            && let Some((path, number)) = innermost_with_line()
+            && let Some((path, number)) = innermost_with_line(vm)
         {
-            line.write(number);
+            *line = number;
             return path;
         }
-        rb_sourcefile()
+        (vm.source_file)()
     }
 }
 
@@ -58,14 +44,14 @@ unsafe extern "C" fn source_location(line: *mut c_int) -> *const c_char {
 ///
 /// # Safety
 /// The thread has an execution context and the GVL.
-unsafe fn innermost_with_line() -> Option<(*const c_char, c_int)> {
+unsafe fn innermost_with_line(vm: &Functions) -> Option<(*const c_char, c_int)> {
     let (mut frames, mut lines): ([VALUE; 8], [c_int; 8]) = ([0; 8], [0; 8]);
     // SAFETY: room for as many frames as are asked for.
-    let count = unsafe { rb_sys::rb_profile_frames(0, 8, frames.as_mut_ptr(), lines.as_mut_ptr()) };
+    let count = unsafe { (vm.profile_frames)(0, 8, frames.as_mut_ptr(), lines.as_mut_ptr()) };
     let count = usize::try_from(count).unwrap_or(0);
     let (frame, line) = frames.iter().zip(lines).take(count).find(|(_, line)| *line > 0)?;
     // SAFETY: a frame that was answered just now; its path is a string that it keeps alive, or nil.
-    let path = unsafe { rb_sys::rb_profile_frame_path(*frame) };
+    let path = unsafe { (vm.profile_frame_path)(*frame) };
     // SAFETY: any value may be asked for its type.
     let is_string = unsafe { rb_sys::RB_TYPE_P(path, rb_sys::ruby_value_type::RUBY_T_STRING) };
     // SAFETY: a string.
@@ -75,23 +61,24 @@ unsafe fn innermost_with_line() -> Option<(*const c_char, c_int)> {
 /// GC generation now. It wraps at 2^32; ages are differences.
 pub(crate) unsafe extern "C" fn generation() -> u32 {
     // SAFETY: reads one word of the VM, from any thread.
-    unsafe { rb_gc_count() as u32 }
+    functions::get().map_or(0, |vm| unsafe { (vm.gc_count)() as u32 })
 }
 
 /// Who is asking?
 pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
     // SAFETY: the hook's own record.
     let frame = unsafe { &mut *frame };
+    let Some(vm) = functions::get() else { return FrameKind::NATIVE };
     // SAFETY: reads one word of the VM.
-    frame.generation = unsafe { rb_gc_count() as u32 };
+    frame.generation = unsafe { (vm.gc_count)() as u32 };
     let context = context::current();
     // SAFETY: each function is called only after the one before has let it through: an execution context, the GVL,
     // no collection. None of them allocates or raises.
-    if matches!(context, Context::None) || unsafe { ruby_thread_has_gvl_p() } == 0 {
+    if matches!(context, Context::None) || unsafe { (vm.has_gvl)() } == 0 {
         return FrameKind::NATIVE;
     }
     // SAFETY: as above.
-    if unsafe { rb_during_gc() } != 0 {
+    if unsafe { (vm.during_gc)() } != 0 {
         return FrameKind::GC;
     }
     if let Context::At(context) = context
@@ -110,11 +97,9 @@ pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
 pub(crate) unsafe extern "C" fn locate(frame: *mut Frame) {
     // SAFETY: the hook's own record.
     let frame = unsafe { &mut *frame };
+    let Some(vm) = functions::get() else { return };
     let mut line = 0;
-    // SAFETY: the static holds a function of this type; the gate was passed when the frame was answered.
-    unsafe {
-        let locate = std::mem::transmute::<*mut (), SourceLocation>(SOURCE_LOCATION.load(Ordering::Relaxed));
-        frame.path = locate(&raw mut line);
-    }
+    // SAFETY: the gate was passed when the frame was answered.
+    frame.path = unsafe { source_location(vm, &mut line) };
     frame.line = line.unsigned_abs();
 }

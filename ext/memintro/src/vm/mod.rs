@@ -6,6 +6,7 @@
 mod context;
 mod control_frames;
 mod frames;
+mod functions;
 
 use memintro_abi::VmSource;
 
@@ -13,10 +14,15 @@ use memintro_abi::VmSource;
 pub(crate) static SOURCE: VmSource =
     VmSource { frame: frames::frame, locate: frames::locate, generation: frames::generation };
 
-/// Looks up what this Ruby offers. Called once, under the GVL, outside malloc.
-pub(crate) fn prepare() {
+/// Looks up what this Ruby offers. Called once, under the GVL, outside malloc. Answers whether [`SOURCE`] can be lent.
+pub(crate) fn prepare() -> bool {
     context::prepare();
-    frames::prepare();
+    functions::prepare()
+}
+
+/// Names of what this Ruby would have to have for its lines to be told.
+pub(crate) fn missing() -> &'static [&'static str] {
+    functions::missing()
 }
 
 /// Opens the short cut to "which line", if this Ruby's frames are what it takes them for. To be called by a C method
