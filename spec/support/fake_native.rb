@@ -57,5 +57,6 @@ class FakeNative
   def hook_path = "/lib/memintro/libmemintro_hook.so"
   def allocator = "/lib/x86_64-linux-gnu/libc.so.6"
   def patches = []
+  def missing_functions = []
   def read_dump(_path) = raise("no dump")
 end

@@ -25,6 +25,7 @@ module Memintro
         look_at_environment
         look_at_figures unless origin == :none
         look_at_slots(patches)
+        look_at_ruby
         { memintro: VERSION, ruby: RUBY_VERSION, platform: RUBY_PLATFORM, origin: origin, mode: mode(origin),
           hook: hook_path, allocator: allocator(origin), modules: patches.map(&:first).uniq.size,
           slots: count(patches), left_alone: left_alone(patches), problems: @problems, notes: @notes,
@@ -81,6 +82,14 @@ module Memintro
         Memintro.configuration
       rescue ArgumentError => e
         @problems << e.message
+      end
+
+      def look_at_ruby
+        missing = Native.missing_functions
+        return if missing.empty?
+
+        @problems << "Ruby #{RUBY_VERSION} does not have #{missing.join(', ')}: call sites are native callers here, " \
+                     "never lines of Ruby; a newer memintro may know this Ruby"
       end
 
       def preloads
