@@ -23,7 +23,8 @@ RSpec.describe "A Ruby that lacks a function" do
   end
 
   it "that only spares work is not missed" do
-    code = "Memintro.start; $kept = 'x' * 50_000; puts Memintro['-e:1'].live_bytes >= 50_000; puts Memintro.doctor[:problems]"
+    code = "Memintro.start; $kept = 'x' * 50_000; puts Memintro['-e:1'].live_bytes >= 50_000; " \
+           "puts Memintro.doctor[:problems]"
     expect(ruby_without("rb_source_location_cstr", code)).to eq("true\n")
     expect(ruby_without("ruby_current_ec", code)).to eq("true\n")
   end
