@@ -138,7 +138,7 @@ module Memintro
       Arguments.count(:min_live_bytes, min_live_bytes)
       return enum_for(:each_call_site, min_live_bytes: min_live_bytes) unless block
 
-      Snapshot.take.each(min_live_bytes: min_live_bytes, &block)
+      CallSites.take.each(min_live_bytes: min_live_bytes, &block)
       nil
     end
 
@@ -153,7 +153,7 @@ module Memintro
     def top(n = 20, by: :live_bytes, older_than: nil)
       Arguments.count(:n, n, optional: true)
       Arguments.count(:older_than, older_than, optional: true)
-      Snapshot.take.top(n, by: Arguments.choice(:by, by, CallSite::FIGURES), older_than: older_than)
+      CallSites.take.top(n, by: Arguments.choice(:by, by, CallSite::FIGURES), older_than: older_than)
     end
 
     # One call site by its name, or by the end of its name from a folder or file on.
@@ -162,7 +162,7 @@ module Memintro
     # @return [CallSite, nil] nil if there is none
     # @raise [AmbiguousNameError] if several names end so and none is exactly that
     def [](name)
-      Snapshot.take.find(Arguments.text(:name, name))
+      CallSites.take.find(Arguments.text(:name, name))
     end
 
     # Writes a report about this process.
@@ -177,7 +177,7 @@ module Memintro
     def report(io = $stdout, format: :text, top: Report.default_top(format), by: :live_bytes, app_root: nil)
       Arguments.output(io)
       untracked do
-        Report.write(Snapshot.take, io, format: format, top: top, by: by,
+        Report.write(CallSites.take, io, format: format, top: top, by: by,
                                         app_root: app_root || configuration.app_root)
       end
     end

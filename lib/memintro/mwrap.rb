@@ -110,7 +110,7 @@ module Mwrap
     end
 
     def locations(least)
-      Memintro::Snapshot.take.rows.filter_map do |row|
+      Memintro::CallSites.take.rows.filter_map do |row|
         next if row[6] <= least
 
         [Memintro::CallSite.new(row).name, row[6], row[4], row[5], row[8], row[9]]

@@ -6,7 +6,7 @@ require_relative "report/json"
 require_relative "report/text"
 
 module Memintro
-  # The formats of a report. Each is a class with one verb, `write`, that takes a {Snapshot} and knows nothing of the
+  # The formats of a report. Each is a class with one verb, `write`, that takes a {CallSites} and knows nothing of the
   # process it came from.
   module Report
     autoload :Reader, File.join(__dir__, "report/reader.rb")
@@ -22,7 +22,7 @@ module Memintro
       format.to_s == "json" ? nil : DEFAULT_TOP
     end
 
-    # @param snapshot [Snapshot]
+    # @param snapshot [CallSites]
     # @param io [#write]
     # @return [nil]
     # @raise [ArgumentError, TypeError]

@@ -15,7 +15,7 @@ module Mwrap
     # @param name [String]
     # @return [Memintro::CallSite, nil]
     def self.site_named(name)
-      site = Memintro::Snapshot.take.find(name)
+      site = Memintro::CallSites.take.find(name)
       site if site && site.name.b == name.b
     rescue Memintro::AmbiguousNameError
       nil

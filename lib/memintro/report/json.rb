@@ -23,7 +23,7 @@ module Memintro
       SLICE = 256
       private_constant :SPECIAL, :ESCAPES, :KEYS, :SLICE
 
-      # @param snapshot [Snapshot]
+      # @param snapshot [CallSites]
       # @param top [Integer, nil] nil: all
       # @param by [Symbol]
       def initialize(snapshot, top: nil, by: :live_bytes, **)

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 require "json"
-require_relative "../snapshot"
+require_relative "../call_sites"
 
 module Memintro
   module Report
-    # Makes a {Snapshot} of what a process has written: a JSON report, or the raw dump of one that could not report.
+    # Makes a {CallSites} of what a process has written: a JSON report, or the raw dump of one that could not report.
     module Reader
       # First bytes of a raw dump.
       MAGIC = "MEMINTR".b.freeze
@@ -16,7 +16,7 @@ module Memintro
       private_constant :MAGIC, :ROW, :TOTALS
 
       # @param path [String]
-      # @return [Snapshot]
+      # @return [CallSites]
       # @raise [DumpError] if it is neither
       # @raise [SystemCallError] if it cannot be read
       def self.read(path)
@@ -30,17 +30,17 @@ module Memintro
       end
 
       # @param dump [Hash] see Memintro::Native.read_dump
-      # @return [Snapshot]
+      # @return [CallSites]
       def self.from_dump(dump)
         signal = dump[:signal].to_i
         process = { pid: dump[:pid], memintro: VERSION, generation: dump[:totals][8],
                     time: Time.at(dump[:time]).utc.strftime("%FT%TZ"),
                     signal: signal, exit_status: signal.zero? ? dump[:exit_status] : nil }
-        Snapshot.new(Totals.new(*dump[:totals].first(7)), dump[:sites], process)
+        CallSites.new(Totals.new(*dump[:totals].first(7)), dump[:sites], process)
       end
 
       # @param report [Hash] a parsed report
-      # @return [Snapshot]
+      # @return [CallSites]
       # @raise [DumpError] if its layout is another
       def self.from_json(report)
         version = report["version"]
@@ -50,7 +50,7 @@ module Memintro
 
         rows = report.fetch("call_sites").each_with_index.map { |site, id| row(site, id) }
         totals = Totals.new(*report.fetch("totals").values_at(*TOTALS))
-        Snapshot.new(totals, rows, report.fetch("process").transform_keys(&:to_sym))
+        CallSites.new(totals, rows, report.fetch("process").transform_keys(&:to_sym))
       rescue KeyError, NoMethodError, TypeError => e
         raise DumpError, "not a report of memintro: #{e.message}"
       end

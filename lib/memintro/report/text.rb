@@ -28,7 +28,7 @@ module Memintro
       }.freeze
       private_constant :COLUMNS, :ON_DEMAND
 
-      # @param snapshot [Snapshot]
+      # @param snapshot [CallSites]
       # @param top [Integer, nil] nil: all
       # @param by [Symbol]
       # @param app_root [String, nil]
@@ -102,7 +102,7 @@ module Memintro
         left = @snapshot.rows.size - sites.size
         return [] unless left.positive?
 
-        live = @snapshot.rows.sum(&Snapshot::FIGURES[:live_bytes]) - sites.sum(&:live_bytes)
+        live = @snapshot.rows.sum(&CallSites::FIGURES[:live_bytes]) - sites.sum(&:live_bytes)
         ["", "#{Units.count(left)} more call site#{'s' if left > 1}, live #{Units.bytes(live)}"]
       end
 

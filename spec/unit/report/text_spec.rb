@@ -17,7 +17,7 @@ RSpec.describe Memintro::Report::Text do
 
   def text(io = StringIO.new, **options)
     totals = Memintro::Totals.new(*figures.first(7))
-    described_class.new(Memintro::Snapshot.new(totals, rows, process, 0), app_root: "/app", **options).write(io)
+    described_class.new(Memintro::CallSites.new(totals, rows, process, 0), app_root: "/app", **options).write(io)
     io.string
   end
 

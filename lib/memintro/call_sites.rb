@@ -11,7 +11,7 @@ module Memintro
   # The rows are the tracker's own; {CallSite}s are made for those that are asked for. Making them is never tracked,
   # while blocks given by the user run as they would without us.
   # @api private
-  class Snapshot
+  class CallSites
     # How a figure is computed from a row, for sorting a million rows without making a million objects.
     FIGURES = {
       allocations: ->(row) { row[4] },
@@ -36,7 +36,7 @@ module Memintro
     # @return [Array<Array>] see Memintro::Native.sites
     attr_reader :rows
 
-    # @return [Snapshot] of this process, now
+    # @return [CallSites] of this process, now
     def self.take
       Memintro.untracked do
         new(Totals.new(*Native.totals.first(7)), Native.sites, live_process, Memintro.epoch)
