@@ -1,6 +1,18 @@
 # frozen_string_literal: true
 
 require "fileutils"
+require "timeout"
 require "tmpdir"
 
 Dir[File.join(__dir__, "support", "*.rb")].sort.each { |file| require file }
+
+# More than any example takes on a busy machine; `deadline_seconds:` of an example says otherwise. A wait that never
+# ends is a failure with a name, not a run that hangs.
+EXAMPLE_DEADLINE_SECONDS = 300
+
+RSpec.configure do |config|
+  config.around do |example|
+    seconds = example.metadata.fetch(:deadline_seconds, EXAMPLE_DEADLINE_SECONDS)
+    Timeout.timeout(seconds, Timeout::Error, "not over after #{seconds} s") { example.run }
+  end
+end

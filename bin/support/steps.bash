@@ -38,6 +38,32 @@ step() {
   return "$status"
 }
 
+# followed SECONDS LOG command…: the command writes to LOG, which is shown as it grows, and ends after so many seconds at
+# the latest. With a pipe in between, a process that the command leaves behind would keep whoever reads it waiting.
+followed() {
+  local limit=$1 log=$2 pid status=0
+  shift 2
+  : >"$log"
+  timeout --kill-after=20 "$limit" "$@" </dev/null >>"$log" 2>&1 &
+  pid=$!
+  tail --lines=+1 --follow --sleep-interval=0.2 --pid="$pid" "$log" 2>/dev/null
+  wait "$pid" || status=$?
+  ((status != 124 && status != 137)) || say "(ended after $(duration "$limit"), which is more than it may take)"
+  return "$status"
+}
+
+# What was started with this run's mark and is still there once it is over: named, and ended.
+end_leftovers() {
+  local entry pid
+  for entry in /proc/[0-9]*; do
+    pid=${entry#/proc/}
+    ((pid != $$ && pid != BASHPID)) || continue
+    grep -qsz "^MEMINTRO_TEST_RUN=$MEMINTRO_TEST_RUN\$" "$entry/environ" || continue
+    say "left behind, ended now: process $pid: $(tr '\0' ' ' <"$entry/cmdline" 2>/dev/null | cut -c1-200)"
+    kill -KILL "$pid" 2>/dev/null
+  done
+}
+
 # For steps without which nothing that follows makes sense.
 required_step() {
   step "$@" || { say "Cannot go on without that."; exit 1; }
@@ -77,7 +103,13 @@ install_packages() {
   fi
   say "apt-get install ${missing[*]}"
   update_lists
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null
+  # To a file: a service that a package starts keeps what it is given open.
+  local log status=0
+  log=$(mktemp)
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" \
+    </dev/null >"$log" 2>&1 || { status=$?; tail -n 15 "$log"; }
+  rm -f "$log"
+  return "$status"
 }
 
 # Only those of the names that this release of Debian has.

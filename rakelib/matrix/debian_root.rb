@@ -13,10 +13,18 @@ module Matrix
   # A Debian release in a folder: made by debootstrap once, entered with chroot in a mount namespace of its own, so
   # that no mount outlives the command. Needs root, or sudo.
   class DebianRoot
-    MIRROR = ENV.fetch("MEMINTRO_MATRIX_MIRROR", "http://deb.debian.org/debian")
     PACKAGES = YAML.safe_load(File.read(File.join(__dir__, "packages.yml")))
     TOOLCHAIN = "/opt/rust"
     CARGO_HOME = "/opt/cargo"
+
+    # Where this machine's own packages come from; MEMINTRO_MATRIX_MIRROR names another.
+    def self.mirror
+      @mirror ||= ENV.fetch("MEMINTRO_MATRIX_MIRROR") do
+        sites = IO.popen(["apt-get", "indextargets", "--format", "$(SITE)"], &:readlines).map(&:strip)
+        sites.find { |site| site.end_with?("/debian") } ||
+          raise(Failed, "apt has no source of Debian's packages here: set MEMINTRO_MATRIX_MIRROR to a mirror's address")
+      end
+    end
 
     # Why no root can be made or entered on this machine, or nil.
     def self.impossible
@@ -97,7 +105,7 @@ module Matrix
       system(*as_root, "rm", "-rf", path)
       FileUtils.mkdir_p(File.dirname(path))
       command = ["env", "PATH=#{ENV.fetch('PATH')}:/usr/sbin:/sbin", "debootstrap", "--variant=minbase", release, path]
-      system(*as_root, *command, MIRROR, in: File::NULL, out: [log, "a"], err: %i[child out]) ||
+      system(*as_root, *command, DebianRoot.mirror, in: File::NULL, out: [log, "a"], err: %i[child out]) ||
         raise(Failed, "debootstrap of #{release} failed; see #{log}")
       write_sources
       apt("install", "-y", "--no-install-recommends", "ca-certificates")
@@ -123,7 +131,9 @@ module Matrix
     end
 
     # Mirrors and snapshots outlive the date until which they vouch for a suite; the signature is still checked.
-    def source_lines(suite) = %w[deb deb-src].map { |kind| "#{kind} [check-valid-until=no] #{MIRROR} #{suite} main\n" }
+    def source_lines(suite)
+      %w[deb deb-src].map { |kind| "#{kind} [check-valid-until=no] #{DebianRoot.mirror} #{suite} main\n" }
+    end
 
     def write(name, text)
       file = File.join(path, name)

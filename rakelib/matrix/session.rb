@@ -13,6 +13,8 @@ module Matrix
   class Session
     CHECKOUT = "/opt/matrix/checkout"
     RESULTS = "/opt/matrix/results"
+    # For the specs, the longest suite, on a busy machine.
+    MOST_MINUTES = 45
     TARGET = "/opt/matrix/target"
 
     attr_reader :home, :folder
@@ -119,7 +121,8 @@ module Matrix
     def inside(*command, out:, env: {})
       binds = { File.join(folder, "checkout") => CHECKOUT, File.join(folder, "results") => RESULTS,
                 File.join(folder, "target") => TARGET }
-      home.root.run(*command, env: home.environment.merge(env), binds: binds, chdir: CHECKOUT, out: out)
+      home.root.run("timeout", "--kill-after=20", "#{MOST_MINUTES}m", *command,
+                    env: home.environment.merge(env), binds: binds, chdir: CHECKOUT, out: out)
     end
 
     def log(name) = File.join(folder, "results", "#{name}.log")
