@@ -8,7 +8,7 @@ require_relative "memintro/native"
 require_relative "memintro/configuration"
 require_relative "memintro/doctor"
 require_relative "memintro/report"
-require_relative "memintro/snapshot"
+require_relative "memintro/call_sites"
 
 # Where a Ruby process's memory went: malloc traffic by call site, exact, in the live process.
 #
@@ -148,7 +148,7 @@ module Memintro
     # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
     # @param older_than [Integer, nil] count as live only blocks that outlived so many GCs, and leave out sites without
     #   any: that shows what leaks, not caches that turn over. Visits every live block.
-    # @return [Array<CallSite>] greatest first
+    # @return [List<CallSite>] greatest first
     # @raise [ArgumentError, TypeError]
     def top(n = 20, by: :live_bytes, older_than: nil)
       Arguments.count(:n, n, optional: true)

@@ -2,6 +2,7 @@
 
 require_relative "arguments"
 require_relative "call_site"
+require_relative "list"
 require_relative "totals"
 
 module Memintro
@@ -74,14 +75,14 @@ module Memintro
     # @param count [Integer, nil] nil: all
     # @param by [Symbol] one of {FIGURES}
     # @param older_than [Integer, nil] count only live blocks of at least this age; of this process only
-    # @return [Array<CallSite>] greatest first, the earlier site first where they are equal
+    # @return [List<CallSite>] greatest first, the earlier site first where they are equal
     def top(count, by: :live_bytes, older_than: nil)
       Memintro.untracked do
         aged = older_than && Native.live_by_site(older_than)
         chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
         key = sort_key(figure_of(by, aged))
         sorted = count ? chosen.min_by(count, &key) : chosen.sort_by(&key)
-        sorted.map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) }
+        List.new(sorted.map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) })
       end
     end
 
