@@ -178,7 +178,7 @@ module Memintro
       Arguments.output(io)
       untracked do
         Report.write(CallSites.take, io, format: format, top: top, by: by,
-                                        app_root: app_root || configuration.app_root)
+                                         app_root: app_root || configuration.app_root)
       end
     end
 

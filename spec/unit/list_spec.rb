@@ -35,6 +35,6 @@ RSpec.describe "a list of rows" do
   end
 
   it "shows the same to pp, as irb does" do
-    expect(PP.pp(long, +"")).to eq("#{long.inspect}\n")
+    expect { pp long }.to output("#{long.inspect}\n").to_stdout
   end
 end
