@@ -61,6 +61,24 @@ module Memintro
     DEFAULT_MESSAGE = "not a memintro dump of this version, or it was cut short"
   end
 
+  # There is no process of the id that was given.
+  class NoProcessError < Error
+    # Said when the raiser has nothing more precise to say.
+    DEFAULT_MESSAGE = "there is no such process (any more)"
+  end
+
+  # The kernel does not let this user see the memory of that process.
+  class ForbiddenError < Error
+    # Said when the raiser has nothing more precise to say.
+    DEFAULT_MESSAGE = "the process is another user's; run as its user or as root"
+  end
+
+  # /proc is not there, or it is not Linux's.
+  class ProcError < Error
+    # Said when the raiser has nothing more precise to say.
+    DEFAULT_MESSAGE = "memory of processes is read from Linux's /proc, which is not there"
+  end
+
   # {Memintro.[]} was given the end of more than one call site's name.
   class AmbiguousNameError < Error
     # Most names that the message lists.

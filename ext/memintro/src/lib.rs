@@ -5,6 +5,7 @@
 )]
 
 mod hook_link;
+mod process;
 mod ruby_api;
 mod symbols;
 mod vm;

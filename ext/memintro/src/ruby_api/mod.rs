@@ -4,6 +4,8 @@ mod dump;
 mod errors;
 mod names;
 mod native;
+mod process;
+mod without_gvl;
 
 use magnus::{Error, Ruby, prelude::*};
 
@@ -12,5 +14,6 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let memintro = ruby.define_module("Memintro")?;
     let native = memintro.define_module("Native")?;
     native::init(ruby, native)?;
+    process::init(native)?;
     dump::init(native)
 }

@@ -1,0 +1,188 @@
+//! What /proc says about the memory of a process. Knows nothing of Ruby; all figures are bytes.
+//!
+//! A process that has ended but was not waited for, and a kernel thread, hold no memory of their own: their figures are
+//! zero, not errors.
+
+mod kept_statm;
+
+use std::io::{ErrorKind, Read};
+
+use procfs::process::{Process, SmapsRollup, Stat, StatM, Status};
+use procfs::{FromRead, ProcError};
+
+pub(crate) use kept_statm::own_statm;
+
+/// Why a figure could not be had.
+pub(crate) enum Trouble {
+    /// There is no such process (any more).
+    Gone(i32),
+    /// It is another user's, or hidden.
+    Forbidden(i32, String),
+    /// No /proc here, or not one that we understand.
+    Unreadable(String, String),
+}
+
+/// From `statm`.
+pub(crate) struct Sizes {
+    pub(crate) rss: u64,
+    pub(crate) vsize: u64,
+}
+
+impl From<StatM> for Sizes {
+    fn from(statm: StatM) -> Self {
+        let page = procfs::page_size();
+        Self { rss: statm.resident.saturating_mul(page), vsize: statm.size.saturating_mul(page) }
+    }
+}
+
+/// From `status`.
+#[derive(Default)]
+pub(crate) struct Peaks {
+    pub(crate) peak_rss: u64,
+    pub(crate) swap: u64,
+}
+
+/// From `smaps_rollup`, for which the kernel walks all page tables.
+#[derive(Default)]
+pub(crate) struct Shares {
+    pub(crate) pss: u64,
+    pub(crate) uss: u64,
+    pub(crate) swap_pss: u64,
+}
+
+/// This process, whatever id it has in the /proc that is mounted here.
+pub(crate) fn own() -> Result<Process, Trouble> {
+    Process::myself().map_err(|error| Trouble::Unreadable("/proc/self".to_owned(), plain(&error)))
+}
+
+/// Another process; `started`, if given, is what [`started`] said when the id was learned, for ids are used again.
+pub(crate) fn of(pid: i32, expected: Option<u64>) -> Result<Process, Trouble> {
+    let process = Process::new(pid).map_err(|error| explain(pid, "", error))?;
+    match expected {
+        Some(ticks) if started(&process)? != ticks => Err(Trouble::Gone(pid)),
+        _ => Ok(process),
+    }
+}
+
+/// When the process started, in clock ticks since the machine did.
+pub(crate) fn started(process: &Process) -> Result<u64, Trouble> {
+    parse::<Stat>(process, "stat").and_then(|stat| match stat {
+        Some(stat) => Ok(stat.starttime),
+        None => Err(Trouble::Gone(process.pid())),
+    })
+}
+
+pub(crate) fn sizes(process: &Process) -> Result<Sizes, Trouble> {
+    Ok(parse::<StatM>(process, "statm")?.map_or(Sizes { rss: 0, vsize: 0 }, Sizes::from))
+}
+
+pub(crate) fn peaks(process: &Process) -> Result<Peaks, Trouble> {
+    let bytes = |kib: Option<u64>| kib.unwrap_or(0).saturating_mul(1024);
+    Ok(parse::<Status>(process, "status")?
+        .map(|status| Peaks { peak_rss: bytes(status.vmhwm), swap: bytes(status.vmswap) })
+        .unwrap_or_default())
+}
+
+/// Takes as long as the kernel needs for all page tables: call it without Ruby's lock.
+pub(crate) fn shares(process: &Process) -> Result<Shares, Trouble> {
+    let rollup = match parse::<SmapsRollup>(process, "smaps_rollup") {
+        // Before Linux 4.14 there is only the long form; the sums are the same.
+        Err(Trouble::Unreadable(..)) => parse::<SmapsRollup>(process, "smaps")?,
+        other => other?,
+    };
+    let mut sums = Shares::default();
+    for map in rollup.iter().flat_map(|rollup| &rollup.memory_map_rollup.0) {
+        for (name, bytes) in &map.extension.map {
+            let sum = match name.as_str() {
+                "Pss" => &mut sums.pss,
+                "Private_Clean" | "Private_Dirty" | "Private_Hugetlb" => &mut sums.uss,
+                "SwapPss" => &mut sums.swap_pss,
+                _ => continue,
+            };
+            *sum = sum.saturating_add(*bytes);
+        }
+    }
+    Ok(sums)
+}
+
+/// The process and all its descendants at about this moment, the process first.
+pub(crate) fn tree(root: i32) -> Result<Vec<i32>, Trouble> {
+    of(root, None)?;
+    let all = procfs::process::all_processes()
+        .map_err(|error| Trouble::Unreadable("/proc".to_owned(), plain(&error)))?;
+    // One that ends meanwhile has nothing to add.
+    let parents: Vec<(i32, i32)> = all
+        .filter_map(Result::ok)
+        .filter_map(|process| process.stat().ok().map(|stat| (stat.pid, stat.ppid)))
+        .collect();
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(parents.iter().filter(|(pid, of)| *of == parent && *pid != root).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    Ok(found)
+}
+
+/// None: the process has no memory of its own.
+fn parse<T: FromRead>(process: &Process, name: &str) -> Result<Option<T>, Trouble> {
+    let mut text = Vec::with_capacity(1_536);
+    let mut file = process.open_relative(name).map_err(|error| explain(process.pid(), name, error))?;
+    match file.read_to_end(&mut text) {
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return without_memory(process),
+        Err(error) => return Err(explain(process.pid(), name, ProcError::Io(error, None))),
+        Ok(0) => return without_memory(process),
+        Ok(_) => {}
+    }
+    T::from_read(text.as_slice())
+        .map(Some)
+        .map_err(|error| Trouble::Unreadable(path(process.pid(), name), plain(&error)))
+}
+
+fn without_memory<T>(process: &Process) -> Result<Option<T>, Trouble> {
+    match process.open_relative("stat").map(|mut file| file.read_to_end(&mut Vec::new())) {
+        Ok(Ok(1..)) => Ok(None),
+        _ => Err(Trouble::Gone(process.pid())),
+    }
+}
+
+fn explain(pid: i32, name: &str, error: ProcError) -> Trouble {
+    let code = match &error {
+        ProcError::PermissionDenied(_) => return Trouble::Forbidden(pid, path(pid, name)),
+        ProcError::Io(error, _) if error.kind() == ErrorKind::PermissionDenied => {
+            return Trouble::Forbidden(pid, path(pid, name));
+        }
+        ProcError::Io(error, _) => error.raw_os_error(),
+        ProcError::NotFound(_) => Some(libc::ENOENT),
+        _ => None,
+    };
+    if matches!(code, Some(libc::ENOENT | libc::ESRCH)) {
+        if !std::path::Path::new("/proc/self/stat").exists() {
+            return Trouble::Unreadable("/proc".to_owned(), "it is not mounted here".to_owned());
+        }
+        // SAFETY: signal 0 only asks whether there is such a process.
+        if unsafe { libc::kill(pid, 0) } != 0
+            && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+        {
+            return Trouble::Gone(pid);
+        }
+        // It lives, and yet /proc does not show it: that is what the mount option hidepid does.
+        if !std::path::Path::new(&path(pid, "")).exists() {
+            return Trouble::Forbidden(pid, path(pid, name));
+        }
+    }
+    Trouble::Unreadable(path(pid, name), plain(&error))
+}
+
+fn path(pid: i32, name: &str) -> String {
+    format!("/proc/{pid}/{name}").trim_end_matches('/').to_owned()
+}
+
+fn plain(error: &ProcError) -> String {
+    match error {
+        ProcError::Io(error, _) => error.to_string(),
+        ProcError::NotFound(_) => "it is not there".to_owned(),
+        ProcError::PermissionDenied(_) => "permission denied".to_owned(),
+        _ => "its format is not known".to_owned(),
+    }
+}

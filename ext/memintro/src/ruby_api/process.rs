@@ -1,0 +1,168 @@
+//! Memory of processes, and the little that a background thread needs of the system.
+//!
+//! All of this may be called from any Ractor, from finalizers and from trap handlers: no lock is held while Ruby could
+//! switch threads, and nothing of Ruby's is touched but the Integers that are answered.
+
+use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
+use procfs::process::Process;
+
+use super::errors;
+use super::without_gvl::without_gvl;
+use crate::hook_link;
+use crate::process::{self, Trouble};
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    // SAFETY: a flag of the file being loaded, for methods defined until it is taken back.
+    unsafe { rb_sys::rb_ext_ractor_safe(true) };
+    let defined = define(native);
+    // SAFETY: as above.
+    unsafe { rb_sys::rb_ext_ractor_safe(false) };
+    defined
+}
+
+fn define(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("rss", function!(rss, 0))?;
+    native.define_singleton_method("vsize", function!(vsize, 0))?;
+    native.define_singleton_method("peak_rss", function!(peak_rss, 0))?;
+    native.define_singleton_method("swap", function!(swap, 0))?;
+    native.define_singleton_method("pss", function!(pss, 0))?;
+    native.define_singleton_method("uss", function!(uss, 0))?;
+    native.define_singleton_method("process_started", function!(process_started, 1))?;
+    native.define_singleton_method("process_sizes", function!(process_sizes, 2))?;
+    native.define_singleton_method("process_peaks", function!(process_peaks, 2))?;
+    native.define_singleton_method("process_shares", function!(process_shares, 2))?;
+    native.define_singleton_method("process_tree", function!(process_tree, 1))?;
+    native.define_singleton_method("kernel_pid", function!(kernel_pid, 0))?;
+    native.define_singleton_method("refuse_signals", function!(refuse_signals, 0))?;
+    native.define_singleton_method("accept_signals", function!(accept_signals, 0))
+}
+
+/// Runs with what it allocates left out of the figures.
+fn untracked<T>(work: impl FnOnce() -> T) -> T {
+    let Some(control) = hook_link::found() else { return work() };
+    (control.untracked_enter)();
+    let answer = work();
+    (control.untracked_leave)();
+    answer
+}
+
+fn answer<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, Error> {
+    result.map_err(|trouble| {
+        let (kind, message) = match trouble {
+            Trouble::Gone(pid) => (
+                "NoProcessError",
+                format!("there is no process {pid} (any more): it may have ended; `ps -e` lists those that run"),
+            ),
+            Trouble::Forbidden(pid, file) => (
+                "ForbiddenError",
+                format!(
+                    "{file} may not be read: process {pid} is another user's, or /proc is mounted with hidepid; run as its user or as root"
+                ),
+            ),
+            Trouble::Unreadable(file, why) => (
+                "ProcError",
+                format!("{file} cannot be read: {why}; memory of processes is read from Linux's /proc, so mount it"),
+            ),
+        };
+        errors::error(ruby, kind, message)
+    })
+}
+
+fn rss(ruby: &Ruby) -> Result<u64, Error> {
+    answer(ruby, untracked(process::own_statm)).map(|sizes| sizes.rss)
+}
+
+fn vsize(ruby: &Ruby) -> Result<u64, Error> {
+    answer(ruby, untracked(process::own_statm)).map(|sizes| sizes.vsize)
+}
+
+fn peak_rss(ruby: &Ruby) -> Result<u64, Error> {
+    answer(ruby, untracked(own_peaks)).map(|peaks| peaks.peak_rss)
+}
+
+fn swap(ruby: &Ruby) -> Result<u64, Error> {
+    answer(ruby, untracked(own_peaks)).map(|peaks| peaks.swap)
+}
+
+fn own_peaks() -> Result<process::Peaks, Trouble> {
+    process::own().and_then(|own| process::peaks(&own))
+}
+
+fn pss(ruby: &Ruby) -> Result<u64, Error> {
+    answer(ruby, own_shares()).map(|shares| shares.pss)
+}
+
+fn uss(ruby: &Ruby) -> Result<u64, Error> {
+    answer(ruby, own_shares()).map(|shares| shares.uss)
+}
+
+fn own_shares() -> Result<process::Shares, Trouble> {
+    without_gvl(|| untracked(|| process::own().and_then(|own| process::shares(&own))))
+}
+
+fn process_started(ruby: &Ruby, pid: i32) -> Result<u64, Error> {
+    answer(ruby, untracked(|| process::of(pid, None).and_then(|process| process::started(&process))))
+}
+
+fn look<T>(
+    ruby: &Ruby,
+    pid: i32,
+    started: Option<u64>,
+    what: fn(&Process) -> Result<T, Trouble>,
+) -> Result<T, Error> {
+    answer(ruby, without_gvl(|| untracked(|| process::of(pid, started).and_then(|process| what(&process)))))
+}
+
+fn process_sizes(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
+    look(ruby, pid, started, process::sizes).map(|sizes| ruby.ary_from_iter([sizes.rss, sizes.vsize]))
+}
+
+fn process_peaks(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
+    look(ruby, pid, started, process::peaks).map(|peaks| ruby.ary_from_iter([peaks.peak_rss, peaks.swap]))
+}
+
+fn process_shares(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
+    look(ruby, pid, started, process::shares)
+        .map(|shares| ruby.ary_from_iter([shares.pss, shares.uss, shares.swap_pss]))
+}
+
+fn process_tree(ruby: &Ruby, pid: i32) -> Result<RArray, Error> {
+    answer(ruby, without_gvl(|| untracked(|| process::tree(pid)))).map(|pids| ruby.ary_from_vec(pids))
+}
+
+fn kernel_pid() -> i32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::getpid() }
+}
+
+/// Blocks on this thread what programs handle. What a fault raises stays, and so does SIGVTALRM: Ruby wakes threads by it.
+fn refuse_signals() {
+    const KEPT: [libc::c_int; 7] = [
+        libc::SIGVTALRM,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+    ];
+    // SAFETY: zero is a valid set; the calls fill it and cannot fail with it.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        for signal in KEPT {
+            libc::sigdelset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Unblocks all: the thread may be used by others after us, and processes that it starts inherit its mask.
+fn accept_signals() {
+    // SAFETY: zero is a valid set; the calls fill it and cannot fail with it.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}

@@ -1,0 +1,179 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# Threads of memintro's own: what the program they run beside may rely on.
+RSpec.describe "Memintro::Background" do
+  # The last line that a child printed; `eventually` there polls, and the child has a deadline.
+  def background(code, **options)
+    helpers = <<~'RUBY'
+      require "json"
+      require "memintro/background"
+      def put(answer) = puts(JSON.generate(answer))
+      def start(&work) = Memintro::Background.start("memintro-spec", &work)
+      def eventually
+        600.times { return true if yield; sleep 0.05 }
+        false
+      end
+      def blocked(thread)
+        mask = File.read("/proc/self/task/#{thread.native_thread_id}/status")[/^SigBlk:\s+(\h+)/, 1].hex
+        Signal.list.select { |_, number| number.positive? && mask[number - 1] == 1 }.keys
+      end
+    RUBY
+    run_ruby(code: helpers + code, **options).must_succeed.json
+  end
+
+  it "is one named thread that stops at once, and once only" do
+    answer = background(<<~RUBY)
+      rounds = 0
+      before = Thread.list.size
+      background = start { |stop| rounds += 1 until stop.wait(0.01) }
+      eventually { rounds > 2 }
+      more = Thread.list.size - before
+      seen = File.read("/proc/self/task/\#{background.thread.native_thread_id}/comm").chomp
+      endless = start { |stop| stop.wait }
+      2.times { background.stop }
+      endless.stop
+      put(more: more, seen: seen, alive: [background.alive?, endless.alive?], threads: Thread.list.size - before)
+    RUBY
+    expect(answer).to eq(more: 1, seen: "memintro-spec", alive: [false, false], threads: 0)
+  end
+
+  it "takes none of the program's signals, but where the program's own code runs" do
+    answer = background(<<~RUBY)
+      ready = visible = inherited = nil
+      background = start do |stop|
+        ready = true
+        Memintro::Background.visible do
+          visible = blocked(Thread.current)
+          inherited = IO.popen(["grep", "SigBlk", "/proc/self/status"], &:read)[/\\h{16}/].hex
+        end
+        stop.wait
+      end
+      eventually { inherited }
+      eventually { !blocked(background.thread).empty? }
+      mask = blocked(background.thread)
+      handled = 0
+      trap(:USR1) { handled += 1 if Thread.current == Thread.main }
+      100.times { |n| Process.kill(:USR1, Process.pid); eventually { handled > n } }
+      background.stop
+      put(mask: mask, visible: visible, inherited: inherited, handled: handled, main: blocked(Thread.main))
+    RUBY
+    expect(answer[:mask]).to include("HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "CHLD", "WINCH", "PROF")
+    expect(answer[:mask] & %w[SEGV BUS FPE ILL VTALRM]).to eq([])
+    expect(answer).to include(visible: [], inherited: 0, handled: 100, main: [])
+  end
+
+  it "leaves no mask on the native thread that Ruby lends to the next one" do
+    answer = background(<<~RUBY)
+      start { }
+      masks = Array.new(20) { start { |stop| stop.wait(0.001) }.thread.join; Thread.new { blocked(Thread.current) }.value }
+      put(masks: masks.flatten.uniq)
+    RUBY
+    expect(answer[:masks]).to eq([])
+  end
+
+  it "is there again in forked children: by Ruby, by Process.daemon, and by C when it is asked for" do
+    answer = background(<<~'RUBY')
+      require "fiddle"
+      rounds = 0
+      background = start { |stop| rounds += 1 until stop.wait(0.01) }
+      eventually { rounds > 1 }
+      check = lambda do |io, ask|
+        background.alive? if ask
+        begun = rounds
+        alive = eventually { rounds > begun + 1 }
+        names = Dir["/proc/self/task/*/comm"].map { |file| File.read(file).chomp }
+        io.write(Marshal.dump([alive, names.count("memintro-spec")]))
+        io.close
+        Process.exit!(0)
+      end
+      ways = {
+        fork: -> (io) { fork { check.call(io, false) } },
+        fork_in_fork: -> (io) { fork { fork { check.call(io, false) }; Process.exit!(0) } },
+        popen: -> (io) { IO.popen("-") || check.call(io, false) },
+        daemon: -> (io) { fork { Process.daemon(true, true); check.call(io, false) } },
+        c: -> (io) { Fiddle::Function.new(Fiddle.dlopen(nil)["fork"], [], Fiddle::TYPE_INT).call.zero? && check.call(io, true) }
+      }
+      put(ways.to_h do |name, way|
+        reader, writer = IO.pipe
+        way.call(writer)
+        writer.close
+        [name, Marshal.load(reader.read)]
+      end)
+    RUBY
+    expect(answer).to eq(fork: [true, 1], fork_in_fork: [true, 1], popen: [true, 1], daemon: [true, 1], c: [true, 1])
+  end
+
+  it "is not there again once it was stopped, or where it failed" do
+    answer = background(<<~RUBY)
+      stopped = start { |stop| stop.wait }
+      stopped.stop
+      failed = start { raise "on purpose" }
+      eventually { failed.error }
+      reader, writer = IO.pipe
+      fork { writer.write(JSON.generate([stopped.alive?, failed.alive?])) }
+      writer.close
+      put(child: JSON.parse(reader.read), error: failed.error.message)
+    RUBY
+    expect(answer).to eq(child: [false, false], error: "on purpose")
+  end
+
+  it "fails without a word, and without ending the program" do
+    result = run_ruby(code: <<~RUBY, requires: %w[memintro memintro/background])
+      Thread.abort_on_exception = true
+      background = Memintro::Background.start("memintro-spec") { raise "on purpose" }
+      background.thread.join
+      puts "still here"
+    RUBY
+    expect([result.must_succeed.stdout, result.stderr]).to eq(["still here\n", ""])
+  end
+
+  it "does not keep the process from ending" do
+    code = <<~RUBY
+      4.times { |n| Memintro::Background.start("memintro-\#{n}") { |stop| n.zero? ? loop { sleep } : stop.wait } }
+      at_exit { puts "ended" }
+    RUBY
+    result = run_ruby(code: code, requires: %w[memintro memintro/background], deadline_seconds: 60)
+    expect([result.must_succeed.stdout, result.stderr]).to eq(["ended\n", ""])
+  end
+
+  it "can be stopped in a trap handler, by itself, and where it does not listen" do
+    answer = background(<<~RUBY)
+      first = start { |stop| stop.wait }
+      itself = nil
+      itself = start { |stop| eventually { itself }; itself.stop }
+      deaf = start { loop { sleep } }
+      trap(:USR1) { first.stop }
+      Process.kill(:USR1, Process.pid)
+      ended = eventually { !first.alive? }
+      deaf.stop(patience: 0.05)
+      put(first: ended, itself: eventually { !itself.alive? }, deaf: eventually { !deaf.alive? })
+    RUBY
+    expect(answer).to eq(first: true, itself: true, deaf: true)
+  end
+
+  it "wakes a thread that waits for other input, and leaves no descriptor open" do
+    answer = background(<<~RUBY)
+      before = Dir.children("/proc/self/fd").size
+      reader, writer = IO.pipe
+      backgrounds = Array.new(3) { start { |stop| IO.select([reader, stop.io]) } }
+      eventually { backgrounds.all? { |one| one.thread.stop? } }
+      backgrounds.each(&:stop)
+      put(ended: backgrounds.none?(&:alive?), left: Dir.children("/proc/self/fd").size - before - 2)
+    RUBY
+    expect(answer).to eq(ended: true, left: 0)
+  end
+
+  it "is refused in a Ractor, in words" do
+    answer = background(<<~'RUBY', flags: ["-W0"])
+      ractor = Ractor.new do
+        Memintro::Background.start("memintro-spec") { |stop| stop.wait }
+      rescue Memintro::UnsupportedError => e
+        e.message
+      end
+      put(message: ractor.respond_to?(:value) ? ractor.value : ractor.take)
+    RUBY
+    expect(answer[:message]).to eq("memintro-spec cannot be started in a Ractor; start it in the main one")
+  end
+end

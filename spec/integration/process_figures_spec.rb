@@ -1,0 +1,160 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# Memintro.rss and its relatives, against what the kernel's files say at the same time.
+RSpec.describe "Memintro.rss and its relatives" do
+  MIB = 1024 * 1024
+
+  # Answers of a child that ran the code; `status` and `rollup` read the kernel's files there, in bytes.
+  def figures(code, **options)
+    helpers = <<~'RUBY'
+      require "json"
+      def kernel(file, field) = File.read("/proc/self/#{file}")[/^#{field}:\s+(\d+) kB/, 1].to_i * 1024
+      def put(**answer) = puts(JSON.generate(answer))
+    RUBY
+    run_ruby(code: helpers + code, **options).must_succeed.json
+  end
+
+  it "says what the kernel says" do
+    answer = figures(<<~RUBY)
+      Memintro.pss # loads what the question itself needs
+      names = { rss: %w[status VmRSS], peak_rss: %w[status VmHWM], vsize: %w[status VmSize], swap: %w[status VmSwap],
+                pss: %w[smaps_rollup Pss] }
+      kernel("smaps_rollup", "Pss")
+      put(**names.to_h { |name, where| [name, [Memintro.public_send(name), kernel(*where)]] },
+          uss: [Memintro.uss, kernel("smaps_rollup", "Private_Clean") + kernel("smaps_rollup", "Private_Dirty")])
+    RUBY
+    answer.each { |name, (ours, kernels)| expect(ours).to be_within(MIB).of(kernels), "#{name}: #{ours}, #{kernels}" }
+    expect(answer[:rss][0]).to be > 5 * MIB
+    expect(answer[:vsize][0]).to be > answer[:rss][0]
+    expect(answer[:pss][0]).to be_between(answer[:uss][0], answer[:rss][0])
+  end
+
+  it "sees 64 MiB come and go, and remembers the peak" do
+    answer = figures(<<~RUBY)
+      before = [Memintro.rss, Memintro.uss]
+      text = "x" * #{64 * MIB}
+      during = [Memintro.rss, Memintro.uss]
+      text.clear
+      GC.start
+      put(grown: during.zip(before).map { |a, b| a - b }, left: Memintro.rss - before[0], peak: Memintro.peak_rss - during[0])
+    RUBY
+    expect(answer[:grown]).to all(be_within(2 * MIB).of(64 * MIB))
+    expect(answer[:left]).to be < 4 * MIB
+    expect(answer[:peak]).to be > -MIB
+  end
+
+  it "makes no object but its Integer, and nothing that tracking sees" do
+    answer = figures(<<~RUBY)
+      GC.disable
+      all = -> { Memintro.rss; Memintro.vsize; Memintro.pss; Memintro.uss; Memintro.swap; Memintro.peak_rss }
+      objects = ->(&block) { before = GC.stat(:total_allocated_objects); 1_000.times(&block); GC.stat(:total_allocated_objects) - before }
+      blocks = ->(work) { before = Memintro.totals.allocations; work.call; Memintro.totals.allocations - before }
+      Memintro.start
+      # The first call of a line fills Ruby's caches.
+      answers = Array.new(3) { [objects.call { Memintro.rss } - objects.call {}, blocks.call(all) - blocks.call(-> {})] }
+      put(objects: answers.last[0], blocks: answers.last[1])
+    RUBY
+    expect(answer).to eq(objects: 0, blocks: 0)
+  end
+
+  it "answers for the child after a fork, also one that Ruby knows nothing of" do
+    answer = figures(<<~'RUBY')
+      require "fiddle"
+      ballast = "x" * (48 << 20)
+      parent = Memintro.rss
+      own = -> { File.read("/proc/self/statm").split.first(2).map { |pages| pages.to_i * 4096 } }
+      look = ->(io) { ballast.clear; GC.start; io.write(Marshal.dump([Memintro.vsize, Memintro.rss, *own.call])) }
+      answers = %w[ruby c].to_h do |way|
+        reader, writer = IO.pipe
+        pid = way == "ruby" ? fork { look.call(writer) } : Fiddle::Function.new(Fiddle.dlopen(nil)["fork"], [], Fiddle::TYPE_INT).call
+        if pid.zero?
+          look.call(writer)
+          writer.close
+          Process.exit!(0)
+        end
+        writer.close
+        [way, Marshal.load(reader.read)].tap { Process.wait(pid) }
+      end
+      put(**answers.transform_keys(&:to_sym), parent: parent, again: Memintro.rss)
+    RUBY
+    %i[ruby c].each do |way|
+      vsize, rss, own_vsize, own_rss = answer[way]
+      expect(rss).to be_within(MIB).of(own_rss)
+      expect(vsize).to be_within(2 * MIB).of(own_vsize)
+      expect(rss).to be < answer[:parent] - (40 * MIB)
+    end
+    expect(answer[:again]).to be_within(2 * MIB).of(answer[:parent])
+  end
+
+  it "finds its file again when the program has closed all descriptors, and leaves alone what took the number" do
+    answer = figures(<<~'RUBY')
+      before = Memintro.rss
+      number = Dir.children("/proc/self/fd").map(&:to_i).find { |n| File.readlink("/proc/self/fd/#{n}").end_with?("/statm") }
+      IO.for_fd(number).close
+      other = File.open("/proc/1/statm")
+      taken = other.fileno == number
+      after = Memintro.rss
+      put(taken: taken, difference: (after - before).abs, other_open: other.read.split.size)
+    RUBY
+    expect(answer).to include(taken: true, other_open: 7)
+    expect(answer[:difference]).to be < MIB
+  end
+
+  it "answers in trap handlers, finalizers, Ractors, beside collections and in a killed thread" do
+    answer = figures(<<~'RUBY', flags: ["-W0"])
+      all = -> { %i[rss peak_rss pss uss swap vsize].map { |name| Memintro.public_send(name) } }
+      trapped = finalized = nil
+      trap(:USR1) { trapped = all.call }
+      Process.kill(:USR1, Process.pid)
+      Thread.pass until trapped
+      200.times { ObjectSpace.define_finalizer(Object.new, proc { finalized = all.call }) }
+      GC.start
+      ractors = Array.new(4) { Ractor.new { Array.new(100) { [Memintro.rss, Memintro.vsize, Memintro.pss, Memintro.uss] }.last } }
+      answers = ractors.map { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
+      collector = Thread.new { 50.times { GC.start } }
+      beside = all.call while collector.alive?
+      GC.stress = true
+      stressed = all.call
+      GC.stress = false
+      victim = Thread.new { loop { Memintro.pss } }
+      Thread.pass
+      victim.kill
+      put(trapped: trapped, finalized: finalized, ractors: answers, beside: beside || all.call, stressed: stressed,
+          ended: !!victim.join(60))
+    RUBY
+    answers = answer.values_at(:trapped, :finalized, :beside, :stressed)
+    expect(answers.map { |figures| figures.grep(Integer).size }).to eq([6, 6, 6, 6])
+    expect(answer[:ractors].flatten).to all(be > MIB)
+    expect(answer[:ended]).to be(true)
+  end
+
+  it "lets other threads run while the kernel walks for pss" do
+    answer = figures(<<~'RUBY')
+      ballast = "x" * (256 << 20)
+      counted = 0
+      counter = Thread.new { loop { counted += 1 } }
+      Thread.pass until counted > 1_000
+      # With the lock held, another thread would run between the calls only, at the end of a time slice of 100 ms.
+      moved = Array.new(50) { before = counted; Memintro.pss; counted > before }.count(true)
+      put(moved: moved)
+    RUBY
+    expect(answer[:moved]).to be >= 5
+  end
+
+  it "says so where there is no /proc" do
+    result = run_command("unshare", "--mount", "sh", "-c", <<~SHELL)
+      mount -t tmpfs none /proc || exit 99
+      exec #{RbConfig.ruby} -I#{Subprocess::LIB} -rmemintro -e '
+        %i[rss pss uss swap peak_rss vsize].each do |name|
+          Memintro.public_send(name)
+        rescue Memintro::ProcError => e
+          puts e.message
+        end'
+    SHELL
+    skip "mounts are refused here: #{result.stderr}" if result.status.exitstatus == 99 || /unshare/ =~ result.stderr
+    expect(result.must_succeed.stdout.lines.size).to eq(6)
+    expect(result.stdout.lines).to all(match(%r{\A/proc/self.* cannot be read: .*mount it}))
+  end
+end
