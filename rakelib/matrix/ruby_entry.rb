@@ -32,7 +32,10 @@ module Matrix
       @suite = fields["from"]
       @configure = fields["configure"]
       @smoke = fields["smoke"]
+      @yjit = fields["yjit"]
     end
+
+    def yjit? = @yjit == true
 
     def smoke? = !@smoke.nil?
 

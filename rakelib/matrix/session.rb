@@ -35,10 +35,11 @@ module Matrix
     def run(suites, &progress)
       copy_checkout
       FileUtils.rm_f(Dir[File.join(folder, "results", "*")])
-      installed = install_gem.tap(&progress)
+      installed = run_command("gem install", "bash", "-ec", INSTALL).tap(&progress)
       return [installed] if installed.failed.positive?
 
-      [installed] + suites.map { |suite| run_suite(suite).tap(&progress) }
+      demo = run_command("demo", "bin/demo", "--built", env: compiling).tap(&progress)
+      [installed, demo] + suites.map { |suite| run_suite(suite).tap(&progress) }
     end
 
     private
@@ -79,17 +80,23 @@ module Matrix
     SHELL
     private_constant :INSTALL
 
-    def install_gem
-      status = inside("bash", "-ec", INSTALL, out: log("install"))
-      note = status.success? ? [] : ["see #{log('install')}", *File.readlines(log("install")).last(3).map(&:strip)]
-      Outcome.new(ruby: home.entry.name, allocator: "glibc", suite: "gem install", passed: status.success? ? 1 : 0,
+    # A command is a suite of one example.
+    def run_command(suite, *command, env: {})
+      file = log(suite.tr(" ", "-"))
+      status = inside(*command, out: file, env: env)
+      note = status.success? ? [] : ["see #{file}", *File.readlines(file).last(3).map(&:strip)]
+      Outcome.new(ruby: home.entry.name, allocator: "glibc", suite: suite, passed: status.success? ? 1 : 0,
                   failed: status.success? ? 0 : 1, skipped: 0, notes: note)
     end
 
+    # For programs that run compiled, where this Ruby has a compiler.
+    def compiling = home.entry.yjit? ? { "RUBY_YJIT_ENABLE" => "1" } : {}
+
     def run_suite(suite)
       name = "#{suite.name.tr(' ', '-')}-#{suite.allocator}"
+      env = { "MEMINTRO_SPEC_ALLOCATOR" => suite.allocator, **(suite.jit ? compiling : {}) }
       status = inside("rspec", "--format", "documentation", "--format", "json", "--out", "#{RESULTS}/#{name}.json",
-                      *suite.arguments, out: log(name), env: { "MEMINTRO_SPEC_ALLOCATOR" => suite.allocator })
+                      *suite.arguments, out: log(name), env: env)
       outcome(suite, name, status)
     end
 

@@ -4,8 +4,9 @@ module Matrix
   # What is run on a Ruby with one allocator.
   #
   # name: what the table calls it; allocator: "glibc", or the one preloaded in every program that the specs start;
-  # files: rspec's arguments; smoke: part of the short run.
-  Suite = Struct.new(:name, :allocator, :arguments, :smoke, keyword_init: true)
+  # arguments: of rspec; smoke: part of the short run; jit: compiled, where the Ruby has a compiler. What counts blocks
+  # by line is not: what the compiler takes while it compiles a line is put down to that line, too.
+  Suite = Struct.new(:name, :allocator, :arguments, :smoke, :jit, keyword_init: true)
 
   # What a native or a Ruby program knows of its own allocations, beside the hook's figures.
   TRUTH = %w[spec/integration/native_truth_spec.rb spec/integration/ruby_truth_spec.rb].freeze
@@ -14,12 +15,13 @@ module Matrix
                      "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",
                      "spec/integration/threads_spec.rb"].freeze
   OTHER_ALLOCATOR = ["--require", "./spec/matrix/support/allocator.rb"].freeze
-  USUAL = ["--tag", "~long"].freeze
+  # The gem is installed first of all, and once is enough.
+  USUAL = ["--tag", "~long", "--tag", "~gem"].freeze
 
   SUITES = [
     Suite.new(name: "truth", allocator: "glibc", arguments: [*USUAL, *TRUTH], smoke: :only),
     Suite.new(name: "spec", allocator: "glibc", arguments: [*USUAL, "spec/unit", "spec/integration"]),
-    Suite.new(name: "matrix", allocator: "glibc", arguments: [*USUAL, "spec/matrix"]),
+    Suite.new(name: "matrix", allocator: "glibc", arguments: [*USUAL, "spec/matrix"], jit: true),
     *%w[jemalloc mimalloc tcmalloc].map do |allocator|
       Suite.new(name: "behind the hook", allocator: allocator, arguments: [*OTHER_ALLOCATOR, *USUAL, *BEHIND_THE_HOOK])
     end

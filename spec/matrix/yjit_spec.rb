@@ -17,6 +17,15 @@ RSpec.describe "Call sites under YJIT", :vm do
   end
 
   TruthDriver::WAYS.each do |way|
+    it "are told, with no crash, for what the compiler itself allocates, #{way}" do
+      script = File.join(__dir__, "support", "yjit_compiling.rb")
+      found = run_command(RbConfig.ruby, *FLAGS, "-I#{Subprocess::LIB}", "-rmemintro", script, way: way)
+              .must_succeed.json
+      expect(found).to include(strays: [], missed_frees: 0)
+      # 3.1 does not tell how much it compiled.
+      expect(found[:compiled]).to be >= 400 if RUBY_VERSION >= "3.3"
+    end
+
     it "are the exact lines of a hot leaf method, each with all of its calls and nobody else's, #{way}" do
       found = sites(way)
       # 3.1 does not tell how much it compiled.

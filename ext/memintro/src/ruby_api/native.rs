@@ -54,8 +54,8 @@ fn hook(ruby: &Ruby) -> Result<&'static Control, Error> {
         if !vm::prepare() {
             return Ok(control);
         }
-        // A string is evaluated outside of any method.
-        let _ = ruby.eval::<Value>("Memintro::Native.open_short_cut");
+        // Evaluated outside of any method, whatever method this is called from.
+        let _ = ruby.eval::<Value>("TOPLEVEL_BINDING.eval('Memintro::Native.open_short_cut')");
         // SAFETY: the source's functions live as long as this library, which Ruby never unloads.
         unsafe {
             (control.set_vm)(&raw const vm::SOURCE);

@@ -7,13 +7,15 @@
 //! |---|---|---|
 //! | 3.1, 3.2 | the thread-local `ruby_current_ec`, an exported symbol | vm.c: `RB_THREAD_LOCAL_SPECIFIER ... ruby_current_ec` |
 //! | 3.3 and later | `rb_profile_frames` answers 0 without one | vm_backtrace.c: "If there is no EC ..." |
+//! | 3.3 and later, where it is | a word of the thread's structure, which the thread object points to | `rb_thread_t.ec`, at an offset that [`find_in_thread`] looks for |
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use rb_sys::VALUE;
 
-use super::functions;
+use super::functions::{self, Functions};
+use super::probe::Probe;
 
 /// The variable's distance from the thread pointer; `UNKNOWN` where the symbol is not to be had or not static.
 static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
@@ -21,6 +23,16 @@ const UNKNOWN: isize = isize::MAX;
 /// The static TLS block lies just below the thread pointer (x86-64) or just above it (aarch64); a variable of a
 /// library that was loaded late lies elsewhere, at a different distance in every thread.
 const STATIC_TLS_REACH: isize = 64 * 1024;
+
+/// Which word of a thread's structure points to its execution context; `NOT_FOUND` until [`find_in_thread`] knows.
+static WORD_OF_THREAD: AtomicUsize = AtomicUsize::new(NOT_FOUND);
+const NOT_FOUND: usize = usize::MAX;
+/// The context is among the structure's first members in every Ruby so far.
+const WORDS_OF_THREAD: usize = 32;
+/// Which word of a thread object points to its structure: behind flags, class, type and the mark of typed data.
+const WORD_OF_OBJECT: usize = 4;
+/// A context knows its thread, in one of its first words.
+const WORDS_OF_CONTEXT: usize = 16;
 
 /// Finds the variable.
 pub(crate) fn prepare() {
@@ -51,7 +63,7 @@ pub(crate) enum Context {
 pub(crate) fn current() -> Context {
     let offset = OFFSET.load(Ordering::Relaxed);
     if offset == UNKNOWN {
-        return if has_frames() { Context::Hidden } else { Context::None };
+        return functions::get().map_or(Context::None, through_thread);
     }
     let variable = thread_pointer().wrapping_offset(offset).cast::<*const c_void>();
     // SAFETY: `prepare` found the variable in the static TLS block, which every thread has at the same distance.
@@ -60,12 +72,50 @@ pub(crate) fn current() -> Context {
 }
 
 #[inline]
-fn has_frames() -> bool {
-    let Some(vm) = functions::get() else { return false };
+fn through_thread(vm: &Functions) -> Context {
+    if !has_frames(vm) {
+        return Context::None;
+    }
+    let (Some(thread_current), word) = (vm.thread_current, WORD_OF_THREAD.load(Ordering::Relaxed)) else {
+        return Context::Hidden;
+    };
+    if word == NOT_FOUND {
+        return Context::Hidden;
+    }
+    // SAFETY: a thread that has frames has an object, which lives as long as it; `find_in_thread` made sure of both words.
+    unsafe {
+        let thread = *(thread_current() as *const *const *const c_void).add(WORD_OF_OBJECT);
+        Context::At(*thread.add(word))
+    }
+}
+
+#[inline]
+fn has_frames(vm: &Functions) -> bool {
     let mut frame: VALUE = 0;
-    let mut line = 0;
+    // No lines are asked for: under YJIT a frame's program counter may be left over from another one.
     // SAFETY: room for the one frame asked for; without an execution context this Ruby answers 0.
-    unsafe { (vm.profile_frames)(0, 1, &raw mut frame, &raw mut line) > 0 }
+    unsafe { (vm.profile_frames)(0, 1, &raw mut frame, std::ptr::null_mut()) > 0 }
+}
+
+/// Looks for the context in the calling thread's structure: the one word that points to something which knows this
+/// thread and which `is_context` takes for one. Nothing is read that the kernel has not said to be readable.
+pub(super) fn find_in_thread(probe: &Probe, is_context: impl Fn(*const c_void) -> bool) {
+    let Some(thread_current) = functions::get().and_then(|vm| vm.thread_current) else { return };
+    if OFFSET.load(Ordering::Relaxed) != UNKNOWN || WORD_OF_THREAD.load(Ordering::Relaxed) != NOT_FOUND {
+        return;
+    }
+    // SAFETY: `prepare` of the functions came first, and a C method that Ruby called runs in a thread.
+    let object = unsafe { thread_current() } as usize;
+    let Some([thread]) = probe.words(object + WORD_OF_OBJECT * size_of::<usize>()) else { return };
+    let Some(words) = probe.words::<WORDS_OF_THREAD>(thread) else { return };
+    let mut found = words.iter().enumerate().filter(|(_, candidate)| {
+        candidate.is_multiple_of(size_of::<usize>())
+            && probe.words::<WORDS_OF_CONTEXT>(**candidate).is_some_and(|words| words.contains(&thread))
+            && is_context(**candidate as *const c_void)
+    });
+    if let (Some((word, _)), None) = (found.next(), found.next()) {
+        WORD_OF_THREAD.store(word, Ordering::Release);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

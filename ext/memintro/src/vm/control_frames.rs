@@ -7,11 +7,18 @@
 //! | what | where | since |
 //! |---|---|---|
 //! | the VM stack, its length in words, the innermost control frame | words 0, 1, 2 of the execution context | 2.5 |
-//! | program counter, 0 in a C frame; instruction sequence | words 0 and 2 of a control frame | 1.9 |
+//! | program counter, 0 in a C frame (but left over under YJIT) | word 0 of a control frame | 1.9 |
+//! | instruction sequence, 0 in a C frame | word 2 of a control frame | 1.9 |
 //! | the caller's control frame | behind it, so many words away as [`prepare`] finds | |
+//! | the sequence's body | word 2 of an instruction sequence | 2.5 |
+//! | the sequence's length in words, its instructions | second half of word 0, and word 1, of the body | 2.5 |
 //!
 //! So nothing is taken for granted: [`prepare`] compares what it reads with what `rb_profile_frames` says of the same
 //! frames, and unless it fits the short cut stays closed and the VM's functions are asked each time.
+//!
+//! Compiled code (YJIT) writes a frame's program counter only before it calls something that may need it. What the
+//! compiler itself allocates, in the middle of a call, finds a counter there that is left over from whatever frame was at
+//! that place before; the VM's functions crash on it. [`astray`] tells such a frame.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +27,7 @@ use rb_sys::VALUE;
 
 use super::context::{self, Context};
 use super::functions;
+use super::probe::Probe;
 
 /// Words from one control frame to its caller's; 0: the short cut is closed.
 static STRIDE: AtomicUsize = AtomicUsize::new(0);
@@ -30,16 +38,25 @@ const MOST_C_FRAMES: usize = 32;
 /// Opens the short cut if what is read fits what the VM says. To be called by a C method that code outside of any
 /// method calls: such a frame is named by its instruction sequence.
 pub(super) fn prepare() {
+    let Some(probe) = Probe::new() else { return };
+    context::find_in_thread(&probe, |context| stride(&probe, context).is_some());
     let Context::At(context) = context::current() else { return };
-    let fits: Vec<usize> = STRIDES.filter(|stride| is_right(context, *stride)).collect();
-    // Several that fit would mean that the check cannot tell them apart.
-    if let [stride] = fits[..] {
+    if let Some(stride) = stride(&probe, context) {
         STRIDE.store(stride, Ordering::Release);
     }
 }
 
-fn is_right(context: *const c_void, stride: usize) -> bool {
-    let Some(stack) = Stack::of(context, stride) else { return false };
+/// The one stride with which this is the context of the frames that the VM tells of.
+fn stride(probe: &Probe, context: *const c_void) -> Option<usize> {
+    let fits: Vec<usize> = STRIDES.filter(|stride| is_right(probe, context, *stride)).collect();
+    // Several that fit would mean that the check cannot tell them apart.
+    if let [stride] = fits[..] { Some(stride) } else { None }
+}
+
+fn is_right(probe: &Probe, context: *const c_void, stride: usize) -> bool {
+    let Some(stack) = probe.words(context as usize).and_then(|words| Stack::from(words, stride)) else {
+        return false;
+    };
     // Frames lie at the far end of the stack, one behind the other, none left over.
     if !(stack.end - stack.innermost).is_multiple_of(stride * size_of::<usize>()) {
         return false;
@@ -51,7 +68,16 @@ fn is_right(context: *const c_void, stride: usize) -> bool {
     let count = usize::try_from(count).unwrap_or(0);
     // C frames have line 0.
     let innermost = frames.iter().zip(lines).take(count).find(|(_, line)| *line != 0);
-    stack.innermost_ruby_frame().zip(innermost).is_some_and(|((_, iseq), (named, _))| iseq as VALUE == *named)
+    let mut frame = stack.innermost;
+    while frame < stack.end {
+        let Some([counter, _, iseq]) = probe.words(frame) else { return false };
+        if counter != 0 && iseq != 0 {
+            return innermost.is_some_and(|(named, _)| iseq as VALUE == *named)
+                && Instructions::probed(probe, iseq).is_some_and(|instructions| instructions.have(counter));
+        }
+        frame += stride * size_of::<usize>();
+    }
+    false
 }
 
 /// What stands for the line that runs in this context; `None`: ask the long way.
@@ -65,6 +91,54 @@ pub(super) fn key(context: *const c_void) -> Option<(usize, u32)> {
     Some((counter, (iseq >> 3) as u32))
 }
 
+/// The instruction sequence that runs in this context, if the program counter of its frame is none of its own; `None` too
+/// where the short cut is closed.
+pub(super) fn astray(context: *const c_void) -> Option<VALUE> {
+    let stride = STRIDE.load(Ordering::Relaxed);
+    if stride == 0 {
+        return None;
+    }
+    let (counter, iseq) = Stack::of(context, stride)?.innermost_ruby_frame()?;
+    // SAFETY: the sequence of a frame is alive, and `prepare` has found what was expected in one.
+    let instructions = unsafe { Instructions::of(iseq) };
+    (!instructions.have(counter)).then_some(iseq as VALUE)
+}
+
+/// Where the instructions of a sequence lie.
+struct Instructions {
+    start: usize,
+    words: usize,
+}
+
+impl Instructions {
+    const BODY: usize = 2;
+
+    /// # Safety
+    /// It is a live instruction sequence of a Ruby that [`prepare`] has looked at.
+    unsafe fn of(iseq: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let body = *(iseq as *const *const usize).add(Self::BODY);
+            Self::from([*body, *body.add(1)])
+        }
+    }
+
+    fn probed(probe: &Probe, iseq: usize) -> Option<Self> {
+        let [body] = probe.words(iseq + Self::BODY * size_of::<usize>())?;
+        probe.words(body).map(Self::from)
+    }
+
+    /// Of a body's first two words: its kind and its length, then the instructions.
+    fn from([kind_and_length, start]: [usize; 2]) -> Self {
+        Self { start, words: kind_and_length >> 32 }
+    }
+
+    /// The counter is that of the next instruction, so it may be the end.
+    fn have(&self, counter: usize) -> bool {
+        counter.wrapping_sub(self.start) <= self.words * size_of::<usize>()
+    }
+}
+
 struct Stack {
     innermost: usize,
     end: usize,
@@ -76,7 +150,11 @@ impl Stack {
     fn of(context: *const c_void, stride: usize) -> Option<Self> {
         let words = context.cast::<usize>();
         // SAFETY: the context is the calling thread's own and alive; it begins with these three words.
-        let (start, length, innermost) = unsafe { (*words, *words.add(1), *words.add(2)) };
+        Self::from(unsafe { [*words, *words.add(1), *words.add(2)] }, stride)
+    }
+
+    #[inline]
+    fn from([start, length, innermost]: [usize; 3], stride: usize) -> Option<Self> {
         let end = start.wrapping_add(length.wrapping_mul(size_of::<usize>()));
         (start < innermost && innermost < end).then_some(Self { innermost, end, stride })
     }
@@ -92,7 +170,7 @@ impl Stack {
             let words = frame as *const usize;
             // SAFETY: between the innermost frame and the end of the VM stack there are whole control frames.
             let (counter, iseq) = unsafe { (*words, *words.add(2)) };
-            if counter != 0 {
+            if counter != 0 && iseq != 0 {
                 return Some((counter, iseq));
             }
             frame = frame.wrapping_add(self.stride * size_of::<usize>());

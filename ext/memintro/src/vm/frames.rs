@@ -50,12 +50,33 @@ unsafe fn innermost_with_line(vm: &Functions) -> Option<(*const c_char, c_int)> 
     let count = unsafe { (vm.profile_frames)(0, 8, frames.as_mut_ptr(), lines.as_mut_ptr()) };
     let count = usize::try_from(count).unwrap_or(0);
     let (frame, line) = frames.iter().zip(lines).take(count).find(|(_, line)| *line > 0)?;
-    // SAFETY: a frame that was answered just now; its path is a string that it keeps alive, or nil.
-    let path = unsafe { (vm.profile_frame_path)(*frame) };
+    // SAFETY: a frame that was answered just now.
+    unsafe { path_of(vm, *frame) }.map(|path| (path, line))
+}
+
+/// Path and first line of an instruction sequence, for a frame whose line cannot be told.
+///
+/// # Safety
+/// The sequence is alive.
+unsafe fn head_of(vm: &Functions, iseq: VALUE) -> Option<(*const c_char, u32)> {
+    let first_line = vm.frame_first_line?;
+    // SAFETY: the caller's promise; a number that fits a word has no object.
+    unsafe {
+        let line = first_line(iseq);
+        let path = path_of(vm, iseq)?;
+        rb_sys::FIXNUM_P(line).then(|| (path, rb_sys::FIX2LONG(line).try_into().unwrap_or(0)))
+    }
+}
+
+/// # Safety
+/// The frame is alive: its path is a string that it keeps alive, or nil.
+unsafe fn path_of(vm: &Functions, frame: VALUE) -> Option<*const c_char> {
+    // SAFETY: the caller's promise.
+    let path = unsafe { (vm.profile_frame_path)(frame) };
     // SAFETY: any value may be asked for its type.
     let is_string = unsafe { rb_sys::RB_TYPE_P(path, rb_sys::ruby_value_type::RUBY_T_STRING) };
     // SAFETY: a string.
-    is_string.then(|| (unsafe { rb_sys::RSTRING_PTR(path) }, line))
+    is_string.then(|| unsafe { rb_sys::RSTRING_PTR(path) })
 }
 
 /// GC generation now. It wraps at 2^32; ages are differences.
@@ -98,6 +119,13 @@ pub(crate) unsafe extern "C" fn locate(frame: *mut Frame) {
     // SAFETY: the hook's own record.
     let frame = unsafe { &mut *frame };
     let Some(vm) = functions::get() else { return };
+    if let Context::At(context) = context::current()
+        && let Some(iseq) = control_frames::astray(context)
+    {
+        // SAFETY: the sequence that runs now.
+        (frame.path, frame.line) = unsafe { head_of(vm, iseq) }.unwrap_or((std::ptr::null(), 0));
+        return;
+    }
     let mut line = 0;
     // SAFETY: the gate was passed when the frame was answered.
     frame.path = unsafe { source_location(vm, &mut line) };

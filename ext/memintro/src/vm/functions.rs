@@ -7,7 +7,9 @@
 //! | `rb_sourcefile`, `rb_sourceline` | yes | yes | yes | the same |
 //! | `rb_profile_frames`, `rb_profile_frame_path` | yes | yes | yes | the same |
 //! | `rb_source_location_cstr` | yes | no | no | `rb_sourcefile` and `rb_sourceline` instead |
-//! | `ruby_current_ec` (a variable, see [`super::context`]) | yes | no | no | `rb_profile_frames` tells; no short cut |
+//! | `ruby_current_ec` (a variable, see [`super::context`]) | yes | no | no | `rb_profile_frames` tells, and the thread object leads to it |
+//! | `rb_thread_current` | yes | yes | yes | no short cut |
+//! | `rb_profile_frame_first_lineno` | yes | yes | yes | a frame that has gone astray is put down to the native caller |
 //!
 //! Known from the symbols of Debian's libruby3.1 (3.1.2), libruby3.3 (3.3.8) and libruby3.4 (3.4.11).
 
@@ -26,6 +28,8 @@ pub(super) struct Functions {
     pub(super) profile_frames: unsafe extern "C" fn(c_int, c_int, *mut VALUE, *mut c_int) -> c_int,
     pub(super) profile_frame_path: unsafe extern "C" fn(VALUE) -> VALUE,
     pub(super) source_location: Option<unsafe extern "C" fn(*mut c_int) -> *const c_char>,
+    pub(super) thread_current: Option<unsafe extern "C" fn() -> VALUE>,
+    pub(super) frame_first_line: Option<unsafe extern "C" fn(VALUE) -> VALUE>,
 }
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
@@ -85,6 +89,20 @@ pub(super) fn prepare() -> bool {
                     >(libc::dlsym(
                         libc::RTLD_DEFAULT,
                         c"rb_source_location_cstr".as_ptr(),
+                    )),
+                    thread_current: std::mem::transmute::<
+                        *mut libc::c_void,
+                        Option<unsafe extern "C" fn() -> VALUE>,
+                    >(libc::dlsym(
+                        libc::RTLD_DEFAULT,
+                        c"rb_thread_current".as_ptr(),
+                    )),
+                    frame_first_line: std::mem::transmute::<
+                        *mut libc::c_void,
+                        Option<unsafe extern "C" fn(VALUE) -> VALUE>,
+                    >(libc::dlsym(
+                        libc::RTLD_DEFAULT,
+                        c"rb_profile_frame_first_lineno".as_ptr(),
                     )),
                 })
             }

@@ -7,6 +7,7 @@ mod context;
 mod control_frames;
 mod frames;
 mod functions;
+mod probe;
 
 use memintro_abi::VmSource;
 
