@@ -7,6 +7,7 @@ require_relative "memintro/version"
 require_relative "memintro/native"
 require_relative "memintro/configuration"
 require_relative "memintro/doctor"
+require_relative "memintro/heap_figures"
 require_relative "memintro/process_figures"
 require_relative "memintro/report"
 require_relative "memintro/call_sites"
@@ -26,6 +27,7 @@ require_relative "memintro/call_sites"
 #   Memintro.report(by: :growth)
 module Memintro
   @epoch = 0
+  extend HeapFigures
   extend ProcessFigures
 
   class << self

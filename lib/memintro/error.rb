@@ -55,6 +55,13 @@ module Memintro
     DEFAULT_MESSAGE = "another thread is starting or stopping memintro; try again when it has finished"
   end
 
+  # Ruby's heap was to be walked while more than one Ractor is alive.
+  class RactorError < Error
+    # Said when the raiser has nothing more precise to say.
+    DEFAULT_MESSAGE = "the heap can only be walked while there is one Ractor; wait for the end of the others, or " \
+                      "fork and ask in the child"
+  end
+
   # A raw dump is bad, foreign or cut short.
   class DumpError < Error
     # Said when the raiser has nothing more precise to say.

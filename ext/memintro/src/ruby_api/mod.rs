@@ -2,8 +2,13 @@
 
 mod dump;
 mod errors;
+mod heap;
+mod histogram;
+mod internals;
+mod iseqs;
 mod names;
 mod native;
+mod occupancy;
 mod process;
 mod without_gvl;
 
@@ -15,5 +20,9 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let native = memintro.define_module("Native")?;
     native::init(ruby, native)?;
     process::init(native)?;
-    dump::init(native)
+    dump::init(native)?;
+    iseqs::init(native)?;
+    internals::init(native)?;
+    histogram::init(native)?;
+    occupancy::init(native)
 }

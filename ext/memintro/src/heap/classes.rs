@@ -1,0 +1,157 @@
+//! What an object is called in a histogram: its class, or what it is to Ruby where it has none that may be seen.
+
+use rb_sys::VALUE;
+
+use super::functions::Functions;
+use super::intern::{ByAddress, Texts};
+use super::slot::{self, Slot, T_CLASS, T_ICLASS, T_IMEMO, T_MOVED, T_ZOMBIE};
+
+/// A name's number, and whether Ruby hides what is called so.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Label {
+    pub(super) text: u32,
+    pub(super) internal: bool,
+}
+
+/// Names of classes, each made once in a walk.
+pub(super) struct Labels {
+    texts: Texts,
+    by_class: ByAddress<VALUE, Label>,
+    by_kind: ByAddress<usize, Label>,
+    recent: (VALUE, Label),
+}
+
+impl Labels {
+    pub(super) fn new() -> Self {
+        let none = Label { text: Texts::UNKNOWN, internal: true };
+        Self {
+            texts: Texts::new(),
+            by_class: ByAddress::default(),
+            by_kind: ByAddress::default(),
+            // No class is at address 1.
+            recent: (1, none),
+        }
+    }
+
+    /// The label of what is in the slot.
+    #[inline]
+    pub(super) fn of(&mut self, vm: &Functions, slot: Slot) -> Label {
+        match slot.kind() {
+            T_IMEMO | T_ICLASS | T_ZOMBIE | T_MOVED => return self.of_kind(vm, slot, false),
+            _ => {}
+        }
+        // SAFETY: an object that is no imemo.
+        let class = unsafe { slot.class() };
+        if class == 0 {
+            return self.of_kind(vm, slot, false);
+        }
+        // SAFETY: a class; follows its ancestors.
+        if slot.kind() == T_CLASS && unsafe { rb_sys::rb_class_real(slot.value) } != slot.value {
+            return self.of_kind(vm, slot, true);
+        }
+        if class == self.recent.0 {
+            return self.recent.1;
+        }
+        let label = match self.by_class.get(&class) {
+            Some(label) => *label,
+            None => self.of_new_class(class),
+        };
+        self.recent = (class, label);
+        label
+    }
+
+    fn of_new_class(&mut self, class: VALUE) -> Label {
+        // SAFETY: a class; follows its ancestors.
+        let real = unsafe { rb_sys::rb_class_real(class) };
+        let label = Label { text: self.texts.of_bytes(&class_name(real)), internal: false };
+        self.by_class.insert(class, label);
+        label
+    }
+
+    /// What is told apart by its type: things of the VM, what has no class, and singleton classes.
+    #[cold]
+    #[inline(never)]
+    fn of_kind(&mut self, vm: &Functions, slot: Slot, singleton: bool) -> Label {
+        // SAFETY: an object of the heap. Tells hidden singleton classes from others.
+        let internal = !singleton || unsafe { (vm.internal)(slot.value) } != 0;
+        let detail = if slot.kind() == T_IMEMO { slot.imemo_kind() } else { usize::from(singleton) };
+        let key = (slot.kind() << 8) | (detail << 1) | usize::from(internal);
+        if let Some(label) = self.by_kind.get(&key) {
+            return *label;
+        }
+        let name = match slot.kind() {
+            T_IMEMO => slot::imemo_name(vm, slot.imemo_kind()),
+            T_CLASS if singleton && internal => "(hidden singleton class)".to_owned(),
+            T_CLASS if singleton => "(singleton class)".to_owned(),
+            T_ICLASS => "(included module)".to_owned(),
+            T_ZOMBIE => "(awaiting its finalizer)".to_owned(),
+            T_MOVED => "(moved away)".to_owned(),
+            kind => format!("(hidden {})", slot::type_name(kind)),
+        };
+        let label = Label { text: self.texts.of_bytes(name.as_bytes()), internal };
+        self.by_kind.insert(key, label);
+        label
+    }
+
+    pub(super) fn into_texts(self) -> Vec<Vec<u8>> {
+        self.texts.into_vec()
+    }
+}
+
+/// The class's own name; for one without, the name of the next ancestor that has one. Asks no method that a program
+/// may have replaced.
+fn class_name(class: VALUE) -> Vec<u8> {
+    if class == 0 {
+        return b"(unknown)".to_vec();
+    }
+    if let Some(name) = own_name(class) {
+        return without_addresses(&name);
+    }
+    let mut ancestor = class;
+    loop {
+        // SAFETY: a class; its ancestors are classes and included modules, up to 0.
+        ancestor = unsafe {
+            match rb_sys::rb_class_get_superclass(ancestor) {
+                0 => return b"(anonymous class)".to_vec(),
+                above => rb_sys::rb_class_real(above),
+            }
+        };
+        if ancestor == 0 {
+            return b"(anonymous class)".to_vec();
+        }
+        if let Some(name) = own_name(ancestor) {
+            return [b"(anonymous class < ", without_addresses(&name).as_slice(), b")"].concat();
+        }
+    }
+}
+
+fn own_name(class: VALUE) -> Option<Vec<u8>> {
+    // SAFETY: a class. Its name is the string it holds, or nil: nothing is allocated.
+    unsafe {
+        let name = rb_sys::rb_mod_name(class);
+        if !rb_sys::RB_TYPE_P(name, rb_sys::ruby_value_type::RUBY_T_STRING) {
+            return None;
+        }
+        let length = usize::try_from(rb_sys::RSTRING_LEN(name)).unwrap_or(0);
+        Some(std::slice::from_raw_parts(rb_sys::RSTRING_PTR(name).cast::<u8>(), length).to_vec())
+    }
+}
+
+/// A class below an anonymous one is called `#<Class:0x…>::Name`. Without the address all such classes are one row, the
+/// same in every process.
+fn without_addresses(name: &[u8]) -> Vec<u8> {
+    const START: &[u8] = b":0x";
+    let mut out = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while !rest.is_empty() {
+        if name.starts_with(b"#<") && rest.starts_with(START) {
+            rest = &rest[START.len()..];
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+            rest = &rest[digits..];
+        } else {
+            out.push(rest[0]);
+            rest = &rest[1..];
+        }
+    }
+    out
+}

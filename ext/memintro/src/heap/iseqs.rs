@@ -1,0 +1,104 @@
+//! Instruction sequences: how many, how large, and whose. No wrapper object is made for any.
+
+use rb_sys::VALUE;
+
+use super::functions::{self, Functions};
+use super::intern::{ByAddress, Texts};
+use super::slot::{self, Slot};
+use super::walk::{self, Trouble};
+
+/// What iseqs are grouped by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Path,
+    Location,
+    Label,
+}
+
+/// One iseq; path and label are numbers into the texts that go with it.
+pub(crate) struct Iseq {
+    pub(crate) path: u32,
+    pub(crate) label: u32,
+    pub(crate) line: u32,
+    pub(crate) bytes: u64,
+}
+
+/// Iseqs with something in common. The line is 0 where it is no part of that.
+pub(crate) struct Group {
+    pub(crate) text: u32,
+    pub(crate) line: u32,
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Count and bytes.
+pub(crate) fn totals() -> Result<(u64, u64), Trouble> {
+    let (mut count, mut bytes) = (0, 0);
+    each(|vm, slot| {
+        count += 1;
+        bytes += slot.memsize(vm);
+    })?;
+    Ok((count, bytes))
+}
+
+/// All of them.
+pub(crate) fn list() -> Result<(Vec<Vec<u8>>, Vec<Iseq>), Trouble> {
+    let (mut texts, mut iseqs) = (Texts::new(), Vec::new());
+    each(|vm, slot| {
+        iseqs.push(Iseq {
+            path: text(vm.iseq_path, slot, &mut texts),
+            label: text(vm.iseq_label, slot, &mut texts),
+            line: line(vm, slot),
+            bytes: slot.memsize(vm),
+        });
+    })?;
+    Ok((texts.into_vec(), iseqs))
+}
+
+/// Count and bytes of each path, location or label.
+pub(crate) fn groups(by: By) -> Result<(Vec<Vec<u8>>, Vec<Group>), Trouble> {
+    let mut texts = Texts::new();
+    let mut groups: Vec<Group> = Vec::new();
+    let mut found: ByAddress<u64, usize> = ByAddress::default();
+    each(|vm, slot| {
+        let (text, line) = match by {
+            By::Path => (text(vm.iseq_path, slot, &mut texts), 0),
+            By::Label => (text(vm.iseq_label, slot, &mut texts), 0),
+            By::Location => (text(vm.iseq_path, slot, &mut texts), line(vm, slot)),
+        };
+        let index = *found.entry((u64::from(text) << 32) | u64::from(line)).or_insert_with(|| {
+            groups.push(Group { text, line, count: 0, bytes: 0 });
+            groups.len() - 1
+        });
+        groups[index].count += 1;
+        groups[index].bytes += slot.memsize(vm);
+    })?;
+    Ok((texts.into_vec(), groups))
+}
+
+fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
+    if !functions::get().is_ok_and(slot::iseq_kind_is) {
+        return Err(Trouble::Missing("imemo_iseq"));
+    }
+    walk::each_page(|vm, page| page.slots().filter(|slot| slot.is_iseq()).for_each(|slot| visit(vm, slot)))
+}
+
+#[inline]
+fn text(function: Option<unsafe extern "C" fn(VALUE) -> VALUE>, slot: Slot, texts: &mut Texts) -> u32 {
+    match function {
+        // SAFETY: a finished iseq; its string is answered, nothing is allocated.
+        Some(function) if !slot.is_unfinished_iseq() => texts.of_string(unsafe { function(slot.value) }),
+        _ => Texts::UNKNOWN,
+    }
+}
+
+#[inline]
+fn line(vm: &Functions, slot: Slot) -> u32 {
+    let Some(function) = vm.iseq_line else { return 0 };
+    if slot.is_unfinished_iseq() {
+        return 0;
+    }
+    // SAFETY: a finished iseq; the answer is a small Integer, which is no object.
+    let line = unsafe { function(slot.value) } as usize;
+    if line & 1 == 1 { u32::try_from(line >> 1).unwrap_or(0) } else { 0 }
+}

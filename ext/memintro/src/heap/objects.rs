@@ -1,0 +1,67 @@
+//! All objects by class, and those of the VM by kind.
+
+use super::classes::{Label, Labels};
+use super::slot::{self, T_IMEMO};
+use super::walk::{self, Trouble};
+
+/// Objects of one name.
+pub(crate) struct Row {
+    pub(crate) name: Vec<u8>,
+    pub(crate) internal: bool,
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    bytes: u64,
+}
+
+/// Every object, hidden ones too, under its name.
+pub(crate) fn histogram() -> Result<Vec<Row>, Trouble> {
+    let mut labels = Labels::new();
+    // Two sums a text: of what can be seen, and of what is hidden.
+    let mut sums: Vec<[Sum; 2]> = Vec::new();
+    walk::each_page(|vm, page| {
+        for slot in page.slots().filter(|slot| slot.is_object()) {
+            let Label { text, internal } = labels.of(vm, slot);
+            let index = text as usize;
+            if index >= sums.len() {
+                sums.resize(index + 64, [Sum::default(); 2]);
+            }
+            let sum = &mut sums[index][usize::from(internal)];
+            sum.count += 1;
+            sum.bytes += slot.memsize(vm);
+        }
+    })?;
+    let mut rows = Vec::new();
+    for (name, sums) in labels.into_texts().iter().zip(sums) {
+        for (internal, sum) in [false, true].into_iter().zip(sums) {
+            if sum.count > 0 {
+                rows.push(Row { name: name.clone(), internal, count: sum.count, bytes: sum.bytes });
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// The VM's own objects by kind.
+pub(crate) fn internals() -> Result<Vec<Row>, Trouble> {
+    let mut sums = [Sum::default(); 16];
+    let mut names: [Option<String>; 16] = Default::default();
+    walk::each_page(|vm, page| {
+        for slot in page.slots().filter(|slot| slot.kind() == T_IMEMO) {
+            let kind = slot.imemo_kind();
+            sums[kind].count += 1;
+            sums[kind].bytes += slot.memsize(vm);
+            if names[kind].is_none() {
+                names[kind] = Some(slot::imemo_name(vm, kind));
+            }
+        }
+    })?;
+    let rows = names.into_iter().zip(sums).filter_map(|(name, sum)| {
+        name.map(|name| Row { name: name.into_bytes(), internal: true, count: sum.count, bytes: sum.bytes })
+    });
+    Ok(rows.collect())
+}

@@ -1,0 +1,145 @@
+//! One slot of Ruby's heap: its flag word and its class, read straight from memory.
+
+use std::ffi::CStr;
+
+use rb_sys::VALUE;
+
+use super::functions::Functions;
+
+// Types and flags have had these numbers since Ruby 2.7 at least; they are part of the public headers, except for
+// the imemo kind (four bits above FL_USHIFT) and the two flags of an iseq that is not compiled yet.
+const TYPE_MASK: usize = 0x1f;
+pub(super) const T_NONE: usize = 0x00;
+pub(super) const T_CLASS: usize = 0x02;
+pub(super) const T_IMEMO: usize = 0x1a;
+pub(super) const T_NODE: usize = 0x1b;
+pub(super) const T_ICLASS: usize = 0x1c;
+pub(super) const T_ZOMBIE: usize = 0x1d;
+pub(super) const T_MOVED: usize = 0x1e;
+const USER_SHIFT: usize = 12;
+const IMEMO_MASK: usize = 0x0f;
+const ISEQ_UNFINISHED: usize = (1 << (USER_SHIFT + 5)) | (1 << (USER_SHIFT + 6));
+/// The kind of an imemo that is an instruction sequence; [`iseq_kind_is`] makes sure.
+const IMEMO_ISEQ: usize = 7;
+/// A slot's flags that say "imemo, of kind iseq".
+const ISEQ_BITS: usize = T_IMEMO | (IMEMO_ISEQ << USER_SHIFT);
+const KIND_BITS: usize = TYPE_MASK | (IMEMO_MASK << USER_SHIFT);
+
+/// A slot and its flag word.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) value: VALUE,
+    pub(super) flags: usize,
+}
+
+impl Slot {
+    /// # Safety
+    /// `address` is a slot of a heap page.
+    #[inline]
+    pub(super) unsafe fn read(address: usize) -> Self {
+        // SAFETY: the caller's promise; every slot begins with its flags.
+        Self { value: address as VALUE, flags: unsafe { *(address as *const usize) } }
+    }
+
+    #[inline]
+    pub(super) fn kind(self) -> usize {
+        self.flags & TYPE_MASK
+    }
+
+    /// Is there an object in it? Not so in free slots, those of moved objects, and those that await their finalizer.
+    #[inline]
+    pub(super) fn is_object(self) -> bool {
+        !matches!(self.kind(), T_NONE | T_ZOMBIE | T_MOVED)
+    }
+
+    #[inline]
+    pub(super) fn is_iseq(self) -> bool {
+        self.flags & KIND_BITS == ISEQ_BITS
+    }
+
+    /// Of an iseq: being compiled or loaded, so that its path is not there yet.
+    #[inline]
+    pub(super) fn is_unfinished_iseq(self) -> bool {
+        self.flags & ISEQ_UNFINISHED != 0
+    }
+
+    #[inline]
+    pub(super) fn imemo_kind(self) -> usize {
+        (self.flags >> USER_SHIFT) & IMEMO_MASK
+    }
+
+    /// The class word: 0 for what is hidden; may be a singleton class.
+    ///
+    /// # Safety
+    /// There is an object in the slot, and it is no imemo.
+    #[inline]
+    pub(super) unsafe fn class(self) -> VALUE {
+        // SAFETY: the caller's promise; the class is the second word of an object.
+        unsafe { *(self.value as *const VALUE).add(1) }
+    }
+
+    /// Bytes of the slot and of what it owns, as Ruby counts them.
+    #[inline]
+    pub(super) fn memsize(self, vm: &Functions) -> u64 {
+        if self.kind() == T_NODE {
+            return 0; // No Ruby of today has such objects in its heap, and older ones stop the process over them.
+        }
+        // SAFETY: an object of the heap, while nothing else runs. Allocates nothing.
+        unsafe { (vm.memsize)(self.value) as u64 }
+    }
+}
+
+/// Ruby's name for a kind of imemo.
+pub(super) fn imemo_name(vm: &Functions, kind: usize) -> String {
+    // SAFETY: a kind that was found in the heap; the answer is a constant.
+    let name = unsafe { (vm.imemo_name)(kind as i32) };
+    if name.is_null() {
+        return format!("imemo_{kind}");
+    }
+    // SAFETY: a terminated constant.
+    format!("imemo_{}", unsafe { CStr::from_ptr(name) }.to_string_lossy())
+}
+
+/// Whether iseqs have the number in this Ruby that they have in all known ones.
+pub(super) fn iseq_kind_is(vm: &Functions) -> bool {
+    imemo_name(vm, IMEMO_ISEQ) == "imemo_iseq"
+}
+
+/// The name of a type, as Ruby's headers have it.
+pub(super) fn type_name(kind: usize) -> &'static str {
+    const NAMES: [&str; 32] = [
+        "T_NONE",
+        "T_OBJECT",
+        "T_CLASS",
+        "T_MODULE",
+        "T_FLOAT",
+        "T_STRING",
+        "T_REGEXP",
+        "T_ARRAY",
+        "T_HASH",
+        "T_STRUCT",
+        "T_BIGNUM",
+        "T_FILE",
+        "T_DATA",
+        "T_MATCH",
+        "T_COMPLEX",
+        "T_RATIONAL",
+        "T_0x10",
+        "T_NIL",
+        "T_TRUE",
+        "T_FALSE",
+        "T_SYMBOL",
+        "T_FIXNUM",
+        "T_UNDEF",
+        "T_0x17",
+        "T_0x18",
+        "T_0x19",
+        "T_IMEMO",
+        "T_NODE",
+        "T_ICLASS",
+        "T_ZOMBIE",
+        "T_MOVED",
+        "T_0x1f",
+    ];
+    NAMES[kind & TYPE_MASK]
+}

@@ -1,0 +1,89 @@
+//! The walk itself: every page of the heap, handed to a closure, with no way out in between.
+//!
+//! Ruby finishes the collection that is under way first. Pages without any object are not visited.
+
+use std::ffi::{c_int, c_void};
+
+use magnus::rb_sys::protect;
+
+use super::functions::{self, Functions};
+use super::slot::Slot;
+
+/// Why there was no walk.
+pub(crate) enum Trouble {
+    /// This Ruby lacks the function.
+    Missing(&'static str),
+    /// The collector is at work: nothing of the heap may be asked now.
+    Collecting,
+    /// Ruby raised, for want of memory.
+    Raised(magnus::Error),
+}
+
+/// One page: its slots are `stride` bytes apart.
+#[derive(Clone, Copy)]
+pub(super) struct Page {
+    start: usize,
+    end: usize,
+    pub(super) stride: usize,
+}
+
+impl Page {
+    /// All its slots, empty ones too.
+    #[inline]
+    pub(super) fn slots(self) -> impl Iterator<Item = Slot> {
+        // SAFETY: these are the slots of a page, while Ruby walks over it.
+        (self.start..self.end).step_by(self.stride.max(1)).map(|address| unsafe { Slot::read(address) })
+    }
+}
+
+struct Visit<F> {
+    visit: F,
+}
+
+/// Hands every page to `visit`, which may neither allocate in Ruby nor panic.
+pub(super) fn each_page<F: FnMut(&Functions, Page)>(mut visit: F) -> Result<(), Trouble> {
+    let vm = functions::get().map_err(Trouble::Missing)?;
+    // SAFETY: reads a word of the VM.
+    if unsafe { rb_sys::rb_during_gc() } != 0 {
+        return Err(Trouble::Collecting);
+    }
+    let mut with_vm = Visit { visit: |page: Page| visit(vm, page) };
+    let callback = callback_of(&with_vm);
+    let data = (&raw mut with_vm).cast::<c_void>();
+    // Ruby raises when it has no memory for the list of its pages.
+    protect(|| {
+        // SAFETY: the closure outlives the call, and the callback is made for it.
+        unsafe { (vm.each_page)(callback, data) };
+        rb_sys::Qnil as rb_sys::VALUE
+    })
+    .map_err(Trouble::Raised)?;
+    Ok(())
+}
+
+fn callback_of<F: FnMut(Page)>(_: &Visit<F>) -> functions::PageCallback {
+    on_page::<F>
+}
+
+unsafe extern "C" fn on_page<F: FnMut(Page)>(
+    start: *mut c_void,
+    end: *mut c_void,
+    stride: usize,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the word that the walk was given; nobody else uses it meanwhile.
+    let state = unsafe { &mut *data.cast::<Visit<F>>() };
+    (state.visit)(Page { start: start as usize, end: end as usize, stride });
+    0
+}
+
+/// The walk that looks at every slot and does nothing else: what the others are measured against. Objects, then slots.
+pub(crate) fn count_slots() -> Result<(u64, u64), Trouble> {
+    let (mut objects, mut slots) = (0, 0);
+    each_page(|_, page| {
+        for slot in page.slots() {
+            objects += u64::from(slot.is_object());
+            slots += 1;
+        }
+    })?;
+    Ok((objects, slots))
+}

@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require_relative "arguments"
+require_relative "error"
+require_relative "histogram_row"
+require_relative "internal_row"
+require_relative "iseq"
+require_relative "iseq_group"
+require_relative "iseq_totals"
+require_relative "list"
+require_relative "occupancy"
+
+module Memintro
+  # What is in Ruby's own heap. {Memintro} is extended with it.
+  #
+  # Each of these methods walks over the whole heap once. Meanwhile no other Ruby thread runs, and a collection that is
+  # under way is finished first. What is garbage but not collected yet is counted; call `GC.start` before to be rid
+  # of it. Costs are for a million objects on a machine of 2026. No tracking is needed for any of them.
+  #
+  # All raise {RactorError} while there is more than one Ractor: the others would change the heap under the walk.
+  module HeapFigures
+    # Instruction sequences, the compiled code of every method, block, class body and file. `ObjectSpace` can only see
+    # them through a wrapper object for each; this makes none. 8 ms for a million objects.
+    #
+    # @return [IseqTotals]
+    # @raise [RactorError, UnsupportedError]
+    # @example
+    #   Memintro.iseqs.bytes  # => 69_734_104
+    def iseqs
+      walk_heap { IseqTotals.new(*Native.iseqs) }
+    end
+
+    # Visits every instruction sequence of one instant. 8 ms for a million objects, and 1 s for a million sequences.
+    #
+    # @yieldparam iseq [Iseq]
+    # @return [nil, Enumerator] an enumerator without a block
+    # @raise [RactorError, UnsupportedError]
+    # @example
+    #   Memintro.each_iseq.max_by(&:bytes)
+    def each_iseq
+      return enum_for(:each_iseq) unless block_given?
+
+      texts, figures = walk_heap { Native.iseq_list }
+      figures.each_slice(4) do |path, lineno, label, bytes|
+        yield(untracked { Iseq.new(texts[path], lineno, texts[label], bytes) })
+      end
+      nil
+    end
+
+    # Where the bytes of instruction sequences are. Methods that are generated from one line of code are one row by
+    # `:location`, and those from one file by `:path`. 8 ms for a million objects, and 0.2 s for a million sequences.
+    #
+    # @param n [Integer, nil] how many rows; nil: all
+    # @param by [Symbol] `:path`; `:location`, which is `path:line`; or `:label`, the name of method or block
+    # @return [List<IseqGroup>] most bytes first
+    # @raise [ArgumentError, TypeError]
+    # @raise [RactorError, UnsupportedError]
+    # @example
+    #   Memintro.top_iseqs(1, by: :location).first  # => #<Memintro::IseqGroup /app/big.rb:12: 10,000, 14.5 MiB>
+    def top_iseqs(n = 20, by: :path)
+      Arguments.count(:n, n, optional: true)
+      by = Arguments.choice(:by, by, %i[path location label])
+      walk_heap { List.new(greatest(Native.iseq_groups(by), n).map { |row| IseqGroup.new(*row) }) }
+    end
+
+    # The VM's own objects by kind: instruction sequences, method entries, call caches and so on. 10 ms for a
+    # million objects.
+    #
+    # @return [List<InternalRow>] most bytes first
+    # @raise [RactorError, UnsupportedError]
+    def internals
+      walk_heap { List.new(greatest(Native.internals, nil).map { |row| InternalRow.new(*row.first(3)) }) }
+    end
+
+    # All objects by class. Counts are those of `ObjectSpace.count_objects`; the bytes of the rows that are not internal
+    # those of `ObjectSpace.memsize_of_all` (which on Ruby 3.1 counts what is called `(hidden …)` too). 20 ms for a
+    # million objects.
+    #
+    # @param n [Integer, nil] how many rows; nil: all
+    # @param by [Symbol] what to sort by, `:bytes` or `:count`
+    # @return [List<HistogramRow>] greatest first
+    # @raise [ArgumentError, TypeError]
+    # @raise [RactorError, UnsupportedError]
+    # @example
+    #   Memintro.histogram(3)
+    #   Memintro.histogram.reject(&:internal?).sum(&:bytes)
+    def histogram(n = nil, by: :bytes)
+      Arguments.count(:n, n, optional: true)
+      figure = Arguments.choice(:by, by, %i[bytes count]) == :bytes ? 2 : 1
+      walk_heap { List.new(greatest(Native.histogram, n, figure).map { |row| HistogramRow.new(*row) }) }
+    end
+
+    # How full the heap's pages are, and what keeps those that are nearly empty: the answer to "why does Ruby not give
+    # memory back". 8 ms for a million objects.
+    #
+    # @return [Occupancy]
+    # @raise [RactorError, UnsupportedError]
+    # @example
+    #   GC.start
+    #   Memintro.occupancy.holders.first  # => #<Memintro::Occupancy::Holder String: 1,204 on 812 pages>
+    def occupancy
+      walk_heap do
+        pools, holders = Native.occupancy
+        empty = pools.sum(&:last) + GC.stat.slice(:heap_tomb_pages, :heap_empty_pages).sum(&:last)
+        holders = holders.sort_by { |name, count, pages| [-pages, -count, name] }
+        Occupancy.new(List.new(pools.map { |pool| Occupancy::Pool.new(*pool.first(6)) }),
+                      List.new(holders.map { |holder| Occupancy::Holder.new(*holder) }), empty)
+      end
+    end
+
+    private
+
+    # Under the lock of the only Ractor there is, nobody can start another one during the walk.
+    def walk_heap(&block)
+      ractors = Ractor.count
+      return untracked(&block) if ractors == 1
+
+      raise RactorError, "#{ractors} Ractors are alive, and the heap can only be walked while there is one: the " \
+                         "others would change it meanwhile. Wait for their end, or fork and ask in the child"
+    end
+
+    # The name decides between equal rows, so that the answer does not depend on where objects lie.
+    def greatest(rows, count, figure = 2)
+      order = ->(row) { [-row[figure], row[0]] }
+      count ? rows.min_by(count, &order) : rows.sort_by(&order)
+    end
+  end
+end

@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+# `ObjectSpace.memsize_of_all_iseq`, for programs that were written for the gem iseq_collector.
+
+require "objspace"
+require_relative "../memintro"
+
+# Ruby's own module, with one method more.
+module ObjectSpace
+  # Bytes of all instruction sequences: their slots, and what they own outside. 8 ms for a million objects of any kind,
+  # and no wrapper object is made.
+  #
+  # @return [Integer]
+  # @raise [Memintro::RactorError, Memintro::UnsupportedError]
+  # @example
+  #   require "memintro/iseq_collector"
+  #   ObjectSpace.memsize_of_all_iseq  # => 69_734_104
+  def self.memsize_of_all_iseq
+    Memintro.iseqs.bytes
+  end
+end

@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+RSpec.describe "instruction sequences", :vm do
+  # The story: ten thousand methods that nobody can see.
+  BIG_MODULE = <<~'RUBY'
+    module BigModule
+      10_000.times { |i| module_eval("def m#{i}(a) = a.map { |x| x + #{i} }", "/app/big_module.rb", 12) }
+    end
+  RUBY
+
+  def answer_of(code, **options)
+    run_ruby(code: "require 'json'; require 'objspace'
+#{code}", **options).must_succeed.json
+  end
+
+  it "counts those that Ruby counts, without a wrapper for any" do
+    result = answer_of(<<~RUBY)
+      wrappers = -> { ObjectSpace.each_object(RubyVM::InstructionSequence).count }
+      GC.stress = false
+      Memintro.iseqs
+      GC.start
+      GC.disable
+      before = wrappers.call
+      iseqs = Memintro.iseqs
+      rows = Memintro.top_iseqs(nil).sum(&:count)
+      each = Memintro.each_iseq.count
+      puts JSON.generate(ruby: ObjectSpace.count_imemo_objects[:imemo_iseq], count: iseqs.count, rows: rows, each: each,
+                         bytes: iseqs.bytes, sum: Memintro.each_iseq.sum(&:bytes),
+                         wrappers: [before, wrappers.call])
+    RUBY
+    expect(result[:count]).to be > 500
+    expect(result.values_at(:count, :rows, :each)).to all(eq(result[:ruby]))
+    expect(result[:bytes]).to be > 100_000
+    expect(result[:sum]).to eq(result[:bytes])
+    expect(result[:wrappers].uniq.size).to eq(1)
+  end
+
+  it "gives path, first line, label and bytes of each" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      code = "def one(a)\\n  a.each { |x| x + 1 }\\nend\\n"
+      RubyVM::InstructionSequence.compile(code, "/app/one.rb").eval
+      rows = Memintro.each_iseq.select { |iseq| iseq.path == "/app/one.rb" }.map(&:to_h)
+      puts JSON.generate(rows: rows)
+    RUBY
+    rows = result[:rows].reject { |row| row[:label] == "<compiled>" }
+    labels = rows.map { |row| [row[:label], row[:lineno]] }
+    expect(labels).to contain_exactly([/\A(Object#)?one\z/, 1], [/\Ablock in /, 2])
+    expect(rows.map { |row| row[:bytes] }).to all(be_between(200, 3000))
+  end
+
+  it "shows ten thousand generated methods as one row with the line that generated them" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      before = Memintro.iseqs
+      #{BIG_MODULE}
+      after = Memintro.iseqs
+      tops = %i[path location].to_h { |by| [by, Memintro.top_iseqs(1, by: by).first.to_h] }
+      label = Memintro.top_iseqs(nil, by: :label).find { |row| row.name.end_with?("m9999") }.to_h
+      puts JSON.generate(tops: tops, label: label, grown: [after.count - before.count, after.bytes - before.bytes])
+    RUBY
+    count, bytes = result[:grown]
+    # Every method and its block; the eval's own sequences may still be there, or gone.
+    expect(count).to be_between(20_000, 30_200)
+    [[:path, "/app/big_module.rb"], [:location, "/app/big_module.rb:12"]].each do |by, name|
+      row = result[:tops][by]
+      expect(row[:name]).to eq(name)
+      expect(row[:count]).to be_between(20_000, 30_000)
+      expect(row[:bytes]).to be_within(bytes / 20).of(bytes)
+    end
+    expect(result[:label]).to include(count: 1)
+  end
+
+  it "names what was evaluated without a file as Ruby does" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      eval("def without_file; end")
+      eval("def odd; end", nil, "/caf\\xE9 bar\\n.rb".b, -3)
+      found = ->(name) { Memintro.each_iseq.find { |iseq| iseq.label.end_with?(name) } }
+      puts JSON.generate(eval: found["without_file"].path, same: method(:without_file).source_location[0],
+                         odd: found["odd"].path.bytes, line: found["odd"].lineno)
+    RUBY
+    expect(result[:eval]).to eq(result[:same]).and start_with("(eval")
+    expect(result[:odd]).to eq("/caf\xE9 bar\n.rb".b.bytes)
+    expect(result[:line]).to be_an(Integer)
+  end
+
+  it "gives iseq_collector's figure under its name" do
+    result = answer_of(<<~RUBY, requires: ["memintro/iseq_collector"])
+      GC.stress = false
+      GC.start
+      GC.disable
+      puts JSON.generate(theirs: ObjectSpace.memsize_of_all_iseq, ours: Memintro.iseqs.bytes)
+    RUBY
+    expect(result[:theirs]).to eq(result[:ours]).and be > 100_000
+  end
+
+  it "sorts the VM's own objects by kind, as Ruby counts them" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      4.times { Memintro.internals }
+      ObjectSpace.count_imemo_objects
+      GC.start
+      GC.disable
+      ruby = ObjectSpace.count_imemo_objects
+      rows = Memintro.internals
+      puts JSON.generate(ruby: ruby, ours: rows.to_h { |row| [row.name, row.count] }, bytes: rows.map(&:bytes),
+                         iseqs: [rows.find { |row| row.name == "imemo_iseq" }.bytes, Memintro.iseqs.bytes])
+    RUBY
+    %i[imemo_iseq imemo_ment imemo_cref].each { |kind| expect(result[:ours][kind]).to eq(result[:ruby][kind]) }
+    # Between the two questions a call or two found its cache.
+    expect(result[:ours].keys - result[:ruby].keys - %i[imemo_memo imemo_ifunc imemo_env]).to eq([])
+    expect(result[:ours].values.sum).to be_within(30).of(result[:ruby].values.sum)
+    expect(result[:bytes]).to eq(result[:bytes].sort.reverse).and all(be_positive)
+    expect(result[:iseqs].uniq.size).to eq(1)
+  end
+
+  it "refuses wrong arguments in words" do
+    result = answer_of(<<~RUBY)
+      ask = ->(&block) { block.call rescue "\#{$!.class}: \#{$!.message}" }
+      puts JSON.generate([ask.() { Memintro.top_iseqs(-1) }, ask.() { Memintro.top_iseqs(by: :file) }])
+    RUBY
+    expect(result).to eq(["ArgumentError: n is -1; it must be an Integer from 0, or nil",
+                          "ArgumentError: by is :file; it must be one of :path, :location, :label"])
+  end
+end
