@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# How memintro's two libraries are built: the Ruby extension (memintro.so) and the malloc hook, which knows
-# nothing of Ruby (libmemintro_hook.so). One `cargo build` makes both.
+# How memintro's compiled parts are built: the Ruby extension (memintro.so), the malloc hook, which knows nothing of
+# Ruby (libmemintro_hook.so), and the program that draws (memintro-tool). One `cargo build` makes them all.
 #
 # `gem install` comes here through extconf.rb, a checkout through `rake compile`; neither says anything about
 # cargo itself, so the two cannot drift apart. Only Ruby's standard library is used: nothing else is there
@@ -15,9 +15,10 @@ class CargoBuild
   # Its message is for whoever installs: what went wrong and what to do.
   class Failed < StandardError; end
 
-  # What cargo calls each library, and what memintro looks for beside its own Ruby files.
-  LIBRARIES = { "libmemintro.so" => "memintro.so", "libmemintro_hook.so" => "libmemintro_hook.so" }.freeze
-  PACKAGES = %w[memintro memintro-hook].freeze
+  # What cargo calls each product, and what memintro looks for beside its own Ruby files.
+  PRODUCTS = { "libmemintro.so" => "memintro.so", "libmemintro_hook.so" => "libmemintro_hook.so",
+               "memintro-tool" => "memintro-tool" }.freeze
+  PACKAGES = %w[memintro memintro-hook memintro-tool].freeze
   LIBCLANG_FOLDERS = "/usr/lib/llvm-*/lib"
   # Older ones cannot read the headers of Ruby 3.4.
   OLDEST_LIBCLANG = 15
@@ -55,12 +56,12 @@ class CargoBuild
     found
   end
 
-  # @return [Hash{String => String}] path of a built library => name under which it is installed
+  # @return [Hash{String => String}] path of what was built => name under which it is installed
   def products
-    LIBRARIES.transform_keys { |file| File.join(target_folder, "release", file) }
+    PRODUCTS.transform_keys { |file| File.join(target_folder, "release", file) }
   end
 
-  # Builds, unless nothing changed since, and puts both libraries into `folder`.
+  # Builds, unless nothing changed since, and puts the products into the folder.
   #
   # @raise [Failed] if this machine cannot build, or cargo fails
   # @return [void]
@@ -89,6 +90,7 @@ class CargoBuild
 
     beside = "#{target}.#{Process.pid}"
     FileUtils.cp(source, beside)
+    FileUtils.chmod(0o755, beside)
     File.rename(beside, target)
   end
 

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 # Called by `gem install`: writes the Makefile that RubyGems runs next (`make clean`, `make`, `make install`).
-# The two libraries end side by side in <sitearchdir>/memintro, which RubyGems points at the gem's own folders.
+# Both libraries and the tool end side by side in <sitearchdir>/memintro, which RubyGems points at the gem's own
+# folders.
 
 require_relative "cargo_build"
 

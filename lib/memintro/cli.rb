@@ -31,13 +31,15 @@ module Memintro
     autoload :Env, File.join(__dir__, "cli/env.rb")
     autoload :Report, File.join(__dir__, "cli/report.rb")
     autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
+    autoload :Plot, File.join(__dir__, "cli/plot.rb")
 
     # Subcommands, their classes and what each is for.
     COMMANDS = {
       "run" => [:Run, "run a command, tracked from its start, and report when it ends"],
       "env" => [:Env, "print the variables that do the same, for where no wrapper can stand"],
       "report" => [:Report, "show a saved report, or the dump of a process that died"],
-      "doctor" => [:Doctor, "say what works here, what does not, and why"]
+      "doctor" => [:Doctor, "say what works here, what does not, and why"],
+      "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"]
     }.freeze
 
     # @param argv [Array<String>]

@@ -3,13 +3,15 @@
 module Memintro
   # Where the built parts of memintro lie. Needs nothing loaded: the command asks before there is a VM to measure.
   #
-  # A checkout and most installations have both libraries beside the Ruby files; RubyGems can be told to keep
+  # A checkout and most installations have the compiled parts beside the Ruby files; RubyGems can be told to keep
   # compiled ones apart, in its folder of extensions.
   module Paths
     # File name of the extension.
     EXTENSION = "memintro.so"
     # File name of the hook.
     HOOK = "libmemintro_hook.so"
+    # File name of the program for plots and the live view.
+    TOOL = "memintro-tool"
     # Folder to put on the load path for `require "memintro"`.
     LIB = File.expand_path("..", __dir__).freeze
     # What the command has the child Ruby require.
@@ -25,6 +27,11 @@ module Memintro
     # @return [String] absolute path of the hook, whether or not it has been built
     def self.hook
       find(HOOK)
+    end
+
+    # @return [String] absolute path of the program for plots and the live view, whether or not it has been built
+    def self.tool
+      find(TOOL)
     end
 
     def self.find(file)

@@ -74,7 +74,7 @@ module Matrix
       gem build memintro.gemspec --output /tmp/matrix-gem/memintro.gem
       gem install --local --no-document --force /tmp/matrix-gem/memintro.gem
       libraries=$(ruby -e 'puts Gem::Specification.find_by_name("memintro").full_gem_path')/lib/memintro
-      cp "$libraries"/*.so lib/memintro/
+      cp "$libraries"/*.so "$libraries"/memintro-tool lib/memintro/
       cd /; unset RUBYLIB
       ruby -rmemintro -e 'Memintro.start; a = "x" * 5_000_000; exit(Memintro["-e:1"].live_bytes >= 5_000_000)'
     SHELL

@@ -29,7 +29,7 @@ RSpec.describe "the installed gem", :gem do
     [["gem", "build", "memintro.gemspec", "--output", gem_file],
      ["gem", "install", "--local", "--no-document", gem_file]].each do |command|
       Subprocess.run_command(*command, env: @env, chdir: Subprocess::ROOT,
-                                       deadline_seconds: 600).must_succeed
+                                       deadline_seconds: 1_200).must_succeed
     end
     File.write(File.join(@folder, "leak.rb"), INSTALLED_LEAK)
   end
@@ -40,10 +40,11 @@ RSpec.describe "the installed gem", :gem do
     run_command(*command, env: @env, chdir: @folder, **options).must_succeed
   end
 
-  it "puts both libraries side by side and leaves no build folder behind" do
+  it "puts both libraries and the tool side by side and leaves no build folder behind" do
     installed = Dir[File.join(@home, "gems", "memintro-*")].first
-    expect(Dir.children(File.join(installed, "lib", "memintro")).grep(/\.so\z/))
-      .to contain_exactly("memintro.so", "libmemintro_hook.so")
+    expect(Dir.children(File.join(installed, "lib", "memintro")).grep(/\.so\z|tool/))
+      .to contain_exactly("memintro.so", "libmemintro_hook.so", "memintro-tool")
+    expect(File.stat(File.join(installed, "lib", "memintro", "memintro-tool")).mode & 0o7777).to eq(0o755)
     expect(Dir[File.join(installed, "**", "{target,release}")]).to eq([])
   end
 

@@ -53,6 +53,10 @@ RSpec.describe Memintro::CLI do
       ["env", "ruby"] => /env takes no command \("ruby"\); to run one, write memintro run -- ruby/,
       ["env", "--for", "kubernetes"] => /--for is "kubernetes"; it must be shell or docker or systemd/,
       ["report"] => /give one FILE to show/,
+      ["plot"] => /give a log to draw, or - for standard input/,
+      ["plot", "a.log", "-o", "a.gif"] => /--output is "a.gif"; its name must end in .svg, .png, .html or .txt/,
+      ["plot", "a.log", "--format", "gif"] => /--format is "gif"; it must be svg, png, html or text/,
+      ["plot", "--follow", "-"] => /--follow cannot go on reading standard input/,
       ["doctor", "now"] => /doctor takes no arguments \("now"\)/
     }.each do |argv, message|
       it "memintro #{argv.join(' ')} is told what is wrong, with exit code 2" do

@@ -1,0 +1,222 @@
+//! Where the marks of an axis are, and what stands beside them.
+
+use super::history::History;
+use super::line::Metric;
+use super::stamp::{Civil, Microseconds};
+
+/// The axis of one metric: values are divided by `scale`, and the title names the unit.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ValueAxis {
+    /// Such as `RSS, MiB`.
+    pub(super) title: String,
+    /// One unit.
+    pub(super) scale: f64,
+    /// In units.
+    pub(super) from: f64,
+    /// In units.
+    pub(super) to: f64,
+    /// In units.
+    pub(super) step: f64,
+}
+
+impl ValueAxis {
+    /// An axis for all values of the metric. It begins at 0 unless nearly all of the picture were empty then.
+    pub(super) fn of(history: &History, metric: Metric) -> ValueAxis {
+        let values = history.curves.iter().flat_map(|curve| curve.points(metric)).map(|(_, value)| value);
+        let (least, greatest) = values.fold((f64::INFINITY, 0.0_f64), |(least, greatest), value| {
+            (least.min(value), greatest.max(value))
+        });
+        let (name, units): (_, &[(f64, &str)]) = match metric {
+            Metric::Rss => ("RSS", BYTES),
+            Metric::MallocLive => ("malloc live", BYTES),
+            Metric::LiveObjects => ("live objects", &[(1.0, ""), (1e3, "thousand"), (1e6, "million")]),
+            Metric::Gc => ("GC time", &[(1.0, "ms"), (1e3, "s")]),
+        };
+        let (scale, unit) = units.iter().rev().find(|(scale, _)| greatest >= *scale).unwrap_or(&units[0]);
+        let title = if unit.is_empty() { name.to_string() } else { format!("{name}, {unit}") };
+        let (least, greatest) = (least.min(greatest) / scale, greatest / scale);
+        let floor = if least > 0.7 * greatest { least - (greatest - least) * 0.15 } else { 0.0 };
+        let span = if greatest > floor { greatest - floor } else { greatest.max(1.0) };
+        let step = round_step(span / 4.0);
+        let from = (floor / step).floor() * step;
+        let to = ((greatest / step).floor() + 1.0) * step;
+        ValueAxis { title, scale: *scale, from, to, step }
+    }
+
+    /// Values that get a mark.
+    pub(super) fn marks(&self) -> Vec<f64> {
+        let count = ((self.to - self.from) / self.step).round() as usize;
+        (0..=count).map(|at| self.from + self.step * at as f64).collect()
+    }
+
+    /// What stands beside a mark.
+    pub(super) fn label(&self, value: f64) -> String {
+        let digits = (-self.step.log10().floor()).clamp(0.0, 6.0) as usize;
+        let text = format!("{value:.digits$}");
+        if value.abs() < 10_000.0 { text } else { with_commas(&text) }
+    }
+}
+
+const BYTES: &[(f64, &str)] =
+    &[(1.0, "B"), (1024.0, "KiB"), (1024.0 * 1024.0, "MiB"), (10.0 * 1024.0 * 1024.0 * 1024.0, "GiB")];
+
+/// 1, 2 or 5 times a power of ten, and no less than `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|times| times * power)
+        .find(|step| *step >= least * 0.999)
+        .unwrap_or(power)
+}
+
+/// `1,234,567`
+pub(super) fn with_commas(digits: &str) -> String {
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) && !digits.contains('.') {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The axis of time.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct TimeAxis {
+    /// Microseconds since 1970.
+    pub(super) from: Microseconds,
+    /// Microseconds since 1970.
+    pub(super) to: Microseconds,
+    /// Minutes east of UTC that the labels are in.
+    pub(super) zone: i32,
+    step: Microseconds,
+    known_zone: bool,
+}
+
+const SECOND: Microseconds = 1_000_000;
+const DAY: Microseconds = 86_400 * SECOND;
+const STEPS: [i64; 22] = [
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400,
+    172_800, 604_800, 1_209_600, 2_592_000,
+];
+
+impl TimeAxis {
+    /// An axis with at most `most` marks.
+    pub(super) fn of(history: &History, most: usize) -> Option<TimeAxis> {
+        let (from, mut to) = history.period()?;
+        if to - from < SECOND {
+            to = from + SECOND;
+        }
+        let whole = to - from;
+        let step = STEPS
+            .iter()
+            .map(|seconds| seconds * SECOND)
+            .find(|step| whole / step < most as i64)
+            .unwrap_or_else(|| (whole / most as i64 / (30 * DAY) + 1) * 30 * DAY);
+        Some(TimeAxis { from, to, zone: history.zone.unwrap_or(0), step, known_zone: history.zone.is_some() })
+    }
+
+    /// Moments that get a mark: round ones on the clock on the wall.
+    pub(super) fn marks(&self) -> Vec<Microseconds> {
+        let shift = i64::from(self.zone) * 60 * SECOND;
+        let first = (self.from + shift + self.step - 1).div_euclid(self.step) * self.step - shift;
+        (0..).map(|at| first + at * self.step).take_while(|mark| *mark <= self.to).collect()
+    }
+
+    /// What stands below a mark: the time; the date where a day begins, and with steps of days.
+    pub(super) fn label(&self, mark: Microseconds) -> String {
+        let civil = Civil::at(mark, self.zone);
+        let date = format!("{} {}", civil.day, MONTHS[(civil.month - 1) as usize]);
+        if self.step >= DAY {
+            return date;
+        }
+        if civil.hour == 0 && civil.minute == 0 && civil.second == 0 {
+            return date;
+        }
+        if self.step < 60 * SECOND {
+            format!("{:02}:{:02}:{:02}", civil.hour, civil.minute, civil.second)
+        } else {
+            format!("{:02}:{:02}", civil.hour, civil.minute)
+        }
+    }
+
+    /// The whole period with its dates, such as `1 Jan 2026 12:00:00 – 13:30:00 UTC+01:00`.
+    pub(super) fn title(&self) -> String {
+        let (from, to) = (Civil::at(self.from, self.zone), Civil::at(self.to, self.zone));
+        let date =
+            |civil: Civil| format!("{} {} {}", civil.day, MONTHS[(civil.month - 1) as usize], civil.year);
+        let clock = |civil: Civil| format!("{:02}:{:02}:{:02}", civil.hour, civil.minute, civil.second);
+        let same_day = (from.year, from.month, from.day) == (to.year, to.month, to.day);
+        let end = if same_day { clock(to) } else { format!("{} {}", date(to), clock(to)) };
+        format!("{} {} – {}{}", date(from), clock(from), end, self.zone_name())
+    }
+
+    fn zone_name(&self) -> String {
+        match (self.known_zone, self.zone) {
+            (false, _) => String::new(),
+            (true, 0) => " UTC".to_string(),
+            (true, zone) => {
+                let sign = if zone < 0 { '-' } else { '+' };
+                format!(" UTC{sign}{:02}:{:02}", zone.abs() / 60, zone.abs() % 60)
+            }
+        }
+    }
+}
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(lines: &[(&str, &str)]) -> History {
+        let mut history = History::default();
+        for (time, rss) in lines {
+            history.take(0, format!("MEMORY[1]: time: {time} rss: {rss} MB, live_objects: 5").as_bytes());
+        }
+        history
+    }
+
+    #[test]
+    fn bytes_are_marked_at_round_numbers_of_their_unit() {
+        let history =
+            history(&[("2026-01-01 12:00:00 +0000", "0.0"), ("2026-01-01 12:00:00 +0000", "190.0")]);
+        let axis = ValueAxis::of(&history, Metric::Rss);
+        assert_eq!(axis.title, "RSS, MiB");
+        assert_eq!(
+            axis.marks().iter().map(|mark| axis.label(*mark)).collect::<Vec<_>>(),
+            ["0", "50", "100", "150", "200"]
+        );
+        assert_eq!(ValueAxis::of(&history, Metric::LiveObjects).title, "live objects");
+    }
+
+    #[test]
+    fn an_axis_of_nearly_equal_values_does_not_begin_at_0() {
+        let axis = ValueAxis::of(
+            &history(&[("2026-01-01 12:00:00", "1000"), ("2026-01-01 12:00:00", "1010")]),
+            Metric::Rss,
+        );
+        assert_eq!((axis.from, axis.label(axis.from).as_str(), axis.to), (995.0, "995", 1015.0));
+        let constant = ValueAxis::of(&history(&[("2026-01-01 12:00:00", "0")]), Metric::Rss);
+        assert!(constant.to > constant.from);
+    }
+
+    #[test]
+    fn time_is_marked_at_round_moments_on_the_wall() {
+        let history = history(&[("2026-01-01 22:10:00 +0530", "1"), ("2026-01-02 02:40:00 +0530", "1")]);
+        let axis = TimeAxis::of(&history, 8).unwrap();
+        let labels: Vec<_> = axis.marks().into_iter().map(|mark| axis.label(mark)).collect();
+        assert_eq!(labels, ["23:00", "2 Jan", "01:00", "02:00"]);
+        assert_eq!(axis.title(), "1 Jan 2026 22:10:00 – 2 Jan 2026 02:40:00 UTC+05:30");
+    }
+
+    #[test]
+    fn one_line_has_an_axis_too() {
+        let axis = TimeAxis::of(&history(&[("2026-01-01 12:00:00", "1")]), 8).unwrap();
+        assert_eq!(axis.marks().len(), 2);
+        assert_eq!(axis.title(), "1 Jan 2026 12:00:00 – 12:00:01");
+    }
+}

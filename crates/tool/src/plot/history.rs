@@ -1,0 +1,174 @@
+//! All figures of all lines: a curve for each process.
+
+use super::line::{self, Figures, Metric};
+use super::stamp::Microseconds;
+use std::collections::HashMap;
+
+/// One line's figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When.
+    pub at: Microseconds,
+    /// By metric; NaN: none.
+    pub figures: Figures,
+}
+
+/// One process.
+#[derive(Debug)]
+pub struct Curve {
+    /// Index of the file it was read from.
+    pub source: usize,
+    /// 0: the lines do not say.
+    pub pid: u32,
+    /// In the order of time, after [`History::sort`].
+    pub samples: Vec<Sample>,
+    sorted: bool,
+}
+
+impl Curve {
+    /// Time and value of each line that has the metric.
+    pub fn points(&self, metric: Metric) -> impl Iterator<Item = (Microseconds, f64)> + '_ {
+        self.samples
+            .iter()
+            .map(move |sample| (sample.at, sample.figures[metric as usize]))
+            .filter(|(_, figure)| figure.is_finite())
+    }
+}
+
+/// What has been read so far.
+#[derive(Debug, Default)]
+pub struct History {
+    /// In the order of their first lines.
+    pub curves: Vec<Curve>,
+    /// Lines that are not MEMORY lines.
+    pub skipped: u64,
+    /// MEMORY lines without any time.
+    pub timeless: u64,
+    /// Minutes east of UTC, of the last stamp that said so. Stamps without an offset are taken to be of the same zone.
+    pub zone: Option<i32>,
+    places: HashMap<(usize, u32), usize>,
+}
+
+impl History {
+    /// Takes whole lines of one file.
+    pub fn take(&mut self, source: usize, lines: &[u8]) {
+        let mut begin = 0;
+        for end in memchr::memchr_iter(b'\n', lines) {
+            self.take_line(source, &lines[begin..end]);
+            begin = end + 1;
+        }
+        if begin < lines.len() {
+            self.take_line(source, &lines[begin..]);
+        }
+    }
+
+    fn take_line(&mut self, source: usize, line: &[u8]) {
+        let Some(record) = line::read(line.strip_suffix(b"\r").unwrap_or(line)) else {
+            self.skipped += 1;
+            return;
+        };
+        let Some(stamp) = record.stamp else {
+            self.timeless += 1;
+            return;
+        };
+        self.zone = stamp.offset.or(self.zone);
+        let sample = Sample { at: stamp.instant(self.zone.unwrap_or(0)), figures: record.figures };
+        let place = *self.places.entry((source, record.pid)).or_insert_with(|| {
+            self.curves.push(Curve { source, pid: record.pid, samples: Vec::new(), sorted: true });
+            self.curves.len() - 1
+        });
+        let curve = &mut self.curves[place];
+        curve.sorted &= curve.samples.last().is_none_or(|last| last.at <= sample.at);
+        curve.samples.push(sample);
+    }
+
+    /// Puts lines in the order of time: those of concurrent requests are not quite, nor is a clock that was set back.
+    pub fn sort(&mut self) {
+        for curve in self.curves.iter_mut().filter(|curve| !curve.sorted) {
+            curve.samples.sort_by_key(|sample| sample.at);
+            curve.sorted = true;
+        }
+    }
+
+    /// Number of lines that count.
+    pub fn samples(&self) -> usize {
+        self.curves.iter().map(|curve| curve.samples.len()).sum()
+    }
+
+    /// First and last moment.
+    pub fn period(&self) -> Option<(Microseconds, Microseconds)> {
+        let first =
+            self.curves.iter().filter_map(|curve| curve.samples.first()).map(|sample| sample.at).min()?;
+        let last =
+            self.curves.iter().filter_map(|curve| curve.samples.last()).map(|sample| sample.at).max()?;
+        Some((first, last))
+    }
+
+    /// The metrics that at least one line has.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let has = |metric: &Metric| self.curves.iter().any(|curve| curve.points(*metric).next().is_some());
+        Metric::ALL.into_iter().filter(has).collect()
+    }
+
+    /// Why there is nothing to draw; None: there is.
+    pub fn nothing_to_draw(&self) -> Option<String> {
+        if self.samples() > 0 {
+            return None;
+        }
+        if self.timeless > 0 {
+            return Some(format!(
+                "no curve: {} MEMORY lines, but none tells its time; add time to the middleware's fields, or \
+                 log through Ruby's Logger",
+                self.timeless
+            ));
+        }
+        Some(format!(
+            "no curve: {} lines, and none is a MEMORY line (of Memintro.log_every or Memintro::Middleware)",
+            self.skipped
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(text: &str) -> History {
+        let mut history = History::default();
+        history.take(0, text.as_bytes());
+        history.sort();
+        history
+    }
+
+    #[test]
+    fn a_curve_for_each_process_in_the_order_of_time() {
+        let history = history(
+            "MEMORY[2]: time: 2026-01-01 12:00:02 +0100 rss: 2.0 MB, live_objects: 1\n\
+             noise\n\
+             MEMORY[1]: time: 2026-01-01 12:00:01 +0100 rss: 5.0 MB, live_objects: 1\r\n\
+             MEMORY[2]: time: 2026-01-01 12:00:00 +0100 rss: 1.0 MB, live_objects: 1\n\
+             MEMORY rss_bytes=1",
+        );
+        let curves: Vec<_> = history
+            .curves
+            .iter()
+            .map(|curve| {
+                (curve.pid, curve.points(Metric::Rss).map(|(_, rss)| rss / 1_048_576.0).collect::<Vec<_>>())
+            })
+            .collect();
+        assert_eq!(curves, [(2, vec![1.0, 2.0]), (1, vec![5.0])]);
+        assert_eq!((history.skipped, history.timeless, history.samples(), history.zone), (1, 1, 3, Some(60)));
+        assert_eq!(history.metrics(), [Metric::Rss, Metric::LiveObjects]);
+    }
+
+    #[test]
+    fn says_why_there_is_nothing() {
+        assert!(history("a\nb\n").nothing_to_draw().unwrap().contains("2 lines, and none is a MEMORY line"));
+        assert!(
+            history("MEMORY rss_bytes=1\n")
+                .nothing_to_draw()
+                .unwrap()
+                .contains("1 MEMORY lines, but none tells")
+        );
+    }
+}

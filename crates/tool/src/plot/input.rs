@@ -1,0 +1,237 @@
+//! Where lines come from: files, gzip, standard input, and files that grow.
+
+use super::history::History;
+use flate2::read::MultiGzDecoder;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+const CHUNK_BYTES: usize = 1 << 20;
+/// A line that is longer than this is no line of ours, and is not kept in memory.
+const LONGEST_LINE_BYTES: usize = 1 << 20;
+
+/// One file, and how much of it has been read.
+pub(super) struct Source {
+    index: usize,
+    path: OsString,
+    tail: Option<Tail>,
+    lines: Lines,
+}
+
+/// The open file that grows.
+struct Tail {
+    file: File,
+    inode: (u64, u64),
+    read: u64,
+}
+
+/// Cuts what arrives at line ends.
+#[derive(Default)]
+struct Lines {
+    rest: Vec<u8>,
+    overlong: bool,
+}
+
+impl Lines {
+    fn take(&mut self, bytes: &[u8], source: usize, history: &mut History) {
+        let Some(end) = memchr::memrchr(b'\n', bytes) else {
+            return self.keep(bytes);
+        };
+        let mut whole = &bytes[..=end];
+        if self.overlong || !self.rest.is_empty() {
+            let first = memchr::memchr(b'\n', whole).unwrap_or(end);
+            self.keep(&whole[..first]);
+            self.finish(source, history);
+            whole = &whole[first + 1..];
+        }
+        history.take(source, whole);
+        self.keep(&bytes[end + 1..]);
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.overlong |= self.rest.len() + bytes.len() > LONGEST_LINE_BYTES;
+        if self.overlong {
+            self.rest.clear();
+        } else {
+            self.rest.extend_from_slice(bytes);
+        }
+    }
+
+    /// The last line has no end, or its end has come.
+    fn finish(&mut self, source: usize, history: &mut History) {
+        if self.overlong {
+            history.skipped += 1;
+        } else if !self.rest.is_empty() {
+            history.take(source, &self.rest);
+        }
+        self.rest.clear();
+        self.overlong = false;
+    }
+}
+
+impl Source {
+    /// A file by its path, or standard input by `-`.
+    pub(super) fn new(index: usize, path: &OsStr) -> Source {
+        Source { index, path: path.to_os_string(), tail: None, lines: Lines::default() }
+    }
+
+    /// Reads everything there is.
+    pub(super) fn read_all(&mut self, history: &mut History) -> Result<(), String> {
+        self.try_read_all(history).map_err(|error| self.explain(&error))
+    }
+
+    fn try_read_all(&mut self, history: &mut History) -> io::Result<()> {
+        if self.path == "-" {
+            return self.pour(io::stdin().lock(), history);
+        }
+        let file = File::open(&self.path)?;
+        self.pour(file, history)
+    }
+
+    fn pour(&mut self, mut input: impl Read, history: &mut History) -> io::Result<()> {
+        let mut magic = [0; 2];
+        let got = fill(&mut input, &mut magic)?;
+        let input = (&magic[..got]).chain(input);
+        if magic[..got] == [0x1f, 0x8b] {
+            self.drain(MultiGzDecoder::new(BufReader::with_capacity(CHUNK_BYTES / 4, input)), history)
+        } else {
+            self.drain(input, history)
+        }
+    }
+
+    fn drain(&mut self, mut input: impl Read, history: &mut History) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            match input.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(read) => self.lines.take(&chunk[..read], self.index, history),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What came before the damage is worth a picture all the same.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && history.samples() > 0 => {
+                    eprintln!(
+                        "memintro: {}: cut short; drawing what could be read",
+                        self.path.to_string_lossy()
+                    );
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.lines.finish(self.index, history);
+        Ok(())
+    }
+
+    /// Reads what was added since the last time, and tells whether anything was. A file that was cut off is read from
+    /// its beginning; where another file has taken the name, the old one is read to its end first. A file that is not
+    /// there yet, or not just now, is waited for.
+    pub(super) fn read_more(&mut self, history: &mut History) -> Result<bool, String> {
+        let mut more = false;
+        if let Some(tail) = &self.tail {
+            let length = tail.file.metadata().map_or(0, |found| found.len());
+            if length < tail.read {
+                self.tail = None;
+                self.lines = Lines::default();
+            } else {
+                more |= self.read_tail(history).map_err(|error| self.explain(&error))?;
+            }
+        }
+        if self.renamed() {
+            self.lines.finish(self.index, history);
+            self.tail = None;
+        }
+        if self.tail.is_none() {
+            let Ok(mut file) = File::open(&self.path) else { return Ok(more) };
+            let found = file.metadata().map_err(|error| self.explain(&error))?;
+            let mut magic = [0; 2];
+            if fill(&mut file, &mut magic).is_ok_and(|got| got == 2) && magic == [0x1f, 0x8b] {
+                return Err(format!(
+                    "{}: --follow cannot follow a compressed file",
+                    self.path.to_string_lossy()
+                ));
+            }
+            file.seek(SeekFrom::Start(0)).map_err(|error| self.explain(&error))?;
+            self.tail = Some(Tail { file, inode: (found.dev(), found.ino()), read: 0 });
+            more |= self.read_tail(history).map_err(|error| self.explain(&error))?;
+        }
+        Ok(more)
+    }
+
+    fn renamed(&self) -> bool {
+        match (&self.tail, std::fs::metadata(Path::new(&self.path))) {
+            (Some(tail), Ok(found)) => (found.dev(), found.ino()) != tail.inode,
+            _ => false,
+        }
+    }
+
+    fn read_tail(&mut self, history: &mut History) -> io::Result<bool> {
+        let Some(tail) = &mut self.tail else { return Ok(false) };
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut more = false;
+        loop {
+            let read = tail.file.read(&mut chunk)?;
+            if read == 0 {
+                return Ok(more);
+            }
+            tail.read += read as u64;
+            more = true;
+            self.lines.take(&chunk[..read], self.index, history);
+        }
+    }
+
+    fn explain(&self, error: &io::Error) -> String {
+        let name = if self.path == "-" { "standard input".into() } else { self.path.to_string_lossy() };
+        format!("{name}: {}", plain(error))
+    }
+}
+
+/// An error without Rust's `(os error 2)`.
+pub(super) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_string()
+}
+
+/// Reads until the buffer is full or the input ends.
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match input.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(read) => got += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_cuts_between_chunks_do_not_matter(text in "(MEMORY\\[[12]\\]: time: 2026-01-01 12:00:0[0-9] rss: [1-9] MB\n|x\n|\n){0,12}", size in 1_usize..50) {
+            let mut whole = History::default();
+            whole.take(0, text.as_bytes());
+            let (mut cut, mut lines) = (History::default(), Lines::default());
+            for chunk in text.as_bytes().chunks(size) {
+                lines.take(chunk, 0, &mut cut);
+            }
+            lines.finish(0, &mut cut);
+            prop_assert_eq!((whole.samples(), whole.skipped), (cut.samples(), cut.skipped));
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_not_kept() {
+        let (mut history, mut lines) = (History::default(), Lines::default());
+        for _ in 0..3 {
+            lines.take(&vec![b'x'; LONGEST_LINE_BYTES], 0, &mut history);
+        }
+        lines.take(b"\nMEMORY[1]: time: 2026-01-01 12:00:00 rss: 1 MB\n", 0, &mut history);
+        assert_eq!((history.skipped, history.samples(), lines.rest.len()), (1, 1, 0));
+    }
+}

@@ -1,0 +1,250 @@
+//! One line of a log: is it a MEMORY line, and what does it say?
+//!
+//! Two forms are known, each with or without whatever a logger puts in front:
+//!
+//! ```text
+//! MEMORY[123]: time: 2026-01-01 12:00:00 +0000 rss: 1123.4 MB, live_objects: 1.2 Million
+//! MEMORY method=GET path=/posts status=200 rss_bytes=117846016 process_gc_ms=1.5 pid=123 time=2026-01-01T12:00:00.123Z
+//! ```
+//!
+//! and the second as a JSON object. What somebody else wrote into a log (a request's parameters, say) must not pass for
+//! a line of ours, so MEMORY counts only outside of quotes.
+
+use super::json_line;
+use super::stamp::Stamp;
+use memchr::memmem;
+
+/// What can be plotted, in the order of the panels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Resident bytes of the process.
+    Rss,
+    /// Occupied slots of Ruby's heap.
+    LiveObjects,
+    /// Bytes that malloc handed out and that were not given back.
+    MallocLive,
+    /// Milliseconds that the collector took, since the line before or during the request.
+    Gc,
+}
+
+impl Metric {
+    /// All of them.
+    pub const ALL: [Metric; 4] = [Metric::Rss, Metric::LiveObjects, Metric::MallocLive, Metric::Gc];
+}
+
+/// The figures of a line by metric; NaN where the line does not have one.
+pub type Figures = [f64; 4];
+
+/// What a MEMORY line says.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// The line's own time, else the one that its logger put in front.
+    pub stamp: Option<Stamp>,
+    /// 0 if the line names no process.
+    pub pid: u32,
+    /// By [`Metric`].
+    pub figures: Figures,
+}
+
+impl Record {
+    pub(crate) fn empty() -> Record {
+        Record { stamp: None, pid: 0, figures: [f64::NAN; 4] }
+    }
+
+    fn has_figures(&self) -> bool {
+        self.figures.iter().any(|figure| figure.is_finite())
+    }
+
+    /// Takes one field of the request line; other names are none of our business.
+    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
+        let metric = match name {
+            b"rss_bytes" => Metric::Rss,
+            b"live_objects" | b"process_live_objects" => Metric::LiveObjects,
+            b"malloc_live_bytes" | b"process_malloc_live_bytes" | b"live_bytes" => Metric::MallocLive,
+            b"process_gc_ms" | b"gc_ms" => Metric::Gc,
+            b"pid" => {
+                self.pid = decimal(value).map_or(0, |(pid, _)| pid as u32);
+                return;
+            }
+            b"time" => {
+                self.stamp = Stamp::read(value).map(|(stamp, _)| stamp);
+                return;
+            }
+            _ => return,
+        };
+        if let Some((figure, _)) = decimal(value) {
+            self.figures[metric as usize] = figure;
+        }
+    }
+}
+
+/// Reads one line without its line end. None: not a MEMORY line.
+pub fn read(line: &[u8]) -> Option<Record> {
+    let word = memmem::find(line, b"MEMORY");
+    let mut record = match word.and_then(|at| ours(line, at).map(|()| at)) {
+        Some(at) => text(line, at),
+        None => json_line::read(line),
+    }?;
+    if !record.has_figures() {
+        return None;
+    }
+    if record.stamp.is_none() || record.pid == 0 {
+        let prefix = &line[..word.unwrap_or(0)];
+        record.stamp = record.stamp.or_else(|| Stamp::find(prefix));
+        if record.pid == 0 {
+            record.pid = logged_pid(prefix);
+        }
+    }
+    Some(record)
+}
+
+/// Whether the MEMORY at `at` is the beginning of a message: not inside of quotes, except as the message of a log
+/// that consists of JSON.
+fn ours(line: &[u8], at: usize) -> Option<()> {
+    let prefix = &line[..at];
+    let quotes = memchr::memchr_iter(b'"', prefix).count();
+    if quotes.is_multiple_of(2) {
+        return matches!(prefix.last(), None | Some(b' ' | b'\t' | b':' | b']' | b'|')).then_some(());
+    }
+    let name = prefix.strip_suffix(b"\"")?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
+    const MESSAGES: [&[u8]; 4] = [b"\"message\"", b"\"msg\"", b"\"log\"", b"\"text\""];
+    MESSAGES.iter().any(|message| name.ends_with(message)).then_some(())
+}
+
+fn text(line: &[u8], at: usize) -> Option<Record> {
+    let rest = &line[at + b"MEMORY".len()..];
+    match rest.first()? {
+        b'[' => periodic(&rest[1..]),
+        b' ' => request(&rest[1..]).or_else(|| json_line::read(rest)),
+        b':' => json_line::read(rest),
+        _ => None,
+    }
+}
+
+/// After `MEMORY[`.
+fn periodic(text: &[u8]) -> Option<Record> {
+    let mut record = Record::empty();
+    let (pid, used) = decimal(text)?;
+    record.pid = pid as u32;
+    let mut rest = text[used..].strip_prefix(b"]:")?.trim_ascii_start();
+    if let Some(timed) = rest.strip_prefix(b"time:") {
+        rest = timed.trim_ascii_start();
+        if let Some((stamp, used)) = Stamp::read(rest) {
+            record.stamp = Some(stamp);
+            rest = &rest[used..];
+        }
+    }
+    while !rest.is_empty() {
+        let end =
+            memchr::memchr(b',', rest).filter(|&end| rest.get(end + 1) == Some(&b' ')).unwrap_or(rest.len());
+        named_figure(rest[..end].trim_ascii(), &mut record);
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    Some(record)
+}
+
+/// `rss: 1123.4 MB`
+fn named_figure(text: &[u8], record: &mut Record) -> Option<()> {
+    let colon = memchr::memchr(b':', text)?;
+    let metric = match &text[..colon] {
+        b"rss" => Metric::Rss,
+        b"live_objects" => Metric::LiveObjects,
+        b"malloc_live" => Metric::MallocLive,
+        b"gc_time" => Metric::Gc,
+        _ => return None,
+    };
+    let value = text[colon + 1..].trim_ascii_start();
+    let (figure, used) = decimal(value)?;
+    let unit = value[used..].trim_ascii_start();
+    let end = unit.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(unit.len());
+    record.figures[metric as usize] = figure * scale(&unit[..end]);
+    Some(())
+}
+
+/// Rails' number_to_human_size and number_to_human, whose megabyte is 1,024 kilobytes.
+fn scale(unit: &[u8]) -> f64 {
+    match unit {
+        b"KB" | b"KiB" | b"kB" => 1024.0,
+        b"MB" | b"MiB" => 1024.0 * 1024.0,
+        b"GB" | b"GiB" => 1024.0 * 1024.0 * 1024.0,
+        b"TB" | b"TiB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        b"Thousand" => 1e3,
+        b"Million" => 1e6,
+        b"Billion" => 1e9,
+        _ => 1.0,
+    }
+}
+
+/// After `MEMORY `: `name=value name="quoted value" …`
+fn request(text: &[u8]) -> Option<Record> {
+    let mut record = Record::empty();
+    let mut rest = text;
+    while let Some(equals) = memchr::memchr2(b'=', b' ', rest) {
+        let name = &rest[..equals];
+        let value = &rest[equals + 1..];
+        if rest[equals] == b' ' {
+            rest = value;
+            continue;
+        }
+        let (value, used) = value_of(value);
+        record.field(name, value);
+        rest = rest[equals + 1..].get(used + 1..).unwrap_or_default();
+    }
+    record.has_figures().then_some(record)
+}
+
+/// A value up to the blank after it, or within its quotes, and the bytes it took.
+fn value_of(text: &[u8]) -> (&[u8], usize) {
+    if text.first() != Some(&b'"') {
+        let end = memchr::memchr(b' ', text).unwrap_or(text.len());
+        return (&text[..end], end);
+    }
+    let mut at = 1;
+    while let Some(next) = memchr::memchr2(b'"', b'\\', text.get(at..).unwrap_or_default()) {
+        if text[at + next] == b'"' {
+            return (&text[1..at + next], at + next + 1);
+        }
+        at += next + 2;
+    }
+    (&text[1..], text.len())
+}
+
+/// `#123` as Ruby's Logger has it.
+fn logged_pid(prefix: &[u8]) -> u32 {
+    memchr::memchr_iter(b'#', prefix)
+        .find_map(|at| decimal(&prefix[at + 1..]))
+        .map_or(0, |(pid, _)| pid as u32)
+}
+
+/// The decimal that `text` begins with, and the bytes it took. Thousands may be set apart by nothing: the lines that
+/// are read here never do.
+pub(crate) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
+    let (mut whole, mut at) = (0_u64, 0);
+    while let Some(digit) = text.get(at).filter(|byte| byte.is_ascii_digit()) {
+        whole = whole.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+        at += 1;
+    }
+    if at == 0 {
+        return None;
+    }
+    let mut figure = whole as f64;
+    if text.get(at) == Some(&b'.') {
+        let (mut part, mut scale, mut digits) = (0_u64, 1_u64, 0);
+        while let Some(digit) = text.get(at + 1 + digits).filter(|byte| byte.is_ascii_digit()) {
+            if digits < 15 {
+                part = part * 10 + u64::from(digit - b'0');
+                scale *= 10;
+            }
+            digits += 1;
+        }
+        if digits > 0 {
+            figure += part as f64 / scale as f64;
+            at += 1 + digits;
+        }
+    }
+    Some((figure, at))
+}
+
+#[cfg(test)]
+#[path = "line_tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+//! `memintro plot`: pictures of what MEMORY lines say.
+//!
+//! Arguments: `FORMAT OUTPUT FOLLOW FILE…`, where FORMAT is svg, png, html or text, OUTPUT a path or empty for standard
+//! output, FOLLOW 0 or 1.
+
+mod axis;
+pub mod history;
+mod input;
+mod json_line;
+pub mod line;
+mod output;
+mod page;
+mod picture;
+pub mod stamp;
+mod terminal;
+mod thin;
+
+use history::History;
+use input::{Source, plain};
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// A picture that follows a file is drawn anew this often at most.
+const PACE: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Format {
+    Svg,
+    Png,
+    Html,
+    Text,
+}
+
+struct Request {
+    format: Format,
+    output: Option<PathBuf>,
+    follow: bool,
+    files: Vec<OsString>,
+}
+
+/// Draws; with FOLLOW until somebody stops it or nobody reads any more.
+pub fn run(arguments: &[OsString]) -> Result<(), String> {
+    let request =
+        request(arguments).ok_or("memintro-tool plot FORMAT OUTPUT FOLLOW FILE…: wrong arguments")?;
+    let mut sources: Vec<Source> =
+        request.files.iter().enumerate().map(|(index, path)| Source::new(index, path)).collect();
+    let mut history = History::default();
+    if request.follow {
+        return follow(&request, &mut sources, &mut history);
+    }
+    for source in &mut sources {
+        source.read_all(&mut history)?;
+    }
+    history.sort();
+    if let Some(reason) = history.nothing_to_draw() {
+        return Err(reason);
+    }
+    let said = draw(&request, &history)?;
+    if let Some(output) = &request.output {
+        eprintln!("memintro: {}: {said}", output.display());
+    } else if request.format == Format::Text {
+        eprintln!("{said}");
+    }
+    Ok(())
+}
+
+fn request(arguments: &[OsString]) -> Option<Request> {
+    let [format, output, follow, files @ ..] = arguments else { return None };
+    let format = match format.to_str()? {
+        "svg" => Format::Svg,
+        "png" => Format::Png,
+        "html" => Format::Html,
+        "text" => Format::Text,
+        _ => return None,
+    };
+    let output = (!output.is_empty()).then(|| PathBuf::from(output));
+    Some(Request { format, output, follow: follow == "1", files: files.to_vec() })
+}
+
+fn follow(request: &Request, sources: &mut [Source], history: &mut History) -> Result<(), String> {
+    let mut told = false;
+    loop {
+        let mut more = false;
+        for source in sources.iter_mut() {
+            more |= source.read_more(history)?;
+        }
+        if more && history.samples() > 0 {
+            history.sort();
+            draw(request, history)?;
+        } else if !told && history.samples() == 0 {
+            eprintln!("memintro: waiting for the first MEMORY line");
+            told = true;
+        }
+        sleep(PACE);
+    }
+}
+
+/// Draws once, and answers what to tell about it.
+fn draw(request: &Request, history: &History) -> Result<String, String> {
+    let files: Vec<String> = request.files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
+    let names = picture::names(history, &files);
+    let bytes = match request.format {
+        Format::Svg => picture::svg(history, &names)?.into_bytes(),
+        Format::Png => picture::png(history, &names)?,
+        Format::Html => page::page(history, &names)?.into_bytes(),
+        Format::Text => text(request, history, &names).into_bytes(),
+    };
+    match &request.output {
+        Some(path) => write_file(path, &bytes)?,
+        None => write_out(&bytes)?,
+    }
+    Ok(summary(history))
+}
+
+fn summary(history: &History) -> String {
+    let count = |number: u64, noun: &str| {
+        format!("{} {noun}{}", axis::with_commas(&number.to_string()), if number == 1 { "" } else { "s" })
+    };
+    let mut parts = vec![format!(
+        "{} of {}",
+        count(history.samples() as u64, "line"),
+        count(history.curves.len() as u64, "process").replace("processs", "processes")
+    )];
+    if history.skipped > 0 {
+        parts.push(format!("{} skipped", count(history.skipped, "other line")));
+    }
+    if history.timeless > 0 {
+        parts.push(format!("{} without a time skipped", count(history.timeless, "MEMORY line")));
+    }
+    parts.join(", ")
+}
+
+fn text(request: &Request, history: &History, names: &[String]) -> String {
+    let live = request.output.is_none() && io::stdout().is_terminal();
+    let (columns, rows) = ratatui::crossterm::terminal::size().ok().filter(|_| live).unwrap_or((100, 24));
+    let colours = live && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let screen = terminal::Screen { columns, rows: live.then_some(rows), colours };
+    let text = terminal::text(history, names, screen);
+    // Redrawn over the picture before.
+    if request.follow && live { format!("\x1b[H\x1b[2J{text}") } else { text }
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    output::replace(path, bytes).map_err(|error| format!("{}: {}", path.display(), plain(&error)))
+}
+
+/// A reader that closes the pipe has seen enough.
+fn write_out(bytes: &[u8]) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(format!("standard output: {}", plain(&error))),
+        Ok(()) => Ok(()),
+    }
+}

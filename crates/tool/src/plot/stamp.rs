@@ -1,0 +1,210 @@
+//! Time stamps as logs have them, read and written. No time zone data: a stamp's own offset is all that is used.
+
+/// Microseconds since 1970 in UTC.
+pub type Microseconds = i64;
+
+const SECOND: Microseconds = 1_000_000;
+
+/// A stamp such as `2026-01-01 12:00:00 +0100`, `2026-01-01T12:00:00.123Z` or, without an offset, `2026-01-01T12:00:00`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// What the clock on the wall showed, as if it were UTC.
+    pub wall: Microseconds,
+    /// Minutes east of UTC, where the stamp says so.
+    pub offset: Option<i32>,
+}
+
+impl Stamp {
+    /// Reads the stamp that `text` begins with, and tells how many bytes it took.
+    pub fn read(text: &[u8]) -> Option<(Stamp, usize)> {
+        if text.len() < 19 || text[4] != b'-' || text[7] != b'-' || text[13] != b':' || text[16] != b':' {
+            return None;
+        }
+        if text[10] != b'T' && text[10] != b' ' {
+            return None;
+        }
+        let part = |from: usize, to: usize| number(&text[from..to]);
+        let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
+        let (hour, minute, second) = (part(11, 13)?, part(14, 16)?, part(17, 19)?);
+        if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+            return None;
+        }
+        let seconds = days_from_civil(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second;
+        let (fraction, mut used) = fraction(&text[19..]);
+        used += 19;
+        let (offset, more) = offset(&text[used..]);
+        Some((Stamp { wall: seconds * SECOND + fraction, offset }, used + more))
+    }
+
+    /// Finds the first stamp within `text`.
+    pub fn find(text: &[u8]) -> Option<Stamp> {
+        memchr::memchr_iter(b'-', text)
+            .filter(|&at| at >= 4)
+            .find_map(|at| Stamp::read(&text[at - 4..]).map(|(stamp, _)| stamp))
+    }
+
+    /// The instant, where `zone` is the offset of stamps that have none.
+    pub fn instant(self, zone: i32) -> Microseconds {
+        self.wall - i64::from(self.offset.unwrap_or(zone)) * 60 * SECOND
+    }
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    digits.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
+}
+
+fn fraction(text: &[u8]) -> (Microseconds, usize) {
+    if !matches!(text.first(), Some(b'.' | b',')) {
+        return (0, 0);
+    }
+    let digits = text[1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let micro =
+        (0..6).fold(0, |sum, at| sum * 10 + if at < digits { i64::from(text[1 + at] - b'0') } else { 0 });
+    if digits == 0 { (0, 0) } else { (micro, digits + 1) }
+}
+
+/// `Z`, ` UTC`, `+01:00`, ` +0100`: minutes and the bytes they took.
+fn offset(text: &[u8]) -> (Option<i32>, usize) {
+    let blank = usize::from(text.first() == Some(&b' '));
+    let rest = &text[blank..];
+    match rest.first() {
+        Some(b'Z') => (Some(0), blank + 1),
+        Some(b'U') if rest.starts_with(b"UTC") => (Some(0), blank + 3),
+        Some(sign @ (b'+' | b'-')) => {
+            let colon = usize::from(rest.get(3) == Some(&b':'));
+            let hours = rest.get(1..3).and_then(number);
+            let minutes = rest.get(3 + colon..5 + colon).and_then(number);
+            match (hours, minutes) {
+                (Some(hours), Some(minutes)) if hours < 24 && minutes < 60 => {
+                    let east = (hours * 60 + minutes) as i32;
+                    (Some(if *sign == b'-' { -east } else { east }), blank + 5 + colon)
+                }
+                _ => (None, 0),
+            }
+        }
+        _ => (None, 0),
+    }
+}
+
+/// Days since 1970-01-01 of a date of the Gregorian calendar; the year is counted from March, so that the leap day
+/// comes last.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// A moment taken apart for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Civil {
+    /// Such as 2026.
+    pub year: i64,
+    /// From 1.
+    pub month: i64,
+    /// From 1.
+    pub day: i64,
+    /// From 0.
+    pub hour: i64,
+    /// From 0.
+    pub minute: i64,
+    /// From 0.
+    pub second: i64,
+}
+
+impl Civil {
+    /// What the clock on the wall shows where `zone` minutes east of UTC is kept.
+    pub fn at(instant: Microseconds, zone: i32) -> Civil {
+        let seconds = instant.div_euclid(SECOND) + i64::from(zone) * 60;
+        let (days, clock) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
+        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let shifted = (5 * day_of_year + 2) / 153;
+        let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+        Civil {
+            year: era * 400 + year_of_era + i64::from(month <= 2),
+            month,
+            day: day_of_year - (153 * shifted + 2) / 5 + 1,
+            hour: clock / 3_600,
+            minute: clock / 60 % 60,
+            second: clock % 60,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Option<(Stamp, usize)> {
+        Stamp::read(text.as_bytes())
+    }
+
+    #[test]
+    fn the_forms_that_logs_have() {
+        let noon = 1_767_268_800 * SECOND;
+        for (text, micro, offset) in [
+            ("2026-01-01 12:00:00 +0000", 0, Some(0)),
+            ("2026-01-01 12:00:00 +0100", 0, Some(60)),
+            ("2026-01-01 12:00:00 -03:30", 0, Some(-210)),
+            ("2026-01-01 12:00:00 UTC", 0, Some(0)),
+            ("2026-01-01T12:00:00Z", 0, Some(0)),
+            ("2026-01-01T12:00:00.123Z", 123_000, Some(0)),
+            ("2026-01-01T12:00:00.123456+02:00", 123_456, Some(120)),
+            ("2026-01-01T12:00:00.123456789", 123_456, None),
+            ("2026-01-01T12:00:00", 0, None),
+        ] {
+            assert_eq!(read(text), Some((Stamp { wall: noon + micro, offset }, text.len())), "{text}");
+        }
+        assert_eq!(
+            read("2026-01-01 12:00:00 +0100").map(|(stamp, _)| stamp.instant(0)),
+            Some(noon - 3_600 * SECOND)
+        );
+    }
+
+    #[test]
+    fn what_is_no_stamp() {
+        for text in [
+            "",
+            "2026",
+            "2026-13-01 12:00:00",
+            "2026-01-32 12:00:00",
+            "2026-01-01 24:00:00",
+            "2026-01-01x12:00:00",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn finds_the_loggers_own() {
+        let found = Stamp::find(b"I, [2026-11-21T12:00:00.123456 #123]  INFO -- : ").map(|stamp| stamp.wall);
+        assert_eq!(found, read("2026-11-21T12:00:00.123456").map(|(stamp, _)| stamp.wall));
+        assert_eq!(Stamp::find(b"a-b-c-d [web-1] "), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_stamp_written_is_the_stamp_read(seconds in 0_i64..4_102_444_800, zone in -840_i32..=840) {
+            let civil = Civil::at(seconds * SECOND, zone);
+            let text = format!(
+                "{:04}-{:02}-{:02} {:02}:{:02}:{:02} {}{:02}{:02}",
+                civil.year, civil.month, civil.day, civil.hour, civil.minute, civil.second,
+                if zone < 0 { '-' } else { '+' }, zone.abs() / 60, zone.abs() % 60
+            );
+            let (stamp, used) = read(&text).unwrap();
+            prop_assert_eq!(used, text.len());
+            prop_assert_eq!(stamp.instant(0), seconds * SECOND);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Stamp::read(&bytes);
+            let _ = Stamp::find(&bytes);
+        }
+    }
+}

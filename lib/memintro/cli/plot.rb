@@ -1,0 +1,75 @@
+# frozen_string_literal: true
+
+require_relative "command"
+require_relative "tool"
+
+module Memintro
+  module CLI
+    # `memintro plot`: checks what was typed, then becomes `memintro-tool`, which draws.
+    class Plot < Command
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro plot [options] FILE...
+
+        Draws what the MEMORY lines of a log say, over time and with a curve for each process: RSS, live objects,
+        bytes that malloc has handed out, time spent in GC. The lines are those of Memintro.log_every and of
+        Memintro::Middleware, as logfmt or JSON, whatever a logger puts in front; other lines are skipped and
+        counted. FILE may be compressed by gzip, or - for standard input. Without -o the picture is drawn in the
+        terminal.
+
+      TEXT
+      # What an output file's name may end in.
+      FORMATS = { ".svg" => "svg", ".png" => "png", ".html" => "html", ".htm" => "html", ".txt" => "text" }.freeze
+      # What --format may be.
+      NAMES = %w[svg png html text].freeze
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.separator("Options:")
+          parser.on("-o", "--output FILE", "write the picture to FILE, whose name ends in .svg, .png, .html or .txt;",
+                    "- is standard output") { |file| @output = file }
+          parser.on("--format FORMAT", "svg, png, html or text, where the name does not say") do |name|
+            @format = format_named(name)
+          end
+          parser.on("-f", "--follow", "go on reading, also when the log is rotated or cut off, and draw anew") do
+            @follow = true
+          end
+        end
+      end
+
+      # @param files [Array<String>]
+      # @return [Integer] never, if all is well
+      def run(files)
+        raise UsageError, "give a log to draw, or - for standard input (memintro plot --help)" if files.empty?
+        raise UsageError, "--follow cannot go on reading standard input; give files" if @follow && files.include?("-")
+
+        check(files) unless @follow
+        out = @output == "-" ? nil : @output
+        Tool.become("plot", format, out.to_s, @follow ? "1" : "0", *files)
+      end
+
+      private
+
+      def format_named(name)
+        return name if NAMES.include?(name)
+
+        raise UsageError, "--format is #{name.inspect}; it must be svg, png, html or text"
+      end
+
+      def format
+        return @format || "text" if @output.nil? || @output == "-"
+
+        @format || FORMATS.fetch(File.extname(@output).downcase) do
+          raise UsageError, "--output is #{@output.inspect}; its name must end in .svg, .png, .html or .txt, or " \
+                            "--format must say what to write"
+        end
+      end
+
+      def check(files)
+        folder = files.find { |file| File.directory?(file) }
+        raise Failure, "#{folder}: is a folder; give the log files in it" if folder
+      end
+    end
+  end
+end

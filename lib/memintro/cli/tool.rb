@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+require_relative "../paths"
+
+module Memintro
+  module CLI
+    # Becomes `memintro-tool`, which has the libraries for charts and terminals. There is no parent left to stand
+    # between it and its signals, streams or exit status.
+    module Tool
+      # @param arguments [Array<String>] plain ones: the tool checks nothing that a person typed
+      # @return [void] never, if all is well
+      # @raise [Failure]
+      def self.become(*arguments)
+        path = Paths.tool
+        unless File.file?(path)
+          raise Failure, "the tool is not built: there is no #{path}. In a checkout run bin/setup; for an installed " \
+                         "gem run gem pristine memintro."
+        end
+
+        # Nothing of this command is inherited but its streams.
+        exec({ "LD_PRELOAD" => nil }, [path, "memintro-tool"], *arguments)
+      rescue Errno::EACCES, Errno::ENOEXEC => e
+        raise Failure, "#{path}: cannot be run: #{e.message.sub(/ - .*/m, '')}"
+      end
+    end
+  end
+end
