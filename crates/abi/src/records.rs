@@ -38,6 +38,8 @@ pub struct ThreadFigures {
     pub allocations: u64,
     /// Frees of tracked blocks.
     pub frees: u64,
+    /// Allocations that could not be followed, and are in none of the figures above.
+    pub dropped: u64,
 }
 
 /// One call site at one instant. `path` stays valid until the next start or clear.

@@ -143,6 +143,7 @@ unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
         figures.freed_bytes = own_part(|traffic| &traffic.freed_bytes);
         figures.allocations = own_part(|traffic| &traffic.allocations);
         figures.frees = own_part(|traffic| &traffic.frees);
+        figures.dropped = own_part(|traffic| &traffic.dropped);
     }
     // SAFETY: the caller's own record.
     unsafe { answer.write(figures) };

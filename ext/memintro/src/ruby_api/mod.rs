@@ -10,6 +10,7 @@ mod names;
 mod native;
 mod occupancy;
 mod process;
+mod request;
 mod without_gvl;
 
 use magnus::{Error, Ruby, prelude::*};
@@ -20,6 +21,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let native = memintro.define_module("Native")?;
     native::init(ruby, native)?;
     process::init(native)?;
+    request::init(native)?;
     dump::init(native)?;
     iseqs::init(native)?;
     internals::init(native)?;

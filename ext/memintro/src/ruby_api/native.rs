@@ -14,6 +14,7 @@ use memintro_abi::{
 
 use super::errors;
 use super::names;
+use super::request;
 use crate::{hook_link, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
@@ -104,6 +105,7 @@ fn start(ruby: &Ruby, mode: u32, max_sites: u32, max_tracker_bytes: u64) -> Resu
         (control.stop)();
         return Err(errors::error(ruby, "NotSeenError", not_seen(control)));
     }
+    request::figures_begin_anew();
     // The test allocation is not the program's.
     check(ruby, (control.clear)())?;
     Ok(ruby.to_symbol("ok"))
@@ -155,6 +157,9 @@ fn first_malloc() -> Option<String> {
 fn stop(ruby: &Ruby) -> Result<bool, Error> {
     let Some(control) = hook_link::found() else { return Ok(false) };
     let status = (control.stop)();
+    if status == Status::OK {
+        request::figures_begin_anew();
+    }
     check(ruby, status)?;
     Ok(status == Status::OK)
 }
@@ -184,10 +189,12 @@ fn mark(ruby: &Ruby) -> Result<(), Error> {
 }
 
 fn clear(ruby: &Ruby) -> Result<(), Error> {
+    request::figures_begin_anew();
     hook_link::found().map_or(Ok(()), |control| check(ruby, (control.clear)()))
 }
 
 fn reset(ruby: &Ruby) -> Result<(), Error> {
+    request::figures_begin_anew();
     hook_link::found().map_or(Ok(()), |control| check(ruby, (control.reset)()))
 }
 

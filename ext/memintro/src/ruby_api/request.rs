@@ -1,0 +1,81 @@
+//! What a request or a job is measured with: this thread's traffic, and the resident memory, in one call each.
+//!
+//! Rule for neighbours: both are called twice a request, so they look nothing up and make no Ruby object that the
+//! answer does not need.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
+use memintro_abi::{Mode, ThreadFigures};
+
+use crate::hook_link;
+
+/// How often figures have begun anew: a difference across a start, a stop, a clear or a reset means nothing.
+static BEGINNINGS: AtomicU64 = AtomicU64::new(0);
+
+/// Requests and jobs being served: the process id in the upper half of the word, their number in the lower.
+static IN_FLIGHT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("thread_traffic", function!(thread_traffic, 0))?;
+    native.define_singleton_method("served_begin", function!(served_begin, 1))?;
+    native.define_singleton_method("served_end", function!(served_end, 1))?;
+    Ok(())
+}
+
+/// To be called whenever figures are emptied, or stop to grow.
+pub(super) fn figures_begin_anew() {
+    BEGINNINGS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Number of the beginning, bytes and calls of this thread's allocations, bytes that it freed, allocations that could not
+/// be followed. Nil where that is not the whole of its traffic: not every block is tracked, or none of this thread's.
+fn thread_traffic(ruby: &Ruby) -> Option<RArray> {
+    let control = hook_link::found()?;
+    if (control.mode)() != Mode::FULL {
+        return None;
+    }
+    // The array is not the request's.
+    let depth = (control.untracked_enter)();
+    let answer = (depth == 1).then(|| {
+        let mut figures = ThreadFigures::default();
+        // SAFETY: a valid record.
+        unsafe { (control.thread_totals)(&raw mut figures) };
+        ruby.ary_from_iter([
+            BEGINNINGS.load(Ordering::Relaxed),
+            figures.allocated_bytes,
+            figures.allocations,
+            figures.freed_bytes,
+            figures.dropped,
+        ])
+    });
+    (control.untracked_leave)();
+    answer
+}
+
+/// One more is being served. Answers how many, this one included.
+fn served_begin(kind: usize) -> u32 {
+    in_flight(kind, |count| count.saturating_add(1))
+}
+
+/// One is done. Answers how many were being served, this one included.
+fn served_end(kind: usize) -> u32 {
+    in_flight(kind, |count| count.saturating_sub(1)).saturating_add(1)
+}
+
+/// A forked child serves none of what its parent serves: process id and count change together, in one word.
+fn in_flight(kind: usize, change: impl Fn(u32) -> u32) -> u32 {
+    let Some(counter) = IN_FLIGHT.get(kind) else { return 0 };
+    let own = u64::from(std::process::id());
+    let next = |word: u64| {
+        let count = if word >> 32 == own { word as u32 } else { 0 };
+        own << 32 | u64::from(change(count))
+    };
+    let mut word = counter.load(Ordering::Relaxed);
+    loop {
+        match counter.compare_exchange_weak(word, next(word), Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return next(word) as u32,
+            Err(found) => word = found,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Where lines go: to the logger that was injected, else to the one at hand (`rack.logger`, Sidekiq's), else to Rails',
+  # else to standard error. A logger that raises and a disk that is full are told once on standard error; nothing is
+  # raised.
+  #
+  # @api private
+  class LogTarget
+    # @param logger [#info, #write, nil]
+    # @raise [TypeError] if it has neither method
+    def self.check(logger)
+      return logger if logger.nil? || logger.respond_to?(:info) || logger.respond_to?(:write)
+
+      raise TypeError, "logger is #{Arguments.shown(logger)}; it must have a method info or write, or be nil"
+    end
+
+    # @param logger [#info, #write, nil] the injected one
+    def initialize(logger)
+      @logger = LogTarget.check(logger)
+      @told = false
+    end
+
+    # @param line [String] without a line's end
+    # @param at_hand [#info, #write, nil]
+    # @return [Boolean] whether it was written
+    def write(line, at_hand = nil)
+      logger = @logger || at_hand || rails_logger || $stderr
+      logger.respond_to?(:info) ? logger.info(line) : logger.write("#{line}\n")
+      true
+    rescue StandardError, ScriptError => e
+      tell_once(e)
+      false
+    end
+
+    # Says on standard error what went wrong with the log, the first time.
+    # @param error [Exception]
+    # @return [void]
+    def tell_once(error)
+      return if @told
+
+      @told = true
+      STDERR.write("memintro: a line is lost, and perhaps others: #{error.class}: #{error.message}\n")
+    rescue StandardError
+      nil # without standard error there is nobody to tell
+    end
+
+    private
+
+    def rails_logger
+      defined?(::Rails) && ::Rails.respond_to?(:logger) ? ::Rails.logger : nil
+    end
+  end
+end

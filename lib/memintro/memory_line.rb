@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+require_relative "arguments"
+
+module Memintro
+  # Figures as one line of text: logfmt behind the word MEMORY, or a JSON object. Whatever a value holds, it cannot end
+  # the line or pass for another field: text that is not plain is quoted, and what does not print is escaped, bytes that
+  # are no UTF-8 as `\xNN`. A field that is nil is left out.
+  #
+  # @api private
+  class MemoryLine
+    # How a line may look.
+    FORMATS = %i[logfmt json].freeze
+    # Longer text is cut: a client decides how long a path is.
+    MOST_CHARACTERS = 1_024
+
+    # One allocation instead of several.
+    USUAL_BYTES = 480
+    # Needs no quotes.
+    PLAIN = %r{\A[A-Za-z0-9_./:@%+,;~*&?!#$()\[\]{}<>|^'`-]+\z}
+    ESCAPES = { "\n" => "\\n", "\r" => "\\r", "\t" => "\\t", "\"" => "\\\"", "\\" => "\\\\" }.freeze
+    # Printing in the sense of a log's reader: no control, no line or paragraph separator, nothing that turns the
+    # direction of writing.
+    UNPRINTABLE = /[^[:print:]]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/
+    private_constant :USUAL_BYTES, :PLAIN, :ESCAPES, :UNPRINTABLE
+
+    # @param fields [Array<Symbol>] in the order of the line
+    # @param format [Symbol] one of {FORMATS}
+    def initialize(fields, format)
+      @fields = fields
+      @keys = fields.to_h { |field| [field, " #{field}="] }
+      @format = format
+      require "json" if format == :json
+    end
+
+    # @param source [Object] answers each field by a method of its name
+    # @return [String] without a line's end
+    def of(source)
+      @format == :json ? json(source) : logfmt(source)
+    end
+
+    # @param value [Object]
+    # @return [String] as it stands behind a `=`
+    def self.quote(value)
+      text = value.to_s
+      return text if text.encoding.ascii_compatible? && text.bytesize < MOST_CHARACTERS && PLAIN.match?(text.b)
+
+      %("#{escape(text)}")
+    end
+
+    # @param text [String] of any encoding, or of none
+    # @return [String] valid UTF-8 in one line
+    def self.escape(text)
+      utf8(text).each_char.map do |char|
+        next char.bytes.map { |byte| format("\\x%02X", byte) }.join unless char.valid_encoding?
+
+        ESCAPES[char] || (UNPRINTABLE.match?(char) ? char.codepoints.map { |c| format("\\u{%X}", c) }.join : char)
+      end.join
+    end
+
+    # @param text [String]
+    # @return [String] its first characters as UTF-8, perhaps invalid
+    def self.utf8(text)
+      return text.encode(Encoding::UTF_8, invalid: :replace, undef: :replace) unless text.encoding.ascii_compatible?
+
+      text = text.dup.force_encoding(Encoding::UTF_8)
+      text.size > MOST_CHARACTERS ? "#{text[0, MOST_CHARACTERS]}..." : text
+    end
+
+    private
+
+    def logfmt(source)
+      line = String.new("MEMORY", capacity: USUAL_BYTES)
+      @keys.each do |field, key|
+        value = source.public_send(field)
+        next if value.nil?
+
+        line << key << (value.is_a?(Numeric) ? value.to_s : MemoryLine.quote(value))
+      end
+      line
+    end
+
+    def json(source)
+      values = @fields.to_h { |field| [field, json_value(source.public_send(field))] }
+      JSON.generate({ event: "MEMORY", **values.compact })
+    end
+
+    # JSON has its own escapes, but none for bytes that are no text.
+    def json_value(value)
+      return value if value.nil? || value.is_a?(Numeric)
+
+      text = MemoryLine.utf8(value.to_s)
+      text.valid_encoding? ? text : text.scrub { |bytes| bytes.bytes.map { |byte| format("\\x%02X", byte) }.join }
+    end
+  end
+end

@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require_relative "measurement"
+
+module Memintro
+  # One request: what it was, beside what it cost. Each field of the line is a method.
+  #
+  # @api private
+  class RequestMeasurement < Measurement
+    # What a line holds unless told otherwise, in this order.
+    DEFAULT_FIELDS = %i[method path status duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls freed_bytes
+                        process_objects process_gc_ms in_flight pid tid request_id action error].freeze
+    # All that it may hold.
+    FIELDS = [*DEFAULT_FIELDS, :time].freeze
+
+    # @return [Hash] the request's
+    attr_reader :env
+    # @return [Integer, nil] nil when the server never got one from here: an exception, a hijacked connection
+    attr_reader :status
+
+    # @param env [Hash] Rack's
+    def initialize(env)
+      super(REQUEST)
+      @env = env
+      # As they came: what handles the request may change them on its way.
+      @method = env["REQUEST_METHOD"]
+      @script_name = env["SCRIPT_NAME"]
+      @path_info = env["PATH_INFO"]
+      @status = @error = nil
+    end
+
+    # @param status [Integer, nil]
+    # @param error [Exception, nil]
+    # @return [Boolean] whether this was the first call
+    def finish(status, error = nil)
+      # Who took the connection over goes on elsewhere, and answers there.
+      taken_over = !@env["rack.hijack_io"].nil? || status == -1
+      return false unless self.end(here: !taken_over)
+
+      @status = status unless taken_over
+      @error = error
+      true
+    end
+
+    # @return [String] GET and the like. `Object#method` is not wanted here.
+    def method
+      @method
+    end
+
+    # @return [String] without the query, which may hold secrets
+    def path
+      "#{@script_name}#{@path_info}"
+    end
+
+    # @return [String, nil] Rails', else the client's or proxy's
+    def request_id
+      @env["action_dispatch.request_id"] || @env["HTTP_X_REQUEST_ID"]
+    end
+
+    # @return [String, nil] `posts#show`, in Rails
+    def action
+      parameters = @env["action_dispatch.request.path_parameters"]
+      return unless parameters.is_a?(Hash) && parameters[:controller]
+
+      "#{parameters[:controller]}##{parameters[:action]}"
+    end
+
+    # @return [String, nil] class of the exception that ended the request
+    def error
+      @error&.class&.name
+    end
+  end
+end
