@@ -8,7 +8,9 @@ require_relative "memintro/native"
 require_relative "memintro/configuration"
 require_relative "memintro/doctor"
 require_relative "memintro/heap_figures"
+require_relative "memintro/gc_figures"
 require_relative "memintro/process_figures"
+require_relative "memintro/process_memory"
 require_relative "memintro/report"
 require_relative "memintro/call_sites"
 
@@ -29,6 +31,7 @@ module Memintro
   @epoch = 0
   extend HeapFigures
   extend ProcessFigures
+  extend GcFigures
 
   class << self
     # Starts tracking, with empty figures. Takes milliseconds: the malloc functions of every loaded module are

@@ -5,7 +5,7 @@
 
 mod kept_statm;
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 
 use procfs::process::{Process, SmapsRollup, Stat, StatM, Status};
 use procfs::{FromRead, ProcError};
@@ -126,22 +126,39 @@ pub(crate) fn tree(root: i32) -> Result<Vec<i32>, Trouble> {
 
 /// None: the process has no memory of its own.
 fn parse<T: FromRead>(process: &Process, name: &str) -> Result<Option<T>, Trouble> {
-    let mut text = Vec::with_capacity(1_536);
-    let mut file = process.open_relative(name).map_err(|error| explain(process.pid(), name, error))?;
-    match file.read_to_end(&mut text) {
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return without_memory(process),
-        Err(error) => return Err(explain(process.pid(), name, ProcError::Io(error, None))),
-        Ok(0) => return without_memory(process),
-        Ok(_) => {}
-    }
+    let text = match read(process, name) {
+        // The kernel refuses to show a process that is about to end, too.
+        Err(ProcError::PermissionDenied(_)) if is_ending(process) => return without_memory(process),
+        Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => {
+            return without_memory(process);
+        }
+        Err(error) => return Err(explain(process.pid(), name, error)),
+        Ok(text) if text.is_empty() => return without_memory(process),
+        Ok(text) => text,
+    };
     T::from_read(text.as_slice())
         .map(Some)
         .map_err(|error| Trouble::Unreadable(path(process.pid(), name), plain(&error)))
 }
 
+fn read(process: &Process, name: &str) -> Result<Vec<u8>, ProcError> {
+    let mut text = Vec::with_capacity(1_536);
+    process.open_relative(name)?.read_to_end(&mut text).map_err(ProcError::from)?;
+    Ok(text)
+}
+
+fn is_ending(process: &Process) -> bool {
+    const PF_EXITING: u32 = 4;
+    match read(process, "stat").map(|text| Stat::from_read(text.as_slice())) {
+        Ok(Ok(stat)) => matches!(stat.state, 'Z' | 'X') || stat.flags & PF_EXITING != 0,
+        Ok(Err(_)) => false,
+        Err(error) => !matches!(error, ProcError::PermissionDenied(_)),
+    }
+}
+
 fn without_memory<T>(process: &Process) -> Result<Option<T>, Trouble> {
-    match process.open_relative("stat").map(|mut file| file.read_to_end(&mut Vec::new())) {
-        Ok(Ok(1..)) => Ok(None),
+    match read(process, "stat") {
+        Ok(text) if !text.is_empty() => Ok(None),
         _ => Err(Trouble::Gone(process.pid())),
     }
 }
@@ -149,9 +166,6 @@ fn without_memory<T>(process: &Process) -> Result<Option<T>, Trouble> {
 fn explain(pid: i32, name: &str, error: ProcError) -> Trouble {
     let code = match &error {
         ProcError::PermissionDenied(_) => return Trouble::Forbidden(pid, path(pid, name)),
-        ProcError::Io(error, _) if error.kind() == ErrorKind::PermissionDenied => {
-            return Trouble::Forbidden(pid, path(pid, name));
-        }
         ProcError::Io(error, _) => error.raw_os_error(),
         ProcError::NotFound(_) => Some(libc::ENOENT),
         _ => None,

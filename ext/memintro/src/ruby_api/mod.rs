@@ -10,6 +10,7 @@ mod names;
 mod native;
 mod occupancy;
 mod process;
+mod ractor_safe;
 mod request;
 mod without_gvl;
 

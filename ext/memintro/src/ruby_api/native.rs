@@ -14,6 +14,7 @@ use memintro_abi::{
 
 use super::errors;
 use super::names;
+use super::ractor_safe::ractor_safe;
 use super::request;
 use crate::{hook_link, symbols, vm};
 
@@ -28,8 +29,10 @@ pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
     native.define_singleton_method("mode", function!(mode, 0))?;
-    native.define_singleton_method("untracked_enter", function!(untracked_enter, 0))?;
-    native.define_singleton_method("untracked_leave", function!(untracked_leave, 0))?;
+    ractor_safe(|| {
+        native.define_singleton_method("untracked_enter", function!(untracked_enter, 0))?;
+        native.define_singleton_method("untracked_leave", function!(untracked_leave, 0))
+    })?;
     native.define_singleton_method("mark", function!(mark, 0))?;
     native.define_singleton_method("clear", function!(clear, 0))?;
     native.define_singleton_method("reset", function!(reset, 0))?;

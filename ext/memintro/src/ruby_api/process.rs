@@ -7,17 +7,13 @@ use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
 use procfs::process::Process;
 
 use super::errors;
+use super::ractor_safe::ractor_safe;
 use super::without_gvl::without_gvl;
 use crate::hook_link;
 use crate::process::{self, Trouble};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    // SAFETY: a flag of the file being loaded, for methods defined until it is taken back.
-    unsafe { rb_sys::rb_ext_ractor_safe(true) };
-    let defined = define(native);
-    // SAFETY: as above.
-    unsafe { rb_sys::rb_ext_ractor_safe(false) };
-    defined
+    ractor_safe(|| define(native))
 }
 
 fn define(native: RModule) -> Result<(), Error> {

@@ -1,0 +1,146 @@
+# frozen_string_literal: true
+
+require_relative "arguments"
+require_relative "units"
+
+module Memintro
+  # Memory of any process that this user may look at, in bytes. Nothing is sent to it or loaded into it; it is not even
+  # stopped. Each method reads /proc anew, which costs 20 to 50 µs, for pss and uss what {ProcessFigures#pss} costs.
+  # Other threads run meanwhile.
+  #
+  # A process that has ended but was not waited for has no memory: 0. When the id is another process's by now, that is
+  # found out.
+  #
+  # @example
+  #   server = Memintro::ProcessMemory.new(File.read("tmp/pids/puma.pid").to_i, children: true)
+  #   server.pss    # => 734_003_200, the master and all its workers, each page once
+  #   server.pids   # => [812, 830, 831]
+  class ProcessMemory
+    # Names of the figures, in the order of {#to_h}.
+    FIGURES = %i[rss peak_rss pss uss swap vsize].freeze
+    # Where each figure is found among what the extension answers.
+    PLACES = { rss: [:sizes, 0], vsize: [:sizes, 1], peak_rss: [:peaks, 0], swap: [:peaks, 1], pss: [:shares, 0],
+               uss: [:shares, 1], swap_pss: [:shares, 2] }.each_value(&:freeze).freeze
+    private_constant :PLACES
+
+    # @return [Integer]
+    attr_reader :pid
+
+    # @param pid [Integer] as `ps` shows it
+    # @param children [Boolean] add up all its descendants too, whichever there are at each reading
+    # @raise [ArgumentError, TypeError] if that is no process id
+    # @raise [NoProcessError] if there is no such process
+    # @raise [ForbiddenError] if /proc hides it from this user
+    # @raise [ProcError] without /proc
+    def initialize(pid, children: false)
+      @pid = Arguments.count(:pid, pid, least: 1, most: (2**31) - 1)
+      @children = children ? true : false
+      @started = Native.process_started(pid)
+      freeze
+    end
+
+    # @return [Boolean] whether descendants are added up
+    def children?
+      @children
+    end
+
+    # @return [Array<Integer>] ids of the processes that are looked at: its own first, then those of descendants
+    # @raise [NoProcessError]
+    def pids
+      return [@pid] unless @children
+
+      Native.process_sizes(@pid, @started)
+      Native.process_tree(@pid)
+    end
+
+    # Memory in RAM. With `children`, a page that several of them share counts several times: {pss} is the honest sum.
+    # @return [Integer]
+    # @raise [NoProcessError, ForbiddenError]
+    def rss
+      figure(:rss)
+    end
+
+    # The most that rss has been; with `children` the sum of what each one had at its own worst time.
+    # @return [Integer]
+    # @raise [NoProcessError, ForbiddenError]
+    def peak_rss
+      figure(:peak_rss)
+    end
+
+    # Proportional share of the memory in RAM. With `children`, a page that they share counts once.
+    # @return [Integer]
+    # @raise [NoProcessError]
+    # @raise [ForbiddenError] if it is another user's
+    def pss
+      figure(:pss)
+    end
+
+    # Memory that it shares with nobody. With `children`, what two of them share is in none.
+    # @return [Integer]
+    # @raise [NoProcessError]
+    # @raise [ForbiddenError] if it is another user's
+    def uss
+      figure(:uss)
+    end
+
+    # What was swapped out. With `children`, proportionally: what they share counts once.
+    # @return [Integer]
+    # @raise [NoProcessError, ForbiddenError]
+    def swap
+      figure(@children ? :swap_pss : :swap)
+    end
+
+    # The whole address space.
+    # @return [Integer]
+    # @raise [NoProcessError, ForbiddenError]
+    def vsize
+      figure(:vsize)
+    end
+
+    # The one figure to compare with a limit: {rss}, with `children` {pss}.
+    # @return [Integer]
+    # @raise [NoProcessError, ForbiddenError]
+    def bytes
+      @children ? pss : rss
+    end
+
+    # @return [Hash{Symbol => Integer}] all figures, read right after one another
+    # @raise [NoProcessError, ForbiddenError]
+    def to_h
+      FIGURES.to_h { |name| [name, public_send(name)] }
+    end
+
+    # @return [String] one short line; also where the process is gone
+    def inspect
+      seen = begin
+        "#{@children ? 'pss' : 'rss'} #{Units.bytes(bytes)}"
+      rescue Error
+        "not to be seen"
+      end
+      "#<#{self.class} #{@pid}#{' and its children' if @children}, #{seen}>"
+    end
+    alias to_s inspect
+
+    private
+
+    def figure(name)
+      file, place = PLACES.fetch(name)
+      return read(file, @pid, @started)[place] unless @children
+
+      own = read(file, @pid, @started)[place]
+      (Native.process_tree(@pid) - [@pid]).sum(own) do |pid|
+        read(file, pid, nil)[place]
+      rescue NoProcessError
+        0 # it ended meanwhile
+      end
+    end
+
+    def read(file, pid, started)
+      case file
+      when :sizes then Native.process_sizes(pid, started)
+      when :peaks then Native.process_peaks(pid, started)
+      else Native.process_shares(pid, started)
+      end
+    end
+  end
+end

@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+# Runs Ruby as a user who may look at nobody else's memory.
+module OtherUser
+  NOBODY = %w[setpriv --reuid=65534 --regid=65534 --clear-groups].freeze
+
+  # before: a shell command that root runs first, in a mount name space of its own
+  def run_ruby_as_nobody(code, *arguments, before: nil)
+    skip "only root can become another user" unless Process.uid.zero?
+    ruby = [*NOBODY, RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e", code, "--", *arguments.map(&:to_s)]
+    command = before ? ["unshare", "--mount", "sh", "-c", "#{before} || exit 99; exec \"$@\"", "sh", *ruby] : ruby
+    result = run_command(*command)
+    skip "this machine does not let us: #{result.stderr}" if result.status.exitstatus == 99
+    skip "this checkout is not readable to others" if /LoadError|Permission denied @ rb_sysopen/.match?(result.stderr)
+    result.must_succeed
+  end
+end
