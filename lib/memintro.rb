@@ -7,8 +7,9 @@ require_relative "memintro/version"
 require_relative "memintro/native"
 require_relative "memintro/configuration"
 require_relative "memintro/doctor"
-require_relative "memintro/heap_figures"
 require_relative "memintro/gc_figures"
+require_relative "memintro/heap_figures"
+require_relative "memintro/memory_logging"
 require_relative "memintro/process_figures"
 require_relative "memintro/process_memory"
 require_relative "memintro/report"
@@ -30,6 +31,7 @@ require_relative "memintro/call_sites"
 module Memintro
   @epoch = 0
   extend HeapFigures
+  extend MemoryLogging
   extend ProcessFigures
   extend GcFigures
 

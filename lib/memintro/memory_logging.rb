@@ -1,0 +1,28 @@
+# frozen_string_literal: true
+
+require_relative "memory_log"
+
+module Memintro
+  # A log of this process's memory for `memintro plot`: a method of {Memintro}.
+  module MemoryLogging
+    # Writes a line about this process's memory into a log now and every so many seconds, until the process ends or
+    # {MemoryLog#stop}; forked children and daemons write lines of their own. A line costs about 0.1 ms, in a thread of
+    # its own. `memintro plot` draws these lines.
+    #
+    #     MEMORY[123]: time: 2026-01-01 12:00:00 +0000 rss: 1123.4 MB, live_objects: 1.2 Million
+    #
+    # @param seconds [Numeric] between two lines
+    # @param logger [#info, #write, nil] nil: Rails' logger, else standard error
+    # @param details [Boolean] adds bytes that malloc has handed out (while tracking is on), the number of collections,
+    #   and the collector's time since the line before
+    # @return [MemoryLog]
+    # @raise [TypeError, ArgumentError] on wrong arguments
+    # @raise [UnsupportedError] in a Ractor that is not the main one
+    # @example
+    #   log = Memintro.log_every(2, Logger.new("log/memory.log"))
+    #   log.stop
+    def log_every(seconds = 2, logger = nil, details: false)
+      untracked { MemoryLog.new(seconds, logger, details: details) }
+    end
+  end
+end
