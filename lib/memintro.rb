@@ -13,6 +13,7 @@ require_relative "memintro/memory_logging"
 require_relative "memintro/process_figures"
 require_relative "memintro/process_memory"
 require_relative "memintro/report"
+require_relative "memintro/snapshots"
 require_relative "memintro/call_sites"
 
 # Where a Ruby process's memory went: malloc traffic by call site, exact, in the live process.
@@ -29,11 +30,13 @@ require_relative "memintro/call_sites"
 #   do_the_work
 #   Memintro.report(by: :growth)
 module Memintro
-  @epoch = 0
   extend HeapFigures
   extend MemoryLogging
   extend ProcessFigures
   extend GcFigures
+  extend Snapshots
+
+  @epoch = 0
 
   class << self
     # Starts tracking, with empty figures. Takes milliseconds: the malloc functions of every loaded module are

@@ -37,10 +37,16 @@ module Memintro
     # @return [Array<Array>] see Memintro::Native.sites
     attr_reader :rows
 
+    # @return [Integer] call sites that {rows} leaves out, none of which has more live bytes than one that is there
+    attr_accessor :left_out
+
+    # @param most [Integer, nil] only so many, those with most live bytes; nil: all
     # @return [CallSites] of this process, now
-    def self.take
+    def self.take(most: nil)
       Memintro.untracked do
-        new(Totals.new(*Native.totals.first(7)), Native.sites, live_process, Memintro.epoch)
+        totals = Totals.new(*Native.totals.first(7))
+        rows, all = most ? Native.top_sites(most) : [Native.sites, nil]
+        new(totals, rows, live_process, Memintro.epoch).tap { |sites| sites.left_out = all - rows.size if most }
       end
     end
 
@@ -61,6 +67,7 @@ module Memintro
       @rows = rows
       @process = process
       @epoch = epoch
+      @left_out = 0
     end
 
     # @yieldparam site [CallSite]

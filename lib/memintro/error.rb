@@ -86,6 +86,12 @@ module Memintro
     DEFAULT_MESSAGE = "memory of processes is read from Linux's /proc, which is not there"
   end
 
+  # A saved snapshot cannot be read or written: cut short, something else, of a newer memintro, no permission.
+  class SnapshotError < Error
+    # Said when the raiser has nothing more precise to say.
+    DEFAULT_MESSAGE = "not a snapshot that this memintro can read"
+  end
+
   # {Memintro.[]} was given the end of more than one call site's name.
   class AmbiguousNameError < Error
     # Most names that the message lists.

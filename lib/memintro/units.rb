@@ -29,6 +29,24 @@ module Memintro
       number.to_s.gsub(/(?<=\d)(?=(?:\d{3})+\z)/, ",")
     end
 
+    # @param number [Numeric]
+    # @param unit [Symbol] `:bytes`, `:ms` or `:count`
+    # @return [String]
+    def self.plain(number, unit)
+      case unit
+      when :bytes then bytes(number)
+      when :ms then "#{count(number.round)} ms"
+      else number.is_a?(Float) ? number.round(2).to_s : count(number)
+      end
+    end
+
+    # @param number [Numeric]
+    # @param unit [Symbol] `:bytes`, `:ms` or `:count`
+    # @return [String] as {plain}, with a plus before what grew
+    def self.signed(number, unit)
+      "#{'+' if number.positive?}#{plain(number, unit)}"
+    end
+
     # @param part [Integer]
     # @param whole [Integer]
     # @return [String] such as `"12.3%"`; a dash where there is no whole to have a share of

@@ -49,6 +49,7 @@ class FakeNative
   def totals = figures
   def thread_totals = figures.first(4)
   def sites = rows
+  def top_sites(count) = [rows.max_by(count) { |row| row[6] - row[7] }, rows.size]
   def live_by_site(age) = (@calls << [:live_by_site, age]) && aged
   def blocks(id) = (@calls << [:blocks, id]) && block_list
   def untracked_enter = @depth += 1
@@ -58,5 +59,6 @@ class FakeNative
   def allocator = "/lib/x86_64-linux-gnu/libc.so.6"
   def patches = []
   def missing_functions = []
+  %i[rss peak_rss swap vsize pss uss].each { |name| define_method(name) { 50 * 2**20 } }
   def read_dump(_path) = raise("no dump")
 end

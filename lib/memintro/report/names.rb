@@ -27,6 +27,12 @@ module Memintro
         cut(self.class.printable(name))
       end
 
+      # @param name [String] a path, with a line or without
+      # @return [String] printable, at most {WIDEST} characters
+      def shortened(name)
+        cut(self.class.printable(shorten(name.b)))
+      end
+
       # @param text [String] in any encoding, valid or not
       # @return [String] UTF-8; bytes that are not, and control characters, as `\xNN`
       def self.printable(text)

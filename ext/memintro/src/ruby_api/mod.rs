@@ -12,6 +12,7 @@ mod occupancy;
 mod process;
 mod ractor_safe;
 mod request;
+mod top_sites;
 mod without_gvl;
 
 use magnus::{Error, Ruby, prelude::*};
@@ -27,5 +28,6 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     iseqs::init(native)?;
     internals::init(native)?;
     histogram::init(native)?;
-    occupancy::init(native)
+    occupancy::init(native)?;
+    top_sites::init(native)
 }

@@ -247,16 +247,20 @@ fn visit<T: Copy>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>)) -> Ve
 
 fn sites(ruby: &Ruby) -> Result<RArray, Error> {
     let array = ruby.ary_new();
-    let Some(control) = hook_link::found() else { return Ok(array) };
-    // SAFETY: the callback fits the record, the context outlives the visit.
-    let records = visit::<SiteRecord>(|context, push| unsafe { (control.sites)(context, push) });
-    for record in &records {
+    for record in &site_records() {
         array.push(site_row(ruby, record)?)?;
     }
     Ok(array)
 }
 
-fn site_row(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
+/// Every call site at one instant; none where there is no hook.
+pub(super) fn site_records() -> Vec<SiteRecord> {
+    let Some(control) = hook_link::found() else { return Vec::new() };
+    // SAFETY: the callback fits the record, the context outlives the visit.
+    visit::<SiteRecord>(|context, push| unsafe { (control.sites)(context, push) })
+}
+
+pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
     let (kind, name) = match record.kind {
         SiteKind::RUBY => {
             // SAFETY: the interner keeps the path until a clear or start, which need the GVL that we hold.

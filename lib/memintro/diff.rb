@@ -1,0 +1,142 @@
+# frozen_string_literal: true
+
+require_relative "arguments"
+require_relative "diff/change"
+require_relative "diff/notes"
+require_relative "diff/sections"
+require_relative "diff/text"
+require_relative "json_text"
+require_relative "units"
+
+module Memintro
+  # What changed between two {Snapshot}s: what grew, by class, type, file of the instruction sequences, call site, GC
+  # counter and kind of memory, greatest first. Frozen; `later - earlier` makes one.
+  #
+  # @example
+  #   diff = later - earlier
+  #   diff.classes.first             # => #<Memintro::Diff::Change String +1.2 MiB, +30,000 of them>
+  #   puts diff                      # a text for people; write(io, format: :html) and :json for others
+  class Diff
+    autoload :Html, File.join(__dir__, "diff/html.rb")
+
+    # Changes of each list that texts and pages show unless told otherwise.
+    DEFAULT_TOP = 10
+    # Formats that {#write} knows.
+    FORMATS = %i[text json html].freeze
+    # Bytes that {#inspect} stays below.
+    INSPECTED_BYTES = 2048
+
+    # @return [Snapshot]
+    attr_reader :earlier
+    # @return [Snapshot]
+    attr_reader :later
+    # @return [Hash{Symbol => Array<Change>}] every list that both snapshots have
+    attr_reader :sections
+    # @return [Array<String>] what to beware of: different processes or versions, parts that one of them lacks
+    attr_reader :notes
+
+    # @api private
+    def initialize(earlier, later)
+      @earlier = earlier
+      @later = later
+      @sections = Sections.compare(earlier, later).freeze
+      @notes = Notes.new(earlier, later).list.freeze
+      freeze
+    end
+
+    # @!method memory
+    #   @return [Array<Change>, nil] RSS and its relatives, and the control group's figures
+    # @!method types
+    #   @return [Array<Change>, nil] objects by Ruby's own types; nil unless both snapshots have that part
+    # @!method classes
+    #   @return [Array<Change>, nil] objects by class; nil unless both snapshots have that part
+    # @!method iseqs
+    #   @return [Array<Change>, nil] instruction sequences by file; nil unless both snapshots have that part
+    # @!method iseq_locations
+    #   @return [Array<Change>, nil] the same by file and first line
+    # @!method internals
+    #   @return [Array<Change>, nil] objects that only the VM sees, by kind; nil unless both snapshots have that part
+    # @!method malloc
+    #   @return [Array<Change>, nil] the process's totals; nil unless both were tracked
+    # @!method call_sites
+    #   @return [Array<Change>, nil] live bytes by call site; nil unless both were tracked
+    # @!method occupancy
+    #   @return [Array<Change>, nil] the heap's pages; nil unless both snapshots have that part
+    # @!method gc
+    #   @return [Array<Change>, nil] the counters of `GC.stat`
+    # @!method gc_heaps
+    #   @return [Array<Change>, nil] the counters of `GC.stat_heap`; nil before Ruby 3.2
+    Sections::TITLES.each_key { |name| define_method(name) { sections[name] } }
+
+    # @return [Float] seconds from the earlier snapshot to the later
+    def seconds
+      same_process? ? later.monotonic_s - earlier.monotonic_s : later.time - earlier.time
+    end
+
+    # @return [Boolean] whether both are of one process
+    def same_process?
+      earlier.pid == later.pid && earlier.process[:program] == later.process[:program] &&
+        earlier.process[:started] == later.process[:started]
+    end
+
+    # Writes what changed.
+    #
+    # @param io [#write]
+    # @param format [Symbol] `:text`, to read; `:json`; `:html`, a page that needs nothing else
+    # @param top [Integer, nil] changes of each list; nil: all, the default for `:json`
+    # @return [nil]
+    # @raise [ArgumentError, TypeError]
+    def write(io = $stdout, format: :text, top: format.to_s == "json" ? nil : DEFAULT_TOP)
+      Arguments.output(io)
+      Arguments.count(:top, top, least: 1, optional: true)
+      format = Arguments.choice(:format, format, FORMATS)
+      Memintro.untracked { io.write(rendered(format, top, io)) }
+      nil
+    end
+
+    # @return [String] for people; the first {DEFAULT_TOP} of each list
+    def to_s
+      Memintro.untracked { rendered(:text, DEFAULT_TOP, nil) }
+    end
+
+    # @return [Hash{Symbol => Object}] everything, as hashes, arrays, texts and numbers
+    def to_h
+      Memintro.untracked { hash_of(nil) }
+    end
+
+    # @return [String] {#to_h} as JSON
+    def to_json(*)
+      Memintro.untracked { rendered(:json, nil, nil) }
+    end
+
+    # @return [String] a page with inline styles and nothing to fetch
+    def to_html
+      Memintro.untracked { rendered(:html, DEFAULT_TOP, nil) }
+    end
+
+    # @return [String] a few lines, at most {INSPECTED_BYTES} bytes
+    def inspect
+      Memintro.untracked do
+        text = "#<#{self.class} of #{format('%.1f', seconds)} s: #{Text.new(self).verdict.join(' ')}>"
+        text.bytesize <= INSPECTED_BYTES ? text : "#{text.byteslice(0, INSPECTED_BYTES - 8).scrub('')}...>"
+      end
+    end
+
+    private
+
+    def rendered(format, top, io)
+      case format
+      when :text then Text.new(self, top: top).text(io)
+      when :html then Html.new(self, top: top).page
+      else JsonText.dump({ memintro_diff: 1, **hash_of(top) }) << "\n"
+      end
+    end
+
+    def hash_of(top)
+      { seconds: seconds.round(3), same_process: same_process?, notes: notes,
+        earlier: { time: earlier.time.strftime("%FT%T.%3NZ"), process: earlier.process, parts: earlier.parts },
+        later: { time: later.time.strftime("%FT%T.%3NZ"), process: later.process, parts: later.parts },
+        sections: sections.transform_values { |list| (top ? list.first(top) : list).map(&:to_h) } }
+    end
+  end
+end

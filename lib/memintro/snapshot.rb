@@ -1,0 +1,210 @@
+# frozen_string_literal: true
+
+require_relative "arguments"
+require_relative "call_sites"
+require_relative "diff"
+require_relative "snapshot/parts"
+require_relative "snapshot/row"
+require_relative "snapshot/saved"
+require_relative "units"
+
+module Memintro
+  # Figures about one process at one instant, to keep and to compare. Frozen; {Memintro.snapshot} makes one, {load}
+  # reads one that was saved, and `later - earlier` says what changed.
+  #
+  # @example
+  #   before = Memintro.snapshot(:iseqs, :classes)
+  #   handle(requests)
+  #   puts Memintro.snapshot(:iseqs, :classes) - before
+  class Snapshot
+    # Bytes that {#inspect} stays below, whatever a process has: rbtrace sends back one datagram.
+    INSPECTED_BYTES = 2048
+    # Rows of each list that {#inspect} shows.
+    INSPECTED_ROWS = 3
+    private_constant :INSPECTED_ROWS
+
+    # @return [Time] when it was taken, UTC
+    attr_reader :time
+    # @return [Float] seconds on the machine's clock that is never set; compares snapshots of one boot
+    attr_reader :monotonic_s
+    # @return [Hash{Symbol => Object}] whose figures they are: pid, program, Ruby, memintro, whether it tracks
+    attr_reader :process
+    # @return [Hash{Symbol => Integer}] `rss_bytes`, `peak_rss_bytes`, `swap_bytes`, `vsize_bytes`, and with part `:pss`
+    #   `pss_bytes` and `uss_bytes`; what cannot be had is named in {#missing}
+    attr_reader :memory
+    # @return [Hash, nil] the control group's limit and usage; nil without one
+    attr_reader :cgroup
+    # @return [Hash{Symbol => Integer}] all of `GC.stat`
+    attr_reader :gc
+    # @return [Hash{Integer => Hash}, nil] `GC.stat_heap`, by size pool; nil before Ruby 3.2
+    attr_reader :gc_heaps
+    # @return [Array<Symbol>] what was asked for beyond the light part
+    attr_reader :parts
+    # @return [Hash{Symbol => String}] what could not be had, and why
+    attr_reader :missing
+    # @return [Array<Row>, nil] objects by Ruby's own types; nil without part `:types`
+    attr_reader :types
+    # @return [Array<Row>, nil] objects by class; nil without part `:classes`
+    attr_reader :classes
+    # @return [Array<Row>, nil] objects that only the VM sees, by kind; nil without part `:internals`
+    attr_reader :internals
+    # @return [Hash, nil] `count` and `bytes` of all instruction sequences, and the rows of `paths` (by file) and
+    #   `locations` (by file and first line); nil without part `:iseqs`
+    attr_reader :iseqs
+    # @return [Hash, nil] see {Memintro.occupancy}; nil without that part
+    attr_reader :occupancy
+
+    # @api private
+    # @param parts [Array<Symbol>]
+    # @return [Snapshot]
+    def self.take(parts)
+      wanted = Parts.check(parts)
+      unless Ractor.current.equal?(MAIN_RACTOR)
+        raise Error, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
+      end
+
+      strict = parts.none? { |part| part.to_sym == :all }
+      Memintro.untracked { new(Parts.take(wanted, strict: strict)) }
+    end
+
+    # Reads a snapshot that {#save} has written, of this process or another.
+    #
+    # @param path [String, Pathname]
+    # @return [Snapshot]
+    # @raise [SnapshotError] if the file cannot be read, is cut short, something else or of a newer memintro
+    # @raise [TypeError]
+    def self.load(path)
+      Saved.read(Arguments.text(:path, path))
+    end
+
+    # @api private
+    # @param data [Hash{Symbol => Object}] see {Parts.take}
+    def initialize(data)
+      @sites = data[:sites]
+      @time = Time.at(data[:time]).utc
+      @monotonic_s = data[:monotonic_s]
+      @process = @sites.process
+      @memory, @cgroup, @gc, @gc_heaps = data.values_at(:memory, :cgroup, :gc, :gc_heaps)
+      @types, @classes, @internals, @iseqs = data.values_at(:types, :classes, :internals, :iseqs)
+      @occupancy = data[:occupancy]
+      @parts = data[:parts]
+      @missing = data[:missing]
+      [@process, @memory, @cgroup, @gc, @gc_heaps, @iseqs, @occupancy, @parts, @missing].each(&:freeze)
+      freeze
+    end
+
+    # @return [Integer]
+    def pid
+      process[:pid]
+    end
+
+    # @return [Totals, nil] of malloc; nil if nothing was ever tracked
+    def totals
+      @sites.totals if tracked?
+    end
+
+    # @return [Array<CallSite>] with most live bytes first: the first 100, or all with part `:sites`; empty if nothing
+    #   was ever tracked
+    def call_sites
+      @sites.top(nil).freeze
+    end
+
+    # @return [Integer] call sites that are not in {#call_sites}: each has at most as many live bytes as the last one
+    #   that is
+    def call_sites_left_out
+      @sites.left_out
+    end
+
+    # @return [Boolean] whether malloc was tracked
+    def tracked?
+      process[:tracking] || @sites.totals.allocations.positive?
+    end
+
+    # What happened between two snapshots.
+    #
+    # @param earlier [Snapshot]
+    # @return [Diff]
+    # @raise [TypeError] if `earlier` is something else
+    def -(earlier)
+      raise TypeError, "#{Arguments.shown(earlier)} is not a Memintro::Snapshot" unless earlier.is_a?(Snapshot)
+
+      Memintro.untracked { Diff.new(earlier, self) }
+    end
+
+    # @return [Hash{Symbol => Object}] everything, as hashes, arrays, texts and numbers
+    def to_h
+      Memintro.untracked do
+        { time: time.strftime("%FT%T.%3NZ"), monotonic_s: monotonic_s, parts: parts, missing: missing,
+          process: process, memory: memory, cgroup: cgroup, gc: gc, gc_heaps: gc_heaps, totals: @sites.totals.to_h,
+          call_sites_left_out: call_sites_left_out, call_sites: call_sites.map(&:to_h),
+          types: types&.map(&:to_h), classes: classes&.map(&:to_h), internals: internals&.map(&:to_h),
+          iseqs: iseqs && Parts.plain(iseqs.transform_values { |item| item.is_a?(Array) ? item.map(&:to_h) : item }),
+          occupancy: occupancy }
+      end
+    end
+
+    # @return [String] {#to_h} as JSON, with a `memintro_snapshot` that says which layout it has
+    def to_json(*)
+      Memintro.untracked { Saved.text(self) }
+    end
+
+    # Writes the snapshot to a file as JSON, readable by its owner only. The file that was there is replaced when the
+    # new one is complete, and stays as it is when something goes wrong.
+    #
+    # @param path [String, Pathname]
+    # @return [self]
+    # @raise [SnapshotError] if the file cannot be written
+    # @raise [TypeError]
+    def save(path)
+      Memintro.untracked { Saved.write(Arguments.text(:path, path), to_json) }
+      self
+    end
+
+    # @return [String] a few lines, at most {INSPECTED_BYTES} bytes
+    def inspect
+      Memintro.untracked do
+        text = ["#<#{self.class} #{headline}", *leaders.map { |line| "  #{line}" }].join("\n")
+        text.byteslice(0, INSPECTED_BYTES - 16).scrub("") << ">"
+      end
+    end
+    alias to_s inspect
+
+    private
+
+    def headline
+      facts = ["#{time.strftime('%FT%TZ')} pid #{pid} ruby #{process[:ruby]}"]
+      facts << "rss #{Units.bytes(memory[:rss_bytes])}" if memory[:rss_bytes]
+      facts << "#{Units.count(gc[:count])} GCs, #{Units.count(gc[:heap_live_slots])} live slots"
+      facts << "malloc live #{Units.bytes(totals.live_bytes)} in #{Units.count(totals.live_blocks)} blocks" if totals
+      facts << "iseqs #{Units.bytes(iseqs[:bytes])} in #{Units.count(iseqs[:count])}" if iseqs
+      facts << "parts #{parts.join(' ')}" unless parts.empty?
+      facts << "missing #{missing.keys.join(' ')}" unless missing.empty?
+      facts.join(", ")
+    end
+
+    def leaders
+      sites = @sites.top(INSPECTED_ROWS).map { |site| [site.name, site.live_bytes, site.live_blocks] }
+      lists = { "call sites" => sites, "classes" => triples(classes), "iseqs of" => triples(iseqs && iseqs[:paths]),
+                "internals" => triples(internals) }
+      lists.reject { |_, rows| rows.empty? }.map { |title, rows|
+        "#{title}: #{rows.map { |row|
+                       led(*row)
+                     }.join('; ')}"
+      }
+    end
+
+    def triples(rows)
+      rows.to_a.first(INSPECTED_ROWS).map { |row| [row.name, row.bytes, row.count] }
+    end
+
+    def led(name, bytes, count)
+      name = Report::Names.printable(name)
+      name = "...#{name[-77..]}" if name.size > 80
+      "#{name} #{Units.bytes(bytes || 0)} in #{Units.count(count)}"
+    end
+
+    # Asked once: in another Ractor the constant is readable, for it is shareable.
+    MAIN_RACTOR = Ractor.current
+    private_constant :MAIN_RACTOR
+  end
+end

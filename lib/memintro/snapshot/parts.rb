@@ -1,0 +1,148 @@
+# frozen_string_literal: true
+
+require_relative "../call_sites"
+require_relative "../json_text"
+
+module Memintro
+  class Snapshot
+    # Gathers what a snapshot holds. The light part reads counters that are kept anyway; each part beyond it walks
+    # something and says in {COSTS} how long that takes.
+    module Parts
+      # What can be asked for, and what it costs.
+      COSTS = {
+        pss: "proportional and private memory: the kernel walks the page tables, 0.5 ms in a small process, some ms " \
+             "for each GB",
+        sites: "all call sites instead of the first 100: a microsecond each",
+        types: "objects by Ruby's own types: a walk of the heap, some ns a slot",
+        classes: "objects by class: a walk of the heap, some ten ns an object",
+        iseqs: "instruction sequences by path and by line: a walk of the heap",
+        internals: "objects that only the VM sees, by kind: a walk of the heap",
+        occupancy: "how full the heap's pages are: a walk of the heap"
+      }.freeze
+      # Names of the parts, in the order in which they are taken.
+      ALL = COSTS.keys.freeze
+      # Call sites of a light snapshot.
+      SITES = 100
+      # Figures of memory that cost microseconds, and the methods of {Memintro} that give them.
+      MEMORY = { rss_bytes: :rss, peak_rss_bytes: :peak_rss, swap_bytes: :swap, vsize_bytes: :vsize }.freeze
+      # Those of {COSTS}' `pss`.
+      SHARED = { pss_bytes: :pss, uss_bytes: :uss }.freeze
+      private_constant :MEMORY, :SHARED
+
+      # @param parts [Array<Symbol>] as given
+      # @return [Array<Symbol>] without doubles, in order
+      # @raise [ArgumentError, TypeError]
+      def self.check(parts)
+        return ALL if parts.any? { |part| Arguments.choice(:part, part, [:all, *ALL]) == :all }
+
+        ALL & parts.map(&:to_sym)
+      end
+
+      # @param wanted [Array<Symbol>] see {check}
+      # @param strict [Boolean] whether a part that cannot be had is an error, else it is named in `missing`
+      # @return [Hash{Symbol => Object}] what {Snapshot.new} takes
+      def self.take(wanted, strict:)
+        missing = {}
+        data = { time: Time.now.to_f, monotonic_s: Process.clock_gettime(Process::CLOCK_MONOTONIC),
+                 memory: figures(MEMORY, missing), cgroup: cgroup(missing), gc: GC.stat, gc_heaps: gc_heaps,
+                 sites: sites(wanted.include?(:sites)), parts: wanted, missing: missing }
+        (wanted - %i[sites]).each do |part|
+          found = attempt(part, missing, strict) { send(:"take_#{part}") }
+          part == :pss ? data[:memory].merge!(figures(SHARED, missing)) : data[part] = found
+        end
+        data
+      end
+
+      def self.figures(methods, missing)
+        methods.each_with_object({}) do |(name, method), found|
+          value = attempt(name, missing, false) { Memintro.public_send(method) }
+          found[name] = value if value
+        end
+      end
+      private_class_method :figures
+
+      def self.attempt(name, missing, strict)
+        value = yield
+        missing[name] = "not known here" if value.nil?
+        value
+      rescue Memintro::Error, SystemCallError, NotImplementedError => e
+        raise if strict
+
+        missing[name] = e.message.lines.first.to_s.chomp
+        nil
+      end
+      private_class_method :attempt
+
+      def self.cgroup(missing)
+        Memintro.cgroup&.to_h if Memintro.respond_to?(:cgroup)
+      rescue Memintro::Error, SystemCallError => e
+        missing[:cgroup] = e.message.lines.first.to_s.chomp
+        nil
+      end
+      private_class_method :cgroup
+
+      def self.gc_heaps
+        GC.stat_heap if GC.respond_to?(:stat_heap)
+      end
+      private_class_method :gc_heaps
+
+      # A process id may be given to another process; together with its start it names one for good.
+      def self.sites(all)
+        sites = CallSites.take(most: all ? nil : SITES)
+        sites.process.merge!(epoch: Memintro.epoch, started: started)
+        sites
+      end
+      private_class_method :sites
+
+      # @return [Integer, nil] when the process was started, in the kernel's ticks since the machine was
+      def self.started
+        # The name before the fields may hold anything, even parentheses.
+        Integer(File.binread("/proc/self/stat").rpartition(")").last.split[19], exception: false)
+      rescue SystemCallError
+        nil
+      end
+      private_class_method :started
+
+      def self.take_pss = true
+
+      def self.take_types
+        counts = ObjectSpace.count_objects
+        rows(counts.reject { |type, _| %i[TOTAL FREE].include?(type) }.map { |type, count| [type, count, nil] })
+      end
+
+      def self.take_classes = rows_of(Memintro.histogram)
+      def self.take_internals = rows_of(Memintro.internals)
+      def self.take_occupancy = plain(Memintro.occupancy.to_h)
+
+      def self.take_iseqs
+        totals = Memintro.iseqs
+        { count: totals.count, bytes: totals.bytes, paths: rows_of(Memintro.top_iseqs(nil, by: :path)),
+          locations: rows_of(Memintro.top_iseqs(nil, by: :location)) }
+      end
+      private_class_method :take_pss, :take_types, :take_classes, :take_internals, :take_occupancy, :take_iseqs
+
+      def self.rows_of(list)
+        rows(list.map { |row| [row.name, row.count, row.bytes] })
+      end
+      private_class_method :rows_of
+
+      # @param triples [Array<Array(String, Integer, Integer)>]
+      # @return [Array<Row>] greatest first
+      def self.rows(triples)
+        triples.map { |name, count, bytes| Row.new(JsonText.normal(name).freeze, count, bytes) }
+               .sort_by { |row| [-(row.bytes || 0), -row.count, row.name.b] }.freeze
+      end
+
+      # Value objects and lists of them as what they hold.
+      # @return [Object]
+      def self.plain(value)
+        case value
+        when Hash then value.transform_values { |item| plain(item) }
+        when Array then value.to_a.map { |item| plain(item) }
+        when String, Symbol, Numeric, true, false, nil then value
+        else value.respond_to?(:to_h) ? plain(value.to_h) : value.to_s
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,33 @@
+# frozen_string_literal: true
+
+require_relative "snapshot"
+
+module Memintro
+  # {Memintro}'s method for snapshots.
+  module Snapshots
+    # Takes a snapshot of this process. The light one, without arguments, costs a millisecond or less: memory of the
+    # process, `GC.stat`, `GC.stat_heap` where Ruby has it, and while tracking the totals and the 100 call sites with
+    # most live bytes. What cannot be had, as without /proc, is named in {Snapshot#missing}.
+    #
+    # Each part adds to that. Those that walk the heap hold Ruby's lock meanwhile, and finish a garbage collection that
+    # is under way:
+    #
+    # - `:pss` – proportional and private memory: the kernel walks the page tables, some ms for each GB;
+    # - `:sites` – all call sites: a microsecond for each;
+    # - `:types` – objects by type, `:classes` – by class, `:iseqs` – instruction sequences by file and line,
+    #   `:internals` – what only the VM sees, `:occupancy` – how full the heap's pages are: each a walk of the heap,
+    #   up to 0.1 s for a million objects;
+    # - `:all` – all of these as far as they can be had.
+    #
+    # @param parts [Array<Symbol>] of {Snapshot::Parts::ALL}, or `:all`
+    # @return [Snapshot]
+    # @raise [ArgumentError, TypeError] on an unknown part
+    # @raise [Error] in a Ractor other than the main one, or if a part that was named cannot be had
+    # @example
+    #   Memintro.snapshot.save("before.json")
+    #   Memintro.snapshot(:iseqs, :classes).iseqs[:bytes]
+    def snapshot(*parts)
+      Snapshot.take(parts)
+    end
+  end
+end

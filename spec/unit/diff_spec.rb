@@ -1,0 +1,184 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../../lib/memintro"
+require "stringio"
+
+RSpec.describe Memintro::Diff do
+  let(:earlier) do
+    snapshot(0, classes: { "String" => [1_000, 40_000], "Gone" => [5, 200], "Same" => [7, 280] },
+                iseqs: { "/app/a.rb" => [10, 5_000] }, types: { "T_STRING" => [1_000, nil] },
+                sites: { "/app/a.rb:1" => [1_000, 10], "/app/b.rb:2" => [500, 5] })
+  end
+  let(:later) do
+    snapshot(90, rss: 170 * 2**20, gc: { count: 14, time: 180, heap_live_slots: 39_000 },
+                 classes: { "String" => [31_000, 1_240_000], "New" => [3, 120], "Same" => [7, 280] },
+                 iseqs: { "/app/a.rb" => [10, 5_000], "/app/big.rb" => [10_000, 73_000_000] },
+                 types: { "T_STRING" => [31_000, nil] },
+                 sites: { "/app/a.rb:1" => [201_000, 2_010], "/app/c.rb:3" => [300, 3] })
+  end
+  let(:diff) { later - earlier }
+
+  it "lists what changed, greatest growth first" do
+    expect(diff.classes.map { |change| [change.name, change.growth, change.count_growth] })
+      .to eq([["String", 1_200_000, 30_000], ["New", 120, 3], ["Gone", -200, -5]])
+    expect(diff.iseqs.map(&:to_h)).to eq([{ name: "/app/big.rb", unit: :bytes, before: 0, after: 73_000_000,
+                                            growth: 73_000_000, count_before: 0, count_after: 10_000,
+                                            count_growth: 10_000, at_least: false }])
+    expect(diff.types.map(&:growth)).to eq([30_000])
+    expect(diff.call_sites.map { |change| [change.name, change.growth] })
+      .to eq([["/app/a.rb:1", 200_000], ["/app/c.rb:3", 300], ["/app/b.rb:2", -500]])
+    expect(diff.memory.map { |change| [change.name, change.growth] }).to eq([["rss_bytes", 120 * 2**20]])
+    expect(diff.gc.map { |change| [change.name, change.unit, change.growth] })
+      .to eq([["time", :ms, 60], ["count", :count, 4], ["heap_live_slots", :count, -1_000]])
+    expect(diff.internals).to be_nil
+    expect(diff.seconds).to eq(90.0)
+  end
+
+  it "turns round" do
+    back = earlier - later
+    expect(back.classes.map(&:growth)).to eq([200, -120, -1_200_000])
+    expect(back.notes).to eq(["The one given as the later is the older: growth is what there was more of then."])
+  end
+
+  it "says at least how much a site grew that the earlier list does not reach down to" do
+    first = snapshot(sites: { "/a.rb:1" => [900, 9], "/b.rb:2" => [400, 4] }, left_out: 10)
+    second = snapshot(1, sites: { "/a.rb:1" => [950, 9], "/new.rb:3" => [1_400, 2], "/low.rb:4" => [390, 1] },
+                         left_out: 9)
+    changes = (second - first).call_sites.to_h { |change| [change.name, [change.growth, change.at_least]] }
+    expect(changes).to eq("/new.rb:3" => [1_000, true], "/a.rb:1" => [50, false], "/b.rb:2" => [-10, true])
+  end
+
+  it "compares equal names, whatever encoding they came in" do
+    first = snapshot(classes: { "é".b => [1, 40] })
+    second = snapshot(classes: { "é" => [3, 120] })
+    expect((second - first).classes.map { |change| [change.name, change.growth] }).to eq([["é", 80]])
+  end
+
+  describe "what to beware of" do
+    def notes(first = {}, second = {})
+      (snapshot(1, process: second, sites: { "a:1" => [1, 1] }) -
+        snapshot(process: first, sites: { "a:1" => [1, 1] })).notes
+    end
+
+    it "is nothing in one process" do
+      expect(notes).to eq([])
+    end
+
+    it "names two processes, versions, and a new start" do
+      expect(notes({}, { pid: 4712, program: "b\n\xFF.rb" }).first)
+        .to eq("Two processes are compared: 4711 (app.rb) and 4712 (b\\x0A\\xFF.rb).")
+      expect(notes({}, { started: 20_000 })).to eq(["Process id 4711 was given to another process in between."])
+      expect(notes({ ruby: "3.3.8" }, {})).to eq(["The earlier is of ruby 3.3.8, the later of ruby 3.1.2."])
+      expect(notes({}, { memintro: "0.2.0" })).to eq(["The earlier is of memintro 0.1.0, the later of memintro 0.2.0."])
+      expect(notes({}, { epoch: 2 })).to eq(["Tracking was started or cleared in between: its figures begin there."])
+    end
+
+    it "names what only one of the two has" do
+      untracked = snapshot(1, classes: { "A" => [1, 1] }, process: { tracking: false })
+      difference = untracked - snapshot(iseqs: {}, sites: { "a:1" => [1, 1] })
+      expect(difference.notes).to eq([
+                                       "Malloc was tracked in only one of the two: nothing can be said of call sites.",
+                                       "Only the earlier has iseqs.", "Only the later has classes."
+                                     ])
+      expect(difference.call_sites).to be_nil
+    end
+  end
+
+  describe "as text" do
+    it "begins with a verdict" do
+      expect(diff.to_s).to start_with(<<~TEXT)
+        memintro 0.1.0: what changed in 90.0 s, pid 4711, ruby 3.1.2, 2026-11-22T12:01:30Z
+        app.rb
+        RSS grew by 120.0 MiB, from 50.0 MiB to 170.0 MiB.
+        +69.6 MiB in 10,000: instruction sequences of /app/big.rb.
+        +1.1 MiB in 30,000: objects of class String.
+        +195.3 KiB in 2,000: malloc at /app/a.rb:1.
+      TEXT
+    end
+
+    it "has a table for each list" do
+      expect(diff.to_s).to include(<<~TEXT)
+        instruction sequences by file:
+           growth    count       now  count now  file
+        +69.6 MiB  +10,000  69.6 MiB     10,000  /app/big.rb
+      TEXT
+      expect(diff.to_s).to include("objects by class:", "malloc by call site:", "GC counters:",
+                                   "\n+60 ms  180 ms  time")
+    end
+
+    it "shows as many as asked, and what the others come to" do
+      text = StringIO.new.tap { |io| diff.write(io, top: 1) }.string
+      expect(text).to include("1.2 MiB     31,000  String\n2 more changed, by -80 B together\n")
+      expect(text).not_to include("Gone")
+      expect(StringIO.new.tap { |io| diff.write(io, top: nil) }.string).to include("Gone")
+    end
+
+    it "stays one line a row whatever the names are" do
+      nasty = snapshot(1, classes: { "A\n\e[31m\x00\xFF%s" => [1_000, 100_000] })
+      lines = (nasty - snapshot(classes: {})).to_s.lines.grep(/A/)
+      expect(lines).to include("+97.7 KiB  +1,000  97.7 KiB      1,000  A\\x0A\\x1B[31m\\x00\\xFF%s\n")
+      expect(lines).to include("+97.7 KiB in 1,000: objects of class A\\x0A\\x1B[31m\\x00\\xFF%s.\n")
+    end
+
+    it "says so when nothing changed" do
+      expect(described_class.new(earlier, earlier).to_s).to end_with("Nothing that was looked at has changed.\n")
+    end
+  end
+
+  describe "as JSON" do
+    it "has everything" do
+      parsed = JSON.parse(diff.to_json, symbolize_names: true)
+      expect(parsed).to include(memintro_diff: 1, seconds: 90.0, same_process: true, notes: [])
+      expect(parsed[:sections].keys).to include(:classes, :iseqs, :gc, :memory, :call_sites)
+      expect(parsed[:sections][:iseqs].first).to include(name: "/app/big.rb", growth: 73_000_000, unit: "bytes")
+      expect(StringIO.new.tap { |io| diff.write(io, format: :json) }.string).to eq(diff.to_json)
+    end
+  end
+
+  describe "as a page" do
+    let(:nasty) do
+      name = %(</td><script>alert("1")</script><img src=x onerror='alert(2)'>&\xFF)
+      snapshot(1, classes: { name => [1_000, 100_000] }, iseqs: { name => [9_000, 900_000] },
+                  sites: { "#{name}:1" => [70_000, 7] }, process: { program: name }) - snapshot(classes: {}, iseqs: {})
+    end
+
+    it "escapes every text" do
+      page = nasty.to_html
+      expect(page).not_to match(/<script|<img|onerror='/)
+      expect(page.scan("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;").size).to be >= 6
+      expect(page).to be_valid_encoding
+    end
+
+    it "needs nothing else: no address, no script, and a policy that forbids both" do
+      page = diff.to_html
+      expect(page).not_to match(%r{https?://|//\w|<link|<script|url\(|@import|src=})
+      expect(page).to include("content=\"default-src 'none'; style-src 'unsafe-inline'\"")
+    end
+
+    it "closes every element it opens" do
+      opened = diff.to_html.scan(/<([a-z]\w*)/).flatten.tally.reject { |name, _| %w[meta br].include?(name) }
+      closed = diff.to_html.scan(%r{</([a-z]\w*)}).flatten.tally
+      expect(opened).to eq(closed)
+      expect(opened["tr"]).to be >= 12
+    end
+
+    it "has a bar as long as the growth" do
+      expect(diff.to_html).to include('<i style="width:100.0%"></i>', '<i class="down" style="width:0.3%"></i>')
+    end
+  end
+
+  it "has a short inspect" do
+    expect(diff.inspect).to eq("#<Memintro::Diff of 90.0 s: RSS grew by 120.0 MiB, from 50.0 MiB to 170.0 MiB. " \
+                               "+69.6 MiB in 10,000: instruction sequences of /app/big.rb. " \
+                               "+1.1 MiB in 30,000: objects of class String. " \
+                               "+195.3 KiB in 2,000: malloc at /app/a.rb:1.>")
+    expect(diff.classes.first.inspect).to eq("#<Memintro::Diff::Change String +1.1 MiB, +30,000 of them>")
+  end
+
+  it "refuses what it cannot write to, or as" do
+    expect { diff.write(3) }.to raise_error(TypeError, /3 cannot be written to/)
+    expect { diff.write(StringIO.new, format: :pdf) }.to raise_error(ArgumentError, /:pdf; it must be one of :text/)
+    expect { diff.write(StringIO.new, top: 0) }.to raise_error(ArgumentError, /top is 0/)
+  end
+end

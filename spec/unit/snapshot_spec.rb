@@ -1,0 +1,203 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../../lib/memintro"
+require "timeout"
+
+RSpec.describe Memintro::Snapshot do
+  around { |example| Dir.mktmpdir { |folder| @folder = folder and Timeout.timeout(60) { example.run } } }
+
+  let(:path) { File.join(@folder, "snapshot.json") }
+
+  def full
+    snapshot(classes: { "String" => [10, 400], "Aé" => [2, 80] }, iseqs: { "/app/\xE9\xFF.rb".b => [5, 1_000] },
+             types: { "T_STRING" => [10, nil] }, sites: { "/app/b\xFFd.rb:3".b => [500, 5], "/app/a.rb:1" => [90, 9] })
+  end
+
+  describe "a light one of this process" do
+    subject(:light) { Memintro.snapshot }
+
+    it "has the memory, every counter of the GC, the time, the pid and the versions" do
+      expect(light.gc.keys).to eq(GC.stat.keys)
+      expect(light.process).to include(pid: Process.pid, ruby: RUBY_VERSION, memintro: Memintro::VERSION)
+      expect(light.time).to be_within(60).of(Time.now)
+      expect(light.time.utc_offset).to eq(0)
+      expect([light.parts, light.classes, light.iseqs, light.call_sites]).to eq([[], nil, nil, []])
+      expect(light.totals).to be_nil
+      expect(light.gc_heaps).to eq(nil).or(include(0 => include(:slot_size)))
+    end
+
+    it "is frozen, and so is what it holds" do
+      expect(light).to be_frozen
+      expect([light.gc, light.memory, light.process, light.missing, light.parts]).to all(be_frozen)
+    end
+
+    it "asks for nothing that walks the heap" do
+      %i[histogram iseqs top_iseqs internals occupancy pss].each { |name| expect(Memintro).not_to receive(name) }
+      light
+    end
+  end
+
+  it "refuses an unknown part and names those there are" do
+    expect { Memintro.snapshot(:klasses) }.to raise_error(ArgumentError, /:klasses; it must be one of :all, :pss/)
+    expect { Memintro.snapshot(3) }.to raise_error(TypeError, /part is 3/)
+  end
+
+  it "takes the parts in their own order and each once" do
+    expect(Memintro.snapshot(:types, "sites", :types).parts).to eq(%i[sites types])
+  end
+
+  it "counts objects by type" do
+    kept = Array.new(5_000) { Object.new }
+    found = Memintro.snapshot(:types).types.find { |row| row.name == "T_OBJECT" }
+    expect(found.count).to be_between(5_000, ObjectSpace.count_objects[:T_OBJECT] + 5_000)
+    expect(found.bytes).to be_nil
+    kept.clear
+  end
+
+  describe "without what the system has to give" do
+    before do
+      %i[rss peak_rss swap vsize].each do |name|
+        allow(Memintro).to receive(name).and_raise(Memintro::UnsupportedError, "there is no /proc here\nat all")
+      end
+    end
+
+    it "still works when it is light, and says what is missing" do
+      light = Memintro.snapshot
+      expect(light.memory).to eq({})
+      expect(light.missing).to include(rss_bytes: "there is no /proc here", vsize_bytes: "there is no /proc here")
+      expect(light.inspect).to include("missing rss_bytes")
+      expect(Memintro::Diff.new(light, light).to_s).to include("Nothing that was looked at has changed.")
+    end
+
+    it "raises for a part that was named, and does without it for :all" do
+      error = Memintro::Error.new("several Ractors run")
+      allow(Memintro).to receive(:histogram).and_raise(error)
+      expect { Memintro.snapshot(:classes) }.to raise_error(error)
+      %i[iseqs top_iseqs internals occupancy pss uss].each { |name| allow(Memintro).to receive(name).and_raise(error) }
+      expect(Memintro.snapshot(:all).missing).to include(classes: "several Ractors run", iseqs: "several Ractors run")
+    end
+  end
+
+  describe "tracking" do
+    include_context "with a fake native"
+
+    it "keeps the call sites with most live bytes and how many are left out" do
+      stub_const("Memintro::Snapshot::Parts::SITES", 2)
+      light = Memintro.snapshot
+      expect(light.call_sites.map(&:name)).to eq(["/app/leak.rb:12", "libz.so.1(deflateInit2_+0x9c)"])
+      expect(light.call_sites_left_out).to eq(2)
+      expect(light.totals.live_bytes).to eq(51_204_000)
+      expect(Memintro.snapshot(:sites).call_sites.size).to eq(4)
+    end
+
+    it "takes nothing for tracked that was not" do
+      native.tracking = false
+      native.figures = [0, 0, 0, 0, 0, 0, 0, 0, 7]
+      native.rows = []
+      expect(Memintro.snapshot.tracked?).to be(false)
+    end
+  end
+
+  describe "#inspect" do
+    it "is short whatever the process has" do
+      names = Array.new(3_000) { |i| ["Class#{"é\xFF" * 400}#{i}", [i, i * 40]] }.to_h
+      big = snapshot(classes: names, iseqs: names, internals: names, sites: names.transform_keys { |name| "#{name}:1" })
+      expect(big.inspect.bytesize).to be <= 2048
+      expect(big.inspect).to be_valid_encoding
+      expect(big.inspect).to include("pid 4711", "rss 50.0 MiB", "10 GCs", "classes")
+    end
+  end
+
+  describe "#save" do
+    it "gives back the same by load, whatever bytes the names are made of" do
+      full.save(path)
+      loaded = described_class.load(path)
+      expect(loaded.to_h).to eq(full.to_h)
+      expect(loaded.iseqs[:paths].first.name).to eq("/app/\xE9\xFF.rb".b)
+      expect(loaded.call_sites.first.name.b).to eq("/app/b\xFFd.rb:3".b)
+      expect((loaded - full).sections.values).to all(be_empty)
+    end
+
+    it "writes JSON that any reader reads, with its layout first, for the owner alone" do
+      full.save(path)
+      expect(File.read(path)).to start_with("{\"memintro_snapshot\":1,")
+      expect(JSON.parse(File.read(path))).to include("memintro_snapshot" => 1, "gc" => include("count" => 10))
+      expect(JSON.parse(full.to_json)).to eq(JSON.parse(File.read(path)))
+      expect(File.stat(path).mode & 0o777).to eq(0o600)
+      expect(Dir.children(@folder)).to eq(["snapshot.json"])
+    end
+
+    it "names the file that cannot be written, and leaves nothing behind" do
+      { File.join(@folder, "none", "s.json") => "No such file or directory", @folder => "Is a directory" }
+        .each do |wrong, reason|
+          expect { full.save(wrong) }.to raise_error(Memintro::SnapshotError, "#{wrong} cannot be written: #{reason}")
+        end
+      expect(Dir.children(@folder)).to eq([])
+      expect { full.save(3) }.to raise_error(TypeError, /path is 3/)
+    end
+
+    it "leaves the old file when the disk is full" do
+      full.save(path)
+      before = File.binread(path)
+      allow_any_instance_of(File).to receive(:write).and_raise(Errno::ENOSPC)
+      expect { snapshot.save(path) }.to raise_error(Memintro::SnapshotError, /#{path} cannot be written: No space left/)
+      expect(File.binread(path)).to eq(before)
+      expect(Dir.children(@folder)).to eq(["snapshot.json"])
+    end
+
+    it "leaves no half file where an exception comes in between" do
+      allow_any_instance_of(File).to receive(:fsync).and_raise(Interrupt)
+      expect { full.save(path) }.to raise_error(Interrupt)
+      expect(Dir.children(@folder)).to eq([])
+    end
+  end
+
+  describe ".load" do
+    def loading(text)
+      File.binwrite(path, text)
+      described_class.load(path)
+    end
+
+    it "says what is wrong with a file, and which" do
+      text = full.to_json
+      { text[0, text.size / 2] => "was cut short or damaged", "" => "is empty", "RIFF\x00" => "does not begin as one",
+        "{\"a\": [1, 2" => "is not valid JSON", "{\"a\": 1}" => "it is other JSON",
+        "{\"version\":1,\"call_sites\":[]}" => "a report, which `memintro report` shows",
+        text.sub(":1,", ":2,") => "layout 2, and memintro 0.1.0 reads layout 1",
+        text.sub("\"gc\":", "\"cg\":") => "is a damaged snapshot",
+        "{\"memintro_snapshot\":1}" => "is a damaged snapshot",
+        text.sub("\"pid\"", "\xFF") => "cut short or damaged" }.each do |wrong, reason|
+        expect { loading(wrong) }.to raise_error(Memintro::SnapshotError, /\A#{path} .*#{Regexp.escape(reason)}/)
+      end
+    end
+
+    it "survives any single byte that is missing or changed" do
+      text = full.to_json
+      random = Random.new(5)
+      400.times do
+        wrong = text.dup.b
+        wrong[random.rand(text.bytesize)] = [random.rand(256).chr.b, ""].sample(random: random)
+        begin
+          loaded = loading(wrong)
+          expect((full - loaded).to_s).to be_a(String)
+          expect(loaded.inspect).to be_a(String)
+        rescue Memintro::SnapshotError => e
+          expect(e.message).to start_with(path)
+        end
+      end
+    end
+
+    it "names a file that is not there or is a folder" do
+      expect { described_class.load(path) }
+        .to raise_error(Memintro::SnapshotError, "#{path} cannot be read: No such file or directory")
+      expect { described_class.load(@folder) }.to raise_error(Memintro::SnapshotError, /Is a directory/)
+      expect { described_class.load(nil) }.to raise_error(TypeError, /path is nil/)
+    end
+  end
+
+  it "can be subtracted from another only" do
+    expect { full - 3 }.to raise_error(TypeError, "3 is not a Memintro::Snapshot")
+    expect(snapshot - full).to be_a(Memintro::Diff)
+  end
+end
