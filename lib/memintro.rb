@@ -9,6 +9,7 @@ require_relative "memintro/configuration"
 require_relative "memintro/doctor"
 require_relative "memintro/gc_figures"
 require_relative "memintro/heap_figures"
+require_relative "memintro/listening"
 require_relative "memintro/memory_logging"
 require_relative "memintro/process_figures"
 require_relative "memintro/process_memory"
@@ -32,6 +33,7 @@ require_relative "memintro/call_sites"
 module Memintro
   extend HeapFigures
   extend MemoryLogging
+  extend Listening
   extend ProcessFigures
   extend GcFigures
   extend Snapshots
@@ -247,3 +249,5 @@ module Memintro
     end
   end
 end
+
+Memintro.listen_if_asked

@@ -32,14 +32,28 @@ module Memintro
     autoload :Report, File.join(__dir__, "cli/report.rb")
     autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
     autoload :Plot, File.join(__dir__, "cli/plot.rb")
+    autoload :Ps, File.join(__dir__, "cli/ps.rb")
+    autoload :Start, File.join(__dir__, "cli/start.rb")
+    autoload :Stop, File.join(__dir__, "cli/stop.rb")
+    autoload :Mark, File.join(__dir__, "cli/mark.rb")
+    autoload :Clear, File.join(__dir__, "cli/clear.rb")
+    autoload :Top, File.join(__dir__, "cli/top.rb")
+    autoload :Collect, File.join(__dir__, "cli/gc.rb")
 
     # Subcommands, their classes and what each is for.
     COMMANDS = {
       "run" => [:Run, "run a command, tracked from its start, and report when it ends"],
       "env" => [:Env, "print the variables that do the same, for where no wrapper can stand"],
-      "report" => [:Report, "show a saved report, or the dump of a process that died"],
+      "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"],
+      "report" => [:Report, "show a saved report, the dump of a process that died, or a running process's"],
       "doctor" => [:Doctor, "say what works here, what does not, and why"],
-      "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"]
+      "ps" => [:Ps, "list the running processes that can be asked"],
+      "start" => [:Start, "have a running process track its allocations"],
+      "stop" => [:Stop, "have it stop"],
+      "mark" => [:Mark, "have it count growth from now on"],
+      "clear" => [:Clear, "have it forget its figures"],
+      "top" => [:Top, "show its call sites that matter most"],
+      "gc" => [:Collect, "have it collect its garbage"]
     }.freeze
 
     # @param argv [Array<String>]

@@ -62,6 +62,12 @@ module Memintro
                       "fork and ask in the child"
   end
 
+  # The control socket could not be made: see {Memintro.listen}.
+  class ListenError < Error; end
+
+  # A process was asked through its control socket, and could not be reached or refused.
+  class ControlError < Error; end
+
   # A raw dump is bad, foreign or cut short.
   class DumpError < Error
     # Said when the raiser has nothing more precise to say.

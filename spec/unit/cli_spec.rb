@@ -42,7 +42,7 @@ RSpec.describe Memintro::CLI do
       [] => /no command given\n\nmemintro .*Usage: memintro COMMAND/m,
       ["reprot"] => /there is no command "reprot", did you mean "report"\?/,
       ["ruby", "app.rb"] => /there is no command "ruby"; to run a program, write memintro run -- ruby/,
-      ["xyzzy"] => /there is no command "xyzzy"; the commands are run, env, report, doctor/,
+      ["xyzzy"] => /there is no command "xyzzy"; the commands are run, env, .*doctor, ps, /,
       ["run"] => /no command to run: memintro run \[options\] -- CMD/,
       ["run", "--tip", "3", "ls"] => /invalid option: --tip/,
       ["run", "--top"] => /missing argument: --top/,
@@ -52,12 +52,15 @@ RSpec.describe Memintro::CLI do
       ["run", "--compat", "heaptrack", "ls"] => /--compat is "heaptrack"; it must be mwrap/,
       ["env", "ruby"] => /env takes no command \("ruby"\); to run one, write memintro run -- ruby/,
       ["env", "--for", "kubernetes"] => /--for is "kubernetes"; it must be shell or docker or systemd/,
-      ["report"] => /give one FILE to show/,
       ["plot"] => /give a log to draw, or - for standard input/,
       ["plot", "a.log", "-o", "a.gif"] => /--output is "a.gif"; its name must end in .svg, .png, .html or .txt/,
       ["plot", "a.log", "--format", "gif"] => /--format is "gif"; it must be svg, png, html or text/,
       ["plot", "--follow", "-"] => /--follow cannot go on reading standard input/,
-      ["doctor", "now"] => /doctor takes no arguments \("now"\)/
+      ["report"] => /give one FILE to show, or the PID or NAME of a process/,
+      ["ps", "now"] => /ps takes no arguments \("now"\)/,
+      ["top"] => /give the PID or NAME of a process; memintro ps lists them/,
+      ["start", "--timeout", "soon", "1"] => /--timeout is "soon"; it must be a number of seconds above 0/,
+      ["top", "--older-than", "2", "--workers", "1"] => /--older-than is answered by each process alone/
     }.each do |argv, message|
       it "memintro #{argv.join(' ')} is told what is wrong, with exit code 2" do
         code, output, error = cli(*argv)

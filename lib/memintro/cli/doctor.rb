@@ -1,24 +1,38 @@
 # frozen_string_literal: true
 
-require_relative "command"
+require_relative "remote"
 
 module Memintro
   module CLI
-    # `memintro doctor`: tries both ways in on this machine, in throw-away processes, and says how it went.
-    class Doctor < Command
+    # `memintro doctor`: tries both ways in on this machine, in throw-away processes, and says how it went; or asks a
+    # running process what it found out about itself.
+    class Doctor < Remote
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro doctor
+               memintro doctor [options] PID|NAME…
 
         Starts tracking in this very process, looks around, and stops; then runs a Ruby with the hook preloaded. Says
-        what works, what does not and why. Exit status 1 if something does not work here.
+        what works, what does not and why. Exit status 1 if something does not work here. With PID or NAME:
+        what a running process found out about itself.
+
+        #{TARGET}
       TEXT
 
-      # @param arguments [Array<String>] must be empty
+      # @param words [Array<String>] none, or PIDs and names
       # @return [Integer]
-      def run(arguments)
-        raise UsageError, "doctor takes no arguments (#{arguments.first.inspect})" unless arguments.empty?
+      def run(words)
+        return here if words.empty?
 
+        over_all(targets(words)) do |listener|
+          @out.puts("#{who(listener)}:") if words.size > 1 || @workers
+          client(listener).ask("doctor", { format: json? ? :json : :text }) { |piece| @out.write(piece) }
+        end
+      end
+
+      private
+
+      def here
         require_relative "../../memintro"
         live = attempt { track_here }
         findings = @findings || Memintro.doctor
@@ -27,8 +41,6 @@ module Memintro
                   "memintro run: #{preloaded || 'works'}")
         live || preloaded || !findings.healthy? ? 1 : 0
       end
-
-      private
 
       # @return [String, nil] what went wrong
       def attempt

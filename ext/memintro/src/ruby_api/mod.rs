@@ -1,5 +1,6 @@
 //! The table of contents of what Ruby sees of the extension.
 
+mod control;
 mod dump;
 mod errors;
 mod heap;
@@ -22,6 +23,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let memintro = ruby.define_module("Memintro")?;
     let native = memintro.define_module("Native")?;
     native::init(ruby, native)?;
+    control::init(native)?;
     process::init(native)?;
     request::init(native)?;
     dump::init(native)?;

@@ -1,0 +1,67 @@
+# frozen_string_literal: true
+
+require_relative "remote"
+require_relative "../report/style"
+require_relative "../units"
+
+module Memintro
+  module CLI
+    # What `memintro top` and `memintro report` share: figures by call site of running processes, as each of them writes
+    # them, or summed up over a family of processes.
+    class Figures < Remote
+      # The settings it takes as flags.
+      SETTINGS = %i[format top by app_root].freeze
+
+      private
+
+      # @return [Integer]
+      def figures(listeners, default_top:)
+        return family(listeners, default_top) if @workers
+
+        over_all(listeners) do |listener|
+          command, arguments = request(count(default_top))
+          client(listener).ask(command, { **arguments, **manner }) { |piece| @out.write(piece) }
+        end
+      end
+
+      def manner
+        colour = Memintro::Report::Style.for(@out).bold("") != ""
+        { format: json? ? :json : :text, app_root: given[:app_root], colour: colour }.compact
+      end
+
+      # @return [Integer, nil] nil: all
+      def count(default)
+        top = given.fetch(:top) { json? ? :all : default }
+        top == :all ? nil : top
+      end
+
+      # All sites of all: what is small in each may be much together.
+      def family(listeners, default_top)
+        require "json"
+        require_relative "../../memintro"
+        require_relative "../control/family"
+        reports = {}
+        code = over_all(listeners, apart: false) do |listener|
+          reports[listener] = JSON.parse(client(listener).ask("report", { format: :json, top: nil }))
+        end
+        raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
+
+        sum = Memintro::Report::Reader.from_json(Control::Family.sum(reports.values))
+        @out.puts(*members(reports), "", "all of them, as if they were the first:") unless json?
+        Memintro::Report.write(sum, @out, format: json? ? :json : :text, top: count(default_top),
+                                          by: given[:by] || :live_bytes, app_root: given[:app_root])
+        code
+      end
+
+      def members(reports)
+        rows = reports.map do |listener, report|
+          totals = report.fetch("totals")
+          rss = Control::Diagnosis.rss_bytes(listener.pid)
+          [listener.pid.to_s, rss ? Units.bytes(rss) : "-", Units.bytes(totals["live_bytes"]),
+           Units.count(totals["live_blocks"]), listener.program]
+        end
+        Memintro::Report::Table.new(%w[PID RSS live blocks], "PROGRAM", rows).lines(Memintro::Report::Style.for(@out))
+      end
+    end
+  end
+end

@@ -1,0 +1,71 @@
+# frozen_string_literal: true
+
+require_relative "command"
+require_relative "../control/directory"
+require_relative "../report/style"
+require_relative "../report/table"
+require_relative "../units"
+
+module Memintro
+  module CLI
+    # `memintro ps`.
+    class Ps < Command
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro ps [options]
+
+        Lists the processes that listen: this user's, and for root everybody's. A process listens after
+        Memintro.listen, or with MEMINTRO_LISTEN=1. Sockets that killed processes have left are removed.
+      TEXT
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.separator("\nOptions:")
+          parser.on("--json", "print JSON, a line for each process") { @json = true }
+        end
+      end
+
+      # @param arguments [Array<String>] must be empty
+      # @return [Integer]
+      def run(arguments)
+        raise UsageError, "ps takes no arguments (#{arguments.first.inspect})" unless arguments.empty?
+
+        listeners = Control::Directory.new.all
+        return list(listeners) if @json
+
+        listeners.empty? ? @out.puts("No process listens; #{Control::Diagnosis.how('PID')}") : table(listeners)
+        0
+      end
+
+      private
+
+      def list(listeners)
+        listeners.each do |listener|
+          row = { pid: listener.pid, socket: listener.path }
+          row.merge!(listener.info ? listener.info.except("pid", "commands") : { problem: listener.problem })
+          @out.puts(Control::Json.generate(row))
+        end
+        0
+      end
+
+      # Columns and what stands in them.
+      COLUMNS = {
+        "PID" => ->(listener) { listener.pid.to_s },
+        "PARENT" => ->(listener) { listener.parent.to_s },
+        "RSS" => ->(listener) { (bytes = Control::Diagnosis.rss_bytes(listener.pid)) ? Units.bytes(bytes) : "-" },
+        "TRACKING" => ->(listener) { listener.info ? listener.info["mode"] : "?" },
+        "MEMINTRO" => ->(listener) { listener.info ? listener.info["memintro"] : "?" },
+        "NAME" => ->(listener) { (listener.info && listener.info["name"]) || "-" }
+      }.freeze
+      private_constant :COLUMNS
+
+      def table(listeners)
+        rows = listeners.map { |listener| [*COLUMNS.values.map { |cell| cell.call(listener) }, listener.program] }
+        @out.puts(Memintro::Report::Table.new(COLUMNS.keys, "PROGRAM", rows).lines(Memintro::Report::Style.for(@out)))
+        problems = listeners.filter_map(&:problem)
+        @out.puts("", *problems.map { |problem| "note: #{problem}" }) if problems.any?
+      end
+    end
+  end
+end

@@ -1,0 +1,104 @@
+# frozen_string_literal: true
+
+require_relative "command"
+require_relative "../control/directory"
+
+module Memintro
+  module CLI
+    # What the subcommands share that ask a running process through its control socket: which processes are meant, how
+    # long to wait, and what to do when one of several fails.
+    #
+    # A subcommand names the command it sends in `COMMAND`, the arguments in `arguments`, and prints an answer in
+    # `show(listener, answer)`.
+    class Remote < Command
+      # What banners say of the operand.
+      TARGET = <<~TEXT
+        PID is a process that listens: memintro ps lists them. Its NAME (Memintro.listen(name: …), or its
+        program's) does as well. A process listens after Memintro.listen, or with MEMINTRO_LISTEN=1.
+      TEXT
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.separator("\nOptions:") unless settings.any?
+          yield parser if block_given?
+          parser.on("--workers", "also all listening processes below it") { @workers = true }
+          default = Control::Client::PATIENCE_SECONDS
+          parser.on("--timeout SECONDS", "wait so long for an answer; default #{default}") do |text|
+            @timeout = seconds(text)
+          end
+          parser.on("--json", "print JSON, a line for each process") { @json = true }
+        end
+      end
+
+      # @param words [Array<String>] PIDs and names
+      # @return [Integer]
+      def run(words)
+        over_all(targets(words)) { |listener| answer(listener) }
+      end
+
+      private
+
+      # @return [Boolean]
+      def json?
+        @json || given[:format] == :json
+      end
+
+      def targets(words)
+        raise UsageError, "give the PID or NAME of a process; memintro ps lists them" if words.empty?
+
+        directory = Control::Directory.new
+        chosen = words.map { |word| directory.find(word, family: @workers) }
+        chosen = chosen.flat_map { |listener| directory.family(listener) } if @workers
+        chosen.uniq(&:pid)
+      rescue ControlError => e
+        raise Failure, e.message
+      end
+
+      # One that fails must not keep the others from being asked.
+      def over_all(listeners, apart: !json?)
+        failures = listeners.each_with_index.count do |listener, index|
+          @out.puts if apart && index.positive?
+          yield listener
+          false
+        rescue ControlError => e
+          raise Failure, e.message if listeners.size == 1
+
+          $stderr.puts("memintro: #{e.message}")
+          true
+        end
+        failures.zero? ? 0 : 1
+      end
+
+      def answer(listener)
+        reply = client(listener).ask_json(self.class::COMMAND, arguments)
+        json? ? @out.puts(Control::Json.generate({ pid: listener.pid }.merge(reply))) : show(listener, reply)
+      end
+
+      # @return [Hash]
+      def arguments
+        {}
+      end
+
+      def client(listener)
+        Control::Client.new(listener.pid, listener.path, patience: @timeout || Control::Client::PATIENCE_SECONDS)
+      end
+
+      # @return [String] who is meant, for sentences
+      def who(listener)
+        "process #{listener}"
+      end
+
+      # @return [String] totals in words
+      def live(totals)
+        "live #{Units.bytes(totals['live_bytes'])} in #{Units.count(totals['live_blocks'])} blocks"
+      end
+
+      def seconds(text)
+        Settings[:every].parse(text, "--timeout")
+      rescue ArgumentError => e
+        raise UsageError, e.message
+      end
+    end
+  end
+end

@@ -1,0 +1,31 @@
+# frozen_string_literal: true
+
+require_relative "remote"
+require_relative "../units"
+
+module Memintro
+  module CLI
+    # `memintro stop PID`.
+    class Stop < Remote
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro stop [options] PID|NAME…
+
+        Has a running process stop tracking. Its figures stay readable until the next start.
+
+        #{TARGET}
+      TEXT
+      # What it sends.
+      COMMAND = "stop"
+
+      private
+
+      def show(listener, answer)
+        done = answer["state"] == "stopped" ? "stopped tracking" : "was not tracking"
+        totals = answer.fetch("totals")
+        @out.puts("#{who(listener)} #{done}; #{live(totals)}, allocated #{Units.bytes(totals['allocated_bytes'])} in " \
+                  "#{Units.count(totals['allocations'])} calls")
+      end
+    end
+  end
+end

@@ -1,0 +1,47 @@
+# frozen_string_literal: true
+
+require_relative "figures"
+
+module Memintro
+  module CLI
+    # `memintro top PID`.
+    class Top < Figures
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro top [options] PID|NAME…
+
+        Shows the call sites of a running process that matter most. With --workers their figures are summed up
+        over the process and all that listen below it.
+
+        #{TARGET}
+      TEXT
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--older-than N", "count only blocks that outlived N garbage collections") do |text|
+            @older_than = Settings[:top].parse(text, "--older-than")
+          rescue ArgumentError => e
+            raise UsageError, e.message
+          end
+        end
+      end
+
+      # @param words [Array<String>] PIDs and names
+      # @return [Integer]
+      def run(words)
+        if @older_than && @workers
+          raise UsageError, "--older-than is answered by each process alone; leave out --workers, or give several PIDs"
+        end
+
+        figures(targets(words), default_top: 20)
+      end
+
+      private
+
+      def request(top)
+        ["top", { n: top, by: given[:by] || :live_bytes, older_than: @older_than }]
+      end
+    end
+  end
+end

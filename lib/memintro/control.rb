@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+require "socket"
+require_relative "control/place"
+require_relative "control/server"
+
+module Memintro
+  # The control socket of this process: at most one server, and what becomes of it in forked children and at exit.
+  # Loaded by {Memintro.listen}.
+  #
+  # The kernel's process id is asked everywhere: Ruby's own is cached since 3.3, and a child that C code forked still
+  # has its parent's.
+  # @api private
+  module Control
+    @server = nil
+    @prepared = false
+
+    class << self
+      # @param name [String, nil]
+      # @return [String] the socket's path
+      # @raise [ListenError]
+      def start(name)
+        abandon_inherited
+        return @server.path if listening?
+
+        prepare
+        @server = Server.new(name).open
+        @server.run
+        @server.path
+      end
+
+      # @return [Boolean] whether there was one
+      def stop
+        server = @server
+        return false unless listening?
+
+        @server = nil
+        server.stop
+        true
+      end
+
+      # @return [Boolean]
+      def listening?
+        server = @server
+        !server.nil? && server.pid == Native.pid && server.alive?
+      end
+
+      # Called by the extension in each child, whoever forked it, in a thread of its own.
+      def forked
+        Native.untracked_enter
+        parents = @server
+        return if parents.nil? || parents.pid == Native.pid || Settings.disabled?
+
+        abandon_inherited
+        @server = Server.new(parents.name).open
+        @server.run
+      rescue StandardError
+        nil # a child that cannot be asked works none the less
+      end
+
+      private
+
+      def prepare
+        return if @prepared
+
+        @prepared = true
+        Native.watch_forks
+        at_exit { @server&.leave if @server&.pid == Native.pid }
+      end
+
+      # In a child the parent's descriptors are closed: who holds them looks like who listens.
+      def abandon_inherited
+        return if @server.nil? || @server.pid == Native.pid
+
+        @server.abandon
+        @server = nil
+      end
+    end
+  end
+end

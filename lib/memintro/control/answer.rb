@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+require_relative "protocol"
+
+module Memintro
+  module Control
+    # What a command writes to. Small answers are sent whole, with their size; from a large one pieces are sent while
+    # it is being made, if the client understands them.
+    class Answer
+      # Bytes of a piece.
+      PIECE = 65_536
+
+      # @return [Symbol] `:json` or `:text`; to be set before the first write
+      attr_accessor :format
+      # @return [Boolean] whether it goes to a terminal with colours
+      attr_accessor :colour
+
+      # @param output [String] what is to be sent
+      # @param streams [Boolean] whether the client takes pieces
+      # @yield when there is enough to be sent
+      def initialize(output, streams:, &pause)
+        @output = output
+        @streams = streams
+        @pause = pause
+        @body = +"".b
+        @format = :text
+        @begun = false
+        @colour = false
+      end
+
+      # Runs the command and completes what it wrote. An error becomes the answer.
+      # @return [nil]
+      def give
+        yield
+        @begun ? finish_pieces : finish_whole
+      rescue Connection::Gone
+        nil
+      rescue StandardError, ScriptError, NoMemoryError, SystemStackError => e
+        fail_with(e)
+      end
+
+      # @param texts [Array<String>]
+      # @return [Integer] bytes
+      def write(*texts)
+        texts.sum do |text|
+          text = text.to_s
+          @body << text.b
+          send_piece if @streams && @body.bytesize >= PIECE
+          text.bytesize
+        end
+      end
+
+      # @return [self]
+      def <<(text)
+        write(text)
+        self
+      end
+
+      # Asked by what chooses colours.
+      # @return [Boolean]
+      def tty?
+        @colour
+      end
+
+      private
+
+      def send_piece
+        @output << Protocol.header(@format, nil) unless @begun
+        @begun = true
+        @output << "#{@body.bytesize}\n" << @body
+        @body = +"".b
+        @pause.call
+      end
+
+      def finish_pieces
+        send_piece unless @body.empty?
+        @output << "0\n"
+      end
+
+      def finish_whole
+        @output << Protocol.header(@format, @body.bytesize) << @body
+      end
+
+      # In the middle of pieces there is no header any more: a line that is no size carries the refusal.
+      def fail_with(error)
+        @output << Protocol.refusal(error.class.name, error.message.to_s)
+      end
+    end
+  end
+end

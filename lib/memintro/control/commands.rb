@@ -1,0 +1,155 @@
+# frozen_string_literal: true
+
+require_relative "json"
+require_relative "../report/table"
+
+module Memintro
+  module Control
+    # All that can be asked of a process through its socket. Nothing is evaluated: a command is one of {NAMES}, its
+    # arguments are the keywords of the method of that name, and these are checked as the public API checks them.
+    class Commands
+      # Every command.
+      NAMES = %w[info start stop mark clear top report doctor gc vitals].freeze
+
+      # @param server [Server]
+      # @param answer [Answer]
+      def initialize(server, answer)
+        @server = server
+        @answer = answer
+      end
+
+      # @param request [Hash] command and arguments
+      # @return [nil]
+      # @raise [ControlError] if there is no such command, or it takes no such argument
+      def run(request)
+        name = request.fetch("command")
+        arguments = request.fetch("arguments")
+        unless NAMES.include?(name)
+          raise ControlError, "memintro #{VERSION}, which the process runs, has no command #{Arguments.shown(name)}; " \
+                              "it has #{NAMES.join(', ')}"
+        end
+
+        check_keywords(name, arguments)
+        @answer.colour = arguments.delete(:colour) == true
+        send(name, **arguments)
+        nil
+      end
+
+      private
+
+      def check_keywords(name, arguments)
+        known = (name == "start" ? SETTINGS : method(name).parameters.map(&:last)) + [:colour]
+        unknown = arguments.keys - known
+        return if unknown.empty?
+
+        raise ControlError, "#{name} takes no #{unknown.first}; it takes #{known.join(', ')}"
+      end
+
+      def json(value)
+        @answer.format = :json
+        @answer.write(Json.generate(value) << "\n")
+      end
+
+      # What `memintro ps` shows.
+      def info
+        json(pid: Native.pid, ppid: Process.ppid, name: @server.name, program: $PROGRAM_NAME, ruby: RUBY_VERSION,
+             memintro: VERSION, tracking: Memintro.tracking?, mode: Memintro.mode, preloaded: Memintro.preloaded?,
+             rss_bytes: rss_bytes, since: @server.since.utc.strftime("%FT%TZ"), commands: NAMES)
+      end
+
+      def start(**settings)
+        tracking = Memintro.tracking?
+        epoch = Memintro.epoch
+        # What this thread allocates after the start, to say that it worked, is not the program's either.
+        Native.load_hook
+        Native.untracked_enter
+        Memintro.start(**settings)
+        begun = tracking ? "restarted" : "started"
+        json(state: Memintro.epoch == epoch ? "unchanged" : begun, mode: Memintro.mode, tracking: Memintro.tracking?)
+      end
+
+      # What {Memintro.start} takes.
+      SETTINGS = Memintro.method(:start).parameters.map(&:last).freeze
+      private_constant :SETTINGS
+
+      def stop
+        tracking = Memintro.tracking?
+        totals = Memintro.stop
+        json(state: tracking ? "stopped" : "unchanged", totals: totals.to_h)
+      end
+
+      def mark
+        Memintro.mark
+        json(tracking: Memintro.tracking?, totals: Memintro.totals.to_h)
+      end
+
+      def clear
+        Memintro.clear
+        json(tracking: Memintro.tracking?, totals: Memintro.totals.to_h)
+      end
+
+      # The sites that matter most; with `older_than` only those whose blocks outlived so many collections.
+      def top(n: Report::DEFAULT_TOP, by: "live_bytes", older_than: nil, format: "text", app_root: nil)
+        return report(format: format, top: n, by: by, app_root: app_root) if older_than.nil?
+
+        sites = Memintro.top(n, by: by, older_than: older_than)
+        return json(process: CallSites.take.process, call_sites: sites.map(&:to_h)) if format == "json"
+
+        names = Report::Names.new(app_root || Memintro.configuration.app_root)
+        rows = sites.map { |site| [Units.bytes(site.live_bytes), Units.count(site.live_blocks), names.short(site)] }
+        style = Report::Style.for(@answer)
+        table = Report::Table.new(%w[live blocks], "call site", rows)
+        head = "pid #{Native.pid}: #{Units.count(sites.size)} call sites with blocks that outlived #{older_than} " \
+               "collections, by #{by}"
+        @answer.write([head, "", *table.lines(style)].join("\n") << "\n")
+      end
+
+      def report(format: "text", top: Report.default_top(format), by: "live_bytes", app_root: nil)
+        @answer.format = format.to_sym if format.is_a?(String)
+        Memintro.report(@answer, format: format, top: top, by: by, app_root: app_root)
+      end
+
+      def doctor(format: "text")
+        findings = Memintro.doctor
+        return json(findings.to_h) if format == "json"
+
+        @answer.write("#{findings}\n")
+      end
+
+      # A full collection, as `GC.start`.
+      def gc
+        before = [live_objects, rss_bytes]
+        begun = Connection.now
+        GC.start
+        took = ((Connection.now - begun) * 1_000).round(1)
+        json(took_ms: took, live_objects_before: before[0], live_objects: live_objects,
+             rss_bytes_before: before[1], rss_bytes: rss_bytes)
+      end
+
+      # What a live view redraws, some times a second.
+      def vitals(top: 10, by: "live_bytes")
+        sites = Memintro.tracking? || Memintro.totals.allocations.positive? ? Memintro.top(top, by: by) : []
+        json(pid: Native.pid, name: @server.name, program: $PROGRAM_NAME, time: Time.now.to_f.round(3),
+             rss_bytes: rss_bytes, live_objects: live_objects,
+             gc: { count: GC.count, minor: GC.stat(:minor_gc_count), major: GC.stat(:major_gc_count),
+                   time_ms: GC.stat(:time) },
+             tracking: Memintro.tracking?, mode: Memintro.mode, totals: Memintro.totals.to_h,
+             sites: sites.map { |site| vital_site(site) })
+      end
+
+      def vital_site(site)
+        site.to_h.slice(:name, :live_bytes, :growth, :live_blocks, :allocations)
+      end
+
+      def live_objects
+        GC.stat(:heap_live_slots)
+      end
+
+      def rss_bytes
+        File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1_024
+      rescue SystemCallError
+        nil
+      end
+    end
+  end
+end

@@ -1,0 +1,173 @@
+# frozen_string_literal: true
+
+require_relative "answer"
+require_relative "commands"
+require_relative "json"
+require_relative "protocol"
+
+module Memintro
+  module Control
+    # One client: reads its requests, line by line, and sends the answers, never waiting for it. An answer is made in a
+    # fiber that pauses while the client has not taken what there is, so that one of any size takes little memory.
+    class Connection
+      # The client hung up in the middle of an answer.
+      class Gone < StandardError; end
+
+      # For the first request, and for the rest of one that has begun.
+      READ_SECONDS = 5
+      # For the next request of a client that has had an answer.
+      IDLE_SECONDS = 60
+      # For a client to take some of its answer.
+      WRITE_SECONDS = 30
+      # Bytes of a request.
+      LONGEST_REQUEST = 65_536
+      # Bytes read at a time.
+      READ_BYTES = 16_384
+      # Bytes that wait for the client while more are being made.
+      MOST_WAITING = 262_144
+      private_constant :READ_SECONDS, :IDLE_SECONDS, :WRITE_SECONDS, :LONGEST_REQUEST, :READ_BYTES, :MOST_WAITING
+
+      # @return [Socket]
+      attr_reader :socket
+      # @return [Float] when to lose patience
+      attr_reader :deadline
+
+      # @return [Float] seconds of a clock that nobody sets
+      def self.now
+        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      end
+
+      # @param socket [Socket]
+      # @param server [Server]
+      def initialize(socket, server)
+        @socket = socket
+        @server = server
+        @input = +"".b
+        @output = +"".b
+        @closed = false
+        @last = false
+        wait_for(READ_SECONDS)
+        refuse_strangers
+      end
+
+      # @return [Boolean]
+      def closed?
+        @closed
+      end
+
+      # @return [Boolean]
+      def wants_to_read?
+        !@closed && !@last && @output.empty? && @fiber.nil?
+      end
+
+      # @return [Boolean]
+      def wants_to_write?
+        !@closed && !@output.empty?
+      end
+
+      # @return [nil]
+      def read
+        piece = @socket.read_nonblock(READ_BYTES, exception: false)
+        return if piece == :wait_readable
+        return close if piece.nil?
+
+        wait_for(READ_SECONDS) if @input.empty?
+        @input << piece
+        take_request
+      rescue SystemCallError, IOError
+        close
+      end
+
+      # @return [nil]
+      def write
+        sent = @socket.write_nonblock(@output, exception: false)
+        return if sent == :wait_writable
+
+        @output.replace(@output.byteslice(sent..))
+        wait_for(WRITE_SECONDS)
+        go_on if @output.bytesize < MOST_WAITING
+        finish if @output.empty? && @fiber.nil?
+      rescue SystemCallError, IOError
+        close
+      end
+
+      # @return [nil]
+      def expire
+        close if !@closed && self.class.now > @deadline
+      end
+
+      # @return [nil]
+      def close(_reason = nil)
+        return if @closed
+
+        @closed = true
+        @fiber&.raise(Gone)
+      rescue Gone, FiberError
+        nil
+      ensure
+        @fiber = nil
+        begin
+          @socket.close
+        rescue SystemCallError, IOError
+          nil
+        end
+      end
+
+      private
+
+      def wait_for(seconds)
+        @deadline = self.class.now + seconds
+      end
+
+      # The folder and the socket's mode keep others out already; root passes both, and may.
+      def refuse_strangers
+        uid, = @socket.getpeereid
+        return if [Process.euid, 0].include?(uid)
+
+        fail_with("Memintro::ControlError", "user #{uid} may not ask a process of user #{Process.euid}")
+      end
+
+      def take_request
+        line, rest = @input.split("\n", 2)
+        if line.bytesize > LONGEST_REQUEST
+          fail_with("Memintro::ControlError", "the request is longer than #{LONGEST_REQUEST} bytes")
+        elsif rest
+          @input = rest
+          answer(line)
+        end
+      end
+
+      def answer(line)
+        request = Protocol.request(line)
+        answer = Answer.new(@output, streams: request.fetch("stream")) { Fiber.yield }
+        @fiber = Fiber.new { answer.give { Commands.new(@server, answer).run(request) } }
+        wait_for(WRITE_SECONDS)
+        go_on
+      rescue ControlError => e
+        fail_with(e.class.name, e.message)
+      end
+
+      # Lets the command make more, up to what may wait.
+      def go_on
+        return unless @fiber
+
+        @fiber.resume
+        @fiber = nil unless @fiber.alive?
+        wait_for(WRITE_SECONDS)
+      end
+
+      def finish
+        return close if @last
+
+        wait_for(IDLE_SECONDS)
+        take_request unless @input.empty?
+      end
+
+      def fail_with(kind, message)
+        @last = true
+        @output << Protocol.refusal(kind, message)
+        wait_for(WRITE_SECONDS)
+      end
+    end
+  end
+end

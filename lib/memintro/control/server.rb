@@ -1,0 +1,175 @@
+# frozen_string_literal: true
+
+require_relative "connection"
+require_relative "place"
+
+module Memintro
+  module Control
+    # Listens at a Unix socket and serves whoever connects, in one thread that sleeps in `select` while there is
+    # nothing to do. A client that is slow or silent costs the others nothing: nothing here waits for one client, except
+    # the work that it asked for.
+    #
+    # Nothing that goes wrong in here may reach the program.
+    class Server
+      # Most clients at a time; the next ones wait in the kernel.
+      MOST_CONNECTIONS = 16
+      # How long to accept nothing when the process has no descriptor left.
+      RECOVERY_SECONDS = 1
+
+      # @return [String, nil] what the process wants to be called
+      attr_reader :name
+      # @return [Integer] of the process that opened it
+      attr_reader :pid
+      # @return [String] of the socket
+      attr_reader :path
+      # @return [Time]
+      attr_reader :since
+
+      # @param name [String, nil]
+      def initialize(name)
+        @name = name
+        @pid = Native.pid
+        @connections = []
+        @stopping = false
+      end
+
+      # The socket gets its name when it listens already: whoever finds it and is refused can be sure that it is dead.
+      # @return [self]
+      # @raise [ListenError]
+      def open
+        @path = Place.prepare(@pid)
+        beside = @path.sub(/sock\z/, "new")
+        remove(beside)
+        @listener = bind(beside)
+        @listener.listen(Socket::SOMAXCONN)
+        File.rename(beside, @path)
+        @inode = File.lstat(@path).ino
+        @waker, @bell = IO.pipe
+        @since = Time.now
+        self
+      rescue SystemCallError => e
+        raise ListenError, "the control socket #{@path} could not be made: #{e.message}"
+      end
+
+      # @return [nil]
+      def run
+        @thread = Thread.new { serve }
+        @thread.name = "memintro-socket"
+        @thread.report_on_exception = false
+        @thread.abort_on_exception = false
+        nil
+      end
+
+      # @return [Boolean]
+      def alive?
+        !@stopping && !@thread.nil? && @thread.alive?
+      end
+
+      # Ends the thread, wherever it is idle, and takes the socket away.
+      # @return [nil]
+      def stop
+        leave
+        @bell.write_nonblock(".", exception: false)
+        @thread.join(1) unless @thread == Thread.current
+        nil
+      end
+
+      # The process ends: only what others can see has to go.
+      # @return [nil]
+      def leave
+        @stopping = true
+        remove(@path) if File.lstat(@path).ino == @inode
+      rescue SystemCallError, IOError
+        nil
+      end
+
+      # In a forked child: closes what is the parent's, and touches nothing else of it.
+      # @return [nil]
+      def abandon
+        [@listener, @waker, @bell, *@connections.map(&:socket)].each { |io| close(io) }
+        nil
+      end
+
+      private
+
+      def bind(path)
+        socket = Socket.new(:UNIX, :STREAM)
+        # For the moment before chmod the folder's mode protects it.
+        socket.bind(Addrinfo.unix(path))
+        File.chmod(0o600, path)
+        socket
+      end
+
+      def serve
+        Native.block_signals
+        step until @stopping
+      rescue Exception # rubocop:disable Lint/RescueException -- even an interrupt that was meant for another thread
+        leave
+      ensure
+        @connections.each { |connection| connection.close("the process stopped listening") }
+        [@listener, @waker, @bell].each { |io| close(io) }
+      end
+
+      def step
+        readable, writable = select_ready
+        # Each time anew: the hook may have been loaded meanwhile.
+        Memintro.untracked { serve_ready(readable, writable) } unless @stopping
+      end
+
+      def serve_ready(readable, writable)
+        accept if readable.include?(@listener)
+        @connections.each do |connection|
+          connection.read if readable.include?(connection.socket)
+          connection.write if writable.include?(connection.socket)
+          connection.expire
+        end
+        @connections.reject!(&:closed?)
+      end
+
+      # A program that closes descriptors which are not its own makes this fail: then all ends.
+      def select_ready
+        reading = [@waker]
+        reading << @listener if @connections.size < MOST_CONNECTIONS && !recovering?
+        reading.concat(@connections.select(&:wants_to_read?).map(&:socket))
+        writing = @connections.select(&:wants_to_write?).map(&:socket)
+        IO.select(reading, writing, nil, patience) || [[], []]
+      end
+
+      # @return [Float, nil] seconds to the next deadline; nil: none, sleep for ever
+      def patience
+        deadlines = @connections.filter_map(&:deadline)
+        deadlines << @recovery if recovering?
+        return if deadlines.empty?
+
+        [deadlines.min - Connection.now, 0].max
+      end
+
+      def recovering?
+        @recovery && @recovery > Connection.now
+      end
+
+      def accept
+        socket, = @listener.accept_nonblock(exception: false)
+        return unless socket.is_a?(Socket)
+
+        @connections << Connection.new(socket, self)
+      rescue Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS
+        @recovery = Connection.now + RECOVERY_SECONDS
+      rescue SystemCallError
+        nil # the client is gone already
+      end
+
+      def remove(path)
+        File.unlink(path)
+      rescue SystemCallError
+        nil
+      end
+
+      def close(socket)
+        socket&.close
+      rescue SystemCallError, IOError
+        nil
+      end
+    end
+  end
+end

@@ -1,0 +1,163 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../support/listening"
+require "socket"
+
+# What a process shows of itself when it listens, and what becomes of the socket.
+RSpec.describe "the control socket", :listening do
+  # Sends one line, answers the header and what follows it.
+  def ask(path, line)
+    Timeout.timeout(60) do
+      socket = UNIXSocket.new(path)
+      socket.write("#{line}\n")
+      header = JSON.parse(socket.gets)
+      [header, socket.read(header["bytes"].to_i)]
+    ensure
+      socket&.close
+    end
+  end
+
+  def path_of(pid) = File.join(socket_folder, "#{pid}.sock")
+
+  it "is its owner's alone, in a folder that is its owner's alone" do
+    program = start_program("Memintro.listen; puts :ready; sleep", env: { "MEMINTRO_SOCKET_FOLDER" => nil,
+                                                                          "XDG_RUNTIME_DIR" => socket_folder })
+    folder = File.join(socket_folder, "memintro")
+    expect([File.stat(folder).mode & 0o777, File.stat(File.join(folder, "#{program.pid}.sock")).mode & 0o777])
+      .to eq([0o700, 0o600])
+  end
+
+  it "is there with MEMINTRO_LISTEN=1, and without it there is no thread and no socket" do
+    program = start_program("puts :ready; sleep", env: { "MEMINTRO_LISTEN" => "1" })
+    expect(sockets).to eq(["#{program.pid}.sock"])
+    silent = start_program("puts :ready; puts Thread.list.size; sleep")
+    expect([silent.line, sockets.size]).to eq(["1", 1])
+  end
+
+  it "is not there under MEMINTRO_DISABLE=1: silently when asked for by variable, with an error in the program" do
+    code = "puts :ready; begin; Memintro.listen; rescue Memintro::DisabledError => e; puts e.message; end; sleep"
+    program = start_program(code, env: { "MEMINTRO_LISTEN" => "1", "MEMINTRO_DISABLE" => "1" })
+    expect(program.line).to match(/MEMINTRO_DISABLE=1 is set, so this process does not listen/)
+    expect(sockets).to eq([])
+  end
+
+  it "goes away at exit, with stop_listening, and when a signal ends the process; not by exit!" do
+    { "exit" => 0, "raise SignalException, 'TERM'" => 0, "Memintro.stop_listening; puts 1; sleep" => 0,
+      "exit!" => 1 }.each do |ending, left|
+      reader, writer = IO.pipe
+      program = start_program("Memintro.listen; puts :ready; $stdin.gets; #{ending}", in: reader, err: File::NULL)
+      reader.close
+      writer.puts
+      program.line
+      program.wait unless ending.include?("sleep")
+      expect(sockets.size).to eq(left), ending
+    end
+    memintro("ps").must_succeed
+    expect(sockets).to eq([])
+  end
+
+  it "answers a fixed set of commands and evaluates nothing" do
+    path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
+    refused = ->(line) { ask(path, line).first.values_at("ok", "error", "message") }
+    expect(ask(path, '{"memintro":"0.1.0","command":"mark"}').first).to include("ok" => true, "format" => "json")
+    expect(refused['{"command":"eval","arguments":{"code":"exit"}}'])
+      .to match([false, "Memintro::ControlError", /has no command "eval"; it has info, start, stop,/])
+    expect(refused['{"command":"instance_eval"}']).to match([false, "Memintro::ControlError", /has no command/])
+    expect(refused['{"command":"top","arguments":{"code":1}}'])
+      .to match([false, "Memintro::ControlError", /top takes no code; it takes n, by, /])
+    expect(refused['{"command":"top","arguments":{"by":"x"}}'])
+      .to match([false, "ArgumentError", /by is "x"; it must be one of/])
+    expect(refused['{"command":"top"']).to match([false, "Memintro::ControlError", /the request is not JSON/])
+    expect(refused['{"protocol":99,"memintro":"9.0","command":"top"}'])
+      .to match([false, "Memintro::ControlError", /process runs memintro .* command is memintro 9.0 \(protocol 99\)/])
+    expect(refused["[]"]).to match([false, "Memintro::ControlError", /a JSON object/])
+    expect(refused["x" * 70_000]).to match([false, "Memintro::ControlError", /longer than 65536 bytes/])
+  end
+
+  it "answers several requests on one connection" do
+    path = path_of(start_program("Memintro.listen(name: 'web'); puts :ready; sleep").pid)
+    Timeout.timeout(60) do
+      socket = UNIXSocket.new(path)
+      socket.write("{\"command\":\"info\"}\n{\"command\":\"start\"}\n")
+      bodies = Array.new(2) { JSON.parse(socket.read(JSON.parse(socket.gets)["bytes"])) }
+      socket.write("{\"command\":\"vitals\",\"arguments\":{\"top\":2}}\n")
+      vitals = JSON.parse(socket.read(JSON.parse(socket.gets)["bytes"]))
+      expect(bodies[0]).to include("name" => "web", "tracking" => false, "mode" => "off")
+      expect(bodies[1]).to eq("state" => "started", "mode" => "full", "tracking" => true)
+      expect(vitals).to include("tracking" => true, "rss_bytes" => be > 1_000_000, "live_objects" => be > 1_000)
+      expect(vitals["gc"].keys).to eq(%w[count minor major time_ms])
+      socket.close
+    end
+  end
+
+  it "does not let silent and slow clients keep others waiting" do
+    program = start_program(<<~RUBY)
+      Memintro.start
+      $kept = Array.new(3_000) { |i| eval("'x' * 10_000", nil, "file\#{i}.rb", i) }
+      Memintro.listen
+      puts :ready
+      sleep
+    RUBY
+    path = path_of(program.pid)
+    silent = Array.new(12) { UNIXSocket.new(path) }
+    slow = UNIXSocket.new(path)
+    slow.write("{\"command\":\"report\",\"arguments\":{\"format\":\"json\"},\"stream\":true}\n")
+    expect(ask(path, '{"command":"info"}').first).to include("ok" => true)
+    # The silent ones are sent away after a while.
+    expect(Timeout.timeout(60) { silent.map(&:read) }).to all(eq(""))
+    # The slow one gets all, in pieces.
+    header = Timeout.timeout(60) { JSON.parse(slow.gets) }
+    expect(header).to include("ok" => true, "bytes" => nil)
+    body = +""
+    Timeout.timeout(60) do
+      while (size = slow.gets.to_i).positive?
+        body << slow.read(size)
+      end
+    end
+    expect(JSON.parse(body)["call_sites"].count { |site| site["name"].match?(/\Afile\d+\.rb:/) }).to eq(3_000)
+    [slow, *silent].each(&:close)
+  end
+
+  describe "in a forked child" do
+    FORKS = {
+      "fork" => "fork { sleep }",
+      "a fork of a fork" => "fork { fork { sleep }; exit! }",
+      "Process.daemon" => "fork { Process.daemon(true, true); sleep }",
+      "a fork by C code" => "require 'fiddle'; Fiddle::Function.new(Fiddle.dlopen(nil)['fork'], [], " \
+                            "Fiddle::TYPE_INT, need_gvl: true).call.zero? and loop { sleep 0.05 }"
+    }.freeze
+
+    FORKS.each do |name, code|
+      it "is a new one, after #{name}" do
+        program = start_program("Memintro.listen(name: 'web'); #{code}; puts :ready; sleep")
+        child = eventually { (sockets - ["#{program.pid}.sock"]).first }.to_i
+        info = eventually { JSON.parse(ask(path_of(child), '{"command":"info"}').last) }
+        expect(info).to include("pid" => child, "name" => "web")
+        expect(JSON.parse(ask(path_of(program.pid), '{"command":"info"}').last)).to include("pid" => program.pid)
+        # The child holds nothing of its parent's: without the parent nobody is behind the old socket.
+        program.kill
+        program.wait
+        eventually { memintro("ps").must_succeed && sockets == ["#{child}.sock"] }
+        Process.kill(:KILL, child)
+      end
+    end
+  end
+
+  it "is served by one thread that blocks signals, sleeps while idle and does not delay the end" do
+    program = start_program("Memintro.listen; puts :ready; $stdin.gets", in: (reader, writer = IO.pipe).first)
+    reader.close
+    task = Dir["/proc/#{program.pid}/task/*"].find { |folder| File.read("#{folder}/comm").start_with?("memintro-") }
+    blocked = File.read("#{task}/status")[/^SigBlk:\s+(\h+)/, 1].hex
+    signals = %w[HUP INT QUIT USR1 USR2 TERM CHLD CONT WINCH ALRM PIPE].map { |name| Signal.list.fetch(name) }
+    expect(signals).to all(satisfy { |signal| blocked[signal - 1] == 1 })
+    expect(blocked[Signal.list["VTALRM"] - 1]).to eq(0)
+    eventually { File.read("#{task}/status")[/^State:\s+(\S)/, 1] == "S" }
+    switches = -> { File.read("#{task}/status").scan(/ctxt_switches:\s+(\d+)/).flatten.sum(&:to_i) }
+    before = switches.call
+    sleep(0.5)
+    expect(switches.call - before).to be <= 1
+    writer.close
+    expect(program.wait.exitstatus).to eq(0)
+  end
+end

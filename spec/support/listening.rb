@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+require "fileutils"
+require "tmpdir"
+require_relative "subprocess"
+
+# Starts programs that listen at a control socket, in a folder of the example's own, and ends them with it.
+module Listening
+  # What an example's programs and commands share.
+  PATIENCE_SECONDS = 60
+
+  # A program that runs beside the example.
+  Program = Struct.new(:pid, :output, keyword_init: true) do
+    # Waits for its next line.
+    def line
+      Timeout.timeout(PATIENCE_SECONDS) { output.gets }&.chomp
+    end
+
+    def kill(signal = :KILL)
+      Process.kill(signal, pid)
+    rescue Errno::ESRCH
+      nil
+    end
+
+    # Waits for its end.
+    def wait
+      Timeout.timeout(PATIENCE_SECONDS) { Process.wait2(pid).last }
+    end
+
+    def alive?
+      Process.wait(pid, Process::WNOHANG).nil?
+    rescue Errno::ECHILD
+      false
+    end
+  end
+
+  # The folder of this example's sockets.
+  def socket_folder
+    @socket_folder ||= Dir.mktmpdir("mi").tap { |folder| File.chmod(0o700, folder) }
+  end
+
+  def sockets = Dir.children(socket_folder).grep(/\.sock\z/).sort
+
+  def listening_env(env = {})
+    Subprocess.bare_env.merge("MEMINTRO_SOCKET_FOLDER" => socket_folder, "XDG_RUNTIME_DIR" => nil).merge(env)
+  end
+
+  # Runs Ruby with memintro; it says "ready" when it is. Its standard output is read by `line`.
+  def start_program(code, *arguments, env: {}, requires: ["memintro"], flags: [], wait: true, **options)
+    out, theirs = IO.pipe
+    command = [RbConfig.ruby, "-I#{Subprocess::LIB}", *flags, *requires.map { |name| "-r#{name}" }, "-e",
+               "$stdout.sync = true; #{code}", "--", *arguments.map(&:to_s)]
+    pid = spawn(listening_env(env), *command, out: theirs, pgroup: true, **options)
+    theirs.close
+    program = Program.new(pid: pid, output: out)
+    (@programs ||= []) << program
+    raise "the program did not become ready" if wait && program.line != "ready"
+
+    program
+  end
+
+  # Runs the command beside it.
+  def memintro(*arguments, env: {}, **options)
+    Subprocess.run_memintro(*arguments, env: listening_env(env), **options)
+  end
+
+  def eventually(seconds = PATIENCE_SECONDS)
+    deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
+    until (result = yield)
+      raise "it did not happen within #{seconds} s" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+
+      sleep(0.02)
+    end
+    result
+  end
+
+  def end_programs
+    (@programs || []).each do |program|
+      begin
+        Process.kill(:KILL, -program.pid)
+      rescue Errno::ESRCH
+        nil
+      end
+      program.wait if program.alive?
+      program.output.close
+    end
+    FileUtils.rm_rf(socket_folder)
+  end
+end
+
+RSpec.configure do |config|
+  config.include Listening, :listening
+  config.after(:each, :listening) { end_programs }
+end
