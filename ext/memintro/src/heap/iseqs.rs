@@ -3,6 +3,7 @@
 use rb_sys::VALUE;
 
 use super::functions::{self, Functions};
+use super::greatest;
 use super::intern::{ByAddress, Texts};
 use super::slot::{self, Slot};
 use super::walk::{self, Trouble};
@@ -76,11 +77,26 @@ pub(crate) fn groups(by: By) -> Result<(Vec<Vec<u8>>, Vec<Group>), Trouble> {
     Ok((texts.into_vec(), groups))
 }
 
+/// Iseqs whose memory is asked for while those before them are looked at.
+const AHEAD: usize = 8;
+
+/// Visits every iseq. Each page is first searched, without a branch, then its iseqs are visited: their bodies lie all
+/// over the memory, so the processor is told of the next ones early.
 fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
     if !functions::get().is_ok_and(slot::iseq_kind_is) {
         return Err(Trouble::Missing("imemo_iseq"));
     }
-    walk::each_page(|vm, page| page.slots().filter(|slot| slot.is_iseq()).for_each(|slot| visit(vm, slot)))
+    let mut buffer = Vec::new();
+    walk::each_page(|vm, page| {
+        let found = page.select(&mut buffer, Slot::is_iseq);
+        found.iter().take(AHEAD).for_each(|slot| slot.fetch_body());
+        for (index, slot) in found.iter().enumerate() {
+            if let Some(next) = found.get(index + AHEAD) {
+                next.fetch_body();
+            }
+            visit(vm, *slot);
+        }
+    })
 }
 
 #[inline]
@@ -101,4 +117,15 @@ fn line(vm: &Functions, slot: Slot) -> u32 {
     // SAFETY: a finished iseq; the answer is a small Integer, which is no object.
     let line = unsafe { function(slot.value) } as usize;
     if line & 1 == 1 { u32::try_from(line >> 1).unwrap_or(0) } else { 0 }
+}
+
+/// The groups with the most bytes. Touches nothing of Ruby's.
+pub(crate) fn greatest(texts: &[Vec<u8>], groups: &mut Vec<Group>, limit: Option<usize>) {
+    let name = |group: &Group| texts.get(group.text as usize);
+    greatest::keep(
+        groups,
+        limit,
+        |group| group.bytes,
+        |a, b| name(a).cmp(&name(b)).then(a.line.cmp(&b.line)),
+    );
 }

@@ -6,6 +6,7 @@
 
 mod classes;
 mod functions;
+mod greatest;
 mod intern;
 pub(crate) mod iseqs;
 pub(crate) mod objects;

@@ -1,6 +1,7 @@
 //! All objects by class, and those of the VM by kind.
 
 use super::classes::{Label, Labels};
+use super::greatest;
 use super::slot::{self, T_IMEMO};
 use super::walk::{self, Trouble};
 
@@ -50,8 +51,9 @@ pub(crate) fn histogram() -> Result<Vec<Row>, Trouble> {
 pub(crate) fn internals() -> Result<Vec<Row>, Trouble> {
     let mut sums = [Sum::default(); 16];
     let mut names: [Option<String>; 16] = Default::default();
+    let mut buffer = Vec::new();
     walk::each_page(|vm, page| {
-        for slot in page.slots().filter(|slot| slot.kind() == T_IMEMO) {
+        for slot in page.select(&mut buffer, |slot| slot.kind() == T_IMEMO) {
             let kind = slot.imemo_kind();
             sums[kind].count += 1;
             sums[kind].bytes += slot.memsize(vm);
@@ -64,4 +66,10 @@ pub(crate) fn internals() -> Result<Vec<Row>, Trouble> {
         name.map(|name| Row { name: name.into_bytes(), internal: true, count: sum.count, bytes: sum.bytes })
     });
     Ok(rows.collect())
+}
+
+/// The rows with the most objects or bytes. Touches nothing of Ruby's.
+pub(crate) fn greatest(rows: &mut Vec<Row>, by_count: bool, limit: Option<usize>) {
+    let figure = |row: &Row| if by_count { row.count } else { row.bytes };
+    greatest::keep(rows, limit, figure, |a, b| a.name.cmp(&b.name).then(a.internal.cmp(&b.internal)));
 }

@@ -21,6 +21,9 @@ const IMEMO_MASK: usize = 0x0f;
 const ISEQ_UNFINISHED: usize = (1 << (USER_SHIFT + 5)) | (1 << (USER_SHIFT + 6));
 /// The kind of an imemo that is an instruction sequence; [`iseq_kind_is`] makes sure.
 const IMEMO_ISEQ: usize = 7;
+/// Cache lines at the start of an iseq's body that its size is computed from.
+#[cfg(target_arch = "x86_64")]
+const BODY_LINES: usize = 5;
 /// A slot's flags that say "imemo, of kind iseq".
 const ISEQ_BITS: usize = T_IMEMO | (IMEMO_ISEQ << USER_SHIFT);
 const KIND_BITS: usize = TYPE_MASK | (IMEMO_MASK << USER_SHIFT);
@@ -61,6 +64,22 @@ impl Slot {
     #[inline]
     pub(super) fn is_unfinished_iseq(self) -> bool {
         self.flags & ISEQ_UNFINISHED != 0
+    }
+
+    /// Of an iseq: tells the processor that its body will be read. A hint that any address may be given.
+    #[inline]
+    pub(super) fn fetch_body(self) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a slot has at least five words; a prefetch reads nothing.
+            unsafe {
+                let body = *(self.value as *const *const i8).add(2);
+                for line in 0..BODY_LINES {
+                    _mm_prefetch::<_MM_HINT_T0>(body.wrapping_add(line * 64));
+                }
+            }
+        }
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use magnus::rb_sys::protect;
 
 use super::functions::{self, Functions};
-use super::slot::Slot;
+use super::slot::{Slot, T_NONE};
 
 /// Why there was no walk.
 pub(crate) enum Trouble {
@@ -33,6 +33,24 @@ impl Page {
     pub(super) fn slots(self) -> impl Iterator<Item = Slot> {
         // SAFETY: these are the slots of a page, while Ruby walks over it.
         (self.start..self.end).step_by(self.stride.max(1)).map(|address| unsafe { Slot::read(address) })
+    }
+
+    /// Puts the slots that are meant at the start of the buffer and answers them. Rare kinds are found faster so: the
+    /// processor never guesses wrong.
+    #[inline]
+    pub(super) fn select(self, buffer: &mut Vec<Slot>, meant: impl Fn(Slot) -> bool) -> &[Slot] {
+        let room = (self.end - self.start) / self.stride.max(1) + 1;
+        if buffer.len() < room {
+            buffer.resize(room, Slot { value: 0, flags: 0 });
+        }
+        let mut count = 0;
+        for slot in self.slots() {
+            if let Some(place) = buffer.get_mut(count) {
+                *place = slot;
+            }
+            count += usize::from(meant(slot));
+        }
+        &buffer[..count]
     }
 }
 
@@ -76,14 +94,14 @@ unsafe extern "C" fn on_page<F: FnMut(Page)>(
     0
 }
 
-/// The walk that looks at every slot and does nothing else: what the others are measured against. Objects, then slots.
+/// The walk that does nothing: what the others are measured against. Taken slots, all slots.
 pub(crate) fn count_slots() -> Result<(u64, u64), Trouble> {
-    let (mut objects, mut slots) = (0, 0);
+    let (mut taken, mut all) = (0, 0);
     each_page(|_, page| {
         for slot in page.slots() {
-            objects += u64::from(slot.is_object());
-            slots += 1;
+            taken += u64::from(slot.kind() != T_NONE);
+            all += 1;
         }
     })?;
-    Ok((objects, slots))
+    Ok((taken, all))
 }

@@ -4,19 +4,22 @@ use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
 
 use super::heap::checked;
 use super::names;
+use super::without_gvl::without_gvl;
 use crate::heap::{self, objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("histogram", function!(histogram, 0))?;
+    native.define_singleton_method("histogram", function!(histogram, 2))?;
     native.define_singleton_method("heap_slots", function!(heap_slots, 0))
 }
 
-/// `[[name, count, bytes, internal], …]`
-fn histogram(ruby: &Ruby) -> Result<RArray, Error> {
-    rows(ruby, &checked(ruby, objects::histogram())?)
+/// `[[name, count, bytes, internal], …]`, greatest first.
+fn histogram(ruby: &Ruby, by_count: bool, limit: Option<usize>) -> Result<RArray, Error> {
+    let mut found = checked(ruby, objects::histogram())?;
+    without_gvl(|| objects::greatest(&mut found, by_count, limit));
+    rows(ruby, &found)
 }
 
-/// `[objects, slots]`, by the walk that does nothing else.
+/// `[taken, all]`, by the walk that does nothing else.
 fn heap_slots(ruby: &Ruby) -> Result<(u64, u64), Error> {
     checked(ruby, heap::count_slots())
 }

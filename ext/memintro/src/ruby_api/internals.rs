@@ -10,7 +10,9 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("internals", function!(internals, 0))
 }
 
-/// `[[name, count, bytes, internal], …]`
+/// `[[name, count, bytes, internal], …]`, most bytes first.
 fn internals(ruby: &Ruby) -> Result<RArray, Error> {
-    histogram::rows(ruby, &checked(ruby, objects::internals())?)
+    let mut rows = checked(ruby, objects::internals())?;
+    objects::greatest(&mut rows, false, None);
+    histogram::rows(ruby, &rows)
 }

@@ -4,12 +4,13 @@ use magnus::{Error, RArray, RModule, Ruby, Symbol, function, prelude::*};
 
 use super::heap::checked;
 use super::names;
+use super::without_gvl::without_gvl;
 use crate::heap::iseqs::{self, By};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("iseqs", function!(totals, 0))?;
     native.define_singleton_method("iseq_list", function!(list, 0))?;
-    native.define_singleton_method("iseq_groups", function!(groups, 1))
+    native.define_singleton_method("iseq_groups", function!(groups, 2))
 }
 
 /// `[count, bytes]`
@@ -29,14 +30,15 @@ fn list(ruby: &Ruby) -> Result<(RArray, RArray), Error> {
     Ok((strings(ruby, &texts)?, figures))
 }
 
-/// `[[name, count, bytes], …]`
-fn groups(ruby: &Ruby, by: Symbol) -> Result<RArray, Error> {
+/// `[[name, count, bytes], …]`, most bytes first.
+fn groups(ruby: &Ruby, by: Symbol, limit: Option<usize>) -> Result<RArray, Error> {
     let by = match &*by.name()? {
         "label" => By::Label,
         "location" => By::Location,
         _ => By::Path,
     };
-    let (texts, groups) = checked(ruby, iseqs::groups(by))?;
+    let (texts, mut groups) = checked(ruby, iseqs::groups(by))?;
+    without_gvl(|| iseqs::greatest(&texts, &mut groups, limit));
     let rows = ruby.ary_new_capa(groups.len());
     for group in &groups {
         let text = &texts[group.text as usize];

@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+RSpec.describe "how full the heap is", :vm do
+  def answer_of(code)
+    run_ruby(code: "require 'json'; require 'objspace'\n#{code}").must_succeed.json
+  end
+
+  it "agrees with what Ruby counts" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      counts = {}
+      2.times { Memintro.occupancy; GC.stat(:heap_eden_pages) ; ObjectSpace.count_objects(counts) }
+      GC.start
+      GC.disable
+      occupancy = Memintro.occupancy
+      ObjectSpace.count_objects(counts)
+      pages = GC.stat[:heap_eden_pages]
+      puts JSON.generate(occupancy: occupancy.to_h, pages: pages,
+                         live: counts[:TOTAL] - counts[:FREE], all: counts[:TOTAL])
+    RUBY
+    occupancy = result[:occupancy]
+    expect(result[:live] - occupancy[:live_slots]).to be_between(0, 100)
+    expect(occupancy[:pages]).to eq(result[:pages])
+    expect(occupancy[:slots]).to eq(occupancy[:live_slots] + occupancy[:free_slots])
+    expect(occupancy[:slots]).to be_between(occupancy[:live_slots], result[:all])
+    sizes = occupancy[:pools].map { |pool| pool[:slot_size] }
+    expect(sizes).to eq(sizes.sort.uniq)
+    expect(sizes.first).to eq(40).or eq(48)
+    %i[pages slots live_slots free_slots sparse_pages sparse_live_slots].each do |figure|
+      expect(occupancy[:pools].sum { |pool| pool[figure] }).to eq(occupancy[figure]), figure.to_s
+    end
+  end
+
+  # One object of a thousand stays, on every page that the others leave behind.
+  it "names what keeps pages that are nearly empty" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      class Needle; end
+      $needles = []
+      GC.disable
+      300.times { Array.new(999) { Object.new }; $needles << Needle.new }
+      GC.enable
+      4.times { GC.start }
+      occupancy = Memintro.occupancy
+      puts JSON.generate(sparse: occupancy.sparse_pages, live: occupancy.sparse_live_slots, slots: occupancy.slots,
+                         holders: occupancy.holders.map(&:to_h), inspect: occupancy.inspect,
+                         classes: [occupancy.pools.class, occupancy.holders.class])
+    RUBY
+    expect(result[:sparse]).to be > 100
+    needle = result[:holders].find { |holder| holder[:name] == "Needle" }
+    expect(needle[:pages]).to be_between(result[:sparse] / 2, result[:sparse])
+    expect(needle[:count]).to be >= needle[:pages]
+    expect(result[:holders].sum { |holder| holder[:count] }).to eq(result[:live])
+    pages = result[:holders].map { |holder| holder[:pages] }
+    expect(pages).to eq(pages.sort.reverse)
+    expect(result[:inspect]).to match(/\A#<Memintro::Occupancy [\d,]+ pages, .*pages with under 5%, held by /)
+    expect(result[:classes]).to eq(%w[Memintro::List Memintro::List])
+  end
+end
