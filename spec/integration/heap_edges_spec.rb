@@ -20,7 +20,8 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
   def expect_sane(answer)
     iseqs, each, rows, internals, objects, live = answer
     expect(iseqs).to be > 500
-    expect(each).to be_within(60).of(iseqs)
+    # A collection between the two questions takes what was compiled and is not needed any more.
+    expect(each).to be_within(400).of(iseqs)
     expect(rows).to eq(3)
     expect(internals).to be > iseqs
     expect(objects).to be > internals + 5000
