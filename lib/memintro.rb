@@ -31,6 +31,8 @@ require_relative "memintro/call_sites"
 #   do_the_work
 #   Memintro.report(by: :growth)
 module Memintro
+  autoload :Sampler, File.join(__dir__, "memintro/sampler.rb")
+
   extend HeapFigures
   extend MemoryLogging
   extend Listening

@@ -1,0 +1,76 @@
+# frozen_string_literal: true
+
+module Memintro
+  class Sampler
+    # Samples in a fixed number of places. The newest are kept one by one; where a level is full, its two oldest points
+    # become one of the next level, which covers twice as many samples. On the last level they stay together, however
+    # many they cover: nothing is forgotten, the past only gets coarser.
+    #
+    # One writes at a time, under a lock of the caller's. Reading needs none: a point goes to its next level before it
+    # leaves the last one, and a reader who meets both takes the finer.
+    # @api private
+    class Ring
+      # Places of a level, and levels: together 65,408 samples, a day and a half at 2 s, before the last level is full.
+      PLACES = 128
+      # See {PLACES}.
+      LEVELS = 9
+      # Before the figures stand number of the first and last sample, and the time of each.
+      HEAD = 4
+      # Of each figure: how many samples have it, least, sum, greatest.
+      WIDTH = 4
+
+      def initialize
+        @levels = Array.new(LEVELS) { [] }
+        @next = 0
+      end
+
+      # @param time [Float]
+      # @param values [Array<Integer, nil>] one for each figure
+      def add(time, values)
+        point = [@next, @next, time, time]
+        values.each { |value| value ? point.push(1, value, value, value) : point.push(0, nil, 0, nil) }
+        @next += 1
+        push(0, point)
+      end
+
+      # @return [Array<Array>] oldest first
+      def points
+        oldest = nil
+        @levels.map(&:dup).reduce([]) do |newer, level|
+          level = level.take_while { |point| point[1] < oldest } if oldest
+          oldest = level.first[0] unless level.empty?
+          level + newer
+        end
+      end
+
+      private
+
+      def push(number, point)
+        level = @levels[number]
+        if level.size == PLACES
+          number == LEVELS - 1 ? thin(level) : hand_down(level, number)
+        end
+        level.push(point)
+      end
+
+      def hand_down(level, number)
+        push(number + 1, merge(level[0], level[1]))
+        level.shift(2)
+      end
+
+      # Half the points, each of two: once a day and a half at first, less often each time.
+      def thin(level)
+        level.replace(level.each_slice(2).map { |older, newer| merge(older, newer) })
+      end
+
+      def merge(older, newer)
+        merged = [older[0], newer[1], older[2], newer[3]]
+        HEAD.step(older.size - 1, WIDTH) do |at|
+          merged.push(older[at] + newer[at], [older[at + 1], newer[at + 1]].compact.min, older[at + 2] + newer[at + 2],
+                      [older[at + 3], newer[at + 3]].compact.max)
+        end
+        merged
+      end
+    end
+  end
+end
