@@ -32,6 +32,7 @@ module Memintro
     autoload :Report, File.join(__dir__, "cli/report.rb")
     autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
     autoload :Plot, File.join(__dir__, "cli/plot.rb")
+    autoload :Rss, File.join(__dir__, "cli/rss.rb")
     autoload :Ps, File.join(__dir__, "cli/ps.rb")
     autoload :Start, File.join(__dir__, "cli/start.rb")
     autoload :Stop, File.join(__dir__, "cli/stop.rb")
@@ -46,6 +47,7 @@ module Memintro
       "env" => [:Env, "print the variables that do the same, for where no wrapper can stand"],
       "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"],
       "report" => [:Report, "show a saved report, the dump of a process that died, or a running process's"],
+      "rss" => [:Rss, "show a process's memory as the kernel counts it, once or every so often"],
       "doctor" => [:Doctor, "say what works here, what does not, and why"],
       "ps" => [:Ps, "list the running processes that can be asked"],
       "start" => [:Start, "have a running process track its allocations"],
