@@ -1,10 +1,12 @@
 //! What the heap is read with, looked up by name: a Ruby that lacks one still loads memintro.
 //!
-//! | function | 3.1 | 3.3 | without it |
-//! |---|---|---|---|
-//! | `rb_objspace_each_objects`, `rb_obj_memsize_of`, `rb_imemo_name` | yes | yes | nothing of this works |
-//! | `rb_objspace_internal_object_p` | yes | yes | the same |
-//! | `rb_iseq_path`, `rb_iseq_label`, `rb_iseq_first_lineno` | yes | yes | an iseq has no path, label or line |
+//! | function | 3.1 | 3.3 | 3.4 | without it |
+//! |---|---|---|---|---|
+//! | `rb_objspace_each_objects`, `rb_obj_memsize_of`, `rb_imemo_name` | yes | yes | yes | nothing of this works |
+//! | `rb_objspace_internal_object_p` | yes | yes | yes | the same |
+//! | `rb_iseq_path`, `rb_iseq_label`, `rb_iseq_first_lineno` | yes | yes | yes | an iseq has no path, label or line |
+//!
+//! Known from the symbols of Debian's libruby3.1 (3.1.2), libruby3.3 (3.3.8) and libruby3.4 (3.4.11).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
