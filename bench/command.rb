@@ -15,6 +15,7 @@ module Bench
       Usage: bin/bench [options]         run every workload in every column and print one table
              bin/bench show FILE.csv     print the table of a record (takes --markdown and --measures)
              bin/bench table [-- ARGS]   run the benchmark of the tracker's table of blocks (cargo bench)
+             bin/bench introspection [PART…]   what looking inside costs; PART is a file of bench/introspection
 
     TEXT
     Options = Struct.new(:rounds, :only, :columns, :measures, :markdown, :record, :quick, :install, :limit_s, :scale,
@@ -39,6 +40,7 @@ module Bench
       when nil then run
       when "show" then show(words.drop(1))
       when "table" then table(words.drop(1))
+      when "introspection" then introspection(words.drop(1))
       else raise OptionParser::InvalidArgument, words.first
       end
     end
@@ -82,6 +84,22 @@ module Bench
 
     def table(arguments)
       system("cargo", "bench", "--locked", "--package", "memintro-tracker", *arguments, chdir: Setup::ROOT) ? 0 : 1
+    end
+
+    # Each part is a program of its own, so that none finds what another has left in the heap.
+    def introspection(names)
+      parts = Dir[File.join(__dir__, "introspection", "*.rb")].sort.to_h { |path| [File.basename(path, ".rb"), path] }
+      unknown = names - parts.keys
+      unless unknown.empty?
+        raise OptionParser::InvalidArgument, "#{unknown.join(", ")} (there are #{parts.keys.join(", ")})"
+      end
+
+      parts = parts.slice(*names) unless names.empty?
+      failed = parts.reject do |name, path|
+        puts "#{name}:"
+        system(RbConfig.ruby, "-I#{File.join(Setup::ROOT, "lib")}", path)
+      end
+      failed.empty? ? 0 : 1
     end
 
     def print_table(runs)
