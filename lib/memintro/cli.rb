@@ -30,6 +30,10 @@ module Memintro
     autoload :Run, File.join(__dir__, "cli/run.rb")
     autoload :Env, File.join(__dir__, "cli/env.rb")
     autoload :Report, File.join(__dir__, "cli/report.rb")
+    autoload :Snapshot, File.join(__dir__, "cli/snapshot.rb")
+    autoload :Diff, File.join(__dir__, "cli/diff.rb")
+    autoload :Iseqs, File.join(__dir__, "cli/iseqs.rb")
+    autoload :Histogram, File.join(__dir__, "cli/histogram.rb")
     autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
     autoload :Plot, File.join(__dir__, "cli/plot.rb")
     autoload :Rss, File.join(__dir__, "cli/rss.rb")
@@ -48,6 +52,10 @@ module Memintro
       "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"],
       "report" => [:Report, "show a saved report, the dump of a process that died, or a running process's"],
       "rss" => [:Rss, "show a process's memory as the kernel counts it, once or every so often"],
+      "snapshot" => [:Snapshot, "run a command and keep what its process looks like inside"],
+      "diff" => [:Diff, "say what grew between snapshots, or during a command"],
+      "iseqs" => [:Iseqs, "show which files Ruby's compiled code in memory comes from"],
+      "histogram" => [:Histogram, "show all objects by class"],
       "doctor" => [:Doctor, "say what works here, what does not, and why"],
       "ps" => [:Ps, "list the running processes that can be asked"],
       "start" => [:Start, "have a running process track its allocations"],

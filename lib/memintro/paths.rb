@@ -16,6 +16,8 @@ module Memintro
     LIB = File.expand_path("..", __dir__).freeze
     # What the command has the child Ruby require.
     AUTORUN = File.join(__dir__, "autorun.rb").freeze
+    # What the commands that look into a program have it require.
+    LOOK = File.join(__dir__, "look_autorun.rb").freeze
     # Folder whose `mwrap.rb` answers `require "mwrap"`.
     COMPAT = File.join(__dir__, "compat").freeze
 

@@ -3,6 +3,8 @@
 require_relative "snapshot"
 
 module Memintro
+  autoload :Trend, File.join(__dir__, "trend.rb")
+
   # {Memintro}'s method for snapshots.
   module Snapshots
     # Takes a snapshot of this process. The light one, without arguments, costs a millisecond or less: memory of the

@@ -17,7 +17,7 @@ RSpec.describe Memintro::CLI do
 
   it "prints its version and its help" do
     expect(cli("--version")).to eq([0, "memintro #{Memintro::VERSION}\n", ""])
-    expect(cli("--help")[1]).to include("Usage: memintro COMMAND").and match(/^  doctor  say what works here/)
+    expect(cli("--help")[1]).to include("Usage: memintro COMMAND").and match(/^  doctor +say what works here/)
   end
 
   described_class::COMMANDS.each_key do |command|
@@ -42,7 +42,7 @@ RSpec.describe Memintro::CLI do
       [] => /no command given\n\nmemintro .*Usage: memintro COMMAND/m,
       ["reprot"] => /there is no command "reprot", did you mean "report"\?/,
       ["ruby", "app.rb"] => /there is no command "ruby"; to run a program, write memintro run -- ruby/,
-      ["xyzzy"] => /there is no command "xyzzy"; the commands are run, env, .*doctor, ps, /,
+      ["xyzzy"] => /there is no command "xyzzy"; the commands are run, env, .*doctor/,
       ["run"] => /no command to run: memintro run \[options\] -- CMD/,
       ["run", "--tip", "3", "ls"] => /invalid option: --tip/,
       ["run", "--top"] => /missing argument: --top/,

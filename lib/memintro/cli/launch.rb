@@ -33,9 +33,10 @@ module Memintro
         speakable(Paths.hook)
       end
 
+      # @param file [String] what each Ruby process requires
       # @return [String] what `RUBYOPT` must begin with
-      def require_flag
-        "-r#{speakable(Paths::AUTORUN)}"
+      def require_flag(file = Paths::AUTORUN)
+        "-r#{speakable(file)}"
       end
 
       # @return [Hash{String => String}] the settings; a report's file is made absolute, for the command may change
@@ -47,6 +48,18 @@ module Memintro
           setting = Settings[name]
           [setting.variable, setting.to_variable(value)]
         end
+      end
+
+      # @param command [Array<String>] what this process becomes; there is no parent left to stand between the command
+      #   and its signals, streams or exit status
+      # @param environment [Hash{String => String}]
+      # @raise [Failure] if it cannot
+      def become(command, environment)
+        exec(environment, [command.first, command.first], *command.drop(1))
+      rescue Errno::ENOENT
+        raise Failure.new("#{command.first}: command not found", 127)
+      rescue Errno::EACCES, Errno::ENOEXEC, Errno::EISDIR => e
+        raise Failure.new("#{command.first}: cannot be run: #{e.message.sub(/ - .*/m, '')}", 126)
       end
 
       # @param former [String, nil] what the variable holds

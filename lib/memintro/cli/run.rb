@@ -26,7 +26,7 @@ module Memintro
       def run(command)
         raise UsageError, "no command to run: memintro run [options] -- CMD (memintro run --help)" if command.empty?
 
-        become(command, Settings.disabled? ? {} : environment)
+        Launch.new(given).become(command, Settings.disabled? ? {} : environment)
       end
 
       private
@@ -43,14 +43,6 @@ module Memintro
           **launch.settings,
           "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"),
           "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
-      end
-
-      def become(command, environment)
-        exec(environment, [command.first, command.first], *command.drop(1))
-      rescue Errno::ENOENT
-        raise Failure.new("#{command.first}: command not found", 127)
-      rescue Errno::EACCES, Errno::ENOEXEC, Errno::EISDIR => e
-        raise Failure.new("#{command.first}: cannot be run: #{e.message.sub(/ - .*/m, '')}", 126)
       end
     end
   end

@@ -95,12 +95,22 @@ module Memintro
       end
 
       def place_sentences
-        most = PLACES.keys.to_h { |section| [section, @diff.sections[section].to_a.first] }.compact
+        most = PLACES.keys.to_h { |section| [section, telling(section).first] }.compact
         most = most.select { |_, change| change.growth >= WORTH_A_WORD }.sort_by { |_, change| -change.growth }
         most.map do |section, change|
           number = change.count_growth ? " in #{Units.count(change.count_growth)}" : ""
           # A class may have any name, even one with a %.
           "#{change.growth_text}#{number}: #{PLACES[section].sub('%s') { short(section, change.name) }}."
+        end
+      end
+
+      # What one list tells, another need not tell again.
+      def telling(section)
+        changes = @diff.sections[section].to_a
+        case section
+        when :classes then changes.reject { |change| change.name.start_with?("imemo_") }
+        when :internals then @diff.iseqs ? changes.reject { |change| change.name == "imemo_iseq" } : changes
+        else changes
         end
       end
 

@@ -1,0 +1,30 @@
+# frozen_string_literal: true
+
+require_relative "look"
+
+module Memintro
+  module CLI
+    # `memintro histogram`: how many objects of which class there are, and how much they take.
+    class Histogram < Look
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro histogram [options] FILE
+               memintro histogram [options] -- CMD [ARGUMENTS]
+
+        Shows all objects by class, Ruby's internal ones too. FILE is one of memintro snapshot; with a CMD, it is
+        looked at when it ends.
+      TEXT
+
+      private
+
+      def show(operands)
+        file = one(operands)
+        found = snapshot(file).classes
+        raise Failure, "#{file} has no classes: it was taken without part :classes" unless found
+
+        require_relative "../listing"
+        put(Listing.classes(found))
+      end
+    end
+  end
+end

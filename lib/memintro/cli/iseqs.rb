@@ -1,0 +1,44 @@
+# frozen_string_literal: true
+
+require_relative "look"
+
+module Memintro
+  module CLI
+    # `memintro iseqs`: which files the compiled code in memory comes from.
+    class Iseqs < Look
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro iseqs [options] FILE
+               memintro iseqs [options] -- CMD [ARGUMENTS]
+
+        Shows where the instruction sequences come from, Ruby's compiled methods and blocks, which no tool shows that
+        looks at objects. FILE is one of memintro snapshot; with a CMD, it is looked at when it ends.
+      TEXT
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--by FIGURE", "path (default), or location: each first line apart") do |by|
+            @by = one_of("--by", by, %w[path location])
+          end
+        end
+      end
+
+      private
+
+      def variables
+        super.merge(BY: @by)
+      end
+
+      def show(operands)
+        file = one(operands)
+        found = snapshot(file).iseqs
+        raise Failure, "#{file} has no instruction sequences: it was taken without part :iseqs" unless found
+
+        require_relative "../listing"
+        by = (@by || "path").to_sym
+        put(Listing.iseqs(found[by == :path ? :paths : :locations], by: by))
+      end
+    end
+  end
+end

@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+require_relative "look"
+
+module Memintro
+  module CLI
+    # `memintro snapshot`: keeps what a process looks like inside, to be compared.
+    class Snapshot < Look
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro snapshot [options] -- CMD [ARGUMENTS]
+               memintro snapshot FILE
+
+        Runs CMD and takes a snapshot of each of its Ruby processes when it ends: memory, GC counters, objects
+        by class, instruction sequences. With -o it is saved, for memintro diff; else a summary goes to standard
+        error. With a FILE that has been saved, shows the summary, or with --format json all of it.
+      TEXT
+      # What a CMD's snapshots hold unless told otherwise.
+      PARTS = %w[pss sites types classes iseqs internals occupancy].freeze
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--parts LIST", Array, "of #{PARTS.join(', ')};",
+                    "default: all; none: only what costs nothing") do |list|
+            @parts = list == %w[none] ? [] : list.each { |part| one_of("--parts", part, PARTS) }
+          end
+          parser.on("--track", "track malloc from CMD's first line, to have call sites too") { @track = true }
+          parser.on("--keep N", Integer, "with --every: the last N files only") do |n|
+            @keep = n.positive? ? n : wrong("--keep", n, "a number from 1")
+          end
+        end
+      end
+
+      private
+
+      def output_help
+        ["save to FILE: %p in it becomes the process id, %n the number of",
+         "the snapshot; with --every a .N is put in front of its ending"]
+      end
+
+      def variables
+        super.merge(PARTS: (@parts || ["all"]).join(","), TRACK: @track && 1, KEEP: @keep, OUT: numbered)
+      end
+
+      def numbered
+        return unless @output
+
+        file = File.expand_path(@output)
+        return file if @every.nil? || File.basename(file).include?("%n")
+
+        ending = File.extname(file)
+        "#{file.delete_suffix(ending)}.%n#{ending}"
+      end
+
+      def show(operands)
+        put(Summary.new(snapshot(one(operands))))
+      end
+
+      # A snapshot as its own format.
+      Summary = Struct.new(:snapshot) do
+        # @api private
+        def write(io, format:, **)
+          io.write(format == :json ? snapshot.to_json : "#{snapshot.inspect}\n")
+        end
+      end
+      private_constant :Summary
+    end
+  end
+end

@@ -1,0 +1,17 @@
+# frozen_string_literal: true
+
+# What `memintro snapshot -- CMD` and its like have each Ruby process require. Nothing is raised here: the program runs
+# whether or not somebody can look at it.
+unless ENV["MEMINTRO_DISABLE"] == "1" || defined?(Memintro::Look)
+  begin
+    require_relative "../memintro"
+    require_relative "look"
+    Memintro::Look.new(ENV.to_h).install
+  rescue StandardError, ScriptError => e
+    begin
+      STDERR.write("memintro: not looking at process #{Process.pid}: #{e.message}\n")
+    rescue StandardError
+      nil # without standard error there is nobody to tell
+    end
+  end
+end

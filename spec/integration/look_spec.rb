@@ -1,0 +1,205 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../../lib/memintro"
+
+# `memintro snapshot`, `diff`, `iseqs` and `histogram`, on programs that they start and on files.
+RSpec.describe "looking into a program" do
+  EXAMPLE = File.join(Subprocess::ROOT, "examples", "big_module.rb")
+
+  around { |example| Dir.mktmpdir("memintro-look") { |folder| @folder = folder and example.run } }
+
+  def path(name) = File.join(@folder, name)
+
+  def program(code, name: "program.rb")
+    File.write(path(name), code)
+    path(name)
+  end
+
+  def memintro(*arguments, **options) = run_memintro(*arguments, **options)
+
+  def saved(*options, code: "", **rest)
+    memintro("snapshot", "-o", path("s.json"), *options, "--", RbConfig.ruby, program(code), **rest).must_succeed
+    Memintro::Snapshot.load(path("s.json"))
+  end
+
+  describe "10,000 methods that nobody can see" do
+    it "are named by memintro diff, with their number" do
+      result = memintro("diff", "--format", "json", "-o", path("d.json"), "--", RbConfig.ruby, EXAMPLE).must_succeed
+      expect(result.stdout).to eq("10000 methods, and the answer is 142\n")
+      iseqs = JSON.parse(File.read(path("d.json"))).dig("sections", "iseqs")
+      expect(iseqs.first).to include("name" => "generated.rb", "count_growth" => 10_000, "before" => 0)
+      expect(iseqs.first["growth"]).to be > 10_000 * 1_000
+    end
+
+    it "are the verdict on two snapshots that the program takes itself" do
+      code = <<~RUBY
+        GC.start
+        Memintro.snapshot(:iseqs).save(ARGV[0])
+        load #{EXAMPLE.inspect}
+        GC.start
+        Memintro.snapshot(:iseqs).save(ARGV[1])
+      RUBY
+      run_ruby(nil, path("a.json"), path("b.json"), code: code).must_succeed
+      text = memintro("diff", path("a.json"), path("b.json")).must_succeed.stdout
+      expect(text).to match(/^\+\d+\.\d MiB in 10,000: instruction sequences of generated\.rb\.$/)
+      expect(text).to match(/^RSS grew by \d+/)
+      page = memintro("diff", "--format", "html", path("a.json"), path("b.json")).must_succeed.stdout
+      expect(page).to start_with("<!DOCTYPE html>").and include("generated.rb")
+      expect(memintro("iseqs", path("b.json")).stdout.lines[3]).to match(/9\d\.\d%  10,000  generated\.rb$/)
+      lines = memintro("iseqs", "--by", "location", "--top", "1", path("b.json")).stdout.lines
+      expect(lines[3]).to match(/10,000  generated\.rb:1$/)
+    end
+
+    it "are what memintro iseqs and memintro histogram show first" do
+      iseqs = memintro("iseqs", "--", RbConfig.ruby, EXAMPLE).must_succeed
+      expect(iseqs.stderr.lines[3]).to match(/9\d\.\d%  10,000  generated\.rb$/)
+      histogram = memintro("histogram", "--format", "json", "--top", "3", "--", RbConfig.ruby, EXAMPLE).must_succeed
+      rows = JSON.parse(histogram.stderr).fetch("rows")
+      expect(rows.size).to eq(3)
+      expect(rows.first["name"]).to eq("imemo_iseq")
+      expect(rows.first["count"]).to be > 10_000
+    end
+  end
+
+  describe "memintro snapshot" do
+    it "keeps everything by default, and nothing that costs with --parts none" do
+      expect(saved.parts).to eq(Memintro::Snapshot::Parts::ALL)
+      expect(saved("--parts", "none").parts).to eq([])
+      expect(saved("--parts", "iseqs,types").parts).to eq(%i[types iseqs])
+    end
+
+    it "leaves the program's streams and exit status alone" do
+      code = "puts $stdin.read; warn 'w'; exit 3"
+      result = memintro("snapshot", "-o", path("s.json"), "--", RbConfig.ruby, program(code), stdin: "in")
+      expect([result.stdout, result.stderr, result.status.exitstatus]).to eq(["in\n", "w\n", 3])
+      expect(Memintro::Snapshot.load(path("s.json")).process[:program]).to eq(path("program.rb"))
+    end
+
+    it "has call sites with --track" do
+      site = saved("--track", code: "$kept = Array.new(1_000) { 'x' * 5_000 }").call_sites.first
+      expect([site.name, site.live_blocks]).to match([end_with("program.rb:1"), be_between(1_000, 1_100)])
+    end
+
+    it "gives each process a file of its own" do
+      saved(code: "Process.wait(fork { exit }); system(#{RbConfig.ruby.inspect}, '-e', '')")
+      expect(Dir.children(@folder).grep(/\As\.json/).map { |name| name[/\.(\d+)\z/] ? "s.json.PID" : name }.tally)
+        .to eq("s.json" => 1, "s.json.PID" => 2)
+    end
+
+    it "takes one every so often, numbers them, and keeps the last" do
+      code = "deadline = Time.now + 60; sleep 0.05 until File.exist?('#{path("s.5.json")}') || Time.now > deadline"
+      options = %w[--every 0.1 --keep 3 --parts none]
+      memintro("snapshot", *options, "-o", path("s.json"), "--", RbConfig.ruby,
+               program(code)).must_succeed
+      numbers = Dir.children(@folder).filter_map { |name| name[/\As\.(\d+)\.json\z/, 1]&.to_i }.sort
+      expect(numbers.size).to eq(3)
+      expect(numbers.last).to be >= 6
+      expect(numbers).to eq((numbers.first..numbers.last).to_a)
+      text = memintro("diff", *numbers.map { |number| path("s.#{number}.json") }).must_succeed.stdout
+      expect(text).to include("3 snapshots")
+    end
+
+    it "shows a saved one" do
+      saved
+      expect(memintro("snapshot", path("s.json")).stdout).to start_with("#<Memintro::Snapshot ")
+      expect(JSON.parse(memintro("snapshot", "--format", "json", path("s.json")).stdout)).to include("gc", "classes")
+    end
+  end
+
+  describe "what goes wrong" do
+    {
+      %w[diff a.json] => [2, "give two files to compare"],
+      %w[diff a.json b.json] => [1, "a.json cannot be read: No such file"],
+      %w[iseqs] => [2, "give one FILE, or a program to run"],
+      %w[histogram --top 0 x] => [2, "--top is \"0\"; it must be a number from 1, or all"],
+      %w[diff --format pdf a b] => [2, "--format is \"pdf\"; it must be text or json or html"],
+      %w[snapshot --every 0 -- true] => [2, "--every is \"0\""],
+      %w[snapshot --parts all,x -- true] => [2, "--parts is \"all\""],
+      %w[iseqs --every 3 x] => [2, "--every needs a program to run"],
+      %w[snapshot -o /nowhere/x.json -- true] => [1, "there is no folder /nowhere"],
+      %w[snapshot --] => [2, "no command to run"],
+      %w[snapshot x.json -- true] => [2, "either a file or a program"],
+      %w[iseqs -- /nowhere/x] => [127, "/nowhere/x: command not found"]
+    }.each do |arguments, (code, message)|
+      it "is said of: memintro #{arguments.join(' ')}" do
+        result = memintro(*arguments)
+        expect([result.status.exitstatus, result.stderr]).to match([code, include(message)])
+      end
+    end
+
+    it "is told once and does not disturb the program" do
+      code = "require 'fileutils'; FileUtils.rm_rf(#{@folder.inspect} + '/gone'); puts 'done'"
+      Dir.mkdir(path("gone"))
+      result = memintro("iseqs", "-o", path("gone/x.txt"), "--", RbConfig.ruby, program(code)).must_succeed
+      expect(result.stdout).to eq("done\n")
+      expect(result.stderr).to match(/\Amemintro: no iseqs of process \d+: .*x\.txt cannot be written: No such file/)
+      expect(result.stderr.lines.size).to eq(1)
+    end
+
+    it "is a part that the file does not have" do
+      saved("--parts", "none")
+      expect(memintro("iseqs", path("s.json")).stderr).to include("was taken without part :iseqs")
+      expect(memintro("histogram", path("s.json")).stderr).to include("was taken without part :classes")
+    end
+  end
+
+  it "is off with MEMINTRO_DISABLE=1" do
+    env = { "MEMINTRO_DISABLE" => "1" }
+    memintro("snapshot", "-o", path("s.json"), "--", RbConfig.ruby, "-e", "", env: env).must_succeed
+    expect(File.exist?(path("s.json"))).to be(false)
+  end
+
+  describe "from unusual places" do
+    def answers(code) = run_ruby(code: code, deadline_seconds: 60).must_succeed.stdout
+
+    it "works in a trap handler, a finalizer, a thread, a forked child, and after a block that raised" do
+      expect(answers(<<~RUBY)).to eq("trap finalizer thread fork raised ")
+        first = Memintro.snapshot(:all)
+        file = #{path("t.json").inspect}
+        good = ->(name) { d = Memintro.snapshot(:all).save(file) - first; STDOUT.syswrite(name + " ") if d.to_s.size > 100 }
+        trap("USR1") { good.("trap") }
+        Process.kill(:USR1, Process.pid)
+        sleep 0.01 until File.exist?(file)
+        def finalized(good) = ObjectSpace.define_finalizer(Object.new, proc { good.("finalizer") unless $done; $done = true })
+        10.times { finalized(good) }
+        GC.start
+        Thread.new { good.("thread") }.join
+        Process.wait(fork { good.("fork"); exit! })
+        begin
+          Memintro.untracked { Memintro.snapshot; raise "x" }
+        rescue RuntimeError
+          good.("raised")
+        end
+        exit!(true)
+      RUBY
+    end
+
+    it "works while the collector is in the middle of its work" do
+      expect(answers(<<~RUBY)).to eq("true")
+        GC.start(immediate_mark: false, immediate_sweep: false)
+        kept = Array.new(200_000) { |i| [i.to_s] }
+        a = Memintro.snapshot(:classes, :iseqs)
+        GC.start(full_mark: true, immediate_mark: false, immediate_sweep: false)
+        print(Memintro.snapshot(:classes).classes.find { |row| row.name == "Array" }.count >= 200_000)
+      RUBY
+    end
+
+    it "is refused in words in a Ractor, and what walks the heap while there are several" do
+      expect(answers(<<~RUBY)).to include("main Ractor only", "Ractors are alive", "light: true", "all: classes")
+        $VERBOSE = nil
+        ractor = Ractor.new { begin Memintro.snapshot rescue Ractor.yield($!.message); Ractor.receive end }
+        puts ractor.take
+        begin Memintro.snapshot(:classes) rescue puts($!.message) end
+        puts "light: \#{Memintro.snapshot.gc[:count] >= 0}"
+        puts "all: \#{Memintro.snapshot(:all).missing.keys.join(" ")}".sub(/types.*classes/, "classes")
+        ractor.send(1)
+      RUBY
+    end
+
+    it "has its inspect below a datagram in a process with 20,000 classes" do
+      size = answers("k = Array.new(20_000) { Class.new }; print Memintro.snapshot(:all).inspect.bytesize").to_i
+      expect(size).to be_between(100, 2048)
+    end
+  end
+end

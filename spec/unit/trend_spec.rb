@@ -1,0 +1,125 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../../lib/memintro"
+
+RSpec.describe Memintro::Trend do
+  def trend(*series, **options)
+    described_class.new(series.transpose.each_with_index.map do |values, i|
+      snapshot(i * 30, rss: values[0], classes: { "Session" => [values[1] || 1, (values[1] || 1) * 40] })
+    end, **options)
+  end
+
+  def noise(random, level = 0.0)
+    # Normal, by Box and Muller.
+    level + (Math.sqrt(-2 * Math.log(1 - random.rand)) * Math.cos(2 * Math::PI * random.rand))
+  end
+
+  # Levels as a process has them: scattered, depending on the last, and as a saw that the collector makes.
+  FLAT = {
+    "white noise" => ->(random, noise) { Array.new(40) { 1_000 + (30 * noise.(random)) } },
+    "twelve values of noise" => ->(random, noise) { Array.new(12) { 1_000 + (30 * noise.(random)) } },
+    "six values of noise" => ->(random, noise) { Array.new(6) { 1_000 + (30 * noise.(random)) } },
+    "values that depend on the last" => lambda { |random, noise|
+      last = 0.0
+      Array.new(60) { 1_000 + (last = (0.5 * last) + (30 * noise.(random))) }
+    },
+    "a saw" => lambda { |random, _|
+      level = random.rand(500)
+      Array.new(60) { 1_000 + (level = (level + 40 + random.rand(40)) % 500) }
+    },
+    "few different values" => ->(random, _) { Array.new(30) { 1_000 + random.rand(3) } }
+  }.freeze
+
+  FLAT.each do |name, make|
+    it "raises at most 5 false alarms in 100 flat series: #{name}" do
+      random = Random.new(20_261_122)
+      alarms = Array.new(100) { make.call(random, method(:noise)) }.count do |values|
+        described_class::Statistics.confidence(values) >= 0.99 &&
+          described_class::Statistics.slope((0...values.size).to_a, values).positive?
+      end
+      expect(alarms).to be <= 5
+    end
+  end
+
+  it "finds real growth below the noise, with its slope" do
+    random = Random.new(7)
+    found = Array.new(100) { trend(Array.new(40) { |i| (50_000 + (50 * i) + (500 * noise(random))).round }) }
+    sure = found.select { |one| one.growing.any? { |line| line.name == "rss_bytes" } }
+    expect(sure.size).to be >= 95
+    slopes = sure.map { |one| one.growing.find { |line| line.name == "rss_bytes" }.slope_per_minute }
+    expect(slopes.sum / slopes.size).to be_within(5).of(100) # 50 a step of 30 s
+  end
+
+  it "is not led astray by one value that stands out" do
+    values = Array.new(20) { |i| 1_000 + (10 * i) }
+    values[3] = 900_000
+    expect(described_class::Statistics.slope((0...20).to_a, values)).to be_within(0.5).of(10)
+    expect(described_class::Statistics.confidence(values)).to be > 0.99
+  end
+
+  it "knows the exact probabilities of few values" do
+    # 1 order of 3! = 6, of 4! = 24, of 5! = 120 is ascending; of 4 values 3 + 1 orders have a score of 4 or more.
+    confidence = described_class::Statistics.method(:confidence)
+    expect([[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 4, 3], [4, 3, 2, 1]].map { |list|
+             confidence.(list).round(6)
+           })
+      .to eq([1 - (1 / 6.0), 1 - (1 / 24.0), 1 - (1 / 120.0), 1 - (4 / 24.0), 0.0].map { |value| value.round(6) })
+    expect(confidence.([5] * 8)).to eq(0.5)
+  end
+
+  it "agrees with a slow twin that tries every order" do
+    values = [3, 1, 4, 2, 6, 5]
+    score = ->(list) { list.combination(2).sum { |a, b| b <=> a } }
+    lower = values.permutation.count { |order| score.(order) < score.(values) }
+    expect(described_class::Statistics.confidence(values)).to be_within(1e-12).of(lower / 720.0)
+  end
+
+  it "tells what grew in every step from what grew on the whole" do
+    found = trend([100, 200, 150, 300, 400, 500, 600, 700], [1, 2, 3, 4, 5, 6, 7, 8])
+    expect(found.every_step.map { |line| [line.section, line.name] }).to eq([[:classes, "Session"]])
+    expect(found.growing.map(&:name)).to eq(%w[rss_bytes Session])
+    session = found.lines.find { |line| line.name == "Session" }
+    expect(session.to_h).to include(unit: :bytes, first: 40, last: 320, growth: 280, slope_per_minute: 80.0)
+    expect(session.inspect).to eq("#<Memintro::Trend::Line classes Session +80 B a minute, 100.0% sure, in every step>")
+    expect(found.inspect).to include("8 snapshots in 3.5 minutes, 2 figures grow")
+  end
+
+  it "writes a table and JSON" do
+    found = trend([100, 200, 300, 400, 500, 600], [1, 2, 3, 4, 5, 6])
+    expect(found.to_s).to eq(<<~TEXT)
+      memintro 0.1.0: 6 snapshots in 2.5 minutes, pid 4711, ruby 3.1.2
+      2 figures grow, at least 99% sure (Mann-Kendall), by so much a minute (Theil-Sen):
+
+      a minute   sure  each step  first   last  what
+        +200 B  99.9%        yes  100 B  600 B  memory rss_bytes
+         +80 B  99.9%        yes   40 B  240 B  class Session
+    TEXT
+    expect(JSON.parse(found.to_json)).to include("confidence" => 0.99, "lines" => have_attributes(size: 2))
+  end
+
+  it "says when there is too little to be sure" do
+    found = trend([1, 2, 3, 4])
+    expect(found.growing).to be_empty
+    expect(found.notes).to eq(["With 4 snapshots nothing can be 99% sure; take at least 5."])
+    expect(found.to_s).to include("Of nothing is it 99% sure", "95.8%")
+    expect(trend([1, 2, 3, 4], confidence: 0.95).growing.map(&:name)).to eq(["rss_bytes"])
+    expect(trend([4, 3, 2]).to_s).to include("Nothing has grown.")
+  end
+
+  it "sorts by time, thins out, and refuses what is no row of snapshots" do
+    shuffled = described_class.new([2, 0, 1].map { |i| snapshot(i * 60, rss: 100 + i) })
+    expect(shuffled.every_step.map(&:name)).to eq(["rss_bytes"])
+    expect(described_class.new(Array.new(250) { |i| snapshot(i, rss: i) }).snapshots.size).to eq(100)
+    expect { described_class.new([snapshot, snapshot]) }.to raise_error(ArgumentError, /2 snapshots are no trend/)
+    expect { described_class.new([1, 2, 3]) }.to raise_error(TypeError, /an Array of Memintro::Snapshot/)
+    expect { trend([1, 2, 3], confidence: 95) }.to raise_error(ArgumentError, /confidence is 95/)
+  end
+
+  it "keeps quiet about call sites that a cut list may hide" do
+    list = [{ "a:1" => [5, 1] }, { "a:1" => [6, 1], "b:2" => [90, 1] }, { "a:1" => [7, 1], "b:2" => [99, 1] }]
+    lines = ->(left) { described_class.new(list.map.with_index { |s, i| snapshot(i, sites: s, left_out: left) }).lines }
+    expect(lines.(0).map(&:name)).to contain_exactly("a:1", "b:2")
+    expect(lines.(5).map(&:name)).to eq(["a:1"])
+  end
+end
