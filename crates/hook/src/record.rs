@@ -28,7 +28,7 @@ pub(crate) fn allocated(block: *mut c_void, size: usize, caller: usize) {
         return;
     }
     // The table's line is on its way while the VM is asked for the call site.
-    TABLE.prefetch(block as usize, size as u64);
+    TABLE.prefetch(block as usize);
     let Some(own) = thread::own() else { return };
     if own.nested.get() != 0 {
         return;

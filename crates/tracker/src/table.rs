@@ -3,27 +3,35 @@
 //! It is a side table over memory of its own, made for the inside of malloc: an operation usually touches one
 //! cache line, takes the lock of that line only, and adds at most 16 bytes to a live block of whatever size.
 //!
-//! Shape: 256 shards, each an array of 64-byte [`line::Line`]s of five blocks. [`hash`] permutes an address; the
+//! Shape: two halves ([`halves`]). Where blocks are dense they live in cells of 8 bytes ([`near`], [`leaf`], [`plot`],
+//! [`array`], [`cell`], [`store`]), found by their address. All others live in lines: 256 shards, each an array of 64-byte
+//! [`line::Line`]s of five blocks. [`hash`] permutes an address; the
 //! permuted bits choose shard and home line in order of magnitude, so a shard grows in place ([`growth`]).
 //! A block that finds its home full is chained to it in a node of 16 bytes ([`nodes`]). [`shards`] says where all that
 //! lies. [`packed`] puts a block into 12 bytes, [`sizes`] holds what does not fit there, [`ages`] keeps generations from
 //! wrapping around.
 //!
-//! Rules for neighbours: the lock of a home line guards every block of that home. Order of locks: administration,
-//! resizing, lines (one; or all of a shard, for who resizes), pool, region; dictionary last. Whoever changes the number of
+//! Rules for neighbours: the lock of a home line guards every block of that home, the lock of an open plot every block of
+//! that plot. Order of locks: administration, resizing, lines (one; or all of a shard, for who resizes), plot, pool,
+//! region; dictionary last. Whoever changes the number of
 //! lines of a shard holds all its line locks, and everybody else looks at that number again once they hold one.
 
 mod ages;
+mod array;
+mod cell;
 mod growth;
 mod halves;
 mod hash;
+mod leaf;
 mod line;
 mod near;
 mod nodes;
 mod operations;
 mod packed;
+mod plot;
 mod shards;
 mod sizes;
+mod store;
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,12 +47,15 @@ pub const MAX_SITE: u32 = packed::SITE_MASK as u32;
 
 const SHARDS: usize = 1 << hash::SHARD_BITS;
 
+/// Greatest size of a block that is followed.
+pub const MAX_SIZE: u64 = cell::MAX_SIZE;
+
 /// A block that has just been allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Number of its call site, at most [`MAX_SITE`].
     pub site: u32,
-    /// Bytes asked for; any value is kept exactly.
+    /// Bytes asked for, at most [`MAX_SIZE`]; kept exactly.
     pub size: u64,
     /// GC generation of its birth: usually now, earlier when a block is put back after a failed realloc.
     pub generation: u32,
@@ -69,7 +80,8 @@ pub enum Inserted {
     /// The block is in the table, in the place of one whose free was never seen.
     Replaced(Removed),
     /// The block was not kept and the table is unchanged: the budget or the kernel's memory is used up, the address is
-    /// not a multiple of 8 or above 2^48, the site is above [`MAX_SITE`], or too many different large sizes are live.
+    /// not a multiple of 8 or above 2^48, the site is above [`MAX_SITE`], the size above
+    /// [`MAX_SIZE`], or too many different large sizes are live.
     /// If the address held a block whose free was never seen, that block stays.
     Full,
 }
@@ -164,24 +176,14 @@ impl Table {
     #[must_use]
     pub fn get(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
-        if near::is_granule(address)
-            && let Some(value) = self.near.get(address, self.is_shared())
-        {
-            return Some(near::decode(value, now));
-        }
-        self.peek_lines(address, now)
-    }
-
-    /// The block at `address`, if it lives in the lines.
-    fn peek_lines(&self, address: usize, now: u32) -> Option<Removed> {
-        self.find(address, |value| packed::decode(value, now, |code| self.sizes.get(code)))
+        self.peek(address, now)
     }
 
     /// Visits every block, in no order. Blocks that come, go or move during the visit may be missed or be visited
     /// twice: pause all writers for one instant's truth. No lock is held while `visit` runs.
     pub fn for_each(&self, now: u32, visit: &mut dyn FnMut(usize, Removed)) {
         self.clock.tick(self, now);
-        self.near.for_each(&mut |address, value| visit(address, near::decode(value, now)));
+        self.near.for_each(now, visit);
         for (shard, span) in self.spans.iter().enumerate() {
             let mut index = 0;
             // The span is read anew for each line: a shard may grow meanwhile, and blocks then move forward only.

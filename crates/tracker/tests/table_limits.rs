@@ -1,6 +1,6 @@
 //! What one entry can hold, and what happens at the ends.
 
-use memintro_tracker::table::{Block, Inserted, MAX_AGE, MAX_SITE, Removed, Table};
+use memintro_tracker::table::{Block, Inserted, MAX_AGE, MAX_SITE, MAX_SIZE, Removed, Table};
 
 fn table(budget_bytes: usize) -> Table {
     let table = Table::new();
@@ -15,7 +15,7 @@ fn block(site: u32, size: u64) -> Block {
 #[test]
 fn sizes_are_exact_up_to_the_whole_address_space() {
     let table = table(64 << 20);
-    let sizes = [0, 1, 65_535, 65_536, 65_537, 5 << 30, (5 << 30) + 1, (1 << 47) - 1, 1 << 47, u64::MAX];
+    let sizes = [0, 1, 65_535, 65_536, 65_537, 5 << 30, (5 << 30) + 1, (1 << 47) - 1, 1 << 47, MAX_SIZE];
     for (i, size) in sizes.into_iter().enumerate() {
         assert_eq!(table.insert(0x10_0000 + i * 16, block(1, size), 0), Inserted::New);
     }
@@ -75,7 +75,7 @@ fn a_table_without_memory_holds_nothing() {
     assert_eq!(table.insert(0x1000, block(1, 1), 0), Inserted::Full);
     assert_eq!(table.remove(0x1000, 0), None);
     assert_eq!((table.len_estimate(), table.resident_bytes()), (0, 0));
-    table.prefetch(0x1000, 4096);
+    table.prefetch(0x1000);
     table.clear();
     assert_eq!(table.insert(0x1000, block(1, 1), 0), Inserted::Full);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use memintro_tracker::table::{Block, Inserted, MAX_AGE, MAX_SITE, Removed, Table};
+use memintro_tracker::table::{Block, Inserted, MAX_AGE, MAX_SITE, MAX_SIZE, Removed, Table};
 use proptest::prelude::*;
 
 /// The slow and obvious table.
@@ -62,7 +62,7 @@ fn size() -> impl Strategy<Value = u64> {
         2 => 65_000..66_000u64,
         1 => (0..20u64).prop_map(|i| (1 << 20) + i),
         1 => 0..=(1u64 << 47),
-        1 => Just(u64::MAX),
+        1 => Just(MAX_SIZE),
     ]
 }
 

@@ -1,7 +1,8 @@
 //! Ages stay right although an entry knows the generation of its birth modulo 2^18 only.
 //!
-//! Every 256 generations the operation that notices visits one shard and gives each block that is older than
-//! [`MAX_AGE`] a birth that makes it exactly so old. All shards have had their turn after 65,536 generations, so no
+//! Every 256 generations the operation that notices visits one shard of the lines and every 256th plot, and gives each
+//! block that is older than [`MAX_AGE`] a birth that makes it exactly so old. All have had their turn after 65,536
+//! generations (and a block that moves from a line to a cell is looked at as well), so no
 //! entry's true age passes 131,071 + 65,536 and a bit before it is seen again, which 18 bits tell apart.
 //!
 //! Rule for neighbours: each operation calls [`Clock::tick`] with the present generation, before it takes a lock.
@@ -78,6 +79,11 @@ fn step(table: &Table, stepped: u32, now: u32) {
     for turn in 1..=steps {
         let shard = (stepped / STEP).wrapping_add(turn) as usize % SHARDS;
         let Some(span) = table.spans.get(shard) else { return };
+        let aged = |value| {
+            let age = packed::age(value, latest).saturating_add(now.wrapping_sub(latest));
+            (age > MAX_AGE).then(|| packed::reborn(value, now.wrapping_sub(MAX_AGE)))
+        };
+        table.near.age(shard, &aged);
         let mut index = 0;
         // A shard that grows meanwhile moves blocks forward only: none is missed.
         while let Some(line) = span.load(shard).line(index) {
@@ -86,10 +92,6 @@ fn step(table: &Table, stepped: u32, now: u32) {
                 continue;
             }
             let line = line.lock();
-            let aged = |value| {
-                let age = packed::age(value, latest).saturating_add(now.wrapping_sub(latest));
-                (age > MAX_AGE).then(|| packed::reborn(value, now.wrapping_sub(MAX_AGE)))
-            };
             for slot in line.occupied() {
                 if let Some(value) = aged(line.value(slot)) {
                     line.set_value(slot, value);

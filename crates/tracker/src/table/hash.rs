@@ -1,5 +1,9 @@
 //! A permutation of addresses: every address has its own hash, and the hash gives the address back.
 //!
+//! Addresses that are multiples of 16 are scattered by units of 2 KiB: the blocks of a unit stay neighbours, so that all
+//! of them can be found. (Where many blocks are near each other they are not kept by their hash at all.) Other
+//! multiples of 8 are scattered one by one.
+//!
 //! Rule for neighbours: addresses are counted in granules of 8 bytes (some allocators align small blocks no better)
 //! and have at most 48 bits. Because nothing is lost, the table need not store what the place of a block tells.
 
@@ -9,18 +13,49 @@ const GRANULE_SHIFT: u32 = 3;
 const GRANULE_BITS: u32 = ADDRESS_BITS - GRANULE_SHIFT;
 const GRANULE_MASK: u64 = (1 << GRANULE_BITS) - 1;
 
+/// Blocks with equal bits above this stay together.
+pub(super) const UNIT_SHIFT: u32 = 11;
+/// Bits that tell the granules of 16 bytes in a unit apart.
+const PLACE_BITS: u32 = UNIT_SHIFT - GRANULE_SHIFT - 1;
+const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
+
 /// Bits of the hash that choose the shard.
 pub(super) const SHARD_BITS: u32 = 8;
 /// Bits that remain within a shard.
 pub(super) const RESIDUE_BITS: u32 = GRANULE_BITS - SHARD_BITS;
 const RESIDUE_MASK: u64 = (1 << RESIDUE_BITS) - 1;
 
-/// At least half of the bits, so that the shift undoes itself.
-const FOLD: u32 = 23;
-const FIRST: u64 = 0x9E37_79B9_7F4A_7C15 & GRANULE_MASK;
-const SECOND: u64 = 0xD6E8_FEB8_6659_FD93 & GRANULE_MASK;
+/// Scatters numbers of some bits.
+struct Scatter {
+    bits: u32,
+}
+
+const UNITS: Scatter = Scatter { bits: ADDRESS_BITS - UNIT_SHIFT };
+const SINGLES: Scatter = Scatter { bits: GRANULE_BITS - 1 };
+
+const FIRST: u64 = 0x9E37_79B9_7F4A_7C15;
+const SECOND: u64 = 0xD6E8_FEB8_6659_FD93;
 const FIRST_INVERSE: u64 = inverse(FIRST);
 const SECOND_INVERSE: u64 = inverse(SECOND);
+
+impl Scatter {
+    #[inline]
+    fn fold(&self, number: u64) -> u64 {
+        // By half of the bits or more, so that it undoes itself.
+        number ^ (number >> self.bits.div_ceil(2))
+    }
+
+    #[inline]
+    fn scatter(&self, number: u64) -> u64 {
+        let mask = (1 << self.bits) - 1;
+        self.fold(number.wrapping_mul(FIRST) & mask).wrapping_mul(SECOND) & mask
+    }
+
+    fn gather(&self, number: u64) -> u64 {
+        let mask = (1 << self.bits) - 1;
+        self.fold(number.wrapping_mul(SECOND_INVERSE) & mask).wrapping_mul(FIRST_INVERSE) & mask
+    }
+}
 
 /// Where an address belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +75,32 @@ impl Hash {
         if address.rotate_right(GRANULE_SHIFT) > GRANULE_MASK {
             return None;
         }
-        let mixed = (address >> GRANULE_SHIFT).wrapping_mul(FIRST) & GRANULE_MASK;
-        let mixed = (mixed ^ (mixed >> FOLD)).wrapping_mul(SECOND) & GRANULE_MASK;
-        Some(Self { shard: (mixed >> RESIDUE_BITS) as usize, residue: mixed & RESIDUE_MASK })
+        let granule = address >> GRANULE_SHIFT;
+        let number = granule >> 1;
+        let mixed = if granule & 1 == 0 {
+            (UNITS.scatter(number >> PLACE_BITS) << PLACE_BITS) | (number & PLACE_MASK)
+        } else {
+            SINGLES.scatter(number)
+        };
+        Some(Self::new((mixed << 1) | (granule & 1)))
+    }
+
+    #[inline]
+    fn new(mixed: u64) -> Self {
+        Self { shard: (mixed >> RESIDUE_BITS) as usize, residue: mixed & RESIDUE_MASK }
+    }
+
+    /// The hashes of the first and the last multiple of 16 in a unit, which is an address without its lower bits; those
+    /// of all others lie between.
+    pub(super) fn of_unit(unit: usize) -> (Self, Self) {
+        let first = UNITS.scatter(unit as u64) << PLACE_BITS;
+        (Self::new(first << 1), Self::new((first | PLACE_MASK) << 1))
+    }
+
+    /// The least residue whose home is behind that of `residue`.
+    pub(super) fn next_home(residue: u64, lines: usize) -> u64 {
+        let home = Self { shard: 0, residue }.home(lines) as u64;
+        ((home + 1) << RESIDUE_BITS).div_ceil(lines.max(1) as u64)
     }
 
     /// The line where blocks of this hash begin to look for a place. Monotone in the residue.
@@ -55,9 +113,12 @@ impl Hash {
 /// The address with this hash.
 pub(super) fn address(shard: usize, residue: u64) -> usize {
     let mixed = ((shard as u64) << RESIDUE_BITS) | residue;
-    let mixed = mixed.wrapping_mul(SECOND_INVERSE) & GRANULE_MASK;
-    let granule = (mixed ^ (mixed >> FOLD)).wrapping_mul(FIRST_INVERSE) & GRANULE_MASK;
-    (granule << GRANULE_SHIFT) as usize
+    let number = if mixed & 1 == 0 {
+        (UNITS.gather(mixed >> 1 >> PLACE_BITS) << PLACE_BITS) | ((mixed >> 1) & PLACE_MASK)
+    } else {
+        SINGLES.gather(mixed >> 1)
+    };
+    (((number << 1) | (mixed & 1)) << GRANULE_SHIFT) as usize
 }
 
 /// Inverse of an odd number modulo 2^64, hence modulo any smaller power of two.
@@ -74,7 +135,7 @@ const fn inverse(odd: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hash, address};
+    use super::{Hash, UNIT_SHIFT, address};
 
     #[test]
     fn every_address_comes_back() {
@@ -90,6 +151,25 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_stays_together() {
+        for unit in [0, 1, 0xF_E246_8ACF, (1 << 37) - 1] {
+            let (first, last) = Hash::of_unit(unit);
+            assert_eq!(address(first.shard, first.residue), unit << UNIT_SHIFT);
+            assert_eq!(address(last.shard, last.residue), (unit << UNIT_SHIFT) + 2032);
+            for place in 0..128 {
+                let hash = Hash::of((unit << UNIT_SHIFT) + place * 16).expect("aligned");
+                assert_eq!(hash.shard, first.shard);
+                assert!((first.residue..=last.residue).contains(&hash.residue));
+            }
+            for lines in [1, 8, 1000, 100_000] {
+                let next = Hash::next_home(first.residue, lines);
+                assert_eq!(Hash { shard: 0, residue: next - 1 }.home(lines), first.home(lines));
+                assert_eq!(Hash { shard: 0, residue: next }.home(lines), first.home(lines) + 1);
+            }
+        }
+    }
+
+    #[test]
     fn other_addresses_are_refused() {
         for address in [1, 4, 7, 0x1001, 1 << 48, (1 << 48) + 8, usize::MAX, usize::MAX & !7] {
             assert_eq!(Hash::of(address), None, "{address:#x}");
@@ -97,8 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn usual_spacings_fill_shards_evenly() {
-        for spacing in [8, 16, 32, 80, 96, 1040, 4096, 65_552, 1 << 20, 1 << 21] {
+    fn usual_spacings_of_sparse_blocks_fill_shards_evenly() {
+        for spacing in [4096, 4112, 8208, 65_552, 1 << 20, 1 << 21] {
             let mut shards = [0u32; 256];
             for i in 0..256_000 {
                 shards[Hash::of(0x7f12_3456_0010 + i * spacing).expect("aligned").shard] += 1;

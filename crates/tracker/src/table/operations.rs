@@ -2,6 +2,8 @@
 //!
 //! Rule for neighbours: everything here holds the lock of one line, the block's home, from beginning to end.
 
+use core::ops::ControlFlow;
+
 use super::growth::{self, Growth};
 use super::hash::Hash;
 use super::line::{LineGuard, Slot};
@@ -9,7 +11,7 @@ use super::near;
 use super::nodes::Node;
 use super::packed;
 use super::shards::{Lines, Nodes};
-use super::{Block, Inserted, MAX_AGE, MAX_SITE, Removed, Table};
+use super::{Block, Inserted, MAX_AGE, MAX_SITE, MAX_SIZE, Removed, Table};
 
 /// Free slots of a line with a chain from which on a block of the chain comes home. Not one: the next block to come is
 /// often the one that has just gone.
@@ -19,9 +21,16 @@ const ROOM_AT_HOME: usize = 2;
 const STALE_TRACES: u32 = 4;
 
 /// A block's locked home, and the lines that the shard has while the lock is held.
-struct Home<'a> {
-    lines: Lines<'a>,
-    line: LineGuard<'a>,
+pub(super) struct Home<'a> {
+    pub(super) lines: Lines<'a>,
+    pub(super) line: LineGuard<'a>,
+}
+
+/// Why a block has no home in the lines.
+enum Away {
+    NoMemory,
+    /// Its plot is open or being opened.
+    Moved,
 }
 
 /// Where a block is.
@@ -32,25 +41,24 @@ enum Place<'a> {
 
 impl Table {
     /// Notes that `address` was allocated, at generation `now`. Never allocates, and waits for nobody but other
-    /// operations on the same cache line or a shard that grows.
+    /// operations on the same cache line or plot, a shard that grows or a plot that opens.
     #[inline]
     pub fn insert(&self, address: usize, block: Block, now: u32) -> Inserted {
         self.clock.tick(self, now);
-        if block.site > MAX_SITE {
+        if block.site > MAX_SITE || block.size > MAX_SIZE {
             return Inserted::Full;
         }
-        if let Some(inserted) = self.insert_near(address, &block, birth(&block, now), now) {
-            return inserted;
-        }
-        let size = block.size;
-        let inserted = self.insert_into_lines(address, block, now);
-        self.inserted_into_lines(address, size, inserted, now)
+        self.insert_into_half(address, block, now)
     }
 
-    #[inline]
-    fn insert_into_lines(&self, address: usize, block: Block, now: u32) -> Inserted {
-        let Some(hash) = Hash::of(address) else { return Inserted::Full };
-        let Some(mut home) = self.home(hash) else { return Inserted::Full };
+    /// Puts a block into the lines. `None`: its plot is not closed any more.
+    pub(super) fn insert_into_lines(&self, address: usize, block: Block, now: u32) -> Option<Inserted> {
+        let Some(hash) = Hash::of(address) else { return Some(Inserted::Full) };
+        let mut home = match self.home(address, hash) {
+            Ok(home) => home,
+            Err(Away::NoMemory) => return Some(Inserted::Full),
+            Err(Away::Moved) => return None,
+        };
         let key = packed::key(hash.residue);
         if block.size < packed::LARGE
             && home.line.with_key(key).first().is_none()
@@ -59,29 +67,30 @@ impl Table {
         {
             let value = packed::value(hash.residue, block.site, birth(&block, now), block.size);
             home.line.put(slot, key, value);
-            return Inserted::New;
+            return Some(Inserted::New);
         }
-        self.insert_slow(home, hash, block, now)
+        self.insert_slow(home, address, hash, block, now)
     }
 
     /// Forgets the block at `address` and tells what it was; `None` if it is not known, which is normal.
     #[inline]
     pub fn remove(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
-        self.remove_near(address, now).or_else(|| self.remove_from_lines(address, now))
+        self.remove_from_half(address, now)
     }
 
-    /// The same for a block in the lines.
-    pub(super) fn remove_from_lines(&self, address: usize, now: u32) -> Option<Removed> {
-        let removed = self.take_from_lines(address, now)?;
-        self.removed_from_lines(address, removed.size);
-        Some(removed)
+    /// Takes a block out of the lines. `Continue`: its plot is not closed any more.
+    pub(super) fn take_from_lines(&self, address: usize, now: u32) -> ControlFlow<Option<Removed>> {
+        let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
+        match self.home(address, hash) {
+            Ok(home) => ControlFlow::Break(self.take_at(home, hash, now)),
+            Err(Away::NoMemory) => ControlFlow::Break(None),
+            Err(Away::Moved) => ControlFlow::Continue(()),
+        }
     }
 
-    #[inline]
-    fn take_from_lines(&self, address: usize, now: u32) -> Option<Removed> {
-        let hash = Hash::of(address)?;
-        let mut home = self.home(hash)?;
+    /// Takes a block out of its home.
+    pub(super) fn take_at<'a>(&'a self, mut home: Home<'a>, hash: Hash, now: u32) -> Option<Removed> {
         let key = packed::key(hash.residue);
         for slot in home.line.with_key(key) {
             let value = home.line.value(slot);
@@ -96,10 +105,10 @@ impl Table {
         if home.line.may_chain(key) { self.remove_slow(home, hash, now) } else { None }
     }
 
-    /// Fetches the cache line that a block of this size at `address` may live in, for an insertion that is soon to come.
+    /// Fetches the cache line that a block at `address` may live in, for an operation that is soon to come.
     #[inline]
-    pub fn prefetch(&self, address: usize, size: u64) {
-        if size < near::LIMIT {
+    pub fn prefetch(&self, address: usize) {
+        if near::is_granule(address) && self.near.prefetch(address) {
             return;
         }
         let Some(hash) = Hash::of(address) else { return };
@@ -110,20 +119,29 @@ impl Table {
         }
     }
 
-    /// The value of the block's entry.
-    pub(super) fn find<T>(&self, address: usize, read: impl FnOnce(u64) -> T) -> Option<T> {
-        let hash = Hash::of(address)?;
-        let home = self.home(hash)?;
-        let value = match self.seek(&home, hash)? {
+    /// Reads the value of the block's entry in the lines. `Continue`: its plot is not closed any more.
+    pub(super) fn find<T>(&self, address: usize, read: impl FnOnce(u64) -> T) -> ControlFlow<Option<T>> {
+        let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
+        let home = match self.home(address, hash) {
+            Ok(home) => home,
+            Err(Away::NoMemory) => return ControlFlow::Break(None),
+            Err(Away::Moved) => return ControlFlow::Continue(()),
+        };
+        let value = self.seek(&home, hash).map(|place| match place {
             Place::Slot(slot) => home.line.value(slot),
             Place::Node { node, .. } => node.value(),
-        };
-        Some(read(value))
+        });
+        ControlFlow::Break(value.map(read))
     }
 
-    /// Locks the home of a hash. `None` if the table has no memory.
-    #[inline]
-    fn home(&self, hash: Hash) -> Option<Home<'_>> {
+    /// Locks the home of a block whose plot is closed.
+    fn home(&self, address: usize, hash: Hash) -> Result<Home<'_>, Away> {
+        let home = self.home_unchecked(hash).ok_or(Away::NoMemory)?;
+        if near::is_granule(address) && !self.near.is_closed(address) { Err(Away::Moved) } else { Ok(home) }
+    }
+
+    /// Locks the home of a hash, whatever its plot. `None` if the table has no memory.
+    pub(super) fn home_unchecked(&self, hash: Hash) -> Option<Home<'_>> {
         let span = self.spans.get(hash.shard)?;
         loop {
             let lines = span.load(hash.shard);
@@ -179,13 +197,20 @@ impl Table {
 
     /// Insertion of a large block, in place of another one, or where the home is full.
     #[inline(never)]
-    fn insert_slow<'a>(&'a self, mut home: Home<'a>, hash: Hash, block: Block, now: u32) -> Inserted {
+    fn insert_slow<'a>(
+        &'a self,
+        mut home: Home<'a>,
+        address: usize,
+        hash: Hash,
+        block: Block,
+        now: u32,
+    ) -> Option<Inserted> {
         let size = if block.size < packed::LARGE {
             block.size
         } else {
             match self.sizes.acquire(block.size) {
                 Some(code) => packed::LARGE.wrapping_add(u64::from(code)),
-                None => return Inserted::Full,
+                None => return Some(Inserted::Full),
             }
         };
         let value = packed::value(hash.residue, block.site, birth(&block, now), size);
@@ -194,21 +219,22 @@ impl Table {
             let placed = self.insert_at(&mut home, hash, value, now);
             drop(home);
             match placed {
-                Placed::Done(inserted) => return inserted,
+                Placed::Done(inserted) => return Some(inserted),
                 Placed::Crowded => {
                     self.grow(hash.shard, lines);
-                    return Inserted::New;
+                    return Some(Inserted::New);
                 }
                 Placed::NoRoom => {}
             }
             let changed = self.grow(hash.shard, lines) == Growth::Changed;
-            match self.home(hash) {
-                Some(again) if changed => home = again,
+            let again = self.home(address, hash);
+            match again {
+                Ok(again) if changed => home = again,
                 _ => {
                     if let Some(code) = packed::large(value) {
                         self.sizes.release(code);
                     }
-                    return Inserted::Full;
+                    return if let Err(Away::Moved) = again { None } else { Some(Inserted::Full) };
                 }
             }
         }
@@ -300,7 +326,7 @@ enum Placed {
 
 /// Generation of birth, at most [`MAX_AGE`] ago.
 #[inline]
-fn birth(block: &Block, now: u32) -> u32 {
+pub(super) fn birth(block: &Block, now: u32) -> u32 {
     let age = now.wrapping_sub(block.generation);
     // An age above half of the range is a generation in the future: as new as can be.
     if age > u32::MAX / 2 { now } else { now.wrapping_sub(age.min(MAX_AGE)) }

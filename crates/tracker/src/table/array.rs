@@ -1,0 +1,140 @@
+//! The cells of a plot: an array in which each block lies as near as can be to where its address says.
+//!
+//! The home of a cell is its tag scaled to the length of the array, so the order of homes is the order of addresses,
+//! and blocks at even distances do not meet. A cell that finds its home taken lies behind it, in the order of homes
+//! (after the last place comes the first). So between a cell and its home no place is empty.
+//!
+//! Rule for neighbours: an array has at least one empty place, and whoever uses it holds its plot.
+
+use super::cell;
+
+/// An array of cells in the store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Array {
+    first: *mut u64,
+    len: usize,
+}
+
+impl Array {
+    /// # Safety
+    /// There are `len` cells at `first`, nobody else uses them meanwhile, and one of them is empty; `len` is not 0.
+    #[inline]
+    pub(super) unsafe fn new(first: *mut u64, len: usize) -> Self {
+        Self { first, len }
+    }
+
+    #[inline]
+    pub(super) fn home(self, tag: u64) -> usize {
+        (tag as usize).wrapping_mul(self.len) >> cell::TAG_BITS
+    }
+
+    #[inline]
+    fn next(self, place: usize) -> usize {
+        let next = place.wrapping_add(1);
+        if next == self.len { 0 } else { next }
+    }
+
+    /// The cell at a place below the length, which may be empty.
+    #[inline]
+    pub(super) fn get(self, place: usize) -> u64 {
+        debug_assert!(place < self.len);
+        // SAFETY: homes and what follows them are below the length.
+        unsafe { self.first.add(place).read() }
+    }
+
+    #[inline]
+    pub(super) fn set(self, place: usize, cell: u64) {
+        debug_assert!(place < self.len);
+        // SAFETY: as in `get`.
+        unsafe { self.first.add(place).write(cell) }
+    }
+
+    /// How far a cell is from its home.
+    #[inline]
+    fn way(self, cell: u64, place: usize) -> usize {
+        let way = place.wrapping_sub(self.home(cell::tag(cell)));
+        if way > self.len { way.wrapping_add(self.len) } else { way }
+    }
+
+    /// The block with this tag: its place and cell.
+    #[inline]
+    pub(super) fn find(self, tag: u64) -> Option<(usize, u64)> {
+        let mut place = self.home(tag);
+        loop {
+            let cell = self.get(place);
+            if cell::is_block(cell, tag) {
+                return Some((place, cell));
+            }
+            if cell == 0 {
+                return None;
+            }
+            place = self.next(place);
+        }
+    }
+
+    /// The extension of the block with this tag, which has one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn extension(self, tag: u64) -> Option<(usize, u64)> {
+        let mut place = self.home(tag);
+        loop {
+            let cell = self.get(place);
+            if cell::is_extension(cell, tag) {
+                return Some((place, cell));
+            }
+            if cell == 0 {
+                return None;
+            }
+            place = self.next(place);
+        }
+    }
+
+    /// Puts a cell behind all of its home and answers how far the cell, or one that made way for it, is from home now.
+    /// The array has two empty places or more.
+    #[inline(never)]
+    pub(super) fn put(self, cell: u64) -> usize {
+        let mut cell = cell;
+        let mut place = self.home(cell::tag(cell));
+        let mut way = 0;
+        loop {
+            let other = self.get(place);
+            if other == 0 {
+                self.set(place, cell);
+                return way;
+            }
+            let others = self.way(other, place);
+            if others < way {
+                self.set(place, cell);
+                (cell, way) = (other, others);
+            }
+            place = self.next(place);
+            way = way.wrapping_add(1);
+        }
+    }
+
+    /// Empties a place; cells behind it that are not at home move up.
+    #[inline]
+    pub(super) fn take(self, place: usize) {
+        let mut hole = place;
+        loop {
+            let next = self.next(hole);
+            let cell = self.get(next);
+            if cell == 0 || self.home(cell::tag(cell)) == next {
+                return self.set(hole, 0);
+            }
+            self.set(hole, cell);
+            hole = next;
+        }
+    }
+
+    /// All cells that are not empty, with their places.
+    pub(super) fn cells(self) -> impl Iterator<Item = (usize, u64)> {
+        (0..self.len).map(move |place| (place, self.get(place))).filter(|(_, cell)| *cell != 0)
+    }
+
+    /// Makes all places empty.
+    pub(super) fn empty(self) {
+        // SAFETY: the array is of this length, and zeroes are empty cells.
+        unsafe { self.first.write_bytes(0, self.len) }
+    }
+}

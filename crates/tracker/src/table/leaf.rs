@@ -1,0 +1,150 @@
+//! Where the words of the plots are: *leaves*, each for 1 GiB of address space, in a map of one level.
+//!
+//! Rule for neighbours: leaves are never unmapped. They take memory only where plots are open.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use super::plot::Plot;
+use crate::mmap;
+
+const ADDRESS_BITS: u32 = 48;
+/// Bytes of a plot: 4 KiB.
+pub(super) const PLOT_SHIFT: u32 = 12;
+const LEAF_SHIFT: u32 = 30;
+const LEAVES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
+const PLOTS: usize = 1 << (LEAF_SHIFT - PLOT_SHIFT);
+
+const PAGE: usize = 4096;
+/// Plots whose words share a page.
+const PLOTS_OF_PAGE: usize = PAGE / size_of::<Plot>();
+
+/// Zeroed memory is an empty leaf. What is first takes whole pages, which can be given back to the kernel.
+#[repr(C)]
+pub(super) struct Leaf {
+    plots: [Plot; PLOTS],
+    /// Pages of `plots` that have ever been in use.
+    pages: [AtomicU64; PLOTS / PLOTS_OF_PAGE / 64],
+    next: AtomicPtr<Leaf>,
+    base: AtomicUsize,
+}
+
+const _: () = assert!(core::mem::offset_of!(Leaf, pages).is_multiple_of(PAGE));
+
+/// All leaves.
+#[derive(Debug)]
+pub(super) struct Leaves {
+    root: AtomicPtr<AtomicPtr<Leaf>>,
+    first: AtomicPtr<Leaf>,
+}
+
+impl Leaf {
+    #[inline]
+    pub(super) fn plot(&self, address: usize) -> &Plot {
+        let index = (address >> PLOT_SHIFT) & (PLOTS - 1);
+        // SAFETY: the mask keeps the index below the length.
+        unsafe { self.plots.get_unchecked(index) }
+    }
+
+    /// Notes that the words around `address` are in use; `budget` is asked for their page. `false`: it refused.
+    pub(super) fn use_page(&self, address: usize, budget: &dyn Fn(usize) -> bool) -> bool {
+        let page = ((address >> PLOT_SHIFT) & (PLOTS - 1)) / PLOTS_OF_PAGE;
+        let Some(pages) = self.pages.get(page / 64) else { return false };
+        let bit = 1 << (page % 64);
+        if pages.load(Ordering::Relaxed) & bit == 0 {
+            if !budget(PAGE) {
+                return false;
+            }
+            pages.fetch_or(bit, Ordering::Release);
+        }
+        true
+    }
+
+    /// The address at which plot `number` begins.
+    pub(super) fn address(&self, number: usize) -> usize {
+        self.base.load(Ordering::Relaxed).wrapping_add(number << PLOT_SHIFT)
+    }
+
+    /// The plots that may be open, with their numbers.
+    pub(super) fn used_plots(&self) -> impl Iterator<Item = (usize, &Plot)> {
+        let pages = self.plots.chunks(PLOTS_OF_PAGE).enumerate();
+        let used = pages.filter(|(page, _)| {
+            let bits = self.pages.get(page / 64).map_or(0, |bits| bits.load(Ordering::Acquire));
+            bits >> (page % 64) & 1 != 0
+        });
+        used.flat_map(|(page, plots)| {
+            plots.iter().enumerate().map(move |(index, plot)| (page * PLOTS_OF_PAGE + index, plot))
+        })
+    }
+
+    /// Gives the memory of all words back: all plots are closed.
+    pub(super) fn discard(&self) {
+        mmap::discard(ptr::from_ref(self).cast_mut().cast(), core::mem::offset_of!(Self, pages));
+    }
+}
+
+impl Leaves {
+    pub(super) const fn new() -> Self {
+        Self { root: AtomicPtr::new(ptr::null_mut()), first: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Reserves address space for the map. Again: nothing. Without any there are no leaves.
+    pub(super) fn init(&self) {
+        if self.root.load(Ordering::Acquire).is_null()
+            && let Some(root) = mmap::reserve(LEAVES * size_of::<AtomicPtr<Leaf>>())
+        {
+            // Release: whoever sees the root sees what was made ready before.
+            self.root.store(root.as_ptr().cast(), Ordering::Release);
+        }
+    }
+
+    fn entry(&self, address: usize) -> Option<&AtomicPtr<Leaf>> {
+        let root = self.root.load(Ordering::Acquire);
+        if root.is_null() {
+            return None;
+        }
+        // SAFETY: the root has an entry for each leaf of 48 bits of address.
+        Some(unsafe { &*root.add((address >> LEAF_SHIFT) & (LEAVES - 1)) })
+    }
+
+    /// The leaf for `address`, if there is one.
+    #[inline]
+    pub(super) fn get(&self, address: usize) -> Option<&Leaf> {
+        // SAFETY: leaves are never unmapped.
+        unsafe { self.entry(address)?.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The same, which there is from now on. `None`: the kernel has no memory.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn add(&self, address: usize) -> Option<&Leaf> {
+        let entry = self.entry(address)?;
+        let leaf: *mut Leaf = mmap::reserve(size_of::<Leaf>())?.as_ptr().cast();
+        // SAFETY: zeroed memory of that size is an empty leaf.
+        let this = unsafe { &*leaf };
+        this.base.store(address >> LEAF_SHIFT << LEAF_SHIFT, Ordering::Relaxed);
+        // Release: whoever sees the leaf sees its base.
+        if entry.compare_exchange(ptr::null_mut(), leaf, Ordering::Release, Ordering::Relaxed).is_err() {
+            mmap::unreserve(leaf.cast(), size_of::<Leaf>());
+            return self.get(address);
+        }
+        let mut first = self.first.load(Ordering::Relaxed);
+        loop {
+            this.next.store(first, Ordering::Relaxed);
+            match self.first.compare_exchange_weak(first, leaf, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return Some(this),
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Visits each leaf.
+    pub(super) fn each(&self, mut visit: impl FnMut(&Leaf)) {
+        let mut leaf = self.first.load(Ordering::Acquire);
+        // SAFETY: leaves are never unmapped.
+        while let Some(this) = unsafe { leaf.as_ref() } {
+            visit(this);
+            leaf = this.next.load(Ordering::Acquire);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What is known of a plot, 4 KiB of the watched heap, in one word that is its lock as well.
+//!
+//! | bits | what |
+//! |---|---|
+//! | 0 | locked |
+//! | 1 | open: its blocks are in cells, all of them |
+//! | 2 | opening: its blocks are on their way there from the lines |
+//! | 8–19 | length of its array |
+//! | 20–31 | cells in use there |
+//! | 32–63 | number of the array in the store |
+//!
+//! A word of 0 is a closed plot: its blocks are in the lines, all of them.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::lock::relax;
+
+const LOCKED: u64 = 1;
+const OPEN: u64 = 1 << 1;
+const OPENING: u64 = 1 << 2;
+const LEN_SHIFT: u32 = 8;
+const USED_SHIFT: u32 = 20;
+const ARRAY_SHIFT: u32 = 32;
+const FIELD: u64 = (1 << 12) - 1;
+
+/// A plot. Zeroed memory is a closed one.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(super) struct Plot(AtomicU64);
+
+/// What a plot's word says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word(u64);
+
+impl Word {
+    /// An open plot with this array.
+    pub(super) fn new(array: u32, len: usize, used: usize) -> Self {
+        Self(
+            (u64::from(array) << ARRAY_SHIFT)
+                | ((used as u64) << USED_SHIFT)
+                | ((len as u64) << LEN_SHIFT)
+                | OPEN,
+        )
+    }
+
+    #[inline]
+    pub(super) fn array(self) -> u32 {
+        (self.0 >> ARRAY_SHIFT) as u32
+    }
+
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        ((self.0 >> LEN_SHIFT) & FIELD) as usize
+    }
+
+    #[inline]
+    pub(super) fn used(self) -> usize {
+        ((self.0 >> USED_SHIFT) & FIELD) as usize
+    }
+
+    /// The same with more or fewer cells in use.
+    #[inline]
+    pub(super) fn with_more(self, cells: usize) -> Self {
+        Self(self.0.wrapping_add((cells as u64) << USED_SHIFT))
+    }
+
+    #[inline]
+    pub(super) fn with_fewer(self, cells: usize) -> Self {
+        Self(self.0.wrapping_sub((cells as u64) << USED_SHIFT))
+    }
+}
+
+impl Plot {
+    /// The word of an open plot, without its lock.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<Word> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word & OPEN != 0).then_some(Word(word))
+    }
+
+    /// Whether its blocks are in the lines, and stay there as long as the caller holds the line of one.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (OPEN | OPENING) == 0
+    }
+
+    /// Takes hold of the plot if it is open. `shared`: there may be others to lock out. The holder gives it back with
+    /// [`Plot::put`].
+    #[inline]
+    pub(super) fn hold(&self, shared: bool) -> Option<Word> {
+        // A look first: the word of a closed plot must not be written, for it may be in memory that is not there yet.
+        let word = self.0.load(Ordering::Acquire);
+        if word & OPEN == 0 {
+            return None;
+        }
+        if !shared {
+            return Some(Word(word));
+        }
+        // Acquire: what the last holder wrote is seen.
+        let word = self.0.fetch_or(LOCKED, Ordering::Acquire);
+        if word & (OPEN | LOCKED) == OPEN { Some(Word(word)) } else { self.hold_slow(word) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_slow(&self, mut word: u64) -> Option<Word> {
+        let mut spins = 0;
+        loop {
+            if word & LOCKED == 0 {
+                if word & OPEN != 0 {
+                    return Some(Word(word));
+                }
+                // Closed meanwhile.
+                self.0.fetch_and(!LOCKED, Ordering::Release);
+                return None;
+            }
+            relax(&mut spins);
+            if self.0.load(Ordering::Relaxed) & LOCKED == 0 {
+                word = self.0.fetch_or(LOCKED, Ordering::Acquire);
+            }
+        }
+    }
+
+    /// Gives a held plot back.
+    #[inline]
+    pub(super) fn put(&self, word: Word) {
+        // Release: the next holder sees what was written.
+        self.0.store(word.0 & !LOCKED, Ordering::Release);
+    }
+
+    /// Closes a held plot.
+    pub(super) fn close(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Begins to open a closed plot; `false` if another thread does that.
+    pub(super) fn begin_to_open(&self) -> bool {
+        self.0.compare_exchange(0, OPENING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Waits until the plot is not being opened.
+    pub(super) fn wait(&self) {
+        let mut spins = 0;
+        while self.0.load(Ordering::Acquire) & OPENING != 0 {
+            relax(&mut spins);
+        }
+    }
+}
