@@ -16,6 +16,7 @@ require_relative "memintro/process_memory"
 require_relative "memintro/report"
 require_relative "memintro/snapshots"
 require_relative "memintro/call_sites"
+require_relative "memintro/stop_timer"
 
 # Where a Ruby process's memory went: malloc traffic by call site, exact, in the live process.
 #
@@ -44,10 +45,15 @@ module Memintro
 
   class << self
     # Starts tracking, with empty figures. Takes milliseconds: the malloc functions of every loaded module are
-    # redirected, unless the process was preloaded. With the settings that are in force already nothing happens; with
-    # others tracking starts afresh.
+    # redirected, unless the process was preloaded. With the settings that are in force already nothing happens.
+    # Another `mode` or `sample_bytes` takes over at once and keeps what was collected, each block with its weight (a
+    # {stop} between them does not); other limits start afresh.
     #
-    # @param mode [Symbol] `:full`, every block
+    # @param mode [Symbol] `:full`, every block; `:sampled`, estimates at a cost that can be left on
+    # @param sample_bytes [Integer, nil] of sampled mode: one byte in so many is sampled on average, at most 2^30;
+    #   nil: as configured, else in 524,288
+    # @param stop_after [Numeric, nil] seconds after which tracking stops by itself, in forked children too; nil: as
+    #   configured, else never. Given again, it counts from then.
     # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use, at least 4 MiB; nil: as configured, else
     #   no limit
     # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
@@ -55,15 +61,20 @@ module Memintro
     # @return [true]
     # @raise [ArgumentError, TypeError] on a wrong setting
     # @raise [UnsupportedError, DisabledError, ExhaustedError, AllocatorError, NotSeenError, BusyError]
-    def start(mode: configuration.mode, max_tracker_bytes: configuration.max_tracker_bytes,
-              max_sites: configuration.max_sites)
+    # @example For a minute, in production
+    #   Memintro.start(mode: :sampled, stop_after: 60)
+    def start(mode: configuration.mode, sample_bytes: nil, stop_after: configuration.stop_after,
+              max_tracker_bytes: configuration.max_tracker_bytes, max_sites: configuration.max_sites)
       mode = Arguments.choice(:mode, mode, Configuration::MODES.keys)
+      mean = mean_distance(mode, sample_bytes)
+      seconds = Arguments.seconds(:stop_after, stop_after, optional: true)
       bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: Configuration::LEAST_TRACKER_BYTES,
                                                                      most: (2**63) - 1, optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
       Native.load_hook
-      begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0) }
+      begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0) }
       @epoch += 1 if begun == :ok
+      StopTimer.set(seconds) if seconds || begun != :unchanged
       true
     end
 
@@ -72,6 +83,7 @@ module Memintro
     # @return [Totals] the final ones
     # @raise [BusyError]
     def stop
+      StopTimer.set(nil)
       Native.stop
       totals
     end
@@ -81,7 +93,7 @@ module Memintro
       Native.tracking?
     end
 
-    # @return [Symbol] `:off` or `:full`
+    # @return [Symbol] `:off`, `:full` or `:sampled`
     def mode
       Native.mode
     end
@@ -137,7 +149,7 @@ module Memintro
 
     # @return [Totals] of the process, since the start or {clear}. Costs about a microsecond.
     def totals
-      untracked { Totals.new(*Native.totals.first(7)) }
+      untracked { Totals.of(Native.totals) }
     end
 
     # @return [ThreadTotals] of the current thread. Costs about a microsecond.
@@ -229,6 +241,14 @@ module Memintro
     attr_reader :epoch
 
     private
+
+    def mean_distance(mode, sample_bytes)
+      mean = Arguments.count(:sample_bytes, sample_bytes, least: 1, most: Configuration::MOST_SAMPLE_BYTES,
+                                                          optional: true)
+      return mean || configuration.sample_bytes if mode == :sampled || mean.nil?
+
+      raise ArgumentError, "sample_bytes is #{mean}, but mode is #{mode.inspect}; it is for mode: :sampled"
+    end
 
     # A start makes a test allocation that must be seen, also where the caller is not tracked.
     def while_tracked

@@ -14,6 +14,19 @@ module Memintro
       raise ArgumentError, "#{name} is #{value}; it must be #{allowed}"
     end
 
+    # @return [Numeric, nil]
+    def self.seconds(name, value, optional: false)
+      return nil if value.nil? && optional
+
+      allowed = "a number of seconds above 0#{', or nil' if optional}"
+      unless value.is_a?(Integer) || value.is_a?(Float) || value.is_a?(Rational)
+        raise TypeError, "#{name} is #{shown(value)}; it must be #{allowed}"
+      end
+      return value if value.positive? && value.to_f.finite?
+
+      raise ArgumentError, "#{name} is #{value}; it must be #{allowed}"
+    end
+
     # @return [Symbol]
     def self.choice(name, value, allowed)
       list = "it must be #{'one of ' if allowed.size > 1}#{allowed.map(&:inspect).join(', ')}"

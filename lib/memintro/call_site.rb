@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "estimates"
 require_relative "units"
 require_relative "value_object"
 
@@ -13,15 +14,19 @@ module Memintro
   # @example
   #   site = Memintro["leak.rb:12"]
   #   site.live_bytes                                    # => 51_200_000
-  #   site.each_block { |size, generation, address| … }
+  #   site.each_block { |size, generation, address, weight| … }
   class CallSite
-    include ValueObject
-
     # Names of the attributes, in the order of {#to_h}.
     ATTRIBUTES = %i[name path lineno kind allocations frees total_bytes freed_bytes live_bytes live_blocks
                     mean_lifespan max_lifespan age_total growth].freeze
     # The attributes that are numbers to sort by.
     FIGURES = (ATTRIBUTES - %i[name path lineno kind]).freeze
+    # The figures that have a standard error: `live_bytes_standard_error` and so on. (`max_lifespan` is the
+    # greatest that was seen in the sample.)
+    ESTIMATES = (FIGURES - %i[max_lifespan]).freeze
+
+    include ValueObject
+    include Estimates
 
     # Longest name that {#inspect} shows whole.
     INSPECTED_NAME = 80
@@ -33,6 +38,7 @@ module Memintro
     # @param epoch [Integer, nil] which start or clear the row belongs to; nil: the row was read from a file
     def initialize(row, aged = nil, epoch = nil)
       @row = row
+      @variances = row[11]
       @aged = aged
       @epoch = epoch
       freeze
@@ -113,11 +119,12 @@ module Memintro
 
     # Visits the blocks from here that are live at this moment (not at the snapshot's). Blocks that {Memintro.clear} or
     # a new start has forgotten are not visited. Allocators wait while the blocks are copied out: about
-    # 10 ns for each live block of the process.
+    # 10 ns for each live block of the process. In sampled mode these are the sampled ones.
     #
     # @yieldparam size [Integer] bytes asked for
     # @yieldparam generation [Integer] GC count when it was allocated
     # @yieldparam address [Integer]
+    # @yieldparam weight [Float] how many blocks it stands for; 1.0 unless it was sampled
     # @return [self, Enumerator] an enumerator without a block
     # @raise [Memintro::Error] if the site was read from a file
     def each_block
@@ -125,20 +132,39 @@ module Memintro
       raise Error, "#{inspect} was read from a file; only a live process has blocks to visit" unless @epoch
 
       blocks, now = live_blocks_now
-      0.step(blocks.size - 1, 3) { |i| yield blocks[i + 1], now - blocks[i + 2], blocks[i] }
+      0.step(blocks.size - 1, 4) { |i| yield blocks[i + 1], now - blocks[i + 2], blocks[i], blocks[i + 3] }
       self
     end
 
     # @return [String] one short line, whatever the length of the name
     def inspect
-      shown = name.dup.force_encoding(Encoding::UTF_8).scrub("?")
-      shown = "...#{shown[-INSPECTED_NAME..]}" if shown.size > INSPECTED_NAME
-      "#<#{self.class} #{shown} live #{Units.bytes(live_bytes)} in #{live_blocks} blocks, " \
-        "#{allocations} allocations, #{frees} frees>"
+      short = name.dup.force_encoding(Encoding::UTF_8).scrub("?")
+      short = "...#{short[-INSPECTED_NAME..]}" if short.size > INSPECTED_NAME
+      "#<#{self.class} #{short} live #{shown(:live_bytes) { |count| Units.bytes(count) }} in " \
+        "#{shown(:live_blocks, &:to_s)} blocks, #{shown(:allocations, &:to_s)} allocations, " \
+        "#{shown(:frees, &:to_s)} frees>"
     end
     alias to_s inspect
 
     private
+
+    # In the order of Memintro::Native.sites.
+    def variance_of(name)
+      case name
+      when :live_bytes then @aged ? @aged[2].to_f : @variances[2] - @variances[3]
+      when :live_blocks then @aged ? @aged[3].to_f : @variances[0] - @variances[1]
+      when :mean_lifespan then mean_lifespan_variance
+      else @variances[%i[allocations frees total_bytes freed_bytes growth age_total].index(name)]
+      end
+    end
+
+    # Of a quotient of two sums over the same blocks, as good as some ten of them or more allow.
+    def mean_lifespan_variance
+      return 0.0 if frees.zero?
+
+      mean = mean_lifespan
+      (@variances[5] - (2 * mean * @variances[6]) + (mean * mean * @variances[1])) / (frees.to_f**2)
+    end
 
     # The generation is read first: making the array may run the collector.
     def live_blocks_now

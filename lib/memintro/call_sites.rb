@@ -44,9 +44,11 @@ module Memintro
     # @return [CallSites] of this process, now
     def self.take(most: nil)
       Memintro.untracked do
-        totals = Totals.new(*Native.totals.first(7))
+        totals = Totals.of(Native.totals)
+        process = live_process
+        process[:sample_bytes] = Native.sample_bytes if totals.estimated?
         rows, all = most ? Native.top_sites(most) : [Native.sites, nil]
-        new(totals, rows, live_process, Memintro.epoch).tap { |sites| sites.left_out = all - rows.size if most }
+        new(totals, rows, process, Memintro.epoch).tap { |sites| sites.left_out = all - rows.size if most }
       end
     end
 

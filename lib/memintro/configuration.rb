@@ -13,11 +13,17 @@ module Memintro
     MODES = Settings::MODES
     # Most call sites that the table of blocks can tell apart.
     MOST_SITES = Settings::MOST_SITES
+    # Greatest mean distance of two sampled bytes.
+    MOST_SAMPLE_BYTES = Settings::MOST_SAMPLE_BYTES
     # Least budget: below, what is always there would leave nothing for blocks.
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
 
     # @!attribute [rw] mode
-    #   @return [Symbol] `:full`
+    #   @return [Symbol] `:full` or `:sampled`
+    # @!attribute [rw] sample_bytes
+    #   @return [Integer, nil] in sampled mode one byte in so many is sampled on average; nil: in 524,288
+    # @!attribute [rw] stop_after
+    #   @return [Numeric, nil] seconds after which tracking stops by itself; nil: never
     # @!attribute [rw] max_sites
     #   @return [Integer, nil] most call sites to tell apart; nil: the hook's own limit
     # @!attribute [rw] max_tracker_bytes

@@ -18,7 +18,8 @@ require_relative "mwrap/source_location"
 #   Mwrap.each { |location, total, allocations, frees, age_total, max_lifespan| … }
 module Mwrap
   class << self
-    # Writes a line for each location: total bytes, allocations, location.
+    # Writes a line for each location: total bytes, allocations, location. In sampled mode a line before them, which
+    # begins with `#`, says that they are estimates.
     #
     # @param io [IO, nil] a real one, no StringIO; nil: standard error
     # @param min [Integer, nil] leave out locations with so many total bytes or fewer
@@ -30,6 +31,7 @@ module Mwrap
 
       least = minimum(min)
       Memintro.untracked do
+        target.write(note) if Memintro.totals.estimated?
         locations(least).each do |name, total, allocations|
           target.write(format("%16d %12d ", total, allocations).b << name.b << "\n")
         end
@@ -100,6 +102,10 @@ module Mwrap
     end
 
     private
+
+    def note
+      "# memintro: estimates from a sample, one byte in #{Memintro::Native.sample_bytes}\n"
+    end
 
     def minimum(min)
       return 0 if min.nil?

@@ -25,7 +25,7 @@ module Memintro
       # For `require "memintro"` in a program whose bundle does not have it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       answer_for_mwrap if @configuration.compat == :mwrap
-      Memintro.tracking? ? make_sure_it_sees : Memintro.start
+      Memintro.tracking? ? go_on : Memintro.start
       begin_process
       AfterFork.install { begin_process }
       at_exit { Memintro.untracked { write_last } }
@@ -61,8 +61,10 @@ module Memintro
     private
 
     # A preloaded hook has tracked since the process started, and Ruby has allocated much since then.
-    def make_sure_it_sees
-      return if Memintro.totals.allocations.positive?
+    def go_on
+      StopTimer.set(@configuration.stop_after)
+      # Of these only the bytes are exact in each mode.
+      return if Memintro.thread_totals.allocated_bytes.positive?
 
       raise NotSeenError, "#{Native.allocator || 'another library'} answers malloc before memintro's hook, so " \
                           "nothing is seen: put the hook first in LD_PRELOAD, as `memintro run` does"

@@ -5,7 +5,9 @@ module Memintro
   # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
   module Settings
     # Ways to track, and the numbers the hook has for them.
-    MODES = { full: 1 }.freeze
+    MODES = { full: 1, sampled: 2 }.freeze
+    # Greatest mean distance of two sampled bytes.
+    MOST_SAMPLE_BYTES = 2**30
     # Most call sites that the table of blocks can tell apart.
     MOST_SITES = (2**24) - 1
     # What a report can be sorted by.
@@ -58,7 +60,7 @@ module Memintro
       def expected
         case kind
         when :choice then allowed.join(" or ")
-        when :count then "a whole number of at least 1"
+        when :count then allowed ? "a whole number from 1 to #{allowed}" : "a whole number of at least 1"
         when :count_or_all then "a whole number of at least 1, or all"
         when :seconds then "a number of seconds above 0"
         when :switch then "1 or 0"
@@ -72,7 +74,7 @@ module Memintro
     def self.value_of(kind, text, allowed)
       case kind
       when :choice then allowed.find { |choice| choice.to_s == text }
-      when :count then Integer(text, 10) if text.match?(/\A[1-9]\d*\z/)
+      when :count then within(Integer(text, 10), allowed) if text.match?(/\A[1-9]\d*\z/)
       when :count_or_all then text == "all" ? :all : value_of(:count, text, nil)
       when :seconds then Float(text) if text.match?(/\A\d*\.?\d+\z/) && Float("0#{text}").positive?
       when :switch then { "1" => true, "0" => false }[text]
@@ -86,10 +88,15 @@ module Memintro
       case kind
       when :switch then value if [true, false].include?(value)
       when :count, :count_or_all, :seconds
-        value == :all ? value_of(kind, "all", allowed) : number(kind, value)
+        value == :all ? value_of(kind, "all", allowed) : within(number(kind, value), allowed)
       else value_of(kind, value.to_s, allowed) if value.is_a?(String) || value.is_a?(Symbol)
       end
     end
+
+    def self.within(number, most)
+      number if number && (most.nil? || number <= most)
+    end
+    private_class_method :within
 
     def self.number(kind, value)
       value if (value.is_a?(Integer) || (kind == :seconds && value.is_a?(Float))) && value.positive?
@@ -116,7 +123,12 @@ module Memintro
       Setting.new(name: :native_children, kind: :switch, default: false,
                   help: ["also track processes that are not Ruby; needs %p in --report"]),
       Setting.new(name: :mode, kind: :choice, default: :full, allowed: MODES.keys.freeze, argument: "MODE",
-                  help: ["full: every block, exactly"]),
+                  help: ["full (default): every block, exactly;",
+                         "sampled: estimates, cheap enough to leave on"]),
+      Setting.new(name: :sample_bytes, kind: :count, allowed: MOST_SAMPLE_BYTES, argument: "N",
+                  help: ["in sampled mode: sample one byte in N on average; default 524288"]),
+      Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
+                  help: ["stop tracking after so long; the figures stay"]),
       Setting.new(name: :max_sites, kind: :count, argument: "N",
                   help: ["tell at most N call sites apart; the rest share (other)"]),
       Setting.new(name: :max_tracker_bytes, kind: :count, argument: "BYTES",

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "estimates"
 require_relative "units"
 require_relative "value_object"
 
@@ -11,11 +12,21 @@ module Memintro
   #   totals.live_bytes   # => 51_200_000
   #   totals[:frees]      # => 50_000
   class Totals
-    include ValueObject
-
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[allocated_bytes freed_bytes live_bytes allocations frees live_blocks missed_frees tracker_bytes
                     dropped].freeze
+    # The figures that have a standard error: `live_bytes_standard_error` and so on.
+    ESTIMATES = %i[allocated_bytes freed_bytes live_bytes allocations frees live_blocks].freeze
+
+    include ValueObject
+    include Estimates
+
+    # @param figures [Array] see Memintro::Native.totals
+    # @return [Totals]
+    # @api private
+    def self.of(figures)
+      new(*figures.first(7), figures[9])
+    end
 
     # @return [Integer] bytes that all tracked allocations asked for
     attr_reader :allocated_bytes
@@ -33,7 +44,10 @@ module Memintro
     attr_reader :dropped
 
     # @api private
-    def initialize(allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped)
+    # @param variances [Array<Float>, nil] of the first four; nil: all is exact
+    # @param is_flow [Boolean] whether these are differences of totals
+    def initialize(allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped,
+                   variances = nil, is_flow: false)
       @allocated_bytes = allocated_bytes
       @freed_bytes = freed_bytes
       @allocations = allocations
@@ -41,6 +55,8 @@ module Memintro
       @missed_frees = missed_frees
       @tracker_bytes = tracker_bytes
       @dropped = dropped
+      @variances = variances
+      @is_flow = is_flow
       freeze
     end
 
@@ -54,7 +70,8 @@ module Memintro
       @allocations - @frees
     end
 
-    # What happened between two moments. `tracker_bytes` is a level, not a flow: it stays the later one.
+    # What happened between two moments. `tracker_bytes` is a level, not a flow: it stays the later one. The standard
+    # errors of what is live are upper bounds then.
     #
     # @param earlier [Totals]
     # @return [Totals]
@@ -68,23 +85,53 @@ module Memintro
 
       Totals.new(allocated_bytes - earlier.allocated_bytes, freed_bytes - earlier.freed_bytes,
                  allocations - earlier.allocations, frees - earlier.frees,
-                 missed_frees - earlier.missed_frees, tracker_bytes, dropped - earlier.dropped)
+                 missed_frees - earlier.missed_frees, tracker_bytes, dropped - earlier.dropped,
+                 variances_since(earlier), is_flow: true)
     end
 
     # @return [String] one short line
     def inspect
-      "#<#{self.class} live #{Units.bytes(live_bytes)} in #{live_blocks} blocks, allocated " \
-        "#{Units.bytes(allocated_bytes)} in #{allocations}, freed #{Units.bytes(freed_bytes)} in #{frees}>"
+      bytes = Units.method(:bytes)
+      "#<#{self.class} live #{shown(:live_bytes, &bytes)} in #{shown(:live_blocks, &:to_s)} blocks, allocated " \
+        "#{shown(:allocated_bytes, &bytes)} in #{shown(:allocations, &:to_s)}, freed " \
+        "#{shown(:freed_bytes, &bytes)} in #{shown(:frees, &:to_s)}>"
     end
     alias to_s inspect
+
+    protected
+
+    # @return [Array<Float>, nil]
+    attr_reader :variances
+
+    private
+
+    # A block of which both is in the sums, birth and death, leaves no doubt behind; of a flow it is not known.
+    def variance_of(name)
+      case name
+      when :live_bytes then @is_flow ? @variances[0] + @variances[1] : @variances[0] - @variances[1]
+      when :live_blocks then @is_flow ? @variances[2] + @variances[3] : @variances[2] - @variances[3]
+      else @variances[%i[allocated_bytes freed_bytes allocations frees].index(name)]
+      end
+    end
+
+    def variances_since(earlier)
+      return variances unless variances && earlier.variances
+
+      variances.zip(earlier.variances).map { |now, before| now - before }
+    end
   end
 
   # Traffic of one thread since it was first seen. Frozen. A block that another thread gave back counts as freed there.
+  #
+  # In sampled mode `allocated_bytes` is exact nevertheless (of calls that failed too); the others are estimates.
   class ThreadTotals
-    include ValueObject
-
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[allocated_bytes freed_bytes allocations frees].freeze
+    # The figures that have a standard error: `freed_bytes_standard_error` and so on.
+    ESTIMATES = %i[freed_bytes allocations frees].freeze
+
+    include ValueObject
+    include Estimates
 
     # @return [Integer] bytes this thread asked for
     attr_reader :allocated_bytes
@@ -96,11 +143,13 @@ module Memintro
     attr_reader :frees
 
     # @api private
-    def initialize(allocated_bytes, freed_bytes, allocations, frees)
+    # @param variances [Array<Float>, nil] of {ESTIMATES}; nil: all is exact
+    def initialize(allocated_bytes, freed_bytes, allocations, frees, variances = nil)
       @allocated_bytes = allocated_bytes
       @freed_bytes = freed_bytes
       @allocations = allocations
       @frees = frees
+      @variances = variances
       freeze
     end
 
@@ -113,14 +162,31 @@ module Memintro
       raise TypeError, "#{earlier.inspect} is not a Memintro::ThreadTotals" unless earlier.is_a?(ThreadTotals)
 
       ThreadTotals.new(allocated_bytes - earlier.allocated_bytes, freed_bytes - earlier.freed_bytes,
-                       allocations - earlier.allocations, frees - earlier.frees)
+                       allocations - earlier.allocations, frees - earlier.frees, variances_since(earlier))
     end
 
     # @return [String] one short line
     def inspect
-      "#<#{self.class} allocated #{Units.bytes(allocated_bytes)} in #{allocations}, " \
-        "freed #{Units.bytes(freed_bytes)} in #{frees}>"
+      "#<#{self.class} allocated #{Units.bytes(allocated_bytes)} in #{shown(:allocations, &:to_s)}, " \
+        "freed #{shown(:freed_bytes) { |count| Units.bytes(count) }} in #{shown(:frees, &:to_s)}>"
     end
     alias to_s inspect
+
+    protected
+
+    # @return [Array<Float>, nil]
+    attr_reader :variances
+
+    private
+
+    def variance_of(name)
+      @variances[ESTIMATES.index(name)]
+    end
+
+    def variances_since(earlier)
+      return variances unless variances && earlier.variances
+
+      variances.zip(earlier.variances).map { |now, before| now - before }
+    end
   end
 end

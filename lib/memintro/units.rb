@@ -23,6 +23,14 @@ module Memintro
       "#{'+' if count.positive?}#{bytes(count)}"
     end
 
+    # @param value [Numeric]
+    # @param error [Float, nil] its standard error; nil: it is exact
+    # @yieldparam number [Numeric] to be put into words, without a sign where it is the error
+    # @return [String] such as `"~48.8 MiB ±2.1 MiB"`; exact figures as the block gives them
+    def self.uncertain(value, error)
+      error ? "~#{yield(value)} ±#{yield(error.ceil)}" : yield(value)
+    end
+
     # @param number [Integer]
     # @return [String] such as `"1,234,567"`
     def self.count(number)

@@ -74,7 +74,7 @@ RSpec.describe "the Ruby API" do
       blocks = Memintro["-e:2"].each_block.to_a.select { |size,| size == 20_001 }
       puts JSON.generate(all: names[Memintro.top], old: names[Memintro.top(older_than: 3)],
                          ages: blocks.map { |_, generation,| GC.count - generation },
-                         address: blocks.map(&:last) == [old.to_i])
+                         address: blocks.map { |block| block[2] } == [old.to_i])
     RUBY
     expect(figures).to include(all: ["-e:4", "-e:2"], old: ["-e:2"], address: true)
     expect(figures[:ages]).to match([be_between(4, 8)])

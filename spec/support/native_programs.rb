@@ -8,6 +8,7 @@ require_relative "subprocess"
 # sources and flags, so a second run of the specs compiles nothing.
 module NativePrograms
   PROGRAMS = File.join(Subprocess::ROOT, "spec", "fixtures", "programs")
+  CONTRACT = File.join(Subprocess::ROOT, "crates", "abi", "include")
   MODULES = File.join(Subprocess::ROOT, "spec", "fixtures", "modules")
   CACHE = ENV.fetch("MEMINTRO_SPEC_CACHE", File.join(Subprocess::ROOT, "tmp", "spec-programs"))
   WARNINGS = %w[-Wall -Wextra -Wno-unused-result -Wno-alloc-size-larger-than -Wno-use-after-free].freeze
@@ -38,7 +39,7 @@ module NativePrograms
   def build(source, output_name, flags)
     compiler = source.end_with?(".cc") ? ["g++", "-std=c++17"] : ["gcc", "-std=gnu11"]
     command = [*compiler, "-O1", "-g", "-fno-builtin", "-fno-optimize-sibling-calls", *WARNINGS]
-    headers = Dir[File.join(PROGRAMS, "*.h")].sort
+    headers = Dir[File.join(PROGRAMS, "*.h"), File.join(CONTRACT, "*.h")].sort
     digest = Digest::SHA256.hexdigest([*command, *flags, *[source, *headers].map { |file|
                                                            File.binread(file)
                                                          }].join("\0"))
@@ -47,7 +48,8 @@ module NativePrograms
 
     FileUtils.mkdir_p(File.dirname(target))
     private_target = "#{target}.#{Process.pid}"
-    output, status = Open3.capture2e(*command, "-I#{PROGRAMS}", "-pthread", "-o", private_target, source, *flags)
+    output, status = Open3.capture2e(*command, "-I#{PROGRAMS}", "-I#{CONTRACT}", "-pthread", "-o", private_target,
+                                     source, *flags)
     raise "#{File.basename(source)} does not compile:\n#{output}" unless status.success?
 
     File.rename(private_target, target)

@@ -43,10 +43,10 @@ RSpec.describe "a call site" do
   end
 
   describe "#each_block" do
-    before { native.block_list = [0x1000, 1024, 0, 0x2000, 512, 3] }
+    before { native.block_list = [0x1000, 1024, 0, 1.0, 0x2000, 512, 3, 2.5] }
 
-    it "yields size, generation of birth and address" do
-      expect(leak.each_block.to_a).to eq([[1024, 7, 0x1000], [512, 4, 0x2000]])
+    it "yields size, generation of birth, address and weight" do
+      expect(leak.each_block.to_a).to eq([[1024, 7, 0x1000, 1.0], [512, 4, 0x2000, 2.5]])
       expect(native.calls).to include([:blocks, 3])
     end
 

@@ -11,13 +11,13 @@ RSpec.describe "Memintro" do
     it "loads the hook and passes its settings on, 0 for those that were not given" do
       expect(Memintro.start).to be(true)
       expect(Memintro.start(mode: "full", max_sites: 10, max_tracker_bytes: 1 << 22)).to be(true)
-      expect(native.calls).to eq([:load_hook, [:start, 1, 0, 0], :load_hook, [:start, 1, 10, 1 << 22]])
+      expect(native.calls).to eq([:load_hook, [:start, 1, 0, 0, 0], :load_hook, [:start, 1, 10, 1 << 22, 0]])
     end
 
     it "takes what was configured" do
       Memintro.configure { |c| c.max_sites = 5 }
       Memintro.start
-      expect(native.calls.last).to eq([:start, 1, 5, 0])
+      expect(native.calls.last).to eq([:start, 1, 5, 0, 0])
     end
 
     it "is tracked itself, also inside untracked: the hook tests whether it sees" do
@@ -34,8 +34,9 @@ RSpec.describe "Memintro" do
     end
 
     it "says what is allowed instead of a wrong setting" do
-      expect { Memintro.start(mode: :half) }.to raise_error(ArgumentError, "mode is :half; it must be :full")
-      expect { Memintro.start(mode: 1) }.to raise_error(TypeError, "mode is 1; it must be :full")
+      expect { Memintro.start(mode: :half) }
+        .to raise_error(ArgumentError, "mode is :half; it must be one of :full, :sampled")
+      expect { Memintro.start(mode: 1) }.to raise_error(TypeError, "mode is 1; it must be one of :full, :sampled")
       expect { Memintro.start(max_sites: 0) }
         .to raise_error(ArgumentError, "max_sites is 0; it must be an Integer from 1 to 16777215, or nil")
       expect { Memintro.start(max_tracker_bytes: "1M") }
@@ -57,7 +58,7 @@ RSpec.describe "Memintro" do
       seen = nil
       totals = Memintro.track(max_sites: 3) { seen = Memintro.tracking? }
       expect([seen, Memintro.tracking?, totals.allocations]).to eq([true, false, 100_017])
-      expect(native.calls).to eq([:load_hook, [:start, 1, 3, 0], :stop])
+      expect(native.calls).to eq([:load_hook, [:start, 1, 3, 0, 0], :stop])
     end
 
     it "stops when the block raises" do

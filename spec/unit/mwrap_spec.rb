@@ -90,7 +90,7 @@ RSpec.describe Mwrap do
     end
 
     it "visits live blocks with size and generation" do
-      native.block_list = [0x1000, 1024, 0, 0x2000, 512, 3]
+      native.block_list = [0x1000, 1024, 0, 1.0, 0x2000, 512, 3, 1.0]
       expect(location.each.to_a).to eq([[1024, 7], [512, 4]])
     end
 

@@ -24,7 +24,7 @@ RSpec.describe Memintro::Settings do
       )
       expect(configuration.to_h).to eq(
         report: "/tmp/%p", format: :json, top: :all, by: :live_bytes, every: 0.5, app_root: nil, compat: nil,
-        native_children: true, mode: :full, max_sites: 100, max_tracker_bytes: nil
+        native_children: true, mode: :full, sample_bytes: nil, stop_after: nil, max_sites: 100, max_tracker_bytes: nil
       )
     end
 

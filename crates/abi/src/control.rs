@@ -16,6 +16,10 @@ pub struct StartOptions {
     pub max_sites: u32,
     /// Most bytes that tracking may use.
     pub max_tracker_bytes: u64,
+    /// [`Mode::SAMPLED`]: mean distance of two sampled bytes, at most 2^30.
+    pub sample_bytes: u64,
+    /// [`Mode::SAMPLED`]: what the draws depend on; by default the clock, and in a forked child its number too.
+    pub seed: u64,
 }
 
 /// What the extension lends the hook once Ruby is there. All functions must be callable from any thread,
@@ -63,7 +67,8 @@ pub struct Control {
     pub origin: extern "C" fn() -> Origin,
     /// What it does now.
     pub mode: extern "C" fn() -> Mode,
-    /// Begin to track, with empty figures.
+    /// Begin to track, with empty figures. While tracking, another mode or mean takes over and what was collected
+    /// stays ([`Status::SWITCHED`]); other limits begin anew.
     pub start: unsafe extern "C" fn(options: *const StartOptions) -> Status,
     /// Stop tracking. Figures stay readable until the next start.
     pub stop: extern "C" fn() -> Status,
@@ -99,4 +104,6 @@ pub struct Control {
     pub dump: unsafe extern "C" fn(path: *const c_char) -> Status,
     /// The raw dump that `_exit` and fatal signals leave goes to `path` (copied; at most 4,095 bytes); null: no dump.
     pub dump_at_exit: unsafe extern "C" fn(path: *const c_char) -> Status,
+    /// Mean distance of two sampled bytes in the last [`Mode::SAMPLED`]; 0 before the first.
+    pub sample_bytes: extern "C" fn() -> u64,
 }

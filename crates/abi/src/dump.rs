@@ -3,7 +3,7 @@
 //! Layout, native endian: one [`DumpHeader`], then `sites` times a [`DumpSite`] each followed by its name's bytes
 //! (Ruby: the path; native: the module's path, `+0x` and the offset in it; pseudo: the name), padded to 8.
 
-use crate::{Figures, SiteKind};
+use crate::{Figures, SiteKind, Variances};
 
 /// First eight bytes of a raw dump.
 pub const DUMP_MAGIC: [u8; 8] = *b"MEMINTR\x01";
@@ -26,6 +26,8 @@ pub struct DumpHeader {
     pub exit_status: i32,
     /// Number of sites that follow.
     pub sites: u64,
+    /// Mean distance of two sampled bytes; 0 if there was no sampling.
+    pub sample_bytes: u64,
     /// Totals.
     pub figures: Figures,
 }
@@ -40,8 +42,8 @@ pub struct DumpSite {
     pub line: u32,
     /// Bytes of the name that follows, without the padding.
     pub name_len: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// 1 if blocks of it were sampled.
+    pub estimated: u32,
     /// Allocations.
     pub allocations: u64,
     /// Frees.
@@ -56,4 +58,6 @@ pub struct DumpSite {
     pub max_lifespan: u64,
     /// Live bytes at the last mark.
     pub marked_bytes: u64,
+    /// How unsure the figures are.
+    pub variances: Variances,
 }

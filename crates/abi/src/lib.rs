@@ -14,11 +14,11 @@ mod status;
 
 pub use control::{Control, PatchEntry, StartOptions, Visitor, VmSource};
 pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite};
-pub use records::{BlockRecord, Figures, Frame, SiteRecord, ThreadFigures};
+pub use records::{BlockRecord, Figures, Frame, SiteRecord, ThreadFigures, Variances};
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The exported symbol under which the hook offers its [`Control`] table (NUL-terminated).
 pub const CONTROL_SYMBOL: &core::ffi::CStr = c"memintro_control";

@@ -1,10 +1,13 @@
 //! The figures, as they cross the boundary. Sizes are in bytes, ages in GC generations.
+//!
+//! Where blocks were sampled, figures are rounded estimates, and the variances of their errors come along. Those of live
+//! figures are differences, allocated less freed: a block that is gone makes them no less sure.
 
 use crate::SiteKind;
 
 /// Totals of the whole process since the last start or clear.
 #[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub struct Figures {
     /// Bytes asked for by every tracked allocation.
     pub allocated_bytes: u64,
@@ -24,13 +27,23 @@ pub struct Figures {
     pub sites: u64,
     /// GC generation now.
     pub generation: u64,
+    /// 1 if there has been sampling since the last start or clear.
+    pub estimated: u64,
+    /// Variance of `allocated_bytes`.
+    pub allocated_bytes_variance: f64,
+    /// Variance of `freed_bytes`.
+    pub freed_bytes_variance: f64,
+    /// Variance of `allocations`.
+    pub allocations_variance: f64,
+    /// Variance of `frees`.
+    pub frees_variance: f64,
 }
 
 /// Traffic of the calling thread since it was first seen.
 #[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub struct ThreadFigures {
-    /// Bytes asked for.
+    /// Bytes asked for: exact also while sampling (failed calls included, then).
     pub allocated_bytes: u64,
     /// Bytes of tracked blocks given back by this thread, whoever allocated them.
     pub freed_bytes: u64,
@@ -40,6 +53,34 @@ pub struct ThreadFigures {
     pub frees: u64,
     /// Allocations that could not be followed, and are in none of the figures above.
     pub dropped: u64,
+    /// As in [`Figures`].
+    pub estimated: u64,
+    /// Variance of `freed_bytes`.
+    pub freed_bytes_variance: f64,
+    /// Variance of `allocations`.
+    pub allocations_variance: f64,
+    /// Variance of `frees`.
+    pub frees_variance: f64,
+}
+
+/// How unsure a call site's figures are.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
+pub struct Variances {
+    /// Of allocations.
+    pub allocations: f64,
+    /// Of frees.
+    pub frees: f64,
+    /// Of bytes allocated.
+    pub total_bytes: f64,
+    /// Of bytes given back.
+    pub freed_bytes: f64,
+    /// Of the growth of live bytes since the mark.
+    pub growth: f64,
+    /// Of the sum of ages at free.
+    pub age_total: f64,
+    /// Covariance of that sum with frees.
+    pub age_covariance: f64,
 }
 
 /// One call site at one instant. `path` stays valid until the next start or clear.
@@ -72,6 +113,10 @@ pub struct SiteRecord {
     pub max_lifespan: u64,
     /// Live bytes at the last mark (0 without one).
     pub marked_bytes: u64,
+    /// 1 if blocks of it were sampled.
+    pub estimated: u64,
+    /// How unsure the figures are.
+    pub variances: Variances,
 }
 
 /// One live block.
@@ -86,6 +131,8 @@ pub struct BlockRecord {
     pub site: u32,
     /// Age in GC generations (saturates at 131,071).
     pub age: u32,
+    /// How many blocks it stands for: 1 unless it was sampled.
+    pub weight: f64,
 }
 
 /// What the VM says of the Ruby line that runs now.

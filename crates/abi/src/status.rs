@@ -10,6 +10,8 @@ impl Status {
     pub const OK: Self = Self(0);
     /// Nothing to do: already in the state asked for.
     pub const UNCHANGED: Self = Self(1);
+    /// Done, and what was collected before is still there.
+    pub const SWITCHED: Self = Self(2);
     /// The kernel gave no memory for the table of blocks.
     pub const NO_MEMORY: Self = Self(-1);
     /// An option has a value that the hook cannot honour.
@@ -36,6 +38,8 @@ impl Mode {
     pub const OFF: Self = Self(0);
     /// Every block, exactly.
     pub const FULL: Self = Self(1);
+    /// A sample of the blocks, from which the figures are estimated.
+    pub const SAMPLED: Self = Self(2);
 }
 
 /// How the hook came into the process.

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, Figures, SiteKind, VERSION};
+use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, Figures, SiteKind, VERSION, Variances};
 
 /// A raw dump, borrowed from the file's bytes.
 #[derive(Debug)]
@@ -44,6 +44,14 @@ impl RawSite<'_> {
             site.max_lifespan,
             site.marked_bytes,
         ]
+    }
+}
+
+impl RawSite<'_> {
+    /// How unsure the figures are; `None` if they are exact.
+    #[must_use]
+    pub fn variances(&self) -> Option<Variances> {
+        (self.record.estimated != 0).then_some(self.record.variances)
     }
 }
 
@@ -149,6 +157,7 @@ fn read_header(reader: &mut Reader<'_>) -> Option<DumpHeader> {
         signal: reader.u32()?,
         exit_status: reader.u32()?.cast_signed(),
         sites: reader.u64()?,
+        sample_bytes: reader.u64()?,
         figures: Figures {
             allocated_bytes: reader.u64()?,
             freed_bytes: reader.u64()?,
@@ -159,6 +168,11 @@ fn read_header(reader: &mut Reader<'_>) -> Option<DumpHeader> {
             dropped: reader.u64()?,
             sites: reader.u64()?,
             generation: reader.u64()?,
+            estimated: reader.u64()?,
+            allocated_bytes_variance: reader.f64()?,
+            freed_bytes_variance: reader.f64()?,
+            allocations_variance: reader.f64()?,
+            frees_variance: reader.f64()?,
         },
     })
 }
@@ -168,7 +182,7 @@ fn read_site<'a>(reader: &mut Reader<'a>) -> Option<(DumpSite, &'a [u8])> {
         kind: SiteKind(reader.u32()?),
         line: reader.u32()?,
         name_len: reader.u32()?,
-        reserved: reader.u32()?,
+        estimated: reader.u32()?,
         allocations: reader.u64()?,
         frees: reader.u64()?,
         total_bytes: reader.u64()?,
@@ -176,6 +190,15 @@ fn read_site<'a>(reader: &mut Reader<'a>) -> Option<(DumpSite, &'a [u8])> {
         age_total: reader.u64()?,
         max_lifespan: reader.u64()?,
         marked_bytes: reader.u64()?,
+        variances: Variances {
+            allocations: reader.f64()?,
+            frees: reader.f64()?,
+            total_bytes: reader.f64()?,
+            freed_bytes: reader.f64()?,
+            growth: reader.f64()?,
+            age_total: reader.f64()?,
+            age_covariance: reader.f64()?,
+        },
     };
     let len = record.name_len as usize;
     let name = reader.take(len)?;
@@ -199,6 +222,12 @@ impl<'a> Reader<'a> {
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
     }
+
+    /// A number that is none, or below zero, is no variance.
+    fn f64(&mut self) -> Option<f64> {
+        let value = f64::from_bits(self.u64()?);
+        Some(if value.is_finite() { value.max(0.0) } else { 0.0 })
+    }
 }
 
 #[cfg(test)]
@@ -214,13 +243,17 @@ mod tests {
         file.extend(6u32.to_ne_bytes());
         file.extend((-1i32).to_ne_bytes());
         file.extend((sites.len() as u64).to_ne_bytes());
+        file.extend(524_288u64.to_ne_bytes());
         (1..=9u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
+        file.extend(1u64.to_ne_bytes());
+        [1.5f64, 2.5, f64::NAN, -1.0].iter().for_each(|figure| file.extend(figure.to_ne_bytes()));
         for (kind, line, name) in sites {
             file.extend(kind.to_ne_bytes());
             file.extend(line.to_ne_bytes());
             file.extend((name.len() as u32).to_ne_bytes());
-            file.extend(0u32.to_ne_bytes());
+            file.extend(u32::from(*kind == 1).to_ne_bytes());
             (11..=17u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
+            (1..=7u32).for_each(|figure| file.extend(f64::from(figure).to_ne_bytes()));
             file.extend_from_slice(name);
             file.resize(file.len().next_multiple_of(8), 0);
         }
@@ -250,6 +283,12 @@ mod tests {
         );
         assert_eq!(dump.sites[0].line, 12);
         assert_eq!(dump.sites[2].figures(), [11, 12, 13, 14, 15, 16, 17]);
+        assert_eq!((dump.sites[0].variances(), dump.sites[2].variances()), (None, None));
+        let variances = dump.sites[1].variances().unwrap();
+        assert_eq!((variances.allocations, variances.growth, variances.age_covariance), (1.0, 5.0, 7.0));
+        let figures = dump.header.figures;
+        assert_eq!((dump.header.sample_bytes, figures.allocated_bytes_variance), (524_288, 1.5));
+        assert_eq!((figures.allocations_variance, figures.frees_variance), (0.0, 0.0));
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! The table of functions that the hook offers to whoever reads its figures.
 
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::Ordering;
 
 use memintro_abi::{
     BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SiteKind, SiteRecord, StartOptions, Status,
     ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
-use memintro_tracker::threads::Traffic;
 
-use crate::dump::is_used;
-use crate::state::{self, SITES, TABLE, THREADS};
+use crate::figures::{self, SiteFigures, is_used};
+use crate::sampling::{self, SAMPLES};
+use crate::state::{self, SITES, TABLE};
 use crate::{dump, exit, functions, init, patch, start, thread};
 
 /// The table. Whoever finds it compares `version` and `size` before anything else.
@@ -38,7 +38,12 @@ pub(crate) static memintro_control: Control = Control {
     allocator,
     dump: dump_to,
     dump_at_exit,
+    sample_bytes,
 };
+
+extern "C" fn sample_bytes() -> u64 {
+    sampling::mean()
+}
 
 extern "C" fn origin() -> Origin {
     state::origin()
@@ -51,7 +56,8 @@ extern "C" fn mode() -> Mode {
 unsafe extern "C" fn start(options: *const StartOptions) -> Status {
     // SAFETY: the caller's options, or null for the defaults.
     let options = unsafe { options.as_ref() };
-    let defaults = StartOptions { mode: Mode::FULL, max_sites: 0, max_tracker_bytes: 0 };
+    let defaults =
+        StartOptions { mode: Mode::FULL, max_sites: 0, max_tracker_bytes: 0, sample_bytes: 0, seed: 0 };
     start::start(options.unwrap_or(&defaults))
 }
 
@@ -74,8 +80,13 @@ extern "C" fn untracked_leave() -> u32 {
 
 fn change_untracked(change: impl FnOnce(u32) -> u32) -> u32 {
     thread::own().map_or(0, |own| {
-        own.untracked.set(change(own.untracked.get()));
-        own.untracked.get()
+        let depth = change(own.untracked.get());
+        if depth > 0 {
+            sampling::suspend(&own);
+        }
+        own.untracked.set(depth);
+        sampling::resume(&own);
+        depth
     })
 }
 
@@ -87,11 +98,12 @@ extern "C" fn mark() -> Status {
             let freed = site.counters.freed_bytes.load(Ordering::Relaxed);
             site.marked_bytes.store(total.wrapping_sub(freed), Ordering::Relaxed);
         }
+        SAMPLES.mark();
     }))
 }
 
 extern "C" fn clear() -> Status {
-    match state::paused(|_| state::mode() == Mode::OFF || state::empty()) {
+    match state::paused(|_| state::mode() == Mode::OFF || state::empty_again()) {
         Some(true) => Status::OK,
         _ => Status::NO_MEMORY,
     }
@@ -107,44 +119,11 @@ fn done(outcome: Option<()>) -> Status {
 
 unsafe extern "C" fn totals(answer: *mut Figures) {
     // SAFETY: the caller's own record.
-    unsafe { answer.write(figures()) };
-}
-
-/// Sums over all threads. Nobody has to wait: every thread's figures only grow, and what was freed is read before
-/// what was allocated, so that no sum can show more freed than allocated.
-pub(crate) fn figures() -> Figures {
-    let mut sum = Figures::default();
-    for part in THREADS.states().map(|state| &state.traffic) {
-        sum.freed_bytes = sum.freed_bytes.wrapping_add(part.freed_bytes.load(Ordering::Relaxed));
-        sum.frees = sum.frees.wrapping_add(part.frees.load(Ordering::Relaxed));
-    }
-    fence(Ordering::SeqCst);
-    for part in THREADS.states().map(|state| &state.traffic) {
-        sum.allocated_bytes = sum.allocated_bytes.wrapping_add(part.allocated_bytes.load(Ordering::Relaxed));
-        sum.allocations = sum.allocations.wrapping_add(part.allocations.load(Ordering::Relaxed));
-        sum.missed_frees = sum.missed_frees.wrapping_add(part.missed_frees.load(Ordering::Relaxed));
-        sum.dropped = sum.dropped.wrapping_add(part.dropped.load(Ordering::Relaxed));
-    }
-    sum.tracker_bytes = state::tracker_bytes();
-    sum.sites = u64::from(SITES.count());
-    sum.generation = u64::from(state::generation());
-    sum
+    unsafe { answer.write(figures::of_process()) };
 }
 
 unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
-    let mut figures = ThreadFigures::default();
-    if let Some(own) = thread::own() {
-        let own_part = |all: fn(&Traffic) -> &AtomicU64| {
-            all(&own.traffic)
-                .load(Ordering::Relaxed)
-                .wrapping_sub(all(&own.inherited).load(Ordering::Relaxed))
-        };
-        figures.allocated_bytes = own_part(|traffic| &traffic.allocated_bytes);
-        figures.freed_bytes = own_part(|traffic| &traffic.freed_bytes);
-        figures.allocations = own_part(|traffic| &traffic.allocations);
-        figures.frees = own_part(|traffic| &traffic.frees);
-        figures.dropped = own_part(|traffic| &traffic.dropped);
-    }
+    let figures = thread::own().map_or_else(ThreadFigures::default, |own| figures::of_thread(&own));
     // SAFETY: the caller's own record.
     unsafe { answer.write(figures) };
 }
@@ -153,7 +132,7 @@ unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) {
     state::paused(|_| {
         state::flush();
         for id in 0..SITES.count() {
-            if let Some(site) = SITES.get(id).filter(|site| is_used(site)) {
+            if let Some(site) = SITES.get(id).filter(|site| is_used(id, site)) {
                 // SAFETY: the caller's own callback and context.
                 unsafe { visit(context, &site_record(id, site)) };
             }
@@ -163,7 +142,7 @@ unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) {
 
 fn site_record(id: u32, site: &Site) -> SiteRecord {
     let (path, path_len) = site.path();
-    let counters = &site.counters;
+    let figures = SiteFigures::of(id, site);
     SiteRecord {
         id,
         kind: match site.kind() {
@@ -175,13 +154,15 @@ fn site_record(id: u32, site: &Site) -> SiteRecord {
         path_len,
         line: site.line(),
         address: site.address(),
-        allocations: counters.allocations.load(Ordering::Relaxed),
-        frees: counters.frees.load(Ordering::Relaxed),
-        total_bytes: counters.total_bytes.load(Ordering::Relaxed),
-        freed_bytes: counters.freed_bytes.load(Ordering::Relaxed),
-        age_total: counters.age_total.load(Ordering::Relaxed),
-        max_lifespan: counters.max_lifespan.load(Ordering::Relaxed),
-        marked_bytes: site.marked_bytes.load(Ordering::Relaxed),
+        allocations: figures.allocations,
+        frees: figures.frees,
+        total_bytes: figures.total_bytes,
+        freed_bytes: figures.freed_bytes,
+        age_total: figures.age_total,
+        max_lifespan: figures.max_lifespan,
+        marked_bytes: figures.marked_bytes,
+        estimated: u64::from(figures.estimated),
+        variances: figures.variances,
     }
 }
 
@@ -195,6 +176,21 @@ unsafe extern "C" fn blocks(site: u32, min_age: u32, context: *mut c_void, visit
                     size: block.size,
                     site: block.site,
                     age: block.age,
+                    weight: 1.0,
+                };
+                // SAFETY: the caller's own callback and context.
+                unsafe { visit(context, &raw const record) };
+            }
+        });
+        SAMPLES.for_each(&mut |address, block| {
+            let age = block.age(now);
+            if (site == u32::MAX || block.site == site) && age >= min_age {
+                let record = BlockRecord {
+                    address: address as u64,
+                    size: block.size,
+                    site: block.site,
+                    age,
+                    weight: block.share().weight(),
                 };
                 // SAFETY: the caller's own callback and context.
                 unsafe { visit(context, &raw const record) };

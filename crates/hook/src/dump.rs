@@ -6,16 +6,15 @@
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
 
 use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, SITE_BOOT, SITE_GC, SiteKind, Status};
 use memintro_tracker::mmap;
-use memintro_tracker::sites::{Kind, Site};
+use memintro_tracker::sites::Kind;
 
-use crate::control;
 use crate::exit::MAX_PATH;
+use crate::figures::{self, SiteFigures, is_used};
 use crate::state::{self, SITES, THREADS};
-use crate::thread;
+use crate::{sampling, thread};
 
 /// Rounds of waiting for other threads before a dump goes on without them; some tenths of a second.
 const PATIENCE: u32 = 200_000;
@@ -59,7 +58,9 @@ pub(crate) fn write(path: &CStr, append_pid: bool, signal: c_int, exit_status: c
 
 fn write_all(out: &mut Output, signal: c_int, exit_status: c_int) {
     let sites = || {
-        (0..SITES.count()).filter_map(|id| SITES.get(id).map(|site| (id, site))).filter(|(_, s)| is_used(s))
+        (0..SITES.count())
+            .filter_map(|id| SITES.get(id).map(|site| (id, site)))
+            .filter(|(id, site)| is_used(*id, site))
     };
     // SAFETY: plain system calls.
     let (pid, time) = unsafe { (libc::getpid().unsigned_abs(), libc::time(core::ptr::null_mut())) };
@@ -71,7 +72,8 @@ fn write_all(out: &mut Output, signal: c_int, exit_status: c_int) {
         signal: signal.unsigned_abs(),
         exit_status,
         sites: sites().count() as u64,
-        figures: control::figures(),
+        sample_bytes: if sampling::has_estimates() { sampling::mean() } else { 0 },
+        figures: figures::of_process(),
     });
     let maps = Maps::read();
     for (id, site) in sites() {
@@ -94,19 +96,20 @@ fn write_all(out: &mut Output, signal: c_int, exit_status: c_int) {
         } else {
             name.bytes()
         };
-        let counters = &site.counters;
+        let figures = SiteFigures::of(id, site);
         out.value(&DumpSite {
             kind,
             line: site.line(),
             name_len: name.len() as u32,
-            reserved: 0,
-            allocations: counters.allocations.load(Ordering::Relaxed),
-            frees: counters.frees.load(Ordering::Relaxed),
-            total_bytes: counters.total_bytes.load(Ordering::Relaxed),
-            freed_bytes: counters.freed_bytes.load(Ordering::Relaxed),
-            age_total: counters.age_total.load(Ordering::Relaxed),
-            max_lifespan: counters.max_lifespan.load(Ordering::Relaxed),
-            marked_bytes: site.marked_bytes.load(Ordering::Relaxed),
+            estimated: u32::from(figures.estimated),
+            allocations: figures.allocations,
+            frees: figures.frees,
+            total_bytes: figures.total_bytes,
+            freed_bytes: figures.freed_bytes,
+            age_total: figures.age_total,
+            max_lifespan: figures.max_lifespan,
+            marked_bytes: figures.marked_bytes,
+            variances: figures.variances,
         });
         out.bytes(name);
         out.bytes(b"\0\0\0\0\0\0\0".get(..name.len().wrapping_neg() & 7).unwrap_or_default());
@@ -122,11 +125,6 @@ fn pseudo_name(id: u32) -> &'static [u8] {
     }
 }
 
-/// Whether anything has happened at a site.
-pub(crate) fn is_used(site: &Site) -> bool {
-    site.counters.allocations.load(Ordering::Relaxed) != 0 || site.counters.frees.load(Ordering::Relaxed) != 0
-}
-
 /// A small buffer in front of write(2).
 struct Output {
     file: c_int,
@@ -136,9 +134,9 @@ struct Output {
 }
 
 impl Output {
-    /// `T` is one of the dump's records: integers only, without padding.
+    /// `T` is one of the dump's records: numbers only, without padding.
     fn value<T: Copy>(&mut self, value: &T) {
-        // SAFETY: the records are made of integers without padding, so all their bytes are initialised.
+        // SAFETY: the records are made of numbers without padding, so all their bytes are initialised.
         self.bytes(unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) });
     }
 

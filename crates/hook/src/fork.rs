@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use memintro_tracker::threads::Paused;
 
 use crate::state::{self, PID, SITES, THREADS};
-use crate::{patch, thread};
+use crate::{patch, sampling, thread};
 
 /// What the forking thread holds meanwhile.
 struct Held {
@@ -70,6 +70,9 @@ unsafe extern "C" fn in_child() {
     // Whether or not the world was paused: whoever was busy is not here, and nobody is to wait for them.
     THREADS.forget_others(thread::kept(), |counters| counters.flush(|id| SITES.counters(id)));
     thread::is_alone();
+    if let Some(own) = thread::kept() {
+        sampling::in_child(own, PID.load(Ordering::Relaxed));
+    }
     match held.paused.take() {
         Some(paused) => drop(paused),
         None => THREADS.forget_pause(),

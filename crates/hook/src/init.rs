@@ -52,14 +52,19 @@ extern "C" fn constructor() {
     }
     exit::init();
     let has_ruby = !look_up(c"ruby_init").is_null();
-    if variable(c"MEMINTRO_MODE").is_some_and(|mode| mode.to_bytes() == b"full")
-        && (has_ruby || is_set(c"MEMINTRO_NATIVE_CHILDREN"))
-    {
+    let mode = match variable(c"MEMINTRO_MODE").map(CStr::to_bytes) {
+        Some(b"full") => Mode::FULL,
+        Some(b"sampled") => Mode::SAMPLED,
+        _ => Mode::OFF,
+    };
+    if mode != Mode::OFF && (has_ruby || is_set(c"MEMINTRO_NATIVE_CHILDREN")) {
         BOOTING.store(has_ruby, Ordering::Relaxed);
         let options = StartOptions {
-            mode: Mode::FULL,
+            mode,
             max_sites: u32::try_from(number(c"MEMINTRO_MAX_SITES")).unwrap_or(0),
             max_tracker_bytes: number(c"MEMINTRO_MAX_TRACKER_BYTES"),
+            sample_bytes: number(c"MEMINTRO_SAMPLE_BYTES"),
+            seed: 0,
         };
         start::start(&options);
         if !has_ruby && let Some(path) = variable(c"MEMINTRO_REPORT").filter(|path| path.to_bytes() != b"-") {

@@ -9,7 +9,8 @@ use memintro_tracker::mmap::Errno;
 
 use crate::functions;
 use crate::real::call;
-use crate::record::{allocated, freeing, moved, moving, stayed};
+use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
+use crate::sampling::{self, Debt, SAMPLES};
 use crate::start;
 use crate::thread;
 
@@ -30,17 +31,58 @@ fn prefetch(block: Pointer) {
     let _ = block;
 }
 
-pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
-    let _ = (b, c, d);
-    // SAFETY: the caller's own arguments.
-    let block = unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) };
+/// Has the allocator allocate, and records what is to be recorded.
+#[inline(always)]
+fn allocate(size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
+    if sampling::is_on() {
+        return match sampling::charge(size) {
+            Ok(()) => real(),
+            Err(debt) => allocate_on_debt(size, caller, debt, real),
+        };
+    }
+    let block = real();
     allocated(block, size, caller);
     block
 }
 
-pub(crate) unsafe extern "C" fn free(block: Pointer) {
+#[cold]
+#[inline(never)]
+fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() -> Pointer) -> Pointer {
+    let mean = sampling::draw(size, debt);
+    let block = real();
+    if let Some(mean) = mean {
+        sampled(block, size, caller, mean);
+    }
+    block
+}
+
+pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
+    let _ = (b, c, d);
+    // SAFETY: the caller's own arguments.
+    allocate(size, caller, || unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) })
+}
+
+/// Records that a block is about to be given back, if it is followed.
+#[inline(always)]
+fn release(block: Pointer) {
+    if sampling::is_on() {
+        if SAMPLES.filter.may_hold(block as usize) {
+            freeing_sampled(block);
+        }
+        return;
+    }
     prefetch(block);
     freeing(block);
+}
+
+#[cold]
+#[inline(never)]
+fn freeing_sampled(block: Pointer) {
+    freeing(block);
+}
+
+pub(crate) unsafe extern "C" fn free(block: Pointer) {
+    release(block);
     // SAFETY: the caller's own argument.
     unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
 }
@@ -53,11 +95,11 @@ pub(crate) unsafe extern "C" fn calloc(
     caller: usize,
 ) -> Pointer {
     let _ = (c, d);
-    // SAFETY: the caller's own arguments.
-    let block = unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) };
-    // No overflow: the allocator would have refused it.
-    allocated(block, count.wrapping_mul(size), caller);
-    block
+    // If the product overflows, the allocator refuses it.
+    allocate(count.wrapping_mul(size), caller, || {
+        // SAFETY: the caller's own arguments.
+        unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) }
+    })
 }
 
 pub(crate) unsafe extern "C" fn realloc(
@@ -95,18 +137,36 @@ pub(crate) unsafe extern "C" fn reallocarray(
     })
 }
 
+#[inline(always)]
 fn resize(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
     if block.is_null() {
-        let new = real();
-        allocated(new, size, caller);
-        return new;
+        return allocate(size, caller, real);
     }
+    if sampling::is_on() {
+        let charged = sampling::charge(size);
+        if charged.is_ok() && !SAMPLES.filter.may_hold(block as usize) {
+            return real();
+        }
+        let mean = charged.err().and_then(|debt| sampling::draw(size, debt));
+        return replace(block, size, caller, Birth::Sampled(mean), real);
+    }
+    replace(block, size, caller, Birth::Every, real)
+}
+
+#[inline(never)]
+fn replace(
+    block: Pointer,
+    size: usize,
+    caller: usize,
+    birth: Birth,
+    real: impl FnOnce() -> Pointer,
+) -> Pointer {
     let moving = moving(block);
     let new = real();
     if new.is_null() && size != 0 {
         stayed(&moving, block);
     } else {
-        moved(&moving, new, size, caller);
+        moved(&moving, new, size, caller, birth);
     }
     new
 }
@@ -119,10 +179,10 @@ pub(crate) unsafe extern "C" fn memalign(
     caller: usize,
 ) -> Pointer {
     let _ = (c, d);
-    // SAFETY: the caller's own arguments.
-    let block = unsafe { call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size) };
-    allocated(block, size, caller);
-    block
+    allocate(size, caller, || {
+        // SAFETY: the caller's own arguments.
+        unsafe { call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size) }
+    })
 }
 
 pub(crate) unsafe extern "C" fn posix_memalign(
@@ -133,16 +193,17 @@ pub(crate) unsafe extern "C" fn posix_memalign(
     caller: usize,
 ) -> c_int {
     let _ = d;
-    // SAFETY: the caller's own arguments.
-    let error = unsafe {
-        call!(functions::posix_memalign::REAL, fn(*mut Pointer, usize, usize) -> c_int)(
-            place, alignment, size,
-        )
-    };
-    if error == 0 {
+    let mut error = 0;
+    allocate(size, caller, || {
+        // SAFETY: the caller's own arguments.
+        error = unsafe {
+            call!(functions::posix_memalign::REAL, fn(*mut Pointer, usize, usize) -> c_int)(
+                place, alignment, size,
+            )
+        };
         // SAFETY: on success the function has written the block's address there.
-        allocated(unsafe { *place }, size, caller);
-    }
+        if error == 0 { unsafe { *place } } else { core::ptr::null_mut() }
+    });
     error
 }
 
@@ -154,27 +215,22 @@ pub(crate) unsafe extern "C" fn aligned_alloc(
     caller: usize,
 ) -> Pointer {
     let _ = (c, d);
-    // SAFETY: the caller's own arguments.
-    let block =
-        unsafe { call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, size) };
-    allocated(block, size, caller);
-    block
+    allocate(size, caller, || {
+        // SAFETY: the caller's own arguments.
+        unsafe { call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, size) }
+    })
 }
 
 pub(crate) unsafe extern "C" fn valloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
     // SAFETY: the caller's own arguments.
-    let block = unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(size) };
-    allocated(block, size, caller);
-    block
+    allocate(size, caller, || unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(size) })
 }
 
 pub(crate) unsafe extern "C" fn pvalloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
     // SAFETY: the caller's own arguments.
-    let block = unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(size) };
-    allocated(block, size, caller);
-    block
+    allocate(size, caller, || unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(size) })
 }
 
 /// While it lives, what this thread allocates belongs to a call that is recorded as a whole.
@@ -184,6 +240,9 @@ impl Nested {
     fn enter() -> Self {
         let own = thread::own();
         if let Some(own) = &own {
+            if sampling::is_on() {
+                sampling::suspend(own);
+            }
             own.nested.set(own.nested.get().wrapping_add(1));
         }
         Self(own)
@@ -195,6 +254,7 @@ impl Drop for Nested {
         // Also when an exception passes: operator new throws.
         if let Some(own) = &self.0 {
             own.nested.set(own.nested.get().wrapping_sub(1));
+            sampling::resume(own);
         }
     }
 }
@@ -203,14 +263,15 @@ macro_rules! operators_new {
     ($($name:ident),*) => {$(
         pub(crate) unsafe extern "C-unwind" fn $name(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
             let _ = d;
-            let nested = Nested::enter();
-            // SAFETY: the caller's own arguments; those that the real function does not have are ignored by it.
-            let block = unsafe {
-                call!(functions::$name::REAL, unwinding fn(usize, usize, usize) -> Pointer)(size, b, c)
-            };
-            drop(nested);
-            allocated(block, size, caller);
-            block
+            allocate(size, caller, || {
+                let nested = Nested::enter();
+                // SAFETY: the caller's own arguments; those that the real function does not have are ignored by it.
+                let block = unsafe {
+                    call!(functions::$name::REAL, unwinding fn(usize, usize, usize) -> Pointer)(size, b, c)
+                };
+                drop(nested);
+                block
+            })
         }
     )*};
 }
@@ -229,8 +290,7 @@ operators_new!(
 macro_rules! operators_delete {
     ($($name:ident),*) => {$(
         pub(crate) unsafe extern "C" fn $name(block: Pointer, b: usize, c: usize) {
-            prefetch(block);
-            freeing(block);
+            release(block);
             // SAFETY: the caller's own arguments; those that the real function does not have are ignored by it.
             unsafe { call!(functions::$name::REAL, fn(Pointer, usize, usize))(block, b, c) };
         }
@@ -262,10 +322,10 @@ pub(crate) unsafe extern "C" fn mallocx(
     caller: usize,
 ) -> Pointer {
     let _ = (c, d);
-    // SAFETY: the caller's own arguments.
-    let block = unsafe { call!(functions::mallocx::REAL, fn(usize, c_int) -> Pointer)(size, flags) };
-    allocated(block, size, caller);
-    block
+    allocate(size, caller, || {
+        // SAFETY: the caller's own arguments.
+        unsafe { call!(functions::mallocx::REAL, fn(usize, c_int) -> Pointer)(size, flags) }
+    })
 }
 
 pub(crate) unsafe extern "C" fn rallocx(
@@ -289,6 +349,11 @@ pub(crate) unsafe extern "C" fn xallocx(
     flags: c_int,
     caller: usize,
 ) -> usize {
+    let birth = if sampling::is_on() {
+        Birth::Sampled(sampling::charge(size).err().and_then(|debt| sampling::draw(size, debt)))
+    } else {
+        Birth::Every
+    };
     let moving = moving(block);
     // SAFETY: the caller's own arguments.
     let usable = unsafe {
@@ -298,7 +363,7 @@ pub(crate) unsafe extern "C" fn xallocx(
     if usable < size {
         stayed(&moving, block);
     } else {
-        moved(&moving, block, size, caller);
+        moved(&moving, block, size, caller, birth);
     }
     usable
 }

@@ -2,7 +2,7 @@
 //!
 //! # Rules of the house
 //!
-//! What runs inside malloc ([`intercept`], [`record`], [`thread`], and the tracker below them):
+//! What runs inside malloc ([`intercept`], [`record`], [`sampling`], [`thread`], and the tracker below them):
 //! 1. allocates nothing from the heap it watches; its memory comes from `mmap`;
 //! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them;
 //! 3. has no path that panics, and formats nothing;
@@ -22,6 +22,7 @@
 mod control;
 mod dump;
 mod exit;
+mod figures;
 mod fork;
 mod functions;
 mod init;
@@ -29,6 +30,7 @@ mod intercept;
 mod patch;
 mod real;
 mod record;
+mod sampling;
 mod start;
 mod state;
 mod thread;

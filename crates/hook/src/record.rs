@@ -7,18 +7,37 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER};
+use memintro_abi::{Frame, FrameKind, Mode, SITE_BOOT, SITE_GC, SITE_OTHER};
+use memintro_tracker::samples::{Put, Sample};
 use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{ThreadState, bump};
 
+use crate::sampling::{self, SAMPLES};
 use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
 use crate::thread;
 
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
 pub(crate) struct Moving {
-    old: Option<Removed>,
+    old: Old,
     epoch: u32,
+}
+
+/// What was known of it.
+#[derive(Debug)]
+enum Old {
+    Nothing,
+    Followed(Removed),
+    Sampled(Sample),
+}
+
+/// How a block is to be recorded that a move has made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Birth {
+    /// As every block.
+    Every,
+    /// As one that was sampled with this mean; `None`: it was not.
+    Sampled(Option<u64>),
 }
 
 /// A block was born.
@@ -35,7 +54,7 @@ pub(crate) fn allocated(block: *mut c_void, size: usize, caller: usize) {
     }
     let Some(busy) = THREADS.enter(&own) else { return };
     // Again, now that a stop cannot pass by: the stub's look was only a hint.
-    if ACTIVE.load(Ordering::Relaxed) != 0 {
+    if ACTIVE.load(Ordering::Relaxed) == Mode::FULL.0 {
         record(&own, block as usize, size as u64, caller);
     }
     drop(busy);
@@ -46,8 +65,10 @@ fn record(own: &ThreadState, address: usize, size: u64, caller: usize) {
     if own.untracked.get() != 0 {
         // Nothing is known of a block that is born here; what the table says of its address is stale.
         heal(own, TABLE.remove(address, state::generation()));
+        heal_sample(own, address);
         return;
     }
+    heal_sample(own, address);
     let (site, generation) = site(own, caller);
     match TABLE.insert(address, Block { site, size, generation }, generation) {
         Inserted::New => {}
@@ -60,6 +81,50 @@ fn record(own: &ThreadState, address: usize, size: u64, caller: usize) {
     bump(&own.traffic.allocations, 1);
     bump(&own.traffic.allocated_bytes, size);
     own.counters.allocated(site, size, |id| SITES.counters(id));
+}
+
+/// A block was born that had been sampled with this mean.
+pub(crate) fn sampled(block: *mut c_void, size: usize, caller: usize, mean: u64) {
+    let Some(own) = thread::own() else { return };
+    let Some(busy) = THREADS.enter(&own) else { return };
+    if sampling::is_on() && !block.is_null() {
+        record_sample(&own, block as usize, size as u64, caller, mean);
+    }
+    drop(busy);
+}
+
+fn record_sample(own: &ThreadState, address: usize, size: u64, caller: usize, mean: u64) {
+    let (site, birth) = site(own, caller);
+    if SAMPLES.filter.may_hold(address)
+        && let Some(stale) = TABLE.remove(address, birth)
+    {
+        SAMPLES.uncount(address);
+        heal(own, Some(stale));
+    }
+    let sample = Sample { size, mean, site, birth, mark: SAMPLES.marks() };
+    match SAMPLES.put(address, sample) {
+        Put::New => {}
+        Put::Replaced(stale) => {
+            bump(&own.traffic.missed_frees, 1);
+            SAMPLES.count_death(&stale, birth, &own.estimate);
+        }
+        Put::Full => {
+            bump(&own.traffic.dropped, sample.share().blocks());
+            return;
+        }
+    }
+    SAMPLES.count_birth(&sample, &own.estimate);
+}
+
+/// As [`heal`], for blocks that were sampled before every block was followed.
+#[inline]
+fn heal_sample(own: &ThreadState, address: usize) {
+    if !SAMPLES.is_empty()
+        && let Some(stale) = SAMPLES.take(address)
+    {
+        bump(&own.traffic.missed_frees, 1);
+        SAMPLES.count_death(&stale, state::generation(), &own.estimate);
+    }
 }
 
 /// An address came up again whose free was never seen.
@@ -118,21 +183,38 @@ pub(crate) fn freeing(block: *mut c_void) {
     }
     let Some(own) = thread::own() else { return };
     let Some(busy) = THREADS.enter(&own) else { return };
-    if ACTIVE.load(Ordering::Relaxed) != 0
-        && let Some(removed) = TABLE.remove(block as usize, state::generation())
-    {
-        died(&own, &removed);
+    if ACTIVE.load(Ordering::Relaxed) != 0 {
+        match take(block as usize) {
+            Old::Nothing => {}
+            Old::Followed(removed) => died(&own, &removed),
+            Old::Sampled(sample) => SAMPLES.count_death(&sample, state::generation(), &own.estimate),
+        }
     }
     drop(busy);
 }
 
+/// Takes a block out of whatever knows it.
+#[inline]
+fn take(address: usize) -> Old {
+    if let Some(removed) = TABLE.remove(address, state::generation()) {
+        if sampling::is_on() {
+            SAMPLES.uncount(address);
+        }
+        return Old::Followed(removed);
+    }
+    if SAMPLES.is_empty() {
+        return Old::Nothing;
+    }
+    SAMPLES.take(address).map_or(Old::Nothing, Old::Sampled)
+}
+
 /// A block is about to be resized and perhaps moved.
 pub(crate) fn moving(block: *mut c_void) -> Moving {
-    let mut moving = Moving { old: None, epoch: 0 };
+    let mut moving = Moving { old: Old::Nothing, epoch: 0 };
     let Some(own) = thread::own() else { return moving };
     let Some(busy) = THREADS.enter(&own) else { return moving };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        moving.old = TABLE.remove(block as usize, state::generation());
+        moving.old = take(block as usize);
         moving.epoch = EPOCH.load(Ordering::Relaxed);
     }
     drop(busy);
@@ -140,17 +222,26 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
 }
 
 /// The move is done: the old block is gone, `new` (unless null) is another one, born here.
-pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usize) {
+pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usize, birth: Birth) {
     let Some(own) = thread::own() else { return };
     let Some(busy) = THREADS.enter(&own) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        if let Some(old) = &moving.old
-            && moving.epoch == EPOCH.load(Ordering::Relaxed)
-        {
-            died(&own, old);
+        if moving.epoch == EPOCH.load(Ordering::Relaxed) {
+            match &moving.old {
+                Old::Nothing => {}
+                Old::Followed(old) => died(&own, old),
+                Old::Sampled(old) => SAMPLES.count_death(old, state::generation(), &own.estimate),
+            }
         }
         if !new.is_null() && own.nested.get() == 0 {
-            record(&own, new as usize, size as u64, caller);
+            match (birth, sampling::is_on()) {
+                (Birth::Every, false) => record(&own, new as usize, size as u64, caller),
+                (Birth::Sampled(Some(mean)), true) => {
+                    record_sample(&own, new as usize, size as u64, caller, mean);
+                }
+                // The mode has just changed, or it was not drawn.
+                _ => {}
+            }
         }
     }
     drop(busy);
@@ -158,17 +249,36 @@ pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usiz
 
 /// The move failed: the block is where it was.
 pub(crate) fn stayed(moving: &Moving, block: *mut c_void) {
-    let Some(old) = &moving.old else { return };
+    if matches!(moving.old, Old::Nothing) {
+        return;
+    }
     let Some(own) = thread::own() else { return };
     let Some(busy) = THREADS.enter(&own) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 && moving.epoch == EPOCH.load(Ordering::Relaxed) {
-        let now = state::generation();
-        let block_again = Block { site: old.site, size: old.size, generation: now.wrapping_sub(old.age) };
-        if let Inserted::Full = TABLE.insert(block as usize, block_again, now) {
-            // It can no longer be followed; the books must still balance.
-            bump(&own.traffic.dropped, 1);
-            died(&own, old);
-        }
+        put_back(&own, &moving.old, block as usize);
     }
     drop(busy);
+}
+
+fn put_back(own: &ThreadState, old: &Old, address: usize) {
+    let now = state::generation();
+    match old {
+        Old::Nothing => {}
+        Old::Followed(old) => {
+            let again = Block { site: old.site, size: old.size, generation: now.wrapping_sub(old.age) };
+            if let Inserted::Full = TABLE.insert(address, again, now) {
+                // It can no longer be followed; the books must still balance.
+                bump(&own.traffic.dropped, 1);
+                died(own, old);
+            } else if sampling::is_on() {
+                SAMPLES.count_again(address);
+            }
+        }
+        Old::Sampled(old) => {
+            if SAMPLES.put(address, *old) == Put::Full {
+                bump(&own.traffic.dropped, old.share().blocks());
+                SAMPLES.count_death(old, now, &own.estimate);
+            }
+        }
+    }
 }

@@ -26,7 +26,7 @@ pub(crate) fn start(options: &StartOptions) -> Status {
             return Status::NO_ALLOCATOR;
         }
         let status = state::activate(&options);
-        if status == Status::OK {
+        if status.0 >= 0 {
             install();
         }
         status

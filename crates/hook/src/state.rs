@@ -1,9 +1,10 @@
-//! What the hook holds, and its life: off → full → off.
+//! What the hook holds, and its life: off → full or sampled, from one to the other, → off.
 //!
 //! | state | who may change it | effect |
 //! |---|---|---|
 //! | [`ACTIVE`] 0 | `start` | functions jump straight to the real ones |
-//! | [`ACTIVE`] 1 | `stop` | every event is recorded |
+//! | [`ACTIVE`] 1 | `start`, `stop` | every event is recorded |
+//! | [`ACTIVE`] 2 | `start`, `stop` | those of sampled blocks are ([`crate::sampling`]) |
 //!
 //! Transitions are serialised by [`CHANGING`] and made while the world is paused, so that no thread sees half of one.
 
@@ -11,12 +12,14 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, StartOptions, Status, VmSource};
+use memintro_tracker::chance::MOST_MEAN;
 use memintro_tracker::lock::relax;
 use memintro_tracker::mmap;
 use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_SITES, Sites};
 use memintro_tracker::table::Table;
 use memintro_tracker::threads::{Paused, Threads};
 
+use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::thread;
 
 /// Live blocks.
@@ -151,35 +154,61 @@ pub(crate) fn set_vm(source: Option<VmSource>) -> Status {
 
 /// The options in force, defaults filled in.
 pub(crate) fn normalised(options: &StartOptions) -> Result<StartOptions, Status> {
-    if options.mode != Mode::FULL || options.max_sites > MOST_SITES {
+    let is_known = options.mode == Mode::FULL || options.mode == Mode::SAMPLED;
+    if !is_known || options.max_sites > MOST_SITES || options.sample_bytes > MOST_MEAN {
         return Err(Status::BAD_OPTION);
     }
     Ok(StartOptions {
         mode: options.mode,
         max_sites: if options.max_sites == 0 { DEFAULT_MAX_SITES } else { options.max_sites },
         max_tracker_bytes: if options.max_tracker_bytes == 0 { u64::MAX } else { options.max_tracker_bytes },
+        sample_bytes: if options.sample_bytes == 0 { DEFAULT_MEAN } else { options.sample_bytes },
+        seed: options.seed,
     })
 }
 
 /// Whether these (normalised) options are in force already.
 pub(crate) fn is_active_with(options: &StartOptions) -> bool {
     mode() == options.mode
-        && MAX_SITES.load(Ordering::Relaxed) == options.max_sites
+        && (options.mode != Mode::SAMPLED || sampling::mean() == options.sample_bytes)
+        && has_limits_of(options)
+}
+
+fn has_limits_of(options: &StartOptions) -> bool {
+    MAX_SITES.load(Ordering::Relaxed) == options.max_sites
         && MAX_BYTES.load(Ordering::Relaxed) == options.max_tracker_bytes
 }
 
-/// Empties everything and begins to record.
+/// Begins to record: with empty figures, or with those that are there if only the way to track changes.
 pub(crate) fn activate(options: &StartOptions) -> Status {
+    let keeps = mode() != Mode::OFF && has_limits_of(options);
     MAX_SITES.store(options.max_sites, Ordering::Relaxed);
     MAX_BYTES.store(options.max_tracker_bytes, Ordering::Relaxed);
     paused(|_| {
-        if !empty() {
+        if !keeps && !empty() || !prepare(options) {
             return Status::NO_MEMORY;
         }
+        // Release: whoever sees the mode sees what it needs.
         ACTIVE.store(options.mode.0, Ordering::Release);
-        Status::OK
+        if keeps { Status::SWITCHED } else { Status::OK }
     })
     .unwrap_or(Status::NO_MEMORY)
+}
+
+/// Makes ready what a mode needs. The world is paused.
+fn prepare(options: &StartOptions) -> bool {
+    let for_blocks = budget_for_blocks();
+    if options.mode == Mode::FULL {
+        return TABLE.init(for_blocks.saturating_sub(SAMPLES.block_bytes())).is_ok();
+    }
+    // Sampled blocks are few; nothing is taken from those that are followed already.
+    let rest = for_blocks.saturating_sub(TABLE.resident_bytes());
+    if !SAMPLES.init(rest.min(for_blocks / 4)) {
+        return false;
+    }
+    SAMPLES.recount(|add| TABLE.for_each(generation(), &mut |address, _| add(address)));
+    sampling::set_mean(options.sample_bytes, options.seed);
+    true
 }
 
 /// Stops recording; what was collected stays.
@@ -190,7 +219,7 @@ pub(crate) fn deactivate() {
 }
 
 /// Forgets all figures and blocks. The world is paused.
-pub(crate) fn empty() -> bool {
+fn empty() -> bool {
     EPOCH.fetch_add(1, Ordering::Relaxed);
     for state in THREADS.states() {
         state.counters.discard();
@@ -199,14 +228,25 @@ pub(crate) fn empty() -> bool {
     THREADS.reset_traffic();
     TABLE.clear();
     SITES.clear();
-    let budget = usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
-    // A quarter for call sites, an eighth but at least what is always there for threads and the like, the rest for
-    // blocks.
-    let for_sites = budget / 4;
+    sampling::empty();
+    SITES.init(MAX_SITES.load(Ordering::Relaxed), budget() / 4, FIRST_REAL_SITE)
+}
+
+/// Forgets all figures and blocks while tracking goes on. The world is paused.
+pub(crate) fn empty_again() -> bool {
+    empty() && (mode() != Mode::FULL || TABLE.init(budget_for_blocks()).is_ok())
+}
+
+fn budget() -> usize {
+    usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+}
+
+/// A quarter is for call sites, an eighth but at least what is always there for threads and the like, the rest for
+/// blocks.
+fn budget_for_blocks() -> usize {
+    let budget = budget();
     let for_rest = (budget / 8).max(FIXED_BYTES);
-    let for_blocks = (budget - for_sites).saturating_sub(for_rest).min(reservable()).max(LEAST_TABLE_BYTES);
-    SITES.init(MAX_SITES.load(Ordering::Relaxed), for_sites, FIRST_REAL_SITE)
-        && TABLE.init(for_blocks).is_ok()
+    (budget - budget / 4).saturating_sub(for_rest).min(reservable()).max(LEAST_TABLE_BYTES)
 }
 
 /// Address space that the table may reserve: the program needs the rest.
@@ -230,6 +270,7 @@ pub(crate) fn reset_counters() {
         site.counters.reset();
         site.marked_bytes.store(0, Ordering::Relaxed);
     }
+    SAMPLES.reset_sums();
 }
 
 /// Brings all threads' counters to the sites. The world is paused.
@@ -241,5 +282,5 @@ pub(crate) fn flush() {
 
 /// Bytes that tracking itself uses now.
 pub(crate) fn tracker_bytes() -> u64 {
-    (mmap::mapped_bytes() + TABLE.resident_bytes()) as u64
+    (mmap::mapped_bytes() + TABLE.resident_bytes() + SAMPLES.filter.resident_bytes()) as u64
 }

@@ -1,36 +1,35 @@
-//! The one thread-local word of the hook: the address of this thread's state.
+//! The two thread-local words of the hook: the address of this thread's state, and its distance to the next sample.
 //!
 //! Stable Rust's `thread_local!` in a loaded library goes through `__tls_get_addr`, which is slow and may itself
-//! call malloc. So the word lives in `.tbss` and is read by the initial-exec model: one load of its offset, one
+//! call malloc. So the words live in `.tbss` and are read by the initial-exec model: one load of the offset, one
 //! load through the thread pointer. glibc keeps room for such words in libraries that are loaded late.
 
 use core::arch::{asm, global_asm};
 
-#[cfg(target_arch = "x86_64")]
-global_asm!(
-    ".pushsection .tbss.memintro_thread,\"awT\",@nobits",
-    ".balign 8",
-    ".globl memintro_thread",
-    ".hidden memintro_thread",
-    ".type memintro_thread,@object",
-    ".size memintro_thread, 8",
-    "memintro_thread:",
-    ".zero 8",
-    ".popsection",
-);
+macro_rules! word {
+    ($name:literal, $nobits:literal) => {
+        global_asm!(
+            concat!(".pushsection .tbss.", $name, ",\"awT\",", $nobits),
+            ".balign 8",
+            concat!(".globl ", $name),
+            concat!(".hidden ", $name),
+            concat!(".type ", $name, ",@object"),
+            concat!(".size ", $name, ", 8"),
+            concat!($name, ":"),
+            ".zero 8",
+            ".popsection",
+        );
+    };
+}
 
+#[cfg(target_arch = "x86_64")]
+word!("memintro_thread", "@nobits");
+#[cfg(target_arch = "x86_64")]
+word!("memintro_distance", "@nobits");
 #[cfg(target_arch = "aarch64")]
-global_asm!(
-    ".pushsection .tbss.memintro_thread,\"awT\",%nobits",
-    ".balign 8",
-    ".globl memintro_thread",
-    ".hidden memintro_thread",
-    ".type memintro_thread,%object",
-    ".size memintro_thread, 8",
-    "memintro_thread:",
-    ".zero 8",
-    ".popsection",
-);
+word!("memintro_thread", "%nobits");
+#[cfg(target_arch = "aarch64")]
+word!("memintro_distance", "%nobits");
 
 /// The word of the calling thread; 0 in a thread that has never set it.
 #[cfg(target_arch = "x86_64")]
@@ -104,4 +103,75 @@ pub(crate) fn set(word: usize) {
             options(nostack, preserves_flags),
         );
     }
+}
+
+/// Takes `cost` from the calling thread's distance; `false` if it was less, and now lies below zero by so much. One
+/// instruction: a signal handler comes before it or after it.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn pay(cost: u64) -> bool {
+    let paid: u8;
+    // SAFETY: changes the calling thread's own word of the static TLS block.
+    unsafe {
+        asm!(
+            "mov {offset}, qword ptr [rip + memintro_distance@GOTTPOFF]",
+            "sub qword ptr fs:[{offset}], {cost}",
+            "setae {paid}",
+            offset = out(reg) _,
+            cost = in(reg) cost,
+            paid = lateout(reg_byte) paid,
+            options(nostack),
+        );
+    }
+    paid != 0
+}
+
+/// Where the calling thread's distance lies, as long as the thread lives; 0 in a thread that has never drawn one.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn distance() -> *mut u64 {
+    let address: *mut u64;
+    // SAFETY: the thread pointer's own word holds its address.
+    unsafe {
+        asm!(
+            "mov {address}, qword ptr fs:[0]",
+            "add {address}, qword ptr [rip + memintro_distance@GOTTPOFF]",
+            address = out(reg) address,
+            options(nostack, readonly),
+        );
+    }
+    address
+}
+
+/// Takes `cost` from the calling thread's distance; `false` if it was less, and now lies below zero by so much.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn pay(cost: u64) -> bool {
+    let word = distance();
+    // SAFETY: the calling thread's own word of the static TLS block.
+    unsafe {
+        let (left, short) = word.read().overflowing_sub(cost);
+        word.write(left);
+        !short
+    }
+}
+
+/// Where the calling thread's distance lies, as long as the thread lives; 0 in a thread that has never drawn one.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn distance() -> *mut u64 {
+    let address: *mut u64;
+    // SAFETY: reads the thread pointer and an offset from it.
+    unsafe {
+        asm!(
+            "mrs {base}, tpidr_el0",
+            "adrp {address}, :gottprel:memintro_distance",
+            "ldr {address}, [{address}, :gottprel_lo12:memintro_distance]",
+            "add {address}, {base}, {address}",
+            base = out(reg) _,
+            address = out(reg) address,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    address
 }

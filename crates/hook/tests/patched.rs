@@ -26,7 +26,8 @@ impl Workshop {
         let file = self.path(output);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         let built = Command::new(compiler)
-            .args(["-O1", "-g", "-Wall", "-Wextra", "-fno-builtin"])
+            .args(["-O1", "-g", "-Wall", "-Wextra", "-fno-builtin", "-I"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../abi/include"))
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source))
             .arg("-o")
             .arg(file)

@@ -7,11 +7,17 @@
 //! - [`table`]: address → block
 //! - [`sites`]: call site → number, and its name
 //! - [`counters`]: what happened at a site
+//! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
 
+pub mod chance;
 pub mod counters;
+pub mod estimate;
+pub mod filter;
 pub mod lock;
 pub mod mmap;
+pub mod sampler;
+pub mod samples;
 pub mod sites;
 pub mod table;
 pub mod threads;

@@ -14,8 +14,10 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
 use crate::counters::CounterCache;
+use crate::estimate::Estimate;
 use crate::lock::relax;
 use crate::mmap::{self, Errno};
+use crate::sampler::Sampler;
 use crate::sites::SiteCache;
 
 /// What one thread did.
@@ -84,10 +86,33 @@ pub struct ThreadState {
     pub traffic: Traffic,
     /// What of it is from the owner's predecessors.
     pub inherited: Traffic,
+    /// Sampling.
+    pub sampler: Sampler,
+    /// The owner's sampled blocks since the last start or clear.
+    pub estimate: Estimate,
+    /// The owner's thread-local distance, while it has one.
+    pub distance: Cell<*mut u64>,
     /// Shortcut to site numbers.
     pub sites: SiteCache,
     /// Counters not yet shared.
     pub counters: CounterCache,
+}
+
+impl ThreadState {
+    /// What the next owner must not find.
+    fn forget_owner(&self) {
+        self.sites.discard();
+        self.untracked.set(0);
+        self.nested.set(0);
+        self.sampler.forget();
+        self.estimate.reset();
+        self.distance.set(ptr::null_mut());
+    }
+
+    /// Whether a thread has it now.
+    pub fn is_owned(&self) -> bool {
+        self.owned.load(Ordering::Acquire)
+    }
 }
 
 /// All threads' states.
@@ -118,6 +143,7 @@ impl Threads {
         for state in self.states() {
             state.traffic.reset();
             state.inherited.reset();
+            state.estimate.reset();
         }
     }
 
@@ -171,9 +197,7 @@ impl Threads {
     pub fn release(&self, state: &ThreadState, flush: impl FnOnce(&CounterCache)) {
         let Some(busy) = self.enter(state) else { return };
         flush(&state.counters);
-        state.sites.discard();
-        state.untracked.set(0);
-        state.nested.set(0);
+        state.forget_owner();
         drop(busy);
         // Release: the next owner sees a clean state.
         state.owned.store(false, Ordering::Release);
@@ -290,9 +314,7 @@ impl Threads {
                 continue;
             }
             flush(&state.counters);
-            state.sites.discard();
-            state.untracked.set(0);
-            state.nested.set(0);
+            state.forget_owner();
             state.busy.store(false, Ordering::Relaxed);
             state.owned.store(false, Ordering::Release);
         }

@@ -15,8 +15,8 @@ module Memintro
           eval "$(memintro env --report /tmp/%p.txt) ruby app.rb"
       TEXT
       # The settings it takes as flags.
-      SETTINGS = %i[report format top by every app_root compat native_children mode max_sites
-                    max_tracker_bytes].freeze
+      SETTINGS = %i[report format top by every app_root compat native_children mode sample_bytes stop_after
+                    max_sites max_tracker_bytes].freeze
       # Syntaxes, and how each writes the variables.
       SYNTAXES = %w[shell docker systemd].freeze
 

@@ -22,6 +22,8 @@ module Memintro
         unless RUBY_PLATFORM.match?(/linux/) && !RUBY_PLATFORM.match?(/musl/)
           raise Failure, "needs Linux with glibc, and this is #{RUBY_PLATFORM}; see memintro doctor"
         end
+
+        check_mode
         return check_report if File.file?(Paths.hook)
 
         raise Failure, "the hook is not built: there is no #{Paths.hook}. In a checkout run bin/setup; " \
@@ -69,6 +71,13 @@ module Memintro
       end
 
       private
+
+      def check_mode
+        mode = @given[:mode] || Settings[:mode].default
+        return if @given[:sample_bytes].nil? || mode == :sampled
+
+        raise Failure, "--sample-bytes #{@given[:sample_bytes]} is for sampled mode: add --mode sampled"
+      end
 
       # Told now, not by every process at its end.
       def check_report

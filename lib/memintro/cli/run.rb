@@ -18,8 +18,8 @@ module Memintro
         there instead, for memintro report. CMD's streams, signals and exit status are its own.
       TEXT
       # The settings it takes as flags.
-      SETTINGS = %i[report format top by every app_root compat native_children mode max_sites
-                    max_tracker_bytes].freeze
+      SETTINGS = %i[report format top by every app_root compat native_children mode sample_bytes stop_after
+                    max_sites max_tracker_bytes].freeze
 
       # @param command [Array<String>]
       # @return [Integer] never, if all is well

@@ -64,7 +64,13 @@ module Memintro
           buffer << lead << KEYS[name] << (value.is_a?(Numeric) ? value.to_s : encode(value))
           lead = ","
         end
+        append_errors(site, buffer) if site.estimated?
         buffer << "}"
+      end
+
+      def append_errors(site, buffer)
+        buffer << ",\"estimated\":true"
+        site.standard_errors.each { |name, error| buffer << ",\"#{name}\":" << error.to_s }
       end
 
       def encode(value)

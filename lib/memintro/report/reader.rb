@@ -13,7 +13,9 @@ module Memintro
       ROW = %w[allocations frees total_bytes freed_bytes age_total max_lifespan].freeze
       # Figures that {Totals.new} takes, in its order.
       TOTALS = %w[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
-      private_constant :MAGIC, :ROW, :TOTALS
+      # Figures of which a row holds the variance.
+      VARIANCES = %w[allocations frees total_bytes freed_bytes growth age_total].freeze
+      private_constant :MAGIC, :ROW, :TOTALS, :VARIANCES
 
       # @param path [String]
       # @return [CallSites]
@@ -36,7 +38,8 @@ module Memintro
         process = { pid: dump[:pid], memintro: VERSION, generation: dump[:totals][8],
                     time: Time.at(dump[:time]).utc.strftime("%FT%TZ"),
                     signal: signal, exit_status: signal.zero? ? dump[:exit_status] : nil }
-        CallSites.new(Totals.new(*dump[:totals].first(7)), dump[:sites], process)
+        process[:sample_bytes] = dump[:sample_bytes] if dump[:sample_bytes].to_i.positive?
+        CallSites.new(Totals.of(dump[:totals]), dump[:sites], process)
       end
 
       # @param report [Hash] a parsed report
@@ -49,7 +52,7 @@ module Memintro
         end
 
         rows = report.fetch("call_sites").each_with_index.map { |site, id| row(site, id) }
-        totals = Totals.new(*report.fetch("totals").values_at(*TOTALS))
+        totals = totals_of(report.fetch("totals"))
         CallSites.new(totals, rows, report.fetch("process").transform_keys(&:to_sym))
       rescue KeyError, NoMethodError, TypeError => e
         raise DumpError, "not a report of memintro: #{e.message}"
@@ -58,9 +61,29 @@ module Memintro
       def self.row(site, id)
         kind = site.fetch("kind").to_sym
         name = kind == :ruby ? site.fetch("path") : site.fetch("name")
-        [id, kind, name, site["lineno"].to_i, *site.values_at(*ROW), site["live_bytes"] - site["growth"]]
+        [id, kind, name, site["lineno"].to_i, *site.values_at(*ROW), site["live_bytes"] - site["growth"],
+         variances(site)]
       end
       private_class_method :row
+
+      def self.totals_of(figures)
+        errors = figures.values_at(*TOTALS.first(4).map { |name| "#{name}_standard_error" }) if figures["estimated"]
+        Totals.new(*figures.values_at(*TOTALS), errors&.map { |error| error**2 })
+      end
+      private_class_method :totals_of
+
+      # As Memintro::Native.sites has them; the last one is what gives the mean lifespan its standard error.
+      def self.variances(site)
+        return unless site["estimated"]
+
+        variances = VARIANCES.map { |name| site.fetch("#{name}_standard_error")**2 }
+        mean = site["mean_lifespan"]
+        return variances << 0.0 unless mean.positive?
+
+        own = (site.fetch("mean_lifespan_standard_error") * site["frees"])**2
+        variances << ((variances[5] + (mean * mean * variances[1]) - own) / (2 * mean))
+      end
+      private_class_method :variances
     end
   end
 end

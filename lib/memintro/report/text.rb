@@ -10,23 +10,39 @@ module Memintro
     # The report for people: whose figures, the totals, a table of the call sites that matter most, and what to beware
     # of. Colour only on a terminal, and not where `NO_COLOR` is set. Figures are rounded; take JSON to compute with.
     class Text
+      BYTES = Units.method(:bytes).to_proc
+      COUNT = Units.method(:count).to_proc
       # Columns that are always there, left to right.
       COLUMNS = {
-        "live" => ->(site) { Units.bytes(site.live_bytes) },
-        "blocks" => ->(site) { Units.count(site.live_blocks) },
-        "allocs" => ->(site) { Units.count(site.allocations) },
-        "frees" => ->(site) { Units.count(site.frees) },
-        "growth" => ->(site) { Units.signed_bytes(site.growth) }
+        "live" => ->(site) { site.shown(:live_bytes, &BYTES) },
+        "blocks" => ->(site) { site.shown(:live_blocks, &COUNT) },
+        "allocs" => ->(site) { site.shown(:allocations, &COUNT) },
+        "frees" => ->(site) { site.shown(:frees, &COUNT) },
+        "growth" => ->(site) { growth(site) }
       }.freeze
       # Columns that appear when the table is sorted by them.
       ON_DEMAND = {
-        total_bytes: ["allocated", ->(site) { Units.bytes(site.total_bytes) }],
-        freed_bytes: ["freed", ->(site) { Units.bytes(site.freed_bytes) }],
-        mean_lifespan: ["mean life", ->(site) { format("%.1f GCs", site.mean_lifespan) }],
-        max_lifespan: ["max life", ->(site) { "#{Units.count(site.max_lifespan)} GCs" }],
-        age_total: ["age total", ->(site) { Units.count(site.age_total) }]
+        total_bytes: ["allocated", ->(site) { site.shown(:total_bytes, &BYTES) }],
+        freed_bytes: ["freed", ->(site) { site.shown(:freed_bytes, &BYTES) }],
+        mean_lifespan: ["mean life", ->(site) { mean_lifespan(site) }],
+        max_lifespan: ["max life", ->(site) { "#{'~' if site.estimated?}#{Units.count(site.max_lifespan)} GCs" }],
+        age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }]
       }.freeze
-      private_constant :COLUMNS, :ON_DEMAND
+      private_constant :BYTES, :COUNT, :COLUMNS, :ON_DEMAND
+
+      def self.growth(site)
+        return Units.signed_bytes(site.growth) unless site.estimated?
+
+        "~#{Units.signed_bytes(site.growth)} ±#{Units.bytes(site.growth_standard_error.ceil)}"
+      end
+      private_class_method :growth
+
+      def self.mean_lifespan(site)
+        return format("%.1f GCs", site.mean_lifespan) unless site.estimated?
+
+        format("~%.1f ±%.1f GCs", site.mean_lifespan, site.mean_lifespan_standard_error)
+      end
+      private_class_method :mean_lifespan
 
       # @param snapshot [CallSites]
       # @param top [Integer, nil] nil: all
@@ -61,7 +77,11 @@ module Memintro
         return if process[:mode].nil?
         return "not tracking" unless process[:tracking]
 
-        "#{process[:mode]} mode, #{process[:preloaded] ? 'preloaded' : 'started live'}"
+        "#{process[:mode]} mode#{every(process)}, #{process[:preloaded] ? 'preloaded' : 'started live'}"
+      end
+
+      def every(process)
+        " (#{Units.bytes(process[:sample_bytes])})" if process[:mode].to_s == "sampled" && process[:sample_bytes]
       end
 
       def ending(process)
@@ -74,9 +94,9 @@ module Memintro
 
       def totals
         figures = @snapshot.totals
-        ["live #{Units.bytes(figures.live_bytes)} in #{Units.count(figures.live_blocks)} blocks, " \
-         "allocated #{Units.bytes(figures.allocated_bytes)} in #{Units.count(figures.allocations)} calls, " \
-         "freed #{Units.bytes(figures.freed_bytes)} in #{Units.count(figures.frees)}",
+        ["live #{figures.shown(:live_bytes, &BYTES)} in #{figures.shown(:live_blocks, &COUNT)} blocks, " \
+         "allocated #{figures.shown(:allocated_bytes, &BYTES)} in #{figures.shown(:allocations, &COUNT)} calls, " \
+         "freed #{figures.shown(:freed_bytes, &BYTES)} in #{figures.shown(:frees, &COUNT)}",
          "tracking itself uses #{Units.bytes(figures.tracker_bytes)}"]
       end
 
@@ -116,6 +136,7 @@ module Memintro
       def warnings(style)
         figures = @snapshot.totals
         lines = []
+        lines << estimates if figures.estimated?
         if figures.dropped.positive?
           lines << "#{Units.count(figures.dropped)} allocations could not be followed: the budget " \
                    "(max_tracker_bytes) or the memory ran out. The figures are too low by these."
@@ -126,6 +147,12 @@ module Memintro
         end
         lines << "Tracking is off: these are the figures of its last run." if stale?
         lines.empty? ? [] : ["", *lines.map { |line| style.warn("note: ") + line }]
+      end
+
+      def estimates
+        mean = @snapshot.process[:sample_bytes]
+        "Figures with ~ are estimated from a sample#{", one byte in #{Units.count(mean)}" if mean}. After ± stands " \
+          "the standard error; the truth is within two of them in 95 of 100 cases."
       end
 
       def stale?

@@ -108,8 +108,8 @@ module Memintro
       def self.data(found)
         sites = Report::Reader.from_json(found)
         sites.left_out = number(found.fetch("call_sites_left_out"))
-        sites.rows.each { |row| row.drop(4).each { |figure| number(figure) } }
-        sites.totals.to_h.each_value { |figure| number(figure) }
+        sites.rows.each { |row| [*row[4..10], *row[11]].each { |figure| number(figure) } }
+        sites.totals.to_h.each { |name, figure| number(figure) unless name == :estimated }
         sites.process.transform_values! { |value| value.is_a?(String) ? value.freeze : value }
         sites.process[:mode] = sites.process[:mode]&.to_sym
         { time: time(found.fetch("time")), monotonic_s: number(found.fetch("monotonic_s")), sites: sites,

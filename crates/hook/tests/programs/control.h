@@ -1,5 +1,4 @@
-// memintro's control table as C sees it (crates/abi), and what the programs here share: a hook that is loaded into a
-// running process, and assertions that say what was wrong.
+// What the programs here share: a hook that is loaded into a running process, and assertions that say what was wrong.
 #ifndef CONTROL_H
 #define CONTROL_H
 
@@ -9,44 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATCHED, FOREIGN, LOST, MALFORMED, REFUSED };
-enum { OK = 0, UNCHANGED = 1 };
-enum { FULL = 1 };
+#include "memintro_control.h"
 
-struct options {
-    uint32_t mode, max_sites;
-    uint64_t max_tracker_bytes;
-};
-
-struct figures {
-    uint64_t allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped, sites, generation;
-};
-
-struct patch_entry {
-    const char *module, *symbol;
-    uint64_t slot, value;
-    uint32_t state;
-};
-
-struct control {
-    uint32_t version, size;
-    uint32_t (*origin)(void);
-    uint32_t (*mode)(void);
-    int32_t (*start)(const struct options *);
-    int32_t (*stop)(void);
-    int32_t (*set_vm)(const void *);
-    uint32_t (*untracked_enter)(void);
-    uint32_t (*untracked_leave)(void);
-    int32_t (*mark)(void);
-    int32_t (*clear)(void);
-    int32_t (*reset)(void);
-    void (*totals)(struct figures *);
-    void (*thread_totals)(void *);
-    void (*sites)(void *, void (*)(void *, const void *));
-    void (*blocks)(uint32_t, uint32_t, void *, void (*)(void *, const void *));
-    int32_t (*refresh)(void);
-    void (*patches)(void *, void (*)(void *, const struct patch_entry *));
-};
+enum { PATCHED = MEMINTRO_PATCHED, FOREIGN, LOST, MALFORMED, REFUSED };
+enum { OK = MEMINTRO_OK, UNCHANGED = MEMINTRO_UNCHANGED };
+enum { FULL = MEMINTRO_FULL };
 
 #define CHECK(condition, ...)                                                                                          \
     do {                                                                                                               \
@@ -58,7 +24,7 @@ struct control {
         }                                                                                                              \
     } while (0)
 
-static struct control *hook;
+static const memintro_control *hook;
 
 // MEMINTRO_HOOK names the library; it is loaded as an extension would load it.
 static inline void load_hook(void) {
@@ -66,11 +32,12 @@ static inline void load_hook(void) {
     CHECK(library, "%s", dlerror());
     hook = dlsym(library, "memintro_control");
     CHECK(hook, "no control table");
+    CHECK(hook->version == MEMINTRO_VERSION && hook->size == sizeof *hook, "another version or size");
     CHECK(hook->origin() == 1, "the hook thinks it was preloaded");
 }
 
 static inline void start(void) {
-    int32_t status = hook->start(&(struct options){.mode = FULL});
+    int32_t status = hook->start(&(memintro_start_options){.mode = FULL});
     CHECK(status == OK, "start answered %d", status);
 }
 
@@ -79,8 +46,8 @@ static inline void stop(void) {
     CHECK(status == OK, "stop answered %d", status);
 }
 
-static inline struct figures totals(void) {
-    struct figures figures;
+static inline memintro_figures totals(void) {
+    memintro_figures figures;
     hook->totals(&figures);
     return figures;
 }
@@ -91,7 +58,7 @@ struct search {
     uint64_t slot;
 };
 
-static inline void search_one(void *context, const struct patch_entry *entry) {
+static inline void search_one(void *context, const memintro_patch *entry) {
     struct search *search = context;
     const char *file = strrchr(entry->module, '/');
     if (strncmp(file ? file + 1 : entry->module, search->module, strlen(search->module))) return;

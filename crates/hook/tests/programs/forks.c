@@ -37,9 +37,9 @@ int main(int argc, char **argv) {
             hook->refresh();
             hook->stop();
             start();
-            struct figures before = totals();
+            memintro_figures before = totals();
             free(first(123));
-            struct figures after = totals();
+            memintro_figures after = totals();
             CHECK(after.allocated_bytes - before.allocated_bytes == 123, "%lu", after.allocated_bytes);
             stop();
             free(first(123));

@@ -25,7 +25,7 @@ static void *load_and_unload(void *argument) {
     return NULL;
 }
 
-static void count(void *context, const struct patch_entry *entry) {
+static void count(void *context, const memintro_patch *entry) {
     // The path is read while its library may just be going away.
     *(unsigned long *)context += strlen(entry->module) > 0;
 }

@@ -5,7 +5,7 @@ use memintro_analysis::raw_dump::{self, RawSite, SiteName};
 
 use super::errors;
 use super::names;
-use super::native::figures_array;
+use super::native::{figures_array, variances_array};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("read_dump", function!(read_dump, 1))
@@ -23,7 +23,7 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
     })?;
     let sites = ruby.ary_new_capa(dump.sites.len());
     for (id, site) in dump.sites.iter().enumerate() {
-        let row = ruby.ary_new_capa(11);
+        let row = ruby.ary_new_capa(12);
         let (kind, name) = name_of(site);
         row.push(id)?;
         row.push(ruby.to_symbol(kind))?;
@@ -32,6 +32,7 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
         for figure in site.figures() {
             row.push(figure)?;
         }
+        row.push(variances_array(ruby, site.variances()))?;
         sites.push(row)?;
     }
     let hash = ruby.hash_new();
@@ -39,7 +40,8 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
     hash.aset(ruby.to_symbol("time"), dump.header.time)?;
     hash.aset(ruby.to_symbol("signal"), dump.header.signal)?;
     hash.aset(ruby.to_symbol("exit_status"), dump.header.exit_status)?;
-    hash.aset(ruby.to_symbol("totals"), figures_array(ruby, &dump.header.figures))?;
+    hash.aset(ruby.to_symbol("totals"), figures_array(ruby, &dump.header.figures)?)?;
+    hash.aset(ruby.to_symbol("sample_bytes"), dump.header.sample_bytes)?;
     hash.aset(ruby.to_symbol("sites"), sites)?;
     Ok(hash)
 }

@@ -1,5 +1,6 @@
 //! The table of contents of what Ruby sees of the extension.
 
+mod blocks;
 mod control;
 mod dump;
 mod errors;
@@ -26,6 +27,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     control::init(native)?;
     process::init(native)?;
     request::init(native)?;
+    blocks::init(native)?;
     dump::init(native)?;
     iseqs::init(native)?;
     internals::init(native)?;

@@ -6,10 +6,10 @@
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use magnus::{Error, RArray, RHash, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
+use magnus::{Error, RArray, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
 use memintro_abi::{
-    BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord,
-    SlotState, StartOptions, Status, ThreadFigures,
+    Control, Figures, Mode, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, SlotState,
+    StartOptions, Status, ThreadFigures, Variances,
 };
 
 use super::errors;
@@ -24,11 +24,12 @@ pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
-    native.define_singleton_method("start", function!(start, 3))?;
+    native.define_singleton_method("start", function!(start, 4))?;
     native.define_singleton_method("stop", function!(stop, 0))?;
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
     native.define_singleton_method("mode", function!(mode, 0))?;
+    native.define_singleton_method("sample_bytes", function!(sample_bytes, 0))?;
     ractor_safe(|| {
         native.define_singleton_method("untracked_enter", function!(untracked_enter, 0))?;
         native.define_singleton_method("untracked_leave", function!(untracked_leave, 0))
@@ -39,8 +40,6 @@ pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("totals", function!(totals, 0))?;
     native.define_singleton_method("thread_totals", function!(thread_totals, 0))?;
     native.define_singleton_method("sites", function!(sites, 0))?;
-    native.define_singleton_method("live_by_site", function!(live_by_site, 1))?;
-    native.define_singleton_method("blocks", function!(blocks, 1))?;
     native.define_singleton_method("generation", function!(generation, 0))?;
     native.define_singleton_method("refresh", function!(refresh, 0))?;
     native.define_singleton_method("patches", function!(patches, 0))?;
@@ -95,14 +94,23 @@ fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
     Ok(ruby.to_symbol(if (control.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
 }
 
-fn start(ruby: &Ruby, mode: u32, max_sites: u32, max_tracker_bytes: u64) -> Result<Symbol, Error> {
+fn start(
+    ruby: &Ruby,
+    mode: u32,
+    max_sites: u32,
+    max_tracker_bytes: u64,
+    sample_bytes: u64,
+) -> Result<Symbol, Error> {
     let control = hook(ruby)?;
-    let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes };
+    let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0 };
     // SAFETY: the options are valid during the call.
     let status = unsafe { (control.start)(&raw const options) };
     check(ruby, status)?;
     if status == Status::UNCHANGED {
         return Ok(ruby.to_symbol("unchanged"));
+    }
+    if status == Status::SWITCHED {
+        return Ok(ruby.to_symbol("switched"));
     }
     if !sees_allocations(control) {
         (control.stop)();
@@ -129,7 +137,8 @@ fn sees_allocations(control: &Control) -> bool {
         libc::free(block);
         (control.thread_totals)(&raw mut after);
     }
-    after.allocations > before.allocations
+    // Of these only the bytes are exact in each mode.
+    after.allocated_bytes > before.allocated_bytes
 }
 
 fn not_seen(control: &Control) -> String {
@@ -176,7 +185,16 @@ fn is_preloaded() -> bool {
 }
 
 fn mode(ruby: &Ruby) -> Symbol {
-    ruby.to_symbol(if is_tracking() { "full" } else { "off" })
+    let mode = hook_link::found().map_or(Mode::OFF, |control| (control.mode)());
+    ruby.to_symbol(match mode {
+        Mode::OFF => "off",
+        Mode::SAMPLED => "sampled",
+        _ => "full",
+    })
+}
+
+fn sample_bytes() -> u64 {
+    hook_link::found().map_or(0, |control| (control.sample_bytes)())
 }
 
 fn untracked_enter() -> u32 {
@@ -201,7 +219,7 @@ fn reset(ruby: &Ruby) -> Result<(), Error> {
     hook_link::found().map_or(Ok(()), |control| check(ruby, (control.reset)()))
 }
 
-fn totals(ruby: &Ruby) -> RArray {
+fn totals(ruby: &Ruby) -> Result<RArray, Error> {
     let mut figures = Figures::default();
     if let Some(control) = hook_link::found() {
         // SAFETY: a valid record.
@@ -210,9 +228,9 @@ fn totals(ruby: &Ruby) -> RArray {
     figures_array(ruby, &figures)
 }
 
-/// The totals in the order that `Memintro::Totals` expects.
-pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> RArray {
-    ruby.ary_from_iter([
+/// The totals in the order that `Memintro::Totals` expects; last the variances, or nil.
+pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Error> {
+    let array = ruby.ary_from_iter([
         figures.allocated_bytes,
         figures.freed_bytes,
         figures.allocations,
@@ -222,20 +240,57 @@ pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> RArray {
         figures.dropped,
         figures.sites,
         figures.generation,
-    ])
+    ]);
+    array.push((figures.estimated != 0).then(|| {
+        ruby.ary_from_iter([
+            figures.allocated_bytes_variance,
+            figures.freed_bytes_variance,
+            figures.allocations_variance,
+            figures.frees_variance,
+        ])
+    }))?;
+    Ok(array)
 }
 
-fn thread_totals(ruby: &Ruby) -> RArray {
+/// The last cell of a call site's row: its variances, or nil.
+pub(super) fn variances_array(ruby: &Ruby, variances: Option<Variances>) -> Option<RArray> {
+    variances.map(|variances| {
+        ruby.ary_from_iter([
+            variances.allocations,
+            variances.frees,
+            variances.total_bytes,
+            variances.freed_bytes,
+            variances.growth,
+            variances.age_total,
+            variances.age_covariance,
+        ])
+    })
+}
+
+fn thread_totals(ruby: &Ruby) -> Result<RArray, Error> {
     let mut figures = ThreadFigures::default();
     if let Some(control) = hook_link::found() {
         // SAFETY: a valid record.
         unsafe { (control.thread_totals)(&raw mut figures) };
     }
-    ruby.ary_from_iter([figures.allocated_bytes, figures.freed_bytes, figures.allocations, figures.frees])
+    let array = ruby.ary_from_iter([
+        figures.allocated_bytes,
+        figures.freed_bytes,
+        figures.allocations,
+        figures.frees,
+    ]);
+    array.push((figures.estimated != 0).then(|| {
+        ruby.ary_from_iter([
+            figures.freed_bytes_variance,
+            figures.allocations_variance,
+            figures.frees_variance,
+        ])
+    }))?;
+    Ok(array)
 }
 
 /// Visits with a closure through the C callback of the control table.
-fn visit<T: Copy>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>)) -> Vec<T> {
+pub(super) fn visit<T: Copy>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>)) -> Vec<T> {
     unsafe extern "C" fn push<T: Copy>(context: *mut c_void, record: *const T) {
         // SAFETY: the context is the vector below, the record is valid during the visit.
         unsafe { (*context.cast::<Vec<T>>()).push(*record) };
@@ -270,7 +325,7 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error
         SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record.address).as_bytes())),
         _ => ("pseudo", names::string(ruby, pseudo_name(record.id).as_bytes())),
     };
-    let row = ruby.ary_new_capa(11);
+    let row = ruby.ary_new_capa(12);
     row.push(record.id)?;
     row.push(ruby.to_symbol(kind))?;
     row.push(name)?;
@@ -286,6 +341,7 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error
     ] {
         row.push(figure)?;
     }
+    row.push(variances_array(ruby, (record.estimated != 0).then_some(record.variances)))?;
     Ok(row)
 }
 
@@ -295,43 +351,6 @@ fn pseudo_name(id: u32) -> &'static str {
         SITE_GC => "(gc)",
         _ => "(other)",
     }
-}
-
-fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
-    unsafe extern "C" fn add(context: *mut c_void, record: *const BlockRecord) {
-        // SAFETY: the context is the vector below, the record is valid during the visit.
-        let (sums, record) = unsafe { (&mut *context.cast::<Vec<(u64, u64)>>(), &*record) };
-        let site = record.site as usize;
-        if site >= sums.len() {
-            sums.resize(site + 1, (0, 0));
-        }
-        if let Some(sum) = sums.get_mut(site) {
-            sum.0 += record.size;
-            sum.1 += 1;
-        }
-    }
-    let hash = ruby.hash_new();
-    let Some(control) = hook_link::found() else { return Ok(hash) };
-    let mut sums: Vec<(u64, u64)> = Vec::new();
-    // SAFETY: the callback fits the record, the context outlives the visit.
-    unsafe { (control.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
-    for (site, (bytes, blocks)) in sums.into_iter().enumerate().filter(|(_, sum)| sum.1 > 0) {
-        hash.aset(site, ruby.ary_from_iter([bytes, blocks]))?;
-    }
-    Ok(hash)
-}
-
-fn blocks(ruby: &Ruby, site: u32) -> Result<RArray, Error> {
-    let array = ruby.ary_new();
-    let Some(control) = hook_link::found() else { return Ok(array) };
-    // SAFETY: the callback fits the record, the context outlives the visit.
-    let records = visit::<BlockRecord>(|context, push| unsafe { (control.blocks)(site, 0, context, push) });
-    for record in records {
-        array.push(record.address)?;
-        array.push(record.size)?;
-        array.push(record.age)?;
-    }
-    Ok(array)
 }
 
 fn generation(ruby: &Ruby) -> usize {

@@ -1,0 +1,200 @@
+//! The header for C says the same as the types here: every size, every offset and every named value.
+
+use std::fmt::Write as _;
+use std::mem::{offset_of, size_of};
+use std::path::Path;
+use std::process::Command;
+
+use memintro_abi::*;
+
+/// Lines of C that print a figure, and the figure.
+#[derive(Default)]
+struct Lines {
+    prints: String,
+    expected: String,
+}
+
+impl Lines {
+    fn add(&mut self, name: &str, expression: &str, value: i64) {
+        writeln!(self.prints, "printf(\"{name} %lld\\n\", (long long)({expression}));").unwrap();
+        writeln!(self.expected, "{name} {value}").unwrap();
+    }
+}
+
+macro_rules! layout {
+    ($all:ident, $c:literal, $rust:ident, $($field:ident),* $(,)?) => {
+        $all.add($c, concat!("sizeof(", $c, ")"), size_of::<$rust>() as i64);
+        $($all.add(
+            concat!($c, ".", stringify!($field)),
+            concat!("offsetof(", $c, ", ", stringify!($field), ")"),
+            offset_of!($rust, $field) as i64,
+        );)*
+        // Whoever adds a field here must add it to the list, and to the header.
+        let _ = |value: $rust| { let $rust { $($field: _),* } = value; };
+    };
+}
+
+#[test]
+fn c_and_rust_agree() {
+    let mut all = Lines::default();
+    layouts(&mut all);
+    for (name, value) in [
+        ("VERSION", i64::from(VERSION)),
+        ("OK", i64::from(Status::OK.0)),
+        ("UNCHANGED", i64::from(Status::UNCHANGED.0)),
+        ("SWITCHED", i64::from(Status::SWITCHED.0)),
+        ("NO_MEMORY", i64::from(Status::NO_MEMORY.0)),
+        ("NOT_SEEN", i64::from(Status::NOT_SEEN.0)),
+        ("BUSY", i64::from(Status::BUSY.0)),
+        ("OFF", i64::from(Mode::OFF.0)),
+        ("FULL", i64::from(Mode::FULL.0)),
+        ("SAMPLED", i64::from(Mode::SAMPLED.0)),
+        ("PRELOADED", i64::from(Origin::PRELOADED.0)),
+        ("LOADED", i64::from(Origin::LOADED.0)),
+        ("RUBY", i64::from(SiteKind::RUBY.0)),
+        ("NATIVE", i64::from(SiteKind::NATIVE.0)),
+        ("PSEUDO", i64::from(SiteKind::PSEUDO.0)),
+        ("PATCHED", i64::from(SlotState::PATCHED.0)),
+        ("FOREIGN", i64::from(SlotState::FOREIGN.0)),
+        ("LOST", i64::from(SlotState::LOST.0)),
+        ("MALFORMED", i64::from(SlotState::MALFORMED.0)),
+        ("REFUSED", i64::from(SlotState::REFUSED.0)),
+    ] {
+        all.add(name, &format!("MEMINTRO_{name}"), value);
+    }
+    assert_eq!(answer_of_c(&all.prints), all.expected);
+}
+
+fn layouts(all: &mut Lines) {
+    layout!(
+        all,
+        "memintro_start_options",
+        StartOptions,
+        mode,
+        max_sites,
+        max_tracker_bytes,
+        sample_bytes,
+        seed
+    );
+    layout!(
+        all,
+        "memintro_figures",
+        Figures,
+        allocated_bytes,
+        freed_bytes,
+        allocations,
+        frees,
+        missed_frees,
+        tracker_bytes,
+        dropped,
+        sites,
+        generation,
+        estimated,
+        allocated_bytes_variance,
+        freed_bytes_variance,
+        allocations_variance,
+        frees_variance,
+    );
+    layout!(
+        all,
+        "memintro_thread_figures",
+        ThreadFigures,
+        allocated_bytes,
+        freed_bytes,
+        allocations,
+        frees,
+        dropped,
+        estimated,
+        freed_bytes_variance,
+        allocations_variance,
+        frees_variance,
+    );
+    layout!(
+        all,
+        "memintro_variances",
+        Variances,
+        allocations,
+        frees,
+        total_bytes,
+        freed_bytes,
+        growth,
+        age_total,
+        age_covariance,
+    );
+    layout!(
+        all,
+        "memintro_site",
+        SiteRecord,
+        id,
+        kind,
+        path,
+        path_len,
+        line,
+        address,
+        allocations,
+        frees,
+        total_bytes,
+        freed_bytes,
+        age_total,
+        max_lifespan,
+        marked_bytes,
+        estimated,
+        variances,
+    );
+    layout!(all, "memintro_block", BlockRecord, address, size, site, age, weight);
+    layout!(all, "memintro_frame", Frame, key, detail, generation, path, line);
+    layout!(all, "memintro_vm_source", VmSource, frame, locate, generation);
+    layout!(all, "memintro_patch", PatchEntry, module, symbol, slot, value, state);
+    layout!(
+        all,
+        "memintro_control",
+        Control,
+        version,
+        size,
+        origin,
+        mode,
+        start,
+        stop,
+        set_vm,
+        untracked_enter,
+        untracked_leave,
+        mark,
+        clear,
+        reset,
+        totals,
+        thread_totals,
+        sites,
+        blocks,
+        refresh,
+        patches,
+        allocator,
+        dump,
+        dump_at_exit,
+        sample_bytes,
+    );
+}
+
+/// Compiles the header with these lines, as C and as C++, and answers what they print.
+fn answer_of_c(prints: &str) -> String {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c_header");
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = format!(
+        "#include <stdio.h>\n#include <stddef.h>\n#include \"memintro_control.h\"\nint main(void) {{\n{prints}return 0;\n}}\n"
+    );
+    let answers = [("cc", "c"), ("c++", "cc")].map(|(compiler, ending)| {
+        let (file, program) =
+            (folder.join(format!("figures.{ending}")), folder.join(format!("figures-{ending}")));
+        std::fs::write(&file, &source).unwrap();
+        let built = Command::new(compiler)
+            .args(["-Wall", "-Wextra", "-Werror", "-I"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+            .arg("-o")
+            .args([&program, &file])
+            .output()
+            .expect("a C compiler");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap()
+    });
+    assert_eq!(answers[0], answers[1]);
+    answers[0].clone()
+}

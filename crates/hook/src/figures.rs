@@ -1,0 +1,125 @@
+//! Figures as they are handed out: what was counted and what was estimated, in one sum.
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use memintro_abi::{Figures, ThreadFigures, Variances};
+use memintro_tracker::estimate::Estimated;
+use memintro_tracker::sites::Site;
+use memintro_tracker::threads::{ThreadState, Traffic};
+
+use crate::sampling::{self, SAMPLES};
+use crate::state::{self, SITES, THREADS};
+
+/// Sums over all threads. Nobody has to wait: every thread's figures only grow, and what was freed is read before
+/// what was allocated, so that no sum can show more freed than allocated.
+pub(crate) fn of_process() -> Figures {
+    let mut sum = Figures::default();
+    for part in THREADS.states().map(|state| &state.traffic) {
+        sum.freed_bytes = sum.freed_bytes.wrapping_add(part.freed_bytes.load(Ordering::Relaxed));
+        sum.frees = sum.frees.wrapping_add(part.frees.load(Ordering::Relaxed));
+    }
+    fence(Ordering::SeqCst);
+    for part in THREADS.states().map(|state| &state.traffic) {
+        sum.allocated_bytes = sum.allocated_bytes.wrapping_add(part.allocated_bytes.load(Ordering::Relaxed));
+        sum.allocations = sum.allocations.wrapping_add(part.allocations.load(Ordering::Relaxed));
+        sum.missed_frees = sum.missed_frees.wrapping_add(part.missed_frees.load(Ordering::Relaxed));
+        sum.dropped = sum.dropped.wrapping_add(part.dropped.load(Ordering::Relaxed));
+    }
+    if sampling::has_estimates() {
+        let sampled = SAMPLES.totals.figures();
+        sum.estimated = 1;
+        sum.allocated_bytes = sum.allocated_bytes.wrapping_add(sampled.total_bytes);
+        sum.freed_bytes = sum.freed_bytes.wrapping_add(sampled.freed_bytes);
+        sum.allocations = sum.allocations.wrapping_add(sampled.allocations);
+        sum.frees = sum.frees.wrapping_add(sampled.frees);
+        sum.allocated_bytes_variance = sampled.variances.total_bytes;
+        sum.freed_bytes_variance = sampled.variances.freed_bytes;
+        sum.allocations_variance = sampled.variances.allocations;
+        sum.frees_variance = sampled.variances.frees;
+    }
+    sum.tracker_bytes = state::tracker_bytes();
+    sum.sites = u64::from(SITES.count());
+    sum.generation = u64::from(state::generation());
+    sum
+}
+
+/// The calling thread's.
+pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
+    let part = |all: fn(&Traffic) -> &AtomicU64| {
+        all(&own.traffic).load(Ordering::Relaxed).wrapping_sub(all(&own.inherited).load(Ordering::Relaxed))
+    };
+    let mut figures = ThreadFigures {
+        allocated_bytes: part(|traffic| &traffic.allocated_bytes),
+        freed_bytes: part(|traffic| &traffic.freed_bytes),
+        allocations: part(|traffic| &traffic.allocations),
+        frees: part(|traffic| &traffic.frees),
+        dropped: part(|traffic| &traffic.dropped),
+        ..ThreadFigures::default()
+    };
+    if sampling::has_estimates() {
+        let sampled = own.estimate.figures();
+        figures.estimated = 1;
+        figures.allocated_bytes = figures.allocated_bytes.wrapping_add(sampling::bytes_of(own));
+        figures.freed_bytes = figures.freed_bytes.wrapping_add(sampled.freed_bytes);
+        figures.allocations = figures.allocations.wrapping_add(sampled.allocations);
+        figures.frees = figures.frees.wrapping_add(sampled.frees);
+        figures.freed_bytes_variance = sampled.variances.freed_bytes;
+        figures.allocations_variance = sampled.variances.allocations;
+        figures.frees_variance = sampled.variances.frees;
+    }
+    figures
+}
+
+/// A call site's.
+pub(crate) struct SiteFigures {
+    pub(crate) allocations: u64,
+    pub(crate) frees: u64,
+    pub(crate) total_bytes: u64,
+    pub(crate) freed_bytes: u64,
+    pub(crate) age_total: u64,
+    pub(crate) max_lifespan: u64,
+    pub(crate) marked_bytes: u64,
+    pub(crate) estimated: bool,
+    pub(crate) variances: Variances,
+}
+
+impl SiteFigures {
+    pub(crate) fn of(id: u32, site: &Site) -> Self {
+        let sampled = SAMPLES.site(id).map(|estimate| estimate.figures());
+        let estimated = sampled.is_some();
+        let sampled = sampled.unwrap_or_default();
+        let sum = |counted: &AtomicU64, sampled: u64| counted.load(Ordering::Relaxed).wrapping_add(sampled);
+        let counters = &site.counters;
+        Self {
+            allocations: sum(&counters.allocations, sampled.allocations),
+            frees: sum(&counters.frees, sampled.frees),
+            total_bytes: sum(&counters.total_bytes, sampled.total_bytes),
+            freed_bytes: sum(&counters.freed_bytes, sampled.freed_bytes),
+            age_total: sum(&counters.age_total, sampled.age_total),
+            max_lifespan: counters.max_lifespan.load(Ordering::Relaxed).max(sampled.max_lifespan),
+            marked_bytes: sum(&site.marked_bytes, sampled.marked_bytes),
+            estimated,
+            variances: variances(&sampled),
+        }
+    }
+}
+
+fn variances(sampled: &Estimated) -> Variances {
+    let all = sampled.variances;
+    Variances {
+        allocations: all.allocations,
+        frees: all.frees,
+        total_bytes: all.total_bytes,
+        freed_bytes: all.freed_bytes,
+        growth: all.growth,
+        age_total: all.age_total,
+        age_covariance: all.age_covariance,
+    }
+}
+
+/// Whether anything has happened at a site.
+pub(crate) fn is_used(id: u32, site: &Site) -> bool {
+    site.counters.allocations.load(Ordering::Relaxed) != 0
+        || site.counters.frees.load(Ordering::Relaxed) != 0
+        || SAMPLES.site(id).is_some()
+}

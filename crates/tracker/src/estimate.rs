@@ -1,0 +1,290 @@
+//! What sampled blocks say of a call site, of a thread and of the process: sums of weights, and how sure they are.
+//!
+//! A sampled block of weight w stands for w blocks; the sums are unbiased (Horvitz and Thompson), and the sum of
+//! w(w − 1)x² over the sampled blocks is an unbiased estimate of the variance of the sum of wx. Counts and bytes are kept in
+//! fixed point: what comes and goes again must leave exactly nothing. Variances are floating-point numbers.
+//!
+//! Rule for neighbours: one thread at a time writes (who holds the lock of [`crate::samples`], or owns the state);
+//! anybody may read at any time, freed before allocated.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::chance;
+
+const COUNT_BITS: u32 = 16;
+const BYTE_BITS: u32 = 8;
+
+/// Sums over sampled blocks. All-zero memory is an empty one.
+#[derive(Debug, Default)]
+pub struct Estimate {
+    allocations: AtomicU64,
+    frees: AtomicU64,
+    total_bytes: AtomicU64,
+    freed_bytes: AtomicU64,
+    marked_bytes: AtomicU64,
+    max_lifespan: AtomicU64,
+    age_total: AtomicU64,
+    allocations_variance: AtomicU64,
+    frees_variance: AtomicU64,
+    total_bytes_variance: AtomicU64,
+    freed_bytes_variance: AtomicU64,
+    growth_variance: AtomicU64,
+    age_variance: AtomicU64,
+    age_covariance: AtomicU64,
+}
+
+/// The figures of an [`Estimate`], rounded, with the variances of their errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimated {
+    /// Allocations.
+    pub allocations: u64,
+    /// Frees.
+    pub frees: u64,
+    /// Bytes allocated.
+    pub total_bytes: u64,
+    /// Bytes given back.
+    pub freed_bytes: u64,
+    /// Live bytes at the last mark.
+    pub marked_bytes: u64,
+    /// Greatest age at free that was seen.
+    pub max_lifespan: u64,
+    /// Sum of ages at free.
+    pub age_total: u64,
+    /// Variances of the above, and of the growth of live bytes.
+    pub variances: Variances,
+}
+
+/// Estimated variances. Those of live figures are differences: a block that is gone no longer makes them unsure.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+pub struct Variances {
+    /// Of allocations.
+    pub allocations: f64,
+    /// Of frees.
+    pub frees: f64,
+    /// Of bytes allocated.
+    pub total_bytes: f64,
+    /// Of bytes given back.
+    pub freed_bytes: f64,
+    /// Of the growth of live bytes since the mark.
+    pub growth: f64,
+    /// Of the sum of ages at free.
+    pub age_total: f64,
+    /// Covariance of that sum with frees.
+    pub age_covariance: f64,
+}
+
+/// A sampled block, as far as estimates are concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    size: u64,
+    weight: f64,
+    variance: f64,
+}
+
+impl Share {
+    /// What a block of this size stands for that was sampled with this mean.
+    #[must_use]
+    pub fn of(size: u64, mean: u64) -> Self {
+        let weight = chance::weight(size, mean);
+        Self { size, weight, variance: chance::variance(weight) }
+    }
+
+    /// How many blocks it stands for, rounded.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        (self.weight + 0.5) as u64
+    }
+
+    /// How many blocks it stands for.
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        self.weight
+    }
+
+    fn count(&self) -> u64 {
+        fixed(self.weight, COUNT_BITS)
+    }
+
+    fn bytes(&self) -> u64 {
+        fixed(self.weight * self.size as f64, BYTE_BITS)
+    }
+
+    fn bytes_variance(&self) -> f64 {
+        self.variance * self.size as f64 * self.size as f64
+    }
+}
+
+impl Estimate {
+    /// A sampled block was born.
+    pub fn born(&self, share: &Share) {
+        bump(&self.allocations, share.count());
+        bump(&self.total_bytes, share.bytes());
+        grow(&self.allocations_variance, share.variance);
+        grow(&self.total_bytes_variance, share.bytes_variance());
+        grow(&self.growth_variance, share.bytes_variance());
+    }
+
+    /// A sampled block was given back; `since_mark`: it was born after the last mark.
+    pub fn died(&self, share: &Share, age: u32, since_mark: bool) {
+        bump(&self.frees, share.count());
+        bump(&self.freed_bytes, share.bytes());
+        grow(&self.frees_variance, share.variance);
+        grow(&self.freed_bytes_variance, share.bytes_variance());
+        grow(
+            &self.growth_variance,
+            if since_mark { -share.bytes_variance() } else { share.bytes_variance() },
+        );
+        let age_ = f64::from(age);
+        grow(&self.age_total, share.weight * age_);
+        grow(&self.age_variance, share.variance * age_ * age_);
+        grow(&self.age_covariance, share.variance * age_);
+        let max = self.max_lifespan.load(Ordering::Relaxed).max(u64::from(age));
+        self.max_lifespan.store(max, Ordering::Relaxed);
+    }
+
+    /// What is live now becomes the baseline of growth.
+    pub fn mark(&self) {
+        let freed = self.freed_bytes.load(Ordering::Relaxed);
+        let live = self.total_bytes.load(Ordering::Relaxed).wrapping_sub(freed);
+        self.marked_bytes.store(live, Ordering::Relaxed);
+        self.growth_variance.store(0, Ordering::Relaxed);
+    }
+
+    /// All zero again.
+    pub fn reset(&self) {
+        for sum in [
+            &self.allocations,
+            &self.frees,
+            &self.total_bytes,
+            &self.freed_bytes,
+            &self.marked_bytes,
+            &self.max_lifespan,
+            &self.age_total,
+            &self.allocations_variance,
+            &self.frees_variance,
+            &self.total_bytes_variance,
+            &self.freed_bytes_variance,
+            &self.growth_variance,
+            &self.age_variance,
+            &self.age_covariance,
+        ] {
+            sum.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nothing was ever added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.allocations.load(Ordering::Relaxed) == 0 && self.frees.load(Ordering::Relaxed) == 0
+    }
+
+    /// The figures now. What was freed is read before what was allocated: no sum can show more freed than allocated.
+    #[must_use]
+    pub fn figures(&self) -> Estimated {
+        let frees = rounded(&self.frees, COUNT_BITS);
+        let freed_bytes = rounded(&self.freed_bytes, BYTE_BITS);
+        let (frees_variance, freed_bytes_variance) =
+            (sum(&self.frees_variance), sum(&self.freed_bytes_variance));
+        core::sync::atomic::fence(Ordering::SeqCst);
+        Estimated {
+            allocations: rounded(&self.allocations, COUNT_BITS),
+            frees,
+            total_bytes: rounded(&self.total_bytes, BYTE_BITS),
+            freed_bytes,
+            marked_bytes: rounded(&self.marked_bytes, BYTE_BITS),
+            max_lifespan: self.max_lifespan.load(Ordering::Relaxed),
+            age_total: (sum(&self.age_total) + 0.5) as u64,
+            variances: Variances {
+                allocations: sum(&self.allocations_variance),
+                frees: frees_variance,
+                total_bytes: sum(&self.total_bytes_variance),
+                freed_bytes: freed_bytes_variance,
+                growth: sum(&self.growth_variance).max(0.0),
+                age_total: sum(&self.age_variance),
+                age_covariance: sum(&self.age_covariance),
+            },
+        }
+    }
+}
+
+fn fixed(value: f64, bits: u32) -> u64 {
+    // Not negative; what is too large saturates.
+    (value * (1u64 << bits) as f64 + 0.5) as u64
+}
+
+fn rounded(sum: &AtomicU64, bits: u32) -> u64 {
+    sum.load(Ordering::Relaxed).wrapping_add(1 << (bits - 1)) >> bits
+}
+
+fn bump(sum: &AtomicU64, amount: u64) {
+    sum.store(sum.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+fn sum(sum: &AtomicU64) -> f64 {
+    f64::from_bits(sum.load(Ordering::Relaxed))
+}
+
+fn grow(sum: &AtomicU64, amount: f64) {
+    sum.store((f64::from_bits(sum.load(Ordering::Relaxed)) + amount).to_bits(), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_comes_and_goes_leaves_nothing(
+            blocks in proptest::collection::vec((0u64..1 << 40, 1u64..=chance::MOST_MEAN, 0u32..9), 1..50),
+        ) {
+            let estimate = Estimate::default();
+            blocks.iter().for_each(|(size, mean, _)| estimate.born(&Share::of(*size, *mean)));
+            blocks.iter().rev().for_each(|(size, mean, age)| {
+                estimate.died(&Share::of(*size, *mean), *age, true);
+            });
+            let figures = estimate.figures();
+            prop_assert_eq!(figures.allocations, figures.frees);
+            prop_assert_eq!(figures.total_bytes, figures.freed_bytes);
+            let scale = figures.variances.total_bytes.max(1.0);
+            prop_assert!(figures.variances.growth / scale < 1e-12);
+        }
+    }
+
+    #[test]
+    fn growth_is_unsure_by_what_came_and_what_went_since_the_mark() {
+        let estimate = Estimate::default();
+        let (old, young) = (Share::of(1000, 4000), Share::of(64, 4000));
+        estimate.born(&old);
+        estimate.born(&old);
+        estimate.mark();
+        assert_eq!(estimate.figures().variances.growth, 0.0);
+        estimate.died(&old, 3, false);
+        estimate.born(&young);
+        let figures = estimate.figures();
+        assert_eq!(figures.variances.growth, old.bytes_variance() + young.bytes_variance());
+        assert_eq!(
+            (figures.max_lifespan, figures.marked_bytes),
+            (3, rounded_bytes(2.0 * 1000.0 * old.weight))
+        );
+        estimate.died(&young, 0, true);
+        assert_eq!(estimate.figures().variances.growth, old.bytes_variance());
+    }
+
+    fn rounded_bytes(bytes: f64) -> u64 {
+        (bytes + 0.5) as u64
+    }
+
+    #[test]
+    fn exact_blocks_have_no_error() {
+        let estimate = Estimate::default();
+        estimate.born(&Share::of(77, 0));
+        let figures = estimate.figures();
+        assert_eq!((figures.allocations, figures.total_bytes), (1, 77));
+        assert_eq!(figures.variances, Variances::default());
+        assert!(!estimate.is_empty());
+        estimate.reset();
+        assert!(estimate.is_empty());
+    }
+}

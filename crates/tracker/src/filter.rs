@@ -1,0 +1,149 @@
+//! The quick "surely not": which pages of the watched heap hold no block that is followed.
+//!
+//! While sampling, next to no block is followed, and a free must find that out at the price of one load. So there is a
+//! count for each page of 4 KiB, of the blocks that begin in it. Neighbours on the heap are neighbours here: 256 KiB of heap
+//! share a cache line, and a program that frees where it allocates stays in a few. Addresses 4 GiB apart share
+//! a count; that only costs a look into the table.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+use crate::mmap;
+
+const PAGE_SHIFT: u32 = 12;
+const COUNTS: usize = 1 << 20;
+/// A count that has come so far stays: nobody knows any more how many they are.
+const FULL: u8 = u8::MAX;
+const PAGE: usize = 4096;
+const WORDS: usize = COUNTS / PAGE / 64;
+
+/// The counts. One lives in the hook.
+#[derive(Debug)]
+pub struct Filter {
+    counts: AtomicPtr<AtomicU8>,
+    /// Its pages that were ever written.
+    touched: [AtomicU64; WORDS],
+}
+
+impl Filter {
+    /// Without memory: it answers that nothing is there.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "made to be part of a static")]
+    pub const fn new() -> Self {
+        Self { counts: AtomicPtr::new(ptr::null_mut()), touched: [const { AtomicU64::new(0) }; WORDS] }
+    }
+
+    /// Reserves the address space. `false` if the kernel has none.
+    pub fn init(&self) -> bool {
+        if !self.counts.load(Ordering::Acquire).is_null() {
+            return true;
+        }
+        let Some(counts) = mmap::reserve(COUNTS) else { return false };
+        // Release: whoever sees it sees zeroes.
+        self.counts.store(counts.as_ptr().cast(), Ordering::Release);
+        true
+    }
+
+    /// Whether a block that is followed may begin at `address`; never a false no.
+    #[inline(always)]
+    pub fn may_hold(&self, address: usize) -> bool {
+        self.count(address).is_some_and(|count| count.load(Ordering::Relaxed) != 0)
+    }
+
+    /// A block is followed from now on. The caller sees to it that one thread changes counts at a time.
+    pub fn add(&self, address: usize) {
+        let Some(count) = self.count(address) else { return };
+        let now = count.load(Ordering::Relaxed);
+        count.store(now.saturating_add(1), Ordering::Relaxed);
+        let page = index(address) / PAGE;
+        if let Some(word) = self.touched.get(page / 64) {
+            word.store(word.load(Ordering::Relaxed) | 1 << (page % 64), Ordering::Relaxed);
+        }
+    }
+
+    /// A block that was added is no longer followed. As for [`Filter::add`].
+    pub fn remove(&self, address: usize) {
+        let Some(count) = self.count(address) else { return };
+        let now = count.load(Ordering::Relaxed);
+        if now != FULL {
+            count.store(now.saturating_sub(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is followed any more.
+    pub fn clear(&self) {
+        let counts = self.counts.load(Ordering::Acquire);
+        if !counts.is_null() {
+            mmap::discard(counts.cast(), COUNTS);
+        }
+        self.touched.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub fn resident_bytes(&self) -> usize {
+        self.touched.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum::<usize>()
+            * PAGE
+    }
+
+    #[inline(always)]
+    fn count(&self, address: usize) -> Option<&AtomicU8> {
+        let counts = self.counts.load(Ordering::Acquire);
+        if counts.is_null() {
+            return None;
+        }
+        // SAFETY: the mapping has COUNTS bytes, and is never unmapped.
+        Some(unsafe { &*counts.add(index(address)) })
+    }
+}
+
+#[inline(always)]
+fn index(address: usize) -> usize {
+    (address >> PAGE_SHIFT) & (COUNTS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn filter() -> Filter {
+        let filter = Filter::new();
+        assert!(!filter.may_hold(0x1000));
+        assert!(filter.init() && filter.init());
+        filter
+    }
+
+    #[test]
+    fn a_count_that_is_full_never_says_no() {
+        let filter = filter();
+        (0..300).for_each(|_| filter.add(0x5000));
+        (0..300).for_each(|_| filter.remove(0x5010));
+        assert!(filter.may_hold(0x5ff0));
+        assert_eq!(filter.resident_bytes(), PAGE);
+        filter.clear();
+        assert!(!filter.may_hold(0x5ff0));
+        assert_eq!(filter.resident_bytes(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn there_is_never_a_false_no(steps in proptest::collection::vec((0usize..1 << 16, any::<bool>()), 0..400)) {
+            let filter = filter();
+            let mut pages: HashMap<usize, usize> = HashMap::new();
+            for (granule, add) in steps {
+                let address = granule << 4;
+                let count = pages.entry(address >> PAGE_SHIFT).or_default();
+                if add {
+                    filter.add(address);
+                    *count += 1;
+                } else if *count > 0 {
+                    filter.remove(address);
+                    *count -= 1;
+                }
+                prop_assert_eq!(filter.may_hold(address), *count > 0);
+            }
+        }
+    }
+}

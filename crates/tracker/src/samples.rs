@@ -1,0 +1,475 @@
+//! The sampled blocks: address → call site, size, birth and the mean it was sampled with; and what they add up to.
+//!
+//! There are few of them, some thousand for each gigabyte of heap, and they come and go some hundred times a second. So
+//! this is one small hash table behind one lock, and the sums of each call site lie beside it. What must be fast is to know
+//! that a block is *not* here, which [`Filter`] does.
+//!
+//! Rules for neighbours: only a busy thread (see [`crate::threads`]) or whoever has paused the world calls what takes
+//! the lock, for a signal handler of the same thread may allocate. Reading sums takes no lock.
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use crate::estimate::{Estimate, Share};
+use crate::filter::Filter;
+use crate::lock::SpinLock;
+use crate::mmap;
+
+const CHUNK_SHIFT: u32 = 10;
+const SITES_PER_CHUNK: usize = 1 << CHUNK_SHIFT;
+const CHUNKS: usize = (crate::sites::MOST_SITES as usize) >> CHUNK_SHIFT;
+const FIRST_SLOTS: usize = 256;
+
+/// A sampled block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sample {
+    /// Bytes asked for.
+    pub size: u64,
+    /// Mean distance of the draws when it was sampled.
+    pub mean: u64,
+    /// Number of its call site.
+    pub site: u32,
+    /// GC generation of its birth.
+    pub birth: u32,
+    /// Number of marks before its birth.
+    pub mark: u32,
+}
+
+impl Sample {
+    /// What it stands for.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        Share::of(self.size, self.mean)
+    }
+
+    /// GC generations since its birth; 0 if that seems to lie ahead.
+    #[must_use]
+    pub fn age(&self, now: u32) -> u32 {
+        let age = now.wrapping_sub(self.birth);
+        if age > u32::MAX / 2 { 0 } else { age.min(crate::table::MAX_AGE) }
+    }
+}
+
+/// What became of an insertion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is in.
+    New,
+    /// It is in, in the place of one whose free was never seen.
+    Replaced(Sample),
+    /// The budget or the kernel's memory is used up; nothing has changed.
+    Full,
+}
+
+/// The sampled blocks and their sums. One lives in the hook.
+#[derive(Debug)]
+pub struct Samples {
+    /// Pages on which a block may begin that is followed, here or in the table of all blocks.
+    pub filter: Filter,
+    /// Sums of the process.
+    pub totals: Estimate,
+    chunks: [AtomicPtr<Estimate>; CHUNKS],
+    blocks: SpinLock<Blocks>,
+    /// Number of blocks, to be read without the lock.
+    count: AtomicUsize,
+    marks: AtomicU32,
+    max_bytes: AtomicUsize,
+}
+
+impl Samples {
+    /// Empty, without memory.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "made to be a static")]
+    pub const fn new() -> Self {
+        Self {
+            filter: Filter::new(),
+            // SAFETY: it is made of integers, for which zero is a valid value.
+            totals: unsafe { core::mem::zeroed() },
+            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
+            blocks: SpinLock::new(Blocks::new()),
+            count: AtomicUsize::new(0),
+            marks: AtomicU32::new(0),
+            max_bytes: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    /// Makes it usable with this budget for blocks. `false` when there is no memory.
+    pub fn init(&self, max_bytes: usize) -> bool {
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
+        self.filter.init()
+    }
+
+    /// Whether there is no sampled block.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Number of marks so far, for [`Sample::mark`].
+    pub fn marks(&self) -> u32 {
+        self.marks.load(Ordering::Relaxed)
+    }
+
+    /// Puts a block in; nothing is added up.
+    pub fn put(&self, address: usize, sample: Sample) -> Put {
+        let mut blocks = self.blocks.lock();
+        let put = blocks.put(address, sample, self.max_bytes.load(Ordering::Relaxed));
+        if put == Put::New {
+            self.filter.add(address);
+            self.count.store(blocks.len, Ordering::Relaxed);
+        }
+        put
+    }
+
+    /// Takes a block out; nothing is added up.
+    pub fn take(&self, address: usize) -> Option<Sample> {
+        if !self.filter.may_hold(address) {
+            return None;
+        }
+        let mut blocks = self.blocks.lock();
+        let sample = blocks.take(address)?;
+        self.filter.remove(address);
+        self.count.store(blocks.len, Ordering::Relaxed);
+        Some(sample)
+    }
+
+    /// Adds up a birth, also in the thread's own sums.
+    pub fn count_birth(&self, sample: &Sample, own: &Estimate) {
+        let share = sample.share();
+        own.born(&share);
+        let _blocks = self.blocks.lock();
+        self.totals.born(&share);
+        if let Some(site) = self.site_for_writing(sample.site) {
+            site.born(&share);
+        }
+    }
+
+    /// Adds up a death.
+    pub fn count_death(&self, sample: &Sample, now: u32, own: &Estimate) {
+        let share = sample.share();
+        let (age, since_mark) = (sample.age(now), sample.mark == self.marks());
+        own.died(&share, age, since_mark);
+        let _blocks = self.blocks.lock();
+        self.totals.died(&share, age, since_mark);
+        if let Some(site) = self.site_for_writing(sample.site) {
+            site.died(&share, age, since_mark);
+        }
+    }
+
+    /// The sums of a call site; `None` if it never had a sampled block.
+    pub fn site(&self, id: u32) -> Option<&Estimate> {
+        let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?.load(Ordering::Acquire);
+        if chunk.is_null() {
+            return None;
+        }
+        // SAFETY: a chunk has SITES_PER_CHUNK zeroed (valid) sums, and the mask stays below that.
+        let sums = unsafe { &*chunk.add(id as usize & (SITES_PER_CHUNK - 1)) };
+        (!sums.is_empty()).then_some(sums)
+    }
+
+    fn site_for_writing(&self, id: u32) -> Option<&Estimate> {
+        let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?;
+        if chunk.load(Ordering::Relaxed).is_null() {
+            let memory = mmap::map(SITES_PER_CHUNK * size_of::<Estimate>())?;
+            // Release: whoever sees the chunk sees zeroes.
+            chunk.store(memory.as_ptr().cast(), Ordering::Release);
+        }
+        let chunk = chunk.load(Ordering::Relaxed);
+        // SAFETY: as in `site`.
+        Some(unsafe { &*chunk.add(id as usize & (SITES_PER_CHUNK - 1)) })
+    }
+
+    fn all_sites(&self) -> impl Iterator<Item = &Estimate> {
+        self.chunks
+            .iter()
+            .map(|chunk| chunk.load(Ordering::Acquire))
+            .filter(|chunk| !chunk.is_null())
+            .flat_map(|chunk| {
+                // SAFETY: a chunk has so many zeroed (valid) sums and is unmapped only by `clear`.
+                unsafe { core::slice::from_raw_parts(chunk, SITES_PER_CHUNK) }
+            })
+    }
+
+    /// Makes the live bytes of now the baseline of growth. The world is paused.
+    pub fn mark(&self) {
+        self.marks.fetch_add(1, Ordering::Relaxed);
+        self.totals.mark();
+        self.all_sites().for_each(Estimate::mark);
+    }
+
+    /// Sets all sums to zero; the blocks stay. The world is paused.
+    pub fn reset_sums(&self) {
+        self.totals.reset();
+        self.all_sites().for_each(Estimate::reset);
+    }
+
+    /// Forgets everything and gives the memory back. The world is paused.
+    pub fn clear(&self) {
+        self.totals.reset();
+        self.blocks.lock().clear();
+        self.count.store(0, Ordering::Relaxed);
+        self.filter.clear();
+        for chunk in &self.chunks {
+            let chunk = chunk.swap(ptr::null_mut(), Ordering::Relaxed);
+            if let Some(memory) = NonNull::new(chunk) {
+                // SAFETY: mapped in `site_for_writing` with this length; the world is paused, so nobody reads it.
+                unsafe { mmap::unmap(memory.cast(), SITES_PER_CHUNK * size_of::<Estimate>()) };
+            }
+        }
+    }
+
+    /// Counts anew which pages may hold a block: the sampled ones, and those that `others` names. The world is paused.
+    pub fn recount(&self, others: impl FnOnce(&mut dyn FnMut(usize))) {
+        self.filter.clear();
+        self.blocks.lock().for_each(&mut |address, _| self.filter.add(address));
+        others(&mut |address| self.filter.add(address));
+    }
+
+    /// A block that is not sampled but counted by [`Samples::recount`] is gone.
+    pub fn uncount(&self, address: usize) {
+        let _blocks = self.blocks.lock();
+        self.filter.remove(address);
+    }
+
+    /// It is there after all.
+    pub fn count_again(&self, address: usize) {
+        let _blocks = self.blocks.lock();
+        self.filter.add(address);
+    }
+
+    /// Visits every sampled block. The world is paused.
+    pub fn for_each(&self, visit: &mut dyn FnMut(usize, &Sample)) {
+        self.blocks.lock().for_each(visit);
+    }
+
+    /// Bytes that blocks take.
+    pub fn block_bytes(&self) -> usize {
+        self.blocks.lock().capacity * size_of::<Slot>()
+    }
+}
+
+/// Address 0 is an empty slot.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Slot {
+    address: usize,
+    sample: Sample,
+}
+
+/// Open addressing with linear probing; what is taken out leaves no gap behind.
+#[derive(Debug)]
+struct Blocks {
+    slots: *mut Slot,
+    capacity: usize,
+    len: usize,
+}
+
+// SAFETY: the pointer leads into a mapping of its own, used under the lock only.
+unsafe impl Send for Blocks {}
+
+impl Blocks {
+    const fn new() -> Self {
+        Self { slots: ptr::null_mut(), capacity: 0, len: 0 }
+    }
+
+    fn home(&self, address: usize) -> usize {
+        ((address as u64 >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (self.capacity - 1)
+    }
+
+    fn slot(&self, position: usize) -> *mut Slot {
+        // SAFETY: the capacity is a power of two, so that the mask keeps the position inside.
+        unsafe { self.slots.add(position & (self.capacity - 1)) }
+    }
+
+    /// Where the address is, or the empty slot where it would come. There is always an empty one.
+    fn find(&self, address: usize) -> (usize, bool) {
+        let mut position = self.home(address);
+        loop {
+            // SAFETY: `slot` stays inside the mapping, whose slots are initialised.
+            let at = unsafe { (*self.slot(position)).address };
+            if at == address || at == 0 {
+                return (position & (self.capacity - 1), at == address);
+            }
+            position = position.wrapping_add(1);
+        }
+    }
+
+    fn put(&mut self, address: usize, sample: Sample, max_bytes: usize) -> Put {
+        if address == 0 || !self.reserve(max_bytes) {
+            return Put::Full;
+        }
+        let (position, found) = self.find(address);
+        // SAFETY: as in `find`; the lock is held.
+        let old = unsafe { self.slot(position).replace(Slot { address, sample }) };
+        if found {
+            return Put::Replaced(old.sample);
+        }
+        self.len = self.len.wrapping_add(1);
+        Put::New
+    }
+
+    fn take(&mut self, address: usize) -> Option<Sample> {
+        if self.len == 0 || address == 0 {
+            return None;
+        }
+        let (mut gap, found) = self.find(address);
+        if !found {
+            return None;
+        }
+        // SAFETY: as in `find`.
+        let sample = unsafe { (*self.slot(gap)).sample };
+        let mut position = gap;
+        loop {
+            position = position.wrapping_add(1) & (self.capacity - 1);
+            // SAFETY: as in `find`.
+            let next = unsafe { *self.slot(position) };
+            if next.address == 0 {
+                break;
+            }
+            // It may move into the gap unless its home lies behind the gap.
+            let from_home = position.wrapping_sub(self.home(next.address)) & (self.capacity - 1);
+            if from_home >= position.wrapping_sub(gap) & (self.capacity - 1) {
+                // SAFETY: as in `find`; the lock is held.
+                unsafe { self.slot(gap).write(next) };
+                gap = position;
+            }
+        }
+        // SAFETY: as above.
+        unsafe { (*self.slot(gap)).address = 0 };
+        self.len = self.len.wrapping_sub(1);
+        Some(sample)
+    }
+
+    /// Room for one more; doubles at three quarters full.
+    fn reserve(&mut self, max_bytes: usize) -> bool {
+        if self.len.saturating_add(1).saturating_mul(4) <= self.capacity.saturating_mul(3) {
+            return true;
+        }
+        let capacity = if self.capacity == 0 { FIRST_SLOTS } else { self.capacity.saturating_mul(2) };
+        let bytes = capacity.saturating_mul(size_of::<Slot>());
+        // While it grows both are there.
+        if bytes > max_bytes && self.capacity > 0 {
+            return false;
+        }
+        let Some(memory) = mmap::map(bytes) else { return false };
+        let old = core::mem::replace(self, Self { slots: memory.as_ptr().cast(), capacity, len: 0 });
+        old.for_each(&mut |address, sample| {
+            let (position, _) = self.find(address);
+            // SAFETY: `slot` stays inside the new mapping, which has room for all.
+            unsafe { self.slot(position).write(Slot { address, sample: *sample }) };
+        });
+        self.len = old.len;
+        old.release();
+        true
+    }
+
+    fn for_each(&self, visit: &mut dyn FnMut(usize, &Sample)) {
+        for position in 0..self.capacity {
+            // SAFETY: the position is below the capacity.
+            let slot = unsafe { &*self.slots.add(position) };
+            if slot.address != 0 {
+                visit(slot.address, &slot.sample);
+            }
+        }
+    }
+
+    fn release(&self) {
+        if let Some(memory) = NonNull::new(self.slots) {
+            // SAFETY: mapped in `reserve` with this length; the lock's holder is the only user.
+            unsafe { mmap::unmap(memory.cast(), self.capacity * size_of::<Slot>()) };
+        }
+    }
+
+    fn clear(&mut self) {
+        self.release();
+        *self = Self::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn sample(size: u64) -> Sample {
+        Sample { size, mean: 4096, site: 5, birth: 1, mark: 0 }
+    }
+
+    fn samples() -> Box<Samples> {
+        // SAFETY: zeroes are an empty one.
+        let samples: Box<Samples> = unsafe { Box::new_zeroed().assume_init() };
+        assert!(samples.init(1 << 20));
+        samples
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in proptest::collection::vec((1usize..600, any::<bool>(), 0u64..1 << 47), 0..3000)) {
+            let samples = samples();
+            let mut twin: HashMap<usize, Sample> = HashMap::new();
+            for (number, put, size) in steps {
+                // Some share a page, some a count.
+                let address = (number % 40) << 4 | (number / 40) << 30;
+                if address == 0 {
+                    continue;
+                }
+                if put {
+                    let expected = twin.insert(address, sample(size)).map_or(Put::New, Put::Replaced);
+                    prop_assert_eq!(samples.put(address, sample(size)), expected);
+                } else {
+                    prop_assert_eq!(samples.take(address), twin.remove(&address));
+                }
+                prop_assert_eq!(samples.is_empty(), twin.is_empty());
+            }
+            let mut seen = HashMap::new();
+            samples.for_each(&mut |address, sample| {
+                seen.insert(address, *sample);
+            });
+            prop_assert_eq!(seen, twin);
+        }
+    }
+
+    #[test]
+    fn a_budget_is_kept_and_a_clear_gives_everything_back() {
+        let samples = samples();
+        let put = (1..100_000).take_while(|i| samples.put(i << 4, sample(1)) != Put::Full).count();
+        assert!(samples.block_bytes() <= 1 << 20 && put > 10_000, "{put}");
+        let own = Estimate::default();
+        samples.count_birth(&sample(100), &own);
+        assert_eq!(samples.site(5).map(|site| site.figures()), Some(own.figures()));
+        assert_eq!(samples.site(4).map(|site| site.figures()), None);
+        samples.clear();
+        assert!(samples.is_empty() && samples.site(5).is_none() && samples.totals.is_empty());
+        assert_eq!(samples.block_bytes(), 0);
+        assert_eq!(samples.take(16), None);
+    }
+
+    #[test]
+    fn pages_of_others_are_counted_with_its_own() {
+        let samples = samples();
+        samples.put(0x1000, sample(1));
+        samples.recount(|add| add(0x7000));
+        assert!(samples.filter.may_hold(0x1ff0) && samples.filter.may_hold(0x7010));
+        samples.uncount(0x7000);
+        assert!(!samples.filter.may_hold(0x7000));
+        assert_eq!(samples.take(0x1000), Some(sample(1)));
+        assert!(!samples.filter.may_hold(0x1000));
+    }
+
+    #[test]
+    fn a_death_after_a_mark_knows_whether_the_birth_was_before() {
+        let samples = samples();
+        let own = Estimate::default();
+        samples.count_birth(&sample(100), &own);
+        samples.mark();
+        own.mark();
+        samples.count_death(&sample(100), 4, &own);
+        let figures = samples.site(5).map(|site| site.figures()).expect("a site");
+        assert_eq!(figures.variances.growth, figures.variances.total_bytes);
+        assert_eq!((figures.max_lifespan, figures.allocations), (3, figures.frees));
+        samples.reset_sums();
+        assert!(samples.site(5).is_none());
+    }
+}

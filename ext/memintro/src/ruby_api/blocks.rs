@@ -1,0 +1,98 @@
+//! Live blocks: those of a call site, and what they come to by call site and age.
+//!
+//! Rule for neighbours: what visits the table runs while all allocators wait, so it only fills Rust vectors; Ruby
+//! objects are made after the visit.
+
+use std::ffi::c_void;
+
+use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
+use memintro_abi::BlockRecord;
+
+use super::native::visit;
+use crate::hook_link;
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("live_by_site", function!(live_by_site, 1))?;
+    native.define_singleton_method("blocks", function!(blocks, 1))
+}
+
+fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
+    unsafe extern "C" fn add(context: *mut c_void, record: *const BlockRecord) {
+        // SAFETY: the context is the vector below, the record is valid during the visit.
+        let (sums, record) = unsafe { (&mut *context.cast::<Vec<Sum>>(), &*record) };
+        let site = record.site as usize;
+        if site >= sums.len() {
+            sums.resize(site + 1, Sum::default());
+        }
+        if let Some(sum) = sums.get_mut(site) {
+            sum.add(record);
+        }
+    }
+    let hash = ruby.hash_new();
+    let Some(control) = hook_link::found() else { return Ok(hash) };
+    let mut sums: Vec<Sum> = Vec::new();
+    // SAFETY: the callback fits the record, the context outlives the visit.
+    unsafe { (control.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
+    for (site, sum) in sums.into_iter().enumerate().filter(|(_, sum)| sum.blocks > 0 || sum.is_estimated()) {
+        hash.aset(site, sum.row(ruby)?)?;
+    }
+    Ok(hash)
+}
+
+/// Live blocks of a call site: those that were counted, and those that the sampled ones stand for.
+#[derive(Clone, Default)]
+struct Sum {
+    bytes: u64,
+    blocks: u64,
+    estimated_bytes: f64,
+    estimated_blocks: f64,
+    bytes_variance: f64,
+    blocks_variance: f64,
+}
+
+impl Sum {
+    fn add(&mut self, block: &BlockRecord) {
+        // A sampled block of weight 1 is as sure as one that was counted.
+        if block.weight <= 1.0 {
+            self.bytes += block.size;
+            self.blocks += 1;
+            return;
+        }
+        let size = block.size as f64;
+        let variance = block.weight * (block.weight - 1.0);
+        self.estimated_bytes += block.weight * size;
+        self.estimated_blocks += block.weight;
+        self.bytes_variance += variance * size * size;
+        self.blocks_variance += variance;
+    }
+
+    fn is_estimated(&self) -> bool {
+        self.estimated_blocks > 0.0
+    }
+
+    /// Bytes, blocks and, if they are estimates, the variances of both.
+    fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
+        let row = ruby.ary_new_capa(4);
+        row.push(self.bytes + self.estimated_bytes.round() as u64)?;
+        row.push(self.blocks + self.estimated_blocks.round() as u64)?;
+        if self.is_estimated() {
+            row.push(self.bytes_variance)?;
+            row.push(self.blocks_variance)?;
+        }
+        Ok(row)
+    }
+}
+
+fn blocks(ruby: &Ruby, site: u32) -> Result<RArray, Error> {
+    let array = ruby.ary_new();
+    let Some(control) = hook_link::found() else { return Ok(array) };
+    // SAFETY: the callback fits the record, the context outlives the visit.
+    let records = visit::<BlockRecord>(|context, push| unsafe { (control.blocks)(site, 0, context, push) });
+    for record in records {
+        array.push(record.address)?;
+        array.push(record.size)?;
+        array.push(record.age)?;
+        array.push(record.weight)?;
+    }
+    Ok(array)
+}
