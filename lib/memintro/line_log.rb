@@ -9,6 +9,9 @@ module Memintro
   #
   # @api private
   class LineLog
+    # @return [LogTarget]
+    attr_reader :target
+
     # @param fields [Array<Symbol>, nil] those of the line, in order; nil: `default`
     # @param format [Symbol] `:logfmt` or `:json`
     # @param every [Integer] a line for each so many pieces of work

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "rack/body_proxy"
+require_relative "limits"
 require_relative "line_log"
 require_relative "request_measurement"
 
@@ -32,10 +33,16 @@ module Memintro
     # @option options [Integer] :over a line for each request that asked malloc for more bytes than that, or, where that
     #   is not known, during which RSS grew by more
     # @option options [#info, #write] :logger by default `rack.logger`, else Rails', else standard error
+    # @param max_rss_bytes [Integer, nil] a bound that RSS should stay below
+    # @param max_growth_bytes_per_hour [Integer, nil] a bound for the growth of RSS, told from at least ten minutes
+    # @param on_limit [#call, nil] is called with a {Crossing} in a thread of its own, once for each time that a bound
+    #   is crossed; nil: the log gets the {Diff} of two snapshots instead, the first of them taken at the first request.
+    #   They walk Ruby's heap, which takes about 10 ms for each million objects
     # @raise [ArgumentError, TypeError] on a wrong option
-    def initialize(app, skip: nil, **options)
+    def initialize(app, skip: nil, max_rss_bytes: nil, max_growth_bytes_per_hour: nil, on_limit: nil, **options)
       @app = app
       @log = LineLog.new(default: RequestMeasurement::DEFAULT_FIELDS, known: RequestMeasurement::FIELDS, **options)
+      @limits = Limits.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, @log.target)
       @skip = Middleware.check_skip(skip)
     end
 
@@ -98,6 +105,7 @@ module Memintro
 
       env = request.env
       env.delete(KEY)
+      @limits&.check(request.rss_bytes, env["rack.logger"])
       @log.write(request, env["rack.logger"])
     rescue StandardError => e
       @log.tell_once(e)

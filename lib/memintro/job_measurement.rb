@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require_relative "measurement"
+
+module Memintro
+  # One job: what it was, beside what it cost. Each field of the line is a method.
+  #
+  # @api private
+  class JobMeasurement < Measurement
+    # What a line holds unless told otherwise, in this order.
+    DEFAULT_FIELDS = %i[job queue duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls freed_bytes
+                        process_objects process_gc_ms in_flight pid tid jid error].freeze
+    # All that it may hold.
+    FIELDS = [*DEFAULT_FIELDS, :time].freeze
+
+    # @return [String]
+    attr_reader :queue
+
+    # @param message [Hash] Sidekiq's
+    # @param queue [String]
+    def initialize(message, queue)
+      super(JOB)
+      @message = message
+      @queue = queue
+      @error = nil
+    end
+
+    # @param error [Exception, nil]
+    # @return [Boolean] whether this was the first call
+    def finish(error)
+      @error = error
+      self.end
+    end
+
+    # @return [String] the job's class; inside of Active Job's wrapper the class that it wraps
+    def job
+      (@message["display_class"] || @message["wrapped"] || @message["class"]).to_s
+    end
+
+    # @return [String]
+    def jid
+      @message["jid"]
+    end
+
+    # @return [String, nil] class of the exception that ended the job
+    def error
+      @error&.class&.name
+    end
+  end
+end

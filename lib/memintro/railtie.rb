@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require "rails/railtie"
+require_relative "rack"
+
+module Memintro
+  # Puts {Middleware} in place in a Rails application, outermost, so that the whole stack is measured; the line then has
+  # Rails' request id and `posts#show`. In the Gemfile: `gem "memintro", require: "memintro/railtie"`.
+  #
+  # Settings below `config.memintro`, for config/application.rb or an environment's file: `enabled` (true), `start`
+  # (nil; true, `:full` or `:sampled` tracks from the end of initialization), and each option of {Middleware}.
+  #
+  # @example
+  #   config.memintro.every = 100
+  #   config.memintro.over = 50.megabytes
+  #   config.memintro.skip = ["/assets", "/up"]
+  #   config.memintro.start = true
+  class Railtie < ::Rails::Railtie
+    # Those of {Middleware}, by the same names.
+    MIDDLEWARE_SETTINGS = %i[fields format every over skip logger max_rss_bytes max_growth_bytes_per_hour
+                             on_limit].freeze
+    # All there are.
+    SETTINGS = [:enabled, :start, *MIDDLEWARE_SETTINGS].freeze
+
+    config.memintro = ActiveSupport::OrderedOptions.new
+
+    initializer "memintro.middleware" do |app|
+      settings = Railtie.check(app.config.memintro)
+      options = settings.slice(*MIDDLEWARE_SETTINGS).compact
+      app.config.middleware.unshift(Middleware, **options) unless settings[:enabled] == false
+    end
+
+    config.after_initialize do |app|
+      settings = app.config.memintro
+      Railtie.start(settings[:start]) if settings[:start] && settings[:enabled] != false
+    end
+
+    # @api private
+    # @param settings [Hash]
+    # @return [Hash]
+    # @raise [ArgumentError]
+    def self.check(settings)
+      unknown = settings.keys - SETTINGS
+      return settings if unknown.empty?
+
+      raise ArgumentError, "config.memintro has no #{unknown.join(', ')}; it has #{SETTINGS.join(', ')}"
+    end
+
+    # An application is worth more than its figures.
+    #
+    # @api private
+    # @param mode [true, Symbol]
+    # @return [void]
+    def self.start(mode)
+      mode == true ? Memintro.start : Memintro.start(mode: mode)
+    rescue Error => e
+      ::Rails.logger&.warn("memintro does not track: #{e.message}")
+    end
+  end
+end

@@ -1,0 +1,106 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# The middleware and the plugin under a real Puma.
+RSpec.describe "Puma" do
+  before { skip PumaServer.missing if PumaServer.missing }
+
+  plain = File.join(Subprocess::ROOT, "spec", "fixtures", "web", "plain.ru")
+
+  # The line of a path, once it is there.
+  def line(server, path)
+    text = server.wait(20, "log #{path}") { server.lines.find { |line| line.include?("path=#{path} ") } }
+    text.scan(/(\w+)=(\S+)/).to_h.transform_keys(&:to_sym)
+  end
+
+  describe "with the middleware" do
+    it "logs each request with the thread's own figures, between two Rack::Lints" do
+      PumaServer.run(plain, env: { "TRACK" => "1", "LINT" => "1" }, arguments: ["-t", "4:4"]) do |server|
+        expect(server.get("/bytes/5000000").body).to eq("done")
+        expect(server.get("/stream/100000/30").body.size).to eq(3_000_000)
+        expect(server.get("/a%20b%0AMEMORY").body).to eq("hello")
+        expect(server.get("/raise").code).to eq("500")
+
+        expect(line(server, "/bytes/5000000")[:malloc_bytes].to_i).to be_between(5_000_000, 5_100_000)
+        streamed = line(server, "/stream/100000/30")
+        expect(streamed[:malloc_bytes].to_i).to be_between(3_000_000, 3_200_000)
+        expect(streamed[:status]).to eq("200")
+        expect(line(server, "/raise")).to include(error: "RuntimeError").and(satisfy { |fields| !fields.key?(:status) })
+        expect(server.lines).to all(match(/\AMEMORY method=GET path=/))
+        expect(server.log).not_to include("LintError")
+      end
+    end
+
+    it "does not change how an Array is sent" do
+      PumaServer.run(plain) do |server|
+        expect(server.get("/x").to_hash).to include("content-length" => ["5"])
+      end
+    end
+
+    it "leaves out what it cannot know of a connection that was taken over" do
+      PumaServer.run(plain, env: { "TRACK" => "1" }) do |server|
+        expect(server.get("/hijack").body).to eq("hi")
+        expect(line(server, "/hijack").keys).to include(:rss_bytes)
+        expect(line(server, "/hijack").keys & %i[status malloc_bytes malloc_calls freed_bytes]).to eq([])
+        expect(server.get("/partial").body).to eq("late")
+        expect(line(server, "/partial")).to include(:malloc_bytes, status: "200")
+      end
+    end
+
+    it "keeps the figures of sixteen threads apart" do
+      PumaServer.run(plain, env: { "TRACK" => "1" }, arguments: ["-t", "16:16"]) do |server|
+        sizes = Array.new(16) { |i| (i + 1) * 20_000 }
+        clients = sizes.map { |size| Thread.new { 5.times { server.get("/stream/#{size}/20") } } }
+        clients.each { |client| client.join(120) }
+        server.wait(20, "log 80 lines") { server.lines.grep(%r{/stream/}).size == 80 }
+        server.lines.grep(%r{/stream/}).each do |text|
+          size = text[%r{/stream/(\d+)}, 1].to_i
+          # Puma's own buffers for writing come on top.
+          expect(text[/malloc_bytes=(\d+)/, 1].to_i).to be_between(20 * size, (20 * size) + 150_000), text
+        end
+      end
+    end
+  end
+
+  describe "with the plugin" do
+    report = { "MEMINTRO_PUMA_EVERY" => "0.3" }
+
+    it "logs the master, each worker and their total, in PSS, and sees a worker that is replaced" do
+      config = "plugin :memintro\npreload_app!\n"
+      PumaServer.run(plain, config: config, env: report, arguments: ["-w", "2", "-t", "1:2"]) do |server|
+        both = server.wait(30, "log two workers") do
+          server.lines.grep(/process=/).slice_when { |line, _| line.include?("process=total") }
+                .find { |group| group.grep(/process=worker/).size == 2 && group.last.include?("process=total") }
+        end
+        expect(both.map { |line| line[/process=\w+( index=\d)?/] })
+          .to eq(["process=master", "process=worker index=0", "process=worker index=1", "process=total"])
+        pss = both.map { |line| line[/pss_bytes=(\d+)/, 1].to_i }
+        rss = both.map { |line| line[/rss_bytes=(\d+)/, 1].to_i }
+        expect(pss.last).to eq(pss.first(3).sum)
+        # What is shared counts once: far less than the sum of RSS.
+        expect(pss.last).to be_between(5_000_000, rss.last - 1)
+        expect(both.first).to include(" pid=#{server.pid} ")
+        expect(both.last).to include(" workers=2")
+
+        old = both[1][/pid=(\d+)/, 1].to_i
+        Process.kill(:KILL, old)
+        server.wait(30, "replace a worker") do
+          server.lines.grep(/process=worker index=0/).any? { |line| !line.include?(" pid=#{old} ") }
+        end
+      end
+    end
+
+    it "logs the only process there is" do
+      PumaServer.run(plain, config: "plugin :memintro\n", env: report) do |server|
+        line = server.wait(20, "report") { server.lines.grep(/process=/).first }
+        expect(line).to match(/\AMEMORY process=single pid=#{server.pid} rss_bytes=\d+ pss_bytes=\d+ uss_bytes=\d+\z/)
+      end
+    end
+
+    it "refuses a wrong interval in words" do
+      expect { PumaServer.run(plain, config: "plugin :memintro\n", env: { "MEMINTRO_PUMA_EVERY" => "often" }) {} }
+        .to raise_error(/MEMINTRO_PUMA_EVERY is "often"; it must be a number of seconds above 0/)
+    end
+  end
+end
