@@ -74,4 +74,12 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     expect(lines("forked")).to contain_exactly({ event: "MEMORY", path: "/child", in_flight: 1 },
                                                { event: "MEMORY", path: "/parent", in_flight: 1 })
   end
+
+  it "logs what grew, once, when RSS crosses a limit" do
+    log = lines("limit")
+    expect(log.scan(/^MEMORY limit=rss value_bytes=\d+ limit_bytes=\d+ rss_bytes=\d+ pid=\d+$/).size).to eq(1)
+    expect(log).to match(/^RSS grew by [\d.]+ MiB, from /)
+    expect(log).to match(/: objects of class String\.$/)
+    expect(log).to match(/^ *\+[\d.]+ MiB .*rack_requests\.rb:\d+$/)
+  end
 end
