@@ -1,0 +1,82 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# examples/leaks/README.md, typed: each of the four leaks is found by the commands and with the words that it gives.
+RSpec.describe "examples/leaks" do
+  text = File.read(File.join(Subprocess::ROOT, "examples", "leaks", "README.md"), encoding: "UTF-8")
+  commands = text.scan(/^\$ (.*)$/).flatten
+
+  before(:all) do
+    found = run_ruby(code: "require 'rack/body_proxy'", requires: [])
+    @reason = "no Rack here (Debian's ruby-rack)" unless found.success?
+  end
+
+  before { skip @reason if @reason }
+
+  around { |example| Dir.mktmpdir("memintro-bin") { |folder| @folder = folder and example.run } }
+
+  def typed(command)
+    exe = File.join(@folder, "memintro")
+    File.symlink(Subprocess::EXE, exe) unless File.symlink?(exe)
+    env = { "PATH" => "#{@folder}:#{ENV.fetch('PATH')}", "RUBYLIB" => Subprocess::LIB }
+    result = run_command("sh", "-c", command, env: env, chdir: Subprocess::ROOT).must_succeed
+    result.stdout + result.stderr
+  end
+
+  # The rows of a diff that name this: [growth in bytes or "", growth in count].
+  def row(diff, name)
+    line = diff.lines.grep(/ #{Regexp.escape(name)}$/).first or raise "no #{name} in\n#{diff}"
+    growth, count = line.match(/\A *([+-][\d.]+ [KMG]?i?B) +([+-]?[\d,]+)/).captures
+    scale = { "B" => 1, "KiB" => 1 << 10, "MiB" => 1 << 20 }.fetch(growth.split.last)
+    [growth.to_f * scale, count.delete(",").to_i]
+  end
+
+  def visited(page)
+    [typed("ruby examples/leaks/visit.rb #{page}"),
+     typed("memintro diff --top 5 tmp/leaks/#{page}.before.json tmp/leaks/#{page}.after.json")]
+  end
+
+  it "gives commands that work, and a line of what each pair of them says" do
+    pages = commands.grep(/visit\.rb/).map { |command| command[/\w+\z/] }
+    expect(pages).to eq(%w[thumbnails reports search upload])
+    expect(commands.size).to eq(8)
+    told = commands.map { |command| typed(command) }.join
+    text.scan(/^\+.* in [\d,]+: (.*\.)$/).flatten.tap { |causes| expect(causes.size).to eq(4) }.each do |cause|
+      expect(told).to include(": #{cause}\n")
+    end
+  end
+
+  it "finds the C library's memory at its line, and in no class" do
+    said, diff = visited("thumbnails")
+    expect(said).to match(%r{path=/thumbnails/late-199 malloc_bytes=65\d{3} freed_bytes=0 })
+    bytes, count = row(diff, "examples/leaks/thumbnails.rb:8")
+    expect(count).to eq(200)
+    expect(bytes).to be_within(0.06 * (1 << 20)).of(200 * 65_536)
+    expect(diff).not_to match(/: objects of class /)
+  end
+
+  it "finds the instruction sequences of the template" do
+    _, diff = visited("reports")
+    bytes, count = row(diff, "report.template")
+    expect(count).to eq(200)
+    expect(bytes).to be > 1_000_000
+    expect(diff).to match(/malloc at examples\/leaks\/reports\.rb:14\./)
+  end
+
+  it "finds the cache by the class that grows with each request" do
+    _, diff = visited("search")
+    expect(row(diff, "Search::Result").last).to eq(10_000)
+    # Ruby 3.2 and later keep more of the strings in their slots.
+    expect(row(diff, "examples/leaks/search.rb:10").first).to be > 1_000_000
+  end
+
+  it "finds the closure by its environments" do
+    _, diff = visited("upload")
+    bytes, count = row(diff, "examples/leaks/events.rb:8")
+    expect(count).to eq(200)
+    expect(bytes).to be_within(0.06 * (1 << 20)).of(200 * 100_001)
+    expect(row(diff, "Proc").last).to be_within(5).of(200)
+    expect(row(diff, "imemo_env").last).to be_within(10).of(200)
+  end
+end
