@@ -7,18 +7,19 @@ module Memintro
 
   # {Memintro}'s method for snapshots.
   module Snapshots
-    # Takes a snapshot of this process. The light one, without arguments, costs a millisecond or less: memory of the
-    # process, `GC.stat`, `GC.stat_heap` where Ruby has it, and while tracking the totals and the 100 call sites with
-    # most live bytes. What cannot be had, as without /proc, is named in {Snapshot#missing}.
+    # Takes a snapshot of this process. The light one, without arguments, holds the memory of the process, `GC.stat`,
+    # `GC.stat_heap` where Ruby has it, and while tracking the totals and the 100 call sites with most live bytes. It
+    # costs 0.1 ms, and 3 to 4 ms in a process of a GiB with 35,000 call sites. What cannot be had, as without /proc, is
+    # named in {Snapshot#missing}.
     #
     # Each part adds to that. Those that walk the heap hold Ruby's lock meanwhile, and finish a garbage collection that
     # is under way:
     #
-    # - `:pss` – proportional and private memory: the kernel walks the page tables, some ms for each GB;
+    # - `:pss` – proportional and private memory: the kernel walks the page tables, 40 ms for each GiB;
     # - `:sites` – all call sites: a microsecond for each;
     # - `:types` – objects by type, `:classes` – by class, `:iseqs` – instruction sequences by file and line,
     #   `:internals` – what only the VM sees, `:occupancy` – how full the heap's pages are: each a walk of the heap,
-    #   up to 0.1 s for a million objects;
+    #   8 to 50 ms for a million objects ({Snapshot::Parts::COSTS});
     # - `:all` – all of these as far as they can be had.
     #
     # @param parts [Array<Symbol>] of {Snapshot::Parts::ALL}, or `:all`

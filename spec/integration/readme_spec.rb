@@ -66,6 +66,15 @@ RSpec.describe "README.md" do
       .to match([be_within(10).of(50_000), be_within(10).of(100_000), 50_000])
   end
 
+  it "shows the methods that nobody can see, with the number that the command gives" do
+    command = commands.find { |line| line.start_with?("memintro diff --top 3") }
+    row = /^\+(\d+\.\d) MiB  \+10,000  \d+\.\d MiB     10,000  generated\.rb$/
+    result = typed(command)
+    expect(result.stderr).to match(row).and match(/^\+\d+\.\d MiB in 10,000: instruction sequences of generated\.rb\.$/)
+    # The size of compiled code differs by Ruby.
+    expect(result.stderr[row, 1].to_f).to be_within(25).of(README[row, 1].to_f)
+  end
+
   it "lists every variable with its flag" do
     Memintro::Settings::ALL.each do |setting|
       expect(README).to include("| `#{setting.variable}` | `#{setting.flag}` |")
