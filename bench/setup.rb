@@ -35,9 +35,10 @@ module Bench
 
     # What `memintro env` prints. The launcher `memintro run` sets the same, but is a Ruby of its own, whose start
     # would be part of the figures.
-    def preload_environment
-      @preload_environment ||= begin
-        command = [RbConfig.ruby, "-I#{lib}", exe, "env", "--report", File.join(scratch, "report")]
+    def preload_environment(*flags)
+      @preload_environment ||= {}
+      @preload_environment[flags] ||= begin
+        command = [RbConfig.ruby, "-I#{lib}", exe, "env", *flags, "--report", File.join(scratch, "report")]
         Shellwords.split(IO.popen(command, &:read)).to_h { |assignment| assignment.split("=", 2) }
       end
     end

@@ -245,7 +245,8 @@ module Memintro
     def mean_distance(mode, sample_bytes)
       mean = Arguments.count(:sample_bytes, sample_bytes, least: 1, most: Configuration::MOST_SAMPLE_BYTES,
                                                           optional: true)
-      return mean || configuration.sample_bytes if mode == :sampled || mean.nil?
+      return mean || configuration.sample_bytes if mode == :sampled
+      return if mean.nil?
 
       raise ArgumentError, "sample_bytes is #{mean}, but mode is #{mode.inspect}; it is for mode: :sampled"
     end

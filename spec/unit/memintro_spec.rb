@@ -14,6 +14,32 @@ RSpec.describe "Memintro" do
       expect(native.calls).to eq([:load_hook, [:start, 1, 0, 0, 0], :load_hook, [:start, 1, 10, 1 << 22, 0]])
     end
 
+    it "passes the mean distance on in sampled mode only" do
+      Memintro.start(mode: :sampled, sample_bytes: 1000)
+      Memintro.configure { |c| c.sample_bytes = 2000 }
+      Memintro.start(mode: :sampled)
+      Memintro.start
+      expect(native.calls.grep(Array)).to eq([[:start, 2, 0, 0, 1000], [:start, 2, 0, 0, 2000], [:start, 1, 0, 0, 0]])
+      expect { Memintro.start(sample_bytes: 1000) }
+        .to raise_error(ArgumentError, "sample_bytes is 1000, but mode is :full; it is for mode: :sampled")
+      expect { Memintro.start(mode: :sampled, sample_bytes: 0) }
+        .to raise_error(ArgumentError, "sample_bytes is 0; it must be an Integer from 1 to 1073741824, or nil")
+    end
+
+    it "refuses to stop after no time, or what is no time" do
+      [[0, ArgumentError], [-1, ArgumentError], [Float::INFINITY, ArgumentError],
+       ["1", TypeError]].each do |wrong, error|
+        expect { Memintro.start(stop_after: wrong) }
+          .to raise_error(error, "stop_after is #{wrong.inspect}; it must be a number of seconds above 0, or nil")
+      end
+      expect(native.calls).to eq([])
+    end
+
+    it "keeps the epoch where it only switches: the call sites are the same" do
+      native.start_answer = :switched
+      expect { Memintro.start(mode: :sampled) }.not_to change(Memintro, :epoch)
+    end
+
     it "takes what was configured" do
       Memintro.configure { |c| c.max_sites = 5 }
       Memintro.start
