@@ -81,7 +81,8 @@ module Memintro
     # @param data [Hash{Symbol => Object}] see {Parts.take}
     def initialize(data)
       @sites = data[:sites]
-      @time = Time.at(data[:time]).utc
+      # Whole milliseconds, as files have them: what is loaded again equals what was saved.
+      @time = Time.at((data[:time] * 1000).round, :millisecond).utc
       @monotonic_s = data[:monotonic_s]
       @process = @sites.process
       @memory, @cgroup, @gc, @gc_heaps = data.values_at(:memory, :cgroup, :gc, :gc_heaps)
@@ -175,11 +176,16 @@ module Memintro
       facts = ["#{time.strftime('%FT%TZ')} pid #{pid} ruby #{process[:ruby]}"]
       facts << "rss #{Units.bytes(memory[:rss_bytes])}" if memory[:rss_bytes]
       facts << "#{Units.count(gc[:count])} GCs, #{Units.count(gc[:heap_live_slots])} live slots"
-      facts << "malloc live #{Units.bytes(totals.live_bytes)} in #{Units.count(totals.live_blocks)} blocks" if totals
+      facts << malloc if totals
       facts << "iseqs #{Units.bytes(iseqs[:bytes])} in #{Units.count(iseqs[:count])}" if iseqs
       facts << "parts #{parts.join(' ')}" unless parts.empty?
       facts << "missing #{missing.keys.join(' ')}" unless missing.empty?
       facts.join(", ")
+    end
+
+    def malloc
+      about = totals.estimated? ? "~" : ""
+      "malloc live #{about}#{Units.bytes(totals.live_bytes)} in #{about}#{Units.count(totals.live_blocks)} blocks"
     end
 
     def leaders

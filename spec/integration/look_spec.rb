@@ -202,6 +202,19 @@ RSpec.describe "looking into a program" do
       RUBY
     end
 
+    it "marks what a sample says, also when it was saved" do
+      expect(answers(<<~RUBY)).to include("malloc live ~", "note: Malloc was sampled", "same: true")
+        Memintro.start(mode: :sampled)
+        first = Memintro.snapshot
+        kept = Array.new(2_000) { "x" * 50_000 }
+        second = Memintro.snapshot
+        puts second.inspect, second - first
+        second.save(#{path("s.json").inspect})
+        loaded = Memintro::Snapshot.load(#{path("s.json").inspect})
+        puts "same: \#{loaded.to_h == second.to_h && loaded.inspect == second.inspect}"
+      RUBY
+    end
+
     it "is refused in words in a Ractor, and what walks the heap while there are several" do
       expect(answers(<<~RUBY)).to include("main Ractor only", "Ractors are alive", "light: true", "all: classes")
         $VERBOSE = nil

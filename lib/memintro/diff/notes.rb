@@ -15,7 +15,7 @@ module Memintro
 
       # @return [Array<String>]
       def list
-        [*processes, *versions, *order, *tracking, *parts]
+        [*processes, *versions, *order, *tracking, *sampled, *parts]
       end
 
       private
@@ -46,6 +46,12 @@ module Memintro
         return if same?(:epoch) || !same?(:pid) || !@later.tracked?
 
         "Tracking was started or cleared in between: its figures begin there."
+      end
+
+      def sampled
+        return unless [@earlier, @later].any? { |snapshot| snapshot.totals&.estimated? }
+
+        "Malloc was sampled: its figures are estimates, and small changes of them mean nothing."
       end
 
       def one_sided?
