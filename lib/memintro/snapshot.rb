@@ -82,7 +82,7 @@ module Memintro
     def initialize(data)
       @sites = data[:sites]
       # Whole milliseconds, as files have them: what is loaded again equals what was saved.
-      @time = Time.at((data[:time] * 1000).round, :millisecond).utc
+      @time = Time.at(0, (data[:time] * 1000).round, :millisecond).utc
       @monotonic_s = data[:monotonic_s]
       @process = @sites.process
       @memory, @cgroup, @gc, @gc_heaps = data.values_at(:memory, :cgroup, :gc, :gc_heaps)
