@@ -82,4 +82,14 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     expect(log).to match(/: objects of class String\.$/)
     expect(log).to match(/^ *\+[\d.]+ MiB .*rack_requests\.rb:\d+$/)
   end
+
+  it "is put in place by what README.md shows" do
+    readme = File.read(File.join(Subprocess::ROOT, "README.md"), encoding: "UTF-8")
+    rackup = readme[/^```ruby config\.ru\n(.*?)^```$/m, 1]
+    printed = run_ruby(code: <<~RUBY, requires: ["memintro", "rack"]).must_succeed
+      app = Rack::Builder.new { eval(#{rackup.dump}) }.to_app
+      10.times { app.call({ "REQUEST_METHOD" => "GET", "SCRIPT_NAME" => "", "PATH_INFO" => "/posts" }) }
+    RUBY
+    expect(printed.stderr.lines).to match([/\AMEMORY method=GET path=\/posts status=200 .* malloc_bytes=\d+ /])
+  end
 end

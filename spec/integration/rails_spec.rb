@@ -56,4 +56,16 @@ RSpec.describe "memintro/railtie" do
     expect { PumaServer.run(application, env: { "SETTINGS" => "evry=5" }) {} }
       .to raise_error(/config.memintro has no evry; it has enabled, start, fields, format, every, /)
   end
+
+  it "has the settings that README.md shows" do
+    readme = File.read(File.join(Subprocess::ROOT, "README.md"), encoding: "UTF-8")
+    settings = readme.scan(/^config\.memintro\.(\w+) = (.*?)(?: +#.*)?$/)
+    expect(settings.size).to be >= 4
+    # A list's own comma is no end of a setting here.
+    text = settings.map { |name, value| "#{name}=#{value.sub('["/assets", "/up"]', '%w[/assets /up]')}" }.join(",")
+    PumaServer.run(application, env: { "SETTINGS" => text }) do |server|
+      10.times { expect(server.get("/posts/1/1").code).to eq("200") }
+      server.wait(20, "log one in ten") { server.lines.grep(/path=\/posts/).size == 1 }
+    end
+  end
 end
