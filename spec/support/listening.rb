@@ -50,7 +50,7 @@ module Listening
     out, theirs = IO.pipe
     command = [RbConfig.ruby, "-I#{Subprocess::LIB}", *flags, *requires.map { |name| "-r#{name}" }, "-e",
                "$stdout.sync = true; #{code}", "--", *arguments.map(&:to_s)]
-    pid = spawn(listening_env(env), *command, out: theirs, pgroup: true, **options)
+    pid = spawn(listening_env(env), *command, in: File::NULL, out: theirs, err: File::NULL, pgroup: true, **options)
     theirs.close
     program = Program.new(pid: pid, output: out)
     (@programs ||= []) << program
@@ -74,6 +74,18 @@ module Listening
     result
   end
 
+  # Daemons have left their parent's group; what listens here is an example's.
+  def kill_children
+    return unless @programs
+
+    Dir[File.join(socket_folder, "**", "*.sock")].each do |path|
+      pid = File.basename(path).to_i
+      Process.kill(:KILL, pid) unless pid == Process.pid
+    rescue Errno::ESRCH
+      nil
+    end
+  end
+
   def end_programs
     (@programs || []).each do |program|
       begin
@@ -84,6 +96,7 @@ module Listening
       program.wait if program.alive?
       program.output.close
     end
+    kill_children
     FileUtils.rm_rf(socket_folder)
   end
 end

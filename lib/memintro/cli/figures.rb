@@ -47,7 +47,7 @@ module Memintro
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 
         sum = Memintro::Report::Reader.from_json(Control::Family.sum(reports.values))
-        @out.puts(*members(reports), "", "all of them, as if they were the first:") unless json?
+        @out.puts(*members(reports), "", "together, as the first one would report it:") unless json?
         Memintro::Report.write(sum, @out, format: json? ? :json : :text, top: count(default_top),
                                           by: given[:by] || :live_bytes, app_root: given[:app_root])
         code

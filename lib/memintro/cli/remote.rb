@@ -34,7 +34,7 @@ module Memintro
       # @param words [Array<String>] PIDs and names
       # @return [Integer]
       def run(words)
-        over_all(targets(words)) { |listener| answer(listener) }
+        over_all(targets(words), apart: false) { |listener| answer(listener) }
       end
 
       private
@@ -71,7 +71,9 @@ module Memintro
       end
 
       def answer(listener)
-        reply = client(listener).ask_json(self.class::COMMAND, arguments)
+        asked = client(listener)
+        reply = asked.ask_json(self.class::COMMAND, arguments)
+        listener.called = asked.program
         json? ? @out.puts(Control::Json.generate({ pid: listener.pid }.merge(reply))) : show(listener, reply)
       end
 

@@ -19,8 +19,8 @@ module Memintro
       READ_BYTES = 65_536
       private_constant :LONGEST_HEADER, :READ_BYTES
 
-      # @return [String, nil] memintro's version in the process, once it has answered
-      attr_reader :version
+      # @return [String, nil] what the process calls its program, once it has answered
+      attr_reader :program
 
       # @param pid [Integer]
       # @param path [String] of its socket
@@ -105,11 +105,13 @@ module Memintro
             text = text.byteslice(sent..)
           end
         end
+      rescue Errno::EPIPE
+        nil # refused before it was read: the answer says why
       end
 
       def receive(sink)
         header = read_header
-        @version = header["memintro"]
+        @program = header["program"]
         raise ControlError, refusal(header) unless header["ok"]
         return read_bytes(header["bytes"], sink) if header["bytes"]
 

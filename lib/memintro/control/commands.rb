@@ -9,7 +9,7 @@ module Memintro
     # arguments are the keywords of the method of that name, and these are checked as the public API checks them.
     class Commands
       # Every command.
-      NAMES = %w[info start stop mark clear top report doctor gc vitals].freeze
+      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals].freeze
 
       # @param server [Server]
       # @param answer [Answer]
@@ -109,6 +109,19 @@ module Memintro
         Memintro.report(@answer, format: format, top: top, by: by, app_root: app_root)
       end
 
+      # As {Memintro.snapshot} saves it. With `settle`, for comparisons, what a snapshot itself leaves behind is no
+      # growth: one is thrown away, so that all code is loaded, and garbage is collected before the one that counts.
+      def snapshot(parts: [], settle: false)
+        parts = parts.map { |part| Arguments.choice(:parts, part, [:all, *Snapshot::Parts::ALL]) }
+        if settle
+          Memintro.snapshot(*parts).to_json
+          GC.start
+        end
+        text = Memintro.snapshot(*parts).to_json
+        @answer.format = :json
+        @answer.write(text.end_with?("\n") ? text : "#{text}\n")
+      end
+
       def doctor(format: "text")
         findings = Memintro.doctor
         return json(findings.to_h) if format == "json"
@@ -145,9 +158,10 @@ module Memintro
         GC.stat(:heap_live_slots)
       end
 
+      # Without /proc there is none, and all else is worth having.
       def rss_bytes
-        File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1_024
-      rescue SystemCallError
+        Memintro.rss
+      rescue Error, SystemCallError
         nil
       end
     end

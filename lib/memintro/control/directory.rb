@@ -10,11 +10,12 @@ module Memintro
       # For a process to say who it is.
       PATIENCE_SECONDS = 2
 
-      # A process that listens, or whose socket is there although it does not answer. `problem` says why not.
-      Listener = Struct.new(:pid, :path, :info, :problem, keyword_init: true) do
+      # A process that listens, or whose socket is there although it does not answer: `problem` says why not. `called`
+      # is what it called its program in a later answer.
+      Listener = Struct.new(:pid, :path, :info, :problem, :called, keyword_init: true) do
         # @return [String] the program, as it calls itself
         def program
-          Report::Names.printable((info && info["program"]) || Diagnosis.title(pid))
+          Report::Names.printable((info && info["program"]) || called || Diagnosis.title(pid))
         end
 
         # @return [Array<String>] every name that it can be asked by

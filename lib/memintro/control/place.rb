@@ -42,8 +42,11 @@ module Memintro
 
       # @return [Array<String>] folders to look into: this user's, and for root everybody's
       def self.search(env = ENV, uid = Process.euid)
-        folders = candidates(env, uid) | candidates({}, uid)
-        folders |= Dir["/run/user/*/memintro"] | Dir["/tmp/memintro-*"] if uid.zero?
+        folders = candidates(env, uid)
+        if env[VARIABLE].to_s.empty?
+          folders |= candidates({}, uid)
+          folders |= Dir["/run/user/*/memintro"] | Dir["/tmp/memintro-*"] if uid.zero?
+        end
         folders.select { |folder| safe?(folder, uid) }
       end
 

@@ -41,7 +41,8 @@ module Memintro
       # @param bytes [Integer, nil] nil: pieces follow, each after a line with its size, then a line with 0
       # @return [String]
       def self.header(format, bytes)
-        "#{Json.generate(ok: true, memintro: VERSION, protocol: NUMBER, bytes: bytes, format: format)}\n"
+        "#{Json.generate(ok: true, memintro: VERSION, protocol: NUMBER, program: $PROGRAM_NAME, bytes: bytes,
+                         format: format)}\n"
       end
 
       # @return [String]

@@ -110,10 +110,12 @@ module Memintro
         [@listener, @waker, @bell].each { |io| close(io) }
       end
 
+      # Untracked each time anew: the hook may have been loaded meanwhile.
       def step
-        readable, writable = select_ready
-        # Each time anew: the hook may have been loaded meanwhile.
-        Memintro.untracked { serve_ready(readable, writable) } unless @stopping
+        Memintro.untracked do
+          readable, writable = select_ready
+          serve_ready(readable, writable) unless @stopping
+        end
       end
 
       def serve_ready(readable, writable)

@@ -1,0 +1,46 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../support/listening"
+
+# One-liners through rbtrace (Debian's ruby-rbtrace), which gives them 5 s and sends back one datagram.
+RSpec.describe "through rbtrace", :listening do
+  before { skip "no rbtrace here (apt-get install ruby-rbtrace)" unless system("which rbtrace", out: File::NULL) }
+
+  # A process with more of everything than an answer can hold.
+  let(:program) do
+    start_program(<<~RUBY, requires: %w[rbtrace memintro])
+      kept = Array.new(300_000) { |i| "object \#{i}" }
+      classes = Array.new(2_000) { |i| Object.const_set("Class\#{i}WithALongNameThatFillsADatagramQuickly", Class.new).new }
+      makers = Array.new(2_000) { |i| eval("-> { 'x' * 1_000 }", nil, "a/long/path/to/some/file/number/\#{i}.rb", i + 1) }
+      Signal.trap("TERM") { exit }
+      puts :ready
+      loop { kept.replace(makers.map(&:call)) && sleep(0.05) }
+    RUBY
+  end
+
+  def rbtrace(expression)
+    result = run_command("rbtrace", "-p", program.pid.to_s, "-e", expression, deadline_seconds: 60)
+    answer = result.stdout[/^=> (.*?)\n*(?:^\*\*\* |\z)/m, 1]
+    expect(answer).not_to be_nil, "rbtrace got no answer to #{expression}\n#{result.stdout}\n#{result.stderr}"
+    answer
+  end
+
+  it "starts, shows, snapshots and stops a process of 300,000 objects, 2,000 classes and 2,000 lines" do
+    expect(rbtrace("Memintro.start")).to eq("true")
+    top = eventually { rbtrace("Memintro.top").then { |text| text if text.include?("path/to/some/file") } }
+    expect(top).to match(/\A#<Memintro::List 20 rows:\n  #<Memintro::CallSite .* live .* in \d+ blocks/)
+    expect(rbtrace("Memintro.snapshot")).to match(/#<Memintro::Snapshot .* live slots, malloc live .* blocks/)
+    expect(rbtrace("Memintro.iseqs")).to match(/\A#<Memintro::IseqTotals [\d,]+ iseqs, [\d.]+ MiB>$/)
+    histogram = rbtrace("Memintro.histogram")
+    expect(histogram).to match(/\A#<Memintro::List 2,\d+ rows:\n  #<Memintro::HistogramRow String: \d+,\d+, .* MiB>/)
+    expect(histogram).to match(/^  and [\d,]+ more>/)
+    expect([top, histogram].map(&:bytesize)).to all(be < 10_000)
+    expect(rbtrace("Memintro.stop")).to match(/\A#<Memintro::Totals live .*allocated/)
+  end
+
+  it "makes a process listen that was not told to before" do
+    expect(rbtrace("Memintro.listen")).to eq(File.join(socket_folder, "#{program.pid}.sock").inspect)
+    expect(memintro("top", program.pid).must_succeed.stdout).to include("pid #{program.pid}")
+  end
+end

@@ -1,0 +1,260 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../support/listening"
+require "socket"
+
+# `memintro COMMAND PID`, and what it says where a process cannot be asked.
+RSpec.describe "asking a running process", :listening do
+  LISTENER = "Memintro.listen; puts :ready; sleep"
+  LEAK = "Memintro.listen; kept = []; puts :ready; loop { kept << 'x' * 10_000; sleep 0.01 }"
+  MASTER = <<~RUBY
+    Memintro.listen(name: "shop")
+    $0 = "shop: master"
+    pids = Array.new(2) do |i|
+      fork { $0 = "shop: worker \#{i}"; kept = []; loop { kept << "x" * 10_000; sleep 0.01 } }
+    end
+    puts :ready
+    sleep
+  RUBY
+
+  def path_of(pid) = File.join(socket_folder, "#{pid}.sock")
+
+  # The output of a command that must not.
+  def said(*arguments) = memintro(*arguments).must_succeed.stdout
+
+  # The error of a command that must fail.
+  def complaint(*arguments, **options)
+    result = memintro(*arguments, **options)
+    expect([result.status.exitstatus, result.stdout]).to eq([1, ""]), result.inspect
+    result.stderr
+  end
+
+  it "starts, marks, shows, collects, clears and stops" do
+    pid = start_program(LEAK).pid
+    who = "process #{pid} (-e)"
+    expect(said("start", pid)).to eq("#{who} tracks its allocations now (full mode)\n")
+    expect(said("start", pid)).to eq("#{who} was tracking already; nothing changed (full mode)\n")
+    expect(said("start", pid, "--max-sites", "500"))
+      .to eq("#{who} tracks afresh, with the new settings (full mode)\n")
+    top = eventually { said("top", pid).then { |text| text if text.match?(/-e:1$/) } }
+    expect(top).to match(/^memintro .*: pid #{pid}, ruby #{RUBY_VERSION}, full mode, started live/)
+    # What the server itself allocates is in no figure.
+    expect(top).not_to include("control/")
+    report = JSON.parse(said("report", pid, "--json"))
+    expect(report["call_sites"].find { |site| site["name"] == "-e:1" }["live_bytes"]).to be >= 10_000
+    expect(said("top", pid, "--older-than", "1")).to include("outlived 1 collections")
+    expect(said("mark", pid)).to match(/\A#{Regexp.escape(who)} counts growth from now on: live /)
+    expect(said("gc", pid)).to match(/collected its garbage in [\d.]+ ms: .* -> .* live objects, RSS/)
+    expect(said("doctor", pid)).to include("allocator")
+    expect(said("clear", pid)).to eq("#{who} has forgotten its figures and tracks on\n")
+    expect(said("stop", pid)).to start_with("#{who} stopped tracking; live ")
+    expect(JSON.parse(said("stop", pid, "--json"))).to include("pid" => pid, "state" => "unchanged")
+  end
+
+  it "is asked by name, with all workers, and sums them up" do
+    pid = start_program(MASTER).pid
+    eventually { sockets.size == 3 }
+    listed = eventually { said("ps").then { |text| text if text.scan("worker").size == 2 } }
+    expect(listed.lines.first.split).to eq(%w[PID PARENT RSS TRACKING MEMINTRO NAME PROGRAM])
+    expect(listed).to match(/^ *#{pid} .* off  +\S+  shop  shop: master$/)
+    expect(said("start", "shop", "--workers").scan("tracks its allocations now").size).to eq(3)
+    workers = sockets.map(&:to_i) - [pid]
+    eventually do
+      # The sum is taken between two looks at each worker, which only grow.
+      live = lambda do
+        workers.sum do |worker|
+          JSON.parse(said("report", worker, "--json"))["call_sites"]
+              .select { |site| site["name"] == "-e:4" }.sum { |site| site["live_bytes"] }
+        end
+      end
+      before = live.call
+      sum = JSON.parse(said("top", "shop", "--workers", "--json"))["call_sites"]
+                .find { |site| site["name"] == "-e:4" }
+      before.positive? && sum && sum["live_bytes"].between?(before, live.call)
+    end
+    text = said("top", pid, "--workers", "--top", "3")
+    expect(text).to match(/^ *PID +RSS +live +blocks +PROGRAM$/).and include("shop: worker 0", "together, as the first")
+    expect(said("stop", "shop: worker 1")).to include("(shop: worker 1) stopped tracking")
+  end
+
+  it "answers with a snapshot" do
+    pid = start_program(LISTENER).pid
+    require "memintro/control/client"
+    client = Memintro::Control::Client.new(pid, path_of(pid), patience: 60)
+    text = client.ask("snapshot", { parts: ["classes"], settle: true })
+    expect(JSON.parse(text).to_s).to include("String")
+    expect { client.ask("snapshot", { parts: ["eval"] }) }
+      .to raise_error(Memintro::ControlError, /process #{pid} answers: parts is "eval"; it must be one of/)
+  end
+
+  it "refuses to guess between two processes of one name" do
+    pids = Array.new(2) { start_program("Memintro.listen(name: 'twin'); puts :ready; sleep").pid }.sort
+    expect(complaint("top", "twin")).to eq("memintro: 2 processes are called \"twin\"; give the number of one:\n" \
+                                           "#{pids.map { |pid| "  #{pid} (-e)\n" }.join}")
+    expect(complaint("top", "triplet"))
+      .to match(/no process that listens is called "triplet"; there are #{pids[0]} \(-e\), /)
+  end
+
+  it "says that a process is stopped, and how to continue it" do
+    program = start_program(LISTENER)
+    program.kill(:STOP)
+    expect(complaint("top", program.pid, "--timeout", "1"))
+      .to eq("memintro: process #{program.pid} did not answer within 1.0 s: it is stopped (SIGSTOP, Ctrl-Z or a " \
+             "debugger); continue it with: kill -CONT #{program.pid}\n")
+    expect(said("ps")).to match(/^ *#{program.pid} .* \?  /).and include("kill -CONT")
+    program.kill(:CONT)
+    expect(memintro("mark", program.pid)).to be_success
+  end
+
+  it "says that C code keeps Ruby's lock, and answers when it has let go" do
+    reader, writer = IO.pipe
+    program = start_program(<<~RUBY, in: reader)
+      require "fiddle"
+      Memintro.listen
+      puts :ready
+      read = Fiddle::Function.new(Fiddle.dlopen(nil)["getchar"], [], Fiddle::TYPE_INT, need_gvl: true)
+      read.call
+      sleep
+    RUBY
+    result = eventually { memintro("top", program.pid, "--timeout", "1").then { |done| done unless done.success? } }
+    expect(result.stderr).to match(/process #{program.pid} did not answer within 1.0 s: .* keeps Ruby's lock \(GVL\)/)
+    writer.puts
+    expect(memintro("mark", program.pid, "--timeout", "60")).to be_success
+  end
+
+  it "says that a process has ended, does not listen, or belongs to somebody else" do
+    program = start_program(LISTENER)
+    silent = start_program("puts :ready; sleep")
+    expect(complaint("top", silent.pid))
+      .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; start it with/)
+    program.kill
+    program.wait
+    expect(complaint("top", program.pid)).to eq("memintro: there is no process #{program.pid}\n")
+    skip "only root can try another user" unless Process.uid.zero? && system("which setpriv", out: File::NULL)
+    other = %w[setpriv --reuid=65534 --regid=65534 --clear-groups]
+    result = run_command(*other, RbConfig.ruby, Subprocess::EXE, "top", silent.pid.to_s, env: listening_env)
+    expect(result.stderr).to match(/process #{silent.pid} belongs to user root, who alone may ask it \(and root\)/)
+  end
+
+  it "lets no other user ask, also where the file's mode would" do
+    skip "only root can try another user" unless Process.uid.zero? && system("which setpriv", out: File::NULL)
+    pid = start_program(LISTENER).pid
+    [[0o711, socket_folder], [0o666, path_of(pid)]].each { |mode, file| File.chmod(mode, file) }
+    code = "require 'socket'; s = UNIXSocket.new(ARGV[0]); puts s.gets"
+    result = run_command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", RbConfig.ruby, "-e", code,
+                         path_of(pid))
+    expect(result.json).to include(ok: false, message: "user 65534 may not ask a process of user 0")
+  end
+
+  it "removes what a killed process left, also if a child holds the socket without knowing" do
+    code = <<~RUBY
+      Memintro.listen
+      listener = ObjectSpace.each_object(Socket).find { |s| s.local_address.unix_path.end_with?(".new") }
+      spawn("sleep", "120", listener => listener)
+      puts :ready
+      sleep
+    RUBY
+    program = start_program(code)
+    program.kill
+    program.wait
+    expect(complaint("top", program.pid))
+      .to match(/process #{program.pid} has ended, but a child that inherited its control/)
+    expect(sockets.size).to eq(1)
+    expect(said("ps")).to start_with("No process listens")
+    expect(sockets).to eq([])
+  end
+
+  it "replaces the socket that a process of the same number has left" do
+    code = "require 'socket'; UNIXServer.new(\"\#{ENV['MEMINTRO_SOCKET_FOLDER']}/\#{$$}.sock\").close; #{LISTENER}"
+    pid = start_program(code).pid
+    expect(memintro("mark", pid)).to be_success
+  end
+
+  it "names both versions where the protocols differ" do
+    server = UNIXServer.new(path_of(Process.pid))
+    answering = Thread.new do
+      client = server.accept
+      client.gets
+      client.puts('{"ok":false,"memintro":"9.0.0","protocol":9,"error":"Memintro::ControlError",' \
+                  '"message":"the process runs memintro 9.0.0 (protocol 9), the command is memintro 0.1.0"}')
+      client.close
+    end
+    expect(complaint("top", Process.pid))
+      .to match(/the process runs memintro 9.0.0 \(protocol 9\), the command is memintro 0/)
+  ensure
+    answering&.join(10)
+    server&.close
+  end
+
+  it "says that what listens is something else, or hangs up" do
+    server = UNIXServer.new(path_of(Process.pid))
+    answers = ["HTTP/1.1 400 Bad Request\n", ""]
+    answering = Thread.new do
+      answers.each do |text|
+        client = server.accept
+        client.gets
+        client.write(text)
+        client.close
+      end
+    end
+    expect(complaint("top", Process.pid)).to match(/does not speak memintro's protocol/)
+    expect(complaint("top", Process.pid)).to match(/ended, or stopped listening, before it had answered/)
+  ensure
+    answering&.join(10)
+    server&.close
+  end
+
+  describe "where no socket can be made" do
+    it "tells a program that asked for it, and does not disturb one that was asked for it" do
+      code = "puts :ready; begin; Memintro.listen; rescue Memintro::ListenError => e; puts e.message; end"
+      long = File.join(socket_folder, "x" * 100)
+      program = start_program(code, env: { "MEMINTRO_SOCKET_FOLDER" => long })
+      expect(program.line).to match(/no folder for the control socket: .*x is too long \(\d+ bytes with the socket's/)
+      result = run_ruby(code: "puts 1", env: { "MEMINTRO_LISTEN" => "1", "MEMINTRO_SOCKET_FOLDER" => "/proc/nowhere" })
+      expect(result.must_succeed.stdout).to eq("1\n")
+      expect(result.stderr).to match(%r{\Amemintro: process \d+ does not listen: .*/proc/nowhere: .*\n\z})
+    end
+
+    it "takes the next folder if the runtime folder is missing, too long or not its own" do
+      open_to_all = File.join(socket_folder, "open").tap { |folder|
+        FileUtils.mkdir_p(File.join(folder, "memintro"), mode: 0o777)
+      }
+      File.chmod(0o777, File.join(open_to_all, "memintro"))
+      ["/nowhere", File.join(socket_folder, "y" * 100), open_to_all].each do |runtime|
+        code = "path = Memintro.listen; puts :ready, path; $stdin.gets"
+        reader, writer = IO.pipe
+        program = start_program(code, env: { "MEMINTRO_SOCKET_FOLDER" => nil, "XDG_RUNTIME_DIR" => runtime },
+                                      in: reader)
+        expect(program.line).to match(%r{\A/(run/user/\d+/memintro|tmp/memintro-\d+)/#{program.pid}\.sock\z})
+        writer.close
+        program.wait
+      end
+    end
+  end
+
+  it "does not mind a program that closes what is not its own, or has no descriptor left" do
+    code = "Memintro.listen; ObjectSpace.each_object(IO) { |io| io.close if !io.closed? && io.fileno > 2 }; " \
+           "puts :ready; sleep 0.1 while Memintro.listening?; puts 2"
+    expect(start_program(code).line).to eq("2")
+    program = start_program(<<~RUBY, in: (reader, writer = IO.pipe).first)
+      Memintro.listen
+      Process.setrlimit(:NOFILE, 64)
+      files = []
+      begin
+        loop { files << File.open("/dev/null") }
+      rescue Errno::EMFILE
+        puts :ready
+      end
+      $stdin.gets
+      files.each(&:close)
+      puts :closed
+      sleep
+    RUBY
+    reader.close
+    expect(complaint("mark", program.pid, "--timeout", "1")).to match(/did not answer within 1.0 s/)
+    writer.puts
+    expect(program.line).to eq("closed")
+    expect(memintro("mark", program.pid)).to be_success
+  end
+end
