@@ -88,6 +88,31 @@ RSpec.describe "asking a running process", :listening do
       .to raise_error(Memintro::ControlError, /process #{pid} answers: parts is "eval"; it must be one of/)
   end
 
+  it "is looked into: snapshot, iseqs, histogram, and what grew within some seconds" do
+    program = start_program(<<~RUBY)
+      class Grain; end
+      Memintro.listen(name: "mill")
+      kept = Array.new(10) { Grain.new }
+      puts :ready
+      $stdin.gets
+      kept.concat(Array.new(5_000) { Grain.new })
+      puts :grown
+      sleep
+    RUBY
+    file = File.join(socket_folder, "saved.json")
+    memintro("snapshot", "mill", "--format", "json", "-o", file).must_succeed
+    expect(said("histogram", program.pid, "--top", "all")).to match(/Grain/)
+    expect(said("histogram", file, "--top", "all")).to match(/Grain/)
+    expect(said("iseqs", "mill")).to include("lib/memintro/control")
+    # Nothing happens in it; what two looks leave behind is no growth.
+    quiet = JSON.parse(said("diff", "mill", "--for", "0.2", "--format", "json"))
+    rows = quiet.to_s.scan(/"name"=>"(?:String|Array|Hash|Grain)"[^}]*/)
+    expect(rows.join).not_to include("Grain")
+    grown = rows.map { |row| row[/"count_growth"=>(-?\d+)/, 1].to_i }
+    expect(grown).to all(be_between(-200, 200))
+    expect(complaint("diff", "--for", "1", "nobody")).to match(/no process that listens is called "nobody"/)
+  end
+
   it "refuses to guess between two processes of one name" do
     pids = Array.new(2) { start_program("Memintro.listen(name: 'twin'); puts :ready; sleep").pid }.sort
     expect(complaint("top", "twin")).to eq("memintro: 2 processes are called \"twin\"; give the number of one:\n" \

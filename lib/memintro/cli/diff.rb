@@ -10,11 +10,14 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro diff [options] EARLIER LATER
                memintro diff [options] FIRST SECOND … LAST
+               memintro diff [options] PID|NAME [--for SECONDS]
                memintro diff [options] -- CMD [ARGUMENTS]
 
         Says what there is more of in LATER than in EARLIER, two files of memintro snapshot. Of three and more
         files it says what grew over all of them, how fast and how surely. With a CMD: what grew from before its
-        first line to its end.
+        first line to its end. With the PID or NAME of a process that listens (memintro ps): what grew in it
+        within 30 s, or --for so many; its garbage is collected before each look, and what looking itself takes
+        does not count.
       TEXT
       # See Look.
       FORMATS = %w[text json html].freeze
@@ -24,6 +27,7 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
+          parser.on("--for SECONDS", "with a PID: between the two looks; default 30") { |text| @for = span(text) }
           parser.on("--track", "track malloc from CMD's first line, to have call sites too") { @track = true }
         end
       end
@@ -34,8 +38,22 @@ module Memintro
         super.merge(PARTS: "all", TRACK: @track && 1)
       end
 
+      def span(text)
+        value = Float(text, exception: false)
+        value&.positive? && value&.finite? ? value : wrong("--for", text, "a number of seconds above 0")
+      end
+
+      def live(word)
+        earlier = LiveSnapshot.take(word, live_parts, settle: true)
+        sleep(@for || 30)
+        put(LiveSnapshot.take(word, live_parts, settle: true) - earlier)
+      end
+
       def show(files)
-        raise UsageError, "give two files to compare: memintro diff EARLIER LATER" if files.size < 2
+        return live(files.first) if files.size == 1 && LiveSnapshot.process?(files.first)
+        raise UsageError, "--for needs the PID or NAME of one process" if @for
+
+        raise UsageError, "give two files to compare: memintro diff EARLIER LATER, or a PID" if files.size < 2
 
         snapshots = files.map { |file| snapshot(file) }
         # A page has no place for a trend yet: it shows the first and the last.

@@ -9,13 +9,18 @@ module Memintro
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro histogram [options] FILE
+               memintro histogram [options] PID|NAME
                memintro histogram [options] -- CMD [ARGUMENTS]
 
         Shows all objects by class, Ruby's internal ones too. FILE is one of memintro snapshot; with a CMD, it is
-        looked at when it ends.
+        looked at when it ends. PID or NAME is a process that listens (memintro ps).
       TEXT
 
       private
+
+      def live_parts
+        ["classes"]
+      end
 
       def show(operands)
         file = one(operands)

@@ -9,10 +9,12 @@ module Memintro
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro iseqs [options] FILE
+               memintro iseqs [options] PID|NAME
                memintro iseqs [options] -- CMD [ARGUMENTS]
 
         Shows where the instruction sequences come from, Ruby's compiled methods and blocks, which no tool shows that
         looks at objects. FILE is one of memintro snapshot; with a CMD, it is looked at when it ends.
+        PID or NAME is a process that listens (memintro ps).
       TEXT
 
       # @return [OptionParser]
@@ -25,6 +27,10 @@ module Memintro
       end
 
       private
+
+      def live_parts
+        ["iseqs"]
+      end
 
       def variables
         super.merge(BY: @by)

@@ -2,6 +2,7 @@
 
 require_relative "command"
 require_relative "launch"
+require_relative "live_snapshot"
 
 module Memintro
   module CLI
@@ -119,16 +120,23 @@ module Memintro
         raise Failure, "--output #{@output} is a folder; give a file in it" if File.directory?(@output)
       end
 
-      # @param operand [String] a file; what else may stand for a snapshot goes here
+      # @param operand [String] a file, or the PID or NAME of a process
       # @return [Memintro::Snapshot]
       def snapshot(operand)
+        return LiveSnapshot.take(operand, live_parts) if LiveSnapshot.process?(operand)
+
         Memintro::Snapshot.load(operand)
+      end
+
+      # What is asked of a running process.
+      def live_parts
+        ["all"]
       end
 
       def one(operands)
         return operands.first if operands.size == 1
 
-        raise UsageError, "give one FILE, or a program to run: memintro #{name} [options] FILE | -- CMD"
+        raise UsageError, "give one FILE, or a program to run: memintro #{name} [options] FILE|PID | -- CMD"
       end
 
       # @yieldparam io [#write]

@@ -10,10 +10,13 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro snapshot [options] -- CMD [ARGUMENTS]
                memintro snapshot FILE
+               memintro snapshot [options] PID|NAME
 
         Runs CMD and takes a snapshot of each of its Ruby processes when it ends: memory, GC counters, objects
         by class, instruction sequences. With -o it is saved, for memintro diff; else a summary goes to standard
         error. With a FILE that has been saved, shows the summary, or with --format json all of it.
+        Of PID or NAME, a process that listens (memintro ps), it is taken now, and saved with -o and
+        --format json.
       TEXT
       # What a CMD's snapshots hold unless told otherwise.
       PARTS = %w[pss sites types classes iseqs internals occupancy].freeze
@@ -33,6 +36,10 @@ module Memintro
       end
 
       private
+
+      def live_parts
+        @parts || ["all"]
+      end
 
       def output_help
         ["save to FILE: %p in it becomes the process id, %n the number of",

@@ -113,13 +113,19 @@ module Memintro
       # growth: one is thrown away, so that all code is loaded, and garbage is collected before the one that counts.
       def snapshot(parts: [], settle: false)
         parts = parts.map { |part| Arguments.choice(:parts, part, [:all, *Snapshot::Parts::ALL]) }
-        if settle
-          Memintro.snapshot(*parts).to_json
-          GC.start
-        end
+        settle_for(parts) if settle
         text = Memintro.snapshot(*parts).to_json
         @answer.format = :json
         @answer.write(text.end_with?("\n") ? text : "#{text}\n")
+      end
+
+      # In a thread, whose stack cannot keep any of it alive afterwards.
+      def settle_for(parts)
+        Thread.new do
+          Thread.current.report_on_exception = false
+          Memintro.untracked { Memintro.snapshot(*parts).to_json && nil }
+        end.join
+        GC.start
       end
 
       def doctor(format: "text")
