@@ -37,6 +37,7 @@ module Memintro
     autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
     autoload :Plot, File.join(__dir__, "cli/plot.rb")
     autoload :Rss, File.join(__dir__, "cli/rss.rb")
+    autoload :Watch, File.join(__dir__, "cli/watch.rb")
     autoload :Ps, File.join(__dir__, "cli/ps.rb")
     autoload :Start, File.join(__dir__, "cli/start.rb")
     autoload :Stop, File.join(__dir__, "cli/stop.rb")
@@ -63,6 +64,7 @@ module Memintro
       "mark" => [:Mark, "have it count growth from now on"],
       "clear" => [:Clear, "have it forget its figures"],
       "top" => [:Top, "show its call sites that matter most"],
+      "watch" => [:Watch, "show it live in the terminal"],
       "gc" => [:Collect, "have it collect its garbage"]
     }.freeze
 

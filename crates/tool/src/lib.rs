@@ -4,6 +4,8 @@
 //! The `memintro` command checks what its user typed and then becomes this program, with plain arguments.
 
 pub mod plot;
+mod units;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use std::process::ExitCode;
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let outcome = match arguments.first().and_then(|name| name.to_str()) {
         Some("plot") => plot::run(&arguments[1..]),
+        Some("watch") => watch::run(&arguments[1..]),
         _ => return usage(),
     };
     match outcome {

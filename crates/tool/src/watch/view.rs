@@ -1,0 +1,287 @@
+//! How it looks: a line about the process, the RSS curve beside GC, the table of call sites, the keys.
+
+use super::state::{Condition, SORTS, State};
+use super::vitals::{Site, Vitals};
+use crate::units::{bytes, count, signed_bytes};
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, GraphType, Paragraph, Row, Sparkline, Table};
+use std::time::Instant;
+
+const LEAST_COLUMNS: u16 = 60;
+const LEAST_ROWS: u16 = 16;
+const GC_COLUMNS: u16 = 34;
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State, colours: bool, now: Instant) {
+    let area = frame.area();
+    if area.width < LEAST_COLUMNS || area.height < LEAST_ROWS {
+        return too_small(frame, area);
+    }
+    let curve_rows = (area.height / 3).clamp(7, 14);
+    let [head, curves, table, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(curve_rows),
+        Constraint::Min(3),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    let paint = Paint { colours };
+    frame.render_widget(heading(state, head.width, paint, now), head);
+    let [rss, gc] = Layout::horizontal([Constraint::Min(20), Constraint::Length(GC_COLUMNS)]).areas(curves);
+    draw_rss(frame, rss, state, paint);
+    draw_gc(frame, gc, state, paint);
+    draw_sites(frame, table, state, paint);
+    frame.render_widget(footing(state, paint, now), foot);
+}
+
+/// NO_COLOR leaves weight only.
+#[derive(Clone, Copy)]
+struct Paint {
+    colours: bool,
+}
+
+impl Paint {
+    fn of(self, colour: Color) -> Style {
+        if self.colours { Style::default().fg(colour) } else { Style::default() }
+    }
+}
+
+fn too_small(frame: &mut Frame<'_>, area: Rect) {
+    let text = format!(
+        "The terminal is too small: {} columns and {} rows, at least {LEAST_COLUMNS} and {LEAST_ROWS} are needed. q quits.",
+        area.width, area.height
+    );
+    frame.render_widget(Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }), area);
+}
+
+/// What is the matter comes before a long name.
+fn heading(state: &State, columns: u16, paint: Paint, now: Instant) -> Line<'static> {
+    let condition = match state.condition(now) {
+        Condition::Connecting => vec![Span::from("connecting")],
+        Condition::Quiet(seconds) => {
+            let text = format!("no answer for {seconds} s{}", reason(state.target.pid));
+            vec![Span::styled(text, paint.of(Color::Red))]
+        }
+        Condition::Gone => {
+            let waiting = if state.returns { "; waiting for another of its name" } else { "" };
+            vec![Span::styled(format!("has ended, or listens no more{waiting}"), paint.of(Color::Red))]
+        }
+        Condition::Answering => tracking(state.vitals.as_ref(), paint),
+    };
+    let bold = Style::default().add_modifier(Modifier::BOLD);
+    let mut spans = vec![Span::styled(format!("pid {}  ", state.target.pid), bold)];
+    spans.extend(condition);
+    let taken: usize = spans.iter().map(Span::width).sum();
+    let room = usize::from(columns).saturating_sub(taken + 2);
+    if let Some(vitals) = &state.vitals
+        && room > 3
+    {
+        spans.insert(1, Span::styled(format!("{}  ", end_of(&vitals.program, room)), bold));
+    }
+    Line::from(spans)
+}
+
+fn tracking(vitals: Option<&Vitals>, paint: Paint) -> Vec<Span<'static>> {
+    let Some(vitals) = vitals else { return Vec::new() };
+    let figures =
+        format!("  malloc live {} in {} blocks", bytes(vitals.live_bytes as i64), count(vitals.live_blocks));
+    if vitals.tracking {
+        let estimate = if vitals.mode == "sampled" { ", estimates" } else { "" };
+        vec![
+            Span::styled(format!("tracking ({}{estimate})", vitals.mode), paint.of(Color::Green)),
+            Span::from(figures),
+        ]
+    } else {
+        vec![
+            Span::from("not tracking"),
+            Span::from(if vitals.live_blocks > 0 { figures } else { String::new() }),
+        ]
+    }
+}
+
+/// Why a process that is there does not answer, as far as the kernel tells.
+fn reason(pid: u32) -> &'static str {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in brackets and may hold anything.
+    let state = memchr::memrchr(b')', &stat).and_then(|at| stat.get(at + 2));
+    match state {
+        Some(b'T' | b't') => ": it is stopped (kill -CONT continues it)",
+        Some(b'D') => ": it waits for a device",
+        Some(b'Z') => ": it has ended",
+        Some(_) => ": it is busy without letting other threads run",
+        None => "",
+    }
+}
+
+fn draw_rss(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
+    let latest = state.moments.back().map_or(0.0, |moment| moment.rss_bytes);
+    let first = state.moments.front().map_or(0.0, |moment| moment.rss_bytes);
+    let title = format!(" RSS {}  {} ", bytes(latest as i64), signed_bytes((latest - first) as i64));
+    let (begin, end) = match (state.moments.front(), state.moments.back()) {
+        (Some(front), Some(back)) => (front.time, back.time.max(front.time + 30.0)),
+        _ => (0.0, 30.0),
+    };
+    let points: Vec<(f64, f64)> =
+        state.moments.iter().map(|moment| (moment.time, moment.rss_bytes)).collect();
+    let values = points.iter().map(|point| point.1);
+    let (least, greatest) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(0.0, f64::max));
+    let room = ((greatest - least) * 0.1).max(greatest * 0.01).max(1.0);
+    let (from, to) = if points.is_empty() { (0.0, 1.0) } else { ((least - room).max(0.0), greatest + room) };
+    let curve = Dataset::default()
+        .marker(Marker::Braille)
+        .graph_type(if points.len() < 2 { GraphType::Scatter } else { GraphType::Line })
+        .style(paint.of(Color::Blue))
+        .data(&points);
+    let chart = Chart::new(vec![curve])
+        .block(Block::bordered().title(title))
+        .legend_position(None)
+        .x_axis(Axis::default().bounds([begin, end]).labels([ago(end - begin), "now".to_string()]))
+        .y_axis(Axis::default().bounds([from, to]).labels([bytes(from as i64), bytes(to as i64)]));
+    frame.render_widget(chart, area);
+}
+
+fn ago(seconds: f64) -> String {
+    if seconds >= 120.0 { format!("-{:.0} min", seconds / 60.0) } else { format!("-{seconds:.0} s") }
+}
+
+fn draw_gc(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
+    let block = Block::bordered().title(" GC ");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let vitals = state.vitals.clone().unwrap_or_default();
+    let [all, minor, major] = vitals.collections.map(count);
+    let share = state.moments.back().map_or(0.0, |moment| moment.gc_share);
+    let lines = vec![
+        Line::from(format!("{} live objects", count(vitals.live_objects))),
+        Line::from(format!("{all} runs: {minor} minor, {major} major")),
+        Line::from(format!("{:.1} s in all, {:.1}% of now", vitals.gc_ms / 1_000.0, share * 100.0)),
+    ];
+    let [text, below] = Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(inner);
+    frame.render_widget(Paragraph::new(lines), text);
+    let shares: Vec<u64> = state.moments.iter().map(|moment| (moment.gc_share * 1_000.0) as u64).collect();
+    let shown = shares.len().saturating_sub(usize::from(below.width));
+    frame.render_widget(Sparkline::default().data(&shares[shown..]).style(paint.of(Color::Magenta)), below);
+}
+
+fn draw_sites(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
+    let Some(vitals) = &state.vitals else { return };
+    if vitals.sites.is_empty() {
+        let text = if vitals.tracking {
+            "no block has been allocated since the start"
+        } else {
+            "not tracking: s starts it"
+        };
+        return frame.render_widget(Paragraph::new(text).alignment(Alignment::Center), area);
+    }
+    let header = SORTS.iter().enumerate().map(|(at, (title, _))| {
+        let chosen = at == state.sort;
+        let style = if chosen { Style::default().add_modifier(Modifier::BOLD) } else { Style::default() };
+        let text = if chosen { format!("{title} ▼") } else { (*title).to_string() };
+        Cell::from(Line::from(text).alignment(Alignment::Right)).style(style)
+    });
+    let name_columns = usize::from(area.width.saturating_sub(11 + 12 + 9 + 14 + 5));
+    let rows = vitals.sites.iter().skip(state.first).map(|site| row(site, name_columns, paint));
+    let widths = [
+        Constraint::Length(11),
+        Constraint::Length(12),
+        Constraint::Length(9),
+        Constraint::Length(14),
+        Constraint::Min(10),
+    ];
+    let table = Table::new(rows, widths)
+        .header(Row::new(header.chain([Cell::from("call site")])).style(paint.of(Color::Cyan)));
+    frame.render_widget(table, area);
+}
+
+fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
+    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let growth = match site.growth {
+        0 => Style::default(),
+        growth if growth > 0 => paint.of(Color::Red),
+        _ => paint.of(Color::Green),
+    };
+    Row::new([
+        right(bytes(site.live_bytes)),
+        right(signed_bytes(site.growth)).style(growth),
+        right(count(site.live_blocks.unsigned_abs())),
+        right(count(site.allocations.unsigned_abs())),
+        Cell::from(end_of(&site.name, name_columns)),
+    ])
+}
+
+/// The end of a path says more than its beginning.
+fn end_of(name: &str, columns: usize) -> String {
+    let letters = name.chars().count();
+    if letters <= columns || columns < 2 {
+        return name.to_string();
+    }
+    format!("…{}", name.chars().skip(letters - columns + 1).collect::<String>())
+}
+
+fn footing(state: &State, paint: Paint, now: Instant) -> Line<'static> {
+    if let Some(remark) = state.remark(now) {
+        return Line::styled(remark.to_string(), paint.of(Color::Yellow));
+    }
+    Line::from("s start  x stop  m mark  o or ←→ sort  ↑↓ scroll  q quit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::vitals::tests::ANSWER;
+    use crate::watch::worker::{News, Target};
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn screen(columns: u16, rows: u16, colours: bool) -> (String, bool) {
+        let now = Instant::now();
+        let mut state = State::new(Target { pid: 123, path: "/s".into() }, true);
+        state.take(News::Vitals(Box::new(Vitals::read(ANSWER.as_bytes()).unwrap())), now);
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+        terminal.draw(|frame| draw(frame, &state, colours, now)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let coloured = buffer.content.iter().any(|cell| cell.fg != Color::Reset);
+        let text = buffer
+            .content
+            .chunks(usize::from(columns))
+            .map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n")
+            .collect();
+        (text, coloured)
+    }
+
+    #[test]
+    fn shows_the_process_its_curves_and_sites() {
+        let (text, coloured) = screen(100, 30, true);
+        for part in [
+            "pid 123  app.rb  tracking (full)  malloc live 4.8 MiB in 321 blocks",
+            "RSS 100.0 MiB",
+            "123,456 live objects",
+            "12 runs: 9 minor, 3 major",
+            "live ▼       growth    blocks    allocations call site",
+            "3.8 MiB   +976.6 KiB      300            400 app/leak.rb:12",
+            "q quit",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(coloured);
+        assert!(!screen(100, 30, false).1);
+    }
+
+    #[test]
+    fn a_small_terminal_is_told_and_a_tiny_one_does_no_harm() {
+        assert!(screen(50, 20, true).0.contains("The terminal is too small: 50 columns and 20 rows"));
+        for (columns, rows) in [(1, 1), (60, 16), (61, 17), (300, 100)] {
+            screen(columns, rows, true);
+        }
+    }
+
+    #[test]
+    fn long_names_lose_their_beginning() {
+        assert_eq!(end_of("lib/a/b/c.rb:12", 8), "…c.rb:12");
+        assert_eq!(end_of("c.rb:12", 8), "c.rb:12");
+    }
+}

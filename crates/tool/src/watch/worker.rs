@@ -1,0 +1,154 @@
+//! The thread that talks to the process, so that the view never waits: it asks for vitals again and again, and in between
+//! does what the keys ask for.
+
+use super::connection::{Connection, Failure};
+use super::vitals::Vitals;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// More than fit on any screen.
+const SITES: usize = 100;
+/// Between two looks for a process that has gone.
+const SEARCH_PACE: Duration = Duration::from_secs(2);
+
+/// Where the process is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Target {
+    /// Process id.
+    pub(super) pid: u32,
+    /// Of its socket.
+    pub(super) path: PathBuf,
+}
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Order {
+    /// A command of the protocol without arguments: start, stop or mark.
+    Send(&'static str),
+    /// Vitals are to be sorted by this figure from now on.
+    SortBy(&'static str),
+}
+
+/// What the view is told.
+#[derive(Debug, PartialEq)]
+pub(super) enum News {
+    /// New figures.
+    Vitals(Box<Vitals>),
+    /// A command was carried out.
+    Done(&'static str),
+    /// A command was refused, or vitals were.
+    Refused(String),
+    /// No answer within the time; it goes on trying.
+    Silent,
+    /// The process has gone. It may come back, by its name.
+    Gone,
+    /// Another process has taken its place.
+    Found(Target),
+}
+
+/// How to find the process again after a restart: a command that prints its id and its socket's path.
+pub(super) type Finder = Option<Vec<String>>;
+
+/// Works until the view is gone.
+pub(super) fn work(
+    mut target: Target,
+    finder: &Finder,
+    pace: Duration,
+    orders: &Receiver<Order>,
+    news: &Sender<News>,
+) {
+    let mut sort = "live_bytes";
+    loop {
+        let ended = converse(&target, pace, &mut sort, orders, news);
+        if ended.is_err() || news.send(News::Gone).is_err() {
+            return;
+        }
+        loop {
+            match orders.recv_timeout(SEARCH_PACE) {
+                Ok(Order::SortBy(figure)) => sort = figure,
+                Ok(Order::Send(_)) => {}
+                Err(RecvTimeoutError::Timeout) => match find(finder, &target) {
+                    Some(found) => {
+                        target = found;
+                        if news.send(News::Found(target.clone())).is_err() {
+                            return;
+                        }
+                        break;
+                    }
+                    None => continue,
+                },
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+/// The view is gone: there is nobody to work for.
+struct Dismissed;
+
+/// Asks the process until it has gone.
+fn converse(
+    target: &Target,
+    pace: Duration,
+    sort: &mut &'static str,
+    orders: &Receiver<Order>,
+    news: &Sender<News>,
+) -> Result<(), Dismissed> {
+    let mut connection = None;
+    let mut due = Instant::now();
+    loop {
+        let order = match orders.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(order) => Some(order),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Err(Dismissed),
+        };
+        if let Some(Order::SortBy(figure)) = order {
+            *sort = figure;
+        }
+        let told = ask(&mut connection, target, sort, order);
+        match told {
+            Ok(told) => news.send(told).map_err(|_| Dismissed)?,
+            Err(Failure::Gone) => return Ok(()),
+            Err(Failure::Silent) => {
+                // An answer that comes late would be taken for the next one's.
+                connection = None;
+                news.send(News::Silent).map_err(|_| Dismissed)?;
+            }
+            Err(Failure::Refused(message)) => news.send(News::Refused(message)).map_err(|_| Dismissed)?,
+        }
+        // What a key has changed is to be seen at once.
+        due = Instant::now() + if order.is_some() { Duration::ZERO } else { pace };
+    }
+}
+
+fn ask(
+    connection: &mut Option<Connection>,
+    target: &Target,
+    sort: &str,
+    order: Option<Order>,
+) -> Result<News, Failure> {
+    let open = match connection {
+        Some(open) => open,
+        None => connection.insert(Connection::open(&target.path)?),
+    };
+    match order {
+        Some(Order::Send(command)) => open.ask(command, &json!({})).map(|_| News::Done(command)),
+        _ => {
+            let answer = open.ask("vitals", &json!({ "top": SITES, "by": sort }))?;
+            Vitals::read(&answer).map(|vitals| News::Vitals(Box::new(vitals))).map_err(Failure::Refused)
+        }
+    }
+}
+
+/// Another process than the one that has gone: its socket may lie there for a while.
+fn find(finder: &Finder, gone: &Target) -> Option<Target> {
+    let (program, arguments) = finder.as_ref()?.split_first()?;
+    let output = Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let (pid, path) = text.trim_end().split_once(' ')?;
+    let found = Target { pid: pid.parse().ok()?, path: PathBuf::from(path) };
+    (output.status.success() && found != *gone).then_some(found)
+}

@@ -1,0 +1,76 @@
+# frozen_string_literal: true
+
+require_relative "remote"
+require_relative "tool"
+
+module Memintro
+  module CLI
+    # `memintro watch`: finds the process and makes sure that it answers, then becomes `memintro-tool`, which shows.
+    class Watch < Command
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro watch [options] PID|NAME
+
+        Shows a running process in the terminal, live: its RSS, the call sites that hold most and how they grow, the
+        collector's work. Keys start and stop tracking, set the mark that growth is counted from, and sort. Where
+        the process was given by its NAME and is restarted, the new one is shown.
+
+        #{Remote::TARGET}
+        Options:
+      TEXT
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--every SECONDS", "ask for figures so often; default 1") { |text| @seconds = seconds(text) }
+          # For the tool, when the process that it shows has gone.
+          parser.on("--print-target") { @print = true }
+        end
+      end
+
+      # @param words [Array<String>] one PID or NAME
+      # @return [Integer] never, if all is well
+      def run(words)
+        raise UsageError, "give the PID or NAME of one process; memintro ps lists them" unless words.size == 1
+
+        check_terminal unless @print
+        listener = Control::Directory.new.find(words.first)
+        # Whatever hinders it is better said before the screen is taken.
+        Control::Client.new(listener.pid, listener.path).ask_json("info")
+        return print_target(listener) if @print
+
+        Tool.become("watch", listener.pid.to_s, listener.path, (@seconds || 1).to_f.to_s, *finder(words.first))
+      rescue ControlError => e
+        raise Failure, e.message
+      end
+
+      private
+
+      def check_terminal
+        return if $stdin.tty? && @out.tty? && ENV["TERM"] != "dumb"
+
+        raise Failure, "watch needs a terminal, and standard input or output is none; for a program to read there is " \
+                       "memintro top --json PID"
+      end
+
+      def print_target(listener)
+        @out.puts("#{listener.pid} #{listener.path}")
+        0
+      end
+
+      # A process id is never used again for the same purpose.
+      def finder(word)
+        return [] if word.match?(/\A\d+\z/)
+
+        require "rbconfig"
+        [RbConfig.ruby, File.expand_path("../../../exe/memintro", __dir__), "watch", "--print-target", "--", word]
+      end
+
+      def seconds(text)
+        Settings[:every].parse(text, "--every")
+      rescue ArgumentError => e
+        raise UsageError, e.message
+      end
+    end
+  end
+end

@@ -1,0 +1,178 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../support/terminal"
+require "tmpdir"
+
+# `memintro watch` in a real pseudo-terminal, beside a process that listens.
+RSpec.describe "memintro watch" do
+  around do |example|
+    Dir.mktmpdir("memintro-watch") do |folder|
+      @folder = folder
+      @targets = []
+      example.run
+    ensure
+      @targets.each { |pid| finish(pid) }
+    end
+  end
+
+  LISTENER = <<~'RUBY'
+    require "memintro"
+    Memintro.listen(name: "watched")
+    File.write(ARGV[0], "ready")
+    $kept = []
+    begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    loop do
+      50.times { $kept << "x" * 20_000 }
+      sleep 0.05
+      $kept.clear if $kept.size > 2_000
+      exit if Process.clock_gettime(Process::CLOCK_MONOTONIC) > begun + 300
+    end
+  RUBY
+
+  def finish(pid)
+    Process.kill(:KILL, pid)
+    Process.wait(pid)
+  rescue Errno::ESRCH, Errno::ECHILD
+    nil
+  end
+
+  def env
+    sockets = File.join(@folder, "sockets")
+    Dir.mkdir(sockets, 0o700) unless Dir.exist?(sockets)
+    { "MEMINTRO_SOCKET_FOLDER" => sockets }
+  end
+
+  # A process that listens and allocates.
+  def target
+    ready = File.join(@folder, "ready#{@targets.size}")
+    program = File.join(@folder, "listener.rb")
+    File.write(program, LISTENER)
+    @targets << pid = spawn(bare_env.merge(env), RbConfig.ruby, "-I#{Subprocess::LIB}", program, ready,
+                            out: File::NULL, err: File.join(@folder, "errors"))
+    1_800.times { File.exist?(ready) ? break : sleep(0.05) }
+    raise "the target is not ready: #{File.read(File.join(@folder, 'errors'))}" unless File.exist?(ready)
+
+    pid
+  end
+
+  def watch(*arguments, columns: 100, rows: 30, variables: {}, &block)
+    Terminal.open(RbConfig.ruby, Subprocess::EXE, "watch", *arguments.map(&:to_s), columns: columns, rows: rows,
+                                                                                   env: env.merge(variables), &block)
+  end
+
+  # That the alternate screen was taken and given back, and all else too.
+  def expect_restored(terminal, status: 0)
+    terminal.wait_for("status #{status}, terminal as before")
+    expect(terminal.raw.scan(/\e\[\?1049[hl]/)).to eq(["\e[?1049h", "\e[?1049l"])
+    expect(terminal.raw.scan(/\e\[\?25[hl]/).last).to eq("\e[?25h")
+  end
+
+  it "shows RSS, GC and call sites; keys start, mark, sort and stop" do
+    pid = target
+    watch(pid) do |terminal|
+      terminal.wait_for("pid #{pid} ").wait_for("not tracking: s starts it").wait_for(/RSS \d+\.\d MiB/)
+      terminal.wait_for(/\d,?\d* runs: \d+ minor, \d+ major/).wait_for("live objects")
+      terminal.type("s")
+      terminal.wait_for("tracking (full)  malloc live ").wait_for(/MiB +\+\d\S+ MiB .* \S*listener\.rb:7/)
+      terminal.type("m")
+      terminal.wait_for("growth is counted from now on")
+      terminal.type("o")
+      terminal.wait_for("growth ▼")
+      terminal.type("\e[C")
+      terminal.wait_for("blocks ▼")
+      terminal.type("x")
+      terminal.wait_for("tracking stopped; the figures stay").wait_for("not tracking")
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  end
+
+  it "tells that the process has ended, and ends with Ctrl-C" do
+    pid = target
+    watch(pid) do |terminal|
+      terminal.wait_for("not tracking")
+      finish(pid)
+      terminal.wait_for("has ended, or listens no more")
+      terminal.type("m")
+      terminal.wait_for("the process is gone: nothing can be asked of it")
+      terminal.type("\x03")
+      expect_restored(terminal)
+    end
+  end
+
+  it "finds a process of the same name after a restart" do
+    first = target
+    watch("watched") do |terminal|
+      terminal.wait_for("pid #{first} ").wait_for("not tracking")
+      finish(first)
+      terminal.wait_for("waiting for another of its name")
+      second = target
+      terminal.wait_for("pid #{second} ").wait_for("not tracking")
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  end
+
+  it "tells why there is no answer, and goes on when there is one" do
+    pid = target
+    watch(pid) do |terminal|
+      terminal.wait_for("not tracking")
+      Process.kill(:STOP, pid)
+      terminal.wait_for(/no answer for \d+ s: it is stopped \(kill -CONT continues it\)/)
+      Process.kill(:CONT, pid)
+      terminal.wait_for("not tracking")
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  end
+
+  it "gives the terminal back when it is told to end" do
+    pid = target
+    watch(pid) do |terminal|
+      terminal.wait_for("not tracking")
+      Process.kill(:TERM, terminal.program_pid)
+      expect_restored(terminal)
+    end
+  end
+
+  it "says so while the terminal is too small, and draws when it has grown" do
+    pid = target
+    watch(pid, columns: 40, rows: 10) do |terminal|
+      terminal.wait_for("The terminal is too small").wait_for("40")
+      terminal.resize(90, 25)
+      terminal.wait_for("RSS").wait_for("q quit")
+      terminal.resize(20, 4)
+      terminal.wait_for("small: 20 columns")
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  end
+
+  it "uses colours, but none under NO_COLOR" do
+    pid = target
+    coloured, plain = [{}, { "NO_COLOR" => "1" }].map do |variables|
+      raw = nil
+      watch(pid, variables: variables) do |terminal|
+        terminal.wait_for(/RSS \d+\.\d MiB/).wait_for("q quit")
+        terminal.type("q")
+        expect_restored(terminal)
+        raw = terminal.raw
+      end
+      raw
+    end
+    colour = /\e\[(?:[\d;]*;)?(?:3[0-8]|4[0-8]|9\d|10\d)(?:;[\d;]*)?m/
+    expect(coloured).to match(colour)
+    expect(plain).not_to match(colour)
+  end
+
+  it "wants a terminal and a process that listens, and says so before it takes the screen" do
+    result = run_memintro("watch", "1", env: env)
+    expect([result.status.exitstatus, result.stdout]).to eq([1, ""])
+    expect(result.stderr).to start_with("memintro: watch needs a terminal, and standard input or output is none; ")
+    watch(Process.pid) do |terminal|
+      terminal.wait_for("does not listen; start it with MEMINTRO_LISTEN=1").wait_for("status 1, terminal as before")
+      expect(terminal.raw).not_to include("\e[?1049h")
+    end
+  end
+end
