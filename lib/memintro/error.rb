@@ -58,8 +58,7 @@ module Memintro
   # Ruby's heap was to be walked while more than one Ractor is alive.
   class RactorError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "the heap can only be walked while there is one Ractor; wait for the end of the others, or " \
-                      "fork and ask in the child"
+    DEFAULT_MESSAGE = "the heap can only be walked while there is one Ractor; wait for the end of the others"
   end
 
   # The control socket could not be made: see {Memintro.listen}.

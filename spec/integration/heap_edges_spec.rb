@@ -104,7 +104,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
     expect(result.last).to be_positive
   end
 
-  it "refuses in words while there are several Ractors, and answers when they have ended or in a child" do
+  it "refuses in words while there are several Ractors, and answers when they have ended" do
     result = answer_of(<<~'RUBY', flags: ["-W0"])
       GC.stress = false
       words = ->(&ask) { ask.call && "answered" rescue "#{$!.class}: #{$!.message}" }
@@ -114,20 +114,31 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       end.then { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take }
       ractors = Array.new(2) { Ractor.new { Ractor.receive } }
       several = %i[iseqs internals histogram occupancy top_iseqs].map { |name| words.call { Memintro.public_send(name) } }
-      reader, writer = IO.pipe
-      pid = fork { writer.write(JSON.generate(all)); writer.close; exit!(0) }
-      writer.close
-      child = JSON.parse(reader.read)
-      Process.wait(pid)
       ractors.each { |ractor| ractor.send(nil) }
       deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
       sleep 0.01 until Ractor.count == 1 || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
-      puts JSON.generate(inside: inside, several: several, child: child, after: all)
+      puts JSON.generate(inside: inside, several: several, after: all)
     RUBY
     expect(result[:inside]).to all(start_with("Memintro::RactorError: 2 Ractors are alive, and the heap can only be"))
-    expect(result[:several]).to all(match(/\AMemintro::RactorError: [34] Ractors are alive.* ask in the child\z/))
-    expect_sane(result[:child])
+    expect(result[:several]).to all(match(/\AMemintro::RactorError: [34] Ractors are alive.* Wait for their end\z/))
     expect_sane(result[:after])
+  end
+
+  it "answers in a child that is forked beside Ractors" do
+    # GC.start and a few thousand strings in the child end 19 of 20 bare processes with a segmentation fault.
+    skip "the collector of Ruby #{RUBY_VERSION} crashes in such a child by itself" if RUBY_VERSION >= "3.2"
+
+    answer = answer_of(<<~'RUBY', flags: ["-W0"])
+      GC.stress = false
+      ractors = Array.new(2) { Ractor.new { Ractor.receive } }
+      reader, writer = IO.pipe
+      pid = fork { writer.write(JSON.generate(all)); writer.close; exit!(0) }
+      writer.close
+      puts reader.read
+      Process.wait(pid)
+      ractors.each { |ractor| ractor.send(nil) }
+    RUBY
+    expect_sane(answer)
   end
 
   it "allocates no Ruby object in a walk" do

@@ -35,7 +35,7 @@ RSpec.describe "Memintro::Sampler::Ring" do
                             evens.size, evens.min, evens.sum, evens.max,
                             range.size, 7, 7 * range.size, 7, 0, nil, 0, nil, range.size, -last, -range.sum, -first])
       end
-      expect(points.size).to be <= 128 * 9
+      expect(points.size).to be <= 112 * 9
     end
   end
 

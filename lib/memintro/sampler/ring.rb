@@ -10,8 +10,8 @@ module Memintro
     # leaves the last one, and a reader who meets both takes the finer.
     # @api private
     class Ring
-      # Places of a level, and levels: together 65,408 samples, a day and a half at 2 s, before the last level is full.
-      PLACES = 128
+      # Places of a level, and levels: together 57,232 samples, 32 hours at 2 s, before the last level is full.
+      PLACES = 112
       # See {PLACES}.
       LEVELS = 9
       # Before the figures stand number of the first and last sample, and the time of each.
@@ -58,7 +58,7 @@ module Memintro
         level.shift(2)
       end
 
-      # Half the points, each of two: once a day and a half at first, less often each time.
+      # Half the points, each of two: once in 32 hours at first, less often each time.
       def thin(level)
         level.replace(level.each_slice(2).map { |older, newer| merge(older, newer) })
       end
