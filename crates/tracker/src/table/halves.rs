@@ -1,8 +1,8 @@
 //! One table of two halves: blocks where they are dense live in cells ([`super::near`]), all others in lines.
 //!
-//! Which half is a matter of the plot, 4 KiB of the heap: all blocks of an open plot are in cells, all of a closed one in
+//! Which half is a matter of the plot, 8 KiB of the heap: all blocks of an open plot are in cells, all of a closed one in
 //! lines. A plot is closed in the beginning and opens when enough blocks live in it; then its blocks move. The hash
-//! keeps blocks of 2 KiB together, so that the lines need not be searched for them.
+//! keeps blocks of 4 KiB together, so that the lines need not be searched for them.
 //!
 //! Rule for neighbours: whoever has found a plot closed locks the line of the block and looks once more. Who opens a plot
 //! first says so and then locks these lines one by one. So nobody works on a block that moves.
@@ -16,7 +16,7 @@ use super::leaf::PLOT_SHIFT;
 use super::near::{self, Placed};
 use super::operations::birth;
 use super::shards::Nodes;
-use super::{Block, Inserted, Removed, Table, packed};
+use super::{Block, Inserted, Removed, Table, Taken, packed};
 
 /// An entry that is visited: its address and value.
 type Visit<'a> = &'a mut dyn FnMut(usize, u64);
@@ -65,20 +65,20 @@ impl Table {
 
     /// Takes a block out of its half.
     #[inline]
-    pub(super) fn remove_from_half(&self, address: usize, now: u32) -> Option<Removed> {
+    pub(super) fn remove_from_half(&self, address: usize, now: u32) -> Taken {
         if near::is_granule(address)
-            && let ControlFlow::Break(removed) = self.near.remove(address, now, self.is_shared())
+            && let ControlFlow::Break(taken) = self.near.remove(address, now, self.is_shared())
         {
-            return removed;
+            return taken;
         }
         self.remove_apart(address, now)
     }
 
     /// Removal where the plot was closed a moment ago.
     #[inline(never)]
-    fn remove_apart(&self, address: usize, now: u32) -> Option<Removed> {
+    fn remove_apart(&self, address: usize, now: u32) -> Taken {
         match self.take_from_lines(address, now) {
-            ControlFlow::Break(removed) => removed,
+            ControlFlow::Break(removed) => removed.into(),
             ControlFlow::Continue(()) => {
                 self.near.wait(address);
                 self.remove_from_half(address, now)

@@ -1,6 +1,6 @@
 //! A permutation of addresses: every address has its own hash, and the hash gives the address back.
 //!
-//! Addresses that are multiples of 16 are scattered by units of 2 KiB: the blocks of a unit stay neighbours, so that all
+//! Addresses that are multiples of 16 are scattered by units of 4 KiB: the blocks of a unit stay neighbours, so that all
 //! of them can be found. (Where many blocks are near each other they are not kept by their hash at all.) Other
 //! multiples of 8 are scattered one by one.
 //!
@@ -14,7 +14,7 @@ const GRANULE_BITS: u32 = ADDRESS_BITS - GRANULE_SHIFT;
 const GRANULE_MASK: u64 = (1 << GRANULE_BITS) - 1;
 
 /// Blocks with equal bits above this stay together.
-pub(super) const UNIT_SHIFT: u32 = 11;
+pub(super) const UNIT_SHIFT: u32 = 12;
 /// Bits that tell the granules of 16 bytes in a unit apart.
 const PLACE_BITS: u32 = UNIT_SHIFT - GRANULE_SHIFT - 1;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
@@ -152,11 +152,11 @@ mod tests {
 
     #[test]
     fn a_unit_stays_together() {
-        for unit in [0, 1, 0xF_E246_8ACF, (1 << 37) - 1] {
+        for unit in [0, 1, 0x7_F123_4567, (1 << 36) - 1] {
             let (first, last) = Hash::of_unit(unit);
             assert_eq!(address(first.shard, first.residue), unit << UNIT_SHIFT);
-            assert_eq!(address(last.shard, last.residue), (unit << UNIT_SHIFT) + 2032);
-            for place in 0..128 {
+            assert_eq!(address(last.shard, last.residue), (unit << UNIT_SHIFT) + 4080);
+            for place in 0..256 {
                 let hash = Hash::of((unit << UNIT_SHIFT) + place * 16).expect("aligned");
                 assert_eq!(hash.shard, first.shard);
                 assert!((first.residue..=last.residue).contains(&hash.residue));

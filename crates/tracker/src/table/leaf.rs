@@ -9,8 +9,8 @@ use super::plot::Plot;
 use crate::mmap;
 
 const ADDRESS_BITS: u32 = 48;
-/// Bytes of a plot: 4 KiB.
-pub(super) const PLOT_SHIFT: u32 = 12;
+/// Bytes of a plot: 8 KiB.
+pub(super) const PLOT_SHIFT: u32 = 13;
 const LEAF_SHIFT: u32 = 30;
 const LEAVES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 const PLOTS: usize = 1 << (LEAF_SHIFT - PLOT_SHIFT);

@@ -4,7 +4,7 @@
 //! each operation then costs cache misses, its own and those of the program whose data it displaced. Here neighbours
 //! in the heap are neighbours in the table.
 //!
-//! Shape: a *plot* is 4 KiB of the watched heap. Its word ([`super::plot`]) says where its [`super::array`] of cells
+//! Shape: a *plot* is 8 KiB of the watched heap. Its word ([`super::plot`]) says where its [`super::array`] of cells
 //! is, which grows with the number of its blocks; in there a block lies where its address says, or right behind.
 //! Words lie in *leaves* of 1 GiB of address space, touched only where blocks are dense.
 //!
@@ -21,7 +21,7 @@ use super::cell;
 use super::leaf::{Leaf, Leaves, PLOT_SHIFT};
 use super::plot::{Plot, Word};
 use super::store::{self, Store};
-use super::{Block, Removed, SHARDS};
+use super::{Block, Removed, SHARDS, Taken};
 
 const ADDRESS_BITS: u32 = 48;
 const GRANULE_SHIFT: u32 = 4;
@@ -30,7 +30,7 @@ const _: () = assert!(PLOT_SHIFT == GRANULE_SHIFT + cell::TAG_BITS);
 pub(super) const DENSE: usize = 3;
 
 /// Blocks from this size on do not open a plot.
-pub(super) const SPARSE: u64 = 2048;
+pub(super) const SPARSE: u64 = 4096;
 
 /// A cell so far from its home makes the array longer, if that leaves it at 14 bytes a cell.
 const FAR: usize = 6;
@@ -169,26 +169,26 @@ impl Near {
 
     /// Takes a block out if its plot is open.
     #[inline]
-    pub(super) fn remove(&self, address: usize, now: u32, shared: bool) -> ControlFlow<Option<Removed>> {
+    pub(super) fn remove(&self, address: usize, now: u32, shared: bool) -> ControlFlow<Taken> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
         let plot = leaf.plot(address);
         let Some(word) = plot.hold(shared) else { return Continue(()) };
         let array = self.array(word);
         let Some((place, cell)) = array.find(tag(address)) else {
             plot.put(word);
-            return Break(None);
+            return Break(Taken::NONE);
         };
         if cell::is_long(cell) || word.used() <= word.len() / 4 {
             return Break(self.remove_slow(plot, word, address, now));
         }
         array.take(place);
         plot.put(word.with_fewer(1));
-        Break(Some(cell::decode(cell, 0, now)))
+        Break(Some(cell::decode(cell, 0, now)).into())
     }
 
     /// Removal of a large block, or where cells are plenty.
     #[inline(never)]
-    fn remove_slow(&self, plot: &Plot, mut word: Word, address: usize, now: u32) -> Option<Removed> {
+    fn remove_slow(&self, plot: &Plot, mut word: Word, address: usize, now: u32) -> Taken {
         let removed = self.take(&mut word, tag(address), now);
         if word.len() > 8
             && word.used() < word.len() / 4
@@ -199,7 +199,7 @@ impl Near {
             word = shrunk;
         }
         plot.put(word);
-        removed
+        removed.into()
     }
 
     /// Takes a block out of the array of a held plot.

@@ -76,7 +76,7 @@ impl Table {
     #[inline]
     pub fn remove(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
-        self.remove_from_half(address, now)
+        self.remove_from_half(address, now).removed()
     }
 
     /// Takes a block out of the lines. `Continue`: its plot is not closed any more.

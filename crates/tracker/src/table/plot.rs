@@ -1,4 +1,4 @@
-//! What is known of a plot, 4 KiB of the watched heap, in one word that is its lock as well.
+//! What is known of a plot, 8 KiB of the watched heap, in one word that is its lock as well.
 //!
 //! | bits | what |
 //! |---|---|
@@ -97,27 +97,28 @@ impl Plot {
             return Some(Word(word));
         }
         // Acquire: what the last holder wrote is seen.
-        let word = self.0.fetch_or(LOCKED, Ordering::Acquire);
-        if word & (OPEN | LOCKED) == OPEN { Some(Word(word)) } else { self.hold_slow(word) }
+        let open = word & !LOCKED;
+        match self.0.compare_exchange(open, open | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Word(open)),
+            Err(_) => self.hold_slow(),
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn hold_slow(&self, mut word: u64) -> Option<Word> {
+    fn hold_slow(&self) -> Option<Word> {
         let mut spins = 0;
         loop {
-            if word & LOCKED == 0 {
-                if word & OPEN != 0 {
-                    return Some(Word(word));
-                }
-                // Closed meanwhile.
-                self.0.fetch_and(!LOCKED, Ordering::Release);
+            let word = self.0.load(Ordering::Acquire);
+            if word & OPEN == 0 {
                 return None;
             }
-            relax(&mut spins);
-            if self.0.load(Ordering::Relaxed) & LOCKED == 0 {
-                word = self.0.fetch_or(LOCKED, Ordering::Acquire);
+            if word & LOCKED == 0
+                && self.0.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return Some(Word(word));
             }
+            relax(&mut spins);
         }
     }
 

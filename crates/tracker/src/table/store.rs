@@ -8,9 +8,9 @@ use crate::lock::SpinLock;
 use crate::mmap;
 
 /// Lengths of arrays. The last one holds a plot full of the smallest blocks, were they all long.
-const LENGTHS: [u16; 28] = [
+const LENGTHS: [u16; 32] = [
     4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384,
-    448, 512, 640,
+    448, 512, 640, 768, 896, 1024, 1280,
 ];
 
 /// Arrays are counted in pairs of cells.
