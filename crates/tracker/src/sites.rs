@@ -4,7 +4,9 @@
 //! of its path and its line: addresses of paths die with a garbage collection, so they serve only in the per-thread
 //! cache ([`SiteCache`]), and there together with the generation in which they were seen.
 
-use core::cell::Cell;
+mod cache;
+mod strings;
+
 use core::ffi::{CStr, c_char};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -12,6 +14,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use crate::counters::Counters;
 use crate::lock::SpinLock;
 use crate::mmap;
+pub use cache::SiteCache;
+use strings::{Strings, slice};
 
 /// Most sites a table can hold: the packed entries of the block table have 24 bits for them.
 pub const MOST_SITES: u32 = 1 << 24;
@@ -23,7 +27,6 @@ pub const MAX_PATH_BYTES: usize = 16 * 1024;
 const CHUNK_SHIFT: u32 = 10;
 const SITES_PER_CHUNK: usize = 1 << CHUNK_SHIFT;
 const CHUNKS: usize = (MOST_SITES as usize) >> CHUNK_SHIFT;
-const STRING_CHUNK_BYTES: usize = 256 * 1024;
 const FIRST_INDEX_SLOTS: usize = 4096;
 
 /// What kind of key a site has.
@@ -434,61 +437,6 @@ impl Index {
     }
 }
 
-/// Copies of paths, packed into mappings; each mapping begins with the address and length of the one before.
-#[derive(Debug)]
-struct Strings {
-    chunk: *mut StringChunk,
-    used: usize,
-}
-
-#[derive(Debug)]
-#[repr(C)]
-struct StringChunk {
-    before: *mut StringChunk,
-    len: usize,
-}
-
-impl Strings {
-    const fn new() -> Self {
-        Self { chunk: ptr::null_mut(), used: STRING_CHUNK_BYTES }
-    }
-
-    fn add(&mut self, text: &[u8], bytes: &mut usize) -> Option<*const u8> {
-        if self.used + text.len() > STRING_CHUNK_BYTES {
-            let memory: *mut StringChunk = mmap::map(STRING_CHUNK_BYTES)?.as_ptr().cast();
-            // SAFETY: the fresh mapping is large enough for the header.
-            unsafe { memory.write(StringChunk { before: self.chunk, len: STRING_CHUNK_BYTES }) };
-            *bytes += STRING_CHUNK_BYTES;
-            self.chunk = memory;
-            self.used = size_of::<StringChunk>();
-        }
-        // SAFETY: the text fits between `used` and the end (paths are far shorter than a chunk).
-        let copy = unsafe { self.chunk.cast::<u8>().add(self.used) };
-        // SAFETY: as above, and the arena does not overlap the caller's text.
-        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), copy, text.len()) };
-        self.used += text.len();
-        Some(copy)
-    }
-
-    fn clear(&mut self) {
-        while let Some(chunk) = NonNull::new(self.chunk) {
-            // SAFETY: every chunk begins with its header.
-            let StringChunk { before, len } = unsafe { chunk.read() };
-            // SAFETY: mapped in `add` with this length; nobody reads names while the world is paused.
-            unsafe { mmap::unmap(chunk.cast(), len) };
-            self.chunk = before;
-        }
-        self.used = STRING_CHUNK_BYTES;
-    }
-}
-
-/// # Safety
-/// `bytes` and `len` must be what [`Strings::add`] answered and was given.
-unsafe fn slice<'a>(bytes: *const u8, len: u32) -> &'a [u8] {
-    // SAFETY: promised by the caller.
-    unsafe { core::slice::from_raw_parts(bytes, len as usize) }
-}
-
 /// FNV-1a over eight bytes at a time, then mixed: paths are short and this is off the hot path.
 fn hash_bytes(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
@@ -511,47 +459,4 @@ fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
-}
-
-const CACHE_ENTRIES: usize = 512;
-
-#[derive(Debug)]
-struct CacheEntry {
-    key: Cell<usize>,
-    line_and_generation: Cell<u64>,
-    site: Cell<u32>,
-}
-
-/// One thread's shortcut from (address of a path or return address, line, generation) to a site's number.
-/// All-zero memory is a valid, empty cache.
-#[derive(Debug)]
-pub struct SiteCache {
-    entries: [CacheEntry; CACHE_ENTRIES],
-}
-
-impl SiteCache {
-    /// The site for this key, asked of `intern` when the cache does not know it. Native callers give the line
-    /// `u32::MAX` and generation 0: return addresses do not move.
-    #[inline]
-    pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> u32) -> u32 {
-        let rest = (u64::from(line) << 32) | u64::from(generation);
-        let index = (key >> 3) ^ (key >> 12) ^ (line as usize).wrapping_mul(0x9e37_79b1);
-        // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
-        let entry = &self.entries[index & (CACHE_ENTRIES - 1)];
-        if entry.key.get() == key && entry.line_and_generation.get() == rest {
-            return entry.site.get();
-        }
-        let site = intern();
-        entry.key.set(key);
-        entry.line_and_generation.set(rest);
-        entry.site.set(site);
-        site
-    }
-
-    /// Forgets everything.
-    pub fn discard(&self) {
-        for entry in &self.entries {
-            entry.key.set(0);
-        }
-    }
 }

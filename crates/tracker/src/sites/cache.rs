@@ -1,0 +1,46 @@
+//! A thread's own shortcut from what the VM or the return address says to the number of a call site.
+
+use core::cell::Cell;
+
+const CACHE_ENTRIES: usize = 512;
+
+#[derive(Debug)]
+struct CacheEntry {
+    key: Cell<usize>,
+    line_and_generation: Cell<u64>,
+    site: Cell<u32>,
+}
+
+/// One thread's shortcut from (address of a path or return address, line, generation) to a site's number.
+/// All-zero memory is a valid, empty cache.
+#[derive(Debug)]
+pub struct SiteCache {
+    entries: [CacheEntry; CACHE_ENTRIES],
+}
+
+impl SiteCache {
+    /// The site for this key, asked of `intern` when the cache does not know it. Native callers give the line
+    /// `u32::MAX` and generation 0: return addresses do not move.
+    #[inline]
+    pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> u32) -> u32 {
+        let rest = (u64::from(line) << 32) | u64::from(generation);
+        let index = (key >> 3) ^ (key >> 12) ^ (line as usize).wrapping_mul(0x9e37_79b1);
+        // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
+        let entry = &self.entries[index & (CACHE_ENTRIES - 1)];
+        if entry.key.get() == key && entry.line_and_generation.get() == rest {
+            return entry.site.get();
+        }
+        let site = intern();
+        entry.key.set(key);
+        entry.line_and_generation.set(rest);
+        entry.site.set(site);
+        site
+    }
+
+    /// Forgets everything.
+    pub fn discard(&self) {
+        for entry in &self.entries {
+            entry.key.set(0);
+        }
+    }
+}

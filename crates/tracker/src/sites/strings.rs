@@ -1,0 +1,62 @@
+//! Copies of the paths of call sites.
+
+use core::ptr::{self, NonNull};
+
+use crate::mmap;
+
+const STRING_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Copies of paths, packed into mappings; each mapping begins with the address and length of the one before.
+#[derive(Debug)]
+pub(super) struct Strings {
+    chunk: *mut StringChunk,
+    used: usize,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct StringChunk {
+    before: *mut StringChunk,
+    len: usize,
+}
+
+impl Strings {
+    pub(super) const fn new() -> Self {
+        Self { chunk: ptr::null_mut(), used: STRING_CHUNK_BYTES }
+    }
+
+    pub(super) fn add(&mut self, text: &[u8], bytes: &mut usize) -> Option<*const u8> {
+        if self.used + text.len() > STRING_CHUNK_BYTES {
+            let memory: *mut StringChunk = mmap::map(STRING_CHUNK_BYTES)?.as_ptr().cast();
+            // SAFETY: the fresh mapping is large enough for the header.
+            unsafe { memory.write(StringChunk { before: self.chunk, len: STRING_CHUNK_BYTES }) };
+            *bytes += STRING_CHUNK_BYTES;
+            self.chunk = memory;
+            self.used = size_of::<StringChunk>();
+        }
+        // SAFETY: the text fits between `used` and the end (paths are far shorter than a chunk).
+        let copy = unsafe { self.chunk.cast::<u8>().add(self.used) };
+        // SAFETY: as above, and the arena does not overlap the caller's text.
+        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), copy, text.len()) };
+        self.used += text.len();
+        Some(copy)
+    }
+
+    pub(super) fn clear(&mut self) {
+        while let Some(chunk) = NonNull::new(self.chunk) {
+            // SAFETY: every chunk begins with its header.
+            let StringChunk { before, len } = unsafe { chunk.read() };
+            // SAFETY: mapped in `add` with this length; nobody reads names while the world is paused.
+            unsafe { mmap::unmap(chunk.cast(), len) };
+            self.chunk = before;
+        }
+        self.used = STRING_CHUNK_BYTES;
+    }
+}
+
+/// # Safety
+/// `bytes` and `len` must be what [`Strings::add`] answered and was given.
+pub(super) unsafe fn slice<'a>(bytes: *const u8, len: u32) -> &'a [u8] {
+    // SAFETY: promised by the caller.
+    unsafe { core::slice::from_raw_parts(bytes, len as usize) }
+}
