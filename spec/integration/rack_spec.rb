@@ -50,7 +50,8 @@ RSpec.describe "Memintro::Middleware with tracking on" do
   end
 
   ["off", "untracked", "hijacked", "async", "other thread", "started", "stopped", "stopped and started", "cleared",
-   "reset", "out of budget", "fiber scheduler", "scheduler in between"].each do |scenario|
+   "reset", "out of budget", "fiber scheduler", "scheduler in between",
+   "sampled"].each do |scenario|
     it "has no figures of the thread where they are not known: #{scenario}" do
       all = lines(scenario)
       expect(all.size).to eq(1)

@@ -210,6 +210,25 @@ RSpec.describe "Memintro::Middleware" do
     expect(one).not_to include(Memintro::Middleware::KEY)
   end
 
+  it "keeps Rack's rules, before and behind it" do
+    require "rack"
+    parts = [+"a"].each
+    linted = Rack::Lint.new(middleware(Rack::Lint.new(->(_env) { [200, { "content-type" => "text/plain" }, parts] })))
+    version = Rack.release.to_i >= 3 ? {} : { "rack.version": [1, 3], "rack.multithread": true,
+                                              "rack.multiprocess": false, "rack.run_once": false }
+    input = StringIO.new.set_encoding(Encoding::BINARY)
+    callbacks = []
+    [{}, { "rack.response_finished": callbacks }].each do |more|
+      one = env(SERVER_NAME: "x", SERVER_PORT: "80", SERVER_PROTOCOL: "HTTP/1.1", QUERY_STRING: "",
+                "rack.url_scheme": "http", "rack.input": input, "rack.errors": StringIO.new, **version, **more)
+      _, _, body = linted.call(one)
+      body.each { |part| expect(part).to eq("a") }
+      body.close
+      callbacks.each { |callback| callback.call(one, 200, {}, nil) }
+    end
+    expect(lines.size).to eq(2)
+  end
+
   it "may be frozen, as Rack::Builder freezes what it built, and keeps nothing of a request" do
     app = middleware(every: 2).freeze
     before = app.instance_variables.to_h { |name| [name, app.instance_variable_get(name)] }
