@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 # Throughput of a Puma with two workers of eight threads, as wrk sees it: without memintro, and with the middleware and
-# all blocks or a sample of them tracked. Rounds take turns; medians. `bin/bench load [SECONDS [ROUNDS]]`. Needs
-# Debian's puma and wrk.
+# all blocks or a sample of them tracked. Rounds take turns; medians. On a machine that has other work to do neither
+# figure says much, the second rather more: requests for each second of the servers' own CPU time.
+# `bin/bench load [SECONDS [ROUNDS]]`. Needs Debian's puma and wrk.
 
 require "rbconfig"
 require "tempfile"
@@ -29,29 +30,34 @@ def await(log)
   end
 end
 
-# Requests a second; and whatever wrk found wrong ends the benchmark.
+# Requests, and those a second; whatever wrk found wrong ends the benchmark.
 def wrk(port, seconds)
   text = IO.popen(["wrk", "-t1", "-c16", "-d#{seconds}s", "http://127.0.0.1:#{port}/page"], &:read)
   abort "wrk reports errors:\n#{text}" if text.match?(/Socket errors|Non-2xx/)
 
-  text[%r{Requests/sec:\s+([\d.]+)}, 1].to_f
+  [text[/(\d+) requests in/, 1].to_i, text[%r{Requests/sec:\s+([\d.]+)}, 1].to_f]
 end
 
 def round(mode)
   log = Tempfile.new("memintro-load")
   command = [RbConfig.ruby, "-I#{ROOT}/lib", "-S", "puma", "-w", "2", "-t", "8:8", "--preload",
              "--bind", "tcp://127.0.0.1:0", "#{ROOT}/spec/fixtures/web/load.ru"]
-  pid = spawn({ "LOAD_MODE" => mode, "RACK_ENV" => "production" }, *command,
+  pid = spawn({ "LOAD_MODE" => mode, "LOAD_REPEAT" => "9", "RACK_ENV" => "production" }, *command,
               out: [log.path, "a"], err: %i[child out], chdir: "/tmp")
   port = await(log.path)
-  wrk(port, 2)
-  wrk(port, SECONDS)
+  warm_up, = wrk(port, 2)
+  requests, rate = wrk(port, SECONDS)
+  before = children_cpu
+  Process.kill(:TERM, pid)
+  # The master has waited for its workers, whose time is its children's.
+  Process.wait(pid)
+  pid = nil
+  [rate, (warm_up + requests) / (children_cpu - before)]
 ensure
-  if pid
-    Process.kill(:TERM, pid)
-    Process.wait(pid)
-  end
+  pid && Process.kill(:KILL, pid) && Process.wait(pid)
 end
+
+def children_cpu = Process.times.then { |times| times.cutime + times.cstime }
 
 %w[wrk puma].each do |program|
   system("which", program, out: File::NULL) || abort("#{program} is not here: apt-get install #{program}")
@@ -59,11 +65,12 @@ end
 figures = Hash.new { |hash, mode| hash[mode] = [] }
 ROUNDS.times { MODES.each { |mode| figures[mode] << round(mode) } }
 
-plain = Bench::Statistics.median(figures["off"])
-MODES.each do |mode|
-  median = Bench::Statistics.median(figures[mode])
-  ratios = figures[mode].zip(figures["off"]).map { |one, off| one / off }
-  rounds = Bench::Statistics.median(ratios)
-  aim = AIMS[mode] ? format("  aim %.2f, median of the rounds' ratios %.3f", AIMS[mode], rounds) : ""
-  puts format("%-8s %8.1f requests/s  %.3f%s", mode, median, median / plain, aim)
+[["requests/s", 0], ["requests/CPU s", 1]].each do |unit, index|
+  plain = figures["off"].map { |round| round[index] }
+  MODES.each do |mode|
+    values = figures[mode].map { |round| round[index] }
+    ratio = Bench::Statistics.median(values.zip(plain).map { |one, off| one / off })
+    aim = AIMS[mode] ? format("  (aim %.2f)", AIMS[mode]) : ""
+    puts format("%-8s %8.1f %-14s  %.3f%s", mode, Bench::Statistics.median(values), unit, ratio, aim)
+  end
 end
