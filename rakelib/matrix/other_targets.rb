@@ -9,6 +9,8 @@ module Matrix
   class OtherTargets
     RUST = %w[cargo rustc rust-src].freeze
     CHECKOUT = "/opt/matrix/checkout"
+    # Of the machine outside, for what the standard library's build fetches.
+    CERTIFICATES = "/etc/ssl/certs"
     # For macOS what needs neither glibc nor Ruby's headers of that platform.
     TARGETS = {
       "x86_64-unknown-linux-musl" => %w[memintro-abi memintro-elf memintro-tracker memintro-analysis memintro-hook
@@ -40,9 +42,11 @@ module Matrix
     def accepted?(target, crate)
       # Debian's Rust is a release; building the standard library is not in releases.
       env = { "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "RUSTC_BOOTSTRAP" => "1", "CARGO_TARGET_DIR" => "/opt/target",
-              "LIBCLANG_PATH" => "/usr/lib/llvm-19/lib" }
+              "LIBCLANG_PATH" => "/usr/lib/llvm-19/lib",
+              "CARGO_HTTP_CAINFO" => "/opt/certificates/ca-certificates.crt" }
       status = @root.run("cargo", "check", "--locked", "--target", target, "-Zbuild-std=std,panic_unwind",
-                         "--package", crate, env: env, chdir: CHECKOUT, binds: { @checkout => CHECKOUT })
+                         "--package", crate, env: env, chdir: CHECKOUT,
+                                             binds: { @checkout => CHECKOUT, CERTIFICATES => "/opt/certificates" })
       puts "#{target}: #{crate}: #{status.success? ? 'accepted' : 'refused'}"
       status.success?
     end
