@@ -17,9 +17,9 @@ module Memintro
   # under way is finished first. What is garbage but not collected yet is counted; call `GC.start` before to be rid
   # of it. Costs are for a million objects on a machine of 2026. No tracking is needed for any of them.
   #
-  # All raise {RactorError} while there is more than one Ractor: the others would change the heap under the walk. A child
-  # that is forked meanwhile has one, and answers on Ruby 3.1; on 3.3 and 3.4 Ruby's own collector crashes in such a
-  # child, with memintro and without.
+  # All raise {RactorError} while there is more than one Ractor: the others would change the heap under the walk. A
+  # child that is forked meanwhile has one, and answers on Ruby 3.1; on 3.3 and 3.4 Ruby's own collector crashes in such
+  # a child, with memintro and without.
   module HeapFigures
     # Four figures an iseq, so many iseqs made at a time.
     FIGURES_A_SLICE = 4 * 256
