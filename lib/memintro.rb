@@ -6,10 +6,10 @@ return if defined?(Memintro.start)
 require_relative "memintro/version"
 require_relative "memintro/native"
 require_relative "memintro/configuration"
-require_relative "memintro/doctor"
 require_relative "memintro/gc_figures"
 require_relative "memintro/heap_figures"
 require_relative "memintro/listening"
+require_relative "memintro/loading"
 require_relative "memintro/memory_logging"
 require_relative "memintro/process_figures"
 require_relative "memintro/process_memory"
@@ -22,8 +22,8 @@ require_relative "memintro/stop_timer"
 #
 # Requiring this file starts nothing and changes nothing; {start} does, and {stop} takes it back. All figures are
 # malloc's: what Ruby keeps inside its object slots (since 3.2 many short strings, arrays and objects) is not among
-# them. Reading figures is not tracked itself. Every method may be called from any thread and from signal handlers,
-# where nothing more can be required: that is why all of it is loaded at once.
+# them. Reading figures is not tracked itself. Every method may be called from any thread and from signal handlers.
+# What not every program needs is loaded when it is first asked for: some milliseconds, once.
 #
 # @example A leak hunt
 #   Memintro.start
@@ -32,7 +32,12 @@ require_relative "memintro/stop_timer"
 #   do_the_work
 #   Memintro.report(by: :growth)
 module Memintro
-  autoload :Sampler, File.join(__dir__, "memintro/sampler.rb")
+  {
+    Background: "background", CgroupFiles: "cgroup_files", Cgroup: "cgroup", Diff: "diff", Doctor: "doctor",
+    GcDelta: "gc_delta", HistogramRow: "histogram_row", InternalRow: "internal_row", Iseq: "iseq",
+    IseqGroup: "iseq_group", IseqTotals: "iseq_totals", MemoryLog: "memory_log", Occupancy: "occupancy",
+    Sampler: "sampler", Snapshot: "snapshot", Trend: "trend"
+  }.each { |name, file| autoload name, File.join(__dir__, "memintro/#{file}.rb") }
 
   extend HeapFigures
   extend MemoryLogging
@@ -215,6 +220,7 @@ module Memintro
     #
     # @return [Doctor]
     def doctor
+      Loading.need(:Doctor)
       untracked { Doctor.examine }
     end
 

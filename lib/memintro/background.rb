@@ -85,7 +85,7 @@ module Memintro
       # @raise [UnsupportedError] in a Ractor other than the main one, which would take the thread along when it ends
       def start(name, &work)
         raise ArgumentError, "start needs a block: Background.start(name) { |stop| … }" unless work
-        unless Ractor.current == MAIN
+        unless Ractor.current == Loading::MAIN_RACTOR
           raise UnsupportedError, "#{name} cannot be started in a Ractor; start it in the main one"
         end
 
@@ -128,9 +128,6 @@ module Memintro
         AfterFork.install { @running.each(&:revive) }
       end
     end
-
-    MAIN = Ractor.current
-    private_constant :MAIN
 
     # @return [String]
     attr_reader :name

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "gc_delta"
-
 module Memintro
   # Questions about the garbage collector: methods of {Memintro}.
   module GcFigures
@@ -15,6 +13,7 @@ module Memintro
     def gc_delta
       raise ArgumentError, "gc_delta needs a block: Memintro.gc_delta { … }" unless block_given?
 
+      Loading.need(:GcDelta)
       # Filled twice, so that the hashes are there before counting begins.
       before = GC.stat
       after = GC.stat

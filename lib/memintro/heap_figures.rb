@@ -2,13 +2,7 @@
 
 require_relative "arguments"
 require_relative "error"
-require_relative "histogram_row"
-require_relative "internal_row"
-require_relative "iseq"
-require_relative "iseq_group"
-require_relative "iseq_totals"
 require_relative "list"
-require_relative "occupancy"
 
 module Memintro
   # What is in Ruby's own heap. {Memintro} is extended with it.
@@ -23,7 +17,9 @@ module Memintro
   module HeapFigures
     # Four figures an iseq, so many iseqs made at a time.
     FIGURES_A_SLICE = 4 * 256
-    private_constant :FIGURES_A_SLICE
+    # Loaded together, before the first walk: one of them later would be more code, and count.
+    ROWS = %i[HistogramRow InternalRow Iseq IseqGroup IseqTotals Occupancy].freeze
+    private_constant :FIGURES_A_SLICE, :ROWS
 
     # Instruction sequences, the compiled code of every method, block, class body and file. `ObjectSpace` can only see
     # them through a wrapper object for each; this makes none. 5 ms for a million objects.
@@ -125,7 +121,10 @@ module Memintro
     # Under the lock of the only Ractor there is, nobody can start another one during the walk.
     def walk_heap(&block)
       ractors = Ractor.count
-      return untracked(&block) if ractors == 1
+      if ractors == 1
+        Loading.need(*ROWS)
+        return untracked(&block)
+      end
 
       raise RactorError, "#{ractors} Ractors are alive, and the heap can only be walked while there is one: the " \
                          "others would change it meanwhile. Wait for their end"

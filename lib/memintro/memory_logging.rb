@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "memory_log"
-
 module Memintro
   # A log of this process's memory for `memintro plot`: a method of {Memintro}.
   module MemoryLogging
@@ -22,6 +20,7 @@ module Memintro
     #   log = Memintro.log_every(2, Logger.new("log/memory.log"))
     #   log.stop
     def log_every(seconds = 2, logger = nil, details: false)
+      Loading.need(:MemoryLog)
       untracked { MemoryLog.new(seconds, logger, details: details) }
     end
   end

@@ -6,7 +6,7 @@ require_relative "error"
 require_relative "paths"
 
 begin
-  require Memintro::Paths.extension
+  require_relative Memintro::Paths.extension
 rescue LoadError => e
   raise LoadError, "memintro's extension does not load in Ruby #{RUBY_VERSION}: #{e.message}. In a checkout run " \
                    "bin/setup; for an installed gem run `gem pristine memintro` with this Ruby."

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "cgroup_files"
-
 module Memintro
   # Memory of this process as the kernel counts it, in bytes: methods of {Memintro}. They answer from any thread, from
   # any Ractor, in finalizers, in trap handlers and in forked children.
@@ -70,6 +68,7 @@ module Memintro
     #
     # @return [Cgroup, nil] nil if no memory control group holds the process, or none that can be seen
     def cgroup
+      Loading.need(:Cgroup, :CgroupFiles)
       Native.untracked_enter
       CgroupFiles.new.read
     ensure

@@ -59,10 +59,6 @@ module Memintro
     # @return [Snapshot]
     def self.take(parts)
       wanted = Parts.check(parts)
-      unless Ractor.current.equal?(MAIN_RACTOR)
-        raise Error, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
-      end
-
       strict = parts.none? { |part| part.to_sym == :all }
       Memintro.untracked { new(Parts.take(wanted, strict: strict)) }
     end
@@ -208,9 +204,5 @@ module Memintro
       name = "...#{name[-77..]}" if name.size > 80
       "#{name} #{Units.bytes(bytes || 0)} in #{Units.count(count)}"
     end
-
-    # Asked once: in another Ractor the constant is readable, for it is shareable.
-    MAIN_RACTOR = Ractor.current
-    private_constant :MAIN_RACTOR
   end
 end

@@ -1,10 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "snapshot"
-
 module Memintro
-  autoload :Trend, File.join(__dir__, "trend.rb")
-
   # {Memintro}'s method for snapshots.
   module Snapshots
     # Takes a snapshot of this process. The light one, without arguments, holds the memory of the process, `GC.stat`,
@@ -30,6 +26,11 @@ module Memintro
     #   Memintro.snapshot.save("before.json")
     #   Memintro.snapshot(:iseqs, :classes).iseqs[:bytes]
     def snapshot(*parts)
+      unless Ractor.current.equal?(Loading::MAIN_RACTOR)
+        raise Error, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
+      end
+
+      Loading.need(:Snapshot)
       Snapshot.take(parts)
     end
   end

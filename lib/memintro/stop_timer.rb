@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "background"
-
 module Memintro
   # Stops tracking when its time is over, in this process and in each forked child. It needs no thread of the
   # application's, and none at all unless it is set.
@@ -22,6 +20,7 @@ module Memintro
       return unless seconds
 
       due = now + seconds
+      Loading.need(:Background)
       @timer = Background.start("memintro-stop") { |stop| wait(stop, due) }
       nil
     end

@@ -1,0 +1,51 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Loads what few programs need only when they need it.
+  #
+  # A constant that is named by `autoload` is enough for that, except in signal handlers: Ruby's require takes locks,
+  # and raises ThreadError there. Methods that may be called from a handler say what they need first.
+  # @api private
+  module Loading
+    # For another thread to load some small files, on a machine that is very busy.
+    PATIENCE_SECONDS = 10
+    private_constant :PATIENCE_SECONDS
+    # Who loads this file. What is loaded later may be by another.
+    MAIN_RACTOR = Ractor.current
+
+    # @param names [Array<Symbol>] constants of {Memintro} that are loaded by name; for other Ractors than the main one
+    #   what a file requires comes before it
+    # @return [nil]
+    def self.need(*names)
+      paths = names.filter_map { |name| Memintro.autoload?(name) }
+      return if paths.empty?
+
+      Memintro.untracked { in_signal_handler? ? load_apart(paths) : load(paths) }
+      nil
+    end
+
+    # @return [Boolean]
+    def self.in_signal_handler?
+      Mutex.new.synchronize { false }
+    rescue ThreadError
+      true
+    end
+
+    # Not `require`: others' versions of it, RubyGems' too, take locks of their own and know nothing of Ractors.
+    def self.load(paths)
+      paths.each { |path| require_relative path }
+    end
+    private_class_method :load
+
+    def self.load_apart(paths)
+      loader = Thread.new { Memintro.untracked { load(paths) } }
+      loader.report_on_exception = false
+      return loader.value if loader.join(PATIENCE_SECONDS)
+
+      loader.kill
+      raise Error, "#{paths.join(', ')} could not be loaded in a signal handler within #{PATIENCE_SECONDS} s, for " \
+                   "the signal came while it was being loaded; ask again later"
+    end
+    private_class_method :load_apart
+  end
+end

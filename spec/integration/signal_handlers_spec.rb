@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# In a signal handler nothing can be required, and no lock can be had. What is loaded late is loaded all the same.
+RSpec.describe "Memintro in a signal handler" do
+  # Each asked for the first time, in a process of its own that a signal interrupts.
+  QUESTIONS = {
+    start: "Memintro.start && Memintro.stop.allocations",
+    start_with_timer: "Memintro.start(stop_after: 60) && Memintro.stop.frees",
+    track: "Memintro.track { 'x' * 100_000 }.live_bytes - 100_000",
+    totals: "Memintro.totals.live_bytes",
+    thread_totals: "Memintro.thread_totals.allocations",
+    mark: "Memintro.start && Memintro.mark.to_a.size",
+    top: "Memintro.start && Memintro.top(3).size",
+    each_call_site: "Memintro.each_call_site.to_a.size",
+    by_name: "Memintro['nowhere.rb:1'].to_a.size",
+    report: "Memintro.report(out = StringIO.new) || out.string.size",
+    json_report: "Memintro.report(out = StringIO.new, format: :json) || out.string.size",
+    doctor: "Memintro.doctor.to_s.size",
+    configure: "Memintro.configure { |c| c.max_sites = 5 } || Memintro.configuration.to_h.size",
+    rss: "Memintro.rss", peak_rss: "Memintro.peak_rss", pss: "Memintro.pss", uss: "Memintro.uss",
+    swap: "Memintro.swap", vsize: "Memintro.vsize",
+    cgroup: "Memintro.cgroup.to_h.size",
+    process_memory: "Memintro::ProcessMemory.new(Process.pid).rss",
+    gc_delta: "Memintro.gc_delta { Object.new }.objects_allocated",
+    iseqs: "Memintro.iseqs.count", each_iseq: "Memintro.each_iseq { |iseq| iseq.bytes }.to_a.size",
+    top_iseqs: "Memintro.top_iseqs.size", internals: "Memintro.internals.size",
+    histogram: "Memintro.histogram.size", occupancy: "Memintro.occupancy.pages",
+    snapshot: "Memintro.snapshot.to_json.size",
+    snapshot_of_all: "Memintro.snapshot(:all).inspect.size",
+    difference: "(earlier = Memintro.snapshot) && (Memintro.snapshot - earlier).to_s.size",
+    log_every: "Memintro.log_every(60, Class.new { def self.info(line) = nil }).stop.to_a.size"
+  }.freeze
+
+  let(:answers) do
+    code = QUESTIONS.map { |name, text| "ask(:#{name}) { #{text} }" }.join("\n")
+    run_ruby(code: <<~RUBY + "#{code}\nputs JSON.generate($answers)").must_succeed.json
+      require "json"
+      require "stringio"
+      GC.stress = false
+      $answers = {}
+      def ask(name)
+        reader, writer = IO.pipe
+        pid = fork do
+          answer = nil
+          trap(:USR2) { answer = begin; yield; rescue Exception => e; "\#{e.class}: \#{e.message}"; end }
+          Process.kill(:USR2, Process.pid)
+          deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 30
+          sleep 0.001 until answer || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+          writer.write(JSON.generate([answer]))
+          exit!(0)
+        end
+        writer.close
+        $answers[name] = JSON.parse(reader.read)[0]
+        Process.wait(pid)
+      end
+    RUBY
+  end
+
+  it "answers every question that can be asked" do
+    expect(answers.keys).to eq(QUESTIONS.keys)
+    expect(answers.reject { |_, answer| answer.is_a?(Integer) }).to eq({})
+    expect(answers[:rss]).to be > 1_000_000
+    expect(answers[:iseqs]).to be > 500
+    expect(answers[:snapshot]).to be > 1_000
+  end
+end
