@@ -43,6 +43,7 @@ module Matrix
       # Debian's Rust is a release; building the standard library is not in releases.
       env = { "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "RUSTC_BOOTSTRAP" => "1", "CARGO_TARGET_DIR" => "/opt/target",
               "LIBCLANG_PATH" => "/usr/lib/llvm-19/lib",
+              "BINDGEN_EXTRA_CLANG_ARGS" => "-I/usr/lib/llvm-19/lib/clang/19/include",
               "CARGO_HTTP_CAINFO" => "/opt/certificates/ca-certificates.crt" }
       status = @root.run("cargo", "check", "--locked", "--target", target, "-Zbuild-std=std,panic_unwind",
                          "--package", crate, env: env, chdir: CHECKOUT,

@@ -18,6 +18,9 @@ use super::{Exhausted, SHARDS, Table};
 use crate::lock::SpinLock;
 use crate::mmap::Errno;
 
+/// From the kernel's `mman-common.h`: `libc` knows it for glibc only.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// Lines of a shard that lie side by side.
 pub(super) const STRIPE: usize = 8;
 const STRIPE_BYTES: usize = STRIPE * LINE_BYTES;
@@ -278,7 +281,7 @@ impl Region {
         // SAFETY: the advice concerns usable rows of this table's own and leaves their contents alone.
         unsafe {
             libc::madvise(start, more, libc::MADV_HUGEPAGE);
-            libc::madvise(start, more, libc::MADV_COLLAPSE);
+            libc::madvise(start, more, MADV_COLLAPSE);
         }
     }
 
