@@ -262,7 +262,7 @@ mod tests {
             "123,456 live objects",
             "12 runs: 9 minor, 3 major",
             "live ▼       growth    blocks    allocations call site",
-            "3.8 MiB   +976.6 KiB      300            400 app/leak.rb:12",
+            "3.8 MiB   +976.6 KiB       300            400 app/leak.rb:12",
             "q quit",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
