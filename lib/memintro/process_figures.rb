@@ -20,7 +20,7 @@ module Memintro
       Native.rss
     end
 
-    # The most that {rss} has been: `VmHWM` of `/proc/self/status`, as exact as that. Costs about 30 µs.
+    # The most that {rss} has been: `VmHWM` of `/proc/self/status`, as exact as that. Costs about 50 µs.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -46,7 +46,7 @@ module Memintro
       Native.uss
     end
 
-    # What was swapped out: `VmSwap` of `/proc/self/status`, without shared memory. Costs about 30 µs.
+    # What was swapped out: `VmSwap` of `/proc/self/status`, without shared memory. Costs about 50 µs.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -64,7 +64,7 @@ module Memintro
     end
 
     # The memory limit of the container or service that this process runs in, and how near it is. Reads some files of
-    # /sys/fs/cgroup, which costs about 0.3 ms.
+    # /sys/fs/cgroup, which costs 0.4 to 0.8 ms.
     #
     # @return [Cgroup, nil] nil if no memory control group holds the process, or none that can be seen
     def cgroup

@@ -81,7 +81,7 @@ module Memintro
       self
     end
 
-    # Takes a sample now, on top of those in time. Costs about 10 µs, with pss what that costs. In a trap handler it is
+    # Takes a sample now, on top of those in time. Costs about 20 µs, with pss what that costs. In a trap handler it is
     # answered but not kept.
     #
     # @param pss [Boolean]
@@ -95,7 +95,7 @@ module Memintro
       end
     end
 
-    # What was seen in this process: the newest samples one by one, older ones together. Costs about 2 ms for a day.
+    # What was seen in this process: the newest samples one by one, older ones together. Costs 5 to 10 ms for a day.
     # @return [Array<Point>] oldest first
     def points
       Memintro.untracked do

@@ -5,8 +5,8 @@ module Memintro
   module Snapshots
     # Takes a snapshot of this process. The light one, without arguments, holds the memory of the process, `GC.stat`,
     # `GC.stat_heap` where Ruby has it, and while tracking the totals and the 100 call sites with most live bytes. It
-    # costs 0.1 ms, and 3 to 4 ms in a process of a GiB with 35,000 call sites. What cannot be had, as without /proc, is
-    # named in {Snapshot#missing}.
+    # costs about a millisecond, most of it for the control group, and 3 to 4 ms in a process of a GiB with 35,000 call
+    # sites. What cannot be had, as without /proc, is named in {Snapshot#missing}.
     #
     # Each part adds to that. Those that walk the heap hold Ruby's lock meanwhile, and finish a garbage collection that
     # is under way:

@@ -94,7 +94,7 @@ RSpec.describe "the control socket", :listening do
   it "does not let silent and slow clients keep others waiting" do
     program = start_program(<<~RUBY)
       Memintro.start
-      $kept = Array.new(3_000) { |i| eval("'x' * 10_000", nil, "file\#{i}.rb", i) }
+      $kept = Array.new(3_000) { |i| eval("'x' * 10_000", nil, "file\#{i}.rb", i + 1) }
       Memintro.listen
       puts :ready
       sleep
@@ -148,7 +148,9 @@ RSpec.describe "the control socket", :listening do
     program = start_program("Memintro.listen; puts :ready; $stdin.gets", in: (reader, writer = IO.pipe).first)
     reader.close
     task = Dir["/proc/#{program.pid}/task/*"].find { |folder| File.read("#{folder}/comm").start_with?("memintro-") }
-    blocked = File.read("#{task}/status")[/^SigBlk:\s+(\h+)/, 1].hex
+    blocked = 0
+    # The thread may not have run yet.
+    eventually { (blocked = File.read("#{task}/status")[/^SigBlk:\s+(\h+)/, 1].hex).positive? }
     signals = %w[HUP INT QUIT USR1 USR2 TERM CHLD CONT WINCH ALRM PIPE].map { |name| Signal.list.fetch(name) }
     expect(signals).to all(satisfy { |signal| blocked[signal - 1] == 1 })
     expect(blocked[Signal.list["VTALRM"] - 1]).to eq(0)
