@@ -3,14 +3,14 @@
 require_relative "measurement"
 
 module Memintro
-  # One job: what it was, beside what it cost. Each field of the line is a method.
+  # One job: what it was, beside what it cost. Each field of the line but `time` is a method.
   #
   # @api private
   class JobMeasurement < Measurement
     # What a line holds unless told otherwise, in this order.
     DEFAULT_FIELDS = %i[job queue duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls freed_bytes
                         process_objects process_gc_ms in_flight pid tid jid error].freeze
-    # All that it may hold.
+    # All that it may hold; `time` comes by itself where nobody else writes it.
     FIELDS = [*DEFAULT_FIELDS, :time].freeze
 
     # @return [String]

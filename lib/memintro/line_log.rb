@@ -12,7 +12,8 @@ module Memintro
     # @return [LogTarget]
     attr_reader :target
 
-    # @param fields [Array<Symbol>, nil] those of the line, in order; nil: `default`
+    # @param fields [Array<Symbol>, nil] those of the line, in order; nil: `default`, and `time` where the log does not
+    #   say it
     # @param format [Symbol] `:logfmt` or `:json`
     # @param every [Integer] a line for each so many pieces of work
     # @param over [Integer, nil] a line for those that took more bytes than that (with `every:` for each so many, too)
@@ -23,8 +24,10 @@ module Memintro
     def initialize(default:, known:, fields: nil, format: :logfmt, every: nil, over: nil, logger: nil)
       @every = Arguments.count(:every, every, least: 1, optional: true)
       @over = Arguments.count(:over, over, optional: true)
-      @line = MemoryLine.new(LineLog.fields(fields, default, known),
-                             Arguments.choice(:format, format, MemoryLine::FORMATS))
+      Arguments.choice(:format, format, MemoryLine::FORMATS)
+      @timed = MemoryLine.new(LineLog.fields(fields, [*default, :time].freeze, known), format)
+      # JSON goes to programs, which should not have to look beside the object.
+      @line = fields || format == :json ? @timed : MemoryLine.new(default, format)
       @target = LogTarget.new(logger)
       @turn = 0
     end
@@ -43,8 +46,8 @@ module Memintro
     def write(work, logger_at_hand = nil)
       return unless wanted?(work)
 
-      line = Memintro.untracked { @line.of(work) }
-      @target.write(line, logger_at_hand)
+      logger = @target.logger(logger_at_hand)
+      @target.put(text(work, logger), logger)
     rescue StandardError, ScriptError => e
       @target.tell_once(e)
     end
@@ -53,6 +56,13 @@ module Memintro
     def tell_once(error) = @target.tell_once(error)
 
     private
+
+    def text(work, logger)
+      Native.untracked_enter
+      (LogTarget.writes_time?(logger) ? @line : @timed).of(work)
+    ensure
+      Native.untracked_leave
+    end
 
     def wanted?(work)
       return true unless @every || @over

@@ -15,6 +15,18 @@ module Memintro
       raise TypeError, "logger is #{Arguments.shown(logger)}; it must have a method info or write, or be nil"
     end
 
+    # Formatters that leave the time out: of Rails' development log, and of Sidekiq's where the host adds one.
+    WITHOUT_TIME = %w[ActiveSupport::Logger::SimpleFormatter Sidekiq::Logger::Formatters::WithoutTimestamp].freeze
+    private_constant :WITHOUT_TIME
+
+    # @param logger [#info, #write]
+    # @return [Boolean] whether lines get a time there, as far as can be told. A logger's do, a file's do not.
+    def self.writes_time?(logger)
+      return false unless logger.respond_to?(:info)
+
+      !(logger.respond_to?(:formatter) && WITHOUT_TIME.include?(logger.formatter.class.name))
+    end
+
     # @param logger [#info, #write, nil] the injected one
     def initialize(logger)
       @logger = LogTarget.check(logger)
@@ -25,7 +37,19 @@ module Memintro
     # @param at_hand [#info, #write, nil]
     # @return [Boolean] whether it was written
     def write(line, at_hand = nil)
-      logger = @logger || at_hand || rails_logger || $stderr
+      put(line, logger(at_hand))
+    end
+
+    # @param at_hand [#info, #write, nil]
+    # @return [#info, #write] where lines go now
+    def logger(at_hand = nil)
+      @logger || at_hand || rails_logger || $stderr
+    end
+
+    # @param line [String] without a line's end
+    # @param logger [#info, #write]
+    # @return [Boolean] whether it was written
+    def put(line, logger)
       logger.respond_to?(:info) ? logger.info(line) : logger.write("#{line}\n")
       true
     rescue StandardError, ScriptError => e

@@ -101,11 +101,6 @@ module Memintro
       @thread.native_thread_id
     end
 
-    # @return [String] wall-clock time at the end
-    def time
-      Time.now.utc.strftime("%Y-%m-%dT%H:%M:%S.%LZ")
-    end
-
     # @return [Integer, nil] nil where it cannot be read
     def self.rss
       Native.rss

@@ -1,11 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "arguments"
+require_relative "wall_clock"
 
 module Memintro
   # Figures as one line of text: logfmt behind the word MEMORY, or a JSON object. Whatever a value holds, it cannot end
   # the line or pass for another field: text that is not plain is quoted, and what does not print is escaped, bytes that
-  # are no UTF-8 as `\xNN`. A field that is nil is left out.
+  # are no UTF-8 as `\xNN`. A field that is nil is left out. A field `time` is when the line is made.
   #
   # @api private
   class MemoryLine
@@ -20,17 +21,20 @@ module Memintro
     # Printing in the sense of a log's reader: no control, no line or paragraph separator, nothing that turns the
     # direction of writing.
     UNPRINTABLE = /[^[:print:]]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/
-    private_constant :PLAIN, :ESCAPES, :UNPRINTABLE
+    # Most lines fit.
+    CAPACITY = 400
+    private_constant :PLAIN, :ESCAPES, :UNPRINTABLE, :CAPACITY
 
     # @param fields [Array<Symbol>] in the order of the line
     # @param format [Symbol] one of {FORMATS}
     def initialize(fields, format)
       @fields = fields
+      @clock = WallClock.new
       format == :json ? use_json : write_logfmt
     end
 
     # @!method of(source)
-    #   @param source [Object] answers each field by a method of its name
+    #   @param source [Object] answers each field but `time` by a method of its name
     #   @return [String] without a line's end
 
     # @param value [Object]
@@ -63,20 +67,32 @@ module Memintro
 
     private
 
-    # One string literal for the whole line takes a third less time than a loop over the fields, and the line is the
-    # dearest part of a request's measurement. The names are those of methods, checked before they come here.
+    # One method for the whole line, and one string that grows, take half as long as a loop over the fields; and the
+    # line is the dearest part of a request's measurement. The names are methods', checked before they come here.
     def write_logfmt
       parts = @fields.map do |field|
-        "\#{(value = source.#{field}).nil? ? nil : " \
-          "\" #{field}=\#{value.is_a?(String) ? ::Memintro::MemoryLine.quote(value) : value}\"}"
+        "value = #{value_of(field)}\n" \
+          "line << ' #{field}=' << (::String === value ? ::Memintro::MemoryLine.quote(value) : value.to_s) " \
+          "unless value.nil?"
       end
-      instance_eval("def of(source) = \"MEMORY#{parts.join}\"", __FILE__, __LINE__)
+      instance_eval(<<~RUBY, __FILE__, __LINE__)
+        # frozen_string_literal: true
+        def of(source)
+          line = ::String.new("MEMORY", capacity: #{CAPACITY})
+          #{parts.join("\n")}
+          line
+        end
+      RUBY
+    end
+
+    def value_of(field)
+      field == :time ? "@clock.text" : "source.#{field}"
     end
 
     def use_json
       require "json"
       define_singleton_method(:of) do |source|
-        values = @fields.to_h { |field| [field, json_value(source.public_send(field))] }
+        values = @fields.to_h { |field| [field, field == :time ? @clock.text : json_value(source.public_send(field))] }
         JSON.generate({ event: "MEMORY", **values.compact })
       end
     end

@@ -26,7 +26,8 @@ module Memintro
     # @param skip [String, Regexp, #call, Array, nil] requests to leave alone: paths with this beginning, paths that
     #   match, or whatever the callable says of the Rack environment
     # @param options [Hash] of the line
-    # @option options [Array<Symbol>] :fields what the line holds, in order; all but `time` by default
+    # @option options [Array<Symbol>] :fields what the line holds, in order; by default all, `time` only where
+    #   the log does not say it
     # @option options [Symbol] :format `:logfmt` or `:json`
     # @option options [Integer] :every a line for each so many requests; without it for all, or with `over:` for those
     #   alone

@@ -9,7 +9,7 @@ module Memintro
   #
   # @api private
   class PumaReport
-    # One process, or all of them. Each field of the line is a method.
+    # One process, or all of them. Each field of the line but `time`, which Puma's log does not say, is a method.
     Row = Struct.new(:process, :index, :pid, :rss_bytes, :pss_bytes, :uss_bytes, :requests, :workers,
                      keyword_init: true)
     # Seconds between two reports, unless told otherwise.
@@ -20,7 +20,7 @@ module Memintro
     # @param launcher [Puma::Launcher]
     def initialize(launcher)
       @launcher = launcher
-      @line = MemoryLine.new(Row.members, :logfmt)
+      @line = MemoryLine.new([*Row.members, :time], :logfmt)
       @target = LogTarget.new(nil)
     end
 

@@ -57,6 +57,21 @@ RSpec.describe "memintro plot" do
     expect(result.stdout).to start_with("<svg").and include("pid 5")
   end
 
+  [":logfmt", ":json"].each do |format|
+    it "draws what the middleware writes where nobody puts a time in front: format #{format}" do
+      found = run_ruby(code: "require 'rack/body_proxy'", requires: [])
+      skip "no Rack here (Debian's ruby-rack)" unless found.success?
+      log = run_ruby(code: <<~RUBY, requires: ["memintro/rack"]).must_succeed
+        app = Memintro::Middleware.new(->(_env) { [200, {}, ["hello"]] }, format: #{format})
+        3.times { sleep 0.01; app.call({ "REQUEST_METHOD" => "GET", "PATH_INFO" => "/posts" }) }
+        print Process.pid
+      RUBY
+      drawn = run_memintro("plot", "-", "-o", "a.svg", stdin: log.stderr).must_succeed
+      expect(drawn.stderr).to eq("memintro: a.svg: 3 lines of 1 process\n")
+      expect(File.read("a.svg")).to include("pid #{log.stdout}")
+    end
+  end
+
   it "reads both formats, gzip and standard input together, and names the files then" do
     Zlib::GzipWriter.open("a.log.gz") { |file| file.write(periodic(details: true)) }
     File.write("b.log", requests)

@@ -94,7 +94,8 @@ RSpec.describe "Puma" do
     it "logs the only process there is" do
       PumaServer.run(plain, config: "plugin :memintro\n", env: report) do |server|
         line = server.wait(20, "report") { server.lines.grep(/process=/).first }
-        expect(line).to match(/\AMEMORY process=single pid=#{server.pid} rss_bytes=\d+ pss_bytes=\d+ uss_bytes=\d+\z/)
+        expect(line)
+          .to match(/\AMEMORY process=single pid=#{server.pid} rss_bytes=\d+ pss_bytes=\d+ uss_bytes=\d+ time=\S+Z\z/)
       end
     end
 

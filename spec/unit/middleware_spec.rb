@@ -4,6 +4,7 @@ require_relative "../spec_helper"
 require "json"
 require "logger"
 require "stringio"
+require "time"
 require "memintro"
 
 begin
@@ -34,9 +35,10 @@ RSpec.describe "Memintro::Middleware" do
     given = middleware.call(env("/posts", HTTP_X_REQUEST_ID: "r-1"))
     expect(given).to equal(answer)
     expect(lines.size).to eq(1)
-    expect(lines[0].gsub(/(?<==)-?\d+(?=\.?\d* |$)(\.\d)?/) { |number| number.include?(".") ? "F" : "N" })
+    line = lines[0].sub(/ time=\S+Z\z/, " time=T")
+    expect(line.gsub(/(?<==)-?\d+(?=\.?\d* |$)(\.\d)?/) { |number| number.include?(".") ? "F" : "N" })
       .to eq("MEMORY method=GET path=/posts status=N duration_ms=F rss_bytes=N rss_delta_bytes=N process_objects=N " \
-             "process_gc_ms=F in_flight=N pid=N tid=N request_id=r-1")
+             "process_gc_ms=F in_flight=N pid=N tid=N request_id=r-1 time=T")
     expect(lines[0]).to include(" status=200 ", " in_flight=1 pid=#{Process.pid} ")
     expect(lines[0][/rss_bytes=(\d+)/, 1].to_i).to be_within(50_000_000).of(Memintro.rss)
     expect(lines[0]).to include("tid=#{Thread.current.native_thread_id} ")
@@ -53,6 +55,39 @@ RSpec.describe "Memintro::Middleware" do
     middleware(format: :json, fields: %i[status path malloc_bytes duration_ms]).call(env)
     expect(JSON.parse(lines[1])).to match("event" => "MEMORY", "status" => 200, "path" => "/posts",
                                           "duration_ms" => a_kind_of(Float))
+  end
+
+  describe "the time" do
+    def logged(formatter: nil, **options)
+      middleware(logger: Logger.new(log, formatter: formatter), **options).call(env)
+      lines.last
+    end
+
+    it "is the last field, and that of the moment, where nobody else writes it" do
+      before = Time.now.floor(3)
+      middleware.call(env)
+      said = Time.iso8601(lines[0][/ time=(\S+)\z/, 1])
+      expect(said).to be_between(before, Time.now).and be_utc
+    end
+
+    it "is left to a logger, unless its formatter leaves it out" do
+      expect(logged).to match(/\AI, \[.* INFO -- : MEMORY method=GET .* tid=\d+\z/)
+      stub_const("ActiveSupport::Logger::SimpleFormatter",
+                 Class.new(Logger::Formatter) { def call(_severity, _time, _program, text) = "#{text}\n" })
+      expect(logged(formatter: ActiveSupport::Logger::SimpleFormatter.new)).to match(/\AMEMORY .* time=\S+Z\z/)
+    end
+
+    it "is in JSON always, through a logger too" do
+      middleware(format: :json).call(env)
+      expect(JSON.parse(lines[0]).keys.last).to eq("time")
+      expect(JSON.parse(logged(format: :json)[/{.*/])["time"]).to match(/\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\z/)
+    end
+
+    it "is not there when fields: does not name it" do
+      middleware(fields: %i[path]).call(env)
+      middleware(fields: %i[path], format: :json).call(env)
+      expect(lines).to eq(["MEMORY path=/posts", '{"event":"MEMORY","path":"/posts"}'])
+    end
   end
 
   it "refuses wrong options in words" do
@@ -153,7 +188,7 @@ RSpec.describe "Memintro::Middleware" do
   it "logs a request that raises, without a status, and lets the exception pass" do
     app = middleware(->(_env) { raise IOError, "gone" })
     expect { app.call(env) }.to raise_error(IOError, "gone")
-    expect(lines).to match([/\AMEMORY method=GET path=\/posts duration_ms=.* error=IOError\z/])
+    expect(lines).to match([/\AMEMORY method=GET path=\/posts duration_ms=.* error=IOError time=\S+Z\z/])
   end
 
   it "logs a request that throws, and lets it pass" do
@@ -190,7 +225,7 @@ RSpec.describe "Memintro::Middleware" do
     expect(given[2]).to equal(body)
     expect(lines).to eq([])
     callbacks.reverse_each { |callback| callback.call({}, 502, {}, EOFError.new) }
-    expect(lines).to match([/ status=502 .* error=EOFError\z/])
+    expect(lines).to match([/ status=502 .* error=EOFError time=\S+Z\z/])
   end
 
   it "counts the requests in flight, of all its instances" do
@@ -241,6 +276,6 @@ RSpec.describe "Memintro::Middleware" do
     parameters = { controller: "posts", action: "show", id: "1" }
     middleware.call(env("/posts/1", "action_dispatch.request.path_parameters": parameters,
                                     "action_dispatch.request_id": "f00", HTTP_X_REQUEST_ID: "other"))
-    expect(lines[0]).to end_with(" request_id=f00 action=posts#show")
+    expect(lines[0]).to match(/ request_id=f00 action=posts#show time=\S+Z\z/)
   end
 end

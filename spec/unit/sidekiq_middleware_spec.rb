@@ -20,12 +20,12 @@ RSpec.describe "Memintro::SidekiqMiddleware" do
     expect(run(message)).to eq(:done)
     expect(lines.size).to eq(1)
     expect(lines[0]).to match(/\AMEMORY job=Import queue=low duration_ms=\S+ rss_bytes=\d+ rss_delta_bytes=-?\d+ pro/)
-    expect(lines[0]).to match(/ in_flight=1 pid=#{Process.pid} tid=\d+ jid=3d1c\z/)
+    expect(lines[0]).to match(/ in_flight=1 pid=#{Process.pid} tid=\d+ jid=3d1c time=\S+Z\z/)
   end
 
   it "lets an exception pass and names it" do
     expect { run(message) { raise IOError } }.to raise_error(IOError)
-    expect(lines[0]).to end_with(" jid=3d1c error=IOError")
+    expect(lines[0]).to match(/ jid=3d1c error=IOError time=\S+Z\z/)
   end
 
   it "names the job that Active Job or an extension has wrapped" do

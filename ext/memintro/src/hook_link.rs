@@ -14,14 +14,19 @@ const HOOK_FILE: &str = "libmemintro_hook.so";
 
 static CONTROL: OnceLock<&'static Control> = OnceLock::new();
 
+/// What was preloaded. Looked for once: it came before this library or never comes, and a look-up that finds nothing
+/// asks every module of the process.
+static PRELOADED: OnceLock<Option<&'static Control>> = OnceLock::new();
+
 /// The hook, if it is in the process already. Loads nothing.
 pub(crate) fn found() -> Option<&'static Control> {
-    if let Some(control) = CONTROL.get() {
-        return Some(control);
-    }
+    CONTROL.get().copied().or_else(|| *PRELOADED.get_or_init(preloaded))
+}
+
+fn preloaded() -> Option<&'static Control> {
     // SAFETY: a look-up by name.
-    let preloaded = unsafe { libc::dlsym(libc::RTLD_DEFAULT, CONTROL_SYMBOL.as_ptr()) };
-    checked(preloaded).ok().map(|control| *CONTROL.get_or_init(|| control))
+    let control = unsafe { libc::dlsym(libc::RTLD_DEFAULT, CONTROL_SYMBOL.as_ptr()) };
+    checked(control).ok()
 }
 
 /// The hook, loaded if need be. The error is a text for people.
