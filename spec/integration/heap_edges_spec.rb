@@ -185,6 +185,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       rows = [Memintro.histogram, Memintro.iseqs, Memintro.top_iseqs, Memintro.internals, Memintro.occupancy]
       puts JSON.generate(Memintro.thread_totals.allocations - before)
     RUBY
-    expect(result).to be < 10
+    # Compiled, the compiler's own are on the lines that it compiles.
+    expect(result).to be < (ENV["RUBY_YJIT_ENABLE"] == "1" ? 100 : 10)
   end
 end
