@@ -16,7 +16,7 @@ RSpec.describe "memintro watch" do
     end
   end
 
-  LISTENER = <<~'RUBY'
+  WATCHED_PROGRAM = <<~'RUBY'
     require "memintro"
     Memintro.listen(name: "watched")
     File.write(ARGV[0], "ready")
@@ -47,7 +47,7 @@ RSpec.describe "memintro watch" do
   def target
     ready = File.join(@folder, "ready#{@targets.size}")
     program = File.join(@folder, "listener.rb")
-    File.write(program, LISTENER)
+    File.write(program, WATCHED_PROGRAM)
     @targets << pid = spawn(bare_env.merge(env), RbConfig.ruby, "-I#{Subprocess::LIB}", program, ready,
                             out: File::NULL, err: File.join(@folder, "errors"))
     1_800.times { File.exist?(ready) ? break : sleep(0.05) }
