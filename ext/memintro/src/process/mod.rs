@@ -124,9 +124,20 @@ pub(crate) fn tree(root: i32) -> Result<Vec<i32>, Trouble> {
     Ok(found)
 }
 
+/// A process on its way out is refused for a moment before its state tells; so often it is asked again.
+const REFUSALS: u32 = 4;
+
 /// None: the process has no memory of its own.
 fn parse<T: FromRead>(process: &Process, name: &str) -> Result<Option<T>, Trouble> {
-    let text = match read(process, name) {
+    let mut answer = read(process, name);
+    for _ in 0..REFUSALS {
+        if !matches!(answer, Err(ProcError::PermissionDenied(_))) || is_ending(process) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        answer = read(process, name);
+    }
+    let text = match answer {
         // The kernel refuses to show a process that is about to end, too.
         Err(ProcError::PermissionDenied(_)) if is_ending(process) => return without_memory(process),
         Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => {
