@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# A master with two workers, for looking at from outside until it is ended. Each worker handles requests; its page cache is
-# never emptied.
+# A master with two workers, for looking at from outside until it is ended. Each worker handles requests; its page cache
+# is never emptied.
 #
 #   MEMINTRO_LISTEN=1 ruby -rmemintro examples/shop.rb
 $PROGRAM_NAME = "shop: master"
