@@ -88,11 +88,19 @@ module Memintro
     def top(count, by: :live_bytes, older_than: nil)
       Memintro.untracked do
         aged = older_than && Native.live_by_site(older_than)
-        chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
-        key = sort_key(figure_of(by, aged))
-        sorted = count ? chosen.min_by(count, &key) : chosen.sort_by(&key)
-        List.new(sorted.map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) })
+        List.new(sorted(count, by, aged).map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) })
       end
+    end
+
+    # As {#top}, for writing them one after the other: there is a slice of them at a time.
+    #
+    # @param count [Integer, nil] nil: all
+    # @param by [Symbol] one of {FIGURES}
+    # @yieldparam sites [Array<CallSite>] some, greatest first
+    # @return [nil]
+    def each_slice_of_top(count, by: :live_bytes)
+      Memintro.untracked { sorted(count, by) }.each_slice(SLICE) { |slice| yield Memintro.untracked { make(slice, 0) } }
+      nil
     end
 
     # @param name [String] a whole name, or the end of one from a folder or file on
@@ -110,6 +118,12 @@ module Memintro
     end
 
     private
+
+    def sorted(count, by, aged = nil)
+      chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
+      key = sort_key(figure_of(by, aged))
+      count ? chosen.min_by(count, &key) : chosen.sort_by(&key)
+    end
 
     # After Mwrap.reset frees can outweigh allocations; those sites are there nevertheless.
     def make(slice, min_live_bytes)

@@ -7,7 +7,7 @@ module Memintro
   # known, and of the process meanwhile. Costs some microseconds, most of them two readings of RSS.
   #
   # The thread's figures are nil when they are not the whole and nothing but this work's: tracking was off at either
-  # end, or not following every block (sampled, out of budget), or figures began anew in between (start, stop, clear);
+  # end, or out of budget, or figures began anew in between (start, stop, clear); sampled mode knows the bytes alone;
   # the work ended in another thread; several fibers may take turns under a scheduler, or several threads share a native
   # one.
   #
@@ -122,10 +122,12 @@ module Memintro
 
     def subtract(after)
       before = @traffic
-      # Not of the same beginning, or not all of it was followed.
-      return unless before[0] == after[0] && before[4] == after[4]
+      # Not of the same beginning or mode, or not all of it was followed.
+      return unless before[0] == after[0] && before[4] == after[4] && before[2].nil? == after[2].nil?
 
       @malloc_bytes = after[1] - before[1]
+      return if after[2].nil? # sampled
+
       @malloc_calls = after[2] - before[2]
       @freed_bytes = after[3] - before[3]
     end

@@ -11,7 +11,8 @@ module Memintro
   #     MEMORY method=GET path=/posts status=200 duration_ms=12.3 rss_bytes=91230208 rss_delta_bytes=4096 …
   #
   # A request lasts until its body is closed, streaming included. `malloc_bytes`, `malloc_calls` and `freed_bytes` are
-  # those of its own thread and are there only where that is known: while {Memintro.start} tracks every block. What
+  # those of its own thread and are there only where they are exact: while {Memintro.start} tracks; sampled only
+  # `malloc_bytes`. What
   # belongs to the process is named so. docs/rack.md says what each field means. Costs about 10 µs a request; whatever
   # goes wrong here, the application does not notice.
   #

@@ -25,6 +25,13 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     expect(line[:freed_bytes] - freed).to be_between(0, 400)
   end
 
+  it "tells the bytes in sampled mode too, where they are exact, and nothing else" do
+    line, inner = lines("sampled")
+    expect(inner[:inner]).to be >= 200 * 1_000
+    expect(line[:malloc_bytes] - inner[:inner]).to be_between(0, 400)
+    expect(line.keys & thread_fields).to eq([:malloc_bytes])
+  end
+
   it "is right with sixteen threads at once, each streaming" do
     all = lines("sixteen threads")
     expect(all.size).to eq(160)
@@ -51,7 +58,7 @@ RSpec.describe "Memintro::Middleware with tracking on" do
 
   ["off", "untracked", "hijacked", "async", "other thread", "started", "stopped", "stopped and started", "cleared",
    "reset", "out of budget", "fiber scheduler", "scheduler in between",
-   "sampled"].each do |scenario|
+   "sampled meanwhile"].each do |scenario|
     it "has no figures of the thread where they are not known: #{scenario}" do
       all = lines(scenario)
       expect(all.size).to eq(1)

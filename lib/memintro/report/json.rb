@@ -19,9 +19,7 @@ module Memintro
       ESCAPES = { "\"" => "\\\"", "\\" => "\\\\", "\n" => "\\n", "\t" => "\\t", "\r" => "\\r" }.freeze
       # How a site's attributes begin.
       KEYS = CallSite::ATTRIBUTES.to_h { |name| [name, "\"#{name}\":"] }.freeze
-      # Sites written at a time.
-      SLICE = 256
-      private_constant :SPECIAL, :ESCAPES, :KEYS, :SLICE
+      private_constant :SPECIAL, :ESCAPES, :KEYS
 
       # @param snapshot [CallSites]
       # @param top [Integer, nil] nil: all
@@ -46,7 +44,7 @@ module Memintro
 
       def write_sites(io)
         separator = "\n"
-        @snapshot.top(@top, by: @by).each_slice(SLICE) do |sites|
+        @snapshot.each_slice_of_top(@top, by: @by) do |sites|
           buffer = +""
           sites.each do |site|
             append(site, buffer << separator)

@@ -28,6 +28,14 @@ RSpec.describe Memintro::Report::Json do
     expect(report["call_sites"].map { |site| site["frees"] }).to eq([50_000, 4])
   end
 
+  it "is sorted alike however many slices there are" do
+    native.rows = Array.new(1_000) { |i| [i, :ruby, "/a.rb", i, 9, i % 7, i * 37 % 1_009, 0, 0, 0, 0] }
+    [[:live_bytes, nil], [:frees, 300], [:mean_lifespan, nil]].each do |by, top|
+      expect(JSON.parse(json(by: by, top: top))["call_sites"])
+        .to eq(JSON.parse(JSON.generate(Memintro.top(top, by: by).map(&:to_h))))
+    end
+  end
+
   it "is valid JSON in UTF-8 whatever the names hold" do
     names = ["/a\"b\\c.rb", "/new\nline\t\x00\x7F\u2028.rb", "/bad\xFF\xE9.rb".b, "/sjis\x82\xA0.rb".b, "/é.rb"]
     native.rows = names.each_with_index.map { |name, i| [i, :ruby, name, 1, 1, 0, 9 - i, 0, 0, 0, 0] }

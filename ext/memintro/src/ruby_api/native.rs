@@ -3,6 +3,7 @@
 //! Rule for neighbours: what visits the table runs while all allocators wait, so it only fills Rust vectors; Ruby
 //! objects are made after the visit.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -302,8 +303,9 @@ pub(super) fn visit<T: Copy>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor
 
 fn sites(ruby: &Ruby) -> Result<RArray, Error> {
     let array = ruby.ary_new();
+    let mut paths = Paths::new(ruby);
     for record in &site_records() {
-        array.push(site_row(ruby, record)?)?;
+        array.push(site_row(ruby, record, &mut paths)?)?;
     }
     Ok(array)
 }
@@ -315,13 +317,37 @@ pub(super) fn site_records() -> Vec<SiteRecord> {
     visit::<SiteRecord>(|context, push| unsafe { (control.sites)(context, push) })
 }
 
-pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
-    let (kind, name) = match record.kind {
-        SiteKind::RUBY => {
-            // SAFETY: the interner keeps the path until a clear or start, which need the GVL that we hold.
-            let path = unsafe { std::slice::from_raw_parts(record.path, record.path_len as usize) };
-            ("ruby", names::string(ruby, path))
+/// The String of each path, frozen, once: a file has many lines.
+pub(super) struct Paths {
+    /// A Ruby array, so that the collector sees the strings and may move them.
+    strings: RArray,
+    /// Where in the array, by the interner's address and length.
+    places: HashMap<(usize, u32), isize>,
+}
+
+impl Paths {
+    pub(super) fn new(ruby: &Ruby) -> Paths {
+        Paths { strings: ruby.ary_new(), places: HashMap::new() }
+    }
+
+    fn string(&mut self, ruby: &Ruby, record: &SiteRecord) -> Result<RString, Error> {
+        let key = (record.path.addr(), record.path_len);
+        if let Some(place) = self.places.get(&key) {
+            return self.strings.entry(*place);
         }
+        // SAFETY: the interner keeps the path until a clear or start, which need the GVL that we hold.
+        let path = unsafe { std::slice::from_raw_parts(record.path, record.path_len as usize) };
+        let string = names::string(ruby, path);
+        string.freeze();
+        self.places.insert(key, self.strings.len().cast_signed());
+        self.strings.push(string)?;
+        Ok(string)
+    }
+}
+
+pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> Result<RArray, Error> {
+    let (kind, name) = match record.kind {
+        SiteKind::RUBY => ("ruby", paths.string(ruby, record)?),
         SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record.address).as_bytes())),
         _ => ("pseudo", names::string(ruby, pseudo_name(record.id).as_bytes())),
     };

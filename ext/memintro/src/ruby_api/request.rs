@@ -29,12 +29,15 @@ pub(super) fn figures_begin_anew() {
 }
 
 /// Number of the beginning, bytes and calls of this thread's allocations, bytes that it freed, allocations that could not
-/// be followed. Nil where that is not the whole of its traffic: not every block is tracked, or none of this thread's.
+/// be followed. Nil where that is not the whole of its traffic, because this thread is not tracked. While sampling the bytes
+/// it allocated are exact nevertheless; calls and freed bytes are estimates, and nil.
 fn thread_traffic(ruby: &Ruby) -> Option<RArray> {
     let control = hook_link::found()?;
-    if (control.mode)() != Mode::FULL {
-        return None;
-    }
+    let exact = match (control.mode)() {
+        Mode::FULL => true,
+        Mode::SAMPLED => false,
+        _ => return None,
+    };
     // The array is not the request's.
     let depth = (control.untracked_enter)();
     let answer = (depth == 1).then(|| {
@@ -42,11 +45,11 @@ fn thread_traffic(ruby: &Ruby) -> Option<RArray> {
         // SAFETY: a valid record.
         unsafe { (control.thread_totals)(&raw mut figures) };
         ruby.ary_from_iter([
-            BEGINNINGS.load(Ordering::Relaxed),
-            figures.allocated_bytes,
-            figures.allocations,
-            figures.freed_bytes,
-            figures.dropped,
+            Some(BEGINNINGS.load(Ordering::Relaxed)),
+            Some(figures.allocated_bytes),
+            exact.then_some(figures.allocations),
+            exact.then_some(figures.freed_bytes),
+            Some(figures.dropped),
         ])
     });
     (control.untracked_leave)();

@@ -5,7 +5,7 @@
 use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
 use memintro_abi::SiteRecord;
 
-use super::native::{site_records, site_row};
+use super::native::{Paths, site_records, site_row};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("top_sites", function!(top_sites, 1))
@@ -21,8 +21,9 @@ fn top_sites(ruby: &Ruby, count: usize) -> Result<(RArray, usize), Error> {
     records.truncate(count);
     records.sort_unstable_by_key(key);
     let rows = ruby.ary_new_capa(records.len());
+    let mut paths = Paths::new(ruby);
     for record in &records {
-        rows.push(site_row(ruby, record)?)?;
+        rows.push(site_row(ruby, record, &mut paths)?)?;
     }
     Ok((rows, all))
 }
