@@ -113,6 +113,46 @@ RSpec.describe "asking a running process", :listening do
     expect(complaint("diff", "--for", "1", "nobody")).to match(/no process that listens is called "nobody"/)
   end
 
+  it "says which line grows within some seconds" do
+    start_program(<<~RUBY)
+      Memintro.start
+      Memintro.listen(name: "leaky")
+      kept = []
+      Thread.new do
+        loop do
+          sleep 0.01
+          kept << "x" * 100_000
+        end
+      end
+      puts :ready
+      sleep
+    RUBY
+    expect(said("diff", "leaky", "--for", "1", "--timeout", "50"))
+      .to match(/^\+[\d.]+ [KM]iB in \d+: malloc at -e:7\.$/)
+    sites = JSON.parse(said("diff", "leaky", "--for", "1", "--json")).dig("sections", "call_sites")
+    line = sites.find { |site| site["name"] == "-e:7" }
+    expect(line["growth"]).to be >= 100_001
+    expect(line["growth"] / line["count_growth"]).to be_within(1_000).of(100_001)
+  end
+
+  it "is not among the call sites itself, whoever started the tracking" do
+    program = start_program(<<~RUBY)
+      Memintro.listen(name: "asked")
+      puts :ready
+      trap("USR1") { Memintro.start; puts :started }
+      loop { sleep 0.01 }
+    RUBY
+    said("top", "asked")
+    program.kill(:USR1)
+    expect(program.line).to eq("started")
+    3.times { said("top", "asked", "--top", "all") && said("gc", "asked") && said("snapshot", "asked") }
+    sites = JSON.parse(said("top", "asked", "--top", "all", "--json")).fetch("call_sites")
+    own = sites.select { |site| site["name"].include?("lib/memintro/") }
+    # It slept when the tracking began: what the one call gave that it slept in.
+    expect(own.map { |site| site["path"] }.uniq - [File.join(Subprocess::LIB, "memintro/control/server.rb")]).to eq([])
+    expect(own.sum { |site| site["allocations"] }).to be <= 4
+  end
+
   it "refuses to guess between two processes of one name" do
     pids = Array.new(2) { start_program("Memintro.listen(name: 'twin'); puts :ready; sleep").pid }.sort
     expect(complaint("top", "twin")).to eq("memintro: 2 processes are called \"twin\"; give the number of one:\n" \

@@ -27,7 +27,9 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--for SECONDS", "with a PID: between the two looks; default 30") { |text| @for = span(text) }
+          parser.on("--for SECONDS", "with a PID: between the two looks; default 30") do |text|
+            @for = seconds("--for", text).to_f
+          end
           parser.on("--track", "track malloc from CMD's first line, to have call sites too") { @track = true }
         end
       end
@@ -38,15 +40,10 @@ module Memintro
         super.merge(PARTS: "all", TRACK: @track && 1)
       end
 
-      def span(text)
-        value = Float(text, exception: false)
-        value&.positive? && value&.finite? ? value : wrong("--for", text, "a number of seconds above 0")
-      end
-
       def live(word)
-        earlier = LiveSnapshot.take(word, live_parts, settle: true)
+        earlier = live_snapshot(word, settle: true)
         sleep(@for || 30)
-        put(LiveSnapshot.take(word, live_parts, settle: true) - earlier)
+        put(live_snapshot(word, settle: true) - earlier)
       end
 
       def show(files)

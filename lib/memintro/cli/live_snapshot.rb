@@ -22,11 +22,12 @@ module Memintro
       # @param word [String] PID or NAME
       # @param parts [Array<String>]
       # @param settle [Boolean] see Memintro::Control::Commands
+      # @param patience [Float, nil] seconds
       # @return [Memintro::Snapshot]
       # @raise [Failure]
-      def self.take(word, parts, settle: false)
+      def self.take(word, parts, settle: false, patience: nil)
         listener = Control::Directory.new.find(word)
-        client = Control::Client.new(listener.pid, listener.path, patience: PATIENCE_SECONDS)
+        client = Control::Client.new(listener.pid, listener.path, patience: patience || PATIENCE_SECONDS)
         Memintro::Snapshot::Saved.parse(client.ask("snapshot", { parts: parts, settle: settle }))
       rescue ControlError => e
         raise Failure, e.message

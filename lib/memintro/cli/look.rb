@@ -33,9 +33,14 @@ module Memintro
           parser.on("--top N", "rows of each list, or all; default #{self.class::TOP} in text, all in json") do |text|
             @top = text.match?(/\A[1-9]\d*\z/) || text == "all" ? text : wrong("--top", text, "a number from 1, or all")
           end
-          parser.on("--every SECONDS", "with a CMD: look so often as well as at its end") { |text|
-            @every = seconds(text)
-          }
+          parser.on("--json", "as --format json") { @format = "json" }
+          parser.on("--every SECONDS", "with a CMD: look so often as well as at its end") do |text|
+            @every = seconds("--every", text)
+          end
+          parser.on("--timeout SECONDS", "with a PID: wait so long for an answer; default " \
+                                         "#{LiveSnapshot::PATIENCE_SECONDS}") do |text|
+            @timeout = seconds("--timeout", text).to_f
+          end
           yield parser if block_given?
         end
       end
@@ -69,9 +74,9 @@ module Memintro
         allowed.include?(value) ? value : wrong(flag, value, allowed.join(" or "))
       end
 
-      def seconds(text)
+      def seconds(flag, text)
         value = Float(text, exception: false)
-        value&.positive? && value&.finite? ? text : wrong("--every", text, "a number of seconds above 0")
+        value&.positive? && value&.finite? ? text : wrong(flag, text, "a number of seconds above 0")
       end
 
       def wrong(flag, value, allowed)
@@ -123,9 +128,11 @@ module Memintro
       # @param operand [String] a file, or the PID or NAME of a process
       # @return [Memintro::Snapshot]
       def snapshot(operand)
-        return LiveSnapshot.take(operand, live_parts) if LiveSnapshot.process?(operand)
+        LiveSnapshot.process?(operand) ? live_snapshot(operand) : Memintro::Snapshot.load(operand)
+      end
 
-        Memintro::Snapshot.load(operand)
+      def live_snapshot(word, settle: false)
+        LiveSnapshot.take(word, live_parts, settle: settle, patience: @timeout)
       end
 
       # What is asked of a running process.

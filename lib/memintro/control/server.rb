@@ -110,12 +110,10 @@ module Memintro
         [@listener, @waker, @bell].each { |io| close(io) }
       end
 
-      # Untracked each time anew: the hook may have been loaded meanwhile.
+      # Untracked each time anew: the hook may have been loaded meanwhile, also while this slept.
       def step
-        Memintro.untracked do
-          readable, writable = select_ready
-          serve_ready(readable, writable) unless @stopping
-        end
+        readable, writable = Memintro.untracked { select_ready }
+        Memintro.untracked { serve_ready(readable, writable) } unless @stopping
       end
 
       def serve_ready(readable, writable)
