@@ -4,7 +4,7 @@
 //! cache line, takes the lock of that line only, and adds at most 16 bytes to a live block of whatever size.
 //!
 //! Shape: two halves ([`halves`]). Where blocks are dense they live in cells of 8 bytes ([`near`], [`leaf`], [`plot`],
-//! [`array`], [`cell`], [`store`]), found by their address. All others live in lines: 256 shards, each an array of 64-byte
+//! [`mod@array`], [`cell`], [`store`]), found by their address. All others live in lines: 256 shards, each an array of 64-byte
 //! [`line::Line`]s of five blocks. [`hash`] permutes an address; the
 //! permuted bits choose shard and home line in order of magnitude, so a shard grows in place ([`growth`]).
 //! A block that finds its home full is chained to it in a node of 16 bytes ([`nodes`]). [`shards`] says where all that
