@@ -39,7 +39,7 @@ RSpec.describe "README.md, A live process", :listening do
     rest.each do |command, shown|
       given = if command.start_with?("memintro top")
                 # The workers must have worked for a while, and in growth there must be something to see.
-                eventually { typed(command).then { |text| text if text.include?("examples/shop.rb:11") } }
+                eventually { typed(command).then { |text| text if text.include?("examples/shop.rb:12") } }
               else
                 typed(command)
               end

@@ -135,6 +135,15 @@ RSpec.describe "asking a running process", :listening do
     expect(line["growth"] / line["count_growth"]).to be_within(1_000).of(100_001)
   end
 
+  it "switches the mode, and keeps what was collected" do
+    pid = start_program(LEAK).pid
+    expect(said("start", pid)).to end_with(" tracks its allocations now (full mode)\n")
+    expect(said("start", pid)).to end_with(" was tracking already; nothing changed (full mode)\n")
+    expect(said("start", pid, "--mode", "sampled"))
+      .to end_with(" goes on in another way, with what it has collected (sampled mode)\n")
+    expect(JSON.parse(said("top", pid, "--json")).dig("process", "mode")).to eq("sampled")
+  end
+
   it "is not among the call sites itself, whoever started the tracking" do
     program = start_program(<<~RUBY)
       Memintro.listen(name: "asked")

@@ -12,7 +12,8 @@ module Memintro
         Usage: memintro start [options] PID|NAME…
 
         Has a running process track its allocations from now on. Where it does so already, with the same
-        settings, nothing changes; with others it starts afresh.
+        settings, nothing changes; another mode takes over what was collected, and with other limits it
+        starts afresh.
 
         #{TARGET}
       TEXT
@@ -29,6 +30,7 @@ module Memintro
 
       # What came of it, by the state that the process answers.
       STATES = { "started" => "tracks its allocations now", "restarted" => "tracks afresh, with the new settings",
+                 "switched" => "goes on in another way, with what it has collected",
                  "unchanged" => "was tracking already; nothing changed" }.freeze
       private_constant :STATES
 

@@ -60,12 +60,20 @@ module Memintro
       def start(**settings)
         tracking = Memintro.tracking?
         epoch = Memintro.epoch
+        before = [Memintro.mode, Native.sample_bytes]
         # What this thread allocates after the start, to say that it worked, is not the program's either.
         Native.load_hook
         Native.untracked_enter
         Memintro.start(**settings)
-        begun = tracking ? "restarted" : "started"
-        json(state: Memintro.epoch == epoch ? "unchanged" : begun, mode: Memintro.mode, tracking: Memintro.tracking?)
+        state = state_after(tracking, before, anew: Memintro.epoch != epoch)
+        json(state: state, mode: Memintro.mode, tracking: Memintro.tracking?)
+      end
+
+      # Another mode takes over and keeps what was collected, without a start.
+      def state_after(tracking, before, anew:)
+        return tracking ? "restarted" : "started" if anew
+
+        before == [Memintro.mode, Native.sample_bytes] ? "unchanged" : "switched"
       end
 
       # What {Memintro.start} takes.
