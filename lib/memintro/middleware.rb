@@ -12,8 +12,8 @@ module Memintro
   #
   # A request lasts until its body is closed, streaming included. `malloc_bytes`, `malloc_calls` and `freed_bytes` are
   # those of its own thread and are there only where they are exact: while {Memintro.start} tracks; sampled only
-  # `malloc_bytes`. What belongs to the process is named so. docs/rack.md says what each field means. Costs about 10 µs a
-  # request, twice that on busy cores; whatever goes wrong here, the application does not notice.
+  # `malloc_bytes`. What belongs to the process is named so. docs/rack.md says what each field means. Costs about 10 µs
+  # a request, twice that on busy cores; whatever goes wrong here, the application does not notice.
   #
   # @example
   #   require "memintro/rack"
