@@ -35,7 +35,7 @@ RSpec.describe "The hook's figures against a native program's own" do
   it "agree under Valgrind, which finds nothing to say" do
     skip "valgrind is not installed" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
     command = ["valgrind", "-q", "--soname-synonyms=somalloc=nouserintercepts", "--error-exitcode=99",
-               program("truth.cc"), "20000", "4", "1"]
+               program("truth.cc"), "5000", "4", "1"]
     result = run_command(*command, way: :live, env: { "TRUTH_WITHOUT_FAILURES" => "1" })
     expect([result.status.exitstatus, result.stderr]).to eq [0, ""]
     expect(result.json).to include(exact.except(:differences))

@@ -18,14 +18,17 @@
 
 mod ages;
 mod array;
+mod budget;
 mod cell;
 mod growth;
 mod halves;
 mod hash;
+mod idle;
 mod leaf;
 mod line;
 mod near;
 mod nodes;
+mod opening;
 mod operations;
 mod packed;
 mod plot;
@@ -158,10 +161,8 @@ pub struct Table {
     clock: ages::Clock,
     sizes: sizes::Sizes,
     near: near::Near,
-    /// Most bytes that lines may take.
-    budget_bytes: AtomicUsize,
-    /// Bytes that lines take now.
-    committed_bytes: AtomicUsize,
+    /// Bytes that lines, words and arrays may take, and do.
+    budget: budget::Budget,
     shards: [Shard; SHARDS],
     region: SpinLock<Region>,
     /// Whether more than one thread may use the table at once.
@@ -182,8 +183,7 @@ impl Table {
             clock: ages::Clock::new(),
             sizes: sizes::Sizes::new(),
             near: near::Near::new(),
-            budget_bytes: AtomicUsize::new(0),
-            committed_bytes: AtomicUsize::new(0),
+            budget: budget::Budget::new(),
             shards: [const { Shard::new() }; SHARDS],
             region: SpinLock::new(Region::new()),
             shared: AtomicBool::new(true),
@@ -273,7 +273,6 @@ impl Table {
     /// Bytes that the table takes: its lines, touched or not, and the dictionary of large sizes as far as used.
     #[must_use]
     pub fn resident_bytes(&self) -> usize {
-        // Relaxed: a figure for people.
-        self.committed_bytes.load(Ordering::Relaxed).saturating_add(self.sizes.resident_bytes())
+        self.budget.taken().saturating_add(self.sizes.resident_bytes())
     }
 }

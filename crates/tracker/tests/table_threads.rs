@@ -145,3 +145,41 @@ fn clearing_and_visiting_go_on_beside_the_traffic() {
     assert_eq!(table.insert(0x5000, Block { site: 1, size: 1, generation: 0 }, 0), Inserted::New);
     assert_eq!(table.len_estimate(), 1);
 }
+
+/// Plots open and close all the time: each thread has three places in each of 3,000 plots, mostly one block or none there.
+#[test]
+fn blocks_survive_while_plots_open_and_close() {
+    const PLOTS: usize = 3000;
+    let table = Table::new();
+    table.init(64 << 20).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..4usize {
+            let table = &table;
+            scope.spawn(move || {
+                let mut random = 0x9E37_79B9_7F4A_7C15u64 + thread as u64;
+                let mut live = vec![0u64; PLOTS * 3];
+                for turn in 1..2_000_000u64 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let place = (random >> 20) as usize % live.len();
+                    let address = 0x7F00_0000_0000 + place / 3 * 8192 + (place % 3 * 4 + thread) * 16;
+                    if live[place] != 0 {
+                        let removed = table.remove(address, 0).expect("it is live");
+                        assert_eq!(removed.size, std::mem::take(&mut live[place]));
+                    } else if random.is_multiple_of(3) {
+                        let size = if random.is_multiple_of(64) { 100_000 } else { turn % 5000 + 1 };
+                        let block = Block { site: thread as u32, size, generation: 0 };
+                        assert_eq!(table.insert(address, block, 0), Inserted::New);
+                        live[place] = size;
+                    }
+                }
+                for (place, size) in live.into_iter().enumerate().filter(|(_, size)| *size != 0) {
+                    let address = 0x7F00_0000_0000 + place / 3 * 8192 + (place % 3 * 4 + thread) * 16;
+                    assert_eq!(table.remove(address, 0).map(|block| block.size), Some(size));
+                }
+            });
+        }
+    });
+    assert_eq!(table.len_estimate(), 0);
+}

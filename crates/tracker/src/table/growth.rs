@@ -4,8 +4,6 @@
 //! Working from the last line to the first, each line and its chain are emptied and their blocks placed anew, in a line
 //! behind or in the same one: what is still to come is never disturbed, and what was placed stays.
 
-use core::sync::atomic::Ordering;
-
 use super::Table;
 use super::hash::Hash;
 use super::line::{Line, SLOTS};
@@ -60,10 +58,10 @@ impl Table {
         }
         let new = old.with_count(old.next_count());
         let more = new.bytes().wrapping_sub(old.bytes());
-        let granted = self.take_budget(more);
+        let granted = self.budget.take(more);
         if !granted || !self.region.lock().commit(Part::Lines, new.rows()) {
             if granted {
-                self.committed_bytes.fetch_sub(more, Ordering::Relaxed);
+                self.budget.give(more);
             }
             state.pool.lock().patience = REFUSED_PATIENCE;
             return Growth::Refused;
@@ -76,16 +74,6 @@ impl Table {
         Growth::Changed
     }
 
-    /// Accounts for `bytes` more, if the budget allows.
-    pub(super) fn take_budget(&self, bytes: usize) -> bool {
-        let budget = self.budget_bytes.load(Ordering::Relaxed);
-        let committed = self.committed_bytes.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
-        if committed > budget {
-            self.committed_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        committed <= budget
-    }
-
     /// Memory for the first `count` nodes of a shard. `free`: also beyond the budget.
     pub(super) fn more_nodes(&self, count: usize, free: bool) -> bool {
         // A stripe at a time, when its first node is wanted.
@@ -94,13 +82,13 @@ impl Table {
         }
         let bytes = NODE_STRIPE.wrapping_mul(super::nodes::NODE_BYTES);
         if free {
-            self.committed_bytes.fetch_add(bytes, Ordering::Relaxed);
-        } else if !self.take_budget(bytes) {
+            self.budget.take_anyway(bytes);
+        } else if !self.budget.take(bytes) {
             return false;
         }
         let done = self.region.lock().commit(Part::Nodes, count.div_ceil(NODE_STRIPE));
         if !done {
-            self.committed_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.budget.give(bytes);
         }
         done
     }

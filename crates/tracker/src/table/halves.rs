@@ -1,10 +1,11 @@
 //! One table of two halves: blocks where they are dense live in cells ([`super::near`]), all others in lines.
 //!
 //! Which half is a matter of the plot, 8 KiB of the heap: all blocks of an open plot are in cells, all of a closed one in
-//! lines. A plot is closed in the beginning and opens when enough blocks live in it; then its blocks move. The hash
+//! lines. A plot is closed in the beginning and opens when enough blocks live in it; then its blocks move. When one is
+//! left at most, and other plots have come so far since, it closes again. The hash
 //! keeps blocks of 4 KiB together, so that the lines need not be searched for them.
 //!
-//! Rule for neighbours: whoever has found a plot closed locks the line of the block and looks once more. Who opens a plot
+//! Rule for neighbours: whoever has found a plot closed locks the line of the block and looks once more. Who opens or closes a plot
 //! first says so and then locks these lines one by one. So nobody works on a block that moves.
 //!
 //! Addresses that are no multiple of 16 always live in the lines.
@@ -14,7 +15,7 @@ use core::ops::{ControlFlow, Range};
 use super::hash::{self, Hash};
 use super::leaf::PLOT_SHIFT;
 use super::near::{self, Placed};
-use super::operations::birth;
+use super::operations::{Whither, birth};
 use super::shards::Nodes;
 use super::{Block, Inserted, Removed, Table, Taken, packed};
 
@@ -35,8 +36,7 @@ impl Table {
     pub(super) fn insert_into_half(&self, address: usize, block: Block, now: u32) -> Inserted {
         if near::is_granule(address) {
             let shared = self.is_shared();
-            let budget = |bytes| self.take_budget(bytes);
-            match self.near.insert(address, &block, birth(&block, now), now, shared, budget) {
+            match self.near.insert(address, &block, birth(&block, now), now, shared, &self.budget) {
                 Placed::New => return Inserted::New,
                 Placed::Replaced(stale) => return Inserted::Replaced(stale),
                 Placed::NoMemory => return Inserted::Full,
@@ -49,7 +49,7 @@ impl Table {
     /// Insertion where the plot was closed a moment ago.
     #[inline(never)]
     fn insert_apart(&self, address: usize, block: Block, now: u32) -> Inserted {
-        let Some(inserted) = self.insert_into_lines(address, block, now) else {
+        let Some(inserted) = self.insert_into_lines(address, block, now, Whither::WhereClosed) else {
             self.near.wait(address);
             return self.insert_into_half(address, block, now);
         };
@@ -66,12 +66,21 @@ impl Table {
     /// Takes a block out of its half.
     #[inline]
     pub(super) fn remove_from_half(&self, address: usize, now: u32) -> Taken {
-        if near::is_granule(address)
-            && let ControlFlow::Break(taken) = self.near.remove(address, now, self.is_shared())
-        {
-            return taken;
+        if near::is_granule(address) {
+            let apart = |address, block| self.move_apart(address, block, now);
+            let removed = self.near.remove(address, now, self.is_shared(), &self.budget, apart);
+            if let ControlFlow::Break(taken) = removed {
+                return taken;
+            }
         }
         self.remove_apart(address, now)
+    }
+
+    /// Puts a block of a plot that closes into the lines; `false`: there is no memory.
+    fn move_apart(&self, address: usize, block: Removed, now: u32) -> bool {
+        let Removed { site, size, age } = block;
+        let block = Block { site, size, generation: now.wrapping_sub(age) };
+        self.insert_into_lines(address, block, now, Whither::Anyway) == Some(Inserted::New)
     }
 
     /// Removal where the plot was closed a moment ago.
@@ -113,19 +122,18 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn open_plot(&self, address: usize, now: u32) {
-        let budget = |bytes| self.take_budget(bytes);
-        let Some(mut opening) = self.near.open(address, &budget) else { return };
+        let Some(mut opening) = self.near.open(address, &self.budget) else { return };
         // First all are copied, so that a lack of memory changes nothing.
         for unit in units(address) {
             self.visit_unit(unit, &mut |address, value| {
                 let block = packed::decode(value, now, |code| self.sizes.get(code));
-                opening.take_in(address, block, now, &budget);
+                opening.take_in(address, block, now, &self.budget);
             });
         }
         if opening.is_complete() {
             units(address).for_each(|unit| self.empty_unit(unit, now));
         }
-        opening.done();
+        opening.done(&self.budget);
     }
 
     /// Visits the entries of a unit that are in the lines, each with its line locked.

@@ -3,9 +3,11 @@
 //! Rule for neighbours: leaves are never unmapped. They take memory only where plots are open.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
+use super::budget::Budget;
 use super::plot::Plot;
+use crate::lock::relax;
 use crate::mmap;
 
 const ADDRESS_BITS: u32 = 48;
@@ -18,13 +20,22 @@ const PLOTS: usize = 1 << (LEAF_SHIFT - PLOT_SHIFT);
 const PAGE: usize = 4096;
 /// Plots whose words share a page.
 const PLOTS_OF_PAGE: usize = PAGE / size_of::<Plot>();
+/// Somebody gets memory for a page, or gives it back.
+const CHANGING: u16 = u16::MAX;
+
+/// What words may take in any case.
+const FREE_WORDS: usize = 128 << 10;
+/// The part of the table's memory that words may take beyond.
+const PART_FOR_WORDS: usize = 6;
 
 /// Zeroed memory is an empty leaf. What is first takes whole pages, which can be given back to the kernel.
 #[repr(C)]
 pub(super) struct Leaf {
     plots: [Plot; PLOTS],
-    /// Pages of `plots` that have ever been in use.
+    /// Pages of `plots` that are in use.
     pages: [AtomicU64; PLOTS / PLOTS_OF_PAGE / 64],
+    /// How many plots of each page are open, or [`CHANGING`].
+    open: [AtomicU16; PLOTS / PLOTS_OF_PAGE],
     next: AtomicPtr<Leaf>,
     base: AtomicUsize,
 }
@@ -46,18 +57,60 @@ impl Leaf {
         unsafe { self.plots.get_unchecked(index) }
     }
 
-    /// Notes that the words around `address` are in use; `budget` is asked for their page. `false`: it refused.
-    pub(super) fn use_page(&self, address: usize, budget: &dyn Fn(usize) -> bool) -> bool {
-        let page = ((address >> PLOT_SHIFT) & (PLOTS - 1)) / PLOTS_OF_PAGE;
-        let Some(pages) = self.pages.get(page / 64) else { return false };
-        let bit = 1 << (page % 64);
-        if pages.load(Ordering::Relaxed) & bit == 0 {
-            if !budget(PAGE) {
-                return false;
+    /// Counts a plot around `address` that is to open, unless the page of its word has no memory yet and gets none: words
+    /// may take a part of the table only, or they would where blocks are far apart take more than the blocks. `false`: so it is.
+    pub(super) fn enter(&self, address: usize, budget: &Budget, words: &AtomicUsize) -> bool {
+        let Some((page, open)) = self.page(address) else { return false };
+        let mut spins = 0;
+        loop {
+            let count = open.load(Ordering::Acquire);
+            if count == CHANGING {
+                relax(&mut spins);
+            } else if count > 0 {
+                if open.compare_exchange(count, count + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return true;
+                }
+            } else if open.compare_exchange(0, CHANGING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                let most = FREE_WORDS.saturating_add(budget.taken() / PART_FOR_WORDS);
+                let granted = words.load(Ordering::Relaxed).saturating_add(PAGE) <= most && budget.take(PAGE);
+                if granted {
+                    words.fetch_add(PAGE, Ordering::Relaxed);
+                    self.mark(page, true);
+                }
+                open.store(u16::from(granted), Ordering::Release);
+                return granted;
             }
-            pages.fetch_or(bit, Ordering::Release);
         }
-        true
+    }
+
+    /// Counts a plot less, which is closed; the last one of a page gives its memory back.
+    pub(super) fn leave(&self, address: usize, budget: &Budget, words: &AtomicUsize) {
+        let Some((page, open)) = self.page(address) else { return };
+        let last = |count| Some(if count == 1 { CHANGING } else { count - 1 });
+        if open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, last) == Ok(1) {
+            self.mark(page, false);
+            if let Some(first) = self.plots.get(page * PLOTS_OF_PAGE) {
+                mmap::discard(ptr::from_ref(first).cast_mut().cast(), PAGE);
+            }
+            words.fetch_sub(PAGE, Ordering::Relaxed);
+            budget.give(PAGE);
+            open.store(0, Ordering::Release);
+        }
+    }
+
+    fn page(&self, address: usize) -> Option<(usize, &AtomicU16)> {
+        let page = ((address >> PLOT_SHIFT) & (PLOTS - 1)) / PLOTS_OF_PAGE;
+        self.open.get(page).map(|open| (page, open))
+    }
+
+    fn mark(&self, page: usize, used: bool) {
+        let Some(pages) = self.pages.get(page / 64) else { return };
+        let bit = 1 << (page % 64);
+        if used {
+            pages.fetch_or(bit, Ordering::Release);
+        } else {
+            pages.fetch_and(!bit, Ordering::Release);
+        }
     }
 
     /// The address at which plot `number` begins.
@@ -75,11 +128,6 @@ impl Leaf {
         used.flat_map(|(page, plots)| {
             plots.iter().enumerate().map(move |(index, plot)| (page * PLOTS_OF_PAGE + index, plot))
         })
-    }
-
-    /// Gives the memory of all words back: all plots are closed.
-    pub(super) fn discard(&self) {
-        mmap::discard(ptr::from_ref(self).cast_mut().cast(), core::mem::offset_of!(Self, pages));
     }
 }
 

@@ -15,10 +15,14 @@
 //! table, plots are not locked at all.
 
 use core::ops::ControlFlow::{self, Break, Continue};
+use core::sync::atomic::AtomicUsize;
 
 use super::array::Array;
+use super::budget::Budget;
 use super::cell;
+use super::idle::Idle;
 use super::leaf::{Leaf, Leaves, PLOT_SHIFT};
+use super::opening::Opening;
 use super::plot::{Plot, Word};
 use super::store::{self, Store};
 use super::{Block, Removed, SHARDS, Taken};
@@ -49,6 +53,9 @@ pub(super) enum Placed {
 pub(super) struct Near {
     leaves: Leaves,
     store: Store,
+    idle: Idle,
+    /// Bytes that the words of plots take.
+    words: AtomicUsize,
 }
 
 /// Whether a block at this address may live here.
@@ -59,13 +66,20 @@ pub(super) fn is_granule(address: usize) -> bool {
 }
 
 #[inline]
-fn tag(address: usize) -> u64 {
+pub(super) fn tag(address: usize) -> u64 {
     ((address >> GRANULE_SHIFT) & ((1 << cell::TAG_BITS) - 1)) as u64
+}
+
+/// Whether an array may be longer than it should be. Short ones are held closer, for there are many of them.
+#[inline]
+fn is_roomy(word: Word) -> bool {
+    let (used, len) = (word.used(), word.len());
+    used * 2 <= len || (len <= 24 && used * 4 + 4 <= len * 3)
 }
 
 impl Near {
     pub(super) const fn new() -> Self {
-        Self { leaves: Leaves::new(), store: Store::new() }
+        Self { leaves: Leaves::new(), store: Store::new(), idle: Idle::new(), words: AtomicUsize::new(0) }
     }
 
     /// Makes it usable, with room for `bytes` of cells; less if the kernel gives less.
@@ -84,7 +98,7 @@ impl Near {
         birth: u32,
         now: u32,
         shared: bool,
-        budget: impl Fn(usize) -> bool,
+        budget: &Budget,
     ) -> Placed {
         let Some(leaf) = self.leaves.get(address) else { return Placed::Closed };
         let plot = leaf.plot(address);
@@ -100,7 +114,7 @@ impl Near {
                 return Placed::New;
             }
         }
-        let (word, placed) = self.insert_slow(word, address, cell, extension, now, &budget);
+        let (word, placed) = self.insert_slow(word, address, cell, extension, now, budget);
         plot.put(word);
         placed
     }
@@ -114,7 +128,7 @@ impl Near {
         cell: u64,
         extension: u64,
         now: u32,
-        budget: &dyn Fn(usize) -> bool,
+        budget: &Budget,
     ) -> (Word, Placed) {
         let found = self.array(word).find(tag(address));
         if let Some((place, old)) = found
@@ -142,7 +156,7 @@ impl Near {
     }
 
     /// Puts a block in that is not there; the array has room. Answers how far it is from home, too.
-    fn put(&self, word: Word, cell: u64, extension: u64) -> (Word, usize) {
+    pub(super) fn put(&self, word: Word, cell: u64, extension: u64) -> (Word, usize) {
         let array = self.array(word);
         let way = array.put(cell);
         if extension == 0 {
@@ -152,13 +166,7 @@ impl Near {
     }
 
     /// Room for some cells more. Without memory the eighth that should stay empty is used, but for the last place.
-    fn ensure(
-        &self,
-        word: Word,
-        address: usize,
-        cells: usize,
-        budget: &dyn Fn(usize) -> bool,
-    ) -> Option<Word> {
+    pub(super) fn ensure(&self, word: Word, address: usize, cells: usize, budget: &Budget) -> Option<Word> {
         let used = word.used() + cells;
         if used <= store::room(word.len()) {
             return Some(word);
@@ -167,9 +175,16 @@ impl Near {
         if grown.is_none() && used < word.len() { Some(word) } else { grown }
     }
 
-    /// Takes a block out if its plot is open.
+    /// Takes a block out if its plot is open. `apart` puts a block into the lines, where one closes.
     #[inline]
-    pub(super) fn remove(&self, address: usize, now: u32, shared: bool) -> ControlFlow<Taken> {
+    pub(super) fn remove(
+        &self,
+        address: usize,
+        now: u32,
+        shared: bool,
+        budget: &Budget,
+        apart: impl Fn(usize, Removed) -> bool,
+    ) -> ControlFlow<Taken> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
         let plot = leaf.plot(address);
         let Some(word) = plot.hold(shared) else { return Continue(()) };
@@ -178,28 +193,86 @@ impl Near {
             plot.put(word);
             return Break(Taken::NONE);
         };
-        if cell::is_long(cell) || word.used() <= word.len() / 4 {
-            return Break(self.remove_slow(plot, word, address, now));
+        if cell::is_long(cell) || is_roomy(word) {
+            let taken = self.remove_slow(plot, word, address, now, budget);
+            if taken.1
+                && let Some(idle) = self.idle.wait(address)
+            {
+                self.close(idle, now, shared, budget, &apart);
+            }
+            return Break(taken.0);
         }
         array.take(place);
         plot.put(word.with_fewer(1));
         Break(Some(cell::decode(cell, 0, now)).into())
     }
 
-    /// Removal of a large block, or where cells are plenty.
+    /// Removal of a large block, or where places are plenty. Answers whether the plot is nearly empty now, too.
     #[inline(never)]
-    fn remove_slow(&self, plot: &Plot, mut word: Word, address: usize, now: u32) -> Taken {
+    fn remove_slow(
+        &self,
+        plot: &Plot,
+        mut word: Word,
+        address: usize,
+        now: u32,
+        budget: &Budget,
+    ) -> (Taken, bool) {
         let removed = self.take(&mut word, tag(address), now);
-        if word.len() > 8
-            && word.used() < word.len() / 4
-            && let Some(len) = store::length_for(word.used() * 2)
+        let used = word.used();
+        if let Some(len) = store::length_for(used + used / 6 + 1)
+            && len < word.len()
             // No memory for that: it stays as it is.
-            && let Some(shrunk) = self.resize(word, address, len, &|_| true)
+            && let Some(shrunk) = self.resize(word, address, len, budget)
         {
             word = shrunk;
         }
+        let is_idle = self.is_idle(word);
         plot.put(word);
-        removed.into()
+        (removed.into(), is_idle)
+    }
+
+    /// Whether a held plot has so few blocks that it should close.
+    fn is_idle(&self, word: Word) -> bool {
+        word.used() <= 1
+            || (word.used() == 2 && self.array(word).cells().any(|(_, cell)| cell::is_long(cell)))
+    }
+
+    /// Closes the plot at `address`, unless blocks have come meanwhile.
+    #[cold]
+    #[inline(never)]
+    fn close(
+        &self,
+        address: usize,
+        now: u32,
+        shared: bool,
+        budget: &Budget,
+        apart: &dyn Fn(usize, Removed) -> bool,
+    ) {
+        let Some(leaf) = self.leaves.get(address) else { return };
+        let plot = leaf.plot(address);
+        let Some(word) = plot.hold(shared) else { return };
+        if !self.is_idle(word) {
+            return plot.put(word);
+        }
+        plot.begin_to_close();
+        let array = self.array(word);
+        let last = array.cells().find(|(_, cell)| cell::is_any_block(*cell));
+        let all_apart = last.is_none_or(|(_, cell)| {
+            let base = address >> PLOT_SHIFT << PLOT_SHIFT;
+            apart(base + ((cell::tag(cell) as usize) << GRANULE_SHIFT), Self::read(array, cell, now))
+        });
+        if all_apart {
+            self.end(leaf, address, word, budget);
+        } else {
+            plot.put(word);
+        }
+    }
+
+    /// Closes a plot that is held or whose blocks are on their way.
+    pub(super) fn end(&self, leaf: &Leaf, address: usize, word: Word, budget: &Budget) {
+        leaf.plot(address).close();
+        self.store.give(address, word.array(), word.len(), budget);
+        leaf.leave(address, budget, &self.words);
     }
 
     /// Takes a block out of the array of a held plot.
@@ -268,7 +341,7 @@ impl Near {
         self.leaves.get(address).is_none_or(|leaf| leaf.plot(address).is_closed())
     }
 
-    /// Waits until the plot at `address` is not being opened.
+    /// Waits until the blocks of the plot at `address` are not on their way.
     pub(super) fn wait(&self, address: usize) {
         if let Some(leaf) = self.leaves.get(address) {
             leaf.plot(address).wait();
@@ -277,21 +350,25 @@ impl Near {
 
     /// Begins to open the plot at `address`; [`Opening::done`] ends it. `None`: another thread does so, or there is no
     /// memory for it.
-    pub(super) fn open(&self, address: usize, budget: &dyn Fn(usize) -> bool) -> Option<Opening<'_>> {
+    pub(super) fn open(&self, address: usize, budget: &Budget) -> Option<Opening<'_>> {
         let leaf = self.leaves.get(address).or_else(|| self.leaves.add(address))?;
-        if !leaf.use_page(address, budget) {
+        if !leaf.enter(address, budget, &self.words) {
             return None;
         }
-        let len = store::length_for(DENSE)?;
-        let array = self.store.take(address, len, budget)?;
         let plot = leaf.plot(address);
+        let len = store::length_for(DENSE)?;
+        let Some(array) = self.store.take(address, len, budget) else {
+            leaf.leave(address, budget, &self.words);
+            return None;
+        };
         if !plot.begin_to_open() {
-            self.store.give(address, array, len);
+            self.store.give(address, array, len, budget);
+            leaf.leave(address, budget, &self.words);
             return None;
         }
         let word = Word::new(array, len, 0);
         self.array(word).empty();
-        Some(Opening { near: self, plot, address, word, complete: true })
+        Some(Opening { near: self, leaf, address, word, complete: true })
     }
 
     /// Visits every block. No lock is held while `visit` runs.
@@ -365,17 +442,16 @@ impl Near {
     }
 
     /// Forgets all blocks. Memory goes back to the kernel unless blocks come in meanwhile.
-    pub(super) fn clear(&self) {
+    pub(super) fn clear(&self, budget: &Budget) {
         self.leaves.each(|leaf| {
             for (number, plot) in leaf.used_plots() {
                 plot.wait();
                 if let Some(word) = plot.hold(true) {
-                    self.store.give(leaf.address(number), word.array(), word.len());
-                    plot.close();
+                    self.end(leaf, leaf.address(number), word, budget);
                 }
             }
         });
-        self.store.discard_if_idle(|| self.leaves.each(Leaf::discard));
+        self.store.discard_if_idle();
     }
 
     /// The array of an open plot.
@@ -388,54 +464,12 @@ impl Near {
     /// Moves the cells of a held plot into an array of another length.
     #[cold]
     #[inline(never)]
-    fn resize(&self, word: Word, address: usize, len: usize, budget: &dyn Fn(usize) -> bool) -> Option<Word> {
+    fn resize(&self, word: Word, address: usize, len: usize, budget: &Budget) -> Option<Word> {
         let new = Word::new(self.store.take(address, len, budget)?, len, word.used());
         let (from, to) = (self.array(word), self.array(new));
         to.empty();
         from.cells().for_each(|(_, cell)| _ = to.put(cell));
-        self.store.give(address, word.array(), word.len());
+        self.store.give(address, word.array(), word.len(), budget);
         Some(new)
-    }
-}
-
-/// A plot that is being opened by this thread; nobody else touches its blocks meanwhile.
-pub(super) struct Opening<'a> {
-    near: &'a Near,
-    plot: &'a Plot,
-    address: usize,
-    word: Word,
-    complete: bool,
-}
-
-impl Opening<'_> {
-    /// Takes in a block from the lines, which holds it until all are in.
-    pub(super) fn take_in(
-        &mut self,
-        address: usize,
-        block: Removed,
-        now: u32,
-        budget: &dyn Fn(usize) -> bool,
-    ) {
-        let birth = now.wrapping_sub(block.age);
-        let (cell, extension) = cell::cells(tag(address), block.site, birth, block.size);
-        match self.near.ensure(self.word, self.address, if extension == 0 { 1 } else { 2 }, budget) {
-            Some(word) => (self.word, _) = self.near.put(word, cell, extension),
-            None => self.complete = false,
-        }
-    }
-
-    /// Whether all blocks found room.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
-    }
-
-    /// The plot is open from now on, or closed again if not all blocks found room.
-    pub(super) fn done(self) {
-        if self.complete {
-            self.plot.put(self.word);
-        } else {
-            self.plot.close();
-            self.near.store.give(self.address, self.word.array(), self.word.len());
-        }
     }
 }

@@ -33,6 +33,15 @@ enum Away {
     Moved,
 }
 
+/// Which blocks have a home in the lines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whither {
+    /// Those of closed plots.
+    WhereClosed,
+    /// Any: who asks is closing the plot.
+    Anyway,
+}
+
 /// Where a block is.
 enum Place<'a> {
     Slot(Slot),
@@ -52,9 +61,15 @@ impl Table {
     }
 
     /// Puts a block into the lines. `None`: its plot is not closed any more.
-    pub(super) fn insert_into_lines(&self, address: usize, block: Block, now: u32) -> Option<Inserted> {
+    pub(super) fn insert_into_lines(
+        &self,
+        address: usize,
+        block: Block,
+        now: u32,
+        whither: Whither,
+    ) -> Option<Inserted> {
         let Some(hash) = Hash::of(address) else { return Some(Inserted::Full) };
-        let mut home = match self.home(address, hash) {
+        let mut home = match self.home(address, hash, whither) {
             Ok(home) => home,
             Err(Away::NoMemory) => return Some(Inserted::Full),
             Err(Away::Moved) => return None,
@@ -69,7 +84,7 @@ impl Table {
             home.line.put(slot, key, value);
             return Some(Inserted::New);
         }
-        self.insert_slow(home, address, hash, block, now)
+        self.insert_slow(home, address, hash, block, now, whither)
     }
 
     /// Forgets the block at `address` and tells what it was; `None` if it is not known, which is normal.
@@ -82,7 +97,7 @@ impl Table {
     /// Takes a block out of the lines. `Continue`: its plot is not closed any more.
     pub(super) fn take_from_lines(&self, address: usize, now: u32) -> ControlFlow<Option<Removed>> {
         let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
-        match self.home(address, hash) {
+        match self.home(address, hash, Whither::WhereClosed) {
             Ok(home) => ControlFlow::Break(self.take_at(home, hash, now)),
             Err(Away::NoMemory) => ControlFlow::Break(None),
             Err(Away::Moved) => ControlFlow::Continue(()),
@@ -122,7 +137,7 @@ impl Table {
     /// Reads the value of the block's entry in the lines. `Continue`: its plot is not closed any more.
     pub(super) fn find<T>(&self, address: usize, read: impl FnOnce(u64) -> T) -> ControlFlow<Option<T>> {
         let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
-        let home = match self.home(address, hash) {
+        let home = match self.home(address, hash, Whither::WhereClosed) {
             Ok(home) => home,
             Err(Away::NoMemory) => return ControlFlow::Break(None),
             Err(Away::Moved) => return ControlFlow::Continue(()),
@@ -134,10 +149,12 @@ impl Table {
         ControlFlow::Break(value.map(read))
     }
 
-    /// Locks the home of a block whose plot is closed.
-    fn home(&self, address: usize, hash: Hash) -> Result<Home<'_>, Away> {
+    /// Locks the home of a block.
+    fn home(&self, address: usize, hash: Hash, whither: Whither) -> Result<Home<'_>, Away> {
         let home = self.home_unchecked(hash).ok_or(Away::NoMemory)?;
-        if near::is_granule(address) && !self.near.is_closed(address) { Err(Away::Moved) } else { Ok(home) }
+        let is_away =
+            whither == Whither::WhereClosed && near::is_granule(address) && !self.near.is_closed(address);
+        if is_away { Err(Away::Moved) } else { Ok(home) }
     }
 
     /// Locks the home of a hash, whatever its plot. `None` if the table has no memory.
@@ -204,6 +221,7 @@ impl Table {
         hash: Hash,
         block: Block,
         now: u32,
+        whither: Whither,
     ) -> Option<Inserted> {
         let size = if block.size < packed::LARGE {
             block.size
@@ -227,7 +245,7 @@ impl Table {
                 Placed::NoRoom => {}
             }
             let changed = self.grow(hash.shard, lines) == Growth::Changed;
-            let again = self.home(address, hash);
+            let again = self.home(address, hash, whither);
             match again {
                 Ok(again) if changed => home = again,
                 _ => {

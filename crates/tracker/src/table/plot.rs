@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | locked |
 //! | 1 | open: its blocks are in cells, all of them |
-//! | 2 | opening: its blocks are on their way there from the lines |
+//! | 2 | moving: its blocks are on their way between the lines and cells |
 //! | 8–19 | length of its array |
 //! | 20–31 | cells in use there |
 //! | 32–63 | number of the array in the store |
@@ -17,7 +17,7 @@ use crate::lock::relax;
 
 const LOCKED: u64 = 1;
 const OPEN: u64 = 1 << 1;
-const OPENING: u64 = 1 << 2;
+const MOVING: u64 = 1 << 2;
 const LEN_SHIFT: u32 = 8;
 const USED_SHIFT: u32 = 20;
 const ARRAY_SHIFT: u32 = 32;
@@ -81,7 +81,7 @@ impl Plot {
     /// Whether its blocks are in the lines, and stay there as long as the caller holds the line of one.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
-        self.0.load(Ordering::Acquire) & (OPEN | OPENING) == 0
+        self.0.load(Ordering::Acquire) & (OPEN | MOVING) == 0
     }
 
     /// Takes hold of the plot if it is open. `shared`: there may be others to lock out. The holder gives it back with
@@ -134,15 +134,20 @@ impl Plot {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Begins to open a closed plot; `false` if another thread does that.
-    pub(super) fn begin_to_open(&self) -> bool {
-        self.0.compare_exchange(0, OPENING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    /// Begins to close a held plot: its blocks are on their way. [`Plot::close`] or [`Plot::put`] ends it.
+    pub(super) fn begin_to_close(&self) {
+        self.0.store(MOVING, Ordering::Release);
     }
 
-    /// Waits until the plot is not being opened.
+    /// Begins to open a closed plot; `false` if another thread does that.
+    pub(super) fn begin_to_open(&self) -> bool {
+        self.0.compare_exchange(0, MOVING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Waits until no blocks are on their way.
     pub(super) fn wait(&self) {
         let mut spins = 0;
-        while self.0.load(Ordering::Acquire) & OPENING != 0 {
+        while self.0.load(Ordering::Acquire) & MOVING != 0 {
             relax(&mut spins);
         }
     }

@@ -348,7 +348,7 @@ impl Table {
             self.open()?;
         }
         self.near.init(budget_bytes);
-        self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
+        self.budget.set_limit(budget_bytes);
         for shard in &self.shards {
             shard.pool.lock().patience = 0;
         }
@@ -367,8 +367,8 @@ impl Table {
             span.store(lines.with_count(0));
         }
         self.region.lock().discard();
-        self.near.clear();
-        self.committed_bytes.store(0, Ordering::Relaxed);
+        self.near.clear(&self.budget);
+        self.budget.restart(0);
         self.sizes.clear();
         // Cannot fail: the rows have been usable before.
         let _ = self.open();
@@ -398,7 +398,7 @@ impl Table {
             *shard.pool.lock() = Pool::new();
             span.store(lines);
         }
-        self.committed_bytes.store(committed, Ordering::Relaxed);
+        self.budget.restart(committed);
         Ok(())
     }
 }

@@ -1,9 +1,16 @@
 //! Where the arrays of cells lie: one stretch of address space, cut into chunks, these into arrays of some fixed lengths.
 //!
+//! Arrays that are free and side by side become one *extent*, out of which arrays of any length are cut again; a chunk
+//! that is free as a whole goes back to the kernel. So memory follows the number of blocks, whatever plots were like before.
+//!
+//! A chunk begins with two bits for each of its pairs of cells: an extent begins here, an extent ends here. An extent
+//! has its links in its first cell and its length in its second and in its last.
+//!
 //! Rule for neighbours: the lock of a pool is taken last. Memory of the store stays readable and writable for good.
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use super::budget::Budget;
 use crate::lock::SpinLock;
 use crate::mmap;
 
@@ -16,33 +23,59 @@ const LENGTHS: [u16; 32] = [
 /// Arrays are counted in pairs of cells.
 const PAIR_BYTES: usize = 16;
 const POOLS: usize = 8;
-const CHUNK_PAIRS: usize = 4096;
-const CHUNK_BYTES: usize = CHUNK_PAIRS * PAIR_BYTES;
+const CHUNK_PAIRS: u32 = 2048;
+const CHUNK_BYTES: usize = CHUNK_PAIRS as usize * PAIR_BYTES;
+/// Cells of each of the two sets of bits.
+const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
+/// What the bits take of a chunk.
+const HEADER_PAIRS: u32 = (2 * BITS_CELLS * 8 / PAIR_BYTES) as u32;
+const WHOLE: u32 = CHUNK_PAIRS - HEADER_PAIRS;
 
-/// Free arrays by their length, linked through their first cell, and a chunk to cut new ones from.
+/// Which end of extents a bit is about.
+#[derive(Clone, Copy)]
+enum End {
+    First = 0,
+    Last = 1,
+}
+
+/// Extents by the greatest array that they have room for; a pair by itself is in no list.
 #[derive(Debug)]
 struct Pool {
-    free: [u32; LENGTHS.len()],
-    next: u32,
-    end: u32,
+    heads: [u32; LENGTHS.len()],
+    /// Lists that are not empty, a bit each.
+    filled: u32,
+    /// Chunks that are free as a whole: one is kept.
+    whole: u32,
     /// Arrays handed out.
     taken: usize,
 }
 
 impl Pool {
-    const NEW: Self = Self { free: [0; LENGTHS.len()], next: 0, end: 0, taken: 0 };
+    const NEW: Self = Self { heads: [0; LENGTHS.len()], filled: 0, whole: 0, taken: 0 };
 }
 
 #[derive(Debug)]
 #[repr(align(64))]
 struct Aligned(SpinLock<Pool>);
 
+/// Which chunks no pool has.
+#[derive(Debug)]
+struct Chunks {
+    /// Chunks from here on were never used.
+    fresh: usize,
+    /// Number of those in the list of the others.
+    again: usize,
+}
+
 /// All arrays. An array is known by the number of its first pair; 0 is none.
 #[derive(Debug)]
 pub(super) struct Store {
     base: AtomicPtr<u64>,
-    chunks: AtomicUsize,
-    used_chunks: AtomicUsize,
+    /// Chunks that there is address space for.
+    reserved: AtomicUsize,
+    /// The list of chunks that are to be used again.
+    again: AtomicPtr<u32>,
+    chunks: SpinLock<Chunks>,
     pools: [Aligned; POOLS],
 }
 
@@ -62,16 +95,18 @@ pub(super) fn longer(len: usize) -> Option<usize> {
     LENGTHS.into_iter().map(usize::from).find(|longer| *longer > len)
 }
 
-fn class(len: usize) -> Option<usize> {
-    LENGTHS.iter().position(|candidate| usize::from(*candidate) == len)
+/// The list for extents of so many pairs.
+fn list(pairs: u32) -> Option<usize> {
+    LENGTHS.iter().rposition(|len| u32::from(*len) / 2 <= pairs)
 }
 
 impl Store {
     pub(super) const fn new() -> Self {
         Self {
             base: AtomicPtr::new(core::ptr::null_mut()),
-            chunks: AtomicUsize::new(0),
-            used_chunks: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
+            again: AtomicPtr::new(core::ptr::null_mut()),
+            chunks: SpinLock::new(Chunks { fresh: 0, again: 0 }),
             pools: [const { Aligned(SpinLock::new(Pool::NEW)) }; POOLS],
         }
     }
@@ -80,18 +115,22 @@ impl Store {
     /// and while no array is in use. `false`: there is none.
     pub(super) fn init(&self, bytes: usize) -> bool {
         let mut pools = self.pools.each_ref().map(|pool| pool.0.lock());
-        let reserved = self.chunks.load(Ordering::Relaxed);
-        let mut chunks = (bytes / CHUNK_BYTES).clamp(POOLS, u32::MAX as usize / CHUNK_PAIRS);
-        while chunks > reserved && pools.iter().all(|pool| pool.taken == 0) {
-            if let Some(store) = mmap::reserve(chunks * CHUNK_BYTES) {
-                // A former, smaller store stays mapped: a thread may be about to look into it.
-                self.base.store(store.as_ptr().cast(), Ordering::Relaxed);
-                self.chunks.store(chunks, Ordering::Relaxed);
-                self.used_chunks.store(0, Ordering::Relaxed);
-                pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
-                return true;
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        let mut wanted = (bytes / CHUNK_BYTES).clamp(POOLS, u32::MAX as usize / CHUNK_PAIRS as usize);
+        while wanted > reserved && pools.iter().all(|pool| pool.taken == 0) {
+            if let Some(store) = mmap::reserve(wanted * CHUNK_BYTES) {
+                if let Some(again) = mmap::reserve(wanted * size_of::<u32>()) {
+                    // A former, smaller store stays mapped: a thread may be about to look into it.
+                    self.base.store(store.as_ptr().cast(), Ordering::Relaxed);
+                    self.again.store(again.as_ptr().cast(), Ordering::Relaxed);
+                    self.reserved.store(wanted, Ordering::Relaxed);
+                    *self.chunks.lock() = Chunks { fresh: 0, again: 0 };
+                    pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
+                    return true;
+                }
+                mmap::unreserve(store.as_ptr(), wanted * CHUNK_BYTES);
             }
-            chunks = if chunks > POOLS { (chunks / 2).max(POOLS) } else { 0 };
+            wanted = if wanted > POOLS { (wanted / 2).max(POOLS) } else { 0 };
         }
         reserved > 0
     }
@@ -108,77 +147,203 @@ impl Store {
     }
 
     /// An array of `len` cells for blocks around `address`, with whatever in it.
-    pub(super) fn take(&self, address: usize, len: usize, budget: &dyn Fn(usize) -> bool) -> Option<u32> {
+    pub(super) fn take(&self, address: usize, len: usize, budget: &Budget) -> Option<u32> {
         let pairs = (len / 2) as u32;
+        let least = list(pairs)?;
         let mut pool = self.pool(address)?.lock();
-        let head = pool.free.get_mut(class(len)?)?;
-        if *head != 0 {
-            let array = *head;
-            // SAFETY: a free array begins with the number of the next one.
-            *head = unsafe { self.cells(array).read() } as u32;
-            pool.taken = pool.taken.wrapping_add(1);
-            return Some(array);
-        }
-        if pool.end.wrapping_sub(pool.next) < pairs {
+        if pool.filled >> least == 0 {
             self.new_chunk(&mut pool, budget)?;
         }
-        let array = pool.next;
-        pool.next = array.wrapping_add(pairs);
+        let fits = pool.filled >> least;
+        let array = *pool.heads.get(least + fits.trailing_zeros() as usize)?;
+        let found = self.unlink(&mut pool, array);
+        if found > pairs {
+            self.link(&mut pool, array + pairs, found - pairs);
+        }
         pool.taken = pool.taken.wrapping_add(1);
         Some(array)
     }
 
     /// Takes an array back.
-    pub(super) fn give(&self, address: usize, array: u32, len: usize) {
-        if let (Some(pool), Some(class)) = (self.pool(address), class(len)) {
-            let mut pool = pool.lock();
-            pool.taken = pool.taken.wrapping_sub(1);
-            self.push(&mut pool, array, class);
+    pub(super) fn give(&self, address: usize, array: u32, len: usize, budget: &Budget) {
+        let Some(mut pool) = self.pool(address).map(SpinLock::lock) else { return };
+        pool.taken = pool.taken.wrapping_sub(1);
+        let (mut first, mut pairs) = (array, (len / 2) as u32);
+        if self.is_end(first - 1, End::Last) {
+            let before = self.read(first, -1) as u32;
+            first -= before;
+            pairs += self.unlink(&mut pool, first);
+        }
+        let behind = first + pairs;
+        if !behind.is_multiple_of(CHUNK_PAIRS) && self.is_end(behind, End::First) {
+            pairs += self.unlink(&mut pool, behind);
+        }
+        if pairs == WHOLE && pool.whole > 0 {
+            self.end_chunk(first / CHUNK_PAIRS, budget);
+        } else {
+            self.link(&mut pool, first, pairs);
         }
     }
 
-    fn new_chunk(&self, pool: &mut Pool, budget: &dyn Fn(usize) -> bool) -> Option<()> {
-        if !budget(CHUNK_BYTES) {
+    /// Gets a chunk for the pool.
+    fn new_chunk(&self, pool: &mut Pool, budget: &Budget) -> Option<()> {
+        if !budget.take(CHUNK_BYTES) {
             return None;
         }
-        let chunk = self.used_chunks.fetch_add(1, Ordering::Relaxed);
-        if chunk >= self.chunks.load(Ordering::Relaxed) {
-            self.used_chunks.fetch_sub(1, Ordering::Relaxed);
+        let mut chunks = self.chunks.lock();
+        let chunk = if chunks.again > 0 {
+            chunks.again -= 1;
+            // SAFETY: the list is as long as there are chunks, and so much of it is filled.
+            unsafe { self.again.load(Ordering::Relaxed).add(chunks.again).read() }
+        } else if chunks.fresh < self.reserved.load(Ordering::Relaxed) {
+            chunks.fresh += 1;
+            (chunks.fresh - 1) as u32
+        } else {
+            budget.give(CHUNK_BYTES);
             return None;
-        }
-        // What is left of the old chunk becomes free arrays.
-        while let Some(class) =
-            LENGTHS.iter().rposition(|len| u32::from(*len) / 2 <= pool.end.wrapping_sub(pool.next))
-            && let Some(len) = LENGTHS.get(class)
-        {
-            let array = pool.next;
-            pool.next = array.wrapping_add(u32::from(*len) / 2);
-            self.push(pool, array, class);
-        }
-        let first = (chunk * CHUNK_PAIRS) as u32;
-        // Number 0 means "none".
-        pool.next = if first == 0 { 1 } else { first };
-        pool.end = first.wrapping_add(CHUNK_PAIRS as u32);
+        };
+        drop(chunks);
+        let first = chunk * CHUNK_PAIRS;
+        // SAFETY: the chunk is this pool's, and begins with its bits. Locked memory may not be zeroes after it was given back.
+        unsafe { self.cells(first).write_bytes(0, 2 * BITS_CELLS) };
+        self.link(pool, first + HEADER_PAIRS, WHOLE);
         Some(())
     }
 
-    /// Puts an array into the list of its length.
-    fn push(&self, pool: &mut Pool, array: u32, class: usize) {
-        if let Some(head) = pool.free.get_mut(class) {
-            // SAFETY: the array is in the store, has room for a cell and is nobody's any more.
-            unsafe { self.cells(array).write(u64::from(*head)) };
-            *head = array;
-        }
+    /// Gives a chunk back to the kernel.
+    #[cold]
+    fn end_chunk(&self, chunk: u32, budget: &Budget) {
+        mmap::discard(self.cells(chunk * CHUNK_PAIRS).cast(), CHUNK_BYTES);
+        let mut chunks = self.chunks.lock();
+        // SAFETY: the list is as long as there are chunks, and each is in it once at most.
+        unsafe { self.again.load(Ordering::Relaxed).add(chunks.again).write(chunk) };
+        chunks.again += 1;
+        budget.give(CHUNK_BYTES);
     }
 
-    /// Gives all memory back to the kernel and calls `also`, if no array is in use; none is taken meanwhile.
-    pub(super) fn discard_if_idle(&self, also: impl FnOnce()) {
+    /// Makes an extent of what is nobody's.
+    fn link(&self, pool: &mut Pool, first: u32, pairs: u32) {
+        self.write(first, 1, u64::from(pairs));
+        self.write(first + pairs, -1, u64::from(pairs));
+        self.flip(first, End::First);
+        self.flip(first + pairs - 1, End::Last);
+        if pairs == WHOLE {
+            pool.whole += 1;
+        }
+        let Some(list) = list(pairs) else { return };
+        let Some(head) = pool.heads.get_mut(list) else { return };
+        self.write(first, 0, u64::from(*head));
+        if *head != 0 {
+            let next = self.read(*head, 0) as u32;
+            self.write(*head, 0, u64::from(next) | (u64::from(first) << 32));
+        }
+        *head = first;
+        pool.filled |= 1 << list;
+    }
+
+    /// Makes an extent nobody's, and answers how long it is.
+    fn unlink(&self, pool: &mut Pool, first: u32) -> u32 {
+        let pairs = self.read(first, 1) as u32;
+        self.flip(first, End::First);
+        self.flip(first + pairs - 1, End::Last);
+        if pairs == WHOLE {
+            pool.whole -= 1;
+        }
+        let Some(list) = list(pairs) else { return pairs };
+        let links = self.read(first, 0);
+        let (next, before) = (links as u32, (links >> 32) as u32);
+        if next != 0 {
+            let links = self.read(next, 0);
+            self.write(next, 0, (links & u64::from(u32::MAX)) | (u64::from(before) << 32));
+        }
+        if before != 0 {
+            let links = self.read(before, 0);
+            self.write(before, 0, (links >> 32 << 32) | u64::from(next));
+        } else if let Some(head) = pool.heads.get_mut(list) {
+            *head = next;
+            if next == 0 {
+                pool.filled &= !(1 << list);
+            }
+        }
+        pairs
+    }
+
+    fn bits(&self, pair: u32, end: End) -> (*mut u64, u32) {
+        let (chunk, pair) = (pair / CHUNK_PAIRS, pair % CHUNK_PAIRS);
+        let place = end as usize * BITS_CELLS + (pair / 64) as usize;
+        (self.cells(chunk * CHUNK_PAIRS).wrapping_add(place), pair % 64)
+    }
+
+    fn is_end(&self, pair: u32, end: End) -> bool {
+        let (cell, bit) = self.bits(pair, end);
+        // SAFETY: a cell of the bits of a chunk of the pool whose lock is held.
+        unsafe { cell.read() >> bit & 1 != 0 }
+    }
+
+    fn flip(&self, pair: u32, end: End) {
+        let (cell, bit) = self.bits(pair, end);
+        // SAFETY: as in `is_end`.
+        unsafe { cell.write(cell.read() ^ 1 << bit) }
+    }
+
+    /// A cell of an extent, so far from the beginning of `pair`.
+    fn read(&self, pair: u32, cell: isize) -> u64 {
+        // SAFETY: the extent is in the store, and guarded by the lock of its pool.
+        unsafe { self.cells(pair).offset(cell).read() }
+    }
+
+    fn write(&self, pair: u32, cell: isize, value: u64) {
+        // SAFETY: as in `read`.
+        unsafe { self.cells(pair).offset(cell).write(value) }
+    }
+
+    /// Gives all memory back to the kernel if no array is in use.
+    pub(super) fn discard_if_idle(&self) {
         let mut pools = self.pools.each_ref().map(|pool| pool.0.lock());
         if pools.iter().all(|pool| pool.taken == 0) {
             pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
-            let chunks = self.used_chunks.swap(0, Ordering::Relaxed).min(self.chunks.load(Ordering::Relaxed));
-            mmap::discard(self.cells(0).cast(), chunks * CHUNK_BYTES);
-            also();
+            let mut chunks = self.chunks.lock();
+            mmap::discard(self.cells(0).cast(), chunks.fresh * CHUNK_BYTES);
+            *chunks = Chunks { fresh: 0, again: 0 };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Budget, CHUNK_BYTES, LENGTHS, POOLS, Store};
+
+    #[test]
+    fn arrays_never_overlap_and_all_memory_comes_back() {
+        let (store, budget) = (Store::new(), Budget::new());
+        budget.set_limit(1 << 30);
+        assert!(store.init(64 << 20));
+        let mut random = 7u64;
+        let mut next = move |limit: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % limit
+        };
+        let mut taken: Vec<(usize, u32, usize)> = Vec::new();
+        for round in 0..4 {
+            while taken.len() < 5000 {
+                let (address, len) = (next(64) << 20, usize::from(LENGTHS[next(8 + 8 * round)]));
+                let array = store.take(address, len, &budget).expect("room");
+                let mark = ((array as u64) << 32) | len as u64;
+                // SAFETY: the array is this test's.
+                (0..len).for_each(|place| unsafe { store.cells(array).add(place).write(mark) });
+                taken.push((address, array, len));
+            }
+            let full = budget.taken();
+            let cells: usize = taken.iter().map(|(_, _, len)| len).sum();
+            assert!(full <= cells * 8 * 5 / 4 + 2 * POOLS * CHUNK_BYTES, "{full} for {cells} cells");
+            while taken.len() > 1000 * (3 - round) {
+                let (address, array, len) = taken.swap_remove(next(taken.len()));
+                let mark = ((array as u64) << 32) | len as u64;
+                // SAFETY: as above.
+                assert!((0..len).all(|place| unsafe { store.cells(array).add(place).read() } == mark));
+                store.give(address, array, len, &budget);
+            }
+        }
+        assert!(budget.taken() <= POOLS * CHUNK_BYTES, "{} bytes stay", budget.taken());
     }
 }
