@@ -151,9 +151,9 @@ RSpec.describe "the command" do
       end
       plain = [RbConfig.ruby, "-e", ""]
       ours = [RbConfig.ruby, Subprocess::EXE, "run", "--report", path("r"), "--", *plain]
-      rows = Array.new(11) { [plain, ours].map(&time) }
-      medians = rows.transpose.map { |row| row.sort[5] }
-      expect(medians[1] - medians[0]).to be <= 100.0
+      # A busy machine stretches processor time, too: the least of several is what it costs.
+      plainly, tracked = Array.new(11) { [plain, ours].map(&time) }.transpose.map(&:min)
+      expect(tracked - plainly).to be <= 100.0
     end
   end
 
