@@ -144,7 +144,9 @@ RSpec.describe "sampled mode" do
       File.write(files[1].path, json.string)
       Memintro::Native.dump(files[2].path)
       back = files.drop(1).map { |file| Memintro::Report::Reader.read(file.path) }
-      same = back.map { |sites| [sites.totals.to_h == Memintro.totals.to_h, sites.process[:sample_bytes]] }
+      # What tracking itself uses may grow while one is written after the other.
+      counted = ->(totals) { totals.to_h.reject { |name, _| name == :tracker_bytes } }
+      same = back.map { |sites| [counted[sites.totals] == counted[Memintro.totals], sites.process[:sample_bytes]] }
       errors = back.map { |sites| sites.find("-e:2").to_h.slice(:live_bytes_standard_error, :mean_lifespan_standard_error, :growth_standard_error) }
       puts JSON.generate(text: text.string, json: JSON.parse(json.string), mwrap: File.read(files[0].path).lines.first,
                          same: same, errors: errors, inspect: Memintro["-e:2"].inspect, mine: Memintro["-e:2"].to_h)
