@@ -1,7 +1,8 @@
 //! The live-block table: address → call site, size and birth generation of a block.
 //!
 //! It is a side table over memory of its own, made for the inside of malloc: an operation usually touches one
-//! cache line, takes the lock of that line only, and adds at most 16 bytes to a live block of whatever size.
+//! cache line and takes the lock of that line only. It adds 9 to 15 bytes to a live block of whatever size while a heap
+//! fills; `docs/table.md` says what long traffic of uneven sizes makes of that.
 //!
 //! Shape: two halves ([`halves`]). Where blocks are dense they live in cells of 8 bytes ([`near`], [`leaf`], [`plot`],
 //! [`mod@array`], [`cell`], [`store`]), found by their address. All others live in lines: 256 shards, each an array of 64-byte
