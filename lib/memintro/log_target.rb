@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "complaint"
+
 module Memintro
   # Where lines go: to the logger that was injected, else to the one at hand (`rack.logger`, Sidekiq's), else to Rails',
   # else to standard error. A logger that raises and a disk that is full are told once on standard error; nothing is
@@ -7,6 +9,8 @@ module Memintro
   #
   # @api private
   class LogTarget
+    include Complaint
+
     # @param logger [#info, #write, nil]
     # @raise [TypeError] if it has neither method
     def self.check(logger)
@@ -30,7 +34,7 @@ module Memintro
     # @param logger [#info, #write, nil] the injected one
     def initialize(logger)
       @logger = LogTarget.check(logger)
-      @told = false
+      @warned = false
     end
 
     # @param line [String] without a line's end
@@ -61,12 +65,7 @@ module Memintro
     # @param error [Exception]
     # @return [void]
     def tell_once(error)
-      return if @told
-
-      @told = true
-      STDERR.write("memintro: a line is lost, and perhaps others: #{error.class}: #{error.message}\n")
-    rescue StandardError
-      nil # without standard error there is nobody to tell
+      complain_once("a line is lost, and perhaps others: #{error.class}: #{error.message}")
     end
 
     private

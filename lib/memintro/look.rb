@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "background"
+require_relative "complaint"
 require_relative "listing"
 require_relative "snapshots"
 
@@ -11,6 +12,8 @@ module Memintro
   # The program must not notice: what goes wrong is told once, on standard error.
   # @api private
   class Look
+    include Complaint
+
     # What to do comes by variables of this beginning.
     PREFIX = "MEMINTRO_LOOK_"
     # Holds the id of the process that takes FILE itself where FILE has no %p.
@@ -136,12 +139,7 @@ module Memintro
     end
 
     def tell_once(error)
-      return if @warned
-
-      @warned = true
-      STDERR.write("memintro: no #{self['COMMAND']} of process #{Process.pid}: #{error.message}\n")
-    rescue StandardError
-      nil # without standard error there is nobody to tell
+      complain_once("no #{self['COMMAND']} of process #{Process.pid}: #{error.message}")
     end
   end
 end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "after_fork"
+require_relative "complaint"
 require_relative "paths"
 require_relative "settings"
 
@@ -10,6 +11,8 @@ module Memintro
   # A file is written beside its final name and renamed, so that a reader never sees half of one, and is its owner's
   # alone: paths and sizes may tell more than the program's users should know.
   class ProcessReport
+    include Complaint
+
     # Holds the id of the process that takes FILE itself where FILE has no %p.
     FIRST_PID = "MEMINTRO_FIRST_PID"
 
@@ -148,12 +151,7 @@ module Memintro
     end
 
     def tell_once(error)
-      return if @warned
-
-      @warned = true
-      STDERR.write("memintro: no report of process #{Process.pid}: #{error.message}\n")
-    rescue StandardError
-      nil # without standard error there is nobody to tell
+      complain_once("no report of process #{Process.pid}: #{error.message}")
     end
   end
 end
