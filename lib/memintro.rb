@@ -79,7 +79,8 @@ module Memintro
       Native.load_hook
       begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0) }
       @epoch += 1 if begun == :ok
-      StopTimer.set(seconds) if seconds || begun != :unchanged
+      # What Ruby takes for a first call is not the program's.
+      untracked { StopTimer.set(seconds) } if seconds || begun != :unchanged
       true
     end
 
