@@ -10,9 +10,13 @@ use memintro_tracker::threads::{ThreadState, Traffic};
 use crate::sampling::{self, SAMPLES};
 use crate::state::{self, SITES, THREADS};
 
-/// Sums over all threads. Nobody has to wait: every thread's figures only grow, and what was freed is read before
-/// what was allocated, so that no sum can show more freed than allocated.
+/// Sums over all threads. Nobody who records has to wait: every thread's figures only grow until they are reset, and what
+/// was freed is read before what was allocated, so that no sum can show more freed than allocated.
 pub(crate) fn of_process() -> Figures {
+    THREADS.between_resets(sums)
+}
+
+fn sums() -> Figures {
     let mut sum = Figures::default();
     for part in THREADS.states().map(|state| &state.traffic) {
         sum.freed_bytes = sum.freed_bytes.wrapping_add(part.freed_bytes.load(Ordering::Relaxed));

@@ -20,6 +20,9 @@ use crate::mmap::{self, Errno};
 use crate::sampler::Sampler;
 use crate::sites::SiteCache;
 
+/// How often a reader looks again when figures are being reset.
+const MOST_TRIES: u32 = 10_000;
+
 /// What one thread did.
 #[derive(Debug, Default)]
 pub struct Traffic {
@@ -122,6 +125,8 @@ pub struct Threads {
     gate: AtomicU32,
     pausing: AtomicBool,
     fences: AtomicBool,
+    /// Counts the beginnings and ends of resets: odd while figures are being set to zero.
+    resets: AtomicU32,
 }
 
 // SAFETY: the cells of a state are touched by its owner, or by whoever has paused the world.
@@ -135,16 +140,36 @@ impl Threads {
             gate: AtomicU32::new(0),
             pausing: AtomicBool::new(false),
             fences: AtomicBool::new(true),
+            resets: AtomicU32::new(0),
         }
     }
 
     /// Sets all traffic to zero. The world is paused.
     pub fn reset_traffic(&self) {
+        self.resets.fetch_add(1, Ordering::SeqCst);
         for state in self.states() {
             state.traffic.reset();
             state.inherited.reset();
             state.estimate.reset();
         }
+        self.resets.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What `read` answers when no reset came between: figures of two lives do not belong together. Who has interrupted
+    /// a reset gets what there is, after some tries.
+    pub fn between_resets<R>(&self, read: impl Fn() -> R) -> R {
+        let mut spins = 0;
+        while spins < MOST_TRIES {
+            let before = self.resets.load(Ordering::Acquire);
+            let answer = read();
+            // The figures are read before the counter is read again.
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && self.resets.load(Ordering::Relaxed) == before {
+                return answer;
+            }
+            relax(&mut spins);
+        }
+        read()
     }
 
     /// Asks the kernel for process-wide barriers. Without them (old kernels, strict seccomp filters) every
@@ -303,6 +328,7 @@ impl Threads {
 
     /// In a forked child, if the world was not paused by the forking thread: whoever paused it is not here.
     pub fn forget_pause(&self) {
+        self.resets.fetch_and(!1, Ordering::Relaxed);
         self.gate.store(0, Ordering::Release);
         self.pausing.store(false, Ordering::Release);
     }

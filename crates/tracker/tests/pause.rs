@@ -1,10 +1,10 @@
 //! While the world is paused nobody is busy; whoever was in the middle has finished; and everybody goes on afterwards.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use memintro_tracker::threads::{Threads, bump};
+use memintro_tracker::threads::{Threads, Traffic, bump};
 
 fn threads() -> Threads {
     let threads = Threads::new();
@@ -128,4 +128,41 @@ fn a_limited_pause_gives_up_on_a_thread_that_stays_busy() {
         done.store(true, Ordering::Release);
         assert!(threads.pause(own).is_some(), "and a patient pause succeeds");
     });
+}
+
+#[test]
+fn figures_are_never_of_two_lives() {
+    let threads = &threads();
+    let (done, torn) = (&AtomicBool::new(false), &AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // SAFETY: states are never unmapped.
+            let own = unsafe { threads.acquire().unwrap().as_ref() };
+            while !done.load(Ordering::Relaxed) {
+                for _ in 0..50 {
+                    let busy = threads.enter(own).unwrap();
+                    bump(&own.traffic.allocations, 1);
+                    bump(&own.traffic.frees, 1);
+                    drop(busy);
+                }
+                let paused = threads.pause(own).unwrap();
+                threads.reset_traffic();
+                drop(paused);
+            }
+            threads.release(own, |_| ());
+        });
+        let sum = |figure: fn(&Traffic) -> &AtomicU64| -> u64 {
+            threads.states().map(|state| figure(&state.traffic).load(Ordering::Relaxed)).sum()
+        };
+        for _ in 0..200_000 {
+            let (frees, allocations) = threads.between_resets(|| {
+                let frees = sum(|traffic| &traffic.frees);
+                fence(Ordering::SeqCst);
+                (frees, sum(|traffic| &traffic.allocations))
+            });
+            torn.fetch_add(u64::from(frees > allocations), Ordering::Relaxed);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(torn.load(Ordering::Relaxed), 0);
 }
