@@ -166,7 +166,8 @@ module Matrix
 
     # A shell text that mounts what every command needs and becomes the command.
     def mounts(binds)
-      text = +"root=$1; shift\n"
+      # A mount of its own, so that what runs inside can have name spaces of mounts, too.
+      text = +"root=$1; shift\nmount --bind \"$root\" \"$root\"\n"
       text << "mount -t proc proc \"$root/proc\"\nmount --rbind /dev \"$root/dev\"\n"
       text << "cp /etc/resolv.conf \"$root/etc/resolv.conf\"\n"
       toolchain.merge(binds).each do |from, to|
