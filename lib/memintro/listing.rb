@@ -16,25 +16,29 @@ module Memintro
     # Of instruction sequences.
     # @param groups [Array<#name, #count, #bytes>]
     # @param by [Symbol] `:path` or `:location`
+    # @param pid [Integer, nil] of the process, for JSON
     # @return [Listing]
-    def self.iseqs(groups, by: :path)
-      new("instruction sequences", by == :path ? "file" : "line", groups, paths: true)
+    def self.iseqs(groups, by: :path, pid: nil)
+      new("instruction sequences", by == :path ? "file" : "line", groups, paths: true, pid: pid)
     end
 
     # Of all objects.
     # @param rows [Array<#name, #count, #bytes>]
+    # @param pid [Integer, nil] of the process, for JSON
     # @return [Listing]
-    def self.classes(rows)
-      new("objects", "class", rows, paths: false)
+    def self.classes(rows, pid: nil)
+      new("objects", "class", rows, paths: false, pid: pid)
     end
 
     # @param what [String] plural
     # @param column [String] what the names are
     # @param rows [Array<#name, #count, #bytes>] all of them, greatest first
     # @param paths [Boolean] whether the names are paths, to be shortened
-    def initialize(what, column, rows, paths:)
+    # @param pid [Integer, nil]
+    def initialize(what, column, rows, paths:, pid:)
       @what = what
       @column = column
+      @pid = pid
       @rows = rows
       @names = paths ? Report::Names.new : nil
     end
@@ -53,7 +57,7 @@ module Memintro
 
     def json(rows)
       list = rows.map { |row| { name: row.name, count: row.count, bytes: row.bytes } }
-      JsonText.dump({ count: count, bytes: bytes, rows: list }) << "\n"
+      JsonText.dump({ pid: @pid, count: count, bytes: bytes, rows: list }.compact) << "\n"
     end
 
     def text(rows, style)

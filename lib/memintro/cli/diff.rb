@@ -10,14 +10,14 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro diff [options] EARLIER LATER
                memintro diff [options] FIRST SECOND … LAST
-               memintro diff [options] PID|NAME [--for SECONDS]
+               memintro diff [options] PID|NAME… [--for SECONDS]
                memintro diff [options] -- CMD [ARGUMENTS]
 
         Says what there is more of in LATER than in EARLIER, two files of memintro snapshot. Of three and more
         files it says what grew over all of them, how fast and how surely. With a CMD: what grew from before its
         first line to its end. With the PID or NAME of a process that listens (memintro ps): what grew in it
         within 30 s, or --for so many; its garbage is collected before each look, and what looking itself takes
-        does not count.
+        does not count. Several, or with --workers a server and its workers, have a diff each.
       TEXT
       # See Look.
       FORMATS = %w[text json html].freeze
@@ -40,23 +40,26 @@ module Memintro
         super.merge(PARTS: "all", TRACK: @track && 1)
       end
 
-      def live(word)
-        earlier = live_snapshot(word, settle: true)
+      # One wait for all of them.
+      def look_at(listeners)
+        earlier = {}.compare_by_identity
+        code = over_all(listeners, apart: false) do |listener|
+          earlier[listener] = live_snapshot(listener, settle: true)
+        end
+        return code if earlier.empty?
+
         sleep(@for || 30)
-        put(live_snapshot(word, settle: true) - earlier)
+        [code, over_all(earlier.keys, apart: false) do |listener|
+          write_live(listener, live_snapshot(listener, settle: true) - earlier[listener])
+        end].max
       end
 
       def show(files)
-        return live(files.first) if files.size == 1 && LiveSnapshot.process?(files.first)
-        raise UsageError, "--for needs the PID or NAME of one process" if @for
-
+        raise UsageError, "--for needs PIDs or NAMEs of processes, and no files" if @for
         raise UsageError, "give two files to compare: memintro diff EARLIER LATER, or a PID" if files.size < 2
 
         snapshots = files.map { |file| snapshot(file) }
-        # A page has no place for a trend yet: it shows the first and the last.
-        return put(snapshots.last - snapshots.first) if snapshots.size == 2 || @format == "html"
-
-        put(Memintro::Trend.new(snapshots))
+        put(snapshots.size == 2 ? snapshots.last - snapshots.first : Memintro::Trend.new(snapshots))
       end
     end
   end

@@ -9,11 +9,12 @@ module Memintro
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro histogram [options] FILE
-               memintro histogram [options] PID|NAME
+               memintro histogram [options] PID|NAME…
                memintro histogram [options] -- CMD [ARGUMENTS]
 
         Shows all objects by class, Ruby's internal ones too. FILE is one of memintro snapshot; with a CMD, it is
-        looked at when it ends. PID or NAME is a process that listens (memintro ps).
+        looked at when it ends. PID or NAME is a process that listens (memintro ps); of several, or with --workers,
+        each has a list of its own.
       TEXT
 
       private
@@ -22,13 +23,12 @@ module Memintro
         ["classes"]
       end
 
-      def show(operands)
-        file = one(operands)
-        found = snapshot(file).classes
-        raise Failure, "#{file} has no classes: it was taken without part :classes" unless found
+      def content(snapshot, name, pid: nil)
+        found = snapshot.classes
+        raise SnapshotError, "#{name} has no classes: it was taken without part :classes" unless found
 
         require_relative "../listing"
-        put(Listing.classes(found))
+        Listing.classes(found, pid: pid)
       end
     end
   end

@@ -9,12 +9,13 @@ module Memintro
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro iseqs [options] FILE
-               memintro iseqs [options] PID|NAME
+               memintro iseqs [options] PID|NAME…
                memintro iseqs [options] -- CMD [ARGUMENTS]
 
         Shows where the instruction sequences come from, Ruby's compiled methods and blocks, which no tool shows that
         looks at objects. FILE is one of memintro snapshot; with a CMD, it is looked at when it ends.
-        PID or NAME is a process that listens (memintro ps).
+        PID or NAME is a process that listens (memintro ps); of several, or with --workers, each has a list of
+        its own.
       TEXT
 
       # @return [OptionParser]
@@ -36,14 +37,13 @@ module Memintro
         super.merge(BY: @by)
       end
 
-      def show(operands)
-        file = one(operands)
-        found = snapshot(file).iseqs
-        raise Failure, "#{file} has no instruction sequences: it was taken without part :iseqs" unless found
+      def content(snapshot, name, pid: nil)
+        found = snapshot.iseqs
+        raise SnapshotError, "#{name} has no instruction sequences: it was taken without part :iseqs" unless found
 
         require_relative "../listing"
         by = (@by || "path").to_sym
-        put(Listing.iseqs(found[by == :path ? :paths : :locations], by: by))
+        Listing.iseqs(found[by == :path ? :paths : :locations], by: by, pid: pid)
       end
     end
   end

@@ -1,16 +1,24 @@
 # frozen_string_literal: true
 
+require "stringio"
 require_relative "command"
 require_relative "launch"
-require_relative "live_snapshot"
+require_relative "live_look"
 
 module Memintro
   module CLI
-    # What `snapshot`, `diff`, `iseqs` and `histogram` share: each looks at saved files, or at a program that it starts.
-    # What stands after `--` is the program. Nothing is preloaded: only a file is required in front of the program.
+    # What `snapshot`, `diff`, `iseqs` and `histogram` share: each looks at saved files, at running processes, or at a
+    # program that it starts. What stands after `--` is the program. Nothing is preloaded: only a file is required in
+    # front of the program.
+    #
+    # A subcommand makes what it shows of a snapshot in `content(snapshot, name, pid:)`.
     class Look < Command
+      include LiveLook
+
       # Formats of the subcommand; the first is the default.
       FORMATS = %w[text json].freeze
+      # Those of which one file cannot hold several.
+      SEPARATE = %w[html].freeze
       # Rows of each list unless told otherwise.
       TOP = 20
 
@@ -37,21 +45,20 @@ module Memintro
           parser.on("--every SECONDS", "with a CMD: look so often as well as at its end") do |text|
             @every = seconds("--every", text)
           end
-          parser.on("--timeout SECONDS", "with a PID: wait so long for an answer; default " \
-                                         "#{LiveSnapshot::PATIENCE_SECONDS}") do |text|
-            @timeout = seconds("--timeout", text).to_f
-          end
+          live_options(parser)
           yield parser if block_given?
         end
       end
 
-      # @param operands [Array<String>] files
+      # @param operands [Array<String>] files, or PIDs and names
       # @return [Integer]
       def run(operands)
         return start(operands) if @command
         raise UsageError, "--every needs a program to run: memintro #{name} --every 10 -- CMD" if @every
 
         require_relative "../../memintro"
+        return look_live(operands) if live?(operands)
+
         show(operands)
         0
       end
@@ -84,6 +91,10 @@ module Memintro
       end
 
       def start(operands)
+        if @workers
+          raise UsageError, "--workers needs the PID or NAME of a running process; of a program that is started, all " \
+                            "Ruby processes are looked at anyway"
+        end
         unless operands.empty?
           raise UsageError, "give either a file or a program to run, not #{operands.first} and -- #{@command.join(' ')}"
         end
@@ -103,11 +114,16 @@ module Memintro
       # The command may change its folder.
       def variables
         { COMMAND: name, OUT: @output && File.expand_path(@output), EVERY: @every,
-          FORMAT: @format || self.class::FORMATS[0], TOP: @top || default_top }
+          FORMAT: format_name, TOP: @top || default_top }
+      end
+
+      # @return [String]
+      def format_name
+        @format || self.class::FORMATS[0]
       end
 
       def default_top
-        @format == "json" ? "all" : self.class::TOP.to_s
+        format_name == "json" ? "all" : self.class::TOP.to_s
       end
 
       def top
@@ -128,32 +144,42 @@ module Memintro
       # @param operand [String] a file, or the PID or NAME of a process
       # @return [Memintro::Snapshot]
       def snapshot(operand)
-        LiveSnapshot.process?(operand) ? live_snapshot(operand) : Memintro::Snapshot.load(operand)
+        return Memintro::Snapshot.load(operand) unless LiveLook.process?(operand)
+
+        live_snapshot(Control::Directory.new.find(operand))
+      rescue ControlError => e
+        raise Failure, e.message
       end
 
-      def live_snapshot(word, settle: false)
-        LiveSnapshot.take(word, live_parts, settle: settle, patience: @timeout)
-      end
-
-      # What is asked of a running process.
-      def live_parts
-        ["all"]
+      def show(operands)
+        file = one(operands)
+        put(content(Memintro::Snapshot.load(file), file))
       end
 
       def one(operands)
         return operands.first if operands.size == 1
 
-        raise UsageError, "give one FILE, or a program to run: memintro #{name} [options] FILE|PID | -- CMD"
+        raise UsageError, "give one FILE, or a program to run: memintro #{name} [options] FILE|PID… | -- CMD"
       end
 
-      # @yieldparam io [#write]
+      # @param what [#write]
       def put(what)
-        return what.write(@out, format: (@format || self.class::FORMATS[0]).to_sym, top: top) unless @output
+        @output ? save(what, @output) : what.write(@out, **form)
+      end
 
-        require "stringio"
+      def save(what, file)
+        Memintro::Snapshot::Saved.write(file, written(what))
+      end
+
+      def written(what)
         text = StringIO.new
-        what.write(text, format: (@format || self.class::FORMATS[0]).to_sym, top: top)
-        Memintro::Snapshot::Saved.write(@output, text.string)
+        what.write(text, **form)
+        text.string
+      end
+
+      # How it is to be written.
+      def form
+        { format: format_name.to_sym, top: top }
       end
     end
   end

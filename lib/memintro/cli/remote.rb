@@ -1,16 +1,18 @@
 # frozen_string_literal: true
 
 require_relative "command"
-require_relative "../control/directory"
+require_relative "targets"
 
 module Memintro
   module CLI
-    # What the subcommands share that ask a running process through its control socket: which processes are meant, how
-    # long to wait, and what to do when one of several fails.
+    # What the subcommands share that ask a running process through its control socket: flags, how long to wait, and how
+    # an answer is shown.
     #
     # A subcommand names the command it sends in `COMMAND`, the arguments in `arguments`, and prints an answer in
     # `show(listener, answer)`.
     class Remote < Command
+      include Targets
+
       # What banners say of the operand.
       TARGET = <<~TEXT
         PID is a process that listens: memintro ps lists them. Its NAME (Memintro.listen(name: …), or its
@@ -44,30 +46,8 @@ module Memintro
         @json || given[:format] == :json
       end
 
-      def targets(words)
-        raise UsageError, "give the PID or NAME of a process; memintro ps lists them" if words.empty?
-
-        directory = Control::Directory.new
-        chosen = words.map { |word| directory.find(word, family: @workers) }
-        chosen = chosen.flat_map { |listener| directory.family(listener) } if @workers
-        chosen.uniq(&:pid)
-      rescue ControlError => e
-        raise Failure, e.message
-      end
-
-      # One that fails must not keep the others from being asked.
       def over_all(listeners, apart: !json?)
-        failures = listeners.each_with_index.count do |listener, index|
-          @out.puts if apart && index.positive?
-          yield listener
-          false
-        rescue ControlError => e
-          raise Failure, e.message if listeners.size == 1
-
-          $stderr.puts("memintro: #{e.message}")
-          true
-        end
-        failures.zero? ? 0 : 1
+        super
       end
 
       def answer(listener)
@@ -83,12 +63,7 @@ module Memintro
       end
 
       def client(listener)
-        Control::Client.new(listener.pid, listener.path, patience: @timeout || Control::Client::PATIENCE_SECONDS)
-      end
-
-      # @return [String] who is meant, for sentences
-      def who(listener)
-        "process #{listener}"
+        super(listener, @timeout || Control::Client::PATIENCE_SECONDS)
       end
 
       # @return [String] totals in words

@@ -10,14 +10,16 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro snapshot [options] -- CMD [ARGUMENTS]
                memintro snapshot FILE
-               memintro snapshot [options] PID|NAME
+               memintro snapshot [options] PID|NAME…
 
         Runs CMD and takes a snapshot of each of its Ruby processes when it ends: memory, GC counters, objects
         by class, instruction sequences. With -o it is saved, for memintro diff; else a summary goes to standard
         error. With a FILE that has been saved, shows the summary, or with --format json all of it.
-        Of PID or NAME, a process that listens (memintro ps), it is taken now, and saved with -o and
-        --format json.
+        Of PID or NAME, a process that listens (memintro ps), it is taken now, and saved with -o:
+        memintro snapshot --workers -o snap.%p.json PID saves a server and each of its workers.
       TEXT
+      # See Look.
+      SEPARATE = %w[text json].freeze
       # What a CMD's snapshots hold unless told otherwise.
       PARTS = %w[pss sites types classes iseqs internals occupancy].freeze
 
@@ -38,7 +40,12 @@ module Memintro
       private
 
       def live_parts
-        @parts || ["all"]
+        @parts || super
+      end
+
+      # A file is for memintro diff.
+      def format_name
+        @format || (@live && @output ? "json" : super)
       end
 
       def output_help
@@ -60,8 +67,8 @@ module Memintro
         "#{file.delete_suffix(ending)}.%n#{ending}"
       end
 
-      def show(operands)
-        put(Summary.new(snapshot(one(operands))))
+      def content(snapshot, *, **)
+        Summary.new(snapshot)
       end
 
       # A snapshot as its own format.

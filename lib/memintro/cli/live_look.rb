@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+require_relative "targets"
+
+module Memintro
+  module CLI
+    # What `snapshot`, `diff`, `iseqs` and `histogram` do where PIDs and NAMEs stand instead of files: they ask each
+    # process for a snapshot through its control socket, one after the other, so that never more than one of a
+    # server's workers is busy with it, and show what they show of files. For {Look}.
+    module LiveLook
+      include Targets
+
+      # A walk of a large heap takes its time.
+      PATIENCE_SECONDS = 60
+      # Ends of names that are files'.
+      FILE = %r{/|\.(?:json|txt|html)\z}
+      private_constant :FILE
+
+      # @param word [String] an operand
+      # @return [Boolean] whether it means a process
+      def self.process?(word)
+        !File.exist?(word) && !word.match?(FILE)
+      end
+
+      private
+
+      def live_options(parser)
+        parser.on("--workers", "with a PID: also all listening processes below it") { @workers = true }
+        parser.on("--timeout SECONDS", "with a PID: wait so long for an answer; default #{PATIENCE_SECONDS}") do |text|
+          @timeout = seconds("--timeout", text).to_f
+        end
+      end
+
+      # @return [Boolean] whether all operands are processes
+      def live?(operands)
+        files = operands.reject { |word| LiveLook.process?(word) }
+        if @workers && files.any?
+          raise UsageError, "--workers needs the PID or NAME of a running process, and #{files.first} is a file"
+        end
+
+        files.empty? && (@workers || operands.any?)
+      end
+
+      # @param words [Array<String>] PIDs and names
+      # @return [Integer] the exit code
+      def look_live(words)
+        @live = true
+        @several = @workers || words.size > 1
+        check_file
+        code = look_at(targets(words))
+        Memintro::Snapshot::Saved.write(@output, @together.string) if @together
+        code
+      end
+
+      # What is wrong with -o is told before anything is asked, above all before a diff has waited.
+      def check_file
+        separate = self.class::SEPARATE.include?(format_name)
+        if @several && separate && !@output.to_s.include?("%p") && (@output || format_name == "html")
+          raise UsageError, "each process needs a file of its own, and several are meant: give -o a name with %p, " \
+                            "which becomes the process id, such as -o #{with_pid}"
+        end
+
+        check_output
+      end
+
+      def with_pid
+        file = @output || "#{name}.#{format_name}"
+        ending = File.extname(file)
+        "#{file.delete_suffix(ending)}.%p#{ending}"
+      end
+
+      # @return [Integer]
+      def look_at(listeners)
+        over_all(listeners, apart: false) do |listener|
+          found = live_snapshot(listener)
+          write_live(listener, content(found, who(listener), pid: listener.pid))
+        end
+      end
+
+      # @raise [ControlError, SnapshotError]
+      def live_snapshot(listener, settle: false)
+        asked = client(listener, @timeout || PATIENCE_SECONDS)
+        text = asked.ask("snapshot", { parts: live_parts, settle: settle })
+        listener.called = asked.program
+        Memintro::Snapshot::Saved.parse(text, "the snapshot of #{who(listener)}")
+      end
+
+      # What is asked of a running process.
+      def live_parts
+        ["all"]
+      end
+
+      def write_live(listener, what)
+        return save(what, file_of(listener)) if @output && (!@several || @output.include?("%p"))
+
+        sink = @output ? (@together ||= StringIO.new) : @out
+        # A line for each, as everything that asks processes writes JSON; texts in it have no line breaks of their own.
+        return sink.puts(written(what).delete("\n")) if @several && format_name == "json"
+
+        heading(listener, sink) if @several
+        what.write(sink, **form)
+      end
+
+      def heading(listener, sink)
+        sink.puts if @shown
+        @shown = true
+        sink.puts(Memintro::Report::Style.for(sink).bold("#{who(listener)}:"))
+      end
+
+      def file_of(listener)
+        @output.gsub("%n", "1").gsub("%p", listener.pid.to_s)
+      end
+    end
+  end
+end
