@@ -138,6 +138,23 @@ RSpec.describe "Call sites" do
     expect(boot).to match(boot: [be > 1000, be > 100_000], preloaded: true)
   end
 
+  it "have a line of Ruby: where none runs, Ruby's own start included, that is (boot)" do
+    code = "puts JSON.generate(Memintro.each_call_site.map { |s| [s.name, s.kind, s.lineno] })"
+    result = run_memintro("run", "--report", File::NULL, "--", RbConfig.ruby, "-rjson", "-e", code).must_succeed
+    sites = JSON.parse(result.stdout)
+    expect(sites.size).to be > 5
+    expect(sites.select { |name, kind, line| name.end_with?(":0") || (kind == "ruby" && line < 1) }).to eq([])
+  end
+
+  it "are the caller's lines where evaluated code has line 0 or none at all, also for several callers" do
+    TruthDriver::WAYS.each do |way|
+      figures = sites("line_0", way: way)
+      expect(figures[:odd]).to eq([])
+      expect(figures[:first]).to match [be_between(100, 110), be_between(2_000_100, 2_010_000)]
+      expect(figures[:second]).to match [be_between(50, 60), be_between(1_000_050, 1_010_000)]
+    end
+  end
+
   it "leave a Fiber scheduler alone" do
     expect(sites("scheduler")).to eq(before: nil, after: nil, calls: [])
   end

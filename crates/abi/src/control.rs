@@ -29,7 +29,8 @@ pub struct StartOptions {
 pub struct VmSource {
     /// Who is asking? Sets `frame`'s key and detail for [`FrameKind::RUBY`]; always sets its generation.
     pub frame: unsafe extern "C" fn(frame: *mut Frame) -> FrameKind,
-    /// Sets path and line of a frame just answered; leaves the path null if there is none after all.
+    /// Sets path and line of a frame just answered. The path is null if there is none after all; the line is 0 where no
+    /// line runs. A key of 0 says that the next frame of the same key may be elsewhere.
     pub locate: unsafe extern "C" fn(frame: *mut Frame),
     /// GC generation now.
     pub generation: unsafe extern "C" fn() -> u32,

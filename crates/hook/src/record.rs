@@ -158,11 +158,13 @@ fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
         FrameKind::RUBY => own.sites.get(frame.key, frame.detail, frame.generation, || {
             // SAFETY: as above, and the frame was answered just now.
             unsafe { (vm.locate)(&raw mut frame) };
-            if frame.path.is_null() {
-                return SITE_OTHER;
-            }
-            // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
-            unsafe { SITES.ruby(frame.path, frame.line) }.unwrap_or(SITE_OTHER)
+            let site = match (frame.path.is_null(), frame.line) {
+                (true, _) => SITE_OTHER,
+                (false, 0) => SITE_BOOT,
+                // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
+                (false, line) => unsafe { SITES.ruby(frame.path, line) }.unwrap_or(SITE_OTHER),
+            };
+            (site, frame.key != 0)
         }),
         FrameKind::GC => SITE_GC,
         _ => native_site(own, caller),
@@ -172,7 +174,7 @@ fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
 
 #[inline]
 fn native_site(own: &ThreadState, caller: usize) -> u32 {
-    own.sites.get(caller, u32::MAX, 0, || SITES.native(caller).unwrap_or(SITE_OTHER))
+    own.sites.get(caller, u32::MAX, 0, || (SITES.native(caller).unwrap_or(SITE_OTHER), true))
 }
 
 /// A block is about to be given back.

@@ -112,12 +112,14 @@ fn zeroed<T>() -> Box<T> {
 #[test]
 fn the_cache_asks_again_for_another_line_or_generation() {
     let cache: Box<SiteCache> = zeroed();
-    assert_eq!(cache.get(0x1000, 5, 1, || 10), 10);
+    assert_eq!(cache.get(0x1000, 5, 1, || (10, true)), 10);
     assert_eq!(cache.get(0x1000, 5, 1, || unreachable!("it is cached")), 10);
-    assert_eq!(cache.get(0x1000, 6, 1, || 11), 11);
-    assert_eq!(cache.get(0x1000, 6, 2, || 12), 12);
+    assert_eq!(cache.get(0x1000, 6, 1, || (11, true)), 11);
+    assert_eq!(cache.get(0x1000, 6, 2, || (12, true)), 12);
     cache.discard();
-    assert_eq!(cache.get(0x1000, 6, 2, || 13), 13);
+    assert_eq!(cache.get(0x1000, 6, 2, || (13, true)), 13);
+    assert_eq!(cache.get(0x1000, 7, 2, || (14, false)), 14);
+    assert_eq!(cache.get(0x1000, 7, 2, || (15, true)), 15, "what was not to be remembered is asked again");
 }
 
 #[test]

@@ -19,10 +19,10 @@ pub struct SiteCache {
 }
 
 impl SiteCache {
-    /// The site for this key, asked of `intern` when the cache does not know it. Native callers give the line
-    /// `u32::MAX` and generation 0: return addresses do not move.
+    /// The site for this key, asked of `intern` when the cache does not know it; it also answers whether to remember.
+    /// Native callers give the line `u32::MAX` and generation 0: return addresses do not move.
     #[inline]
-    pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> u32) -> u32 {
+    pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> (u32, bool)) -> u32 {
         let rest = (u64::from(line) << 32) | u64::from(generation);
         let index = (key >> 3) ^ (key >> 12) ^ (line as usize).wrapping_mul(0x9e37_79b1);
         // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
@@ -30,7 +30,10 @@ impl SiteCache {
         if entry.key.get() == key && entry.line_and_generation.get() == rest {
             return entry.site.get();
         }
-        let site = intern();
+        let (site, remember) = intern();
+        if !remember {
+            return site;
+        }
         entry.key.set(key);
         entry.line_and_generation.set(rest);
         entry.site.set(site);

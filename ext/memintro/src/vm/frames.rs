@@ -9,6 +9,8 @@
 //! |---|---|---|---|
 //! | 3.1 | `rb_source_location_cstr` | has no frame: the line that loads it answers | libruby's symbols |
 //! | 3.3 and later | `rb_sourcefile`, `rb_sourceline` | has a frame with line 0, which is passed over | backtraces of syntax errors |
+//!
+//! On all of them the frame that the VM begins with has line 0 and the program's name.
 
 use std::ffi::{c_char, c_int};
 
@@ -19,25 +21,40 @@ use super::context::{self, Context};
 use super::control_frames;
 use super::functions::{self, Functions};
 
-/// Path and line of the innermost Ruby frame.
+/// Frames that are looked through for one with a line, C frames included. They are on the stack of whoever allocates.
+const MOST_PASSED_OVER: usize = 24;
+
+/// Where a thread is.
+struct Location {
+    path: *const c_char,
+    /// 0: no frame has a line.
+    line: u32,
+    /// It is the innermost Ruby frame's own, not that of one below.
+    is_innermost: bool,
+}
+
+/// Path and line of the innermost Ruby frame that has a line. Without one stand files that are being compiled and the
+/// frame that the VM begins with.
 ///
 /// # Safety
 /// The thread has an execution context and the GVL.
-unsafe fn source_location(vm: &Functions, line: &mut c_int) -> *const c_char {
+unsafe fn source_location(vm: &Functions) -> Location {
+    let mut line = 0;
     // SAFETY: the caller's promise.
-    unsafe {
+    let path = unsafe {
         if let Some(both) = vm.source_location {
-            return both(line);
+            both(&raw mut line)
+        } else {
+            line = (vm.source_line)();
+            (vm.source_file)()
         }
-        *line = (vm.source_line)();
-        if *line == 0
-            && let Some((path, number)) = innermost_with_line(vm)
-        {
-            *line = number;
-            return path;
-        }
-        (vm.source_file)()
+    };
+    if path.is_null() || line > 0 {
+        return Location { path, line: line.unsigned_abs(), is_innermost: true };
     }
+    // SAFETY: the caller's promise.
+    let (path, line) = unsafe { innermost_with_line(vm) }.unwrap_or((path, 0));
+    Location { path, line: line.unsigned_abs(), is_innermost: false }
 }
 
 /// The innermost frame that has a line: the one that loads the file which is being compiled.
@@ -45,9 +62,11 @@ unsafe fn source_location(vm: &Functions, line: &mut c_int) -> *const c_char {
 /// # Safety
 /// The thread has an execution context and the GVL.
 unsafe fn innermost_with_line(vm: &Functions) -> Option<(*const c_char, c_int)> {
-    let (mut frames, mut lines): ([VALUE; 8], [c_int; 8]) = ([0; 8], [0; 8]);
+    let (mut frames, mut lines): ([VALUE; MOST_PASSED_OVER], [c_int; MOST_PASSED_OVER]) =
+        ([0; MOST_PASSED_OVER], [0; MOST_PASSED_OVER]);
     // SAFETY: room for as many frames as are asked for.
-    let count = unsafe { (vm.profile_frames)(0, 8, frames.as_mut_ptr(), lines.as_mut_ptr()) };
+    let count =
+        unsafe { (vm.profile_frames)(0, MOST_PASSED_OVER as c_int, frames.as_mut_ptr(), lines.as_mut_ptr()) };
     let count = usize::try_from(count).unwrap_or(0);
     let (frame, line) = frames.iter().zip(lines).take(count).find(|(_, line)| *line > 0)?;
     // SAFETY: a frame that was answered just now.
@@ -126,8 +145,11 @@ pub(crate) unsafe extern "C" fn locate(frame: *mut Frame) {
         (frame.path, frame.line) = unsafe { head_of(vm, iseq) }.unwrap_or((std::ptr::null(), 0));
         return;
     }
-    let mut line = 0;
     // SAFETY: the gate was passed when the frame was answered.
-    frame.path = unsafe { source_location(vm, &mut line) };
-    frame.line = line.unsigned_abs();
+    let location = unsafe { source_location(vm) };
+    (frame.path, frame.line) = (location.path, location.line);
+    // The innermost frame can be called from elsewhere the next time.
+    if !location.is_innermost {
+        frame.key = 0;
+    }
 }
