@@ -4,6 +4,7 @@ require_relative "snapshot"
 require_relative "list"
 require_relative "trend/line"
 require_relative "trend/statistics"
+require_relative "trend/text"
 
 module Memintro
   # What grew over a row of {Snapshot}s: each figure with its slope a minute (Theil and Sen's) and the confidence that
@@ -17,10 +18,14 @@ module Memintro
   #   trend = Memintro::Trend.new(Dir["tmp/*.json"].sort.map { |file| Memintro::Snapshot.load(file) })
   #   trend.growing.first   # => #<Memintro::Trend::Line classes Session +12,000 a minute, 99.9% sure, in every step>
   class Trend
+    autoload :Html, File.join(__dir__, "trend/html.rb")
+
+    # Lines that texts and pages show unless told otherwise.
+    DEFAULT_TOP = 20
     # Most snapshots that are looked at; of more, so many evenly chosen.
     MOST = 100
     # Formats that {#write} knows.
-    FORMATS = %i[text json].freeze
+    FORMATS = %i[text json html].freeze
     # Counters that go up and down; the others of `GC.stat` can only rise.
     LEVELS = %i[heap_live_slots heap_allocated_pages old_objects malloc_increase_bytes oldmalloc_increase_bytes].freeze
     # Figures of memory that can only rise.
@@ -29,6 +34,8 @@ module Memintro
 
     # @return [Array<Snapshot>] by time
     attr_reader :snapshots
+    # @return [Array<Float>] when each was taken, in minutes since the first
+    attr_reader :minutes
     # @return [Float] from 0 to 1: how sure a figure of {#growing} is
     attr_reader :confidence
     # @return [List<Line>] every figure that is greater in the last snapshot than in the first, those of which it is
@@ -42,6 +49,7 @@ module Memintro
       check(snapshots, confidence)
       @confidence = confidence
       @snapshots = thinned(snapshots.sort_by(&:time)).freeze
+      @minutes = clock.freeze
       @lines = Memintro.untracked { List.new(sorted(lines_of(series))) }
       freeze
     end
@@ -62,21 +70,26 @@ module Memintro
     end
 
     # @param io [#write]
-    # @param format [Symbol] `:text` or `:json`
-    # @param top [Integer, nil] lines; nil: all
+    # @param format [Symbol] `:text`, to read; `:json`; `:html`, a page that needs nothing else
+    # @param top [Integer, nil] lines; nil: all, the default for `:json`
     # @return [nil]
     # @raise [ArgumentError, TypeError]
-    def write(io = $stdout, format: :text, top: format.to_s == "json" ? nil : 20)
+    def write(io = $stdout, format: :text, top: format.to_s == "json" ? nil : DEFAULT_TOP)
       Arguments.output(io)
       Arguments.count(:top, top, least: 1, optional: true)
-      text = Arguments.choice(:format, format, FORMATS) == :json ? to_json(top) : text(top, Report::Style.for(io))
-      Memintro.untracked { io.write(text) }
+      format = Arguments.choice(:format, format, FORMATS)
+      Memintro.untracked { io.write(rendered(format, top, Report::Style.for(io))) }
       nil
     end
 
-    # @return [String] for people
+    # @return [String] for people; the first {DEFAULT_TOP} lines
     def to_s
-      text(20, Report::Style.new(false))
+      Memintro.untracked { rendered(:text, DEFAULT_TOP, Report::Style.new(false)) }
+    end
+
+    # @return [String] a page with inline styles and nothing to fetch
+    def to_html
+      Memintro.untracked { rendered(:html, DEFAULT_TOP, nil) }
     end
 
     # @return [Hash{Symbol => Object}]
@@ -92,13 +105,13 @@ module Memintro
 
     # @return [Array<String>] what to beware of
     def notes
-      few = "With #{snapshots.size} snapshots nothing can be #{percent(confidence)} sure; take at least 5." if few?
+      few = "With #{snapshots.size} snapshots nothing can be #{Text.percent(confidence)} sure; take at least 5." if few?
       [*few, *diff.notes]
     end
 
     # @return [String] one line for each of the first figures that grow
     def inspect
-      "#<#{self.class} of #{snapshots.size} snapshots in #{format('%.1f', minutes.last)} minutes, " \
+      "#<#{self.class} of #{snapshots.size} snapshots in #{Units.duration(minutes.last * 60)}, " \
         "#{growing.size} figures grow: #{growing.first(3).map(&:inspect).join(', ')}>"
     end
 
@@ -123,7 +136,7 @@ module Memintro
     end
 
     # By the clock that nobody sets, where it is one machine's.
-    def minutes
+    def clock
       first = snapshots.first
       same = snapshots.all? { |one| one.pid == first.pid && one.process[:started] == first.process[:started] }
       snapshots.map { |one| (same ? one.monotonic_s - first.monotonic_s : one.time - first.time) / 60.0 }
@@ -155,7 +168,6 @@ module Memintro
     end
 
     def lines_of(series)
-      times = minutes
       series.filter_map do |(section, name, unit), values|
         next unless values.last > values.first
         # A site that is not in a list that was cut may have been anything.
@@ -163,7 +175,7 @@ module Memintro
                   one.call_sites_left_out.positive?
                 }
 
-        Line.new(section, name, unit, times, values)
+        Line.new(section, name, unit, minutes, values)
       end
     end
 
@@ -182,38 +194,12 @@ module Memintro
       1.0 - Statistics.confidence((0...snapshots.size).to_a) > 1.0 - confidence + 1e-9
     end
 
-    def percent(share)
-      "#{format('%.1f', share * 100).delete_suffix('.0')}%"
-    end
-
-    def text(top, style)
-      sure = growing
-      shown = sure.empty? ? lines.first(top || lines.size) : sure.first(top || sure.size)
-      [style.bold(header), *notes.map { |note| style.warn("note: ") + note }, *verdict(sure),
-       *(Report::Table.new(["a minute", "sure", "each step", "first", "last"], "what", shown.map { |line| cells(line) })
-                      .lines(style) unless shown.empty?), ""].join("\n")
-    end
-
-    def header
-      process = snapshots.last.process
-      "memintro #{process[:memintro]}: #{snapshots.size} snapshots in #{format('%.1f', minutes.last)} minutes, " \
-        "pid #{process[:pid]}, ruby #{process[:ruby]}"
-    end
-
-    def verdict(sure)
-      return ["#{Units.count(sure.size)} figures grow, at least #{percent(confidence)} sure (Mann-Kendall), by so " \
-              "much a minute (Theil-Sen):", ""] unless sure.empty?
-      return ["Nothing has grown."] if lines.empty?
-
-      ["Of nothing is it #{percent(confidence)} sure that it grows. What is greater now than at first:", ""]
-    end
-
-    def cells(line)
-      paths = %i[call_sites iseqs].include?(line.section)
-      name = paths ? Report::Names.new.shortened(line.name) : Report::Names.printable(line.name)
-      [Units.signed(line.slope_per_minute.round, line.unit), percent(line.confidence), line.every_step ? "yes" : "",
-       Units.plain(line.first, line.unit), Units.plain(line.last, line.unit),
-       "#{Diff::Sections::LAST.fetch(line.section, 'GC')} #{name}"]
+    def rendered(format, top, style)
+      case format
+      when :text then Text.new(self, top: top).text(style)
+      when :html then Html.new(self, top: top).page
+      else to_json(top)
+      end
     end
   end
 end

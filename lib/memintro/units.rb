@@ -55,6 +55,15 @@ module Memintro
       "#{'+' if number.positive?}#{plain(number, unit)}"
     end
 
+    # @param seconds [Float]
+    # @return [String] such as `"30.1 s"`, `"11.5 minutes"`
+    def self.duration(seconds)
+      return format("%.1f s", seconds) if seconds.abs < 120
+      return format("%.1f minutes", seconds / 60) if seconds.abs < 7200
+
+      format("%.1f hours", seconds / 3600)
+    end
+
     # @param part [Integer]
     # @param whole [Integer]
     # @return [String] such as `"12.3%"`; a dash where there is no whole to have a share of

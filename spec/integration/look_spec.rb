@@ -98,6 +98,9 @@ RSpec.describe "looking into a program" do
       expect(numbers).to eq((numbers.first..numbers.last).to_a)
       text = memintro("diff", *numbers.map { |number| path("s.#{number}.json") }).must_succeed.stdout
       expect(text).to include("3 snapshots")
+      files = numbers.map { |number| path("s.#{number}.json") }
+      page = memintro("diff", "--format", "html", *files).must_succeed.stdout
+      expect(page).to start_with("<!DOCTYPE html>").and include("3 snapshots in", "<svg ")
     end
 
     it "shows a saved one" do

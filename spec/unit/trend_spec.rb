@@ -2,6 +2,7 @@
 
 require_relative "../spec_helper"
 require_relative "../../lib/memintro"
+require "stringio"
 
 RSpec.describe Memintro::Trend do
   def trend(*series, **options)
@@ -96,6 +97,79 @@ RSpec.describe Memintro::Trend do
          +80 B  99.9%        yes   40 B  240 B  class Session
     TEXT
     expect(JSON.parse(found.to_json)).to include("confidence" => 0.99, "lines" => have_attributes(size: 2))
+  end
+
+  it "says how many it does not show" do
+    io = StringIO.new
+    found = trend([100, 200, 300, 400, 500], [1, 2, 3, 4, 5])
+    found.write(io, top: 1)
+    expect(io.string).to end_with("memory rss_bytes\n\n1 more\n")
+    expect(found.to_html).not_to include("more</td>")
+    found.write(page = StringIO.new, format: :html, top: 1)
+    expect(page.string).to include("<td class=\"more\" colspan=\"7\">1 more</td>")
+  end
+
+  describe "as a page" do
+    let(:found) { trend([100, 200, 150, 300, 400, 500], [1, 2, 3, 4, 5, 6]) }
+
+    def row_of(name) = found.to_html.lines.find { |line| line.start_with?("<tr>") && line.include?(name) }
+
+    def texts(row) = row.gsub(%r{<svg.*</svg>}, "").scan(%r{<td[^>]*>([^<]*)</td>}).flatten
+
+    it "says what the text says" do
+      page = found.to_html
+      expect(page).to include("<h1>What grew in 2.5 minutes</h1>", "6 snapshots in 2.5 minutes, pid 4711",
+                              "<li>2 figures grow, at least 99% sure (Mann-Kendall).</li>")
+      expect(texts(row_of("rss_bytes"))).to eq(["", "+160 B", "99.2%", "", "100 B", "500 B", "memory rss_bytes"])
+      expect(texts(row_of("Session"))).to eq(["", "+80 B", "99.9%", "yes", "40 B", "240 B", "class Session"])
+      table = found.to_s.lines.drop(4).map(&:split)
+      expect(table.map { |cells| cells.first(2).join(" ") }).to eq(["+160 B", "+80 B"])
+    end
+
+    it "draws each figure's course over time, and its slope" do
+      row = row_of("Session")
+      # Six snapshots in equal steps, from the left to the right and from below to above.
+      expect(row[/polyline points="([^"]*)"/, 1]).to eq("2.0,22.0 26.8,18.0 51.6,14.0 76.4,10.0 101.2,6.0 126.0,2.0")
+      expect(row).to include('<line x1="2.0" y1="22.0" x2="126.0" y2="2.0">', '<circle cx="126.0" cy="2.0" r="2">',
+                             "<title>from 40 B to 240 B</title>")
+      expect(row_of("rss_bytes")[/polyline points="([^"]*)"/, 1].split.map { |point| point.split(",").last.to_f })
+        .to eq([22.0, 17.0, 19.5, 12.0, 7.0, 2.0])
+      uneven = described_class.new([0, 90, 100].map { |s| snapshot(s, rss: 100 + s) }).to_html
+      expect(uneven[/polyline points="([^"]*)"/, 1]).to eq("2.0,22.0 113.6,4.0 126.0,2.0")
+    end
+
+    it "draws snapshots of one instant side by side, and outliers as they are" do
+      instant = described_class.new(Array.new(3) { |i| snapshot(0, rss: 100 + i) }).to_html
+      expect(instant[/polyline points="([^"]*)"/, 1]).to eq("2.0,22.0 64.0,12.0 126.0,2.0")
+      saw = described_class.new([5, 9, 1, 6].each_with_index.map { |rss, i| snapshot(i * 60, rss: rss) }).to_html
+      expect(saw[/polyline points="([^"]*)"/, 1]).to eq("2.0,12.0 43.3,2.0 84.7,22.0 126.0,9.5")
+      expect(saw).to include("<title>from 1 B to 9 B</title>")
+    end
+
+    it "fetches nothing, escapes everything and closes what it opens" do
+      evil = "<script>alert(\"1\")</script>"
+      snapshots = Array.new(5) do |i|
+        snapshot(i * 30, rss: 100 + i, classes: { evil => [i, 40 * i] }, iseqs: { "#{evil}\xFF" => [i, 50 * i] },
+                         process: { program: evil, ruby: evil }, sites: { "#{evil}:1" => [100 * i, i] })
+      end
+      page = described_class.new(snapshots).to_html
+      expect(page).not_to match(/<script|<img/)
+      expect(page.scan("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;").size).to be >= 8
+      expect(page).to be_valid_encoding.and include("default-src 'none'; style-src 'unsafe-inline'")
+      expect(page).not_to match(%r{https?://|//\w|<link|url\(|@import|src=|href=})
+      opened = page.scan(/<([a-z]\w*)/).flatten.tally.except("meta", "br")
+      expect(page.scan(%r{</([a-z]\w*)}).flatten.tally).to eq(opened)
+      expect(opened).to include("svg" => 4, "tr" => 5)
+    end
+
+    it "says when nothing is sure, or has grown" do
+      few = trend([1, 2, 3, 4]).to_html
+      expect(few).to include("<li>Of nothing is it 99% sure that it grows.</li>", "<h2>greater now than at first</h2>",
+                             "<li class=\"note\">With 4 snapshots nothing can be 99% sure; take at least 5.</li>")
+      none = trend([4, 3, 2]).to_html
+      expect(none).to include("<li>Nothing has grown.</li>")
+      expect(none).not_to match(/<table|<svg/)
+    end
   end
 
   it "says when there is too little to be sure" do

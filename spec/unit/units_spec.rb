@@ -24,4 +24,9 @@ RSpec.describe Memintro::Units do
     expect([described_class.share(1, 3), described_class.share(2, 2), described_class.share(1, 0)])
       .to eq(["33.3%", "100.0%", "-"])
   end
+
+  it "writes spans of time in what suits them" do
+    expect([0.04, 119.9, 120, -150, 7200].map { |seconds| described_class.duration(seconds) })
+      .to eq(["0.0 s", "119.9 s", "2.0 minutes", "-2.5 minutes", "2.0 hours"])
+  end
 end

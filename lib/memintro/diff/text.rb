@@ -48,7 +48,7 @@ module Memintro
       # @return [String]
       def header
         process = @diff.later.process
-        "memintro #{process[:memintro]}: what changed in #{duration(@diff.seconds)}, pid #{process[:pid]}, " \
+        "memintro #{process[:memintro]}: what changed in #{Units.duration(@diff.seconds)}, pid #{process[:pid]}, " \
           "ruby #{process[:ruby]}, #{@diff.later.time.strftime('%FT%TZ')}"
       end
 
@@ -56,15 +56,6 @@ module Memintro
       def program
         name = @diff.later.process[:program]
         name && Report::Names.printable(name)
-      end
-
-      # @param seconds [Float]
-      # @return [String]
-      def duration(seconds)
-        return format("%.1f s", seconds) if seconds.abs < 120
-        return format("%.1f minutes", seconds / 60) if seconds.abs < 7200
-
-        format("%.1f hours", seconds / 3600)
       end
 
       # @param section [Symbol]

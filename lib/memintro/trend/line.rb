@@ -30,12 +30,15 @@ module Memintro
       attr_reader :confidence
       # @return [Boolean] whether it was greater in each snapshot than in the one before
       attr_reader :every_step
+      # @return [Array<Numeric>] of each snapshot, 0 where one does not have it; not in {#to_h}
+      attr_reader :values
 
       # @api private
       def initialize(section, name, unit, minutes, values)
         @section = section
         @name = name
         @unit = unit
+        @values = values.freeze
         @first = values.first
         @last = values.last
         @slope_per_minute = Statistics.slope(minutes, values)
