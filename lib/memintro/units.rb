@@ -55,13 +55,13 @@ module Memintro
       "#{'+' if number.positive?}#{plain(number, unit)}"
     end
 
-    # @param seconds [Float]
+    # @param seconds [Numeric]
     # @return [String] such as `"30.1 s"`, `"11.5 minutes"`
     def self.duration(seconds)
       return format("%.1f s", seconds) if seconds.abs < 120
-      return format("%.1f minutes", seconds / 60) if seconds.abs < 7200
+      return format("%.1f minutes", seconds / 60.0) if seconds.abs < 7200
 
-      format("%.1f hours", seconds / 3600)
+      format("%.1f hours", seconds / 3600.0)
     end
 
     # @param part [Integer]
