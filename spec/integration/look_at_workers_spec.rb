@@ -165,6 +165,36 @@ RSpec.describe "looking into a master and its workers", :listening do
     expect(parts(result.stdout).keys).to match_array(@pids.values - [worker(3)])
   end
 
+  it "says in lines of JSON what each found out about itself" do
+    start_mill
+    found = lines("doctor", "mill", "--workers", "--json")
+    expect(found.map { |one| one["pid"] }).to match_array(@pids.values)
+    expect(found.map(&:keys)).to all(include("platform", "hook", "allocator"))
+    expect(said("doctor", "mill", "--workers").scan(/^process \d.*\n/)).to eq(headings)
+  end
+
+  it "finds a Puma's workers, and what each of them keeps" do
+    skip PumaServer.missing if PumaServer.missing
+    File.write(file("shop.ru"), <<~RUBY)
+      class Order; end
+      kept = Array.new(7) { Order.new }
+      run ->(env) { kept << Order.new if env["PATH_INFO"] == "/order"; [200, {}, ["hello"]] }
+    RUBY
+    config = "require 'memintro'\nworkers 4\nthreads 1, 1\npreload_app!\n"
+    env = { "MEMINTRO_LISTEN" => "1", "MEMINTRO_SOCKET_FOLDER" => socket_folder }
+    PumaServer.run(file("shop.ru"), config: config, env: env) do |server|
+      eventually { sockets.size == 5 }
+      20.times { expect(server.get("/order").code).to eq("200") }
+      found = lines("histogram", server.pid, "--workers", "--json").to_h do |one|
+        [one["pid"], one["rows"].find { |row| row["name"] == "Order" }.fetch("count")]
+      end
+      expect(found.keys).to match_array(sockets.map(&:to_i))
+      expect(found[server.pid]).to eq(7)
+      expect(found.except(server.pid).values.sum { |count| count - 7 }).to eq(20)
+      expect(said("iseqs", "puma", "--workers", "--top", "1").scan(/^process \d.*\n/).size).to eq(5)
+    end
+  end
+
   describe "what makes no sense" do
     {
       %w[histogram --workers a.json] => "--workers needs the PID or NAME of a running process, and a.json is a file",

@@ -18,6 +18,8 @@ module Memintro
 
         #{TARGET}
       TEXT
+      # What it sends.
+      COMMAND = "doctor"
 
       # @param words [Array<String>] none, or PIDs and names
       # @return [Integer]
@@ -25,12 +27,18 @@ module Memintro
         return here if words.empty?
 
         over_all(targets(words)) do |listener|
+          next answer(listener) if json?
+
           @out.puts("#{who(listener)}:") if words.size > 1 || @workers
-          client(listener).ask("doctor", { format: json? ? :json : :text }) { |piece| @out.write(piece) }
+          client(listener).ask(COMMAND) { |piece| @out.write(piece) }
         end
       end
 
       private
+
+      def arguments
+        { format: :json }
+      end
 
       def here
         require_relative "../../memintro"
