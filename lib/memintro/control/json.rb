@@ -35,11 +35,13 @@ module Memintro
       # @return [Object] with text for keys
       # @raise [Invalid]
       def self.parse(line)
-        line = line.dup.force_encoding(Encoding::UTF_8)
-        raise Invalid, "it is not UTF-8" unless line.valid_encoding?
+        raise Invalid, "it is not UTF-8" unless line.dup.force_encoding(Encoding::UTF_8).valid_encoding?
 
+        # Positions are bytes: to find the n-th character of a text that is not ASCII, Ruby counts from its beginning.
+        # Frozen, for otherwise each match keeps a copy.
+        line = line.b.freeze
         value, position = value_at(line, 0, 0)
-        return value if line.match?(/\G\s*\z/, position)
+        return value if line.match?(END_OF_TEXT, position)
 
         raise Invalid, "something follows its end"
       end
@@ -52,11 +54,15 @@ module Memintro
 
       TOKEN = /\G\s*(?:(?<open>[{\[])|"(?<text>(?:[^"\\\x00-\x1f]|\\.)*)"|(?<word>true|false|null)|
                (?<float>-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))|(?<integer>-?\d+))/x
-      private_constant :TOKEN
+      COLON = /\G\s*:/
+      SEPARATOR = /\G\s*([,\]}])/
+      CLOSED = { "}" => /\G\s*}/, "]" => /\G\s*\]/ }.freeze
+      END_OF_TEXT = /\G\s*\z/
+      private_constant :TOKEN, :COLON, :SEPARATOR, :CLOSED, :END_OF_TEXT
 
       def self.value_at(line, position, depth)
         found = line.match(TOKEN, position)
-        raise Invalid, "a value was expected at #{position}" if found.nil? || depth > DEEPEST
+        raise Invalid, "a value was expected at byte #{position}" if found.nil? || depth > DEEPEST
 
         after = found.end(0)
         case
@@ -68,7 +74,7 @@ module Memintro
       private_class_method :value_at
 
       def self.scalar(found)
-        if found[:text] then unescape(found[:text])
+        if found[:text] then unescape(found[:text].force_encoding(Encoding::UTF_8))
         elsif found[:float] then Float(found[:float])
         elsif found[:integer] then Integer(found[:integer], 10)
         elsif found[:word] != "null" then found[:word] == "true"
@@ -96,8 +102,8 @@ module Memintro
         object = {}
         members(line, position, "}") do |at|
           key, at = value_at(line, at, depth + 1)
-          colon = line.match(/\G\s*:/, at)
-          raise Invalid, "a key and a colon were expected at #{at}" unless key.is_a?(String) && colon
+          colon = line.match(COLON, at)
+          raise Invalid, "a key and a colon were expected at byte #{at}" unless key.is_a?(String) && colon
 
           object[key], at = value_at(line, colon.end(0), depth + 1)
           at
@@ -117,12 +123,12 @@ module Memintro
 
       # Yields the position of each member and takes the position after it.
       def self.members(line, position, close)
-        ended = line.match(/\G\s*#{Regexp.escape(close)}/, position)
+        ended = line.match(CLOSED.fetch(close), position)
         until ended
           position = yield position
-          separator = line.match(/\G\s*([,\]}])/, position)
+          separator = line.match(SEPARATOR, position)
           unless separator && [",", close].include?(separator[1])
-            raise Invalid, "a comma or #{close} was expected at #{position}"
+            raise Invalid, "a comma or #{close} was expected at byte #{position}"
           end
 
           position = separator.end(0)

@@ -20,4 +20,31 @@ RSpec.describe Memintro::Control::Json do
       expect { described_class.parse(text) }.to raise_error(described_class::Invalid), text.inspect
     end
   end
+
+  it "keeps texts as they are, wherever characters of several bytes stand" do
+    value = { "é" => ["ü", "€\"é", { "😀" => "\\é" }, "日本"] }
+    parsed = described_class.parse(JSON.generate(value))
+    expect(parsed).to eq(value)
+    expect([*parsed.keys, *parsed["é"].grep(String)].map(&:encoding).uniq).to eq([Encoding::UTF_8])
+    expect(described_class.parse('"\\é"')).to eq("é")
+    expect { described_class.parse("[\"é\" 1]") }.to raise_error(described_class::Invalid, /expected at byte 5/)
+  end
+
+  # What this process computes: how long it waits for a processor does not count. Eight times as much text may take
+  # a multiple of eight, for caches; where each position is counted from the beginning it takes 50 times as long.
+  it "reads long texts that are not ASCII in time that grows as they do" do
+    text = lambda do |size|
+      JSON.generate("a" => "é" * size, "b" => [1] * (2 * size), "é" => (0..size).to_h { |i| ["ü#{i}", "€"] })
+    end
+    seconds = lambda do |size|
+      line = text[size]
+      Array.new(5) do
+        GC.start
+        begun = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+        described_class.parse(line)
+        Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - begun
+      end.min
+    end
+    expect(seconds[6_400] / seconds[800]).to be < 24
+  end
 end
