@@ -49,6 +49,24 @@ RSpec.describe "memintro plot" do
     expect(File.read("a.svg")).to include("pid 77").and include("GC time, ms").and include("12:01:10")
   end
 
+  it "never draws over a log, by whatever name it is called" do
+    File.write("a.log", periodic)
+    File.symlink("a.log", "link.txt")
+    File.link("a.log", "hard.svg")
+    { ["a.log", "-o", "a.log", "--format", "svg"] => "a.log is a.log", ["a.log", "-o", "./link.txt"] => "./link.txt is",
+      ["b.log", "a.log", "-o", "hard.svg"] => "hard.svg is a.log",
+      ["a.log", "--follow", "-o", "hard.svg"] => "hard.svg is a.log" }.each do |arguments, named|
+      result = run_memintro("plot", *arguments)
+      expect([result.status.exitstatus, result.stdout]).to eq([1, ""])
+      expect(result.stderr).to match(/\Amemintro: --output #{named}.*, the log itself, and the picture would replace/)
+    end
+    result = run_memintro("plot", "-", "-o", "hard.svg", in: "a.log")
+    expect(result.stderr).to start_with("memintro: --output hard.svg is standard input, the log itself")
+    expect(File.read("a.log")).to eq(periodic)
+    # A picture of before is no log.
+    2.times { run_memintro("plot", "a.log", "-o", "a.svg").must_succeed }
+  end
+
   it "draws JSON lines" do
     lines = Array.new(3) do |i|
       JSON.generate(event: "MEMORY", path: "/", rss_bytes: i * 1_048_576, pid: 5, time: "2026-01-01T12:00:0#{i}.000Z")

@@ -45,6 +45,7 @@ module Memintro
         raise UsageError, "--follow cannot go on reading standard input; give files" if @follow && files.include?("-")
 
         check(files) unless @follow
+        check_output(files)
         out = @output == "-" ? nil : @output
         Tool.become("plot", format, out.to_s, @follow ? "1" : "0", *files)
       end
@@ -69,6 +70,18 @@ module Memintro
       def check(files)
         folder = files.find { |file| File.directory?(file) }
         raise Failure, "#{folder}: is a folder; give the log files in it" if folder
+      end
+
+      # By whatever name or link: what would be drawn over cannot be had back.
+      def check_output(files)
+        return if @output.nil? || @output == "-"
+
+        log = files.find { |file| File.identical?(file == "-" ? $stdin : file, @output) }
+        return unless log
+
+        read = log == "-" ? "standard input" : log
+        raise Failure, "--output #{@output} is #{read}, the log itself, and the picture would replace it; give " \
+                       "another name"
       end
     end
   end
