@@ -186,7 +186,7 @@ module Memintro
     # @raise [ArgumentError, TypeError]
     def top(n = 20, by: :live_bytes, older_than: nil)
       Arguments.count(:n, n, optional: true)
-      Arguments.count(:older_than, older_than, optional: true)
+      Arguments.count(:older_than, older_than, most: (2**32) - 1, optional: true)
       CallSites.take.top(n, by: Arguments.choice(:by, by, CallSite::FIGURES), older_than: older_than)
     end
 

@@ -3,15 +3,19 @@
 module Memintro
   # Checks of what users pass in. Every failure names the argument, the value and what is allowed.
   module Arguments
+    # What C can count to. Where nothing else limits an argument, it is worth telling only to who went beyond.
+    MOST = (2**63) - 1
+
     # @return [Integer, nil]
     def self.count(name, value, least: 0, most: nil, optional: false)
       return nil if value.nil? && optional
 
+      most ||= MOST if value.is_a?(Integer) && value > MOST
       allowed = "an Integer from #{least}#{" to #{most}" if most}#{', or nil' if optional}"
       raise TypeError, "#{name} is #{shown(value)}; it must be #{allowed}" unless value.is_a?(Integer)
       return value if value >= least && (most.nil? || value <= most)
 
-      raise ArgumentError, "#{name} is #{value}; it must be #{allowed}"
+      raise ArgumentError, "#{name} is #{shown(value)}; it must be #{allowed}"
     end
 
     # @return [Numeric, nil]
@@ -24,7 +28,21 @@ module Memintro
       end
       return value if value.positive? && value.to_f.finite?
 
-      raise ArgumentError, "#{name} is #{value}; it must be #{allowed}"
+      raise ArgumentError, "#{name} is #{shown(value)}; it must be #{allowed}"
+    end
+
+    # @return [Boolean]
+    def self.flag(name, value)
+      return value if [true, false].include?(value)
+
+      raise TypeError, "#{name} is #{shown(value)}; it must be true or false"
+    end
+
+    # @return [Array]
+    def self.array(name, value)
+      return value if value.is_a?(Array)
+
+      raise TypeError, "#{name} is #{shown(value)}; it must be an Array"
     end
 
     # @return [Symbol]

@@ -122,7 +122,7 @@ module Memintro
     def sorted(count, by, aged = nil)
       chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
       key = sort_key(figure_of(by, aged))
-      count ? chosen.min_by(count, &key) : chosen.sort_by(&key)
+      count && count < chosen.size ? chosen.min_by(count, &key) : chosen.sort_by(&key)
     end
 
     # After Mwrap.reset frees can outweigh allocations; those sites are there nevertheless.

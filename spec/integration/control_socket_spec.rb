@@ -71,8 +71,47 @@ RSpec.describe "the control socket", :listening do
     expect(refused['{"command":"top"']).to match([false, "Memintro::ControlError", /the request is not JSON/])
     expect(refused['{"protocol":99,"memintro":"9.0","command":"top"}'])
       .to match([false, "Memintro::ControlError", /process runs memintro .* command is memintro 9.0 \(protocol 99\)/])
+    expect(refused['{"protocol":99,"command":"top"}'].last)
+      .to match(/\Athe process runs memintro \S+ \(protocol 1\), the request has protocol 99; use the command of the/)
+    expect(refused['{"protocol":99,"memintro":[],"command":"top"}'].last).to include("the request has protocol 99;")
+    expect(refused['{"protocol":"1","command":"top"}'])
+      .to eq([false, "TypeError", "protocol is \"1\"; it must be 1, an Integer, or left out"])
+    expect(refused['{"stream":1,"command":"top"}'])
+      .to eq([false, "TypeError", "stream is 1; it must be true or false"])
     expect(refused["[]"]).to match([false, "Memintro::ControlError", /a JSON object/])
     expect(refused["x" * 70_000]).to match([false, "Memintro::ControlError", /longer than 65536 bytes/])
+  end
+
+  # What no argument of any command takes, and JSON can say.
+  ODD = ["x", -1, 1.5, 10**22, false, ["x"], { "a" => 1 }].freeze
+  # Arguments of the commands, and what each takes of these.
+  TAKEN = {
+    "top" => { n: [], by: [], older_than: [], format: [], app_root: ["x"], colour: [false] },
+    "report" => { top: [], by: [], format: [], app_root: ["x", false], colour: [false] },
+    "vitals" => { top: [], by: [] },
+    "snapshot" => { parts: [], settle: [false] },
+    "doctor" => { format: [] },
+    "start" => { mode: [], sample_bytes: [], stop_after: [1.5, 10**22], max_tracker_bytes: [], max_sites: [] }
+  }.freeze
+
+  it "names a wrong argument, its value and what is allowed, whatever it is" do
+    path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
+    wrong = TAKEN.flat_map { |command, all| all.flat_map { |name, taken| [command].product([name], ODD - taken) } }
+    wrong.push(["top", :older_than, 2**32], ["top", :n, 2**63], ["report", :top, 10**3_000], ["snapshot", :parts, [5]])
+    answers = wrong.to_h do |command, name, value|
+      # Without it, top is a report.
+      others = command == "top" ? { older_than: 0 } : {}
+      request = { command: command, arguments: { **others, name => value } }
+      [[command, name, value], ask(path, JSON.generate(request)).first]
+    end
+    expect(answers.values.map { |answer| answer["ok"] }.uniq).to eq([false])
+    answers.each do |(_, name, value), answer|
+      shown = (name == :parts && value.is_a?(Array) ? value.first : value).inspect
+      expect(answer["message"]).to start_with("#{name} is #{shown[0, 97]}").and(match(/; it must be \S/))
+      expect(%w[ArgumentError TypeError]).to include(answer["error"])
+    end
+    # As much as can be counted is no mistake.
+    expect(ask(path, JSON.generate(command: "top", arguments: { n: (2**63) - 1 })).first).to include("ok" => true)
   end
 
   it "answers several requests on one connection" do

@@ -25,12 +25,12 @@ module Memintro
         name = request.fetch("command")
         arguments = request.fetch("arguments")
         unless NAMES.include?(name)
-          raise ControlError, "memintro #{VERSION}, which the process runs, has no command #{Arguments.shown(name)}; " \
+          raise ControlError, "process #{Native.pid} (memintro #{VERSION}) has no command #{Arguments.shown(name)}; " \
                               "it has #{NAMES.join(', ')}"
         end
 
         check_keywords(name, arguments)
-        @answer.colour = arguments.delete(:colour) == true
+        @answer.colour = Arguments.flag(:colour, arguments.delete(:colour) { false })
         send(name, **arguments)
         nil
       end
@@ -100,10 +100,12 @@ module Memintro
       def top(n: Report::DEFAULT_TOP, by: "live_bytes", older_than: nil, format: "text", app_root: nil)
         return report(format: format, top: n, by: by, app_root: app_root) if older_than.nil?
 
+        format = Arguments.choice(:format, format, Report::FORMATS.keys)
+        root = Arguments.text(:app_root, app_root, optional: true) || Memintro.configuration.app_root
         sites = Memintro.top(n, by: by, older_than: older_than)
-        return json(process: CallSites.take.process, call_sites: sites.map(&:to_h)) if format == "json"
+        return json(process: CallSites.take.process, call_sites: sites.map(&:to_h)) if format == :json
 
-        names = Report::Names.new(app_root || Memintro.configuration.app_root)
+        names = Report::Names.new(root)
         rows = sites.map { |site| [Units.bytes(site.live_bytes), Units.count(site.live_blocks), names.short(site)] }
         style = Report::Style.for(@answer)
         table = Report::Table.new(%w[live blocks], "call site", rows)
@@ -120,8 +122,9 @@ module Memintro
       # As {Memintro.snapshot} saves it. With `settle`, for comparisons, what a snapshot itself leaves behind is no
       # growth: one is thrown away, so that all code is loaded, and garbage is collected before the one that counts.
       def snapshot(parts: [], settle: false)
-        parts = parts.map { |part| Arguments.choice(:parts, part, [:all, *Snapshot::Parts::ALL]) }
-        settle_for(parts) if settle
+        allowed = [:all, *Snapshot::Parts::ALL]
+        parts = Arguments.array(:parts, parts).map { |part| Arguments.choice(:parts, part, allowed) }
+        settle_for(parts) if Arguments.flag(:settle, settle)
         text = Memintro.snapshot(*parts).to_json
         @answer.format = :json
         @answer.write(text.end_with?("\n") ? text : "#{text}\n")
@@ -137,8 +140,9 @@ module Memintro
       end
 
       def doctor(format: "text")
+        format = Arguments.choice(:format, format, Report::FORMATS.keys)
         findings = Memintro.doctor
-        return json(findings.to_h) if format == "json"
+        return json(findings.to_h) if format == :json
 
         @answer.write("#{findings}\n")
       end
@@ -155,6 +159,8 @@ module Memintro
 
       # What a live view redraws, some times a second.
       def vitals(top: 10, by: "live_bytes")
+        Arguments.count(:top, top, optional: true)
+        by = Arguments.choice(:by, by, CallSite::FIGURES)
         sites = Memintro.tracking? || Memintro.totals.allocations.positive? ? Memintro.top(top, by: by) : []
         json(pid: Native.pid, name: @server.name, program: $PROGRAM_NAME, time: Time.now.to_f.round(3),
              rss_bytes: rss_bytes, live_objects: live_objects,

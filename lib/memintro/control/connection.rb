@@ -139,12 +139,13 @@ module Memintro
 
       def answer(line)
         request = Protocol.request(line)
+      rescue ControlError, TypeError => e
+        fail_with(e.class.name, e.message)
+      else
         answer = Answer.new(@output, streams: request.fetch("stream")) { Fiber.yield }
         @fiber = Fiber.new { answer.give { Commands.new(@server, answer).run(request) } }
         wait_for(WRITE_SECONDS)
         go_on
-      rescue ControlError => e
-        fail_with(e.class.name, e.message)
       end
 
       # Lets the command make more, up to what may wait.

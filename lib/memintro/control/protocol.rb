@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../arguments"
 require_relative "../error"
 require_relative "../version"
 require_relative "json"
@@ -10,10 +11,13 @@ module Memintro
     module Protocol
       # Changes when one side would misunderstand the other.
       NUMBER = 1
+      # What to do where the versions at both ends do not fit together.
+      REMEDY = "use the command of the process's version, for example in its folder: bundle exec memintro"
 
       # @param line [String]
       # @return [Hash] command, arguments, stream
       # @raise [ControlError]
+      # @raise [TypeError] on a protocol or stream that is of another kind
       def self.request(line)
         request = Json.parse(line)
         raise ControlError, "a request is a JSON object on a line" unless request.is_a?(Hash)
@@ -25,7 +29,7 @@ module Memintro
         raise ControlError, "arguments is no object" unless arguments.is_a?(Hash)
 
         { "command" => command, "arguments" => arguments.transform_keys(&:to_sym),
-          "stream" => request["stream"] == true }
+          "stream" => Arguments.flag(:stream, request.fetch("stream", false)) }
       rescue Json::Invalid => e
         raise ControlError, "the request is not JSON: #{e.message}"
       end
@@ -50,14 +54,18 @@ module Memintro
         "#{Json.generate(ok: false, memintro: VERSION, protocol: NUMBER, error: kind, message: message)}\n"
       end
 
-      # @raise [ControlError]
       def self.check_version(request)
         number = request.fetch("protocol", NUMBER)
         return if number == NUMBER
 
-        raise ControlError, "the process runs memintro #{VERSION} (protocol #{NUMBER}), the command is memintro " \
-                            "#{request['memintro']} (protocol #{number}); use the command of the process's version, " \
-                            "for example in its folder: bundle exec memintro"
+        unless number.is_a?(Integer)
+          raise TypeError, "protocol is #{Arguments.shown(number)}; it must be #{NUMBER}, an Integer, or left out"
+        end
+
+        theirs = "protocol #{Arguments.shown(number)}"
+        version = request["memintro"]
+        asked = version.is_a?(String) ? "command is memintro #{version} (#{theirs})" : "request has #{theirs}"
+        raise ControlError, "the process runs memintro #{VERSION} (protocol #{NUMBER}), the #{asked}; #{REMEDY}"
       end
       private_class_method :check_version
     end
