@@ -261,6 +261,49 @@ RSpec.describe "asking a running process", :listening do
     server&.close
   end
 
+  it "says what a process of another version lacks, and whose command to use" do
+    pid = start_program(<<~RUBY).pid
+      require "memintro/control"
+      { Memintro => [:VERSION, "0.0.9"], Memintro::Control::Commands => [:NAMES, %w[info start stop top doctor]] }
+        .each { |owner, (name, value)| owner.send(:remove_const, name) && owner.const_set(name, value.freeze) }
+      Memintro::Control::Commands.class_eval("private def doctor = json({})")
+      Memintro.listen(name: "old")
+      puts :ready
+      sleep
+    RUBY
+    require "memintro/version"
+    remedy = "; the command is memintro #{Memintro::VERSION}, the process runs 0.0.9: use the command of the " \
+             "process's version, for example in its folder: bundle exec memintro\n"
+    expect(complaint("gc", "old")).to eq("memintro: process #{pid} (memintro 0.0.9) has no command \"gc\"; it has " \
+                                         "info, start, stop, top, doctor#{remedy}")
+    expect(complaint("histogram", pid)).to start_with("memintro: process #{pid} (memintro 0.0.9) has no command \"snap")
+      .and end_with(remedy)
+    expect(complaint("doctor", pid)).to eq("memintro: doctor takes no format; it takes colour#{remedy}")
+    # What both know works.
+    expect(said("ps")).to match(/^ *#{pid} .* 0\.0\.9 +old  -e$/)
+    expect(said("start", "old")).to include("tracks its allocations now")
+  end
+
+  it "ends well when a reader has seen enough" do
+    program = start_program(<<~RUBY)
+      Memintro.start
+      kept = eval((1..2_000).map { "'x' * 10_000" }.join(",\n").then { |lines| "[\#{lines}]" })
+      Memintro.listen(name: "many")
+      puts :ready
+      sleep
+    RUBY
+    [["report", "many", "--json"], ["report", program.pid, "--top", "all"], ["top", "many", "many", "--top", "all"],
+     ["top", "many", "--workers", "--json"], ["doctor", "many"], ["mark", "many"]].each do |arguments|
+      reader, writer = IO.pipe
+      reader.close
+      result = memintro(*arguments, out: writer)
+      writer.close
+      expect([result.status.exitstatus, result.stderr]).to eq([0, ""]), arguments.join(" ")
+    end
+    expect(said("report", "many", "--json").bytesize).to be > 200_000
+    expect(program).to be_alive
+  end
+
   it "says that what listens is something else, or hangs up" do
     server = UNIXServer.new(path_of(Process.pid))
     answers = ["HTTP/1.1 400 Bad Request\n", ""]

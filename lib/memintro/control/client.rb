@@ -42,8 +42,6 @@ module Memintro
         send_all(Protocol.question(command, arguments))
         receive(block || ->(piece) { whole << piece })
         whole ? whole.force_encoding(Encoding::UTF_8) : ""
-      rescue Errno::EPIPE, Errno::ECONNRESET
-        raise ControlError, "process #{@pid} ended, or stopped listening, before it had answered"
       ensure
         @socket&.close
         @socket = nil
@@ -105,7 +103,7 @@ module Memintro
             text = text.byteslice(sent..)
           end
         end
-      rescue Errno::EPIPE
+      rescue Errno::EPIPE, Errno::ECONNRESET
         nil # refused before it was read: the answer says why
       end
 
@@ -137,11 +135,22 @@ module Memintro
         "what listens at #{@path} does not speak memintro's protocol"
       end
 
+      def gone
+        "process #{@pid} ended, or stopped listening, before it had answered"
+      end
+
       def refusal(header)
         message = header["message"].to_s
-        return message if header["error"] == "Memintro::ControlError"
+        return "#{message}#{remedy(header)}" if header["error"] == "Memintro::ControlError"
 
-        "process #{@pid} answers: #{message} (#{header['error']})"
+        "process #{@pid} answers: #{message} (#{header['error']})#{remedy(header)}"
+      end
+
+      # What one version knows and the other does not. Where the protocols differ, the process says so itself.
+      def remedy(header)
+        return if header["memintro"] == VERSION || header["protocol"] != Protocol::NUMBER
+
+        "; the command is memintro #{VERSION}, the process runs #{header['memintro']}: #{Protocol::REMEDY}"
       end
 
       def read_line
@@ -167,9 +176,11 @@ module Memintro
         case piece
         when :wait_readable
           raise ControlError, Diagnosis.silent(@pid, @patience) unless @socket.wait_readable(@patience)
-        when nil then raise Errno::ECONNRESET
+        when nil then raise ControlError, gone
         else @buffer << piece
         end
+      rescue Errno::ECONNRESET
+        raise ControlError, gone
       end
 
       def now
