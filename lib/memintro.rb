@@ -74,7 +74,7 @@ module Memintro
       mean = mean_distance(mode, sample_bytes)
       seconds = Arguments.seconds(:stop_after, stop_after, optional: true)
       bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: Configuration::LEAST_TRACKER_BYTES,
-                                                                     most: (2**63) - 1, optional: true)
+                                                                     optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
       Native.load_hook
       begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0) }
@@ -186,7 +186,7 @@ module Memintro
     # @raise [ArgumentError, TypeError]
     def top(n = 20, by: :live_bytes, older_than: nil)
       Arguments.count(:n, n, optional: true)
-      Arguments.count(:older_than, older_than, most: (2**32) - 1, optional: true)
+      Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
       CallSites.take.top(n, by: Arguments.choice(:by, by, CallSite::FIGURES), older_than: older_than)
     end
 

@@ -3,8 +3,10 @@
 module Memintro
   # Checks of what users pass in. Every failure names the argument, the value and what is allowed.
   module Arguments
-    # What C can count to. Where nothing else limits an argument, it is worth telling only to who went beyond.
+    # Whole numbers beyond fit neither the tracker nor an Array. Messages name it to those who have passed it.
     MOST = (2**63) - 1
+    # More than thirty years. Ruby cannot sleep for any number of seconds.
+    MOST_SECONDS = 1_000_000_000
 
     # @return [Integer, nil]
     def self.count(name, value, least: 0, most: nil, optional: false)
@@ -22,12 +24,13 @@ module Memintro
     def self.seconds(name, value, optional: false)
       return nil if value.nil? && optional
 
-      allowed = "a number of seconds above 0#{', or nil' if optional}"
+      allowed = +"a number of seconds above 0#{', or nil' if optional}"
       unless value.is_a?(Integer) || value.is_a?(Float) || value.is_a?(Rational)
         raise TypeError, "#{name} is #{shown(value)}; it must be #{allowed}"
       end
-      return value if value.positive? && value.to_f.finite?
+      return value if value.positive? && value <= MOST_SECONDS
 
+      allowed.sub!("above 0", "above 0, at most #{MOST_SECONDS}") if value.positive? && value != Float::INFINITY
       raise ArgumentError, "#{name} is #{shown(value)}; it must be #{allowed}"
     end
 

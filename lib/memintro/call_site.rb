@@ -14,7 +14,7 @@ module Memintro
   # @example
   #   site = Memintro["leak.rb:12"]
   #   site.live_bytes                                    # => 51_200_000
-  #   site.each_block { |size, generation, address, weight| … }
+  #   site.each_block { |size, generation, address| … }
   class CallSite
     # Names of the attributes, in the order of {#to_h}.
     ATTRIBUTES = %i[name path lineno kind allocations frees total_bytes freed_bytes live_bytes live_blocks
@@ -24,6 +24,9 @@ module Memintro
     # The figures that have a standard error: `live_bytes_standard_error` and so on. (`max_lifespan` is the
     # greatest that was seen in the sample.)
     ESTIMATES = (FIGURES - %i[max_lifespan]).freeze
+
+    # Greatest age in GC generations that can be asked for.
+    MOST_AGE = (2**32) - 1
 
     include ValueObject
     include Estimates
@@ -124,11 +127,25 @@ module Memintro
     # @yieldparam size [Integer] bytes asked for
     # @yieldparam generation [Integer] GC count when it was allocated
     # @yieldparam address [Integer]
-    # @yieldparam weight [Float] how many blocks it stands for; 1.0 unless it was sampled
     # @return [self, Enumerator] an enumerator without a block
     # @raise [Memintro::Error] if the site was read from a file
+    # @example
+    #   site.each_block.sum { |size, _generation, _address| size }
     def each_block
       return enum_for(:each_block) unless block_given?
+
+      each_weighted_block { |size, generation, address, _| yield size, generation, address }
+    end
+
+    # As {#each_block}, and with each block how many it stands for: 1.0 unless it was sampled.
+    #
+    # @api private
+    # @yieldparam size [Integer]
+    # @yieldparam generation [Integer]
+    # @yieldparam address [Integer]
+    # @yieldparam weight [Float]
+    # @return [self]
+    def each_weighted_block
       raise Error, "#{inspect} was read from a file; only a live process has blocks to visit" unless @epoch
 
       blocks, now = live_blocks_now

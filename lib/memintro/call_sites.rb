@@ -122,6 +122,7 @@ module Memintro
     def sorted(count, by, aged = nil)
       chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
       key = sort_key(figure_of(by, aged))
+      # min_by makes room for as many as it is asked for.
       count && count < chosen.size ? chosen.min_by(count, &key) : chosen.sort_by(&key)
     end
 

@@ -36,8 +36,10 @@ module Memintro
       unless interval.is_a?(Integer) || interval.is_a?(Float) || interval.is_a?(Rational)
         raise TypeError, "interval is #{Arguments.shown(interval)}; it must be a number of seconds"
       end
-      unless interval >= 0.01 && interval < Float::INFINITY
-        raise ArgumentError, "interval is #{interval}; it must be at least 0.01 seconds"
+
+      unless interval >= 0.01 && interval <= Arguments::MOST_SECONDS
+        raise ArgumentError, "interval is #{Arguments.shown(interval)}; it must be at least 0.01 seconds, " \
+                             "and at most #{Arguments::MOST_SECONDS}"
       end
 
       @interval = interval

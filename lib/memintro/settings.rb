@@ -10,6 +10,10 @@ module Memintro
     MOST_SAMPLE_BYTES = 2**30
     # Most call sites that the table of blocks can tell apart.
     MOST_SITES = (2**24) - 1
+    # Greatest whole number where there is no lower limit. Messages name it to those who have passed it.
+    MOST = (2**63) - 1
+    # Greatest number of seconds, more than thirty years: Ruby cannot sleep for any number of them.
+    MOST_SECONDS = 1_000_000_000
     # What a report can be sorted by.
     SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
                   age_total].freeze
@@ -32,10 +36,11 @@ module Memintro
       # @return [Object] the value
       # @raise [ArgumentError]
       def parse(text, called = variable)
-        value = Settings.value_of(kind, text, allowed)
+        value = Settings.value_of(kind, text, allowed || most)
         return value unless value.nil?
 
-        raise ArgumentError, "#{called} is #{text.inspect}; it must be #{expected}"
+        beyond = most && Settings.value_of(kind, text, Float::INFINITY)
+        raise ArgumentError, "#{called} is #{text.inspect}; it must be #{expected(beyond)}"
       end
 
       # @param value [Object]
@@ -44,10 +49,11 @@ module Memintro
       def check(value)
         return value if value.nil?
 
-        checked = Settings.checked(kind, value, allowed)
+        checked = Settings.checked(kind, value, allowed || most)
         return checked unless checked.nil?
 
-        raise ArgumentError, "#{name} is #{value.inspect}; it must be #{expected}#{', or nil' if default.nil?}"
+        beyond = most && Settings.checked(kind, value, Float::INFINITY)
+        raise ArgumentError, "#{name} is #{value.inspect}; it must be #{expected(beyond)}#{', or nil' if default.nil?}"
       end
 
       # @param value [Object]
@@ -56,13 +62,20 @@ module Memintro
         kind == :switch ? (value ? "1" : "0") : value.to_s
       end
 
+      # @return [Integer, nil] greatest value of those that are numbers
+      def most
+        { count: MOST, count_or_all: MOST, seconds: MOST_SECONDS }[kind]
+      end
+
+      # @param beyond [Object] whether it is the greatest value that was passed
       # @return [String] what is allowed, in words
-      def expected
+      def expected(beyond = nil)
+        limit = " and at most #{most}" if beyond
         case kind
         when :choice then allowed.join(" or ")
-        when :count then allowed ? "a whole number from 1 to #{allowed}" : "a whole number of at least 1"
-        when :count_or_all then "a whole number of at least 1, or all"
-        when :seconds then "a number of seconds above 0"
+        when :count then allowed ? "a whole number from 1 to #{allowed}" : "a whole number of at least 1#{limit}"
+        when :count_or_all then "a whole number of at least 1#{limit}, or all"
+        when :seconds then "a number of seconds above 0#{limit}"
         when :switch then "1 or 0"
         else "some text"
         end
@@ -75,8 +88,10 @@ module Memintro
       case kind
       when :choice then allowed.find { |choice| choice.to_s == text }
       when :count then within(Integer(text, 10), allowed) if text.match?(/\A[1-9]\d*\z/)
-      when :count_or_all then text == "all" ? :all : value_of(:count, text, nil)
-      when :seconds then Float(text) if text.match?(/\A\d*\.?\d+\z/) && Float("0#{text}").positive?
+      when :count_or_all then text == "all" ? :all : value_of(:count, text, allowed)
+      when :seconds
+        seconds = Float("0#{text}") if text.match?(/\A\d*\.?\d+\z/)
+        within(seconds, allowed) if seconds&.positive?
       when :switch then { "1" => true, "0" => false }[text]
       else text unless text.empty?
       end

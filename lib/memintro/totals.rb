@@ -40,7 +40,8 @@ module Memintro
     attr_reader :missed_frees
     # @return [Integer] resident bytes that tracking itself uses
     attr_reader :tracker_bytes
-    # @return [Integer] allocations that could not be followed because the budget or the memory ran out
+    # @return [Integer] allocations that could not be followed because the budget, the memory or the table's
+    #   room for different sizes (65,536 of 64 KiB and more) ran out
     attr_reader :dropped
 
     # @api private

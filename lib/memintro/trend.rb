@@ -92,8 +92,11 @@ module Memintro
       Memintro.untracked { rendered(:html, DEFAULT_TOP, nil) }
     end
 
+    # @param top [Integer, nil] lines; nil: all
     # @return [Hash{Symbol => Object}]
+    # @raise [ArgumentError, TypeError]
     def to_h(top = nil)
+      Arguments.count(:top, top, optional: true)
       { snapshots: snapshots.map { |one| { time: one.time.strftime("%FT%T.%3NZ"), pid: one.pid } },
         confidence: confidence, notes: notes, lines: (top ? lines.first(top) : lines).map(&:to_h) }
     end

@@ -75,7 +75,8 @@ RSpec.describe "sampled mode" do
       Memintro.start(mode: :sampled, sample_bytes: 100_000)
       Memintro.start(mode: :full)
       after, first = Memintro["-e:5"].to_h, Memintro["-e:2"]
-      weights = Memintro["-e:5"].each_block.map { |size, _, _, weight| weight if size == 500 }.compact.uniq
+      weights = Memintro["-e:5"].enum_for(:each_weighted_block).map { |size, *, weight| weight if size == 500 }
+                                .compact.uniq
       (exact + sampled).each { |block| Fiddle.free(block) }
       left = [Memintro["-e:2"], Memintro["-e:5"]].map(&:live_bytes)
       Memintro.stop

@@ -45,9 +45,17 @@ RSpec.describe "a call site" do
   describe "#each_block" do
     before { native.block_list = [0x1000, 1024, 0, 1.0, 0x2000, 512, 3, 2.5] }
 
-    it "yields size, generation of birth, address and weight" do
-      expect(leak.each_block.to_a).to eq([[1024, 7, 0x1000, 1.0], [512, 4, 0x2000, 2.5]])
+    it "yields size, generation of birth and address, also to lambdas and methods that take three" do
+      expect(leak.each_block.to_a).to eq([[1024, 7, 0x1000], [512, 4, 0x2000]])
+      seen = []
+      expect(leak.each_block(&->(size, generation, address) { seen << [size, generation, address] })).to be(leak)
+      expect(seen).to eq(leak.each_block.to_a)
+      expect(leak.each_block.first).to eq([1024, 7, 0x1000])
       expect(native.calls).to include([:blocks, 3])
+    end
+
+    it "knows how many blocks each stands for" do
+      expect(leak.enum_for(:each_weighted_block).map { |*, weight| weight }).to eq([1.0, 2.5])
     end
 
     it "visits nothing once the blocks have been forgotten: the number may be another site's" do

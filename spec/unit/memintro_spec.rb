@@ -174,6 +174,16 @@ RSpec.describe "Memintro" do
       expect { Memintro.top("3") }.to raise_error(TypeError, /n is "3"/)
       expect { Memintro.top(by: :size) }.to raise_error(ArgumentError, /by is :size; it must be one of :allocations, /)
       expect { Memintro.top(older_than: 1.5) }.to raise_error(TypeError, /older_than is 1.5/)
+      expect { Memintro.top(older_than: 2**32) }.to raise_error(
+        ArgumentError, "older_than is 4294967296; it must be an Integer from 0 to 4294967295, or nil"
+      )
+      expect { Memintro.top(2**63) }.to raise_error(
+        ArgumentError, "n is 9223372036854775808; it must be an Integer from 0 to 9223372036854775807, or nil"
+      )
+    end
+
+    it "takes a number that is greater than all there are for all, and makes no room for more" do
+      expect([Memintro.top(2**62), Memintro.top((2**63) - 1)]).to all(eq(Memintro.top(nil)))
     end
   end
 

@@ -31,9 +31,11 @@ RSpec.describe Memintro::Settings do
     {
       "MEMINTRO_FORMAT" => ["html", "text or json"],
       "MEMINTRO_TOP" => ["0", "a whole number of at least 1, or all"],
+      "MEMINTRO_STOP_AFTER" => ["99999999999", "a number of seconds above 0 and at most 1000000000"],
+      "MEMINTRO_MAX_TRACKER_BYTES" => ["9" * 20, "a whole number of at least 1 and at most #{(2**63) - 1}"],
+      "MEMINTRO_SAMPLE_BYTES" => ["9" * 20, "a whole number from 1 to #{2**30}"],
       "MEMINTRO_EVERY" => ["0.0", "a number of seconds above 0"],
       "MEMINTRO_MAX_SITES" => ["1k", "a whole number of at least 1"],
-      "MEMINTRO_MAX_TRACKER_BYTES" => ["-1", "a whole number of at least 1"],
       "MEMINTRO_NATIVE_CHILDREN" => ["yes", "1 or 0"]
     }.each do |variable, (wrong, allowed)|
       it "refuses #{variable}=#{wrong}" do
@@ -50,6 +52,9 @@ RSpec.describe Memintro::Settings do
       expect([configuration.format, configuration.every, configuration.max_sites]).to eq([:json, 2, nil])
       expect { configuration.max_sites = -1 }
         .to raise_error(ArgumentError, "max_sites is -1; it must be a whole number of at least 1, or nil")
+      expect { configuration.top = 2**64 }
+        .to raise_error(ArgumentError, "top is #{2**64}; it must be a whole number of at least 1 and at most " \
+                                       "#{(2**63) - 1}, or all, or nil")
       expect { configuration.native_children = "1" }
         .to raise_error(ArgumentError, 'native_children is "1"; it must be 1 or 0')
       expect(configuration.inspect.size).to be < 200

@@ -83,7 +83,8 @@ module Memintro
 
       def seconds(flag, text)
         value = Float(text, exception: false)
-        value&.positive? && value&.finite? ? text : wrong(flag, text, "a number of seconds above 0")
+        allowed = "a number of seconds above 0, at most #{Settings::MOST_SECONDS}"
+        value&.between?(Float::MIN, Settings::MOST_SECONDS) ? text : wrong(flag, text, allowed)
       end
 
       def wrong(flag, value, allowed)

@@ -103,8 +103,8 @@ module Memintro
       def look_at_figures
         totals = Memintro.totals
         if totals.dropped.positive?
-          @notes << "#{totals.dropped} allocations could not be followed: the budget or the memory ran out; raise " \
-                    "max_tracker_bytes"
+          @notes << "#{totals.dropped} allocations could not be followed: the budget, the memory or the 65,536 " \
+                    "different sizes of 64 KiB and more that fit the table ran out; raise max_tracker_bytes if set"
         end
         return unless totals.missed_frees.positive?
 

@@ -102,7 +102,8 @@ module Memintro
 
       def body(style)
         sites = @snapshot.top(@top, by: @by)
-        return advice if sites.empty?
+        return advice if @snapshot.rows.empty?
+        return remainder(sites).drop(1) if sites.empty?
 
         ["#{Units.count(sites.size)} of #{Units.count(@snapshot.rows.size)} call sites, by #{@by}:", "",
          *table(sites).lines(style), *remainder(sites)]
@@ -123,7 +124,7 @@ module Memintro
         return [] unless left.positive?
 
         live = @snapshot.rows.sum(&CallSites::FIGURES[:live_bytes]) - sites.sum(&:live_bytes)
-        ["", "#{Units.count(left)} more call site#{'s' if left > 1}, live #{Units.bytes(live)}"]
+        ["", "#{Units.count(left)} #{'more ' if sites.any?}call site#{'s' if left > 1}, live #{Units.bytes(live)}"]
       end
 
       def advice
@@ -139,7 +140,8 @@ module Memintro
         lines << estimates if figures.estimated?
         if figures.dropped.positive?
           lines << "#{Units.count(figures.dropped)} allocations could not be followed: the budget " \
-                   "(max_tracker_bytes) or the memory ran out. The figures are too low by these."
+                   "(max_tracker_bytes), the memory or the 65,536 different sizes of 64 KiB and more that fit the " \
+                   "table ran out. The figures are too low by these."
         end
         if figures.missed_frees.positive?
           lines << "#{Units.count(figures.missed_frees)} frees went past the hook and were noticed later; " \

@@ -39,6 +39,11 @@ RSpec.describe Memintro::Report::Text do
     REPORT
   end
 
+  it "says how many sites there are where none is asked for" do
+    expect(text(top: 0)).to include("tracking itself uses 1.2 MiB\n\n4 call sites, live 48.8 MiB\n")
+    expect(text(top: 0)).not_to include("No call site")
+  end
+
   it "has a column for what it is sorted by" do
     expect(text(by: :total_bytes, top: 1)).to match(/  growth  allocated  call site\n.*  97.7 MiB  leak.rb:12\n/)
     expect(text(by: :mean_lifespan, top: 1)).to match(/  mean life  call site\n.*  2.0 GCs  \(gc\)\n/)
@@ -52,7 +57,7 @@ RSpec.describe Memintro::Report::Text do
     process[:tracking] = false
     expect(text(top: 4)).to end_with(<<~NOTES)
 
-      note: 1,200 allocations could not be followed: the budget (max_tracker_bytes) or the memory ran out. The figures are too low by these.
+      note: 1,200 allocations could not be followed: the budget (max_tracker_bytes), the memory or the 65,536 different sizes of 64 KiB and more that fit the table ran out. The figures are too low by these.
       note: 3 frees went past the hook and were noticed later; `Memintro.doctor` lists how that can happen.
       note: Tracking is off: these are the figures of its last run.
     NOTES
