@@ -1,12 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../support/listening"
 
 # The middleware and the plugin under a real Puma.
 RSpec.describe "Puma" do
   before { skip PumaServer.missing if PumaServer.missing }
 
-  plain = File.join(Subprocess::ROOT, "spec", "fixtures", "web", "plain.ru")
+  PLAIN = File.join(Subprocess::ROOT, "spec", "fixtures", "web", "plain.ru")
 
   # The line of a path, once it is there.
   def line(server, path)
@@ -17,7 +18,7 @@ RSpec.describe "Puma" do
   describe "with the middleware" do
     %w[outside inside].each do |side|
       it "logs each request with the thread's own figures, with a Rack::Lint #{side}" do
-        PumaServer.run(plain, env: { "TRACK" => "1", "LINT" => side }, arguments: ["-t", "4:4"]) do |server|
+        PumaServer.run(PLAIN, env: { "TRACK" => "1", "LINT" => side }, arguments: ["-t", "4:4"]) do |server|
           expect(server.get("/bytes/5000000").body).to eq("done")
           expect(server.get("/same/100000/30").body.size).to eq(3_000_000)
           expect(server.get("/stream/100000/30").body.size).to eq(3_000_000)
@@ -38,13 +39,13 @@ RSpec.describe "Puma" do
     end
 
     it "does not change how an Array is sent" do
-      PumaServer.run(plain) do |server|
+      PumaServer.run(PLAIN) do |server|
         expect(server.get("/x").to_hash).to include("content-length" => ["5"])
       end
     end
 
     it "leaves out what it cannot know of a connection that was taken over" do
-      PumaServer.run(plain, env: { "TRACK" => "1" }) do |server|
+      PumaServer.run(PLAIN, env: { "TRACK" => "1" }) do |server|
         expect(server.get("/hijack").body).to eq("hi")
         expect(line(server, "/hijack").keys).to include(:rss_bytes)
         expect(line(server, "/hijack").keys & %i[status malloc_bytes malloc_calls freed_bytes]).to eq([])
@@ -54,7 +55,7 @@ RSpec.describe "Puma" do
     end
 
     it "keeps the figures of sixteen threads apart" do
-      PumaServer.run(plain, env: { "TRACK" => "1" }, arguments: ["-t", "16:16"]) do |server|
+      PumaServer.run(PLAIN, env: { "TRACK" => "1" }, arguments: ["-t", "16:16"]) do |server|
         sizes = Array.new(16) { |i| (i + 1) * 20_000 }
         # Puma's own buffers come on top: up to twice what is sent, depending on its version. Told by one request alone.
         buffers = sizes.to_h do |size|
@@ -73,12 +74,57 @@ RSpec.describe "Puma" do
     end
   end
 
+  describe "in a cluster whose workers load the program, each for itself", :listening do
+    # The master has never heard of memintro.
+    def cluster
+      env = listening_env("MEMINTRO_LISTEN" => "1")
+      PumaServer.run(PLAIN, env: env, arguments: ["-w", "2", "-t", "1:1"]) do |server|
+        @workers = eventually { sockets.map(&:to_i).sort.then { |pids| pids if pids.size == 2 } }
+        expect(@workers).not_to include(server.pid)
+        yield server
+      end
+    end
+
+    def asked(*arguments) = memintro(*arguments).must_succeed.tap { |result| expect(result.stderr).to eq("") }.stdout
+
+    def pids_in(text) = text.scan(/^process (\d+) /).flatten.map(&:to_i)
+
+    it "is asked as a whole by the master's number and by name" do
+      cluster do |server|
+        expect(pids_in(asked("start", "puma", "--workers"))).to eq(@workers)
+        again = asked("start", server.pid, "--workers")
+        expect(pids_in(again)).to eq(@workers)
+        expect(again.scan("was tracking already").size).to eq(2)
+        bytes = 10.times.sum { |i| server.get("/bytes/#{5_000_000 + i}") && (5_000_000 + i) }
+        sum = JSON.parse(asked("top", server.pid, "--workers", "--json", "--by", "total_bytes"))
+        line = sum["call_sites"].find { |site| site["name"].match?(/plain\.ru:\d+\z/) }
+        expect(line["total_bytes"]).to be_between(bytes, bytes + 1_000_000)
+        members = asked("top", "puma", "--workers").split("\n\n").first.lines.drop(1)
+        expect(members.map(&:to_i)).to eq(@workers)
+        expect(pids_in(asked("histogram", server.pid, "--workers", "--top", "1"))).to eq(@workers)
+        expect(pids_in(asked("stop", "puma", @workers.first, server.pid, "--workers"))).to eq(@workers)
+      end
+    end
+
+    it "says how the workers are meant, where only the master's number or a name is given" do
+      cluster do |server|
+        expect(memintro("start", server.pid).stderr)
+          .to match(/\Amemintro: process #{server.pid} \(puma .*\) does not listen, but 2 processes below it do: with/)
+        expect(memintro("start", "puma").stderr)
+          .to match(/\Amemintro: 2 processes are called "puma"; give the number of one, or --workers where all are /)
+        silent = start_program("puts :ready; sleep")
+        expect(memintro("start", silent.pid, "--workers").stderr)
+          .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; start it/)
+      end
+    end
+  end
+
   describe "with the plugin" do
     report = { "MEMINTRO_PUMA_EVERY" => "0.3" }
 
     it "logs the master, each worker and their total, in PSS, and sees a worker that is replaced" do
       config = "plugin :memintro\npreload_app!\n"
-      PumaServer.run(plain, config: config, env: report, arguments: ["-w", "2", "-t", "1:2"]) do |server|
+      PumaServer.run(PLAIN, config: config, env: report, arguments: ["-w", "2", "-t", "1:2"]) do |server|
         both = server.wait(30, "log two workers") do
           server.lines.grep(/process=/).slice_when { |line, _| line.include?("process=total") }
                 .find { |group| group.grep(/process=worker/).size == 2 && group.last.include?("process=total") }
@@ -102,7 +148,7 @@ RSpec.describe "Puma" do
     end
 
     it "logs the only process there is" do
-      PumaServer.run(plain, config: "plugin :memintro\n", env: report) do |server|
+      PumaServer.run(PLAIN, config: "plugin :memintro\n", env: report) do |server|
         line = server.wait(20, "report") { server.lines.grep(/process=/).first }
         expect(line)
           .to match(/\AMEMORY process=single pid=#{server.pid} rss_bytes=\d+ pss_bytes=\d+ uss_bytes=\d+ time=\S+Z\z/)
@@ -110,7 +156,7 @@ RSpec.describe "Puma" do
     end
 
     it "refuses a wrong interval in words" do
-      expect { PumaServer.run(plain, config: "plugin :memintro\n", env: { "MEMINTRO_PUMA_EVERY" => "often" }) {} }
+      expect { PumaServer.run(PLAIN, config: "plugin :memintro\n", env: { "MEMINTRO_PUMA_EVERY" => "often" }) {} }
         .to raise_error(/MEMINTRO_PUMA_EVERY is "often"; it must be a number of seconds above 0/)
     end
   end

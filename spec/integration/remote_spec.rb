@@ -78,6 +78,23 @@ RSpec.describe "asking a running process", :listening do
     expect(said("stop", "shop: worker 1")).to include("(shop: worker 1) stopped tracking")
   end
 
+  it "asks the others where one of several is not there" do
+    program = start_program("Memintro.start; Memintro.listen(name: 'leaky'); puts :ready; sleep")
+    gone = start_program("puts :ready")
+    gone.wait
+    absent = "memintro: there is no process #{gone.pid}\n"
+    [["mark", "leaky", gone.pid], ["mark", gone.pid, "leaky", "--workers"]].each do |arguments|
+      result = memintro(*arguments)
+      expect([result.status.exitstatus, result.stderr]).to eq([1, absent])
+      expect(result.stdout).to start_with("process #{program.pid} (-e) counts growth from now on: ")
+    end
+    result = memintro("top", gone.pid, "leaky", "--workers", "--json")
+    expect([result.status.exitstatus, result.stderr]).to eq([1, absent])
+    expect(JSON.parse(result.stdout).dig("process", "pid")).to eq(program.pid)
+    expect(complaint("mark", gone.pid, "nobody"))
+      .to match(/\A#{absent}memintro: no process that listens is called "nobody"; .*\n.*none of these 2 processes/)
+  end
+
   it "answers with a snapshot" do
     pid = start_program(LISTENER).pid
     require "memintro/control/client"
@@ -162,10 +179,14 @@ RSpec.describe "asking a running process", :listening do
     expect(own.sum { |site| site["allocations"] }).to be <= 4
   end
 
-  it "refuses to guess between two processes of one name" do
+  it "refuses to guess between two processes of one name, and asks both where all are meant" do
     pids = Array.new(2) { start_program("Memintro.listen(name: 'twin'); puts :ready; sleep").pid }.sort
-    expect(complaint("top", "twin")).to eq("memintro: 2 processes are called \"twin\"; give the number of one:\n" \
-                                           "#{pids.map { |pid| "  #{pid} (-e)\n" }.join}")
+    expect(complaint("top", "twin"))
+      .to eq("memintro: 2 processes are called \"twin\"; give the number of one, or --workers where all are meant:\n" \
+             "#{pids.map { |pid| "  #{pid} (-e)\n" }.join}")
+    expect(said("start", "twin", "--workers"))
+      .to eq(pids.map { |pid| "process #{pid} (-e) tracks its allocations now (full mode)\n" }.join)
+    expect(said("top", "twin", "--workers").scan(/^ *(\d+) .* -e$/).flatten.map(&:to_i)).to eq(pids)
     expect(complaint("top", "triplet"))
       .to match(/no process that listens is called "triplet"; there are #{pids[0]} \(-e\), /)
   end

@@ -18,17 +18,16 @@ module Memintro
         raise UsageError, "give the PID or NAME of a process; memintro ps lists them" if words.empty?
 
         directory = Control::Directory.new
-        chosen = words.filter_map do |word|
-          directory.find(word, family: @workers)
+        chosen = words.flat_map do |word|
+          @workers ? directory.families(word) : [directory.find(word)]
         rescue ControlError => e
           raise Failure, e.message if words.size == 1
 
           @absent = complain(e)
-          nil
+          []
         end
         raise Failure, "none of these #{words.size} processes can be asked" if chosen.empty?
 
-        chosen = chosen.flat_map { |listener| directory.family(listener) } if @workers
         chosen.uniq(&:pid)
       end
 

@@ -32,14 +32,15 @@ module Memintro
       end
 
       # @param pid [Integer]
+      # @param listening_below [Integer] how many processes that descend from it listen
       # @return [String] why there is no socket
-      def self.absent(pid)
+      def self.absent(pid, listening_below: 0)
         uid = owner(pid)
         return "there is no process #{pid}" if uid.nil?
         return forbidden(pid) unless [uid, 0].include?(Process.euid)
         return "process #{pid} has ended, and its parent has not noticed" if thread_states(pid).first == "Z"
 
-        "process #{pid} (#{title(pid)[0, 60]}) does not listen; #{how(pid)}"
+        "process #{pid} (#{title(pid)[0, 60]}) does not listen#{workers(listening_below)}; #{how(pid)}"
       end
 
       # @param pid [Integer]
@@ -95,6 +96,14 @@ module Memintro
       rescue SystemCallError
         nil
       end
+
+      def self.workers(count)
+        return if count.zero?
+
+        ", but #{count == 1 ? 'a process below it does' : "#{count} processes below it do"}: with --workers they are " \
+          "asked, and memintro ps lists them"
+      end
+      private_class_method :workers
 
       # The command's name may contain anything, also ") R ".
       def self.state(file)

@@ -9,6 +9,9 @@ module Memintro
     class Directory
       # For a process to say who it is.
       PATIENCE_SECONDS = 2
+      # A word that is a process id.
+      NUMBER = /\A\d+\z/
+      private_constant :NUMBER
 
       # A process that listens, or whose socket is there although it does not answer: `problem` says why not. `called`
       # is what it called its program in a later answer.
@@ -39,6 +42,7 @@ module Memintro
       # @param patience [Numeric] seconds for each to say who it is
       def initialize(patience: PATIENCE_SECONDS)
         @patience = patience
+        @folders = Place.search
       end
 
       # @return [Array<Listener>] by process id
@@ -48,28 +52,35 @@ module Memintro
 
       # @param word [String] a process id or a name
       # @return [Listener]
-      # @param family [Boolean] whether a master is meant, with all its workers, where all have that name
       # @raise [ControlError] if there is none, or several have that name
-      def find(word, family: false)
-        return by_pid(Integer(word, 10)) if word.match?(/\A\d+\z/)
+      def find(word)
+        return by_pid(Integer(word, 10)) if word.match?(NUMBER)
 
-        found = all.select { |listener| listener.names.include?(word) }
-        found = found.reject { |listener| found.any? { |other| below?(listener, other) } } if family
+        found = called(word)
         return found.first if found.size == 1
 
-        raise ControlError, found.empty? ? nobody(word) : several(word, found)
+        raise ControlError, "#{found.size} processes are called #{word.inspect}; give the number of one, or " \
+                            "--workers where all are meant:#{found.map { |listener| "\n  #{listener}" }.join}"
       end
 
-      # @param master [Listener]
-      # @return [Array<Listener>] itself and all listeners that descend from it
-      def family(master)
-        [master, *all.select { |listener| below?(listener, master) }]
+      # A process and all that descend from it. It need not listen itself: where each worker loads its program, the
+      # master has never heard of memintro. Of a name, all who have it are meant.
+      #
+      # @param word [String] a process id or a name
+      # @return [Array<Listener>] masters before their workers, at least one
+      # @raise [ControlError] if nobody listens who is meant
+      def families(word)
+        return family(Integer(word, 10)) if word.match?(NUMBER)
+
+        found = called(word)
+        masters = found.reject { |listener| found.any? { |other| below?(listener.pid, other.pid) } }
+        masters.flat_map { |master| below(master.pid) }
       end
 
       private
 
       def paths
-        Place.search.flat_map do |folder|
+        @folders.flat_map do |folder|
           Dir.children(folder).filter_map do |name|
             pid = name[Place::SOCKET, 1]
             [pid.to_i, File.join(folder, name)] if pid
@@ -98,11 +109,33 @@ module Memintro
 
       # No question beforehand: whoever is asked by number is asked at once.
       def by_pid(pid)
-        folders = Place.search | Place.of_process(pid)
-        path = folders.map { |folder| File.join(folder, "#{pid}.sock") }.find { |file| File.socket?(file) }
-        raise ControlError, Diagnosis.absent(pid) unless path
+        look_into(Place.of_process(pid))
+        path = @folders.map { |folder| File.join(folder, "#{pid}.sock") }.find { |file| File.socket?(file) }
+        raise ControlError, Diagnosis.absent(pid, listening_below: paths.count { |id, _| below?(id, pid) }) unless path
 
         Listener.new(pid: pid, path: path)
+      end
+
+      def family(pid)
+        look_into(Place.of_process(pid))
+        below(pid).tap { |found| raise ControlError, Diagnosis.absent(pid) if found.empty? }
+      end
+
+      def below(pid)
+        all.select { |listener| listener.pid == pid } + all.select { |listener| below?(listener.pid, pid) }
+      end
+
+      # The socket of a process may be where only its own environment says, and those of its children beside it.
+      def look_into(folders)
+        @all = nil unless (folders - @folders).empty?
+        @folders |= folders
+      end
+
+      def called(name)
+        found = all.select { |listener| listener.names.include?(name) }
+        raise ControlError, nobody(name) if found.empty?
+
+        found
       end
 
       def nobody(word)
@@ -112,16 +145,10 @@ module Memintro
           "#{all.map(&:to_s).join(', ')}"
       end
 
-      def several(word, found)
-        "#{found.size} processes are called #{word.inspect}; give the number of one:" \
-          "#{found.map { |listener| "\n  #{listener}" }.join}"
-      end
-
-      # Parents that do not listen may be in between.
-      def below?(listener, ancestor)
-        pid = listener.pid
-        while (pid = Diagnosis.parent(pid)) && pid > 1
-          return true if pid == ancestor.pid
+      # Parents that do not listen may be in between. In a container the first process may be a server's master.
+      def below?(pid, ancestor)
+        while (pid = Diagnosis.parent(pid))&.positive?
+          return true if pid == ancestor
         end
         false
       end
