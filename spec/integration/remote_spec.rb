@@ -299,7 +299,7 @@ RSpec.describe "asking a running process", :listening do
                                          "info, start, stop, top, doctor#{remedy}")
     expect(complaint("histogram", pid)).to start_with("memintro: process #{pid} (memintro 0.0.9) has no command \"snap")
       .and end_with(remedy)
-    expect(complaint("doctor", pid)).to eq("memintro: doctor takes no format; it takes colour#{remedy}")
+    expect(complaint("doctor", pid, "--json")).to eq("memintro: doctor takes no format; it takes colour#{remedy}")
     # What both know works.
     expect(said("ps")).to match(/^ *#{pid} .* 0\.0\.9 +old  -e$/)
     expect(said("start", "old")).to include("tracks its allocations now")
