@@ -10,6 +10,7 @@ require_relative "memintro/gc_figures"
 require_relative "memintro/heap_figures"
 require_relative "memintro/listening"
 require_relative "memintro/loading"
+require_relative "memintro/late"
 require_relative "memintro/memory_logging"
 require_relative "memintro/process_figures"
 require_relative "memintro/process_memory"
@@ -33,10 +34,9 @@ require_relative "memintro/stop_timer"
 #   Memintro.report(by: :growth)
 module Memintro
   {
-    Background: "background", CgroupFiles: "cgroup_files", Cgroup: "cgroup", Diff: "diff", Doctor: "doctor",
+    Background: "background", CgroupFiles: "cgroup_files", Cgroup: "cgroup", Doctor: "doctor",
     GcDelta: "gc_delta", HistogramRow: "histogram_row", InternalRow: "internal_row", Iseq: "iseq",
-    IseqGroup: "iseq_group", IseqTotals: "iseq_totals", MemoryLog: "memory_log", Occupancy: "occupancy",
-    Sampler: "sampler", Snapshot: "snapshot", Trend: "trend"
+    IseqGroup: "iseq_group", IseqTotals: "iseq_totals", MemoryLog: "memory_log", Occupancy: "occupancy"
   }.each { |name, file| autoload name, File.join(__dir__, "memintro/#{file}.rb") }
 
   extend HeapFigures

@@ -26,6 +26,7 @@ module Memintro
       age_total: ->(row) { row[8] },
       growth: ->(row) { row[6] - row[7] - row[10] }
     }.freeze
+    Ractor.make_shareable(FIGURES)
     # Sites made at a time.
     SLICE = 256
     private_constant :SLICE

@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
 require_relative "arguments"
+require_relative "by_name"
 require_relative "diff/change"
 require_relative "diff/notes"
 require_relative "diff/sections"
 require_relative "diff/text"
 require_relative "json_text"
+require_relative "late"
 require_relative "units"
 
 module Memintro
@@ -17,12 +19,17 @@ module Memintro
   #   diff.classes.first             # => #<Memintro::Diff::Change String +1.2 MiB, +30,000 of them>
   #   puts diff                      # a text for people; write(io, format: :html) and :json for others
   class Diff
+    extend Late
+    include ByName
+
     autoload :Html, File.join(__dir__, "diff/html.rb")
 
     # Changes of each list that texts and pages show unless told otherwise.
     DEFAULT_TOP = 10
     # Formats that {#write} knows.
     FORMATS = %i[text json html].freeze
+    # What can be read by name: all that {#to_h} has, in its order, and each of the {#sections}.
+    ATTRIBUTES = [:seconds, :same_process, :notes, :earlier, :later, :sections, *Sections::TITLES.keys].freeze
     # Bytes that {#inspect} stays below.
     INSPECTED_BYTES = 2048
 
@@ -30,7 +37,7 @@ module Memintro
     attr_reader :earlier
     # @return [Snapshot]
     attr_reader :later
-    # @return [Hash{Symbol => Array<Change>}] every list that both snapshots have
+    # @return [Hash{Symbol => List<Change>}] every list that both snapshots have
     attr_reader :sections
     # @return [Array<String>] what to beware of: different processes or versions, parts that one of them lacks
     attr_reader :notes
@@ -44,29 +51,38 @@ module Memintro
       freeze
     end
 
-    # @!method memory
-    #   @return [Array<Change>, nil] RSS and its relatives, and the control group's figures
-    # @!method types
-    #   @return [Array<Change>, nil] objects by Ruby's own types; nil unless both snapshots have that part
-    # @!method classes
-    #   @return [Array<Change>, nil] objects by class; nil unless both snapshots have that part
-    # @!method iseqs
-    #   @return [Array<Change>, nil] instruction sequences by file; nil unless both snapshots have that part
-    # @!method iseq_locations
-    #   @return [Array<Change>, nil] the same by file and first line
-    # @!method internals
-    #   @return [Array<Change>, nil] objects that only the VM sees, by kind; nil unless both snapshots have that part
-    # @!method malloc
-    #   @return [Array<Change>, nil] the process's totals; nil unless both were tracked
-    # @!method call_sites
-    #   @return [Array<Change>, nil] live bytes by call site; nil unless both were tracked
-    # @!method occupancy
-    #   @return [Array<Change>, nil] the heap's pages; nil unless both snapshots have that part
-    # @!method gc
-    #   @return [Array<Change>, nil] the counters of `GC.stat`
-    # @!method gc_heaps
-    #   @return [Array<Change>, nil] the counters of `GC.stat_heap`; nil before Ruby 3.2
-    Sections::TITLES.each_key { |name| define_method(name) { sections[name] } }
+    # @return [List<Change>, nil] RSS and its relatives, and the control group's figures
+    def memory = sections[:memory]
+
+    # @return [List<Change>, nil] objects by Ruby's own types; nil unless both snapshots have that part
+    def types = sections[:types]
+
+    # @return [List<Change>, nil] objects by class; nil unless both snapshots have that part
+    def classes = sections[:classes]
+
+    # @return [List<Change>, nil] instruction sequences by file; nil unless both snapshots have that part
+    def iseqs = sections[:iseqs]
+
+    # @return [List<Change>, nil] the same by file and first line
+    def iseq_locations = sections[:iseq_locations]
+
+    # @return [List<Change>, nil] objects that only the VM sees, by kind; nil unless both snapshots have that part
+    def internals = sections[:internals]
+
+    # @return [List<Change>, nil] the process's totals; nil unless both were tracked
+    def malloc = sections[:malloc]
+
+    # @return [List<Change>, nil] live bytes by call site; nil unless both were tracked
+    def call_sites = sections[:call_sites]
+
+    # @return [List<Change>, nil] the heap's pages; nil unless both snapshots have that part
+    def occupancy = sections[:occupancy]
+
+    # @return [List<Change>, nil] the counters of `GC.stat`
+    def gc = sections[:gc]
+
+    # @return [List<Change>, nil] the counters of `GC.stat_heap`; nil before Ruby 3.2
+    def gc_heaps = sections[:gc_heaps]
 
     # @return [Float] seconds from the earlier snapshot to the later
     def seconds
@@ -78,6 +94,10 @@ module Memintro
       earlier.pid == later.pid && earlier.process[:program] == later.process[:program] &&
         earlier.process[:started] == later.process[:started]
     end
+
+    # Without its question mark too, as {#to_h} has it.
+    # @api private
+    alias same_process same_process?
 
     # Writes what changed.
     #
@@ -125,6 +145,7 @@ module Memintro
     private
 
     def rendered(format, top, io)
+      Loading.need(:Html, within: Diff) if format == :html
       case format
       when :text then Text.new(self, top: top).text(io)
       when :html then Html.new(self, top: top).page
@@ -138,5 +159,9 @@ module Memintro
         later: { time: later.time.strftime("%FT%T.%3NZ"), process: later.process, parts: later.parts },
         sections: sections.transform_values { |list| (top ? list.first(top) : list).map(&:to_h) } }
     end
+
+    # See Late.
+    WHOLE = true
+    private_constant :WHOLE
   end
 end

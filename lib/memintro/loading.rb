@@ -4,7 +4,8 @@ module Memintro
   # Loads what few programs need only when they need it.
   #
   # A constant that is named by `autoload` is enough for that, except in signal handlers: Ruby's require takes locks,
-  # and raises ThreadError there. Methods that may be called from a handler say what they need first.
+  # and raises ThreadError there. Methods that may be called from a handler say what they need first, and what programs
+  # name themselves is Late.
   # @api private
   module Loading
     # For another thread to load some small files, on a machine that is very busy.
@@ -13,16 +14,37 @@ module Memintro
     # Who loads this file. What is loaded later may be by another.
     MAIN_RACTOR = Ractor.current
 
-    # @param names [Array<Symbol>] constants of {Memintro} that are loaded by name; for other Ractors than the main one
+    # @param names [Array<Symbol>] constants that are loaded by name; for other Ractors than the main one
     #   what a file requires comes before it
+    # @param within [Module] whose constants
     # @return [nil]
-    def self.need(*names)
-      paths = names.filter_map { |name| Memintro.autoload?(name) }
-      return if paths.empty?
+    def self.need(*names, within: Memintro)
+      paths = names.filter_map { |name| within.autoload?(name) }
+      bring(paths) unless paths.empty?
+    end
 
+    # Ruby's JSON, which is not loaded into a program that does not read any.
+    # @return [nil]
+    # @raise [UnsupportedError] in a Ractor other than the main one
+    def self.json
+      return if defined?(::JSON::VERSION)
+      return bring(["json"]) if Ractor.current.equal?(MAIN_RACTOR)
+
+      raise UnsupportedError, "Ruby's JSON is not loaded, and a Ractor cannot load it; in the main Ractor, write " \
+                              "require \"json\" before"
+    end
+
+    # @param name [Symbol] see Late
+    # @return [nil]
+    def self.late(name)
+      bring([File.join(__dir__, "#{name.to_s.downcase}.rb")])
+    end
+
+    def self.bring(paths)
       Memintro.untracked { in_signal_handler? ? load_apart(paths) : load(paths) }
       nil
     end
+    private_class_method :bring
 
     # @return [Boolean]
     def self.in_signal_handler?
@@ -33,7 +55,7 @@ module Memintro
 
     # Not `require`: others' versions of it, RubyGems' too, take locks of their own and know nothing of Ractors.
     def self.load(paths)
-      paths.each { |path| require_relative path }
+      paths.each { |path| path.start_with?("/") ? require_relative(path) : require(path) }
     end
     private_class_method :load
 

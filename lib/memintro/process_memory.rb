@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "arguments"
+require_relative "by_name"
 require_relative "units"
 
 module Memintro
@@ -16,8 +17,12 @@ module Memintro
   #   server.pss    # => 734_003_200, the master and all its workers, each page once
   #   server.pids   # => [812, 830, 831]
   class ProcessMemory
+    include ByName
+
     # Names of the figures, in the order of {#to_h}.
     FIGURES = %i[rss peak_rss pss uss swap vsize].freeze
+    # See {ByName}.
+    ATTRIBUTES = FIGURES
     # Where each figure is found among what the extension answers.
     PLACES = { rss: [:sizes, 0], vsize: [:sizes, 1], peak_rss: [:peaks, 0], swap: [:peaks, 1], pss: [:shares, 0],
                uss: [:shares, 1], swap_pss: [:shares, 2] }.each_value(&:freeze).freeze

@@ -1,6 +1,10 @@
 # frozen_string_literal: true
 
+require_relative "arguments"
 require_relative "background"
+require_relative "complaint"
+require_relative "late"
+require_relative "list"
 require_relative "sampler/point"
 require_relative "sampler/ring"
 require_relative "sampler/sample"
@@ -10,13 +14,17 @@ module Memintro
   # and ten days are no more, for older points are thinned out to least, mean and greatest.
   #
   # At 2 s it takes about 0.01% of a core. It is there again in a forked child, and after Process.daemon, with an
-  # empty history; it takes no signal from the program and does not keep it from ending.
+  # empty history; it takes no signal from the program and does not keep it from ending. A sample that cannot be had, as
+  # while the process has no descriptor left, is left out, counted in {#errors} and told once on standard error.
   #
   # @example
   #   sampler = Memintro::Sampler.new.start
   #   sampler.on_sample { |sample| statsd.gauge("rss", sample.rss) }
   #   sampler.points.map { |point| point[:rss].max }.max
   class Sampler
+    extend Late
+    include Complaint
+
     # Name of the thread.
     THREAD_NAME = "memintro-sampler"
 
@@ -24,9 +32,11 @@ module Memintro
     attr_reader :interval
     # @return [Sample, nil] the newest in this process
     attr_reader :latest
+    # @return [Integer] samples that could not be had in time, in this process
+    attr_reader :errors
     # @return [Integer] how often a callback has failed
     attr_reader :callback_errors
-    # @return [StandardError, nil] how a callback failed the last time
+    # @return [Exception, nil] how a sample or a callback failed the last time
     attr_reader :last_error
 
     # @param interval [Numeric] seconds between samples, at least 0.01
@@ -53,6 +63,9 @@ module Memintro
     # Takes the first sample at once. Does nothing where it runs already.
     # @return [self]
     # @raise [UnsupportedError] in a Ractor other than the main one
+    # @example What was missed
+    #   sampler.errors       # => 3
+    #   sampler.last_error   # => #<Memintro::ProcError: /proc/self/statm cannot be read: …>
     def start
       @background = Background.start(THREAD_NAME) { |stop| run(stop) } unless running?
       self
@@ -88,6 +101,7 @@ module Memintro
     #
     # @param pss [Boolean]
     # @return [Sample]
+    # @raise [ProcError] without /proc, or without a descriptor to read it by
     def take(pss: @pss)
       Memintro.untracked do
         begin_process if @pid != Native.kernel_pid
@@ -98,12 +112,12 @@ module Memintro
     end
 
     # What was seen in this process: the newest samples one by one, older ones together. Costs 5 to 10 ms for a day.
-    # @return [Array<Point>] oldest first
+    # @return [List<Point>] oldest first
     def points
       Memintro.untracked do
         begin_process if @pid != Native.kernel_pid
         running?
-        @ring.points.map { |row| Point.new(row) }
+        List.new(@ring.points.map { |row| Point.new(row) })
       end
     end
 
@@ -119,17 +133,27 @@ module Memintro
       @pid = Native.kernel_pid
       @ring = Ring.new
       @latest = nil
+      @errors = 0
     end
 
     def run(stop)
       due = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       loop do
-        tell(take)
+        attempt
         now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
         # Of a machine that slept, or a callback that took long, no samples are made up for.
         due = [due + @interval, now].max
         break if stop.wait(due - now)
       end
+    end
+
+    # Whatever fails may work the next time.
+    def attempt
+      tell(take)
+    rescue StandardError, ScriptError, NoMemoryError, SystemStackError => e
+      @errors += 1
+      @last_error = e
+      complain_once("a sample is missing, and perhaps others: #{e.class}: #{e.message}")
     end
 
     def look(pss)
@@ -151,11 +175,15 @@ module Memintro
       Background.visible do
         callbacks.each do |callback|
           callback.call(sample)
-        rescue StandardError => e
+        rescue StandardError, ScriptError, SystemStackError => e
           @callback_errors += 1
           @last_error = e
         end
       end
     end
+
+    # See Late.
+    WHOLE = true
+    private_constant :WHOLE
   end
 end

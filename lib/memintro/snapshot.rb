@@ -1,8 +1,10 @@
 # frozen_string_literal: true
 
 require_relative "arguments"
+require_relative "by_name"
 require_relative "call_sites"
 require_relative "diff"
+require_relative "late"
 require_relative "snapshot/parts"
 require_relative "snapshot/row"
 require_relative "snapshot/saved"
@@ -17,6 +19,12 @@ module Memintro
   #   handle(requests)
   #   puts Memintro.snapshot(:iseqs, :classes) - before
   class Snapshot
+    extend Late
+    include ByName
+
+    # What can be read by name: all that {#to_h} has, in its order.
+    ATTRIBUTES = %i[time monotonic_s parts missing process memory cgroup gc gc_heaps totals call_sites_left_out
+                    call_sites types classes internals iseqs occupancy].freeze
     # Bytes that {#inspect} stays below, whatever a process has: rbtrace sends back one datagram.
     INSPECTED_BYTES = 2048
     # Rows of each list that {#inspect} shows.
@@ -42,11 +50,11 @@ module Memintro
     attr_reader :parts
     # @return [Hash{Symbol => String}] what could not be had, and why
     attr_reader :missing
-    # @return [Array<Row>, nil] objects by Ruby's own types; nil without part `:types`
+    # @return [List<Row>, nil] objects by Ruby's own types; nil without part `:types`
     attr_reader :types
-    # @return [Array<Row>, nil] objects by class; nil without part `:classes`
+    # @return [List<Row>, nil] objects by class; nil without part `:classes`
     attr_reader :classes
-    # @return [Array<Row>, nil] objects that only the VM sees, by kind; nil without part `:internals`
+    # @return [List<Row>, nil] objects that only the VM sees, by kind; nil without part `:internals`
     attr_reader :internals
     # @return [Hash, nil] `count` and `bytes` of all instruction sequences, and the rows of `paths` (by file) and
     #   `locations` (by file and first line); nil without part `:iseqs`
@@ -100,10 +108,10 @@ module Memintro
       @sites.totals if tracked?
     end
 
-    # @return [Array<CallSite>] with most live bytes first: the first 100, or all with part `:sites`; empty if nothing
+    # @return [List<CallSite>] with most live bytes first: the first 100, or all with part `:sites`; empty if nothing
     #   was ever tracked
     def call_sites
-      @sites.top(nil).freeze
+      @sites.top(nil)
     end
 
     # @return [Integer] call sites that are not in {#call_sites}: each has at most as many live bytes as the last one
@@ -204,5 +212,9 @@ module Memintro
       name = "...#{name[-77..]}" if name.size > 80
       "#{name} #{Units.bytes(bytes || 0)} in #{Units.count(count)}"
     end
+
+    # See Late.
+    WHOLE = true
+    private_constant :WHOLE
   end
 end

@@ -30,7 +30,7 @@ module Memintro
         raise Error, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
       end
 
-      Loading.need(:Snapshot)
+      Late.whole(Snapshot)
       Snapshot.take(parts)
     end
   end

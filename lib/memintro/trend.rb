@@ -1,25 +1,37 @@
 # frozen_string_literal: true
 
-require_relative "snapshot"
+require_relative "by_name"
+require_relative "late"
 require_relative "list"
+require_relative "snapshot"
 require_relative "trend/line"
 require_relative "trend/statistics"
 require_relative "trend/text"
 
 module Memintro
   # What grew over a row of {Snapshot}s: each figure with its slope a minute (Theil and Sen's) and the confidence that
-  # it grows at all (Mann and Kendall's test, corrected for values that depend on those before). Frozen.
+  # it grows at all (Mann and Kendall's test with Yue and Wang's correction for values that depend on those before, and
+  # Student's test of the steps). Frozen.
   #
   # A test at 99% takes one flat figure in a hundred for a growing one, and a process has hundreds: look at the top of
-  # the list, and at more snapshots. With fewer than five nothing can be 99% sure. Costs 0.1 ms for each name of the
+  # the list, and at more snapshots. With fewer than five nothing can be 99% sure, and the more each value depends on
+  # the one before, the more of them it takes. What cannot be told from growth: a saw or a wave that is longer than the
+  # time between the first and the last snapshot, as of a cache that is emptied once an hour (one in twelve is taken for
+  # growth where its period is just that time), and up to ten snapshots of a level that wanders slowly. Take more, over
+  # several periods. Costs 0.1 ms for each name of the
   # last snapshot that grew, 10 ms with 100 snapshots.
   #
   # @example
   #   trend = Memintro::Trend.new(Dir["tmp/*.json"].sort.map { |file| Memintro::Snapshot.load(file) })
   #   trend.growing.first   # => #<Memintro::Trend::Line classes Session +12,000 a minute, 99.9% sure, in every step>
   class Trend
+    extend Late
+    include ByName
+
     autoload :Html, File.join(__dir__, "trend/html.rb")
 
+    # What can be read by name: all that {#to_h} has, in its order.
+    ATTRIBUTES = %i[snapshots confidence notes lines].freeze
     # Lines that texts and pages show unless told otherwise.
     DEFAULT_TOP = 20
     # Most snapshots that are looked at; of more, so many evenly chosen.
@@ -198,11 +210,16 @@ module Memintro
     end
 
     def rendered(format, top, style)
+      Loading.need(:Html, within: Trend) if format == :html
       case format
       when :text then Text.new(self, top: top).text(style)
       when :html then Html.new(self, top: top).page
       else to_json(top)
       end
     end
+
+    # See Late.
+    WHOLE = true
+    private_constant :WHOLE
   end
 end

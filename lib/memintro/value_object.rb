@@ -1,25 +1,19 @@
 # frozen_string_literal: true
 
+require_relative "by_name"
+
 module Memintro
   # What all figures have in common: frozen, compared by value, read by name. The class that includes this lists its
   # attributes, in order, in `ATTRIBUTES`.
   module ValueObject
+    include ByName
+
     # @return [Hash{Symbol => Object}] every attribute, in a fixed order
     def to_h
       Native.untracked_enter
       self.class::ATTRIBUTES.to_h { |name| [name, public_send(name)] }
     ensure
       Native.untracked_leave
-    end
-
-    # @param name [Symbol, String] an attribute
-    # @return [Object] its value
-    # @raise [ArgumentError] if there is no such attribute
-    def [](name)
-      attribute = name.respond_to?(:to_sym) ? name.to_sym : name
-      return public_send(attribute) if self.class::ATTRIBUTES.include?(attribute)
-
-      raise ArgumentError, "#{self.class} has no #{name.inspect}; it has #{self.class::ATTRIBUTES.join(', ')}"
     end
 
     # @return [Boolean] whether both have the same class and the same values

@@ -4,16 +4,17 @@ require_relative "../spec_helper"
 
 # The sampler in a program of its own: what it keeps, and that it disturbs nothing.
 RSpec.describe "Memintro::Sampler" do
+  SAMPLER_HELPERS = <<~'RUBY'
+    require "json"
+    def put(answer) = puts(JSON.generate(answer))
+    def eventually
+      600.times { return true if yield; sleep 0.05 }
+      false
+    end
+  RUBY
+
   def sampler(code, **options)
-    helpers = <<~'RUBY'
-      require "json"
-      def put(answer) = puts(JSON.generate(answer))
-      def eventually
-        600.times { return true if yield; sleep 0.05 }
-        false
-      end
-    RUBY
-    run_ruby(code: helpers + code, **options).must_succeed.json
+    run_ruby(code: SAMPLER_HELPERS + code, **options).must_succeed.json
   end
 
   it "keeps what it sees, in one named thread" do
@@ -124,6 +125,113 @@ RSpec.describe "Memintro::Sampler" do
     expect([result.must_succeed.stdout, result.stderr]).to eq(["ended\n", ""])
   end
 
+  # What is wrong, and right again: at last points are to be seen.
+  RECOVERY = <<~'RUBY'
+    def recovered(sampler)
+      failed = eventually { sampler.errors >= 3 }
+      seen = [failed, sampler.running?, sampler.points.size, sampler.last_error.class.name, sampler.callback_errors]
+      yield
+      [*seen, eventually { sampler.points.size >= 2 }, sampler.running?]
+    end
+  RUBY
+
+  it "goes on where a sample cannot be had for want of a descriptor, and says so once" do
+    code = <<~'RUBY'
+      soft, hard = Process.getrlimit(:NOFILE)
+      reader, writer = IO.pipe
+      put_all = ->(answer) { writer.write(Marshal.dump(answer)) && writer.close }
+      used = ->(*) { Process.setrlimit(:NOFILE, Dir.children("/proc/self/fd").map(&:to_i).max, hard) }
+      free = -> { Process.setrlimit(:NOFILE, soft, hard) }
+      # Taken to the last one, whatever number the highest has.
+      take_all = lambda do
+        used.call
+        kept = []
+        begin
+          loop { kept << $stderr.dup }
+        rescue SystemCallError
+          kept
+        end
+      end
+      if ARGV.first == "start"
+        sampler = Memintro::Sampler.new(interval: 0.02)
+        kept = take_all.call
+        sampler.start
+        put(recovered(sampler) { free.call; kept.each(&:close) })
+      else
+        sampler = Memintro::Sampler.new(interval: 0.02).start
+        eventually { sampler.points.size >= 2 }
+        kept = take_all.call
+        pid = fork { put_all[recovered(sampler) { free.call; kept.each(&:close) }]; exit!(0) }
+        free.call
+        kept.each(&:close)
+        writer.close
+        answer = reader.read
+        Process.wait(pid)
+        put(Marshal.load(answer))
+      end
+    RUBY
+    helpers = SAMPLER_HELPERS + RECOVERY
+    %w[start fork].each do |way|
+      result = run_ruby(nil, way, code: helpers + code).must_succeed
+      expect(result.json).to eq([true, true, 0, "Memintro::ProcError", 0, true, true])
+      expect(result.stderr.lines).to match([/\Amemintro: a sample is missing, .*Too many open files/])
+    end
+  end
+
+  it "goes on without /proc, and works when it is there" do
+    ruby = [RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-rfiddle", "-e"]
+    shell = 'mount -t tmpfs none /proc || exit 99; exec "$@"'
+    result = run_command("unshare", "--mount", "sh", "-c", shell, "sh", *ruby, <<~RUBY)
+      #{SAMPLER_HELPERS + RECOVERY}
+      unmount = Fiddle::Function.new(Fiddle.dlopen(nil)["umount2"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_INT], Fiddle::TYPE_INT)
+      put(recovered(Memintro::Sampler.new(interval: 0.02).start) { unmount.call("/proc", 2) })
+    RUBY
+    skip "mounts are refused here: #{result.stderr}" if result.status.exitstatus == 99 || /unshare/ =~ result.stderr
+    expect(result.must_succeed.json).to eq([true, true, 0, "Memintro::ProcError", 0, true, true])
+    expect(result.stderr.lines.size).to eq(1)
+  end
+
+  it "outlives a callback that raises what is no StandardError" do
+    answer = sampler(<<~'RUBY')
+      sampler = Memintro::Sampler.new(interval: 0.02).on_sample { raise NotImplementedError, "on purpose" }.start
+      eventually { sampler.callback_errors >= 3 }
+      put([sampler.running?, sampler.errors, sampler.last_error.class.name])
+    RUBY
+    expect(answer).to eq([true, 0, "NotImplementedError"])
+  end
+
+  it "stops at once however long it would sleep, and sleeps meanwhile" do
+    answer = sampler(<<~'RUBY')
+      sampler = Memintro::Sampler.new(interval: 3_600).start
+      eventually { sampler.latest }
+      task = Dir.children("/proc/self/task").find { |id| File.read("/proc/self/task/#{id}/comm").start_with?("memintro-sample") }
+      # Of a thread that sleeps; Ruby lends the native one, so that its name may be on none.
+      wakes = -> { task && File.read("/proc/self/task/#{task}/status")[/^voluntary_ctxt_switches:\s+(\d+)/, 1].to_i }
+      before = wakes.call
+      sleep 1
+      woken = task ? wakes.call - before : 0
+      begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      spent = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+      sampler.stop
+      put(woken: woken, seconds: Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun,
+          spent: Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - spent, running: sampler.running?,
+          threads: Thread.list.size, samples: sampler.points.sum(&:count))
+    RUBY
+    expect(answer).to include(running: false, threads: 1, samples: 1, seconds: be < 30, spent: be < 0.5)
+    expect(answer[:woken]).to be <= 5
+  end
+
+  it "answers with a list that a datagram can hold, of a day" do
+    answer = sampler(<<~'RUBY')
+      sampler = Memintro::Sampler.new
+      ring = sampler.instance_variable_get(:@ring)
+      43_200.times { |i| ring.add(1_700_000_000.0 + (2 * i), [50_000_000 + i, nil, 40_000 + i, nil, i]) }
+      points = sampler.points
+      put(list: points.class.name, size: points.size, bytes: points.inspect.bytesize, frozen: points.frozen?)
+    RUBY
+    expect(answer).to include(list: "Memintro::List", size: be > 500, frozen: true, bytes: be < 10_000)
+  end
+
   it "refuses a wrong interval, naming it, and a Ractor" do
     answer = sampler(<<~'RUBY', flags: ["-W0"])
       messages = [0, -1, 0.001, Float::INFINITY, Float::NAN, "2", nil].map do |interval|
@@ -131,11 +239,13 @@ RSpec.describe "Memintro::Sampler" do
       rescue ArgumentError, TypeError => e
         e.message[/\Ainterval is .*; it must be|\Ainterval is .*it must be at least/] || e.message
       end
-      ractor = Ractor.new { Memintro::Sampler.new.start rescue $!.class.name }
+      ractor = Ractor.new { Memintro::Sampler.new.start rescue "#{$!.class}: #{$!.message}" }
       put(messages: messages.count { |message| message.start_with?("interval is ") },
           ractor: ractor.respond_to?(:value) ? ractor.value : ractor.take)
     RUBY
     expect(answer[:messages]).to eq(7)
-    expect(answer[:ractor]).to match(/UnsupportedError|UnsafeError|IsolationError/)
+    expect(answer[:ractor])
+      .to eq("Memintro::UnsupportedError: a sampler can be made in the main Ractor only; make it there, and ask " \
+             "Memintro.rss and the like in others")
   end
 end

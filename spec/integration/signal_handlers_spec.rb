@@ -30,13 +30,25 @@ RSpec.describe "Memintro in a signal handler" do
     snapshot: "Memintro.snapshot.to_json.size",
     snapshot_of_all: "Memintro.snapshot(:all).inspect.size",
     difference: "(earlier = Memintro.snapshot) && (Memintro.snapshot - earlier).to_s.size",
+    sampler: "Memintro::Sampler.new.take.rss",
+    sampler_thread: "Memintro::Sampler.new.start.stop.errors",
+    sampler_constant: "Memintro::Sampler::Sample::FIGURES.size",
+    saved: "Memintro::Snapshot.load(ENV.fetch('SAVED')).pid",
+    trend: "Memintro::Trend.new(Array.new(3) { Memintro.snapshot }).to_json.size",
+    page: "(earlier = Memintro.snapshot) && (Memintro.snapshot - earlier).to_html.size",
+    trend_page: "Memintro::Trend.new(Array.new(3) { Memintro.snapshot }).to_html.size",
+    # What has to be required itself cannot be in a handler; required before, it answers.
+    get_process_mem: "GetProcessMem.new.kb.to_i",
     log_every: "Memintro.log_every(60, Class.new { def self.info(line) = nil }).stop.to_a.size"
   }.freeze
 
   let(:answers) do
     code = QUESTIONS.map { |name, text| "ask(:#{name}) { #{text} }" }.join("\n")
-    run_ruby(code: <<~RUBY + "#{code}\nputs JSON.generate($answers)").must_succeed.json
+    saved = run_ruby(code: "puts Memintro.snapshot.to_json").must_succeed.stdout
+    file = Tempfile.new("memintro-saved").tap { |io| io.write(saved) && io.flush }
+    run_ruby(code: <<~RUBY + "#{code}\nputs JSON.generate($answers)", env: { "SAVED" => file.path }).must_succeed.json
       require "json"
+      require "memintro/get_process_mem"
       require "stringio"
       GC.stress = false
       $answers = {}
@@ -64,5 +76,22 @@ RSpec.describe "Memintro in a signal handler" do
     expect(answers[:rss]).to be > 1_000_000
     expect(answers[:iseqs]).to be > 500
     expect(answers[:snapshot]).to be > 1_000
+  end
+
+  it "reads a saved snapshot where Ruby's JSON was not loaded" do
+    saved = run_ruby(code: "puts Memintro.snapshot.to_json").must_succeed.stdout
+    Tempfile.create("memintro-saved") do |file|
+      file.write(saved)
+      file.close
+      result = run_ruby(nil, file.path, code: <<~'RUBY', deadline_seconds: 60).must_succeed
+        abort "JSON is loaded" if defined?(JSON)
+        answer = nil
+        trap(:USR2) { answer = begin; Memintro::Snapshot.load(ARGV.first).gc.size; rescue Exception => e; e.message; end }
+        Process.kill(:USR2, Process.pid)
+        sleep 0.01 until answer
+        puts answer
+      RUBY
+      expect(result.stdout.to_i).to be > 10
+    end
   end
 end

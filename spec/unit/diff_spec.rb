@@ -35,6 +35,15 @@ RSpec.describe Memintro::Diff do
     expect(diff.seconds).to eq(90.0)
   end
 
+  it "answers by name all that to_h has, and each list" do
+    expect(diff[:classes]).to equal(diff.classes)
+    expect([diff["seconds"], diff[:same_process], diff[:earlier]]).to eq([90.0, true, earlier])
+    expect(diff.to_h.keys - described_class::ATTRIBUTES).to eq([])
+    expect(described_class::ATTRIBUTES.reject { |name| diff.respond_to?(name) }).to eq([])
+    expect { diff[:rss] }.to raise_error(ArgumentError, /Memintro::Diff has no :rss; it has seconds, .*classes/)
+    expect(Memintro::Trend.new([earlier, later, later])[:confidence]).to eq(0.99)
+  end
+
   it "turns round" do
     back = earlier - later
     expect(back.classes.map(&:growth)).to eq([200, -120, -1_200_000])

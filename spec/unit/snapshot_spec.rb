@@ -109,6 +109,29 @@ RSpec.describe Memintro::Snapshot do
     end
   end
 
+  describe "#[]" do
+    it "answers by name all that to_h has" do
+      one = full
+      expect(one[:memory]).to equal(one.memory)
+      expect(one["classes"]).to equal(one.classes)
+      expect(described_class::ATTRIBUTES).to eq(one.to_h.keys.sort_by { |key| described_class::ATTRIBUTES.index(key) })
+      expect(described_class::ATTRIBUTES.map { |name| one[name] }).to include(one.gc, one.totals)
+      expect { one[:rss] }.to raise_error(ArgumentError, /Memintro::Snapshot has no :rss; it has time, .*memory/)
+    end
+  end
+
+  it "has lists that do not flood a console, whatever they hold" do
+    names = Array.new(3_000) { |i| ["Class#{i}", [i, i * 40]] }.to_h
+    big = snapshot(classes: names, iseqs: names, internals: names, sites: names.transform_keys { |name| "#{name}:1" })
+    lists = [big.classes, big.internals, big.iseqs[:paths], big.iseqs[:locations], big.call_sites]
+    expect(lists).to all(be_a(Memintro::List))
+    expect([*lists, big.iseqs].map { |list| list.inspect.bytesize }).to all(be < 20_000)
+    expect(described_class.take([:internals, :classes]).internals).to be_a(Memintro::List)
+    grown = big - snapshot(classes: {}, iseqs: {}, internals: {}, sites: {})
+    expect(grown.sections.values).to all(be_a(Memintro::List))
+    expect(grown.sections.inspect.bytesize).to be_between(10_000, 60_000)
+  end
+
   describe "#save" do
     it "gives back the same by load, whatever bytes the names are made of" do
       full.save(path)
@@ -135,6 +158,8 @@ RSpec.describe Memintro::Snapshot do
         end
       expect(Dir.children(@folder)).to eq([])
       expect { full.save(3) }.to raise_error(TypeError, /path is 3/)
+      expect { full.save("") }.to raise_error(Memintro::SnapshotError, /\A"" .* cannot be written: No such file/)
+      expect { described_class.load("") }.to raise_error(Memintro::SnapshotError, /\A"" .* cannot be read: No such/)
     end
 
     it "leaves the old file when the disk is full" do

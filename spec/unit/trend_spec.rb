@@ -43,6 +43,66 @@ RSpec.describe Memintro::Trend do
     end
   end
 
+  # A level that wanders: each value hands on a share of its distance from the mean.
+  def wandering(random, size, share)
+    last = noise(random) / Math.sqrt(1 - (share**2))
+    Array.new(size) { last = (share * last) + noise(random) }
+  end
+
+  def alarms(of)
+    Array.new(of) { trend(yield.map { |value| (1_000_000 + (1_000 * value)).round }) }.count { |one| one.growing.any? }
+  end
+
+  [0.5, 0.8, 0.9].product([20, 40, 60]).each do |share, size|
+    it "raises at most 5 false alarms in 100 series of #{size} that hand on #{share} and grow nowhere" do
+      random = Random.new(1_122)
+      expect(alarms(100) { wandering(random, size, share) }).to be <= 5
+    end
+  end
+
+  it "takes no saw for growth that is seen twice, and few that are as long as the window" do
+    random = Random.new(2_026)
+    saw = lambda do |periods|
+      period = random.rand(periods)
+      phase = random.rand(period)
+      Array.new(30) { |i| ((i + phase) % period) + random.rand }
+    end
+    expect(alarms(100) { saw.call(6..15) }).to eq(0)
+    # Which cannot be told from growth where the teeth are at its ends.
+    expect(alarms(100) { saw.call(25..35) }).to be_between(1, 15)
+  end
+
+  # Total growth in standard deviations of the level, and how many of 50 are found at least.
+  { "noise" => [0, 5, 45], "a level that hands on 0.5" => [0.5, 8, 40],
+    "a level that hands on 0.9" => [0.9, 10, 35] }.each do |name, (share, growth, least)|
+    it "finds real growth below #{name}" do
+      random = Random.new(3)
+      step = growth / Math.sqrt(1 - (share**2)) / 40
+      expect(alarms(50) { wandering(random, 40, share).each_with_index.map { |value, i| value + (i * step) } })
+        .to be >= least
+    end
+  end
+
+  it "finds what grows in every step, evenly or not, in stairs and ever slower" do
+    random = Random.new(4)
+    sum = 0
+    { even: Array.new(12) { |i| 3 * i }, random: Array.new(20) { sum += random.rand(100) },
+      faster: Array.new(30) { |i| i * i }, slower: Array.new(30) { |i| Math.log(i + 1) },
+      stairs: Array.new(30) { |i| i / 5 } }.each do |name, values|
+      expect([name, alarms(1) { values }]).to eq([name, 1])
+    end
+    expect(alarms(1) { [1, 5] * 12 }).to eq(0)
+    expect(alarms(1) { Array.new(20) { |i| -i } }).to eq(0)
+  end
+
+  # Student's own table, one-sided.
+  it "knows Student's distribution" do
+    { [6.965, 2] => 0.99, [3.365, 5] => 0.99, [2.764, 10] => 0.99, [2.457, 30] => 0.99, [1.812, 10] => 0.95,
+      [-1.812, 10] => 0.05 }.each do |(deviation, freedom), probability|
+      expect(described_class::Statistics.send(:student, deviation, freedom)).to be_within(0.0015).of(probability)
+    end
+  end
+
   it "finds real growth below the noise, with its slope" do
     random = Random.new(7)
     found = Array.new(100) { trend(Array.new(40) { |i| (50_000 + (50 * i) + (500 * noise(random))).round }) }

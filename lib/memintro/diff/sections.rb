@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../list"
 require_relative "change"
 
 module Memintro
@@ -18,7 +19,7 @@ module Memintro
 
       # @param earlier [Snapshot]
       # @param later [Snapshot]
-      # @return [Hash{Symbol => Array<Change>}] what both have, greatest growth first; what did not change is left out
+      # @return [Hash{Symbol => List<Change>}] what both have, greatest growth first; what did not change is left out
       def self.compare(earlier, later)
         found = {
           memory: numbers(memory(earlier), memory(later)), types: rows(earlier.types, later.types),
@@ -137,9 +138,9 @@ module Memintro
       private_class_method :one_sided
 
       def self.sorted(changes)
-        changes.reject(&:none?).sort_by do |change|
+        List.new(changes.reject(&:none?).sort_by do |change|
           [-change.growth, -(change.count_growth || 0), change.name.b]
-        end.freeze
+        end)
       end
       private_class_method :sorted
     end

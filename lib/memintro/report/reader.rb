@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require "json"
 require_relative "../call_sites"
+require_relative "../loading"
 
 module Memintro
   module Report
@@ -22,6 +22,7 @@ module Memintro
       # @raise [DumpError] if it is neither
       # @raise [SystemCallError] if it cannot be read
       def self.read(path)
+        Loading.json
         start = File.binread(path, MAGIC.size).to_s
         return from_dump(Native.read_dump(path)) if start == MAGIC
         return from_json(JSON.parse(File.read(path, encoding: Encoding::UTF_8))) if start.start_with?("{")

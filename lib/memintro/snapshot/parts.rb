@@ -2,6 +2,7 @@
 
 require_relative "../call_sites"
 require_relative "../json_text"
+require_relative "../list"
 
 module Memintro
   class Snapshot
@@ -134,7 +135,7 @@ module Memintro
       def self.internals(data)
         return rows_of(Memintro.internals) unless data[:classes]
 
-        data[:classes].select { |row| row.name.start_with?("imemo_") }.freeze
+        List.new(data[:classes].select { |row| row.name.start_with?("imemo_") })
       end
       private_class_method :internals
 
@@ -144,10 +145,10 @@ module Memintro
       private_class_method :rows_of
 
       # @param triples [Array<Array(String, Integer, Integer)>]
-      # @return [Array<Row>] greatest first
+      # @return [List<Row>] greatest first
       def self.rows(triples)
-        triples.map { |name, count, bytes| Row.new(JsonText.normal(name).freeze, count, bytes) }
-               .sort_by { |row| [-(row.bytes || 0), -row.count, row.name.b] }.freeze
+        rows = triples.map { |name, count, bytes| Row.new(JsonText.normal(name).freeze, count, bytes) }
+        List.new(rows.sort_by { |row| [-(row.bytes || 0), -row.count, row.name.b] })
       end
 
       # Value objects and lists of them as what they hold.

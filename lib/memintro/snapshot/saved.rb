@@ -38,7 +38,7 @@ module Memintro
         nil
       rescue SystemCallError, IOError => e
         remove(beside) if made
-        raise SnapshotError, "#{path} cannot be written: #{reason(e)}"
+        raise SnapshotError, "#{named(path)} cannot be written: #{reason(e)}"
       rescue Exception # rubocop:disable Lint/RescueException -- a signal or a Timeout must leave no half file
         remove(beside) if made
         raise
@@ -51,7 +51,7 @@ module Memintro
         text = File.binread(path).force_encoding(Encoding::UTF_8)
         snapshot(parsed(text, path), path)
       rescue SystemCallError, IOError, ArgumentError => e
-        raise SnapshotError, "#{path} cannot be read: #{reason(e)}"
+        raise SnapshotError, "#{named(path)} cannot be read: #{reason(e)}"
       end
 
       # @param text [String] what {text} made
@@ -62,11 +62,16 @@ module Memintro
         snapshot(parsed(text.dup.force_encoding(Encoding::UTF_8), path), path)
       end
 
+      def self.named(path)
+        path.empty? ? "\"\" (a file without a name)" : path
+      end
+      private_class_method :named
+
       def self.parsed(text, path)
         raise SnapshotError, "#{path} is empty" if text.empty?
         raise SnapshotError, "#{path} is no snapshot of memintro: it does not begin as one" unless text.start_with?("{")
 
-        require "json"
+        Loading.json
         damaged(text, path) unless text.valid_encoding?
         begin
           JsonText.restore(JSON.parse(text))
@@ -106,6 +111,7 @@ module Memintro
       private_class_method :likely
 
       def self.data(found)
+        Loading.need(:Reader, within: Report)
         sites = Report::Reader.from_json(found)
         sites.left_out = number(found.fetch("call_sites_left_out"))
         sites.rows.each { |row| [*row[4..10], *row[11]].each { |figure| number(figure) } }

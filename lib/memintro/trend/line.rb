@@ -25,8 +25,8 @@ module Memintro
       attr_reader :last
       # @return [Float] by Theil and Sen; in {#unit}s a minute
       attr_reader :slope_per_minute
-      # @return [Float] by Mann and Kendall, from 0 to 1: 0.99 is the confidence with which one series out of a hundred
-      #   that do not grow would be taken for one that does
+      # @return [Float] by Mann and Kendall or by Student, from 0 to 1: 0.99 is the confidence with which one series out
+      #   of a hundred that do not grow would be taken for one that does
       attr_reader :confidence
       # @return [Boolean] whether it was greater in each snapshot than in the one before
       attr_reader :every_step

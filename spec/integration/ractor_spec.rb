@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# What is loaded when it is first used, first used in a Ractor.
+RSpec.describe "Memintro in a Ractor" do
+  def answers(code, requires: ["memintro"])
+    helpers = <<~'RUBY'
+      def asked = yield.to_s rescue "#{$!.class}: #{$!.message}"
+      def answer_of(ractor) = ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+    run_ruby(code: helpers + code, requires: requires, flags: ["-W0"], deadline_seconds: 60).must_succeed.stdout.lines
+  end
+
+  around do |example|
+    Dir.mktmpdir do |folder|
+      @file = File.join(folder, "s.json")
+      run_ruby(nil, @file, code: "Memintro.snapshot(:all).save(ARGV.first)").must_succeed
+      example.run
+    end
+  end
+
+  it "says what to do for what is not loaded" do
+    lines = answers(<<~RUBY)
+      puts answer_of(Ractor.new {
+        [asked { Memintro::Sampler.new }, asked { Memintro::Trend.new([]) }, asked { Memintro::Snapshot.load("s.json") },
+         asked { Memintro::Snapshot::Parts }]
+      })
+    RUBY
+    expect(lines).to match([/\AMemintro::UnsupportedError: a sampler can be made in the main Ractor only/,
+                            %r{\AMemintro::UnsupportedError: Memintro::Trend .*, write require "memintro/trend" before},
+                            *[%r{\AMemintro::UnsupportedError: .*, write require "memintro/snapshot" before}] * 2])
+  end
+
+  it "reads and compares snapshots when that was done" do
+    lines = answers(<<~RUBY, requires: %w[memintro memintro/trend json])
+      puts answer_of(Ractor.new(#{@file.inspect}) { |file|
+        loaded = Memintro::Snapshot.load(file)
+        [asked { loaded.pid.positive? }, asked { loaded.inspect.size > 300 }, asked { (loaded - loaded).to_html.size > 1_000 },
+         asked { (loaded - loaded).classes.size }, asked { Memintro::Trend.new([loaded] * 3).growing.size }]
+      })
+    RUBY
+    expect(lines.map(&:chomp)).to eq(%w[true true true 0 0])
+    lines = answers(<<~RUBY, requires: %w[memintro memintro/snapshot])
+      abort "JSON is loaded" if defined?(JSON)
+      puts answer_of(Ractor.new(#{@file.inspect}) { |file| asked { Memintro::Snapshot.load(file) } })
+    RUBY
+    expect(lines.join).to start_with("Memintro::UnsupportedError: Ruby's JSON is not loaded, and a Ractor")
+  end
+end
