@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "after_fork"
+require_relative "standstill"
 
 module Memintro
   # A thread of memintro's own, for what has to be done beside the program.
@@ -9,6 +10,9 @@ module Memintro
   # child: at once after a fork by Ruby and after Process.daemon, and when somebody next asks for it ({#alive?},
   # {#thread}) after a fork by C code. The end of the process does not wait for it. An error ends it and is in {#error}
   # then; nothing is printed, and Thread.abort_on_exception does not apply.
+  #
+  # It keeps no program going. Where all other threads wait without end ({Standstill}), it ends for who may join all
+  # threads, with the work begun anew in another one; and where that changes nothing, Ruby is let find its deadlock.
   #
   # @api private
   # @example
@@ -22,16 +26,22 @@ module Memintro
   class Background
     # How the thread learns that it shall end.
     class Stop
-      def initialize
+      # @param standstill [Standstill, nil] what the thread before has seen
+      def initialize(standstill = nil)
         @requested = false
+        @standstill = Standstill.new(standstill)
       end
+
+      # @api private
+      # @return [Standstill]
+      attr_reader :standstill
 
       # @return [Boolean]
       def requested?
         @requested
       end
 
-      # Sleeps, but not longer than until a stop is requested.
+      # Sleeps, but not longer than until a stop is requested. Does not return where the work is begun anew.
       #
       # @param seconds [Numeric, nil] nil: without end
       # @return [Boolean] whether a stop is requested
@@ -41,7 +51,8 @@ module Memintro
           rest = due && (due - now)
           return @requested if rest && rest <= 0
 
-          rest ? sleep(rest) : sleep
+          sleep([rest, Standstill::BETWEEN].compact.min)
+          @standstill.reached? && give_way
         end
         true
       end
@@ -70,6 +81,12 @@ module Memintro
       end
 
       private
+
+      # Thread.stop is what Ruby looks for a deadlock at, unlike sleep and the end of a thread.
+      def give_way
+        throw(self) unless @standstill.unchanged?
+        Thread.stop
+      end
 
       def now
         Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -109,6 +126,12 @@ module Memintro
       end
 
       # @api private
+      # @return [Array<Thread>]
+      def threads
+        @running.map(&:started)
+      end
+
+      # @api private
       def refuse_signals
         # Threads that share native ones would hand the mask on to each other.
         Native.refuse_signals unless ENV["RUBY_MN_THREADS"] == "1"
@@ -131,6 +154,9 @@ module Memintro
 
     # @return [String]
     attr_reader :name
+    # @api private
+    # @return [Thread] dead where a fork has left it behind
+    attr_reader :started
     # @return [Exception, nil] what ended it, if not {#stop}
     attr_reader :error
 
@@ -145,13 +171,13 @@ module Memintro
     # @return [Boolean] whether it is at work in this process
     def alive?
       revive
-      @thread.alive?
+      @started.alive?
     end
 
     # @return [Thread]
     def thread
       revive
-      @thread
+      @started
     end
 
     # Ends it: at once if it waits as it should, else when its patience is over.
@@ -161,15 +187,15 @@ module Memintro
     def stop(patience: 1)
       @stopped = true
       self.class.forget(self)
-      return if @pid != Native.kernel_pid || @thread == Thread.current
+      return if @pid != Native.kernel_pid || @started == Thread.current
 
       @stop.request
       give_up = Process.clock_gettime(Process::CLOCK_MONOTONIC) + patience
       # One wake-up is lost where the thread is just about to sleep.
-      until @thread.join(0.002)
-        break @thread.kill if Process.clock_gettime(Process::CLOCK_MONOTONIC) > give_up
+      until @started.join(0.002)
+        break @started.kill if Process.clock_gettime(Process::CLOCK_MONOTONIC) > give_up
 
-        @thread.wakeup if @thread.alive?
+        @started.wakeup if @started.alive?
       end
       nil
     rescue ThreadError
@@ -190,15 +216,15 @@ module Memintro
 
     private
 
-    def launch
+    def launch(standstill = nil)
       @pid = Native.kernel_pid
-      @stop = stop = Stop.new
-      @thread = Thread.new { run(stop) }
-      @thread.name = @name
-      @thread.report_on_exception = false
-      @thread.priority = 0
+      @stop = stop = Stop.new(standstill)
+      @started = Thread.new { run(stop) }
+      @started.name = @name
+      @started.report_on_exception = false
+      @started.priority = 0
       # A program that waits for the threads of its own group does not wait for ours.
-      ThreadGroup::Default.add(@thread) unless @thread.group == ThreadGroup::Default
+      ThreadGroup::Default.add(@started) unless @started.group == ThreadGroup::Default
     rescue ThreadError
       nil # an enclosed group keeps it
     end
@@ -206,7 +232,8 @@ module Memintro
     def run(stop)
       Native.untracked_enter
       self.class.refuse_signals
-      @work.call(stop)
+      catch(stop) { return @work.call(stop) }
+      launch(stop.standstill) unless @stopped
     rescue StandardError, ScriptError, NoMemoryError, SystemStackError => e
       @error = e
     ensure

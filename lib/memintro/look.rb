@@ -4,6 +4,7 @@ require_relative "background"
 require_relative "complaint"
 require_relative "listing"
 require_relative "snapshots"
+require_relative "text_buffer"
 
 module Memintro
   # What `memintro snapshot`, `diff`, `iseqs` and `histogram` do within the program that they start: look at it when it
@@ -110,18 +111,8 @@ module Memintro
                   top: self["TOP"] == "all" ? nil : Integer(self["TOP"], 10) }
       return what.write(STDERR, **options) unless file
 
-      Snapshot::Saved.write(file, (+"").tap { |text| what.write(Buffer.new(text), **options) })
+      Snapshot::Saved.write(file, (+"").tap { |text| what.write(TextBuffer.new(text), **options) })
     end
-
-    # An IO that is a String: StringIO would have to be loaded into the program.
-    Buffer = Struct.new(:text) do
-      # @return [Integer]
-      def write(part)
-        text << part
-        part.bytesize
-      end
-    end
-    private_constant :Buffer
 
     def file(number = @number)
       pattern = self["OUT"] or return

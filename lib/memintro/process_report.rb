@@ -1,20 +1,34 @@
 # frozen_string_literal: true
 
 require_relative "after_fork"
+require_relative "background"
 require_relative "complaint"
 require_relative "paths"
+require_relative "report_target"
 require_relative "settings"
 
 module Memintro
   # The report that a process writes about itself, at its end and, if asked, every so often. Used by memintro/autorun.
-  #
-  # A file is written beside its final name and renamed, so that a reader never sees half of one, and is its owner's
-  # alone: paths and sizes may tell more than the program's users should know.
   class ProcessReport
     include Complaint
 
-    # Holds the id of the process that takes FILE itself where FILE has no %p.
-    FIRST_PID = "MEMINTRO_FIRST_PID"
+    # Seconds that the last report waits for one that is being written.
+    PATIENCE = 10
+    private_constant :PATIENCE
+
+    # See Process.daemon.
+    module Daemon
+      # @api private
+      def daemon(*arguments)
+        ProcessReport.installed.become_daemon { super(*arguments) }
+      end
+    end
+
+    class << self
+      # @api private
+      # @return [ProcessReport]
+      attr_accessor :installed
+    end
 
     # @param configuration [Configuration]
     def initialize(configuration)
@@ -24,41 +38,45 @@ module Memintro
 
     # @return [nil]
     def install
-      ENV[FIRST_PID] ||= Process.pid.to_s
       # For `require "memintro"` in a program whose bundle does not have it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       answer_for_mwrap if @configuration.compat == :mwrap
       Memintro.tracking? ? go_on : Memintro.start
+      aim
       begin_process
+      repeat if @configuration.every
       AfterFork.install { begin_process }
+      ProcessReport.installed = self
+      Process.singleton_class.prepend(Daemon)
       at_exit { Memintro.untracked { write_last } }
       nil
-    end
-
-    # @return [String, nil] this process's file; nil if the report goes to standard error
-    def file
-      pattern = @configuration.report
-      return if pattern.nil? || pattern == "-"
-
-      pid = Process.pid.to_s
-      return pattern.gsub("%p", pid) if pattern.include?("%p")
-
-      pid == ENV[FIRST_PID] ? pattern : "#{pattern}.#{pid}"
     end
 
     # Writes the report of now. Whatever goes wrong is told once and does not disturb the program.
     # @return [Boolean] whether it was written
     def write
-      Memintro.untracked do
-        path = file
-        next render(STDERR) unless path
-
-        replaceable?(path) ? replace(path) : File.open(path, "a") { |io| render(io) }
-      end
+      Memintro.untracked { @target.write { |io| render(io) } }
       true
     rescue StandardError => e
-      tell_once(e)
+      tell_once(e.message)
       false
+    end
+
+    # A process and the daemon that it becomes are one: what goes on for it reports, and nothing is left of what ends.
+    #
+    # @api private
+    # @yield becomes a daemon
+    # @return [Object] the block's value
+    def become_daemon
+      @heir = true
+      Native.dump_at_exit(nil)
+      yield
+    ensure
+      @heir = false
+      Memintro.untracked do
+        @target.renew
+        arm
+      end
     end
 
     private
@@ -73,15 +91,30 @@ module Memintro
                           "nothing is seen: put the hook first in LD_PRELOAD, as `memintro run` does"
     end
 
+    # The program may change its folder and its variables; what it starts shall mean the same file.
+    def aim
+      given = @configuration.report
+      @target = ReportTarget.new(given)
+      variable = Settings[:report].variable
+      ENV[variable] = @target.pattern if @target.pattern && ENV[variable] == given
+      trouble = given && ReportTarget.trouble(given.b.gsub("%p", Process.pid.to_s))
+      tell_once("#{variable} is #{given}: #{trouble}") if trouble
+    end
+
     def begin_process
-      path = file
-      Native.dump_at_exit(path && replaceable?(path) ? path : nil)
-      repeat if @configuration.every
+      @target.forget(heir: @heir)
+      arm unless @heir
+    end
+
+    # A process that dies leaves a raw dump.
+    def arm
+      Native.dump_at_exit(@target.replaceable? ? @target.file : nil)
     rescue StandardError => e
-      tell_once(e)
+      tell_once(e.message)
     end
 
     def write_last
+      @background&.stop(patience: PATIENCE)
       return unless wanted?
 
       # A report says more than the raw dump that would follow it to the same file.
@@ -95,46 +128,7 @@ module Memintro
 
     def repeat
       seconds = @configuration.every
-      @thread = Thread.new do
-        Native.untracked_enter
-        loop do
-          sleep(seconds)
-          write
-        end
-      end
-      @thread.name = "memintro-report"
-      @thread.report_on_exception = false
-    end
-
-    def replace(path)
-      beside = "#{path}.#{Process.pid}.tmp"
-      open_new(beside) { |io| render(io) }
-      File.rename(beside, path)
-    rescue StandardError
-      remove(beside)
-      raise
-    end
-
-    # To rename something over /dev/null, a named pipe or the like would be a disaster.
-    def replaceable?(path)
-      return false if path.start_with?("/dev/", "/proc/")
-
-      found = File.lstat(path)
-      found.file? || found.symlink?
-    rescue Errno::ENOENT
-      true
-    end
-
-    # Never follows a link that somebody put there, nor writes into a file that was there.
-    def open_new(path, &block)
-      remove(path)
-      File.open(path, File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW, 0o600, &block)
-    end
-
-    def remove(path)
-      File.unlink(path)
-    rescue SystemCallError
-      nil
+      @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
     end
 
     def render(io)
@@ -150,8 +144,8 @@ module Memintro
       require File.join(Paths::COMPAT, "mwrap.rb")
     end
 
-    def tell_once(error)
-      complain_once("no report of process #{Process.pid}: #{error.message}")
+    def tell_once(text)
+      complain_once("no report of process #{Process.pid}: #{text}")
     end
   end
 end

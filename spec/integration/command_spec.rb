@@ -103,7 +103,7 @@ RSpec.describe "the command" do
 
     it "does not break a program whose report cannot be written, and says so once" do
       result = run_program("Dir.rmdir(ARGV[0]); sleep 0.3; puts 'done'", FileUtils.mkdir_p(path("gone"))[0],
-                           flags: ["--report", path("gone/r.txt"), "--every", "0.05"])
+                           flags: ["--report", path("gone/r.%p.txt"), "--every", "0.05"])
       expect([result.stdout, result.status.exitstatus]).to eq(["done\n", 0])
       expect(result.stderr).to match(/\Amemintro: no report of process \d+: No such file or directory.*\n\z/)
     end

@@ -45,7 +45,7 @@ module Memintro
       def shell(launch)
         require "shellwords"
         variables = { "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"), **launch.settings,
-                      "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
+                      **launch.beginning, "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
         variables.map { |name, value| "#{name}=#{Shellwords.escape(value)}" }.join(" ")
       end
 

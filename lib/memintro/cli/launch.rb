@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../paths"
+require_relative "../report_target"
 
 module Memintro
   module CLI
@@ -50,6 +51,13 @@ module Memintro
           setting = Settings[name]
           [setting.variable, setting.to_variable(value)]
         end
+      end
+
+      # @return [Hash{String => String}] tells processes a report of this run from an earlier one, where they have one
+      #   name for it. Not for what starts again and again with the same variables.
+      def beginning
+        file = settings["MEMINTRO_REPORT"]
+        file.nil? || file == "-" || file.include?("%p") ? {} : { ReportClaim::SINCE => ReportClaim.now }
       end
 
       # @param command [Array<String>] what this process becomes; there is no parent left to stand between the command

@@ -13,7 +13,7 @@ module Memintro
         Usage: memintro run [options] -- CMD [ARGUMENTS]
 
         Runs CMD with every malloc of its Ruby processes tracked from the start, and reports by call site when each
-        of them ends. Without --report the report goes to standard error. With a FILE without %p, the first process
+        of them ends. Without --report the report goes to standard error. With a FILE without %p, the first Ruby process
         takes FILE and each other one FILE.PID. A process that ends by exit! or a fatal signal leaves a raw dump
         there instead, for memintro report. CMD's streams, signals and exit status are its own.
       TEXT
@@ -39,8 +39,7 @@ module Memintro
       def environment
         launch = Launch.new(given).check
         { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || Dir.pwd,
-          "MEMINTRO_FIRST_PID" => Process.pid.to_s,
-          **launch.settings,
+          **launch.settings, **launch.beginning,
           "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"),
           "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
       end

@@ -1,0 +1,114 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Which of several processes takes FILE where FILE has no %p: the first one that finds it free. The others take
+  # FILE.PID.
+  #
+  # Who has FILE leaves a link there that leads nowhere and names its process, until the report replaces it: readers
+  # find no file before there is a whole one. A file is free that is older than the run, and a link whose process is
+  # gone.
+  #
+  # @api private
+  class ReportClaim
+    # Holds the id of the process that has FILE, which may become another program.
+    HOLDER = "MEMINTRO_FIRST_PID"
+    # Holds when `memintro run` or `env` began, or the first process that was not started by them.
+    SINCE = "MEMINTRO_SINCE"
+    # What links lead to, before the process id.
+    LINK = "memintro-report-of-process-"
+    # Tries to get the folder's lock, and seconds between them.
+    TRIES = 100
+    BETWEEN = 0.01
+    private_constant :LINK, :TRIES, :BETWEEN
+
+    # @return [String] a value of {SINCE}
+    def self.now
+      format("%.6f", Time.now.to_f)
+    end
+
+    # @param path [String]
+    def initialize(path)
+      @path = path
+      @since = Float(ENV[SINCE] ||= self.class.now, exception: false) || Time.now.to_f
+      @held = ENV[HOLDER] == Process.pid.to_s
+    end
+
+    # @return [Boolean] whether FILE is this process's
+    # @raise [SystemCallError] if nothing can be written there
+    def take
+      @held ||= locked { free? && point }
+      ENV[HOLDER] = Process.pid.to_s if @held
+      @held
+    end
+
+    # In a forked child: FILE is the parent's.
+    # @return [nil]
+    def forget
+      @held = false
+      nil
+    end
+
+    # The process goes on under another id, by Process.daemon.
+    # @return [nil]
+    def renew
+      return unless @held
+
+      ENV[HOLDER] = Process.pid.to_s
+      point if File.symlink?(@path)
+      nil
+    rescue SystemCallError
+      nil
+    end
+
+    private
+
+    # One at a time, in all processes: a locked folder leaves no file behind. Where it cannot be locked, processes that
+    # start at the same instant may take one FILE.
+    def locked
+      folder = open_folder
+      TRIES.times { folder.flock(File::LOCK_EX | File::LOCK_NB) ? break : sleep(BETWEEN) } if folder
+      yield
+    ensure
+      folder&.close
+    end
+
+    def open_folder
+      folder = File.open(File.dirname(@path))
+      folder.flock(File::LOCK_EX | File::LOCK_NB)
+      folder
+    rescue SystemCallError
+      folder&.close
+      nil
+    end
+
+    def free?
+      found = File.lstat(@path)
+      holder = found.symlink? && File.readlink(@path)[/\A#{LINK}(\d+)\z/, 1]
+      return gone?(Integer(holder, 10)) if holder
+
+      found.mtime.to_f < @since
+    rescue Errno::ENOENT
+      true
+    end
+
+    def gone?(pid)
+      return true if pid == Process.pid
+
+      Process.kill(0, pid)
+      false
+    rescue Errno::ESRCH
+      true
+    rescue SystemCallError
+      false # another user's
+    end
+
+    def point
+      beside = "#{@path}.#{Process.pid}.claim"
+      File.symlink("#{LINK}#{Process.pid}", beside)
+      File.rename(beside, @path)
+      true
+    rescue Errno::EPERM, Errno::EOPNOTSUPP
+      true # no links on this file system
+    end
+  end
+end

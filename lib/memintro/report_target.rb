@@ -1,0 +1,161 @@
+# frozen_string_literal: true
+
+require_relative "report_claim"
+require_relative "text_buffer"
+
+module Memintro
+  # Where the report of a process goes: a stream, a device, a named pipe, or a file of this process's own.
+  #
+  # A file is written beside its final name and renamed, so that a reader never sees half of one, and is its owner's
+  # alone: paths and sizes may tell more than the program's users should know.
+  #
+  # @api private
+  class ReportTarget
+    # Streams that the process has anyway: opened anew, they would be written to from their beginning.
+    STREAMS = { nil => STDERR, "-" => STDERR, "/dev/stderr" => STDERR, "/dev/stdout" => STDOUT }.freeze
+    # Seconds to wait for a reader to open a named pipe, and to read from it.
+    PATIENCE = 2
+    private_constant :STREAMS, :PATIENCE
+
+    # @param file [String] as given, for a command or a process that has yet to write to it
+    # @return [String, nil] why that cannot work
+    def self.trouble(file)
+      return if STREAMS.key?(file)
+
+      path = File.expand_path(file)
+      folder = File.dirname(path)
+      return "there is no folder #{folder}" unless File.directory?(folder)
+      return "is a folder; give a file in it" if File.directory?(path)
+      return ("cannot be written to" unless File.writable?(path)) unless replaceable?(path)
+
+      "folder #{folder} cannot be written to" unless File.writable?(folder)
+    end
+
+    # To rename something over /dev/null, a named pipe or the like would be a disaster.
+    # @return [Boolean]
+    def self.replaceable?(path)
+      return false if path.start_with?("/dev/", "/proc/") && !path.start_with?("/dev/shm/")
+
+      found = File.lstat(path)
+      found.file? || found.symlink?
+    rescue Errno::ENOENT
+      true
+    end
+
+    # @param pattern [String, nil] as the setting has it. Read once: the program may change its folder.
+    def initialize(pattern)
+      @stream = STREAMS[pattern]
+      return if @stream
+
+      # As bytes: a name need not be text.
+      @pattern = File.expand_path(pattern).b
+      @claim = ReportClaim.new(@pattern) unless own_names? || !self.class.replaceable?(@pattern)
+    end
+
+    # @return [String, nil] for %p and all: absolute; nil for a stream
+    attr_reader :pattern
+
+    # @return [String, nil] this process's file; nil for a stream
+    # @raise [SystemCallError] if nothing can be written there
+    def file
+      @file ||= @pattern && choose
+    end
+
+    # @return [Boolean] whether a raw dump may take its place
+    def replaceable?
+      file ? self.class.replaceable?(file) : false
+    end
+
+    # In a forked child: files are chosen anew.
+    # @param heir [Boolean] whether the child goes on for its parent
+    # @return [nil]
+    def forget(heir: false)
+      @claim&.forget unless heir
+      @file = nil
+    end
+
+    # See {ReportClaim#renew}
+    # @return [nil]
+    def renew
+      @claim&.renew
+    end
+
+    # @yieldparam io [#write]
+    # @return [nil]
+    # @raise [SystemCallError, Error]
+    def write(&render)
+      return render.call(@stream) if @stream
+      return replace(file, &render) if replaceable?
+      return feed(file, &render) if File.pipe?(file)
+
+      File.open(file, "a", &render)
+    end
+
+    private
+
+    def own_names?
+      @pattern.include?("%p")
+    end
+
+    def choose
+      return @pattern.gsub("%p", Process.pid.to_s) if own_names?
+
+      @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Process.pid}".b
+    end
+
+    # Two threads may write at the same time, so each has a name of its own.
+    def replace(path, &render)
+      beside = "#{path}.#{Process.pid}.#{Thread.current.native_thread_id}.tmp"
+      open_new(beside, &render)
+      File.rename(beside, path)
+      beside = nil
+    ensure
+      remove(beside) if beside
+    end
+
+    # Never follows a link that somebody put there, nor writes into a file that was there.
+    def open_new(path, &render)
+      remove(path)
+      File.open(path, File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW, 0o600, &render)
+    end
+
+    def remove(path)
+      File.unlink(path)
+    rescue SystemCallError
+      nil
+    end
+
+    # The program must end although nobody reads.
+    def feed(path)
+      text = TextBuffer.new(+"").tap { |buffer| yield buffer }.text
+      pipe = patiently { open_pipe(path) }
+      while pipe && !text.empty? && IO.select(nil, [pipe], nil, PATIENCE)
+        taken = pipe.write_nonblock(text, exception: false)
+        text = text.byteslice(taken..) if taken.is_a?(Integer)
+      end
+      raise Error, "nobody reads from the named pipe #{path}" unless text.empty?
+    ensure
+      pipe&.close
+    end
+
+    def open_pipe(path)
+      File.open(path, File::WRONLY | File::NONBLOCK)
+    rescue Errno::ENXIO
+      nil
+    end
+
+    def patiently
+      due = now + PATIENCE
+      until (found = yield)
+        return if now > due
+
+        sleep(0.02)
+      end
+      found
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

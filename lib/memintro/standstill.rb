@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Notices that nothing but memintro's own threads keeps a program going: every other thread waits for another without
+  # end, and none has run for a while. Without ours Ruby would say "No live threads left. Deadlock?" there; and who
+  # joins all threads of Thread.list would wait for ours.
+  #
+  # @api private
+  class Standstill
+    # Looks in a row that must see the same.
+    LOOKS = 3
+    # Least seconds between them.
+    BETWEEN = 0.5
+    # Not the thread's own, which a program may define anew.
+    TO_S = Thread.instance_method(:to_s)
+    private_constant :TO_S
+
+    # @param former [Standstill, nil] one that was reached
+    def initialize(former = nil)
+      @former = former&.seen
+      @same = 0
+      @due = 0
+    end
+
+    # @return [Boolean] to be asked every {BETWEEN} seconds, or more often
+    def reached?
+      now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      return false if now < @due
+
+      @due = now + BETWEEN
+      seen = look
+      @same = seen && seen == @seen ? @same + 1 : 0
+      @seen = seen
+      @same >= LOOKS - 1
+    end
+
+    # @return [Boolean] whether it is the former one still
+    def unchanged?
+      @seen == @former
+    end
+
+    # @api private
+    # @return [Array, nil] what was last seen
+    attr_reader :seen
+
+    private
+
+    # A thread that was woken still looks asleep until it runs; how often each has run tells them apart.
+    #
+    # @return [Array, nil] how often each thread has gone to sleep; nil if one is up, or waits for a Ractor
+    def look
+      return if Ractor.count > 1
+
+      threads = Thread.list - Background.threads
+      return unless threads.all? { |thread| TO_S.bind_call(thread).end_with?("sleep_forever>") }
+
+      threads.map { |thread| sleeps(thread.native_thread_id) }
+    rescue SystemCallError
+      nil # no /proc, or a thread has just ended
+    end
+
+    def sleeps(id)
+      [id, File.read("/proc/self/task/#{id}/status")[/^voluntary_ctxt_switches:.*/] || raise(Errno::ENOENT)]
+    end
+  end
+end

@@ -1,0 +1,143 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "fileutils"
+require "tmpdir"
+
+# Where the reports of `memintro run` go, with several writers, processes and kinds of targets; and that a program ends
+# as it would without.
+RSpec.describe "reports of memintro run" do
+  let(:folder) { Dir.mktmpdir("memintro-reports") }
+
+  after { FileUtils.rm_rf(folder) }
+
+  def path(name) = File.join(folder, name)
+  def files = Dir.children(folder).sort
+  def first_words(name) = File.binread(path(name), 9)
+
+  def run(*flags, code: nil, command: [RbConfig.ruby, "-e", code], **options)
+    run_memintro("run", *flags, "--", *command, chdir: folder, **options)
+  end
+
+  describe "--every" do
+    it "never spoils the last report, which is there when the process has ended" do
+      code = "3_000.times { |n| eval('($kept ||= []) << %q(x) * 600', nil, %Q(many.rb), n + 1) }; sleep 0.1; $last = 1"
+      results = Array.new(8) do |n|
+        result = run("--every", "0.01", "--format", "json", "--report", "#{n}.json", code: code).must_succeed
+        [result.stderr, JSON.parse(File.read(path("#{n}.json")))["call_sites"].size > 3_000]
+      end
+      expect(results.uniq).to eq([["", true]])
+      expect(files).to eq(Array.new(8) { |n| "#{n}.json" })
+    end
+
+    it "leaves signals to the program" do
+      result = run("--every", "0.05", "--report", "r.txt", code: <<~'RUBY').must_succeed
+        sleep 0.01 until (ours = Thread.list.find { |thread| thread.name == "memintro-report" })&.native_thread_id
+        status = "/proc/self/task/#{ours.native_thread_id}/status"
+        100.times { break if File.read(status)[/^SigBlk:\s+(\h+)/, 1].hex[14] == 1; sleep 0.05 }
+        puts File.read(status)[/^SigBlk:\s+(\h+)/, 1].hex[14]
+      RUBY
+      expect(result.stdout).to eq("1\n")
+    end
+  end
+
+  describe "a program with a thread of memintro's" do
+    [%w[--every 0.2], %w[--every 60], %w[--stop-after 60], %w[--every 60 --stop-after 60]].each do |flags|
+      it "ends as Ruby's deadlocks do, with #{flags.join(' ')}" do
+        result = run(*flags, "--report", "r.txt", code: "Queue.new.pop", deadline_seconds: 60)
+        expect(result.stderr).to include("No live threads left. Deadlock? (fatal)")
+        expect([result.status.exitstatus, first_words("r.txt")]).to eq([1, "memintro "])
+      end
+
+      it "can join all threads there are, with #{flags.join(' ')}" do
+        code = "2.times { (Thread.list - [Thread.current]).each(&:join) }; puts 'joined'"
+        result = run(*flags, "--report", "r.txt", code: code, deadline_seconds: 60).must_succeed
+        expect([result.stdout, result.stderr]).to eq(["joined\n", ""])
+      end
+    end
+
+    it "is not at a standstill while its threads wake each other, nor while one sleeps, reads or waits for a child" do
+      result = run("--every", "0.2", "--report", "r.txt", code: <<~'RUBY', deadline_seconds: 60).must_succeed
+        there, back = Queue.new, Queue.new
+        Thread.new { loop { back << there.pop } }
+        ends = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 4
+        (there << 1; back.pop) until Process.clock_gettime(Process::CLOCK_MONOTONIC) > ends
+        Thread.new { sleep 2; back << 1 }
+        back.pop
+        Thread.new { IO.popen("sleep 2", &:read); back << 1 }
+        back.pop
+        File.unlink("r.txt")
+        600.times { break if File.exist?("r.txt"); sleep 0.05 }
+        puts File.exist?("r.txt")
+      RUBY
+      expect([result.stdout, result.stderr]).to eq(["true\n", ""])
+    end
+  end
+
+  describe "FILE without %p" do
+    it "is the first Ruby process's, whatever started it, in run and in env" do
+      two = "#{RbConfig.ruby} -e 'puts $$'; #{RbConfig.ruby} -e 'puts $$'"
+      printed = run_memintro("env", "--report", path("e.txt")).must_succeed.stdout.chomp
+      [run("--report", "r.txt", command: ["sh", "-c", two]), run_command("sh", "-c", "export #{printed}; #{two}")]
+        .zip(%w[r.txt e.txt]).each do |result, name|
+          first, second = result.must_succeed.stdout.split
+          expect(files.grep(/#{name}/)).to eq([name, "#{name}.#{second}"])
+          expect(File.read(path(name))).to include("pid #{first}")
+        end
+    end
+
+    it "is one's of those that run at the same time, and each has its own" do
+      code = "sleep 0.01 until File.exist?('go')"
+      siblings = "for n in 1 2 3 4; do #{RbConfig.ruby} -e \"#{code}\" & done; sleep 1; touch go; wait"
+      run("--report", "r.txt", command: ["sh", "-c", siblings]).must_succeed
+      expect(files.grep(/r.txt/)).to match(["r.txt", *[/\Ar.txt.\d+\z/] * 3])
+      expect(files.grep(/r.txt/).map { |name| File.read(path(name))[/pid \d+/] }.uniq.size).to eq(4)
+    end
+
+    it "replaces the report of an earlier run, and stays the same process's that becomes another program" do
+      2.times { run("--report", "r.txt", code: "exec(#{RbConfig.ruby.inspect}, '-e', 'exit!(0)')").must_succeed }
+      expect([files, first_words("r.txt")]).to match([["r.txt"], start_with("MEMINTR")])
+    end
+
+    it "goes to the next process where the first was killed" do
+      run("--report", "r.txt", command: ["sh", "-c", "#{RbConfig.ruby} -e 'Process.kill(:KILL, $$)'; " \
+                                                     "#{RbConfig.ruby} -e ''"]).must_succeed
+      expect([files, first_words("r.txt")]).to eq([["r.txt"], "memintro "])
+    end
+
+    it "stays where it was when the program changes its folder and its variables" do
+      Dir.mkdir(path("elsewhere"))
+      run("--report", "r.txt", code: "Dir.chdir('elsewhere'); ENV.clear").must_succeed
+      expect([files, Dir.children(path("elsewhere"))]).to eq([%w[elsewhere r.txt], []])
+    end
+  end
+
+  it "are one of a process and the daemon that it becomes" do
+    { "d.txt" => /\Ad\.txt\z/, "e.%p.txt" => /\Ae\.\d+\.txt\z/ }.each do |name, wanted|
+      run("--report", name, code: "Process.daemon(true); sleep 0.1").must_succeed
+      # The daemon is nobody's child.
+      written = ->(file) { File.exist?(path(file)) && first_words(file) == "memintro " }
+      600.times { files.any?(&written) ? break : sleep(0.05) }
+      expect(files).to match([wanted])
+      FileUtils.rm(path(files.first))
+    end
+  end
+
+  describe "a named pipe" do
+    before { File.mkfifo(path("pipe")) }
+
+    it "takes the report where somebody reads" do
+      reader = Thread.new { File.read(path("pipe")) }
+      run("--report", "pipe", code: "").must_succeed
+      expect(reader.join(60)&.value).to start_with("memintro ")
+    end
+
+    it "does not keep the program from ending where nobody reads" do
+      result = run("--report", "pipe", code: "puts 1", deadline_seconds: 60).must_succeed
+      expect(result.stdout).to eq("1\n")
+      expect(result.stderr)
+        .to match(/\Amemintro: no report of process \d+: nobody reads from the named pipe #{path('pipe')}\n\z/)
+      expect(File.pipe?(path("pipe"))).to be(true)
+    end
+  end
+end
