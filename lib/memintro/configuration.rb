@@ -2,6 +2,7 @@
 
 require_relative "arguments"
 require_relative "settings"
+require_relative "untracked_text"
 
 module Memintro
   # Defaults for {Memintro.start}, {Memintro.report} and the report at exit. Each setting has a variable of the same
@@ -9,6 +10,8 @@ module Memintro
   #
   # `MEMINTRO_DISABLE=1` is no setting but the brake of whoever runs the program, and cannot be overridden.
   class Configuration
+    prepend UntrackedText
+
     # Ways to track, and the numbers the hook has for them.
     MODES = Settings::MODES
     # Most call sites that the table of blocks can tell apart.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "units"
+require_relative "untracked_text"
 
 module Memintro
   # What figures have in common that a sample may have given (`mode: :sampled`). Exact figures answer as well: their
@@ -46,7 +47,9 @@ module Memintro
     # @return [Hash{Symbol => Object}] every attribute, in a fixed order; of estimates also `estimated: true` and the
     #   standard errors
     def to_h
-      estimated? ? super.merge(estimated: true, **standard_errors) : super
+      return super unless estimated?
+
+      UntrackedText.made { super.merge(estimated: true, **standard_errors) }
     end
 
     # @param name [Symbol, String] an attribute, `:estimated` or `:…_standard_error`

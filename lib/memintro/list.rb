@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "units"
+require_relative "untracked_text"
 
 module Memintro
   # Rows of figures in their order: a frozen Array that does not flood a console. `first`, `select`, `sum`, `to_h` and
@@ -10,6 +11,8 @@ module Memintro
   #   Memintro.top.sum(&:live_bytes)
   #   Memintro.histogram.to_h { |row| [row.name, row.bytes] }
   class List < Array
+    prepend UntrackedText
+
     # Most rows that {#inspect} shows.
     SHOWN_ROWS = 50
     # Most bytes of rows that {#inspect} shows: a datagram, a log line or a terminal has to hold them.

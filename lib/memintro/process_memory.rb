@@ -3,6 +3,7 @@
 require_relative "arguments"
 require_relative "by_name"
 require_relative "units"
+require_relative "untracked_text"
 
 module Memintro
   # Memory of any process that this user may look at, in bytes. Nothing is sent to it or loaded into it; it is not even
@@ -18,6 +19,7 @@ module Memintro
   #   server.pids   # => [812, 830, 831]
   class ProcessMemory
     include ByName
+    prepend UntrackedText
 
     # Names of the figures, in the order of {#to_h}.
     FIGURES = %i[rss peak_rss pss uss swap vsize].freeze

@@ -8,6 +8,7 @@ require_relative "list"
 require_relative "sampler/point"
 require_relative "sampler/ring"
 require_relative "sampler/sample"
+require_relative "untracked_text"
 
 module Memintro
   # Looks at this process every so often, in a thread of its own, and keeps what it saw: a day at 2 s is at most 300 kB,
@@ -24,6 +25,7 @@ module Memintro
   class Sampler
     extend Late
     include Complaint
+    prepend UntrackedText
 
     # Name of the thread.
     THREAD_NAME = "memintro-sampler"

@@ -9,6 +9,7 @@ require_relative "snapshot/parts"
 require_relative "snapshot/row"
 require_relative "snapshot/saved"
 require_relative "units"
+require_relative "untracked_text"
 
 module Memintro
   # Figures about one process at one instant, to keep and to compare. Frozen; {Memintro.snapshot} makes one, {load}
@@ -21,6 +22,7 @@ module Memintro
   class Snapshot
     extend Late
     include ByName
+    prepend UntrackedText
 
     # What can be read by name: all that {#to_h} has, in its order.
     ATTRIBUTES = %i[time monotonic_s parts missing process memory cgroup gc gc_heaps totals call_sites_left_out

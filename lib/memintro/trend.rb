@@ -7,6 +7,7 @@ require_relative "snapshot"
 require_relative "trend/line"
 require_relative "trend/statistics"
 require_relative "trend/text"
+require_relative "untracked_text"
 
 module Memintro
   # What grew over a row of {Snapshot}s: each figure with its slope a minute (Theil and Sen's) and the confidence that
@@ -27,6 +28,7 @@ module Memintro
   class Trend
     extend Late
     include ByName
+    prepend UntrackedText
 
     autoload :Html, File.join(__dir__, "trend/html.rb")
 

@@ -1,12 +1,17 @@
 # frozen_string_literal: true
 
 require_relative "by_name"
+require_relative "untracked_text"
 
 module Memintro
   # What all figures have in common: frozen, compared by value, read by name. The class that includes this lists its
   # attributes, in order, in `ATTRIBUTES`.
   module ValueObject
     include ByName
+    # @api private
+    def self.included(base)
+      base.prepend(UntrackedText)
+    end
 
     # @return [Hash{Symbol => Object}] every attribute, in a fixed order
     def to_h

@@ -4,6 +4,8 @@ module Mwrap
   # One location, as it stands whenever it is asked: each figure looks the location up again, which takes about 100 ns
   # for each location there is. After {Mwrap.clear} the figures are 0 until it allocates again.
   class SourceLocation
+    prepend Memintro::UntrackedText
+
     # @api private
     # @param name [String]
     # @return [SourceLocation, nil]

@@ -3,11 +3,14 @@
 require_relative "ring"
 require_relative "sample"
 require_relative "spread"
+require_relative "../untracked_text"
 
 module Memintro
   class Sampler
     # One or more samples after one another, as the ring keeps them. Frozen.
     class Point
+      prepend UntrackedText
+
       # @return [Float] seconds since the epoch of the first sample
       attr_reader :first
       # @return [Float] seconds since the epoch of the last sample
