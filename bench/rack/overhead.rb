@@ -46,7 +46,8 @@ columns = {
   "wrapped body, tracking on" => [with[WRAPPED], true, REQUESTS],
   "one line in 100, tracking off" => [with[BARE, every: 100], false, REQUESTS],
   "through a Logger, tracking off" => [logging, false, REQUESTS],
-  "JSON, tracking off" => [with[BARE, format: :json], false, REQUESTS]
+  "JSON, tracking off" => [with[BARE, format: :json], false, REQUESTS],
+  "JSON, tracking on" => [with[BARE, format: :json], true, REQUESTS]
 }
 figures = Hash.new { |hash, name| hash[name] = [] }
 ROUNDS.times do

@@ -119,9 +119,12 @@ module Memintro
       Memintro.untracked { rendered(:text, DEFAULT_TOP, nil) }
     end
 
-    # @return [Hash{Symbol => Object}] everything, as hashes, arrays, texts and numbers
-    def to_h
-      Memintro.untracked { hash_of(nil) }
+    # @param top [Integer, nil] changes of each list; nil: all
+    # @return [Hash{Symbol => Object}] as hashes, arrays, texts and numbers
+    # @raise [ArgumentError, TypeError]
+    def to_h(top: nil)
+      Arguments.count(:top, top, least: 1, optional: true)
+      Memintro.untracked { hash_of(top) }
     end
 
     # @return [String] {#to_h} as JSON

@@ -2,6 +2,7 @@
 
 require_relative "arguments"
 require_relative "crossing"
+require_relative "json_text"
 require_relative "memory_line"
 
 module Memintro
@@ -18,21 +19,25 @@ module Memintro
     MOST_POINTS = 61
     FEWEST_POINTS = 11
     REARM_SHARE = 0.95
+    # Rows of each list in JSON, as many as leave the line whole: Docker for one cuts lines at 16 KiB.
+    LOGGED_ROWS = [10, 5, 3, 1].freeze
+    LOGGED_BYTES = 15_000
 
     # @param max_rss_bytes [Integer, nil]
     # @param max_growth_bytes_per_hour [Integer, nil]
     # @param on_limit [#call, nil] gets a {Crossing}; nil: the log gets a diff
     # @param target [LogTarget]
+    # @param format [Symbol] of the log, one of {MemoryLine::FORMATS}
     # @param clock [#call] seconds that never go back
     # @return [Limits, nil] nil where there is no bound
-    def self.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, target, clock: MONOTONIC)
+    def self.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, target, format: :logfmt, clock: MONOTONIC)
       rss = Arguments.count(:max_rss_bytes, max_rss_bytes, least: 1, optional: true)
       growth = Arguments.count(:max_growth_bytes_per_hour, max_growth_bytes_per_hour, least: 1, optional: true)
       bounds = { rss: rss, growth: growth }.compact
       unless on_limit.nil? || on_limit.respond_to?(:call)
         raise TypeError, "on_limit is #{Arguments.shown(on_limit)}; it must have a method call, or be nil"
       end
-      return new(bounds, on_limit, target, clock) unless bounds.empty?
+      return new(bounds, on_limit, target, format, clock) unless bounds.empty?
 
       raise ArgumentError, "on_limit needs max_rss_bytes or max_growth_bytes_per_hour" if on_limit
     end
@@ -41,10 +46,13 @@ module Memintro
     private_constant :MONOTONIC
 
     # @see .build
-    def initialize(bounds, on_limit, target, clock)
+    def initialize(bounds, on_limit, target, format, clock)
       @bounds = bounds
       @on_limit = on_limit
       @target = target
+      @json = format == :json
+      # A program should not have to look for the time beside the object.
+      @line = MemoryLine.new(@json ? [*Crossing::ATTRIBUTES, :time] : Crossing::ATTRIBUTES, format)
       @clock = clock
       @mutex = Mutex.new
       begin_process
@@ -120,11 +128,19 @@ module Memintro
     def tell(crossing, logger)
       return @on_limit.call(crossing) if @on_limit
 
-      line = MemoryLine.new(Crossing::ATTRIBUTES, :logfmt).of(crossing)
+      line = @line.of(crossing)
       later = Memintro.snapshot(*PARTS)
       earlier = @earlier
       @earlier = later
-      @target.write(earlier.is_a?(Snapshot) ? "#{line}\n#{later - earlier}" : line, logger)
+      @target.write(earlier.is_a?(Snapshot) ? with(later - earlier, line) : line, logger)
+    end
+
+    # Texts in JSON have no line's end of their own: whoever reads a log line by line gets one object.
+    def with(diff, line)
+      return "#{line}\n#{diff}" unless @json
+
+      texts = LOGGED_ROWS.lazy.map { |rows| JsonText.dump(diff.to_h(top: rows)).delete("\n") }
+      "#{line.delete_suffix('}')},\"diff\":#{texts.find { |text| text.bytesize < LOGGED_BYTES } || texts.to_a.last}}"
     end
 
     # No request waits for it.

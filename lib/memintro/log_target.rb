@@ -4,8 +4,8 @@ require_relative "complaint"
 
 module Memintro
   # Where lines go: to the logger that was injected, else to the one at hand (`rack.logger`, Sidekiq's), else to Rails',
-  # else to standard error. A logger that raises and a disk that is full are told once on standard error; nothing is
-  # raised.
+  # else to standard error. Rack's NullLogger, which Sinatra puts in place by itself, is no logger. A logger that raises
+  # and a disk that is full are told once on standard error; nothing is raised.
   #
   # @api private
   class LogTarget
@@ -21,7 +21,24 @@ module Memintro
 
     # Formatters that leave the time out: of Rails' development log, and of Sidekiq's where the host adds one.
     WITHOUT_TIME = %w[ActiveSupport::Logger::SimpleFormatter Sidekiq::Logger::Formatters::WithoutTimestamp].freeze
-    private_constant :WITHOUT_TIME
+    # Drops what it gets.
+    NOWHERE = "Rack::NullLogger"
+    private_constant :WITHOUT_TIME, :NOWHERE
+
+    @seen = nil
+
+    class << self
+      # @return [#info, #write, nil] the last logger of a request: what there is at hand outside of any
+      attr_reader :seen
+
+      # @param logger [#info, #write, nil]
+      # @return [void]
+      def see(logger)
+        @seen = logger unless logger.nil? || logger.equal?(@seen) || logger.class.name == NOWHERE
+      rescue Ractor::IsolationError
+        nil # what belongs to all of the process is the main Ractor's
+      end
+    end
 
     # @param logger [#info, #write]
     # @return [Boolean] whether lines get a time there, as far as can be told. A logger's do, a file's do not.
@@ -47,6 +64,7 @@ module Memintro
     # @param at_hand [#info, #write, nil]
     # @return [#info, #write] where lines go now
     def logger(at_hand = nil)
+      at_hand = nil if at_hand && at_hand.class.name == NOWHERE
       @logger || at_hand || rails_logger || $stderr
     end
 

@@ -6,10 +6,11 @@ module Memintro
   # What one piece of work cost, between {#begin} and {#end}: figures of the thread that did it, where they can be
   # known, and of the process meanwhile. Costs some microseconds, most of them two readings of RSS.
   #
-  # The thread's figures are nil when they are not the whole and nothing but this work's: tracking was off at either
-  # end, or out of budget, or figures began anew in between (start, stop, clear); sampled mode knows the bytes alone;
-  # the work ended in another thread; several fibers may take turns under a scheduler, or several threads share a native
-  # one.
+  # The thread's figures are what this thread did between the two, exactly; what other threads did for the work is not
+  # in them, and cannot be told from what they did for others. They are nil when they would be something else: tracking
+  # was off at either end, or out of budget, or figures began anew in between (start, stop, clear); sampled mode knows
+  # the bytes alone; the work is known to have been done in another thread, or ended in one; several fibers may take
+  # turns under a scheduler, or several threads share a native one.
   #
   # @api private
   class Measurement

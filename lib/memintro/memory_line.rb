@@ -21,16 +21,18 @@ module Memintro
     # Printing in the sense of a log's reader: no control, no line or paragraph separator, nothing that turns the
     # direction of writing.
     UNPRINTABLE = /[^[:print:]]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/
+    # Stands between quotes as it is, in JSON.
+    PLAIN_JSON = /\A[ !#-\[\]-~]*\z/
     # Most lines fit.
     CAPACITY = 400
-    private_constant :PLAIN, :ESCAPES, :UNPRINTABLE, :CAPACITY
+    private_constant :PLAIN, :ESCAPES, :UNPRINTABLE, :PLAIN_JSON, :CAPACITY
 
     # @param fields [Array<Symbol>] in the order of the line
     # @param format [Symbol] one of {FORMATS}
     def initialize(fields, format)
       @fields = fields
       @clock = WallClock.new
-      format == :json ? use_json : write_logfmt
+      format == :json ? write_json : write_logfmt
     end
 
     # @!method of(source)
@@ -44,6 +46,20 @@ module Memintro
       return text if text.ascii_only? && text.size < MOST_CHARACTERS && PLAIN.match?(text)
 
       %("#{escape(text)}")
+    end
+
+    # JSON has its own escapes, but none for bytes that are no text.
+    #
+    # @param value [Object]
+    # @return [String] as it stands behind a `:`
+    def self.json(value)
+      text = value.to_s
+      return text if value.is_a?(Numeric)
+      return "\"#{text}\"" if text.ascii_only? && text.size < MOST_CHARACTERS && PLAIN_JSON.match?(text)
+
+      text = utf8(text)
+      text = text.scrub { |bytes| bytes.bytes.map { |byte| format("\\x%02X", byte) }.join } unless text.valid_encoding?
+      JSON.generate(text)
     end
 
     # @param text [String] of any encoding, or of none
@@ -67,42 +83,38 @@ module Memintro
 
     private
 
-    # One method for the whole line, and one string that grows, take half as long as a loop over the fields; and the
-    # line is the dearest part of a request's measurement. The names are methods', checked before they come here.
     def write_logfmt
-      parts = @fields.map do |field|
+      write(@fields.map do |field|
         "value = #{value_of(field)}\n" \
           "line << ' #{field}=' << (::String === value ? ::Memintro::MemoryLine.quote(value) : value.to_s) " \
           "unless value.nil?"
-      end
+      end, "MEMORY", "")
+    end
+
+    def write_json
+      require "json"
+      write(@fields.map do |field|
+        "value = #{value_of(field)}\n" \
+          "line << ',\"#{field}\":' << (::Numeric === value ? value.to_s : ::Memintro::MemoryLine.json(value)) " \
+          "unless value.nil?"
+      end, '{"event":"MEMORY"', "}")
+    end
+
+    # One method for the whole line, and one string that grows, take half as long as a loop over the fields; and the
+    # line is the dearest part of a request's measurement. The names are methods', checked before they come here.
+    def write(parts, head, tail)
       instance_eval(<<~RUBY, __FILE__, __LINE__)
         # frozen_string_literal: true
         def of(source)
-          line = ::String.new("MEMORY", capacity: #{CAPACITY})
+          line = ::String.new(#{head.dump}, capacity: #{CAPACITY})
           #{parts.join("\n")}
-          line
+          line << #{tail.dump}
         end
       RUBY
     end
 
     def value_of(field)
       field == :time ? "@clock.text" : "source.#{field}"
-    end
-
-    def use_json
-      require "json"
-      define_singleton_method(:of) do |source|
-        values = @fields.to_h { |field| [field, field == :time ? @clock.text : json_value(source.public_send(field))] }
-        JSON.generate({ event: "MEMORY", **values.compact })
-      end
-    end
-
-    # JSON has its own escapes, but none for bytes that are no text.
-    def json_value(value)
-      return value if value.nil? || value.is_a?(Numeric)
-
-      text = MemoryLine.utf8(value.to_s)
-      text.valid_encoding? ? text : text.scrub { |bytes| bytes.bytes.map { |byte| format("\\x%02X", byte) }.join }
     end
   end
 end

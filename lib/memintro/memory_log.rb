@@ -3,6 +3,7 @@
 require_relative "arguments"
 require_relative "background"
 require_relative "log_target"
+require_relative "untracked_text"
 
 module Memintro
   # A line in the log every so many seconds: what {Memintro.log_every} answers.
@@ -10,6 +11,8 @@ module Memintro
   # The line is written by a thread of memintro's own, that exists in each forked child too. Whatever the logger does
   # (it raises, its disk is full, it blocks), nobody else notices.
   class MemoryLog
+    prepend UntrackedText
+
     # A thousand lines a second are too many for any log, and a day is long enough.
     SECONDS = 0.01..86_400
     private_constant :SECONDS
@@ -70,7 +73,7 @@ module Memintro
     # Also what is no StandardError must not end the log: who would notice?
     def write(collector)
       line = MemoryLog.line(collector)
-      Background.visible { @target.write(line) }
+      Background.visible { @target.write(line, LogTarget.seen) }
     rescue Exception => e # rubocop:disable Lint/RescueException
       @target.tell_once(e)
     end

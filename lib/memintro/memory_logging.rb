@@ -10,7 +10,8 @@ module Memintro
     #     MEMORY[123]: time: 2026-01-01 12:00:00 +0000 rss: 1123.4 MB, live_objects: 1.2 Million
     #
     # @param seconds [Numeric] between two lines
-    # @param logger [#info, #write, nil] nil: Rails' logger, else standard error
+    # @param logger [#info, #write, nil] nil: the `rack.logger` that {Middleware} saw last (so none before the first
+    #   request, nor without {Middleware}), else Rails' logger, else standard error
     # @param details [Boolean] adds bytes that malloc has handed out (while tracking is on), the number of collections,
     #   and the collector's time since the line before
     # @return [MemoryLog]

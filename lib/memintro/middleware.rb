@@ -43,7 +43,8 @@ module Memintro
     def initialize(app, skip: nil, max_rss_bytes: nil, max_growth_bytes_per_hour: nil, on_limit: nil, **options)
       @app = app
       @log = LineLog.new(default: RequestMeasurement::DEFAULT_FIELDS, known: RequestMeasurement::FIELDS, **options)
-      @limits = Limits.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, @log.target)
+      @limits = Limits.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, @log.target,
+                             format: options.fetch(:format, :logfmt))
       @skip = Middleware.check_skip(skip)
     end
 
@@ -106,8 +107,10 @@ module Memintro
 
       env = request.env
       env.delete(KEY)
-      @limits&.check(request.rss_bytes, env["rack.logger"])
-      @log.write(request, env["rack.logger"])
+      logger = env["rack.logger"]
+      LogTarget.see(logger)
+      @limits&.check(request.rss_bytes, logger)
+      @log.write(request, logger)
     rescue StandardError => e
       @log.tell_once(e)
     end

@@ -35,7 +35,7 @@ module Memintro
     def finish(status, error = nil)
       # Who took the connection over goes on elsewhere, and answers there.
       taken_over = !@env["rack.hijack_io"].nil? || status == -1
-      return false unless self.end(here: !taken_over)
+      return false unless self.end(here: !taken_over && !live?)
 
       @status = status unless taken_over
       @error = error
@@ -68,6 +68,17 @@ module Memintro
     # @return [String, nil] class of the exception that ended the request
     def error
       @error&.class&.name
+    end
+
+    private
+
+    # Rails runs the actions of a controller with ActionController::Live in a thread of their own.
+    def live?
+      controller = @env["action_controller.instance"]
+      return false if controller.nil? || !defined?(::ActionController::Live)
+
+      # Only named so far, no controller has it; to name it here would load it.
+      !::ActionController.autoload?(:Live) && ::ActionController::Live === controller
     end
   end
 end

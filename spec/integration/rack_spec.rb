@@ -11,7 +11,7 @@ RSpec.describe "Memintro::Middleware with tracking on" do
 
   before { skip @reason if @reason }
 
-  def lines(scenario, **options) = run_ruby("rack_requests.rb", scenario, **options).must_succeed.json
+  def lines(scenario, *more, **options) = run_ruby("rack_requests.rb", scenario, *more, **options).must_succeed.json
 
   thread_fields = %i[malloc_bytes malloc_calls freed_bytes]
 
@@ -56,8 +56,8 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     expect(lines("marked").first).to include(*thread_fields)
   end
 
-  ["off", "untracked", "hijacked", "async", "other thread", "started", "stopped", "stopped and started", "cleared",
-   "reset", "out of budget", "fiber scheduler", "scheduler in between",
+  ["off", "untracked", "hijacked", "async", "other thread", "live", "started", "stopped", "stopped and started",
+   "cleared", "reset", "out of budget", "fiber scheduler", "scheduler in between",
    "sampled meanwhile"].each do |scenario|
     it "has no figures of the thread where they are not known: #{scenario}" do
       all = lines(scenario)
@@ -65,6 +65,14 @@ RSpec.describe "Memintro::Middleware with tracking on" do
       expect(all.first).to include(:rss_bytes, :process_objects, :in_flight)
       expect(all.first.keys & thread_fields).to eq([])
     end
+  end
+
+  it "has them where a controller is in play that is not live, and loads nothing to find out" do
+    expect(lines("controller").first[:malloc_bytes]).to be_between(300_000, 350_000)
+  end
+
+  it "counts this thread alone where the application has another one work for it, as docs/rack.md says" do
+    expect(lines("thread of its own").first[:malloc_bytes]).to be_between(100, 100_000)
   end
 
   it "has no status where the application took the connection over" do
@@ -83,12 +91,32 @@ RSpec.describe "Memintro::Middleware with tracking on" do
                                                { event: "MEMORY", path: "/parent", in_flight: 1 })
   end
 
-  it "logs what grew, once, when RSS crosses a limit" do
-    log = lines("limit")
-    expect(log.scan(/^MEMORY limit=rss value_bytes=\d+ limit_bytes=\d+ rss_bytes=\d+ pid=\d+$/).size).to eq(1)
-    expect(log).to match(/^RSS grew by [\d.]+ MiB, from /)
-    expect(log).to match(/: objects of class String\.$/)
-    expect(log).to match(/^ *\+[\d.]+ MiB .*rack_requests\.rb:\d+$/)
+  { "limit" => :rss, "growth" => :growth }.each do |scenario, limit|
+    it "logs what grew, once, when a limit is crossed: #{limit}" do
+      log = lines(scenario, :logfmt)
+      told = log.scan(/^MEMORY limit=(\w+) value_bytes=(\d+) limit_bytes=(\d+) rss_bytes=\d+ pid=\d+$/)
+      expect(told).to match([[limit.to_s, a_string_matching(/\A\d{8,}\z/), a_kind_of(String)]])
+      expect(told[0][1].to_i).to be > told[0][2].to_i
+      expect(log).to match(/^RSS grew by [\d.]+ MiB, from /)
+      expect(log).to match(/: objects of class String\.$/)
+      expect(log).to match(/^ *\+[\d.]+ MiB .*rack_requests\.rb:\d+$/)
+    end
+
+    it "logs the same as one object on one line, where the log is JSON: #{limit}" do
+      written = lines(scenario, :json).lines
+      expect(written).to all(end_with("}\n"))
+      objects = written.map { |line| JSON.parse(line, symbolize_names: true) }
+      expect(objects.map { |object| object[:event] }.uniq).to eq(["MEMORY"])
+      told = objects.select { |object| object.key?(:limit) }
+      expect(told).to match([include(limit: limit.to_s, pid: a_kind_of(Integer), rss_bytes: a_kind_of(Integer),
+                                     time: a_string_matching(/\A\d{4}-\d\d-\d\dT.*Z\z/))])
+      expect(told[0][:value_bytes]).to be > told[0][:limit_bytes]
+      sections = told[0].dig(:diff, :sections)
+      expect(sections[:classes][0]).to include(name: "String", growth: be > 5_000_000, count_growth: be > 99_000)
+      expect(sections[:call_sites].map { |site| site[:name] }).to include(a_string_matching(/rack_requests\.rb:\d+\z/))
+      expect(sections.values.map(&:size)).to all(be <= 10)
+      expect(written.map(&:bytesize)).to all(be < 16_384)
+    end
   end
 
   it "is put in place by what README.md shows" do

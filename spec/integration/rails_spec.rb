@@ -36,6 +36,17 @@ RSpec.describe "memintro/railtie" do
     end
   end
 
+  it "has no figures of the thread for ActionController::Live, whose actions run in another" do
+    PumaServer.run(application) do |server|
+      expect(server.get("/live/100000").body.size).to eq(300_000)
+      text = line(server, "/live/100000")
+      expect(text).to match(/ status=200 duration_ms=\S+ rss_bytes=\d+ rss_delta_bytes=.* action=live#show\z/)
+      expect(text).not_to match(/malloc|freed/)
+      expect(server.get("/posts/1/10").code).to eq("200")
+      expect(line(server, "/posts/1/10")).to match(/ malloc_bytes=\d+ malloc_calls=\d+ freed_bytes=\d+ /)
+    end
+  end
+
   it "takes its settings from config.memintro" do
     settings = "fields=%i[path action malloc_bytes],format=:json,start=nil"
     PumaServer.run(application, env: { "SETTINGS" => settings, "TRACK" => "no" }) do |server|

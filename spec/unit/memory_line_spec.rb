@@ -71,6 +71,19 @@ RSpec.describe "Memintro::MemoryLine" do
     end
   end
 
+  it "says in JSON what the json library reads back, whatever the text" do
+    random = Random.new(8)
+    texts = Array.new(500) { random.bytes(random.rand(20)).force_encoding(Encoding::UTF_8) }
+    texts += ["", "a b", "[]", "\\", "\"", "\x7F", "é", "a" * 1_023, :symbol]
+    texts.each do |text|
+      said = text.to_s.scrub { |bytes| bytes.bytes.map { |byte| format("\\x%02X", byte) }.join }
+      expect(JSON.parse(line_of(text, :json))).to eq("event" => "MEMORY", "path" => said), text.inspect
+    end
+    expect(line_of("a\u00E9".encode("UTF-16LE"), :json)).to eq('{"event":"MEMORY","path":"aé"}')
+    expect(line_of("a" * 1_025, :json)).to end_with('aaa..."}')
+    expect(line_of(12.5, :json)).to eq('{"event":"MEMORY","path":12.5}')
+  end
+
   it "leaves out what is not known" do
     figures = Struct.new(:a, :b, :c).new(1, nil, 2.5)
     expect(Memintro::MemoryLine.new(%i[a b c], :logfmt).of(figures)).to eq("MEMORY a=1 c=2.5")

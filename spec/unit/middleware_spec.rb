@@ -158,6 +158,12 @@ RSpec.describe "Memintro::Middleware" do
       expect(rack.string).to match(/ INFO -- : MEMORY method=GET /)
     end
 
+    it "is not Rack's NullLogger, which Sinatra puts in place where nobody asked for a log" do
+      require "rack"
+      expect { middleware(logger: nil).call(env("/5", "rack.logger": Rack::NullLogger.new(nil))) }
+        .to output(/\AMEMORY method=GET path=\/5 .*\n\z/).to_stderr
+    end
+
     it "may raise, and the application never notices; the first time is told on standard error" do
       [StandardError, NotImplementedError, LoadError].each do |kind|
         broken = Object.new
