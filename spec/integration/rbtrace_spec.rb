@@ -44,6 +44,41 @@ RSpec.describe "through rbtrace", :listening do
     expect(rbtrace("Memintro.stop")).to match(/\A#<Memintro::Totals live .*allocated/)
   end
 
+  # README's commands and what it shows of each, on the program that it shows them on.
+  describe "what README.md shows" do
+    readme = File.read(File.join(Subprocess::ROOT, "README.md"), encoding: "UTF-8")
+    shown = readme[/^```console\n(\$ rbtrace .*?)^```$/m, 1].split(/^\$ /).drop(1).to_h { |text| text.split("\n", 2) }
+
+    def worker
+      shop = start_program("load ARGV.first", File.join(Subprocess::ROOT, "examples", "shop.rb"),
+                           requires: %w[rbtrace memintro], chdir: Subprocess::ROOT, wait: false)
+      children = "/proc/#{shop.pid}/task/#{shop.pid}/children"
+      named = ->(pid) { File.read("/proc/#{pid}/cmdline").start_with?("shop: worker") }
+      eventually { File.read(children).split.find(&named) }
+    end
+
+    # Without the line of rbtrace's own that it puts around every answer.
+    def typed(command, pid)
+      text = command.sub("PID", pid).sub("/tmp/report.txt", File.join(socket_folder, "report.txt"))
+      run_command("sh", "-c", text, deadline_seconds: 60).must_succeed.stdout.gsub(/^\*\*\* .*\n?/, "")
+    end
+
+    it "is what comes of it" do
+      pid = worker
+      start, top, report, stop = shown.keys
+      expect(typed(start, pid)).to match(/\A>> Memintro\.start\n=> true\s*\z/)
+      # Which lines are the greatest three differs from run to run.
+      figures = /[\d.]+ [KMG]?i?B|\d+(?= (?:bl|al|fr))/
+      form = ->(text) { text.strip.gsub(/(?<=CallSite )\S+/, "SITE").gsub(figures, "N") }
+      given = eventually { typed(top, pid).then { |text| text if text.scan("shop.rb:12 ").any? } }
+      expect(form[given]).to eq(form[shown[top]])
+      expect(typed(report, pid)).to match(/^=> nil$/)
+      expect(File.read(File.join(socket_folder, "report.txt"))).to match(/^ *[\d.]+ [KM]iB .* examples\/shop\.rb:12$/)
+      expect(typed(stop, pid)).to match(/^=> #<Memintro::Totals live [\d.]+ [KM]iB in \d+ blocks, allocated /)
+      expect(shown.values_at(start, report, stop)).to eq(["", "", ""])
+    end
+  end
+
   it "makes a process listen that was not told to before" do
     expect(rbtrace("Memintro.listen")).to eq(File.join(socket_folder, "#{program.pid}.sock").inspect)
     expect(memintro("top", program.pid).must_succeed.stdout).to include("pid #{program.pid}")

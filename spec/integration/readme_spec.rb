@@ -21,10 +21,10 @@ RSpec.describe "README.md" do
     "gem install --local memintro-0.1.0.gem" => "gem_install_spec.rb",
     "bin/demo" => "by hand, in a fresh clone",
     "bin/test" => "runs this spec",
-    "rbtrace -p PID -e 'Memintro.start'" => "by hand, for it needs a process with rbtrace",
-    "rbtrace -p PID -e 'Memintro.top(3)'" => "the same",
-    "rbtrace -p PID -e 'File.open(\"/tmp/report.txt\", \"w\") { |file| Memintro.report(file) }'" => "the same",
-    "rbtrace -p PID -e 'Memintro.stop'" => "the same"
+    "rbtrace -p PID -e 'Memintro.start'" => "rbtrace_spec.rb",
+    "rbtrace -p PID -e 'Memintro.top(3)'" => "rbtrace_spec.rb",
+    "rbtrace -p PID -e 'File.open(\"/tmp/report.txt\", \"w\") { |file| Memintro.report(file) }'" => "rbtrace_spec.rb",
+    "rbtrace -p PID -e 'Memintro.stop'" => "rbtrace_spec.rb"
   }.freeze
 
   commands = blocks("console").flat_map { |block| block.scan(/^\$ (.*?)(?:\s+# .*)?$/).flatten }
