@@ -8,6 +8,7 @@ module Memintro
   # attributes, in order, in `ATTRIBUTES`.
   module ValueObject
     include ByName
+
     # @api private
     def self.included(base)
       base.prepend(UntrackedText)
