@@ -243,6 +243,28 @@ RSpec.describe "the command" do
       expect(text).to match(/^2 of \d+ call sites, by allocations:$/)
     end
 
+    it "shows several files one after the other, and standard input" do
+      run_program("#{keep}exit!(3)", flags: ["--report", path("r.dump")])
+      run_program(keep, flags: ["--report", path("r.json"), "--format", "json"]).must_succeed
+      dump, json = %w[r.dump r.json].map { |name| File.binread(path(name)) }
+      texts = [dump, json].map { |text| run_memintro("report", "-", stdin: text).must_succeed.stdout }
+      expect(texts).to match([/ left by exit!\(3\), .*#{kept_line}/m, /^memintro .*#{kept_line}/m])
+      both = run_memintro("report", path("r.dump"), path("r.json")).must_succeed.stdout
+      expect(both).to eq(texts.join("\n"))
+      two = run_memintro("report", "--json", path("r.json"), "-", stdin: dump).must_succeed.stdout
+      expect(two.scan(/^"totals":/).size).to eq(2)
+    end
+
+    it "shows the others where one of several cannot be read, and names it" do
+      run_program(keep, flags: ["--report", path("r.json"), "--format", "json"]).must_succeed
+      result = run_memintro("report", path("gone.json"), path("r.json"), "-", stdin: "MEMINTR\x01")
+      expect([result.status.exitstatus, result.stdout.scan(/^memintro /).size]).to eq([1, 1])
+      expect(result.stderr.lines).to match([/\Amemintro: .*gone.json: No such file/,
+                                            /\Amemintro: standard input: it is not a/])
+      mixed = run_memintro("report", path("r.json"), "123456")
+      expect([mixed.status.exitstatus, mixed.stderr]).to match([2, /r.json is a file, and 123456 is not/])
+    end
+
     it "takes a reader that closes the pipe as success" do
       run_program(keep, flags: ["--report", path("r.json"), "--format", "json"]).must_succeed
       command = "#{RbConfig.ruby} #{Subprocess::EXE} report --top all #{path('r.json')}"

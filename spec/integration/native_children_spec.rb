@@ -25,6 +25,20 @@ RSpec.describe "Native children" do
     end
   end
 
+  it "are said to have ended in no special way where they did not, and are not told to start tracking" do
+    Dir.mktmpdir do |folder|
+      programs = ["exec sort /etc/passwd >/dev/null", "exec #{NativePrograms.program('silent.c')}"]
+      programs.each do |command|
+        run_memintro("run", "--native-children", "--report", File.join(folder, "%p"), "--", "sh", "-c", command)
+          .must_succeed
+      end
+      texts = Dir[File.join(folder, "*")].map { |file| run_memintro("report", file).must_succeed.stdout }
+      expect(texts.map { |text| text.lines.first }).to match([/\Amemintro [^,]*: pid \d+, 20\d\d-[^,]*\n\z/] * 2)
+      expect(texts.join).not_to include("Memintro.start")
+      expect(texts.grep(/^Nothing has been allocated in this process\.$/).size).to eq(1)
+    end
+  end
+
   it "leave nothing unless asked" do
     Dir.mktmpdir do |folder|
       _, status = Open3.capture2e(RbConfig.ruby, File.join(root, "exe/memintro"), "run",

@@ -8,6 +8,9 @@ use crate::{Figures, SiteKind, Variances};
 /// First eight bytes of a raw dump.
 pub const DUMP_MAGIC: [u8; 8] = *b"MEMINTR\x01";
 
+/// Exit status in the dump of a process that was not ended by `_exit`: what it ended with is not known.
+pub const EXIT_STATUS_UNKNOWN: i32 = i32::MIN;
+
 /// Opens a raw dump.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +25,7 @@ pub struct DumpHeader {
     pub time: u64,
     /// Fatal signal, or 0.
     pub signal: u32,
-    /// Exit status given to `_exit`, or 0.
+    /// Exit status given to `_exit`, 0 with a signal, or [`EXIT_STATUS_UNKNOWN`].
     pub exit_status: i32,
     /// Number of sites that follow.
     pub sites: u64,

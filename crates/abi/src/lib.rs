@@ -13,7 +13,7 @@ mod records;
 mod status;
 
 pub use control::{Control, PatchEntry, StartOptions, Visitor, VmSource};
-pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite};
+pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite, EXIT_STATUS_UNKNOWN};
 pub use records::{BlockRecord, Figures, Frame, SiteRecord, ThreadFigures, Variances};
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 

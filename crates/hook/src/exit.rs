@@ -8,7 +8,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use memintro_abi::Status;
+use memintro_abi::{EXIT_STATUS_UNKNOWN, Status};
 
 use crate::dump;
 use crate::state::{PID, PRELOADED};
@@ -69,7 +69,7 @@ pub(crate) fn arm_child(path: &CStr) -> Status {
 /// Leaves the dump of a program that is not Ruby.
 pub(crate) fn at_ordinary_exit() {
     if IS_CHILD.load(Ordering::Acquire) {
-        leave_dump(0, 0);
+        leave_dump(0, EXIT_STATUS_UNKNOWN);
     }
 }
 

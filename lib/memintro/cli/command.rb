@@ -31,8 +31,7 @@ module Memintro
       def options
         OptionParser.new do |parser|
           parser.banner = self.class::BANNER
-          parser.separator("\nOptions (each has a variable: --max-sites is MEMINTRO_MAX_SITES):") if settings.any?
-          settings.each { |setting| flag(parser, setting) }
+          list_settings(parser) if settings.any?
           yield parser if block_given?
           parser.on("-h", "--help", "show this help") { @help = true }
         end
@@ -49,6 +48,13 @@ module Memintro
 
       def settings
         self.class::SETTINGS.map { |name| Settings[name] }
+      end
+
+      def list_settings(parser)
+        first = settings.first
+        parser.separator("\nOptions that have a variable each (#{first.flag} is #{first.variable}):")
+        settings.each { |setting| flag(parser, setting) }
+        parser.separator("\nOther options:")
       end
 
       def flag(parser, setting)

@@ -8,21 +8,29 @@ module Memintro
     class Report < Figures
       # What its help begins with.
       BANNER = <<~TEXT
-        Usage: memintro report [options] FILE
+        Usage: memintro report [options] FILE…
                memintro report [options] PID|NAME…
 
-        Shows FILE, which is a JSON report, or the raw dump that a process left when exit! or a fatal signal
-        ended it; or has a running process report. With --workers the figures of all that listen below it are
-        summed up.
+        Shows each FILE, which is a JSON report, or the raw dump that a process left when exit! or a fatal signal
+        ended it; - is standard input. Or has a running process report; with --workers the figures of all that
+        listen below it are summed up.
 
         #{TARGET}
       TEXT
 
-      # @param words [Array<String>] a file, or PIDs and names
+      # Stands for a file.
+      STANDARD_INPUT = "-"
+
+      # @param words [Array<String>] files, or PIDs and names
       # @return [Integer]
       def run(words)
         raise UsageError, "give one FILE to show, or the PID or NAME of a process (memintro ps)" if words.empty?
-        return file(words.first) if words.size == 1 && file?(words.first)
+
+        files, processes = words.partition { |word| file?(word) }
+        return show(files) if processes.empty?
+        unless files.empty?
+          raise UsageError, "#{files.first} is a file, and #{processes.first} is not: give files alone, or processes"
+        end
 
         figures(targets(words), default_top: 20)
       end
@@ -31,26 +39,54 @@ module Memintro
 
       # A process is meant by what can be no file's path, or is none.
       def file?(word)
-        File.exist?(word) || word.include?("/") || word.match?(/\.(?:json|txt|dump)\z/)
+        word == STANDARD_INPUT || File.exist?(word) || word.include?("/") || word.match?(/\.(?:json|txt|dump)\z/)
       end
 
       def request(top)
         ["report", { top: top, by: given[:by] || :live_bytes }]
       end
 
-      def file(path)
+      # One that cannot be shown must not keep the others from it.
+      def show(files)
         require_relative "../../memintro"
-        snapshot = Memintro::Report::Reader.read(path)
-        Memintro::Report.write(snapshot, @out, **choices)
-        0
+        failures = files.each_with_index.count do |file, index|
+          snapshot = read(file)
+          @out.puts if index.positive? && choices[:format] == :text
+          Memintro::Report.write(snapshot, @out, **choices)
+          false
+        rescue Failure => e
+          raise if files.size == 1
+
+          complain(e)
+        end
+        failures.zero? ? 0 : 1
+      end
+
+      def read(file)
+        return read_standard_input if file == STANDARD_INPUT
+
+        Memintro::Report::Reader.read(file)
       rescue Errno::ENOENT, Errno::EACCES, Errno::EISDIR => e
-        raise Failure, "#{path}: #{e.message.sub(/ @ .*/m, '')}"
+        raise Failure, "#{file}: #{e.message.sub(/ @ .*/m, '')}"
       rescue DumpError => e
-        raise Failure, "#{path}: #{e.message}"
+        raise Failure, "#{file}: #{e.message}"
+      end
+
+      # A dump is read from a file.
+      def read_standard_input
+        require "tempfile"
+        Tempfile.create("memintro") do |copy|
+          IO.copy_stream($stdin, copy.binmode)
+          copy.close
+          Memintro::Report::Reader.read(copy.path)
+        rescue DumpError => e
+          raise Failure, "standard input: #{e.message.gsub(copy.path, 'it')}"
+        end
       end
 
       def choices
         configured = Memintro.configuration.to_h.slice(*SETTINGS).merge(given)
+        configured[:format] = :json if json?
         top = configured.delete(:top)
         top = Memintro::Report.default_top(configured[:format]) if top.nil?
         { **configured, top: top == :all ? nil : top }

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../arguments"
 require_relative "../call_sites"
 require_relative "../loading"
 
@@ -13,9 +14,11 @@ module Memintro
       ROW = %w[allocations frees total_bytes freed_bytes age_total max_lifespan].freeze
       # Figures that {Totals.new} takes, in its order.
       TOTALS = %w[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
+      # What a call site can be.
+      KINDS = %i[ruby native pseudo].freeze
       # Figures of which a row holds the variance.
       VARIANCES = %w[allocations frees total_bytes freed_bytes growth age_total].freeze
-      private_constant :MAGIC, :ROW, :TOTALS, :VARIANCES
+      private_constant :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
 
       # @param path [String]
       # @return [CallSites]
@@ -52,36 +55,58 @@ module Memintro
           raise DumpError, "a report of layout #{version.inspect}; memintro #{VERSION} reads layout 1"
         end
 
-        rows = report.fetch("call_sites").each_with_index.map { |site, id| row(site, id) }
-        totals = totals_of(report.fetch("totals"))
-        CallSites.new(totals, rows, report.fetch("process").transform_keys(&:to_sym))
-      rescue KeyError, NoMethodError, TypeError => e
-        raise DumpError, "not a report of memintro: #{e.message}"
+        rows = part(report, "call_sites", Array).each_with_index.map { |site, id| row(site, id) }
+        totals = totals_of(part(report, "totals", Hash))
+        CallSites.new(totals, rows, part(report, "process", Hash).transform_keys(&:to_sym))
       end
 
+      def self.part(report, name, type)
+        return report[name] if report[name].is_a?(type)
+
+        raise DumpError, "not a report of memintro: it has no #{name}"
+      end
+      private_class_method :part
+
       def self.row(site, id)
-        kind = site.fetch("kind").to_sym
-        name = kind == :ruby ? site.fetch("path") : site.fetch("name")
-        [id, kind, name, site["lineno"].to_i, *site.values_at(*ROW), site["live_bytes"] - site["growth"],
-         variances(site)]
+        where = "call site #{id + 1}"
+        raise DumpError, "not a report of memintro: #{where} is #{Arguments.shown(site)}" unless site.is_a?(Hash)
+
+        kind = site["kind"].to_s.to_sym
+        name = site[kind == :ruby ? "path" : "name"]
+        unless KINDS.include?(kind) && name.is_a?(String)
+          raise DumpError, "not a report of memintro: #{where} has no kind or no name"
+        end
+
+        live, growth = numbers(site, %w[live_bytes growth], where)
+        [id, kind, name, site["lineno"].to_i, *numbers(site, ROW, where), live - growth, variances(site, where)]
       end
       private_class_method :row
 
       def self.totals_of(figures)
-        errors = figures.values_at(*TOTALS.first(4).map { |name| "#{name}_standard_error" }) if figures["estimated"]
-        Totals.new(*figures.values_at(*TOTALS), errors&.map { |error| error**2 })
+        names = TOTALS.first(4).map { |name| "#{name}_standard_error" }
+        errors = numbers(figures, names, "totals") if figures["estimated"]
+        Totals.new(*numbers(figures, TOTALS, "totals"), errors&.map { |error| error**2 })
       end
       private_class_method :totals_of
 
+      def self.numbers(figures, names, where)
+        names.map do |name|
+          next figures[name] if figures[name].is_a?(Numeric)
+
+          raise DumpError, "not a whole report of memintro: #{where} has no number #{name.inspect}"
+        end
+      end
+      private_class_method :numbers
+
       # As Memintro::Native.sites has them; the last one is what gives the mean lifespan its standard error.
-      def self.variances(site)
+      def self.variances(site, where)
         return unless site["estimated"]
 
-        variances = VARIANCES.map { |name| site.fetch("#{name}_standard_error")**2 }
-        mean = site["mean_lifespan"]
+        variances = numbers(site, VARIANCES.map { |name| "#{name}_standard_error" }, where).map { |error| error**2 }
+        mean, error = numbers(site, %w[mean_lifespan mean_lifespan_standard_error], where)
         return variances << 0.0 unless mean.positive?
 
-        own = (site.fetch("mean_lifespan_standard_error") * site["frees"])**2
+        own = (error * site["frees"])**2
         variances << ((variances[5] + (mean * mean * variances[1]) - own) / (2 * mean))
       end
       private_class_method :variances

@@ -88,8 +88,12 @@ module Memintro
         if process[:signal].to_i.positive?
           "killed by SIG#{Signal.signame(process[:signal]) || process[:signal]}"
         elsif process[:exit_status]
-          "left by exit!(#{process[:exit_status]})"
+          "left by #{ruby? ? 'exit!' : '_exit'}(#{process[:exit_status]})"
         end
+      end
+
+      def ruby?
+        @snapshot.rows.any? { |row| row[1] == :ruby }
       end
 
       def totals
@@ -129,6 +133,8 @@ module Memintro
 
       def advice
         return ["No call site has allocated since tracking started."] if @snapshot.process[:tracking]
+        # Only who tracked leaves a dump, in which nothing of the mode is said.
+        return ["Nothing has been allocated in this process."] unless @snapshot.process.key?(:tracking)
 
         ["Nothing has been tracked in this process. Call Memintro.start in it and ask again after some work,",
          "or run the program from its start with: memintro run -- CMD"]

@@ -77,11 +77,31 @@ RSpec.describe Memintro::Report::Json do
       end
     end
 
+    it "names each figure that is missing or no number, also of estimates" do
+      figures = JSON.parse(json)
+      figures["totals"].each_key do |name|
+        next if name.match?(/live/)
+
+        [figures["totals"].except(name), figures["totals"].merge(name => "7")].each do |totals|
+          expect { described_class.from_json(figures.merge("totals" => totals)) }
+            .to raise_error(Memintro::DumpError, "not a whole report of memintro: totals has no number #{name.inspect}")
+        end
+      end
+      expect { described_class.from_json(figures.merge("totals" => figures["totals"].merge("estimated" => true))) }
+        .to raise_error(Memintro::DumpError, /totals has no number "allocated_bytes_standard_error"/)
+    end
+
     it "says what a file is that it cannot read" do
       { "hello" => /neither a raw dump nor a JSON report/, "" => /neither/, "{\"version\":1," => /cut short/,
         "{}" => /a report of layout nil; memintro .* reads layout 1/,
-        "{\"version\":1}" => /not a report of memintro: key not found: "call_sites"/,
-        "{\"version\":1,\"call_sites\":[{}]}" => /not a report of memintro/ }.each do |text, message|
+        "{\"version\":1}" => /not a report of memintro: it has no call_sites/,
+        '{"version":1,"call_sites":[]}' => /not a report of memintro: it has no totals/,
+        '{"version":1,"call_sites":[],"totals":[]}' => /not a report of memintro: it has no totals/,
+        '{"version":1,"call_sites":[],"totals":{}}' => /: totals has no number "allocated_bytes"\z/,
+        '{"version":1,"call_sites":[3]}' => /not a report of memintro: call site 1 is 3/,
+        '{"version":1,"call_sites":[{"kind":"gem","name":"a"}]}' => /call site 1 has no kind or no name/,
+        '{"version":1,"call_sites":[{"kind":"native","name":"a"}]}' => /call site 1 has no number "live_bytes"\z/,
+        '{"version":1,"call_sites":[{}]}' => /call site 1 has no kind/ }.each do |text, message|
         saved(text) { |path| expect { described_class.read(path) }.to raise_error(Memintro::DumpError, message) }
       end
     end

@@ -73,6 +73,11 @@ RSpec.describe Memintro::Report::Text do
         .and include("memintro run -- CMD")
     end
 
+    it "does not ask to start what has ended" do
+      process.replace(pid: 42, memintro: "0.1.0", signal: 0, exit_status: nil)
+      expect(text).to end_with("\nNothing has been allocated in this process.\n")
+    end
+
     it "does not ask to start what is started" do
       expect(text).to include("No call site has allocated since tracking started.")
     end
@@ -83,6 +88,10 @@ RSpec.describe Memintro::Report::Text do
     expect(text.lines.first).to eq("memintro 0.1.0: pid 42, killed by SIGSEGV\n")
     process.replace(pid: 42, memintro: "0.1.0", signal: 0, exit_status: 3)
     expect(text.lines.first).to eq("memintro 0.1.0: pid 42, left by exit!(3)\n")
+    allow(self).to receive(:rows).and_return([FakeNative::ROWS[2]])
+    expect(text.lines.first).to eq("memintro 0.1.0: pid 42, left by _exit(3)\n")
+    process.replace(pid: 42, memintro: "0.1.0", signal: 0, exit_status: nil)
+    expect(text.lines.first).to eq("memintro 0.1.0: pid 42\n")
   end
 
   describe "colour" do

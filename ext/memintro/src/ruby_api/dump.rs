@@ -1,6 +1,7 @@
 //! Reading a raw dump that a process left behind.
 
 use magnus::{Error, RHash, RModule, RString, Ruby, function, prelude::*};
+use memintro_abi::EXIT_STATUS_UNKNOWN;
 use memintro_analysis::raw_dump::{self, RawSite, SiteName};
 
 use super::errors;
@@ -39,7 +40,8 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
     hash.aset(ruby.to_symbol("pid"), dump.header.pid)?;
     hash.aset(ruby.to_symbol("time"), dump.header.time)?;
     hash.aset(ruby.to_symbol("signal"), dump.header.signal)?;
-    hash.aset(ruby.to_symbol("exit_status"), dump.header.exit_status)?;
+    let status = dump.header.exit_status;
+    hash.aset(ruby.to_symbol("exit_status"), (status != EXIT_STATUS_UNKNOWN).then_some(status))?;
     hash.aset(ruby.to_symbol("totals"), figures_array(ruby, &dump.header.figures)?)?;
     hash.aset(ruby.to_symbol("sample_bytes"), dump.header.sample_bytes)?;
     hash.aset(ruby.to_symbol("sites"), sites)?;
