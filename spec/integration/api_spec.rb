@@ -23,6 +23,24 @@ RSpec.describe "the Ruby API" do
     expect([figures[:live], figures[:site]]).to all(be_between(70_001, 75_000))
   end
 
+  it "forgets its figures also when it does not track any more, or not yet" do
+    figures = answer(<<~'RUBY')
+      Memintro.clear
+      Memintro.start
+      $kept = Array.new(1_000) { Fiddle.malloc(5_000) }
+      before = Memintro.stop
+      Memintro.clear
+      after = [Memintro.totals.live_bytes, Memintro.totals.allocations, Memintro.top.size]
+      Memintro.start
+      $more = Fiddle.malloc(70_001)
+      puts JSON.generate(before: before.live_bytes, after: after, again: Memintro["-e:8"].live_bytes,
+                         old: Memintro["-e:3"]&.live_bytes)
+    RUBY
+    expect(figures[:before]).to be >= 5_000_000
+    expect(figures).to include(after: [0, 0, 0], old: nil)
+    expect(figures[:again]).to be_between(70_001, 75_000)
+  end
+
   it "adds up a block inside a tracking that goes on" do
     figures = answer(<<~'RUBY')
       Memintro.start

@@ -103,7 +103,7 @@ extern "C" fn mark() -> Status {
 }
 
 extern "C" fn clear() -> Status {
-    match state::paused(|_| state::mode() == Mode::OFF || state::empty_again()) {
+    match state::paused(|_| state::empty_again()) {
         Some(true) => Status::OK,
         _ => Status::NO_MEMORY,
     }

@@ -232,9 +232,14 @@ fn empty() -> bool {
     SITES.init(MAX_SITES.load(Ordering::Relaxed), budget() / 4, FIRST_REAL_SITE)
 }
 
-/// Forgets all figures and blocks while tracking goes on. The world is paused.
+/// Forgets all figures and blocks; tracking goes on, if it is on. The world is paused.
 pub(crate) fn empty_again() -> bool {
-    empty() && (mode() != Mode::FULL || TABLE.init(budget_for_blocks()).is_ok())
+    match mode() {
+        // Before the first start there is nothing to forget.
+        Mode::OFF => MAX_SITES.load(Ordering::Relaxed) == 0 || empty(),
+        Mode::FULL => empty() && TABLE.init(budget_for_blocks()).is_ok(),
+        _ => empty(),
+    }
 }
 
 fn budget() -> usize {

@@ -26,6 +26,7 @@ mod halves;
 mod hash;
 mod idle;
 mod leaf;
+mod lengths;
 mod line;
 mod near;
 mod nodes;

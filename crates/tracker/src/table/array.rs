@@ -112,6 +112,40 @@ impl Array {
         }
     }
 
+    /// Fills this array, which is empty and has room, with the cells of another one. They come nearly in the order of their
+    /// tags, and whatever does so goes to its home or right behind the one before it: it need not be compared.
+    pub(super) fn fill(self, from: Self) {
+        // Cells in front whose home is further behind have come round the end: they are the last ones.
+        let round = (0..from.len).take_while(|place| from.home(cell::tag(from.get(*place))) > *place).count();
+        let (mut next, mut last) = (0, 0);
+        for place in (round..from.len).chain(0..round) {
+            let cell = from.get(place);
+            if cell == 0 {
+                continue;
+            }
+            let tag = cell::tag(cell);
+            let place = self.home(tag).max(next);
+            if tag >= last && place < self.len {
+                self.set(place, cell);
+                (next, last) = (place.wrapping_add(1), tag);
+                continue;
+            }
+            self.put(cell);
+            while next < self.len && self.get(next) != 0 {
+                next = next.wrapping_add(1);
+            }
+        }
+    }
+
+    /// The least and the greatest tag of its cells, if it has any.
+    pub(super) fn ends(self) -> Option<(u64, u64)> {
+        let first = self.cells().map(|(_, cell)| cell::tag(cell)).next()?;
+        let last = (0..self.len).rev().map(|place| self.get(place)).find(|cell| *cell != 0)?;
+        let last = cell::tag(last);
+        // Some have come round the end.
+        Some(if first > last { (0, last.max(first)) } else { (first, last) })
+    }
+
     /// Empties a place; cells behind it that are not at home move up.
     #[inline]
     pub(super) fn take(self, place: usize) {

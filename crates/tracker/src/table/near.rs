@@ -22,6 +22,7 @@ use super::budget::Budget;
 use super::cell;
 use super::idle::Idle;
 use super::leaf::{Leaf, Leaves, PLOT_SHIFT};
+use super::lengths::{is_roomy, snug};
 use super::opening::Opening;
 use super::plot::{Plot, Word};
 use super::store::{self, Store};
@@ -51,9 +52,11 @@ pub(super) enum Placed {
 /// The dense half of the table.
 #[derive(Debug)]
 pub(super) struct Near {
-    leaves: Leaves,
-    store: Store,
+    pub(super) leaves: Leaves,
+    pub(super) store: Store,
     idle: Idle,
+    /// Plots whose arrays are longer than their blocks need so far.
+    ahead: Idle,
     /// Bytes that the words of plots take.
     words: AtomicUsize,
 }
@@ -70,16 +73,15 @@ pub(super) fn tag(address: usize) -> u64 {
     ((address >> GRANULE_SHIFT) & ((1 << cell::TAG_BITS) - 1)) as u64
 }
 
-/// Whether an array may be longer than it should be. Short ones are held closer, for there are many of them.
-#[inline]
-fn is_roomy(word: Word) -> bool {
-    let (used, len) = (word.used(), word.len());
-    used * 2 <= len || (len <= 24 && used * 4 + 4 <= len * 3)
-}
-
 impl Near {
     pub(super) const fn new() -> Self {
-        Self { leaves: Leaves::new(), store: Store::new(), idle: Idle::new(), words: AtomicUsize::new(0) }
+        Self {
+            leaves: Leaves::new(),
+            store: Store::new(),
+            idle: Idle::new(),
+            ahead: Idle::new(),
+            words: AtomicUsize::new(0),
+        }
     }
 
     /// Makes it usable, with room for `bytes` of cells; less if the kernel gives less.
@@ -114,12 +116,16 @@ impl Near {
                 return Placed::New;
             }
         }
-        let (word, placed) = self.insert_slow(word, address, cell, extension, now, budget);
+        let (word, placed, is_ahead) = self.insert_slow(word, address, cell, extension, now, budget);
         plot.put(word);
+        if is_ahead && let Some(passed) = self.ahead.wait(address) {
+            self.trim(passed, shared, budget);
+        }
         placed
     }
 
-    /// Insertion where the home is taken, cells are short, or two of them are needed.
+    /// Insertion where the home is taken, cells are short, or two of them are needed. Answers whether the array is longer
+    /// now than it need be yet, too.
     #[inline(never)]
     fn insert_slow(
         &self,
@@ -129,18 +135,21 @@ impl Near {
         extension: u64,
         now: u32,
         budget: &Budget,
-    ) -> (Word, Placed) {
+    ) -> (Word, Placed, bool) {
         let found = self.array(word).find(tag(address));
         if let Some((place, old)) = found
             && extension == 0
             && !cell::is_long(old)
         {
             self.array(word).set(place, cell);
-            return (word, Placed::Replaced(cell::decode(old, 0, now)));
+            return (word, Placed::Replaced(cell::decode(old, 0, now)), false);
         }
-        let Some(grown) = self.ensure(word, address, if extension == 0 { 1 } else { 2 }, budget) else {
-            return (word, Placed::NoMemory);
+        let cells = if extension == 0 { 1 } else { 2 };
+        let expected = if extension == 0 { self.expected(word, cell) } else { 0 };
+        let Some(grown) = self.ensure(word, address, cells, expected, budget) else {
+            return (word, Placed::NoMemory, false);
         };
+        let is_ahead = expected > word.used() + cells;
         word = grown;
         let stale = if found.is_some() { self.take(&mut word, tag(address), now) } else { None };
         let way;
@@ -152,7 +161,7 @@ impl Near {
         {
             word = longer;
         }
-        (word, stale.map_or(Placed::New, Placed::Replaced))
+        (word, stale.map_or(Placed::New, Placed::Replaced), is_ahead)
     }
 
     /// Puts a block in that is not there; the array has room. Answers how far it is from home, too.
@@ -163,16 +172,6 @@ impl Near {
             return (word.with_more(1), way);
         }
         (word.with_more(2), array.put(extension).max(way))
-    }
-
-    /// Room for some cells more. Without memory the eighth that should stay empty is used, but for the last place.
-    pub(super) fn ensure(&self, word: Word, address: usize, cells: usize, budget: &Budget) -> Option<Word> {
-        let used = word.used() + cells;
-        if used <= store::room(word.len()) {
-            return Some(word);
-        }
-        let grown = store::length_for(used).and_then(|len| self.resize(word, address, len, budget));
-        if grown.is_none() && used < word.len() { Some(word) } else { grown }
     }
 
     /// Takes a block out if its plot is open. `apart` puts a block into the lines, where one closes.
@@ -218,9 +217,7 @@ impl Near {
         budget: &Budget,
     ) -> (Taken, bool) {
         let removed = self.take(&mut word, tag(address), now);
-        let used = word.used();
-        if let Some(len) = store::length_for(used + used / 6 + 1)
-            && len < word.len()
+        if let Some(len) = snug(word)
             // No memory for that: it stays as it is.
             && let Some(shrunk) = self.resize(word, address, len, budget)
         {
@@ -456,20 +453,8 @@ impl Near {
 
     /// The array of an open plot.
     #[inline]
-    fn array(&self, word: Word) -> Array {
+    pub(super) fn array(&self, word: Word) -> Array {
         // SAFETY: a word names an array of its length in the store, which is its plot's own and never full.
         unsafe { Array::new(self.store.cells(word.array()), word.len()) }
-    }
-
-    /// Moves the cells of a held plot into an array of another length.
-    #[cold]
-    #[inline(never)]
-    fn resize(&self, word: Word, address: usize, len: usize, budget: &Budget) -> Option<Word> {
-        let new = Word::new(self.store.take(address, len, budget)?, len, word.used());
-        let (from, to) = (self.array(word), self.array(new));
-        to.empty();
-        from.cells().for_each(|(_, cell)| _ = to.put(cell));
-        self.store.give(address, word.array(), word.len(), budget);
-        Some(new)
     }
 }

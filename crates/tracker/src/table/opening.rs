@@ -20,7 +20,7 @@ impl Opening<'_> {
     pub(super) fn take_in(&mut self, address: usize, block: Removed, now: u32, budget: &Budget) {
         let birth = now.wrapping_sub(block.age);
         let (cell, extension) = cell::cells(tag(address), block.site, birth, block.size);
-        match self.near.ensure(self.word, self.address, if extension == 0 { 1 } else { 2 }, budget) {
+        match self.near.ensure(self.word, self.address, if extension == 0 { 1 } else { 2 }, 0, budget) {
             Some(word) => (self.word, _) = self.near.put(word, cell, extension),
             None => self.complete = false,
         }
