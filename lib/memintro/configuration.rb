@@ -19,7 +19,7 @@ module Memintro
     # Greatest mean distance of two sampled bytes.
     MOST_SAMPLE_BYTES = Settings::MOST_SAMPLE_BYTES
     # Least budget: below, what is always there would leave nothing for blocks.
-    LEAST_TRACKER_BYTES = 4 * 1024 * 1024
+    LEAST_TRACKER_BYTES = Settings::LEAST_TRACKER_BYTES
 
     # @!attribute [rw] mode
     #   @return [Symbol] `:full` or `:sampled`

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "after_fork"
-require_relative "background"
 require_relative "complaint"
 require_relative "paths"
 require_relative "report_target"
@@ -98,7 +97,7 @@ module Memintro
       variable = Settings[:report].variable
       ENV[variable] = @target.pattern if @target.pattern && ENV[variable] == given
       trouble = given && ReportTarget.trouble(given.b.gsub("%p", Process.pid.to_s))
-      tell_once("#{variable} is #{given}: #{trouble}") if trouble
+      tell_once("#{variable} is #{given.b}: #{trouble.b}") if trouble
     end
 
     def begin_process

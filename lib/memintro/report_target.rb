@@ -22,13 +22,19 @@ module Memintro
     def self.trouble(file)
       return if STREAMS.key?(file)
 
-      path = File.expand_path(file)
+      path = absolute(file)
       folder = File.dirname(path)
       return "there is no folder #{folder}" unless File.directory?(folder)
-      return "is a folder; give a file in it" if File.directory?(path)
-      return ("cannot be written to" unless File.writable?(path)) unless replaceable?(path)
+      return "this is a folder; give a file in it" if File.directory?(path)
+      return ("it cannot be written to" unless File.writable?(path)) unless replaceable?(path)
 
       "folder #{folder} cannot be written to" unless File.writable?(folder)
+    end
+
+    # @param file [String] need not be text
+    # @return [String]
+    def self.absolute(file)
+      File.expand_path(file.b, Dir.pwd.b).force_encoding(Encoding.find("filesystem"))
     end
 
     # To rename something over /dev/null, a named pipe or the like would be a disaster.
@@ -48,7 +54,7 @@ module Memintro
       return if @stream
 
       # As bytes: a name need not be text.
-      @pattern = File.expand_path(pattern).b
+      @pattern = self.class.absolute(pattern).b
       @claim = ReportClaim.new(@pattern) unless own_names? || !self.class.replaceable?(@pattern)
     end
 

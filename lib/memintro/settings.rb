@@ -10,6 +10,8 @@ module Memintro
     MOST_SAMPLE_BYTES = 2**30
     # Most call sites that the table of blocks can tell apart.
     MOST_SITES = (2**24) - 1
+    # Least budget of memory: below, what is always there would leave nothing for blocks.
+    LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # Greatest whole number where there is no lower limit. Messages name it to those who have passed it.
     MOST = (2**63) - 1
     # Greatest number of seconds, more than thirty years: Ruby cannot sleep for any number of them.
@@ -18,9 +20,9 @@ module Memintro
     SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
                   age_total].freeze
 
-    # One setting. `parse` turns text into a value, `check` refuses wrong values; both name the setting as the caller
-    # knows it.
-    Setting = Struct.new(:name, :kind, :default, :allowed, :argument, :help, keyword_init: true) do
+    # One setting. `allowed` are its choices or its greatest number, `least` its least. `parse` turns text into a value,
+    # `check` refuses wrong values; both name the setting as the caller knows it.
+    Setting = Struct.new(:name, :kind, :default, :allowed, :least, :argument, :help, keyword_init: true) do
       # @return [String] such as `MEMINTRO_MAX_SITES`
       def variable
         "MEMINTRO_#{name.to_s.upcase}"
@@ -37,9 +39,9 @@ module Memintro
       # @raise [ArgumentError]
       def parse(text, called = variable)
         value = Settings.value_of(kind, text, allowed || most)
-        return value unless value.nil?
+        return value unless value.nil? || few?(value)
 
-        beyond = most && Settings.value_of(kind, text, Float::INFINITY)
+        beyond = value.nil? && most && Settings.value_of(kind, text, Float::INFINITY)
         raise ArgumentError, "#{called} is #{text.inspect}; it must be #{expected(beyond)}"
       end
 
@@ -50,9 +52,9 @@ module Memintro
         return value if value.nil?
 
         checked = Settings.checked(kind, value, allowed || most)
-        return checked unless checked.nil?
+        return checked unless checked.nil? || few?(checked)
 
-        beyond = most && Settings.checked(kind, value, Float::INFINITY)
+        beyond = checked.nil? && most && Settings.checked(kind, value, Float::INFINITY)
         raise ArgumentError, "#{name} is #{value.inspect}; it must be #{expected(beyond)}#{', or nil' if default.nil?}"
       end
 
@@ -73,12 +75,22 @@ module Memintro
         limit = " and at most #{most}" if beyond
         case kind
         when :choice then allowed.join(" or ")
-        when :count then allowed ? "a whole number from 1 to #{allowed}" : "a whole number of at least 1#{limit}"
+        when :count then "a whole number #{allowed ? "from #{from} to #{allowed}" : "of at least #{from}#{limit}"}"
         when :count_or_all then "a whole number of at least 1#{limit}, or all"
         when :seconds then "a number of seconds above 0#{limit}"
         when :switch then "1 or 0"
         else "some text"
         end
+      end
+
+      private
+
+      def from
+        least || 1
+      end
+
+      def few?(value)
+        kind == :count && value < from
       end
     end
 
@@ -144,10 +156,10 @@ module Memintro
                   help: ["in sampled mode: sample one byte in N on average; default 524288"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
                   help: ["stop tracking after so long; the figures stay"]),
-      Setting.new(name: :max_sites, kind: :count, argument: "N",
+      Setting.new(name: :max_sites, kind: :count, allowed: MOST_SITES, argument: "N",
                   help: ["tell at most N call sites apart; the rest share (other)"]),
-      Setting.new(name: :max_tracker_bytes, kind: :count, argument: "BYTES",
-                  help: ["most memory that tracking itself may use"])
+      Setting.new(name: :max_tracker_bytes, kind: :count, least: LEAST_TRACKER_BYTES, argument: "BYTES",
+                  help: ["most memory that tracking itself may use; at least 4194304"])
     ].each(&:freeze).freeze
 
     # @return [Setting]

@@ -16,4 +16,11 @@ module OtherUser
     skip "this checkout is not readable to others" if /LoadError|Permission denied @ rb_sysopen/.match?(result.stderr)
     result.must_succeed
   end
+
+  def run_memintro_as_nobody(*arguments)
+    skip "only root can become another user" unless Process.uid.zero?
+    result = run_command(*NOBODY, RbConfig.ruby, Subprocess::EXE, *arguments)
+    skip "this checkout is not readable to others" if /LoadError|Permission denied @ rb_sysopen/.match?(result.stderr)
+    result
+  end
 end

@@ -20,7 +20,8 @@ module Memintro
       # @return [Integer] the exit code
       def call(argv)
         parser = options
-        arguments = parse(parser, argv)
+        # The parser compares text, and a file's name need not be any.
+        arguments = parse(parser, argv.map { |word| word.valid_encoding? ? word : word.b })
         return run(arguments) unless @help
 
         @out.puts(parser.help)
@@ -65,6 +66,7 @@ module Memintro
       end
 
       def value(setting, text)
+        text = text.dup.force_encoding(Encoding.find("locale")) if setting.kind == :text
         setting.parse(text, setting.flag)
       rescue ArgumentError => e
         raise UsageError, e.message

@@ -65,12 +65,15 @@ module Memintro
         Memintro.stop if Memintro.tracking?
       end
 
-      PROBE = "exit(Memintro.preloaded? && Memintro.tracking? && Memintro.totals.allocations.positive?)"
+      PROBE = "exit(defined?(Memintro.start) && Memintro.preloaded? && Memintro.tracking? && " \
+              "Memintro.totals.allocations.positive?)"
       private_constant :PROBE
 
       def preload
         require "rbconfig"
         require_relative "launch"
+        raise Failure, "MEMINTRO_DISABLE=1 is set" if Settings.disabled?
+
         launch = Launch.new(report: File::NULL).check
         preload = Launch.before(launch.hook, ENV["LD_PRELOAD"], ":")
         variables = { **launch.settings, "LD_PRELOAD" => preload, "RUBYOPT" => launch.require_flag }

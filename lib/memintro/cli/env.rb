@@ -45,24 +45,28 @@ module Memintro
       def shell(launch)
         require "shellwords"
         variables = { "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"), **launch.settings,
-                      **launch.beginning, "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
-        variables.map { |name, value| "#{name}=#{Shellwords.escape(value)}" }.join(" ")
+                      **launch.beginning,
+                      **launch.library.transform_values { |folder| Launch.before(folder, ENV["RUBYLIB"], ":") },
+                      "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
+        variables.map { |name, value| "#{name}=#{Shellwords.escape(value.b)}" }.join(" ")
       end
 
       # The image's own values are known when it is built, so the line refers to them.
       # @api private
       def docker(launch)
-        settings = launch.settings.map { |name, value| "#{name}=#{docker_quote(value)}" }
-        ["ENV LD_PRELOAD=\"#{docker_text(launch.hook)}${LD_PRELOAD:+:$LD_PRELOAD}\"", *settings,
+        settings = launch.settings.map { |name, value| "#{name}=#{docker_quote(value.b)}" }
+        library = launch.library.map { |name, folder| "#{name}=\"#{docker_text(folder)}${#{name}:+:$#{name}}\"" }
+        ["ENV LD_PRELOAD=\"#{docker_text(launch.hook)}${LD_PRELOAD:+:$LD_PRELOAD}\"", *settings, *library,
          "RUBYOPT=\"#{docker_text(launch.require_flag)}${RUBYOPT:+ $RUBYOPT}\""].join(" ")
       end
 
       # @api private
       def systemd(launch)
-        variables = { "LD_PRELOAD" => launch.hook, **launch.settings, "RUBYOPT" => launch.require_flag }
+        variables = { "LD_PRELOAD" => launch.hook, **launch.settings, **launch.library,
+                      "RUBYOPT" => launch.require_flag }
         # `%` begins a specifier in a unit; quotes and backslashes are C's.
         quoted = variables.map do |name, value|
-          "\"#{name}=#{value.gsub(/["\\]/) { |char| "\\#{char}" }.gsub('%', '%%')}\""
+          "\"#{name}=#{value.b.gsub(/["\\]/) { |char| "\\#{char}" }.gsub('%', '%%')}\""
         end
         "Environment=#{quoted.join(' ')}"
       end

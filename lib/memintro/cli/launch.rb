@@ -42,15 +42,23 @@ module Memintro
         "-r#{speakable(file)}"
       end
 
-      # @return [Hash{String => String}] the settings; a report's file is made absolute, for the command may change
-      #   its folder
+      # @return [Hash{String => String}] the settings, of flags and else of variables. Files are made absolute, for the
+      #   command may change its folder.
       def settings
-        given = { mode: Settings[:mode].default }.merge(@given)
-        given[:report] = File.expand_path(given[:report]) if given[:report] && given[:report] != "-"
-        given.to_h do |name, value|
-          setting = Settings[name]
-          [setting.variable, setting.to_variable(value)]
-        end
+        texts = [Settings[:mode], *Settings::ALL].to_h { |setting| [setting.variable, text(setting)] }
+        texts.reject { |_, text| text.nil? || text.empty? }
+      end
+
+      # @return [Hash{String => String}] for `ruby -rmwrap`, which comes before what `RUBYOPT` requires
+      def library
+        effective(:compat) == :mwrap ? { "RUBYLIB" => speakable(Paths::COMPAT) } : {}
+      end
+
+      # @return [Hash{String => String}] what a program needs that is not tracked, by `MEMINTRO_DISABLE=1`, and requires
+      #   what it would find if it were
+      def disabled
+        ours = [*library.values, *ENV["RUBYLIB"].to_s.split(":"), speakable(Paths::LIB)]
+        { "RUBYLIB" => ours.reject(&:empty?).uniq.join(":") }
       end
 
       # @return [Hash{String => String}] tells processes a report of this run from an earlier one, where they have one
@@ -80,30 +88,50 @@ module Memintro
 
       private
 
+      # @return [Object, nil] of a flag, else of a variable
+      def effective(name)
+        @given.fetch(name) do
+          text = text(Settings[name])
+          Settings[name].parse(text) if text
+        end
+      rescue ArgumentError
+        nil # the processes themselves say so
+      end
+
+      def text(setting)
+        given = @given[setting.name]
+        text = given.nil? ? ENV[setting.variable] : setting.to_variable(given)
+        case setting.name
+        when :mode then text.to_s.empty? ? setting.default.to_s : text
+        when :report, :app_root then absolute(text)
+        else text
+        end
+      end
+
+      def absolute(file)
+        file.to_s.empty? || file == "-" ? file : ReportTarget.absolute(file)
+      end
+
       def check_mode
-        mode = @given[:mode] || Settings[:mode].default
-        return if @given[:sample_bytes].nil? || mode == :sampled
+        return if @given[:sample_bytes].nil? || effective(:mode) == :sampled
 
         raise Failure, "--sample-bytes #{@given[:sample_bytes]} is for sampled mode: add --mode sampled"
       end
 
       # Told now, not by every process at its end.
       def check_report
-        file = @given[:report]
+        called, file = @given[:report] ? ["--report", @given[:report]] : ["MEMINTRO_REPORT", ENV["MEMINTRO_REPORT"]]
+        file = nil if file.to_s.empty?
         check_native_children(file)
-        return self if file.nil? || file == "-"
-
-        folder = File.dirname(File.expand_path(file))
-        raise Failure, "--report #{file}: there is no folder #{folder}" unless File.directory?(folder)
-        raise Failure, "--report #{file}: folder #{folder} cannot be written to" unless File.writable?(folder)
-        raise Failure, "--report #{file} is a folder; give a file in it" if File.directory?(file)
+        trouble = ReportTarget.trouble(file)
+        raise Failure, "#{called} #{file}: #{trouble}" if trouble
 
         self
       end
 
       # The hook writes these dumps by itself, one from each process, and knows %p only.
       def check_native_children(file)
-        return if !@given[:native_children] || file.to_s.include?("%p")
+        return if !effective(:native_children) || file.to_s.include?("%p")
 
         raise Failure, "--native-children needs a file for each process: give --report FILE with %p in it"
       end

@@ -26,7 +26,7 @@ module Memintro
       def run(command)
         raise UsageError, "no command to run: memintro run [options] -- CMD (memintro run --help)" if command.empty?
 
-        Launch.new(given).become(command, Settings.disabled? ? {} : environment)
+        Launch.new(given).become(command, Settings.disabled? ? Launch.new(given).disabled : environment)
       end
 
       private
@@ -41,6 +41,7 @@ module Memintro
         { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || Dir.pwd,
           **launch.settings, **launch.beginning,
           "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"),
+          **launch.library.transform_values { |folder| Launch.before(folder, ENV["RUBYLIB"], ":") },
           "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
       end
     end
