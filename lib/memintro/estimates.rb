@@ -25,6 +25,14 @@ module Memintro
       end
     end
 
+    # @api private
+    # @param sample_bytes [Integer, nil] mean distance of the samples
+    # @return [String] what a reader of estimates must know
+    def self.caution(sample_bytes = nil)
+      "Figures with ~ are estimated from a sample#{", one byte in #{Units.count(sample_bytes)}" if sample_bytes}. " \
+        "After ± stands the standard error; the truth is within two of them in 95 of 100 cases."
+    end
+
     # @return [Boolean] whether the figures, or some of them, are estimated from a sample
     def estimated?
       !@variances.nil?
@@ -39,9 +47,15 @@ module Memintro
                              "#{self.class::ESTIMATES.join(', ')}"
       end
 
-      variance = estimated? ? variance_of(name) : 0.0
+      Math.sqrt(variance(name))
+    end
+
+    # @api private
+    # @param name [Symbol] one of the class's `ESTIMATES`
+    # @return [Float] the square of the standard error; variances can be added up
+    def variance(name)
       # What is left of two large numbers may lie a little below zero.
-      variance.positive? ? Math.sqrt(variance) : 0.0
+      estimated? ? [variance_of(name), 0.0].max : 0.0
     end
 
     # @return [Hash{Symbol => Object}] every attribute, in a fixed order; of estimates also `estimated: true` and the

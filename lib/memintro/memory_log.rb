@@ -124,7 +124,7 @@ module Memintro
         return "" unless Memintro.tracking?
 
         totals = Memintro.totals
-        estimate = " (estimate)" if totals.respond_to?(:estimated?) && totals.estimated?
+        estimate = " (estimate ±#{megabytes(totals.live_bytes_standard_error)} MB)" if totals.estimated?
         ", malloc_live: #{megabytes(totals.live_bytes)} MB#{estimate}"
       end
 

@@ -190,29 +190,31 @@ module Memintro
     end
 
     def malloc
-      about = totals.estimated? ? "~" : ""
-      "malloc live #{about}#{Units.bytes(totals.live_bytes)} in #{about}#{Units.count(totals.live_blocks)} blocks"
+      "malloc live #{amount(totals)} blocks"
+    end
+
+    # An estimate stands with its standard error.
+    def amount(figures)
+      "#{figures.shown(:live_bytes, &Units.method(:bytes))} in #{figures.shown(:live_blocks, &Units.method(:count))}"
     end
 
     def leaders
-      sites = @sites.top(INSPECTED_ROWS).map { |site| [site.name, site.live_bytes, site.live_blocks] }
-      lists = { "call sites" => sites, "classes" => triples(classes), "iseqs of" => triples(iseqs && iseqs[:paths]),
-                "internals" => triples(internals) }
-      lists.reject { |_, rows| rows.empty? }.map { |title, rows|
-        "#{title}: #{rows.map { |row|
-                       led(*row)
-                     }.join('; ')}"
-      }
+      lists = { "call sites" => @sites.top(INSPECTED_ROWS).map { |site| led(site.name, amount(site)) },
+                "classes" => first(classes), "iseqs of" => first(iseqs && iseqs[:paths]),
+                "internals" => first(internals) }
+      lists.reject { |_, rows| rows.empty? }.map { |title, rows| "#{title}: #{rows.join('; ')}" }
     end
 
-    def triples(rows)
-      rows.to_a.first(INSPECTED_ROWS).map { |row| [row.name, row.bytes, row.count] }
+    def first(rows)
+      rows.to_a.first(INSPECTED_ROWS).map do |row|
+        led(row.name, "#{Units.bytes(row.bytes || 0)} in #{Units.count(row.count)}")
+      end
     end
 
-    def led(name, bytes, count)
+    def led(name, amount)
       name = Report::Names.printable(name)
       name = "...#{name[-77..]}" if name.size > 80
-      "#{name} #{Units.bytes(bytes || 0)} in #{Units.count(count)}"
+      "#{name} #{amount}"
     end
 
     # See Late.

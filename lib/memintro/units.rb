@@ -28,7 +28,21 @@ module Memintro
     # @yieldparam number [Numeric] to be put into words, without a sign where it is the error
     # @return [String] such as `"~48.8 MiB ±2.1 MiB"`; exact figures as the block gives them
     def self.uncertain(value, error)
-      error ? "~#{yield(value)} ±#{yield(error.ceil)}" : yield(value)
+      error ? "~#{yield(value)} ±#{yield(whole(error))}" : yield(value)
+    end
+
+    # An error that was squared and extracted again must not become the next greater number.
+    def self.whole(error)
+      error.round(6).ceil
+    end
+    private_class_method :whole
+
+    # @param growth [Numeric]
+    # @param error [Float, nil] its standard error; nil: it is exact
+    # @param unit [Symbol] see {plain}
+    # @return [String] such as `"~+48.8 MiB ±2.1 MiB"`; exact figures as {signed} has them
+    def self.uncertain_growth(growth, error, unit = :bytes)
+      error ? "~#{signed(growth, unit)} ±#{plain(whole(error), unit)}" : signed(growth, unit)
     end
 
     # @param number [Integer]

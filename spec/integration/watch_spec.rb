@@ -88,6 +88,18 @@ RSpec.describe "memintro watch" do
     end
   end
 
+  it "marks what a sample says: ~ before a figure, its standard error below it" do
+    pid = target
+    run_memintro("start", pid, "--mode", "sampled", "--sample-bytes", "8192", env: env).must_succeed
+    watch(pid, columns: 120) do |terminal|
+      terminal.wait_for(/tracking \(sampled\)  malloc live ~[\d.]+ MiB ±[\d.]+ [KM]iB in ~[\d,]+ ±[\d,]+ blocks/)
+      terminal.wait_for(/^\ *~[\d.]+\ MiB\ +~\+[\d.]+\ MiB\ +~[\d,]+\ +~[\d,]+\ \S*listener\.rb:7\n
+                         \ *±\S+\ [KM]iB\ +±\S+\ [KM]iB\ +±[\d,]+\ +±[\d,]+$/x)
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  end
+
   it "tells that the process has ended, and ends with Ctrl-C" do
     pid = target
     watch(pid) do |terminal|

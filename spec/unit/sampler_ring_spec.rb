@@ -48,6 +48,16 @@ RSpec.describe "Memintro::Sampler::Ring" do
     expect(bytes).to be < 300_000
   end
 
+  it "keeps the greatest standard error of estimates, in less than 450 kB" do
+    5_000.times { |n| ring.add(n * 2.0, [n, nil, 7, 5 * n, -n], n >= 400 ? n : nil) }
+    5_000.upto(43_199) { |n| ring.add(n * 2.0, [n, nil, 7, 5 * n, -n], n) }
+    ring.points.each do |point|
+      expect(point.drop(24)).to eq(point[1] < 400 ? [] : [point[1]])
+      expect(point[16, 4]).to eq([point[1] - point[0] + 1, 5 * point[0], (point[0]..point[1]).sum * 5, 5 * point[1]])
+    end
+    expect(bytes).to be < 450_000
+  end
+
   it "can be read while it is written to" do
     fill(2_000)
     writer = Thread.new { fill(20_000, from: 2_000) }

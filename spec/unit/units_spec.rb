@@ -15,6 +15,16 @@ RSpec.describe Memintro::Units do
     expect([1536, 0, -2].map { |size| described_class.signed_bytes(size) }).to eq(["+1.5 KiB", "0 B", "-2 B"])
   end
 
+  it "marks what is uncertain, with the error rounded up, and nothing else" do
+    bytes = described_class.method(:bytes)
+    expect(described_class.uncertain(2048, 100.2, &bytes)).to eq("~2.0 KiB ±101 B")
+    expect(described_class.uncertain(2048, nil, &bytes)).to eq("2.0 KiB")
+    expect(described_class.uncertain(9, Math.sqrt(3)**2, &:to_s)).to eq("~9 ±3")
+    growths = [[1536, 8.0], [-1536, 8.0], [1536, nil]].map { |growth| described_class.uncertain_growth(*growth) }
+    expect(growths).to eq(["~+1.5 KiB ±8 B", "~-1.5 KiB ±8 B", "+1.5 KiB"])
+    expect(described_class.uncertain_growth(1_000, 2.5, :count)).to eq("~+1,000 ±3")
+  end
+
   it "groups the digits of counts" do
     expect([0, 999, 1000, 1_234_567, -1_234_567].map { |number| described_class.count(number) })
       .to eq(["0", "999", "1,000", "1,234,567", "-1,234,567"])

@@ -46,7 +46,7 @@ module Memintro
         end
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 
-        sum = Memintro::Report::Reader.from_json(Control::Family.sum(reports.values))
+        sum = Control::Family.sum(reports.values)
         @out.puts(*members(reports), "", "together, as the first one would report it:") unless json?
         Memintro::Report.write(sum, @out, format: json? ? :json : :text, top: count(default_top),
                                           by: given[:by] || :live_bytes, app_root: given[:app_root])
@@ -57,10 +57,19 @@ module Memintro
         rows = reports.map do |listener, report|
           totals = report.fetch("totals")
           rss = Control::Diagnosis.rss_bytes(listener.pid)
-          [listener.pid.to_s, rss ? Units.bytes(rss) : "-", Units.bytes(totals["live_bytes"]),
-           Units.count(totals["live_blocks"]), listener.program]
+          [listener.pid.to_s, rss ? Units.bytes(rss) : "-", shown(totals, :bytes, "live_bytes"),
+           shown(totals, :count, "live_blocks"), listener.program]
         end
-        Memintro::Report::Table.new(%w[PID RSS live blocks], "PROGRAM", rows).lines(Memintro::Report::Style.for(@out))
+        table = Memintro::Report::Table.new(%w[PID RSS live blocks], "PROGRAM", rows)
+        [*table.lines(Memintro::Report::Style.for(@out)), *idle(reports)]
+      end
+
+      # The sum has only what these had collected before.
+      def idle(reports)
+        idle = reports.reject { |_, report| report.dig("process", "tracking") }.keys
+        return [] if idle.empty? || idle.size == reports.size
+
+        ["", "Not tracking, of #{reports.size}: #{idle.map(&:pid).join(', ')}."]
       end
     end
   end

@@ -68,7 +68,14 @@ module Memintro
 
       # @return [String] totals in words
       def live(totals)
-        "live #{Units.bytes(totals['live_bytes'])} in #{Units.count(totals['live_blocks'])} blocks"
+        "live #{shown(totals, :bytes, 'live_bytes')} in #{shown(totals, :count, 'live_blocks')} blocks"
+      end
+
+      # @param figures [Hash] as a process answers them
+      # @param unit [Symbol] a method of {Units}
+      # @return [String] with its standard error, if the process estimates it
+      def shown(figures, unit, name)
+        Units.uncertain(figures[name], figures["#{name}_standard_error"], &Units.method(unit))
       end
 
       def seconds(text)

@@ -23,8 +23,8 @@ module Memintro
       def show(listener, answer)
         done = answer["state"] == "stopped" ? "stopped tracking" : "was not tracking"
         totals = answer.fetch("totals")
-        @out.puts("#{who(listener)} #{done}; #{live(totals)}, allocated #{Units.bytes(totals['allocated_bytes'])} in " \
-                  "#{Units.count(totals['allocations'])} calls")
+        @out.puts("#{who(listener)} #{done}; #{live(totals)}, allocated #{shown(totals, :bytes, 'allocated_bytes')} " \
+                  "in #{shown(totals, :count, 'allocations')} calls")
       end
     end
   end

@@ -105,13 +105,21 @@ module Memintro
         sites = Memintro.top(n, by: by, older_than: older_than)
         return json(process: CallSites.take.process, call_sites: sites.map(&:to_h)) if format == :json
 
-        names = Report::Names.new(root)
-        rows = sites.map { |site| [Units.bytes(site.live_bytes), Units.count(site.live_blocks), names.short(site)] }
-        style = Report::Style.for(@answer)
-        table = Report::Table.new(%w[live blocks], "call site", rows)
         head = "pid #{Native.pid}: #{Units.count(sites.size)} call sites with blocks that outlived #{older_than} " \
                "collections, by #{by}"
-        @answer.write([head, "", *table.lines(style)].join("\n") << "\n")
+        names = Report::Names.new(root)
+        @answer.write([head, "", *old(sites, names, Report::Style.for(@answer))].join("\n") << "\n")
+      end
+
+      def old(sites, names, style)
+        rows = sites.map do |site|
+          [site.shown(:live_bytes, &Units.method(:bytes)), site.shown(:live_blocks, &Units.method(:count)),
+           names.short(site)]
+        end
+        lines = Report::Table.new(%w[live blocks], "call site", rows).lines(style)
+        return lines unless sites.any?(&:estimated?)
+
+        [*lines, "", style.warn("note: ") + Estimates.caution(Native.sample_bytes)]
       end
 
       def report(format: "text", top: Report.default_top(format), by: "live_bytes", app_root: nil)
@@ -170,8 +178,13 @@ module Memintro
              sites: sites.map { |site| vital_site(site) })
       end
 
+      # What a live view shows of a site.
+      VITAL = %i[live_bytes growth live_blocks allocations].freeze
+      private_constant :VITAL
+
+      # An estimate goes with its standard error.
       def vital_site(site)
-        site.to_h.slice(:name, :live_bytes, :growth, :live_blocks, :allocations)
+        site.to_h.slice(:name, *VITAL, :estimated, *VITAL.map { |name| :"#{name}_standard_error" })
       end
 
       def live_objects

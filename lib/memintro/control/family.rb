@@ -1,38 +1,86 @@
 # frozen_string_literal: true
 
+require_relative "../call_sites"
+require_relative "../report/reader"
+
 module Memintro
   module Control
     # JSON reports of several processes, made into one: a call site's figures are summed up over all of them. Workers
     # that were forked from one master run the same lines.
+    #
+    # Of estimates the variances are summed up, for each process draws its own sample: the standard error is the root of
+    # the sum of squares. Of blocks that workers were forked with all have the same sample; where these are many, the
+    # sum is less sure than it says.
     module Family
-      # Figures that are a maximum, not a sum.
-      GREATEST = %w[max_lifespan].freeze
-      private_constant :GREATEST
+      # Figures that {Totals.new} takes, in its order; the first have variances.
+      TOTALS = %i[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
+      # How many.
+      ESTIMATES = 4
+      # What a row of a call site begins with; then come sums, one maximum, and sums again.
+      NAME = 0..3
+      # See {NAME}.
+      MAX_LIFESPAN = 9
+      # See {NAME}: one for each figure, or nil.
+      VARIANCES = 11
+      private_constant :TOTALS, :ESTIMATES, :NAME, :MAX_LIFESPAN, :VARIANCES
 
       # @param reports [Array<Hash>] parsed, the master's first
-      # @return [Hash] a report
+      # @return [CallSites] of all together
+      # @raise [DumpError] if one is no report
       def self.sum(reports)
-        sites = {}
-        reports.each do |report|
-          report.fetch("call_sites").each do |site|
-            key = site.values_at("kind", "name")
-            sites[key] = sites.key?(key) ? add(sites[key], site) : site
-          end
-        end
-        totals = reports.map { |report| report.fetch("totals") }.reduce { |sum, other| add(sum, other) }
-        { **reports.first, "totals" => totals, "call_sites" => sites.values }
+        members = reports.map { |report| Report::Reader.from_json(report) }
+        CallSites.new(totals(members.map(&:totals)), rows(members), process(members))
       end
 
-      # @return [Hash] figures added up; what is no figure is the first's
-      def self.add(one, other)
-        one.to_h do |name, value|
-          second = other[name]
-          next [name, value] unless value.is_a?(Numeric) && second.is_a?(Numeric) && name != "lineno"
+      def self.rows(members)
+        found = {}
+        members.flat_map(&:rows).each do |row|
+          key = row[1..3]
+          found[key] = found.key?(key) ? add(found[key], row) : row
+        end
+        found.values.each_with_index.map { |row, id| [id, *row.drop(1)] }
+      end
+      private_class_method :rows
 
-          [name, GREATEST.include?(name) ? [value, second].max : value + second]
+      # A mean lifespan is made of these sums afterwards: nobody adds up means.
+      def self.add(one, other)
+        one.each_with_index.map do |value, at|
+          case at
+          when NAME then value
+          when MAX_LIFESPAN then [value, other[at]].max
+          when VARIANCES then added(value, other[at])
+          else value + other[at]
+          end
         end
       end
       private_class_method :add
+
+      # What is exact adds nothing.
+      def self.added(one, other)
+        one && other ? one.zip(other).map(&:sum) : one || other
+      end
+      private_class_method :added
+
+      def self.totals(all)
+        sums = TOTALS.map { |name| all.sum(&name) }
+        return Totals.new(*sums) unless all.any?(&:estimated?)
+
+        Totals.new(*sums, TOTALS.first(ESTIMATES).map { |name| all.sum { |one| one.variance(name) } })
+      end
+      private_class_method :totals
+
+      # Named after the first; how the figures were got is said of those that track.
+      def self.process(members)
+        all = members.map(&:process)
+        tracking = all.select { |one| one[:tracking] }
+        modes = tracking.map { |one| one[:mode].to_s }.uniq
+        means = members.select { |one| one.totals.estimated? }.map { |one| one.process[:sample_bytes] }.uniq
+        { **all.first, processes: all.size, tracking: !tracking.empty?,
+                       mode: modes.size > 1 ? "mixed" : modes.first || all.first[:mode],
+                       preloaded: (tracking.empty? ? all.first(1) : tracking).all? { |one| one[:preloaded] },
+                       sample_bytes: means.size == 1 ? means.first : nil }.compact
+      end
+      private_class_method :process
     end
   end
 end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../estimates"
 require_relative "../report/names"
 require_relative "../units"
 require_relative "../value_object"
@@ -7,11 +8,21 @@ require_relative "../value_object"
 module Memintro
   class Diff
     # One thing that there is more or less of than before. Frozen.
+    #
+    # What malloc's figures of a sampled process say is estimated, and has standard errors:
+    # `growth_standard_error` and so on. Of allocations and frees between two snapshots of one process they are those
+    # of the samples drawn in between. What is live at both moments is in both estimates and leaves the difference, but
+    # how much that is is not known: of the growth of what is live the error is at most this, the lesser of two upper
+    # bounds (the root of the sum of the squares of both snapshots' errors, and the error of all that came and went in
+    # between). With {#at_least}, only the error of the side that is known is in it.
     class Change
-      include ValueObject
-
       # Names of the attributes, in the order of {#to_h}.
       ATTRIBUTES = %i[name unit before after growth count_before count_after count_growth at_least].freeze
+      # The figures that have a standard error: `growth_standard_error` and so on.
+      ESTIMATES = %i[before after growth count_before count_after count_growth].freeze
+
+      include ValueObject
+      include Estimates
 
       # @return [String] of the class, file, counter …
       attr_reader :name
@@ -29,7 +40,8 @@ module Memintro
       attr_reader :at_least
 
       # @api private
-      def initialize(name, unit, before, after, count_before: nil, count_after: nil, at_least: false)
+      # @param variances [Hash{Symbol => Float}, nil] of {ESTIMATES}; nil: all is exact
+      def initialize(name, unit, before, after, count_before: nil, count_after: nil, at_least: false, variances: nil)
         @name = name
         @unit = unit
         @before = before
@@ -37,6 +49,7 @@ module Memintro
         @count_before = count_before
         @count_after = count_after
         @at_least = at_least
+        @variances = variances
         freeze
       end
 
@@ -55,18 +68,54 @@ module Memintro
         growth.zero? && (count_growth || 0).zero?
       end
 
-      # @return [String] the growth, to be read
+      # @return [String] the growth, to be read; an estimate with its standard error
       def growth_text
-        "#{'at least ' if at_least}#{Units.signed(growth, unit)}"
+        "#{'at least ' if at_least}#{Units.uncertain_growth(growth, error_of(:growth), unit)}"
+      end
+
+      # @return [String, nil] the growth of the count, to be read
+      def count_growth_text
+        Units.uncertain_growth(count_growth, error_of(:count_growth), :count) if count_growth
+      end
+
+      # @return [String] what there was, to be read
+      def before_text
+        shown(:before) { |number| Units.plain(number, unit) }
+      end
+
+      # @return [String] what there is, to be read
+      def after_text
+        shown(:after) { |number| Units.plain(number, unit) }
+      end
+
+      # @return [String, nil] how many there are, to be read
+      def count_after_text
+        shown(:count_after) { |number| Units.count(number) } if count_after
+      end
+
+      # @api private
+      # @return [Hash{Symbol => Float}] of the figures that there are
+      def standard_errors
+        super.select { |name, _| public_send(name.to_s.delete_suffix("_standard_error")) }
       end
 
       # @return [String] one short line
       def inspect
         shown = Report::Names.printable(name)
         shown = "...#{shown[-77..]}" if shown.size > 80
-        "#<#{self.class} #{shown} #{growth_text}#{", #{Units.signed(count_growth, :count)} of them" if count_growth}>"
+        "#<#{self.class} #{shown} #{growth_text}#{", #{count_growth_text} of them" if count_growth}>"
       end
       alias to_s inspect
+
+      private
+
+      def error_of(name)
+        standard_error(name) if estimated?
+      end
+
+      def variance_of(name)
+        @variances.fetch(name, 0.0)
+      end
     end
   end
 end

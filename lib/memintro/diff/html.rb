@@ -41,9 +41,9 @@ module Memintro
 
       def row(name, change, counted, widest)
         cells = [bar(change, widest), cell(change.growth_text, change.growth)]
-        cells << cell(change.count_growth ? Units.signed(change.count_growth, :count) : "") if counted
-        cells << cell(Units.plain(change.before, change.unit)) << cell(Units.plain(change.after, change.unit))
-        cells << cell(change.count_after ? Units.count(change.count_after) : "") if counted
+        cells << cell(change.count_growth_text.to_s) if counted
+        cells << cell(change.before_text) << cell(change.after_text)
+        cells << cell(change.count_after_text.to_s) if counted
         "<tr>#{cells.join}#{Report::Page.name(change.name, @text.short(name, change.name))}</tr>"
       end
 

@@ -51,7 +51,8 @@ module Memintro
       def sampled
         return unless [@earlier, @later].any? { |snapshot| snapshot.totals&.estimated? }
 
-        "Malloc was sampled: its figures are estimates, and small changes of them mean nothing."
+        "Malloc was sampled: figures with ~ are estimates, and after ± stands the standard error. A growth of less " \
+          "than two of these means nothing; where blocks stayed, that of the growth is an upper bound."
       end
 
       def one_sided?

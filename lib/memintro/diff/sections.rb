@@ -2,6 +2,7 @@
 
 require_relative "../list"
 require_relative "change"
+require_relative "malloc"
 
 module Memintro
   class Diff
@@ -25,7 +26,7 @@ module Memintro
           memory: numbers(memory(earlier), memory(later)), types: rows(earlier.types, later.types),
           classes: rows(earlier.classes, later.classes), iseqs: iseqs(earlier, later, :paths),
           iseq_locations: iseqs(earlier, later, :locations), internals: rows(earlier.internals, later.internals),
-          malloc: numbers(earlier.totals&.to_h, later.totals&.to_h), call_sites: call_sites(earlier, later),
+          **Malloc.new(earlier, later).sections,
           occupancy: numbers(flat(earlier.occupancy), flat(later.occupancy)), gc: numbers(earlier.gc, later.gc),
           gc_heaps: numbers(flat(earlier.gc_heaps), flat(later.gc_heaps))
         }
@@ -92,50 +93,6 @@ module Memintro
         end
       end
       private_class_method :change
-
-      # Where a list has been cut, a site that is not in it had at most as much as the last one that is.
-      def self.call_sites(earlier, later)
-        return unless earlier.tracked? && later.tracked?
-
-        old = sites(earlier)
-        new = sites(later)
-        floors = [earlier, later].map { |snapshot| floor(snapshot) }
-        (old.keys | new.keys).filter_map { |name| site(name, old[name], new[name], *floors) }
-      end
-      private_class_method :call_sites
-
-      # Two native callers can have one name.
-      def self.sites(snapshot)
-        snapshot.call_sites.each_with_object({}) do |site, found|
-          sum = (found[JsonText.normal(site.name)] ||= [0, 0])
-          sum[0] += site.live_bytes
-          sum[1] += site.live_blocks
-        end
-      end
-      private_class_method :sites
-
-      def self.floor(snapshot)
-        snapshot.call_sites_left_out.positive? ? [snapshot.call_sites.last&.live_bytes.to_i, 0].max : 0
-      end
-      private_class_method :floor
-
-      def self.site(name, old, new, old_floor, new_floor)
-        if old && new
-          Change.new(name, :bytes, old[0], new[0], count_before: old[1], count_after: new[1])
-        elsif new
-          one_sided(name, [old_floor, new[0]].min, new[0], [0, new[1]], old_floor)
-        else
-          one_sided(name, old[0], [new_floor, old[0]].min, [old[1], 0], new_floor)
-        end
-      end
-      private_class_method :site
-
-      def self.one_sided(name, before, after, counts, floor)
-        return Change.new(name, :bytes, before, after, count_before: counts[0], count_after: counts[1]) if floor.zero?
-
-        Change.new(name, :bytes, before, after, at_least: true) unless before == after
-      end
-      private_class_method :one_sided
 
       def self.sorted(changes)
         List.new(changes.reject(&:none?).sort_by do |change|

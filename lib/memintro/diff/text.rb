@@ -89,7 +89,7 @@ module Memintro
         most = PLACES.keys.to_h { |section| [section, telling(section).first] }.compact
         most = most.select { |_, change| change.growth >= WORTH_A_WORD }.sort_by { |_, change| -change.growth }
         most.map do |section, change|
-          number = change.count_growth ? " in #{Units.count(change.count_growth)}" : ""
+          number = change.count_growth ? " in #{change.count_growth_text.delete('+')}" : ""
           # A class may have any name, even one with a %.
           "#{change.growth_text}#{number}: #{PLACES[section].sub('%s') { short(section, change.name) }}."
         end
@@ -131,7 +131,16 @@ module Memintro
       def sum_of(all, shown)
         return "" unless all.all? { |change| change.unit == :bytes }
 
-        ", by #{Units.signed_bytes(all.sum(&:growth) - shown.sum(&:growth))} together"
+        growth = all.sum(&:growth) - shown.sum(&:growth)
+        ", by #{Units.uncertain_growth(growth, remaining_error(all, shown))} together"
+      end
+
+      # Each call site's sample is drawn independently of the others'.
+      def remaining_error(all, shown)
+        return unless all.any?(&:estimated?)
+
+        sums = [all, shown].map { |changes| changes.sum { |change| change.variance(:growth) } }
+        Math.sqrt([sums[0] - sums[1], 0.0].max)
       end
 
       def lines(section, changes, style)
@@ -142,11 +151,9 @@ module Memintro
       end
 
       def cells(change, counted)
-        cells = [change.growth_text, Units.plain(change.after, change.unit)]
-        return cells unless counted
+        return [change.growth_text, change.after_text] unless counted
 
-        [cells[0], change.count_growth ? Units.signed(change.count_growth, :count) : "", cells[1],
-         change.count_after ? Units.count(change.count_after) : ""]
+        [change.growth_text, change.count_growth_text.to_s, change.after_text, change.count_after_text.to_s]
       end
     end
   end

@@ -31,9 +31,7 @@ module Memintro
       private_constant :BYTES, :COUNT, :COLUMNS, :ON_DEMAND
 
       def self.growth(site)
-        return Units.signed_bytes(site.growth) unless site.estimated?
-
-        "~#{Units.signed_bytes(site.growth)} ±#{Units.bytes(site.growth_standard_error.ceil)}"
+        Units.uncertain_growth(site.growth, site.estimated? ? site.growth_standard_error : nil)
       end
       private_class_method :growth
 
@@ -115,7 +113,7 @@ module Memintro
 
       def table(sites)
         live = @snapshot.totals.live_bytes
-        columns = { "live" => COLUMNS["live"], "share" => ->(site) { Units.share(site.live_bytes, live) } }
+        columns = { "live" => COLUMNS["live"], "share" => ->(site) { share(site, live) } }
         columns.merge!(COLUMNS)
         extra = ON_DEMAND[@by]
         columns[extra[0]] = extra[1] if extra
@@ -123,12 +121,28 @@ module Memintro
                   sites.map { |site| columns.values.map { |cell| cell.call(site) } << @names.short(site) })
       end
 
+      # Of two estimates, one of which is a part of the other: it is no surer than the site's own figure.
+      def share(site, live)
+        "#{'~' if site.estimated? && live.positive?}#{Units.share(site.live_bytes, live)}"
+      end
+
       def remainder(sites)
         left = @snapshot.rows.size - sites.size
         return [] unless left.positive?
 
         live = @snapshot.rows.sum(&CallSites::FIGURES[:live_bytes]) - sites.sum(&:live_bytes)
-        ["", "#{Units.count(left)} #{'more ' if sites.any?}call site#{'s' if left > 1}, live #{Units.bytes(live)}"]
+        ["", "#{Units.count(left)} #{'more ' if sites.any?}call site#{'s' if left > 1}, " \
+             "live #{Units.uncertain(live, remaining_error(sites), &BYTES)}"]
+      end
+
+      # The sites' samples are drawn independently: their variances add up.
+      def remaining_error(sites)
+        sampled = @snapshot.rows.filter_map { |row| row[11] }
+        return if sampled.empty?
+
+        variance = sampled.sum { |variances| variances[2] - variances[3] } -
+                   sites.sum { |site| site.variance(:live_bytes) }
+        Math.sqrt([variance, 0.0].max)
       end
 
       def advice
@@ -143,7 +157,7 @@ module Memintro
       def warnings(style)
         figures = @snapshot.totals
         lines = []
-        lines << estimates if figures.estimated?
+        lines << Estimates.caution(@snapshot.process[:sample_bytes]) if figures.estimated?
         if figures.dropped.positive?
           lines << "#{Units.count(figures.dropped)} allocations could not be followed: the budget " \
                    "(max_tracker_bytes), the memory or the 65,536 different sizes of 64 KiB and more that fit the " \
@@ -155,12 +169,6 @@ module Memintro
         end
         lines << "Tracking is off: these are the figures of its last run." if stale?
         lines.empty? ? [] : ["", *lines.map { |line| style.warn("note: ") + line }]
-      end
-
-      def estimates
-        mean = @snapshot.process[:sample_bytes]
-        "Figures with ~ are estimated from a sample#{", one byte in #{Units.count(mean)}" if mean}. After ± stands " \
-          "the standard error; the truth is within two of them in 95 of 100 cases."
       end
 
       def stale?

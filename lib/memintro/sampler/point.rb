@@ -17,6 +17,8 @@ module Memintro
       attr_reader :last
       # @return [Integer] samples it is made of
       attr_reader :count
+      # @return [Integer, nil] the greatest standard error of the samples' `malloc_live_bytes`; nil where all are exact
+      attr_reader :malloc_live_bytes_standard_error
 
       # @api private
       def initialize(row)
@@ -26,7 +28,13 @@ module Memintro
           samples, min, sum, max = row[Ring::HEAD + (index * Ring::WIDTH), Ring::WIDTH]
           [name, samples.zero? ? nil : Spread.new(min, sum.fdiv(samples), max)]
         end.freeze
+        @malloc_live_bytes_standard_error = row[Ring::HEAD + (Sample::FIGURES.size * Ring::WIDTH)]
         freeze
+      end
+
+      # @return [Boolean] whether `malloc_live_bytes` is estimated from a sample
+      def estimated?
+        !@malloc_live_bytes_standard_error.nil?
       end
 
       # @param name [Symbol] one of {Sample::FIGURES}
@@ -38,18 +46,31 @@ module Memintro
         end
       end
 
-      # @return [Hash{Symbol => Object}] first, last, count, and min, mean and max of each figure that is known
+      # @return [Hash{Symbol => Object}] first, last, count, and min, mean and max of each figure that is known; of an
+      #   estimate also `estimated: true` and the standard error
       def to_h
-        { first: @first, last: @last, count: @count, **@spreads.transform_values { |spread| spread&.to_h } }
+        figures = { first: @first, last: @last, count: @count, **@spreads.transform_values { |spread| spread&.to_h } }
+        return figures unless estimated?
+
+        figures.merge(estimated: true, malloc_live_bytes_standard_error: @malloc_live_bytes_standard_error)
       end
 
       # @return [String] one short line
       def inspect
         rss = self[:rss]
         "#<#{self.class} #{Time.at(@first).strftime('%H:%M:%S')} #{@count} samples, rss #{Units.bytes(rss.min)} to " \
-          "#{Units.bytes(rss.max)}>"
+          "#{Units.bytes(rss.max)}#{malloc}>"
       end
       alias to_s inspect
+
+      private
+
+      def malloc
+        live = self[:malloc_live_bytes] or return
+        least, most = [live.min, live.max].map { |count| "#{'~' if estimated?}#{Units.bytes(count)}" }
+        error = " ±#{Units.bytes(@malloc_live_bytes_standard_error)}" if estimated?
+        ", malloc live #{least} to #{most}#{error}"
+      end
     end
   end
 end

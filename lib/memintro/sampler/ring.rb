@@ -26,9 +26,12 @@ module Memintro
 
       # @param time [Float]
       # @param values [Array<Integer, nil>] one for each figure
-      def add(time, values)
+      # @param error [Integer, nil] standard error of the figure that is an estimate
+      def add(time, values, error = nil)
         point = [@next, @next, time, time]
         values.each { |value| value ? point.push(1, value, value, value) : point.push(0, nil, 0, nil) }
+        # Nothing where all is exact: a place more would let the array grow by half.
+        point.push(error) if error
         @next += 1
         push(0, point)
       end
@@ -65,11 +68,14 @@ module Memintro
 
       def merge(older, newer)
         merged = [older[0], newer[1], older[2], newer[3]]
-        HEAD.step(older.size - 1, WIDTH) do |at|
+        figures = (older.size - HEAD) / WIDTH
+        figures.times do |number|
+          at = HEAD + (number * WIDTH)
           merged.push(older[at] + newer[at], [older[at + 1], newer[at + 1]].compact.min, older[at + 2] + newer[at + 2],
                       [older[at + 3], newer[at + 3]].compact.max)
         end
-        merged
+        error = [older, newer].filter_map { |point| point[HEAD + (figures * WIDTH)] }.max
+        error ? merged.push(error) : merged
       end
     end
   end

@@ -1,18 +1,23 @@
 # frozen_string_literal: true
 
-require_relative "../value_object"
+require_relative "../estimates"
 require_relative "../units"
+require_relative "../value_object"
 
 module Memintro
   class Sampler
-    # One look at the process. Frozen.
+    # One look at the process. Frozen. In sampled mode malloc's live bytes are an estimate, with
+    # `malloc_live_bytes_standard_error` beside them.
     class Sample
-      include ValueObject
-
       # What is looked at.
       FIGURES = %i[rss pss live_objects malloc_live_bytes gc_time_ns].freeze
       # Names of all values, in the order of {#to_h}.
       ATTRIBUTES = [:time, *FIGURES].freeze
+      # The figure that has a standard error.
+      ESTIMATES = %i[malloc_live_bytes].freeze
+
+      include ValueObject
+      include Estimates
 
       # @return [Float] seconds since the epoch
       attr_reader :time
@@ -28,18 +33,30 @@ module Memintro
       attr_reader :gc_time_ns
 
       # @api private
-      def initialize(time, *figures)
+      # @param error [Float, nil] standard error of malloc's live bytes; nil: they are exact
+      def initialize(time, *figures, error: nil)
         @time = time
         @rss, @pss, @live_objects, @malloc_live_bytes, @gc_time_ns = figures
+        @variances = error && [error**2].freeze
         freeze
       end
 
       # @return [String] one short line
       def inspect
         "#<#{self.class} #{Time.at(@time).strftime('%H:%M:%S')} rss #{Units.bytes(@rss)}, " \
-          "#{Units.count(@live_objects)} live objects>"
+          "#{Units.count(@live_objects)} live objects#{malloc}>"
       end
       alias to_s inspect
+
+      private
+
+      def malloc
+        ", malloc live #{shown(:malloc_live_bytes) { |count| Units.bytes(count) }}" if @malloc_live_bytes
+      end
+
+      def variance_of(_name)
+        @variances.first
+      end
     end
   end
 end

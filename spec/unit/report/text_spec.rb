@@ -44,6 +44,18 @@ RSpec.describe Memintro::Report::Text do
     expect(text(top: 0)).not_to include("No call site")
   end
 
+  it "marks what a sample says, also of the sites that it leaves out" do
+    sampled = rows.map { |row| [*row, [row[4], row[5], 100.0 * row[4], 100.0 * row[5], 9.0, 4.0, 2.0]] }
+    process.merge!(mode: :sampled, sample_bytes: 1_000)
+    totals = Memintro::Totals.new(*figures.first(7), [1e12, 5e11, 4e6, 1e6])
+    io = StringIO.new
+    described_class.new(Memintro::CallSites.new(totals, sampled, process, 0), app_root: "/app", top: 1).write(io)
+    expect(io.string).to include("sampled mode (1000 B)", "live ~48.8 MiB ±690.5 KiB in ~50,008 ±1,733 blocks",
+                                 "~48.8 MiB ±2.2 KiB  ~100.0%  ~50,000 ±224")
+    expect(io.string).to include("~+47.7 MiB ±3 B  leak.rb:12", "\n3 more call sites, live ~3.9 KiB ±29 B\n",
+                                 "note: Figures with ~ are estimated from a sample, one byte in 1,000.")
+  end
+
   it "has a column for what it is sorted by" do
     expect(text(by: :total_bytes, top: 1)).to match(/  growth  allocated  call site\n.*  97.7 MiB  leak.rb:12\n/)
     expect(text(by: :mean_lifespan, top: 1)).to match(/  mean life  call site\n.*  2.0 GCs  \(gc\)\n/)

@@ -34,6 +34,7 @@ impl ValueAxis {
         };
         let (scale, unit) = units.iter().rev().find(|(scale, _)| greatest >= *scale).unwrap_or(&units[0]);
         let title = if unit.is_empty() { name.to_string() } else { format!("{name}, {unit}") };
+        let title = title + history.caution(metric);
         let (least, greatest) = (least.min(greatest) / scale, greatest / scale);
         let floor = if least > 0.7 * greatest { least - (greatest - least) * 0.15 } else { 0.0 };
         let span = if greatest > floor { greatest - floor } else { greatest.max(1.0) };

@@ -44,6 +44,8 @@ pub struct History {
     pub skipped: u64,
     /// MEMORY lines without any time.
     pub timeless: u64,
+    /// Lines with malloc's live bytes, and those of them that estimate these from a sample.
+    pub malloc_lines: [u64; 2],
     /// Minutes east of UTC, of the last stamp that said so. Stamps without an offset are taken to be of the same zone.
     pub zone: Option<i32>,
     places: HashMap<(usize, u32), usize>,
@@ -72,6 +74,10 @@ impl History {
             return;
         };
         self.zone = stamp.offset.or(self.zone);
+        if record.figures[Metric::MallocLive as usize].is_finite() {
+            self.malloc_lines[0] += 1;
+            self.malloc_lines[1] += u64::from(record.estimated);
+        }
         let sample = Sample { at: stamp.instant(self.zone.unwrap_or(0)), figures: record.figures };
         let place = *self.places.entry((source, record.pid)).or_insert_with(|| {
             self.curves.push(Curve { source, pid: record.pid, samples: Vec::new(), sorted: true });
@@ -108,6 +114,16 @@ impl History {
     pub fn metrics(&self) -> Vec<Metric> {
         let has = |metric: &Metric| self.curves.iter().any(|curve| curve.points(*metric).next().is_some());
         Metric::ALL.into_iter().filter(has).collect()
+    }
+
+    /// What a reader must know of the metric's figures; empty: nothing.
+    pub fn caution(&self, metric: Metric) -> &'static str {
+        match self.malloc_lines {
+            _ if metric != Metric::MallocLive => "",
+            [_, 0] => "",
+            [all, estimated] if all == estimated => " (~ estimates from a sample)",
+            _ => " (~ partly estimates from a sample)",
+        }
     }
 
     /// Why there is nothing to draw; None: there is.
@@ -159,6 +175,43 @@ mod tests {
         assert_eq!(curves, [(2, vec![1.0, 2.0]), (1, vec![5.0])]);
         assert_eq!((history.skipped, history.timeless, history.samples(), history.zone), (1, 1, 3, Some(60)));
         assert_eq!(history.metrics(), [Metric::Rss, Metric::LiveObjects]);
+    }
+
+    #[test]
+    fn tells_estimates_of_malloc_in_every_form_of_line() {
+        let periodic = |estimate: &str| {
+            format!(
+                "MEMORY[1]: time: 2026-01-01 12:00:00 rss: 2.0 MB, malloc_live: 1.5 MB{estimate}, gc_count: 3\n"
+            )
+        };
+        let request = |more: &str| {
+            format!("MEMORY rss_bytes=9 malloc_live_bytes=5{more} time=2026-01-01T12:00:00Z pid=1\n")
+        };
+        let json = |more: &str| {
+            format!(
+                "{{\"event\":\"MEMORY\",\"rss_bytes\":9,\"malloc_live_bytes\":5{more},\
+                 \"time\":\"2026-01-01T12:00:00Z\"}}\n"
+            )
+        };
+        let all = " (~ estimates from a sample)";
+        for (lines, caution) in [
+            (periodic(""), ""),
+            (periodic(" (estimate)"), all),
+            (periodic(" (estimate, ±0.3 MB)"), all),
+            (request(""), ""),
+            (request(" estimated=true"), all),
+            (request(" estimated=false"), ""),
+            (request(" malloc_live_bytes_standard_error=2.5"), all),
+            (json(""), ""),
+            (json(",\"estimated\":true"), all),
+            (json(",\"estimated\":false"), ""),
+            (json(",\"malloc_live_bytes_standard_error\":2.5"), all),
+            (periodic("") + &periodic(" (estimate)"), " (~ partly estimates from a sample)"),
+        ] {
+            let history = history(&lines);
+            assert_eq!(history.caution(Metric::MallocLive), caution, "{lines}");
+            assert_eq!((history.caution(Metric::Rss), history.timeless, history.skipped), ("", 0, 0));
+        }
     }
 
     #[test]

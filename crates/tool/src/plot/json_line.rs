@@ -57,12 +57,15 @@ enum Name {
     Other,
 }
 
-const FIGURES: [&str; 8] = [
+const FIGURES: [&str; 11] = [
     "rss_bytes",
     "live_objects",
     "process_live_objects",
     "malloc_live_bytes",
     "process_malloc_live_bytes",
+    "malloc_live_bytes_standard_error",
+    "live_bytes_standard_error",
+    "estimated",
     "process_gc_ms",
     "gc_ms",
     "pid",
@@ -90,7 +93,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// A number or a string as text; nothing for null and the like.
+/// A number, a string or `true` as text; nothing for null and the like.
 struct Scalar(Vec<u8>);
 
 impl<'de> Deserialize<'de> for Scalar {
@@ -99,6 +102,7 @@ impl<'de> Deserialize<'de> for Scalar {
             Scalar(match value {
                 serde_json::Value::String(text) => text.into_bytes(),
                 serde_json::Value::Number(number) => number.to_string().into_bytes(),
+                serde_json::Value::Bool(true) => b"true".to_vec(),
                 _ => Vec::new(),
             })
         })

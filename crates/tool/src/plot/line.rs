@@ -44,11 +44,13 @@ pub struct Record {
     pub pid: u32,
     /// By [`Metric`].
     pub figures: Figures,
+    /// Whether the figure of [`Metric::MallocLive`] was estimated from a sample.
+    pub estimated: bool,
 }
 
 impl Record {
     pub(crate) fn empty() -> Record {
-        Record { stamp: None, pid: 0, figures: [f64::NAN; 4] }
+        Record { stamp: None, pid: 0, figures: [f64::NAN; 4], estimated: false }
     }
 
     fn has_figures(&self) -> bool {
@@ -68,6 +70,14 @@ impl Record {
             }
             b"time" => {
                 self.stamp = Stamp::read(value).map(|(stamp, _)| stamp);
+                return;
+            }
+            b"estimated" => {
+                self.estimated |= value == b"true";
+                return;
+            }
+            b"malloc_live_bytes_standard_error" | b"live_bytes_standard_error" => {
+                self.estimated |= decimal(value).is_some();
                 return;
             }
             _ => return,
@@ -158,6 +168,7 @@ fn named_figure(text: &[u8], record: &mut Record) -> Option<()> {
     let unit = value[used..].trim_ascii_start();
     let end = unit.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(unit.len());
     record.figures[metric as usize] = figure * scale(&unit[..end]);
+    record.estimated |= unit[end..].trim_ascii_start().starts_with(b"(estimate");
     Some(())
 }
 

@@ -2,12 +2,12 @@
 
 use super::state::{Condition, SORTS, State};
 use super::vitals::{Site, Vitals};
-use crate::units::{bytes, count, signed_bytes};
+use crate::units::{Figure, bytes, count, signed_bytes, signed_count};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
-use ratatui::text::{Line, Span};
+use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, GraphType, Paragraph, Row, Sparkline, Table};
 use std::time::Instant;
 
@@ -87,18 +87,17 @@ fn heading(state: &State, columns: u16, paint: Paint, now: Instant) -> Line<'sta
 
 fn tracking(vitals: Option<&Vitals>, paint: Paint) -> Vec<Span<'static>> {
     let Some(vitals) = vitals else { return Vec::new() };
-    let figures =
-        format!("  malloc live {} in {} blocks", bytes(vitals.live_bytes as i64), count(vitals.live_blocks));
+    let figures = format!(
+        "  malloc live {} in {} blocks",
+        vitals.live_bytes.text(bytes),
+        vitals.live_blocks.text(signed_count)
+    );
     if vitals.tracking {
-        let estimate = if vitals.mode == "sampled" { ", estimates" } else { "" };
-        vec![
-            Span::styled(format!("tracking ({}{estimate})", vitals.mode), paint.of(Color::Green)),
-            Span::from(figures),
-        ]
+        vec![Span::styled(format!("tracking ({})", vitals.mode), paint.of(Color::Green)), Span::from(figures)]
     } else {
         vec![
             Span::from("not tracking"),
-            Span::from(if vitals.live_blocks > 0 { figures } else { String::new() }),
+            Span::from(if vitals.live_blocks.value > 0 { figures } else { String::new() }),
         ]
     }
 }
@@ -183,12 +182,12 @@ fn draw_sites(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
         let text = if chosen { format!("{title} ▼") } else { (*title).to_string() };
         Cell::from(Line::from(text).alignment(Alignment::Right)).style(style)
     });
-    let name_columns = usize::from(area.width.saturating_sub(11 + 12 + 9 + 14 + 5));
+    let name_columns = usize::from(area.width.saturating_sub(11 + 12 + 10 + 14 + 5));
     let rows = vitals.sites.iter().skip(state.first).map(|site| row(site, name_columns, paint));
     let widths = [
         Constraint::Length(11),
         Constraint::Length(12),
-        Constraint::Length(9),
+        Constraint::Length(10),
         Constraint::Length(14),
         Constraint::Min(10),
     ];
@@ -197,20 +196,26 @@ fn draw_sites(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
     frame.render_widget(table, area);
 }
 
+/// An estimate's standard error stands below it: beside it there is no room.
 fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
-    let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
-    let growth = match site.growth {
+    let figures = [site.live_bytes, site.growth, site.live_blocks, site.allocations];
+    let right = |figure: Figure, form: fn(i64) -> String, error: fn(i64) -> String| {
+        let (value, error) = figure.parts(form, error);
+        Cell::from(Text::from(vec![Line::from(value), Line::from(error)]).alignment(Alignment::Right))
+    };
+    let growth = match site.growth.value {
         0 => Style::default(),
         growth if growth > 0 => paint.of(Color::Red),
         _ => paint.of(Color::Green),
     };
     Row::new([
-        right(bytes(site.live_bytes)),
-        right(signed_bytes(site.growth)).style(growth),
-        right(count(site.live_blocks.unsigned_abs())),
-        right(count(site.allocations.unsigned_abs())),
+        right(site.live_bytes, bytes, bytes),
+        right(site.growth, signed_bytes, bytes).style(growth),
+        right(site.live_blocks, signed_count, signed_count),
+        right(site.allocations, signed_count, signed_count),
         Cell::from(end_of(&site.name, name_columns)),
     ])
+    .height(if figures.iter().any(|figure| figure.error.is_some()) { 2 } else { 1 })
 }
 
 /// The end of a path says more than its beginning.
@@ -232,15 +237,19 @@ fn footing(state: &State, paint: Paint, now: Instant) -> Line<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::vitals::tests::ANSWER;
+    use crate::watch::vitals::tests::{ANSWER, sampled_answer};
     use crate::watch::worker::{News, Target};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     fn screen(columns: u16, rows: u16, colours: bool) -> (String, bool) {
+        screen_of(ANSWER, columns, rows, colours)
+    }
+
+    fn screen_of(answer: &str, columns: u16, rows: u16, colours: bool) -> (String, bool) {
         let now = Instant::now();
         let mut state = State::new(Target { pid: 123, path: "/s".into() }, true);
-        state.take(News::Vitals(Box::new(Vitals::read(ANSWER.as_bytes()).unwrap())), now);
+        state.take(News::Vitals(Box::new(Vitals::read(answer.as_bytes()).unwrap())), now);
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
         terminal.draw(|frame| draw(frame, &state, colours, now)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -261,14 +270,27 @@ mod tests {
             "RSS 100.0 MiB",
             "123,456 live objects",
             "12 runs: 9 minor, 3 major",
-            "live ▼       growth    blocks    allocations call site",
-            "3.8 MiB   +976.6 KiB       300            400 app/leak.rb:12",
+            "live ▼       growth     blocks    allocations call site",
+            "3.8 MiB   +976.6 KiB        300            400 app/leak.rb:12",
             "q quit",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(coloured);
         assert!(!screen(100, 30, false).1);
+    }
+
+    #[test]
+    fn marks_each_estimate_and_shows_its_standard_error() {
+        let (text, _) = screen_of(&sampled_answer(), 120, 30, false);
+        for part in [
+            "tracking (sampled)  malloc live ~4.8 MiB ±200.0 KiB in ~321 ±12 blocks",
+            "   ~3.8 MiB  ~+976.6 KiB       ~300           ~400 app/leak.rb:12",
+            "±100.0 KiB     ±2.0 KiB         ±8             ±9",
+            "-500 B         21             50 lib/",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a process answers to the command `vitals`.
 
+use crate::units::Figure;
 use serde_json::Value;
 
 /// The figures of one moment.
@@ -24,9 +25,9 @@ pub struct Vitals {
     /// `off`, `full` or `sampled`.
     pub mode: String,
     /// Bytes that malloc has handed out at call sites that are followed.
-    pub live_bytes: u64,
+    pub(super) live_bytes: Figure,
     /// And in how many blocks.
-    pub live_blocks: u64,
+    pub(super) live_blocks: Figure,
     /// The greatest call sites.
     pub sites: Vec<Site>,
 }
@@ -37,13 +38,13 @@ pub struct Site {
     /// Such as `app/models/user.rb:7`.
     pub name: String,
     /// Live bytes.
-    pub live_bytes: i64,
+    pub(super) live_bytes: Figure,
     /// Live bytes more than at the mark.
-    pub growth: i64,
+    pub(super) growth: Figure,
     /// Live blocks.
-    pub live_blocks: i64,
+    pub(super) live_blocks: Figure,
     /// Allocations so far.
-    pub allocations: i64,
+    pub(super) allocations: Figure,
 }
 
 impl Vitals {
@@ -57,10 +58,10 @@ impl Vitals {
         let gc = &value["gc"];
         let site = |value: &Value| Site {
             name: printable(value["name"].as_str().unwrap_or_default()),
-            live_bytes: integer(&value["live_bytes"]),
-            growth: integer(&value["growth"]),
-            live_blocks: integer(&value["live_blocks"]),
-            allocations: integer(&value["allocations"]),
+            live_bytes: figure(value, "live_bytes"),
+            growth: figure(value, "growth"),
+            live_blocks: figure(value, "live_blocks"),
+            allocations: figure(value, "allocations"),
         };
         Ok(Vitals {
             pid: natural(&value["pid"]),
@@ -72,14 +73,20 @@ impl Vitals {
             gc_ms: gc["time_ms"].as_f64().unwrap_or_default(),
             tracking: value["tracking"].as_bool().unwrap_or_default(),
             mode: printable(value["mode"].as_str().unwrap_or_default()),
-            live_bytes: natural(&value["totals"]["live_bytes"]),
-            live_blocks: natural(&value["totals"]["live_blocks"]),
+            live_bytes: figure(&value["totals"], "live_bytes"),
+            live_blocks: figure(&value["totals"], "live_blocks"),
             sites: value["sites"]
                 .as_array()
                 .map(|sites| sites.iter().map(site).collect())
                 .unwrap_or_default(),
         })
     }
+}
+
+/// Its standard error stands beside it, if it is an estimate.
+fn figure(of: &Value, name: &str) -> Figure {
+    let error = of[format!("{name}_standard_error").as_str()].as_f64();
+    Figure { value: integer(&of[name]), error }
 }
 
 fn natural(value: &Value) -> u64 {
@@ -106,6 +113,30 @@ pub(super) mod tests {
         "sites":[{"name":"app/leak.rb:12","live_bytes":4000000,"growth":1000000,"live_blocks":300,"allocations":400},
                  {"name":"lib/\u001b[2Jcache.rb:3","live_bytes":1000000,"growth":-500,"live_blocks":21,"allocations":50}]}"#;
 
+    /// The same of a process in sampled mode.
+    pub(in crate::watch) fn sampled_answer() -> String {
+        ANSWER
+            .replace("\"full\"", "\"sampled\"")
+            .replace(
+                "\"live_blocks\":321",
+                "\"live_blocks\":321,\"estimated\":true,\"live_bytes_standard_error\":204800,\
+                 \"live_blocks_standard_error\":11.5",
+            )
+            .replace(
+                "\"allocations\":400",
+                "\"allocations\":400,\"live_bytes_standard_error\":102400,\"growth_standard_error\":2048.0,\
+                 \"live_blocks_standard_error\":7.5,\"allocations_standard_error\":9",
+            )
+    }
+
+    #[test]
+    fn reads_the_standard_errors_of_estimates() {
+        let vitals = Vitals::read(sampled_answer().as_bytes()).unwrap();
+        assert_eq!(vitals.live_bytes, Figure { value: 5_000_000, error: Some(204_800.0) });
+        assert_eq!(vitals.sites[0].growth, Figure { value: 1_000_000, error: Some(2_048.0) });
+        assert_eq!(vitals.sites[1].growth.error, None);
+    }
+
     #[test]
     fn reads_all_there_is() {
         let vitals = Vitals::read(ANSWER.as_bytes()).unwrap();
@@ -113,8 +144,8 @@ pub(super) mod tests {
             (vitals.pid, vitals.program.as_str(), vitals.rss_bytes),
             (123, "app.rb", Some(104_857_600))
         );
-        assert_eq!((vitals.collections, vitals.gc_ms, vitals.live_blocks), ([12, 9, 3], 45.0, 321));
-        assert_eq!((vitals.sites[0].growth, vitals.sites[1].growth), (1_000_000, -500));
+        assert_eq!((vitals.collections, vitals.gc_ms, vitals.live_blocks.value), ([12, 9, 3], 45.0, 321));
+        assert_eq!((vitals.sites[0].growth.value, vitals.sites[1].growth.value), (1_000_000, -500));
         assert_eq!(vitals.sites[1].name, "lib/?[2Jcache.rb:3");
     }
 

@@ -1,0 +1,114 @@
+# frozen_string_literal: true
+
+require_relative "change"
+
+module Memintro
+  class Diff
+    # Compares what two snapshots say of malloc: the totals and the call sites, estimates with their standard errors.
+    class Malloc
+      # Figures of a call site that are compared, each with what only ever grows of it: the blocks that came, and those
+      # that went.
+      LIVE = { live_bytes: %i[total_bytes freed_bytes], live_blocks: %i[allocations frees] }.freeze
+      # The same of the totals.
+      TOTAL = { live_bytes: %i[allocated_bytes freed_bytes], live_blocks: %i[allocations frees] }.freeze
+      # What {Change} calls the figures of a site.
+      BYTES = %i[before after growth].freeze
+      # See {BYTES}.
+      COUNTS = %i[count_before count_after count_growth].freeze
+      private_constant :LIVE, :TOTAL, :BYTES, :COUNTS
+
+      # @param earlier [Snapshot]
+      # @param later [Snapshot]
+      def initialize(earlier, later)
+        @earlier = earlier
+        @later = later
+        # Then both are sums over one sample, of which the later has seen more.
+        @same_sample = %i[pid started epoch].all? { |name| earlier.process[name] == later.process[name] }
+      end
+
+      # @return [Hash{Symbol => Array<Change>, nil}] as {Sections.compare} has them
+      def sections
+        return { malloc: nil, call_sites: nil } unless @earlier.tracked? && @later.tracked?
+
+        { malloc: totals(@earlier.totals, @later.totals), call_sites: call_sites }
+      end
+
+      private
+
+      def totals(old, new)
+        Totals::ATTRIBUTES.map do |name|
+          Change.new(name.to_s, Sections.unit(name), old[name], new[name], variances: variances(name, old, new))
+        end
+      end
+
+      def variances(name, old, new)
+        return unless Totals::ESTIMATES.include?(name) && (old.estimated? || new.estimated?)
+
+        before, after = [old, new].map { |one| one.variance(name) }
+        BYTES.zip([before, after, growth(before, after, *flows(name, old, new))]).to_h
+      end
+
+      # @return [Array<Float>] variances of what came and of what went in between
+      def flows(name, old, new)
+        TOTAL.fetch(name, [name]).map { |flow| new.variance(flow) - old.variance(flow) }
+      end
+
+      # @return [Float] the variance of a growth, or a bound that it is not above
+      def growth(before, after, *flows)
+        return before + after unless @same_sample
+
+        # The one given as the later may be the older.
+        [before + after, flows.sum.abs].min
+      end
+
+      def call_sites
+        old = sites(@earlier)
+        new = sites(@later)
+        floors = [@earlier, @later].map { |snapshot| floor(snapshot) }
+        (old.keys | new.keys).filter_map { |name| site(name, old[name], new[name], *floors) }
+      end
+
+      # Two native callers can have one name.
+      def sites(snapshot)
+        snapshot.call_sites.group_by { |site| JsonText.normal(site.name) }
+      end
+
+      # Where a list has been cut, a site that is not in it had at most as much as the last one that is.
+      def floor(snapshot)
+        snapshot.call_sites_left_out.positive? ? [snapshot.call_sites.last&.live_bytes.to_i, 0].max : 0
+      end
+
+      def site(name, old, new, old_floor, new_floor)
+        known = { variances: site_variances(old || [], new || []) }
+        bytes = [old, new].map { |sites| sites && sites.sum(&:live_bytes) }
+        counts = [old, new].map { |sites| sites ? sites.sum(&:live_blocks) : 0 }
+        floor = old ? new_floor : old_floor
+        if (old && new) || floor.zero?
+          Change.new(name, :bytes, bytes[0] || 0, bytes[1] || 0, count_before: counts[0], count_after: counts[1],
+                                                                 **known)
+        else
+          at_least(name, bytes, floor, known)
+        end
+      end
+
+      def at_least(name, bytes, floor, known)
+        before, after = bytes.map { |amount| amount || [floor, *bytes.compact].min }
+        Change.new(name, :bytes, before, after, at_least: true, **known) unless before == after
+      end
+
+      def site_variances(old, new)
+        return unless [*old, *new].any?(&:estimated?)
+
+        LIVE.zip([BYTES, COUNTS]).reduce({}) do |found, ((name, flows), names)|
+          before, after = [old, new].map { |sites| sum(sites, name) }
+          between = flows.map { |flow| sum(new, flow) - sum(old, flow) }
+          found.merge(names.zip([before, after, growth(before, after, *between)]).to_h)
+        end
+      end
+
+      def sum(sites, name)
+        sites.sum { |site| site.variance(name) }
+      end
+    end
+  end
+end
