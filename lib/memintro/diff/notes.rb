@@ -21,7 +21,7 @@ module Memintro
       private
 
       def processes
-        return if same?(:pid) && same?(:program) && same?(:started)
+        return if same_process?
         return "Process id #{@later.pid} was given to another process in between." if same?(:pid) && same?(:program)
 
         "Two processes are compared: #{process(@earlier)} and #{process(@later)}."
@@ -36,7 +36,9 @@ module Memintro
       end
 
       def order
-        return unless @later.time < @earlier.time
+        # Of one process by the clock that nobody sets.
+        clock = same_process? ? :monotonic_s : :time
+        return unless @later.public_send(clock) < @earlier.public_send(clock)
 
         "The one given as the later is the older: growth is what there was more of then."
       end
@@ -65,6 +67,10 @@ module Memintro
           list -= %i[sites]
           "Only the #{which} has #{list.join(', ')}." unless list.empty?
         end
+      end
+
+      def same_process?
+        same?(:pid) && same?(:program) && same?(:started)
       end
 
       def same?(name)
