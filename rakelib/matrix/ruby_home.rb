@@ -42,7 +42,19 @@ module Matrix
         $LOAD_PATH.push(*Dir[gems], "/usr/lib/ruby/vendor_ruby")
         load $0 = "/usr/bin/rspec"' -- "$@"
     SHELL
-    private_constant :RSPEC
+    # Debian's libraries that are written in Ruby alone are a built Ruby's, too; but for its own Bundler.
+    PURE_RUBY = <<~'SHELL'
+      lib=$(dirname "$(dirname "$program")")/lib/ruby; gems=$(echo "$lib"/gems/*)
+      [ -L "$lib/vendor_ruby" ] || rm -rf --one-file-system "$lib/vendor_ruby"
+      ln -sfn /usr/lib/ruby/vendor_ruby "$lib/vendor_ruby"
+      for kind in gems specifications; do
+        for one in /usr/share/rubygems-integration/all/$kind/*; do
+          case $one in */bundler-*) continue ;; esac
+          [ -e "$gems/$kind/$(basename "$one")" ] || ln -sfn "$one" "$gems/$kind/"
+        done
+      done
+    SHELL
+    private_constant :RSPEC, :PURE_RUBY
 
     private
 
@@ -69,11 +81,12 @@ module Matrix
 
     # `ruby`, `gem`, `rspec`: this Ruby's, whatever the release's own is.
     def link_programs
-      script = +"mkdir -p #{entry.bin}; ln -sf #{entry.program} #{entry.bin}/ruby\n"
+      script = +"program=#{entry.program}; mkdir -p #{entry.bin}; ln -sf $program #{entry.bin}/ruby\n"
       %w[gem irb erb bundle rake].each do |name|
         from = entry.source? ? "#{entry.prefix}/bin/#{name}" : "/usr/bin/#{name}#{entry.package.delete_prefix('ruby')}"
         script << "[ ! -e #{from} ] || ln -sf #{from} #{entry.bin}/#{name}\n"
       end
+      script << PURE_RUBY if entry.source?
       script << "cat > #{entry.bin}/rspec <<'RSPEC'\n#{RSPEC}RSPEC\nchmod +x #{entry.bin}/rspec\n"
       root.run!("sh", "-ec", script)
     end

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 # Starts Puma with 4 workers, asks it 400 times over 4 connections, stops it, and prints what came back. With
-# PUMA_PSS=file it leaves there the PSS of the workers in kB.
+# PUMA_PSS=file it leaves there the PSS of the workers in kB, and what tracking has seen in each that answered.
+require "json"
 require "net/http"
 require "socket"
 require "tmpdir"
@@ -13,7 +14,8 @@ CONFIGURATION = <<~'RUBY'
   app do |env|
     number = env["PATH_INFO"][/\d+/].to_i
     body = Array.new(100) { |i| "#{number}: line #{i}\n" }.join
-    headers = { "content-type" => "text/plain", "x-worker" => Process.pid.to_s }
+    headers = { "content-type" => "text/plain", "x-worker" => Process.pid.to_s,
+                "x-tracked" => (defined?(Memintro) && Memintro.tracking? ? Memintro.thread_totals.allocations : 0).to_s }
     [200, headers, [body]]
   end
 RUBY
@@ -31,7 +33,7 @@ def ask(port, numbers)
   Net::HTTP.start("127.0.0.1", port) do |http|
     numbers.map do |number|
       answer = http.get("/#{number}")
-      [answer.code, answer.body.size, answer.body.lines.first, answer["x-worker"].to_i]
+      [answer.code, answer.body.size, answer.body.lines.first, answer["x-worker"].to_i, answer["x-tracked"].to_i]
     end
   end
 end
@@ -52,10 +54,13 @@ Dir.mktmpdir do |folder|
   rescue SystemCallError
     nil
   end
-  File.write(ENV["PUMA_PSS"], workers.sum { |worker| pss_kb(worker) }.to_s) if ENV["PUMA_PSS"]
+  if ENV["PUMA_PSS"]
+    tracked = answers.group_by { |answer| answer[3] }.values.map { |of_one| of_one.map(&:last).max }
+    File.write(ENV["PUMA_PSS"], JSON.generate(pss_kb: workers.sum { |worker| pss_kb(worker) }, tracked: tracked))
+  end
   Process.kill(:TERM, pid)
   status = Process.wait2(pid).last
-  puts answers.map { |code, size, first, _| [code, size, first] }.uniq.size, answers.map(&:first).tally.inspect
-  puts workers.size, (answers.map(&:last).uniq - workers).size
+  puts answers.map { |code, size, first, *| [code, size, first] }.uniq.size, answers.map(&:first).tally.inspect
+  puts workers.size, (answers.map { |answer| answer[3] }.uniq - workers).size
   puts status.exitstatus.inspect, status.termsig.inspect
 end
