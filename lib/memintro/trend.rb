@@ -185,6 +185,7 @@ module Memintro
     end
 
     def lines_of(series)
+      doubts = [snapshots.first, snapshots.last].map { |snapshot| doubts(snapshot) }
       series.filter_map do |(section, name, unit), values|
         next unless values.last > values.first
         # A site that is not in a list that was cut may have been anything.
@@ -192,8 +193,21 @@ module Memintro
                   one.call_sites_left_out.positive?
                 }
 
-        Line.new(section, name, unit, minutes, values)
+        Line.new(section, name, unit, minutes, values, variances(section, name, doubts))
       end
+    end
+
+    # @return [Hash{String => Float}, nil] the variance of each call site; nil where all is exact
+    def doubts(snapshot)
+      return unless snapshot.totals&.estimated?
+
+      snapshot.call_sites.to_h { |site| [JsonText.normal(site.name), site.variance(:live_bytes)] }
+    end
+
+    def variances(section, name, doubts)
+      return unless section == :call_sites && doubts.any?
+
+      doubts.map { |known| (known && known[name]) || 0.0 }
     end
 
     def sorted(lines)

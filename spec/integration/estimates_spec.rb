@@ -112,6 +112,29 @@ RSpec.describe "the mark of estimates", :listening do
     end
   end
 
+  it "stands in a trend's lines of call sites, and in no others" do
+    answer = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
+      Memintro.start(mode: :sampled, sample_bytes: 8_192)
+      kept = []
+      snapshots = Array.new(5) do
+        500.times { kept << "x" * 40_000 }
+        Memintro.snapshot
+      end
+      trend = Memintro::Trend.new(snapshots)
+      line = trend.lines.find { |one| one.name == "-e:4" }
+      puts JSON.generate(text: trend.to_s, page: trend.to_html, row: line.to_h, inspect: line.inspect,
+                         ends: snapshots.values_at(0, -1).map { |one| one.call_sites.first.live_bytes_standard_error },
+                         others: trend.lines.select(&:estimated?).map(&:section).uniq)
+    RUBY
+    expect(answer[:text]).to match(/^ *~\+[\d.]+ [KMGTP]iB +\S+% +yes +#{BYTES} +#{BYTES}  call site -e:4$/)
+    expect(answer[:page]).to match(%r{<title>from ~\S+ MiB to ~\S+ MiB</title>}).and match(/<td>#{BYTES}/)
+    first, last = answer[:ends]
+    expect(answer[:row]).to include(estimated: true, first_standard_error: be_within(1e-3).of(first),
+                                    last_standard_error: be_within(1e-3).of(last),
+                                    growth_standard_error: be_within(1e-3).of(Math.hypot(first, last)))
+    expect(answer).to include(inspect: match(/-e:4 ~\+\S+ \S+ a minute/), others: ["call_sites"])
+  end
+
   it "stands in what the sampler keeps" do
     answer = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
       sampler = Memintro::Sampler.new

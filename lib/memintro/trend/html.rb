@@ -52,12 +52,16 @@ module Memintro
       def course(line)
         low, high = line.values.minmax
         points = line.values.each_with_index.map { |value, i| "#{x(i)},#{y(value, low, high)}" }
-        told = "from #{Units.plain(low, line.unit)} to #{Units.plain(high, line.unit)}"
+        told = "from #{about(low, line)} to #{about(high, line)}"
         first, last = ends(line).map { |value| y(value, low, high) }
         "<svg viewBox=\"0 0 #{WIDTH} #{HEIGHT}\" role=\"img\" aria-label=\"#{told}\"><title>#{told}</title>" \
           "<line x1=\"#{x(0)}\" y1=\"#{first}\" x2=\"#{x(-1)}\" y2=\"#{last}\"></line>" \
           "<polyline points=\"#{points.join(' ')}\"></polyline>" \
           "<circle cx=\"#{x(-1)}\" cy=\"#{y(line.last, low, high)}\" r=\"2\"></circle></svg>"
+      end
+
+      def about(value, line)
+        "#{'~' if line.estimated?}#{Units.plain(value, line.unit)}"
       end
 
       # Of the broken line: as many values are above it as below.

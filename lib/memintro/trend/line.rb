@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../estimates"
 require_relative "../report/names"
 require_relative "../units"
 require_relative "../value_object"
@@ -7,11 +8,18 @@ require_relative "../value_object"
 module Memintro
   class Trend
     # One figure over all snapshots. Frozen.
+    #
+    # A call site's live bytes in a sampled process are estimates, whose ends have standard errors; that of the growth
+    # is an upper bound, for what is live at both ends is in both estimates. Of the slope none is known: how sure it is
+    # that the figure grows is its confidence.
     class Line
-      include ValueObject
-
       # Names of the attributes, in the order of {#to_h}.
       ATTRIBUTES = %i[section name unit first last growth slope_per_minute confidence every_step].freeze
+      # The figures that have a standard error: `last_standard_error` and so on.
+      ESTIMATES = %i[first last growth].freeze
+
+      include ValueObject
+      include Estimates
 
       # @return [Symbol] the list that it is from, as in {Diff#sections}
       attr_reader :section
@@ -34,7 +42,8 @@ module Memintro
       attr_reader :values
 
       # @api private
-      def initialize(section, name, unit, minutes, values)
+      # @param variances [Array(Float, Float), nil] of the first and the last value; nil: they are exact
+      def initialize(section, name, unit, minutes, values, variances = nil)
         @section = section
         @name = name
         @unit = unit
@@ -44,6 +53,7 @@ module Memintro
         @slope_per_minute = Statistics.slope(minutes, values)
         @confidence = Statistics.confidence(values)
         @every_step = values.each_cons(2).all? { |before, after| after > before }
+        @variances = variances && [*variances, variances.sum].freeze
         freeze
       end
 
@@ -52,14 +62,30 @@ module Memintro
         last - first
       end
 
+      # @return [String] what it grows by in a minute, to be read
+      def slope_text
+        "#{'~' if estimated?}#{Units.signed(slope_per_minute.round, unit)}"
+      end
+
+      # @return [Array<String>] {#first} and {#last}, to be read; estimates with their standard errors
+      def ends
+        %i[first last].map { |name| shown(name) { |number| Units.plain(number, unit) } }
+      end
+
       # @return [String] one short line
       def inspect
         shown = Report::Names.printable(name)
         shown = "...#{shown[-77..]}" if shown.size > 80
-        "#<#{self.class} #{section} #{shown} #{Units.signed(slope_per_minute.round, unit)} a minute, " \
+        "#<#{self.class} #{section} #{shown} #{slope_text} a minute, " \
           "#{format('%.1f', confidence * 100)}% sure#{', in every step' if every_step}>"
       end
       alias to_s inspect
+
+      private
+
+      def variance_of(name)
+        @variances[ESTIMATES.index(name)]
+      end
     end
   end
 end

@@ -69,8 +69,7 @@ module Memintro
       # @param line [Line]
       # @return [Array<String>] what stands under {HEADS}
       def cells(line)
-        [Units.signed(line.slope_per_minute.round, line.unit), self.class.percent(line.confidence),
-         line.every_step ? "yes" : "", Units.plain(line.first, line.unit), Units.plain(line.last, line.unit)]
+        [line.slope_text, self.class.percent(line.confidence), line.every_step ? "yes" : "", *line.ends]
       end
 
       # @param line [Line]
