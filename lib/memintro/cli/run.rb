@@ -13,9 +13,9 @@ module Memintro
         Usage: memintro run [options] -- CMD [ARGUMENTS]
 
         Runs CMD with every malloc of its Ruby processes tracked from the start, and reports by call site when each
-        of them ends. Without --report the report goes to standard error. With a FILE without %p, the first Ruby process
-        takes FILE and each other one FILE.PID. A process that ends by exit! or a fatal signal leaves a raw dump
-        there instead, for memintro report. CMD's streams, signals and exit status are its own.
+        of them ends. Without --report the report goes to standard error. With a FILE without %p, the first
+        Ruby process takes FILE and each other one FILE.PID. A process that ends by exit! or a fatal signal leaves
+        a raw dump there instead, for memintro report. CMD's streams, signals and exit status are its own.
       TEXT
       # The settings it takes as flags.
       SETTINGS = %i[report format top by every app_root compat native_children mode sample_bytes stop_after
