@@ -13,7 +13,7 @@ module Memintro
     # @param logger [#info, #write, nil] nil: the `rack.logger` that {Middleware} saw last (so none before the first
     #   request, nor without {Middleware}), else Rails' logger, else standard error
     # @param details [Boolean] adds bytes that malloc has handed out (while tracking is on; in sampled mode followed by
-    #   `(estimate ±0.3 MB)` with the standard error), the number of collections, and the collector's time since the line
+    #   `(estimate ±0.3 MB)`, the standard error), the number of collections, and the collector's time since the line
     #   before
     # @return [MemoryLog]
     # @raise [TypeError, ArgumentError] on wrong arguments
