@@ -5,7 +5,7 @@ require_relative "../memintro"
 
 # Answers what the gem get_process_mem answers, with its names and types, from a file that stays open: for code that was
 # written for that gem. Where the gem itself is loaded already, it stays; after this file, `require "get_process_mem"`
-# does nothing.
+# does nothing. Require it when the program starts: in a signal handler Ruby cannot require anything.
 #
 # @example
 #   require "memintro/get_process_mem"
@@ -20,19 +20,26 @@ unless defined?(GetProcessMem)
     MB_TO_BYTE = BigDecimal(1_048_576)
     # Bytes of a GiB.
     GB_TO_BYTE = BigDecimal(1_073_741_824)
+    # Bytes by unit, in lower case.
+    CONVERSION = { "kb" => KB_TO_BYTE, "mb" => MB_TO_BYTE, "gb" => GB_TO_BYTE }.freeze
+    # What is added to each figure of a smaps file.
+    ROUND_UP = BigDecimal("0.5")
+    # This file is for Linux.
+    RUNS_ON_WINDOWS = false
+    # See {RUNS_ON_WINDOWS}.
+    RUNS_ON_DARWIN = nil
 
-    # @return [Integer] the process that was asked for
+    # @return [Object] the process that was asked for
     attr_reader :pid
 
-    # @param pid [Integer, String]
+    # @param pid [Integer, String] also `"self"`; what is no process has no memory
     def initialize(pid = Process.pid)
       @pid = pid
-      @number = Integer(pid)
     end
 
     # @return [Boolean] whether /proc knows the process
     def linux?
-      File.exist?("/proc/#{@number}/status")
+      File.exist?("/proc/#{@pid}/status")
     end
 
     # @return [BigDecimal] resident memory now
@@ -58,14 +65,27 @@ unless defined?(GetProcessMem)
       (bytes / GB_TO_BYTE).to_f
     end
 
-    # @return [BigDecimal] as {bytes}
-    def linux_status_memory
-      bytes
+    # @param file [#each_line, nil] what to read instead of the process's `status`: a Pathname, File or StringIO
+    # @return [BigDecimal, Integer, nil] as {bytes}; of a file its VmRSS, nil if it has none, 0 if it cannot be read
+    def linux_status_memory(file = nil)
+      return bytes unless file
+
+      words = file.each_line.find { |line| line.start_with?("VmRSS") }.to_s.split
+      CONVERSION.fetch(words[2].downcase, 0) * words[1].to_i if words.size == 3
+    rescue Errno::EACCES, Errno::ENOENT
+      0
     end
 
-    # @return [BigDecimal] as {bytes}: the kernel's own sum, so that not every mapping has to be read
-    def linux_memory
-      bytes
+    # @param file [#each_line, nil] what to read instead of the process's `smaps`
+    # @return [BigDecimal, Integer, nil] as {bytes}: the kernel's own sum, so that not every mapping has to be read; of
+    #   a file the sum of its Rss, each rounded up; nil if it has none, 0 if it may not be read
+    def linux_memory(file = nil)
+      return bytes unless file
+
+      found = file.each_line.filter_map { |line| line.match(/\ARss.*?(\d+(?:\.\d+)?)\s+(\w\w)/) }
+      found.sum { |figure| (BigDecimal(figure[1]) + ROUND_UP) * CONVERSION.fetch(figure[2].downcase, 0) } if found.any?
+    rescue Errno::EACCES
+      0
     end
 
     # @return [BigDecimal] as {bytes}: no `ps` is run
@@ -83,9 +103,11 @@ unless defined?(GetProcessMem)
     private
 
     def resident
-      return Memintro.rss if @number == Memintro::Native.kernel_pid
+      number = @pid == "self" ? Memintro::Native.kernel_pid : Integer(@pid.to_s, 10, exception: false)
+      return 0 unless number
+      return Memintro.rss if number == Memintro::Native.kernel_pid
 
-      Memintro::ProcessMemory.new(@number).rss
+      Memintro::ProcessMemory.new(number).rss
     rescue Memintro::Error, ArgumentError
       0
     end

@@ -6,15 +6,35 @@ require_relative "../spec_helper"
 RSpec.describe "memintro/get_process_mem" do
   GEM_ANSWERS = <<~'RUBY'
     require "json"
+    require "pathname"
     mem = GetProcessMem.new
     other = GetProcessMem.new(Process.ppid)
     gone = GetProcessMem.new(2**22)
     describe = ->(m) { [m.bytes, m.kb, m.mb, m.gb, m.linux_status_memory, m.linux?].map { |value| value.class.name } }
     # The number itself differs from read to read.
+    asked = lambda do |&question|
+      value = question.call
+      [value.class.name, value&.to_f]
+    rescue Exception => e
+      e.class.name
+    end
+    # Any object that has lines.
+    files = { status: "Name:\tx\nVmRSS:\t    1234 kB\n", mega: "VmRSS: 2 MB\n", none: "Name:\tx\n", short: "VmRSS: 2\n", empty: "",
+              smaps: "7f-80 r--p\nSize: 8 kB\nRss:    4 kB\nPss:  1 kB\nRss:   12 kB\nRss:   1.5 MB\n" }
+    given = files.transform_values do |text|
+      require "stringio"
+      [asked.call { mem.linux_status_memory(StringIO.new(text)) }, asked.call { mem.linux_memory(StringIO.new(text)) }]
+    end
+    nowhere = [asked.call { mem.linux_status_memory(Pathname.new("/no/such")) }, asked.call { mem.linux_memory(Pathname.new("/no/such")) }]
+    # What is no process.
+    odd = ["abc", "", nil, -1, "1x", :abc].map { |pid| asked.call { m = GetProcessMem.new(pid); [m.kb, m.linux?, m.pid] && m.bytes } }
+    own = [GetProcessMem.new("self"), GetProcessMem.new(Process.pid.to_s)].map { |m| [m.mb > 5, m.bytes.class.name, m.linux?, m.pid == "self"] }
     shape = ->(m) { m.inspect.gsub(/0x\h+/, "0x").gsub(/\d[\d.]*(e-?\d+)?/, "N") }
     puts JSON.generate(
       types: describe[mem], other_types: describe[other], pid: [mem.pid == Process.pid, other.pid == Process.ppid],
       given: [mem.kb(2048), mem.mb(1 << 20), mem.gb(1 << 31)], gone: [gone.kb, gone.mb, gone.gb],
+      files: given, nowhere: nowhere, odd: odd, own: own, conversion: GetProcessMem::CONVERSION.transform_values(&:to_i),
+      round_up: GetProcessMem::ROUND_UP.to_f, names: GetProcessMem.constants.grep(/RUNS|CONV|ROUND|BYTE/).sort,
       shape: shape[mem], constants: [GetProcessMem::KB_TO_BYTE, GetProcessMem::MB_TO_BYTE, GetProcessMem::GB_TO_BYTE].map(&:to_i),
       methods: GetProcessMem.public_instance_methods(false).sort - %i[darwin_memory], bytes: mem.bytes.to_i,
       kernel: File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1024
@@ -31,7 +51,7 @@ RSpec.describe "memintro/get_process_mem" do
     theirs = gem.must_succeed.json
     ours = answers("memintro/get_process_mem").must_succeed.json
     expect(theirs[:types]).to eq(%w[BigDecimal Float Float Float BigDecimal TrueClass])
-    exact = %i[types other_types pid given gone shape constants]
+    exact = %i[types other_types pid given gone shape constants files nowhere odd own conversion round_up names]
     expect(ours.slice(*exact)).to eq(theirs.slice(*exact))
     expect(theirs[:methods] - ours[:methods]).to eq([])
     expect(ours[:bytes]).to be_within(1 << 20).of(ours[:kernel])
@@ -40,8 +60,15 @@ RSpec.describe "memintro/get_process_mem" do
 
   it "has the gem's types also where the gem is not installed" do
     types = %w[BigDecimal Float Float Float BigDecimal TrueClass]
-    expect(answers("memintro/get_process_mem").must_succeed.json)
-      .to include(types: types, given: [2.0, 1.0, 2.0], gone: [0.0, 0.0, 0.0])
+    smaps = ((17 << 10) + (2 << 20)).to_f # each of its three figures half a unit greater
+    expected = {
+      types: types, given: [2.0, 1.0, 2.0], gone: [0.0, 0.0, 0.0], odd: [["BigDecimal", 0.0]] * 6,
+      own: [[true, "BigDecimal", true, true], [true, "BigDecimal", true, false]],
+      conversion: { kb: 1 << 10, mb: 1 << 20, gb: 1 << 30 }, round_up: 0.5,
+      files: include(status: [["BigDecimal", 1_263_616.0], ["NilClass", nil]],
+                     smaps: [["NilClass", nil], ["BigDecimal", smaps]])
+    }
+    expect(answers("memintro/get_process_mem").must_succeed.json).to include(expected)
   end
 
   it "stands in for the gem: requiring that afterwards changes nothing" do
