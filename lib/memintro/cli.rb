@@ -52,7 +52,7 @@ module Memintro
       "env" => [:Env, "print the variables that do the same, for where no wrapper can stand"],
       "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"],
       "report" => [:Report, "show a saved report, the dump of a process that died, or a running process's"],
-      "rss" => [:Rss, "show a process's memory as the kernel counts it, once or every so often"],
+      "rss" => [:Rss, "show processes' memory as the kernel counts it, or a command's peak"],
       "snapshot" => [:Snapshot, "run a command and keep what its process looks like inside"],
       "diff" => [:Diff, "say what grew between snapshots, or during a command"],
       "iseqs" => [:Iseqs, "show which files Ruby's compiled code in memory comes from"],

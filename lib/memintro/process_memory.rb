@@ -30,6 +30,18 @@ module Memintro
                uss: [:shares, 1], swap_pss: [:shares, 2] }.each_value(&:freeze).freeze
     private_constant :PLACES
 
+    # The most RSS that one process has had of all that this process has started and waited for, or one of those that
+    # these have. Nothing escapes it, however short. A child is a copy of its parent until it becomes another program:
+    # what the parent had then is among it.
+    #
+    # @return [Integer] bytes; 0 if there was no such process. Costs a microsecond.
+    # @example
+    #   system("convert", "photo.png", "photo.jpg")
+    #   Memintro::ProcessMemory.waited_peak_rss   # => 187_432_960
+    def self.waited_peak_rss
+      Native.waited_peak_rss
+    end
+
     # @return [Integer]
     attr_reader :pid
 

@@ -147,6 +147,18 @@ RSpec.describe "looking into a program" do
     end
   end
 
+  %w[snapshot diff iseqs histogram].each do |command|
+    it "has in its help that nothing is shown of what is no Ruby, or ends by exit!: memintro #{command}" do
+      expect(memintro(command, "--help").must_succeed.stdout.lines.last(2).join)
+        .to match(/Where CMD has none, or they end by exit!.*\n.*nothing is shown .* the exit status is CMD's/)
+      [["sh", "-c", "exit 6"], [RbConfig.ruby, "-e", "exit!(6)"]].each do |program|
+        result = memintro(command, "-o", path("none"), "--", *program)
+        expect([result.status.exitstatus, result.stdout, result.stderr, File.exist?(path("none"))])
+          .to eq([6, "", "", false])
+      end
+    end
+  end
+
   it "is off with MEMINTRO_DISABLE=1" do
     env = { "MEMINTRO_DISABLE" => "1" }
     memintro("snapshot", "-o", path("s.json"), "--", RbConfig.ruby, "-e", "", env: env).must_succeed

@@ -171,4 +171,18 @@ RSpec.describe Memintro::ProcessMemory do
     RUBY
     expect(answer).to eq(sizes: [6, 6, 6], parent: true)
   end
+
+  it "knows the most that a child has had which was waited for, or one of its own" do
+    answer = run_ruby(code: <<~'RUBY', deadline_seconds: 60).must_succeed.json
+      require "json"
+      big = "#{RbConfig.ruby} -e 'x = \"x\" * (200 << 20); x = nil'"
+      before = Memintro::ProcessMemory.waited_peak_rss
+      system("true")
+      small = Memintro::ProcessMemory.waited_peak_rss
+      system("sh", "-c", "#{big}; true")
+      puts JSON.generate([before, small.positive? && small <= Memintro.peak_rss + (1 << 20),
+                          Memintro::ProcessMemory.waited_peak_rss])
+    RUBY
+    expect(answer).to match([0, true, a_value_between(200 << 20, 280 << 20)])
+  end
 end

@@ -40,6 +40,74 @@ RSpec.describe "memintro rss" do
     expect(found.first[:rss_bytes]).to be > 64 << 20
   end
 
+  # Far less than the time between two looks, and garbage when it ends.
+  SHORT = 'text = "x" * (200 << 20); text = nil; exit 3'
+
+  it "knows the peak of a command that is gone before the next look, or before the first" do
+    text = run_memintro("rss", "--", RbConfig.ruby, "-e", SHORT, deadline_seconds: 60)
+    expect([text.status.exitstatus, text.stdout]).to eq([3, ""])
+    expect(text.stderr[/peak RSS\D*(\d+\.\d) MiB/, 1].to_f).to be_between(200, 280)
+    json = run_memintro("rss", "--format", "json", "--", RbConfig.ruby, "-e", SHORT, deadline_seconds: 60)
+    found = json_lines(json.stderr)
+    expect(found.map(&:keys)).to eq([[:pid, :time, :children, *FIGURES_OF_RSS]])
+    expect(found.first[:peak_rss_bytes]).to be_between(200 << 20, 280 << 20)
+    child = run_memintro("rss", "--", "sh", "-c", "#{RbConfig.ruby} -e '#{SHORT}'; exit 4", deadline_seconds: 60)
+    expect(child.status.exitstatus).to eq(4)
+    expect(child.stderr[/peak RSS\D*(\d+\.\d) MiB/, 1].to_f).to be_between(200, 280)
+  end
+
+  it "says of a command too small and too short to be seen what its peak was at most" do
+    # Until it becomes the command, the process is a copy of memintro's.
+    result = run_memintro("rss", "--", "true", deadline_seconds: 60)
+    expect(result.must_succeed.stderr).to match(/peak RSS (was at most|) +\d+\.\d MiB/)
+    json = run_memintro("rss", "--format", "json", "--", "true", deadline_seconds: 60)
+    expect(json_lines(json.must_succeed.stderr).map(&:keys)).to eq([[:pid, :time, :children, *FIGURES_OF_RSS]])
+  end
+
+  it "shows several processes, and names the one that is not there" do
+    other = spawn(bare_env, "sleep", "60")
+    result = run_memintro("rss", Process.pid, 4_194_304, other, Process.pid)
+    expect(result.status.exitstatus).to eq(1)
+    expect(result.stdout.lines.first.split(/\s{2,}/).drop(1).map(&:chomp))
+      .to eq(["time", "RSS", "peak RSS", "PSS", "USS", "swap address space", "process"])
+    expect(result.stdout.lines.drop(1).map { |line| Integer(line.split.last, 10) }).to eq([Process.pid, other])
+    expect(result.stderr).to match(/\Amemintro: there is no process 4194304/)
+    lines = json_lines(run_memintro("rss", "--format", "json", other, Process.pid).must_succeed.stdout)
+    expect(lines.map { |line| line[:pid] }).to eq([other, Process.pid])
+  ensure
+    Process.kill(:KILL, other)
+    Process.wait(other)
+  end
+
+  it "watches several processes until the last one ends" do
+    pids = [1, 2].map { |seconds| spawn(bare_env, "sleep", seconds.to_s) }
+    waiters = pids.map { |pid| Process.detach(pid) }
+    result = run_memintro("rss", *pids, "--watch", "0.2", "--format", "json", deadline_seconds: 60)
+    seen = json_lines(result.must_succeed.stdout).map { |line| line[:pid] }
+    expect(waiters.map { |waiter| waiter.join(60) }).to eq(waiters)
+    expect([seen.first(2), seen.last]).to eq([pids, pids.last])
+  end
+
+  it "shows what a saved snapshot has" do
+    Dir.mktmpdir do |folder|
+      file = File.join(folder, "s.json")
+      memory = run_ruby(nil, file, code: <<~RUBY).must_succeed.json
+        require "json"
+        puts JSON.generate(Memintro.snapshot(:pss).save(ARGV.first).memory.merge(pid: Process.pid))
+      RUBY
+      json = run_memintro("rss", "--format", "json", file).must_succeed.json
+      expect(json.slice(:pid, *FIGURES_OF_RSS)).to eq(memory.slice(:pid, *FIGURES_OF_RSS))
+      expect(json).to include(file: file, time: a_kind_of(Float))
+      run_ruby(nil, file, code: "Memintro.snapshot.save(ARGV.first)").must_succeed
+      text = run_memintro("rss", file).must_succeed.stdout
+      expect(text.lines.first).to match(/\Aprocess \d+ at 20.*Z, #{file}\n\z/)
+      expect(text).to match(/^  RSS +[\d.]+ MiB$/).and match(/^  PSS +not in it$/)
+      result = run_memintro("rss", file, File.join(folder, "none.json"), Process.pid)
+      expect([result.status.exitstatus, result.stdout.lines.map { |line| line.split.last }, result.stderr])
+        .to match([1, ["process", file, Process.pid.to_s], /none.json cannot be read: No such file/])
+    end
+  end
+
   it "watches a command, with titles once" do
     result = run_memintro("rss", "--watch", "0.3", "--", RbConfig.ruby, "-e", BIG, "2", deadline_seconds: 60)
     expect(result.status.exitstatus).to eq(7)
@@ -54,8 +122,13 @@ RSpec.describe "memintro rss" do
   end
 
   it "says what is wrong, and how it is right" do
-    { %w[rss] => [2, /give one PID, or -- CMD/], %w[rss ruby] => [2, /"ruby" is not one process id; .* rss -- ruby/],
-      %w[rss 0] => [2, /not one process id/], %w[rss 9999999999] => [2, /pid is 9999999999; it must be/],
+    { %w[rss] => [2, /give a PID, a saved snapshot, or -- CMD/],
+      %w[rss ruby a.rb] => [2, /"ruby" is neither a process id nor a file; .* rss -- ruby a.rb/],
+      %w[rss 0] => [2, /neither a process id/],
+      %w[rss --watch 1 s.json] => [2, /--watch is for running .* s.json is a/],
+      %w[rss s.json] => [1, /s.json cannot be read: No such file/],
+      %w[rss 1 --children s.json] => [2, /--children is for running processes/],
+      %w[rss 9999999999] => [2, /pid is 9999999999; it must be/],
       %w[rss 4194304] => [1, /there is no process 4194304/], %w[rss --watch x 1] => [2, /--watch is "x"; it must be/],
       %w[rss --format xml 1] => [2, /--format is "xml"; it must be text or json/],
       %w[rss 1 -- true] => [2, /either a PID or -- CMD/],

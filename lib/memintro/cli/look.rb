@@ -19,6 +19,14 @@ module Memintro
       FORMATS = %w[text json].freeze
       # Those of which one file cannot hold several.
       SEPARATE = %w[html].freeze
+      # What nobody is left to say: this process becomes CMD.
+      SILENT = <<~TEXT
+
+        Each Ruby process of CMD looks at itself when it ends. Where CMD has none, or they end by exit! or by a
+        signal like KILL, nothing is shown and no file is written; the exit status is CMD's in any case.
+      TEXT
+      private_constant :SILENT
+
       # Rows of each list unless told otherwise.
       TOP = 20
 
@@ -47,7 +55,7 @@ module Memintro
           end
           live_options(parser)
           yield parser if block_given?
-        end
+        end.tap { |parser| parser.separator(SILENT) }
       end
 
       # @param operands [Array<String>] files, or PIDs and names

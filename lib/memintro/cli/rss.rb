@@ -6,21 +6,22 @@ require_relative "command"
 
 module Memintro
   module CLI
-    # `memintro rss`: memory of a process as the kernel counts it. Nothing is loaded into the process.
+    # `memintro rss`: memory of processes as the kernel counts it. Nothing is loaded into a process.
     class Rss < Command
+      autoload :Run, File.join(__dir__, "rss_run.rb")
+      autoload :Look, File.join(__dir__, "rss_look.rb")
+
       # What its help begins with.
       BANNER = <<~TEXT
-        Usage: memintro rss [options] PID
+        Usage: memintro rss [options] PID…
+               memintro rss [options] FILE…
                memintro rss [options] -- CMD [ARGUMENTS]
 
-        Shows the memory of a process, of any program: RSS, its peak, PSS, USS, swap and address space. With CMD,
-        runs it and shows on standard error what was last seen before it ended; CMD's exit status is passed on.
+        Shows the memory of a process, of any program: RSS, its peak, PSS, USS, swap and address space; of several,
+        a line each. Of a FILE of memintro snapshot: what the process had when it was taken. With CMD, runs it and
+        shows on standard error what was last seen before it ended, and the peak of the greatest of its processes,
+        which the kernel keeps; CMD's exit status is passed on.
       TEXT
-      # How often a CMD is looked at if nobody watches.
-      LOOK_SECONDS = 0.1
-      # Figures and their headings.
-      COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "USS", swap: "swap",
-                  vsize: "address space" }.freeze
 
       # @return [OptionParser]
       def options
@@ -32,15 +33,38 @@ module Memintro
         end
       end
 
-      # @param arguments [Array<String>] PID or CMD
+      # @param arguments [Array<String>] PIDs, files or CMD
       # @return [Integer]
       def run(arguments)
-        raise UsageError, "give one PID, or -- CMD (memintro rss --help)" if arguments.empty?
+        raise UsageError, "give a PID, a saved snapshot, or -- CMD (memintro rss --help)" if arguments.empty?
 
         require_relative "../../memintro"
-        @command ? run_command(arguments) : show_process(arguments)
+        @command ? Run.new(self, watch: @watch).call(arguments) : show_each(arguments)
       rescue Memintro::Error => e
         raise Failure, e.message
+      end
+
+      # @api private
+      # @param pid [Integer]
+      # @return [ProcessMemory]
+      def memory_of(pid)
+        ProcessMemory.new(pid, children: @children)
+      rescue ArgumentError => e
+        raise UsageError, e.message
+      end
+
+      # @api private
+      # @return [Boolean]
+      def json?
+        @format == "json"
+      end
+
+      # @api private
+      # @param look [Look]
+      # @param out [IO]
+      def show(look, out = @out)
+        json? ? show_json(look, out) : show_text(look, out)
+        out.flush
       end
 
       private
@@ -69,111 +93,80 @@ module Memintro
         raise UsageError, "--format is #{text.inspect}; it must be text or json"
       end
 
-      def show_process(arguments)
-        unless arguments.size == 1 && arguments.first.match?(/\A[1-9]\d{0,9}\z/)
-          raise UsageError, "#{arguments.join(' ').inspect} is not one process id; to run a program, write " \
-                            "memintro rss -- #{arguments.join(' ')}"
+      def show_each(words)
+        check(words = words.uniq)
+        @several = words.size > 1
+        found = words.filter_map { |word| attempt(words) { pid?(word) ? memory_of(Integer(word, 10)) : word } }
+        found = found.select { |subject| attempt(words) { show(look(subject)) || true } }
+        watch(found) if @watch
+        @failed ? 1 : 0
+      end
+
+      def check(words)
+        odd = words.find { |word| !pid?(word) && !file?(word) }
+        if odd
+          raise UsageError, "#{odd.inspect} is neither a process id nor a file; to run a program, write " \
+                            "memintro rss -- #{words.join(' ')}"
         end
 
-        memory = memory_of(Integer(arguments.first, 10))
-        show(look(memory))
-        watch(memory) if @watch
-        0
+        file = words.find { |word| !pid?(word) } if @watch || @children
+        raise UsageError, "#{@watch ? '--watch' : '--children'} is for running processes, and #{file} is a file" if file
       end
 
-      def memory_of(pid)
-        ProcessMemory.new(pid, children: @children)
-      rescue ArgumentError => e
-        raise UsageError, e.message
+      def pid?(word)
+        word.match?(/\A[1-9]\d*\z/)
       end
 
-      def watch(memory)
-        loop do
+      def file?(word)
+        File.exist?(word) || word.match?(%r{/|\.json\z})
+      end
+
+      # One that fails must not keep the others from being shown.
+      def attempt(words)
+        yield
+      rescue Memintro::Error => e
+        raise if words.size == 1
+
+        @failed = true
+        $stderr.puts("memintro: #{e.message}")
+        nil
+      end
+
+      def look(subject)
+        subject.is_a?(String) ? Look.saved(subject) : Look.at(subject)
+      end
+
+      def watch(subjects)
+        until subjects.empty?
           sleep(@watch)
-          show(look(memory))
+          subjects = subjects.select do |memory|
+            show(look(memory)) || true
+          rescue NoProcessError
+            false # it has ended, and all was shown
+          end
         end
-      rescue NoProcessError
-        nil # it has ended, and all was shown
       end
 
-      # Its signals are the terminal's as ever; those sent to us are passed on.
-      def run_command(command)
-        @out = $stderr
-        pid = spawn_command(command)
-        %w[INT QUIT].each { |name| trap(name, "IGNORE") }
-        %w[TERM HUP].each { |name| trap(name) { Process.kill(name, pid) } }
-        status = follow(pid)
-        status.signaled? ? 128 + status.termsig : status.exitstatus
+      def show_json(look, out)
+        about = { pid: look.pid, file: look.file, time: look.time.to_f, children: @children ? true : false }.compact
+        out.puts(JSON.generate(about.merge(look.figures.transform_keys { |name| "#{name}_bytes" })))
       end
 
-      def spawn_command(command)
-        Process.spawn([command.first, command.first], *command.drop(1))
-      rescue Errno::ENOENT
-        raise Failure.new("#{command.first}: command not found", 127)
-      rescue Errno::EACCES, Errno::ENOEXEC, Errno::EISDIR => e
-        raise Failure.new("#{command.first}: cannot be run: #{e.message.sub(/ - .*/m, '')}", 126)
-      end
+      def show_text(look, out)
+        cells = look.cells
+        return out.puts("#{look.name}#{' and its children' if @children}", *block(cells)) unless @several || @watch
 
-      def follow(pid)
-        memory = memory_of(pid)
-        waiter = Process.detach(pid)
-        last = nil
-        until waiter.join(@watch || LOOK_SECONDS)
-          last = seen(memory) || last
-          show(last) if @watch && last
-        end
-        show(last) if last && !@watch
-        @out.puts("memintro: it ended before it was looked at") unless last
-        waiter.value
-      end
-
-      # @return [Hash, nil] nil where it has just ended
-      def seen(memory)
-        found = look(memory)
-        found if found[:vsize].positive?
-      rescue NoProcessError
-        nil
-      end
-
-      def look(memory)
-        COLUMNS.to_h { |name, _| [name, figure(memory, name)] }.merge(pid: memory.pid, time: Time.now)
-      end
-
-      # RSS may be everybody's to know where PSS is not.
-      def figure(memory, name)
-        memory.public_send(name)
-      rescue ForbiddenError
-        raise if name == :rss
-
-        nil
-      end
-
-      def show(found)
-        @format == "json" ? show_json(found) : show_text(found)
-        @out.flush
-      end
-
-      def show_json(found)
-        figures = COLUMNS.to_h { |name, _| ["#{name}_bytes", found[name]] }
-        about = { pid: found[:pid], time: found[:time].to_f, children: @children ? true : false }
-        @out.puts(JSON.generate(about.merge(figures)))
-      end
-
-      def show_text(found)
-        cells = COLUMNS.map { |name, title| [title, found[name] ? Units.bytes(found[name]) : "not allowed"] }
-        return @out.puts("process #{found[:pid]}#{' and its children' if @children}", *lines(cells)) unless @watch
-
-        @out.puts(row(["time", *cells.map(&:first)])) unless @titled
+        out.puts(line(["time", *cells.map(&:first)], "process")) unless @titled
         @titled = true
-        @out.puts(row([found[:time].strftime("%H:%M:%S"), *cells.map(&:last)]))
+        out.puts(line([look.time.getlocal.strftime("%H:%M:%S"), *cells.map(&:last)], look.file || look.pid))
       end
 
-      def lines(cells)
+      def block(cells)
         cells.map { |title, text| "  #{title.ljust(13)} #{text.rjust(12)}" }
       end
 
-      def row(cells)
-        cells.map { |text| text.rjust(13) }.join(" ")
+      def line(cells, name)
+        "#{cells.map { |text| text.rjust(13) }.join(' ')}#{"  #{name}" if @several}"
       end
     end
   end

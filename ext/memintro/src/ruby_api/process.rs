@@ -28,6 +28,7 @@ fn define(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("process_peaks", function!(process_peaks, 2))?;
     native.define_singleton_method("process_shares", function!(process_shares, 2))?;
     native.define_singleton_method("process_tree", function!(process_tree, 1))?;
+    native.define_singleton_method("waited_peak_rss", function!(waited_peak_rss, 0))?;
     native.define_singleton_method("kernel_pid", function!(kernel_pid, 0))?;
     native.define_singleton_method("refuse_signals", function!(refuse_signals, 0))?;
     native.define_singleton_method("accept_signals", function!(accept_signals, 0))
@@ -124,6 +125,17 @@ fn process_shares(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray,
 
 fn process_tree(ruby: &Ruby, pid: i32) -> Result<RArray, Error> {
     answer(ruby, without_gvl(|| untracked(|| process::tree(pid)))).map(|pids| ruby.ary_from_vec(pids))
+}
+
+/// Of the children that were waited for and theirs, the greatest one's; 0 if there were none.
+fn waited_peak_rss() -> u64 {
+    // SAFETY: zero is a valid rusage; the call fills it and cannot fail with it.
+    let kib = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage.ru_maxrss
+    };
+    u64::try_from(kib).unwrap_or(0) * 1024
 }
 
 fn kernel_pid() -> i32 {

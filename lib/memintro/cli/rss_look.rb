@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+require_relative "rss"
+
+module Memintro
+  module CLI
+    class Rss
+      # Figures of a process at one time: seen just now, or kept in a snapshot.
+      # @api private
+      class Look
+        # Figures and their headings.
+        COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "USS", swap: "swap",
+                    vsize: "address space" }.freeze
+
+        # @param memory [ProcessMemory]
+        # @return [Look]
+        # @raise [NoProcessError, ForbiddenError]
+        def self.at(memory)
+          new(COLUMNS.to_h { |name, _| [name, figure(memory, name)] }, memory.pid, Time.now, "not allowed")
+        end
+
+        # @param file [String]
+        # @return [Look]
+        # @raise [SnapshotError]
+        def self.saved(file)
+          snapshot = Memintro::Snapshot.load(file)
+          figures = COLUMNS.to_h { |name, _| [name, snapshot.memory[:"#{name}_bytes"]] }
+          new(figures, snapshot.pid, snapshot.time, "not in it", file)
+        end
+
+        # @param pid [Integer]
+        # @param peak [Integer, nil] all that is known
+        # @return [Look]
+        def self.unseen(pid, peak)
+          new(COLUMNS.to_h { |name, _| [name, nil] }.merge(peak_rss: peak), pid, Time.now, "not seen")
+        end
+
+        # RSS may be everybody's to know where PSS is not.
+        def self.figure(memory, name)
+          memory.public_send(name)
+        rescue ForbiddenError
+          raise if name == :rss
+
+          nil
+        end
+        private_class_method :figure
+
+        # @return [Hash{Symbol => Integer, nil}] bytes by the keys of {COLUMNS}
+        attr_reader :figures
+        # @return [Integer]
+        attr_reader :pid
+        # @return [Time]
+        attr_reader :time
+        # @return [String, nil] of the snapshot
+        attr_reader :file
+
+        # @param none [String] what to say of a figure that is not known
+        def initialize(figures, pid, time, none, file = nil)
+          @figures = figures
+          @pid = pid
+          @time = time
+          @none = none
+          @file = file
+        end
+
+        # @return [Look] with another peak
+        def with_peak(bytes)
+          self.class.new(figures.merge(peak_rss: bytes), pid, time, @none, file)
+        end
+
+        # @return [Boolean] whether the process has ended
+        def ended?
+          figures[:vsize].zero?
+        end
+
+        # @return [String] above the figures
+        def name
+          file ? "process #{pid} at #{time.strftime('%FT%TZ')}, #{file}" : "process #{pid}"
+        end
+
+        # @return [Array<Array(String, String)>] headings and figures
+        def cells
+          COLUMNS.map { |key, title| [title, figures[key] ? Units.bytes(figures[key]) : @none] }
+        end
+      end
+    end
+  end
+end

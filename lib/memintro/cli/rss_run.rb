@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+require_relative "rss"
+require_relative "rss_look"
+
+module Memintro
+  module CLI
+    class Rss
+      # `memintro rss -- CMD`: looks at CMD while it runs, and asks the kernel for its peak when it has ended.
+      # @api private
+      class Run
+        # How often a CMD is looked at if nobody watches.
+        LOOK_SECONDS = 0.1
+        # The kernel counts roughly while a process runs.
+        ROUGHLY = 1 << 20
+
+        # @param rss [Rss] who shows
+        # @param watch [Numeric, nil] seconds
+        def initialize(rss, watch:)
+          @rss = rss
+          @watch = watch
+          @out = $stderr
+        end
+
+        # Its signals are the terminal's as ever; those sent to us are passed on.
+        #
+        # @param command [Array<String>]
+        # @return [Integer] its exit status
+        def call(command)
+          @own_peak = Memintro.peak_rss
+          pid = spawn_command(command)
+          %w[INT QUIT].each { |name| trap(name, "IGNORE") }
+          %w[TERM HUP].each { |name| trap(name) { Process.kill(name, pid) } }
+          status = follow(pid)
+          status.signaled? ? 128 + status.termsig : status.exitstatus
+        end
+
+        private
+
+        def spawn_command(command)
+          Process.spawn([command.first, command.first], *command.drop(1))
+        rescue Errno::ENOENT
+          raise Failure.new("#{command.first}: command not found", 127)
+        rescue Errno::EACCES, Errno::ENOEXEC, Errno::EISDIR => e
+          raise Failure.new("#{command.first}: cannot be run: #{e.message.sub(/ - .*/m, '')}", 126)
+        end
+
+        def follow(pid)
+          memory = @rss.memory_of(pid)
+          waiter = Process.detach(pid)
+          last = nil
+          until waiter.join(@watch || LOOK_SECONDS)
+            last = seen(memory) || last
+            @rss.show(last, @out) if @watch && last
+          end
+          last ? conclude(last) : tell_peak(pid)
+          waiter.value
+        end
+
+        # @return [Look, nil] nil where it has just ended
+        def seen(memory)
+          look = Look.at(memory)
+          look unless look.ended?
+        rescue NoProcessError
+          nil
+        end
+
+        # What it had since the last look is in no file any more.
+        def conclude(last)
+          greater = peak > [last.figures[:peak_rss], floor].max
+          last = last.with_peak(peak) if greater
+          @rss.show(last, @out) if greater || !@watch
+        end
+
+        def tell_peak(pid)
+          known = peak > floor
+          return @rss.show(Look.unseen(pid, known ? peak : nil), @out) if @rss.json?
+
+          @out.puts("memintro: it ended before it was looked at; its peak RSS was #{'at most ' unless known}" \
+                    "#{Units.bytes(peak)}")
+        end
+
+        def peak
+          @peak ||= ProcessMemory.waited_peak_rss
+        end
+
+        # Until it becomes CMD the child is a copy of this process, which counts.
+        def floor
+          @own_peak + ROUGHLY
+        end
+      end
+    end
+  end
+end
