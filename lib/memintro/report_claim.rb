@@ -11,7 +11,7 @@ module Memintro
   # @api private
   class ReportClaim
     # Holds the id of the process that has FILE, which may become another program.
-    HOLDER = "MEMINTRO_FIRST_PID"
+    HOLDER = "MEMINTRO_REPORT_HOLDER"
     # Holds when `memintro run` or `env` began, or the first process that was not started by them.
     SINCE = "MEMINTRO_SINCE"
     # What links lead to, before the process id.
