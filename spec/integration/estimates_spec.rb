@@ -51,19 +51,18 @@ RSpec.describe "the mark of estimates", :listening do
   end
 
   it "stands in the sum of two sampled workers whose master does not track, and in the table of the processes" do
-    pid = start_program(<<~RUBY).pid
+    program = start_program(<<~RUBY)
       Memintro.listen(name: "shop")
-      2.times { fork { #{SAMPLED.lines.map(&:chomp).join(';')}; sleep } }
       puts :ready
+      2.times { fork { #{SAMPLED.lines.map(&:chomp).join(';')}; puts :done; sleep } }
       sleep
     RUBY
+    pid = program.pid
+    expect([program.line, program.line]).to eq(%w[done done])
     eventually { sockets.size == 3 }
     workers = sockets.map(&:to_i) - [pid]
-    # A figure is there when the worker has allocated all.
-    line = lambda do |report|
-      JSON.parse(report)["call_sites"].find { |site| site["name"] == "-e:2" && site["live_bytes"] > 10_000_000 }
-    end
-    each = workers.map { |worker| eventually { line[said("report", worker, "--json")] } }
+    line = ->(report) { JSON.parse(report)["call_sites"].find { |site| site["name"] == "-e:3" } }
+    each = workers.map { |worker| line[said("report", worker, "--json")] }
     sum = line[said("report", "shop", "--workers", "--json")]
     %w[live_bytes allocations].each do |name|
       root = Math.sqrt(each.sum { |site| site["#{name}_standard_error"]**2 })
