@@ -117,7 +117,7 @@ module Memintro
       return unless wanted?
 
       # A report says more than the raw dump that would follow it to the same file.
-      Native.dump_at_exit(nil) if write
+      write ? Native.dump_at_exit(nil) : @target.release
     end
 
     # Programs written for mwrap expect to be alone with their output.

@@ -60,6 +60,15 @@ module Memintro
       nil
     end
 
+    # FILE is left as it was found: nothing could be written.
+    # @return [nil]
+    def release
+      remove(@path) if @held && File.readlink(@path) == link
+      nil
+    rescue SystemCallError
+      nil # there is a report
+    end
+
     private
 
     # One at a time, in all processes: a locked folder leaves no file behind. Where it cannot be locked, processes that
@@ -104,11 +113,23 @@ module Memintro
 
     def point
       beside = "#{@path}.#{Process.pid}.claim"
-      File.symlink("#{LINK}#{Process.pid}", beside)
+      remove(beside)
+      File.symlink(link, beside)
       File.rename(beside, @path)
       true
     rescue Errno::EPERM, Errno::EOPNOTSUPP
+      remove(beside)
       true # no links on this file system
+    end
+
+    def link
+      "#{LINK}#{Process.pid}"
+    end
+
+    def remove(path)
+      File.unlink(path)
+    rescue SystemCallError
+      nil
     end
   end
 end

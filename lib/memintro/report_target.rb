@@ -86,6 +86,12 @@ module Memintro
       @claim&.renew
     end
 
+    # See {ReportClaim#release}
+    # @return [nil]
+    def release
+      @claim&.release
+    end
+
     # @yieldparam io [#write]
     # @return [nil]
     # @raise [SystemCallError, Error]

@@ -105,6 +105,13 @@ RSpec.describe "reports of memintro run" do
       expect([files, first_words("r.txt")]).to eq([["r.txt"], "memintro "])
     end
 
+    it "is not there where no report could be written" do
+      code = "Process.setrlimit(:NOFILE, 3)"
+      result = run("--report", "r.txt", code: code).must_succeed
+      expect(result.stderr).to match(/\Amemintro: no report of process \d+: Too many open files/)
+      expect(files).to eq([])
+    end
+
     it "stays where it was when the program changes its folder and its variables" do
       Dir.mkdir(path("elsewhere"))
       run("--report", "r.txt", code: "Dir.chdir('elsewhere'); ENV.clear").must_succeed
