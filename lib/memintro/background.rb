@@ -99,6 +99,7 @@ module Memintro
       # @param name [String] of the thread, at most 15 bytes of it are seen from outside
       # @yieldparam stop [Stop] run again, with a new one, in each forked child
       # @return [Background]
+      # @raise [Error] if the system gives no thread
       # @raise [UnsupportedError] in a Ractor other than the main one, which would take the thread along when it ends
       def start(name, &work)
         raise ArgumentError, "start needs a block: Background.start(name) { |stop| … }" unless work
@@ -110,6 +111,9 @@ module Memintro
         background = new(name, work)
         @running += [background]
         background
+      rescue ThreadError => e
+        raise Error, "#{name} cannot be started: #{e.message}; end other threads, or raise the limit (ulimit -u, " \
+                     "pids.max of the control group), and try again"
       end
 
       # Runs the program's own code in our thread: with signals as elsewhere, which processes started there inherit, and
@@ -212,18 +216,29 @@ module Memintro
 
       launch
       nil
+    rescue ThreadError
+      nil # a child without it is better than none
     end
 
     private
 
+    # @raise [ThreadError] if the system gives no thread
     def launch(standstill = nil)
+      before = @pid
       @pid = Native.kernel_pid
       @stop = stop = Stop.new(standstill)
       @started = Thread.new { run(stop) }
       @started.name = @name
       @started.report_on_exception = false
       @started.priority = 0
-      # A program that waits for the threads of its own group does not wait for ours.
+      leave_group
+    rescue ThreadError
+      @pid = before # who next asks tries again
+      raise
+    end
+
+    # A program that waits for the threads of its own group does not wait for ours.
+    def leave_group
       ThreadGroup::Default.add(@started) unless @started.group == ThreadGroup::Default
     rescue ThreadError
       nil # an enclosed group keeps it

@@ -65,7 +65,7 @@ module Memintro
 
     # Takes the first sample at once. Does nothing where it runs already.
     # @return [self]
-    # @raise [UnsupportedError] in a Ractor other than the main one
+    # @raise [Error] if the system gives no thread
     # @example What was missed
     #   sampler.errors       # => 3
     #   sampler.last_error   # => #<Memintro::ProcError: /proc/self/statm cannot be read: …>

@@ -176,4 +176,33 @@ RSpec.describe "Memintro::Background" do
     RUBY
     expect(answer[:message]).to eq("memintro-spec cannot be started in a Ractor; start it in the main one")
   end
+
+  # What the system does at its limit of processes; root has none.
+  it "says that there is no thread to be had, and is there when one is, after a fork too" do
+    answer = background(<<~'RUBY')
+      def without_threads
+        Thread.singleton_class.class_eval { alias_method :made, :new; define_method(:new) { |*| raise ThreadError, "no more" } }
+        yield
+      ensure
+        Thread.singleton_class.class_eval { alias_method :new, :made }
+      end
+      refused = without_threads { start { |stop| stop.wait } rescue [$!.class.name, $!.message] }
+      one = start { |stop| stop.wait }
+      reader, writer = IO.pipe
+      pid = without_threads do
+        fork do
+          before = one.alive?
+          Thread.singleton_class.class_eval { alias_method :new, :made }
+          writer.write(Marshal.dump([before, one.alive?]))
+          exit!(0)
+        end
+      end
+      writer.close
+      child = reader.read
+      Process.wait(pid)
+      put(refused: refused, there: one.alive?, child: Marshal.load(child))
+    RUBY
+    expect(answer[:refused]).to match(["Memintro::Error", /\Amemintro-spec cannot be started: no more; end other/])
+    expect(answer).to include(there: true, child: [false, true])
+  end
 end
