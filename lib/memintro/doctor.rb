@@ -54,7 +54,7 @@ module Memintro
       freeze
     end
 
-    # @return [Boolean] whether tracking works here
+    # @return [Boolean] whether all of memintro works here
     def healthy?
       problems.empty?
     end

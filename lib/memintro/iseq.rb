@@ -13,7 +13,7 @@ module Memintro
 
     # @return [String] the file it was compiled from, or what `eval` was told; `"(unknown)"` while it is being compiled
     attr_reader :path
-    # @return [Integer] its first line; 0 where there is none
+    # @return [Integer] its first line; 0 where there is none, and below 0 where `eval` was told so
     attr_reader :lineno
     # @return [String] such as `"initialize"`, `"block in each"`, `"<class:User>"`
     attr_reader :label

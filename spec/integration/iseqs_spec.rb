@@ -11,8 +11,7 @@ RSpec.describe "instruction sequences", :vm do
   RUBY
 
   def answer_of(code, **options)
-    run_ruby(code: "require 'json'; require 'objspace'
-#{code}", **options).must_succeed.json
+    run_ruby(code: "require 'json'; require 'objspace'\n#{UNDER_STRESS}\n#{code}", **options).must_succeed.json
   end
 
   it "counts those that Ruby counts, without a wrapper for any" do
@@ -80,11 +79,69 @@ RSpec.describe "instruction sequences", :vm do
       eval("def odd; end", nil, "/caf\\xE9 bar\\n.rb".b, -3)
       found = ->(name) { Memintro.each_iseq.find { |iseq| iseq.label.end_with?(name) } }
       puts JSON.generate(eval: found["without_file"].path, same: method(:without_file).source_location[0],
-                         odd: found["odd"].path.bytes, line: found["odd"].lineno)
+                         odd: found["odd"].path.bytes, line: found["odd"].lineno,
+                         rubys: method(:odd).source_location[1],
+                         location: Memintro.top_iseqs(nil, by: :location).count { |row| row.name.end_with?(" bar\n.rb:-3") })
     RUBY
     expect(result[:eval]).to eq(result[:same]).and start_with("(eval")
     expect(result[:odd]).to eq("/caf\xE9 bar\n.rb".b.bytes)
-    expect(result[:line]).to be_an(Integer)
+    expect(result[:line]).to eq(result[:rubys]).and eq(-3)
+    expect(result[:location]).to eq(1)
+  end
+
+  # `ObjectSpace.memsize_of` counts a wrapper's own slot, and what its iseq owns outside of the iseq's slot.
+  OF_WRAPPERS = <<~'RUBY'
+    SLOT = GC::INTERNAL_CONSTANTS[:BASE_SLOT_SIZE] || GC::INTERNAL_CONSTANTS[:RVALUE_SIZE]
+    def bytes_by(wrapper)
+      ObjectSpace.memsize_of(wrapper) - (ObjectSpace.dump(wrapper)[/"slot_size":(\d+)/, 1]&.to_i || SLOT) + SLOT
+    end
+  RUBY
+
+  it "counts the bytes of each as Ruby does" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      #{OF_WRAPPERS}
+      eval(<<~'CODE', nil, "/app/three.rb")
+        def plain(a) = a ? [a, 1].map { |x| x } : nil
+        def rescued; 5.times { |i| begin; puts i; rescue IOError => e; e; end }; end
+        def keywords(*a, k: 1, **o, &b) = b.call(k, *a, **o)
+      CODE
+      names = %i[plain rescued keywords]
+      found = stressed { Memintro.each_iseq.select { |iseq| iseq.path == "/app/three.rb" } }
+      ours = names.map { |name| found.find { |iseq| iseq.label.split("#").last == name.to_s }.bytes }
+      puts JSON.generate(ours: ours, rubys: names.map { |name| bytes_by(RubyVM::InstructionSequence.of(method(name))) })
+    RUBY
+    expect(result[:ours]).to eq(result[:rubys]).and all(be > 300)
+    expect(result[:ours].uniq.size).to eq(3)
+  end
+
+  # Ruby's own list of the heap, and a wrapper made for each iseq in it, as iseq_collector makes them.
+  it "counts the bytes of all together as Ruby does" do
+    result = answer_of(<<~RUBY, requires: %w[memintro tempfile fiddle])
+      GC.stress = false
+      #{OF_WRAPPERS}
+      def listed
+        Tempfile.create do |file|
+          ObjectSpace.dump_all(output: file)
+          file.rewind
+          file.each_line.grep(/"imemo_type":"iseq"/).map { |line| JSON.parse(line).values_at("address", "memsize") }
+        end
+      end
+      make = Fiddle::Function.new(Fiddle::Handle::DEFAULT["rb_iseqw_new"], [Fiddle::TYPE_VOIDP], Fiddle::TYPE_VOIDP)
+      2.times { listed.size && Memintro.iseqs }
+      GC.start
+      GC.disable
+      before = Memintro.iseqs
+      list = listed
+      after = Memintro.iseqs
+      wrappers = list.map { |address, _| Fiddle.dlunwrap(make.call(Integer(address)).to_i) }
+      puts JSON.generate(before: before.to_h, after: after.to_h, classes: wrappers.map(&:class).uniq,
+                         listed: { count: list.size, bytes: list.sum(&:last) },
+                         wrapped: { count: wrappers.size, bytes: wrappers.sum { |wrapper| bytes_by(wrapper) } })
+    RUBY
+    expect(result[:classes]).to eq(["RubyVM::InstructionSequence"])
+    expect(result[:before]).to eq(result[:after]).and eq(result[:listed]).and eq(result[:wrapped])
+    expect(result[:before][:count]).to be > 500
   end
 
   it "gives iseq_collector's figure under its name" do

@@ -1,31 +1,113 @@
 # frozen_string_literal: true
 
+require "tmpdir"
 require_relative "../spec_helper"
 
 # A Ruby that does not have what memintro asks it for, as a future one may not.
 RSpec.describe "A Ruby that lacks a function" do
-  def ruby_without(function, code)
-    blind = NativePrograms.build(File.join(__dir__, "support", "blind.c"), "libblind.so", ["-shared", "-fPIC", "-ldl"])
-    run_ruby(code: code, env: { "LD_PRELOAD" => blind, "BLIND_TO" => function }).must_succeed.stdout
-  end
+  # Whatever memintro can do, a word on each: "works", or what was said instead.
+  EVERYTHING = <<~'RUBY'
+    require "json"
+    try = ->(&ask) { ask.call ? "works" : "nothing" rescue "#{$!.class}: #{$!.message}" }
+    Memintro.start
+    $kept = Array.new(100) { "x" * 5000 }
+    figures = Memintro.stop
+    kinds = Memintro.each_call_site.map(&:kind).uniq
+    eval("def odd; end", nil, "/app/odd.rb", 7)
+    odd = -> { Memintro.each_iseq.find { |iseq| iseq.path == "/app/odd.rb" && iseq.lineno == 7 && iseq.label =~ /odd/ } }
+    puts JSON.generate(
+      problems: Memintro.doctor[:problems],
+      counts: try.() { figures.live_bytes > 500_000 && Memintro.each_call_site.first.to_h },
+      lines: try.() { kinds.include?(:ruby) },
+      iseqs: try.() { Memintro.iseqs.count > 500 && Memintro.top_iseqs.first.bytes > 100_000 && Memintro.each_iseq.count > 500 },
+      details: try.() { odd.call },
+      internals: try.() { Memintro.internals.size > 3 },
+      histogram: try.() { Memintro.histogram.size > 50 && Memintro.occupancy.pages > 10 },
+      process: try.() { Memintro.pss > 1_000_000 },
+      ractors: Ractor.new { Memintro.rss > 1_000_000 ? "works" : "nothing" rescue $!.class.name }.
+        then { |ractor| ractor.respond_to?(:value) ? ractor.value : ractor.take })
+  RUBY
+  WALKS = %i[iseqs details internals histogram].freeze
+  # Names, what goes without them, and the doctor's words for it.
+  LACKING = [
+    [%w[ruby_thread_has_gvl_p rb_gc_count rb_sourcefile rb_sourceline rb_profile_frames rb_profile_frame_path
+        ruby_vm_at_exit], %i[lines], /call sites are native callers/],
+    [%w[rb_during_gc], [:lines, *WALKS], /call sites are native callers.*the heap cannot be read/],
+    [%w[rb_objspace_each_objects rb_obj_memsize_of rb_imemo_name], WALKS, /the heap cannot be read/],
+    [%w[rb_objspace_internal_object_p rb_class_real rb_class_get_superclass rb_mod_name], %i[histogram],
+     /the classes of objects cannot be told/],
+    [%w[rb_iseq_path rb_iseq_label rb_iseq_first_lineno], %i[details], /are shown without the path, the label or/],
+    [%w[rb_thread_call_without_gvl2], [], /other threads wait/],
+    [%w[rb_thread_create], [], /does not notice the children/],
+    [%w[rb_ext_ractor_safe], %i[ractors], nil],
+    [%w[ruby_native_thread_p rb_source_location_cstr ruby_current_ec rb_thread_current], [], nil]
+  ].freeze
 
-  %w[rb_sourceline rb_profile_frames ruby_thread_has_gvl_p].each do |function|
-    it "loads memintro, counts by native caller, and its doctor says what is missing (#{function})" do
-      code = "Memintro.start; $kept = Array.new(100) { 'x' * 5000 }; Memintro.stop; " \
-             "puts Memintro.each_call_site.map(&:kind).uniq.inspect, Memintro.totals.live_bytes > 500_000, " \
-             "Memintro.doctor[:problems]"
-      kinds, counted, *problems = ruby_without(function, code).lines(chomp: true)
-      expect(kinds).to include(":native")
-      expect(kinds).not_to include(":ruby")
-      expect(counted).to eq("true")
-      expect(problems.join).to include("Ruby #{RUBY_VERSION} does not have #{function}: call sites are native callers")
+  def expect_only(answer, gone, name, words)
+    problems = answer.delete(:problems)
+    expect(answer.reject { |_, word| word == "works" }.keys).to match_array(gone)
+    if words
+      expect(problems.join("\n").tr("\n", " ")).to match(words)
+      expect(problems).to all(start_with("Ruby #{RUBY_VERSION} does not have #{name}: "))
+    else
+      expect(problems).to eq([])
     end
   end
 
-  it "that only spares work is not missed" do
-    code = "Memintro.start; $kept = 'x' * 50_000; puts Memintro['-e:1'].live_bytes >= 50_000; " \
-           "puts Memintro.doctor[:problems]"
-    expect(ruby_without("rb_source_location_cstr", code)).to eq("true\n")
-    expect(ruby_without("ruby_current_ec", code)).to eq("true\n")
+  def blind
+    @blind ||= NativePrograms.build(File.join(__dir__, "support", "blind.c"), "libblind.so", ["-shared", "-fPIC", "-ldl"])
+  end
+
+  # memintro with a name misspelt wherever it stands, in the list of what it is linked against, too.
+  def misspelt(name)
+    Dir.mktmpdir do |folder|
+      FileUtils.cp_r([Subprocess::LIB, File.dirname(Subprocess::EXE)], folder)
+      extension = File.join(folder, "lib", "memintro", "memintro.so")
+      other = "#{name[0..-2]}~"
+      bytes = File.binread(extension)
+      expect(bytes.gsub!(/(?<![a-z_])#{name}(?=\0)/n, other.b)).not_to be_nil
+      File.binwrite(extension, bytes)
+      yield folder, other
+    end
+  end
+
+  LACKING.each do |names, gone, words|
+    names.each do |name|
+      it "loads memintro, says what cannot work, and does the rest (#{name})" do
+        misspelt(name) do |folder, other|
+          result = run_command(RbConfig.ruby, "-W0", "-I#{folder}/lib", "-rmemintro", "-e", EVERYTHING)
+          expect_only(result.must_succeed.json, gone, other, words)
+        end
+      end
+    end
+  end
+
+  %w[rb_sourceline ruby_thread_has_gvl_p rb_obj_memsize_of rb_imemo_name rb_objspace_each_objects].each do |name|
+    it "is told by the function's own name, in errors and by the doctor (#{name})" do
+      gone, words = LACKING.find { |names, *| names.include?(name) }.drop(1)
+      result = run_ruby(code: EVERYTHING, flags: ["-W0"], env: { "LD_PRELOAD" => blind, "BLIND_TO" => name })
+      answer = result.must_succeed.json
+      (gone & WALKS).each do |walk|
+        expect(answer[walk]).to start_with("Memintro::UnsupportedError: this Ruby lacks #{name}, which its heap is read")
+      end
+      expect_only(answer, gone, name, words)
+    end
+  end
+
+  it "lets the command say so, and measure" do
+    misspelt("ruby_thread_has_gvl_p") do |folder, other|
+      command = [RbConfig.ruby, File.join(folder, "exe", "memintro")]
+      doctor = run_command(*command, "doctor")
+      rss = run_command(*command, "rss", Process.pid.to_s)
+      expect(doctor.stdout).to include("does not have #{other}: call sites are native callers")
+      expect(rss.must_succeed.stdout).to match(/\d/)
+    end
+  end
+
+  it "is only bound at load to functions of Ruby's stable C API" do
+    linked = `nm -D --undefined-only #{File.join(Subprocess::LIB, "memintro", "memintro.so")}`.scan(/ U (\w+)/).flatten
+    expect(linked).to include("rb_define_module", "rb_str_new")
+    expect(linked & LACKING.flat_map(&:first)).to eq([])
+    expect(linked.grep(/\A(ruby_|rb_(gc|iseq|objspace|profile|thread|obj_mem|imemo|source|vm|postponed))/)).to eq([])
   end
 end

@@ -58,7 +58,7 @@ class FakeNative
   def hook_path = "/lib/memintro/libmemintro_hook.so"
   def allocator = "/lib/x86_64-linux-gnu/libc.so.6"
   def patches = []
-  def missing_functions = []
+  def missing_functions = {}
   %i[rss peak_rss swap vsize pss uss].each { |name| define_method(name) { 50 * 2**20 } }
   def read_dump(_path) = raise("no dump")
 end

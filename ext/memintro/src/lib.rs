@@ -6,6 +6,7 @@
 
 mod heap;
 mod hook_link;
+mod lookup;
 mod process;
 mod ruby_api;
 mod symbols;

@@ -11,7 +11,19 @@ module Memintro
       STATES = %i[patched foreign lost malformed refused].freeze
       # Libraries that bring an allocator of their own.
       ALLOCATORS = /jemalloc|tcmalloc|mimalloc|hoard|snmalloc|mwrap|heaptrack/
-      private_constant :ALLOCATORS
+      # What cannot be had for want of functions, by Memintro::Native.missing_functions.
+      WITHOUT = {
+        lines: "call sites are native callers here, never lines of Ruby",
+        heap: "the heap cannot be read, so iseqs, each_iseq, top_iseqs, internals, histogram and occupancy raise " \
+              "UnsupportedError",
+        classes: "the classes of objects cannot be told, so histogram and occupancy raise UnsupportedError",
+        iseqs: "instruction sequences are shown without the path, the label or the line that it would tell",
+        iseq_kind: "instruction sequences cannot be told from other objects, so iseqs, each_iseq and top_iseqs raise " \
+                   "UnsupportedError",
+        turns: "other threads wait while memintro sorts figures of the heap or reads /proc",
+        forks: "a process that listens does not notice the children that C code forks"
+      }.freeze
+      private_constant :ALLOCATORS, :WITHOUT
 
       def initialize
         @problems = []
@@ -85,11 +97,10 @@ module Memintro
       end
 
       def look_at_ruby
-        missing = Native.missing_functions
-        return if missing.empty?
-
-        @problems << "Ruby #{RUBY_VERSION} does not have #{missing.join(', ')}: call sites are native callers here, " \
-                     "never lines of Ruby; a newer memintro may know this Ruby"
+        Native.missing_functions.each do |what, names|
+          @problems << "Ruby #{RUBY_VERSION} does not have #{names.join(', ')}: #{WITHOUT.fetch(what)}; a newer " \
+                       "memintro may know this Ruby"
+        end
       end
 
       def preloads

@@ -2,9 +2,10 @@
 
 use rb_sys::VALUE;
 
-use super::functions::Functions;
+use super::functions::{self, ClassFunctions, Functions};
 use super::intern::{ByAddress, Texts};
 use super::slot::{self, Slot, T_CLASS, T_ICLASS, T_IMEMO, T_MOVED, T_ZOMBIE};
+use super::walk::Trouble;
 
 /// A name's number, and whether Ruby hides what is called so.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,6 +16,7 @@ pub(super) struct Label {
 
 /// Names of classes, each made once in a walk.
 pub(super) struct Labels {
+    classes: ClassFunctions,
     texts: Texts,
     by_class: ByAddress<VALUE, Label>,
     by_kind: ByAddress<usize, Label>,
@@ -22,15 +24,16 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    pub(super) fn new() -> Self {
+    pub(super) fn new() -> Result<Self, Trouble> {
         let none = Label { text: Texts::UNKNOWN, internal: true };
-        Self {
+        Ok(Self {
+            classes: functions::classes().map_err(Trouble::Missing)?,
             texts: Texts::new(),
             by_class: ByAddress::default(),
             by_kind: ByAddress::default(),
             // No class is at address 1.
             recent: (1, none),
-        }
+        })
     }
 
     /// The label of what is in the slot.
@@ -46,7 +49,7 @@ impl Labels {
             return self.of_kind(vm, slot, false);
         }
         // SAFETY: a class; follows its ancestors.
-        if slot.kind() == T_CLASS && unsafe { rb_sys::rb_class_real(slot.value) } != slot.value {
+        if slot.kind() == T_CLASS && unsafe { (self.classes.real)(slot.value) } != slot.value {
             return self.of_kind(vm, slot, true);
         }
         if class == self.recent.0 {
@@ -62,8 +65,8 @@ impl Labels {
 
     fn of_new_class(&mut self, class: VALUE) -> Label {
         // SAFETY: a class; follows its ancestors.
-        let real = unsafe { rb_sys::rb_class_real(class) };
-        let label = Label { text: self.texts.of_bytes(&class_name(real)), internal: false };
+        let real = unsafe { (self.classes.real)(class) };
+        let label = Label { text: self.texts.of_bytes(&class_name(self.classes, real)), internal: false };
         self.by_class.insert(class, label);
         label
     }
@@ -73,7 +76,7 @@ impl Labels {
     #[inline(never)]
     fn of_kind(&mut self, vm: &Functions, slot: Slot, singleton: bool) -> Label {
         // SAFETY: an object of the heap. Tells hidden singleton classes from others.
-        let internal = !singleton || unsafe { (vm.internal)(slot.value) } != 0;
+        let internal = !singleton || unsafe { (self.classes.internal)(slot.value) } != 0;
         let detail = if slot.kind() == T_IMEMO { slot.imemo_kind() } else { usize::from(singleton) };
         let key = (slot.kind() << 8) | (detail << 1) | usize::from(internal);
         if let Some(label) = self.by_kind.get(&key) {
@@ -100,35 +103,35 @@ impl Labels {
 
 /// The class's own name; for one without, the name of the next ancestor that has one. Asks no method that a program
 /// may have replaced.
-fn class_name(class: VALUE) -> Vec<u8> {
+fn class_name(vm: ClassFunctions, class: VALUE) -> Vec<u8> {
     if class == 0 {
         return b"(unknown)".to_vec();
     }
-    if let Some(name) = own_name(class) {
+    if let Some(name) = own_name(vm, class) {
         return without_addresses(&name);
     }
     let mut ancestor = class;
     loop {
         // SAFETY: a class; its ancestors are classes and included modules, up to 0.
         ancestor = unsafe {
-            match rb_sys::rb_class_get_superclass(ancestor) {
+            match (vm.superclass)(ancestor) {
                 0 => return b"(anonymous class)".to_vec(),
-                above => rb_sys::rb_class_real(above),
+                above => (vm.real)(above),
             }
         };
         if ancestor == 0 {
             return b"(anonymous class)".to_vec();
         }
-        if let Some(name) = own_name(ancestor) {
+        if let Some(name) = own_name(vm, ancestor) {
             return [b"(anonymous class < ", without_addresses(&name).as_slice(), b")"].concat();
         }
     }
 }
 
-fn own_name(class: VALUE) -> Option<Vec<u8>> {
+fn own_name(vm: ClassFunctions, class: VALUE) -> Option<Vec<u8>> {
     // SAFETY: a class. Its name is the string it holds, or nil: nothing is allocated.
     unsafe {
-        let name = rb_sys::rb_mod_name(class);
+        let name = (vm.name)(class);
         if !rb_sys::RB_TYPE_P(name, rb_sys::ruby_value_type::RUBY_T_STRING) {
             return None;
         }

@@ -2,8 +2,8 @@
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|
-//! | `rb_objspace_each_objects`, `rb_obj_memsize_of`, `rb_imemo_name` | yes | yes | yes | nothing of this works |
-//! | `rb_objspace_internal_object_p` | yes | yes | yes | the same |
+//! | `rb_objspace_each_objects`, `rb_during_gc`, `rb_obj_memsize_of`, `rb_imemo_name` | yes | yes | yes | no walk of any kind |
+//! | `rb_objspace_internal_object_p`, `rb_class_real`, `rb_class_get_superclass`, `rb_mod_name` | yes | yes | yes | objects have no class: no histogram, no occupancy |
 //! | `rb_iseq_path`, `rb_iseq_label`, `rb_iseq_first_lineno` | yes | yes | yes | an iseq has no path, label or line |
 //!
 //! Known from the symbols of Debian's libruby3.1 (3.1.2), libruby3.3 (3.3.8) and libruby3.4 (3.4.11).
@@ -13,57 +13,80 @@ use std::sync::OnceLock;
 
 use rb_sys::VALUE;
 
+use crate::lookup::{self, look_up};
+
 /// Called for every page: first slot, end, distance of slots, and the caller's own word.
 pub(super) type PageCallback = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut c_void) -> c_int;
-type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
+type EachPage = unsafe extern "C" fn(PageCallback, *mut c_void);
+pub(super) type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
+
+const WALK: [&CStr; 4] =
+    [c"rb_objspace_each_objects", c"rb_during_gc", c"rb_obj_memsize_of", c"rb_imemo_name"];
+const CLASSES: [&CStr; 4] =
+    [c"rb_objspace_internal_object_p", c"rb_class_real", c"rb_class_get_superclass", c"rb_mod_name"];
+const ISEQS: [&CStr; 3] = [c"rb_iseq_path", c"rb_iseq_label", c"rb_iseq_first_lineno"];
 
 /// What this Ruby has.
 pub(super) struct Functions {
-    pub(super) each_page: unsafe extern "C" fn(PageCallback, *mut c_void),
+    pub(super) each_page: EachPage,
+    pub(super) during_gc: unsafe extern "C" fn() -> c_int,
     pub(super) memsize: unsafe extern "C" fn(VALUE) -> usize,
     pub(super) imemo_name: unsafe extern "C" fn(c_int) -> *const c_char,
-    pub(super) internal: unsafe extern "C" fn(VALUE) -> c_int,
+    pub(super) classes: Option<ClassFunctions>,
     pub(super) iseq_path: Option<OfValue>,
     pub(super) iseq_label: Option<OfValue>,
     pub(super) iseq_line: Option<OfValue>,
 }
 
-static FUNCTIONS: OnceLock<Result<Functions, &'static str>> = OnceLock::new();
-
-/// They, or the name of one that is missing.
-pub(super) fn get() -> Result<&'static Functions, &'static str> {
-    FUNCTIONS.get_or_init(look_up).as_ref().map_err(|missing| *missing)
+/// Those that tell an object's class.
+#[derive(Clone, Copy)]
+pub(super) struct ClassFunctions {
+    pub(super) internal: unsafe extern "C" fn(VALUE) -> c_int,
+    pub(super) real: OfValue,
+    pub(super) superclass: OfValue,
+    pub(super) name: OfValue,
 }
 
-fn look_up() -> Result<Functions, &'static str> {
+/// Names of what this Ruby lacks: for any walk, for the classes of objects, for what is known of an iseq.
+pub(crate) fn missing() -> [Vec<&'static str>; 3] {
+    [lookup::missing(&WALK), lookup::missing(&CLASSES), lookup::missing(&ISEQS)]
+}
+
+/// They, or the names of those that are missing.
+pub(super) fn get() -> Result<&'static Functions, Vec<&'static str>> {
+    static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
+    FUNCTIONS.get_or_init(walk_functions).as_ref().ok_or_else(|| lookup::missing(&WALK))
+}
+
+/// Those that tell classes, or the names of those that are missing.
+pub(super) fn classes() -> Result<ClassFunctions, Vec<&'static str>> {
+    get()?.classes.ok_or_else(|| lookup::missing(&CLASSES))
+}
+
+fn walk_functions() -> Option<Functions> {
     // SAFETY: each name stands for a function of the type of its field, in every Ruby that has it.
     unsafe {
-        Ok(Functions {
-            each_page: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(PageCallback, *mut c_void)>(
-                needed(c"rb_objspace_each_objects")?,
-            ),
-            memsize: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(VALUE) -> usize>(needed(
-                c"rb_obj_memsize_of",
-            )?),
-            imemo_name: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> *const c_char>(
-                needed(c"rb_imemo_name")?,
-            ),
-            internal: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(VALUE) -> c_int>(needed(
-                c"rb_objspace_internal_object_p",
-            )?),
-            iseq_path: std::mem::transmute::<*mut c_void, Option<OfValue>>(address(c"rb_iseq_path")),
-            iseq_label: std::mem::transmute::<*mut c_void, Option<OfValue>>(address(c"rb_iseq_label")),
-            iseq_line: std::mem::transmute::<*mut c_void, Option<OfValue>>(address(c"rb_iseq_first_lineno")),
+        Some(Functions {
+            each_page: look_up!(WALK[0], EachPage)?,
+            during_gc: look_up!(WALK[1], unsafe extern "C" fn() -> c_int)?,
+            memsize: look_up!(WALK[2], unsafe extern "C" fn(VALUE) -> usize)?,
+            imemo_name: look_up!(WALK[3], unsafe extern "C" fn(c_int) -> *const c_char)?,
+            classes: class_functions(),
+            iseq_path: look_up!(ISEQS[0], OfValue),
+            iseq_label: look_up!(ISEQS[1], OfValue),
+            iseq_line: look_up!(ISEQS[2], OfValue),
         })
     }
 }
 
-fn needed(name: &'static CStr) -> Result<*mut c_void, &'static str> {
-    let found = address(name);
-    if found.is_null() { Err(name.to_str().unwrap_or("a function")) } else { Ok(found) }
-}
-
-fn address(name: &CStr) -> *mut c_void {
-    // SAFETY: a look-up by name.
-    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+fn class_functions() -> Option<ClassFunctions> {
+    // SAFETY: as above.
+    unsafe {
+        Some(ClassFunctions {
+            internal: look_up!(CLASSES[0], unsafe extern "C" fn(VALUE) -> c_int)?,
+            real: look_up!(CLASSES[1], OfValue)?,
+            superclass: look_up!(CLASSES[2], OfValue)?,
+            name: look_up!(CLASSES[3], OfValue)?,
+        })
+    }
 }

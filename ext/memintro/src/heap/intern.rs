@@ -35,7 +35,7 @@ impl Hasher for AddressHasher {
 pub(super) type ByAddress<K, V> = HashMap<K, V, BuildHasherDefault<AddressHasher>>;
 
 /// The texts and their numbers. Number 0 is "unknown".
-pub(super) struct Texts {
+pub(crate) struct Texts {
     texts: Vec<Vec<u8>>,
     by_text: HashMap<Vec<u8>, u32>,
     by_address: ByAddress<VALUE, u32>,
@@ -82,7 +82,7 @@ impl Texts {
         number
     }
 
-    pub(super) fn into_vec(self) -> Vec<Vec<u8>> {
+    pub(crate) fn into_vec(self) -> Vec<Vec<u8>> {
         self.texts
     }
 }

@@ -1,8 +1,6 @@
 //! Instruction sequences: how many, how large, and whose. No wrapper object is made for any.
 
-use rb_sys::VALUE;
-
-use super::functions::{self, Functions};
+use super::functions::{self, Functions, OfValue};
 use super::greatest;
 use super::intern::{ByAddress, Texts};
 use super::slot::{self, Slot};
@@ -20,14 +18,14 @@ pub(crate) enum By {
 pub(crate) struct Iseq {
     pub(crate) path: u32,
     pub(crate) label: u32,
-    pub(crate) line: u32,
+    pub(crate) line: i32,
     pub(crate) bytes: u64,
 }
 
 /// Iseqs with something in common. The line is 0 where it is no part of that.
 pub(crate) struct Group {
     pub(crate) text: u32,
-    pub(crate) line: u32,
+    pub(crate) line: i32,
     pub(crate) count: u64,
     pub(crate) bytes: u64,
 }
@@ -43,7 +41,7 @@ pub(crate) fn totals() -> Result<(u64, u64), Trouble> {
 }
 
 /// All of them.
-pub(crate) fn list() -> Result<(Vec<Vec<u8>>, Vec<Iseq>), Trouble> {
+pub(crate) fn list() -> Result<(Texts, Vec<Iseq>), Trouble> {
     let (mut texts, mut iseqs) = (Texts::new(), Vec::new());
     each(|vm, slot| {
         iseqs.push(Iseq {
@@ -53,11 +51,17 @@ pub(crate) fn list() -> Result<(Vec<Vec<u8>>, Vec<Iseq>), Trouble> {
             bytes: slot.memsize(vm),
         });
     })?;
-    Ok((texts.into_vec(), iseqs))
+    Ok((texts, iseqs))
+}
+
+/// What a walk has grouped.
+pub(crate) struct Groups {
+    texts: Texts,
+    groups: Vec<Group>,
 }
 
 /// Count and bytes of each path, location or label.
-pub(crate) fn groups(by: By) -> Result<(Vec<Vec<u8>>, Vec<Group>), Trouble> {
+pub(crate) fn groups(by: By) -> Result<Groups, Trouble> {
     let mut texts = Texts::new();
     let mut groups: Vec<Group> = Vec::new();
     let mut found: ByAddress<u64, usize> = ByAddress::default();
@@ -67,14 +71,30 @@ pub(crate) fn groups(by: By) -> Result<(Vec<Vec<u8>>, Vec<Group>), Trouble> {
             By::Label => (text(vm.iseq_label, slot, &mut texts), 0),
             By::Location => (text(vm.iseq_path, slot, &mut texts), line(vm, slot)),
         };
-        let index = *found.entry((u64::from(text) << 32) | u64::from(line)).or_insert_with(|| {
-            groups.push(Group { text, line, count: 0, bytes: 0 });
-            groups.len() - 1
-        });
+        let index =
+            *found.entry((u64::from(text) << 32) | u64::from(line.cast_unsigned())).or_insert_with(|| {
+                groups.push(Group { text, line, count: 0, bytes: 0 });
+                groups.len() - 1
+            });
         groups[index].count += 1;
         groups[index].bytes += slot.memsize(vm);
     })?;
-    Ok((texts.into_vec(), groups))
+    Ok(Groups { texts, groups })
+}
+
+impl Groups {
+    /// The groups with the most bytes, and all texts. Touches nothing of Ruby's.
+    pub(crate) fn greatest(self, limit: Option<usize>) -> (Vec<Vec<u8>>, Vec<Group>) {
+        let (texts, mut groups) = (self.texts.into_vec(), self.groups);
+        let name = |group: &Group| texts.get(group.text as usize);
+        greatest::keep(
+            &mut groups,
+            limit,
+            |group| group.bytes,
+            |a, b| name(a).cmp(&name(b)).then(a.line.cmp(&b.line)),
+        );
+        (texts, groups)
+    }
 }
 
 /// Iseqs whose memory is asked for while those before them are looked at.
@@ -83,8 +103,8 @@ const AHEAD: usize = 8;
 /// Visits every iseq. Each page is first searched, without a branch, then its iseqs are visited: their bodies lie all
 /// over the memory, so the processor is told of the next ones early.
 fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
-    if !functions::get().is_ok_and(slot::iseq_kind_is) {
-        return Err(Trouble::Missing("imemo_iseq"));
+    if !slot::iseq_kind_is(functions::get().map_err(Trouble::Missing)?) {
+        return Err(Trouble::NoIseqs);
     }
     let mut buffer = Vec::new();
     walk::each_page(|vm, page| {
@@ -100,7 +120,7 @@ fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
 }
 
 #[inline]
-fn text(function: Option<unsafe extern "C" fn(VALUE) -> VALUE>, slot: Slot, texts: &mut Texts) -> u32 {
+fn text(function: Option<OfValue>, slot: Slot, texts: &mut Texts) -> u32 {
     match function {
         // SAFETY: a finished iseq; its string is answered, nothing is allocated.
         Some(function) if !slot.is_unfinished_iseq() => texts.of_string(unsafe { function(slot.value) }),
@@ -109,23 +129,17 @@ fn text(function: Option<unsafe extern "C" fn(VALUE) -> VALUE>, slot: Slot, text
 }
 
 #[inline]
-fn line(vm: &Functions, slot: Slot) -> u32 {
+fn line(vm: &Functions, slot: Slot) -> i32 {
     let Some(function) = vm.iseq_line else { return 0 };
     if slot.is_unfinished_iseq() {
         return 0;
     }
     // SAFETY: a finished iseq; the answer is a small Integer, which is no object.
-    let line = unsafe { function(slot.value) } as usize;
-    if line & 1 == 1 { u32::try_from(line >> 1).unwrap_or(0) } else { 0 }
+    let line = unsafe { function(slot.value) } as isize;
+    if line & 1 == 1 { i32::try_from(line >> 1).unwrap_or(0) } else { 0 }
 }
 
-/// The groups with the most bytes. Touches nothing of Ruby's.
-pub(crate) fn greatest(texts: &[Vec<u8>], groups: &mut Vec<Group>, limit: Option<usize>) {
-    let name = |group: &Group| texts.get(group.text as usize);
-    greatest::keep(
-        groups,
-        limit,
-        |group| group.bytes,
-        |a, b| name(a).cmp(&name(b)).then(a.line.cmp(&b.line)),
-    );
+/// Whether what this Ruby calls an iseq is what [`Slot::is_iseq`] takes for one; `None` where nobody can tell.
+pub(crate) fn are_known() -> Option<bool> {
+    functions::get().ok().map(slot::iseq_kind_is)
 }

@@ -14,4 +14,5 @@ pub(crate) mod pages;
 mod slot;
 mod walk;
 
+pub(crate) use functions::missing;
 pub(crate) use walk::{Trouble, count_slots};

@@ -19,10 +19,16 @@ struct Sum {
     bytes: u64,
 }
 
+/// What a walk has counted.
+pub(crate) struct Histogram {
+    labels: Labels,
+    /// Two sums a text: of what can be seen, and of what is hidden.
+    sums: Vec<[Sum; 2]>,
+}
+
 /// Every object, hidden ones too, under its name.
-pub(crate) fn histogram() -> Result<Vec<Row>, Trouble> {
-    let mut labels = Labels::new();
-    // Two sums a text: of what can be seen, and of what is hidden.
+pub(crate) fn histogram() -> Result<Histogram, Trouble> {
+    let mut labels = Labels::new()?;
     let mut sums: Vec<[Sum; 2]> = Vec::new();
     walk::each_page(|vm, page| {
         for slot in page.slots().filter(|slot| slot.is_object()) {
@@ -36,18 +42,26 @@ pub(crate) fn histogram() -> Result<Vec<Row>, Trouble> {
             sum.bytes += slot.memsize(vm);
         }
     })?;
-    let mut rows = Vec::new();
-    for (name, sums) in labels.into_texts().iter().zip(sums) {
-        for (internal, sum) in [false, true].into_iter().zip(sums) {
-            if sum.count > 0 {
-                rows.push(Row { name: name.clone(), internal, count: sum.count, bytes: sum.bytes });
-            }
-        }
-    }
-    Ok(rows)
+    Ok(Histogram { labels, sums })
 }
 
-/// The VM's own objects by kind.
+impl Histogram {
+    /// The rows with the most objects or bytes. Touches nothing of Ruby's.
+    pub(crate) fn rows(self, by_count: bool, limit: Option<usize>) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (name, sums) in self.labels.into_texts().iter().zip(self.sums) {
+            for (internal, sum) in [false, true].into_iter().zip(sums) {
+                if sum.count > 0 {
+                    rows.push(Row { name: name.clone(), internal, count: sum.count, bytes: sum.bytes });
+                }
+            }
+        }
+        greatest(&mut rows, by_count, limit);
+        rows
+    }
+}
+
+/// The VM's own objects by kind, most bytes first.
 pub(crate) fn internals() -> Result<Vec<Row>, Trouble> {
     let mut sums = [Sum::default(); 16];
     let mut names: [Option<String>; 16] = Default::default();
@@ -65,11 +79,12 @@ pub(crate) fn internals() -> Result<Vec<Row>, Trouble> {
     let rows = names.into_iter().zip(sums).filter_map(|(name, sum)| {
         name.map(|name| Row { name: name.into_bytes(), internal: true, count: sum.count, bytes: sum.bytes })
     });
-    Ok(rows.collect())
+    let mut rows = rows.collect();
+    greatest(&mut rows, false, None);
+    Ok(rows)
 }
 
-/// The rows with the most objects or bytes. Touches nothing of Ruby's.
-pub(crate) fn greatest(rows: &mut Vec<Row>, by_count: bool, limit: Option<usize>) {
+fn greatest(rows: &mut Vec<Row>, by_count: bool, limit: Option<usize>) {
     let figure = |row: &Row| if by_count { row.count } else { row.bytes };
     greatest::keep(rows, limit, figure, |a, b| a.name.cmp(&b.name).then(a.internal.cmp(&b.internal)));
 }

@@ -33,10 +33,17 @@ struct Held {
     last_page: u64,
 }
 
-/// The pools, smallest slots first, and the holders.
-pub(crate) fn occupancy() -> Result<(Vec<Pool>, Vec<Holder>), Trouble> {
+/// What a walk has counted.
+pub(crate) struct Occupancy {
+    pools: Vec<Pool>,
+    labels: Labels,
+    held: Vec<Held>,
+}
+
+/// All pages, and what is on the sparse ones.
+pub(crate) fn occupancy() -> Result<Occupancy, Trouble> {
     let mut pools: Vec<Pool> = Vec::new();
-    let mut labels = Labels::new();
+    let mut labels = Labels::new()?;
     let mut held: Vec<Held> = Vec::new();
     let mut number = 0;
     walk::each_page(|vm, page| {
@@ -68,11 +75,21 @@ pub(crate) fn occupancy() -> Result<(Vec<Pool>, Vec<Holder>), Trouble> {
             held.last_page = number;
         }
     })?;
-    pools.sort_by_key(|pool| pool.slot_size);
-    let names = labels.into_texts();
-    let holders = names.into_iter().zip(held).filter(|(_, held)| held.count > 0);
-    let holders = holders.map(|(name, held)| Holder { name, count: held.count, pages: held.pages });
-    Ok((pools, holders.collect()))
+    Ok(Occupancy { pools, labels, held })
+}
+
+impl Occupancy {
+    /// The pools, smallest slots first, and the holders, most pages first. Touches nothing of Ruby's.
+    pub(crate) fn rows(self) -> (Vec<Pool>, Vec<Holder>) {
+        let mut pools = self.pools;
+        pools.sort_by_key(|pool| pool.slot_size);
+        let names = self.labels.into_texts();
+        let holders = names.into_iter().zip(self.held).filter(|(_, held)| held.count > 0);
+        let mut holders: Vec<Holder> =
+            holders.map(|(name, held)| Holder { name, count: held.count, pages: held.pages }).collect();
+        holders.sort_by(|a, b| (b.pages, b.count, &a.name).cmp(&(a.pages, a.count, &b.name)));
+        (pools, holders)
+    }
 }
 
 fn pool_of(pools: &mut Vec<Pool>, slot_size: u64) -> &mut Pool {

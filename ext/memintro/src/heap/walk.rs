@@ -11,8 +11,10 @@ use super::slot::{Slot, T_NONE};
 
 /// Why there was no walk.
 pub(crate) enum Trouble {
-    /// This Ruby lacks the function.
-    Missing(&'static str),
+    /// This Ruby lacks these functions.
+    Missing(Vec<&'static str>),
+    /// What has the number of an iseq in all known Rubies is something else in this one.
+    NoIseqs,
     /// The collector is at work: nothing of the heap may be asked now.
     Collecting,
     /// Ruby raised, for want of memory.
@@ -62,7 +64,7 @@ struct Visit<F> {
 pub(super) fn each_page<F: FnMut(&Functions, Page)>(mut visit: F) -> Result<(), Trouble> {
     let vm = functions::get().map_err(Trouble::Missing)?;
     // SAFETY: reads a word of the VM.
-    if unsafe { rb_sys::rb_during_gc() } != 0 {
+    if unsafe { (vm.during_gc)() } != 0 {
         return Err(Trouble::Collecting);
     }
     let mut with_vm = Visit { visit: |page: Page| visit(vm, page) };

@@ -1,12 +1,14 @@
 //! What the control socket needs of the system: the kernel's process id, a thread that signals leave alone, and to be
 //! told of every fork, also those that C code makes behind Ruby's back.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use magnus::{Error, RModule, Ruby, Value, function, prelude::*};
 use rb_sys::VALUE;
+
+use crate::lookup::{self, look_up};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("pid", function!(pid, 0))?;
@@ -48,9 +50,24 @@ fn block_signals() -> bool {
     }
 }
 
+const PREREGISTER: &CStr = c"rb_postponed_job_preregister";
+const TRIGGER: &CStr = c"rb_postponed_job_trigger";
+const REGISTER_ONE: &CStr = c"rb_postponed_job_register_one";
+const CREATE: &CStr = c"rb_thread_create";
+
+/// What this Ruby lacks for noticing forks: of the two ways to postpone something the newer is named.
+pub(super) fn missing() -> Vec<&'static str> {
+    let mut names = lookup::missing(&[CREATE]);
+    if !lookup::missing(&[REGISTER_ONE]).is_empty() {
+        names.extend(lookup::missing(&[PREREGISTER, TRIGGER]));
+    }
+    names
+}
+
 type Job = unsafe extern "C" fn(*mut c_void);
 type Preregister = unsafe extern "C" fn(c_uint, Job, *mut c_void) -> c_uint;
 type Trigger = unsafe extern "C" fn(c_uint);
+type CreateThread = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void) -> VALUE, *mut c_void) -> VALUE;
 type RegisterOne = unsafe extern "C" fn(c_uint, Job, *mut c_void) -> c_int;
 
 /// How a handler in which nothing of Ruby may be called asks for something to be done soon.
@@ -62,6 +79,7 @@ enum Postponing {
 }
 
 static POSTPONING: OnceLock<Option<Postponing>> = OnceLock::new();
+static CREATE_THREAD: OnceLock<CreateThread> = OnceLock::new();
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static LAST_PID: AtomicUsize = AtomicUsize::new(0);
 
@@ -80,17 +98,15 @@ fn watch_forks() -> bool {
 fn find_postponing() -> Option<Postponing> {
     // SAFETY: each name stands for a function of the type it is given, in every Ruby that has it.
     unsafe {
-        let preregister = libc::dlsym(libc::RTLD_DEFAULT, c"rb_postponed_job_preregister".as_ptr());
-        let trigger = libc::dlsym(libc::RTLD_DEFAULT, c"rb_postponed_job_trigger".as_ptr());
-        if !preregister.is_null() && !trigger.is_null() {
-            let preregister = std::mem::transmute::<*mut c_void, Preregister>(preregister);
+        let create = look_up!(CREATE, CreateThread)?;
+        CREATE_THREAD.get_or_init(|| create);
+        if let (Some(preregister), Some(trigger)) =
+            (look_up!(PREREGISTER, Preregister), look_up!(TRIGGER, Trigger))
+        {
             let handle = preregister(0, begin_thread, std::ptr::null_mut());
-            let trigger = std::mem::transmute::<*mut c_void, Trigger>(trigger);
             return (handle != c_uint::MAX).then_some(Postponing::Trigger(trigger, handle));
         }
-        let register = libc::dlsym(libc::RTLD_DEFAULT, c"rb_postponed_job_register_one".as_ptr());
-        (!register.is_null())
-            .then(|| Postponing::Register(std::mem::transmute::<*mut c_void, RegisterOne>(register)))
+        look_up!(REGISTER_ONE, RegisterOne).map(Postponing::Register)
     }
 }
 
@@ -115,8 +131,9 @@ unsafe extern "C" fn begin_thread(_: *mut c_void) {
         return;
     }
     unsafe extern "C" fn create(_: VALUE) -> VALUE {
+        let Some(create) = CREATE_THREAD.get() else { return rb_sys::Qnil as VALUE };
         // SAFETY: a postponed job holds the GVL.
-        unsafe { rb_sys::rb_thread_create(Some(in_thread), std::ptr::null_mut()) }
+        unsafe { create(in_thread, std::ptr::null_mut()) }
     }
     let mut state = 0;
     // SAFETY: a postponed job holds the GVL. No thread to be had is no reason to disturb the program.

@@ -8,12 +8,18 @@ use crate::heap::Trouble;
 /// The result, or an error for people.
 pub(super) fn checked<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, Error> {
     result.map_err(|trouble| match trouble {
-        Trouble::Missing(name) => errors::error(
+        Trouble::Missing(names) => errors::error(
             ruby,
             "UnsupportedError",
             format!(
-                "this Ruby lacks {name}, which its heap is read with: use one of the versions that memintro's README names"
+                "this Ruby lacks {}, which its heap is read with: use one of the versions that memintro's README names",
+                names.join(", ")
             ),
+        ),
+        Trouble::NoIseqs => errors::error(
+            ruby,
+            "UnsupportedError",
+            "this Ruby marks its instruction sequences in another way than all that memintro knows: use one of the versions that memintro's README names",
         ),
         Trouble::Collecting => errors::error(
             ruby,

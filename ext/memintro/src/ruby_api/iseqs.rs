@@ -4,6 +4,7 @@ use magnus::{Error, RArray, RModule, Ruby, Symbol, function, prelude::*};
 
 use super::heap::checked;
 use super::names;
+use super::slices::yield_rows;
 use super::without_gvl::without_gvl;
 use crate::heap::iseqs::{self, By};
 
@@ -18,29 +19,35 @@ fn totals(ruby: &Ruby) -> Result<(u64, u64), Error> {
     checked(ruby, iseqs::totals())
 }
 
-/// `[texts, [path, line, label, bytes, path, …]]`; path and label are places in texts.
-fn list(ruby: &Ruby) -> Result<(RArray, RArray), Error> {
+/// `[path, line, label, bytes, path, …]`; path and label are places in the texts, of which slices are yielded first.
+fn list(ruby: &Ruby) -> Result<RArray, Error> {
     let (texts, iseqs) = checked(ruby, iseqs::list())?;
+    let texts = without_gvl(|| texts.into_vec());
+    yield_rows(ruby, &texts, |text| {
+        let string = names::string(ruby, text);
+        string.freeze();
+        string
+    })?;
     let figures = ruby.ary_new_capa(iseqs.len() * 4);
     for iseq in &iseqs {
-        for figure in [u64::from(iseq.path), u64::from(iseq.line), u64::from(iseq.label), iseq.bytes] {
-            figures.push(figure)?;
-        }
+        figures.push(iseq.path)?;
+        figures.push(iseq.line)?;
+        figures.push(iseq.label)?;
+        figures.push(iseq.bytes)?;
     }
-    Ok((strings(ruby, &texts)?, figures))
+    Ok(figures)
 }
 
-/// `[[name, count, bytes], …]`, most bytes first.
-fn groups(ruby: &Ruby, by: Symbol, limit: Option<usize>) -> Result<RArray, Error> {
+/// Yields slices of `[[name, count, bytes], …]`, most bytes first.
+fn groups(ruby: &Ruby, by: Symbol, limit: Option<usize>) -> Result<(), Error> {
     let by = match &*by.name()? {
         "label" => By::Label,
         "location" => By::Location,
         _ => By::Path,
     };
-    let (texts, mut groups) = checked(ruby, iseqs::groups(by))?;
-    without_gvl(|| iseqs::greatest(&texts, &mut groups, limit));
-    let rows = ruby.ary_new_capa(groups.len());
-    for group in &groups {
+    let found = checked(ruby, iseqs::groups(by))?;
+    let (texts, groups) = without_gvl(|| found.greatest(limit));
+    yield_rows(ruby, &groups, |group| {
         let text = &texts[group.text as usize];
         let name = if by == By::Location {
             names::string(ruby, &[text.as_slice(), format!(":{}", group.line).as_bytes()].concat())
@@ -48,17 +55,6 @@ fn groups(ruby: &Ruby, by: Symbol, limit: Option<usize>) -> Result<RArray, Error
             names::string(ruby, text)
         };
         name.freeze();
-        rows.push((name, group.count, group.bytes))?;
-    }
-    Ok(rows)
-}
-
-fn strings(ruby: &Ruby, texts: &[Vec<u8>]) -> Result<RArray, Error> {
-    let strings = ruby.ary_new_capa(texts.len());
-    for text in texts {
-        let string = names::string(ruby, text);
-        string.freeze();
-        strings.push(string)?;
-    }
-    Ok(strings)
+        (name, group.count, group.bytes)
+    })
 }

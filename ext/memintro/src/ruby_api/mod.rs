@@ -8,12 +8,14 @@ mod heap;
 mod histogram;
 mod internals;
 mod iseqs;
+mod missing;
 mod names;
 mod native;
 mod occupancy;
 mod process;
 mod ractor_safe;
 mod request;
+mod slices;
 mod top_sites;
 mod without_gvl;
 
@@ -30,6 +32,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     blocks::init(native)?;
     dump::init(native)?;
     iseqs::init(native)?;
+    missing::init(native)?;
     internals::init(native)?;
     histogram::init(native)?;
     occupancy::init(native)?;

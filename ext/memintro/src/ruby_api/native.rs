@@ -45,7 +45,6 @@ pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("refresh", function!(refresh, 0))?;
     native.define_singleton_method("patches", function!(patches, 0))?;
     native.define_singleton_method("allocator", function!(allocator, 0))?;
-    native.define_singleton_method("missing_functions", function!(missing_functions, 0))?;
     native.define_singleton_method("dump", function!(dump, 1))?;
     native.define_singleton_method("dump_at_exit", function!(dump_at_exit, 1))?;
     Ok(())
@@ -61,11 +60,9 @@ fn hook(ruby: &Ruby) -> Result<&'static Control, Error> {
         // Evaluated outside of any method, whatever method this is called from.
         let _ = ruby.eval::<Value>("TOPLEVEL_BINDING.eval('Memintro::Native.open_short_cut')");
         // SAFETY: the source's functions live as long as this library, which Ruby never unloads.
-        unsafe {
-            (control.set_vm)(&raw const vm::SOURCE);
-            // The VM's memory is gone after this, but frees go on.
-            rb_sys::ruby_vm_at_exit(Some(take_vm_back));
-        }
+        unsafe { (control.set_vm)(&raw const vm::SOURCE) };
+        // The VM's memory is gone after this, but frees go on.
+        vm::at_exit(take_vm_back);
     }
     Ok(control)
 }
@@ -79,11 +76,6 @@ unsafe extern "C" fn take_vm_back(_vm: *mut rb_sys::ruby_vm_t) {
 
 fn check(ruby: &Ruby, status: Status) -> Result<(), Error> {
     if status.0 >= 0 { Ok(()) } else { Err(errors::from_status(ruby, status)) }
-}
-
-/// What this Ruby lacks for its lines to be told.
-fn missing_functions() -> Vec<&'static str> {
-    vm::missing().to_vec()
 }
 
 fn hook_path(ruby: &Ruby) -> Option<RString> {
@@ -379,8 +371,11 @@ fn pseudo_name(id: u32) -> &'static str {
     }
 }
 
-fn generation(ruby: &Ruby) -> usize {
-    ruby.gc_count()
+fn generation(ruby: &Ruby) -> Result<usize, Error> {
+    match vm::gc_count() {
+        Some(count) => Ok(count),
+        None => ruby.class_object().const_get::<_, RModule>("GC")?.funcall("count", ()),
+    }
 }
 
 fn refresh(ruby: &Ruby) -> Result<(), Error> {

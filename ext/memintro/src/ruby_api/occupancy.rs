@@ -4,15 +4,19 @@ use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
 
 use super::heap::checked;
 use super::names;
+use super::slices::yield_rows;
+use super::without_gvl::without_gvl;
 use crate::heap::pages;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("occupancy", function!(occupancy, 0))
 }
 
-/// `[[[slot_size, pages, slots, live, sparse_pages, sparse_live, empty_pages], …], [[name, count, pages], …]]`
-fn occupancy(ruby: &Ruby) -> Result<(RArray, RArray), Error> {
-    let (pools, holders) = checked(ruby, pages::occupancy())?;
+/// `[[slot_size, pages, slots, live, sparse_pages, sparse_live, empty_pages], …]`. Yields slices of
+/// `[[name, count, pages], …]`, most pages first.
+fn occupancy(ruby: &Ruby) -> Result<RArray, Error> {
+    let found = checked(ruby, pages::occupancy())?;
+    let (pools, holders) = without_gvl(|| found.rows());
     let pool_rows = ruby.ary_new_capa(pools.len());
     for pool in &pools {
         pool_rows.push((
@@ -25,11 +29,10 @@ fn occupancy(ruby: &Ruby) -> Result<(RArray, RArray), Error> {
             pool.empty_pages,
         ))?;
     }
-    let holder_rows = ruby.ary_new_capa(holders.len());
-    for holder in &holders {
+    yield_rows(ruby, &holders, |holder| {
         let name = names::string(ruby, &holder.name);
         name.freeze();
-        holder_rows.push((name, holder.count, holder.pages))?;
-    }
-    Ok((pool_rows, holder_rows))
+        (name, holder.count, holder.pages)
+    })?;
+    Ok(pool_rows)
 }

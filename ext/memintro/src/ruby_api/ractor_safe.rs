@@ -1,11 +1,16 @@
 //! Which methods may be called from any Ractor.
 
+use crate::lookup::look_up;
+
 /// Methods that `define` defines may; all others are refused by Ruby in any but the main one.
 pub(super) fn ractor_safe<T>(define: impl FnOnce() -> T) -> T {
+    // SAFETY: a function of this type in every Ruby that has it.
+    let set = unsafe { look_up!(c"rb_ext_ractor_safe", unsafe extern "C" fn(bool)) };
+    let Some(set) = set else { return define() };
     // SAFETY: a flag of the file being loaded, for methods defined until it is taken back.
-    unsafe { rb_sys::rb_ext_ractor_safe(true) };
+    unsafe { set(true) };
     let answer = define();
     // SAFETY: as above.
-    unsafe { rb_sys::rb_ext_ractor_safe(false) };
+    unsafe { set(false) };
     answer
 }

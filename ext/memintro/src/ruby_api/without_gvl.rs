@@ -1,9 +1,22 @@
 //! Work during which other Ruby threads run.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
 
-/// Runs what touches nothing of Ruby's without Ruby's lock. Where an interrupt waits for the thread already it runs with
+use crate::lookup::{self, look_up};
+
+const NAME: &CStr = c"rb_thread_call_without_gvl2";
+type Work = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+type Unblock = unsafe extern "C" fn(*mut c_void);
+type CallWithoutGvl = unsafe extern "C" fn(Work, *mut c_void, Option<Unblock>, *mut c_void) -> *mut c_void;
+
+/// What this Ruby lacks for it.
+pub(super) fn missing() -> Vec<&'static str> {
+    lookup::missing(&[NAME])
+}
+
+/// Runs what touches nothing of Ruby's without Ruby's lock, if this Ruby lets it. Where an interrupt waits for the thread already it runs with
 /// the lock: Ruby would raise across our frames otherwise, and sees to the interrupt right after.
 pub(crate) fn without_gvl<T, F: FnOnce() -> T>(work: F) -> T {
     struct Job<T, F> {
@@ -16,15 +29,15 @@ pub(crate) fn without_gvl<T, F: FnOnce() -> T>(work: F) -> T {
         job.result = job.work.take().map(|work| catch_unwind(AssertUnwindSafe(work)));
         std::ptr::null_mut()
     }
+    static FOUND: OnceLock<Option<CallWithoutGvl>> = OnceLock::new();
+    // SAFETY: a function of this type in every Ruby that has it.
+    let found = FOUND.get_or_init(|| unsafe { look_up!(NAME, CallWithoutGvl) });
     let mut job = Job { work: Some(work), result: None };
     // SAFETY: the job is valid during the call; this form of the call does not raise.
     unsafe {
-        rb_sys::rb_thread_call_without_gvl2(
-            Some(run::<T, F>),
-            (&raw mut job).cast(),
-            None,
-            std::ptr::null_mut(),
-        );
+        if let Some(call) = found {
+            call(run::<T, F>, (&raw mut job).cast(), None, std::ptr::null_mut());
+        }
         if job.work.is_some() {
             run::<T, F>((&raw mut job).cast());
         }

@@ -21,8 +21,22 @@ pub(crate) fn prepare() -> bool {
     functions::prepare()
 }
 
+/// Has the VM call `last` when it ends.
+pub(crate) fn at_exit(last: unsafe extern "C" fn(*mut rb_sys::ruby_vm_t)) {
+    if let Some(vm) = functions::get() {
+        // SAFETY: under the GVL; the function lives as long as this library, which Ruby never unloads.
+        unsafe { (vm.at_exit)(last) };
+    }
+}
+
+/// How many collections there were, if [`prepare`] has found out whom to ask.
+pub(crate) fn gc_count() -> Option<usize> {
+    // SAFETY: reads one word of the VM.
+    functions::get().map(|vm| unsafe { (vm.gc_count)() })
+}
+
 /// Names of what this Ruby would have to have for its lines to be told.
-pub(crate) fn missing() -> &'static [&'static str] {
+pub(crate) fn missing() -> Vec<&'static str> {
     functions::missing()
 }
 

@@ -1,0 +1,45 @@
+//! Ruby's functions by name.
+//!
+//! What the extension is linked against has to be there when it is loaded, or nothing of memintro works. That is only
+//! asked of the stable C API that classes, strings and arrays are made with. All else that memintro calls is looked up
+//! here at run time, and what a Ruby lacks is missed by whatever needs it. (Binding lazily would be no help: the first
+//! call of a function that is not there ends the process.)
+//!
+//! | function | without it |
+//! |---|---|
+//! | those that tell lines | see [`crate::vm`] |
+//! | those that read the heap | see [`crate::heap`] |
+//! | `rb_thread_call_without_gvl2` | other threads wait while the heap's figures are sorted |
+//! | `rb_postponed_job_*`, `rb_thread_create` | a process that listens does not notice forks that C code makes |
+//! | `rb_ext_ractor_safe` | no method may be called from any Ractor but the main one |
+//! | `ruby_thread_has_gvl_p`, `ruby_native_thread_p`, for magnus | Ruby's lock is taken to be held (see [`stand_ins`]) |
+
+use std::ffi::{CStr, c_void};
+
+mod stand_ins;
+
+/// Where the function is; null where there is none of this name.
+pub(crate) fn address(name: &CStr) -> *mut c_void {
+    // SAFETY: a look-up by name.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// Which of these there are not.
+pub(crate) fn missing(names: &[&'static CStr]) -> Vec<&'static str> {
+    names
+        .iter()
+        .filter(|name| address(name).is_null())
+        .map(|name| name.to_str().unwrap_or_default())
+        .collect()
+}
+
+/// A function of this type by name, or `None`.
+///
+/// # Safety
+/// The name stands for a function of this type in every Ruby that has it.
+macro_rules! look_up {
+    ($name:expr, $type:ty) => {
+        std::mem::transmute::<*mut std::ffi::c_void, Option<$type>>($crate::lookup::address($name))
+    };
+}
+pub(crate) use look_up;

@@ -1,0 +1,33 @@
+//! What this Ruby lacks, as the doctor asks for it.
+
+use magnus::{Error, RHash, RModule, Ruby, function, prelude::*};
+
+use super::{control, without_gvl};
+use crate::{heap, vm};
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("missing_functions", function!(missing_functions, 0))
+}
+
+/// `{lines: [name, …], …}`: names of functions under what cannot be had for want of them.
+fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
+    let [walk, classes, iseqs] = heap::missing();
+    let iseq_kind =
+        if heap::iseqs::are_known() == Some(false) { vec!["imemo_iseq where it was"] } else { Vec::new() };
+    let found = ruby.hash_new();
+    let groups = [
+        ("lines", vm::missing()),
+        ("heap", walk),
+        ("classes", classes),
+        ("iseqs", iseqs),
+        ("iseq_kind", iseq_kind),
+        ("turns", without_gvl::missing()),
+        ("forks", control::missing()),
+    ];
+    for (what, names) in groups {
+        if !names.is_empty() {
+            found.aset(ruby.to_symbol(what), ruby.ary_from_vec(names))?;
+        }
+    }
+    Ok(found)
+}
