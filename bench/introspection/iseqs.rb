@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Count and bytes of all instruction sequences: memintro beside a walk of the heap that finds nothing, and beside making
-# a wrapper of each method's. Run by itself: ruby -Ilib bench/introspection/iseqs.rb [METHODS] [OBJECTS]
+# Count and bytes of all instruction sequences: memintro beside two walks of the heap, its own that does nothing but
+# look which slots are taken, and Ruby's that finds nothing, and beside making a wrapper of each method's iseq. Run by
+# itself: ruby -Ilib bench/introspection/iseqs.rb [METHODS] [OBJECTS]
 
 require "memintro"
 require "objspace"
@@ -12,9 +13,10 @@ code = Module.new
 methods.times { |i| code.module_eval("def m#{i}(a) = a ? [a, #{i}].map { |b| b } : nil", "app/#{i % 900}.rb", i) }
 kept = Array.new(Integer(ARGV.fetch(1, "1000000"))) { |i| [i.to_s] }
 nobody = Class.new
-walk = "heap walk that finds nothing"
+walk = "heap walk that does nothing"
 subjects = {
-  walk => -> { ObjectSpace.each_object(nobody) {} },
+  walk => -> { Memintro::Native.heap_slots },
+  "each_object that finds nothing" => -> { ObjectSpace.each_object(nobody) {} },
   "Memintro.iseqs" => -> { Memintro.iseqs },
   "Memintro.top_iseqs" => -> { Memintro.top_iseqs(20) },
   "Memintro.internals" => -> { Memintro.internals },

@@ -8,9 +8,10 @@ module Memintro
   # What is in Ruby's own heap. {Memintro} is extended with it.
   #
   # Each of these methods walks over the whole heap once. Meanwhile no other Ruby thread runs, and a collection that is
-  # under way is finished first. The answer is sorted without Ruby's lock, and after every thousand rows that are made of
-  # it the threads that wait have their turn (Ruby's is 100 ms for one that computes). What is garbage but not collected yet is counted; call `GC.start` before to be rid
-  # of it. Costs are for a million objects on a machine of 2026. No tracking is needed for any of them.
+  # under way is finished first. What is garbage but not collected yet is counted; call `GC.start` before to be rid
+  # of it. The answer is sorted without Ruby's lock, and after every thousand rows that are made of it, threads that
+  # wait have their turn (as long as Ruby gives them: 100 ms each, if they compute). Costs are for a million objects on
+  # a machine of 2026. No tracking is needed for any of them.
   #
   # All raise {RactorError} while there is more than one Ractor: the others would change the heap under the walk. A
   # child that is forked meanwhile has one, and answers on Ruby 3.1; on 3.3 and 3.4 Ruby's own collector crashes in such

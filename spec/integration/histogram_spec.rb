@@ -4,8 +4,8 @@ require_relative "../spec_helper"
 
 RSpec.describe "the histogram of classes", :vm do
   def answer_of(code, **options)
-    run_ruby(code: "require 'json'; require 'objspace'
-#{code}", **options).must_succeed.json
+    run_ruby(code: "#{GCStress::UNDER_STRESS}\n#{code}", requires: %w[json objspace memintro], **options)
+      .must_succeed.json
   end
 
   it "adds up to what Ruby counts on the same heap" do
@@ -13,7 +13,8 @@ RSpec.describe "the histogram of classes", :vm do
       GC.stress = false
       $kept = Array.new(50_000) { |i| [i.to_s * (i % 40), { i => i }, i.to_f * 1e300, Object.new, 2**(i % 500)] }
       counts = {}
-      2.times { Memintro.histogram; ObjectSpace.count_objects(counts); ObjectSpace.memsize_of_all }
+      2.times { Memintro.histogram(3); ObjectSpace.count_objects(counts); ObjectSpace.memsize_of_all }
+      Memintro.histogram
       GC.start
       GC.disable
       ObjectSpace.count_objects(counts)
@@ -47,7 +48,7 @@ RSpec.describe "the histogram of classes", :vm do
       end
       module Deep; class Thing; end; end
       $kept = [Array.new(1234) { Liar.new(1) }, Array.new(777) { Deep::Thing.new }]
-      names = Memintro.histogram.to_h { |row| [row.name, row.count] }
+      names = stressed { Memintro.histogram.to_h { |row| [row.name, row.count] } }
       puts JSON.generate(names.slice("Liar", "Deep::Thing"))
     RUBY
     expect(result).to eq(Liar: 1234, "Deep::Thing": 777)
@@ -61,7 +62,7 @@ RSpec.describe "the histogram of classes", :vm do
       outer = Class.new { const_set(:Inner, Class.new) }
       $kept = [anonymous.map { |c| Array.new(100) { c.new } }, Array.new(60) { outer::Inner.new },
                Array.new(500) { String.new("x").tap { |s| def s.own = 1 } }, Array.new(40) { BasicObject.new }]
-      rows = Memintro.histogram.to_h { |row| [row.name, [row.count, row.internal?]] }
+      rows = stressed { Memintro.histogram.to_h { |row| [row.name, [row.count, row.internal?]] } }
       seen = ["(anonymous class < Base)", "#<Class>::Inner", "BasicObject", "(singleton class)"]
       puts JSON.generate(rows: rows.slice(*seen), singletons: ObjectSpace.each_object(Class).count(&:singleton_class?),
                          hidden: rows.select { |_, (_, internal)| internal }.keys,
@@ -81,7 +82,7 @@ RSpec.describe "the histogram of classes", :vm do
       GC.start
       before = ObjectSpace.each_object(Class).count
       make
-      rows = Memintro.histogram
+      rows = stressed { Memintro.histogram }
       4.times { GC.start }
       after = ObjectSpace.each_object(Class).count
       kinds = rows.flat_map { |row| [row.name.class, row.count.class, row.bytes.class] }.uniq
@@ -99,7 +100,7 @@ RSpec.describe "the histogram of classes", :vm do
       $kept = "x" * 50_000_000
       by_bytes = Memintro.histogram
       by_count = Memintro.histogram(nil, by: :count)
-      puts JSON.generate(first: Memintro.histogram(1).map(&:name), bytes: by_bytes.map(&:bytes), none: Memintro.histogram(0),
+      puts JSON.generate(first: stressed { Memintro.histogram(1).map(&:name) }, bytes: by_bytes.map(&:bytes), none: Memintro.histogram(0),
                          count: by_count.map(&:count), size: Memintro.histogram(7).size,
                          list: [by_bytes.class, by_bytes.frozen?], inspect: by_bytes.inspect.bytesize)
     RUBY

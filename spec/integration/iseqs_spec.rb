@@ -11,14 +11,16 @@ RSpec.describe "instruction sequences", :vm do
   RUBY
 
   def answer_of(code, **options)
-    run_ruby(code: "require 'json'; require 'objspace'\n#{UNDER_STRESS}\n#{code}", **options).must_succeed.json
+    run_ruby(code: "#{GCStress::UNDER_STRESS}\n#{code}", requires: %w[json objspace memintro], **options)
+      .must_succeed.json
   end
 
   it "counts those that Ruby counts, without a wrapper for any" do
     result = answer_of(<<~RUBY)
       wrappers = -> { ObjectSpace.each_object(RubyVM::InstructionSequence).count }
       GC.stress = false
-      Memintro.iseqs
+      GC.start
+      under_stress = stressed { Array.new(5) { Memintro.iseqs.count } << Memintro.top_iseqs(nil).sum(&:count) }
       GC.start
       GC.disable
       before = wrappers.call
@@ -27,8 +29,9 @@ RSpec.describe "instruction sequences", :vm do
       each = Memintro.each_iseq.count
       puts JSON.generate(ruby: ObjectSpace.count_imemo_objects[:imemo_iseq], count: iseqs.count, rows: rows, each: each,
                          bytes: iseqs.bytes, sum: Memintro.each_iseq.sum(&:bytes),
-                         wrappers: [before, wrappers.call])
+                         wrappers: [before, wrappers.call], under_stress: under_stress)
     RUBY
+    expect(result[:under_stress]).to all(be_within(100).of(result[:count]))
     expect(result[:count]).to be > 500
     expect(result.values_at(:count, :rows, :each)).to all(eq(result[:ruby]))
     expect(result[:bytes]).to be > 100_000
@@ -37,11 +40,11 @@ RSpec.describe "instruction sequences", :vm do
   end
 
   it "gives path, first line, label and bytes of each" do
-    result = answer_of(<<~RUBY)
+    result = answer_of(<<~RUBY, flags: ["--disable-gems"])
       GC.stress = false
       code = "def one(a)\\n  a.each { |x| x + 1 }\\nend\\n"
       RubyVM::InstructionSequence.compile(code, "/app/one.rb").eval
-      rows = Memintro.each_iseq.select { |iseq| iseq.path == "/app/one.rb" }.map(&:to_h)
+      rows = stressed { Memintro.each_iseq.select { |iseq| iseq.path == "/app/one.rb" }.map(&:to_h) }
       puts JSON.generate(rows: rows)
     RUBY
     rows = result[:rows].reject { |row| row[:label] == "<compiled>" }
@@ -53,6 +56,7 @@ RSpec.describe "instruction sequences", :vm do
   it "shows ten thousand generated methods as one row with the line that generated them" do
     result = answer_of(<<~RUBY)
       GC.stress = false
+      GC.start
       before = Memintro.iseqs
       #{BIG_MODULE}
       after = Memintro.iseqs
@@ -107,7 +111,7 @@ RSpec.describe "instruction sequences", :vm do
         def keywords(*a, k: 1, **o, &b) = b.call(k, *a, **o)
       CODE
       names = %i[plain rescued keywords]
-      found = stressed { Memintro.each_iseq.select { |iseq| iseq.path == "/app/three.rb" } }
+      found = Memintro.each_iseq.select { |iseq| iseq.path == "/app/three.rb" }
       ours = names.map { |name| found.find { |iseq| iseq.label.split("#").last == name.to_s }.bytes }
       puts JSON.generate(ours: ours, rubys: names.map { |name| bytes_by(RubyVM::InstructionSequence.of(method(name))) })
     RUBY
@@ -117,7 +121,7 @@ RSpec.describe "instruction sequences", :vm do
 
   # Ruby's own list of the heap, and a wrapper made for each iseq in it, as iseq_collector makes them.
   it "counts the bytes of all together as Ruby does" do
-    result = answer_of(<<~RUBY, requires: %w[memintro tempfile fiddle])
+    result = answer_of(<<~RUBY, requires: %w[json objspace tempfile fiddle memintro])
       GC.stress = false
       #{OF_WRAPPERS}
       def listed
@@ -145,7 +149,7 @@ RSpec.describe "instruction sequences", :vm do
   end
 
   it "gives iseq_collector's figure under its name" do
-    result = answer_of(<<~RUBY, requires: ["memintro/iseq_collector"])
+    result = answer_of(<<~RUBY, requires: %w[json objspace memintro/iseq_collector])
       GC.stress = false
       GC.start
       GC.disable
@@ -157,18 +161,21 @@ RSpec.describe "instruction sequences", :vm do
   it "sorts the VM's own objects by kind, as Ruby counts them" do
     result = answer_of(<<~RUBY)
       GC.stress = false
-      4.times { Memintro.internals }
+      GC.start
+      under_stress = stressed { Array.new(4) { Memintro.internals.sum(&:count) } }
       ObjectSpace.count_imemo_objects
       GC.start
       GC.disable
       ruby = ObjectSpace.count_imemo_objects
       rows = Memintro.internals
       puts JSON.generate(ruby: ruby, ours: rows.to_h { |row| [row.name, row.count] }, bytes: rows.map(&:bytes),
+                         under_stress: under_stress,
                          iseqs: [rows.find { |row| row.name == "imemo_iseq" }.bytes, Memintro.iseqs.bytes])
     RUBY
     %i[imemo_iseq imemo_ment imemo_cref].each { |kind| expect(result[:ours][kind]).to eq(result[:ruby][kind]) }
     # Between the two questions a call or two found its cache.
     expect(result[:ours].keys - result[:ruby].keys - %i[imemo_memo imemo_ifunc imemo_env]).to eq([])
+    expect(result[:under_stress]).to all(be_within(200).of(result[:ours].values.sum))
     expect(result[:ours].values.sum).to be_within(30).of(result[:ruby].values.sum)
     expect(result[:bytes]).to eq(result[:bytes].sort.reverse).and all(be_positive)
     expect(result[:iseqs].uniq.size).to eq(1)

@@ -4,25 +4,28 @@ require_relative "../spec_helper"
 
 RSpec.describe "how full the heap is", :vm do
   def answer_of(code)
-    run_ruby(code: "require 'json'; require 'objspace'\n#{code}").must_succeed.json
+    run_ruby(code: "#{GCStress::UNDER_STRESS}\n#{code}", requires: %w[json objspace memintro]).must_succeed.json
   end
 
   it "agrees with what Ruby counts" do
     result = answer_of(<<~RUBY)
       GC.stress = false
       counts = {}
+      under_stress = stressed { Array.new(3) { Memintro.occupancy.live_slots } }
       2.times { Memintro.occupancy; GC.stat; ObjectSpace.count_objects(counts) }
       GC.start
       GC.disable
       occupancy = Memintro.occupancy
       ObjectSpace.count_objects(counts)
       pages = GC.stat[:heap_eden_pages] || (GC.stat[:heap_allocated_pages] - GC.stat[:heap_empty_pages])
-      puts JSON.generate(occupancy: occupancy.to_h, pages: pages,
+      puts JSON.generate(occupancy: occupancy.to_h, pages: pages, under_stress: under_stress,
                          live: counts[:TOTAL] - counts[:FREE], all: counts[:TOTAL])
     RUBY
     occupancy = result[:occupancy]
     expect(result[:live] - occupancy[:live_slots]).to be_between(0, 100)
     expect(occupancy[:pages]).to eq(result[:pages])
+    # Without stress, garbage is counted as well.
+    expect(result[:under_stress]).to all(be > occupancy[:live_slots] / 2)
     expect(occupancy[:slots]).to eq(occupancy[:live_slots] + occupancy[:free_slots])
     expect(occupancy[:slots]).to be_between(occupancy[:live_slots], result[:all])
     sizes = occupancy[:pools].map { |pool| pool[:slot_size] }

@@ -5,6 +5,8 @@
 # itself then. The process that runs the specs is spared: it is not what is tested.
 module GCStress
   CHILD = File.join(__dir__, "children", "gc_stress.rb")
+  # For programs that say `stressed { … }`: it is there without stress, too.
+  UNDER_STRESS = "respond_to?(:stressed, true) or def stressed = yield"
 
   def run_ruby(*arguments, requires: ["memintro"], **options)
     super(*arguments, requires: [*requires, CHILD], **options)

@@ -41,6 +41,8 @@ RSpec.describe "figures of Ruby's heap" do
     expect { Memintro.histogram(1.5) }.to raise_error(TypeError, /n is 1.5; it must be an Integer from 0, or nil/)
     expect { Memintro.histogram(by: :name) }
       .to raise_error(ArgumentError, "by is :name; it must be one of :bytes, :count")
+    expect { Memintro.top_iseqs(2**70) }
+      .to raise_error(ArgumentError, "n is #{2**70}; it must be an Integer from 0 to #{(2**63) - 1}, or nil")
     expect { Memintro.top_iseqs(by: nil) }.to raise_error(TypeError, /by is nil/)
   end
 end
