@@ -67,11 +67,11 @@ module Memintro
     # @yield becomes a daemon
     # @return [Object] the block's value
     def become_daemon
-      @heir = true
+      @target.heir = @becoming = true
       Native.dump_at_exit(nil)
       yield
     ensure
-      @heir = false
+      @target.heir = @becoming = false
       Memintro.untracked do
         @target.renew
         arm
@@ -101,8 +101,8 @@ module Memintro
     end
 
     def begin_process
-      @target.forget(heir: @heir)
-      arm unless @heir
+      @target.forget
+      arm unless @becoming
     end
 
     # A process that dies leaves a raw dump.

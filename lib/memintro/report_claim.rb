@@ -30,14 +30,14 @@ module Memintro
     def initialize(path)
       @path = path
       @since = Float(ENV[SINCE] ||= self.class.now, exception: false) || Time.now.to_f
-      @held = ENV[HOLDER] == Process.pid.to_s
+      @held = ENV[HOLDER] == Native.kernel_pid.to_s
     end
 
     # @return [Boolean] whether FILE is this process's
     # @raise [SystemCallError] if nothing can be written there
     def take
       @held ||= locked { free? && point }
-      ENV[HOLDER] = Process.pid.to_s if @held
+      ENV[HOLDER] = Native.kernel_pid.to_s if @held
       @held
     end
 
@@ -53,7 +53,7 @@ module Memintro
     def renew
       return unless @held
 
-      ENV[HOLDER] = Process.pid.to_s
+      ENV[HOLDER] = Native.kernel_pid.to_s
       point if File.symlink?(@path)
       nil
     rescue SystemCallError
@@ -101,7 +101,7 @@ module Memintro
     end
 
     def gone?(pid)
-      return true if pid == Process.pid
+      return true if pid == Native.kernel_pid
 
       Process.kill(0, pid)
       false
@@ -112,7 +112,7 @@ module Memintro
     end
 
     def point
-      beside = "#{@path}.#{Process.pid}.claim"
+      beside = "#{@path}.#{Native.kernel_pid}.claim"
       remove(beside)
       File.symlink(link, beside)
       File.rename(beside, @path)
@@ -123,7 +123,7 @@ module Memintro
     end
 
     def link
-      "#{LINK}#{Process.pid}"
+      "#{LINK}#{Native.kernel_pid}"
     end
 
     def remove(path)

@@ -50,6 +50,7 @@ module Memintro
 
     # @param pattern [String, nil] as the setting has it. Read once: the program may change its folder.
     def initialize(pattern)
+      @pid = Native.kernel_pid
       @stream = STREAMS[pattern]
       return if @stream
 
@@ -64,6 +65,8 @@ module Memintro
     # @return [String, nil] this process's file; nil for a stream
     # @raise [SystemCallError] if nothing can be written there
     def file
+      # A thread of ours may be there before a forked child was told, and nobody tells a child that C code forked.
+      forget unless @pid == Native.kernel_pid
       @file ||= @pattern && choose
     end
 
@@ -72,11 +75,14 @@ module Memintro
       file ? self.class.replaceable?(file) : false
     end
 
+    # @return [Boolean] whether a forked child goes on for its parent
+    attr_writer :heir
+
     # In a forked child: files are chosen anew.
-    # @param heir [Boolean] whether the child goes on for its parent
     # @return [nil]
-    def forget(heir: false)
-      @claim&.forget unless heir
+    def forget
+      @claim&.forget unless @heir
+      @pid = Native.kernel_pid
       @file = nil
     end
 
@@ -110,14 +116,14 @@ module Memintro
     end
 
     def choose
-      return @pattern.gsub("%p", Process.pid.to_s) if own_names?
+      return @pattern.gsub("%p", Native.kernel_pid.to_s) if own_names?
 
-      @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Process.pid}".b
+      @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Native.kernel_pid}".b
     end
 
     # Two threads may write at the same time, so each has a name of its own.
     def replace(path, &render)
-      beside = "#{path}.#{Process.pid}.#{Thread.current.native_thread_id}.tmp"
+      beside = "#{path}.#{Native.kernel_pid}.#{Thread.current.native_thread_id}.tmp"
       open_new(beside, &render)
       File.rename(beside, path)
       beside = nil

@@ -105,6 +105,15 @@ RSpec.describe "reports of memintro run" do
       expect([files, first_words("r.txt")]).to eq([["r.txt"], "memintro "])
     end
 
+    it "stays the parent's where C code forks" do
+      result = run("--report", "r.txt", code: <<~'RUBY').must_succeed
+        require "fiddle"
+        child = Fiddle::Function.new(Fiddle.dlopen(nil)["fork"], [], Fiddle::TYPE_INT).call
+        puts(child) || Process.wait(child) if child.positive?
+      RUBY
+      expect(files).to match_array(["r.txt", "r.txt.#{result.stdout.to_i}"])
+    end
+
     it "is not there where no report could be written" do
       code = "Process.setrlimit(:NOFILE, 3)"
       result = run("--report", "r.txt", code: code).must_succeed
