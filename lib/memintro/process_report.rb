@@ -128,6 +128,8 @@ module Memintro
     def repeat
       seconds = @configuration.every
       @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
+    rescue Error => e
+      complain_once("process #{Process.pid} reports at its end only: #{e.message}")
     end
 
     def render(io)

@@ -30,6 +30,14 @@ RSpec.describe "reports of memintro run" do
       expect(files).to eq(Array.new(8) { |n| "#{n}.json" })
     end
 
+    it "is said to be impossible where there is no thread, and the last report is there" do
+      File.write(path("none.rb"), "def Thread.new(*) = raise(ThreadError, 'no more')")
+      result = run("--every", "1", "--report", "r.txt",
+                   command: [RbConfig.ruby, "-r./none.rb", "-e", "puts 1"]).must_succeed
+      expect([result.stdout, first_words("r.txt")]).to eq(["1\n", "memintro "])
+      expect(result.stderr).to match(/\Amemintro: process \d+ reports at its end only: memintro-report .*no more.*\n\z/)
+    end
+
     it "leaves signals to the program" do
       result = run("--every", "0.05", "--report", "r.txt", code: <<~'RUBY').must_succeed
         sleep 0.01 until (ours = Thread.list.find { |thread| thread.name == "memintro-report" })&.native_thread_id
