@@ -5,8 +5,9 @@ use core::sync::atomic::Ordering;
 use memintro_abi::{Mode, StartOptions, Status};
 
 use crate::functions::{self, FUNCTIONS};
+use crate::patch::{self, Outcome};
+use crate::real;
 use crate::state::{self, DISABLED, PRELOADED};
-use crate::{patch, real};
 
 /// Begins to track with empty figures; a no-op if that is what goes on already.
 pub(crate) fn start(options: &StartOptions) -> Status {
@@ -26,8 +27,11 @@ pub(crate) fn start(options: &StartOptions) -> Status {
             return Status::NO_ALLOCATOR;
         }
         let status = state::activate(&options);
-        if status.0 >= 0 {
-            install();
+        // What begins with holes would be taken for the whole.
+        if status.0 >= 0 && install().unwritten > 0 && status == Status::OK {
+            patch::remove();
+            state::deactivate();
+            return Status::NO_MEMORY;
         }
         status
     })
@@ -45,12 +49,14 @@ pub(crate) fn stop() -> Status {
     })
 }
 
-fn install() {
+fn install() -> Outcome {
     if !PRELOADED.load(Ordering::Relaxed) {
-        patch::install(FUNCTIONS.iter());
+        patch::install(FUNCTIONS.iter())
     } else if real::is_resolved(&functions::mallocx::FUNCTION) {
         // Only what a preloaded library must not export: jemalloc's own interface.
-        patch::install(FUNCTIONS.iter().filter(|function| !function.exported));
+        patch::install(FUNCTIONS.iter().filter(|function| !function.exported))
+    } else {
+        Outcome::default()
     }
 }
 

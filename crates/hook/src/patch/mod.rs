@@ -48,6 +48,8 @@ pub(crate) struct Outcome {
     pub(crate) refused: u32,
     /// Slots that were ours and were found changed; most of them are ours again.
     pub(crate) lost: u32,
+    /// Slots and modules that there was no memory to write down.
+    pub(crate) unwritten: u32,
 }
 
 /// Patches these functions into all modules.

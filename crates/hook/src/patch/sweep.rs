@@ -166,6 +166,7 @@ impl<'a> Sweep<'a> {
     fn note(&mut self, loaded: &Loaded<'_>, is_malformed: bool) {
         if self.direction == Direction::In && !self.book.add_module(loaded.base, loaded.name, is_malformed) {
             self.book.distrust();
+            bump(&mut self.outcome.unwritten);
         }
     }
 
@@ -208,6 +209,7 @@ impl<'a> Sweep<'a> {
             if !records.push(record) {
                 // What cannot be written down is not patched.
                 bump(&mut outcome.refused);
+                bump(&mut outcome.unwritten);
             }
         })?;
         if pending {

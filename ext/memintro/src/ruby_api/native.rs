@@ -105,9 +105,14 @@ fn start(
     if status == Status::SWITCHED {
         return Ok(ruby.to_symbol("switched"));
     }
-    if !sees_allocations(control) {
+    let error = match try_an_allocation(control) {
+        Trial::Seen => None,
+        Trial::Dropped => Some(errors::from_status(ruby, Status::NO_MEMORY)),
+        Trial::Unseen => Some(errors::error(ruby, "NotSeenError", not_seen(control))),
+    };
+    if let Some(error) = error {
         (control.stop)();
-        return Err(errors::error(ruby, "NotSeenError", not_seen(control)));
+        return Err(error);
     }
     request::figures_begin_anew();
     // The test allocation is not the program's.
@@ -115,8 +120,16 @@ fn start(
     Ok(ruby.to_symbol("ok"))
 }
 
-/// Makes one allocation as any library would, and asks whether the hook has seen it.
-fn sees_allocations(control: &Control) -> bool {
+/// What the hook made of an allocation.
+enum Trial {
+    Seen,
+    /// It had no memory to write it down.
+    Dropped,
+    Unseen,
+}
+
+/// Makes one allocation as any library would, and asks what the hook made of it.
+fn try_an_allocation(control: &Control) -> Trial {
     let mut before = ThreadFigures::default();
     let mut after = ThreadFigures::default();
     // SAFETY: valid records; the block is given back at once. The volatile write keeps the pair from being
@@ -131,7 +144,13 @@ fn sees_allocations(control: &Control) -> bool {
         (control.thread_totals)(&raw mut after);
     }
     // Of these only the bytes are exact in each mode.
-    after.allocated_bytes > before.allocated_bytes
+    if after.allocated_bytes > before.allocated_bytes {
+        Trial::Seen
+    } else if after.dropped > before.dropped {
+        Trial::Dropped
+    } else {
+        Trial::Unseen
+    }
 }
 
 fn not_seen(control: &Control) -> String {
