@@ -53,6 +53,29 @@ RSpec.describe "the Ruby API" do
     expect(figures[:live]).to be_between(10_000, 14_000)
   end
 
+  it "nests untracked: all inner ends still leave the thread untracked, errors and other threads included" do
+    figures = answer(<<~'RUBY')
+      require "fiddle"
+      Memintro.start
+      Memintro.untracked do
+        Memintro.untracked { Memintro.untracked { Fiddle.malloc(10_001) }; Fiddle.malloc(10_002) }
+        begin
+          Memintro.untracked { raise "inner" }
+        rescue RuntimeError
+          Fiddle.malloc(10_003)
+        end
+        catch(:out) { Memintro.untracked { throw :out } }
+        Fiddle.malloc(10_004)
+        Thread.new { Fiddle.malloc(20_001) }.join
+      end
+      Fiddle.malloc(20_002)
+      sizes = Memintro.each_call_site.flat_map { |site| site.each_block.map { |size, *| size } }
+      puts JSON.generate(sizes: sizes.select { |size| size.between?(10_000, 20_010) }.sort,
+                         value: Memintro.untracked { Memintro.untracked { 7 } })
+    RUBY
+    expect(figures).to eq(sizes: [20_001, 20_002], value: 7)
+  end
+
   it "does not count what untracked allocates, but follows its blocks' and others' frees" do
     figures = answer(<<~'RUBY')
       Memintro.start

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "spec_helper"
+require "tmpdir"
 
 # A start in a running Ruby, with the libraries that Ruby programs bring along.
 RSpec.describe "A live start in Ruby" do
@@ -14,6 +15,23 @@ RSpec.describe "A live start in Ruby" do
     # zlib's state for one deflate is more than 256 KiB; twenty of them came from that line.
     expect(figures[:allocations]).to be >= 20 * 5
     expect(figures[:total]).to be >= 20 * 256 * 1024
+  end
+
+  it "skips a module that is malformed, and doctor names it; all others are patched" do
+    Dir.mktmpdir do |folder|
+      odd = File.join(folder, "libodd.so")
+      # DT_SYMENT, the size of a symbol, 24: the loader does not look at it.
+      bytes = File.binread(shared_module("tiny.c"))
+      at = bytes.index([11, 24].pack("Q2")) or raise "no DT_SYMENT"
+      bytes.setbyte(at + 8, 25)
+      File.binwrite(odd, bytes)
+      figures = live("malformed", odd)
+      expect(figures[:left_alone]).to eq([{ module: odd, symbol: nil, slot: 0, value: 0, state: "malformed" }])
+      expect(figures[:slots]).to include(patched: be > 10, malformed: 1, lost: 0)
+      expect(figures[:said]).to include("Left alone:\n  - #{odd}: the module could not be read and was skipped")
+        .and match(/^slots +\d+ patched, .*1 malformed in \d+ modules$/)
+      expect(figures).to include(works: true, unseen: 0, seen: 1)
+    end
   end
 
   it "follows libffi and what is called through it" do

@@ -15,6 +15,19 @@ RSpec.describe "Figures of Ruby lines" do
                       way: way).must_succeed.json).to eq expected.merge(missed_frees: 0, preloaded: preloaded)
     end
 
+    it "are exact for 36,000 random operations of three threads, #{way}" do
+      [1, 20_240_506].each do |seed|
+        figures = run_ruby("truth_random.rb", seed, 12_000, way: way).must_succeed.json
+        expect(figures).to include(missed_frees: 0, dropped: 0, preloaded: preloaded)
+        expect(figures[:measured]).to eq(figures[:expected]), "seed #{seed}: #{figures}"
+        # allocations, frees, bytes allocated, bytes freed of each of seven lines
+        counts = figures[:expected].values
+        expect(counts.size).to eq(7)
+        expect(counts.sum { |allocations, frees,| allocations + frees }).to be > 36_000
+        expect(counts.map(&:first)).to all(be > 300)
+      end
+    end
+
     it "are exact with jemalloc behind the hook, #{way}" do
       jemalloc = NativePrograms.jemalloc or skip "libjemalloc2 is not installed"
       preload = way == :preloaded ? "#{Subprocess::HOOK}:#{jemalloc}" : jemalloc
