@@ -9,7 +9,7 @@ module Memintro
   #
   # Each of these methods walks over the whole heap once. Meanwhile no other Ruby thread runs, and a collection that is
   # under way is finished first. What is garbage but not collected yet is counted; call `GC.start` before to be rid
-  # of it. The answer is sorted without Ruby's lock, and after every thousand rows that are made of it, threads that
+  # of it. The answer is sorted without Ruby's lock, and after every 2,000 rows that are made of it, threads that
   # wait have their turn (as long as Ruby gives them: 100 ms each, if they compute). Costs are for a million objects on
   # a machine of 2026. No tracking is needed for any of them.
   #
@@ -18,7 +18,7 @@ module Memintro
   # a child, with memintro and without.
   module HeapFigures
     # Four figures an iseq, so many iseqs made before other threads have their turn.
-    FIGURES_A_SLICE = 4 * 1000
+    FIGURES_A_SLICE = 4 * 2000
     # Loaded together, before the first walk: one of them later would be more code, and count.
     ROWS = %i[HistogramRow InternalRow Iseq IseqGroup IseqTotals Occupancy].freeze
     private_constant :FIGURES_A_SLICE, :ROWS

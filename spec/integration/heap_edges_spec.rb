@@ -181,7 +181,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
   it "gives other threads their turns while it makes the rows of a long answer" do
     result = answer_of(<<~RUBY)
       GC.stress = false
-      6000.times do |i|
+      12_000.times do |i|
         Object.class_eval("def generated\#{i} = nil", "/app/generated/\#{i}.rb", 1)
         Object.const_set("Generated\#{i}", Class.new).new.then { |object| ($kept ||= []) << object }
       end
@@ -201,8 +201,8 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       other.kill
     RUBY
     result.each do |rows, turns|
-      expect(rows).to be > 5000
-      expect(turns).to be > rows / 2000
+      expect(rows).to be > 11_000
+      expect(turns).to be > rows / 4000
     end
   end
 

@@ -2,8 +2,9 @@
 
 use magnus::{Error, IntoValue, Ruby, Value};
 
-/// Making so many takes about a millisecond.
-const ROWS: usize = 1000;
+/// Making so many takes some milliseconds, as a walk does. With fewer, a program that computes (which keeps each turn for
+/// 100 ms) would have the asker wait for seconds.
+const ROWS: usize = 2000;
 
 /// Makes the rows and hands them to the block of the current method.
 pub(super) fn yield_rows<T, R: IntoValue>(
