@@ -151,7 +151,20 @@ module Memintro
         read(file, pid, nil)[place]
       rescue NoProcessError
         0 # it ended meanwhile
+      rescue ForbiddenError
+        # For a moment the kernel refuses one that is ending, too.
+        ending?(pid) ? 0 : raise
       end
+    end
+
+    # Bit of the kernel's flags of a task that is on its way out (PF_EXITING).
+    EXITING = 4
+    private_constant :EXITING
+
+    def ending?(pid)
+      File.read("/proc/#{pid}/stat")[/\) \S(?: -?\d+){5} (\d+)/, 1].to_i & EXITING != 0
+    rescue SystemCallError
+      true
     end
 
     def read(file, pid, started)
