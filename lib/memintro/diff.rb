@@ -22,8 +22,6 @@ module Memintro
     extend Late
     include ByName
 
-    autoload :Html, File.join(__dir__, "diff/html.rb")
-
     # Changes of each list that texts and pages show unless told otherwise.
     DEFAULT_TOP = 10
     # Formats that {#write} knows.
@@ -148,7 +146,6 @@ module Memintro
     private
 
     def rendered(format, top, io)
-      Loading.need(:Html, within: Diff) if format == :html
       case format
       when :text then Text.new(self, top: top).text(io)
       when :html then Html.new(self, top: top).page
@@ -168,3 +165,6 @@ module Memintro
     private_constant :WHOLE
   end
 end
+
+# Ractors can load nothing, not even by name, so it is there from the start.
+require_relative "diff/html"

@@ -30,8 +30,6 @@ module Memintro
     include ByName
     prepend UntrackedText
 
-    autoload :Html, File.join(__dir__, "trend/html.rb")
-
     # What can be read by name: all that {#to_h} has, in its order.
     ATTRIBUTES = %i[snapshots confidence notes lines].freeze
     # Lines that texts and pages show unless told otherwise.
@@ -226,7 +224,6 @@ module Memintro
     end
 
     def rendered(format, top, style)
-      Loading.need(:Html, within: Trend) if format == :html
       case format
       when :text then Text.new(self, top: top).text(style)
       when :html then Html.new(self, top: top).page
@@ -239,3 +236,6 @@ module Memintro
     private_constant :WHOLE
   end
 end
+
+# Ractors can load nothing, not even by name, so it is there from the start.
+require_relative "trend/html"

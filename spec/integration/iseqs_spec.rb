@@ -65,8 +65,8 @@ RSpec.describe "instruction sequences", :vm do
       puts JSON.generate(tops: tops, label: label, grown: [after.count - before.count, after.bytes - before.bytes])
     RUBY
     count, bytes = result[:grown]
-    # Every method and its block; the eval's own sequences may still be there, or gone.
-    expect(count).to be_between(20_000, 30_200)
+    # Every method and its block; the eval's own sequences may still be there, or gone, with some from before.
+    expect(count).to be_between(19_900, 30_200)
     [[:path, "/app/big_module.rb"], [:location, "/app/big_module.rb:12"]].each do |by, name|
       row = result[:tops][by]
       expect(row[:name]).to eq(name)

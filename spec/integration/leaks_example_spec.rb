@@ -43,6 +43,8 @@ RSpec.describe "examples/leaks" do
     expect(commands.size).to eq(8)
     told = commands.map { |command| typed(command) }.join
     text.scan(/^\+.* in [\d,]+: (.*\.)$/).flatten.tap { |causes| expect(causes.size).to eq(4) }.each do |cause|
+      # Ruby 3.2 and later keep most of these strings in their slots.
+      cause = "objects of class String." if cause.include?("search.rb") && RUBY_VERSION >= "3.2"
       expect(told).to include(": #{cause}\n")
     end
   end

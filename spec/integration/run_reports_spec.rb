@@ -21,7 +21,7 @@ RSpec.describe "reports of memintro run" do
 
   describe "--every" do
     it "never spoils the last report, which is there when the process has ended" do
-      code = "3_000.times { |n| eval('($kept ||= []) << %q(x) * 600', nil, %Q(many.rb), n + 1) }; sleep 0.1; $last = 1"
+      code = "3_000.times { |n| eval('($kept ||= []) << %q(x) * 900', nil, %Q(many.rb), n + 1) }; sleep 0.1; $last = 1"
       results = Array.new(8) do |n|
         result = run("--every", "0.01", "--format", "json", "--report", "#{n}.json", code: code).must_succeed
         [result.stderr, JSON.parse(File.read(path("#{n}.json")))["call_sites"].size > 3_000]
