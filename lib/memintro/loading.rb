@@ -16,9 +16,10 @@ module Memintro
 
     # @param names [Array<Symbol>] constants that are loaded by name; for other Ractors than the main one
     #   what a file requires comes before it
+    # @param within [Module] whose constants
     # @return [nil]
-    def self.need(*names)
-      paths = names.filter_map { |name| Memintro.autoload?(name) }
+    def self.need(*names, within: Memintro)
+      paths = names.filter_map { |name| within.autoload?(name) }
       bring(paths) unless paths.empty?
     end
 
