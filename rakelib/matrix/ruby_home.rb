@@ -28,6 +28,7 @@ module Matrix
       path = "#{entry.bin}:#{DebianRoot::TOOLCHAIN}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
       env = { "PATH" => path, "GEM_HOME" => gem_home, "CARGO_TARGET_DIR" => nil }
       env["MEMINTRO_MATRIX_RUBY"] = entry.name
+      env["GEM_PATH"] = "#{own_gems}:/usr/share/rubygems-integration/all" if entry.source?
       env
     end
 
@@ -42,23 +43,22 @@ module Matrix
         $LOAD_PATH.push(*Dir[gems], "/usr/lib/ruby/vendor_ruby")
         load $0 = "/usr/bin/rspec"' -- "$@"
     SHELL
-    # Debian's libraries that are written in Ruby alone are a built Ruby's, too; but for its own Bundler.
+    # Debian's libraries that are written in Ruby alone are a built Ruby's, too.
     PURE_RUBY = <<~'SHELL'
-      lib=$(dirname "$(dirname "$program")")/lib/ruby; gems=$(echo "$lib"/gems/*)
+      lib=$(dirname "$(dirname "$program")")/lib/ruby
       [ -L "$lib/vendor_ruby" ] || rm -rf --one-file-system "$lib/vendor_ruby"
       ln -sfn /usr/lib/ruby/vendor_ruby "$lib/vendor_ruby"
-      # Bundled gems whose extensions a build leaves out: each start would complain of them.
-      rm -f "$gems"/specifications/debug-* "$gems"/specifications/racc-* "$gems"/specifications/rbs-*
-      for kind in gems specifications; do
-        for one in /usr/share/rubygems-integration/all/$kind/*; do
-          case $one in */bundler-*) continue ;; esac
-          [ -e "$gems/$kind/$(basename "$one")" ] || ln -sfn "$one" "$gems/$kind/"
-        done
-      done
     SHELL
     private_constant :RSPEC, :PURE_RUBY
 
     private
+
+    # Where a built Ruby keeps the gems that come with it. Else Debian's would be in its path, with extensions it
+    # cannot load.
+    def own_gems
+      folder = Dir[File.join(root.path, entry.prefix, "lib", "ruby", "gems", "*")].first
+      folder ? File.join(entry.prefix, "lib", "ruby", "gems", File.basename(folder)) : ""
+    end
 
     def install
       missing = root.install(entry.package, "#{entry.package}-dev", from: entry.suite)
