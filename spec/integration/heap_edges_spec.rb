@@ -129,7 +129,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
     # GC.start and a few thousand strings in the child end 19 of 20 bare processes with a segmentation fault.
     skip "the collector of Ruby #{RUBY_VERSION} crashes in such a child by itself" if RUBY_VERSION >= "3.2"
 
-    answer = answer_of(<<~'RUBY', flags: ["-W0"])
+    code = <<~'RUBY'
       GC.stress = false
       ractors = Array.new(2) { Ractor.new { Ractor.receive } }
       reader, writer = IO.pipe
@@ -139,6 +139,13 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       Process.wait(pid)
       ractors.each { |ractor| ractor.send(nil) }
     RUBY
+    # Two of 150 bare processes of Ruby 3.1 do not end either.
+    answer = nil
+    3.times do
+      break answer = answer_of(code, flags: ["-W0"], deadline_seconds: 30)
+    rescue RuntimeError => e
+      raise unless e.message.include?("did not end")
+    end
     expect_sane(answer)
   end
 
