@@ -11,9 +11,9 @@ RSpec.describe "sig/" do
 
   it "is valid" do
     skip "no rbs here" unless program
+    skip "#{program} is another Ruby's" unless run_command(program, "--version", way: :bare).success?
     command = [program, "-r", "bigdecimal", "-r", "pathname", "-I", "sig", "validate"]
     result = run_command(*command, way: :bare, chdir: Subprocess::ROOT)
-    skip "#{program} cannot be loaded here: #{result.stderr.lines.first}" if result.stderr.include?("LoadError")
     expect([result.stderr.scan(/ERROR.*/), result.status.exitstatus]).to eq([[], 0])
   end
 end
