@@ -36,11 +36,11 @@ module Matrix
       export CARGO_TARGET_DIR=/opt/target CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
       cargo build --locked --release --target aarch64-unknown-linux-gnu --package memintro-hook
       hook=/opt/target/aarch64-unknown-linux-gnu/release/libmemintro_hook.so
-      aarch64-linux-gnu-g++ -std=c++17 -O1 -g -fno-builtin -fno-optimize-sibling-calls -w -Ispec/fixtures/programs \
-        -pthread -rdynamic -o /opt/truth spec/fixtures/programs/truth.cc -ldl
+      aarch64-linux-gnu-g++ -std=c++17 -O1 -g -fno-builtin -fno-optimize-sibling-calls -w \
+        -Ispec/fixtures/programs -Icrates/abi/include -pthread -rdynamic -o /opt/truth spec/fixtures/programs/truth.cc -ldl
       run() { qemu-aarch64 -L /usr/aarch64-linux-gnu "$@"; }
       echo preloaded
-      run -E LD_PRELOAD=$hook -E MEMINTRO_HOOK=$hook -E MEMINTRO_MODE=full -E MEMINTRO_NATIVE_CHILDREN=1 /opt/truth 100000 4 1
+      run -E LD_PRELOAD=$hook -E MEMINTRO_HOOK=$hook -E MEMINTRO_MODE=full /opt/truth 100000 4 1
       echo live
       run -E MEMINTRO_HOOK=$hook /opt/truth 100000 4 1
     SHELL
