@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "files"
+
 module Memintro
   # Which of several processes takes FILE where FILE has no %p: the first one that finds it free. The others take
   # FILE.PID.
@@ -63,7 +65,7 @@ module Memintro
     # FILE is left as it was found: nothing could be written.
     # @return [nil]
     def release
-      remove(@path) if @held && File.readlink(@path) == link
+      Files.remove(@path) if @held && File.readlink(@path) == link
       nil
     rescue SystemCallError
       nil # there is a report
@@ -113,23 +115,17 @@ module Memintro
 
     def point
       beside = "#{@path}.#{Native.kernel_pid}.claim"
-      remove(beside)
+      Files.remove(beside)
       File.symlink(link, beside)
       File.rename(beside, @path)
       true
     rescue Errno::EPERM, Errno::EOPNOTSUPP
-      remove(beside)
+      Files.remove(beside)
       true # no links on this file system
     end
 
     def link
       "#{LINK}#{Native.kernel_pid}"
-    end
-
-    def remove(path)
-      File.unlink(path)
-    rescue SystemCallError
-      nil
     end
   end
 end

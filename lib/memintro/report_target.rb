@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "files"
 require_relative "report_claim"
 require_relative "text_buffer"
 
@@ -128,19 +129,13 @@ module Memintro
       File.rename(beside, path)
       beside = nil
     ensure
-      remove(beside) if beside
+      Files.remove(beside) if beside
     end
 
     # Never follows a link that somebody put there, nor writes into a file that was there.
     def open_new(path, &render)
-      remove(path)
+      Files.remove(path)
       File.open(path, File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW, 0o600, &render)
-    end
-
-    def remove(path)
-      File.unlink(path)
-    rescue SystemCallError
-      nil
     end
 
     # The program must end although nobody reads.

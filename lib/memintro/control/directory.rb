@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../files"
 require_relative "client"
 require_relative "place"
 
@@ -95,16 +96,9 @@ module Memintro
         client = Client.new(pid, path, patience: @patience)
         Listener.new(pid: pid, path: path, info: client.ask_json("info"))
       rescue ControlError => e
-        return remove(path) if client.dead?
+        return Files.remove(path) if client.dead?
 
         Listener.new(pid: pid, path: path, problem: e.message)
-      end
-
-      def remove(path)
-        File.unlink(path)
-        nil
-      rescue SystemCallError
-        nil
       end
 
       # No question beforehand: whoever is asked by number is asked at once.

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../files"
 require_relative "connection"
 require_relative "place"
 
@@ -39,7 +40,7 @@ module Memintro
       def open
         @path = Place.prepare(@pid)
         beside = @path.sub(/sock\z/, "new")
-        remove(beside)
+        Files.remove(beside)
         @listener = bind(beside)
         @listener.listen(Socket::SOMAXCONN)
         File.rename(beside, @path)
@@ -78,7 +79,7 @@ module Memintro
       # @return [nil]
       def leave
         @stopping = true
-        remove(@path) if File.lstat(@path).ino == @inode
+        Files.remove(@path) if File.lstat(@path).ino == @inode
       rescue SystemCallError, IOError
         nil
       end
@@ -157,12 +158,6 @@ module Memintro
         @recovery = Connection.now + RECOVERY_SECONDS
       rescue SystemCallError
         nil # the client is gone already
-      end
-
-      def remove(path)
-        File.unlink(path)
-      rescue SystemCallError
-        nil
       end
 
       def close(socket)

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../error"
+require_relative "../files"
 require_relative "../json_text"
 
 module Memintro
@@ -37,10 +38,10 @@ module Memintro
         replace(beside, path)
         nil
       rescue SystemCallError, IOError => e
-        remove(beside) if made
+        Files.remove(beside) if made
         raise SnapshotError, "#{named(path)} cannot be written: #{reason(e)}"
       rescue Exception # rubocop:disable Lint/RescueException -- a signal or a Timeout must leave no half file
-        remove(beside) if made
+        Files.remove(beside) if made
         raise
       end
 
@@ -170,16 +171,9 @@ module Memintro
         raise Errno::EISDIR if File.directory?(path)
 
         File.open(path, File::WRONLY) { |file| file.write(File.binread(beside)) }
-        remove(beside)
+        Files.remove(beside)
       end
       private_class_method :replace
-
-      def self.remove(path)
-        File.unlink(path)
-      rescue SystemCallError
-        nil
-      end
-      private_class_method :remove
 
       def self.reason(error)
         error.message.sub(/ (?:@ \w+ )?- .*/m, "").sub(/ @ .*/m, "")
