@@ -86,7 +86,7 @@ module Memintro
 
     # All objects by class. Counts are those of `ObjectSpace.count_objects`; the bytes of the rows that are not internal
     # those of `ObjectSpace.memsize_of_all` (which on Ruby 3.1 counts what is called `(hidden …)` too). 15 to 20 ms
-    # for a million objects.
+    # for a million objects, and 5 µs for each class.
     #
     # @param n [Integer, nil] how many rows; nil: all
     # @param by [Symbol] what to sort by, `:bytes` or `:count`

@@ -204,7 +204,9 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       end
       puts JSON.generate([turns.(Memintro::IseqGroup) { Memintro.top_iseqs(nil) },
                           turns.(Memintro::Iseq) { Memintro.each_iseq {} },
-                          turns.(Memintro::HistogramRow) { Memintro.histogram }])
+                          turns.(Memintro::HistogramRow) { Memintro.histogram },
+                          turns.(Memintro::Snapshot::Row) { Memintro.snapshot(:classes) },
+                          turns.(Memintro::Snapshot::Row) { Memintro.snapshot(:iseqs) }])
       other.kill
     RUBY
     result.each do |rows, turns|

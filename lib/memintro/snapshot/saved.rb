@@ -146,9 +146,9 @@ module Memintro
       private_class_method :symbols
 
       def self.rows(list)
-        list && Parts.rows(list.map do |row|
+        list && Parts.rows(Parts.sorted(list.map do |row|
           [row.fetch("name"), number(row.fetch("count")), row["bytes"] && number(row["bytes"])]
-        end)
+        end))
       end
       private_class_method :rows
 
