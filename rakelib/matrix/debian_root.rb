@@ -26,6 +26,11 @@ module Matrix
       end
     end
 
+    # Where a suite comes from: security updates have an archive of their own beside the others'.
+    def self.archive(suite)
+      suite.end_with?("-security") ? mirror.sub(%r{\A(.*)/debian(?=/|\z)}, '\1/debian-security') : mirror
+    end
+
     # Why no root can be made or entered on this machine, or nil.
     def self.impossible
       folders = ENV.fetch("PATH", "").split(":") << "/usr/sbin"
@@ -99,6 +104,14 @@ module Matrix
       apt("update")
     end
 
+    # Writes a file inside.
+    def write(name, text)
+      file = File.join(path, name)
+      return File.write(file, text) if Process.uid.zero?
+
+      Open3.capture2(*as_root, "tee", file, stdin_data: text)
+    end
+
     private
 
     def bootstrap
@@ -132,14 +145,7 @@ module Matrix
 
     # Mirrors and snapshots outlive the date until which they vouch for a suite; the signature is still checked.
     def source_lines(suite)
-      %w[deb deb-src].map { |kind| "#{kind} [check-valid-until=no] #{DebianRoot.mirror} #{suite} main\n" }
-    end
-
-    def write(name, text)
-      file = File.join(path, name)
-      return File.write(file, text) if Process.uid.zero?
-
-      Open3.capture2(*as_root, "tee", file, stdin_data: text)
+      %w[deb deb-src].map { |kind| "#{kind} [check-valid-until=no] #{DebianRoot.archive(suite)} #{suite} main\n" }
     end
 
     def apt(*arguments)

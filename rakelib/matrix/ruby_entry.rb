@@ -7,7 +7,7 @@ module Matrix
   class RubyEntry
     TABLE = File.join(__dir__, "rubies.yml")
 
-    attr_reader :name, :debian, :package, :suite, :configure
+    attr_reader :name, :debian, :package, :suite, :configure, :patched
 
     # @return [Array<RubyEntry>] in the table's order
     def self.all
@@ -31,6 +31,7 @@ module Matrix
       @package = fields.fetch("ruby")
       @suite = fields["from"]
       @configure = fields["configure"]
+      @patched = fields["patched"]
       @smoke = fields["smoke"]
       @yjit = fields["yjit"]
     end

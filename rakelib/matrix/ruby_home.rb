@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "shellwords"
+require_relative "patch_release"
 
 module Matrix
   # A Ruby inside its Debian root: installed or built there, called by the plain names of its programs.
@@ -12,12 +13,14 @@ module Matrix
     def initialize(entry, root)
       @entry = entry
       @root = root
+      @patch_release = PatchRelease.new(entry, root)
     end
 
     # Sets up what is not there yet.
     def prepare
       entry.source? ? build : install
       link_programs
+      @patch_release.prepare
     end
 
     # What its programs need to be found, and Debian's pure Ruby gems with them.
@@ -28,6 +31,7 @@ module Matrix
       path = "#{entry.bin}:#{DebianRoot::TOOLCHAIN}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
       env = { "PATH" => path, "GEM_HOME" => gem_home, "CARGO_TARGET_DIR" => nil }
       env["MEMINTRO_MATRIX_RUBY"] = entry.name
+      env.update(@patch_release.environment)
       env["GEM_PATH"] = "#{own_gems}:/usr/share/rubygems-integration/all" if entry.source?
       env
     end
