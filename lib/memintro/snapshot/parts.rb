@@ -146,7 +146,7 @@ module Memintro
 
       # What the walks answer is greatest first already.
       def self.rows_of(list)
-        rows(list.lazy.map { |row| [row.name, row.count, row.bytes] })
+        rows(list) { |row| [row.name, row.count, row.bytes] }
       end
       private_class_method :rows_of
 
@@ -158,12 +158,15 @@ module Memintro
         triples.sort_by { |_, count, bytes| (-(bytes || count) * (1 << 24)) + (place += 1) }
       end
 
-      # @param triples [Enumerable<Array(String, Integer, Integer)>] greatest first
+      # @param list [Array] greatest first: of triples as above, or of what the block makes triples of
       # @return [List<Row>] the same
-      def self.rows(triples)
+      def self.rows(list)
         made = []
-        with_turns(triples) do |slice|
-          slice.each { |name, count, bytes| made << Row.new(JsonText.normal(name).freeze, count, bytes) }
+        with_turns(list) do |slice|
+          slice.each do |item|
+            name, count, bytes = block_given? ? yield(item) : item
+            made << Row.new(JsonText.normal(name).freeze, count, bytes)
+          end
         end
         List.new(made)
       end
