@@ -34,7 +34,8 @@ module Memintro
                               "write require \"memintro/#{name.to_s.downcase}\" before"
     end
 
-    def new(...)
+    # Named arguments here and below: Ruby 3.4 crashes in half of the Ractors that `super` passes `...` on in.
+    def new(*arguments, **options, &block)
       Late.whole(self)
       super
     end
@@ -62,7 +63,7 @@ module Memintro
     extend Late
 
     # @raise [UnsupportedError] in a Ractor other than the main one: what it asks is the main one's to answer
-    def self.new(...)
+    def self.new(*arguments, **options, &block)
       return super if Ractor.current.equal?(Loading::MAIN_RACTOR)
 
       raise UnsupportedError, "a sampler can be made in the main Ractor only; make it there, and ask Memintro.rss " \
