@@ -7,7 +7,7 @@
 #   rake matrix[3.4]         one of them; several: rake "matrix[3.3 3.4]"
 #   rake matrix MEMINTRO_MATRIX_REVISION=HEAD   the same for a commit, not for the files as they are
 #   rake matrix:aarch64      the hook alone, cross-built and run under emulation
-#   rake matrix:other_targets  whether the compiler accepts the crates for musl and macOS
+#   rake matrix:other_targets  the Rust tests on musl, and whether the compiler accepts the rest for it and for macOS
 #   rake matrix:smoke        those marked `smoke`: gem install, the demo's leak, truth tests
 
 MATRIX_FOLDER = File.expand_path("../.matrix", __dir__)
@@ -39,8 +39,8 @@ namespace :matrix do
     abort "matrix: #{e.message}"
   end
 
-  desc "Ask the compiler whether it accepts the crates for musl and macOS"
-  task :other_targets do
+  desc "Run the Rust tests that have no Ruby in them on musl, and ask the compiler what it accepts for musl and macOS"
+  task other_targets: :compile do
     require_relative "matrix/other_targets"
     Matrix::OtherTargets.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call
   rescue Matrix::Failed => e

@@ -1,55 +1,104 @@
 # frozen_string_literal: true
 
-require_relative "debian_root"
+require "tmpdir"
+require_relative "musl_rust"
 
 module Matrix
-  # What can be said of musl and macOS without a machine of theirs: whether the compiler accepts the crates for them.
-  # Nothing is linked or run. Their standard libraries come from nowhere here, so that is compiled from its source, too;
-  # Debian has the source beside its own Rust.
+  # What can be said of musl and macOS without a machine of theirs. What has neither Ruby nor the hook in it is linked
+  # with musl, its tests are run here, for Linux runs programs of either library, and `memintro-tool` has to draw what
+  # the one of this machine draws. Of the rest it is asked whether the compiler accepts it; that is not linked or run.
   class OtherTargets
-    RUST = %w[cargo rustc rust-src].freeze
-    CHECKOUT = "/opt/matrix/checkout"
-    # Of the machine outside, for what the standard library's build fetches.
-    CERTIFICATES = "/etc/ssl/certs"
+    # As the tests are built, and linked whole: nothing of them is loaded by glibc.
+    TESTED = %w[memintro-abi memintro-elf memintro-tracker memintro-analysis memintro-tool].freeze
     # For macOS what needs neither glibc nor Ruby's headers of that platform.
-    TARGETS = {
-      "x86_64-unknown-linux-musl" => %w[memintro-abi memintro-elf memintro-tracker memintro-analysis memintro-hook
-                                        memintro memintro-tool],
-      "aarch64-apple-darwin" => %w[memintro-abi memintro-analysis memintro-tool]
-    }.freeze
+    CHECKED = { MuslRust::TARGET => %w[memintro-hook memintro],
+                "aarch64-apple-darwin" => %w[memintro-abi memintro-analysis memintro-tool],
+                "x86_64-apple-darwin" => %w[memintro-abi memintro-analysis memintro-tool] }.freeze
+    FORMATS = %w[svg png html text].freeze
 
     # @param folder [String] of the matrix
-    # @param checkout [String]
+    # @param checkout [String] built
     def initialize(folder:, checkout:)
       @checkout = checkout
       @log = File.join(folder, "other-targets.log")
       @root = DebianRoot.new("trixie", name: "trixie-aarch64", folder: folder, log: @log)
+      @rust = MuslRust.new(@root, checkout: checkout)
     end
 
-    # Prints each target with what was accepted.
+    # Prints each target with what was tested and what was accepted.
     #
-    # @raise [Failed] where a crate is not
+    # @raise [Failed] where something is not
     def call
       @root.prepare("build")
-      @root.install("ruby-dev", "ruby", "libclang1-19", "libclang-common-19-dev")
-      @root.install(*RUST, from: "trixie-backports")
-      refused = TARGETS.flat_map { |target, crates| crates.reject { |crate| accepted?(target, crate) } }
-      raise Failed, "not accepted: #{refused.join(', ')}; see #{@log}" if refused.any?
+      @root.install("ruby-dev", "ruby")
+      @rust.prepare
+      failed = TESTED.reject { |crate| tests_pass?(crate) }
+      failed << "drawing" unless draws_the_same?
+      CHECKED.each { |target, crates| failed.concat(crates.reject { |crate| accepted?(target, crate) }) }
+      raise Failed, "failed: #{failed.join(', ')}; see #{@log}" if failed.any?
     end
 
     private
 
+    def say(target, subject, outcome) = puts("#{target}: #{subject}: #{outcome}")
+
+    def tests_pass?(crate)
+      Dir.mktmpdir do |folder|
+        out = File.join(folder, "out")
+        status = @rust.cargo("test", "--no-fail-fast", "--tests", "--package", crate, out: out)
+        text = File.read(out)
+        File.write(@log, text, mode: "a")
+        passed = text.scan(/^test result: \w+\. (\d+) passed/).sum { |(number)| number.to_i }
+        say(MuslRust::TARGET, crate, status.success? ? "linked, #{passed} tests passed" : "FAILED")
+        # The contract's one test is of its C header.
+        status.success? && passed.positive?
+      end
+    end
+
+    # A picture of every format, the same to the byte as by the tool that was built for this machine.
+    def draws_the_same?
+      outcome = @rust.cargo("build", "--package", "memintro-tool").success? ? different_pictures : ["not built"]
+      say(MuslRust::TARGET, "memintro-tool", if outcome.empty?
+                                               "static, draws #{FORMATS.join(', ')} to the same bytes"
+                                             else
+                                               "FAILED: #{outcome.join(', ')}"
+                                             end)
+      outcome.empty?
+    end
+
+    def different_pictures
+      tools = { musl: @rust.product("memintro-tool"), own: File.join(@checkout, "lib/memintro/memintro-tool") }
+      return ["is not static"] if IO.popen(["readelf", "--dynamic", "--segments", tools[:musl]], &:read)
+                                    .match?(/NEEDED|INTERP/)
+
+      Dir.mktmpdir do |folder|
+        log = File.join(folder, "memory.log")
+        File.write(log, memory_lines)
+        FORMATS.reject do |format|
+          musl, own = tools.map { |name, tool| picture(tool, format, File.join(folder, "#{name}.#{format}"), log) }
+          musl && musl == own
+        end
+      end
+    end
+
+    def picture(tool, format, into, log)
+      command = ["timeout", "60", tool, "plot", format, into, "0", log]
+      File.binread(into) if system(*command, in: File::NULL, out: [@log, "a"], err: [@log, "a"])
+    end
+
+    # Two processes that grow, for an hour.
+    def memory_lines
+      Array.new(3_600) do |second|
+        format("MEMORY[%<pid>d]: time: %<time>s rss: %<rss>.1f MB, live_objects: %<objects>.1f Million\n",
+               pid: 100 + (second % 2), time: (Time.utc(2026, 1, 1) + second).strftime("%F %T +0000"),
+               rss: 100 + (second * 0.1) + (second * 7 % 13), objects: 1 + (second * 0.001))
+      end.join
+    end
+
     def accepted?(target, crate)
-      # Debian's Rust is a release; building the standard library is not in releases.
-      env = { "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "RUSTC_BOOTSTRAP" => "1", "CARGO_TARGET_DIR" => "/opt/target",
-              "LIBCLANG_PATH" => "/usr/lib/llvm-19/lib",
-              "BINDGEN_EXTRA_CLANG_ARGS" => "-I/usr/lib/llvm-19/lib/clang/19/include",
-              "CARGO_HTTP_CAINFO" => "/opt/certificates/ca-certificates.crt" }
-      status = @root.run("cargo", "check", "--locked", "--target", target, "-Zbuild-std=std,panic_unwind",
-                         "--package", crate, env: env, chdir: CHECKOUT,
-                                             binds: { @checkout => CHECKOUT, CERTIFICATES => "/opt/certificates" })
-      puts "#{target}: #{crate}: #{status.success? ? 'accepted' : 'refused'}"
-      status.success?
+      accepted = @rust.cargo("check", "--package", crate, target: target).success?
+      say(target, crate, accepted ? "the compiler accepts it" : "REFUSED")
+      accepted
     end
   end
 end

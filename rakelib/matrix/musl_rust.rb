@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+require_relative "debian_root"
+
+module Matrix
+  # Rust for musl inside a Debian root, and what it needs to link there. Debian has musl, a compiler for it, and Rust's
+  # source, but no standard library built for it: that is compiled along with the crates.
+  class MuslRust
+    TARGET = "x86_64-unknown-linux-musl"
+    # The library that unwinds stacks is LLVM's, from the same Debian.
+    PACKAGES = %w[musl-tools libunwind-19-dev binutils libclang1-19 libclang-common-19-dev].freeze
+    RUST = %w[cargo rustc rust-src].freeze
+    CHECKOUT = "/opt/matrix/checkout"
+    # Of the machine outside, for what the standard library's build fetches.
+    CERTIFICATES = "/etc/ssl/certs"
+    LIBRARIES = "/opt/musl"
+    BUILD_STD = "-Zbuild-std=std,panic_unwind,test"
+    TARGET_FOLDER = "/opt/target"
+    # Debian's Rust is a release; building the standard library is not in releases.
+    ENVIRONMENT = { "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "RUSTC_BOOTSTRAP" => "1",
+                    "CARGO_TARGET_DIR" => TARGET_FOLDER, "LIBCLANG_PATH" => "/usr/lib/llvm-19/lib",
+                    "BINDGEN_EXTRA_CLANG_ARGS" => "-I/usr/lib/llvm-19/lib/clang/19/include",
+                    "CARGO_HTTP_CAINFO" => "/opt/certificates/ca-certificates.crt" }.freeze
+    FLAGS = "-Clink-self-contained=no -Lnative=#{LIBRARIES} -Lnative=/usr/lib/x86_64-linux-musl".freeze
+    LINKING = { "CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER" => "musl-gcc" }.freeze
+    # For programs libunwind.a, for shared libraries the same under the name that Rust asks for.
+    SCRIPT = <<~SHELL.freeze
+      mkdir -p #{LIBRARIES}
+      musl-gcc -O2 -fPIC -c rakelib/matrix/musl/unwind.c -o #{LIBRARIES}/unwind.o
+      cp /usr/lib/llvm-19/lib/libunwind.a #{LIBRARIES}/libunwind.a
+      ar r #{LIBRARIES}/libunwind.a #{LIBRARIES}/unwind.o
+      echo 'INPUT(#{LIBRARIES}/libunwind.a)' > #{LIBRARIES}/libgcc_s.so
+    SHELL
+    private_constant :SCRIPT, :FLAGS, :LINKING
+
+    attr_reader :root
+
+    # @param root [DebianRoot]
+    # @param checkout [String]
+    def initialize(root, checkout:)
+      @root = root
+      @checkout = checkout
+    end
+
+    # Installs what is missing, and makes the unwinding library whole.
+    def prepare
+      root.prepare("build")
+      root.install(*PACKAGES)
+      root.install(*RUST, from: "trixie-backports")
+      root.run!("sh", "-ec", SCRIPT, **inside)
+    end
+
+    # Runs cargo in the checkout.
+    #
+    # @param flags [Array<String>] for the compiler
+    # @param out [String] where its output goes
+    # @return [Process::Status]
+    def cargo(*arguments, target: TARGET, flags: [], env: {}, out: root.log)
+      link = LINKING.merge("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS" => [FLAGS, *flags].join(" "))
+      name, *rest = arguments
+      root.run("nice", "cargo", name, "--locked", "--target", target, BUILD_STD, *rest, **inside(link.merge(env), out))
+    end
+
+    # What has been built, as a path outside.
+    #
+    # @param target_folder [String] inside
+    def product(name, target_folder: TARGET_FOLDER, profile: "debug")
+      File.join(root.path, target_folder, TARGET, profile, name)
+    end
+
+    private
+
+    def inside(env = {}, out = root.log)
+      { env: ENVIRONMENT.merge(env), chdir: CHECKOUT, out: out,
+        binds: { @checkout => CHECKOUT, CERTIFICATES => "/opt/certificates" } }
+    end
+  end
+end
