@@ -8,6 +8,7 @@
 #   rake matrix MEMINTRO_MATRIX_REVISION=HEAD   the same for a commit, not for the files as they are
 #   rake matrix:aarch64      the hook alone, cross-built and run under emulation
 #   rake matrix:other_targets  the Rust tests on musl, and whether the compiler accepts the rest for it and for macOS
+#   rake matrix:musl         the extension in a Ruby that is built with musl
 #   rake matrix:smoke        those marked `smoke`: gem install, the demo's leak, truth tests
 
 MATRIX_FOLDER = File.expand_path("../.matrix", __dir__)
@@ -43,6 +44,14 @@ namespace :matrix do
   task other_targets: :compile do
     require_relative "matrix/other_targets"
     Matrix::OtherTargets.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call
+  rescue Matrix::Failed => e
+    abort "matrix: #{e.message}"
+  end
+
+  desc "Build a Ruby with musl, build the extension for it, and check there what needs no hook"
+  task :musl do
+    require_relative "matrix/musl"
+    Matrix::Musl.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call
   rescue Matrix::Failed => e
     abort "matrix: #{e.message}"
   end

@@ -22,6 +22,8 @@ class CargoBuild
   LIBCLANG_FOLDERS = "/usr/lib/llvm-*/lib"
   # Older ones cannot read the headers of Ruby 3.4.
   OLDEST_LIBCLANG = 15
+  # With musl Rust makes static programs unless it is told not to, and then makes no library for Ruby to load at all.
+  SHARED_MUSL = "-Ctarget-feature=-crt-static"
 
   attr_reader :root
 
@@ -53,12 +55,15 @@ class CargoBuild
   def environment
     found = { "RUBY" => RbConfig.ruby }
     found["LIBCLANG_PATH"] = libclang_folder if !ENV.key?("LIBCLANG_PATH") && libclang_folder
+    found["RUSTFLAGS"] =
+      [ENV["RUSTFLAGS"], SHARED_MUSL].compact.join(" ") if RbConfig::CONFIG["host_os"].include?("musl")
     found
   end
 
-  # @return [Hash{String => String}] path of what was built => name under which it is installed
+  # @return [Hash{String => String}] path of what was built => name under which it is installed. Cargo has a folder for
+  #   a target that it was told, be it this machine's own.
   def products
-    PRODUCTS.transform_keys { |file| File.join(target_folder, "release", file) }
+    PRODUCTS.transform_keys { |file| File.join(target_folder, *ENV["CARGO_BUILD_TARGET"], "release", file) }
   end
 
   # Builds, unless nothing changed since, and puts the products into the folder.

@@ -14,7 +14,7 @@ module Matrix
     # Of the machine outside, for what the standard library's build fetches.
     CERTIFICATES = "/etc/ssl/certs"
     LIBRARIES = "/opt/musl"
-    BUILD_STD = "-Zbuild-std=std,panic_unwind,test"
+    STD = "std,panic_unwind,test"
     TARGET_FOLDER = "/opt/target"
     # Debian's Rust is a release; building the standard library is not in releases.
     ENVIRONMENT = { "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "RUSTC_BOOTSTRAP" => "1",
@@ -31,7 +31,7 @@ module Matrix
       ar r #{LIBRARIES}/libunwind.a #{LIBRARIES}/unwind.o
       echo 'INPUT(#{LIBRARIES}/libunwind.a)' > #{LIBRARIES}/libgcc_s.so
     SHELL
-    private_constant :SCRIPT, :FLAGS, :LINKING
+    private_constant :SCRIPT, :LINKING
 
     attr_reader :root
 
@@ -47,31 +47,34 @@ module Matrix
       root.prepare("build")
       root.install(*PACKAGES)
       root.install(*RUST, from: "trixie-backports")
-      root.run!("sh", "-ec", SCRIPT, **inside)
+      run!("sh", "-ec", SCRIPT)
     end
 
-    # Runs cargo in the checkout.
+    # Runs cargo in the checkout, for the target.
     #
-    # @param flags [Array<String>] for the compiler
     # @param out [String] where its output goes
     # @return [Process::Status]
-    def cargo(*arguments, target: TARGET, flags: [], env: {}, out: root.log)
-      link = LINKING.merge("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS" => [FLAGS, *flags].join(" "))
-      name, *rest = arguments
-      root.run("nice", "cargo", name, "--locked", "--target", target, BUILD_STD, *rest, **inside(link.merge(env), out))
+    def cargo(name, *arguments, target: TARGET, out: root.log)
+      root.run("nice", "cargo", name, "--locked", "--target", target, "-Zbuild-std=#{STD}", *arguments,
+               **inside({ "CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS" => FLAGS }, out))
+    end
+
+    # Runs a command in the checkout.
+    #
+    # @raise [Failed] if it fails
+    def run!(*command, env: {})
+      root.run!(*command, **inside(env))
     end
 
     # What has been built, as a path outside.
-    #
-    # @param target_folder [String] inside
-    def product(name, target_folder: TARGET_FOLDER, profile: "debug")
-      File.join(root.path, target_folder, TARGET, profile, name)
+    def product(name)
+      File.join(root.path, TARGET_FOLDER, TARGET, "debug", name)
     end
 
     private
 
     def inside(env = {}, out = root.log)
-      { env: ENVIRONMENT.merge(env), chdir: CHECKOUT, out: out,
+      { env: { **ENVIRONMENT, **LINKING, **env }, chdir: CHECKOUT, out: out,
         binds: { @checkout => CHECKOUT, CERTIFICATES => "/opt/certificates" } }
     end
   end

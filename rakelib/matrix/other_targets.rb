@@ -6,7 +6,7 @@ require_relative "musl_rust"
 module Matrix
   # What can be said of musl and macOS without a machine of theirs. What has neither Ruby nor the hook in it is linked
   # with musl, its tests are run here, for Linux runs programs of either library, and `memintro-tool` has to draw what
-  # the one of this machine draws. Of the rest it is asked whether the compiler accepts it; that is not linked or run.
+  # the one of this machine draws. Of the rest it is asked here whether the compiler accepts it; see musl.rb for more.
   class OtherTargets
     # As the tests are built, and linked whole: nothing of them is loaded by glibc.
     TESTED = %w[memintro-abi memintro-elf memintro-tracker memintro-analysis memintro-tool].freeze
