@@ -1,13 +1,15 @@
 # frozen_string_literal: true
 
-require_relative "doctor/examination"
-require_relative "doctor/text"
 require_relative "value_object"
 
 module Memintro
   # What memintro found out about the process it is in: what is on, what was patched, what escapes and what would not
   # work here and why. Frozen; `puts Memintro.doctor` is for people, {#to_h} for programs.
   class Doctor
+    # They open this class, which `autoload` loads: outside of it that would be a circle.
+    require_relative "doctor/examination"
+    require_relative "doctor/text"
+
     include ValueObject
 
     # Names of the findings, in the order of {#to_h}.

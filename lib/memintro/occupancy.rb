@@ -1,8 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "list"
-require_relative "occupancy/holder"
-require_relative "occupancy/pool"
 require_relative "units"
 require_relative "value_object"
 
@@ -14,6 +12,10 @@ module Memintro
   #   Memintro.occupancy.sparse_pages         # => 812
   #   Memintro.occupancy.holders.first.name   # => "String"
   class Occupancy
+    # They open this class, which `autoload` loads: outside of it that would be a circle.
+    require_relative "occupancy/holder"
+    require_relative "occupancy/pool"
+
     include ValueObject
 
     # Names of the figures, in the order of {#to_h}.

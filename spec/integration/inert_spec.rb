@@ -86,4 +86,20 @@ RSpec.describe "require \"memintro\"" do
     # A calm machine takes 4.7 ms for optparse; a busy one's milliseconds are shorter.
     expect(ours - bare).to be <= [15.0, ruby * 3].max
   end
+
+  it "gives Ruby no reason to warn, whatever is used for the first time" do
+    result = run_ruby(code: <<~RUBY, flags: ["-w"]).must_succeed
+      Memintro.start
+      Memintro.doctor.to_s
+      shots = Array.new(3) { Memintro.snapshot(:all) }
+      (shots.last - shots.first).to_html
+      Memintro::Trend.new(shots).to_s
+      Memintro.gc_delta { [Memintro.occupancy, Memintro.histogram, Memintro.top_iseqs, Memintro.internals] }
+      Memintro::ProcessMemory.new(Process.pid).to_h
+      Memintro::Sampler.new
+      Memintro.report($stdout, format: :json)
+      Memintro.stop
+    RUBY
+    expect(result.stderr.lines.grep(/warn/i)).to eq([])
+  end
 end
