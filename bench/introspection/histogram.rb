@@ -22,5 +22,7 @@ subjects = {
   }
 }
 puts "#{GC.stat(:heap_live_slots)} live slots"
-Bench::Introspection::Rounds.print(Bench::Introspection::Rounds.measure(subjects, count: 3), "Memintro.histogram")
+Bench::Introspection::Rounds.print(Bench::Introspection::Rounds.measure(subjects, count: 3), "Memintro.histogram",
+                                   aims: { "Memintro.histogram" => { most_ms: 1000 },
+                                           "each_object, by class" => { least: 10 } })
 kept.clear

@@ -20,7 +20,13 @@ module Bench
           figures = time ? format("%12.1f µs %10.1fx", time * 1e6, time / ours) : "not installed"
           out.puts("#{name.ljust(24)} #{figures}")
         end
-        out.puts(format("%-24s %12.4f%% of a core at 2 s", "Memintro::Sampler", sampler_share * 100))
+        out.puts(format("aim: Memintro.rss takes at most 5 µs: %s", ours <= 5e-6 ? "met" : "missed"))
+        { "off" => -> {}, "on" => -> { Memintro.start } }.each do |tracking, prepare|
+          prepare.call
+          share = sampler_share * 100
+          out.puts(format("Memintro::Sampler, tracking %-4s %.4f%% of a core at 2 s  (aim: 0.1%%: %s)", tracking,
+                          share, share <= 0.1 ? "met" : "missed"))
+        end
       end
 
       # The least of some rounds: what disturbs only adds.

@@ -39,7 +39,7 @@ module Bench
                  "#{Memintro.iseqs.count} instruction sequences, #{Memintro.each_call_site.count} call sites")
         @pair = Array.new(2) { Memintro.snapshot(:all) }
         subjects = SUBJECTS.transform_values { |work| -> { instance_exec(&work) } }
-        Rounds.print(Rounds.measure(subjects), EMPTY, out)
+        Rounds.print(Rounds.measure(subjects), EMPTY, out, aims: { "light" => { most_ms: 5 } })
       end
 
       # An application: code, small objects that refer to each other, and some that are large.

@@ -24,10 +24,24 @@ module Bench
       end
 
       # Milliseconds, and how many times those of `base` that is.
-      def self.print(medians, base, out = $stdout)
+      #
+      # @param aims [Hash{String => Hash}] what a subject should keep to: `most:` or `least:` times `base`, `most_ms:`
+      def self.print(medians, base, out = $stdout, aims: {})
         medians.each do |name, time|
-          out.puts(format("%-36s %10.2f ms %9.3fx", name, time * 1e3, time / medians.fetch(base)))
+          ratio = time / medians.fetch(base)
+          line = format("%-36s %10.2f ms %9.3fx", name, time * 1e3, ratio)
+          out.puts([line, *aims[name]&.map { |aim, bound| verdict(aim, bound, ratio, time * 1e3) }].join)
         end
+      end
+
+      # @return [String] the aim, and whether it is met
+      def self.verdict(aim, bound, ratio, milliseconds)
+        text, met = case aim
+                    when :most then ["at most #{bound}x", ratio <= bound]
+                    when :least then ["at least #{bound}x", ratio >= bound]
+                    when :most_ms then ["at most #{bound} ms", milliseconds <= bound]
+                    end
+        "  (aim: #{text}: #{met ? 'met' : 'missed'})"
       end
 
       def self.now = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
