@@ -110,6 +110,66 @@ RSpec.describe "looking into a program" do
     end
   end
 
+  # The program ends when somebody has looked at it three times, or after a minute.
+  describe "with --every" do
+    def looked_at(command, *options)
+      code = <<~RUBY
+        class Needle; end
+        $needles = Array.new(1_000) { Needle.new }
+        2_000.times { |i| eval("def grown_\#{i}; end", nil, "grown.rb", 1) }
+        deadline = Time.now + 60
+        sleep 0.05 until File.exist?(#{path("o.3.json").inspect}) || Time.now > deadline
+      RUBY
+      options += ["--every", "0.1", "--format", "json", "-o", path("o.%n.json")]
+      memintro(command, *options, "--", RbConfig.ruby, program(code)).must_succeed
+      numbers = Dir.children(@folder).filter_map { |name| name[/\Ao\.(\d+)\.json\z/, 1]&.to_i }.sort
+      expect(numbers).to eq((1..numbers.last).to_a)
+      # The last one was taken when it ended.
+      expect(numbers.size).to be >= 4
+      JSON.parse(File.read(path("o.#{numbers.last}.json")))
+    end
+
+    it "memintro iseqs looks so often, and at the end" do
+      rows = looked_at("iseqs", "--by", "location").fetch("rows")
+      expect(rows.find { |row| row["name"] == "grown.rb:1" }).to include("count" => be_between(2_000, 4_000))
+    end
+
+    it "memintro histogram looks so often, and at the end" do
+      expect(looked_at("histogram").fetch("rows")).to include(include("name" => "Needle", "count" => 1_000))
+    end
+
+    it "memintro diff compares so often with the program's start, and at the end" do
+      classes = looked_at("diff").fetch("sections").fetch("classes")
+      expect(classes).to include(include("name" => "Needle", "before" => 0, "count_growth" => 1_000))
+    end
+
+    it "all go to standard error, one after the other, where no file is given" do
+      { "iseqs" => /^[\d,]+ instruction sequences, /, "histogram" => /^[\d,]+ objects/,
+        "diff" => /^memintro .*: what changed in / }.each do |command, heading|
+        code = <<~RUBY
+          deadline = Time.now + 60
+          sleep 0.05 until File.read("/proc/self/fd/2").scan(#{heading.inspect}).size >= 3 || Time.now > deadline
+        RUBY
+        result = memintro(command, "--every", "0.1", "--top", "1", "--", RbConfig.ruby, program(code)).must_succeed
+        expect(result.stdout).to eq("")
+        expect(result.stderr.scan(heading).size).to be >= 4, command
+      end
+    end
+  end
+
+  describe "memintro histogram" do
+    it "shows what a saved snapshot has, as the snapshot itself does" do
+      classes = saved("--parts", "classes", code: "class Needle; end; $n = Array.new(1_234) { Needle.new }").classes
+      lines = memintro("histogram", "--top", "5", path("s.json")).must_succeed.stdout.lines.map(&:chomp)
+      expect(lines.first).to start_with("#{Memintro::Units.count(classes.sum(&:count))} objects")
+      expect(lines[3, 5].map { |line| line.split.last }).to eq(classes.first(5).map { |row| row.name.split.last })
+      expect(memintro("histogram", "--top", "all", path("s.json")).stdout).to match(/ 1,234  Needle$/)
+      rows = JSON.parse(memintro("histogram", "--format", "json", path("s.json")).must_succeed.stdout).fetch("rows")
+      expect(rows.map { |row| row.values_at("name", "count", "bytes") })
+        .to eq(classes.map { |row| [row.name, row.count, row.bytes] })
+    end
+  end
+
   describe "what goes wrong" do
     {
       %w[diff a.json] => [2, "give two files to compare"],

@@ -36,6 +36,39 @@ RSpec.describe "how full the heap is", :vm do
     end
   end
 
+  # Pages on which one object of 16 stays, and pages on which one of 25 does: more than 5%, and less.
+  it "calls a page sparse while less than a twentieth of its slots are taken" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      class Above; end
+      class Below; end
+      KEPT = Array.new(32_000)
+      OBJECTS = 200_000
+      def fill(kind, part, at)
+        n = 0
+        while n < OBJECTS
+          (n % part).zero? ? KEPT[at += 1] = kind.new : Object.new
+          n += 1
+        end
+        at
+      end
+      GC.disable
+      at = fill(Above, 16, -1)
+      fill(Below, 25, at)
+      GC.enable
+      4.times { GC.start }
+      occupancy = Memintro.occupancy
+      smallest = occupancy.pools.first
+      puts JSON.generate(pages: OBJECTS * smallest.pages / smallest.slots, sparse: occupancy.sparse_pages,
+                         on: occupancy.holders.to_h { |holder| [holder.name, holder.pages] })
+    RUBY
+    expect(result[:pages]).to be_between(100, 600)
+    # But for the pages that are there already, and those that other objects have got to.
+    expect(result[:on][:Below]).to be_between(result[:pages] * 0.8, result[:pages] + 2)
+    expect(result[:on].fetch(:Above, 0)).to be < result[:pages] * 0.1
+    expect(result[:sparse]).to be >= result[:on][:Below]
+  end
+
   # One object of a thousand stays, on every page that the others leave behind.
   it "names what keeps pages that are nearly empty" do
     result = answer_of(<<~RUBY)

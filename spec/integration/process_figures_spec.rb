@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require "memintro"
 
 # Memintro.rss and its relatives, against what the kernel's files say at the same time.
 RSpec.describe "Memintro.rss and its relatives" do
@@ -143,18 +144,95 @@ RSpec.describe "Memintro.rss and its relatives" do
     expect(answer[:moved]).to be >= 5
   end
 
-  it "says so where there is no /proc" do
-    result = run_command("unshare", "--mount", "sh", "-c", <<~SHELL)
-      mount -t tmpfs none /proc || exit 99
-      exec #{RbConfig.ruby} -I#{Subprocess::LIB} -rmemintro -e '
-        %i[rss pss uss swap peak_rss vsize].each do |name|
-          Memintro.public_send(name)
-        rescue Memintro::ProcError => e
-          puts e.message
-        end'
-    SHELL
-    skip "mounts are refused here: #{result.stderr}" if result.status.exitstatus == 99 || /unshare/ =~ result.stderr
-    expect(result.must_succeed.stdout.lines.size).to eq(6)
-    expect(result.stdout.lines).to all(match(%r{\A/proc/self.* cannot be read: .*mount it}))
+  # Files in which the kernel tells what groups below the root use that hold this process.
+  def files_of_own_groups
+    File.readlines("/proc/self/cgroup", chomp: true).filter_map do |line|
+      _, controllers, path = line.split(":", 3)
+      next if path == "/"
+
+      file = "/sys/fs/cgroup#{path}/memory.current" if controllers.empty?
+      file = "/sys/fs/cgroup/memory#{path}/memory.usage_in_bytes" if controllers.split(",").include?("memory")
+      file if file && File.exist?(file)
+    end
+  end
+
+  # The group is shared with whatever else runs in it, so its usage may move between two looks.
+  it "says of the machine's own control group what the kernel says" do
+    found = Memintro.cgroup
+    skip "no memory control group holds this process, or none is seen" if found.nil? && files_of_own_groups.empty?
+    expect(found).to be_a(Memintro::Cgroup)
+    file = Dir[File.join(found.path, "memory.{current,usage_in_bytes}")].first
+    near = Array.new(10) do
+      before, ours, after = File.read(file).to_i, Memintro.cgroup.usage_bytes, File.read(file).to_i
+      ours.between?([before, after].min - (64 * MIB), [before, after].max + (64 * MIB))
+    end
+    expect(near).to include(true)
+    expect([found.version, File.basename(file)]).to eq([1, "memory.usage_in_bytes"]).or eq([2, "memory.current"])
+    expect(found.usage_bytes).to be > MIB
+    expect(found.reclaimable_bytes).to be >= 0
+  end
+
+  # Runs it in a mount name space of its own, in which nothing is at /proc.
+  def without_proc(*command)
+    result = run_command("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc || exit 99; exec "$@"', "sh",
+                         *command)
+    skip "mounts are refused here: #{result.stderr}" if result.status.exitstatus == 99 || /unshare:/ =~ result.stderr
+    result
+  end
+
+  def ruby_without_proc(code, *requires)
+    flags = ["memintro", *requires].map { |name| "-r#{name}" }
+    without_proc(RbConfig.ruby, "-I#{Subprocess::LIB}", *flags, "-e", code).must_succeed.stdout.lines.map(&:chomp)
+  end
+
+  describe "where there is no /proc" do
+    it "says so, of this process and of others" do
+      lines = ruby_without_proc(<<~RUBY)
+        def told = (yield; puts "nothing") rescue puts("\#{$!.class}: \#{$!.message}")
+        %i[rss pss uss swap peak_rss vsize].each { |name| told { Memintro.public_send(name) } }
+        told { Memintro::ProcessMemory.new(Process.pid) }
+        told { Memintro::ProcessMemory.new(1, children: true) }
+        p Memintro.cgroup
+      RUBY
+      expect(lines.first(6)).to all(match(%r{\AMemintro::ProcError: /proc/self.* cannot be read: .*mount it}))
+      expect(lines[6, 2])
+        .to all(match(%r{\AMemintro::ProcError: /proc cannot be read: it is not mounted here; .* so mount it\z}))
+      expect(lines.drop(8)).to eq(["nil"])
+    end
+
+    it "takes snapshots all the same, and tells what is missing" do
+      lines = ruby_without_proc(<<~RUBY)
+        light, all = Memintro.snapshot, Memintro.snapshot(:all)
+        p light.memory, light.missing.keys, all.missing.keys - light.missing.keys
+        puts [light, all].flat_map { |snapshot| snapshot.missing.values }.uniq
+        p light.gc[:count] >= 0, all.classes.size > 30, all.iseqs[:count] > 500
+        puts light.inspect
+      RUBY
+      expect(lines.first(3)).to eq(["{}", "[:rss_bytes, :peak_rss_bytes, :swap_bytes, :vsize_bytes]",
+                                    "[:pss_bytes, :uss_bytes]"])
+      expect(lines[3..-5]).to all(match(%r{\A/proc/self.* cannot be read: .* so mount it\z}))
+      expect(lines.last(4)).to match([*["true"] * 3, /GCs, .*, missing rss_bytes peak_rss_bytes swap_bytes vsize_byt/])
+    end
+
+    it "has GetProcessMem answer as for a process that is not there" do
+      lines = ruby_without_proc(<<~RUBY, "memintro/get_process_mem")
+        [GetProcessMem.new, GetProcessMem.new(1)].each { |memory| p [memory.bytes.class, memory.mb, memory.linux?] }
+      RUBY
+      expect(lines).to eq(["[BigDecimal, 0.0, false]"] * 2)
+    end
+
+    it "has memintro rss fail with one line, before it starts anything" do
+      # A started program would make a file: the test does not depend on what it prints.
+      Dir.mktmpdir do |folder|
+        started = File.join(folder, "started")
+        [["1"], ["--watch", "1", "1"], ["--format", "json", "1"], ["--", "touch", started],
+         ["--watch", "1", "--", "touch", started]].each do |arguments|
+          result = without_proc(RbConfig.ruby, Subprocess::EXE, "rss", *arguments)
+          expect([result.status.exitstatus, result.stdout, result.stderr])
+            .to match([1, "", %r{\Amemintro: /proc.* cannot be read: .*; .* so mount it\n\z}]), arguments.inspect
+        end
+        expect(File.exist?(started)).to be(false)
+      end
+    end
   end
 end

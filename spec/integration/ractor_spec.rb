@@ -32,6 +32,23 @@ RSpec.describe "Memintro in a Ractor" do
                             *[%r{\AMemintro::UnsupportedError: .*, write require "memintro/snapshot" before}] * 2])
   end
 
+  it "answers what the collector did, how near the container's limit is, and what GetProcessMem is asked" do
+    lines = answers(<<~RUBY, requires: %w[memintro memintro/get_process_mem])
+      main = [Memintro.cgroup&.path.inspect, GetProcessMem.new.mb]
+      delta, cgroup, mem, nested = answer_of(Ractor.new {
+        3.times { Memintro.gc_delta { 1_000.times { Object.new } } }
+        [asked { Memintro.gc_delta { 1_000.times { Object.new } }.objects_allocated }, asked { Memintro.cgroup&.path.inspect },
+         asked { [GetProcessMem.new.mb, GetProcessMem.new(Process.pid).bytes / (1 << 20)].map(&:to_f).join(" ") },
+         asked { Memintro.gc_delta { Memintro.gc_delta { GC.start } }.major_gc_count }]
+      })
+      puts delta, cgroup == main[0], mem.split.all? { |mb| (Float(mb) - main[1]).abs < 16 }, nested
+    RUBY
+    # The count is of all Ractors, and the main one makes an object or two while it waits.
+    expect(Integer(lines[0], 10)).to be_between(1_000, 1_200)
+    expect(lines[1, 2]).to eq(%W[true\n true\n])
+    expect(Integer(lines[3], 10)).to be >= 1
+  end
+
   it "reads and compares snapshots when that was done" do
     lines = answers(<<~RUBY, requires: %w[memintro memintro/trend json])
       puts answer_of(Ractor.new(#{@file.inspect}) { |file|

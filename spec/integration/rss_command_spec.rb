@@ -4,6 +4,8 @@ require_relative "../spec_helper"
 
 # `memintro rss`, on processes and on commands.
 RSpec.describe "memintro rss" do
+  include OtherUser
+
   FIGURES_OF_RSS = %i[rss_bytes peak_rss_bytes pss_bytes uss_bytes swap_bytes vsize_bytes].freeze
 
   # A script that ends by itself and has 64 MiB.
@@ -20,6 +22,17 @@ RSpec.describe "memintro rss" do
     expect(found.keys).to eq([:pid, :time, :children, *FIGURES_OF_RSS])
     expect(found).to include(pid: pid, children: false)
     expect(found[:rss_bytes]).to be_within(16 << 20).of(File.read("/proc/self/statm").split[1].to_i * 4096)
+  end
+
+  it "shows another user what everybody may know, and says what is not allowed" do
+    result = run_memintro_as_nobody("rss", Process.pid.to_s).must_succeed
+    expect(result.stdout).to match(/^  RSS +\d+\.\d MiB$/).and match(/^  address space +\d+\.\d [MG]iB$/)
+    expect(result.stdout.lines.grep(/not allowed$/).map { |line| line.split.first }).to eq(%w[PSS USS])
+    expect(result.stderr).to eq("")
+    json = run_memintro_as_nobody("rss", "--format", "json", Process.pid.to_s).must_succeed.json
+    expect(json.keys).to eq([:pid, :time, :children, *FIGURES_OF_RSS])
+    expect([json.select { |_, value| value.nil? }.keys, json[:rss_bytes]])
+      .to match([%i[pss_bytes uss_bytes], be > 5 << 20])
   end
 
   it "watches until the process ends" do

@@ -2,6 +2,7 @@
 
 require_relative "../spec_helper"
 require_relative "../../lib/memintro"
+require "etc"
 require "timeout"
 
 RSpec.describe Memintro::Snapshot do
@@ -24,7 +25,25 @@ RSpec.describe Memintro::Snapshot do
       expect(light.time.utc_offset).to eq(0)
       expect([light.parts, light.classes, light.iseqs, light.call_sites]).to eq([[], nil, nil, []])
       expect(light.totals).to be_nil
-      expect(light.gc_heaps).to eq(nil).or(include(0 => include(:slot_size)))
+    end
+
+    it "has every counter of each size of slot where Ruby has them" do
+      heaps = GC.stat_heap.transform_values(&:keys) if GC.respond_to?(:stat_heap)
+      expect(light.gc_heaps&.transform_values(&:keys)).to eq(heaps)
+    end
+
+    it "has those figures of memory that cost next to nothing, and with :pss the other two" do
+      # The most that it had is another figure than what it has.
+      ("x" * (64 << 20)).clear
+      cheap = %i[rss_bytes peak_rss_bytes swap_bytes vsize_bytes]
+      expect(light.memory.keys).to eq(cheap)
+      resident = File.read("/proc/self/statm").split[1].to_i * Etc.sysconf(Etc::SC_PAGESIZE)
+      expect(light.memory[:rss_bytes]).to be_within(8 << 20).of(resident)
+      expect(light.memory.values_at(:peak_rss_bytes, :vsize_bytes)).to all(be > light.memory[:rss_bytes] + (8 << 20))
+      asked = Memintro.snapshot(:pss)
+      expect([asked.memory.keys, asked.missing]).to eq([[*cheap, :pss_bytes, :uss_bytes], {}])
+      expect(asked.memory[:uss_bytes]).to be_between(1 << 20, asked.memory[:pss_bytes])
+      expect(asked.memory[:pss_bytes]).to be <= asked.memory[:rss_bytes] + (8 << 20)
     end
 
     it "is frozen, and so is what it holds" do
