@@ -83,6 +83,15 @@ RSpec.describe "README.md" do
     expect(result.stderr[row, 1].to_f).to be_within(25).of(README[row, 1].to_f)
   end
 
+  it "shows the line that generates them, with the number that the command gives" do
+    command = commands.find { |line| line.start_with?("memintro iseqs --by location --top 5") }
+    row = /^\d+\.\d MiB  9\d\.\d%  10,000  generated\.rb:1$/
+    given = typed(command).stderr
+    expect([README, given]).to all(match(row))
+    # The heading, a blank line, titles and five rows, and what is left out.
+    expect(given.lines.size).to eq(10)
+  end
+
   it "lists every variable with its flag" do
     Memintro::Settings::ALL.each do |setting|
       expect(README).to include("| `#{setting.variable}` | `#{setting.flag}` |")
