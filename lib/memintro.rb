@@ -114,6 +114,8 @@ module Memintro
     #
     # @param settings [Hash] as for {start}; not allowed where tracking is on already
     # @return [Totals] what happened during the block, in all threads
+    # @raise [ArgumentError, TypeError] without a block, or on a wrong setting
+    # @raise [NotSeenError] if another library answers malloc before the hook; or whatever else {start} raises
     # @example
     #   Memintro.track { parse(document) }.live_bytes
     def track(**settings, &block)
@@ -272,6 +274,9 @@ module Memintro
       unless settings.empty?
         raise ArgumentError, "tracking is on already, with its own settings; leave out #{settings.keys.join(', ')}"
       end
+
+      problem = Native.unseen
+      raise NotSeenError, problem if problem
 
       before = totals
       yield

@@ -33,7 +33,8 @@ module Memintro
 
     # @return [Totals]
     attr_reader :totals
-    # @return [Hash{Symbol => Object}] whose figures they are: pid, program, Ruby, mode and the like
+    # @return [Hash{Symbol => Object}] whose figures they are: pid, program, Ruby, mode and the like; problem, if
+    #   allocations do not reach the hook
     attr_reader :process
     # @return [Array<Array>] see Memintro::Native.sites
     attr_reader :rows
@@ -48,6 +49,8 @@ module Memintro
         totals = Totals.of(Native.totals)
         process = live_process
         process[:sample_bytes] = Native.sample_bytes if totals.estimated?
+        problem = Native.unseen
+        process[:problem] = problem if problem
         rows, all = most ? Native.top_sites(most) : [Native.sites, nil]
         new(totals, rows, process, Memintro.epoch).tap { |sites| sites.left_out = all - rows.size if most }
       end

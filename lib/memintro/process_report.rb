@@ -80,14 +80,11 @@ module Memintro
 
     private
 
-    # A preloaded hook has tracked since the process started, and Ruby has allocated much since then.
+    # A preloaded hook has tracked since the process started.
     def go_on
       StopTimer.set(@configuration.stop_after)
-      # Of these only the bytes are exact in each mode.
-      return if Memintro.thread_totals.allocated_bytes.positive?
-
-      raise NotSeenError, "#{Native.allocator || 'another library'} answers malloc before memintro's hook, so " \
-                          "nothing is seen: put the hook first in LD_PRELOAD, as `memintro run` does"
+      problem = Native.unseen
+      raise NotSeenError, problem if problem
     end
 
     # The program may change its folder and its variables; what it starts shall mean the same file.

@@ -26,6 +26,51 @@ RSpec.describe "The order of the hook and another allocator" do
     expect(result.stdout).to match(/LD_PRELOAD/)
   end
 
+  describe "is wrong with jemalloc first, where the hook has tracked since the process began:" do
+    let(:wrong) { "#{jemalloc}:#{Subprocess::HOOK}" }
+    let(:sentence) { %r{\S+/libjemalloc\.so\.2 answers malloc before memintro's hook does.*: put memintro's hook} }
+
+    ["", "mode: :sampled", "max_sites: 1000"].each do |settings|
+      it "start(#{settings}) says so in the words of a first start, and tracks no longer" do
+        start = "begin; Memintro.start(#{settings}); rescue Memintro::Error => e; p e.class, Memintro.tracking?; " \
+                "puts e.message; end"
+        said = ["", "Memintro.stop;"].map { |before| ruby("#{before} #{start}", wrong).must_succeed.stdout }
+        expect(said.first).to match(/\AMemintro::NotSeenError\nfalse\n#{sentence}/)
+        expect(said.last).to eq(said.first)
+      end
+    end
+
+    it "track says so" do
+      code = "begin; Memintro.track { 'x' * 100_000 }; rescue Memintro::Error => e; p e.class; puts e.message; end"
+      expect(ruby(code, wrong).must_succeed.stdout).to match(/\AMemintro::NotSeenError\n#{sentence}/)
+    end
+
+    it "the report says so, as text and as JSON, also of what is not tracked" do
+      expect(ruby("Memintro.report", wrong).must_succeed.stdout)
+        .to match(/\nNo allocation is seen in this process:\n#{sentence}/)
+      code = "Memintro.untracked { Memintro.report($stdout, format: :json) }"
+      report = JSON.parse(ruby(code, wrong).must_succeed.stdout)
+      expect(report["process"]).to include("tracking" => true, "problem" => match(sentence))
+    end
+
+    it "a process that `memintro run` would report on says so, and runs" do
+      result = run_ruby(code: "puts 1", requires: ["memintro/autorun"],
+                        env: { "LD_PRELOAD" => wrong, "MEMINTRO_MODE" => "full" }).must_succeed
+      expect([result.stdout, result.stderr]).to match ["1\n", /\Amemintro: not tracking process \d+: #{sentence}/]
+    end
+
+    it "doctor says so, whatever LD_PRELOAD says by then" do
+      expect(ruby("ENV.delete('LD_PRELOAD'); puts Memintro.doctor.problems", wrong).must_succeed.stdout)
+        .to match(/\A#{sentence}.*\n\z/)
+    end
+  end
+
+  it "is asked for without a trace in the figures" do
+    code = "p %i[mode mode unseen].map { |name| Memintro::Native.method(name) }.map { |asked| " \
+           "a = Memintro.thread_totals.allocations; asked.call; Memintro.thread_totals.allocations - a }.last"
+    expect(ruby(code, "#{Subprocess::HOOK}:#{jemalloc}").must_succeed.stdout).to eq("0\n")
+  end
+
   it "is wrong with jemalloc first, and doctor says so" do
     result = ruby("puts Memintro.doctor.to_s", "#{jemalloc}:#{Subprocess::HOOK}")
     expect(result.must_succeed.stdout).to match(/^Problems:\n.*libjemalloc\.so\.2 before memintro's hook/)

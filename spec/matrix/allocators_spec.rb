@@ -17,6 +17,10 @@ RSpec.describe "Other allocators" do
 
       def preload(way) = { "LD_PRELOAD" => way == :preloaded ? "#{Subprocess::HOOK}:#{library}" : library }
 
+      def in_front = { "LD_PRELOAD" => "#{library}:#{Subprocess::HOOK}", "MEMINTRO_MODE" => "full" }
+
+      let(:sentence) { /#{Regexp.escape(File.basename(library))}.* answers malloc before .*LD_PRELOAD/ }
+
       def survives_alone?
         env = { "LD_PRELOAD" => library, "TRUTH_BARE" => "1" }
         Array.new(3) { run_command(program("truth.cc"), "300000", "4", "1", env: env).success? }.all?
@@ -50,10 +54,21 @@ RSpec.describe "Other allocators" do
         expect(outcomes.last).to eq(outcomes.first)
       end
 
-      it "before the hook is said loudly by start" do
-        code = "begin; Memintro.stop; Memintro.start; rescue Memintro::NotSeenError => e; puts e.message; end"
-        result = run_ruby(code: code, env: { "LD_PRELOAD" => "#{library}:#{Subprocess::HOOK}" }).must_succeed
-        expect(result.stdout).to include("LD_PRELOAD")
+      ["", "Memintro.stop; "].each do |before|
+        it "before the hook is said loudly by #{before}start" do
+          code = "#{before}begin; Memintro.start; rescue Memintro::NotSeenError => e; puts e.message; end"
+          result = run_ruby(code: code, env: in_front).must_succeed
+          expect(result.stdout).to match(sentence)
+        end
+      end
+
+      it "before the hook is said by start in another mode, by track and by the report" do
+        ["Memintro.start(mode: :sampled)", "Memintro.track { 'x' * 100_000 }"].each do |call|
+          code = "begin; p #{call}; rescue Memintro::NotSeenError => e; puts e.message; end"
+          expect(run_ruby(code: code, env: in_front).must_succeed.stdout).to match(sentence)
+        end
+        expect(run_ruby(code: "Memintro.report", env: in_front).must_succeed.stdout)
+          .to match(/^No allocation is seen .*:\n.*#{sentence}/)
       end
 
       it "before the hook is said by the doctor" do

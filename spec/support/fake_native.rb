@@ -59,6 +59,7 @@ class FakeNative
   def allocator = "/lib/x86_64-linux-gnu/libc.so.6"
   def patches = []
   def missing_functions = {}
+  def unseen = nil
   %i[rss peak_rss swap vsize pss uss].each { |name| define_method(name) { 50 * 2**20 } }
   def read_dump(_path) = raise("no dump")
 end

@@ -90,6 +90,8 @@ module Memintro
         if preloads.any? { |path| ours?(path) } && !ours?(first) && first.match?(ALLOCATORS)
           @problems << "LD_PRELOAD names #{first} before memintro's hook, and it answers malloc first: put the hook " \
                        "first, as `memintro run` does"
+        elsif (unseen = Native.unseen)
+          @problems << unseen
         end
         Memintro.configuration
       rescue ArgumentError => e

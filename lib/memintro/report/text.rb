@@ -146,6 +146,8 @@ module Memintro
       end
 
       def advice
+        problem = @snapshot.process[:problem]
+        return ["No allocation is seen in this process:", problem] if problem
         return ["No call site has allocated since tracking started."] if @snapshot.process[:tracking]
         # Only who tracked leaves a dump, in which nothing of the mode is said.
         return ["Nothing has been allocated in this process."] unless @snapshot.process.key?(:tracking)
@@ -167,6 +169,8 @@ module Memintro
           lines << "#{Units.count(figures.missed_frees)} frees went past the hook and were noticed later; " \
                    "`Memintro.doctor` lists how that can happen."
         end
+        problem = @snapshot.process[:problem]
+        lines << "Allocations are not seen: #{problem}" if problem && @snapshot.rows.any?
         lines << "Tracking is off: these are the figures of its last run." if stale?
         lines.empty? ? [] : ["", *lines.map { |line| style.warn("note: ") + line }]
       end

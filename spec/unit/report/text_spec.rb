@@ -85,6 +85,11 @@ RSpec.describe Memintro::Report::Text do
         .and include("memintro run -- CMD")
     end
 
+    it "says why nothing is seen, where it is known" do
+      process[:problem] = "somebody else answers"
+      expect(text).to end_with("\nNo allocation is seen in this process:\nsomebody else answers\n")
+    end
+
     it "does not ask to start what has ended" do
       process.replace(pid: 42, memintro: "0.1.0", signal: 0, exit_status: nil)
       expect(text).to end_with("\nNothing has been allocated in this process.\n")

@@ -17,6 +17,7 @@ mod ractor_safe;
 mod request;
 mod slices;
 mod top_sites;
+mod trial;
 mod without_gvl;
 
 use magnus::{Error, Ruby, prelude::*};
@@ -36,5 +37,6 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     internals::init(native)?;
     histogram::init(native)?;
     occupancy::init(native)?;
-    top_sites::init(native)
+    top_sites::init(native)?;
+    trial::init(native)
 }

@@ -17,6 +17,7 @@ use super::errors;
 use super::names;
 use super::ractor_safe::ractor_safe;
 use super::request;
+use super::trial::{self, Trial};
 use crate::{hook_link, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
@@ -99,83 +100,27 @@ fn start(
     // SAFETY: the options are valid during the call.
     let status = unsafe { (control.start)(&raw const options) };
     check(ruby, status)?;
-    if status == Status::UNCHANGED {
-        return Ok(ruby.to_symbol("unchanged"));
-    }
-    if status == Status::SWITCHED {
-        return Ok(ruby.to_symbol("switched"));
-    }
-    let error = match try_an_allocation(control) {
-        Trial::Seen => None,
-        Trial::Dropped => Some(errors::from_status(ruby, Status::NO_MEMORY)),
-        Trial::Unseen => Some(errors::error(ruby, "NotSeenError", not_seen(control))),
+    let goes_on = status != Status::OK;
+    let error = if goes_on {
+        trial::unseen().map(|message| errors::error(ruby, "NotSeenError", message))
+    } else {
+        match trial::try_an_allocation(control) {
+            Trial::Seen => None,
+            Trial::Dropped => Some(errors::from_status(ruby, Status::NO_MEMORY)),
+            Trial::Unseen => Some(errors::error(ruby, "NotSeenError", trial::not_seen(control))),
+        }
     };
     if let Some(error) = error {
         (control.stop)();
         return Err(error);
     }
+    if goes_on {
+        return Ok(ruby.to_symbol(if status == Status::SWITCHED { "switched" } else { "unchanged" }));
+    }
     request::figures_begin_anew();
     // The test allocation is not the program's.
     check(ruby, (control.clear)())?;
     Ok(ruby.to_symbol("ok"))
-}
-
-/// What the hook made of an allocation.
-enum Trial {
-    Seen,
-    /// It had no memory to write it down.
-    Dropped,
-    Unseen,
-}
-
-/// Makes one allocation as any library would, and asks what the hook made of it.
-fn try_an_allocation(control: &Control) -> Trial {
-    let mut before = ThreadFigures::default();
-    let mut after = ThreadFigures::default();
-    // SAFETY: valid records; the block is given back at once. The volatile write keeps the pair from being
-    // optimised away.
-    unsafe {
-        (control.thread_totals)(&raw mut before);
-        let block = libc::malloc(1);
-        if !block.is_null() {
-            block.cast::<u8>().write_volatile(1);
-        }
-        libc::free(block);
-        (control.thread_totals)(&raw mut after);
-    }
-    // Of these only the bytes are exact in each mode.
-    if after.allocated_bytes > before.allocated_bytes {
-        Trial::Seen
-    } else if after.dropped > before.dropped {
-        Trial::Dropped
-    } else {
-        Trial::Unseen
-    }
-}
-
-fn not_seen(control: &Control) -> String {
-    let advice = "put memintro's hook first in LD_PRELOAD (`memintro run -- CMD` does), or do not preload it and use Memintro.start";
-    let first = first_malloc().unwrap_or_else(|| "another library".to_owned());
-    if (control.origin)() == Origin::PRELOADED {
-        format!("{first} answers malloc before memintro's hook does, so nothing would be seen: {advice}")
-    } else {
-        format!(
-            "a test allocation did not reach memintro's hook ({first} answers malloc): `memintro doctor` lists what was patched"
-        )
-    }
-}
-
-/// The module whose malloc a library gets by default.
-fn first_malloc() -> Option<String> {
-    // SAFETY: look-ups by name and address; zero is a valid Dl_info.
-    unsafe {
-        let address = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr());
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if address.is_null() || libc::dladdr(address, &raw mut info) == 0 || info.dli_fname.is_null() {
-            return None;
-        }
-        Some(CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
-    }
 }
 
 fn stop(ruby: &Ruby) -> Result<bool, Error> {

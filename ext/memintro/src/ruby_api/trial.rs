@@ -1,0 +1,121 @@
+//! Whether allocations reach the hook at all: another library may answer malloc before it does.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use magnus::{Error, RModule, function, prelude::*};
+use memintro_abi::{Control, Mode, Origin, ThreadFigures};
+
+use crate::hook_link;
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("unseen", function!(unseen, 0))
+}
+
+/// What the hook made of an allocation.
+pub(super) enum Trial {
+    Seen,
+    /// It had no memory to write it down.
+    Dropped,
+    Unseen,
+}
+
+/// Makes one allocation as any library would, and asks what the hook made of it.
+pub(super) fn try_an_allocation(control: &Control) -> Trial {
+    let mut before = ThreadFigures::default();
+    let mut after = ThreadFigures::default();
+    // SAFETY: valid records; the block is given back at once. The volatile write keeps the pair from being
+    // optimised away.
+    unsafe {
+        (control.thread_totals)(&raw mut before);
+        let block = libc::malloc(1);
+        if !block.is_null() {
+            block.cast::<u8>().write_volatile(1);
+        }
+        libc::free(block);
+        (control.thread_totals)(&raw mut after);
+    }
+    // Of these only the bytes are exact in each mode.
+    if after.allocated_bytes > before.allocated_bytes {
+        Trial::Seen
+    } else if after.dropped > before.dropped {
+        Trial::Dropped
+    } else {
+        Trial::Unseen
+    }
+}
+
+pub(super) fn not_seen(control: &Control) -> String {
+    let advice = "put memintro's hook first in LD_PRELOAD (`memintro run -- CMD` does), or do not preload it and use Memintro.start";
+    let first = first_malloc().unwrap_or_else(|| "another library".to_owned());
+    if (control.origin)() == Origin::PRELOADED {
+        format!("{first} answers malloc before memintro's hook does, so nothing would be seen: {advice}")
+    } else {
+        format!(
+            "a test allocation did not reach memintro's hook ({first} answers malloc): `memintro doctor` lists what was patched"
+        )
+    }
+}
+
+/// The module whose malloc a library gets by default.
+fn first_malloc() -> Option<String> {
+    // SAFETY: a look-up by name; the loader's own text of the module's path.
+    unsafe {
+        let address = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr());
+        module_of(address).map(|info| CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
+    }
+}
+
+/// Where this address lies, if that has a name.
+fn module_of(address: *const c_void) -> Option<libc::Dl_info> {
+    // SAFETY: zero is a valid Dl_info, and any address may be asked for.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let is_found =
+            !address.is_null() && libc::dladdr(address, &raw mut info) != 0 && !info.dli_fname.is_null();
+        is_found.then_some(info)
+    }
+}
+
+/// Whether the hook is asked first, or has answered: who answers first never changes in the life of a process.
+static IS_SEEN: AtomicBool = AtomicBool::new(false);
+
+/// Where tracking is on in a preloaded process: why nothing is seen, if that is so. Who started tracking then had no
+/// occasion to say it.
+///
+/// The test allocation is made only where another library is in front of the hook, which may pass calls on, as
+/// profilers do: elsewhere it would be one too many among the program's figures.
+pub(super) fn unseen() -> Option<String> {
+    let control = hook_link::found()?;
+    let is_asked = (control.origin)() == Origin::PRELOADED && (control.mode)() != Mode::OFF;
+    if !is_asked || IS_SEEN.load(Ordering::Relaxed) {
+        return None;
+    }
+    if is_first(control) || !matches!(tracked(control, || try_an_allocation(control)), Trial::Unseen) {
+        IS_SEEN.store(true, Ordering::Relaxed);
+        return None;
+    }
+    Some(not_seen(control))
+}
+
+/// Whether a library gets the hook's malloc by default.
+fn is_first(control: &Control) -> bool {
+    // SAFETY: a look-up by name.
+    let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    let hook = module_of(control.start as *const c_void);
+    hook.zip(module_of(malloc)).is_some_and(|(hook, first)| hook.dli_fbase == first.dli_fbase)
+}
+
+/// Runs this as if the thread were tracked, where it is not, too.
+fn tracked<T>(control: &Control, run: impl FnOnce() -> T) -> T {
+    (control.untracked_enter)();
+    let depth = (control.untracked_leave)();
+    for _ in 0..depth {
+        (control.untracked_leave)();
+    }
+    let answer = run();
+    for _ in 0..depth {
+        (control.untracked_enter)();
+    }
+    answer
+}
