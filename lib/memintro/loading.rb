@@ -18,9 +18,14 @@ module Memintro
     #   what a file requires comes before it
     # @param within [Module] whose constants
     # @return [nil]
+    # @raise [UnsupportedError] in another Ractor than the main one, where this Ruby loads nothing by name (3.3)
     def self.need(*names, within: Memintro)
       paths = names.filter_map { |name| within.autoload?(name) }
       bring(paths) unless paths.empty?
+    rescue Ractor::UnsafeError
+      missing = names.select { |name| within.autoload?(name) }.map { |name| "#{within}::#{name}" }
+      raise UnsupportedError, "#{missing.join(', ')} is not loaded, and Ruby #{RUBY_VERSION} cannot load it in a " \
+                              "Ractor; call this method once in the main Ractor before"
     end
 
     # Ruby's JSON, which is not loaded into a program that does not read any.

@@ -34,7 +34,7 @@ RSpec.describe "Memintro in a Ractor" do
 
   it "answers what the collector did, how near the container's limit is, and what GetProcessMem is asked" do
     lines = answers(<<~RUBY, requires: %w[memintro memintro/get_process_mem])
-      main = [Memintro.cgroup&.path.inspect, GetProcessMem.new.mb]
+      main = [Memintro.cgroup&.path.inspect, GetProcessMem.new.mb, Memintro.gc_delta {}]
       delta, cgroup, mem, nested = answer_of(Ractor.new {
         3.times { Memintro.gc_delta { 1_000.times { Object.new } } }
         [asked { Memintro.gc_delta { 1_000.times { Object.new } }.objects_allocated }, asked { Memintro.cgroup&.path.inspect },
@@ -47,6 +47,20 @@ RSpec.describe "Memintro in a Ractor" do
     expect(Integer(lines[0], 10)).to be_between(1_000, 1_200)
     expect(lines[1, 2]).to eq(%W[true\n true\n])
     expect(Integer(lines[3], 10)).to be >= 1
+  end
+
+  # Ruby 3.3 refuses what 3.1 and 3.4 do.
+  it "loads what gc_delta and cgroup need, or says that the main Ractor has to" do
+    lines = answers(<<~RUBY)
+      def both = [asked { Memintro.gc_delta {}.class }, asked { Memintro.cgroup && true }]
+      puts answer_of(Ractor.new { both }), both, answer_of(Ractor.new { both })
+    RUBY
+    first, here, after = lines.map(&:chomp).each_slice(2).to_a
+    refusal = /\AMemintro::UnsupportedError: Memintro::\w+.* cannot load it in a Ractor; call this method once in the/
+    expect(first[0]).to eq("Memintro::GcDelta").or match(refusal)
+    expect(first[1]).to eq(here[1]).or match(refusal)
+    expect(here).to match(["Memintro::GcDelta", "true"]).or eq(["Memintro::GcDelta", ""])
+    expect(after).to eq(here)
   end
 
   it "reads and compares snapshots when that was done" do
