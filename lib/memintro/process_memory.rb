@@ -54,7 +54,7 @@ module Memintro
     def initialize(pid, children: false)
       @pid = Arguments.count(:pid, pid, least: 1, most: (2**31) - 1)
       @children = children ? true : false
-      @started = Native.process_started(pid)
+      @started = allowed { Native.process_started(pid) }
       freeze
     end
 
@@ -168,11 +168,23 @@ module Memintro
     end
 
     def read(file, pid, started)
-      case file
-      when :sizes then Native.process_sizes(pid, started)
-      when :peaks then Native.process_peaks(pid, started)
-      else Native.process_shares(pid, started)
+      allowed do
+        case file
+        when :sizes then Native.process_sizes(pid, started)
+        when :peaks then Native.process_peaks(pid, started)
+        else Native.process_shares(pid, started)
+        end
       end
+    end
+
+    # To tell root to become root is no help.
+    def allowed
+      yield
+    rescue ForbiddenError => e
+      raise unless Process.euid.zero?
+
+      raise ForbiddenError, "#{e.message[/\A\S+/]} may not be read although this is root: it lacks CAP_SYS_PTRACE " \
+                            "here (in a container, --cap-add=SYS_PTRACE gives it), or a security module forbids it"
     end
   end
 end

@@ -87,8 +87,8 @@ module Memintro
       @background ? @background.alive? : false
     end
 
-    # Calls the block with each sample, in the sampler's thread. One that raises is called again the next time; see
-    # {#callback_errors}.
+    # Calls the block with each sample, in the sampler's thread. One that raises is called again the next time, whatever
+    # it raises; see {#callback_errors}. `exit` ends the program, as in any other thread.
     #
     # @yieldparam sample [Sample]
     # @return [self]
@@ -181,7 +181,9 @@ module Memintro
       Background.visible do
         callbacks.each do |callback|
           callback.call(sample)
-        rescue StandardError, ScriptError, SystemStackError => e
+        rescue SystemExit
+          raise
+        rescue Exception => e # rubocop:disable Lint/RescueException -- who would notice that the thread has ended?
           @callback_errors += 1
           @last_error = e
         end

@@ -156,7 +156,8 @@ module Memintro
     end
 
     # Writes the snapshot to a file as JSON, readable by its owner only. The file that was there is replaced when the
-    # new one is complete, and stays as it is when something goes wrong.
+    # new one is complete, and stays as it is when something goes wrong. A symbolic link is replaced too, and what it
+    # leads to is left alone: anybody may have put it there. Devices and named pipes are written to.
     #
     # @param path [String, Pathname]
     # @return [self]

@@ -191,6 +191,18 @@ RSpec.describe "looking into a program" do
       end
     end
 
+    it "is a file with values of other types, in one line that names it" do
+      saved("--parts", "none")
+      wrong = path("w.json")
+      File.write(wrong, File.read(path("s.json")).sub(/"rss_bytes":\d+/, "\"rss_bytes\":\"9\""))
+      [["snapshot", wrong], ["rss", wrong], ["diff", path("s.json"), wrong]].each do |arguments|
+        result = memintro(*arguments)
+        message = "memintro: #{wrong} is a damaged snapshot of memintro: its memory.rss_bytes is \"9\", and must be " \
+                  "an Integer\n"
+        expect([result.status.exitstatus, result.stderr]).to eq([1, message])
+      end
+    end
+
     it "is told once and does not disturb the program" do
       code = "require 'fileutils'; FileUtils.rm_rf(#{@folder.inspect} + '/gone'); puts 'done'"
       Dir.mkdir(path("gone"))

@@ -123,6 +123,32 @@ RSpec.describe Memintro::ProcessMemory do
     expect(lines.drop(3)).to eq([message] * 2)
   end
 
+  it "tells root without the right to look at others what it lacks" do
+    skip "only root is root" unless Process.uid.zero?
+    # Either of the others is enough since Linux 5.8.
+    rights = "-sys_ptrace,-sys_admin,-perfmon"
+    pid = spawn("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "60")
+    Timeout.timeout(30) { sleep 0.02 until File.read("/proc/#{pid}/cmdline").start_with?("sleep") }
+    code = <<~'RUBY'
+      begin
+        Memintro::ProcessMemory.new(Integer(ARGV[0])).pss
+      rescue Memintro::ForbiddenError => e
+        puts e.message
+      end
+    RUBY
+    result = run_command("setpriv", "--bounding-set=#{rights}", "--inh-caps=#{rights}", RbConfig.ruby,
+                         "-I#{Subprocess::LIB}", "-rmemintro", "-e", code, pid.to_s)
+    skip "rights cannot be dropped here: #{result.stderr}" if result.stderr.start_with?("setpriv:")
+    expect(result.must_succeed.stdout)
+      .to eq("/proc/#{pid}/smaps_rollup may not be read although this is root: it lacks CAP_SYS_PTRACE here (in a " \
+             "container, --cap-add=SYS_PTRACE gives it), or a security module forbids it\n")
+  ensure
+    if pid
+      Process.kill(:KILL, pid)
+      Process.wait(pid)
+    end
+  end
+
   [1, 2].each do |level|
     it "says that a process is hidden, not that it is gone, under hidepid=#{level}" do
       result = run_ruby_as_nobody(<<~'RUBY', Process.pid, before: "mount -t proc -o hidepid=#{level} proc /proc")

@@ -200,6 +200,23 @@ RSpec.describe "Memintro::Sampler" do
     expect(answer).to eq([true, 0, "NotImplementedError"])
   end
 
+  it "outlives a callback that raises what only Exception is above, and lets one end the program by exit" do
+    answer = sampler(<<~'RUBY')
+      called = 0
+      sampler = Memintro::Sampler.new(interval: 0.02)
+      sampler.on_sample { raise Exception, "on purpose" }.on_sample { raise Interrupt }.on_sample { called += 1 }.start
+      eventually { called >= 3 }
+      found = [sampler.running?, sampler.errors, sampler.last_error.class.name, sampler.callback_errors >= 6]
+      thread = Thread.list.find { |one| one.name == "memintro-sampler" }
+      sampler.on_sample { thread.kill }
+      put([*found, eventually { !thread.alive? }])
+    RUBY
+    expect(answer).to eq([true, 0, "Interrupt", true, true])
+    code = "Memintro::Sampler.new(interval: 0.02).on_sample { exit 3 }.start; sleep 60"
+    result = run_ruby(code: code, deadline_seconds: 55)
+    expect([result.status.exitstatus, result.stderr]).to eq([3, ""])
+  end
+
   it "stops at once however long it would sleep, and sleeps meanwhile" do
     answer = sampler(<<~'RUBY')
       sampler = Memintro::Sampler.new(interval: 3_600).start

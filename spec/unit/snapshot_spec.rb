@@ -93,6 +93,9 @@ RSpec.describe Memintro::Snapshot do
       error = Memintro::Error.new("several Ractors run")
       allow(Memintro).to receive(:histogram).and_raise(error)
       expect { Memintro.snapshot(:classes) }.to raise_error(error)
+      allow(Memintro).to receive(:pss).and_raise(Memintro::ProcError, "there is no /proc here\nat all")
+      expect { Memintro.snapshot(:pss) }.to raise_error(Memintro::ProcError, /there is no/)
+      expect(Memintro.snapshot(:all).missing).to include(pss_bytes: "there is no /proc here")
       %i[iseqs top_iseqs internals occupancy pss uss].each { |name| allow(Memintro).to receive(name).and_raise(error) }
       expect(Memintro.snapshot(:all).missing).to include(classes: "several Ractors run", iseqs: "several Ractors run")
     end
@@ -181,6 +184,40 @@ RSpec.describe Memintro::Snapshot do
       expect { described_class.load("") }.to raise_error(Memintro::SnapshotError, /\A"" .* cannot be read: No such/)
     end
 
+    it "names a path that can be no file's, when it is read as well" do
+      ["a\0b", "a".encode("UTF-16LE")].each do |wrong|
+        shown = /\A#{Regexp.escape(wrong.inspect)} cannot be/
+        expect { full.save(wrong) }.to raise_error(Memintro::SnapshotError, shown)
+        expect { described_class.load(wrong) }.to raise_error(Memintro::SnapshotError, shown)
+      end
+    end
+
+    it "replaces a link, wherever it leads, as a process's report does" do
+      precious = File.join(@folder, "precious").tap { |file| File.write(file, "precious") }
+      [precious, File.join(@folder, "nowhere")].each do |target|
+        File.symlink(target, path)
+        full.save(path)
+        expect([File.lstat(path).file?, described_class.load(path).pid]).to eq([true, 4711])
+        File.unlink(path)
+      end
+      expect(File.read(precious)).to eq("precious")
+      expect(Dir.children(@folder)).to eq(["precious"])
+    end
+
+    it "writes into a stream of the process and a named pipe, and puts nothing in their places" do
+      File.open(path, "w") do |file|
+        file.write("before\n")
+        file.flush
+        full.save("/proc/self/fd/#{file.fileno}")
+        expect(File.read(path)).to start_with("before\n{\"memintro_snapshot\"")
+      end
+      pipe = File.join(@folder, "pipe").tap { |name| File.mkfifo(name) }
+      reader = Thread.new { described_class.load(pipe) }
+      full.save(pipe)
+      expect(reader.join(30)&.value&.to_h).to eq(full.to_h)
+      expect(Dir.children(@folder)).to contain_exactly("pipe", "snapshot.json")
+    end
+
     it "leaves the old file when the disk is full" do
       full.save(path)
       before = File.binread(path)
@@ -214,6 +251,48 @@ RSpec.describe Memintro::Snapshot do
         text.sub("\"pid\"", "\xFF") => "cut short or damaged" }.each do |wrong, reason|
         expect { loading(wrong) }.to raise_error(Memintro::SnapshotError, /\A#{path} .*#{Regexp.escape(reason)}/)
       end
+    end
+
+    it "says which value is of another type, before anybody computes with it" do
+      { ["\"rss_bytes\":52428800", "\"rss_bytes\":\"9\""] => 'its memory.rss_bytes is "9", and must be an Integer',
+        [/"memory":\{.*?\}/m, "\"memory\":[1]"] => "its memory is [1], and must be an object",
+        [/"gc":\{.*?\}/m, "\"gc\":null"] => "its gc is nil, and must be an object",
+        ["\"cgroup\":null", "\"cgroup\":\"x\""] => 'its cgroup is "x", and must be an object',
+        ["\"missing\":{}", "\"missing\":[1]"] => "its missing is [1], and must be an object",
+        ["\"tracking\":true", "\"tracking\":\"x\""] => 'its process.tracking is "x", and must be true or false',
+        [/(?<=99.rb|\}),"count":5/, ",\"count\":[5]"] => "its iseqs.paths[0].count is [5], and must be an Integer" }
+        .each do |(from, to), reason|
+          text = full.to_json
+          expect(wrong = text.sub(from, to)).not_to eq(text)
+          expect { loading(wrong) }
+            .to raise_error(Memintro::SnapshotError, "#{path} is a damaged snapshot of memintro: #{reason}")
+        end
+    end
+
+    it "reads no further where it begins as something else, which need not end" do
+      allow_any_instance_of(File).to receive(:read).and_wrap_original do |read, most = nil|
+        raise NoMemoryError, "read to its end" unless most
+
+        read.call(most)
+      end
+      { "/dev/zero" => "does not begin as one", "/dev/null" => "is empty" }.each do |device, reason|
+        expect { described_class.load(device) }.to raise_error(Memintro::SnapshotError, /\A#{device} .*#{reason}/)
+      end
+    end
+
+    it "reads no pipe without end" do
+      stub_const("Memintro::Snapshot::Saved::MOST", 1 << 16)
+      reader, writer = IO.pipe
+      endless = Thread.new { loop { writer.write("{" * 4096) } }
+      expect { described_class.load("/proc/self/fd/#{reader.fileno}") }
+        .to raise_error(Memintro::SnapshotError, /is no snapshot of memintro: it does not end within 64.0 KiB/)
+    ensure
+      endless&.kill&.join(30)
+      [reader, writer].each { |io| io&.close }
+    end
+
+    it "reads one that an editor has put a byte order mark and white space in front of" do
+      expect(loading("\uFEFF\n \t\r#{full.to_json}").to_h).to eq(full.to_h)
     end
 
     it "survives any single byte that is missing or changed" do

@@ -47,18 +47,20 @@ module Memintro
       def self.take(wanted, strict:)
         missing = {}
         data = { time: Time.now.to_f, monotonic_s: Process.clock_gettime(Process::CLOCK_MONOTONIC),
-                 memory: figures(MEMORY, missing), cgroup: cgroup(missing), gc: GC.stat, gc_heaps: gc_heaps,
+                 memory: figures(MEMORY, missing, false), cgroup: cgroup(missing), gc: GC.stat, gc_heaps: gc_heaps,
                  sites: sites(wanted.include?(:sites)), parts: wanted, missing: missing }
-        (wanted - %i[sites]).each do |part|
-          found = attempt(part, missing, strict) { part == :internals ? internals(data) : send(:"take_#{part}") }
-          part == :pss ? data[:memory].merge!(figures(SHARED, missing)) : data[part] = found
+        data[:memory].merge!(figures(SHARED, missing, strict)) if wanted.include?(:pss)
+        (wanted - %i[sites pss]).each do |part|
+          data[part] = attempt(part, missing, strict) do
+            part == :internals ? internals(data) : send(:"take_#{part}")
+          end
         end
         data
       end
 
-      def self.figures(methods, missing)
+      def self.figures(methods, missing, strict)
         methods.each_with_object({}) do |(name, method), found|
-          value = attempt(name, missing, false) { Memintro.public_send(method) }
+          value = attempt(name, missing, strict) { Memintro.public_send(method) }
           found[name] = value if value
         end
       end
@@ -66,7 +68,8 @@ module Memintro
 
       def self.attempt(name, missing, strict)
         value = yield
-        missing[name] = "not known here" if value.nil?
+        raise UnsupportedError, "#{name} is not known here" if value.nil?
+
         value
       rescue Memintro::Error, SystemCallError, NotImplementedError => e
         raise if strict
@@ -106,8 +109,6 @@ module Memintro
       end
       private_class_method :started
 
-      def self.take_pss = true
-
       def self.take_types
         counts = ObjectSpace.count_objects
         rows(sorted(counts.reject { |type, _| %i[TOTAL FREE].include?(type) }.map { |type, count| [type, count, nil] }))
@@ -120,7 +121,7 @@ module Memintro
         locations = rows_of(Memintro.top_iseqs(nil, by: :location))
         { count: locations.sum(&:count), bytes: locations.sum(&:bytes), paths: paths(locations), locations: locations }
       end
-      private_class_method :take_pss, :take_types, :take_classes, :take_occupancy, :take_iseqs
+      private_class_method :take_types, :take_classes, :take_occupancy, :take_iseqs
 
       # One walk is enough for both.
       def self.paths(locations)

@@ -3,6 +3,8 @@
 require_relative "../error"
 require_relative "../files"
 require_relative "../json_text"
+require_relative "../report_target"
+require_relative "shape"
 
 module Memintro
   class Snapshot
@@ -13,7 +15,13 @@ module Memintro
       LAYOUT = 1
       # Lists of rows.
       LISTS = %i[types classes internals].freeze
-      private_constant :LISTS
+      # Bytes that are read at first, to see whether it may be a snapshot at all.
+      FIRST = 4096
+      # Bytes that a pipe or a device may give: it may have no end.
+      MOST = 1 << 30
+      # What may stand before JSON: white space, and what some editors put in front of a text.
+      BEGINNING = /\A(?:\xEF\xBB\xBF)?[ \t\r\n]*(?=\{)/n
+      private_constant :LISTS, :FIRST, :MOST, :BEGINNING
 
       # @param snapshot [Snapshot]
       # @return [String]
@@ -28,30 +36,19 @@ module Memintro
       # @return [nil]
       # @raise [SnapshotError]
       def self.write(path, text)
-        beside = "#{path}.#{Process.pid}.#{Thread.current.object_id}.tmp"
-        made = false
-        File.open(beside, File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW, 0o600) do |file|
-          made = true
-          file.write(text)
-          file.fsync
-        end
-        replace(beside, path)
+        # To rename something over /dev/null, a named pipe or a folder would be a disaster.
+        ReportTarget.replaceable?(File.absolute_path(path)) ? replace(path, text) : write_into(path, text)
         nil
-      rescue SystemCallError, IOError => e
-        Files.remove(beside) if made
+      rescue SystemCallError, IOError, ArgumentError, EncodingError => e
         raise SnapshotError, "#{named(path)} cannot be written: #{reason(e)}"
-      rescue Exception # rubocop:disable Lint/RescueException -- a signal or a Timeout must leave no half file
-        Files.remove(beside) if made
-        raise
       end
 
       # @param path [String]
       # @return [Snapshot]
       # @raise [SnapshotError]
       def self.read(path)
-        text = File.binread(path).force_encoding(Encoding::UTF_8)
-        snapshot(parsed(text, path), path)
-      rescue SystemCallError, IOError, ArgumentError => e
+        snapshot(parsed(content(path), named(path)), named(path))
+      rescue SystemCallError, IOError, ArgumentError, EncodingError => e
         raise SnapshotError, "#{named(path)} cannot be read: #{reason(e)}"
       end
 
@@ -60,23 +57,42 @@ module Memintro
       # @return [Snapshot]
       # @raise [SnapshotError]
       def self.parse(text, path = "the snapshot")
-        snapshot(parsed(text.dup.force_encoding(Encoding::UTF_8), path), path)
+        snapshot(parsed(text.b, path), path)
       end
 
       def self.named(path)
-        path.empty? ? "\"\" (a file without a name)" : path
+        return "\"\" (a file without a name)" if path.empty?
+
+        path.encoding.ascii_compatible? && !path.include?("\0") ? path : path.inspect
       end
       private_class_method :named
 
+      # What cannot be a snapshot is not read to its end, which it may not have.
+      def self.content(path)
+        File.open(path, "rb") do |file|
+          text = file.read(FIRST).to_s
+          return text unless text.match?(BEGINNING)
+
+          rest = file.stat.file? ? file.read : file.read(MOST).to_s
+          return text << rest if rest.bytesize < MOST || file.stat.file?
+
+          raise SnapshotError, "#{named(path)} is no snapshot of memintro: it does not end within #{Units.bytes(MOST)}"
+        end
+      end
+      private_class_method :content
+
       def self.parsed(text, path)
         raise SnapshotError, "#{path} is empty" if text.empty?
-        raise SnapshotError, "#{path} is no snapshot of memintro: it does not begin as one" unless text.start_with?("{")
+
+        start = text[BEGINNING] or
+          raise SnapshotError, "#{path} is no snapshot of memintro: it does not begin as one"
 
         Loading.json
-        damaged(text, path) unless text.valid_encoding?
+        text = text.byteslice(start.bytesize..) unless start.empty?
+        damaged(text, path) unless text.force_encoding(Encoding::UTF_8).valid_encoding?
         begin
           JsonText.restore(JSON.parse(text))
-        rescue JSON::ParserError, EncodingError
+        rescue JSON::ParserError, EncodingError, ArgumentError
           damaged(text, path)
         end
       end
@@ -92,7 +108,7 @@ module Memintro
       private_class_method :damaged
 
       def self.snapshot(found, path)
-        layout = found["memintro_snapshot"]
+        layout = found["memintro_snapshot"] if found.is_a?(Hash)
         raise SnapshotError, "#{path} is no snapshot of memintro: #{likely(found)}" if layout.nil?
 
         unless layout == LAYOUT
@@ -101,28 +117,29 @@ module Memintro
         end
 
         Snapshot.new(data(found))
-      rescue KeyError, NoMethodError, TypeError, ArgumentError, DumpError => e
+      rescue KeyError, NoMethodError, TypeError, ArgumentError, EncodingError, DumpError => e
         raise SnapshotError, "#{path} is a damaged snapshot of memintro: #{e.message.lines.first.to_s.chomp}"
       end
       private_class_method :snapshot
 
       def self.likely(found)
-        found.key?("call_sites") ? "it is a report, which `memintro report` shows" : "it is other JSON"
+        return "it is other JSON" unless found.is_a?(Hash) && found.key?("call_sites")
+
+        "it is a report, which `memintro report` shows"
       end
       private_class_method :likely
 
       def self.data(found)
         Loading.need(:Reader, within: Report)
+        Shape.check(found)
         sites = Report::Reader.from_json(found)
-        sites.left_out = number(found.fetch("call_sites_left_out"))
-        sites.rows.each { |row| [*row[4..10], *row[11]].each { |figure| number(figure) } }
-        sites.totals.to_h.each { |name, figure| number(figure) unless name == :estimated }
+        sites.left_out = found["call_sites_left_out"]
         sites.process.transform_values! { |value| value.is_a?(String) ? value.freeze : value }
         sites.process[:mode] = sites.process[:mode]&.to_sym
-        { time: time(found.fetch("time")), monotonic_s: number(found.fetch("monotonic_s")), sites: sites,
-          memory: symbols(found.fetch("memory")), cgroup: symbols(found["cgroup"]), gc: symbols(found.fetch("gc")),
+        { time: time(found["time"]), monotonic_s: found["monotonic_s"], sites: sites,
+          memory: symbols(found["memory"]), cgroup: symbols(found["cgroup"]), gc: symbols(found["gc"]),
           gc_heaps: found["gc_heaps"]&.to_h { |pool, stat| [Integer(pool), symbols(stat)] },
-          parts: found.fetch("parts").map(&:to_sym), missing: symbols(found["missing"] || {}),
+          parts: found["parts"].map(&:to_sym), missing: symbols(found["missing"] || {}),
           **LISTS.to_h { |name| [name, rows(found[name.to_s])] }, iseqs: iseqs(found["iseqs"]),
           occupancy: symbols(found["occupancy"]) }
       end
@@ -146,34 +163,38 @@ module Memintro
       private_class_method :symbols
 
       def self.rows(list)
-        list && Parts.rows(Parts.sorted(list.map do |row|
-          [row.fetch("name"), number(row.fetch("count")), row["bytes"] && number(row["bytes"])]
-        end))
+        list && Parts.rows(Parts.sorted(list.map { |row| [row["name"], row["count"], row["bytes"]] }))
       end
       private_class_method :rows
 
-      # What is no number would be found out much later, by whoever computes with it.
-      def self.number(value)
-        value.is_a?(Numeric) ? value : raise(TypeError, "#{Arguments.shown(value)} is not a number")
-      end
-      private_class_method :number
-
       def self.iseqs(found)
-        found && { count: number(found.fetch("count")), bytes: number(found.fetch("bytes")),
+        found && { count: found["count"], bytes: found["bytes"],
                    paths: rows(found["paths"]), locations: rows(found["locations"]) }
       end
       private_class_method :iseqs
 
-      # To rename something over /dev/null, a named pipe or a folder would be a disaster.
-      def self.replace(beside, path)
-        return File.rename(beside, path) if File.file?(path) || !File.exist?(path)
-
-        raise Errno::EISDIR if File.directory?(path)
-
-        File.open(path, File::WRONLY) { |file| file.write(File.binread(beside)) }
-        Files.remove(beside)
+      # Never follows a link that somebody put there, nor writes into a file that was there.
+      def self.replace(path, text)
+        beside = "#{path}.#{Process.pid}.#{Thread.current.object_id}.tmp"
+        made = false
+        File.open(beside, File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW, 0o600) do |file|
+          made = true
+          file.write(text)
+          file.fsync
+        end
+        File.rename(beside, path)
+        made = false
+      ensure
+        # Also where a signal or a Timeout comes in between.
+        Files.remove(beside) if made
       end
       private_class_method :replace
+
+      # A stream that the process has, opened anew, would be written to from its beginning.
+      def self.write_into(path, text)
+        File.open(path, File::WRONLY | File::APPEND) { |file| file.write(text) }
+      end
+      private_class_method :write_into
 
       def self.reason(error)
         error.message.sub(/ (?:@ \w+ )?- .*/m, "").sub(/ @ .*/m, "")
