@@ -59,12 +59,14 @@ RSpec.describe "under load" do
     end
   end
 
-  # As many requests as the server can take.
+  # As many requests of both kinds as the server can take, each by a connection of its own, as the clients' are.
   def hurry(server, seconds)
-    text = IO.popen(["wrk", "-t1", "-c8", "-d#{seconds}s", server.url("/page")], &:read)
-    raise "wrk reports errors:\n#{text}" if text.match?(/Socket errors|Non-2xx/)
-
-    text[/(\d+) requests in/, 1].to_i
+    texts = %w[/page /stream].map { |path|
+      command = ["wrk", "-t1", "-c4", "-d#{seconds}s", "-H", "Connection: close", server.url(path)]
+      Thread.new { IO.popen(command, &:read) }
+    }.map(&:value)
+    texts.each { |text| raise "wrk reports errors:\n#{text}" if text.match?(/Socket errors|Non-2xx/) }
+    texts.sum { |text| text[/(\d+) requests in/, 1].to_i }
   end
 
   # Answers what the clients met and what the steady worker measured in those last seconds that count.
