@@ -13,6 +13,7 @@ RSpec.describe Memintro::Sampler do
   # A clock that goes on only while a sample is taken (0.5 s) and while nothing is done (as long as was asked for, and
   # late by 0.25 s). Answers when samples began, in seconds after the first.
   def beginnings(sampler, count, taking: Hash.new(0.5))
+    sample = sampler.take
     now = begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     allow(Process).to receive(:clock_gettime).and_call_original
     allow(Process).to receive(:clock_gettime).with(Process::CLOCK_MONOTONIC) { now }
@@ -20,7 +21,7 @@ RSpec.describe Memintro::Sampler do
     allow(sampler).to receive(:take) do
       began << (now - begun).round(3)
       now += taking[began.size]
-      nil
+      sample
     end
     stop = Object.new
     stop.define_singleton_method(:wait) { |seconds| (now += seconds.zero? ? 0 : seconds + 0.25) && began.size >= count }
