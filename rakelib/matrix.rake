@@ -32,29 +32,23 @@ namespace :matrix do
     matrix[[arguments.rubies, *arguments.extras].compact.join(" "), smoke: true]
   end
 
-  desc "Cross-build the hook for aarch64 and hold it against the truth program under emulation"
-  task :aarch64 do
-    require_relative "matrix/aarch64"
-    Matrix::Aarch64.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call
+  # Each is a class of its own in matrix/.
+  platform = lambda do |name|
+    require_relative "matrix/#{name}"
+    kind = Matrix.const_get(name.split("_").map(&:capitalize).join)
+    kind.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call
   rescue Matrix::Failed => e
     abort "matrix: #{e.message}"
   end
+
+  desc "Cross-build the hook for aarch64 and hold it against the truth program under emulation"
+  task(:aarch64) { platform["aarch64"] }
 
   desc "Run the Rust tests that have no Ruby in them on musl, and ask the compiler what it accepts for musl and macOS"
-  task other_targets: :compile do
-    require_relative "matrix/other_targets"
-    Matrix::OtherTargets.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call
-  rescue Matrix::Failed => e
-    abort "matrix: #{e.message}"
-  end
+  task(other_targets: :compile) { platform["other_targets"] }
 
   desc "Build a Ruby with musl, build the extension for it, and check there what needs no hook"
-  task :musl do
-    require_relative "matrix/musl"
-    Matrix::Musl.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call
-  rescue Matrix::Failed => e
-    abort "matrix: #{e.message}"
-  end
+  task(:musl) { platform["musl"] }
 
   desc "Remove the Debian roots and everything built in them"
   task :clobber do
