@@ -209,5 +209,17 @@ functions! {
     patch dallocx = "dallocx", fallback NONE;
     patch sdallocx = "sdallocx", fallback NONE;
 
+    patch strdup = "strdup", fallback NONE;
+    patch strndup = "strndup", fallback NONE;
+
     patch dlsym = "dlsym", fallback NONE;
+}
+
+impl Function {
+    /// Whether it is the C library's own, which comes back to malloc, unless the allocator brings one that does not:
+    /// mimalloc 3 has such.
+    pub(crate) fn is_optional(&self) -> bool {
+        core::ptr::eq(self.real, &raw const strdup::REAL)
+            || core::ptr::eq(self.real, &raw const strndup::REAL)
+    }
 }

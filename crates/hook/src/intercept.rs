@@ -3,7 +3,7 @@
 //! Each calls the real function and tells [`crate::record`] what came of it. The fifth argument is the caller's
 //! address. `errno` and the return value are the real function's own.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 use memintro_tracker::mmap::Errno;
 
@@ -367,6 +367,40 @@ pub(crate) unsafe extern "C" fn xallocx(
     }
     usable
 }
+
+macro_rules! duplicates {
+    ($name:ident, $text:ident, $limit:ident, $len:expr) => {
+        /// The allocator's own. Should it come back to malloc, that is a part of it.
+        pub(crate) unsafe extern "C" fn $name(
+            $text: *const c_char,
+            $limit: usize,
+            c: usize,
+            d: usize,
+            caller: usize,
+        ) -> Pointer {
+            let _ = (c, d);
+            let real = || {
+                let nested = Nested::enter();
+                // SAFETY: the caller's own arguments; strdup ignores the second.
+                let block = unsafe {
+                    call!(functions::$name::REAL, fn(*const c_char, usize) -> Pointer)($text, $limit)
+                };
+                drop(nested);
+                block
+            };
+            // What becomes of a null pointer is the allocator's to say.
+            if $text.is_null() {
+                return real();
+            }
+            // SAFETY: the caller gives a text, which the real function is about to read as far.
+            let len: usize = unsafe { $len };
+            allocate(len.wrapping_add(1), caller, real)
+        }
+    };
+}
+
+duplicates!(strdup, text, limit, libc::strlen(text));
+duplicates!(strndup, text, limit, libc::strnlen(text, limit));
 
 /// dlsym follows every dlopen that matters: what was loaded is patched before its first function is called. (dlopen
 /// itself must not be stood in for: the loader finds `$ORIGIN` by its return address. For the same reason the real

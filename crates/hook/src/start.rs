@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use memintro_abi::{Mode, StartOptions, Status};
 
-use crate::functions::{self, FUNCTIONS};
+use crate::functions::{self, FUNCTIONS, Function};
 use crate::patch::{self, Outcome};
 use crate::real;
 use crate::state::{self, DISABLED, PRELOADED};
@@ -50,11 +50,15 @@ pub(crate) fn stop() -> Status {
 }
 
 fn install() -> Outcome {
+    // Who has no strdup of its own uses libc's, which calls malloc.
+    let is_there = |function: &&Function| !function.is_optional() || real::is_resolved(function);
     if !PRELOADED.load(Ordering::Relaxed) {
-        patch::install(FUNCTIONS.iter())
-    } else if real::is_resolved(&functions::mallocx::FUNCTION) {
-        // Only what a preloaded library must not export: jemalloc's own interface.
-        patch::install(FUNCTIONS.iter().filter(|function| !function.exported))
+        return patch::install(FUNCTIONS.iter().filter(is_there));
+    }
+    // Only what a preloaded library must not export: jemalloc's own interface, an allocator's own strdup.
+    let own = [&functions::mallocx::FUNCTION, &functions::strdup::FUNCTION, &functions::strndup::FUNCTION];
+    if own.iter().any(|function| real::is_resolved(function)) {
+        patch::install(FUNCTIONS.iter().filter(|function| !function.exported).filter(is_there))
     } else {
         Outcome::default()
     }

@@ -43,7 +43,7 @@ pub(crate) fn resolve() {
         if loaded.is_excluded() {
             return ControlFlow::Continue(());
         }
-        let here = look_into(loaded, defined, is_before_us);
+        let here = look_into(loaded, defined, is_before_us, is_after_libc);
         again |= here & defined;
         if is_after_libc {
             after_libc |= here & !defined;
@@ -67,11 +67,21 @@ fn are_we_before_libc() -> bool {
 }
 
 /// Takes the module's definitions of functions that nobody before it defines. Answers the set of all that it has;
-/// from a module before us, only those that we do not export.
-fn look_into(loaded: &Loaded<'_>, defined_before: u64, is_before_us: bool) -> u64 {
+/// from a module before us, only those that we do not export and that do not go with malloc.
+fn look_into(loaded: &Loaded<'_>, defined_before: u64, is_before_us: bool, is_after_libc: bool) -> u64 {
     let mut here = 0;
     let Ok(module) = loaded.module() else { return here };
-    for (index, function) in FUNCTIONS.iter().enumerate().filter(|(_, f)| !(is_before_us && f.exported)) {
+    // strdup is the allocator's only where the malloc is that comes before libc's.
+    let is_before_libc = !is_after_libc && !loaded.is_libc();
+    let has_malloc = is_before_libc && matches!(module.defined(b"malloc"), Ok(Some(_)));
+    let is_sought = |function: &Function| {
+        if function.is_optional() {
+            has_malloc && !is_before_us
+        } else {
+            !(is_before_us && function.exported)
+        }
+    };
+    for (index, function) in FUNCTIONS.iter().enumerate().filter(|(_, function)| is_sought(function)) {
         if let Ok(Some(definition)) = module.defined(function.name.to_bytes()) {
             here |= bit(index);
             if defined_before & bit(index) == 0 && real(function).is_none() {
