@@ -31,6 +31,9 @@ module Matrix
       path = "#{entry.bin}:#{DebianRoot::TOOLCHAIN}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
       env = { "PATH" => path, "GEM_HOME" => gem_home, "CARGO_TARGET_DIR" => nil }
       env["MEMINTRO_MATRIX_RUBY"] = entry.name
+      # What a Ruby is said to have, its specs may not miss: all of the release's libraries, a compiler.
+      env["MEMINTRO_MATRIX_OWN"] = "1" if entry.own_of_release?
+      env["MEMINTRO_MATRIX_YJIT"] = "1" if entry.yjit?
       env.update(@patch_release.environment)
       env["GEM_PATH"] = "#{own_gems}:/usr/share/rubygems-integration/all" if entry.source?
       env

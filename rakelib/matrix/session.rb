@@ -72,7 +72,7 @@ module Matrix
     INSTALL = <<~'SHELL'
       rm -rf "$GEM_HOME" /tmp/matrix-gem; mkdir -p "$GEM_HOME" /tmp/matrix-gem
       gem build memintro.gemspec --output /tmp/matrix-gem/memintro.gem
-      gem install --local --no-document --force /tmp/matrix-gem/memintro.gem
+      gem install --local --no-document /tmp/matrix-gem/memintro.gem
       libraries=$(ruby -e 'puts Gem::Specification.find_by_name("memintro").full_gem_path')/lib/memintro
       cp "$libraries"/*.so "$libraries"/memintro-tool lib/memintro/
       cd /; unset RUBYLIB

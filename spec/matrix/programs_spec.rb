@@ -3,22 +3,33 @@
 require_relative "../spec_helper"
 require_relative "support/foreign_programs"
 
-# Programs written by others, run with full tracking: what they print and how they end is what it is without.
+# Programs written by others, run with full tracking: what they print and how they end is what it is without. says: the
+# words that a program ends with when it has done its work; processes: how many it consists of at least; allocations:
+# what each of them makes at least.
 RSpec.describe "A program written by others", :programs do
   include ForeignPrograms
 
   {
-    "rubocop on its own sources" => { library: "rubocop", tool: "rubocop", command: :rubocop },
-    "kramdown on a manual" => { library: "kramdown", tool: "kramdown", command: :kramdown },
-    "asciidoctor on a manual" => { library: "asciidoctor", tool: "asciidoctor", command: :asciidoctor },
-    "nokogiri on XML, HTML and XSLT" => { library: "nokogiri", command: :nokogiri },
-    "sequel on SQLite" => { library: %w[sequel sqlite3], command: :sequel },
-    "activerecord on SQLite" => { library: %w[active_record sqlite3], command: :activerecord },
-    "a Rails application's boot and requests" => { library: "rails", command: :rails },
-    "bundle exec" => { library: "bundler", tool: "bundle", command: :bundle },
-    "rake with dependent and parallel tasks" => { library: "rake", tool: "rake", command: :rake },
-    "irb with a script" => { library: "irb", tool: "irb", command: :irb },
-    "Puma with 4 workers" => { library: "puma", tool: "puma", command: :puma }
+    "rubocop on a part of its own sources" => { library: "rubocop", tool: "rubocop", command: :rubocop, status: 1,
+                                                says: /^1\d\d files inspected, \d+ offenses/ },
+    "kramdown on a manual" => { library: "kramdown", tool: "kramdown", command: :kramdown, says: %r{</table>\s*\z} },
+    "asciidoctor on a manual" => { library: "asciidoctor", tool: "asciidoctor", command: :asciidoctor,
+                                   says: %r{</html>\s*\z} },
+    "nokogiri on XML, HTML and XSLT" => { library: "nokogiri", command: :nokogiri, says: /^done$/ },
+    "sequel on SQLite" => { library: %w[sequel sqlite3], command: :sequel, says: /^syntax error$/ },
+    "activerecord on SQLite" => { library: %w[active_record sqlite3], command: :activerecord,
+                                  says: /^400\n\["book 3\.0",/ },
+    "a Rails application's boot and requests" => { library: %w[rails action_controller/railtie], command: :rails,
+                                                   says: %r{visitor20.*\n/hello/:name} },
+    # More than Bundler makes itself before it becomes the program.
+    "bundle exec" => { library: "bundler", tool: "bundle", command: :bundle, says: /^400000\ntrue$/,
+                       allocations: 400_000 },
+    "rake with dependent and parallel tasks" => { library: "rake", tool: "rake", command: :rake,
+                                                  says: /^all parts: 0:499 .* 9:499$/ },
+    "irb with a script" => { library: "irb", tool: "irb", command: :irb, says: /^"\[1,2,3,.*,50\]"$/ },
+    # The program that asks, Puma's own process, and the workers.
+    "Puma with 4 workers" => { library: "puma", tool: "puma", command: :puma, processes: 6,
+                               says: /^\{"200"=>400\}\n4\n0\nnil\n15$/ }
   }.each do |name, program|
     describe name do
       before do
@@ -29,8 +40,12 @@ RSpec.describe "A program written by others", :programs do
       ForeignPrograms::WAYS.each do |way|
         it "runs unharmed, #{way}" do
           tracked = run_program(program[:command], way)
-          expect(tracked.result).to eq(bare(program[:command]))
-          expect(tracked.allocations).to be > 2_000
+          expect(tracked.result).to eq(bare(program[:command], program.fetch(:status, 0), program[:says]))
+          expect(tracked.allocations.size).to be >= program.fetch(:processes, 1)
+          expect(tracked.allocations).to all(be > program.fetch(:allocations, 2_000))
+          # Of those workers that had anything to answer.
+          expect(tracked.answering.size).to be_between(1, 4) if program[:command] == :puma
+          expect(tracked.answering).to all(be > 100)
         end
       end
     end

@@ -6,9 +6,23 @@ require_relative "../spec_helper"
 RSpec.describe "Call sites under YJIT", :vm do
   FLAGS = %w[--yjit --yjit-call-threshold=5].freeze
 
+  # Where the matrix says that there is a compiler, its absence is a failure.
   before do
     has_yjit = run_ruby(code: "exit RubyVM::YJIT.enabled?", requires: [], flags: FLAGS).success?
-    skip "Ruby #{RUBY_VERSION} is built without YJIT" unless has_yjit
+    unless has_yjit
+      raise "this Ruby was built to have YJIT and does not have it" if ENV["MEMINTRO_MATRIX_YJIT"] == "1"
+
+      skip "Ruby #{RUBY_VERSION} is built without YJIT"
+    end
+  end
+
+  it "are told in a Ruby without libruby, where it was built to be one" do
+    skip "this Ruby is built with libruby" unless RbConfig::CONFIG["ENABLE_SHARED"] == "no"
+    code = "Memintro.start; $kept = 'x' * 50_000; warn Memintro['-e:1'].live_bytes; puts File.read('/proc/self/maps')"
+    result = run_ruby(code: code, flags: FLAGS).must_succeed
+    expect(result.stdout).to include("/memintro.so").and include("/libmemintro_hook.so")
+    expect(result.stdout).not_to include("libruby")
+    expect(result.stderr.to_i).to be_between(50_000, 60_000)
   end
 
   def sites(way)
@@ -36,6 +50,10 @@ RSpec.describe "Call sites under YJIT", :vm do
       expect(found[:array]).to eq(RUBY_VERSION < "3.3" ? nil : [20_000, 20_000 * 100 * 8])
       # The line at which the heap grows has the records of the new pages, too.
       expect(found[:call]).to match([be_between(20_000, 20_040), be_between(20_000 * 901, 20_000 * 910)])
+      # A method of C's, and one of Ruby's: what that allocates is its own line's, and not that of the call.
+      expect(found[:ljust]).to match([be_between(20_000, 20_040), be_between(20_000 * 901, 20_000 * 910)])
+      expect(found[:body]).to match([be_between(20_000, 20_040), be_between(20_000 * 1001, 20_000 * 1010)])
+      expect(found[:called]).to be_nil
       expect(found[:hash].first).to eq(20_000).or eq(40_000).or eq(60_000)
     end
   end

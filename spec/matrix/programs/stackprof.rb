@@ -11,6 +11,9 @@ def work
 end
 
 begin_tracking = ENV["MATRIX_START"] ? -> { Memintro.start } : -> {}
+# Preloaded, it is on from the start.
+Memintro.stop if ENV["MATRIX_START"] && ENV["ORDER"] == "profiler first"
+line = File.foreach(__FILE__).find_index { |text| text.include?("x' * 700") } + 1
 results = %i[wall cpu object].map do |mode|
   begin_tracking.call if ENV["ORDER"] == "memintro first"
   profile = StackProf.run(mode: mode, interval: mode == :object ? 100 : 1000) do
@@ -19,10 +22,7 @@ results = %i[wall cpu object].map do |mode|
     Memintro.stop if ENV["MATRIX_START"] && ENV["ORDER"] == "profiler first"
   end
   Memintro.stop if ENV["MATRIX_START"] && ENV["ORDER"] == "memintro first"
+  warn Memintro["#{__FILE__}:#{line}"].allocations if ENV["MATRIX_START"]
   [mode, profile[:samples] > 20, profile[:frames].values.any? { |frame| frame[:name].include?("work") }]
 end
 puts results.inspect
-if ENV["MATRIX_START"]
-  line = File.foreach(__FILE__).find_index { |text| text.include?("x' * 700") } + 1
-  warn Memintro["#{__FILE__}:#{line}"].allocations
-end

@@ -13,36 +13,42 @@ module ForeignPrograms
   AUTORUN = File.join(Subprocess::LIB, "memintro", "autorun")
   DEADLINE_SECONDS = 300
 
-  # What the program said and how it ended, and how many allocations were seen in all of its processes.
-  Tracked = Struct.new(:result, :allocations)
+  # The words by which a program says that it has died of an exception, or that one of its threads has.
+  EXCEPTION = /\((?:\w+::)*\w*(?:Error|Exception)\)|^\s+from .+:\d+:in |unhandled exception/
+
+  # What the program said and how it ended; how many allocations were seen in each of its processes; and, of Puma, in
+  # each worker while it answered.
+  Tracked = Struct.new(:result, :allocations, :answering)
 
   @bare = {}
+  @reasons = {}
   class << self
-    attr_reader :bare
+    attr_reader :bare, :reasons
   end
 
-  # Skips the example unless this Ruby can load the libraries.
+  # Skips the example unless this Ruby can load the libraries. Where it must be able to, the example fails.
   def need(*libraries)
     libraries.each do |library|
-      found = ForeignPrograms.bare.fetch(library) do
-        found = run_command(RbConfig.ruby, "-e", "require #{library.dump}", env: program_env).success?
-        ForeignPrograms.bare[library] = found
-      end
-      skip "#{library} is not installed for Ruby #{RUBY_VERSION}" unless found
+      code = "begin; require #{library.dump}; rescue LoadError => e; abort e.message.lines.first; end"
+      missing(library) { run_command(RbConfig.ruby, "-e", code, env: program_env) }
     end
   end
 
-  # Skips the example unless there is such a program to run.
+  # Skips the example unless there is such a program to run, as above.
   def need_tool(name)
-    found = ForeignPrograms.bare.fetch([:tool, name]) do
-      ForeignPrograms.bare[[:tool, name]] = run_command(*tool(name, "--version"), env: program_env).success?
-    end
-    skip "the program #{name} is not installed for Ruby #{RUBY_VERSION}" unless found
+    missing("the program #{name}") { run_command(*tool(name, "--version"), env: program_env) }
   end
 
-  # [standard output, standard error, exit status] without memintro, which must not be empty.
-  def bare(program)
-    ForeignPrograms.bare[program] ||= in_folder { |folder| outcome(run_command(*command(program), **options(folder))) }
+  # [standard output, standard error, exit status, signal] without memintro. A program that fails without it proves
+  # nothing: it must end with this status, say these words at its end, and nothing of an exception.
+  def bare(program, status, words)
+    ForeignPrograms.bare[program] ||= in_folder do |folder|
+      outcome(run_command(*command(program), **options(folder))).tap do |said, complaints, *ended|
+        unless ended == [status, nil] && said.lines.last(5).join.match?(words) && !complaints.match?(EXCEPTION)
+          raise "does not work without memintro: #{ended}\n--- stdout\n#{said}\n--- stderr\n#{complaints}"
+        end
+      end
+    end
   end
 
   # @return [Tracked]
@@ -50,7 +56,7 @@ module ForeignPrograms
     in_folder do |folder|
       report = File.join(folder, "report")
       result = send(:"run_#{way}", command(program), report, options(folder))
-      Tracked.new(outcome(result), allocations(report))
+      Tracked.new(outcome(result), allocations(report), answering(folder))
     end
   end
 
@@ -69,6 +75,20 @@ module ForeignPrograms
 
   private
 
+  # Says why something is not to be had, in Ruby's own words. The release's own Ruby has all of the release's packages.
+  def missing(what)
+    reason = ForeignPrograms.reasons.fetch(what) do
+      result = yield
+      ForeignPrograms.reasons[what] = result.success? ? nil : result.stderr.lines.first.to_s.strip
+    end
+    return unless reason
+
+    reason = "#{what} does not work with Ruby #{RUBY_VERSION}: #{reason}"
+    raise reason if ENV["MEMINTRO_MATRIX_OWN"] == "1"
+
+    skip reason
+  end
+
   # A program of this Ruby's or of Debian's, by this Ruby.
   def tool(name, *arguments) = [RbConfig.ruby, "-S", name, *arguments]
 
@@ -76,7 +96,7 @@ module ForeignPrograms
     code = "require 'rubocop'; puts $LOADED_FEATURES.grep(%r{/rubocop\\.rb$})"
     library = run_command(RbConfig.ruby, "-e", code, env: program_env)
     folder = library.must_succeed.stdout.lines.last.strip.delete_suffix(".rb")
-    %w[bundler security migration].map { |name| File.join(folder, "cop", name) }
+    %w[bundler gemspec lint metrics migration naming security].map { |name| File.join(folder, "cop", name) }
   end
 
   # A text long enough to work on: the same every time.
@@ -104,7 +124,8 @@ module ForeignPrograms
   end
 
   def options(folder)
-    { env: program_env, chdir: folder, deadline_seconds: DEADLINE_SECONDS }
+    env = program_env.merge("PUMA_PSS" => File.join(folder, "pss"))
+    { env: env, chdir: folder, deadline_seconds: DEADLINE_SECONDS }
   end
 
   # Nothing that makes a program look at whoever runs the specs.
@@ -114,16 +135,20 @@ module ForeignPrograms
   end
 
   def outcome(result)
-    [result.stdout, result.stderr, result.status.exitstatus, result.status.termsig].tap do |found|
-      raise "a program that says nothing proves nothing: #{found}" if found.first.empty?
-    end
+    [result.stdout, result.stderr, result.status.exitstatus, result.status.termsig]
   end
 
   # Each process leaves a report of its own.
   def allocations(report)
-    Dir["#{report}*"].sum do |file|
+    Dir["#{report}*"].map do |file|
       text = File.read(file)
       text.start_with?("{") ? JSON.parse(text).fetch("totals").fetch("allocations") : text.to_i
     end
+  end
+
+  # A forked worker's report begins with its parent's figures; what its own threads have seen does not.
+  def answering(folder)
+    file = File.join(folder, "pss")
+    File.exist?(file) ? JSON.parse(File.read(file)).fetch("tracked") : []
   end
 end

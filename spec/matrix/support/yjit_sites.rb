@@ -6,6 +6,10 @@ require "json"
 
 CALLS = 20_000
 
+def lengthened(item)
+  item.rjust(1000) # site: body
+end
+
 # rubocop:disable Layout/LineLength -- a literal is one line, and this one is beyond any slot
 def leaf(text, item)
   i = item
@@ -13,7 +17,9 @@ def leaf(text, item)
   list = [i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i] # site: array
   pairs = { a: item, b: item, c: item, d: item, e: item, f: item, g: item, h: item, i: item, j: item } # site: hash
   times = item * 900 # site: call
-  [joined, list, pairs, times].size
+  padded = item.ljust(900) # site: ljust
+  longer = lengthened(item) # site: called
+  [joined, list, pairs, times, padded, longer].size
 end
 # rubocop:enable Layout/LineLength
 
@@ -38,11 +44,12 @@ Memintro.clear
 caller_of_leaf(text, "x", CALLS)
 sites = Memintro.each_call_site.to_a
 
-found = %w[interpolation array hash call].to_h do |name|
+names = %w[interpolation array hash call ljust body called]
+found = names.to_h do |name|
   site = sites.find { |one| one.name == line(name) }
   [name, site && [site.allocations, site.total_bytes]]
 end
-known = %w[interpolation array hash call].map { |name| line(name) }
+known = names.map { |name| line(name) }
 strays = sites.select { |site| site.name.start_with?(__FILE__) && site.allocations > CALLS / 100 }
                  .map(&:name) - known
 enabled = defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?
