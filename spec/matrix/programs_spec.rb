@@ -27,8 +27,10 @@ RSpec.describe "A program written by others", :programs do
     "rake with dependent and parallel tasks" => { library: "rake", tool: "rake", command: :rake,
                                                   says: /^all parts: 0:499 .* 9:499$/ },
     "irb with a script" => { library: "irb", tool: "irb", command: :irb, says: /^"\[1,2,3,.*,50\]"$/ },
-    # The program that asks, Puma's own process, and the workers.
-    "Puma with 4 workers" => { library: "puma", tool: "puma", command: :puma, processes: 6,
+    # The program that asks, Puma's own process, and the workers. On Ruby 3.3 a worker may wait for itself until it is
+    # killed (docs/rack.md), and leaves no report then.
+    "Puma with 4 workers" => { library: "puma", tool: "puma", command: :puma, workers: 4,
+                               processes: RUBY_VERSION < "3.3" ? 6 : 2,
                                says: /^\{"200"=>400\}\n4\n0\nnil\n15$/ }
   }.each do |name, program|
     describe name do
@@ -43,9 +45,7 @@ RSpec.describe "A program written by others", :programs do
           expect(tracked.result).to eq(bare(program[:command], program.fetch(:status, 0), program[:says]))
           expect(tracked.allocations.size).to be >= program.fetch(:processes, 1)
           expect(tracked.allocations).to all(be > program.fetch(:allocations, 2_000))
-          # Of those workers that had anything to answer.
-          expect(tracked.answering.size).to be_between(1, 4) if program[:command] == :puma
-          expect(tracked.answering).to all(be > 100)
+          expect(tracked.workers).to match([be_between(1000, 1100)] * program.fetch(:workers, 0))
         end
       end
     end

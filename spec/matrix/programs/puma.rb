@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 # Starts Puma with 4 workers, asks it 400 times over 4 connections, stops it, and prints what came back. With
-# PUMA_PSS=file it leaves there the PSS of the workers in kB, and what tracking has seen in each that answered.
+# PUMA_PSS=file it leaves there the PSS of the workers in kB, and what tracking has seen in each that answered and in each
+# of 1,000 strings that it made when it began.
 require "json"
 require "net/http"
 require "socket"
@@ -11,6 +12,12 @@ CONFIGURATION = <<~'RUBY'
   workers 4
   threads 2, 2
   preload_app!
+  on_worker_boot do
+    seen = -> { defined?(Memintro) && Memintro.tracking? ? Memintro.thread_totals.allocations : 0 }
+    before = seen.call
+    Array.new(1000) { |i| "string #{i}".ljust(700) }
+    File.write(File.join(ENV.fetch("PUMA_FOLDER"), "worker.#{Process.pid}"), (seen.call - before).to_s)
+  end
   app do |env|
     number = env["PATH_INFO"][/\d+/].to_i
     body = Array.new(100) { |i| "#{number}: line #{i}\n" }.join
@@ -43,7 +50,7 @@ def pss_kb(pid) = File.read("/proc/#{pid}/smaps_rollup")[/^Pss:\s+(\d+)/, 1].to_
 Dir.mktmpdir do |folder|
   File.write(File.join(folder, "puma.rb"), CONFIGURATION)
   port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
-  pid = spawn(RbConfig.ruby, "-S", "puma", "-q", "-C", File.join(folder, "puma.rb"), "-b", "tcp://127.0.0.1:#{port}",
+  pid = spawn({ "PUMA_FOLDER" => folder }, RbConfig.ruby, "-S", "puma", "-q", "-C", File.join(folder, "puma.rb"), "-b", "tcp://127.0.0.1:#{port}",
               out: File.join(folder, "log"), err: %i[child out])
   wait_for(port)
   sleep 0.1 while File.read(File.join(folder, "log")).scan(/Worker \d .*booted/).size < 4
@@ -56,7 +63,8 @@ Dir.mktmpdir do |folder|
   end
   if ENV["PUMA_PSS"]
     tracked = answers.group_by { |answer| answer[3] }.values.map { |of_one| of_one.map(&:last).max }
-    File.write(ENV["PUMA_PSS"], JSON.generate(pss_kb: workers.sum { |worker| pss_kb(worker) }, tracked: tracked))
+    booting = Dir[File.join(folder, "worker.*")].map { |file| File.read(file).to_i }
+    File.write(ENV["PUMA_PSS"], JSON.generate(pss_kb: workers.sum { |worker| pss_kb(worker) }, tracked: tracked, booting: booting))
   end
   Process.kill(:TERM, pid)
   status = Process.wait2(pid).last

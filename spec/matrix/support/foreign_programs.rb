@@ -17,8 +17,8 @@ module ForeignPrograms
   EXCEPTION = /\((?:\w+::)*\w*(?:Error|Exception)\)|^\s+from .+:\d+:in |unhandled exception/
 
   # What the program said and how it ended; how many allocations were seen in each of its processes; and, of Puma, in
-  # each worker while it answered.
-  Tracked = Struct.new(:result, :allocations, :answering)
+  # each worker while it made 1,000 strings.
+  Tracked = Struct.new(:result, :allocations, :workers)
 
   @bare = {}
   @reasons = {}
@@ -56,7 +56,7 @@ module ForeignPrograms
     in_folder do |folder|
       report = File.join(folder, "report")
       result = send(:"run_#{way}", command(program), report, options(folder))
-      Tracked.new(outcome(result), allocations(report), answering(folder))
+      Tracked.new(outcome(result), allocations(report), workers(folder))
     end
   end
 
@@ -147,8 +147,8 @@ module ForeignPrograms
   end
 
   # A forked worker's report begins with its parent's figures; what its own threads have seen does not.
-  def answering(folder)
+  def workers(folder)
     file = File.join(folder, "pss")
-    File.exist?(file) ? JSON.parse(File.read(file)).fetch("tracked") : []
+    File.exist?(file) ? JSON.parse(File.read(file)).fetch("booting") : []
   end
 end
