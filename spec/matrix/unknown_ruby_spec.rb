@@ -62,6 +62,12 @@ RSpec.describe "A Ruby that lacks a function" do
     @blind ||= NativePrograms.build(source, "libblind.so", ["-shared", "-fPIC", "-ldl"])
   end
 
+  # What the code answers where a function of the VM does.
+  def otherwise(name, code, way)
+    env = { "LD_PRELOAD" => way == :preloaded ? "#{Subprocess::HOOK}:#{blind}" : blind, "OTHERWISE" => name }
+    run_ruby(code: code, flags: ["-W0"], way: way, env: env).must_succeed.json
+  end
+
   # memintro with names misspelt wherever they stand, in the list of what it is linked against, too.
   def misspelt(*names)
     Dir.mktmpdir do |folder|
@@ -113,6 +119,30 @@ RSpec.describe "A Ruby that lacks a function" do
         end
         expect_only(answer, gone, name, words)
       end
+    end
+  end
+
+  # A future Ruby may have all names and keep what is read without a function elsewhere.
+  TruthDriver::WAYS.each do |way|
+    it "does not take other objects for instruction sequences where their kind has another number, #{way}" do
+      answer = otherwise("rb_imemo_name", EVERYTHING, way)
+      expect(answer.values_at(:iseqs, :details)).to all(start_with("Memintro::UnsupportedError: "))
+      expect(answer.except(:problems, :iseqs, :details).values.uniq).to eq(["works"])
+    end
+
+    it "asks the VM for each line where frames do not lie as they used to, #{way}" do
+      code = <<~'RUBY'
+        require "json"
+        Memintro.start
+        $kept = Array.new(1000) { |i|
+          "x" * (5000 + i)
+        }
+        Memintro.stop
+        puts JSON.generate(Memintro["-e:4"].to_h.slice(:allocations, :frees, :live_bytes))
+      RUBY
+      # With what Ruby's own heap takes where it grows meanwhile.
+      expect(otherwise("rb_profile_frames", code, way))
+        .to match(allocations: be_between(1000, 1020), frees: 0, live_bytes: be_between(5_500_500, 5_510_000))
     end
   end
 

@@ -5,17 +5,24 @@
 //! here at run time, and what a Ruby lacks is missed by whatever needs it. (Binding lazily would be no help: the first
 //! call of a function that is not there ends the process.)
 //!
-//! | function | without it |
-//! |---|---|
-//! | those that tell lines | see [`crate::vm`] |
-//! | those that read the heap | see [`crate::heap`] |
-//! | `rb_thread_call_without_gvl2` | other threads wait while the heap's figures are sorted |
-//! | `rb_postponed_job_*`, `rb_thread_create` | a process that listens does not notice forks that C code makes |
-//! | `rb_ext_ractor_safe` | no method may be called from any Ractor but the main one |
-//! | `ruby_thread_has_gvl_p`, `ruby_native_thread_p`, for magnus | Ruby's lock is taken to be held (see [`stand_ins`]) |
+//! What differs from one Ruby to the next differs here: each function is in a table with the Rubies that have it.
+//!
+//! | function | 3.1 | 3.3 | 3.4 | without it |
+//! |---|---|---|---|---|
+//! | those that tell lines, see [`crate::vm`] | `functions.rs` | | | native callers only |
+//! | where a frame keeps its line, see [`crate::vm`] | `control_frames.rs`, `context.rs` | | | the VM is asked each time |
+//! | those that read the heap, see [`crate::heap`] | `functions.rs` | | | no walk |
+//! | those that postpone a job | [`postponing`] | | | forks that C code makes go unnoticed |
+//! | `rb_thread_create` | yes | yes | yes | the same |
+//! | `rb_thread_call_without_gvl2` | yes | yes | yes | other threads wait while the heap's figures are sorted |
+//! | `rb_ext_ractor_safe` | yes | yes | yes | no method may be called from any Ractor but the main one |
+//! | `ruby_thread_has_gvl_p`, `ruby_native_thread_p`, for magnus | yes | yes | yes | Ruby's lock is taken to be held (see [`stand_ins`]) |
+//!
+//! Known from the symbols of Debian's libruby3.1 (3.1.2), libruby3.3 (3.3.8) and libruby3.4 (3.4.11).
 
 use std::ffi::{CStr, c_void};
 
+pub(crate) mod postponing;
 mod stand_ins;
 
 /// Where the function is; null where there is none of this name.

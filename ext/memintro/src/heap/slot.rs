@@ -6,8 +6,9 @@ use rb_sys::VALUE;
 
 use super::functions::Functions;
 
-// Types and flags have had these numbers since Ruby 2.7 at least; they are part of the public headers, except for
-// the imemo kind (four bits above FL_USHIFT) and the two flags of an iseq that is not compiled yet.
+// Types and flags have had these numbers since Ruby 2.7 at least; they are part of the public headers (value_type.h and
+// fl_type.h), except for the imemo kind (four bits above FL_USHIFT; internal/imemo.h) and the two flags of an iseq that is
+// not compiled yet (iseq.h). The same in 3.1, 3.3 and 3.4.
 const TYPE_MASK: usize = 0x1f;
 pub(super) const T_NONE: usize = 0x00;
 pub(super) const T_CLASS: usize = 0x02;

@@ -1,13 +1,14 @@
 //! What the control socket needs of the system: the kernel's process id, a thread that signals leave alone, and to be
 //! told of every fork, also those that C code makes behind Ruby's back.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use magnus::{Error, RModule, Ruby, Value, function, prelude::*};
 use rb_sys::VALUE;
 
+use crate::lookup::postponing::{self, Postponed};
 use crate::lookup::{self, look_up};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -50,35 +51,18 @@ fn block_signals() -> bool {
     }
 }
 
-const PREREGISTER: &CStr = c"rb_postponed_job_preregister";
-const TRIGGER: &CStr = c"rb_postponed_job_trigger";
-const REGISTER_ONE: &CStr = c"rb_postponed_job_register_one";
 const CREATE: &CStr = c"rb_thread_create";
 
-/// What this Ruby lacks for noticing forks: of the two ways to postpone something the newer is named.
+/// What this Ruby lacks for noticing forks.
 pub(super) fn missing() -> Vec<&'static str> {
     let mut names = lookup::missing(&[CREATE]);
-    if !lookup::missing(&[REGISTER_ONE]).is_empty() {
-        names.extend(lookup::missing(&[PREREGISTER, TRIGGER]));
-    }
+    names.extend(postponing::missing());
     names
 }
 
-type Job = unsafe extern "C" fn(*mut c_void);
-type Preregister = unsafe extern "C" fn(c_uint, Job, *mut c_void) -> c_uint;
-type Trigger = unsafe extern "C" fn(c_uint);
 type CreateThread = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void) -> VALUE, *mut c_void) -> VALUE;
-type RegisterOne = unsafe extern "C" fn(c_uint, Job, *mut c_void) -> c_int;
 
-/// How a handler in which nothing of Ruby may be called asks for something to be done soon.
-enum Postponing {
-    /// Ruby 3.3 and later.
-    Trigger(Trigger, c_uint),
-    /// Before.
-    Register(RegisterOne),
-}
-
-static POSTPONING: OnceLock<Option<Postponing>> = OnceLock::new();
+static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
 static CREATE_THREAD: OnceLock<CreateThread> = OnceLock::new();
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static LAST_PID: AtomicUsize = AtomicUsize::new(0);
@@ -86,7 +70,7 @@ static LAST_PID: AtomicUsize = AtomicUsize::new(0);
 /// From now on `Memintro::Control.forked` is called in every forked child, in a thread of its own. False where this Ruby
 /// offers no way to.
 fn watch_forks() -> bool {
-    let able = POSTPONING.get_or_init(find_postponing).is_some();
+    let able = POSTPONED.get_or_init(postpone).is_some();
     if able && !WATCHED.swap(true, Ordering::AcqRel) {
         LAST_PID.store(pid() as usize, Ordering::Release);
         // SAFETY: the handler lives as long as this library, which Ruby never unloads.
@@ -95,32 +79,17 @@ fn watch_forks() -> bool {
     able
 }
 
-fn find_postponing() -> Option<Postponing> {
-    // SAFETY: each name stands for a function of the type it is given, in every Ruby that has it.
-    unsafe {
-        let create = look_up!(CREATE, CreateThread)?;
-        CREATE_THREAD.get_or_init(|| create);
-        if let (Some(preregister), Some(trigger)) =
-            (look_up!(PREREGISTER, Preregister), look_up!(TRIGGER, Trigger))
-        {
-            let handle = preregister(0, begin_thread, std::ptr::null_mut());
-            return (handle != c_uint::MAX).then_some(Postponing::Trigger(trigger, handle));
-        }
-        look_up!(REGISTER_ONE, RegisterOne).map(Postponing::Register)
-    }
+fn postpone() -> Option<Postponed> {
+    // SAFETY: a function of this type in every Ruby that has it.
+    let create = unsafe { look_up!(CREATE, CreateThread) }?;
+    CREATE_THREAD.get_or_init(|| create);
+    Postponed::new(begin_thread)
 }
 
 /// Runs in the child before fork returns, where next to nothing is allowed.
 unsafe extern "C" fn in_child() {
-    // SAFETY: both are made to be called from signal handlers.
-    unsafe {
-        match POSTPONING.get() {
-            Some(Some(Postponing::Trigger(trigger, handle))) => trigger(*handle),
-            Some(Some(Postponing::Register(register))) => {
-                register(0, begin_thread, std::ptr::null_mut());
-            }
-            _ => {}
-        }
+    if let Some(Some(postponed)) = POSTPONED.get() {
+        postponed.ask();
     }
 }
 

@@ -13,6 +13,8 @@
 //! | the sequence's body | word 2 of an instruction sequence | 2.5 |
 //! | the sequence's length in words, its instructions | second half of word 0, and word 1, of the body | 2.5 |
 //!
+//! Known from `vm_core.h` of 3.1, 3.3 and 3.4 (`rb_execution_context_t`, `rb_control_frame_t`, `rb_iseq_constant_body`).
+//!
 //! So nothing is taken for granted: [`prepare`] compares what it reads with what `rb_profile_frames` says of the same
 //! frames, and unless it fits the short cut stays closed and the VM's functions are asked each time.
 //!
