@@ -104,7 +104,7 @@ module Memintro
     # @raise [SystemCallError, Error]
     def write(&render)
       return render.call(@stream) if @stream
-      return replace(file, &render) if replaceable?
+      return Files.replace(file, &render) if replaceable?
       return feed(file, &render) if File.pipe?(file)
 
       File.open(file, "a", &render)
@@ -120,22 +120,6 @@ module Memintro
       return @pattern.gsub("%p", Native.kernel_pid.to_s) if own_names?
 
       @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Native.kernel_pid}".b
-    end
-
-    # Two threads may write at the same time, so each has a name of its own.
-    def replace(path, &render)
-      beside = "#{path}.#{Native.kernel_pid}.#{Thread.current.native_thread_id}.tmp"
-      open_new(beside, &render)
-      File.rename(beside, path)
-      beside = nil
-    ensure
-      Files.remove(beside) if beside
-    end
-
-    # Never follows a link that somebody put there, nor writes into a file that was there.
-    def open_new(path, &render)
-      Files.remove(path)
-      File.open(path, File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW, 0o600, &render)
     end
 
     # The program must end although nobody reads.

@@ -173,20 +173,11 @@ module Memintro
       end
       private_class_method :iseqs
 
-      # Never follows a link that somebody put there, nor writes into a file that was there.
       def self.replace(path, text)
-        beside = "#{path}.#{Process.pid}.#{Thread.current.object_id}.tmp"
-        made = false
-        File.open(beside, File::WRONLY | File::CREAT | File::EXCL | File::NOFOLLOW, 0o600) do |file|
-          made = true
+        Files.replace(path) do |file|
           file.write(text)
           file.fsync
         end
-        File.rename(beside, path)
-        made = false
-      ensure
-        # Also where a signal or a Timeout comes in between.
-        Files.remove(beside) if made
       end
       private_class_method :replace
 
