@@ -47,7 +47,10 @@ pub(super) fn try_an_allocation(control: &Control) -> Trial {
 
 pub(super) fn not_seen(control: &Control) -> String {
     let advice = "put memintro's hook first in LD_PRELOAD (`memintro run -- CMD` does), or do not preload it and use Memintro.start";
-    let first = first_malloc().unwrap_or_else(|| "another library".to_owned());
+    // SAFETY: the loader's own text of the module's path.
+    let path =
+        |module: libc::Dl_info| unsafe { CStr::from_ptr(module.dli_fname) }.to_string_lossy().into_owned();
+    let first = first_malloc().map_or_else(|| "another library".to_owned(), path);
     if (control.origin)() == Origin::PRELOADED {
         format!("{first} answers malloc before memintro's hook does, so nothing would be seen: {advice}")
     } else {
@@ -58,12 +61,9 @@ pub(super) fn not_seen(control: &Control) -> String {
 }
 
 /// The module whose malloc a library gets by default.
-fn first_malloc() -> Option<String> {
-    // SAFETY: a look-up by name; the loader's own text of the module's path.
-    unsafe {
-        let address = libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr());
-        module_of(address).map(|info| CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
-    }
+fn first_malloc() -> Option<libc::Dl_info> {
+    // SAFETY: a look-up by name.
+    module_of(unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) })
 }
 
 /// Where this address lies, if that has a name.
@@ -100,10 +100,8 @@ pub(super) fn unseen() -> Option<String> {
 
 /// Whether a library gets the hook's malloc by default.
 fn is_first(control: &Control) -> bool {
-    // SAFETY: a look-up by name.
-    let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
     let hook = module_of(control.start as *const c_void);
-    hook.zip(module_of(malloc)).is_some_and(|(hook, first)| hook.dli_fbase == first.dli_fbase)
+    hook.zip(first_malloc()).is_some_and(|(hook, first)| hook.dli_fbase == first.dli_fbase)
 }
 
 /// Runs this as if the thread were tracked, where it is not, too.
