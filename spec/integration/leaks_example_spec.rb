@@ -32,6 +32,10 @@ RSpec.describe "examples/leaks" do
     [growth.to_f * scale, count.delete(",").to_i]
   end
 
+  # The blocks of 200 requests at a line, and what Ruby itself may malloc while it stands there: the record of a page
+  # that its heap grows by and, before 3.3, young arrays that are moved out of the transient heap after a collection.
+  def be_those_of_200_requests = be_between(200, RUBY_VERSION < "3.3" ? 230 : 204)
+
   def visited(page)
     [typed("ruby examples/leaks/visit.rb #{page}"),
      typed("memintro diff --top 5 tmp/leaks/#{page}.before.json tmp/leaks/#{page}.after.json")]
@@ -53,7 +57,7 @@ RSpec.describe "examples/leaks" do
     said, diff = visited("thumbnails")
     expect(said).to match(%r{path=/thumbnails/late-199 malloc_bytes=65\d{3} freed_bytes=0 })
     bytes, count = row(diff, "examples/leaks/thumbnails.rb:8")
-    expect(count).to eq(200)
+    expect(count).to be_those_of_200_requests
     expect(bytes).to be_within(0.06 * (1 << 20)).of(200 * 65_536)
     expect(diff).not_to match(/: objects of class /)
   end
@@ -76,7 +80,7 @@ RSpec.describe "examples/leaks" do
   it "finds the closure by its environments" do
     _, diff = visited("upload")
     bytes, count = row(diff, "examples/leaks/events.rb:8")
-    expect(count).to eq(200)
+    expect(count).to be_those_of_200_requests
     expect(bytes).to be_within(0.06 * (1 << 20)).of(200 * 100_001)
     expect(row(diff, "Proc").last).to be_within(5).of(200)
     expect(row(diff, "imemo_env").last).to be_within(10).of(200)
