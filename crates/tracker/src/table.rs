@@ -171,6 +171,8 @@ pub struct Table {
     shared: AtomicBool,
     /// Where the nodes are.
     nodes_base: AtomicUsize,
+    /// Rows of nodes that shards who share a page have got and that are counted.
+    node_rows: [AtomicUsize; SHARDS / shards::SHARDS_OF_PAGE],
     /// Held by who sets up or empties the table.
     administration: SpinLock<()>,
 }
@@ -190,6 +192,7 @@ impl Table {
             region: SpinLock::new(Region::new()),
             shared: AtomicBool::new(true),
             nodes_base: AtomicUsize::new(0),
+            node_rows: [const { AtomicUsize::new(0) }; SHARDS / shards::SHARDS_OF_PAGE],
             administration: SpinLock::new(()),
         }
     }
@@ -272,7 +275,8 @@ impl Table {
         blocks
     }
 
-    /// Bytes that the table takes: its lines, touched or not, and the dictionary of large sizes as far as used.
+    /// Bytes that the table takes: its lines, touched or not, the pages of its nodes and the dictionary of large sizes as
+    /// far as used.
     #[must_use]
     pub fn resident_bytes(&self) -> usize {
         self.budget.taken().saturating_add(self.sizes.resident_bytes())

@@ -4,12 +4,14 @@
 //! Working from the last line to the first, each line and its chain are emptied and their blocks placed anew, in a line
 //! behind or in the same one: what is still to come is never disturbed, and what was placed stays.
 
+use core::sync::atomic::Ordering;
+
 use super::Table;
 use super::hash::Hash;
 use super::line::{Line, SLOTS};
 use super::nodes::Pool;
 use super::packed;
-use super::shards::{Lines, NODE_STRIPE, Nodes, Part, STRIPE};
+use super::shards::{Lines, NODE_STRIPE, Nodes, PAGE, Part, SHARDS_OF_PAGE, STRIPE};
 
 /// Nodes for 100 lines at which a shard grows. That is 6 blocks a line, a quarter of them in nodes; see docs/table.md for how
 /// this stays under 16 bytes a block.
@@ -75,22 +77,29 @@ impl Table {
     }
 
     /// Memory for the first `count` nodes of a shard. `free`: also beyond the budget.
-    pub(super) fn more_nodes(&self, count: usize, free: bool) -> bool {
-        // A stripe at a time, when its first node is wanted.
-        if count % NODE_STRIPE != 1 {
+    ///
+    /// The first of the shards that share a page counts all of it. (Counted a stripe at a time the table seemed to grow
+    /// for hours, whenever a shard had more nodes than ever before: by what had long been resident.)
+    pub(super) fn more_nodes(&self, shard: usize, count: usize, free: bool) -> bool {
+        let Some(rows) = self.node_rows.get(shard / SHARDS_OF_PAGE) else { return false };
+        let wanted = count.div_ceil(NODE_STRIPE);
+        let counted = rows.load(Ordering::Acquire);
+        if wanted <= counted {
             return true;
         }
-        let bytes = NODE_STRIPE.wrapping_mul(super::nodes::NODE_BYTES);
-        if free {
-            self.budget.take_anyway(bytes);
-        } else if !self.budget.take(bytes) {
+        if !self.region.lock().commit(Part::Nodes, wanted) {
             return false;
         }
-        let done = self.region.lock().commit(Part::Nodes, count.div_ceil(NODE_STRIPE));
-        if !done {
-            self.budget.give(bytes);
+        if free {
+            self.budget.take_anyway(PAGE);
+        } else if !self.budget.take(PAGE) {
+            return false;
         }
-        done
+        // Nodes are taken one by one, so one row is missing, or none if another shard has just counted it.
+        if rows.compare_exchange(counted, wanted, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            self.budget.give(PAGE);
+        }
+        true
     }
 
     /// Rows that every shard fills may become huge pages.
@@ -136,7 +145,8 @@ impl Table {
         let Some(mut line) = lines.line(home).map(Line::held) else { return };
         if let Some(slot) = line.vacant().first() {
             line.put(slot, key, value);
-        } else if let Some(link) = pool.take(|link| nodes.node(link), |count| self.more_nodes(count, true))
+        } else if let Some(link) =
+            pool.take(|link| nodes.node(link), |count| self.more_nodes(shard, count, true))
             && let Some(node) = nodes.node(link)
         {
             node.set(key, value, line.chain());

@@ -283,7 +283,7 @@ impl Table {
         let Some(shard) = self.shards.get(hash.shard) else { return Placed::NoRoom };
         let (link, is_full) = {
             let mut pool = shard.pool.lock();
-            let link = pool.take(|link| nodes.node(link), |count| self.more_nodes(count, false));
+            let link = pool.take(|link| nodes.node(link), |count| self.more_nodes(hash.shard, count, false));
             (link, growth::is_full(&mut pool, home.lines))
         };
         let Some((link, node)) = link.and_then(|link| Some((link, nodes.node(link)?))) else {

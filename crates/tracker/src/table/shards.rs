@@ -28,6 +28,11 @@ const STRIPE_BYTES: usize = STRIPE * LINE_BYTES;
 pub(super) const NODE_STRIPE: usize = STRIPE_BYTES / NODE_BYTES;
 const ROW_BYTES: usize = SHARDS * STRIPE_BYTES;
 
+/// What the kernel gives at a time, and what is counted.
+pub(super) const PAGE: usize = 4096;
+/// Shards whose stripes of a row lie in one page.
+pub(super) const SHARDS_OF_PAGE: usize = PAGE / STRIPE_BYTES;
+
 /// Lines of a fresh shard: 128 KiB for all.
 const FIRST_LINES: usize = STRIPE;
 
@@ -398,6 +403,7 @@ impl Table {
             *shard.pool.lock() = Pool::new();
             span.store(lines);
         }
+        self.node_rows.iter().for_each(|rows| rows.store(0, Ordering::Release));
         self.budget.restart(committed);
         Ok(())
     }
