@@ -158,8 +158,8 @@ module Memintro
       short = name.dup.force_encoding(Encoding::UTF_8).scrub("?")
       short = "...#{short[-INSPECTED_NAME..]}" if short.size > INSPECTED_NAME
       "#<#{self.class} #{short} live #{shown(:live_bytes) { |count| Units.bytes(count) }} in " \
-        "#{shown(:live_blocks, &:to_s)} blocks, #{shown(:allocations, &:to_s)} allocations, " \
-        "#{shown(:frees, &:to_s)} frees>"
+        "#{counted(:live_blocks, 'block', &:to_s)}, #{counted(:allocations, 'allocation', &:to_s)}, " \
+        "#{counted(:frees, 'free', &:to_s)}>"
     end
     alias to_s inspect
 

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "units"
 require_relative "value_object"
 
 module Memintro
@@ -68,8 +69,9 @@ module Memintro
 
     # @return [String] one short line
     def inspect
-      "#<#{self.class} #{origin}, #{mode}, #{slots[:patched]} slots of #{modules} modules patched, " \
-        "#{left_alone.size} left alone, #{problems.size} problems>"
+      "#<#{self.class} #{origin}, #{mode}, #{Units.counted(slots[:patched], 'slot')} of " \
+        "#{Units.counted(modules, 'module')} patched, #{left_alone.size} left alone, " \
+        "#{Units.counted(problems.size, 'problem')}>"
     end
   end
 end

@@ -90,5 +90,12 @@ module Memintro
     def shown(name, &format)
       Units.uncertain(public_send(name), estimated? ? standard_error(name) : nil, &format)
     end
+
+    # @api private
+    # @param noun [String] what is counted, in the singular
+    # @return [String] as {#shown}, such as `"1 block"`, `"~48 ±7 blocks"`
+    def counted(name, noun, &format)
+      "#{shown(name, &format)} #{Units.noun(public_send(name), noun)}"
+    end
   end
 end

@@ -80,7 +80,7 @@ module Memintro
 
     # @return [String] one short line
     def inspect
-      "#<#{self.class} #{Units.count(objects_allocated)} objects allocated, #{Units.count(objects_freed)} freed, " \
+      "#<#{self.class} #{Units.counted(objects_allocated, 'object')} allocated, #{Units.count(objects_freed)} freed, " \
         "#{minor_gc_count} minor and #{major_gc_count} major GCs, #{format('%.1f', gc_time_ns / 1e6)} ms>"
     end
     alias to_s inspect

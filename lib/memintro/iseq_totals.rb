@@ -25,7 +25,7 @@ module Memintro
 
     # @return [String] one short line
     def inspect
-      "#<#{self.class} #{Units.count(count)} iseqs, #{Units.bytes(bytes)}>"
+      "#<#{self.class} #{Units.counted(count, 'iseq')}, #{Units.bytes(bytes)}>"
     end
     alias to_s inspect
   end

@@ -19,7 +19,7 @@ module Memintro
     # @param pid [Integer, nil] of the process, for JSON
     # @return [Listing]
     def self.iseqs(groups, by: :path, pid: nil)
-      new("instruction sequences", by == :path ? "file" : "line", groups, paths: true, pid: pid)
+      new("instruction sequence", by == :path ? "file" : "line", groups, paths: true, pid: pid)
     end
 
     # Of all objects.
@@ -27,10 +27,10 @@ module Memintro
     # @param pid [Integer, nil] of the process, for JSON
     # @return [Listing]
     def self.classes(rows, pid: nil)
-      new("objects", "class", rows, paths: false, pid: pid)
+      new("object", "class", rows, paths: false, pid: pid)
     end
 
-    # @param what [String] plural
+    # @param what [String] in the singular
     # @param column [String] what the names are
     # @param rows [Array<#name, #count, #bytes>] all of them, greatest first
     # @param paths [Boolean] whether the names are paths, to be shortened
@@ -66,7 +66,7 @@ module Memintro
       end
       left = @rows.drop(rows.size)
       rest = left.empty? ? [] : ["", "#{Units.count(left.size)} more, #{Units.bytes(left.sum(&:bytes))}"]
-      [style.bold("#{Units.count(count)} #{@what}, #{Units.bytes(bytes)}, by #{@column}:"), "",
+      [style.bold("#{Units.counted(count, @what)}, #{Units.bytes(bytes)}, by #{@column}:"), "",
        *Report::Table.new(%w[bytes share count], @column, cells).lines(style), *rest].join("\n") << "\n"
     end
 

@@ -60,8 +60,9 @@ module Memintro
     # @return [String] one short line
     def inspect
       kept = holders.first(3).map(&:name).join(", ")
-      "#<#{self.class} #{Units.count(pages)} pages, #{Units.share(live_slots, slots)} of their slots taken; " \
-        "#{Units.count(sparse_pages)} pages with under 5%#{", held by #{kept}" unless kept.empty?}>"
+      "#<#{self.class} #{Units.counted(pages, 'page')}, #{Units.share(live_slots, slots)} of " \
+        "#{Units.noun(pages, 'its', 'their')} slots taken; " \
+        "#{Units.counted(sparse_pages, 'page')} with under 5%#{", held by #{kept}" unless kept.empty?}>"
     end
     alias to_s inspect
   end

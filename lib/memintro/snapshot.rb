@@ -182,7 +182,7 @@ module Memintro
     def headline
       facts = ["#{time.strftime('%FT%TZ')} pid #{pid} ruby #{process[:ruby]}"]
       facts << "rss #{Units.bytes(memory[:rss_bytes])}" if memory[:rss_bytes]
-      facts << "#{Units.count(gc[:count])} GCs, #{Units.count(gc[:heap_live_slots])} live slots"
+      facts << "#{Units.counted(gc[:count], 'GC')}, #{Units.counted(gc[:heap_live_slots], 'live slot')}"
       facts << malloc if totals
       facts << "iseqs #{Units.bytes(iseqs[:bytes])} in #{Units.count(iseqs[:count])}" if iseqs
       facts << "parts #{parts.join(' ')}" unless parts.empty?
@@ -191,7 +191,7 @@ module Memintro
     end
 
     def malloc
-      "malloc live #{amount(totals)} blocks"
+      "malloc live #{amount(totals)} #{Units.noun(totals.live_blocks, 'block')}"
     end
 
     # An estimate stands with its standard error.

@@ -93,7 +93,7 @@ module Memintro
     # @return [String] one short line
     def inspect
       bytes = Units.method(:bytes)
-      "#<#{self.class} live #{shown(:live_bytes, &bytes)} in #{shown(:live_blocks, &:to_s)} blocks, allocated " \
+      "#<#{self.class} live #{shown(:live_bytes, &bytes)} in #{counted(:live_blocks, 'block', &:to_s)}, allocated " \
         "#{shown(:allocated_bytes, &bytes)} in #{shown(:allocations, &:to_s)}, freed " \
         "#{shown(:freed_bytes, &bytes)} in #{shown(:frees, &:to_s)}>"
     end

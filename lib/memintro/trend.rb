@@ -127,7 +127,8 @@ module Memintro
     # @return [String] one line for each of the first figures that grow
     def inspect
       "#<#{self.class} of #{snapshots.size} snapshots in #{Units.duration(minutes.last * 60)}, " \
-        "#{growing.size} figures grow: #{growing.first(3).map(&:inspect).join(', ')}>"
+        "#{Units.counted(growing.size, 'figure')} #{Units.noun(growing.size, 'grows', 'grow')}: " \
+        "#{growing.first(3).map(&:inspect).join(', ')}>"
     end
 
     private
@@ -136,8 +137,11 @@ module Memintro
       unless snapshots.is_a?(Array) && snapshots.all?(Snapshot)
         raise TypeError, "snapshots is #{Arguments.shown(snapshots)}; it must be an Array of Memintro::Snapshot"
       end
-      if snapshots.size < 3
-        raise ArgumentError, "#{snapshots.size} snapshots are no trend; give at least 3, or subtract one from the other"
+
+      few = snapshots.size
+      if few < 3
+        raise ArgumentError, "#{Units.counted(few, 'snapshot')} #{Units.noun(few, 'is', 'are')} no trend; give at " \
+                             "least 3, or subtract one from the other"
       end
       return if confidence.is_a?(Numeric) && confidence.between?(0.5, 1)
 

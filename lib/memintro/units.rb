@@ -52,6 +52,21 @@ module Memintro
     end
 
     # @param number [Numeric]
+    # @param noun [String] in the singular
+    # @param plural [String]
+    # @return [String] that of the two which goes with the number
+    def self.noun(number, noun, plural = "#{noun}s")
+      number == 1 ? noun : plural
+    end
+
+    # @param number [Integer]
+    # @param noun [String] in the singular
+    # @return [String] such as `"1 page"`, `"1,204 pages"`
+    def self.counted(number, noun)
+      "#{count(number)} #{noun(number, noun)}"
+    end
+
+    # @param number [Numeric]
     # @param unit [Symbol] `:bytes`, `:ms` or `:count`
     # @return [String]
     def self.plain(number, unit)

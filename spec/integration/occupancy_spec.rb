@@ -91,7 +91,7 @@ RSpec.describe "how full the heap is", :vm do
     expect(result[:holders].sum { |holder| holder[:count] }).to eq(result[:live])
     pages = result[:holders].map { |holder| holder[:pages] }
     expect(pages).to eq(pages.sort.reverse)
-    expect(result[:inspect]).to match(/\A#<Memintro::Occupancy [\d,]+ pages, .*pages with under 5%, held by /)
+    expect(result[:inspect]).to match(/\A#<Memintro::Occupancy [\d,]+ pages?, .*pages? with under 5%, held by /)
     expect(result[:classes]).to eq(%w[Memintro::List Memintro::List])
   end
 end

@@ -36,7 +36,7 @@ RSpec.describe Memintro::Doctor do
       .to eq({ module: "/lib/libxml2.so", symbol: "free", slot: 0x20, value: 0x55, state: :foreign })
     expect(doctor.to_s).to include("slots      2 patched, 1 foreign, 1 lost, 1 malformed in 4 modules\n")
       .and include("/lib/libxml2.so free: held somebody else's function before memintro came, and was left to it\n")
-      .and include("  - 1 patched slots were overwritten by somebody else")
+      .and include("  - 1 patched slot was overwritten by somebody else; what is called through it is")
       .and include("/lib/odd.so: the module could not be read and was skipped")
     expect(doctor.inspect)
       .to eq("#<Memintro::Doctor loaded, full, 2 slots of 4 modules patched, 3 left alone, 0 problems>")

@@ -37,6 +37,16 @@ RSpec.describe "figures of Ruby's heap" do
     expect(holders[0].inspect).to eq("#<Memintro::Occupancy::Holder String: 60 on 6 pages>")
   end
 
+  it "speak of one page, and of one sequence, as people do" do
+    pool = Memintro::Occupancy::Pool.new(40, 1, 408, 102, 1, 3)
+    holder = Memintro::Occupancy::Holder.new("String", 3, 1)
+    occupancy = Memintro::Occupancy.new(Memintro::List.new([pool]), Memintro::List.new([holder]), 0)
+    expect([occupancy, pool, holder, Memintro::IseqTotals.new(1, 300)].map(&:inspect))
+      .to eq(["#<Memintro::Occupancy 1 page, 25.0% of its slots taken; 1 page with under 5%, held by String>",
+              "#<Memintro::Occupancy::Pool 40 B slots: 1 page, 25.0% taken, 1 page with under 5%>",
+              "#<Memintro::Occupancy::Holder String: 3 on 1 page>", "#<Memintro::IseqTotals 1 iseq, 300 B>"])
+  end
+
   it "refuse wrong arguments before the heap is walked" do
     expect { Memintro.histogram(1.5) }.to raise_error(TypeError, /n is 1.5; it must be an Integer from 0, or nil/)
     expect { Memintro.histogram(by: :name) }

@@ -20,6 +20,11 @@ RSpec.describe "totals" do
     expect((totals in { live_bytes: 600.. })).to be(true)
   end
 
+  it "speaks of one block as people do" do
+    expect(Memintro::Totals.new(8, 0, 1, 0, 0, 0, 0).inspect).to include(" live 8 B in 1 block, allocated 8 B in 1,")
+    expect(totals.inspect).to include(" in 6 blocks,")
+  end
+
   it "refuses a name it does not have, and lists those it has" do
     expect { totals[:bytes] }.to raise_error(ArgumentError, /has no :bytes; it has allocated_bytes, freed_bytes/)
     expect { totals[1] }.to raise_error(ArgumentError, /has no 1/)

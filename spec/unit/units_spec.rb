@@ -30,6 +30,12 @@ RSpec.describe Memintro::Units do
       .to eq(["0", "999", "1,000", "1,234,567", "-1,234,567"])
   end
 
+  it "has the noun go with its number" do
+    expect([0, 1, -1, 2_000].map { |number| described_class.counted(number, "page") })
+      .to eq(["0 pages", "1 page", "-1 pages", "2,000 pages"])
+    expect([1, 2].map { |number| described_class.noun(number, "was", "were") }).to eq(%w[was were])
+  end
+
   it "writes shares in per cent, and none of nothing" do
     expect([described_class.share(1, 3), described_class.share(2, 2), described_class.share(1, 0)])
       .to eq(["33.3%", "100.0%", "-"])

@@ -68,7 +68,8 @@ module Memintro
 
       # @return [String] totals in words
       def live(totals)
-        "live #{shown(totals, :bytes, 'live_bytes')} in #{shown(totals, :count, 'live_blocks')} blocks"
+        "live #{shown(totals, :bytes, 'live_bytes')} in #{shown(totals, :count, 'live_blocks')} " \
+          "#{Units.noun(totals['live_blocks'], 'block')}"
       end
 
       # @param figures [Hash] as a process answers them

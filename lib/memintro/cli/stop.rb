@@ -24,7 +24,7 @@ module Memintro
         done = answer["state"] == "stopped" ? "stopped tracking" : "was not tracking"
         totals = answer.fetch("totals")
         @out.puts("#{who(listener)} #{done}; #{live(totals)}, allocated #{shown(totals, :bytes, 'allocated_bytes')} " \
-                  "in #{shown(totals, :count, 'allocations')} calls")
+                  "in #{shown(totals, :count, 'allocations')} #{Units.noun(totals['allocations'], 'call')}")
       end
     end
   end

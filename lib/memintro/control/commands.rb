@@ -105,8 +105,8 @@ module Memintro
         sites = Memintro.top(n, by: by, older_than: older_than)
         return json(process: CallSites.take.process, call_sites: sites.map(&:to_h)) if format == :json
 
-        head = "pid #{Native.pid}: #{Units.count(sites.size)} call sites with blocks that outlived #{older_than} " \
-               "collections, by #{by}"
+        head = "pid #{Native.pid}: #{Units.counted(sites.size, 'call site')} with blocks that outlived " \
+               "#{Units.counted(older_than, 'collection')}, by #{by}"
         names = Report::Names.new(root)
         @answer.write([head, "", *old(sites, names, Report::Style.for(@answer))].join("\n") << "\n")
       end

@@ -116,22 +116,30 @@ module Memintro
       def look_at_figures
         totals = Memintro.totals
         if totals.dropped.positive?
-          @notes << "#{totals.dropped} allocations could not be followed: the budget, the memory or the 65,536 " \
-                    "different sizes of 64 KiB and more that fit the table ran out; raise max_tracker_bytes if set"
+          @notes << "#{Units.counted(totals.dropped, 'allocation')} could not be followed: the budget, the memory or " \
+                    "the 65,536 different sizes of 64 KiB and more that fit the table ran out; " \
+                    "raise max_tracker_bytes if set"
         end
         return unless totals.missed_frees.positive?
 
-        @notes << "#{totals.missed_frees} frees went past the hook and were noticed when the address came back"
+        @notes << "#{Units.counted(totals.missed_frees, 'free')} went past the hook and " \
+                  "#{Units.noun(totals.missed_frees, 'was', 'were')} noticed when the address came back"
       end
 
       def look_at_slots(patches)
-        states = patches.map(&:last).tally
-        if states[:lost]
-          @notes << "#{states[:lost]} patched slots were overwritten by somebody else; what is called through them " \
-                    "is not seen"
+        lost, refused, malformed = patches.map(&:last).tally.values_at(:lost, :refused, :malformed)
+        if lost
+          @notes << "#{Units.counted(lost, 'patched slot')} #{Units.noun(lost, 'was', 'were')} overwritten by " \
+                    "somebody else; what is called through #{Units.noun(lost, 'it', 'them')} is not seen"
         end
-        @notes << "#{states[:refused]} slots lie in pages the kernel would not make writable" if states[:refused]
-        @notes << "#{states[:malformed]} modules could not be read and were skipped" if states[:malformed]
+        if refused
+          @notes << "#{Units.counted(refused, 'slot')} #{Units.noun(refused, 'lies', 'lie')} in pages the kernel " \
+                    "would not make writable"
+        end
+        return unless malformed
+
+        @notes << "#{Units.counted(malformed, 'module')} could not be read and " \
+                  "#{Units.noun(malformed, 'was', 'were')} skipped"
       end
 
       def escapes(origin)

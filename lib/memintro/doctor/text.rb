@@ -47,7 +47,7 @@ module Memintro
         return "none patched while tracking is off" if @doctor.mode == :off
 
         counts = @doctor.slots.select { |_, count| count.positive? }
-        "#{counts.map { |state, count| "#{count} #{state}" }.join(', ')} in #{@doctor.modules} modules"
+        "#{counts.map { |state, count| "#{count} #{state}" }.join(', ')} in #{Units.counted(@doctor.modules, 'module')}"
       end
 
       def left_alone

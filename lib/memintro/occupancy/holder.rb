@@ -29,7 +29,7 @@ module Memintro
 
       # @return [String] one short line
       def inspect
-        "#<#{self.class} #{name}: #{Units.count(count)} on #{Units.count(pages)} pages>"
+        "#<#{self.class} #{name}: #{Units.count(count)} on #{Units.counted(pages, 'page')}>"
       end
       alias to_s inspect
     end

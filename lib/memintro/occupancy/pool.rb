@@ -43,8 +43,8 @@ module Memintro
 
       # @return [String] one short line
       def inspect
-        "#<#{self.class} #{slot_size} B slots: #{Units.count(pages)} pages, #{Units.share(live_slots, slots)} taken, " \
-          "#{Units.count(sparse_pages)} pages with under 5%>"
+        "#<#{self.class} #{slot_size} B slots: #{Units.counted(pages, 'page')}, " \
+          "#{Units.share(live_slots, slots)} taken, #{Units.counted(sparse_pages, 'page')} with under 5%>"
       end
       alias to_s inspect
     end

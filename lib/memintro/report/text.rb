@@ -25,7 +25,7 @@ module Memintro
         total_bytes: ["allocated", ->(site) { site.shown(:total_bytes, &BYTES) }],
         freed_bytes: ["freed", ->(site) { site.shown(:freed_bytes, &BYTES) }],
         mean_lifespan: ["mean life", ->(site) { mean_lifespan(site) }],
-        max_lifespan: ["max life", ->(site) { "#{'~' if site.estimated?}#{Units.count(site.max_lifespan)} GCs" }],
+        max_lifespan: ["max life", ->(site) { "#{'~' if site.estimated?}#{Units.counted(site.max_lifespan, 'GC')}" }],
         age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }]
       }.freeze
       private_constant :BYTES, :COUNT, :COLUMNS, :ON_DEMAND
@@ -96,8 +96,8 @@ module Memintro
 
       def totals
         figures = @snapshot.totals
-        ["live #{figures.shown(:live_bytes, &BYTES)} in #{figures.shown(:live_blocks, &COUNT)} blocks, " \
-         "allocated #{figures.shown(:allocated_bytes, &BYTES)} in #{figures.shown(:allocations, &COUNT)} calls, " \
+        ["live #{figures.shown(:live_bytes, &BYTES)} in #{figures.counted(:live_blocks, 'block', &COUNT)}, " \
+         "allocated #{figures.shown(:allocated_bytes, &BYTES)} in #{figures.counted(:allocations, 'call', &COUNT)}, " \
          "freed #{figures.shown(:freed_bytes, &BYTES)} in #{figures.shown(:frees, &COUNT)}",
          "tracking itself uses #{Units.bytes(figures.tracker_bytes)}"]
       end
@@ -107,7 +107,7 @@ module Memintro
         return advice if @snapshot.rows.empty?
         return remainder(sites).drop(1) if sites.empty?
 
-        ["#{Units.count(sites.size)} of #{Units.count(@snapshot.rows.size)} call sites, by #{@by}:", "",
+        ["#{Units.count(sites.size)} of #{Units.counted(@snapshot.rows.size, 'call site')}, by #{@by}:", "",
          *table(sites).lines(style), *remainder(sites)]
       end
 
@@ -131,7 +131,7 @@ module Memintro
         return [] unless left.positive?
 
         live = @snapshot.rows.sum(&CallSites::FIGURES[:live_bytes]) - sites.sum(&:live_bytes)
-        ["", "#{Units.count(left)} #{'more ' if sites.any?}call site#{'s' if left > 1}, " \
+        ["", "#{Units.counted(left, "#{'more ' if sites.any?}call site")}, " \
              "live #{Units.uncertain(live, remaining_error(sites), &BYTES)}"]
       end
 
@@ -161,12 +161,13 @@ module Memintro
         lines = []
         lines << Estimates.caution(@snapshot.process[:sample_bytes]) if figures.estimated?
         if figures.dropped.positive?
-          lines << "#{Units.count(figures.dropped)} allocations could not be followed: the budget " \
+          lines << "#{Units.counted(figures.dropped, 'allocation')} could not be followed: the budget " \
                    "(max_tracker_bytes), the memory or the 65,536 different sizes of 64 KiB and more that fit the " \
                    "table ran out. The figures are too low by these."
         end
         if figures.missed_frees.positive?
-          lines << "#{Units.count(figures.missed_frees)} frees went past the hook and were noticed later; " \
+          lines << "#{Units.counted(figures.missed_frees, 'free')} went past the hook and " \
+                   "#{Units.noun(figures.missed_frees, 'was', 'were')} noticed later; " \
                    "`Memintro.doctor` lists how that can happen."
         end
         problem = @snapshot.process[:problem]

@@ -58,8 +58,8 @@ module Memintro
       # @return [String] one short line
       def inspect
         rss = self[:rss]
-        "#<#{self.class} #{Time.at(@first).strftime('%H:%M:%S')} #{@count} samples, rss #{Units.bytes(rss.min)} to " \
-          "#{Units.bytes(rss.max)}#{malloc}>"
+        "#<#{self.class} #{Time.at(@first).strftime('%H:%M:%S')} #{Units.counted(@count, 'sample')}, " \
+          "rss #{Units.bytes(rss.min)} to #{Units.bytes(rss.max)}#{malloc}>"
       end
       alias to_s inspect
 

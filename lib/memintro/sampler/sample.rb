@@ -44,7 +44,7 @@ module Memintro
       # @return [String] one short line
       def inspect
         "#<#{self.class} #{Time.at(@time).strftime('%H:%M:%S')} rss #{Units.bytes(@rss)}, " \
-          "#{Units.count(@live_objects)} live objects#{malloc}>"
+          "#{Units.counted(@live_objects, 'live object')}#{malloc}>"
       end
       alias to_s inspect
 

@@ -55,7 +55,7 @@ module Memintro
         return "Nothing has grown" if @trend.lines.empty?
         return "Of nothing is it #{asked} sure that it grows" if sure.zero?
 
-        "#{Units.count(sure)} figures grow, at least #{asked} sure (Mann-Kendall)"
+        "#{Units.counted(sure, 'figure')} #{Units.noun(sure, 'grows', 'grow')}, at least #{asked} sure (Mann-Kendall)"
       end
 
       # @return [Array(Array<Line>, String)] those to show, and a sentence about the others or nil
