@@ -4,6 +4,7 @@
 # what the sampler takes. Run by itself: ruby -Ilib bench/introspection/process.rb
 
 require "memintro"
+require_relative "support/rounds"
 
 module Bench
   module Introspection
@@ -18,14 +19,14 @@ module Bench
                 ["Memintro.pss", fastest(200) { Memintro.pss }]]
         rows.each do |name, time|
           figures = time ? format("%12.1f µs %10.1fx", time * 1e6, time / ours) : "not installed"
-          out.puts("#{name.ljust(24)} #{figures}")
+          aim = Rounds.verdict("at most 5 µs", ours <= 5e-6) if name == "Memintro.rss"
+          out.puts("#{name.ljust(24)} #{figures}#{aim}")
         end
-        out.puts(format("aim: Memintro.rss takes at most 5 µs: %s", ours <= 5e-6 ? "met" : "missed"))
         { "off" => -> {}, "on" => -> { Memintro.start } }.each do |tracking, prepare|
           prepare.call
           share = sampler_share * 100
-          out.puts(format("Memintro::Sampler, tracking %-4s %.4f%% of a core at 2 s  (aim: 0.1%%: %s)", tracking,
-                          share, share <= 0.1 ? "met" : "missed"))
+          line = format("Memintro::Sampler, tracking %-4s %.4f%% of a core at 2 s", tracking, share)
+          out.puts("#{line}#{Rounds.verdict('at most 0.1%', share <= 0.1)}")
         end
       end
 

@@ -30,18 +30,23 @@ module Bench
         medians.each do |name, time|
           ratio = time / medians.fetch(base)
           line = format("%-36s %10.2f ms %9.3fx", name, time * 1e3, ratio)
-          out.puts([line, *aims[name]&.map { |aim, bound| verdict(aim, bound, ratio, time * 1e3) }].join)
+          out.puts([line, *aims[name]&.map { |aim, bound| verdict(*judged(aim, bound, ratio, time * 1e3)) }].join)
         end
       end
 
-      # @return [String] the aim, and whether it is met
-      def self.verdict(aim, bound, ratio, milliseconds)
-        text, met = case aim
-                    when :most then ["at most #{bound}x", ratio <= bound]
-                    when :least then ["at least #{bound}x", ratio >= bound]
-                    when :most_ms then ["at most #{bound} ms", milliseconds <= bound]
-                    end
-        "  (aim: #{text}: #{met ? 'met' : 'missed'})"
+      # @return [Array(String, Boolean)] the aim in words, and whether it is met
+      def self.judged(aim, bound, ratio, milliseconds)
+        case aim
+        when :most then ["at most #{bound}x", ratio <= bound]
+        when :least then ["at least #{bound}x", ratio >= bound]
+        when :most_ms then ["at most #{bound} ms", milliseconds <= bound]
+        end
+      end
+      private_class_method :judged
+
+      # @return [String] for the end of a line
+      def self.verdict(aim, met)
+        "  (aim: #{aim}: #{met ? 'met' : 'missed'})"
       end
 
       def self.now = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC)
