@@ -10,6 +10,7 @@ require_relative "memintro/gc_figures"
 require_relative "memintro/heap_figures"
 require_relative "memintro/listening"
 require_relative "memintro/loading"
+require_relative "memintro/main_ractor"
 require_relative "memintro/late"
 require_relative "memintro/memory_logging"
 require_relative "memintro/process_figures"
@@ -24,6 +25,11 @@ require_relative "memintro/stop_timer"
 # Requiring this file starts nothing and changes nothing; {start} does, and {stop} takes it back. All figures are
 # malloc's: what Ruby keeps inside its object slots (since 3.2 many short strings, arrays and objects) is not among
 # them. Reading figures is not tracked itself. Every method may be called from any thread and from signal handlers.
+#
+# In a Ractor other than the main one {rss} and its like, {cgroup}, {gc_delta} and {untracked} answer. The others are
+# the main Ractor's, and raise {UnsupportedError} elsewhere ({snapshot} and what walks the heap an {Error} and a
+# {RactorError}), which says what to do. What Ractors allocate is tracked, and in the figures that the main one reads.
+#
 # What not every program needs is loaded when it is first asked for: some milliseconds, once.
 #
 # @example A leak hunt
@@ -70,6 +76,7 @@ module Memintro
     #   Memintro.start(mode: :sampled, stop_after: 60)
     def start(mode: configuration.mode, sample_bytes: nil, stop_after: configuration.stop_after,
               max_tracker_bytes: configuration.max_tracker_bytes, max_sites: configuration.max_sites)
+      MainRactor.only
       mode = Arguments.choice(:mode, mode, Configuration::MODES.keys)
       mean = mean_distance(mode, sample_bytes)
       seconds = Arguments.seconds(:stop_after, stop_after, optional: true)
@@ -89,6 +96,7 @@ module Memintro
     # @return [Totals] the final ones
     # @raise [BusyError]
     def stop
+      MainRactor.only
       StopTimer.set(nil)
       Native.stop
       totals
@@ -97,16 +105,22 @@ module Memintro
     # @return [Boolean] whether allocations are followed now
     def tracking?
       Native.tracking?
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # @return [Symbol] `:off`, `:full` or `:sampled`
     def mode
       Native.mode
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # @return [Boolean] whether the hook has been first in `LD_PRELOAD`, as under `memintro run`
     def preloaded?
       Native.preloaded?
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # Tracks the block. Where tracking is on already it stays on, with its figures; otherwise it is on for the block
@@ -145,12 +159,14 @@ module Memintro
     # Makes the live bytes of now the baseline of {CallSite#growth}.
     # @return [nil]
     def mark
+      MainRactor.only
       Native.mark
     end
 
     # Forgets all figures and blocks; tracking goes on, if it is on. The free of a forgotten block is not counted.
     # @return [nil]
     def clear
+      MainRactor.only
       @epoch += 1
       Native.clear
     end
@@ -158,11 +174,15 @@ module Memintro
     # @return [Totals] of the process, since the start or {clear}. Costs about a microsecond.
     def totals
       untracked { Totals.of(Native.totals) }
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # @return [ThreadTotals] of the current thread. Costs about a microsecond.
     def thread_totals
       untracked { ThreadTotals.new(*Native.thread_totals) }
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # Visits all call sites of one instant. Costs about a microsecond for each.
@@ -223,6 +243,7 @@ module Memintro
     #
     # @return [Doctor]
     def doctor
+      MainRactor.only
       Loading.need(:Doctor)
       untracked { Doctor.examine }
     end
@@ -233,6 +254,8 @@ module Memintro
     def configuration
       # No lock: reports are asked for in signal handlers too, and a second reading of ENV gives the same.
       @configuration ||= Configuration.new(ENV)
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # @yieldparam configuration [Configuration]

@@ -45,6 +45,7 @@ module Memintro
     # @param most [Integer, nil] only so many, those with most live bytes; nil: all
     # @return [CallSites] of this process, now
     def self.take(most: nil)
+      MainRactor.only
       Memintro.untracked do
         totals = Totals.of(Native.totals)
         process = live_process

@@ -14,7 +14,8 @@ module Memintro
     end
   end
 
-  # The hook does not work on this platform. What needs only Ruby's own interfaces keeps working.
+  # The hook does not work on this platform, and what needs only Ruby's own interfaces keeps working. Or something was
+  # asked in a Ractor that only the main one can do.
   class UnsupportedError < Error
     # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "memintro's hook needs Linux with glibc on x86-64 or aarch64, and this is #{RUBY_PLATFORM}; " \

@@ -22,9 +22,11 @@ module Memintro
     # @raise [ListenError] if there is no safe folder for the socket
     # @raise [DisabledError] under `MEMINTRO_DISABLE=1`
     # @raise [TypeError, ArgumentError] on a wrong name
+    # @raise [UnsupportedError] in a Ractor other than the main one
     # @example
     #   Memintro.listen(name: "web")   # then, in a shell: memintro top web
     def listen(name: nil)
+      MainRactor.only
       name = checked_name(name)
       if Settings.disabled?
         raise DisabledError, "MEMINTRO_DISABLE=1 is set, so this process does not listen; unset it and start again"
@@ -47,11 +49,15 @@ module Memintro
     # @return [Boolean] whether the process listened
     def stop_listening
       defined?(Control) ? Control.stop : false
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # @return [Boolean] whether this process listens
     def listening?
       defined?(Control) ? Control.listening? : false
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # For `MEMINTRO_LISTEN=1`: the program must not notice when it does not work.

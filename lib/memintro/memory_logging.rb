@@ -22,6 +22,7 @@ module Memintro
     #   log = Memintro.log_every(2, Logger.new("log/memory.log"))
     #   log.stop
     def log_every(seconds = 2, logger = nil, details: false)
+      MainRactor.only
       Loading.need(:MemoryLog)
       untracked { MemoryLog.new(seconds, logger, details: details) }
     end

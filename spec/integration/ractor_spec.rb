@@ -2,14 +2,16 @@
 
 require_relative "../spec_helper"
 
-# What is loaded when it is first used, first used in a Ractor.
+# Every method of Memintro in a Ractor: it answers, or says what to do. And what is loaded when it is first used, first
+# used in a Ractor.
 RSpec.describe "Memintro in a Ractor" do
-  def answers(code, requires: ["memintro"])
+  def answers(code, requires: ["memintro"], **options)
     helpers = <<~'RUBY'
       def asked = yield.to_s rescue "#{$!.class}: #{$!.message}"
       def answer_of(ractor) = ractor.respond_to?(:value) ? ractor.value : ractor.take
     RUBY
-    run_ruby(code: helpers + code, requires: requires, flags: ["-W0"], deadline_seconds: 60).must_succeed.stdout.lines
+    result = run_ruby(code: helpers + code, requires: requires, flags: ["-W0"], deadline_seconds: 60, **options)
+    result.must_succeed.stdout.lines
   end
 
   around do |example|
@@ -18,6 +20,74 @@ RSpec.describe "Memintro in a Ractor" do
       run_ruby(nil, @file, code: "Memintro.snapshot(:all).save(ARGV.first)").must_succeed
       example.run
     end
+  end
+
+  def self.main_only(call)
+    "Memintro::UnsupportedError: Memintro.#{call[/\A[\w?]+|\A\[\]/]} works in the main Ractor only, and was called " \
+      "in another; call it there, or send the main Ractor a message to do so."
+  end
+
+  # Each call with what it answers in a Ractor: a class, or how the error begins.
+  def self.table
+    main = ["start", "start(mode: :full, stop_after: nil, max_tracker_bytes: nil, max_sites: nil)", "stop", "tracking?",
+            "mode", "preloaded?", "track { 1 }", "mark", "clear", "totals", "thread_totals", "each_call_site { break }",
+            "each_call_site.first", "top", "top(1, by: :growth, older_than: 1)", "[]('(boot)')", "report($stderr)",
+            "report($stderr, format: :json, app_root: '/')", "doctor", "configuration", "configure { |c| c.top = 1 }",
+            "listen", "listen(name: 'web')", "log_every"]
+    several = "Memintro::RactorError: 2 Ractors are alive, and the heap can only be walked while there is one"
+    walks = ["iseqs", "each_iseq { break }", "top_iseqs", "internals", "histogram", "occupancy"]
+    figures = %w[rss peak_rss pss uss swap vsize]
+    { **main.to_h { |call| [call, main_only(call)] }, **walks.to_h { |call| [call, several] },
+      **figures.to_h { |call| [call, "Integer"] },
+      "snapshot" => "Memintro::Error: a snapshot can be taken in the main Ractor only; ask there",
+      "untracked { :value }" => "Symbol", "gc_delta {}" => "Memintro::GcDelta",
+      "cgroup" => /\A(NilClass|Memintro::Cgroup)$/,
+      "Sampler.new" => "Memintro::UnsupportedError: a sampler can be made in the main Ractor",
+      "ProcessMemory.new(Process.pid).rss" => "Integer" }
+  end
+
+  not_listening = { "listening?" => "FalseClass", "stop_listening" => "FalseClass" }
+  listening = not_listening.to_h { |call, _| [call, main_only(call)] }
+
+  {
+    "where nothing was asked before" => ["Memintro.gc_delta {}; Memintro.cgroup", not_listening],
+    "where the main one has asked everything, tracks and listens" => [<<~RUBY, listening]
+      Memintro.start
+      Memintro.configure { |c| c.top = 5 }
+      [Memintro.top, Memintro.doctor, Memintro.snapshot, Memintro.listen, Memintro.gc_delta {}, Memintro.cgroup]
+      Memintro.log_every(600, $stderr).stop
+    RUBY
+  }.each do |state, (before, of_listening)|
+    it "answers, or says that the main one does, for each method, #{state}" do
+      rows = self.class.table.merge(of_listening)
+      lines = answers(<<~RUBY, env: { "MEMINTRO_SOCKET_FOLDER" => File.join(File.dirname(@file), "s") })
+        #{before}
+        puts answer_of(Ractor.new(#{rows.keys.inspect}) { |calls|
+          calls.map { |call| asked { eval("Memintro::" + call).class }.lines.first.chomp }
+        })
+      RUBY
+      expected = rows.transform_values { |answer| answer.is_a?(Regexp) ? match(answer) : start_with(answer) }
+      expect(rows.keys.zip(lines).to_h).to match(expected)
+    end
+  end
+
+  it "has been asked every method that Memintro has" do
+    asked = [*self.class.table.keys, *not_listening.keys].map { |call| call[/\A[\w?]+|\A\[\]/] }.grep(/\A[a-z\[]/)
+    result = run_ruby(code: "puts Memintro.singleton_methods - %i[epoch listen_if_asked]").must_succeed
+    expect(result.stdout.split).to match_array(asked.uniq)
+  end
+
+  it "goes on tracking, whatever was refused, and speaks of no Ractor where there is none" do
+    lines = answers(<<~RUBY)
+      Memintro.start
+      refused = answer_of(Ractor.new {
+        %w[stop clear mark].map { |name| asked { Memintro.public_send(name) } } << asked { Memintro.track { } }
+      })
+      puts refused.size, Memintro.tracking?, Memintro.epoch, Memintro.top.size.positive?, Memintro.stop.allocations > 1
+    RUBY
+    expect(lines.map(&:chomp)).to eq(%w[4 true 1 true true])
+    alone = run_ruby(code: "Memintro.start; Memintro.top; Memintro.mark; Memintro.doctor; Memintro.stop", flags: ["-w"])
+    expect(alone.must_succeed.stderr).to eq("")
   end
 
   it "says what to do for what is not loaded" do
