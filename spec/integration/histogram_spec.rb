@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 
 RSpec.describe "the histogram of classes", :vm do
   def answer_of(code, **options)
-    run_ruby(code: "#{GCStress::UNDER_STRESS}\n#{code}", requires: %w[json objspace memintro], **options)
+    run_ruby(code: "#{GCStress::UNDER_STRESS}\n#{code}", requires: %w[json objspace set memintro], **options)
       .must_succeed.json
   end
 
@@ -52,6 +52,29 @@ RSpec.describe "the histogram of classes", :vm do
       puts JSON.generate(names.slice("Liar", "Deep::Thing"))
     RUBY
     expect(result).to eq(Liar: 1234, "Deep::Thing": 777)
+  end
+
+  # The slow twin: each object by itself.
+  it "has of each class what Ruby has of its objects, whatever they are made of" do
+    result = answer_of(<<~'RUBY')
+      GC.stress = false
+      makers = { String => ->(c, i) { c.new("x" * i) }, Array => ->(c, i) { c.new(i) }, Object => ->(c, _) { c.new },
+                 Hash => ->(c, i) { c.new.update((1..i).to_h { |n| [n, n] }) }, Regexp => ->(c, i) { c.new("a" * (i + 1)) },
+                 Struct.new(:a, :b) => ->(c, i) { c.new(i) }, Exception => ->(c, i) { c.new(i.to_s) },
+                 Thread::Queue => ->(c, i) { c.new.push(i) }, Module => ->(c, _) { c.new }, Set => ->(c, i) { c.new([i]) } }
+      kinds = makers.keys.map.with_index { |base, n| Object.const_set("Kind#{n}", Class.new(base)) }
+      $kept = kinds.zip(makers.values).map.with_index do |(kind, maker), n|
+        Array.new(60 + n) { |i| maker.call(kind, i).tap { |object| def object.own = 1 if i % 5 == 0 } }
+      end
+      rows = Memintro.histogram.to_h { |row| [row.name, [row.count, row.bytes]] }
+      theirs = kinds.to_h do |kind|
+        objects = ObjectSpace.each_object(kind).select { |object| object.instance_of?(kind) }
+        [kind.name, [objects.size, objects.sum { |object| ObjectSpace.memsize_of(object) }]]
+      end
+      puts JSON.generate(ours: rows.slice(*theirs.keys), theirs: theirs)
+    RUBY
+    expect(result[:ours]).to eq(result[:theirs])
+    expect(result[:theirs].values.map(&:first)).to eq((60..69).to_a)
   end
 
   it "names what has no name: anonymous and singleton classes, and what Ruby hides" do

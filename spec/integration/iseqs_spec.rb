@@ -39,6 +39,24 @@ RSpec.describe "instruction sequences", :vm do
     expect(result[:wrappers].uniq.size).to eq(1)
   end
 
+  # The slow twin: each by itself, put together in Ruby.
+  it "puts together by path, location and label what each of them says, most bytes first" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      kinds = %i[path location label]
+      2.times { kinds.each { |by| Memintro.top_iseqs(nil, by: by) } && Memintro.each_iseq {} }
+      GC.start
+      GC.disable
+      each = Memintro.each_iseq.to_a
+      sums = ->(by) { each.group_by(&by).map { |name, all| [name, all.size, all.sum(&:bytes)] } }
+      groups = kinds.map { |by| Memintro.top_iseqs(nil, by: by).map { |row| [row.name, row.count, row.bytes] } }
+      puts JSON.generate(same: kinds.zip(groups).map { |by, rows| rows.size == sums[by].size && (rows - sums[by]).empty? },
+                         sorted: groups.map { |rows| rows.each_cons(2).all? { |one, other| one[2] >= other[2] } },
+                         first: Memintro.top_iseqs.map(&:name) == groups[0].first(20).map(&:first))
+    RUBY
+    expect(result).to eq(same: [true] * 3, sorted: [true] * 3, first: true)
+  end
+
   it "gives path, first line, label and bytes of each" do
     result = answer_of(<<~RUBY, flags: ["--disable-gems"])
       GC.stress = false
