@@ -38,7 +38,8 @@ module Memintro
       Native.pss
     end
 
-    # What would come free if the process ended: pages that it shares with nobody. From where {pss} comes, at its cost.
+    # What would come free if the process ended: pages that it shares with nobody. `Private_Clean`, `Private_Dirty` and
+    # `Private_Hugetlb` of `/proc/self/smaps_rollup`, as exact as {pss} and at its cost.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -46,7 +47,8 @@ module Memintro
       Native.uss
     end
 
-    # What was swapped out: `VmSwap` of `/proc/self/status`, without shared memory. Costs about 50 µs.
+    # What was swapped out: `VmSwap` of `/proc/self/status`, without shared memory; what a fork left to several
+    # processes counts in each. As exact as {rss}, by a counter of the same kind. Costs about 50 µs.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc

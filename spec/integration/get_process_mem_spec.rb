@@ -63,6 +63,7 @@ RSpec.describe "memintro/get_process_mem" do
     smaps = ((17 << 10) + (2 << 20)).to_f # each of its three figures half a unit greater
     expected = {
       types: types, given: [2.0, 1.0, 2.0], gone: [0.0, 0.0, 0.0], odd: [["BigDecimal", 0.0]] * 6,
+      pid: [true, true], shape: "#<GetProcessMem:Nx @mb=N @gb=N @kb=N @bytes=N>",
       own: [[true, "BigDecimal", true, true], [true, "BigDecimal", true, false]],
       conversion: { kb: 1 << 10, mb: 1 << 20, gb: 1 << 30 }, round_up: 0.5,
       files: include(status: [["BigDecimal", 1_263_616.0], ["NilClass", nil]],

@@ -5,6 +5,8 @@ require_relative "../../lib/memintro"
 
 # `memintro snapshot`, `diff`, `iseqs` and `histogram`, on programs that they start and on files.
 RSpec.describe "looking into a program" do
+  include OtherUser
+
   EXAMPLE = File.join(Subprocess::ROOT, "examples", "big_module.rb")
 
   around { |example| Dir.mktmpdir("memintro-look") { |folder| @folder = folder and example.run } }
@@ -203,6 +205,22 @@ RSpec.describe "looking into a program" do
       end
     end
 
+    it "is a folder or a file that somebody else may not write to" do
+      File.chmod(0o755, @folder)
+      File.write(path("kept.json"), "kept")
+      File.chmod(0o644, path("kept.json"))
+      result = run_memintro_as_nobody("snapshot", "-o", path("s.json"), "--", "true")
+      expect([result.status.exitstatus, result.stderr])
+        .to eq([1, "memintro: --output #{path('s.json')}: folder #{@folder} cannot be written to\n"])
+      lines = run_ruby_as_nobody(<<~'RUBY', path("s.json"), path("kept.json")).stdout.lines.map(&:chomp)
+        ARGV.each { |file| Memintro.snapshot.save(file) rescue puts("#{$!.class}: #{$!.message}") }
+      RUBY
+      expect(lines).to eq(%w[s.json kept.json].map { |file|
+        "Memintro::SnapshotError: #{path(file)} cannot be written: Permission denied"
+      })
+      expect([Dir.children(@folder), File.read(path("kept.json"))]).to eq([["kept.json"], "kept"])
+    end
+
     it "is told once and does not disturb the program" do
       code = "require 'fileutils'; FileUtils.rm_rf(#{@folder.inspect} + '/gone'); puts 'done'"
       Dir.mkdir(path("gone"))
@@ -252,7 +270,7 @@ RSpec.describe "looking into a program" do
         10.times { finalized(good) }
         GC.start
         Thread.new { good.("thread") }.join
-        Process.wait(fork { good.("fork"); exit! })
+        Process.wait(fork { good.("fork") if Memintro.snapshot.pid == Process.pid; exit! })
         begin
           Memintro.untracked { Memintro.snapshot; raise "x" }
         rescue RuntimeError

@@ -54,6 +54,33 @@ RSpec.describe "Memintro::Sampler" do
     expect(answer[:live]).to be_an(Integer)
   end
 
+  it "says of live objects, malloc and the collector what they say of themselves" do
+    answer = sampler(<<~'RUBY')
+      Memintro.start
+      sampler = Memintro::Sampler.new
+      GC.start
+      GC.disable
+      near = lambda do |ours, &theirs|
+        before, value, after = theirs.call, sampler.take.public_send(ours), theirs.call
+        value.between?(*[before, after].minmax)
+      end
+      $kept = Array.new(100) { "x" * 50_000 }
+      first = sampler.take
+      $kept.concat(Array.new(100) { "x" * 50_000 }).concat(Array.new(20_000) { Object.new })
+      second = sampler.take
+      3.times { GC.start }
+      third = sampler.take
+      near.call(:live_objects) { GC.stat(:heap_live_slots) }
+      put(malloc: second.malloc_live_bytes - first.malloc_live_bytes, objects: second.live_objects - first.live_objects,
+          idle: second.gc_time_ns - first.gc_time_ns, collected: third.gc_time_ns - second.gc_time_ns,
+          same: [near.call(:live_objects) { GC.stat(:heap_live_slots) }, near.call(:gc_time_ns) { GC.total_time },
+                 near.call(:malloc_live_bytes) { Memintro.totals.live_bytes }])
+    RUBY
+    expect(answer).to include(idle: 0, same: [true, true, true], collected: be > 10_000)
+    expect(answer[:malloc]).to be_between(5_000_000, 6_000_000)
+    expect(answer[:objects]).to be_between(20_100, 21_000)
+  end
+
   it "calls back with each sample, outlives one that raises, and lets the program's own figures be" do
     answer = sampler(<<~'RUBY')
       Thread.report_on_exception = true

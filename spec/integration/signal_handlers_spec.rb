@@ -2,9 +2,10 @@
 
 require_relative "../spec_helper"
 
-# In a signal handler nothing can be required, and no lock can be had. What is loaded late is loaded all the same.
+# In a signal handler nothing can be required, and no lock can be had. What is loaded late is loaded all the same; and
+# in a finalizer too, which Ruby calls wherever it is.
 RSpec.describe "Memintro in a signal handler" do
-  # Each asked for the first time, in a process of its own that a signal interrupts.
+  # Each asked for the first time, in a process of its own that is interrupted.
   QUESTIONS = {
     start: "Memintro.start && Memintro.stop.allocations",
     start_with_timer: "Memintro.start(stop_after: 60) && Memintro.stop.frees",
@@ -42,7 +43,14 @@ RSpec.describe "Memintro in a signal handler" do
     log_every: "Memintro.log_every(60, Class.new { def self.info(line) = nil }).stop.to_a.size"
   }.freeze
 
-  let(:answers) do
+  # How a process is interrupted by what it is asked.
+  INTERRUPTIONS = {
+    signal: "trap(:USR2) { asked.call } && Process.kill(:USR2, Process.pid)",
+    # Some of these objects the stack does not hold on to.
+    finalizer: "50.times { ObjectSpace.define_finalizer(Object.new, proc { asked.call }) } && GC.start"
+  }.freeze
+
+  def answers(interruption)
     code = QUESTIONS.map { |name, text| "ask(:#{name}) { #{text} }" }.join("\n")
     saved = run_ruby(code: "puts Memintro.snapshot.to_json").must_succeed.stdout
     file = Tempfile.new("memintro-saved").tap { |io| io.write(saved) && io.flush }
@@ -56,8 +64,8 @@ RSpec.describe "Memintro in a signal handler" do
         reader, writer = IO.pipe
         pid = fork do
           answer = nil
-          trap(:USR2) { answer = begin; yield; rescue Exception => e; "\#{e.class}: \#{e.message}"; end }
-          Process.kill(:USR2, Process.pid)
+          asked = -> { answer ||= begin; yield; rescue Exception => e; "\#{e.class}: \#{e.message}"; end }
+          #{INTERRUPTIONS.fetch(interruption)}
           deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 30
           sleep 0.001 until answer || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
           writer.write(JSON.generate([answer]))
@@ -71,11 +79,18 @@ RSpec.describe "Memintro in a signal handler" do
   end
 
   it "answers every question that can be asked" do
+    answers = answers(:signal)
     expect(answers.keys).to eq(QUESTIONS.keys)
     expect(answers.reject { |_, answer| answer.is_a?(Integer) }).to eq({})
     expect(answers[:rss]).to be > 1_000_000
     expect(answers[:iseqs]).to be > 500
     expect(answers[:snapshot]).to be > 1_000
+  end
+
+  it "answers all of them in a finalizer too" do
+    answers = answers(:finalizer)
+    expect(answers.keys).to eq(QUESTIONS.keys)
+    expect(answers.reject { |_, answer| answer.is_a?(Integer) }).to eq({})
   end
 
   it "reads a saved snapshot where Ruby's JSON was not loaded" do

@@ -174,8 +174,8 @@ RSpec.describe Memintro::Snapshot do
     end
 
     it "names the file that cannot be written, and leaves nothing behind" do
-      { File.join(@folder, "none", "s.json") => "No such file or directory", @folder => "Is a directory" }
-        .each do |wrong, reason|
+      { File.join(@folder, "none", "s.json") => "No such file or directory", @folder => "Is a directory",
+        "/dev/full" => "No space left on device" }.each do |wrong, reason|
           expect { full.save(wrong) }.to raise_error(Memintro::SnapshotError, "#{wrong} cannot be written: #{reason}")
         end
       expect(Dir.children(@folder)).to eq([])
