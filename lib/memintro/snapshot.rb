@@ -61,7 +61,7 @@ module Memintro
     # @return [Hash, nil] `count` and `bytes` of all instruction sequences, and the rows of `paths` (by file) and
     #   `locations` (by file and first line); nil without part `:iseqs`
     attr_reader :iseqs
-    # @return [Hash, nil] see {Memintro.occupancy}; nil without that part
+    # @return [Hash, nil] see {Memintro.occupancy}, `pools` and `holders` as lists of hashes; nil without that part
     attr_reader :occupancy
 
     # @api private
@@ -93,7 +93,7 @@ module Memintro
       @process = @sites.process
       @memory, @cgroup, @gc, @gc_heaps = data.values_at(:memory, :cgroup, :gc, :gc_heaps)
       @types, @classes, @internals, @iseqs = data.values_at(:types, :classes, :internals, :iseqs)
-      @occupancy = data[:occupancy]
+      @occupancy = data[:occupancy]&.transform_values { |item| item.is_a?(Array) ? List.new(item) : item }
       @parts = data[:parts]
       @missing = data[:missing]
       [@process, @memory, @cgroup, @gc, @gc_heaps, @iseqs, @occupancy, @parts, @missing].each(&:freeze)
@@ -146,7 +146,7 @@ module Memintro
           call_sites_left_out: call_sites_left_out, call_sites: call_sites.map(&:to_h),
           types: types&.map(&:to_h), classes: classes&.map(&:to_h), internals: internals&.map(&:to_h),
           iseqs: iseqs && Parts.plain(iseqs.transform_values { |item| item.is_a?(Array) ? item.map(&:to_h) : item }),
-          occupancy: occupancy }
+          occupancy: occupancy && Parts.plain(occupancy) }
       end
     end
 

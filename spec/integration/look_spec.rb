@@ -332,9 +332,22 @@ RSpec.describe "looking into a program" do
       RUBY
     end
 
-    it "has its inspect below a datagram in a process with 20,000 classes" do
-      size = answers("k = Array.new(20_000) { Class.new }; print Memintro.snapshot(:all).inspect.bytesize").to_i
-      expect(size).to be_between(100, 2048)
+    # On every page of slots one object stays, and each is of another class.
+    it "has its inspect below a datagram in a process with 20,000 classes, and what it holds" do
+      sizes = answers(<<~RUBY).split.map { |size| Integer(size, 10) }
+        kinds = Array.new(20_000) { Class.new }
+        GC.disable
+        kept = kinds.first(1_500).map.with_index { |kind, i| Object.const_set("Kind\#{i}", kind) && Array.new(450) { Object.new } && kind.new }
+        GC.enable
+        4.times { GC.start }
+        s = Memintro.snapshot(:all)
+        holders = s.occupancy[:holders]
+        puts s.inspect.bytesize, (s - s).inspect.bytesize, holders.size
+        puts [s.classes, s.types, s.internals, s.iseqs, s.occupancy, s.call_sites, s.gc, s.gc_heaps].map { |part| part.inspect.bytesize }
+      RUBY
+      expect(sizes.shift(2)).to all(be_between(60, 2048))
+      expect(sizes.shift).to be > 1_000
+      expect(sizes).to all(be < 20_000)
     end
   end
 end

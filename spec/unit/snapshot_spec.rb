@@ -149,6 +149,10 @@ RSpec.describe Memintro::Snapshot do
     expect(lists).to all(be_a(Memintro::List))
     expect([*lists, big.iseqs].map { |list| list.inspect.bytesize }).to all(be < 20_000)
     expect(described_class.take([:internals, :classes]).internals).to be_a(Memintro::List)
+    occupied = described_class.take([:occupancy]).save(path)
+    pages = [occupied, described_class.load(path)].flat_map { |one| one.occupancy.values_at(:pools, :holders) }
+    expect(pages).to all(be_a(Memintro::List))
+    expect(occupied.to_h[:occupancy].values_at(:pools, :holders)).to all(be_an_instance_of(Array))
     grown = big - snapshot(classes: {}, iseqs: {}, internals: {}, sites: {})
     expect(grown.sections.values).to all(be_a(Memintro::List))
     expect(grown.sections.inspect.bytesize).to be_between(10_000, 60_000)
