@@ -52,6 +52,12 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     expect(lines("freed").first[:freed_bytes]).to be_between(5_000_000, 5_100_000)
   end
 
+  it "judges by what the thread asked for which requests are over a bound" do
+    all = lines("over")
+    expect(all.map { |line| line[:path] }).to eq(%w[/1 /3])
+    expect(all.map { |line| line[:malloc_bytes] }).to all(be_between(2_000_000, 2_200_000))
+  end
+
   it "keeps the figures where growth alone is counted anew" do
     expect(lines("marked").first).to include(*thread_fields)
   end

@@ -56,9 +56,10 @@ RSpec.describe "sampled mode" do
       Memintro.untracked { Fiddle.malloc(90_000_001) }
       puts JSON.generate(mode: Memintro.mode, mine: mine.allocated_bytes, other: other.allocated_bytes,
                          quiet: (Memintro.thread_totals - quiet).allocated_bytes, estimated: mine.estimated?,
-                         error: mine.freed_bytes_standard_error, totals: Memintro.totals.to_h)
+                         error: mine.freed_bytes_standard_error, totals: Memintro.totals.to_h,
+                         mean: Memintro::Native.sample_bytes)
     RUBY
-    expect(figures).to include(mode: "sampled", estimated: true, quiet: be < 10_000)
+    expect(figures).to include(mode: "sampled", mean: 524_288, estimated: true, quiet: be < 10_000)
     expect([figures[:mine], figures[:other]]).to all(be_between(7_000_100, 7_100_000))
     expect(figures[:error]).to be_between(100_000, 5_000_000)
     expect(figures[:totals]).to include(estimated: true, live_bytes_standard_error: be_a(Float))

@@ -29,6 +29,14 @@ RSpec.describe "Relocation slots of the allocator's functions" do
     end
   end
 
+  it "are so where only a sample is followed, too" do
+    env = { "SLOTS_SAMPLE_BYTES" => "524288" }
+    figures = native(program("slots.c"), shared_module("blocks.c", variant: :now), "libstdc++.so.6", way: :live, env: env)
+    expect(figures).to include(unpatched: 0, changed: 0, stop: 0, said_lost: 0, protections_after: true)
+    expect(figures[:slots]).to be > 20
+    expect(figures).to include(patched: figures[:slots], restored: figures[:slots])
+  end
+
   it "are all replaced and all restored in libruby, which is fully read-only" do
     libruby = File.foreach("/proc/self/maps").filter_map { |line| line[%r{/\S*libruby\S*\.so\S*$}] }.first
     skip "this Ruby has no libruby of its own" unless libruby

@@ -44,6 +44,19 @@ RSpec.describe "Memintro::Middleware" do
     expect(lines[0]).to include("tid=#{Thread.current.native_thread_id} ")
   end
 
+  it "says what the process did meanwhile, whichever thread did it" do
+    work = lambda do |e|
+      Thread.new { Array.new(50_000) { Object.new } && 5.times { GC.start } }.join if e["PATH_INFO"] == "/work"
+      answer
+    end
+    app = middleware(work, fields: %i[process_objects process_gc_ms])
+    2.times { app.call(env("/idle")) }
+    app.call(env("/work"))
+    figures = lines.map { |line| line.scan(/=(\S+)/).flatten.map(&:to_f) }
+    expect(figures.last).to match([be_between(50_000, 60_000), be > 0])
+    expect(figures[1]).to match([be_between(0, 1_000), be < figures.last[1]])
+  end
+
   it "leaves the thread's figures out, rather than 0, while nothing is tracked" do
     middleware.call(env)
     expect(lines[0]).not_to match(/malloc|freed/)
