@@ -183,6 +183,25 @@ RSpec.describe "the control socket", :listening do
     end
   end
 
+  it "is taken away by each process for itself, a forked child and its parent" do
+    program = start_program(<<~RUBY, in: (reader, writer = IO.pipe).first)
+      Memintro.listen
+      puts :ready
+      Process.wait(fork { sleep 0.01 until Memintro.listening?; puts Process.pid; $stdin.gets })
+      puts :waited
+      $stdin.gets
+    RUBY
+    reader.close
+    child = program.line
+    expect(sockets).to contain_exactly("#{program.pid}.sock", "#{child}.sock")
+    writer.puts
+    expect([program.line, sockets]).to eq(["waited", ["#{program.pid}.sock"]])
+    expect(ask(path_of(program.pid), '{"command":"info"}').first).to include("ok" => true)
+    writer.close
+    program.wait
+    expect(sockets).to eq([])
+  end
+
   it "is served by one thread that blocks signals, sleeps while idle and does not delay the end" do
     program = start_program("Memintro.listen; puts :ready; $stdin.gets", in: (reader, writer = IO.pipe).first)
     reader.close

@@ -53,6 +53,22 @@ RSpec.describe "examples/leaks" do
     end
   end
 
+  it "serves the shop by a real server, which is asked for the snapshots" do
+    skip PumaServer.missing if PumaServer.missing
+    served = text[/`MEMINTRO_LISTEN=1 puma (\S+\.ru)`/, 1]
+    env = { "MEMINTRO_LISTEN" => "1", "MEMINTRO_SOCKET_FOLDER" => @folder }
+    files = Array.new(2) { |i| File.join(@folder, "#{i}.json") }
+    PumaServer.run(File.join(Subprocess::ROOT, served), env: env, arguments: ["-t", "1:1"]) do |server|
+      files.each_with_index do |file, i|
+        50.times { |n| expect(server.get("/search/#{i}-#{n}").code).to eq("200") }
+        run_memintro("snapshot", "puma", "-o", file, env: env).must_succeed
+      end
+      server.wait(20, "log") { server.lines.grep(%r{path=/search/1-49 .* malloc_bytes=\d{4,} }).any? }
+    end
+    diff = run_memintro("diff", "--top", "all", *files).must_succeed.stdout
+    expect(row(diff, "Search::Result").last).to eq(50 * 50)
+  end
+
   it "finds the C library's memory at its line, and in no class" do
     said, diff = visited("thumbnails")
     expect(said).to match(%r{path=/thumbnails/late-199 malloc_bytes=65\d{3} freed_bytes=0 })

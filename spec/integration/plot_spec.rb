@@ -173,6 +173,18 @@ RSpec.describe "memintro plot" do
       Process.wait(pid)
     end
 
+    it "draws anew in a terminal, over the picture before" do
+      require_relative "../support/terminal"
+      File.write("a.log", periodic(2))
+      Terminal.open(RbConfig.ruby, Subprocess::EXE, "plot", "--follow", "a.log", rows: 40) do |terminal|
+        terminal.wait_for("RSS, MiB").wait_for("pid 101").wait_for(/[\u2801-\u28FF]/)
+        expect(terminal).not_to be_shows("pid 200")
+        File.write("a.log", periodic(2).gsub("MEMORY[10", "MEMORY[20"), mode: "a")
+        terminal.wait_for("pid 200").wait_for("pid 100")
+        expect(terminal.screen.scan("RSS, MiB").size).to eq(1)
+      end
+    end
+
     it "draws anew as lines come, across rotation and truncation" do
       following do
         until_true { File.read("errors").include?("waiting for the first MEMORY line") }

@@ -56,6 +56,15 @@ RSpec.describe "memintro/railtie" do
     end
   end
 
+  it "samples, if told so, and hands the middleware its options" do
+    PumaServer.run(application, env: { "SETTINGS" => "start=:sampled,over=1_000_000" }) do |server|
+      %w[/posts/1/10 /posts/2/3000000 /posts/3/10].each { |path| expect(server.get(path).code).to eq("200") }
+      text = line(server, "/posts/2/3000000")
+      expect(text[/ malloc_bytes=(\d+) process_objects=/, 1].to_i).to be_between(3_000_000, 4_500_000)
+      expect(server.lines.grep(%r{path=/posts/}).size).to eq(1)
+    end
+  end
+
   it "is not there where it is not enabled" do
     PumaServer.run(application, env: { "SETTINGS" => "enabled=false" }) do |server|
       expect(server.get("/posts/1/10").code).to eq("200")

@@ -98,6 +98,11 @@ RSpec.describe "README.md" do
     end
   end
 
+  it "has the chapters that people are sent to" do
+    expect(README.scan(/^## (.*)$/).flatten).to include("A process that runs already", "A live process", "Look inside",
+                                                        "Three lines in Rack", "Memory over time", "Rails")
+  end
+
   it "has links that lead somewhere" do
     local = README.scan(/\]\(([^)#:]+)\)/).flatten.uniq
     expect(local.reject { |path| File.exist?(File.join(Subprocess::ROOT, path)) }).to eq([])

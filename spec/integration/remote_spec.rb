@@ -52,6 +52,33 @@ RSpec.describe "asking a running process", :listening do
     expect(JSON.parse(said("stop", pid, "--json"))).to include("pid" => pid, "state" => "unchanged")
   end
 
+  it "does what it says when it marks, clears and collects" do
+    pid = start_program(<<~RUBY).pid
+      Memintro.start
+      Memintro.listen
+      $kept = Array.new(1_000) { "x" * 10_000 }
+      puts :ready
+      sleep
+    RUBY
+    site = lambda do |by|
+      JSON.parse(said("top", pid, "--by", by, "--top", "all", "--json"))["call_sites"].find { _1["name"] == "-e:3" }
+    end
+    expect(site["growth"]["growth"]).to be >= 10_000_000
+    said("mark", pid)
+    expect(site["live_bytes"]).to include("growth" => 0, "live_bytes" => be >= 10_000_000)
+    runs = lambda do
+      require "memintro/control/client"
+      Memintro::Control::Client.new(pid, path_of(pid), patience: 60).ask_json("vitals")["gc"]["major"]
+    end
+    before = runs.call
+    collected = JSON.parse(said("gc", pid, "--json"))
+    expect(runs.call - before).to eq(1)
+    expect(collected).to include("live_objects" => be < collected["live_objects_before"], "took_ms" => be_positive)
+    said("clear", pid)
+    expect(site["live_bytes"]).to be_nil
+    expect(said("top", pid)).not_to include("Tracking is off")
+  end
+
   it "is asked by name, with all workers, and sums them up" do
     pid = start_program(MASTER).pid
     eventually { sockets.size == 3 }

@@ -31,9 +31,9 @@ RSpec.describe "Relocation slots of the allocator's functions" do
 
   it "are so where only a sample is followed, too" do
     env = { "SLOTS_SAMPLE_BYTES" => "524288" }
-    figures = native(program("slots.c"), shared_module("blocks.c", variant: :now), "libstdc++.so.6", way: :live, env: env)
+    figures = native(program("slots.c"), shared_module("blocks.c", variant: :now), way: :live, env: env)
     expect(figures).to include(unpatched: 0, changed: 0, stop: 0, said_lost: 0, protections_after: true)
-    expect(figures[:slots]).to be > 20
+    expect(figures[:slots]).to be > 5
     expect(figures).to include(patched: figures[:slots], restored: figures[:slots])
   end
 

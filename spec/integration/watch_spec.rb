@@ -44,10 +44,10 @@ RSpec.describe "memintro watch" do
   end
 
   # A process that listens and allocates.
-  def target
+  def target(code = WATCHED_PROGRAM)
     ready = File.join(@folder, "ready#{@targets.size}")
     program = File.join(@folder, "listener.rb")
-    File.write(program, WATCHED_PROGRAM)
+    File.write(program, code)
     @targets << pid = spawn(bare_env.merge(env), RbConfig.ruby, "-I#{Subprocess::LIB}", program, ready,
                             out: File::NULL, err: File.join(@folder, "errors"))
     1_800.times { File.exist?(ready) ? break : sleep(0.05) }
@@ -83,6 +83,36 @@ RSpec.describe "memintro watch" do
       terminal.wait_for("blocks ▼")
       terminal.type("x")
       terminal.wait_for("tracking stopped; the figures stay").wait_for("not tracking")
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  end
+
+  it "draws the curve of RSS, and has the call sites in the order that was chosen" do
+    pid = target(<<~'RUBY')
+      require "memintro"
+      require "fiddle"
+      Memintro.start
+      Memintro.listen
+      $few = Array.new(3) { Fiddle.malloc(20_000_000) }
+      $many = Array.new(10_000) { Fiddle.malloc(500) }
+      100_000.times { Fiddle.free(Fiddle.malloc(100)) }
+      Memintro.mark
+      $new = Array.new(100) { Fiddle.malloc(20_000) }
+      File.write(ARGV[0], "ready")
+      sleep 300
+    RUBY
+    # By a column, which line of the program is the first.
+    first = ->(column, line) { /^.* #{column} ▼.*\n.*listener\.rb:#{line}$/ }
+    watch(pid) do |terminal|
+      terminal.wait_for(/RSS \d.*\n(?:.*\n){1,12}.*│[^│]*[\u2801-\u28FF]+/)
+      terminal.wait_for(first["live", 5])
+      { "growth" => 9, "blocks" => 6, "allocations" => 7, "live" => 5 }.each do |column, line|
+        terminal.type("o")
+        terminal.wait_for(first[column, line])
+      end
+      terminal.wait_for(/^ *57\.2 MiB +\S+ B +\d.*listener\.rb:5$/)
+      terminal.wait_for(/^ *1\.9 MiB +\+1\.9 MiB .*listener\.rb:9$/)
       terminal.type("q")
       expect_restored(terminal)
     end
