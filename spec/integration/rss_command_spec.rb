@@ -35,6 +35,22 @@ RSpec.describe "memintro rss" do
       .to match([%i[pss_bytes uss_bytes], be > 5 << 20])
   end
 
+  it "adds up the children if asked to" do
+    reader, writer = IO.pipe
+    ruby = [RbConfig.ruby, "-e", BIG, "60"]
+    shell = spawn(bare_env, "sh", "-c", '"$@" & wait', "sh", *ruby, out: writer, pgroup: true)
+    Timeout.timeout(60) { reader.gets }
+    alone, family = [[], ["--children"]].map { |flags| run_memintro("rss", "--format", "json", *flags, shell).json }
+    expect([alone, family].map { |found| found.values_at(:pid, :children) }).to eq([[shell, false], [shell, true]])
+    expect(alone.values_at(:rss_bytes, :pss_bytes)).to all(be < 16 << 20)
+    expect(family.values_at(:rss_bytes, :pss_bytes, :uss_bytes)).to all(be_between(64 << 20, 128 << 20))
+    expect(run_memintro("rss", "--children", shell).stdout).to start_with("process #{shell} and its children\n")
+  ensure
+    Process.kill(:KILL, -shell)
+    Process.wait(shell)
+    [reader, writer].each(&:close)
+  end
+
   it "watches until the process ends" do
     pid = spawn(bare_env, RbConfig.ruby, "-e", BIG, "3", out: File::NULL)
     waiter = Process.detach(pid)

@@ -19,7 +19,11 @@ RSpec.describe Memintro::Snapshot do
     subject(:light) { Memintro.snapshot }
 
     it "has the memory, every counter of the GC, the time, the pid and the versions" do
+      before = GC.stat
       expect(light.gc.keys).to eq(GC.stat.keys)
+      %i[count total_allocated_objects total_freed_objects].each do |name|
+        expect(light.gc[name]).to be_between(before[name], GC.stat(name)), name.to_s
+      end
       expect(light.process).to include(pid: Process.pid, ruby: RUBY_VERSION, memintro: Memintro::VERSION)
       expect(light.time).to be_within(60).of(Time.now)
       expect(light.time.utc_offset).to eq(0)
@@ -44,6 +48,13 @@ RSpec.describe Memintro::Snapshot do
       expect([asked.memory.keys, asked.missing]).to eq([[*cheap, :pss_bytes, :uss_bytes], {}])
       expect(asked.memory[:uss_bytes]).to be_between(1 << 20, asked.memory[:pss_bytes])
       expect(asked.memory[:pss_bytes]).to be <= asked.memory[:rss_bytes] + (8 << 20)
+    end
+
+    it "has the container's limit, where there is one" do
+      names = %i[version path limit_bytes]
+      expect(light.cgroup&.slice(*names)).to eq(Memintro.cgroup&.to_h&.slice(*names))
+      allow(Memintro).to receive(:cgroup).and_return(nil)
+      expect(Memintro.snapshot.cgroup).to be_nil
     end
 
     it "is frozen, and so is what it holds" do
