@@ -265,6 +265,22 @@ RSpec.describe "Memintro::Sampler" do
     expect(answer[:woken]).to be <= 5
   end
 
+  # It looks twice a second whether it shall stop: who has to wait for that waits longer, however calm the machine is.
+  it "is woken up by stop" do
+    answer = sampler(<<~'RUBY')
+      least = Array.new(10) do
+        sampler = Memintro::Sampler.new(interval: 3_600).start
+        thread = Thread.list.find { |one| one.name == "memintro-sampler" }
+        eventually { sampler.latest && thread.status == "sleep" }
+        begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        sampler.stop
+        Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
+      end.min
+      put(seconds: least, threads: Thread.list.size)
+    RUBY
+    expect(answer).to include(seconds: be < 0.25, threads: 1)
+  end
+
   it "answers with a list that a datagram can hold, of a day" do
     answer = sampler(<<~'RUBY')
       sampler = Memintro::Sampler.new
