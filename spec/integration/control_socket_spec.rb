@@ -220,4 +220,25 @@ RSpec.describe "the control socket", :listening do
     writer.close
     expect(program.wait.exitstatus).to eq(0)
   end
+
+  it "leaves no blocked signals on the native threads that Ruby lends to the program's next ones" do
+    program = start_program(<<~'RUBY', in: (reader, writer = IO.pipe).first)
+      mask = -> { File.read("/proc/self/task/#{Thread.current.native_thread_id}/status")[/^SigBlk:\s+(\h+)/, 1].hex }
+      masks = -> { Array.new(4) { Thread.new { mask.call.tap { sleep 0.05 } } }.map(&:value) }
+      Memintro.listen
+      puts :ready
+      $stdin.gets
+      p masks.call
+      Memintro.stop_listening
+      p masks.call
+      $stdin.gets
+    RUBY
+    reader.close
+    # Which takes a thread of its own.
+    settling = '{"command":"snapshot","arguments":{"settle":true}}'
+    expect(ask(path_of(program.pid), settling).first).to include("ok" => true)
+    writer.puts
+    expect([program.line, program.line]).to eq([[0, 0, 0, 0].inspect] * 2)
+    writer.close
+  end
 end

@@ -143,6 +143,9 @@ module Memintro
         Thread.new do
           Thread.current.report_on_exception = false
           Memintro.untracked { Memintro.snapshot(*parts).to_json && nil }
+        ensure
+          # It has inherited that signals are blocked, and Ruby lends its native thread to the next one.
+          Native.accept_signals
         end.join
         GC.start
       end

@@ -109,6 +109,8 @@ module Memintro
       ensure
         @connections.each { |connection| connection.close("the process stopped listening") }
         [@listener, @waker, @bell].each { |io| close(io) }
+        # Ruby lends the native thread to the next one.
+        Native.accept_signals
       end
 
       # Untracked each time anew: the hook may have been loaded meanwhile, also while this slept.
