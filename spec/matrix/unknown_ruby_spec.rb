@@ -138,11 +138,15 @@ RSpec.describe "A Ruby that lacks a function" do
           "x" * (5000 + i)
         }
         Memintro.stop
-        puts JSON.generate(Memintro["-e:4"].to_h.slice(:allocations, :frees, :live_bytes))
+        compiles = !!(defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?)
+        puts JSON.generate(compiles: compiles, **Memintro["-e:4"].to_h.slice(:live_blocks, :frees, :live_bytes))
       RUBY
-      # With what Ruby's own heap takes where it grows meanwhile.
-      expect(otherwise("rb_profile_frames", code, way))
-        .to match(allocations: be_between(1000, 1020), frees: 0, live_bytes: be_between(5_500_500, 5_510_000))
+      answer = otherwise("rb_profile_frames", code, way)
+      # With what Ruby's own heap takes where it grows meanwhile, and what a compiler takes there, and gives back.
+      blocks, frees = answer[:compiles] ? [1000..1060, 0..1000] : [1000..1020, 0..0]
+      expect(answer[:live_blocks]).to be_between(blocks.begin, blocks.end)
+      expect(answer[:frees]).to be_between(frees.begin, frees.end)
+      expect(answer[:live_bytes]).to be_between(5_500_500, 5_510_000)
     end
   end
 
