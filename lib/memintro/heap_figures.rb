@@ -45,7 +45,10 @@ module Memintro
       return enum_for(:each_iseq) unless block_given?
 
       texts = []
-      figures = walk_heap { Native.iseq_list { |slice| next_slice(texts).concat(slice) } }
+      figures = []
+      walk_heap do
+        Native.iseq_list { |slice| next_slice(slice.first.is_a?(String) ? texts : figures).concat(slice) }
+      end
       (0...figures.size).step(FIGURES_A_SLICE) do |start|
         Thread.pass if start.positive?
         slice = untracked do

@@ -1,12 +1,12 @@
 //! Instruction sequences, as Ruby sees them.
 
-use magnus::{Error, RArray, RModule, Ruby, Symbol, function, prelude::*};
+use magnus::{Error, RModule, Ruby, Symbol, function, prelude::*};
 
 use super::heap::checked;
 use super::names;
-use super::slices::yield_rows;
+use super::slices::{yield_figures, yield_rows};
 use super::without_gvl::without_gvl;
-use crate::heap::iseqs::{self, By};
+use crate::heap::iseqs::{self, By, Iseq};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("iseqs", function!(totals, 0))?;
@@ -19,23 +19,22 @@ fn totals(ruby: &Ruby) -> Result<(u64, u64), Error> {
     checked(ruby, iseqs::totals())
 }
 
-/// `[path, line, label, bytes, path, …]`; path and label are places in the texts, of which slices are yielded first.
-fn list(ruby: &Ruby) -> Result<RArray, Error> {
+/// Yields slices of the texts, then slices of `[path, line, label, bytes, path, …]`; path and label are places in the
+/// texts.
+fn list(ruby: &Ruby) -> Result<(), Error> {
     let (texts, iseqs) = checked(ruby, iseqs::list())?;
-    let texts = without_gvl(|| texts.into_vec());
+    let (texts, figures) = without_gvl(|| {
+        let figures = |iseq: &Iseq| {
+            [i64::from(iseq.path), i64::from(iseq.line), i64::from(iseq.label), iseq.bytes.cast_signed()]
+        };
+        (texts.into_vec(), iseqs.iter().map(figures).collect::<Vec<_>>())
+    });
     yield_rows(ruby, &texts, |text| {
         let string = names::string(ruby, text);
         string.freeze();
         string
     })?;
-    let figures = ruby.ary_new_capa(iseqs.len() * 4);
-    for iseq in &iseqs {
-        figures.push(iseq.path)?;
-        figures.push(iseq.line)?;
-        figures.push(iseq.label)?;
-        figures.push(iseq.bytes)?;
-    }
-    Ok(figures)
+    yield_figures(ruby, &figures)
 }
 
 /// Yields slices of `[[name, count, bytes], …]`, most bytes first.

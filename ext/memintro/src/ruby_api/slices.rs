@@ -12,7 +12,21 @@ pub(super) fn yield_rows<T, R: IntoValue>(
     rows: &[T],
     make: impl Fn(&T) -> R,
 ) -> Result<(), Error> {
-    for slice in rows.chunks(ROWS) {
+    yield_slices(ruby, rows, ROWS, make)
+}
+
+/// The same with rows of several figures each, one behind the other in one array.
+pub(super) fn yield_figures<const N: usize>(ruby: &Ruby, rows: &[[i64; N]]) -> Result<(), Error> {
+    yield_slices(ruby, rows.as_flattened(), ROWS * N, |figure| *figure)
+}
+
+fn yield_slices<T, R: IntoValue>(
+    ruby: &Ruby,
+    rows: &[T],
+    size: usize,
+    make: impl Fn(&T) -> R,
+) -> Result<(), Error> {
+    for slice in rows.chunks(size) {
         let made = ruby.ary_new_capa(slice.len());
         for row in slice {
             made.push(make(row))?;
