@@ -81,7 +81,8 @@ RSpec.describe "examples/leaks" do
   it "finds the instruction sequences of the template" do
     _, diff = visited("reports")
     bytes, count = row(diff, "report.template")
-    expect(count).to eq(200)
+    # A word left on the stack may keep what was evaluated last, beside the methods.
+    expect(count).to be_between(200, 201)
     expect(bytes).to be > 1_000_000
     expect(diff).to match(/malloc at examples\/leaks\/reports\.rb:14\./)
   end

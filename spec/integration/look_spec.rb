@@ -25,12 +25,14 @@ RSpec.describe "looking into a program" do
     Memintro::Snapshot.load(path("s.json"))
   end
 
+  # A word left on the stack may keep what was evaluated last, beside the methods: Ruby's collector is conservative.
   describe "10,000 methods that nobody can see" do
     it "are named by memintro diff, with their number" do
       result = memintro("diff", "--format", "json", "-o", path("d.json"), "--", RbConfig.ruby, EXAMPLE).must_succeed
       expect(result.stdout).to eq("10000 methods, and the answer is 142\n")
       iseqs = JSON.parse(File.read(path("d.json"))).dig("sections", "iseqs")
-      expect(iseqs.first).to include("name" => "generated.rb", "count_growth" => 10_000, "before" => 0)
+      expect(iseqs.first).to include("name" => "generated.rb", "before" => 0)
+      expect(iseqs.first["count_growth"]).to be_between(10_000, 10_001)
       expect(iseqs.first["growth"]).to be > 10_000 * 1_000
     end
 
@@ -44,18 +46,18 @@ RSpec.describe "looking into a program" do
       RUBY
       run_ruby(nil, path("a.json"), path("b.json"), code: code).must_succeed
       text = memintro("diff", path("a.json"), path("b.json")).must_succeed.stdout
-      expect(text).to match(/^\+\d+\.\d MiB in 10,000: instruction sequences of generated\.rb\.$/)
+      expect(text).to match(/^\+\d+\.\d MiB in 10,00[01]: instruction sequences of generated\.rb\.$/)
       expect(text).to match(/^RSS grew by \d+/)
       page = memintro("diff", "--format", "html", path("a.json"), path("b.json")).must_succeed.stdout
       expect(page).to start_with("<!DOCTYPE html>").and include("generated.rb")
-      expect(memintro("iseqs", path("b.json")).stdout.lines[3]).to match(/9\d\.\d%  10,000  generated\.rb$/)
+      expect(memintro("iseqs", path("b.json")).stdout.lines[3]).to match(/9\d\.\d%  10,00[01]  generated\.rb$/)
       lines = memintro("iseqs", "--by", "location", "--top", "1", path("b.json")).stdout.lines
-      expect(lines[3]).to match(/10,000  generated\.rb:1$/)
+      expect(lines[3]).to match(/10,00[01]  generated\.rb:1$/)
     end
 
     it "are what memintro iseqs and memintro histogram show first" do
       iseqs = memintro("iseqs", "--", RbConfig.ruby, EXAMPLE).must_succeed
-      expect(iseqs.stderr.lines[3]).to match(/9\d\.\d%  10,000  generated\.rb$/)
+      expect(iseqs.stderr.lines[3]).to match(/9\d\.\d%  10,00[01]  generated\.rb$/)
       histogram = memintro("histogram", "--format", "json", "--top", "3", "--", RbConfig.ruby, EXAMPLE).must_succeed
       rows = JSON.parse(histogram.stderr).fetch("rows")
       expect(rows.size).to eq(3)
