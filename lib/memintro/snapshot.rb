@@ -73,8 +73,8 @@ module Memintro
       Memintro.untracked { new(Parts.take(wanted, strict: strict)) }
     end
 
-    # Reads a snapshot that {#save} has written, of this process or another: equal to what was saved, but for the last
-    # digit of an estimate's standard error, which is computed anew.
+    # Reads a snapshot that {#save} has written, of this process or another: equal to what was saved, but for how an
+    # estimate's standard error is rounded, which is computed anew.
     #
     # @param path [String, Pathname]
     # @return [Snapshot]
