@@ -5,6 +5,7 @@
 
 require "rbconfig"
 require "tmpdir"
+require_relative "../introspection/support/rounds"
 
 LINES = Integer(ARGV.fetch(0, 1_000_000))
 ROUNDS = 5
@@ -51,7 +52,7 @@ Dir.mktmpdir("memintro-bench") do |folder|
   puts format("%d lines, %.0f MB", LINES, File.size(log) / 1e6)
   best.each do |name, took|
     aimed = LINES == 1_000_000 && name.start_with?("memintro")
-    aim = "  (aim: below #{MOST_SECONDS} s: #{took < MOST_SECONDS ? 'met' : 'missed'})" if aimed
+    aim = Bench::Introspection::Rounds.verdict("below #{MOST_SECONDS} s", took < MOST_SECONDS) if aimed
     puts format("%-28s %6.2f s  %5.1fx%s", name, took, took / best.values.first, aim)
   end
 end

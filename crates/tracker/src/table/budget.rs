@@ -2,6 +2,10 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+pub(super) const PAGE_SHIFT: u32 = 12;
+/// What the kernel gives at a time, and what is counted where neighbours share it.
+pub(super) const PAGE: usize = 1 << PAGE_SHIFT;
+
 /// Bytes taken, and their limit.
 #[derive(Debug)]
 pub(super) struct Budget {

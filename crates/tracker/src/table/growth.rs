@@ -7,11 +7,12 @@
 use core::sync::atomic::Ordering;
 
 use super::Table;
+use super::budget::PAGE;
 use super::hash::Hash;
 use super::line::{Line, SLOTS};
 use super::nodes::Pool;
 use super::packed;
-use super::shards::{Lines, NODE_STRIPE, Nodes, PAGE, Part, SHARDS_OF_PAGE, STRIPE};
+use super::shards::{Lines, NODE_STRIPE, Nodes, Part, SHARDS_OF_PAGE, STRIPE};
 
 /// Nodes for 100 lines at which a shard grows. That is 6 blocks a line, a quarter of them in nodes; see docs/table.md for how
 /// this stays under 16 bytes a block.

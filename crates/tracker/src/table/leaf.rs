@@ -5,7 +5,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
-use super::budget::Budget;
+use super::budget::{Budget, PAGE};
 use super::plot::Plot;
 use crate::lock::relax;
 use crate::mmap;
@@ -17,7 +17,6 @@ const LEAF_SHIFT: u32 = 30;
 const LEAVES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 const PLOTS: usize = 1 << (LEAF_SHIFT - PLOT_SHIFT);
 
-const PAGE: usize = 4096;
 /// Plots whose words share a page.
 const PLOTS_OF_PAGE: usize = PAGE / size_of::<Plot>();
 /// Somebody gets memory for a page, or gives it back.

@@ -12,6 +12,7 @@ use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::budget::{PAGE, PAGE_SHIFT};
 use super::line::{LINE_BYTES, Line};
 use super::nodes::{NODE_BYTES, Node, Pool};
 use super::{Exhausted, SHARDS, Table};
@@ -28,8 +29,6 @@ const STRIPE_BYTES: usize = STRIPE * LINE_BYTES;
 pub(super) const NODE_STRIPE: usize = STRIPE_BYTES / NODE_BYTES;
 const ROW_BYTES: usize = SHARDS * STRIPE_BYTES;
 
-/// What the kernel gives at a time, and what is counted.
-pub(super) const PAGE: usize = 4096;
 /// Shards whose stripes of a row lie in one page.
 pub(super) const SHARDS_OF_PAGE: usize = PAGE / STRIPE_BYTES;
 
@@ -46,7 +45,6 @@ const COMMIT_ROWS: usize = 8;
 /// Size of a huge page.
 const HUGE: usize = 2 << 20;
 
-const PAGE_SHIFT: u32 = 12;
 const COUNT_BITS: u32 = 28;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
