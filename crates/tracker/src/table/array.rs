@@ -15,6 +15,20 @@ pub(super) struct Array {
     len: usize,
 }
 
+/// Where a cell belongs that is not there, and how far that is from its home.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gap {
+    place: usize,
+    way: usize,
+}
+
+/// What came of a search.
+pub(super) enum Sought {
+    /// The place of the block, and its cell.
+    Found(usize, u64),
+    Missing(Gap),
+}
+
 impl Array {
     /// # Safety
     /// There are `len` cells at `first`, nobody else uses them meanwhile, and one of them is empty; `len` is not 0.
@@ -89,23 +103,51 @@ impl Array {
         }
     }
 
-    /// Puts a cell behind all of its home and answers how far the cell, or one that made way for it, is from home now.
-    /// The array has two empty places or more.
+    /// Where the block with this tag is, or else where its cell belongs: in front of the first cell that is nearer to its home.
+    #[inline]
+    pub(super) fn seek(self, tag: u64) -> Sought {
+        let mut place = self.home(tag);
+        let mut way = 0;
+        loop {
+            let cell = self.get(place);
+            if cell::is_block(cell, tag) {
+                return Sought::Found(place, cell);
+            }
+            if cell == 0 || self.way(cell, place) < way {
+                return Sought::Missing(Gap { place, way });
+            }
+            place = self.next(place);
+            way = way.wrapping_add(1);
+        }
+    }
+
+    /// Puts a cell where it belongs and answers how many were passed or moved for that. The array has two empty places or
+    /// more.
+    #[inline]
+    pub(super) fn put_into(self, gap: Gap, cell: u64) -> usize {
+        let Gap { mut place, mut way } = gap;
+        let mut cell = cell;
+        loop {
+            let other = self.get(place);
+            self.set(place, cell);
+            if other == 0 {
+                return way;
+            }
+            cell = other;
+            place = self.next(place);
+            way = way.wrapping_add(1);
+        }
+    }
+
+    /// Puts a cell behind all of its home. The same otherwise.
     #[inline(never)]
     pub(super) fn put(self, cell: u64) -> usize {
-        let mut cell = cell;
         let mut place = self.home(cell::tag(cell));
         let mut way = 0;
         loop {
             let other = self.get(place);
-            if other == 0 {
-                self.set(place, cell);
-                return way;
-            }
-            let others = self.way(other, place);
-            if others < way {
-                self.set(place, cell);
-                (cell, way) = (other, others);
+            if other == 0 || self.way(other, place) < way {
+                return self.put_into(Gap { place, way }, cell);
             }
             place = self.next(place);
             way = way.wrapping_add(1);
@@ -135,15 +177,6 @@ impl Array {
                 next = next.wrapping_add(1);
             }
         }
-    }
-
-    /// The least and the greatest tag of its cells, if it has any.
-    pub(super) fn ends(self) -> Option<(u64, u64)> {
-        let first = self.cells().map(|(_, cell)| cell::tag(cell)).next()?;
-        let last = (0..self.len).rev().map(|place| self.get(place)).find(|cell| *cell != 0)?;
-        let last = cell::tag(last);
-        // Some have come round the end.
-        Some(if first > last { (0, last.max(first)) } else { (first, last) })
     }
 
     /// Empties a place; cells behind it that are not at home move up.

@@ -5,12 +5,15 @@
 
 use super::budget::Budget;
 use super::cell;
-use super::near::Near;
+use super::near::{Near, granule};
 use super::plot::Word;
 use super::store;
 
 /// How much longer an array becomes at once where more blocks are expected.
 const MOST_GROWTH: usize = 4;
+
+/// From so many cells on an array grows further than it must: up to 14 bytes a cell.
+const MANY: usize = 14;
 
 /// Whether an array may be longer than it should be. Short ones are held closer, for there are many of them.
 #[inline]
@@ -25,6 +28,12 @@ pub(super) fn snug(word: Word) -> Option<usize> {
     store::length_for(used + used / 6 + 1).filter(|len| *len < word.len())
 }
 
+/// The length that an array grows to for so many cells.
+fn grown_length(used: usize) -> Option<usize> {
+    let least = store::length_for(used)?;
+    if used < MANY { Some(least) } else { Some(store::length_within(used * 7 / 4)?.max(least)) }
+}
+
 impl Near {
     /// How many cells a plot will have whose blocks come upwards, one behind the other, if it goes on as it began; 0 for
     /// any other plot. Without that its array would be copied a dozen times until it has its length.
@@ -32,12 +41,16 @@ impl Near {
         if word.used() < store::room(word.len()) {
             return 0;
         }
-        let tag = cell::tag(cell);
-        let Some((first, last)) = self.array(word).ends() else { return 0 };
-        if tag <= last {
+        let new = granule(cell::tag(cell));
+        let (mut first, mut last) = (new, 0);
+        for (_, cell) in self.array(word).cells() {
+            let granule = granule(cell::tag(cell));
+            (first, last) = (first.min(granule), last.max(granule));
+        }
+        if new <= last {
             return 0;
         }
-        let (span, whole) = ((tag - first) as usize, (1 << cell::TAG_BITS) - first as usize);
+        let (span, whole) = (new - first, (1 << cell::TAG_BITS) - first);
         (word.used() * whole / span).min(word.used() * MOST_GROWTH)
     }
 
@@ -72,7 +85,7 @@ impl Near {
         }
         let longer = |cells| store::length_for(cells).and_then(|len| self.resize(word, address, len, budget));
         let ahead = if expected > used { longer(expected) } else { None };
-        let grown = ahead.or_else(|| longer(used));
+        let grown = ahead.or_else(|| self.resize(word, address, grown_length(used)?, budget));
         if grown.is_none() && used < word.len() { Some(word) } else { grown }
     }
 

@@ -17,7 +17,7 @@
 use core::ops::ControlFlow::{self, Break, Continue};
 use core::sync::atomic::AtomicUsize;
 
-use super::array::Array;
+use super::array::{Array, Sought};
 use super::budget::Budget;
 use super::cell;
 use super::idle::Idle;
@@ -31,6 +31,11 @@ use super::{Block, Removed, SHARDS, Taken};
 const ADDRESS_BITS: u32 = 48;
 const GRANULE_SHIFT: u32 = 4;
 const _: () = assert!(PLOT_SHIFT == GRANULE_SHIFT + cell::TAG_BITS);
+const TAGS: usize = (1 << cell::TAG_BITS) - 1;
+/// The golden section of the number of tags, made odd: so it has an inverse.
+const SPREAD: usize = 317;
+const GATHER: usize = 21;
+const _: () = assert!(SPREAD * GATHER & TAGS == 1);
 /// Blocks at which a plot opens: with fewer, the array takes more than 16 bytes a block.
 pub(super) const DENSE: usize = 3;
 
@@ -68,9 +73,16 @@ pub(super) fn is_granule(address: usize) -> bool {
     address.rotate_right(GRANULE_SHIFT) < 1 << (ADDRESS_BITS - GRANULE_SHIFT)
 }
 
+/// The tag of a block: the number of its granule in the plot, dealt out so that blocks at any even distances lie evenly.
 #[inline]
 pub(super) fn tag(address: usize) -> u64 {
-    ((address >> GRANULE_SHIFT) & ((1 << cell::TAG_BITS) - 1)) as u64
+    ((address >> GRANULE_SHIFT).wrapping_mul(SPREAD) & TAGS) as u64
+}
+
+/// The granule whose tag this is.
+#[inline]
+pub(super) fn granule(tag: u64) -> usize {
+    (tag as usize).wrapping_mul(GATHER) & TAGS
 }
 
 impl Near {
@@ -136,14 +148,19 @@ impl Near {
         now: u32,
         budget: &Budget,
     ) -> (Word, Placed, bool) {
-        let found = self.array(word).find(tag(address));
-        if let Some((place, old)) = found
-            && extension == 0
-            && !cell::is_long(old)
-        {
-            self.array(word).set(place, cell);
-            return (word, Placed::Replaced(cell::decode(old, 0, now)), false);
-        }
+        let array = self.array(word);
+        let found = match array.seek(tag(address)) {
+            Sought::Missing(gap) if extension == 0 && word.used() < store::room(word.len()) => {
+                let way = array.put_into(gap, cell);
+                return (self.shorten_ways(word.with_more(1), address, way, budget), Placed::New, false);
+            }
+            Sought::Missing(_) => None,
+            Sought::Found(place, old) if extension == 0 && !cell::is_long(old) => {
+                array.set(place, cell);
+                return (word, Placed::Replaced(cell::decode(old, 0, now)), false);
+            }
+            Sought::Found(..) => Some(()),
+        };
         let cells = if extension == 0 { 1 } else { 2 };
         let expected = if extension == 0 { self.expected(word, cell) } else { 0 };
         let Some(grown) = self.ensure(word, address, cells, expected, budget) else {
@@ -154,14 +171,21 @@ impl Near {
         let stale = if found.is_some() { self.take(&mut word, tag(address), now) } else { None };
         let way;
         (word, way) = self.put(word, cell, extension);
+        word = self.shorten_ways(word, address, way, budget);
+        (word, stale.map_or(Placed::New, Placed::Replaced), is_ahead)
+    }
+
+    /// Makes the array longer if a cell came so far from its home.
+    #[inline]
+    fn shorten_ways(&self, word: Word, address: usize, way: usize, budget: &Budget) -> Word {
         if way >= FAR
             && let Some(len) = store::longer(word.len())
             && len * 4 <= word.used() * 7
             && let Some(longer) = self.resize(word, address, len, budget)
         {
-            word = longer;
+            return longer;
         }
-        (word, stale.map_or(Placed::New, Placed::Replaced), is_ahead)
+        word
     }
 
     /// Puts a block in that is not there; the array has room. Answers how far it is from home, too.
@@ -256,7 +280,7 @@ impl Near {
         let last = array.cells().find(|(_, cell)| cell::is_any_block(*cell));
         let all_apart = last.is_none_or(|(_, cell)| {
             let base = address >> PLOT_SHIFT << PLOT_SHIFT;
-            apart(base + ((cell::tag(cell) as usize) << GRANULE_SHIFT), Self::read(array, cell, now))
+            apart(base + (granule(cell::tag(cell)) << GRANULE_SHIFT), Self::read(array, cell, now))
         });
         if all_apart {
             self.end(leaf, address, word, budget);
@@ -383,7 +407,7 @@ impl Near {
                     {
                         let cell = array.get(place);
                         if cell::is_any_block(cell) {
-                            let address = base + ((cell::tag(cell) as usize) << GRANULE_SHIFT);
+                            let address = base + (granule(cell::tag(cell)) << GRANULE_SHIFT);
                             *copy = (address, Self::read(array, cell, now));
                             filled += 1;
                         }

@@ -87,18 +87,41 @@ pub(super) fn room(len: usize) -> usize {
 
 /// The least length with room for `cells`.
 pub(super) fn length_for(cells: usize) -> Option<usize> {
-    LENGTHS.into_iter().map(usize::from).find(|len| room(*len) >= cells)
+    let place = list(cells.next_multiple_of(2) as u32 / 2).unwrap_or(0);
+    let lengths = LENGTHS.get(place..)?;
+    lengths.iter().copied().map(usize::from).find(|len| room(*len) >= cells)
+}
+
+/// The greatest length of `cells` at most.
+pub(super) fn length_within(cells: usize) -> Option<usize> {
+    LENGTHS.get(list(cells as u32 / 2)?).copied().map(usize::from)
 }
 
 /// The next greater length.
 pub(super) fn longer(len: usize) -> Option<usize> {
-    LENGTHS.into_iter().map(usize::from).find(|longer| *longer > len)
+    LENGTHS.get(list(len as u32 / 2)?.wrapping_add(1)).copied().map(usize::from)
 }
 
-/// The list for extents of so many pairs.
-fn list(pairs: u32) -> Option<usize> {
-    LENGTHS.iter().rposition(|len| u32::from(*len) / 2 <= pairs)
+/// The list for extents of so many pairs: the last of [`LENGTHS`] that goes into them. There is one for each number of
+/// pairs below 8, and four for each doubling from there on.
+const fn list(pairs: u32) -> Option<usize> {
+    if pairs < 8 {
+        return if pairs < 2 { None } else { Some(pairs as usize - 2) };
+    }
+    let doublings = pairs.ilog2() - 3;
+    let place = 6 + 4 * doublings as usize + (pairs >> (doublings + 1)) as usize - 4;
+    Some(if place < LENGTHS.len() { place } else { LENGTHS.len() - 1 })
 }
+
+const _: () = {
+    let mut place = 0;
+    while place < LENGTHS.len() {
+        let pairs = LENGTHS[place] as u32 / 2;
+        assert!(matches!(list(pairs), Some(found) if found == place));
+        assert!(place == 0 || matches!(list(pairs - 1), Some(found) if found == place - 1));
+        place += 1;
+    }
+};
 
 impl Store {
     pub(super) const fn new() -> Self {
