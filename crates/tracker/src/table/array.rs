@@ -22,6 +22,12 @@ pub(super) struct Gap {
     way: usize,
 }
 
+/// How far an array is filled: the next place that may be empty, and the last tag.
+struct Run {
+    next: usize,
+    last: u64,
+}
+
 /// What came of a search.
 pub(super) enum Sought {
     /// The place of the block, and its cell.
@@ -159,23 +165,26 @@ impl Array {
     pub(super) fn fill(self, from: Self) {
         // Cells in front whose home is further behind have come round the end: they are the last ones.
         let round = (0..from.len).take_while(|place| from.home(cell::tag(from.get(*place))) > *place).count();
-        let (mut next, mut last) = (0, 0);
-        for place in (round..from.len).chain(0..round) {
-            let cell = from.get(place);
-            if cell == 0 {
-                continue;
-            }
-            let tag = cell::tag(cell);
-            let place = self.home(tag).max(next);
-            if tag >= last && place < self.len {
-                self.set(place, cell);
-                (next, last) = (place.wrapping_add(1), tag);
-                continue;
-            }
-            self.put(cell);
-            while next < self.len && self.get(next) != 0 {
-                next = next.wrapping_add(1);
-            }
+        let mut run = Run { next: 0, last: 0 };
+        (round..from.len).for_each(|place| self.append(from.get(place), &mut run));
+        (0..round).for_each(|place| self.append(from.get(place), &mut run));
+    }
+
+    #[inline]
+    fn append(self, cell: u64, run: &mut Run) {
+        if cell == 0 {
+            return;
+        }
+        let tag = cell::tag(cell);
+        let place = self.home(tag).max(run.next);
+        if tag >= run.last && place < self.len {
+            self.set(place, cell);
+            *run = Run { next: place.wrapping_add(1), last: tag };
+            return;
+        }
+        self.put(cell);
+        while run.next < self.len && self.get(run.next) != 0 {
+            run.next = run.next.wrapping_add(1);
         }
     }
 

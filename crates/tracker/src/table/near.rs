@@ -24,7 +24,7 @@ use super::idle::Idle;
 use super::leaf::{Leaf, Leaves, PLOT_SHIFT};
 use super::lengths::{is_roomy, snug};
 use super::opening::Opening;
-use super::plot::{Plot, Word};
+use super::plot::Word;
 use super::store::{self, Store};
 use super::{Block, Removed, SHARDS, Taken};
 
@@ -35,7 +35,7 @@ const TAGS: usize = (1 << cell::TAG_BITS) - 1;
 /// The golden section of the number of tags, made odd: so it has an inverse.
 const SPREAD: usize = 317;
 const GATHER: usize = 21;
-const _: () = assert!(SPREAD * GATHER & TAGS == 1);
+const _: () = assert!((SPREAD * GATHER) & TAGS == 1);
 /// Blocks at which a plot opens: with fewer, the array takes more than 16 bytes a block.
 pub(super) const DENSE: usize = 3;
 
@@ -43,7 +43,7 @@ pub(super) const DENSE: usize = 3;
 pub(super) const SPARSE: u64 = 4096;
 
 /// A cell so far from its home makes the array longer, if that leaves it at 14 bytes a cell.
-const FAR: usize = 6;
+const FAR: usize = 12;
 
 /// What came of an insertion.
 pub(super) enum Placed {
@@ -59,7 +59,8 @@ pub(super) enum Placed {
 pub(super) struct Near {
     pub(super) leaves: Leaves,
     pub(super) store: Store,
-    idle: Idle,
+    /// Plots whose arrays have become too long for what is left.
+    roomy: Idle,
     /// Plots whose arrays are longer than their blocks need so far.
     ahead: Idle,
     /// Bytes that the words of plots take.
@@ -90,7 +91,7 @@ impl Near {
         Self {
             leaves: Leaves::new(),
             store: Store::new(),
-            idle: Idle::new(),
+            roomy: Idle::new(),
             ahead: Idle::new(),
             words: AtomicUsize::new(0),
         }
@@ -179,8 +180,8 @@ impl Near {
     #[inline]
     fn shorten_ways(&self, word: Word, address: usize, way: usize, budget: &Budget) -> Word {
         if way >= FAR
-            && let Some(len) = store::longer(word.len())
-            && len * 4 <= word.used() * 7
+            && let Some(len) = store::length_within(word.used() * 7 / 4)
+            && len > word.len()
             && let Some(longer) = self.resize(word, address, len, budget)
         {
             return longer;
@@ -216,40 +217,23 @@ impl Near {
             plot.put(word);
             return Break(Taken::NONE);
         };
-        if cell::is_long(cell) || is_roomy(word) {
-            let taken = self.remove_slow(plot, word, address, now, budget);
-            if taken.1
-                && let Some(idle) = self.idle.wait(address)
-            {
-                self.close(idle, now, shared, budget, &apart);
-            }
-            return Break(taken.0);
+        let (removed, left);
+        if cell::is_long(cell) {
+            let mut word = word;
+            removed = self.take(&mut word, tag(address), now);
+            left = word;
+        } else {
+            array.take(place);
+            removed = Some(cell::decode(cell, 0, now));
+            left = word.with_fewer(1);
         }
-        array.take(place);
-        plot.put(word.with_fewer(1));
-        Break(Some(cell::decode(cell, 0, now)).into())
-    }
-
-    /// Removal of a large block, or where places are plenty. Answers whether the plot is nearly empty now, too.
-    #[inline(never)]
-    fn remove_slow(
-        &self,
-        plot: &Plot,
-        mut word: Word,
-        address: usize,
-        now: u32,
-        budget: &Budget,
-    ) -> (Taken, bool) {
-        let removed = self.take(&mut word, tag(address), now);
-        if let Some(len) = snug(word)
-            // No memory for that: it stays as it is.
-            && let Some(shrunk) = self.resize(word, address, len, budget)
+        plot.put(left);
+        if is_roomy(left)
+            && let Some(passed) = self.roomy.wait(address)
         {
-            word = shrunk;
+            self.settle(passed, now, shared, budget, &apart);
         }
-        let is_idle = self.is_idle(word);
-        plot.put(word);
-        (removed.into(), is_idle)
+        Break(removed.into())
     }
 
     /// Whether a held plot has so few blocks that it should close.
@@ -258,10 +242,10 @@ impl Near {
             || (word.used() == 2 && self.array(word).cells().any(|(_, cell)| cell::is_long(cell)))
     }
 
-    /// Closes the plot at `address`, unless blocks have come meanwhile.
+    /// Makes the array of the plot at `address` shorter, or closes it if one block is left, unless blocks have come meanwhile.
     #[cold]
     #[inline(never)]
-    fn close(
+    fn settle(
         &self,
         address: usize,
         now: u32,
@@ -273,7 +257,9 @@ impl Near {
         let plot = leaf.plot(address);
         let Some(word) = plot.hold(shared) else { return };
         if !self.is_idle(word) {
-            return plot.put(word);
+            // No memory for that: it stays as it is.
+            let shrunk = snug(word).filter(|_| is_roomy(word)).and_then(|len| self.resize(word, address, len, budget));
+            return plot.put(shrunk.unwrap_or(word));
         }
         plot.begin_to_close();
         let array = self.array(word);

@@ -97,11 +97,6 @@ pub(super) fn length_within(cells: usize) -> Option<usize> {
     LENGTHS.get(list(cells as u32 / 2)?).copied().map(usize::from)
 }
 
-/// The next greater length.
-pub(super) fn longer(len: usize) -> Option<usize> {
-    LENGTHS.get(list(len as u32 / 2)?.wrapping_add(1)).copied().map(usize::from)
-}
-
 /// The list for extents of so many pairs: the last of [`LENGTHS`] that goes into them. There is one for each number of
 /// pairs below 8, and four for each doubling from there on.
 const fn list(pairs: u32) -> Option<usize> {
