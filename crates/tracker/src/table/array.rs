@@ -1,8 +1,10 @@
-//! The cells of a plot: an array in which each block lies as near as can be to where its address says.
+//! The cells of a plot: an array in which each block lies as near as can be to where its tag says.
 //!
-//! The home of a cell is its tag scaled to the length of the array, so the order of homes is the order of addresses,
-//! and blocks at even distances do not meet. A cell that finds its home taken lies behind it, in the order of homes
-//! (after the last place comes the first). So between a cell and its home no place is empty.
+//! The home of a cell is its tag scaled to the length of the array, so the order of homes is the order of tags, and an
+//! array is copied into a longer one from front to back. Tags are granules dealt out ([`super::near::tag`]): blocks at any
+//! even distance have homes at nearly even distances, so they hardly meet, though only a part of the plot be in use. A
+//! cell that finds its home taken lies behind it, in the order of homes (after the last place comes the first). So between
+//! a cell and its home no place is empty.
 //!
 //! Rule for neighbours: an array has at least one empty place, and whoever uses it holds its plot.
 

@@ -1,7 +1,8 @@
-//! Which open plots may be about to close.
+//! Which open plots may be about to close, or their arrays to become shorter.
 //!
-//! A plot of which little is left is not closed at once: the next blocks often come to where the last ones went. It
-//! waits here until another plot wants its place.
+//! A plot of which little is left is not closed at once: the next blocks often come to where the last ones went. And a
+//! sweep of Ruby's takes most blocks of a plot in a row: an array that followed would be copied for every few of them.
+//! So a plot waits here until another one wants its place.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 

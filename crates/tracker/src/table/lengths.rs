@@ -1,4 +1,5 @@
-//! How long the array of a plot is: as long as its blocks need, longer where more are on their way.
+//! How long the array of a plot is: as long as its blocks need, longer where more are on their way or many were a moment
+//! ago.
 //!
 //! Rule for neighbours: all of this is for plots that the caller holds, but for [`Near::trim`], which takes hold of one itself:
 //! it is called while no plot is held.

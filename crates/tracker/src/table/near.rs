@@ -5,7 +5,7 @@
 //! in the heap are neighbours in the table.
 //!
 //! Shape: a *plot* is 8 KiB of the watched heap. Its word ([`super::plot`]) says where its [`super::array`] of cells
-//! is, which grows with the number of its blocks; in there a block lies where its address says, or right behind.
+//! is, which grows with the number of its blocks.
 //! Words lie in *leaves* of 1 GiB of address space, touched only where blocks are dense.
 //!
 //! Where they are not, words and arrays would cost more than the lines do. So a plot opens only when [`DENSE`] blocks live
@@ -42,7 +42,7 @@ pub(super) const DENSE: usize = 3;
 /// Blocks from this size on do not open a plot.
 pub(super) const SPARSE: u64 = 4096;
 
-/// A cell so far from its home makes the array longer, if that leaves it at 14 bytes a cell.
+/// An insertion that passes or moves so many cells makes the array longer, if that leaves it at 14 bytes a cell.
 const FAR: usize = 12;
 
 /// What came of an insertion.
@@ -74,7 +74,9 @@ pub(super) fn is_granule(address: usize) -> bool {
     address.rotate_right(GRANULE_SHIFT) < 1 << (ADDRESS_BITS - GRANULE_SHIFT)
 }
 
-/// The tag of a block: the number of its granule in the plot, dealt out so that blocks at any even distances lie evenly.
+/// The tag of a block: the number of its granule in the plot times the golden section (Knuth, The Art of Computer
+/// Programming 3, 6.4: multiples of it divide a circle about evenly, however many there are). A plot is mostly not full of
+/// one size: with plain numbers the cells of its dense part lay in one run, which each insertion there had to pass.
 #[inline]
 pub(super) fn tag(address: usize) -> u64 {
     ((address >> GRANULE_SHIFT).wrapping_mul(SPREAD) & TAGS) as u64
@@ -176,7 +178,7 @@ impl Near {
         (word, stale.map_or(Placed::New, Placed::Replaced), is_ahead)
     }
 
-    /// Makes the array longer if a cell came so far from its home.
+    /// Makes the array longer if a cell took so long a way to its place.
     #[inline]
     fn shorten_ways(&self, word: Word, address: usize, way: usize, budget: &Budget) -> Word {
         if way >= FAR
@@ -189,7 +191,7 @@ impl Near {
         word
     }
 
-    /// Puts a block in that is not there; the array has room. Answers how far it is from home, too.
+    /// Puts a block in that is not there; the array has room. Answers how many were passed or moved, too.
     pub(super) fn put(&self, word: Word, cell: u64, extension: u64) -> (Word, usize) {
         let array = self.array(word);
         let way = array.put(cell);
