@@ -39,12 +39,19 @@ module Memintro
     # @return [Array<Array>] see Memintro::Native.sites
     attr_reader :rows
 
-    # @return [Integer] call sites that {rows} leaves out, none of which has more live bytes than one that is there
+    # @return [Integer] call sites that {rows} leaves out, none of which has more than one that is there
     attr_accessor :left_out
 
-    # @param most [Integer, nil] only so many, those with most live bytes; nil: all
-    # @return [CallSites] of this process, now
-    def self.take(most: nil)
+    # @return [Integer] the live bytes of those
+    attr_reader :live_bytes_left_out
+
+    # @return [Float, nil] the variance of these; nil: they are exact
+    attr_reader :variance_left_out
+
+    # @param most [Integer, nil] only so many, those with most; nil: all
+    # @param by [Symbol] most of what, one of {CallSite::FIGURES}
+    # @return [CallSites] of this process, now. Of sites that are left out no object is made.
+    def self.take(most: nil, by: :live_bytes)
       MainRactor.only
       Memintro.untracked do
         totals = Totals.of(Native.totals)
@@ -52,8 +59,8 @@ module Memintro
         process[:sample_bytes] = Native.sample_bytes if totals.estimated?
         problem = Native.unseen
         process[:problem] = problem if problem
-        rows, all = most ? Native.top_sites(most) : [Native.sites, nil]
-        new(totals, rows, process, Memintro.epoch).tap { |sites| sites.left_out = all - rows.size if most }
+        rows, *left_out = most ? Native.top_sites(most, by) : [Native.sites]
+        new(totals, rows, process, Memintro.epoch).tap { |sites| sites.leave_out(*left_out) }
       end
     end
 
@@ -74,7 +81,23 @@ module Memintro
       @rows = rows
       @process = process
       @epoch = epoch
-      @left_out = 0
+      leave_out
+    end
+
+    # @param sites [Integer] how many
+    # @param live_bytes [Integer] theirs
+    # @param variance [Float, nil] of these
+    # @return [nil]
+    def leave_out(sites = 0, live_bytes = 0, variance = nil)
+      @left_out = sites
+      @live_bytes_left_out = live_bytes
+      @variance_left_out = variance
+      nil
+    end
+
+    # @return [Integer] how many call sites there are, those that are left out included
+    def size
+      rows.size + left_out
     end
 
     # @yieldparam site [CallSite]

@@ -49,7 +49,14 @@ class FakeNative
   def totals = figures
   def thread_totals = figures.first(4)
   def sites = rows
-  def top_sites(count) = [rows.max_by(count) { |row| row[6] - row[7] }, rows.size]
+
+  def top_sites(count, by)
+    figure = Memintro::CallSites::FIGURES.fetch(by)
+    sorted = rows.sort_by { |row| [-figure.call(row), row[0]] }
+    rest = sorted.drop(count)
+    [sorted.first(count), rest.size, rest.sum(&Memintro::CallSites::FIGURES[:live_bytes]), nil]
+  end
+
   def live_by_site(age) = (@calls << [:live_by_site, age]) && aged
   def blocks(id) = (@calls << [:blocks, id]) && block_list
   def untracked_enter = @depth += 1

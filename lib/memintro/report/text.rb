@@ -104,10 +104,10 @@ module Memintro
 
       def body(style)
         sites = @snapshot.top(@top, by: @by)
-        return advice if @snapshot.rows.empty?
+        return advice if @snapshot.size.zero?
         return remainder(sites).drop(1) if sites.empty?
 
-        ["#{Units.count(sites.size)} of #{Units.counted(@snapshot.rows.size, 'call site')}, by #{@by}:", "",
+        ["#{Units.count(sites.size)} of #{Units.counted(@snapshot.size, 'call site')}, by #{@by}:", "",
          *table(sites).lines(style), *remainder(sites)]
       end
 
@@ -127,10 +127,11 @@ module Memintro
       end
 
       def remainder(sites)
-        left = @snapshot.rows.size - sites.size
+        left = @snapshot.size - sites.size
         return [] unless left.positive?
 
-        live = @snapshot.rows.sum(&CallSites::FIGURES[:live_bytes]) - sites.sum(&:live_bytes)
+        live = @snapshot.rows.sum(&CallSites::FIGURES[:live_bytes]) + @snapshot.live_bytes_left_out -
+               sites.sum(&:live_bytes)
         ["", "#{Units.counted(left, "#{'more ' if sites.any?}call site")}, " \
              "live #{Units.uncertain(live, remaining_error(sites), &BYTES)}"]
       end
@@ -138,9 +139,9 @@ module Memintro
       # The sites' samples are drawn independently: their variances add up.
       def remaining_error(sites)
         sampled = @snapshot.rows.filter_map { |row| row[11] }
-        return if sampled.empty?
+        return if sampled.empty? && @snapshot.variance_left_out.nil?
 
-        variance = sampled.sum { |variances| variances[2] - variances[3] } -
+        variance = sampled.sum { |variances| variances[2] - variances[3] } + @snapshot.variance_left_out.to_f -
                    sites.sum { |site| site.variance(:live_bytes) }
         Math.sqrt([variance, 0.0].max)
       end
@@ -171,7 +172,7 @@ module Memintro
                    "`Memintro.doctor` lists how that can happen."
         end
         problem = @snapshot.process[:problem]
-        lines << "Allocations are not seen: #{problem}" if problem && @snapshot.rows.any?
+        lines << "Allocations are not seen: #{problem}" if problem && @snapshot.size.positive?
         lines << "Tracking is off: these are the figures of its last run." if stale?
         lines.empty? ? [] : ["", *lines.map { |line| style.warn("note: ") + line }]
       end

@@ -260,7 +260,8 @@ impl Near {
         let Some(word) = plot.hold(shared) else { return };
         if !self.is_idle(word) {
             // No memory for that: it stays as it is.
-            let shrunk = snug(word).filter(|_| is_roomy(word)).and_then(|len| self.resize(word, address, len, budget));
+            let shrunk =
+                snug(word).filter(|_| is_roomy(word)).and_then(|len| self.resize(word, address, len, budget));
             return plot.put(shrunk.unwrap_or(word));
         }
         plot.begin_to_close();

@@ -246,15 +246,20 @@ fn thread_totals(ruby: &Ruby) -> Result<RArray, Error> {
     Ok(array)
 }
 
-/// Visits with a closure through the C callback of the control table.
+/// Collects through the C callback of the control table.
 pub(super) fn visit<T: Copy>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>)) -> Vec<T> {
-    unsafe extern "C" fn push<T: Copy>(context: *mut c_void, record: *const T) {
-        // SAFETY: the context is the vector below, the record is valid during the visit.
-        unsafe { (*context.cast::<Vec<T>>()).push(*record) };
-    }
     let mut records: Vec<T> = Vec::new();
-    run((&raw mut records).cast(), push::<T>);
+    visit_each(run, |record| records.push(*record));
     records
+}
+
+/// Visits with a closure through the C callback of the control table.
+fn visit_each<T, F: FnMut(&T)>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>), mut each: F) {
+    unsafe extern "C" fn call<T, F: FnMut(&T)>(context: *mut c_void, record: *const T) {
+        // SAFETY: the context is the closure below, the record is valid during the visit.
+        unsafe { (*context.cast::<F>())(&*record) };
+    }
+    run((&raw mut each).cast(), call::<T, F>);
 }
 
 fn sites(ruby: &Ruby) -> Result<RArray, Error> {
@@ -267,10 +272,17 @@ fn sites(ruby: &Ruby) -> Result<RArray, Error> {
 }
 
 /// Every call site at one instant; none where there is no hook.
-pub(super) fn site_records() -> Vec<SiteRecord> {
-    let Some(control) = hook_link::found() else { return Vec::new() };
+fn site_records() -> Vec<SiteRecord> {
+    let mut records = Vec::new();
+    visit_sites(|record| records.push(*record));
+    records
+}
+
+/// The same, one by one, while the figures stand still.
+pub(super) fn visit_sites(each: impl FnMut(&SiteRecord)) {
+    let Some(control) = hook_link::found() else { return };
     // SAFETY: the callback fits the record, the context outlives the visit.
-    visit::<SiteRecord>(|context, push| unsafe { (control.sites)(context, push) })
+    visit_each(|context, call| unsafe { (control.sites)(context, call) }, each);
 }
 
 /// The String of each path, frozen, once: a file has many lines.

@@ -1,34 +1,110 @@
-//! `Memintro::Native.top_sites`: the call sites with most live bytes, without making Ruby objects of the others.
+//! `Memintro::Native.top_sites`: the call sites that matter most, without making Ruby objects of the others.
 //!
-//! A Rails process has ten thousand sites; a snapshot that is to cost a millisecond cannot make a row of each.
+//! A Rails process has ten thousand sites; a snapshot that is to cost a millisecond cannot make a row of each, and a
+//! report of twenty need not.
 
-use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
+use std::cmp::Ordering;
+
+use magnus::{Error, RArray, RModule, Ruby, Symbol, function, prelude::*};
 use memintro_abi::SiteRecord;
 
-use super::native::{Paths, site_records, site_row};
+use super::native::{Paths, site_row, visit_sites};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("top_sites", function!(top_sites, 1))
+    native.define_singleton_method("top_sites", function!(top_sites, 2))
 }
 
-/// The rows of at most `count` sites, greatest first, and how many sites there are.
-fn top_sites(ruby: &Ruby, count: usize) -> Result<(RArray, usize), Error> {
-    let mut records = site_records();
-    let all = records.len();
-    if count < all && count > 0 {
-        records.select_nth_unstable_by_key(count - 1, key);
+type Figure = fn(&SiteRecord) -> f64;
+
+/// The greatest of the records that come by, and what the others add up to.
+struct Greatest {
+    figure: Figure,
+    most: usize,
+    /// Those that may be among the greatest.
+    kept: Vec<SiteRecord>,
+    left_out: usize,
+    live_bytes: i64,
+    variance: Option<f64>,
+}
+
+impl Greatest {
+    fn new(figure: Figure, most: usize) -> Self {
+        // The figures stand still while records come by, so there should be room already.
+        let kept = Vec::with_capacity(most.saturating_mul(2).clamp(64, 4096));
+        Self { figure, most, kept, left_out: 0, live_bytes: 0, variance: None }
     }
-    records.truncate(count);
-    records.sort_unstable_by_key(key);
-    let rows = ruby.ary_new_capa(records.len());
+
+    fn take(&mut self, record: &SiteRecord) {
+        if self.kept.len() >= self.most.saturating_mul(2).max(64) {
+            self.leave_out();
+        }
+        self.kept.push(*record);
+    }
+
+    fn leave_out(&mut self) {
+        if self.kept.len() <= self.most {
+            return;
+        }
+        let figure = self.figure;
+        if self.most > 0 {
+            self.kept.select_nth_unstable_by(self.most - 1, |one, other| order(figure, one, other));
+        }
+        self.left_out += self.kept.len() - self.most;
+        for record in self.kept.drain(self.most..) {
+            self.live_bytes = self.live_bytes.wrapping_add(live_bytes(&record));
+            if record.estimated != 0 {
+                let variance = record.variances.total_bytes - record.variances.freed_bytes;
+                self.variance = Some(self.variance.unwrap_or(0.0) + variance);
+            }
+        }
+    }
+}
+
+/// More first, then the earlier site.
+fn order(figure: Figure, one: &SiteRecord, other: &SiteRecord) -> Ordering {
+    figure(other).total_cmp(&figure(one)).then(one.id.cmp(&other.id))
+}
+
+/// The rows of at most `count` sites, greatest first by that figure; and of the sites that are left out: how many, their
+/// live bytes, and the variance of these, if anything of them was sampled.
+fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i64, Option<f64>), Error> {
+    let mut greatest = Greatest::new(figure(ruby, &by.name()?)?, count);
+    visit_sites(|record| greatest.take(record));
+    greatest.leave_out();
+    greatest.kept.sort_unstable_by(|one, other| order(greatest.figure, one, other));
+    let rows = ruby.ary_new_capa(greatest.kept.len());
     let mut paths = Paths::new(ruby);
-    for record in &records {
+    for record in &greatest.kept {
         rows.push(site_row(ruby, record, &mut paths)?)?;
     }
-    Ok((rows, all))
+    Ok((rows, greatest.left_out, greatest.live_bytes, greatest.variance))
 }
 
-/// More live bytes first, then the earlier site. After `Mwrap.reset` frees can outweigh allocations.
-fn key(record: &SiteRecord) -> (std::cmp::Reverse<i64>, u32) {
-    (std::cmp::Reverse(record.total_bytes.wrapping_sub(record.freed_bytes).cast_signed()), record.id)
+/// How to read what `CallSite` calls so, to sort by it: sums of bytes above 2^53 may be told apart no more.
+fn figure(ruby: &Ruby, name: &str) -> Result<Figure, Error> {
+    Ok(match name {
+        "allocations" => |record| record.allocations as f64,
+        "frees" => |record| record.frees as f64,
+        "total_bytes" => |record| record.total_bytes as f64,
+        "freed_bytes" => |record| record.freed_bytes as f64,
+        "live_bytes" => |record| live_bytes(record) as f64,
+        "live_blocks" => |record| difference(record.allocations, record.frees) as f64,
+        "mean_lifespan" => |record| match record.frees {
+            0 => 0.0,
+            frees => record.age_total as f64 / frees as f64,
+        },
+        "max_lifespan" => |record| record.max_lifespan as f64,
+        "age_total" => |record| record.age_total as f64,
+        "growth" => |record| live_bytes(record).wrapping_sub(record.marked_bytes.cast_signed()) as f64,
+        _ => return Err(Error::new(ruby.exception_arg_error(), format!("no figure {name}"))),
+    })
+}
+
+/// After `Mwrap.reset` frees can outweigh allocations.
+fn difference(gone_up: u64, gone_down: u64) -> i64 {
+    gone_up.wrapping_sub(gone_down).cast_signed()
+}
+
+fn live_bytes(record: &SiteRecord) -> i64 {
+    difference(record.total_bytes, record.freed_bytes)
 }
