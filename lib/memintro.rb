@@ -209,7 +209,7 @@ module Memintro
     def top(n = 20, by: :live_bytes, older_than: nil)
       Arguments.count(:n, n, optional: true)
       Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
-      by = Arguments.choice(:by, by, CallSite::FIGURES)
+      by = untracked { Arguments.choice(:by, by, CallSite::FIGURES) }
       CallSites.take(most: older_than ? nil : n, by: by).top(n, by: by, older_than: older_than)
     end
 
@@ -233,9 +233,9 @@ module Memintro
     # @raise [ArgumentError, TypeError]
     def report(io = $stdout, format: :text, top: Report.default_top(format), by: :live_bytes, app_root: nil)
       Arguments.output(io)
-      Arguments.count(:top, top, optional: true)
-      by = Arguments.choice(:by, by, CallSite::FIGURES)
       untracked do
+        Arguments.count(:top, top, optional: true)
+        by = Arguments.choice(:by, by, CallSite::FIGURES)
         Report.write(CallSites.take(most: top, by: by), io, format: format, top: top, by: by,
                                                             app_root: app_root || configuration.app_root)
       end

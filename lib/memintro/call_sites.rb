@@ -40,7 +40,7 @@ module Memintro
     attr_reader :rows
 
     # @return [Integer] call sites that {rows} leaves out, none of which has more than one that is there
-    attr_accessor :left_out
+    attr_reader :left_out
 
     # @return [Integer] the live bytes of those
     attr_reader :live_bytes_left_out

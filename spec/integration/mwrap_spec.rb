@@ -53,6 +53,20 @@ RSpec.describe "mwrap's interface" do
     expect(result[:generations]).to all(be_between(1, result[:now]))
   end
 
+  it "leaves growth right where a mark comes after a reset, with live bytes below zero" do
+    result = run_ruby(requires: ["memintro/mwrap", "fiddle", "json"], code: <<~'RUBY').must_succeed.json
+      Memintro.start
+      block = Fiddle.malloc(70_001)
+      Mwrap.reset
+      Fiddle.free(block)
+      Memintro.mark
+      site = Memintro["-e:2"]
+      last = Memintro.top(nil, by: :growth).last.growth
+      puts JSON.generate(live: site.live_bytes, growth: site.growth, last: last)
+    RUBY
+    expect(result).to include(live: be_between(-71_000, -70_001), growth: 0, last: be > -100_000)
+  end
+
   it "counts from zero after reset, and forgets after clear" do
     result = run_ruby(requires: ["memintro/mwrap", "fiddle", "json"], code: <<~'RUBY').must_succeed.json
       Memintro.start

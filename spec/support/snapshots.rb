@@ -28,7 +28,7 @@ module Snapshots
     end
     live = sites.values.sum(&:first)
     totals = Memintro::Totals.new(live, 0, sites.values.sum(&:last), 0, 0, 0, 0)
-    Memintro::CallSites.new(totals, rows, PROCESS.merge(process)).tap { |made| made.left_out = left_out }
+    Memintro::CallSites.new(totals, rows, PROCESS.merge(process)).tap { |made| made.leave_out(left_out) }
   end
 
   def iseqs(paths)

@@ -14,7 +14,7 @@ RSpec.describe Memintro::Diff do
     end
     facts = Snapshots::PROCESS.merge(mode: :sampled, **process)
     made = Memintro::CallSites.new(Memintro::Totals.new(*totals, 0, 64, 0, variances), rows, facts)
-    made.left_out = left_out
+    made.leave_out(left_out)
     Memintro::Snapshot.new(
       time: Time.utc(2026, 11, 22, 12).to_f + seconds, monotonic_s: 1000.0 + seconds, memory: { rss_bytes: 50 << 20 },
       cgroup: nil, gc: Snapshots::GC_STAT, gc_heaps: nil, sites: made, parts: [], missing: {}

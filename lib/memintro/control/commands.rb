@@ -103,7 +103,7 @@ module Memintro
         format = Arguments.choice(:format, format, Report::FORMATS.keys)
         root = Arguments.text(:app_root, app_root, optional: true) || Memintro.configuration.app_root
         sites = Memintro.top(n, by: by, older_than: older_than)
-        return json(process: CallSites.take.process, call_sites: sites.map(&:to_h)) if format == :json
+        return json(process: CallSites.take(most: 0).process, call_sites: sites.map(&:to_h)) if format == :json
 
         head = "pid #{Native.pid}: #{Units.counted(sites.size, 'call site')} with blocks that outlived " \
                "#{Units.counted(older_than, 'collection')}, by #{by}"

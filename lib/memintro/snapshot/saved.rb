@@ -133,7 +133,7 @@ module Memintro
         Loading.need(:Reader, within: Report)
         Shape.check(found)
         sites = Report::Reader.from_json(found)
-        sites.left_out = found["call_sites_left_out"]
+        sites.leave_out(found["call_sites_left_out"])
         sites.process.transform_values! { |value| value.is_a?(String) ? value.freeze : value }
         sites.process[:mode] = sites.process[:mode]&.to_sym
         { time: time(found["time"]), monotonic_s: found["monotonic_s"], sites: sites,

@@ -5,7 +5,7 @@
 //! | 0–23 | call site |
 //! | 24–41 | generation of birth, modulo 2^18, as in [`super::packed`] |
 //! | 42–54 | 1 + size below [`SHORT`]; from [`FIRST_LONG`] on the upper bits of a longer one; 0 in an extension |
-//! | 55–63 | tag: the granule of 16 bytes within the plot |
+//! | 55–63 | tag: the granule of 16 bytes within the plot, dealt out ([`super::near::tag`]) |
 //!
 //! A longer size has its lower 41 bits in an *extension*, a second cell with the same tag. An empty cell is 0; no other
 //! cell is.

@@ -2,7 +2,7 @@
 //!
 //! Which half is a matter of the plot, 8 KiB of the heap: all blocks of an open plot are in cells, all of a closed one in
 //! lines. A plot is closed in the beginning and opens when enough blocks live in it; then its blocks move. When one is
-//! left at most, and other plots have come so far since, it closes again. The hash
+//! left at most, and another plot has taken its place in [`super::idle`], it closes again. The hash
 //! keeps blocks of 4 KiB together, so that the lines need not be searched for them.
 //!
 //! Rule for neighbours: whoever has found a plot closed locks the line of the block and looks once more. Who opens or closes a plot

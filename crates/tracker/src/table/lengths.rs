@@ -16,11 +16,12 @@ const MOST_GROWTH: usize = 4;
 /// From so many cells on an array grows further than it must: up to 14 bytes a cell.
 const MANY: usize = 14;
 
-/// Whether an array may be longer than it should be. Short ones are held closer, for there are many of them.
+/// Whether a plot may have to close, or its array is longer than it should be. Short ones are held closer, for there are many
+/// of them.
 #[inline]
-pub(super) fn is_roomy(word: Word) -> bool {
+pub(super) fn is_to_settle(word: Word) -> bool {
     let (used, len) = (word.used(), word.len());
-    used * 2 <= len || (len <= 24 && used * 4 + 4 <= len * 3)
+    (used * 2 <= len || (len <= 20 && used * 4 + 4 <= len * 3)) && (used <= 2 || snug(word).is_some())
 }
 
 /// The length that an array should have with what it holds, if that is less.
@@ -86,7 +87,9 @@ impl Near {
         }
         let longer = |cells| store::length_for(cells).and_then(|len| self.resize(word, address, len, budget));
         let ahead = if expected > used { longer(expected) } else { None };
-        let grown = ahead.or_else(|| self.resize(word, address, grown_length(used)?, budget));
+        let grown = ahead
+            .or_else(|| self.resize(word, address, grown_length(used)?, budget))
+            .or_else(|| longer(used));
         if grown.is_none() && used < word.len() { Some(word) } else { grown }
     }
 

@@ -1,8 +1,8 @@
-//! Blocks where they are dense, in the order of their addresses.
+//! Blocks where they are dense, plot by plot.
 //!
 //! A program mostly frees and allocates beside what it has just touched. A hash scatters that over the whole table, and
 //! each operation then costs cache misses, its own and those of the program whose data it displaced. Here neighbours
-//! in the heap are neighbours in the table.
+//! in the heap are in one array.
 //!
 //! Shape: a *plot* is 8 KiB of the watched heap. Its word ([`super::plot`]) says where its [`super::array`] of cells
 //! is, which grows with the number of its blocks.
@@ -22,7 +22,7 @@ use super::budget::Budget;
 use super::cell;
 use super::idle::Idle;
 use super::leaf::{Leaf, Leaves, PLOT_SHIFT};
-use super::lengths::{is_roomy, snug};
+use super::lengths::{is_to_settle, snug};
 use super::opening::Opening;
 use super::plot::Word;
 use super::store::{self, Store};
@@ -230,7 +230,7 @@ impl Near {
             left = word.with_fewer(1);
         }
         plot.put(left);
-        if is_roomy(left)
+        if is_to_settle(left)
             && let Some(passed) = self.roomy.wait(address)
         {
             self.settle(passed, now, shared, budget, &apart);
@@ -260,8 +260,8 @@ impl Near {
         let Some(word) = plot.hold(shared) else { return };
         if !self.is_idle(word) {
             // No memory for that: it stays as it is.
-            let shrunk =
-                snug(word).filter(|_| is_roomy(word)).and_then(|len| self.resize(word, address, len, budget));
+            let len = if is_to_settle(word) { snug(word) } else { None };
+            let shrunk = len.and_then(|len| self.resize(word, address, len, budget));
             return plot.put(shrunk.unwrap_or(word));
         }
         plot.begin_to_close();

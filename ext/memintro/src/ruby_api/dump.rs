@@ -31,7 +31,8 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
         row.push(names::string(ruby, &name))?;
         row.push(site.line)?;
         for figure in site.figures() {
-            row.push(figure)?;
+            // What was live at a mark that came after `Mwrap.reset` is below zero.
+            row.push(figure.cast_signed())?;
         }
         row.push(variances_array(ruby, site.variances()))?;
         sites.push(row)?;

@@ -331,10 +331,11 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> R
         record.freed_bytes,
         record.age_total,
         record.max_lifespan,
-        record.marked_bytes,
     ] {
         row.push(figure)?;
     }
+    // Below zero where a mark came after `Mwrap.reset`.
+    row.push(record.marked_bytes.cast_signed())?;
     row.push(variances_array(ruby, (record.estimated != 0).then_some(record.variances)))?;
     Ok(row)
 }
