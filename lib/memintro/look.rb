@@ -19,6 +19,9 @@ module Memintro
     PREFIX = "MEMINTRO_LOOK_"
     # Holds the id of the process that takes FILE itself where FILE has no %p.
     FIRST_PID = "MEMINTRO_FIRST_PID"
+    # Seconds that a look may take beyond the program's end.
+    PATIENCE = 10
+    private_constant :PATIENCE
 
     # @param env [#[]] variables
     def initialize(env)
@@ -55,8 +58,10 @@ module Memintro
 
     private
 
-    # Garbage would only blur the picture, and a program that ends has the time.
+    # Garbage would only blur the picture, and a program that ends has the time. A look that has begun comes to its end
+    # first: it would have the number of this one, or be lost.
     def look_last
+      @background&.stop(patience: PATIENCE)
       GC.start unless self["EVERY"]
       look
     end

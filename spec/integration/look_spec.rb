@@ -147,6 +147,18 @@ RSpec.describe "looking into a program" do
       expect(classes).to include(include("name" => "Needle", "before" => 0, "count_growth" => 1_000))
     end
 
+    it "comes to the end of the look that it is at before the last one" do
+      code = <<~RUBY
+        $objects = Array.new(300_000) { Object.new }
+        sleep 0.001 until File.exist?(#{path("o.2.json").inspect})
+      RUBY
+      options = ["--every", "0.001", "--format", "json", "-o", path("o.%n.json")]
+      memintro("diff", *options, "--", RbConfig.ruby, program(code)).must_succeed
+      names = Dir.children(@folder).grep(/o\./)
+      expect(names.size).to be >= 3
+      expect(names).to match_array((1..names.size).map { |number| "o.#{number}.json" })
+    end
+
     it "all go to standard error, one after the other, where no file is given" do
       { "iseqs" => /^[\d,]+ instruction sequences, /, "histogram" => /^[\d,]+ objects/,
         "diff" => /^memintro .*: what changed in / }.each do |command, heading|
