@@ -17,6 +17,7 @@ module Bench
              bin/bench table [-- ARGS]   run the benchmark of the tracker's table of blocks (cargo bench)
              bin/bench plot [LINES]      how long memintro plot takes for a million lines, beside grep
              bin/bench rack              what the Rack middleware costs a request, beside a call of ps
+             bin/bench instructions [WORKLOAD…]  what tracking costs in instructions, which no busy machine changes
              bin/bench load [SECONDS [ROUNDS]]   throughput of a loaded Puma without memintro, in full and sampled mode
              bin/bench introspection [PART…]   what looking inside costs; PART is a file of bench/introspection
 
@@ -45,6 +46,7 @@ module Bench
       when "table" then table(words.drop(1))
       when "plot" then program("plot/million.rb", words.drop(1))
       when "rack" then program("rack/overhead.rb", words.drop(1))
+      when "instructions" then program("instructions.rb", words.drop(1))
       when "load" then program("rack/load.rb", words.drop(1))
       when "introspection" then introspection(words.drop(1))
       else raise OptionParser::InvalidArgument, words.first

@@ -52,6 +52,14 @@ pub(crate) fn discard(address: *mut u8, len: usize) {
     unsafe { libc::madvise(address.cast(), len, libc::MADV_DONTNEED) };
 }
 
+/// Whether the kernel should use huge pages there, where it has any.
+pub(crate) fn advise(address: *mut u8, len: usize, huge: bool) {
+    let _errno = Errno::save();
+    let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+    // SAFETY: the pages are anonymous; the advice leaves their contents alone.
+    unsafe { libc::madvise(address.cast(), len, advice) };
+}
+
 /// Gives a mapping back.
 ///
 /// # Safety

@@ -6,6 +6,8 @@
 //! A chunk begins with two bits for each of its pairs of cells: an extent begins here, an extent ends here. An extent
 //! has its links in its first cell and its length in its second and in its last.
 //!
+//! Many chunks lie in huge pages: with hundreds of megabytes of cells each operation would else miss the TLB.
+//!
 //! Rule for neighbours: the lock of a pool is taken last. Memory of the store stays readable and writable for good.
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -30,6 +32,12 @@ const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
 /// What the bits take of a chunk.
 const HEADER_PAIRS: u32 = (2 * BITS_CELLS * 8 / PAIR_BYTES) as u32;
 const WHOLE: u32 = CHUNK_PAIRS - HEADER_PAIRS;
+
+/// Size of a huge page.
+const HUGE: usize = 2 << 20;
+/// Chunks beyond these lie in huge pages: what of the last one is not used yet is little then.
+const HUGE_FROM: usize = 32 << 20;
+const _: () = assert!(HUGE.is_multiple_of(CHUNK_BYTES) && HUGE_FROM.is_multiple_of(HUGE));
 
 /// Which end of extents a bit is about.
 #[derive(Clone, Copy)]
@@ -136,17 +144,18 @@ impl Store {
         let reserved = self.reserved.load(Ordering::Relaxed);
         let mut wanted = (bytes / CHUNK_BYTES).clamp(POOLS, u32::MAX as usize / CHUNK_PAIRS as usize);
         while wanted > reserved && pools.iter().all(|pool| pool.taken == 0) {
-            if let Some(store) = mmap::reserve(wanted * CHUNK_BYTES) {
+            if let Some(store) = mmap::reserve(wanted * CHUNK_BYTES + HUGE) {
                 if let Some(again) = mmap::reserve(wanted * size_of::<u32>()) {
                     // A former, smaller store stays mapped: a thread may be about to look into it.
-                    self.base.store(store.as_ptr().cast(), Ordering::Relaxed);
+                    let base = store.as_ptr().map_addr(|address| address.next_multiple_of(HUGE));
+                    self.base.store(base.cast(), Ordering::Relaxed);
                     self.again.store(again.as_ptr().cast(), Ordering::Relaxed);
                     self.reserved.store(wanted, Ordering::Relaxed);
                     *self.chunks.lock() = Chunks { fresh: 0, again: 0 };
                     pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
                     return true;
                 }
-                mmap::unreserve(store.as_ptr(), wanted * CHUNK_BYTES);
+                mmap::unreserve(store.as_ptr(), wanted * CHUNK_BYTES + HUGE);
             }
             wanted = if wanted > POOLS { (wanted / 2).max(POOLS) } else { 0 };
         }
@@ -214,6 +223,10 @@ impl Store {
             // SAFETY: the list is as long as there are chunks, and so much of it is filled.
             unsafe { self.again.load(Ordering::Relaxed).add(chunks.again).read() }
         } else if chunks.fresh < self.reserved.load(Ordering::Relaxed) {
+            let bytes = chunks.fresh * CHUNK_BYTES;
+            if bytes >= HUGE_FROM && bytes.is_multiple_of(HUGE) {
+                mmap::advise(self.cells((chunks.fresh * CHUNK_PAIRS as usize) as u32).cast(), HUGE, true);
+            }
             chunks.fresh += 1;
             (chunks.fresh - 1) as u32
         } else {
@@ -321,6 +334,9 @@ impl Store {
         if pools.iter().all(|pool| pool.taken == 0) {
             pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
             let mut chunks = self.chunks.lock();
+            if chunks.fresh * CHUNK_BYTES > HUGE_FROM {
+                mmap::advise(self.cells(0).cast(), chunks.fresh * CHUNK_BYTES, false);
+            }
             mmap::discard(self.cells(0).cast(), chunks.fresh * CHUNK_BYTES);
             *chunks = Chunks { fresh: 0, again: 0 };
         }

@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+# What tracking costs in instructions, counted by valgrind: the same on every machine, however busy, where times are
+# noise. It says nothing of what the processor's caches make of them; the table of `bin/bench` does.
+# `bin/bench instructions [WORKLOAD…]`. Needs Debian's valgrind.
+#
+# Each workload is run twice, once three times as long: the difference is the work alone, not starting and reporting.
+# Ruby gets a heap that need not grow much. With the library's own objects in it a small one grows a step earlier, and
+# half as many collections would look like a tool that saves time. One more or less is still a percent or two.
+
+require_relative "columns"
+require_relative "setup"
+require_relative "statistics"
+require_relative "workloads"
+
+module Bench
+  # Counts the instructions of programs.
+  class Instructions
+    SCALES = [0.1, 0.3].freeze
+    COLUMNS_COUNTED = %w[off idle sampled full].freeze
+    HEAP = { "RUBY_GC_HEAP_INIT_SLOTS" => "200000" }.freeze
+
+    def initialize(names)
+      unknown = names - WORKLOADS.map(&:name)
+      abort "no workload #{unknown.join(", ")}; there are #{WORKLOADS.map(&:name).join(", ")}" unless unknown.empty?
+
+      @workloads = names.empty? ? WORKLOADS : WORKLOADS.select { |workload| names.include?(workload.name) }
+      @plain, *@columns = ["plain", *COLUMNS_COUNTED].map { |name| COLUMNS.find { |column| column.name == name } }
+      @setup = Setup.new
+    end
+
+    def call
+      system("which", "valgrind", out: File::NULL) || abort("valgrind is not here: apt-get install valgrind")
+      @setup.prepare(@workloads, @columns)
+      puts format("%-16s", "instructions") + @columns.map { |column| format("%10s", column.name) }.join
+      ratios = @workloads.map { |workload| line(workload) }
+      puts format("%-16s", "geometric mean") + ratios.transpose.map { |values| shown(mean(values)) }.join
+    end
+
+    private
+
+    def line(workload)
+      plain = work(workload, @plain)
+      ratios = @columns.map { |column| work(workload, column) / plain }
+      puts format("%-16s", workload.name) + ratios.map { |ratio| shown(ratio) }.join
+      ratios
+    end
+
+    def work(workload, column)
+      counts = SCALES.map { |scale| count(workload, column, scale) }
+      (counts[1] - counts[0]).to_f
+    end
+
+    def count(workload, column, scale)
+      result = File.join(@setup.scratch, "result")
+      ruby = [RbConfig.ruby, "-I#{@setup.lib}", File.join(__dir__, "program.rb"), workload.path, result]
+      ruby << column.prelude_path if column.prelude
+      env = { "BENCH_SCALE" => scale.to_s, "RUBYOPT" => nil, "LD_PRELOAD" => nil, **HEAP, **column.environment(@setup) }
+      valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+      text = IO.popen(env, [*valgrind, *ruby, { chdir: @setup.scratch, err: %i[child out] }], &:read)
+      text[/Collected : (\d+)/, 1]&.to_i || abort("#{workload.name}, #{column.name}: valgrind says\n#{text}")
+    end
+
+    def mean(values) = Math.exp(values.sum { |value| Math.log(value) } / values.size)
+
+    def shown(ratio) = format("%10s", format("%.3fx", ratio))
+  end
+end
+
+Bench::Instructions.new(ARGV).call
