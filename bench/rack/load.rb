@@ -51,7 +51,7 @@ def round(mode)
   log = Tempfile.new("memintro-load")
   command = [RbConfig.ruby, "-I#{ROOT}/lib", "-S", "puma", "-w", "2", "-t", "8:8", "--preload",
              "--bind", "tcp://127.0.0.1:0", "#{ROOT}/spec/fixtures/web/load.ru"]
-  pid = spawn({ "LOAD_MODE" => mode, "LOAD_REPEAT" => "9", "RACK_ENV" => "production" }.merge(HEAP), *command,
+  pid = spawn({ "LOAD_MODE" => mode, "LOAD_REPEAT" => "29", "RACK_ENV" => "production" }.merge(HEAP), *command,
               out: [log.path, "a"], err: %i[child out], chdir: "/tmp")
   port = await(log.path)
   wrk(port, 2)
