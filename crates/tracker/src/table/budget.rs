@@ -5,6 +5,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 pub(super) const PAGE_SHIFT: u32 = 12;
 /// What the kernel gives at a time, and what is counted where neighbours share it.
 pub(super) const PAGE: usize = 1 << PAGE_SHIFT;
+/// Size of a huge page.
+pub(super) const HUGE: usize = 2 << 20;
 
 /// Bytes taken, and their limit.
 #[derive(Debug)]

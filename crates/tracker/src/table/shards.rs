@@ -12,7 +12,7 @@ use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::budget::{PAGE, PAGE_SHIFT};
+use super::budget::{HUGE, PAGE, PAGE_SHIFT};
 use super::line::{LINE_BYTES, Line};
 use super::nodes::{NODE_BYTES, Node, Pool};
 use super::{Exhausted, SHARDS, Table};
@@ -41,9 +41,6 @@ const PARTING: usize = 64;
 
 /// Memory is made usable in such steps.
 const COMMIT_ROWS: usize = 8;
-
-/// Size of a huge page.
-const HUGE: usize = 2 << 20;
 
 const COUNT_BITS: u32 = 28;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;

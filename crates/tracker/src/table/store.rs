@@ -12,7 +12,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use super::budget::Budget;
+use super::budget::{Budget, HUGE};
 use crate::lock::SpinLock;
 use crate::mmap;
 
@@ -33,8 +33,6 @@ const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
 const HEADER_PAIRS: u32 = (2 * BITS_CELLS * 8 / PAIR_BYTES) as u32;
 const WHOLE: u32 = CHUNK_PAIRS - HEADER_PAIRS;
 
-/// Size of a huge page.
-const HUGE: usize = 2 << 20;
 /// Chunks beyond these lie in huge pages: what of the last one is not used yet is little then.
 const HUGE_FROM: usize = 32 << 20;
 const _: () = assert!(HUGE.is_multiple_of(CHUNK_BYTES) && HUGE_FROM.is_multiple_of(HUGE));
@@ -225,7 +223,7 @@ impl Store {
         } else if chunks.fresh < self.reserved.load(Ordering::Relaxed) {
             let bytes = chunks.fresh * CHUNK_BYTES;
             if bytes >= HUGE_FROM && bytes.is_multiple_of(HUGE) {
-                mmap::advise(self.cells((chunks.fresh * CHUNK_PAIRS as usize) as u32).cast(), HUGE, true);
+                mmap::advise(self.cells(chunks.fresh as u32 * CHUNK_PAIRS).cast(), HUGE, true);
             }
             chunks.fresh += 1;
             (chunks.fresh - 1) as u32
