@@ -20,12 +20,17 @@ module Bench
       prelude && File.join(__dir__, "preludes", "#{prelude}.rb")
     end
 
+    # Ruby's command line for a workload, without what this column puts around it.
+    def ruby(workload, result, setup)
+      [RbConfig.ruby, "-I#{setup.lib}", File.join(__dir__, "program.rb"), workload.path, result, *prelude_path]
+    end
+
     def command_line(ruby, scratch, setup)
       command ? command.call(ruby, scratch, setup) : ruby
     end
 
-    def environment(setup)
-      env ? env.call(setup) : {}
+    def environment(setup, scale)
+      { "BENCH_SCALE" => scale.to_s, "RUBYOPT" => nil, "LD_PRELOAD" => nil, **(env ? env.call(setup) : {}) }
     end
   end
 

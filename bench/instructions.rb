@@ -34,7 +34,8 @@ module Bench
       @setup.prepare(@workloads, @columns)
       puts format("%-16s", "instructions") + @columns.map { |column| format("%10s", column.name) }.join
       ratios = @workloads.map { |workload| line(workload) }
-      puts format("%-16s", "geometric mean") + ratios.transpose.map { |values| shown(mean(values)) }.join
+      means = ratios.transpose.map { |values| Statistics.geometric_mean(values) }
+      puts format("%-16s", "geometric mean") + means.map { |mean| shown(mean) }.join
     end
 
     private
@@ -53,15 +54,11 @@ module Bench
 
     def count(workload, column, scale)
       result = File.join(@setup.scratch, "result")
-      ruby = [RbConfig.ruby, "-I#{@setup.lib}", File.join(__dir__, "program.rb"), workload.path, result]
-      ruby << column.prelude_path if column.prelude
-      env = { "BENCH_SCALE" => scale.to_s, "RUBYOPT" => nil, "LD_PRELOAD" => nil, **HEAP, **column.environment(@setup) }
       valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-      text = IO.popen(env, [*valgrind, *ruby, { chdir: @setup.scratch, err: %i[child out] }], &:read)
+      command = [*valgrind, *column.ruby(workload, result, @setup), { chdir: @setup.scratch, err: %i[child out] }]
+      text = IO.popen({ **HEAP, **column.environment(@setup, scale) }, command, &:read)
       text[/Collected : (\d+)/, 1]&.to_i || abort("#{workload.name}, #{column.name}: valgrind says\n#{text}")
     end
-
-    def mean(values) = Math.exp(values.sum { |value| Math.log(value) } / values.size)
 
     def shown(ratio) = format("%10s", format("%.3fx", ratio))
   end

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "fileutils"
-require "rbconfig"
 
 module Bench
   # What one run cost; workload and column are their names. `failure` is nil, or why there are no figures.
@@ -44,9 +43,8 @@ module Bench
     end
 
     def start(workload, column, scratch, result)
-      ruby = [RbConfig.ruby, "-I#{@setup.lib}", File.join(__dir__, "program.rb"), workload.path, result]
-      ruby << column.prelude_path if column.prelude
-      env = { "BENCH_SCALE" => @scale.to_s, "RUBYOPT" => nil, "LD_PRELOAD" => nil }.merge(column.environment(@setup))
+      ruby = column.ruby(workload, result, @setup)
+      env = column.environment(@setup, @scale)
       options = { chdir: scratch, pgroup: true, in: File::NULL, out: File.join(scratch, "out"),
                   err: File.join(scratch, "err") }
       options[:rlimit_data] = memory_limit_bytes if column.bound

@@ -24,15 +24,17 @@ AIMS = { "full" => 0.85, "sampled" => 0.98 }.freeze
 DEADLINE_SECONDS = 60
 HEAP = { "LOAD_HELD" => "50000", "RUBY_GC_HEAP_INIT_SLOTS" => "800000" }.freeze
 
+def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
 def await(log)
-  due = Process.clock_gettime(Process::CLOCK_MONOTONIC) + DEADLINE_SECONDS
+  due = now + DEADLINE_SECONDS
   loop do
     text = File.read(log)
     # Both workers are there.
     port = text[%r{Listening on http://127\.0\.0\.1:(\d+)}, 1] if text.scan(/Worker \d \(PID/).size == 2
     return port if port
 
-    abort "Puma does not listen:\n#{text}" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > due
+    abort "Puma does not listen:\n#{text}" if now > due
 
     sleep 0.05
   end
@@ -67,9 +69,9 @@ end
 # By force where Puma waits for itself (docs/rack.md tells when).
 def stop(master)
   Process.kill(:TERM, master)
-  due = Process.clock_gettime(Process::CLOCK_MONOTONIC) + DEADLINE_SECONDS
+  due = now + DEADLINE_SECONDS
   until Process.wait(master, Process::WNOHANG)
-    Process.kill(:KILL, master) if Process.clock_gettime(Process::CLOCK_MONOTONIC) > due
+    Process.kill(:KILL, master) if now > due
     sleep 0.05
   end
 end
@@ -85,9 +87,9 @@ end
 # Which worker answers is the kernel's to say, so it is asked until both have.
 def workers_collections(port)
   counts = {}
-  due = Process.clock_gettime(Process::CLOCK_MONOTONIC) + DEADLINE_SECONDS
+  due = now + DEADLINE_SECONDS
   until counts.size == 2
-    abort "One worker answers no more." if Process.clock_gettime(Process::CLOCK_MONOTONIC) > due
+    abort "One worker answers no more." if now > due
 
     worker, count = Net::HTTP.get(URI("http://127.0.0.1:#{port}/collections")).split.map { Integer(_1) }
     counts[worker] = count
