@@ -132,6 +132,8 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
     code = <<~'RUBY'
       GC.stress = false
       ractors = Array.new(2) { Ractor.new { Ractor.receive } }
+      sleep 0.05 until ractors.all? { |ractor| ractor.inspect.end_with?("blocking>") }
+      sleep 0.3
       reader, writer = IO.pipe
       pid = fork { writer.write(JSON.generate(all)); writer.close; exit!(0) }
       writer.close
@@ -139,14 +141,9 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       Process.wait(pid)
       ractors.each { |ractor| ractor.send(nil) }
     RUBY
-    # Two of 150 bare processes of Ruby 3.1 do not end either.
-    answer = nil
-    3.times do
-      break answer = answer_of(code, flags: ["-W0"], deadline_seconds: 30)
-    rescue RuntimeError => e
-      raise unless e.message.include?("did not end")
-    end
-    expect_sane(answer)
+    # A child that is forked while a Ractor begins to wait finds the VM's lock taken for good: so do 14 of 60 bare
+    # processes of Ruby 3.1, and none of 60 that let the Ractors come to rest before.
+    expect_sane(answer_of(code, flags: ["-W0"]))
   end
 
   it "allocates no Ruby object in a walk" do

@@ -7,35 +7,38 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
+/// Address space that a large reservation leaves to what else a start maps, and to the program.
+const SPARED: usize = 1 << 20;
+
 /// Maps `len` zeroed bytes, or answers `None` when the kernel has none to give. `errno` is left as it was.
 #[must_use]
 pub fn map(len: usize) -> Option<NonNull<u8>> {
-    let errno = Errno::save();
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
-    let address = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    drop(errno);
-    if address == libc::MAP_FAILED {
-        return None;
-    }
+    let address = reserve(len)?;
     MAPPED.fetch_add(len, Ordering::Relaxed);
-    NonNull::new(address.cast())
+    Some(address)
 }
 
 /// Address space of zeroes that takes memory only where it is written. Not counted in [`mapped_bytes`].
 #[must_use]
 pub(crate) fn reserve(len: usize) -> Option<NonNull<u8>> {
-    let address = map(len)?;
-    MAPPED.fetch_sub(len, Ordering::Relaxed);
+    anonymous(len, libc::PROT_READ | libc::PROT_WRITE)
+}
+
+/// The same where a mebibyte more could be had: who asks for all that there is must not get the last of it. What is not
+/// `usable` yet wants an `mprotect`.
+pub(crate) fn reserve_large(len: usize, usable: bool) -> Option<NonNull<u8>> {
+    let protection = if usable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
+    let address = anonymous(len.checked_add(SPARED)?, protection)?;
+    unreserve(address.as_ptr().wrapping_add(len), SPARED);
     Some(address)
+}
+
+fn anonymous(len: usize, protection: libc::c_int) -> Option<NonNull<u8>> {
+    let _errno = Errno::save();
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+    let address = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
+    if address == libc::MAP_FAILED { None } else { NonNull::new(address.cast()) }
 }
 
 /// Gives [`reserve`]d address space back, which nobody may use any more.

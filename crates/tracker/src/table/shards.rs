@@ -17,7 +17,7 @@ use super::line::{LINE_BYTES, Line};
 use super::nodes::{NODE_BYTES, Node, Pool};
 use super::{Exhausted, SHARDS, Table};
 use crate::lock::SpinLock;
-use crate::mmap::Errno;
+use crate::mmap::{self, Errno};
 
 /// From the kernel's `mman-common.h`: `libc` knows it for glibc only.
 const MADV_COLLAPSE: libc::c_int = 25;
@@ -212,18 +212,19 @@ impl Region {
     }
 
     fn reserve(rows: usize) -> Option<Self> {
-        let _errno = Errno::save();
         let rows = rows.checked_next_multiple_of(HUGE / ROW_BYTES)?;
         let bytes = rows.checked_mul(ROW_BYTES * 2)?.checked_add(HUGE)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return None;
-        }
-        let base: NonNull<u8> = NonNull::new(base.cast())?;
+        let base = mmap::reserve_large(bytes, false)?;
         base.as_ptr().expose_provenance();
         Some(Self { mapping: Some((base, bytes)), rows, ..Self::new() })
+    }
+
+    /// A region of so many rows; if the kernel has less, of a half, a quarter and so on, but more than `least`.
+    fn reserve_within(rows: usize, least: usize) -> Option<Self> {
+        let halves = core::iter::successors(Some(rows), |rows| {
+            (*rows > rows_for(0)).then(|| (rows / 2).max(rows_for(0)))
+        });
+        halves.take_while(|rows| *rows > least).find_map(Self::reserve)
     }
 
     fn base(&self, part: Part) -> *mut u8 {
@@ -309,9 +310,7 @@ impl Region {
 
     fn release(&mut self) {
         if let Some((mapping, bytes)) = self.mapping.take() {
-            let _errno = Errno::save();
-            // SAFETY: the mapping is this table's own; only its drop, with no operation left, comes here.
-            unsafe { libc::munmap(mapping.as_ptr().cast(), bytes) };
+            mmap::unreserve(mapping.as_ptr(), bytes);
         }
     }
 }
@@ -333,19 +332,16 @@ impl Table {
         };
         let wanted = rows_for(budget_bytes);
         if !had || (wanted > reserved && self.is_fresh() && self.len_estimate() == 0) {
-            let mut rows = wanted;
-            let reserved = loop {
-                if let Some(reserved) = Region::reserve(rows) {
-                    break reserved;
+            match Region::reserve_within(wanted, reserved) {
+                Some(more) => {
+                    // A former, smaller region stays mapped: a thread may be about to look into it.
+                    *self.region.lock() = more;
+                    self.open()?;
                 }
-                if rows <= rows_for(0) {
-                    return Err(Exhausted { wanted_bytes: rows.saturating_mul(ROW_BYTES * 2) });
-                }
-                rows = (rows / 2).max(rows_for(0));
-            };
-            // A former, smaller region stays mapped: a thread may be about to look into it.
-            *self.region.lock() = reserved;
-            self.open()?;
+                // Where no more is to be had, the table goes on in what it has.
+                None if had => {}
+                None => return Err(Exhausted { wanted_bytes: rows_for(0).saturating_mul(ROW_BYTES * 2) }),
+            }
         }
         self.near.init(budget_bytes);
         self.budget.set_limit(budget_bytes);

@@ -142,7 +142,7 @@ impl Store {
         let reserved = self.reserved.load(Ordering::Relaxed);
         let mut wanted = (bytes / CHUNK_BYTES).clamp(POOLS, u32::MAX as usize / CHUNK_PAIRS as usize);
         while wanted > reserved && pools.iter().all(|pool| pool.taken == 0) {
-            if let Some(store) = mmap::reserve(wanted * CHUNK_BYTES + HUGE) {
+            if let Some(store) = mmap::reserve_large(wanted * CHUNK_BYTES + HUGE, true) {
                 if let Some(again) = mmap::reserve(wanted * size_of::<u32>()) {
                     // A former, smaller store stays mapped: a thread may be about to look into it.
                     let base = store.as_ptr().map_addr(|address| address.next_multiple_of(HUGE));
