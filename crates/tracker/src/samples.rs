@@ -78,7 +78,8 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Empty, without memory.
+    /// Empty, without memory, with no room before [`Samples::init`]. All zeroes: such statics take memory only where
+    /// they are used.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "made to be a static")]
     pub const fn new() -> Self {
@@ -90,7 +91,7 @@ impl Samples {
             blocks: SpinLock::new(Blocks::new()),
             count: AtomicUsize::new(0),
             marks: AtomicU32::new(0),
-            max_bytes: AtomicUsize::new(usize::MAX),
+            max_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -211,8 +212,9 @@ impl Samples {
         self.count.store(0, Ordering::Relaxed);
         self.filter.clear();
         for chunk in &self.chunks {
-            let chunk = chunk.swap(ptr::null_mut(), Ordering::Relaxed);
-            if let Some(memory) = NonNull::new(chunk) {
+            if let Some(memory) = NonNull::new(chunk.load(Ordering::Relaxed)) {
+                // Only where there is one: an array that is written takes memory.
+                chunk.store(ptr::null_mut(), Ordering::Relaxed);
                 // SAFETY: mapped in `site_for_writing` with this length; the world is paused, so nobody reads it.
                 unsafe { mmap::unmap(memory.cast(), SITES_PER_CHUNK * size_of::<Estimate>()) };
             }

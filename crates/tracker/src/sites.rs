@@ -115,13 +115,14 @@ struct PathEntry {
 unsafe impl Send for Inner {}
 
 impl Sites {
-    /// An interner that knows only the pseudo-sites' numbers.
+    /// An interner that knows only the pseudo-sites' numbers, and has no room before [`Sites::init`]. All zeroes: such
+    /// statics take memory only where they are used.
     pub const fn new() -> Self {
         Self {
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
             count: AtomicU32::new(0),
-            max_sites: AtomicU32::new(DEFAULT_MAX_SITES),
-            max_bytes: AtomicUsize::new(usize::MAX),
+            max_sites: AtomicU32::new(0),
+            max_bytes: AtomicUsize::new(0),
             inner: SpinLock::new(Inner {
                 sites: Index::new(),
                 paths: Index::new(),

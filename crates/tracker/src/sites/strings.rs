@@ -10,7 +10,8 @@ const STRING_CHUNK_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Strings {
     chunk: *mut StringChunk,
-    used: usize,
+    /// Bytes at its end that are free.
+    left: usize,
 }
 
 #[derive(Debug)]
@@ -22,23 +23,23 @@ struct StringChunk {
 
 impl Strings {
     pub(super) const fn new() -> Self {
-        Self { chunk: ptr::null_mut(), used: STRING_CHUNK_BYTES }
+        Self { chunk: ptr::null_mut(), left: 0 }
     }
 
     pub(super) fn add(&mut self, text: &[u8], bytes: &mut usize) -> Option<*const u8> {
-        if self.used + text.len() > STRING_CHUNK_BYTES {
+        if text.len() > self.left {
             let memory: *mut StringChunk = mmap::map(STRING_CHUNK_BYTES)?.as_ptr().cast();
             // SAFETY: the fresh mapping is large enough for the header.
             unsafe { memory.write(StringChunk { before: self.chunk, len: STRING_CHUNK_BYTES }) };
             *bytes += STRING_CHUNK_BYTES;
             self.chunk = memory;
-            self.used = size_of::<StringChunk>();
+            self.left = STRING_CHUNK_BYTES - size_of::<StringChunk>();
         }
-        // SAFETY: the text fits between `used` and the end (paths are far shorter than a chunk).
-        let copy = unsafe { self.chunk.cast::<u8>().add(self.used) };
+        // SAFETY: the text fits into what is left at the end (paths are far shorter than a chunk).
+        let copy = unsafe { self.chunk.cast::<u8>().add(STRING_CHUNK_BYTES - self.left) };
         // SAFETY: as above, and the arena does not overlap the caller's text.
         unsafe { ptr::copy_nonoverlapping(text.as_ptr(), copy, text.len()) };
-        self.used += text.len();
+        self.left -= text.len();
         Some(copy)
     }
 
@@ -50,7 +51,7 @@ impl Strings {
             unsafe { mmap::unmap(chunk.cast(), len) };
             self.chunk = before;
         }
-        self.used = STRING_CHUNK_BYTES;
+        self.left = 0;
     }
 }
 
