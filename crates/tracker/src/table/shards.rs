@@ -332,15 +332,13 @@ impl Table {
         };
         let wanted = rows_for(budget_bytes);
         if !had || (wanted > reserved && self.is_fresh() && self.len_estimate() == 0) {
-            match Region::reserve_within(wanted, reserved) {
-                Some(more) => {
-                    // A former, smaller region stays mapped: a thread may be about to look into it.
-                    *self.region.lock() = more;
-                    self.open()?;
-                }
-                // Where no more is to be had, the table goes on in what it has.
-                None if had => {}
-                None => return Err(Exhausted { wanted_bytes: rows_for(0).saturating_mul(ROW_BYTES * 2) }),
+            // Where no more is to be had, the table goes on in what it has.
+            if let Some(more) = Region::reserve_within(wanted, reserved) {
+                // A former, smaller region stays mapped: a thread may be about to look into it.
+                *self.region.lock() = more;
+                self.open()?;
+            } else if !had {
+                return Err(Exhausted { wanted_bytes: rows_for(0).saturating_mul(ROW_BYTES * 2) });
             }
         }
         self.near.init(budget_bytes);
