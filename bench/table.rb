@@ -5,6 +5,9 @@ require_relative "statistics"
 
 module Bench
   # Runs as one table: plain Ruby in seconds and megabytes, every other column as a ratio to it, medians throughout.
+  #
+  # A ratio is the median of the rounds' ratios: a column's run is compared with plain Ruby's of the same round, seconds
+  # apart, for the machine may be another one minutes later.
   class Table
     Measure = Struct.new(:name, :title, :unit, :scale, keyword_init: true)
 
@@ -22,7 +25,9 @@ module Bench
       @workloads = runs.map(&:workload).uniq
       known = COLUMNS.map(&:name)
       @columns = runs.map(&:column).uniq.sort_by { |name| known.index(name) || known.size }
-      @good = runs.reject(&:failure).group_by { |run| [run.workload, run.column] }
+      # By round, the failed ones among them: a column runs once a round until it fails.
+      @rounds = runs.group_by { |run| [run.workload, run.column] }
+      @good = @rounds.transform_values { |all| all.reject(&:failure) }.reject { |_, good| good.empty? }
     end
 
     def text
@@ -66,8 +71,9 @@ module Bench
     end
 
     def plain_cell(workload, measure)
-      value = median(workload, @columns.first, measure)
-      value ? format("%.2f %s", value / measure.scale, measure.unit) : NO_FIGURE
+      runs = @good[[workload, @columns.first]] or return NO_FIGURE
+      value = Statistics.median(runs.map { |run| run[measure.name] })
+      format("%.2f %s", value / measure.scale.to_f, measure.unit)
     end
 
     def mean_rows
@@ -83,14 +89,11 @@ module Bench
     end
 
     def ratio(workload, column, measure)
-      value = median(workload, column, measure)
-      plain = median(workload, @columns.first, measure)
-      value && plain && value / plain
-    end
-
-    def median(workload, column, measure)
-      runs = @good[[workload, column]]
-      runs && Statistics.median(runs.map { |run| run[measure.name] }).to_f
+      rounds = @rounds.fetch([workload, column], []).zip(@rounds.fetch([workload, @columns.first], []))
+      ratios = rounds.filter_map do |run, plain|
+        run[measure.name].fdiv(plain[measure.name]) unless plain.nil? || run.failure || plain.failure
+      end
+      Statistics.median(ratios) unless ratios.empty?
     end
 
     def legend
