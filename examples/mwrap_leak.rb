@@ -1,13 +1,14 @@
-# The same leak as in leak.rb, hunted as users of mwrap do it, without a word changed:
-#   exe/memintro run --compat mwrap -- ruby examples/mwrap_leak.rb
 require "fiddle"
-require "mwrap"
+require "objspace"
+# The same leak as in leak.rb, hunted as users of mwrap do it: exe/memintro run --compat mwrap -- ruby examples/mwrap_leak.rb
+def usage
+  rss = `ps -p #{Process.pid} -o rss -h`.strip.to_i * 1024
+  puts "RSS: #{rss / 1024} ObjectSpace size #{ObjectSpace.memsize_of_all / 1024}"
+end
 
 def leak_memory
   pointers = []
-
   100_000.times do
-    # The leak: half of these are never given back.
     i = Fiddle.malloc(1024)
     pointers << i
   end
@@ -16,6 +17,12 @@ def leak_memory
     Fiddle.free(pointers.pop)
   end
 end
+
+usage
+leak_memory
+usage
+
+require "mwrap"
 
 def report_leaks
   results = []

@@ -37,7 +37,7 @@ const fn case(name: &'static str, blocks: usize, sizes: Sizes, threads: usize) -
     Case { name, blocks, sizes, threads, exchange: false, huge: blocks > 10_000_000 }
 }
 
-const CASES: [Case; 15] = [
+const CASES: [Case; 16] = [
     case("1k-64B", 1_000, Sizes::Fixed(64), 1),
     case("1k-64B-2t", 1_000, Sizes::Fixed(64), 2),
     case("1k-64B-4t", 1_000, Sizes::Fixed(64), 4),
@@ -53,6 +53,7 @@ const CASES: [Case; 15] = [
     Case { exchange: true, ..case("exchange-64B", 8_192, Sizes::Fixed(64), 2) },
     case("50M-64B", 50_000_000, Sizes::Fixed(64), 1),
     case("50M-64B-2t", 50_000_000, Sizes::Fixed(64), 2),
+    case("50M-64B-4t", 50_000_000, Sizes::Fixed(64), 4),
 ];
 
 fn main() {

@@ -1,0 +1,41 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# The harness of bin/bench, with one round of tiny programs. No figure is looked at: nothing is fast or slow here.
+RSpec.describe "bin/bench" do
+  def bench(*arguments)
+    run_command(File.join(Subprocess::ROOT, "bin/bench"), *arguments, deadline_seconds: 300)
+  end
+
+  it "runs every program in Ruby's columns and memintro's, which all do the same work and see allocations" do
+    columns = %w[plain again off stopped idle full sampled] + ["live sampled", "live", "trace"]
+    result = bench("--quick", "--only", "strings,json,threads", "--measures", "cpu,rss", "--columns", columns.join(","))
+    lines = result.must_succeed.stdout.lines(chomp: true)
+    expect(lines[1].split(/\s{2,}/)).to match_array(["workload", *columns])
+    %w[strings json threads].product(%w[CPU RSS]).each do |workload, measure|
+      row = lines.grep(/\A#{workload} +#{measure} /).first
+      expect(row.scan(/\d+\.\d\dx/).size).to eq(columns.size - 1)
+    end
+    expect(result.stdout).not_to include("has no figure")
+  end
+
+  it "compares a run with plain Ruby's of the same round" do
+    record = File.join(Subprocess::ROOT, "tmp", "bench_spec.csv")
+    # The machine is twice as slow in the second round; the ratio of the medians would be 2.67.
+    runs = [["plain", 1.0], ["full", 1.5], ["plain", 2.0], ["full", 4.0], ["plain", 1.5], ["full", 4.5]]
+    rows = runs.map { |column, cpu_s| "strings,#{column},#{cpu_s},#{cpu_s},1000000,\n" }
+    File.write(record, ["workload,column,cpu_s,wall_s,peak_rss_bytes,failure\n", *rows].join)
+    row = bench("show", record, "--measures", "cpu").must_succeed.stdout[/^strings .*$/]
+    expect(row.split).to eq(%w[strings CPU 1.50 s 2.00x])
+  ensure
+    FileUtils.rm_f(record)
+  end
+
+  it "says what is unknown, and runs nothing" do
+    result = bench("--columns", "plain,nonsense")
+    expect(result.status.exitstatus).to eq(2)
+    expect(result.stderr).to include("nonsense")
+    expect(result.stdout).to eq("")
+  end
+end
