@@ -27,8 +27,8 @@ require_relative "memintro/stop_timer"
 # them. Reading figures is not tracked itself. Every method may be called from any thread and from signal handlers.
 #
 # In a Ractor other than the main one {rss} and its like, {cgroup}, {gc_delta} and {untracked} answer. The others are
-# the main Ractor's, and raise {UnsupportedError} elsewhere ({snapshot} and what walks the heap an {Error} and a
-# {RactorError}), which says what to do. What Ractors allocate is tracked, and in the figures that the main one reads.
+# the main Ractor's, and raise a {RactorError} elsewhere, which says what to do. What Ractors allocate is tracked, and
+# in the figures that the main one reads.
 #
 # What not every program needs is loaded when it is first asked for: some milliseconds, once.
 #

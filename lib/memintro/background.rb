@@ -100,11 +100,11 @@ module Memintro
       # @yieldparam stop [Stop] run again, with a new one, in each forked child
       # @return [Background]
       # @raise [Error] if the system gives no thread
-      # @raise [UnsupportedError] in a Ractor other than the main one, which would take the thread along when it ends
+      # @raise [RactorError] in a Ractor other than the main one, which would take the thread along when it ends
       def start(name, &work)
         raise ArgumentError, "start needs a block: Background.start(name) { |stop| … }" unless work
         unless Ractor.current == Loading::MAIN_RACTOR
-          raise UnsupportedError, "#{name} cannot be started in a Ractor; start it in the main one"
+          raise RactorError, "#{name} cannot be started in a Ractor; start it in the main one"
         end
 
         install

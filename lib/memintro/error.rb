@@ -14,8 +14,7 @@ module Memintro
     end
   end
 
-  # The hook does not work on this platform, and what needs only Ruby's own interfaces keeps working. Or something was
-  # asked in a Ractor that only the main one can do.
+  # The hook does not work on this platform. What needs only Ruby's own interfaces keeps working, and never raises this.
   class UnsupportedError < Error
     # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "memintro's hook needs Linux with glibc on x86-64 or aarch64, and this is #{RUBY_PLATFORM}; " \
@@ -32,15 +31,15 @@ module Memintro
   # The kernel gave no memory for the table of live blocks.
   class ExhaustedError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "no memory for the table of live blocks; free some, raise the process's limit " \
-                      "(ulimit -v, cgroup), or lower max_tracker_bytes"
+    DEFAULT_MESSAGE = "the kernel gave no memory for the table of live blocks; raise the process's limit " \
+                      "(ulimit -v, the container's), or set max_tracker_bytes lower"
   end
 
   # The allocator's functions could not be found, as in a statically linked program.
   class AllocatorError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "the functions of this process's allocator were not found (a statically linked Ruby?); " \
-                      "`memintro doctor` shows what was looked at"
+    DEFAULT_MESSAGE = "no module of this process defines malloc, calloc, realloc and free where memintro can find them " \
+                      "(a statically linked Ruby?); `memintro doctor` lists what is loaded"
   end
 
   # The hook is in place, yet a test allocation went past it.
@@ -56,7 +55,14 @@ module Memintro
     DEFAULT_MESSAGE = "another thread is starting or stopping memintro; try again when it has finished"
   end
 
-  # Ruby's heap was to be walked while more than one Ractor is alive.
+  # This Ruby is none that memintro knows: it lacks a function that its heap is read with.
+  class UnknownRubyError < Error
+    # Said when the raiser has nothing more precise to say.
+    DEFAULT_MESSAGE = "the heap of Ruby #{RUBY_VERSION} cannot be read; `memintro doctor` says what is lacking".freeze
+  end
+
+  # Something that only the main Ractor can do was asked in another, or Ruby's heap was to be walked while more than one
+  # is alive.
   class RactorError < Error
     # Said when the raiser has nothing more precise to say.
     DEFAULT_MESSAGE = "the heap can only be walked while there is one Ractor; wait for the end of the others"

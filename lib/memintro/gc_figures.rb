@@ -8,7 +8,7 @@ module Memintro
     # @yield
     # @return [GcDelta] with the block's value; an exception of the block passes through
     # @raise [ArgumentError] without a block
-    # @raise [UnsupportedError] in a Ractor on Ruby 3.3, until the main one has called it once
+    # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
     # @example
     #   Memintro.gc_delta { 1_000.times { Object.new } }.objects_allocated   # => 1_000
     def gc_delta

@@ -27,7 +27,7 @@ module Memintro
     # them through a wrapper object for each; this makes none. 5 ms for a million objects.
     #
     # @return [IseqTotals]
-    # @raise [RactorError, UnsupportedError]
+    # @raise [RactorError, UnknownRubyError]
     # @example
     #   Memintro.iseqs.bytes  # => 69_734_104
     def iseqs
@@ -38,7 +38,7 @@ module Memintro
     #
     # @yieldparam iseq [Iseq]
     # @return [nil, Enumerator] an enumerator without a block
-    # @raise [RactorError, UnsupportedError]
+    # @raise [RactorError, UnknownRubyError]
     # @example
     #   Memintro.each_iseq.max_by(&:bytes)
     def each_iseq
@@ -69,7 +69,7 @@ module Memintro
     # @param by [Symbol] `:path`; `:location`, which is `path:line`; or `:label`, the name of method or block
     # @return [List<IseqGroup>] most bytes first
     # @raise [ArgumentError, TypeError]
-    # @raise [RactorError, UnsupportedError]
+    # @raise [RactorError, UnknownRubyError]
     # @example
     #   Memintro.top_iseqs(1, by: :location).first  # => #<Memintro::IseqGroup /app/big.rb:12: 10,000, 14.5 MiB>
     def top_iseqs(n = 20, by: :path)
@@ -82,7 +82,7 @@ module Memintro
     # million objects.
     #
     # @return [List<InternalRow>] most bytes first
-    # @raise [RactorError, UnsupportedError]
+    # @raise [RactorError, UnknownRubyError]
     def internals
       walk_for_rows { |rows| Native.internals { |slice| add(rows, InternalRow, slice.map { |row| row.first(3) }) } }
     end
@@ -95,7 +95,7 @@ module Memintro
     # @param by [Symbol] what to sort by, `:bytes` or `:count`
     # @return [List<HistogramRow>] greatest first
     # @raise [ArgumentError, TypeError]
-    # @raise [RactorError, UnsupportedError]
+    # @raise [RactorError, UnknownRubyError]
     # @example
     #   Memintro.histogram(3)
     #   Memintro.histogram.reject(&:internal?).sum(&:bytes)
@@ -109,7 +109,7 @@ module Memintro
     # memory back". 5 ms for a million objects.
     #
     # @return [Occupancy]
-    # @raise [RactorError, UnsupportedError]
+    # @raise [RactorError, UnknownRubyError]
     # @example
     #   GC.start
     #   Memintro.occupancy.holders.first  # => #<Memintro::Occupancy::Holder String: 1,204 on 812 pages>

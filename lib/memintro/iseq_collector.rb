@@ -11,7 +11,7 @@ module ObjectSpace
   # and no wrapper object is made.
   #
   # @return [Integer]
-  # @raise [Memintro::RactorError, Memintro::UnsupportedError]
+  # @raise [Memintro::RactorError, Memintro::UnknownRubyError]
   # @example
   #   require "memintro/iseq_collector"
   #   ObjectSpace.memsize_of_all_iseq  # => 69_734_104

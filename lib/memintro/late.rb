@@ -23,14 +23,14 @@ module Memintro
 
     # @param klass [Class]
     # @return [nil]
-    # @raise [UnsupportedError] in a Ractor other than the main one
+    # @raise [RactorError] in a Ractor other than the main one
     def self.whole(klass)
       return if klass.const_defined?(:WHOLE)
 
       name = NAMES.find { |each| klass <= Memintro.const_get(each) }
       return Loading.late(name) if Ractor.current.equal?(Loading::MAIN_RACTOR)
 
-      raise UnsupportedError, "Memintro::#{name} is not loaded, and a Ractor cannot load it; in the main Ractor, " \
+      raise RactorError, "Memintro::#{name} is not loaded, and a Ractor cannot load it; in the main Ractor, " \
                               "write require \"memintro/#{name.to_s.downcase}\" before"
     end
 
@@ -62,11 +62,11 @@ module Memintro
   class Sampler
     extend Late
 
-    # @raise [UnsupportedError] in a Ractor other than the main one: what it asks is the main one's to answer
+    # @raise [RactorError] in a Ractor other than the main one: what it asks is the main one's to answer
     def self.new(*arguments, **options, &block)
       return super if Ractor.current.equal?(Loading::MAIN_RACTOR)
 
-      raise UnsupportedError, "a sampler can be made in the main Ractor only; make it there, and ask Memintro.rss " \
+      raise RactorError, "a sampler can be made in the main Ractor only; make it there, and ask Memintro.rss " \
                               "and the like in others"
     end
   end

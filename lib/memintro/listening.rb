@@ -22,7 +22,7 @@ module Memintro
     # @raise [ListenError] if there is no safe folder for the socket
     # @raise [DisabledError] under `MEMINTRO_DISABLE=1`
     # @raise [TypeError, ArgumentError] on a wrong name
-    # @raise [UnsupportedError] in a Ractor other than the main one
+    # @raise [RactorError] in a Ractor other than the main one
     # @example
     #   Memintro.listen(name: "web")   # then, in a shell: memintro top web
     def listen(name: nil)

@@ -18,24 +18,24 @@ module Memintro
     #   what a file requires comes before it
     # @param within [Module] whose constants
     # @return [nil]
-    # @raise [UnsupportedError] in another Ractor than the main one, where this Ruby loads nothing by name (3.3)
+    # @raise [RactorError] in another Ractor than the main one, where this Ruby loads nothing by name (3.3)
     def self.need(*names, within: Memintro)
       paths = names.filter_map { |name| within.autoload?(name) }
       bring(paths) unless paths.empty?
     rescue Ractor::UnsafeError
       missing = names.select { |name| within.autoload?(name) }.map { |name| "#{within}::#{name}" }
-      raise UnsupportedError, "#{missing.join(', ')} is not loaded, and Ruby #{RUBY_VERSION} cannot load it in a " \
+      raise RactorError, "#{missing.join(', ')} is not loaded, and Ruby #{RUBY_VERSION} cannot load it in a " \
                               "Ractor; call this method once in the main Ractor before"
     end
 
     # Ruby's JSON, which is not loaded into a program that does not read any.
     # @return [nil]
-    # @raise [UnsupportedError] in a Ractor other than the main one
+    # @raise [RactorError] in a Ractor other than the main one
     def self.json
       return if defined?(::JSON::VERSION)
       return bring(["json"]) if Ractor.current.equal?(MAIN_RACTOR)
 
-      raise UnsupportedError, "Ruby's JSON is not loaded, and a Ractor cannot load it; in the main Ractor, write " \
+      raise RactorError, "Ruby's JSON is not loaded, and a Ractor cannot load it; in the main Ractor, write " \
                               "require \"json\" before"
     end
 

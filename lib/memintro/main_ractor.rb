@@ -19,14 +19,14 @@ module Memintro
 
     # Costs some 60 ns, and no object. A child that was forked in another Ractor has that one as its main one.
     # @return [nil]
-    # @raise [UnsupportedError] in a Ractor other than the main one
+    # @raise [RactorError] in a Ractor other than the main one
     def self.only
       refuse unless Ractor.current.equal?(Ractor.main)
     end
 
-    # @raise [UnsupportedError] which names the method of {Memintro} that the program called
+    # @raise [RactorError] which names the method of {Memintro} that the program called
     def self.refuse
-      raise UnsupportedError, "Memintro.#{called} works in the main Ractor only, and was called in another; call it " \
+      raise RactorError, "Memintro.#{called} works in the main Ractor only, and was called in another; call it " \
                               "there, or send the main Ractor a message to do so. Memintro.rss and its like answer " \
                               "in any Ractor"
     end

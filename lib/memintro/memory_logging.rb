@@ -17,7 +17,7 @@ module Memintro
     #   before
     # @return [MemoryLog]
     # @raise [TypeError, ArgumentError] on wrong arguments
-    # @raise [UnsupportedError] in a Ractor that is not the main one
+    # @raise [RactorError] in a Ractor that is not the main one
     # @example
     #   log = Memintro.log_every(2, Logger.new("log/memory.log"))
     #   log.stop

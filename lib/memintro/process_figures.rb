@@ -69,7 +69,7 @@ module Memintro
     # /sys/fs/cgroup, which costs 0.4 to 0.8 ms.
     #
     # @return [Cgroup, nil] nil if no memory control group holds the process, or none that can be seen
-    # @raise [UnsupportedError] in a Ractor on Ruby 3.3, until the main one has called it once
+    # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
     def cgroup
       Loading.need(:Cgroup, :CgroupFiles)
       Native.untracked_enter

@@ -9,7 +9,7 @@ module Memintro
     # Greatest mean distance of two sampled bytes.
     MOST_SAMPLE_BYTES = 2**30
     # Most call sites that the table of blocks can tell apart.
-    MOST_SITES = (2**24) - 1
+    MOST_SITES = 2**24
     # Least budget of memory: below, what is always there would leave nothing for blocks.
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # Greatest whole number where there is no lower limit. Messages name it to those who have passed it.

@@ -21,13 +21,14 @@ module Memintro
     # @param parts [Array<Symbol>] of {Snapshot::Parts::ALL}, or `:all`
     # @return [Snapshot]
     # @raise [ArgumentError, TypeError] on an unknown part
-    # @raise [Error] in a Ractor other than the main one, or if a part that was named cannot be had
+    # @raise [RactorError] in a Ractor other than the main one
+    # @raise [Error] if a part that was named cannot be had
     # @example
     #   Memintro.snapshot.save("before.json")
     #   Memintro.snapshot(:iseqs, :classes).iseqs[:bytes]
     def snapshot(*parts)
       unless Ractor.current.equal?(Loading::MAIN_RACTOR)
-        raise Error, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
+        raise RactorError, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
       end
 
       Late.whole(Snapshot)

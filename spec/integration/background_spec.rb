@@ -169,7 +169,7 @@ RSpec.describe "Memintro::Background" do
     answer = background(<<~'RUBY', flags: ["-W0"])
       ractor = Ractor.new do
         Memintro::Background.start("memintro-spec") { |stop| stop.wait }
-      rescue Memintro::UnsupportedError => e
+      rescue Memintro::RactorError => e
         e.message
       end
       put(message: ractor.respond_to?(:value) ? ractor.value : ractor.take)

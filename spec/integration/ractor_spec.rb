@@ -23,7 +23,7 @@ RSpec.describe "Memintro in a Ractor" do
   end
 
   def self.main_only(call)
-    "Memintro::UnsupportedError: Memintro.#{call[/\A[\w?]+|\A\[\]/]} works in the main Ractor only, and was called " \
+    "Memintro::RactorError: Memintro.#{call[/\A[\w?]+|\A\[\]/]} works in the main Ractor only, and was called " \
       "in another; call it there, or send the main Ractor a message to do so."
   end
 
@@ -39,10 +39,10 @@ RSpec.describe "Memintro in a Ractor" do
     figures = %w[rss peak_rss pss uss swap vsize]
     { **main.to_h { |call| [call, main_only(call)] }, **walks.to_h { |call| [call, several] },
       **figures.to_h { |call| [call, "Integer"] },
-      "snapshot" => "Memintro::Error: a snapshot can be taken in the main Ractor only; ask there",
+      "snapshot" => "Memintro::RactorError: a snapshot can be taken in the main Ractor only; ask there",
       "untracked { :value }" => "Symbol", "gc_delta {}" => "Memintro::GcDelta",
       "cgroup" => /\A(NilClass|Memintro::Cgroup)$/,
-      "Sampler.new" => "Memintro::UnsupportedError: a sampler can be made in the main Ractor",
+      "Sampler.new" => "Memintro::RactorError: a sampler can be made in the main Ractor",
       "ProcessMemory.new(Process.pid).rss" => "Integer" }
   end
 
@@ -97,9 +97,9 @@ RSpec.describe "Memintro in a Ractor" do
          asked { Memintro::Snapshot::Parts }]
       })
     RUBY
-    expect(lines).to match([/\AMemintro::UnsupportedError: a sampler can be made in the main Ractor only/,
-                            %r{\AMemintro::UnsupportedError: Memintro::Trend .*, write require "memintro/trend" before},
-                            *[%r{\AMemintro::UnsupportedError: .*, write require "memintro/snapshot" before}] * 2])
+    expect(lines).to match([/\AMemintro::RactorError: a sampler can be made in the main Ractor only/,
+                            %r{\AMemintro::RactorError: Memintro::Trend .*, write require "memintro/trend" before},
+                            *[%r{\AMemintro::RactorError: .*, write require "memintro/snapshot" before}] * 2])
   end
 
   it "answers what the collector did, how near the container's limit is, and what GetProcessMem is asked" do
@@ -126,7 +126,7 @@ RSpec.describe "Memintro in a Ractor" do
       puts answer_of(Ractor.new { both }), both, answer_of(Ractor.new { both })
     RUBY
     first, here, after = lines.map(&:chomp).each_slice(2).to_a
-    refusal = /\AMemintro::UnsupportedError: Memintro::\w+.* cannot load it in a Ractor; call this method once in the/
+    refusal = /\AMemintro::RactorError: Memintro::\w+.* cannot load it in a Ractor; call this method once in the/
     expect(first[0]).to eq("Memintro::GcDelta").or match(refusal)
     expect(first[1]).to eq(here[1]).or match(refusal)
     expect(here).to match(["Memintro::GcDelta", "true"]).or eq(["Memintro::GcDelta", ""])
@@ -146,6 +146,6 @@ RSpec.describe "Memintro in a Ractor" do
       abort "JSON is loaded" if defined?(JSON)
       puts answer_of(Ractor.new(#{@file.inspect}) { |file| asked { Memintro::Snapshot.load(file) } })
     RUBY
-    expect(lines.join).to start_with("Memintro::UnsupportedError: Ruby's JSON is not loaded, and a Ractor")
+    expect(lines.join).to start_with("Memintro::RactorError: Ruby's JSON is not loaded, and a Ractor")
   end
 end

@@ -77,7 +77,7 @@ RSpec.describe "settings of memintro run" do
 
   describe "values" do
     { "--max-tracker-bytes" => ["5", "a whole number of at least 4194304"],
-      "--max-sites" => ["99999999", "a whole number from 1 to 16777215"] }.each do |flag, (value, allowed)|
+      "--max-sites" => ["99999999", "a whole number from 1 to 16777216"] }.each do |flag, (value, allowed)|
       it "of #{flag} that cannot be kept are refused" do
         result = run(flag, value, code: "puts 1")
         expect([result.status.exitstatus, result.stdout, result.stderr])

@@ -305,7 +305,7 @@ RSpec.describe "Memintro::Sampler" do
     RUBY
     expect(answer[:messages]).to eq(7)
     expect(answer[:ractor])
-      .to eq("Memintro::UnsupportedError: a sampler can be made in the main Ractor only; make it there, and ask " \
+      .to eq("Memintro::RactorError: a sampler can be made in the main Ractor only; make it there, and ask " \
              "Memintro.rss and the like in others")
   end
 end

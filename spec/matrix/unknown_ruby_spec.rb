@@ -115,7 +115,7 @@ RSpec.describe "A Ruby that lacks a function" do
         env = { "LD_PRELOAD" => preload, "BLIND_TO" => name }
         answer = run_ruby(code: EVERYTHING, flags: ["-W0"], way: way, env: env).must_succeed.json
         (gone & WALKS).each do |walk|
-          expect(answer[walk]).to start_with("Memintro::UnsupportedError: this Ruby lacks #{name}, which its heap is")
+          expect(answer[walk]).to start_with("Memintro::UnknownRubyError: this Ruby lacks #{name}, which its heap is")
         end
         expect_only(answer, gone, name, words)
       end
@@ -126,7 +126,7 @@ RSpec.describe "A Ruby that lacks a function" do
   TruthDriver::WAYS.each do |way|
     it "does not take other objects for instruction sequences where their kind has another number, #{way}" do
       answer = otherwise("rb_imemo_name", EVERYTHING, way)
-      expect(answer.values_at(:iseqs, :details)).to all(start_with("Memintro::UnsupportedError: "))
+      expect(answer.values_at(:iseqs, :details)).to all(start_with("Memintro::UnknownRubyError: "))
       expect(answer.except(:problems, :iseqs, :details).values.uniq).to eq(["works"])
     end
 

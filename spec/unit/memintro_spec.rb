@@ -64,7 +64,7 @@ RSpec.describe "Memintro" do
         .to raise_error(ArgumentError, "mode is :half; it must be one of :full, :sampled")
       expect { Memintro.start(mode: 1) }.to raise_error(TypeError, "mode is 1; it must be one of :full, :sampled")
       expect { Memintro.start(max_sites: 0) }
-        .to raise_error(ArgumentError, "max_sites is 0; it must be an Integer from 1 to 16777215, or nil")
+        .to raise_error(ArgumentError, "max_sites is 0; it must be an Integer from 1 to 16777216, or nil")
       expect { Memintro.start(max_tracker_bytes: "1M") }
         .to raise_error(TypeError, /\Amax_tracker_bytes is "1M"; it must be an Integer from 4194304/)
       expect { Memintro.start(max_bytes: 1) }.to raise_error(ArgumentError, /max_bytes/)

@@ -35,7 +35,7 @@ RSpec.describe Memintro::Settings do
       "MEMINTRO_MAX_TRACKER_BYTES" => ["9" * 20, "a whole number of at least 4194304 and at most #{(2**63) - 1}"],
       "MEMINTRO_SAMPLE_BYTES" => ["9" * 20, "a whole number from 1 to #{2**30}"],
       "MEMINTRO_EVERY" => ["0.0", "a number of seconds above 0"],
-      "MEMINTRO_MAX_SITES" => ["1k", "a whole number from 1 to 16777215"],
+      "MEMINTRO_MAX_SITES" => ["1k", "a whole number from 1 to 16777216"],
       "MEMINTRO_NATIVE_CHILDREN" => ["yes", "1 or 0"]
     }.each do |variable, (wrong, allowed)|
       it "refuses #{variable}=#{wrong}" do
@@ -51,7 +51,7 @@ RSpec.describe Memintro::Settings do
       configuration.max_sites = nil
       expect([configuration.format, configuration.every, configuration.max_sites]).to eq([:json, 2, nil])
       expect { configuration.max_sites = -1 }
-        .to raise_error(ArgumentError, "max_sites is -1; it must be a whole number from 1 to 16777215, or nil")
+        .to raise_error(ArgumentError, "max_sites is -1; it must be a whole number from 1 to 16777216, or nil")
       expect { configuration.top = 2**64 }
         .to raise_error(ArgumentError, "top is #{2**64}; it must be a whole number of at least 1 and at most " \
                                        "#{(2**63) - 1}, or all, or nil")

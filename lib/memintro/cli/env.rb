@@ -15,8 +15,7 @@ module Memintro
           eval "$(memintro env --report /tmp/%p.txt) ruby app.rb"
       TEXT
       # The settings it takes as flags.
-      SETTINGS = %i[report format top by every app_root compat native_children mode sample_bytes stop_after
-                    max_sites max_tracker_bytes].freeze
+      SETTINGS = Launch::SETTINGS
       # Syntaxes, and how each writes the variables.
       SYNTAXES = %w[shell docker systemd].freeze
 
@@ -44,11 +43,7 @@ module Memintro
       # @api private
       def shell(launch)
         require "shellwords"
-        variables = { "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"), **launch.settings,
-                      **launch.beginning,
-                      **launch.library.transform_values { |folder| Launch.before(folder, ENV["RUBYLIB"], ":") },
-                      "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
-        variables.map { |name, value| "#{name}=#{Shellwords.escape(value.b)}" }.join(" ")
+        launch.variables.map { |name, value| "#{name}=#{Shellwords.escape(value.b)}" }.join(" ")
       end
 
       # The image's own values are known when it is built, so the line refers to them.

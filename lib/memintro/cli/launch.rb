@@ -8,6 +8,8 @@ module Memintro
     # The variables under which a command is tracked from its start: the hook first in `LD_PRELOAD`, the settings, and
     # `RUBYOPT` to have each Ruby connect to the hook and report.
     class Launch
+      # What a start can be given.
+      SETTINGS = Settings::ALL.map(&:name).freeze
       # What `LD_PRELOAD` splits at or expands; `RUBYOPT` splits at white space too. Neither knows a way to quote.
       UNSPEAKABLE = /[\s:;$]/
       private_constant :UNSPEAKABLE
@@ -29,6 +31,13 @@ module Memintro
 
         raise Failure, "the hook is not built: there is no #{Paths.hook}. In a checkout run bin/setup; " \
                        "for an installed gem run `gem pristine memintro`."
+      end
+
+      # @return [Hash{String => String}] all of them, in front of what this process's environment has
+      def variables
+        { "LD_PRELOAD" => Launch.before(hook, ENV["LD_PRELOAD"], ":"), **settings, **beginning,
+          **library.transform_values { |folder| Launch.before(folder, ENV["RUBYLIB"], ":") },
+          "RUBYOPT" => Launch.before(require_flag, ENV["RUBYOPT"], " ") }
       end
 
       # @return [String] what `LD_PRELOAD` must begin with

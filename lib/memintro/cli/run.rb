@@ -18,8 +18,7 @@ module Memintro
         a raw dump there instead, for memintro report. CMD's streams, signals and exit status are its own.
       TEXT
       # The settings it takes as flags.
-      SETTINGS = %i[report format top by every app_root compat native_children mode sample_bytes stop_after
-                    max_sites max_tracker_bytes].freeze
+      SETTINGS = Launch::SETTINGS
 
       # @param command [Array<String>]
       # @return [Integer] never, if all is well
@@ -38,11 +37,7 @@ module Memintro
 
       def environment
         launch = Launch.new(given).check
-        { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || Dir.pwd,
-          **launch.settings, **launch.beginning,
-          "LD_PRELOAD" => Launch.before(launch.hook, ENV["LD_PRELOAD"], ":"),
-          **launch.library.transform_values { |folder| Launch.before(folder, ENV["RUBYLIB"], ":") },
-          "RUBYOPT" => Launch.before(launch.require_flag, ENV["RUBYOPT"], " ") }
+        { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || Dir.pwd, **launch.variables }
       end
     end
   end

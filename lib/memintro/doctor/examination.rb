@@ -15,11 +15,11 @@ module Memintro
       WITHOUT = {
         lines: "call sites are native callers here, never lines of Ruby",
         heap: "the heap cannot be read, so iseqs, each_iseq, top_iseqs, internals, histogram and occupancy raise " \
-              "UnsupportedError",
-        classes: "the classes of objects cannot be told, so histogram and occupancy raise UnsupportedError",
+              "UnknownRubyError",
+        classes: "the classes of objects cannot be told, so histogram and occupancy raise UnknownRubyError",
         iseqs: "instruction sequences are shown without the path, the label or the line that it would tell",
         iseq_kind: "instruction sequences cannot be told from other objects, so iseqs, each_iseq and top_iseqs raise " \
-                   "UnsupportedError",
+                   "UnknownRubyError",
         turns: "other threads wait while memintro sorts figures of the heap or reads /proc",
         forks: "a process that listens does not notice the children that C code forks"
       }.freeze

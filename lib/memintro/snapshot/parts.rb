@@ -68,7 +68,7 @@ module Memintro
 
       def self.attempt(name, missing, strict)
         value = yield
-        raise UnsupportedError, "#{name} is not known here" if value.nil?
+        raise Error, "#{name} is not known here" if value.nil?
 
         value
       rescue Memintro::Error, SystemCallError, NotImplementedError => e

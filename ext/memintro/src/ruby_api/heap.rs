@@ -10,7 +10,7 @@ pub(super) fn checked<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, E
     result.map_err(|trouble| match trouble {
         Trouble::Missing(names) => errors::error(
             ruby,
-            "UnsupportedError",
+            "UnknownRubyError",
             format!(
                 "this Ruby lacks {}, which its heap is read with: use one of the versions that memintro's README names",
                 names.join(", ")
@@ -18,7 +18,7 @@ pub(super) fn checked<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, E
         ),
         Trouble::NoIseqs => errors::error(
             ruby,
-            "UnsupportedError",
+            "UnknownRubyError",
             "this Ruby marks its instruction sequences in another way than all that memintro knows: use one of the versions that memintro's README names",
         ),
         Trouble::Collecting => errors::error(
