@@ -28,6 +28,7 @@ module Mwrap
     # @return [String] frozen
     attr_reader :name
 
+    # @api private
     # @param name [String]
     def initialize(name)
       @name = name.dup.freeze
