@@ -18,7 +18,7 @@ Gem::Specification.new do |spec|
     Dir["lib/**/*.rb", "exe/*", "sig/**/*.{rbs,yaml}", "docs/*.md", "examples/**/*.{rb,ru,md,gnuplot}",
         "ext/memintro/*.{rb,rs,toml}", "ext/memintro/src/**/*.rs",
         "crates/*/*.{rs,toml}", "crates/*/{src,tests,benches,examples}/**/*.{rs,c}",
-        "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "RULES.md", "LICENSE"]
+        "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RULES.md", "LICENSE", ".yardopts"]
   end
   spec.bindir = "exe"
   spec.executables = ["memintro"]

@@ -40,5 +40,5 @@ namespace :cargo do
   end
 end
 
-# Those that are libraries to Rust; the other two are made to be loaded by somebody else.
+# Those that other crates use; the other three are loaded by somebody else (the hook, the extension) or run (the tool).
 DOCUMENTED_CRATES = %w[memintro-abi memintro-analysis memintro-elf memintro-tracker].freeze

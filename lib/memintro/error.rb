@@ -38,8 +38,8 @@ module Memintro
   # The allocator's functions could not be found, as in a statically linked program.
   class AllocatorError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "no module of this process defines malloc, calloc, realloc and free where memintro can find them " \
-                      "(a statically linked Ruby?); `memintro doctor` lists what is loaded"
+    DEFAULT_MESSAGE = "no module of this process defines malloc, calloc, realloc and free where memintro can find " \
+                      "them (a statically linked Ruby?); `memintro doctor` lists what is loaded"
   end
 
   # The hook is in place, yet a test allocation went past it.

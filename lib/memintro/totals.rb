@@ -90,6 +90,12 @@ module Memintro
                  variances_since(earlier), is_flow: true)
     end
 
+    # @api private
+    # @return [Array<String>] what these figures lack, a line each
+    def caveats
+      [*(dropped_caveat if dropped.positive?), *(missed_caveat if missed_frees.positive?)]
+    end
+
     # @return [String] one short line
     def inspect
       bytes = Units.method(:bytes)
@@ -107,6 +113,16 @@ module Memintro
     private
 
     # A block of which both is in the sums, birth and death, leaves no doubt behind; of a flow it is not known.
+    def dropped_caveat
+      "#{Units.counted(dropped, 'allocation')} could not be followed: the budget (max_tracker_bytes), the memory or " \
+        "the 65,536 different sizes of 64 KiB and more that fit the table ran out. The figures are too low by these."
+    end
+
+    def missed_caveat
+      "#{Units.counted(missed_frees, 'free')} went past the hook and #{Units.noun(missed_frees, 'was', 'were')} " \
+        "noticed when the address came back."
+    end
+
     def variance_of(name)
       case name
       when :live_bytes then @is_flow ? @variances[0] + @variances[1] : @variances[0] - @variances[1]

@@ -27,6 +27,22 @@ RSpec.describe "README.md" do
     "rbtrace -p PID -e 'Memintro.stop'" => "rbtrace_spec.rb"
   }.freeze
 
+  # What each must say by itself, in a stream or a file: what the programs print does not count.
+  SAYS = {
+    %r{\A(memintro run|eval) .*/leak\.rb"?\z} => /\bexamples\/leak\.rb:12\b/,
+    /\Aruby -rmemintro/ => /\bexamples\/leak\.rb:12\b/,
+    /\Amemintro env/ => /LD_PRELOAD=.*libmemintro_hook\.so.*MEMINTRO_REPORT=/,
+    /\Amemintro diff .*big_module/ => /generated\.rb/,
+    /\Amemintro iseqs/ => /10,000 +generated\.rb:1$/,
+    /\Amemintro snapshot .*--track/ => /leak\.rb:12/,
+    /\Amemintro .*histogram/ => /^ *[\d.]+ [KM]iB .* String$/,
+    /\Amemintro rss/ => /\d [KM]iB/,
+    /\Amemintro diff .*thumbnails/ => /thumbnails\.rb:\d+/,
+    /\Amemintro doctor/ => /^memintro run: works$/,
+    /\Amemintro run --compat mwrap/ => %r{mwrap_leak\.rb:12 growth: 512\d+ allocs/frees \(10\d+/50000\)},
+    /\Aruby examples/ => /\S/
+  }.freeze
+
   commands = blocks("console").flat_map { |block| block.scan(/^\$ (.*?)(?:\s+# .*)?$/).flatten }
 
   around { |example| Dir.mktmpdir("memintro-bin") { |folder| @folder = folder and example.run } }
@@ -47,7 +63,11 @@ RSpec.describe "README.md" do
 
   (commands - TYPED_ELSEWHERE.keys).each do |command|
     it "is right about: #{command}" do
-      expect(typed(command).stdout).not_to be_empty
+      before = Time.now
+      result = typed(command)
+      files = Dir[File.join(Subprocess::ROOT, "tmp", "*.{txt,json,html}")].select { |file| File.mtime(file) >= before }
+      said = [result.stdout, result.stderr, *files.map { |file| File.binread(file).force_encoding("UTF-8") }]
+      expect(said.join("\n")).to match(SAYS.find { |pattern, _| command.match?(pattern) }.last)
     end
   end
 

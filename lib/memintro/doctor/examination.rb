@@ -114,16 +114,7 @@ module Memintro
       end
 
       def look_at_figures
-        totals = Memintro.totals
-        if totals.dropped.positive?
-          @notes << "#{Units.counted(totals.dropped, 'allocation')} could not be followed: the budget, the memory or " \
-                    "the 65,536 different sizes of 64 KiB and more that fit the table ran out; " \
-                    "raise max_tracker_bytes if set"
-        end
-        return unless totals.missed_frees.positive?
-
-        @notes << "#{Units.counted(totals.missed_frees, 'free')} went past the hook and " \
-                  "#{Units.noun(totals.missed_frees, 'was', 'were')} noticed when the address came back"
+        @notes.concat(Memintro.totals.caveats)
       end
 
       def look_at_slots(patches)

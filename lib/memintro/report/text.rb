@@ -161,16 +161,8 @@ module Memintro
         figures = @snapshot.totals
         lines = []
         lines << Estimates.caution(@snapshot.process[:sample_bytes]) if figures.estimated?
-        if figures.dropped.positive?
-          lines << "#{Units.counted(figures.dropped, 'allocation')} could not be followed: the budget " \
-                   "(max_tracker_bytes), the memory or the 65,536 different sizes of 64 KiB and more that fit the " \
-                   "table ran out. The figures are too low by these."
-        end
-        if figures.missed_frees.positive?
-          lines << "#{Units.counted(figures.missed_frees, 'free')} went past the hook and " \
-                   "#{Units.noun(figures.missed_frees, 'was', 'were')} noticed later; " \
-                   "`Memintro.doctor` lists how that can happen."
-        end
+        lines.concat(figures.caveats)
+        lines << "`Memintro.doctor` lists how frees can go past the hook." if figures.missed_frees.positive?
         problem = @snapshot.process[:problem]
         lines << "Allocations are not seen: #{problem}" if problem && @snapshot.size.positive?
         lines << "Tracking is off: these are the figures of its last run." if stale?

@@ -70,7 +70,8 @@ RSpec.describe Memintro::Report::Text do
     expect(text(top: 4)).to end_with(<<~NOTES)
 
       note: 1,200 allocations could not be followed: the budget (max_tracker_bytes), the memory or the 65,536 different sizes of 64 KiB and more that fit the table ran out. The figures are too low by these.
-      note: 3 frees went past the hook and were noticed later; `Memintro.doctor` lists how that can happen.
+      note: 3 frees went past the hook and were noticed when the address came back.
+      note: `Memintro.doctor` lists how frees can go past the hook.
       note: Tracking is off: these are the figures of its last run.
     NOTES
   end
