@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "spec_helper"
 require "open3"
 require "tmpdir"
 
@@ -36,6 +37,22 @@ RSpec.describe "Native children" do
       expect(texts.map { |text| text.lines.first }).to match([/\Amemintro [^,]*: pid \d+, 20\d\d-[^,]*\n\z/] * 2)
       expect(texts.join).not_to include("Memintro.start")
       expect(texts.grep(/^Nothing has been allocated in this process\.$/).size).to eq(1)
+    end
+  end
+
+  { "return" => [0, nil], "_exit" => [3, 3] }.each do |ending, (status, told)|
+    it "report for themselves at their own end by #{ending}, not at that of a vfork's child in their memory" do
+      Dir.mktmpdir do |folder|
+        result = run_memintro("run", "--native-children", "--report", File.join(folder, "%p"), "--",
+                              NativePrograms.program("processes.c"), "vforks_before_the_report", ending)
+        expect([result.stderr, result.status.exitstatus, result.json[:right]]).to eq(["", status, 10])
+        expect(Dir.children(folder)).to eq([result.json[:pid].to_s])
+        dump = dumps(folder).first
+        expect(dump).to include(pid: result.json[:pid], signal: 0, exit_status: told)
+        own = dump[:sites].select { |site| site[2].start_with?("processes-") }
+        # All of them: what came before the children, between them and after them.
+        expect(own.map { |site| site[4, 4] }).to eq([[100, 40, 300_000, 120_000]])
+      end
     end
   end
 

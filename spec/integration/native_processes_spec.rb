@@ -58,7 +58,7 @@ RSpec.describe "Processes of a native program under the hook" do
     end
   end
 
-  { "abort" => "ABRT", "segv" => "SEGV" }.each do |how, signal|
+  { "abort" => "ABRT", "segv" => "SEGV", "bus" => "BUS", "ill" => "ILL", "fpe" => "FPE" }.each do |how, signal|
     it "leave a dump at #{how} and die of that signal" do
       leave(how) do |result, dump, files|
         expect(result.status.termsig).to eq Signal.list.fetch(signal)

@@ -7,6 +7,8 @@ require "tmpdir"
 # Where the reports of `memintro run` go, with several writers, processes and kinds of targets; and that a program ends
 # as it would without.
 RSpec.describe "reports of memintro run" do
+  include OtherUser
+
   let(:folder) { Dir.mktmpdir("memintro-reports") }
 
   after { FileUtils.rm_rf(folder) }
@@ -148,6 +150,42 @@ RSpec.describe "reports of memintro run" do
       600.times { files.any? && files.all?(&written) ? break : sleep(0.05) }
       expect(files).to match([wanted])
       FileUtils.rm(path(files.first))
+    end
+  end
+
+  # A child that cannot exec ends by _exit: in its parent's memory, unless Ruby may change its user; then it forks.
+  describe "of a program with children that cannot exec" do
+    let(:code) { <<~'RUBY' }
+      require "fiddle"
+      blocks = Array.new(100)
+      make = ->(range) { range.each { |i| blocks[i] = Fiddle.malloc(30_000) } }
+      make.call(0...50)
+      failed = [system("no-such-command-at-all"), system("/")]
+      failed << (spawn("/") rescue $!.class) << (IO.popen(["/no/such/command"]) rescue $!.class)
+      make.call(50...100)
+      puts [Process.pid, Process.uid, *failed].inspect
+      $stdout.flush
+      exit!(3) if ARGV == ["exit!"]
+    RUBY
+
+    [["nobody", 65_534], ["same", Process.uid]].each do |user, uid|
+      { "its end" => 0, "exit!" => 3 }.each do |ending, status|
+        it "are the parent's alone, written at #{ending}, as #{user == 'same' ? 'the same user' : user}" do
+          File.chmod(0o777, folder)
+          command = ["run", "--report", path("r.%p"), "--format", "json", "--", RbConfig.ruby, "-e", code, ending]
+          result = user == "nobody" ? run_memintro_as_nobody(*command) : run_memintro(*command)
+          expect([result.stderr, result.status.exitstatus]).to eq(["", status])
+          pid, *said = result.stdout.chomp.delete("[]").split(", ")
+          expect(said).to eq([uid.to_s, "nil", "nil", "Errno::EACCES", "Errno::ENOENT"])
+          expect(files).to eq(["r.#{pid}"])
+          # A report is written in Ruby's own words, a raw dump is what the hook leaves.
+          expect(first_words("r.#{pid}").start_with?("MEMINTR")).to be(ending == "exit!")
+          report = JSON.parse(run_memintro("report", "--format", "json", path("r.#{pid}")).must_succeed.stdout)
+          line = report["call_sites"].find { |site| site["name"] == "-e:3" }
+          expect([report["process"]["pid"], line["live_blocks"]]).to match([pid.to_i, be_between(100, 120)])
+          expect(line["live_bytes"]).to be_between(3_000_000, 3_029_999)
+        end
+      end
     end
   end
 

@@ -16,9 +16,10 @@ module NativePrograms
   module_function
 
   # Path of an executable from spec/fixtures/programs. variant: :lazy (as Debian links), :now, :no_plt, :no_pie.
-  def program(name, variant: :lazy)
+  # libraries: paths of those it is linked with.
+  def program(name, variant: :lazy, libraries: [])
     build(File.join(PROGRAMS, name), "#{File.basename(name, ".*")}-#{variant}",
-          [*link_flags(variant), "-rdynamic", "-ldl"])
+          [*link_flags(variant), "-rdynamic", *libraries, "-ldl"])
   end
 
   # Path of a shared object from spec/fixtures/modules, bound lazily unless told `variant: :now`.
@@ -29,6 +30,9 @@ module NativePrograms
 
   # Path of jemalloc's library, or nil where it is not installed.
   def jemalloc = Dir["/usr/lib/*-linux-gnu/libjemalloc.so.2"].first
+
+  # Path of tcmalloc's library, or nil where it is not installed.
+  def tcmalloc = Dir["/usr/lib/*-linux-gnu/libtcmalloc_minimal.so.4"].first
 
   def link_flags(variant)
     { lazy: ["-Wl,-z,lazy"], now: ["-Wl,-z,relro,-z,now"], no_plt: ["-fno-plt", "-Wl,-z,now"],

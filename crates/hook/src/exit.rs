@@ -96,8 +96,14 @@ extern "C" fn on_fatal_signal(signal: c_int) {
 fn leave_dump(signal: c_int, status: c_int) {
     // SAFETY: a plain system call.
     let pid = unsafe { libc::getpid() }.unsigned_abs();
-    // A vfork child runs in its parent's memory; the parent's figures are not its to report.
-    if pid != PID.load(Ordering::Relaxed) || !ARMED.swap(false, Ordering::AcqRel) {
+    let is_its_own = pid == ARMED_PID.load(Ordering::Relaxed) || IS_CHILD.load(Ordering::Acquire);
+    // A vfork child runs in its parent's memory; the parent's figures are not its to report. Nor are they a child's that
+    // was forked to become another program and could not (Ruby's `spawn` forks where it may change its user): one that goes
+    // on as Ruby is armed itself.
+    if pid != PID.load(Ordering::Relaxed)
+        || (signal == 0 && !is_its_own)
+        || !ARMED.swap(false, Ordering::AcqRel)
+    {
         return;
     }
     // SAFETY: the path was complete before it was armed, and it stays: we have just disarmed it.
