@@ -37,7 +37,8 @@ RSpec.describe "The allocator's behaviour under the hook" do
     expect(bare).to include(
       "realloc(p, 0): null, errno 77", "calloc overflow: null, errno 12", "free(NULL): 0, errno 99",
       "posix_memalign 3: 22, untouched", "new with a handler: bad_alloc (std::bad_alloc) errno 12",
-      "handler called 3 times", "aligned nothrow new[]: no exception, null"
+      "handler called 3 times", "aligned nothrow new[]: no exception, null",
+      "errno kept by nothrow deletes: 0, errno 99"
     )
   end
 end

@@ -148,6 +148,30 @@ RSpec.describe "the Ruby API" do
     expect(figures[:ages]).to match([be_between(4, 8)])
   end
 
+  # With one byte in each sampled, every block of such a size is followed and stands for itself alone.
+  ["", "mode: :sampled, sample_bytes: 1"].each do |settings|
+    it "takes a block for old from the very collection on that makes it so (#{settings})" do
+      figures = answer(format(<<~'RUBY', settings))
+        blocks = Array.new(5)
+        make = ->(i) { blocks[i] = Fiddle.malloc(50_001) }
+        make.call(4)
+        # Nothing but GC.start collects from here on.
+        GC.disable
+        Memintro.start(%s)
+        born = Array.new(4) { |i| make.call(i); GC.count.tap { GC.start if i < 3 } }
+        now = GC.count
+        aged = (0..4).map { |least| Memintro.top(nil, older_than: least).find { |site| site.name == "-e:2" } }
+        ages = Memintro["-e:2"].each_block.select { |size,| size == 50_001 }.map { |_, generation,| now - generation }
+        puts JSON.generate(outlived: born.map { |count| now - count }, ages: ages.sort, now: GC.count - now,
+                           live: aged.map { |site| site && site.live_bytes / 50_001 },
+                           rest: aged.compact.map { |site| site.live_bytes.modulo(50_001) }.max)
+      RUBY
+      # Blocks that outlived three collections, two, one and none; asked for those that outlived 0, 1, 2, 3 and 4.
+      expect(figures).to include(outlived: [3, 2, 1, 0], ages: [0, 1, 2, 3], now: 0, live: [4, 3, 2, 1, nil])
+      expect(figures[:rest]).to be < 5_000
+    end
+  end
+
   it "keeps the figures after stop, and begins the next start empty", :vm do
     figures = answer(<<~'RUBY')
       Memintro.start

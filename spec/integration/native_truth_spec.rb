@@ -51,4 +51,37 @@ RSpec.describe "The hook's figures against a native program's own" do
     expect(truth(operations: 300_000, way: :preloaded, env: preload)).to include(**exact, origin: 0)
     expect(truth(operations: 300_000, way: :live, env: { "LD_PRELOAD" => jemalloc })).to include(**exact, origin: 1)
   end
+
+  describe "of functions that hardly any program calls" do
+    deletes_and_pvalloc = {
+      nothrow: [50, 50, 122_500, 122_500], nothrow_array: [50, 40, 122_550, 78_040],
+      nothrow_aligned: [50, 30, 122_600, 43_560], nothrow_array_aligned: [50, 20, 122_650, 19_060],
+      whole_pages: [50, 10, 122_700, 4_540], missed_frees: 0, dropped: 0
+    }.freeze
+
+    TruthDriver::WAYS.each do |way|
+      it "agree for each nothrow delete and pvalloc, #{way}" do
+        expect(native(program("rarely_called.cc"), way: way)).to include(deletes_and_pvalloc)
+      end
+
+      # Its deletes do not come back to a function that is counted anyhow, as the C++ library's and jemalloc's do.
+      it "agree for each nothrow delete and pvalloc of tcmalloc, #{way}" do
+        tcmalloc = NativePrograms.tcmalloc or skip "libtcmalloc-minimal4 is not installed"
+        preload = way == :preloaded ? "#{Subprocess::HOOK}:#{tcmalloc}" : tcmalloc
+        expect(native(program("rarely_called.cc"), way: way, env: { "LD_PRELOAD" => preload }))
+          .to include(deletes_and_pvalloc)
+      end
+
+      %i[lazy now no_plt].each do |variant|
+        it "agree for jemalloc's own interface, #{way}, in a program linked #{variant}" do
+          jemalloc = NativePrograms.jemalloc or skip "libjemalloc2 is not installed"
+          linked = program("mallocx.c", variant: variant, libraries: [jemalloc])
+          expect(native(linked, way: way)).to include(
+            wrong: 0, by_mallocx: [100, 85, 100_000, 85_000], by_rallocx: [40, 20, 120_000, 60_000],
+            by_xallocx: [30, 10, 30_250, 10_080], missed_frees: 0, dropped: 0
+          )
+        end
+      end
+    end
+  end
 end

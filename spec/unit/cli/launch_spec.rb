@@ -61,11 +61,49 @@ RSpec.describe Memintro::CLI::Launch do
       )
     end
 
+    # All that means something in one of the three syntaxes, in a file's name.
+    let(:awkward) { %q(/tmp/a $b ${c:+d} "e" 'f' \\\\ \\" \\$g \\n %p %% #h `i` !j é \\) }
+    let(:flags) { ["--report", awkward, "--compat", "mwrap", "--top", "5", "--stop-after", "1.5"] }
+    let(:meant) do
+      { "LD_PRELOAD" => hook, "MEMINTRO_MODE" => "full", "MEMINTRO_REPORT" => awkward, "MEMINTRO_COMPAT" => "mwrap",
+        "MEMINTRO_TOP" => "5", "MEMINTRO_STOP_AFTER" => "1.5", "RUBYLIB" => Memintro::Paths::COMPAT,
+        "RUBYOPT" => "-r#{autorun}" }
+    end
+
+    it "prints a Dockerfile's line that its rules read back as it was meant, in whatever image" do
+      line = env("--for", "docker", *flags).force_encoding("UTF-8")
+      expect(DockerfileEnv.read(line)).to eq(meant)
+      before = { "LD_PRELOAD" => "/usr/lib/libjemalloc.so.2", "RUBYOPT" => "-W0", "RUBYLIB" => "/srv/lib" }
+      expect(DockerfileEnv.read(line, before)).to eq(
+        meant.merge("LD_PRELOAD" => "#{hook}:/usr/lib/libjemalloc.so.2", "RUBYOPT" => "-r#{autorun} -W0",
+                    "RUBYLIB" => "#{Memintro::Paths::COMPAT}:/srv/lib")
+      )
+    end
+
     it "prints a systemd unit's line, in which % begins a specifier" do
       expect(env("--for", "systemd", "--report", "/tmp/a \"%p")).to eq(
         "Environment=\"LD_PRELOAD=#{hook}\" \"MEMINTRO_MODE=full\" \"MEMINTRO_REPORT=/tmp/a \\\"%%p\" " \
         "\"RUBYOPT=-r#{autorun}\"\n"
       )
+    end
+
+    it "prints a systemd unit's line that systemd reads as it was meant" do
+      skip "systemd-analyze is not installed" unless system("systemd-analyze", "--version", %i[out err] => File::NULL)
+      Dir.mktmpdir do |folder|
+        unit = File.join(folder, "memintro-spec.service")
+        File.write(unit, <<~UNIT)
+          [Service]
+          ExecStart=/bin/true
+          Environment=SPEC_PROBE=1
+          #{env('--for', 'systemd', *flags).force_encoding('UTF-8')}
+        UNIT
+        # Where it says all it does, it prints the unit as it was read.
+        result = run_command("systemd-analyze", "--man=no", "verify", unit, env: { "SYSTEMD_LOG_LEVEL" => "debug" })
+        read = result.stdout.scan(/^\s+Environment: (\w+)=(.*)$/).to_h
+        skip "systemd-analyze does not say what it read: #{result.stderr.lines.last}" unless read.delete("SPEC_PROBE")
+        expect(read).to eq(meant)
+        expect(result.stderr).not_to match(/memintro-spec.service:\d+:/)
+      end
     end
   end
 
