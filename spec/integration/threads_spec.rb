@@ -56,4 +56,24 @@ RSpec.describe "Native threads under the hook" do
       expect(hooked[:deepest_bytes] - bare[:deepest_bytes]).to be <= 1024
     end
   end
+
+  it "need at most 1 KiB more stack where Ruby is asked for its line, a line's first call included" do
+    code = <<~'RUBY'
+      depth = Fiddle::Function.new(Fiddle.dlopen(ARGV.first)["depth"], [], Fiddle::TYPE_INT, need_gvl: true)
+      deepest = -> { Array.new(3) { eval("\n" * rand(1_000) + "depth.call", binding, "line.rb") }.max }
+      Memintro.stop
+      deepest.call
+      bare = deepest.call
+      found = { full: [:full, nil], sampled: [:sampled, 1] }.transform_values do |mode, bytes|
+        Memintro.start(mode: mode, sample_bytes: bytes)
+        [deepest.call - bare, Memintro.stop && Memintro.top(nil).count { |site| site.path == "line.rb" }]
+      end
+      puts JSON.generate(found)
+    RUBY
+    library = shared_module("depth.c", variant: :now)
+    TruthDriver::WAYS.each do |way|
+      found = run_ruby(nil, library, code: code, requires: %w[memintro fiddle json], way: way).must_succeed.json
+      expect(found.values).to all(match([be <= 1024, be_positive]))
+    end
+  end
 end
