@@ -65,7 +65,7 @@ RSpec.describe "The hook's figures against a native program's own" do
       end
 
       # Its deletes do not come back to a function that is counted anyhow, as the C++ library's and jemalloc's do.
-      it "agree for each nothrow delete and pvalloc of tcmalloc, #{way}" do
+      it "agree for each nothrow delete and pvalloc of tcmalloc, #{way}", :own_allocator do
         tcmalloc = NativePrograms.tcmalloc or skip "libtcmalloc-minimal4 is not installed"
         preload = way == :preloaded ? "#{Subprocess::HOOK}:#{tcmalloc}" : tcmalloc
         expect(native(program("rarely_called.cc"), way: way, env: { "LD_PRELOAD" => preload }))
@@ -73,7 +73,7 @@ RSpec.describe "The hook's figures against a native program's own" do
       end
 
       %i[lazy now no_plt].each do |variant|
-        it "agree for jemalloc's own interface, #{way}, in a program linked #{variant}" do
+        it "agree for jemalloc's own interface, #{way}, in a program linked #{variant}", :own_allocator do
           jemalloc = NativePrograms.jemalloc or skip "libjemalloc2 is not installed"
           linked = program("mallocx.c", variant: variant, libraries: [jemalloc])
           expect(native(linked, way: way)).to include(
