@@ -92,7 +92,7 @@ class PumaServer
   # it: its server thread closes the pipe that the trap handler has just written to, and each waits for the other. (One
   # in 60 alone, one cluster in 30 under load; docs/rack.md.) What logs at intervals goes on meanwhile.
   def waits_for_itself?
-    said = log.lines.grep_v(/\AMEMORY /).last.to_s
+    said = log.lines.grep_v(/\A(?:\[\d+\] )?MEMORY /).last.to_s
     RUBY_VERSION >= "3.3" && said.match?(/Gracefully (?:stopping|shutting down)/)
   end
 
