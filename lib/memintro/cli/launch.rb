@@ -2,6 +2,7 @@
 
 require_relative "../paths"
 require_relative "../report_target"
+require_relative "../settings"
 
 module Memintro
   module CLI
