@@ -73,7 +73,7 @@ module Bench
     def plain_cell(workload, measure)
       runs = @good[[workload, @columns.first]] or return NO_FIGURE
       value = Statistics.median(runs.map { |run| run[measure.name] })
-      format("%.2f %s", value / measure.scale.to_f, measure.unit)
+      format("%.2f %s", value / measure.scale, measure.unit)
     end
 
     def mean_rows

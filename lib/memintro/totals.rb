@@ -112,7 +112,6 @@ module Memintro
 
     private
 
-    # A block of which both is in the sums, birth and death, leaves no doubt behind; of a flow it is not known.
     def dropped_caveat
       "#{Units.counted(dropped, 'allocation')} could not be followed: the budget (max_tracker_bytes), the memory or " \
         "the 65,536 different sizes of 64 KiB and more that fit the table ran out. The figures are too low by these."
@@ -123,6 +122,7 @@ module Memintro
         "noticed when the address came back."
     end
 
+    # A block of which both is in the sums, birth and death, leaves no doubt behind; of a flow it is not known.
     def variance_of(name)
       case name
       when :live_bytes then @is_flow ? @variances[0] + @variances[1] : @variances[0] - @variances[1]
