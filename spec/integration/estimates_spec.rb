@@ -31,7 +31,8 @@ RSpec.describe "the mark of estimates", :listening do
   it "stands in the table of top --older-than, and in its JSON" do
     pid = listener
     text = said("top", pid, "--older-than", "2")
-    expect(text).to match(/^ *#{BYTES}  #{COUNT}  -e:3$/).and match(/^note: Figures with ~ are estimated .* 8,192\./)
+    expect(text).to match(/^ *#{BYTES}  +#{COUNT}  -e:3$/)
+      .and match(/^note: Figures with ~ are estimated .* 8,192\./)
     expect(text.lines.drop(3).take_while { |line| line != "\n" }).to all(match(/^ *#{BYTES}  +#{COUNT}  /))
     sites = JSON.parse(said("top", pid, "--older-than", "2", "--json"))["call_sites"]
     site = sites.find { |one| one["name"] == "-e:3" }

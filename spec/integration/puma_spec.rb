@@ -62,8 +62,8 @@ RSpec.describe "Puma" do
           server.get("/same/#{size}/20")
           [size, line(server, "/same/#{size}/20")[:malloc_bytes].to_i - size]
         end
-        clients = sizes.map { |size| Thread.new { 5.times { server.get("/stream/#{size}/20") } } }
-        clients.each { |client| client.join(120) }
+        clients = sizes.map { |size| Thread.new { Array.new(5) { server.get("/stream/#{size}/20").body.size } } }
+        expect(clients.map { |client| client.join(120)&.value }).to eq(sizes.map { |size| [20 * size] * 5 })
         server.wait(20, "log 80 lines") { server.lines.grep(%r{/stream/}).size == 80 }
         server.lines.grep(%r{/stream/}).each do |text|
           size = text[%r{/stream/(\d+)}, 1].to_i
