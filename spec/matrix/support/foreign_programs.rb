@@ -96,7 +96,7 @@ module ForeignPrograms
     code = "require 'rubocop'; puts $LOADED_FEATURES.grep(%r{/rubocop\\.rb$})"
     library = run_command(RbConfig.ruby, "-e", code, env: program_env)
     folder = library.must_succeed.stdout.lines.last.strip.delete_suffix(".rb")
-    %w[bundler gemspec lint metrics migration naming security].map { |name| File.join(folder, "cop", name) }
+    %w[bundler gemspec metrics migration naming security].map { |name| File.join(folder, "cop", name) }
   end
 
   # A text long enough to work on: the same every time.
