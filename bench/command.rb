@@ -14,7 +14,8 @@ module Bench
     BANNER = <<~TEXT
       Usage: bin/bench [options]         run every workload in every column and print one table
              bin/bench show FILE.csv     print the table of a record (takes --markdown and --measures)
-             bin/bench table [-- ARGS]   run the benchmark of the tracker's table of blocks (cargo bench)
+             bin/bench table [-- ARGS]   the tracker's table of blocks beside other shapes, round by round (cargo bench)
+             bin/bench criterion [-- ARGS]   the same with criterion (cargo bench); `-- -- FILTER` for some of it
              bin/bench plot [LINES]      how long memintro plot takes for a million lines, beside grep
              bin/bench rack              what the Rack middleware costs a request, beside a call of ps
              bin/bench instructions [WORKLOAD…]  what tracking costs in instructions, which no busy machine changes
@@ -43,7 +44,7 @@ module Bench
       case words.first
       when nil then run
       when "show" then show(words.drop(1))
-      when "table" then table(words.drop(1))
+      when "table", "criterion" then cargo_bench(*words)
       when "plot" then program("plot/million.rb", words.drop(1))
       when "rack" then program("rack/overhead.rb", words.drop(1))
       when "instructions" then program("instructions.rb", words.drop(1))
@@ -94,8 +95,9 @@ module Bench
       system(RbConfig.ruby, File.join(__dir__, file), *arguments) ? 0 : 1
     end
 
-    def table(arguments)
-      system("cargo", "bench", "--locked", "--package", "memintro-tracker", *arguments, chdir: Setup::ROOT) ? 0 : 1
+    def cargo_bench(name, *arguments)
+      command = ["cargo", "bench", "--locked", "--package", "memintro-tracker", "--bench", name, *arguments]
+      system(*command, chdir: Setup::ROOT) ? 0 : 1
     end
 
     # Each part is a program of its own, so that none finds what another has left in the heap.

@@ -8,6 +8,11 @@ end
 namespace :bench do
   desc "Measure the table of live blocks by itself"
   task table: :compile do
-    cargo "bench", "--locked", "--package", "memintro-tracker"
+    cargo "bench", "--locked", "--package", "memintro-tracker", "--bench", "table"
+  end
+
+  desc "Measure the table of live blocks with criterion"
+  task criterion: :compile do
+    cargo "bench", "--locked", "--package", "memintro-tracker", "--bench", "criterion"
   end
 end

@@ -8,53 +8,22 @@
 //! `cargo bench -p memintro-tracker --bench table [-- CASE…]`; cases are listed by `-- list`, `-- all` adds those of 50
 //! million blocks, which need 10 GB.
 
+mod cases;
+mod rounds;
 mod shapes;
 mod traffic;
 
 use std::process::Command;
 
+use cases::CASES;
 use memintro_tracker::table::Table;
+use rounds::{Figures, Spec};
 use shapes::{Bare, Lines, Open, Radix};
-use traffic::{Figures, Sizes, Spec};
 
 static TABLE: Table = Table::new();
 
 /// `alone` is the product's table while the hook knows of one thread only; it stays empty for several.
 const SHAPES: [&str; 5] = ["bare", "radix", "open", "table", "alone"];
-
-struct Case {
-    name: &'static str,
-    blocks: usize,
-    sizes: Sizes,
-    threads: usize,
-    /// Blocks are freed by the other one of two threads.
-    exchange: bool,
-    /// Only when asked for.
-    huge: bool,
-}
-
-const fn case(name: &'static str, blocks: usize, sizes: Sizes, threads: usize) -> Case {
-    Case { name, blocks, sizes, threads, exchange: false, huge: blocks > 10_000_000 }
-}
-
-const CASES: [Case; 16] = [
-    case("1k-64B", 1_000, Sizes::Fixed(64), 1),
-    case("1k-64B-2t", 1_000, Sizes::Fixed(64), 2),
-    case("1k-64B-4t", 1_000, Sizes::Fixed(64), 4),
-    case("5M-64B", 5_000_000, Sizes::Fixed(64), 1),
-    case("5M-64B-2t", 5_000_000, Sizes::Fixed(64), 2),
-    case("5M-64B-4t", 5_000_000, Sizes::Fixed(64), 4),
-    case("5M-1KiB", 5_000_000, Sizes::Fixed(1024), 1),
-    case("5M-1KiB-2t", 5_000_000, Sizes::Fixed(1024), 2),
-    case("5M-1KiB-4t", 5_000_000, Sizes::Fixed(1024), 4),
-    case("5M-mixed", 5_000_000, Sizes::Mixed, 1),
-    case("5M-mixed-2t", 5_000_000, Sizes::Mixed, 2),
-    case("5M-mixed-4t", 5_000_000, Sizes::Mixed, 4),
-    Case { exchange: true, ..case("exchange-64B", 8_192, Sizes::Fixed(64), 2) },
-    case("50M-64B", 50_000_000, Sizes::Fixed(64), 1),
-    case("50M-64B-2t", 50_000_000, Sizes::Fixed(64), 2),
-    case("50M-64B-4t", 50_000_000, Sizes::Fixed(64), 4),
-];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -97,9 +66,9 @@ fn run(name: &str) {
     let table = Lines { table: &TABLE, shared: true };
     let alone = Lines { table: &TABLE, shared: spec.threads > 1 };
     let figures = if case.exchange {
-        traffic::exchange(spec, &Bare, &radix, &open, &table, &alone)
+        rounds::exchange(spec, &Bare, &radix, &open, &table, &alone)
     } else {
-        traffic::churn(spec, &Bare, &radix, &open, &table, &alone)
+        rounds::churn(spec, &Bare, &radix, &open, &table, &alone)
     };
     print(name, &figures);
 }

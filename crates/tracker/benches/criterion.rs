@@ -1,0 +1,262 @@
+//! What the table costs a malloc/free pair, measured by criterion: a group for each heap, and in it each shape.
+//!
+//! The time is the CPU time of all threads that follow the traffic, so a group of several threads compares as one of a
+//! single thread does. A heap lives in a process of its own and serves all its shapes. After criterion's own lines come
+//! the ratios to the bare allocator, of criterion's medians; it is measured before and after the table, a ratio is to the mean
+//! of the two, and what lies between them is what the machine did meanwhile.
+//!
+//! `cargo bench -p memintro-tracker --bench criterion [-- FILTER]`. Groups of 50 million blocks, which need 10 GB, are
+//! there with `MEMINTRO_BENCH_HUGE=1`. `benches/table` measures the same in rounds, and the bytes a block too.
+
+#[path = "table/cases.rs"]
+mod cases;
+#[path = "table/shapes.rs"]
+mod shapes;
+#[path = "table/traffic.rs"]
+mod traffic;
+
+use std::env;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use cases::{CASES, Case};
+use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
+use memintro_tracker::table::Table;
+use shapes::{Bare, Lines, Open, Radix, Shape};
+use traffic::{Ring, Worker, cpu_ns, trade};
+
+/// Names the group that a process is to measure.
+const GROUP: &str = "MEMINTRO_BENCH_GROUP";
+const HUGE: &str = "MEMINTRO_BENCH_HUGE";
+
+static TABLE: Table = Table::new();
+static LOCKED: Lines = Lines { table: &TABLE, shared: true };
+static ALONE: Lines = Lines { table: &TABLE, shared: false };
+
+fn main() {
+    match env::var(GROUP) {
+        Ok(name) => measure(CASES.iter().find(|case| case.name == name).expect("a group's name")),
+        Err(_) => in_processes(),
+    }
+}
+
+/// Each group with these arguments, one after the other.
+fn in_processes() {
+    for case in CASES.iter().filter(|case| !case.huge || env::var_os(HUGE).is_some()) {
+        let status = Command::new(env::current_exe().expect("own path"))
+            .args(env::args_os().skip(1))
+            .env(GROUP, case.name)
+            .status()
+            .expect("own program");
+        assert!(status.success(), "{} failed: {status}", case.name);
+    }
+}
+
+/// Where criterion keeps what it measured: the folder of all that cargo builds.
+fn folder() -> PathBuf {
+    let program = env::current_exe().expect("own path");
+    program.ancestors().nth(3).expect("target/release/deps").join("criterion")
+}
+
+fn measure(case: &'static Case) {
+    let folder = folder();
+    let mut criterion = Criterion::default().output_directory(&folder).configure_from_args();
+    let mut group = criterion.benchmark_group(case.name);
+    group
+        .sampling_mode(SamplingMode::Flat)
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(3));
+    let mut heap = Heap::new(case, folder.join(case.name));
+    heap.measure(&mut group, "radix", Box::leak(Box::new(Radix::new())));
+    heap.measure(&mut group, "open", Box::leak(Box::new(Open::new())));
+    // Around the product's, for heaps of mixed sizes age on and on.
+    heap.measure(&mut group, "bare", &Bare);
+    heap.measure(&mut group, "table", &LOCKED);
+    if case.threads == 1 {
+        heap.measure(&mut group, "alone", &ALONE);
+    }
+    heap.measure(&mut group, "bare_again", &Bare);
+    group.finish();
+    heap.print_ratios();
+}
+
+/// The blocks of a case with the threads that allocate and free them, which stay: an allocator gives each thread a heap of
+/// its own. They are there with the first shape that is measured; a filter may leave out all.
+struct Heap {
+    case: &'static Case,
+    folder: PathBuf,
+    crew: Option<Crew>,
+    measured: Vec<&'static str>,
+}
+
+impl Heap {
+    fn new(case: &'static Case, folder: PathBuf) -> Self {
+        Self { case, folder, crew: None, measured: Vec::new() }
+    }
+
+    fn measure(
+        &mut self,
+        group: &mut BenchmarkGroup<'_, WallTime>,
+        name: &'static str,
+        shape: &'static impl Shape,
+    ) {
+        let mut ready = false;
+        group.bench_function(name, |bencher| {
+            if !ready {
+                self.prepare(name, shape);
+                ready = true;
+            }
+            bencher.iter_custom(|pairs| self.follow(shape, pairs));
+        });
+        if ready {
+            shape.reset(0);
+        }
+    }
+
+    /// The shape is emptied, and takes in the blocks that live.
+    fn prepare(&mut self, name: &'static str, shape: &'static impl Shape) {
+        // What an earlier run left is not this one's.
+        _ = fs::remove_file(self.estimates(name));
+        self.measured.push(name);
+        shape.reset(self.case.blocks);
+        if self.crew.is_none() {
+            self.crew = Some(Crew::new(self.case));
+            // A heap is another one until most of its blocks have been replaced.
+            self.follow(&Bare, (4 * self.case.blocks as u64).max(3_000_000));
+        }
+        if let Some(crew) = &mut self.crew {
+            crew.perform(Task::TakeIn(shape));
+        }
+    }
+
+    /// CPU time of so many pairs, shared out among the threads.
+    fn follow(&mut self, shape: &'static impl Shape, pairs: u64) -> Duration {
+        let each = pairs.div_ceil(self.case.threads as u64) as usize;
+        let ns = self.crew.as_mut().map_or(0.0, |crew| crew.perform(Task::Follow(shape, each)));
+        Duration::from_secs_f64(ns * pairs as f64 / (each * self.case.threads) as f64 / 1e9)
+    }
+
+    fn estimates(&self, name: &str) -> PathBuf {
+        self.folder.join(name).join("new").join("estimates.json")
+    }
+
+    /// Nanoseconds of a pair: criterion's median, nothing where it was only asked to try or to list.
+    fn median(&self, name: &str) -> Option<f64> {
+        let estimates: serde_json::Value =
+            serde_json::from_reader(File::open(self.estimates(name)).ok()?).ok()?;
+        estimates["median"]["point_estimate"].as_f64()
+    }
+
+    fn print_ratios(&self) {
+        let (Some(first), Some(last)) = (self.median("bare"), self.median("bare_again")) else { return };
+        let bare = f64::midpoint(first, last);
+        for (name, ns) in self.measured.iter().filter_map(|name| Some((name, self.median(name)?))) {
+            println!(
+                "{:<14}{:>12}{:>10.1} ns{:>9.2}x{:>+10.1} ns",
+                self.case.name,
+                name,
+                ns,
+                ns / bare,
+                ns - bare
+            );
+        }
+        println!();
+    }
+}
+
+/// What all threads do at once.
+#[derive(Clone, Copy)]
+enum Task {
+    TakeIn(&'static dyn Followed),
+    /// So many pairs in each thread.
+    Follow(&'static dyn Followed, usize),
+}
+
+/// A shape behind a pointer: one call for many pairs, which are compiled for the shape.
+trait Followed: Sync {
+    fn take_in(&self, worker: &Worker);
+    fn churn(&self, worker: &mut Worker, pairs: usize);
+    fn trade(&self, size: usize, pairs: usize, mine: &Ring, theirs: &Ring);
+}
+
+impl<S: Shape> Followed for S {
+    fn take_in(&self, worker: &Worker) {
+        worker.take_in(self);
+    }
+
+    fn churn(&self, worker: &mut Worker, pairs: usize) {
+        worker.churn(self, pairs);
+    }
+
+    fn trade(&self, size: usize, pairs: usize, mine: &Ring, theirs: &Ring) {
+        trade(self, size, pairs, mine, theirs);
+    }
+}
+
+/// One thread's part of a case.
+enum Member {
+    Churns(Box<Worker>),
+    Trades(usize, &'static [Ring; 2], usize),
+}
+
+impl Member {
+    fn new(case: &Case, rings: &'static [Ring; 2], thread: usize) -> Self {
+        if case.exchange {
+            return Self::Trades(case.sizes.table()[0], rings, thread);
+        }
+        Self::Churns(Box::new(Worker::new(case.blocks / case.threads, case.sizes, thread)))
+    }
+
+    /// CPU time that the task took, in nanoseconds.
+    fn perform(&mut self, task: Task) -> f64 {
+        let begun = cpu_ns();
+        match (task, self) {
+            (Task::TakeIn(shape), Self::Churns(worker)) => shape.take_in(worker),
+            (Task::TakeIn(_), Self::Trades(..)) => (),
+            (Task::Follow(shape, pairs), Self::Churns(worker)) => shape.churn(worker, pairs),
+            (Task::Follow(shape, pairs), Self::Trades(size, rings, thread)) => {
+                shape.trade(*size, pairs, &rings[*thread], &rings[1 - *thread]);
+            }
+        }
+        cpu_ns() - begun
+    }
+}
+
+/// The threads of a case. The first is the caller, so one thread is truly alone.
+struct Crew {
+    own: Member,
+    others: Vec<(Sender<Task>, Receiver<f64>)>,
+}
+
+impl Crew {
+    fn new(case: &'static Case) -> Self {
+        let rings: &'static [Ring; 2] = Box::leak(Box::new([Ring::new(case.blocks), Ring::new(case.blocks)]));
+        let others = (1..case.threads).map(|thread| {
+            let (tasks, ours) = mpsc::channel();
+            let (theirs, times) = mpsc::channel();
+            thread::spawn(move || {
+                let mut member = Member::new(case, rings, thread);
+                // Until the crew is gone.
+                while let Ok(task) = ours.recv() {
+                    _ = theirs.send(member.perform(task));
+                }
+            });
+            (tasks, times)
+        });
+        Self { others: others.collect(), own: Member::new(case, rings, 0) }
+    }
+
+    /// CPU time of all of them, in nanoseconds.
+    fn perform(&mut self, task: Task) -> f64 {
+        for (tasks, _) in &self.others {
+            tasks.send(task).expect("a thread that waits");
+        }
+        let own = self.own.perform(task);
+        own + self.others.iter().map(|(_, times)| times.recv().expect("a thread's time")).sum::<f64>()
+    }
+}

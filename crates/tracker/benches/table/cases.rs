@@ -1,0 +1,43 @@
+//! The heaps that the shapes are measured on.
+
+use crate::traffic::Sizes;
+
+/// One heap and its traffic.
+pub(crate) struct Case {
+    /// Blocks, size, threads.
+    pub(crate) name: &'static str,
+    /// Live blocks of all threads.
+    pub(crate) blocks: usize,
+    /// Their sizes.
+    pub(crate) sizes: Sizes,
+    /// Threads.
+    pub(crate) threads: usize,
+    /// Blocks are freed by the other one of two threads.
+    pub(crate) exchange: bool,
+    /// Only when asked for.
+    pub(crate) huge: bool,
+}
+
+const fn case(name: &'static str, blocks: usize, sizes: Sizes, threads: usize) -> Case {
+    Case { name, blocks, sizes, threads, exchange: false, huge: blocks > 10_000_000 }
+}
+
+/// All of them.
+pub(crate) const CASES: [Case; 16] = [
+    case("1k-64B", 1_000, Sizes::Fixed(64), 1),
+    case("1k-64B-2t", 1_000, Sizes::Fixed(64), 2),
+    case("1k-64B-4t", 1_000, Sizes::Fixed(64), 4),
+    case("5M-64B", 5_000_000, Sizes::Fixed(64), 1),
+    case("5M-64B-2t", 5_000_000, Sizes::Fixed(64), 2),
+    case("5M-64B-4t", 5_000_000, Sizes::Fixed(64), 4),
+    case("5M-1KiB", 5_000_000, Sizes::Fixed(1024), 1),
+    case("5M-1KiB-2t", 5_000_000, Sizes::Fixed(1024), 2),
+    case("5M-1KiB-4t", 5_000_000, Sizes::Fixed(1024), 4),
+    case("5M-mixed", 5_000_000, Sizes::Mixed, 1),
+    case("5M-mixed-2t", 5_000_000, Sizes::Mixed, 2),
+    case("5M-mixed-4t", 5_000_000, Sizes::Mixed, 4),
+    Case { exchange: true, ..case("exchange-64B", 8_192, Sizes::Fixed(64), 2) },
+    case("50M-64B", 50_000_000, Sizes::Fixed(64), 1),
+    case("50M-64B-2t", 50_000_000, Sizes::Fixed(64), 2),
+    case("50M-64B-4t", 50_000_000, Sizes::Fixed(64), 4),
+];

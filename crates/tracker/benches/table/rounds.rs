@@ -1,0 +1,189 @@
+//! The shapes in turn, round by round, on one heap.
+
+use std::sync::{Barrier, Mutex};
+use std::thread;
+
+use crate::shapes::{Bare, Lines, Open, Radix, Shape};
+use crate::traffic::{Ring, Sizes, Worker, cpu_ns, trade};
+
+/// One case.
+#[derive(Clone, Copy)]
+pub(crate) struct Spec {
+    /// Live blocks of each thread.
+    pub(crate) blocks: usize,
+    /// Their sizes.
+    pub(crate) sizes: Sizes,
+    /// Threads.
+    pub(crate) threads: usize,
+    /// Pairs of malloc and free in a round, for each thread.
+    pub(crate) pairs: usize,
+    /// Rounds.
+    pub(crate) rounds: usize,
+}
+
+/// What came out for one shape.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Figures {
+    /// CPU time of a pair, median of the rounds.
+    pub(crate) median_ns: f64,
+    /// The best round.
+    pub(crate) fastest_ns: f64,
+    /// The worst round.
+    pub(crate) slowest_ns: f64,
+    /// Resident bytes that the shape adds to a live block.
+    pub(crate) bytes_per_block: f64,
+}
+
+/// Resident bytes of this process.
+fn resident_bytes() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok()).expect("a number of pages") * 4096.0
+}
+
+/// Times of all rounds, by shape.
+#[derive(Default)]
+struct Times([Vec<f64>; 5], [f64; 5]);
+
+impl Times {
+    fn figures(mut self) -> [Figures; 5] {
+        std::array::from_fn(|shape| {
+            let times = &mut self.0[shape];
+            if times.is_empty() {
+                return Figures::default();
+            }
+            times.sort_by(f64::total_cmp);
+            Figures {
+                median_ns: times[times.len() / 2],
+                fastest_ns: times[0],
+                slowest_ns: times[times.len() - 1],
+                bytes_per_block: self.1[shape],
+            }
+        })
+    }
+}
+
+/// What the threads of a case share.
+struct Stage {
+    spec: Spec,
+    barrier: Barrier,
+    times: Mutex<Times>,
+    /// Sum of the threads' CPU time in this round.
+    spent: Mutex<f64>,
+    resident: Mutex<f64>,
+}
+
+impl Stage {
+    fn new(spec: Spec) -> Self {
+        Self {
+            spec,
+            barrier: Barrier::new(spec.threads),
+            times: Mutex::default(),
+            spent: Mutex::default(),
+            resident: Mutex::default(),
+        }
+    }
+
+    /// One round of one shape, run by all threads at once; thread 0 keeps the book.
+    fn round(
+        &self,
+        shape: &impl Shape,
+        index: usize,
+        thread: usize,
+        take_in: impl FnOnce(),
+        work: impl FnOnce(),
+    ) {
+        if thread == 0 {
+            shape.reset(0);
+            *self.resident.lock().unwrap() = resident_bytes();
+            shape.reset(self.spec.blocks * self.spec.threads);
+        }
+        self.barrier.wait();
+        take_in();
+        self.barrier.wait();
+        let start = cpu_ns();
+        work();
+        *self.spent.lock().unwrap() += cpu_ns() - start;
+        self.barrier.wait();
+        if thread == 0 {
+            let pairs = (self.spec.pairs * self.spec.threads) as f64;
+            let blocks = (self.spec.blocks * self.spec.threads) as f64;
+            let times = &mut *self.times.lock().unwrap();
+            times.0[index].push(std::mem::take(&mut *self.spent.lock().unwrap()) / pairs);
+            times.1[index] = (resident_bytes() - *self.resident.lock().unwrap()) / blocks;
+            shape.reset(0);
+        }
+        self.barrier.wait();
+    }
+}
+
+/// Runs `work` in as many threads as the case has; the first is the caller, so one thread is truly alone.
+fn in_threads(threads: usize, work: impl Fn(usize) + Sync) {
+    thread::scope(|scope| {
+        for thread in 1..threads {
+            let work = &work;
+            scope.spawn(move || work(thread));
+        }
+        work(0);
+    });
+}
+
+/// Every thread frees its own blocks.
+pub(crate) fn churn(
+    spec: Spec,
+    bare: &Bare,
+    radix: &Radix,
+    open: &Open,
+    table: &Lines,
+    alone: &Lines,
+) -> [Figures; 5] {
+    let stage = Stage::new(spec);
+    in_threads(spec.threads, |thread| {
+        let mut worker = Worker::new(spec.blocks, spec.sizes, thread);
+        // The heap's first rounds are unlike the later ones: its free lists are empty.
+        worker.churn(bare, spec.pairs);
+        fn round(stage: &Stage, shape: &impl Shape, index: usize, thread: usize, worker: &mut Worker) {
+            let worker = std::cell::RefCell::new(worker);
+            stage.round(
+                shape,
+                index,
+                thread,
+                || worker.borrow().take_in(shape),
+                || worker.borrow_mut().churn(shape, stage.spec.pairs),
+            );
+        }
+        for _ in 0..spec.rounds {
+            round(&stage, bare, 0, thread, &mut worker);
+            round(&stage, radix, 1, thread, &mut worker);
+            round(&stage, open, 2, thread, &mut worker);
+            round(&stage, table, 3, thread, &mut worker);
+            if !alone.shared {
+                round(&stage, alone, 4, thread, &mut worker);
+            }
+        }
+    });
+    stage.times.into_inner().unwrap().figures()
+}
+
+/// Two threads; each frees what the other one allocates.
+pub(crate) fn exchange(
+    spec: Spec,
+    bare: &Bare,
+    radix: &Radix,
+    open: &Open,
+    table: &Lines,
+    _: &Lines,
+) -> [Figures; 5] {
+    let stage = Stage::new(spec);
+    let size = spec.sizes.table()[0];
+    let rings = [Ring::new(spec.blocks), Ring::new(spec.blocks)];
+    in_threads(2, |thread| {
+        let (mine, theirs) = (&rings[thread], &rings[1 - thread]);
+        for _ in 0..spec.rounds {
+            stage.round(bare, 0, thread, || (), || trade(bare, size, spec.pairs, mine, theirs));
+            stage.round(radix, 1, thread, || (), || trade(radix, size, spec.pairs, mine, theirs));
+            stage.round(open, 2, thread, || (), || trade(open, size, spec.pairs, mine, theirs));
+            stage.round(table, 3, thread, || (), || trade(table, size, spec.pairs, mine, theirs));
+        }
+    });
+    stage.times.into_inner().unwrap().figures()
+}
