@@ -85,9 +85,10 @@ RSpec.describe "A wall clock that is set" do
 
   it "neither stops nor hurries the Sampler, whose points keep their order" do
     answer = clocked(<<~'RUBY').json
-      sampler = Memintro::Sampler.new(interval: 0.02).start
+      sampler = Memintro::Sampler.new(interval: 0.02)
       seen = []
       sampler.on_sample { |sample| seen << sample.time }
+      sampler.start
       phases = [0, -1, 1, -30].map do |day|
         set_clock(day) unless day.zero?
         begun, size = now, seen.size

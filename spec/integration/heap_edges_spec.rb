@@ -133,7 +133,9 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
       GC.stress = false
       ractors = Array.new(2) { Ractor.new { Ractor.receive } }
       sleep 0.05 until ractors.all? { |ractor| ractor.inspect.end_with?("blocking>") }
-      sleep 0.3
+      others = Dir["/proc/self/task/*/stat"] - ["/proc/self/task/#{Process.pid}/stat"]
+      resting = -> { sleep 0.1; others.all? { |file| File.read(file)[/\) (\S)/, 1] == "S" } }
+      nil until Array.new(5) { resting.call }.all?
       reader, writer = IO.pipe
       pid = fork { writer.write(JSON.generate(all)); writer.close; exit!(0) }
       writer.close

@@ -64,10 +64,11 @@ RSpec.describe "A live start in Ruby" do
   end
 
   it "costs nothing after stop" do
-    # The machine may be busy, so one good run of three is enough; a hook still in place would cost a tenth each time.
+    # The machine may be busy, so one good run of a dozen is enough; a hook still in place would cost a tenth each time.
     # glibc keeps its memory meanwhile: what it gives back and takes again depends on which block lies last.
     env = { "MALLOC_TRIM_THRESHOLD_" => "1000000000", "MALLOC_TOP_PAD_" => "100000000" }
-    ratios = Array.new(3) { live("old_speed", env: env).fetch(:ratio) }
+    ratios = []
+    ratios << live("old_speed", env: env).fetch(:ratio) until ratios.size == 12 || ratios.any? { |ratio| ratio < 1.05 }
     expect(ratios.min).to be < 1.05
   end
 

@@ -14,10 +14,10 @@ RSpec.describe "looking into a master and its workers", :listening do
     kept = Array.new(10) { Grain.new }
     4.times do |i|
       fork do
-        $0 = "mill: worker \#{i}"
         kept.concat(Array.new((100 * (i + 1)) - 10) { Grain.new })
         Object.class_eval("def worker_\#{i}; end", "worker_\#{i}.rb", 1)
         worker = i
+        $0 = "mill: worker \#{i}"
         eval(ARGV[0] || "sleep", binding)
       end
     end
@@ -126,7 +126,7 @@ RSpec.describe "looking into a master and its workers", :listening do
     expect(text.scan(/^process \d.*\n/)).to eq(headings)
     found = parts(text)
     found.each { |pid, part| expect(part).to match(/\Amemintro \S+: what changed in [\d.]+ s, pid #{pid}, ruby/) }
-    grown = found.transform_values { |part| part[/(\+\d+) +\S+ \S+ +\d+  Grain$/, 1].to_i }
+    grown = found.transform_values { |part| part[/(\+[\d,]+) +\S+ \S+ +[\d,]+  Grain$/, 1].to_s.delete(",").to_i }
     expect(grown.delete(@master)).to eq(0)
     expect(grown.values).to all(be_between(1, 100_000))
     said("diff", worker(0), worker(1), "--for", "0.2", "--format", "html", "-o", file("d.%p.html"))

@@ -114,8 +114,8 @@ RSpec.describe "Memintro.log_every" do
       calls = 0
       bad = Object.new
       bad.define_singleton_method(:info) { |_| calls += 1; raise [IOError, NotImplementedError, SecurityError, SystemExit][calls % 4], "no" }
-      log = Memintro.log_every(0.01, bad)
       full = Memintro.log_every(0.01, File.open("/dev/full", "w").tap { |file| file.sync = true })
+      log = Memintro.log_every(0.01, bad)
       eventually { calls > 8 }
       put(calls: calls > 8, running: log.running? && full.running?)
     RUBY

@@ -77,7 +77,7 @@ RSpec.describe "Processes of a native program under the hook" do
   end
 
   it "that are not Ruby run unharmed when preloaded" do
-    [%w[ls -la /etc], %w[ps -o comm= -p 1], %w[cat /etc/passwd], %w[sed --version], %w[id],
+    [%w[ls -lA /etc/apt], %w[ps -o comm= -p 1], %w[cat /etc/passwd], %w[sed --version], %w[id],
      ["sh", "-c", "echo hello; exit 3"],
      ["sh", "-c", "seq 1000 | sort -n | tail -1; false"],
      ["awk", "BEGIN { for (i = 0; i < 9999; i++) a[i] = i; print length(a) }"]].each do |command|

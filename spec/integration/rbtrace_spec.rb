@@ -24,8 +24,12 @@ RSpec.describe "through rbtrace", :listening do
   end
 
   def rbtrace(expression)
-    result = run_command("rbtrace", "-p", program.pid.to_s, "-e", expression, deadline_seconds: 60)
-    answer = result.stdout[/^=> (.*?)\n*(?:^\*\*\* |\z)/m, 1]
+    result = answer = nil
+    # Its 5 s may be over on a busy machine.
+    3.times do
+      result = run_command("rbtrace", "-p", program.pid.to_s, "-e", expression, deadline_seconds: 60)
+      answer = result.stdout[/^=> (.*?)\n*(?:^\*\*\* |\z)/m, 1] and break
+    end
     expect(answer).not_to be_nil, "rbtrace got no answer to #{expression}\n#{result.stdout}\n#{result.stderr}"
     answer
   end
@@ -69,8 +73,12 @@ RSpec.describe "through rbtrace", :listening do
       expect(typed(start, pid)).to match(/\A>> Memintro\.start\n=> true\s*\z/)
       # Which lines are the greatest three differs from run to run.
       figures = /[\d.]+ [KMG]?i?B|\d+(?= (?:bl|al|fr))/
-      form = ->(text) { text.strip.gsub(/(?<=CallSite )\S+/, "SITE").gsub(figures, "N") }
-      given = eventually { typed(top, pid).then { |text| text if text.scan("shop.rb:12 ").any? } }
+      form = lambda do |text|
+        text.strip.gsub(/(?<=CallSite )\S+/, "SITE").gsub(figures, "N").gsub(/\b(block|allocation|free)s?\b/, '\1s')
+      end
+      given = eventually do
+        typed(top, pid).then { |text| text if text.include?("shop.rb:12 ") && text.scan("CallSite").size == 3 }
+      end
       expect(form[given]).to eq(form[shown[top]])
       expect(typed(report, pid)).to match(/^=> nil$/)
       expect(File.read(File.join(socket_folder, "report.txt"))).to match(/^ *[\d.]+ [KM]iB .* examples\/shop\.rb:12$/)

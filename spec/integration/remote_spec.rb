@@ -18,6 +18,13 @@ RSpec.describe "asking a running process", :listening do
     sleep
   RUBY
 
+  # Whether the process's thread that answers sleeps, and has slept for a while.
+  def at_rest?(pid)
+    task = Dir["/proc/#{pid}/task/*"].find { |folder| File.read("#{folder}/comm").start_with?("memintro-") }
+    looks = Array.new(2) { sleep(0.2) && File.read("#{task}/status") }
+    looks.all?(/^State:\s+S/) && looks.map { |text| text.scan(/ctxt_switches:\s+(\d+)/) }.uniq.size == 1
+  end
+
   def path_of(pid) = File.join(socket_folder, "#{pid}.sock")
 
   # The output of a command that must not.
@@ -175,8 +182,10 @@ RSpec.describe "asking a running process", :listening do
       .to match(/^\+[\d.]+ [KM]iB in \d+: malloc at -e:7\.$/)
     sites = JSON.parse(said("diff", "leaky", "--for", "1", "--json")).dig("sections", "call_sites")
     line = sites.find { |site| site["name"] == "-e:7" }
-    expect(line["growth"]).to be >= 100_001
-    expect(line["growth"] / line["count_growth"]).to be_within(1_000).of(100_001)
+    texts, rest = line["growth"].divmod(100_001)
+    # The list grows there, too, and Ruby's heap may.
+    expect([texts, rest]).to match([be_positive, be < 30_000])
+    expect(line["count_growth"]).to be_between(texts, texts + 30)
   end
 
   it "switches the mode, and keeps what was collected" do
@@ -196,6 +205,8 @@ RSpec.describe "asking a running process", :listening do
       loop { sleep 0.01 }
     RUBY
     said("top", "asked")
+    # What it still does for that client would count.
+    eventually { at_rest?(program.pid) }
     program.kill(:USR1)
     expect(program.line).to eq("started")
     3.times { said("top", "asked", "--top", "all") && said("gc", "asked") && said("snapshot", "asked") }

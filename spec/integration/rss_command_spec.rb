@@ -13,6 +13,28 @@ RSpec.describe "memintro rss" do
 
   def json_lines(text) = text.lines.map { |line| JSON.parse(line, symbolize_names: true) }
 
+  # A process that ends when the second of the three is closed; the third waits for it.
+  def ends_when_told
+    reader, writer = IO.pipe
+    pid = spawn(bare_env, "cat", in: reader, out: File::NULL)
+    reader.close
+    [pid, writer, Process.detach(pid)]
+  end
+
+  # The lines of a watch. The block gets what reads one more of them, and gives all so far.
+  def watched(*arguments)
+    reader, writer = IO.pipe
+    flags = ["--watch", "0.2", "--format", "json"]
+    watching = Thread.new { run_memintro("rss", *arguments, *flags, out: writer, deadline_seconds: 120) }
+    lines = []
+    yield -> { lines << JSON.parse(reader.gets, symbolize_names: true) }
+    watching.value.must_succeed
+    writer.close
+    lines + json_lines(reader.read)
+  ensure
+    [reader, writer].each(&:close)
+  end
+
   it "shows a process, in text and as JSON" do
     pid = Process.pid
     text = run_memintro("rss", pid).must_succeed.stdout
@@ -52,10 +74,11 @@ RSpec.describe "memintro rss" do
   end
 
   it "watches until the process ends" do
-    pid = spawn(bare_env, RbConfig.ruby, "-e", BIG, "3", out: File::NULL)
-    waiter = Process.detach(pid)
-    result = run_memintro("rss", pid, "--watch", "0.2", "--children", "--format", "json", deadline_seconds: 60)
-    lines = json_lines(result.must_succeed.stdout)
+    pid, ending, waiter = ends_when_told
+    lines = watched(pid, "--children") do |look|
+      2.times { look.call }
+      ending.close
+    end
     expect(waiter.join(60)).to be(waiter)
     expect(lines.size).to be >= 2
     expect(lines.map { |line| line.values_at(:pid, :children) }.uniq).to eq([[pid, true]])
@@ -109,12 +132,18 @@ RSpec.describe "memintro rss" do
   end
 
   it "watches several processes until the last one ends" do
-    pids = [1, 2].map { |seconds| spawn(bare_env, "sleep", seconds.to_s) }
-    waiters = pids.map { |pid| Process.detach(pid) }
-    result = run_memintro("rss", *pids, "--watch", "0.2", "--format", "json", deadline_seconds: 60)
-    seen = json_lines(result.must_succeed.stdout).map { |line| line[:pid] }
-    expect(waiters.map { |waiter| waiter.join(60) }).to eq(waiters)
-    expect([seen.first(2), seen.last]).to eq([pids, pids.last])
+    pids, endings, waiters = Array.new(2) { ends_when_told }.transpose
+    seen = watched(*pids) do |look|
+      2.times { look.call }
+      endings.first.close
+      expect(waiters.first.join(60)).to be(waiters.first)
+      # One of them may have been looked at before.
+      3.times { look.call }
+      endings.last.close
+    end
+    seen = seen.map { |line| line[:pid] }
+    expect(waiters.last.join(60)).to be(waiters.last)
+    expect([seen.first(2), seen.last(2)]).to eq([pids, [pids.last] * 2])
   end
 
   it "shows what a saved snapshot has" do

@@ -54,7 +54,7 @@ RSpec.describe "Relocation slots of the allocator's functions" do
     Dir.mktmpdir do |folder|
       original = shared_module("tiny.c")
       copies = Array.new(300) { |i| File.join(folder, "libtiny#{i}.so").tap { |copy| FileUtils.cp(original, copy) } }
-      figures = native(program("slots.c"), *copies, way: :live, env: { "SLOTS_ROUNDS" => "15" })
+      figures = native(program("slots.c"), *copies, way: :live, env: { "SLOTS_ROUNDS" => "60" })
       expect(figures).to include(unpatched: 0, changed: 0)
       expect(figures[:slots]).to be >= 1200
       expect(figures[:start_ms]).to be < 50

@@ -7,7 +7,7 @@ require "tempfile"
 # Runs a real Puma (Debian's) on a loopback port of its own choice, for as long as a block takes.
 class PumaServer
   BOOT_SECONDS = 120
-  STOP_SECONDS = 30
+  STOP_SECONDS = 60
 
   # The reason why there is none here, or nil.
   def self.missing
