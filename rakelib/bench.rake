@@ -6,13 +6,10 @@ task bench: :compile do
 end
 
 namespace :bench do
-  desc "Measure the table of live blocks by itself"
-  task table: :compile do
-    cargo "bench", "--locked", "--package", "memintro-tracker", "--bench", "table"
-  end
-
-  desc "Measure the table of live blocks with criterion"
-  task criterion: :compile do
-    cargo "bench", "--locked", "--package", "memintro-tracker", "--bench", "criterion"
+  { table: "by itself", criterion: "with criterion" }.each do |name, how|
+    desc "Measure the table of live blocks #{how}"
+    task name => :compile do
+      cargo "bench", "--locked", "--package", "memintro-tracker", "--bench", name.to_s
+    end
   end
 end

@@ -183,7 +183,7 @@ RSpec.describe "the command" do
         Process.wait(fork { Process.daemon(true, true); $kept = "x" * 500_001; sleep 0.5; exit! })
         sleep 1.2
       RUBY
-      kept = lambda do
+      most = lambda do
         dumps = reports("*.json").select { |name| File.binread(path(name), 7) == "MEMINTR" }
         shown = dumps.map { |name| run_memintro("report", "--format", "json", path(name)).must_succeed.stdout }
         sites = shown.flat_map { |text| JSON.parse(text)["call_sites"] }
@@ -191,7 +191,7 @@ RSpec.describe "the command" do
       end
       live = nil
       # The daemon ends when it likes.
-      300.times { (live = kept.call) ? break : sleep(0.1) }
+      300.times { (live = most.call) ? break : sleep(0.1) }
       expect(live).to be_between(500_001, 510_000)
     end
 

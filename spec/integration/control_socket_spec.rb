@@ -205,18 +205,17 @@ RSpec.describe "the control socket", :listening do
   it "is served by one thread that blocks signals, sleeps while idle and does not delay the end" do
     program = start_program("Memintro.listen; puts :ready; $stdin.gets", in: (reader, writer = IO.pipe).first)
     reader.close
-    task = Dir["/proc/#{program.pid}/task/*"].find { |folder| File.read("#{folder}/comm").start_with?("memintro-") }
+    task = answering_task(program.pid)
     blocked = 0
     wakes = Signal.list.fetch("VTALRM") - 1
     # Until the thread runs, all signals are blocked, or none.
     eventually { (blocked = File.read("#{task}/status")[/^SigBlk:\s+(\h+)/, 1].hex).positive? && blocked[wakes].zero? }
     signals = %w[HUP INT QUIT USR1 USR2 TERM CHLD CONT WINCH ALRM PIPE].map { |name| Signal.list.fetch(name) }
     expect(signals).to all(satisfy { |signal| blocked[signal - 1] == 1 })
-    eventually { File.read("#{task}/status")[/^State:\s+(\S)/, 1] == "S" }
-    switches = -> { File.read("#{task}/status").scan(/ctxt_switches:\s+(\d+)/).flatten.sum(&:to_i) }
-    before = switches.call
+    eventually { asleep?(task) }
+    before = switches(task)
     sleep(0.5)
-    expect(switches.call - before).to be <= 1
+    expect(switches(task) - before).to be <= 1
     writer.close
     expect(program.wait.exitstatus).to eq(0)
   end

@@ -64,7 +64,7 @@ RSpec.describe "examples/leaks" do
         run_memintro("snapshot", "puma", "-o", file, env: env).must_succeed
       end
       # Ruby 3.2 and later keep most of these strings in their slots.
-      server.wait(60, "log") { server.lines.grep(%r{path=/search/1-49 .* malloc_bytes=\d+ malloc_calls=\d+ }).any? }
+      server.wait("log") { server.lines.grep(%r{path=/search/1-49 .* malloc_bytes=\d+ malloc_calls=\d+ }).any? }
     end
     diff = run_memintro("diff", "--top", "all", *files).must_succeed.stdout
     expect(row(diff, "Search::Result").last).to eq(50 * 50)

@@ -76,7 +76,7 @@ RSpec.describe "under load" do
             "MALLOC_ARENA_MAX" => "2", "LOAD_MODE" => "full" }
     PumaServer.run(application, config: "plugin :memintro\npreload_app!\n", env: env,
                                 arguments: ["-w", "2", "-t", "8:8"]) do |server|
-      steady = server.wait(60, "report two workers") { worker(server, 0) && worker(server, 1) }
+      steady = server.wait("report two workers") { worker(server, 0) && worker(server, 1) }
       warmed = hurry(server, warm_up)
       begun = now
       clients = Array.new(4) { client(server, begun + seconds) }

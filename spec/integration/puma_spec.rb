@@ -11,7 +11,7 @@ RSpec.describe "Puma" do
 
   # The line of a path, once it is there.
   def line(server, path)
-    text = server.wait(60, "log #{path}") { server.lines.find { |line| line.include?("path=#{path} ") } }
+    text = server.wait("log #{path}") { server.lines.find { |line| line.include?("path=#{path} ") } }
     text.scan(/(\w+)=(\S+)/).to_h.transform_keys(&:to_sym)
   end
 
@@ -64,7 +64,7 @@ RSpec.describe "Puma" do
         end
         clients = sizes.map { |size| Thread.new { Array.new(5) { server.get("/stream/#{size}/20").body.size } } }
         expect(clients.map { |client| client.join(120)&.value }).to eq(sizes.map { |size| [20 * size] * 5 })
-        server.wait(60, "log 80 lines") { server.lines.grep(%r{/stream/}).size == 80 }
+        server.wait("log 80 lines") { server.lines.grep(%r{/stream/}).size == 80 }
         server.lines.grep(%r{/stream/}).each do |text|
           size = text[%r{/stream/(\d+)}, 1].to_i
           # From one size to the next it is 400,000 bytes.
@@ -125,7 +125,7 @@ RSpec.describe "Puma" do
     it "logs the master, each worker and their total, in PSS, and sees a worker that is replaced" do
       config = "plugin :memintro\npreload_app!\n"
       PumaServer.run(PLAIN, config: config, env: report, arguments: ["-w", "2", "-t", "1:2"]) do |server|
-        both = server.wait(60, "log two workers") do
+        both = server.wait("log two workers") do
           server.lines.grep(/process=/).slice_when { |line, _| line.include?("process=total") }
                 .find { |group| group.grep(/process=worker/).size == 2 && group.last.include?("process=total") }
         end
@@ -141,7 +141,7 @@ RSpec.describe "Puma" do
 
         old = both[1][/pid=(\d+)/, 1].to_i
         Process.kill(:KILL, old)
-        server.wait(60, "replace a worker") do
+        server.wait("replace a worker") do
           server.lines.grep(/process=worker index=0/).any? { |line| !line.include?(" pid=#{old} ") }
         end
       end
@@ -149,7 +149,7 @@ RSpec.describe "Puma" do
 
     it "logs the only process there is" do
       PumaServer.run(PLAIN, config: "plugin :memintro\n", env: report) do |server|
-        line = server.wait(60, "report") { server.lines.grep(/process=/).first }
+        line = server.wait("report") { server.lines.grep(/process=/).first }
         expect(line)
           .to match(/\AMEMORY process=single pid=#{server.pid} rss_bytes=\d+ pss_bytes=\d+ uss_bytes=\d+ time=\S+Z\z/)
       end

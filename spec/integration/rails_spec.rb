@@ -14,7 +14,7 @@ RSpec.describe "memintro/railtie" do
   application = File.join(Subprocess::ROOT, "spec", "fixtures", "web", "rails.ru")
 
   def line(server, path)
-    server.wait(60, "log #{path}") { server.lines.find { |line| line.include?("path=#{path} ") } }
+    server.wait("log #{path}") { server.lines.find { |line| line.include?("path=#{path} ") } }
   end
 
   it "logs each request to Rails' log, with Rails' request id and the controller's action" do
@@ -51,7 +51,7 @@ RSpec.describe "memintro/railtie" do
     settings = "fields=%i[path action malloc_bytes],format=:json,start=nil"
     PumaServer.run(application, env: { "SETTINGS" => settings, "TRACK" => "no" }) do |server|
       server.get("/posts/1/10")
-      text = server.wait(60, "log") { server.log[/\{"event":"MEMORY".*posts.*\}/] }
+      text = server.wait("log") { server.log[/\{"event":"MEMORY".*posts.*\}/] }
       expect(JSON.parse(text)).to eq("event" => "MEMORY", "path" => "/posts/1/10", "action" => "posts#show")
     end
   end
@@ -85,7 +85,7 @@ RSpec.describe "memintro/railtie" do
     text = settings.map { |name, value| "#{name}=#{value.sub('["/assets", "/up"]', '%w[/assets /up]')}" }.join(",")
     PumaServer.run(application, env: { "SETTINGS" => text }) do |server|
       10.times { expect(server.get("/posts/1/1").code).to eq("200") }
-      server.wait(60, "log one in ten") { server.lines.grep(/path=\/posts/).size == 1 }
+      server.wait("log one in ten") { server.lines.grep(/path=\/posts/).size == 1 }
     end
   end
 end

@@ -20,9 +20,10 @@ RSpec.describe "asking a running process", :listening do
 
   # Whether the process's thread that answers sleeps, and has slept for a while.
   def at_rest?(pid)
-    task = Dir["/proc/#{pid}/task/*"].find { |folder| File.read("#{folder}/comm").start_with?("memintro-") }
-    looks = Array.new(2) { sleep(0.2) && File.read("#{task}/status") }
-    looks.all?(/^State:\s+S/) && looks.map { |text| text.scan(/ctxt_switches:\s+(\d+)/) }.uniq.size == 1
+    task = answering_task(pid)
+    before = switches(task)
+    sleep(0.2)
+    asleep?(task) && switches(task) == before
   end
 
   def path_of(pid) = File.join(socket_folder, "#{pid}.sock")

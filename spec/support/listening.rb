@@ -64,6 +64,16 @@ module Listening
     Subprocess.run_memintro(*arguments, env: listening_env(env), **options)
   end
 
+  # The folder of the thread of a process that answers.
+  def answering_task(pid)
+    Dir["/proc/#{pid}/task/*"].find { |task| File.read("#{task}/comm").start_with?("memintro-") }
+  end
+
+  def asleep?(task) = File.read("#{task}/status").match?(/^State:\s+S/)
+
+  # How often a thread has gone to sleep or made way so far.
+  def switches(task) = File.read("#{task}/status").scan(/ctxt_switches:\s+(\d+)/).flatten.sum(&:to_i)
+
   def eventually(seconds = PATIENCE_SECONDS)
     deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds
     until (result = yield)

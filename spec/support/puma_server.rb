@@ -7,7 +7,7 @@ require "tempfile"
 # Runs a real Puma (Debian's) on a loopback port of its own choice, for as long as a block takes.
 class PumaServer
   BOOT_SECONDS = 120
-  STOP_SECONDS = 60
+  PATIENCE_SECONDS = 60
 
   # The reason why there is none here, or nil.
   def self.missing
@@ -44,9 +44,9 @@ class PumaServer
   def lines = log.lines.grep(/MEMORY/).map { |line| line[/MEMORY.*/] }
 
   def wait_until_listening
-    wait(BOOT_SECONDS, "listen") { @port = log[%r{Listening on http://127\.0\.0\.1:(\d+)}, 1] }
+    wait("listen", BOOT_SECONDS) { @port = log[%r{Listening on http://127\.0\.0\.1:(\d+)}, 1] }
     # A cluster listens before its workers are there; the first answer says that one is.
-    wait(BOOT_SECONDS, "answer") { get("/boot").code }
+    wait("answer", BOOT_SECONDS) { get("/boot").code }
   end
 
   def get(path, **headers)
@@ -56,7 +56,7 @@ class PumaServer
   end
 
   # Until the block gives something; fails with the log when that takes too long.
-  def wait(seconds, what)
+  def wait(what, seconds = PATIENCE_SECONDS)
     due = now + seconds
     loop do
       value = begin
@@ -79,7 +79,7 @@ class PumaServer
     return if @status
 
     signal(:TERM)
-    wait(STOP_SECONDS, "end") { reaped? }
+    wait("end") { reaped? }
   rescue RuntimeError
     Process.kill(:KILL, -@pid)
     Process.wait(@pid)

@@ -18,7 +18,6 @@ mod traffic;
 use std::env;
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -39,7 +38,7 @@ static ALONE: Lines = Lines { table: &TABLE, shared: false };
 
 fn main() {
     match env::var(GROUP) {
-        Ok(name) => measure(CASES.iter().find(|case| case.name == name).expect("a group's name")),
+        Ok(name) => measure(Case::named(&name)),
         Err(_) => in_processes(),
     }
 }
@@ -47,12 +46,7 @@ fn main() {
 /// Each group with these arguments, one after the other.
 fn in_processes() {
     for case in CASES.iter().filter(|case| !case.huge || env::var_os(HUGE).is_some()) {
-        let status = Command::new(env::current_exe().expect("own path"))
-            .args(env::args_os().skip(1))
-            .env(GROUP, case.name)
-            .status()
-            .expect("own program");
-        assert!(status.success(), "{} failed: {status}", case.name);
+        case.run_apart(|program| program.args(env::args_os().skip(1)).env(GROUP, case.name));
     }
 }
 
@@ -124,20 +118,23 @@ impl Heap {
         _ = fs::remove_file(self.estimates(name));
         self.measured.push(name);
         shape.reset(self.case.blocks);
-        if self.crew.is_none() {
-            self.crew = Some(Crew::new(self.case));
+        self.crew().perform(Task::TakeIn(shape));
+    }
+
+    fn crew(&mut self) -> &mut Crew {
+        let case = self.case;
+        self.crew.get_or_insert_with(|| {
+            let mut crew = Crew::new(case);
             // A heap is another one until most of its blocks have been replaced.
-            self.follow(&Bare, (4 * self.case.blocks as u64).max(3_000_000));
-        }
-        if let Some(crew) = &mut self.crew {
-            crew.perform(Task::TakeIn(shape));
-        }
+            crew.perform(Task::Follow(&Bare, (4 * case.blocks).max(3_000_000) / case.threads));
+            crew
+        })
     }
 
     /// CPU time of so many pairs, shared out among the threads.
     fn follow(&mut self, shape: &'static impl Shape, pairs: u64) -> Duration {
         let each = pairs.div_ceil(self.case.threads as u64) as usize;
-        let ns = self.crew.as_mut().map_or(0.0, |crew| crew.perform(Task::Follow(shape, each)));
+        let ns = self.crew().perform(Task::Follow(shape, each));
         Duration::from_secs_f64(ns * pairs as f64 / (each * self.case.threads) as f64 / 1e9)
     }
 

@@ -1,5 +1,8 @@
 //! The heaps that the shapes are measured on.
 
+use std::env;
+use std::process::Command;
+
 use crate::traffic::Sizes;
 
 /// One heap and its traffic.
@@ -20,6 +23,20 @@ pub(crate) struct Case {
 
 const fn case(name: &'static str, blocks: usize, sizes: Sizes, threads: usize) -> Case {
     Case { name, blocks, sizes, threads, exchange: false, huge: blocks > 10_000_000 }
+}
+
+impl Case {
+    /// The one of that name.
+    pub(crate) fn named(name: &str) -> &'static Self {
+        CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
+    }
+
+    /// Has this program run it, in a process of its own that `tell` says so to.
+    pub(crate) fn run_apart(&self, tell: impl FnOnce(&mut Command) -> &mut Command) {
+        let mut program = Command::new(env::current_exe().expect("own path"));
+        let status = tell(&mut program).status().expect("own program");
+        assert!(status.success(), "{} failed: {status}", self.name);
+    }
 }
 
 /// All of them.

@@ -13,9 +13,7 @@ mod rounds;
 mod shapes;
 mod traffic;
 
-use std::process::Command;
-
-use cases::CASES;
+use cases::{CASES, Case};
 use memintro_tracker::table::Table;
 use rounds::{Figures, Spec};
 use shapes::{Bare, Lines, Open, Radix};
@@ -42,10 +40,7 @@ fn main() {
                     Some(_) => arguments.iter().any(|argument| argument == case.name),
                 };
                 if wanted {
-                    let program = std::env::current_exe().expect("own path");
-                    let status =
-                        Command::new(program).args(["run", case.name]).status().expect("own program");
-                    assert!(status.success(), "{} failed: {status}", case.name);
+                    case.run_apart(|program| program.args(["run", case.name]));
                 }
             }
         }
@@ -53,8 +48,7 @@ fn main() {
 }
 
 fn run(name: &str) {
-    let case =
-        CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}; see `list`"));
+    let case = Case::named(name);
     let spec = Spec {
         blocks: case.blocks / case.threads,
         sizes: case.sizes,
