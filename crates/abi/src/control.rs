@@ -89,12 +89,16 @@ pub struct Control {
     pub totals: unsafe extern "C" fn(figures: *mut Figures),
     /// Fills the calling thread's traffic.
     pub thread_totals: unsafe extern "C" fn(figures: *mut ThreadFigures),
-    /// Visits every call site with at least one event, all at one instant.
-    pub sites: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<SiteRecord>),
-    /// Visits live blocks of at least `min_age` GC generations; `site` `u32::MAX` is all sites. Allocators wait
-    /// during the visit.
-    pub blocks:
-        unsafe extern "C" fn(site: u32, min_age: u32, context: *mut c_void, visit: Visitor<BlockRecord>),
+    /// Visits every call site with at least one event, all at one instant. An error: it visited none.
+    pub sites: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status,
+    /// Visits live blocks of at least `min_age` GC generations; `site` `u32::MAX` is all sites. What happens during the
+    /// visit is recorded after it. An error: it visited none.
+    pub blocks: unsafe extern "C" fn(
+        site: u32,
+        min_age: u32,
+        context: *mut c_void,
+        visit: Visitor<BlockRecord>,
+    ) -> Status,
     /// Looks for modules that were loaded since, and verifies all slots. Nothing to do when preloaded.
     pub refresh: extern "C" fn() -> Status,
     /// Visits the slots that were found, for `doctor`.

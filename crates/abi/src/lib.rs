@@ -18,7 +18,7 @@ pub use records::{BlockRecord, Figures, Frame, SiteRecord, ThreadFigures, Varian
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The exported symbol under which the hook offers its [`Control`] table (NUL-terminated).
 pub const CONTROL_SYMBOL: &core::ffi::CStr = c"memintro_control";

@@ -22,10 +22,12 @@ impl Status {
     pub const NO_ALLOCATOR: Self = Self(-4);
     /// A test allocation was not seen although the hook is in place: another library answers first.
     pub const NOT_SEEN: Self = Self(-5);
-    /// Another thread is starting or stopping.
+    /// Another thread is starting or stopping, or does not get on with what it records.
     pub const BUSY: Self = Self(-6);
     /// A file could not be written; `errno` says why.
     pub const IO: Self = Self(-7);
+    /// This process was forked while the figures were being changed and nobody could wait for that: they are lost here.
+    pub const FIGURES_LOST: Self = Self(-8);
 }
 
 /// How allocations are followed.

@@ -46,6 +46,7 @@ fn c_and_rust_agree() {
         ("NO_MEMORY", i64::from(Status::NO_MEMORY.0)),
         ("NOT_SEEN", i64::from(Status::NOT_SEEN.0)),
         ("BUSY", i64::from(Status::BUSY.0)),
+        ("FIGURES_LOST", i64::from(Status::FIGURES_LOST.0)),
         ("OFF", i64::from(Mode::OFF.0)),
         ("FULL", i64::from(Mode::FULL.0)),
         ("SAMPLED", i64::from(Mode::SAMPLED.0)),

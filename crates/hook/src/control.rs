@@ -11,7 +11,7 @@ use memintro_tracker::sites::{Kind, Site};
 
 use crate::figures::{self, SiteFigures, is_used};
 use crate::sampling::{self, SAMPLES};
-use crate::state::{self, SITES, TABLE};
+use crate::state::{self, SITES, TABLE, THREADS};
 use crate::{dump, exit, functions, init, patch, start, thread};
 
 /// The table. Whoever finds it compares `version` and `size` before anything else.
@@ -91,7 +91,7 @@ fn change_untracked(change: impl FnOnce(u32) -> u32) -> u32 {
 }
 
 extern "C" fn mark() -> Status {
-    done(state::paused(|_| {
+    state::done(state::paused(|_| {
         state::flush();
         for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
             let total = site.counters.total_bytes.load(Ordering::Relaxed);
@@ -104,32 +104,34 @@ extern "C" fn mark() -> Status {
 
 extern "C" fn clear() -> Status {
     match state::paused(|_| state::empty_again()) {
-        Some(true) => Status::OK,
-        _ => Status::NO_MEMORY,
+        Some(false) => Status::NO_MEMORY,
+        other => state::done(other),
     }
 }
 
 extern "C" fn reset() -> Status {
-    done(state::paused(|_| state::reset_counters()))
-}
-
-fn done(outcome: Option<()>) -> Status {
-    if outcome.is_some() { Status::OK } else { Status::NO_MEMORY }
+    state::done(state::paused(|_| state::reset_counters()))
 }
 
 unsafe extern "C" fn totals(answer: *mut Figures) {
+    if let Some(own) = thread::kept() {
+        THREADS.catch_up(own);
+    }
     // SAFETY: the caller's own record.
     unsafe { answer.write(figures::of_process()) };
 }
 
 unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
-    let figures = thread::own().map_or_else(ThreadFigures::default, |own| figures::of_thread(&own));
+    let figures = thread::own().map_or_else(ThreadFigures::default, |own| {
+        THREADS.catch_up(&own);
+        figures::of_thread(&own)
+    });
     // SAFETY: the caller's own record.
     unsafe { answer.write(figures) };
 }
 
-unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) {
-    state::paused(|_| {
+unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status {
+    state::done(state::paused(|_| {
         state::flush();
         for id in 0..SITES.count() {
             if let Some(site) = SITES.get(id).filter(|site| is_used(id, site)) {
@@ -137,7 +139,7 @@ unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) {
                 unsafe { visit(context, &site_record(id, site)) };
             }
         }
-    });
+    }))
 }
 
 fn site_record(id: u32, site: &Site) -> SiteRecord {
@@ -166,9 +168,14 @@ fn site_record(id: u32, site: &Site) -> SiteRecord {
     }
 }
 
-unsafe extern "C" fn blocks(site: u32, min_age: u32, context: *mut c_void, visit: Visitor<BlockRecord>) {
+unsafe extern "C" fn blocks(
+    site: u32,
+    min_age: u32,
+    context: *mut c_void,
+    visit: Visitor<BlockRecord>,
+) -> Status {
     let now = state::generation();
-    state::paused(|_| {
+    state::done(state::paused(|_| {
         TABLE.for_each(now, &mut |address, block| {
             if (site == u32::MAX || block.site == site) && block.age >= min_age {
                 let record = BlockRecord {
@@ -196,7 +203,7 @@ unsafe extern "C" fn blocks(site: u32, min_age: u32, context: *mut c_void, visit
                 unsafe { visit(context, &raw const record) };
             }
         });
-    });
+    }))
 }
 
 extern "C" fn refresh() -> Status {

@@ -17,7 +17,7 @@ use crate::state::{self, SITES, THREADS};
 use crate::{sampling, thread};
 
 /// Rounds of waiting for other threads before a dump goes on without them; some tenths of a second.
-const PATIENCE: u32 = 200_000;
+const PATIENCE: u32 = 2_000;
 const MAPS_BYTES: usize = 4 << 20;
 
 /// Writes a dump to `path`, in which `%p` stands for the process id (appended when missing and asked for).

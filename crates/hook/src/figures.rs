@@ -12,6 +12,7 @@ use crate::state::{self, SITES, THREADS};
 
 /// Sums over all threads. Nobody who records has to wait: every thread's figures only grow until they are reset, and what
 /// was freed is read before what was allocated, so that no sum can show more freed than allocated.
+/// What is being written down at this instant is not in them yet.
 pub(crate) fn of_process() -> Figures {
     THREADS.between_resets(sums)
 }

@@ -3,59 +3,106 @@
 //! Only the forking thread lives on in the child; the counters of the others are brought home there, because what
 //! they had allocated is still allocated. These handlers also run for C's fork and for `Process.daemon`; a vfork
 //! runs none and needs none, its child shares the memory and ends or execs.
+//!
+//! Between the first handler and the fork itself libc takes its own locks, and other threads that hold one of them may be
+//! in malloc: nobody waits for us there ([`crate::defer`]). Threads that fork at the same time share one pause. We wait
+//! for starts, stops and readings to come to an end, but never longer than a fraction of a second each: a signal handler
+//! that forks may have interrupted its own thread in the middle of anything of ours. Where the world could not be paused,
+//! the child cannot trust what it got, and tracks no more.
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use memintro_tracker::threads::Paused;
+use memintro_tracker::threads::{Held, ThreadState};
 
-use crate::state::{self, PID, SITES, THREADS};
+use crate::defer::Pending;
+use crate::state::{self, Changes, PID, THREADS};
 use crate::{patch, sampling, thread};
 
-/// What the forking thread holds meanwhile.
-struct Held {
-    paused: Option<Paused<'static>>,
-    patches: bool,
-    changes: bool,
-}
+/// Sleeps of 50 µs until somebody has ended a start or stop, what is patched, a pause, what is recorded.
+const SLEEPS: u32 = 3_000;
+/// The same for a signal handler that has interrupted its thread while that was recording.
+const SLEEPS_ON_TOP: u32 = 20;
 
-struct DuringFork(UnsafeCell<Held>);
-// SAFETY: libc runs the handlers of one fork at a time, or the world is paused by the thread that touches it.
-unsafe impl Sync for DuringFork {}
-
-static DURING_FORK: DuringFork =
-    DuringFork(UnsafeCell::new(Held { paused: None, patches: false, changes: false }));
+/// What is held for all threads that fork, besides the world.
+static HOLDS_CHANGES: AtomicBool = AtomicBool::new(false);
+static HOLDS_PATCHES: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn init() {
     // SAFETY: the handlers are plain functions that live as long as the process.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-unsafe extern "C" fn before() {
-    // In this order, as start and stop take them.
-    let changes = state::hold_changes();
-    let patches = patch::before_fork();
-    // Also while nothing is tracked: another thread may just be starting, or reading what was collected, and the child
-    // must not inherit a pause that nobody ends. In a process that never tracked there is nothing to hold.
-    let paused = if THREADS.states().next().is_some() {
-        thread::own().and_then(|own| THREADS.pause(own.state()))
-    } else {
-        None
-    };
-    // SAFETY: the world is paused by this thread, or there is nothing to hold.
-    unsafe { *DURING_FORK.0.get() = Held { paused, patches, changes } };
+/// Whether this process has ever tracked: otherwise there is nothing to hold.
+fn is_used() -> bool {
+    THREADS.states().next().is_some()
 }
 
-unsafe extern "C" fn in_parent() {
-    // SAFETY: as in `before`.
-    let held = unsafe { &mut *DURING_FORK.0.get() };
-    let patches = core::mem::take(&mut held.patches);
-    drop(held.paused.take());
+unsafe extern "C" fn before() {
+    // A thread whose destructors have run keeps no state: its child cannot trust what it gets.
+    if !is_used() || thread::own().is_none() {
+        return;
+    }
+    let Some(own) = thread::kept() else { return };
+    let depth = own.forks.get();
+    own.forks.set(depth.wrapping_add(1));
+    if depth > 0 {
+        // A handler forks on top of a fork of this thread, which holds everything already.
+        return;
+    }
+    own.held.set(hold(own));
+}
+
+fn hold(own: &ThreadState) -> Held {
+    // In this order, as start and stop take them. Also while nothing is tracked: another thread may just be starting, or
+    // reading what was collected, and the child must not inherit a pause that nobody ends.
+    if THREADS.is_pauser(own) {
+        // Others may be waiting for this very pause, with all else in their hands.
+        return THREADS.hold_for_fork(own, 0);
+    }
+    // While this thread is recording, nobody else can pause the world: it is no use to wait for that.
+    let sleeps = if own.is_busy() { SLEEPS_ON_TOP } else { SLEEPS };
+    let changes = state::hold_changes(sleeps, || THREADS.join_forks());
+    if changes == Changes::Joined {
+        return Held::Paused;
+    }
+    let patches = patch::before_fork(sleeps);
+    let world = THREADS.hold_for_fork(own, sleeps);
+    if world == Held::Paused {
+        HOLDS_CHANGES.fetch_or(changes == Changes::Held, Ordering::Relaxed);
+        HOLDS_PATCHES.fetch_or(patches, Ordering::Relaxed);
+    } else {
+        // The child gives up, or this thread itself is in the middle of what it holds.
+        let_go(changes == Changes::Held, patches);
+    }
+    world
+}
+
+fn let_go(changes: bool, patches: bool) {
     if patches {
         patch::after_fork();
     }
-    if core::mem::take(&mut held.changes) {
+    if changes {
         state::forget_changes();
+    }
+}
+
+fn let_go_of_all() {
+    let changes = HOLDS_CHANGES.swap(false, Ordering::Relaxed);
+    let_go(changes, HOLDS_PATCHES.swap(false, Ordering::Relaxed));
+}
+
+/// One fork of this thread less; answers how it found the world if it was the last of those on top of each other.
+fn end(own: &ThreadState) -> Option<Held> {
+    let depth = own.forks.get().wrapping_sub(1);
+    own.forks.set(depth);
+    (depth == 0).then(|| own.held.take())
+}
+
+unsafe extern "C" fn in_parent() {
+    if let Some(own) = thread::kept().filter(|own| own.forks.get() > 0)
+        && let Some(held) = end(own)
+    {
+        THREADS.release_after_fork(own, held, let_go_of_all);
     }
 }
 
@@ -63,23 +110,30 @@ unsafe extern "C" fn in_child() {
     // SAFETY: a plain system call.
     PID.store(unsafe { libc::getpid() }.unsigned_abs(), Ordering::Relaxed);
     THREADS.register();
-    state::forget_changes();
-    // SAFETY: this is the only thread of the child.
-    let held = unsafe { &mut *DURING_FORK.0.get() };
-    held.changes = false;
-    // Whether or not the world was paused: whoever was busy is not here, and nobody is to wait for them.
-    THREADS.forget_others(thread::kept(), |counters| counters.flush(|id| SITES.counters(id)));
+    let own = thread::kept();
+    let held = own.filter(|own| own.forks.get() > 0).map_or(Held::NotPaused, |own| own.held.get());
+    THREADS.forget_others(own, held);
     thread::is_alone();
-    if let Some(own) = thread::kept() {
+    if let Some(own) = own {
         sampling::in_child(own, PID.load(Ordering::Relaxed));
     }
-    match held.paused.take() {
-        Some(paused) => drop(paused),
-        None => THREADS.forget_pause(),
+    if held == Held::NotPaused && is_used() {
+        state::give_up();
     }
-    if core::mem::take(&mut held.patches) {
-        patch::after_fork();
-    } else {
+    if held != Held::Paused || !HOLDS_CHANGES.load(Ordering::Relaxed) {
+        state::forget_changes();
+    }
+    if held != Held::Paused || !HOLDS_PATCHES.load(Ordering::Relaxed) {
         patch::abandoned_by_fork();
+    }
+    let Some(own) = own.filter(|own| own.forks.get() > 0) else { return };
+    // A fork below, that a handler's fork lies on top of, goes on in this process, too, and ends what it holds.
+    if let Some(held) = end(own) {
+        let was_busy = own.is_busy();
+        THREADS.release_after_fork(own, held, let_go_of_all);
+        if held == Held::Paused && !was_busy {
+            // All that was written down has been recorded, or never will be.
+            Pending::forget_all();
+        }
     }
 }

@@ -10,7 +10,7 @@ use memintro_tracker::mmap::Errno;
 use crate::functions;
 use crate::real::call;
 use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
-use crate::sampling::{self, Debt, SAMPLES};
+use crate::sampling::{self, Debt};
 use crate::start;
 use crate::thread;
 
@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize
 #[inline(always)]
 fn release(block: Pointer) {
     if sampling::is_on() {
-        if SAMPLES.filter.may_hold(block as usize) {
+        if sampling::may_hold(block as usize) {
             freeing_sampled(block);
         }
         return;
@@ -144,7 +144,7 @@ fn resize(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Poi
     }
     if sampling::is_on() {
         let charged = sampling::charge(size);
-        if charged.is_ok() && !SAMPLES.filter.may_hold(block as usize) {
+        if charged.is_ok() && !sampling::may_hold(block as usize) {
             return real();
         }
         let mean = charged.err().and_then(|debt| sampling::draw(size, debt));

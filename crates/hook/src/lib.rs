@@ -2,9 +2,10 @@
 //!
 //! # Rules of the house
 //!
-//! What runs inside malloc ([`intercept`], [`record`], [`sampling`], [`thread`], and the tracker below them):
+//! What runs inside malloc ([`intercept`], [`record`], [`defer`], [`sampling`], [`thread`], and the tracker below them):
 //! 1. allocates nothing from the heap it watches; its memory comes from `mmap`;
-//! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them;
+//! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them; waits for another thread of
+//!    the program only for the few instructions of a lock of its own, and goes on unrecorded if they do not come to an end;
 //! 3. has no path that panics, and formats nothing;
 //! 4. leaves `errno` as the real function left it;
 //! 5. needs less than 1 KiB of stack: fibers and signal stacks are small;
@@ -20,6 +21,7 @@
 //! One symbol, [`control::memintro_control`], a table of functions ([`memintro_abi::Control`]).
 
 mod control;
+mod defer;
 mod dump;
 mod exit;
 mod figures;

@@ -2,19 +2,26 @@
 //!
 //! A free is recorded **before** the block is given back: in the other order another thread could get the address
 //! and record its birth first. A block that moves is taken out before the real call and put back if that fails.
+//!
+//! What happens while the world is paused is written down instead ([`crate::defer`]) and recorded a moment later, by the same
+//! functions.
 
+use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
 use memintro_abi::{Frame, FrameKind, Mode, SITE_BOOT, SITE_GC, SITE_OTHER};
+use memintro_tracker::counters::CounterCache;
+use memintro_tracker::lock::given_up;
 use memintro_tracker::samples::{Put, Sample};
 use memintro_tracker::table::{Block, Inserted, Removed};
-use memintro_tracker::threads::{ThreadState, bump};
+use memintro_tracker::threads::{Busy, ThreadState, bump};
 
+use crate::defer;
 use crate::sampling::{self, SAMPLES};
 use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
-use crate::thread;
+use crate::thread::{self, Own};
 
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
@@ -25,10 +32,41 @@ pub(crate) struct Moving {
 
 /// What was known of it.
 #[derive(Debug)]
-enum Old {
+pub(crate) enum Old {
     Nothing,
     Followed(Removed),
     Sampled(Sample),
+    /// Nobody has looked yet: that it is gone was written down.
+    WrittenDown,
+}
+
+/// Whose event it is: the state of the thread that it happened to, and the counters it goes to, which are those of the
+/// thread that records it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin<'a> {
+    pub(crate) owner: &'a ThreadState,
+    pub(crate) counters: &'a CounterCache,
+}
+
+impl<'a> Origin<'a> {
+    #[inline(always)]
+    fn of(own: &'a Own) -> Self {
+        Self { owner: own, counters: &own.counters }
+    }
+}
+
+/// Begins to record. `None`: what happened has been written down, or is not to be recorded. `write_down` answers `false`
+/// when that is no longer needed.
+#[inline(always)]
+fn enter(own: &Own, write_down: impl Fn() -> bool) -> Option<Busy<'_>> {
+    loop {
+        if let Some(busy) = THREADS.enter(own) {
+            return Some(busy);
+        }
+        if write_down() {
+            return None;
+        }
+    }
 }
 
 /// How a block is to be recorded that a move has made.
@@ -52,54 +90,75 @@ pub(crate) fn allocated(block: *mut c_void, size: usize, caller: usize) {
     if own.nested.get() != 0 {
         return;
     }
-    let Some(busy) = THREADS.enter(&own) else { return };
+    let (address, size) = (block as usize, size as u64);
+    let Some(busy) = enter(&own, || defer::birth(&own, address, size, caller, None)) else { return };
     // Again, now that a stop cannot pass by: the stub's look was only a hint.
     if ACTIVE.load(Ordering::Relaxed) == Mode::FULL.0 {
-        record(&own, block as usize, size as u64, caller);
+        record(&own, address, size, caller);
     }
     drop(busy);
 }
 
 #[inline]
-fn record(own: &ThreadState, address: usize, size: u64, caller: usize) {
+fn record(own: &Own, address: usize, size: u64, caller: usize) {
+    let origin = Origin::of(own);
     if own.untracked.get() != 0 {
-        // Nothing is known of a block that is born here; what the table says of its address is stale.
-        heal(own, TABLE.remove(address, state::generation()));
-        heal_sample(own, address);
+        born_untracked(origin, address, state::generation());
         return;
     }
-    heal_sample(own, address);
     let (site, generation) = site(own, caller);
+    born(origin, address, size, site, generation);
+}
+
+/// Nothing is known of a block that is born here; what the table says of its address is stale.
+pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
+    heal(origin, TABLE.remove(address, generation));
+    heal_sample(origin, address);
+}
+
+#[inline]
+pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, generation: u32) {
+    heal_sample(origin, address);
+    let traffic = &origin.owner.traffic;
     match TABLE.insert(address, Block { site, size, generation }, generation) {
         Inserted::New => {}
-        Inserted::Replaced(stale) => heal(own, Some(stale)),
+        Inserted::Replaced(stale) => heal(origin, Some(stale)),
         Inserted::Full => {
-            bump(&own.traffic.dropped, 1);
+            bump(&traffic.dropped, 1);
             return;
         }
     }
-    bump(&own.traffic.allocations, 1);
-    bump(&own.traffic.allocated_bytes, size);
-    own.counters.allocated(site, size, |id| SITES.counters(id));
+    bump(&traffic.allocations, 1);
+    bump(&traffic.allocated_bytes, size);
+    origin.counters.allocated(site, size, |id| SITES.counters(id));
 }
 
 /// A block was born that had been sampled with this mean.
 pub(crate) fn sampled(block: *mut c_void, size: usize, caller: usize, mean: u64) {
+    if block.is_null() {
+        return;
+    }
     let Some(own) = thread::own() else { return };
-    let Some(busy) = THREADS.enter(&own) else { return };
-    if sampling::is_on() && !block.is_null() {
-        record_sample(&own, block as usize, size as u64, caller, mean);
+    let (address, size) = (block as usize, size as u64);
+    let Some(busy) = enter(&own, || defer::birth(&own, address, size, caller, Some(mean))) else { return };
+    if sampling::is_on() {
+        record_sample(&own, address, size, caller, mean);
     }
     drop(busy);
 }
 
-fn record_sample(own: &ThreadState, address: usize, size: u64, caller: usize, mean: u64) {
+fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64) {
     let (site, birth) = site(own, caller);
+    born_sampled(Origin::of(own), address, size, site, birth, mean);
+}
+
+pub(crate) fn born_sampled(origin: Origin<'_>, address: usize, size: u64, site: u32, birth: u32, mean: u64) {
+    let own = origin.owner;
     if SAMPLES.filter.may_hold(address)
         && let Some(stale) = TABLE.remove(address, birth)
     {
         SAMPLES.uncount(address);
-        heal(own, Some(stale));
+        heal(origin, Some(stale));
     }
     let sample = Sample { size, mean, site, birth, mark: SAMPLES.marks() };
     match SAMPLES.put(address, sample) {
@@ -118,28 +177,38 @@ fn record_sample(own: &ThreadState, address: usize, size: u64, caller: usize, me
 
 /// As [`heal`], for blocks that were sampled before every block was followed.
 #[inline]
-fn heal_sample(own: &ThreadState, address: usize) {
+fn heal_sample(origin: Origin<'_>, address: usize) {
     if !SAMPLES.is_empty()
         && let Some(stale) = SAMPLES.take(address)
     {
-        bump(&own.traffic.missed_frees, 1);
-        SAMPLES.count_death(&stale, state::generation(), &own.estimate);
+        bump(&origin.owner.traffic.missed_frees, 1);
+        SAMPLES.count_death(&stale, state::generation(), &origin.owner.estimate);
     }
 }
 
 /// An address came up again whose free was never seen.
-fn heal(own: &ThreadState, stale: Option<Removed>) {
+fn heal(origin: Origin<'_>, stale: Option<Removed>) {
     if let Some(stale) = stale {
-        bump(&own.traffic.missed_frees, 1);
-        died(own, &stale);
+        bump(&origin.owner.traffic.missed_frees, 1);
+        died(origin, &stale);
     }
 }
 
 #[inline]
-fn died(own: &ThreadState, block: &Removed) {
-    bump(&own.traffic.frees, 1);
-    bump(&own.traffic.freed_bytes, block.size);
-    own.counters.freed(block.site, block.size, block.age, |id| SITES.counters(id));
+fn died(origin: Origin<'_>, block: &Removed) {
+    bump(&origin.owner.traffic.frees, 1);
+    bump(&origin.owner.traffic.freed_bytes, block.size);
+    origin.counters.freed(block.site, block.size, block.age, |id| SITES.counters(id));
+}
+
+/// A block that was taken out is gone.
+#[inline]
+pub(crate) fn gone(origin: Origin<'_>, old: &Old, now: u32) {
+    match old {
+        Old::Nothing | Old::WrittenDown => {}
+        Old::Followed(removed) => died(origin, removed),
+        Old::Sampled(sample) => SAMPLES.count_death(sample, now, &origin.owner.estimate),
+    }
 }
 
 /// Who is asking, and in which generation.
@@ -184,21 +253,25 @@ pub(crate) fn freeing(block: *mut c_void) {
         return;
     }
     let Some(own) = thread::own() else { return };
-    let Some(busy) = THREADS.enter(&own) else { return };
+    let address = block as usize;
+    let Some(busy) = enter(&own, || defer::free(&own, address)) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        match take(block as usize) {
-            Old::Nothing => {}
-            Old::Followed(removed) => died(&own, &removed),
-            Old::Sampled(sample) => SAMPLES.count_death(&sample, state::generation(), &own.estimate),
+        let given_up_before = given_up();
+        let now = state::generation();
+        let old = take(address, now);
+        if matches!(old, Old::Nothing) && given_up() != given_up_before {
+            // Somebody else did not let it be looked up: it will be taken for live until its address comes again.
+            bump(&own.traffic.dropped, 1);
         }
+        gone(Origin::of(&own), &old, now);
     }
     drop(busy);
 }
 
 /// Takes a block out of whatever knows it.
 #[inline]
-fn take(address: usize) -> Old {
-    if let Some(removed) = TABLE.remove(address, state::generation()) {
+pub(crate) fn take(address: usize, now: u32) -> Old {
+    if let Some(removed) = TABLE.remove(address, now) {
         if sampling::is_on() {
             SAMPLES.uncount(address);
         }
@@ -214,9 +287,15 @@ fn take(address: usize) -> Old {
 pub(crate) fn moving(block: *mut c_void) -> Moving {
     let mut moving = Moving { old: Old::Nothing, epoch: 0 };
     let Some(own) = thread::own() else { return moving };
-    let Some(busy) = THREADS.enter(&own) else { return moving };
+    let address = block as usize;
+    let Some(busy) = enter(&own, || defer::free(&own, address)) else {
+        if !own.is_busy() {
+            moving.old = Old::WrittenDown;
+        }
+        return moving;
+    };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        moving.old = take(block as usize);
+        moving.old = take(address, state::generation());
         moving.epoch = EPOCH.load(Ordering::Relaxed);
     }
     drop(busy);
@@ -226,22 +305,29 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
 /// The move is done: the old block is gone, `new` (unless null) is another one, born here.
 pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usize, birth: Birth) {
     let Some(own) = thread::own() else { return };
-    let Some(busy) = THREADS.enter(&own) else { return };
+    let (address, size) = (new as usize, size as u64);
+    let is_followed = !new.is_null() && own.nested.get() == 0;
+    let mean = match birth {
+        Birth::Every => None,
+        Birth::Sampled(mean) => mean,
+    };
+    let is_born = is_followed && (matches!(birth, Birth::Every) || mean.is_some());
+    // The gate may open between the two.
+    let is_gone = Cell::new(false);
+    let write_down = || {
+        is_gone.set(is_gone.get() || defer::settled(&own, &moving.old, moving.epoch, None));
+        is_gone.get() && (!is_born || defer::birth(&own, address, size, caller, mean))
+    };
+    let Some(busy) = enter(&own, write_down) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        if moving.epoch == EPOCH.load(Ordering::Relaxed) {
-            match &moving.old {
-                Old::Nothing => {}
-                Old::Followed(old) => died(&own, old),
-                Old::Sampled(old) => SAMPLES.count_death(old, state::generation(), &own.estimate),
-            }
+        if !is_gone.get() && moving.epoch == EPOCH.load(Ordering::Relaxed) {
+            gone(Origin::of(&own), &moving.old, state::generation());
         }
-        if !new.is_null() && own.nested.get() == 0 {
-            match (birth, sampling::is_on()) {
-                (Birth::Every, false) => record(&own, new as usize, size as u64, caller),
-                (Birth::Sampled(Some(mean)), true) => {
-                    record_sample(&own, new as usize, size as u64, caller, mean);
-                }
-                // The mode has just changed, or it was not drawn.
+        if is_born {
+            match (mean, sampling::is_on()) {
+                (None, false) => record(&own, address, size, caller),
+                (Some(mean), true) => record_sample(&own, address, size, caller, mean),
+                // The mode has just changed.
                 _ => {}
             }
         }
@@ -251,35 +337,40 @@ pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usiz
 
 /// The move failed: the block is where it was.
 pub(crate) fn stayed(moving: &Moving, block: *mut c_void) {
-    if matches!(moving.old, Old::Nothing) {
-        return;
-    }
     let Some(own) = thread::own() else { return };
-    let Some(busy) = THREADS.enter(&own) else { return };
+    let address = block as usize;
+    match moving.old {
+        Old::Nothing => return,
+        // It was recorded as gone, or will be.
+        Old::WrittenDown => return defer::lost(&own),
+        Old::Followed(_) | Old::Sampled(_) => {}
+    }
+    let write_down = || defer::settled(&own, &moving.old, moving.epoch, Some(address));
+    let Some(busy) = enter(&own, write_down) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 && moving.epoch == EPOCH.load(Ordering::Relaxed) {
-        put_back(&own, &moving.old, block as usize);
+        put_back(Origin::of(&own), &moving.old, address, state::generation());
     }
     drop(busy);
 }
 
-fn put_back(own: &ThreadState, old: &Old, address: usize) {
-    let now = state::generation();
+pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, now: u32) {
+    let traffic = &origin.owner.traffic;
     match old {
-        Old::Nothing => {}
+        Old::Nothing | Old::WrittenDown => {}
         Old::Followed(old) => {
             let again = Block { site: old.site, size: old.size, generation: now.wrapping_sub(old.age) };
             if let Inserted::Full = TABLE.insert(address, again, now) {
                 // It can no longer be followed; the books must still balance.
-                bump(&own.traffic.dropped, 1);
-                died(own, old);
+                bump(&traffic.dropped, 1);
+                died(origin, old);
             } else if sampling::is_on() {
                 SAMPLES.count_again(address);
             }
         }
         Old::Sampled(old) => {
             if SAMPLES.put(address, *old) == Put::Full {
-                bump(&own.traffic.dropped, old.share().blocks());
-                SAMPLES.count_death(old, now, &own.estimate);
+                bump(&traffic.dropped, old.share().blocks());
+                SAMPLES.count_death(old, now, &origin.owner.estimate);
             }
         }
     }

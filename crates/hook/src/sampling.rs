@@ -16,6 +16,7 @@ use memintro_tracker::mmap::Errno;
 use memintro_tracker::samples::Samples;
 use memintro_tracker::threads::ThreadState;
 
+use crate::defer::{self, Pending};
 use crate::state::{ACTIVE, THREADS};
 use crate::{thread, tls};
 
@@ -44,6 +45,19 @@ const SUSPENDED: u64 = u64::MAX;
 pub(crate) fn is_on() -> bool {
     // Acquire: the filter that this mode needs is complete.
     ACTIVE.load(Ordering::Acquire) == Mode::SAMPLED.0
+}
+
+/// Whether a block at this address may be one that is followed; never a false no.
+#[inline(always)]
+pub(crate) fn may_hold(address: usize) -> bool {
+    defer::is_pending() || SAMPLES.filter.may_hold(address)
+}
+
+/// Counts anew which pages may hold a block that is followed. The world is paused, but threads go on to ask.
+pub(crate) fn recount(others: impl FnOnce(&mut dyn FnMut(usize))) {
+    let pending = Pending::begin();
+    SAMPLES.recount(others);
+    drop(pending);
 }
 
 /// Whether some figures are estimates.
@@ -160,8 +174,9 @@ pub(crate) fn empty() {
     each_distance(|state, now| state.sampler.restart(now, RATE.load(Ordering::Relaxed)));
 }
 
-/// Where each thread's distance stands. The world is paused, so none of them can end.
+/// Where each thread's distance stands. None of them can end meanwhile.
 fn each_distance(mut visit: impl FnMut(&ThreadState, u64)) {
+    let _words = THREADS.words.lock();
     for state in THREADS.states().filter(|state| state.is_owned()) {
         let word = state.distance.get();
         if !word.is_null() {
@@ -170,6 +185,14 @@ fn each_distance(mut visit: impl FnMut(&ThreadState, u64)) {
             visit(state, now);
         }
     }
+}
+
+/// This thread ends, and its distance with it.
+pub(crate) fn forget_distance(own: &ThreadState) {
+    // A reader has the lock for some instructions; one that is gone cannot read any more.
+    let words = THREADS.words.lock_in_time();
+    own.distance.set(core::ptr::null_mut());
+    drop(words);
 }
 
 /// In a forked child, whose parent must not draw the same blocks.

@@ -13,21 +13,21 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, StartOptions, Status, VmSource};
 use memintro_tracker::chance::MOST_MEAN;
-use memintro_tracker::lock::relax;
+use memintro_tracker::lock::wait_round;
 use memintro_tracker::mmap;
 use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_SITES, Sites};
 use memintro_tracker::table::Table;
 use memintro_tracker::threads::{Paused, Threads};
 
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
-use crate::thread;
+use crate::{defer, thread};
 
 /// Live blocks.
 pub(crate) static TABLE: Table = Table::new();
 /// Call sites.
 pub(crate) static SITES: Sites = Sites::new();
 /// Threads.
-pub(crate) static THREADS: Threads = Threads::new();
+pub(crate) static THREADS: Threads = Threads::new(&defer::Opening);
 
 /// Not 0 while events are recorded. Read by every stub, so it is a word of its own.
 pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
@@ -51,11 +51,17 @@ const FIXED_BYTES: usize = 1 << 20;
 /// Less than this would hold nothing.
 const LEAST_TABLE_BYTES: usize = 1 << 20;
 
-static CHANGING: AtomicU32 = AtomicU32::new(IDLE);
-/// Values of [`CHANGING`]: nobody, a start or stop, a fork.
-const IDLE: u32 = 0;
-const CHANGE: u32 = 1;
-const FORK: u32 = 2;
+/// The thread that starts or stops, or that forks, and which of them it does: `pthread_self` and [`FORK`] or nothing.
+static CHANGING: AtomicUsize = AtomicUsize::new(IDLE);
+const IDLE: usize = 0;
+const FORK: usize = 1;
+/// Sleeps of a start or stop until a fork is over: half a second at least. The fork may have been interrupted by the signal
+/// handler that starts or stops.
+const SLEEPS_FOR_CHANGES: u32 = 5_000;
+/// Sleeps of a fork until it takes part in what another one holds.
+const SLEEPS_FOR_FORKS: u32 = 20;
+/// The figures of this process cannot be trusted, and are not to be touched: it was forked in the middle of something.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
@@ -94,31 +100,62 @@ pub(crate) fn origin() -> Origin {
     if PRELOADED.load(Ordering::Relaxed) { Origin::PRELOADED } else { Origin::LOADED }
 }
 
-/// One transition at a time; whoever comes second is told. A fork is waited for.
+/// One transition at a time; whoever comes second is told. A fork is waited for, but not for ever.
 pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
-    let mut spins = 0;
-    while let Err(now) = CHANGING.compare_exchange(IDLE, CHANGE, Ordering::Acquire, Ordering::Relaxed) {
-        if now == CHANGE {
+    let mut rounds = 0;
+    while let Err(now) = CHANGING.compare_exchange(IDLE, this_thread(), Ordering::Acquire, Ordering::Relaxed)
+    {
+        if now & FORK == 0 || now & !FORK == this_thread() || !wait_round(&mut rounds, SLEEPS_FOR_CHANGES) {
             return Status::BUSY;
         }
-        relax(&mut spins);
     }
-    let status = change();
+    let status = if IS_LOST.load(Ordering::Relaxed) { Status::FIGURES_LOST } else { change() };
     CHANGING.store(IDLE, Ordering::Release);
     status
 }
 
+/// How a fork finds starts and stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changes {
+    /// Nobody is at it, and nobody will until [`forget_changes`].
+    Held,
+    /// Somebody is, perhaps this thread itself, whose signal handler forks.
+    NotHeld,
+    /// Others fork, and `joined` took part in what they hold.
+    Joined,
+}
+
 /// Waits until nobody starts or stops, and lets nobody until [`forget_changes`]. Not for ever: whoever forks may have
-/// interrupted such a change in a signal handler. Answers whether it could be had.
-pub(crate) fn hold_changes() -> bool {
-    let mut spins = 0;
-    while CHANGING.compare_exchange(IDLE, FORK, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        relax(&mut spins);
-        if spins > 1 << 22 {
-            return false;
+/// interrupted such a change in a signal handler. Others who fork are waited for only shortly.
+pub(crate) fn hold_changes(sleeps: u32, joined: impl Fn() -> bool) -> Changes {
+    let mut rounds = 0;
+    let mut shortly = 0;
+    while let Err(now) =
+        CHANGING.compare_exchange(IDLE, this_thread() | FORK, Ordering::Acquire, Ordering::Relaxed)
+    {
+        if now & !FORK == this_thread() {
+            return Changes::NotHeld;
+        }
+        if !wait_round(&mut shortly, SLEEPS_FOR_FORKS) && joined() {
+            return Changes::Joined;
+        }
+        if !wait_round(&mut rounds, sleeps) {
+            return Changes::NotHeld;
         }
     }
-    true
+    Changes::Held
+}
+
+/// Addresses of threads are multiples of more than two.
+fn this_thread() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize & !FORK }
+}
+
+/// In a forked child that got figures in the middle of a change: nobody looks at them or changes them any more.
+pub(crate) fn give_up() {
+    IS_LOST.store(true, Ordering::Relaxed);
+    ACTIVE.store(0, Ordering::Release);
 }
 
 /// After a fork, in the parent when it held changes, and always in the child: who was at it there is not here.
@@ -126,12 +163,25 @@ pub(crate) fn forget_changes() {
     CHANGING.store(IDLE, Ordering::Release);
 }
 
-/// Runs `action` while no other thread records. `None` if that cannot be (no memory for a state, or called from
-/// inside the hook).
+/// Runs `action` while no other thread records. `None` if that cannot be (no memory for a state, called from
+/// inside the hook, or another thread does not get on).
 pub(crate) fn paused<R>(action: impl FnOnce(&Paused<'_>) -> R) -> Option<R> {
+    if IS_LOST.load(Ordering::Relaxed) {
+        return None;
+    }
     let own = thread::own()?;
     let paused = THREADS.pause(&own)?;
     Some(action(&paused))
+}
+
+/// What to answer once [`paused`] has done its work or not.
+pub(crate) fn done<R>(outcome: Option<R>) -> Status {
+    match outcome {
+        Some(_) => Status::OK,
+        None if IS_LOST.load(Ordering::Relaxed) => Status::FIGURES_LOST,
+        None if thread::own().is_none() => Status::NO_MEMORY,
+        None => Status::BUSY,
+    }
 }
 
 /// Lends the VM's functions to the hook, or takes them back.
@@ -149,7 +199,7 @@ pub(crate) fn set_vm(source: Option<VmSource>) -> Status {
         VM.store(lent.map_or(ptr::null_mut(), ptr::from_mut), Ordering::Release);
     });
     BOOTING.store(false, Ordering::Release);
-    if done.is_some() { Status::OK } else { Status::NO_MEMORY }
+    self::done(done)
 }
 
 /// The options in force, defaults filled in.
@@ -184,15 +234,16 @@ pub(crate) fn activate(options: &StartOptions) -> Status {
     let keeps = mode() != Mode::OFF && has_limits_of(options);
     MAX_SITES.store(options.max_sites, Ordering::Relaxed);
     MAX_BYTES.store(options.max_tracker_bytes, Ordering::Relaxed);
-    paused(|_| {
+    let activated = paused(|_| {
         if !keeps && !empty() || !prepare(options) {
             return Status::NO_MEMORY;
         }
+        THREADS.deferred.init();
         // Release: whoever sees the mode sees what it needs.
         ACTIVE.store(options.mode.0, Ordering::Release);
         if keeps { Status::SWITCHED } else { Status::OK }
-    })
-    .unwrap_or(Status::NO_MEMORY)
+    });
+    activated.unwrap_or_else(|| done(activated))
 }
 
 /// Makes ready what a mode needs. The world is paused.
@@ -206,7 +257,7 @@ fn prepare(options: &StartOptions) -> bool {
     if !SAMPLES.init(rest.min(for_blocks / 4)) {
         return false;
     }
-    SAMPLES.recount(|add| TABLE.for_each(generation(), &mut |address, _| add(address)));
+    sampling::recount(|add| TABLE.for_each(generation(), &mut |address, _| add(address)));
     sampling::set_mean(options.sample_bytes, options.seed);
     true
 }

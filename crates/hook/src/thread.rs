@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use memintro_tracker::mmap::Errno;
 use memintro_tracker::threads::ThreadState;
 
-use crate::state::{SITES, TABLE, THREADS};
-use crate::tls;
+use crate::state::{TABLE, THREADS};
+use crate::{sampling, tls};
 
 /// The word of a thread whose destructors have run: frees still come, and it must not take a state for good.
 const DEAD: usize = 1;
@@ -38,15 +38,6 @@ impl Deref for Own {
     type Target = ThreadState;
     #[inline]
     fn deref(&self) -> &ThreadState {
-        match self {
-            Self::Kept(state) | Self::Borrowed(state) => state,
-        }
-    }
-}
-
-impl Own {
-    /// The state itself, which outlives the thread.
-    pub(crate) fn state(&self) -> &'static ThreadState {
         match self {
             Self::Kept(state) | Self::Borrowed(state) => state,
         }
@@ -89,22 +80,29 @@ fn first_call(word: usize) -> Option<Own> {
     let state: NonNull<ThreadState> = THREADS.acquire()?;
     // SAFETY: states are never unmapped.
     let state_ref: &'static ThreadState = unsafe { state.as_ref() };
-    if CROWD.fetch_add(1, Ordering::SeqCst) > 0 && !TABLE.is_shared() {
-        // Nobody else can use this state, so it serves for the pause.
-        let paused = THREADS.pause(state_ref);
-        TABLE.set_shared(true);
-        drop(paused);
-    }
     let key = KEY.load(Ordering::Acquire);
-    if word == DEAD || key == u32::MAX {
+    let is_kept = word != DEAD && key != u32::MAX;
+    // First of all the word: a signal handler that comes now finds the state, and pthread_setspecific may allocate.
+    if is_kept {
+        tls::set(state.as_ptr() as usize);
+    }
+    if CROWD.fetch_add(1, Ordering::SeqCst) > 0 && !TABLE.is_shared() {
+        THREADS.announce(state_ref);
+    }
+    if !is_kept {
         return Some(Own::Borrowed(state_ref));
     }
-    // First the word, then the key: pthread_setspecific may allocate, and comes back here.
-    tls::set(state.as_ptr() as usize);
     // SAFETY: the key was created and is never deleted.
     unsafe { libc::pthread_setspecific(key, state.as_ptr().cast_const().cast()) };
     drop(errno);
     Some(Own::Kept(state_ref))
+}
+
+/// Whoever opens the gate sees to it that the table is locked where more than one thread may use it.
+pub(crate) fn share_if_crowded() {
+    if CROWD.load(Ordering::SeqCst) > 1 && !TABLE.is_shared() {
+        TABLE.set_shared(true);
+    }
 }
 
 unsafe extern "C" fn thread_ends(value: *mut libc::c_void) {
@@ -130,17 +128,15 @@ pub(crate) fn is_alone() {
 
 #[cold]
 fn give_back(state: &'static ThreadState) {
+    sampling::forget_distance(state);
     if CROWD.fetch_sub(1, Ordering::SeqCst) == 2
         && RETURNS.load(Ordering::Relaxed) > 0
-        && let Some(paused) = THREADS.pause(state)
+        && let Some(paused) = THREADS.pause_for(state, 0)
     {
+        // When the pause ends, it is shared again if somebody has come meanwhile.
         TABLE.set_shared(false);
-        if CROWD.load(Ordering::SeqCst) > 1 {
-            TABLE.set_shared(true);
-        } else {
-            RETURNS.fetch_sub(1, Ordering::Relaxed);
-        }
+        RETURNS.fetch_sub(1, Ordering::Relaxed);
         drop(paused);
     }
-    THREADS.release(state, |counters| counters.flush(|id| SITES.counters(id)));
+    THREADS.release(state);
 }

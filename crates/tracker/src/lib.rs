@@ -9,9 +9,11 @@
 //! - [`counters`]: what happened at a site
 //! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
+//! - [`deferred`]: what happens during a pause
 
 pub mod chance;
 pub mod counters;
+pub mod deferred;
 pub mod estimate;
 pub mod filter;
 pub mod lock;

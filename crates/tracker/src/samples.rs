@@ -58,7 +58,7 @@ pub enum Put {
     New,
     /// It is in, in the place of one whose free was never seen.
     Replaced(Sample),
-    /// The budget or the kernel's memory is used up; nothing has changed.
+    /// The budget or the kernel's memory is used up, or the holder of the lock does not get on; nothing has changed.
     Full,
 }
 
@@ -114,7 +114,7 @@ impl Samples {
 
     /// Puts a block in; nothing is added up.
     pub fn put(&self, address: usize, sample: Sample) -> Put {
-        let mut blocks = self.blocks.lock();
+        let Some(mut blocks) = self.blocks.lock_in_time() else { return Put::Full };
         let put = blocks.put(address, sample, self.max_bytes.load(Ordering::Relaxed));
         if put == Put::New {
             self.filter.add(address);
@@ -128,7 +128,7 @@ impl Samples {
         if !self.filter.may_hold(address) {
             return None;
         }
-        let mut blocks = self.blocks.lock();
+        let mut blocks = self.blocks.lock_in_time()?;
         let sample = blocks.take(address)?;
         self.filter.remove(address);
         self.count.store(blocks.len, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Samples {
     pub fn count_birth(&self, sample: &Sample, own: &Estimate) {
         let share = sample.share();
         own.born(&share);
-        let _blocks = self.blocks.lock();
+        let Some(_blocks) = self.blocks.lock_in_time() else { return };
         self.totals.born(&share);
         if let Some(site) = self.site_for_writing(sample.site) {
             site.born(&share);
@@ -151,7 +151,7 @@ impl Samples {
         let share = sample.share();
         let (age, since_mark) = (sample.age(now), sample.mark == self.marks());
         own.died(&share, age, since_mark);
-        let _blocks = self.blocks.lock();
+        let Some(_blocks) = self.blocks.lock_in_time() else { return };
         self.totals.died(&share, age, since_mark);
         if let Some(site) = self.site_for_writing(sample.site) {
             site.died(&share, age, since_mark);
@@ -230,13 +230,13 @@ impl Samples {
 
     /// A block that is not sampled but counted by [`Samples::recount`] is gone.
     pub fn uncount(&self, address: usize) {
-        let _blocks = self.blocks.lock();
+        let Some(_blocks) = self.blocks.lock_in_time() else { return };
         self.filter.remove(address);
     }
 
     /// It is there after all.
     pub fn count_again(&self, address: usize) {
-        let _blocks = self.blocks.lock();
+        let Some(_blocks) = self.blocks.lock_in_time() else { return };
         self.filter.add(address);
     }
 

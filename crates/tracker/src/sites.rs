@@ -179,10 +179,15 @@ impl Sites {
     #[cold]
     pub unsafe fn ruby(&self, path: *const c_char, line: u32) -> Option<u32> {
         // SAFETY: passed on from the caller.
-        let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-        let bytes = bytes.get(..MAX_PATH_BYTES).unwrap_or(bytes);
+        self.ruby_line(unsafe { CStr::from_ptr(path) }.to_bytes(), line)
+    }
+
+    /// The same for the text of a path.
+    #[cold]
+    pub fn ruby_line(&self, path: &[u8], line: u32) -> Option<u32> {
+        let bytes = path.get(..MAX_PATH_BYTES).unwrap_or(path);
         let path_hash = hash_bytes(bytes);
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner.lock_in_time()?;
         let path_id = self.path_id(&mut inner, bytes, path_hash)?;
         let entry = inner.path_list.get(path_id)?;
         let hash = mix((u64::from(path_id) << 32) | u64::from(line)) as u32;
@@ -210,7 +215,7 @@ impl Sites {
     #[cold]
     pub fn native(&self, address: usize) -> Option<u32> {
         let hash = mix(address as u64) as u32;
-        let mut inner = self.inner.lock();
+        let mut inner = self.inner.lock_in_time()?;
         let found = inner.sites.find(hash, |id| {
             self.get(id).is_some_and(|site| site.kind() == Kind::Native && site.address() == address as u64)
         });

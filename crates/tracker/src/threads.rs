@@ -6,22 +6,60 @@
 //!
 //! Being busy is also the guard against re-entry: what a thread allocates while it is busy is not tracked.
 //!
+//! **Nobody inside malloc waits at the gate.** The caller may hold any lock of the program's or libc's, and who has closed
+//! the gate may be waiting for just that one: `fork` does. What happens while the gate is closed is written down
+//! ([`crate::deferred`]), and whoever opens the gate records it first.
+//!
+//! | word | who writes it | says |
+//! |---|---|---|
+//! | [`ThreadState`]'s `busy` | its thread | it is in the middle of recording |
+//! | `gate` | anybody closes it, only the pauser opens it | whether to record or to write down, and how much has been |
+//! | `pausing` | whoever takes it while it is nobody's | the thread that is the pauser |
+//!
+//! A pauser who does not get the others to finish in time goes away and leaves the gate closed, if something has been
+//! written down. Whoever comes to such a gate becomes the pauser, if nobody is busy then.
+//!
 //! Rules for neighbours: never block, allocate or call foreign code that may do so while busy; never pause while
 //! busy. States are never given back to the kernel: a dead thread's state serves the next thread.
+
+mod forks;
+mod pause;
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
 use crate::counters::CounterCache;
+use crate::deferred::{Deferred, Event};
 use crate::estimate::Estimate;
-use crate::lock::relax;
+use crate::lock::{SpinLock, wait_round};
 use crate::mmap::{self, Errno};
 use crate::sampler::Sampler;
 use crate::sites::SiteCache;
+pub use forks::Held;
+pub use pause::Paused;
 
 /// How often a reader looks again when figures are being reset.
 const MOST_TRIES: u32 = 10_000;
+/// Stack that the hook may use.
+const STACK_BYTES: usize = 1024;
+
+/// Bits of the gate: closed; closed by a thread that must not record before others know of it; how many events were written
+/// down (24 bits) and how many words of paths (32 bits).
+const CLOSED: u64 = 1 << 63;
+const NEWCOMER: u64 = 1 << 62;
+const PLACE_SHIFT: u32 = 32;
+const PLACE_MASK: u64 = (1 << 24) - 1;
+
+/// How many events the gate says were written down.
+fn places(gate: u64) -> u32 {
+    (gate >> PLACE_SHIFT & PLACE_MASK) as u32
+}
+
+/// How many words of paths.
+fn words(gate: u64) -> u32 {
+    gate as u32
+}
 
 /// What one thread did.
 #[derive(Debug, Default)]
@@ -79,6 +117,14 @@ pub fn bump(figure: &AtomicU64, amount: u64) {
 pub struct ThreadState {
     busy: AtomicBool,
     owned: AtomicBool,
+    /// Its thread has ended, and could not give it back.
+    leaving: AtomicBool,
+    /// Whether its thread is writing an event down.
+    noting: Cell<u32>,
+    /// How many forks of its thread lie on top of each other, by signal handlers; and how the first one found the world.
+    pub forks: Cell<u32>,
+    /// See [`ThreadState::forks`].
+    pub held: Cell<Held>,
     /// Depth of "do not track my allocations".
     pub untracked: Cell<u32>,
     /// Depth of calls into an allocator function that itself calls one (operator new calls malloc).
@@ -116,31 +162,87 @@ impl ThreadState {
     pub fn is_owned(&self) -> bool {
         self.owned.load(Ordering::Acquire)
     }
+
+    /// Whether its thread is in the middle of recording, or of a pause: asked by that thread itself.
+    #[inline]
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
+    }
+}
+
+/// What whoever opens the gate does before: with the world paused, and nobody else at it.
+pub trait Settle: Sync {
+    /// Makes good what could not be done while the gate was closed, but for events.
+    fn settle(&self);
+    /// Brings the counters of a thread home that has ended.
+    fn flush(&self, counters: &CounterCache);
+    /// Records an event that was written down, as `own`'s thread, with the path of its call site if it has one.
+    fn record(&self, own: &ThreadState, event: &Event, path: &[u8]);
+}
+
+/// Does nothing: for tests and examples.
+#[derive(Debug)]
+pub struct NothingToSettle;
+
+impl Settle for NothingToSettle {
+    fn settle(&self) {}
+    fn flush(&self, _counters: &CounterCache) {}
+    fn record(&self, _own: &ThreadState, _event: &Event, _path: &[u8]) {}
+}
+
+/// What became of an event that was to be written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It is written down.
+    Down,
+    /// The gate is open: it can be recorded.
+    GateIsOpen,
+    /// There is no room for it.
+    Lost,
 }
 
 /// All threads' states.
-#[derive(Debug)]
 pub struct Threads {
     first: AtomicPtr<ThreadState>,
-    gate: AtomicU32,
-    pausing: AtomicBool,
+    gate: AtomicU64,
+    pausing: AtomicPtr<ThreadState>,
+    /// How many threads fork, for which the world is paused.
+    forks: AtomicU32,
+    /// How many wait to have it paused.
+    forks_to_come: AtomicU32,
     fences: AtomicBool,
     /// Counts the beginnings and ends of resets: odd while figures are being set to zero.
     resets: AtomicU32,
+    /// What happens while the gate is closed.
+    pub deferred: Deferred,
+    /// Held by who reads the others' thread-local words, and by a thread that ends while it takes its own away.
+    pub words: SpinLock<()>,
+    settle: &'static dyn Settle,
+}
+
+impl core::fmt::Debug for Threads {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Threads").field("gate", &self.gate).finish_non_exhaustive()
+    }
 }
 
 // SAFETY: the cells of a state are touched by its owner, or by whoever has paused the world.
 unsafe impl Sync for Threads {}
 
 impl Threads {
-    /// No threads yet.
-    pub const fn new() -> Self {
+    /// No threads yet. `settle` is called by whoever opens the gate.
+    pub const fn new(settle: &'static dyn Settle) -> Self {
         Self {
             first: AtomicPtr::new(ptr::null_mut()),
-            gate: AtomicU32::new(0),
-            pausing: AtomicBool::new(false),
+            gate: AtomicU64::new(0),
+            pausing: AtomicPtr::new(ptr::null_mut()),
+            forks: AtomicU32::new(0),
+            forks_to_come: AtomicU32::new(0),
             fences: AtomicBool::new(true),
             resets: AtomicU32::new(0),
+            deferred: Deferred::new(),
+            words: SpinLock::new(()),
+            settle,
         }
     }
 
@@ -167,7 +269,7 @@ impl Threads {
             if before.is_multiple_of(2) && self.resets.load(Ordering::Relaxed) == before {
                 return answer;
             }
-            relax(&mut spins);
+            wait_round(&mut spins, 0);
         }
         read()
     }
@@ -193,7 +295,7 @@ impl Threads {
             let state_ref = unsafe { state.as_ref() };
             // Acquire: what the last owner left is seen.
             if state_ref.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                state_ref.inherited.copy(&state_ref.traffic);
+                self.between_resets(|| state_ref.inherited.copy(&state_ref.traffic));
                 return Some(state);
             }
             next = state_ref.next.load(Ordering::Acquire);
@@ -218,22 +320,33 @@ impl Threads {
         }
     }
 
-    /// Gives a state back when its thread ends. Its counters go to the shared ones through `flush`.
-    pub fn release(&self, state: &ThreadState, flush: impl FnOnce(&CounterCache)) {
-        let Some(busy) = self.enter(state) else { return };
-        flush(&state.counters);
-        state.forget_owner();
-        drop(busy);
-        // Release: the next owner sees a clean state.
-        state.owned.store(false, Ordering::Release);
+    /// Gives a state back when its thread ends. Its counters go to the shared ones.
+    pub fn release(&self, state: &ThreadState) {
+        match self.enter(state) {
+            Some(busy) => {
+                self.take_back(state);
+                drop(busy);
+                // Release: the next owner sees a clean state.
+                state.owned.store(false, Ordering::Release);
+            }
+            // Whoever opens the gate does that.
+            None => state.leaving.store(true, Ordering::Release),
+        }
     }
 
-    /// Becomes busy, or answers `None` if this thread already is.
+    fn take_back(&self, state: &ThreadState) {
+        self.settle.flush(&state.counters);
+        state.forget_owner();
+    }
+
+    /// Becomes busy, or answers `None`: this thread already is ([`ThreadState::is_busy`]), or the gate is closed, and
+    /// what happens is to be written down ([`Threads::note`]).
     #[inline]
     pub fn enter<'a>(&self, state: &'a ThreadState) -> Option<Busy<'a>> {
         if state.busy.load(Ordering::Relaxed) {
             return None;
         }
+        touch_stack();
         state.busy.store(true, Ordering::Relaxed);
         // The pauser's membarrier makes this order visible; the compiler must keep it too.
         compiler_fence(Ordering::SeqCst);
@@ -241,78 +354,78 @@ impl Threads {
             fence(Ordering::SeqCst);
         }
         if self.gate.load(Ordering::Relaxed) != 0 {
-            self.wait_at_gate(state);
+            return self.meet_gate(state);
         }
         Some(Busy { state })
     }
 
+    /// The gate is closed. If nobody is behind it any more, the caller opens it.
     #[cold]
-    fn wait_at_gate(&self, state: &ThreadState) {
-        let errno = Errno::save();
-        loop {
-            // Release: the pauser sees all that was done while busy.
-            state.busy.store(false, Ordering::Release);
-            // SAFETY: the word lives as long as the process; a spurious return only goes round the loop.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.gate.as_ptr(),
-                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                    1,
-                    ptr::null::<libc::timespec>(),
-                );
-            }
-            state.busy.store(true, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-            if self.gate.load(Ordering::Acquire) == 0 {
-                break;
-            }
-        }
-        drop(errno);
-    }
-
-    /// Waits until nobody is busy and keeps it so until the answer is dropped. `own` is the caller's state, which
-    /// becomes busy: what the caller allocates meanwhile is not tracked. `None` if the caller is busy already.
-    pub fn pause<'a>(&'a self, own: &'a ThreadState) -> Option<Paused<'a>> {
-        self.pause_for(own, u32::MAX)
-    }
-
-    /// As [`Threads::pause`], but gives up after about `rounds` rounds of waiting (a signal handler must not hang).
-    pub fn pause_for<'a>(&'a self, own: &'a ThreadState, rounds: u32) -> Option<Paused<'a>> {
-        if own.busy.load(Ordering::Relaxed) {
+    #[inline(never)]
+    fn meet_gate<'a>(&self, state: &'a ThreadState) -> Option<Busy<'a>> {
+        // Release: the pauser sees all that was done while busy.
+        state.busy.store(false, Ordering::Release);
+        if self.gate.load(Ordering::Acquire) != 0 && !self.open_if_abandoned(state, 1) {
             return None;
         }
-        let errno = Errno::save();
-        let mut waited = 0u32;
-        let mut spins = 0u32;
-        while self.pausing.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            relax(&mut spins);
-            waited = waited.saturating_add(1);
-            if waited > rounds {
-                return None;
+        state.busy.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.gate.load(Ordering::Acquire) != 0 {
+            state.busy.store(false, Ordering::Release);
+            return None;
+        }
+        Some(Busy { state })
+    }
+
+    /// Whether the gate is closed: what is looked up without being busy may not be complete.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        // Acquire: whoever sees it open sees what was recorded before.
+        self.gate.load(Ordering::Acquire) != 0
+    }
+
+    /// Writes an event down, if the gate is closed. Waits for nobody; only if very many have been written down already
+    /// does it sleep for a moment, so that whoever is to record them comes to an end.
+    #[cold]
+    pub fn note(&self, own: &ThreadState, event: &Event, text: &[u8]) -> Noted {
+        own.noting.set(own.noting.get().wrapping_add(1));
+        let noted = self.write_down(event, text);
+        own.noting.set(own.noting.get().wrapping_sub(1));
+        noted
+    }
+
+    fn write_down(&self, event: &Event, text: &[u8]) -> Noted {
+        let memory = self.deferred.memory();
+        let text_words = text.len().div_ceil(8) as u32;
+        let mut gate = self.gate.load(Ordering::Acquire);
+        if places(gate) >= self.deferred.many() {
+            let mut rounds = u32::MAX / 2;
+            let _ = wait_round(&mut rounds, u32::MAX);
+            gate = self.gate.load(Ordering::Acquire);
+        }
+        loop {
+            if gate & CLOSED == 0 {
+                return Noted::GateIsOpen;
             }
-        }
-        own.busy.store(true, Ordering::Relaxed);
-        self.gate.store(1, Ordering::SeqCst);
-        if self.fences.load(Ordering::Relaxed) {
-            fence(Ordering::SeqCst);
-        } else {
-            // SAFETY: membarrier touches no memory of ours.
-            unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
-        }
-        let paused = Paused { threads: self, own };
-        for state in self.states() {
-            // Acquire: what that thread did while busy is seen.
-            while !ptr::eq(state, own) && state.busy.load(Ordering::Acquire) {
-                relax(&mut spins);
-                waited = waited.saturating_add(1);
-                if waited > rounds {
-                    return None;
+            let (place, word) = (places(gate), words(gate));
+            if memory.is_null()
+                || place >= self.deferred.places()
+                || word.saturating_add(text_words) > self.deferred.text_words()
+            {
+                return Noted::Lost;
+            }
+            let next = gate.wrapping_add(1 << PLACE_SHIFT).wrapping_add(u64::from(text_words));
+            // AcqRel: events of one address are written down in the order in which they happened.
+            match self.gate.compare_exchange_weak(gate, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if self.deferred.memory() == memory => {
+                    self.deferred.write(memory, place, word, text, event);
+                    return Noted::Down;
                 }
+                // Nobody waited for what was to be written here.
+                Ok(_) => return Noted::Lost,
+                Err(now) => gate = now,
             }
         }
-        drop(errno);
-        Some(paused)
     }
 
     /// Every state there is, owned or not. Its cells may be read only while paused.
@@ -325,31 +438,24 @@ impl Threads {
             Some(state)
         })
     }
-
-    /// In a forked child, if the world was not paused by the forking thread: whoever paused it is not here.
-    pub fn forget_pause(&self) {
-        self.resets.fetch_and(!1, Ordering::Relaxed);
-        self.gate.store(0, Ordering::Release);
-        self.pausing.store(false, Ordering::Release);
-    }
-
-    /// In a forked child only its own thread is left: the others' states are emptied and free for reuse.
-    pub fn forget_others(&self, own: Option<&ThreadState>, mut flush: impl FnMut(&CounterCache)) {
-        for state in self.states() {
-            if own.is_some_and(|own| ptr::eq(state, own)) || !state.owned.load(Ordering::Relaxed) {
-                continue;
-            }
-            flush(&state.counters);
-            state.forget_owner();
-            state.busy.store(false, Ordering::Relaxed);
-            state.owned.store(false, Ordering::Release);
-        }
-    }
 }
 
-impl Default for Threads {
-    fn default() -> Self {
-        Self::new()
+/// Reads a word as far below the stack pointer as recording needs. Where the stack ends there, the fault comes now, and not in
+/// the middle: a handler that leaves by longjmp (Ruby's, of a stack overflow) leaves nothing half done behind.
+#[inline(always)]
+fn touch_stack() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads the calling thread's own stack, or faults as the next call would.
+    unsafe {
+        core::arch::asm!("test byte ptr [rsp - {depth}], 0", depth = const STACK_BYTES, options(nostack, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "sub {at}, sp, #{depth}", "ldrb {at:w}, [{at}]",
+            at = out(reg) _, depth = const STACK_BYTES, options(nostack, readonly),
+        );
     }
 }
 
@@ -365,32 +471,5 @@ impl Drop for Busy<'_> {
         compiler_fence(Ordering::SeqCst);
         // Release: the pauser sees all that was done while busy.
         self.state.busy.store(false, Ordering::Release);
-    }
-}
-
-/// While it lives, no other thread is busy.
-#[derive(Debug)]
-pub struct Paused<'a> {
-    threads: &'a Threads,
-    own: &'a ThreadState,
-}
-
-impl Drop for Paused<'_> {
-    fn drop(&mut self) {
-        let errno = Errno::save();
-        self.own.busy.store(false, Ordering::Release);
-        // Release: whoever passes the gate sees what was changed during the pause.
-        self.threads.gate.store(0, Ordering::Release);
-        // SAFETY: waking waiters of a word that lives as long as the process.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.threads.gate.as_ptr(),
-                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-                i32::MAX,
-            );
-        }
-        self.threads.pausing.store(false, Ordering::Release);
-        drop(errno);
     }
 }

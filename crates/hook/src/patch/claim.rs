@@ -2,11 +2,13 @@
 //!
 //! A `refresh` that finds the claim taken leaves a wish and goes on; whoever has the claim fulfils it. `install`,
 //! `remove` and `visit` do wait, but they are not called while the loader's list is locked, and that lock is all
-//! that the one with the claim can wait for.
+//! that the one with the claim can wait for. They do not wait for ever, nor for their own thread: a signal handler may
+//! have interrupted whoever has the claim.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, Ordering};
-use core::time::Duration;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use memintro_tracker::lock::wait_round;
 
 use super::{Book, Outcome, sweep};
 
@@ -15,11 +17,12 @@ const TAKEN: u32 = 1;
 /// Taken, and somebody wishes for a refresh.
 const WISHED: u32 = 2;
 
-/// A fork waits this long for whoever patches; far longer than patching takes.
-const LONGEST_HOLD: Duration = Duration::from_millis(500);
-const PAUSE: Duration = Duration::from_micros(50);
+/// Sleeps of whoever does not fork, who may wait for the loader to load a library: seconds.
+const SLEEPS: u32 = 50_000;
 
 static STATE: AtomicU32 = AtomicU32::new(FREE);
+/// `pthread_self` of the thread that has the claim.
+static OWNER: AtomicUsize = AtomicUsize::new(0);
 
 struct Shared(UnsafeCell<Book>);
 // SAFETY: only whoever has the claim touches the book.
@@ -28,7 +31,26 @@ unsafe impl Sync for Shared {}
 static BOOK: Shared = Shared(UnsafeCell::new(Book::new()));
 
 fn take() -> bool {
-    STATE.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    let is_mine = STATE.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    if is_mine {
+        OWNER.store(this_thread(), Ordering::Relaxed);
+    }
+    is_mine
+}
+
+fn give() -> u32 {
+    OWNER.store(0, Ordering::Relaxed);
+    STATE.swap(FREE, Ordering::Release)
+}
+
+/// Whether this very thread has the claim, further down its stack.
+pub(super) fn is_mine() -> bool {
+    OWNER.load(Ordering::Relaxed) == this_thread()
+}
+
+fn this_thread() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize }
 }
 
 fn take_or_wish() -> bool {
@@ -48,18 +70,25 @@ fn act<R>(action: impl FnOnce(&mut Book) -> R) -> R {
     // SAFETY: the caller has the claim, so this is the only reference.
     let book = unsafe { &mut *BOOK.0.get() };
     let answer = action(book);
-    while STATE.swap(FREE, Ordering::Release) == WISHED && take_or_wish() {
+    while give() == WISHED && take_or_wish() {
         sweep::again(book);
     }
     answer
 }
 
-/// Waits for the claim.
-pub(super) fn exclusively<R>(action: impl FnOnce(&mut Book) -> R) -> R {
+/// Waits for the claim. `None`: it was not to be had in time.
+pub(super) fn exclusively<R>(action: impl FnOnce(&mut Book) -> R) -> Option<R> {
+    take_within(SLEEPS).then(|| act(action))
+}
+
+fn take_within(sleeps: u32) -> bool {
+    let mut rounds = 0;
     while !take() {
-        pause();
+        if is_mine() || !wait_round(&mut rounds, sleeps) {
+            return false;
+        }
     }
-    act(action)
+    true
 }
 
 /// Does not wait: if the claim is taken, its owner is asked for a refresh.
@@ -68,32 +97,18 @@ pub(super) fn if_free(action: impl FnOnce(&mut Book) -> Outcome) -> Outcome {
 }
 
 /// Takes the claim for the length of a fork.
-pub(super) fn hold() -> bool {
-    let mut waited = Duration::ZERO;
-    while !take() {
-        if waited >= LONGEST_HOLD {
-            return false;
-        }
-        pause();
-        waited = waited.saturating_add(PAUSE);
-    }
-    true
+pub(super) fn hold(sleeps: u32) -> bool {
+    take_within(sleeps)
 }
 
 /// Undoes [`hold`]. A wish is dropped: the next refresh finds the same.
 pub(super) fn let_go() {
-    STATE.store(FREE, Ordering::Release);
+    give();
 }
 
 /// The claim's owner did not survive a fork. What it was about to write down is read again from the modules.
 pub(super) fn reset() {
     // SAFETY: the child of a fork has one thread, this one.
     unsafe { (*BOOK.0.get()).distrust() };
-    STATE.store(FREE, Ordering::Release);
-}
-
-fn pause() {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: i64::from(PAUSE.subsec_nanos()) };
-    // SAFETY: reads a local; the rest of an interrupted sleep is of no interest.
-    unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
+    give();
 }

@@ -60,6 +60,8 @@ pub(crate) fn install<'a>(functions: impl Iterator<Item = &'a Function>) -> Outc
         book.wanted |= mask;
         sweep::everything(book, Direction::In)
     })
+    // Whoever has the claim does not get on: nothing was done.
+    .unwrap_or(Outcome { unwritten: 1, ..Outcome::default() })
 }
 
 /// Patches what was loaded since, and verifies all slots. If another thread is at it, that one does it again; the
@@ -78,6 +80,7 @@ pub(crate) fn remove() -> Outcome {
         book.clear();
         outcome
     })
+    .unwrap_or_default()
 }
 
 /// Visits every slot that was found and every module that could not be read, as they are now. `visit` must not call
@@ -86,12 +89,13 @@ pub(crate) fn visit(visit: &mut dyn FnMut(&PatchEntry)) {
     claim::exclusively(|book| {
         sweep::again(book);
         book.entries(|entry| visit(&entry));
-    });
+    })
+    .unwrap_or_default();
 }
 
 /// Before a fork: nobody is half-way through a change. Answers whether that could be had.
-pub(crate) fn before_fork() -> bool {
-    claim::hold()
+pub(crate) fn before_fork(sleeps: u32) -> bool {
+    claim::hold(sleeps)
 }
 
 /// After a fork, in both processes, if [`before_fork`] answered true.
@@ -99,9 +103,12 @@ pub(crate) fn after_fork() {
     claim::let_go();
 }
 
-/// In the child, if [`before_fork`] answered false: whoever was at it is no longer there.
+/// In the child, if [`before_fork`] answered false: whoever was at it is no longer there, unless it is this thread, which
+/// goes on after the signal handler that forked.
 pub(crate) fn abandoned_by_fork() {
-    claim::reset();
+    if !claim::is_mine() {
+        claim::reset();
+    }
 }
 
 /// The bit that stands for a function in [`Book::wanted`].

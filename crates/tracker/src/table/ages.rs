@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::shards::Nodes;
 use super::{MAX_AGE, SHARDS, Table, packed};
-use crate::lock::relax;
+use crate::lock::Patience;
 
 /// Generations between two visits.
 const STEP: u32 = 256;
@@ -47,7 +47,7 @@ impl Clock {
     #[cold]
     #[inline(never)]
     fn tick_slow(&self, table: &Table, now: u32) {
-        let mut spins = 0;
+        let mut patience = Patience::new();
         loop {
             let stepped = self.stepped.load(Ordering::Acquire);
             let passed = now.wrapping_sub(stepped);
@@ -63,10 +63,9 @@ impl Clock {
                 self.stepping.store(false, Ordering::Release);
                 return;
             }
-            if passed / STEP < PATIENCE {
+            if passed / STEP < PATIENCE || !patience.wait() {
                 return;
             }
-            relax(&mut spins);
         }
     }
 }
@@ -91,7 +90,8 @@ fn step(table: &Table, stepped: u32, now: u32) {
             if line.peek_empty() {
                 continue;
             }
-            let line = line.lock();
+            // Whoever holds a line that does not come free will be seen the next time round.
+            let Some(line) = line.lock_in_time() else { continue };
             for slot in line.occupied() {
                 if let Some(value) = aged(line.value(slot)) {
                     line.set_value(slot, value);

@@ -9,10 +9,10 @@ use core::sync::atomic::Ordering;
 use super::Table;
 use super::budget::PAGE;
 use super::hash::Hash;
-use super::line::{Line, SLOTS};
+use super::line::{Line, LineGuard, SLOTS};
 use super::nodes::Pool;
 use super::packed;
-use super::shards::{Lines, NODE_STRIPE, Nodes, Part, SHARDS_OF_PAGE, STRIPE};
+use super::shards::{Lines, NODE_STRIPE, Nodes, Part, SHARDS_OF_PAGE, STRIPE, Shard};
 
 /// Nodes for 100 lines at which a shard grows. That is 6 blocks a line, a quarter of them in nodes; see docs/table.md for how
 /// this stays under 16 bytes a block.
@@ -54,7 +54,7 @@ impl Table {
         let (Some(span), Some(state)) = (self.spans.get(shard), self.shards.get(shard)) else {
             return Growth::Refused;
         };
-        let _resizing = state.resizing.lock();
+        let Some(_resizing) = state.resizing.lock_in_time() else { return Growth::Refused };
         let old = span.load(shard);
         if old != seen {
             return Growth::Changed;
@@ -62,15 +62,25 @@ impl Table {
         let new = old.with_count(old.next_count());
         let more = new.bytes().wrapping_sub(old.bytes());
         let granted = self.budget.take(more);
-        if !granted || !self.region.lock().commit(Part::Lines, new.rows()) {
+        if !granted || !self.commit(Part::Lines, new.rows()) {
             if granted {
                 self.budget.give(more);
             }
-            state.pool.lock().patience = REFUSED_PATIENCE;
+            if let Some(mut pool) = state.pool.lock_in_time() {
+                pool.patience = REFUSED_PATIENCE;
+            }
             return Growth::Refused;
         }
-        old.all().for_each(|line| line.lock().keep());
-        self.spread(shard, &mut state.pool.lock(), old, new);
+        let locked = old.all().take_while(|line| line.lock_in_time().map(LineGuard::keep).is_some()).count();
+        let pool = if locked == old.count() { state.pool.lock_in_time() } else { None };
+        let Some(mut pool) = pool else {
+            // Somebody holds a line or the pool and does not get on.
+            old.all().take(locked).for_each(|line| drop(line.held()));
+            self.budget.give(more);
+            return Growth::Refused;
+        };
+        self.spread(shard, &mut pool, old, new);
+        drop(pool);
         span.store(new);
         new.all().for_each(|line| drop(line.held()));
         self.gather();
@@ -88,7 +98,7 @@ impl Table {
         if wanted <= counted {
             return true;
         }
-        if !self.region.lock().commit(Part::Nodes, wanted) {
+        if !self.commit(Part::Nodes, wanted) {
             return false;
         }
         if free {
@@ -103,11 +113,16 @@ impl Table {
         true
     }
 
+    fn commit(&self, part: Part, rows: usize) -> bool {
+        self.region.lock_in_time().is_some_and(|mut region| region.commit(part, rows))
+    }
+
     /// Rows that every shard fills may become huge pages.
     fn gather(&self) {
         let lines = self.spans.iter().enumerate().map(|(i, span)| span.load(i).count()).min().unwrap_or(0);
-        let nodes = self.shards.iter().map(|shard| shard.pool.lock().touched as usize).min().unwrap_or(0);
-        let mut region = self.region.lock();
+        let touched = |shard: &Shard| shard.pool.lock_in_time().map_or(0, |pool| pool.touched as usize);
+        let nodes = self.shards.iter().map(touched).min().unwrap_or(0);
+        let Some(mut region) = self.region.lock_in_time() else { return };
         region.gather(Part::Lines, lines / STRIPE);
         region.gather(Part::Nodes, nodes / NODE_STRIPE);
     }

@@ -50,7 +50,9 @@ impl Table {
     #[inline(never)]
     fn insert_apart(&self, address: usize, block: Block, now: u32) -> Inserted {
         let Some(inserted) = self.insert_into_lines(address, block, now, Whither::WhereClosed) else {
-            self.near.wait(address);
+            if !self.near.wait(address) {
+                return Inserted::Full;
+            }
             return self.insert_into_half(address, block, now);
         };
         if inserted == Inserted::New
@@ -89,8 +91,11 @@ impl Table {
         match self.take_from_lines(address, now) {
             ControlFlow::Break(removed) => removed.into(),
             ControlFlow::Continue(()) => {
-                self.near.wait(address);
-                self.remove_from_half(address, now)
+                if self.near.wait(address) {
+                    self.remove_from_half(address, now)
+                } else {
+                    Taken::NONE
+                }
             }
         }
     }
@@ -106,7 +111,8 @@ impl Table {
             let decode = |value| packed::decode(value, now, |code| self.sizes.get(code));
             match self.find(address, decode) {
                 ControlFlow::Break(found) => return found,
-                ControlFlow::Continue(()) => self.near.wait(address),
+                ControlFlow::Continue(()) if self.near.wait(address) => {}
+                ControlFlow::Continue(()) => return None,
             }
         }
     }
@@ -114,7 +120,9 @@ impl Table {
     /// Number of blocks around `address` that the lines hold of its plot.
     fn count_in_lines(&self, address: usize) -> usize {
         let mut blocks = 0;
-        units(address).for_each(|unit| self.visit_unit(unit, &mut |_, _| blocks += 1));
+        units(address).for_each(|unit| {
+            self.visit_unit(unit, &mut |_, _| blocks += 1);
+        });
         blocks
     }
 
@@ -125,10 +133,13 @@ impl Table {
         let Some(mut opening) = self.near.open(address, &self.budget) else { return };
         // First all are copied, so that a lack of memory changes nothing.
         for unit in units(address) {
-            self.visit_unit(unit, &mut |address, value| {
+            let all = self.visit_unit(unit, &mut |address, value| {
                 let block = packed::decode(value, now, |code| self.sizes.get(code));
                 opening.take_in(address, block, now, &self.budget);
             });
+            if !all {
+                opening.complete = false;
+            }
         }
         if opening.is_complete() {
             units(address).for_each(|unit| self.empty_unit(unit, now));
@@ -136,8 +147,9 @@ impl Table {
         opening.done(&self.budget);
     }
 
-    /// Visits the entries of a unit that are in the lines, each with its line locked.
-    fn visit_unit(&self, unit: usize, visit: Visit<'_>) {
+    /// Visits the entries of a unit that are in the lines, each with its line locked. `false`: not all, for the holder of
+    /// a line does not get on.
+    fn visit_unit(&self, unit: usize, visit: Visit<'_>) -> bool {
         let (first, last) = Hash::of_unit(unit);
         let mut residue = first.residue;
         while let Some(home) = self.home_unchecked(Hash { shard: first.shard, residue }) {
@@ -153,9 +165,10 @@ impl Table {
             // Mostly one line, seldom two.
             match Hash::next_home(residue, home.lines.count()) {
                 next if next <= last.residue => residue = next,
-                _ => break,
+                _ => return true,
             }
         }
+        false
     }
 
     /// Takes the entries of a unit out of the lines.

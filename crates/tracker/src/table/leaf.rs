@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering}
 
 use super::budget::{Budget, PAGE};
 use super::plot::Plot;
-use crate::lock::relax;
+use crate::lock::Patience;
 use crate::mmap;
 
 const ADDRESS_BITS: u32 = 48;
@@ -60,11 +60,13 @@ impl Leaf {
     /// may take a part of the table only, or they would where blocks are far apart take more than the blocks. `false`: so it is.
     pub(super) fn enter(&self, address: usize, budget: &Budget, words: &AtomicUsize) -> bool {
         let Some((page, open)) = self.page(address) else { return false };
-        let mut spins = 0;
+        let mut patience = Patience::new();
         loop {
             let count = open.load(Ordering::Acquire);
             if count == CHANGING {
-                relax(&mut spins);
+                if !patience.wait() {
+                    return false;
+                }
             } else if count > 0 {
                 if open.compare_exchange(count, count + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return true;

@@ -62,7 +62,7 @@ impl Near {
     pub(super) fn trim(&self, address: usize, shared: bool, budget: &Budget) {
         let Some(leaf) = self.leaves.get(address) else { return };
         let plot = leaf.plot(address);
-        let Some(mut word) = plot.hold(shared) else { return };
+        let Some(mut word) = plot.hold(shared).open() else { return };
         if let Some(len) = snug(word)
             && let Some(trimmed) = self.resize(word, address, len, budget)
         {

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::lock::relax;
+use crate::lock::{Patience, wait_round};
 
 /// Blocks of a line.
 pub(super) const SLOTS: usize = 5;
@@ -72,29 +72,41 @@ impl Iterator for Slots {
 }
 
 impl Line {
-    /// Waits for the line's lock.
+    /// Waits for the line's lock as long as somebody inside malloc may; `None`: its holder does not get on.
     #[inline]
+    pub(super) fn lock_in_time(&self) -> Option<LineGuard<'_>> {
+        if self.take() || self.take_patiently() { Some(self.held()) } else { None }
+    }
+
+    /// Waits for the line's lock, however long that takes: for whoever has paused all recording.
     pub(super) fn lock(&self) -> LineGuard<'_> {
-        // Acquire: what the last holder wrote is seen. A locked instruction at once, since a read first would fetch the
-        // cache line twice when another core has it.
-        if self.word.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
-            self.lock_slow();
+        let mut rounds = 0;
+        while !self.take() {
+            if !wait_round(&mut rounds, u32::MAX) {
+                rounds = 0;
+            }
         }
         self.held()
     }
 
+    // Acquire: what the last holder wrote is seen. A locked instruction at once, since a read first would fetch the cache
+    // line twice when another core has it.
+    #[inline]
+    fn take(&self) -> bool {
+        self.word.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
+    }
+
     #[cold]
     #[inline(never)]
-    fn lock_slow(&self) {
-        let mut spins = 0;
-        loop {
-            relax(&mut spins);
-            if self.word.load(Ordering::Relaxed) & LOCKED == 0
-                && self.word.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
-            {
-                return;
+    fn take_patiently(&self) -> bool {
+        let mut patience = Patience::new();
+        while patience.wait() {
+            if self.word.load(Ordering::Relaxed) & LOCKED == 0 && self.take() {
+                patience.rewarded();
+                return true;
             }
         }
+        false
     }
 
     /// The guard of a line whose lock the caller holds, or that no other thread can want.

@@ -24,7 +24,7 @@ use super::idle::Idle;
 use super::leaf::{Leaf, Leaves, PLOT_SHIFT};
 use super::lengths::{is_to_settle, snug};
 use super::opening::Opening;
-use super::plot::Word;
+use super::plot::{Held, Word};
 use super::store::{self, Store};
 use super::{Block, Removed, SHARDS, Taken};
 
@@ -51,6 +51,7 @@ pub(super) enum Placed {
     Replaced(Removed),
     /// The plot is not open: the block belongs into the lines.
     Closed,
+    /// No memory, or another thread holds the plot and does not get on.
     NoMemory,
 }
 
@@ -119,7 +120,11 @@ impl Near {
     ) -> Placed {
         let Some(leaf) = self.leaves.get(address) else { return Placed::Closed };
         let plot = leaf.plot(address);
-        let Some(word) = plot.hold(shared) else { return Placed::Closed };
+        let word = match plot.hold(shared) {
+            Held::Open(word) => word,
+            Held::Closed => return Placed::Closed,
+            Held::Stuck => return Placed::NoMemory,
+        };
         let tag = tag(address);
         let (cell, extension) = cell::cells(tag, block.site, birth, block.size);
         if extension == 0 && word.used() < store::room(word.len()) {
@@ -213,7 +218,11 @@ impl Near {
     ) -> ControlFlow<Taken> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
         let plot = leaf.plot(address);
-        let Some(word) = plot.hold(shared) else { return Continue(()) };
+        let word = match plot.hold(shared) {
+            Held::Open(word) => word,
+            Held::Closed => return Continue(()),
+            Held::Stuck => return Break(Taken::NONE),
+        };
         let array = self.array(word);
         let Some((place, cell)) = array.find(tag(address)) else {
             plot.put(word);
@@ -257,7 +266,7 @@ impl Near {
     ) {
         let Some(leaf) = self.leaves.get(address) else { return };
         let plot = leaf.plot(address);
-        let Some(word) = plot.hold(shared) else { return };
+        let Some(word) = plot.hold(shared).open() else { return };
         if !self.is_idle(word) {
             // No memory for that: it stays as it is.
             let len = if is_to_settle(word) { snug(word) } else { None };
@@ -307,7 +316,11 @@ impl Near {
     pub(super) fn get(&self, address: usize, now: u32, shared: bool) -> ControlFlow<Option<Removed>> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
         let plot = leaf.plot(address);
-        let Some(word) = plot.hold(shared) else { return Continue(()) };
+        let word = match plot.hold(shared) {
+            Held::Open(word) => word,
+            Held::Closed => return Continue(()),
+            Held::Stuck => return Break(None),
+        };
         let array = self.array(word);
         let found = array.find(tag(address)).map(|(_, cell)| Self::read(array, cell, now));
         plot.put(word);
@@ -351,11 +364,9 @@ impl Near {
         self.leaves.get(address).is_none_or(|leaf| leaf.plot(address).is_closed())
     }
 
-    /// Waits until the blocks of the plot at `address` are not on their way.
-    pub(super) fn wait(&self, address: usize) {
-        if let Some(leaf) = self.leaves.get(address) {
-            leaf.plot(address).wait();
-        }
+    /// Waits until the blocks of the plot at `address` are not on their way; `false`: whoever moves them does not get on.
+    pub(super) fn wait(&self, address: usize) -> bool {
+        self.leaves.get(address).is_none_or(|leaf| leaf.plot(address).wait())
     }
 
     /// Begins to open the plot at `address`; [`Opening::done`] ends it. `None`: another thread does so, or there is no
@@ -387,7 +398,7 @@ impl Near {
             for (number, plot) in leaf.used_plots() {
                 let base = leaf.address(number);
                 let mut place = 0;
-                while let Some(word) = plot.hold(true) {
+                while let Some(word) = plot.hold(true).open() {
                     let array = self.array(word);
                     let mut copies = [(0, Removed { site: 0, size: 0, age: 0 }); 16];
                     let mut filled = 0;
@@ -419,7 +430,7 @@ impl Near {
         let mut blocks = 0;
         self.leaves.each(|leaf| {
             for (_, plot) in leaf.used_plots() {
-                if let Some(word) = plot.hold(true) {
+                if let Some(word) = plot.hold(true).open() {
                     blocks += self.array(word).cells().filter(|(_, cell)| cell::is_any_block(*cell)).count();
                     plot.put(word);
                 }
@@ -436,7 +447,7 @@ impl Near {
                     continue;
                 }
                 plot.wait();
-                if let Some(word) = plot.hold(true) {
+                if let Some(word) = plot.hold(true).open() {
                     let array = self.array(word);
                     for (place, cell) in array.cells() {
                         if cell::is_any_block(cell)
@@ -456,7 +467,7 @@ impl Near {
         self.leaves.each(|leaf| {
             for (number, plot) in leaf.used_plots() {
                 plot.wait();
-                if let Some(word) = plot.hold(true) {
+                if let Some(word) = plot.hold(true).open() {
                     self.end(leaf, leaf.address(number), word, budget);
                 }
             }

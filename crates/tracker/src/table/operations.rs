@@ -50,7 +50,8 @@ enum Place<'a> {
 
 impl Table {
     /// Notes that `address` was allocated, at generation `now`. Never allocates, and waits for nobody but other
-    /// operations on the same cache line or plot, a shard that grows or a plot that opens.
+    /// operations on the same cache line or plot, a shard that grows or a plot that opens; for these not for ever
+    /// ([`crate::lock`]).
     #[inline]
     pub fn insert(&self, address: usize, block: Block, now: u32) -> Inserted {
         self.clock.tick(self, now);
@@ -157,7 +158,8 @@ impl Table {
         if is_away { Err(Away::Moved) } else { Ok(home) }
     }
 
-    /// Locks the home of a hash, whatever its plot. `None` if the table has no memory.
+    /// Locks the home of a hash, whatever its plot. `None` if the table has no memory, or the holder of the line does not
+    /// get on.
     pub(super) fn home_unchecked(&self, hash: Hash) -> Option<Home<'_>> {
         let span = self.spans.get(hash.shard)?;
         loop {
@@ -166,7 +168,7 @@ impl Table {
             if !self.is_shared() {
                 return Some(Home { lines, line: line.held() });
             }
-            let line = line.lock();
+            let line = line.lock_in_time()?;
             if span.load(hash.shard) == lines {
                 return Some(Home { lines, line });
             }
@@ -282,7 +284,7 @@ impl Table {
         let nodes = Nodes::new(self, hash.shard);
         let Some(shard) = self.shards.get(hash.shard) else { return Placed::NoRoom };
         let (link, is_full) = {
-            let mut pool = shard.pool.lock();
+            let Some(mut pool) = shard.pool.lock_in_time() else { return Placed::NoRoom };
             let link = pool.take(|link| nodes.node(link), |count| self.more_nodes(hash.shard, count, false));
             (link, growth::is_full(&mut pool, home.lines))
         };
@@ -328,8 +330,9 @@ impl Table {
     }
 
     fn give(&self, shard: usize, link: u32, node: &Node) {
-        if let Some(shard) = self.shards.get(shard) {
-            shard.pool.lock().give(link, node);
+        // Without the pool, the node stays unused.
+        if let Some(mut pool) = self.shards.get(shard).and_then(|shard| shard.pool.lock_in_time()) {
+            pool.give(link, node);
         }
     }
 }

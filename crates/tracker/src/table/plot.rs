@@ -13,7 +13,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::lock::relax;
+use crate::lock::Patience;
 
 const LOCKED: u64 = 1;
 const OPEN: u64 = 1 << 1;
@@ -70,6 +70,26 @@ impl Word {
     }
 }
 
+/// What came of the wish to hold a plot.
+#[derive(Debug)]
+pub(super) enum Held {
+    Open(Word),
+    Closed,
+    /// Another thread holds it and does not get on.
+    Stuck,
+}
+
+impl Held {
+    /// The word of an open plot that is held now.
+    #[inline]
+    pub(super) fn open(self) -> Option<Word> {
+        match self {
+            Self::Open(word) => Some(word),
+            Self::Closed | Self::Stuck => None,
+        }
+    }
+}
+
 impl Plot {
     /// The word of an open plot, without its lock.
     #[inline]
@@ -87,38 +107,41 @@ impl Plot {
     /// Takes hold of the plot if it is open. `shared`: there may be others to lock out. The holder gives it back with
     /// [`Plot::put`].
     #[inline]
-    pub(super) fn hold(&self, shared: bool) -> Option<Word> {
+    pub(super) fn hold(&self, shared: bool) -> Held {
         // A look first: the word of a closed plot must not be written, for it may be in memory that is not there yet.
         let word = self.0.load(Ordering::Acquire);
         if word & OPEN == 0 {
-            return None;
+            return Held::Closed;
         }
         if !shared {
-            return Some(Word(word));
+            return Held::Open(Word(word));
         }
         // Acquire: what the last holder wrote is seen.
         let open = word & !LOCKED;
         match self.0.compare_exchange(open, open | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Some(Word(open)),
+            Ok(_) => Held::Open(Word(open)),
             Err(_) => self.hold_slow(),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn hold_slow(&self) -> Option<Word> {
-        let mut spins = 0;
+    fn hold_slow(&self) -> Held {
+        let mut patience = Patience::new();
         loop {
             let word = self.0.load(Ordering::Acquire);
             if word & OPEN == 0 {
-                return None;
+                return Held::Closed;
             }
             if word & LOCKED == 0
                 && self.0.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
-                return Some(Word(word));
+                patience.rewarded();
+                return Held::Open(Word(word));
             }
-            relax(&mut spins);
+            if !patience.wait() {
+                return Held::Stuck;
+            }
         }
     }
 
@@ -144,11 +167,15 @@ impl Plot {
         self.0.compare_exchange(0, MOVING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits until no blocks are on their way.
-    pub(super) fn wait(&self) {
-        let mut spins = 0;
+    /// Waits until no blocks are on their way; `false`: whoever moves them does not get on.
+    pub(super) fn wait(&self) -> bool {
+        let mut patience = Patience::new();
         while self.0.load(Ordering::Acquire) & MOVING != 0 {
-            relax(&mut spins);
+            if !patience.wait() {
+                return false;
+            }
         }
+        patience.rewarded();
+        true
     }
 }

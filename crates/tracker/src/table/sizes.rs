@@ -104,7 +104,7 @@ impl Sizes {
     /// A code for `size`, or `None` when all are taken.
     pub(super) fn acquire(&self, size: u64) -> Option<u32> {
         let memory = self.memory()?;
-        let mut free = self.free.lock();
+        let mut free = self.free.lock_in_time()?;
         let chain = memory.chain(size)?;
         let head = chain.load(Ordering::Relaxed);
         let mut link = head;
@@ -145,7 +145,8 @@ impl Sizes {
     /// One user less; the last one takes the code back.
     pub(super) fn release(&self, code: u32) {
         let Some(memory) = self.memory() else { return };
-        let mut free = self.free.lock();
+        // Without the lock, the code stays in use.
+        let Some(mut free) = self.free.lock_in_time() else { return };
         let own = code.wrapping_add(1);
         let Some(entry) = memory.linked(own) else { return };
         if entry.users.fetch_sub(1, Ordering::Relaxed) != 1 {

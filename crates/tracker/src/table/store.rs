@@ -175,7 +175,7 @@ impl Store {
     pub(super) fn take(&self, address: usize, len: usize, budget: &Budget) -> Option<u32> {
         let pairs = (len / 2) as u32;
         let least = list(pairs)?;
-        let mut pool = self.pool(address)?.lock();
+        let mut pool = self.pool(address)?.lock_in_time()?;
         if pool.filled >> least == 0 {
             self.new_chunk(&mut pool, budget)?;
         }
@@ -191,7 +191,8 @@ impl Store {
 
     /// Takes an array back.
     pub(super) fn give(&self, address: usize, array: u32, len: usize, budget: &Budget) {
-        let Some(mut pool) = self.pool(address).map(SpinLock::lock) else { return };
+        // Without the pool, the array stays unused.
+        let Some(mut pool) = self.pool(address).and_then(SpinLock::lock_in_time) else { return };
         pool.taken = pool.taken.wrapping_sub(1);
         let (mut first, mut pairs) = (array, (len / 2) as u32);
         if self.is_end(first - 1, End::Last) {
@@ -215,7 +216,10 @@ impl Store {
         if !budget.take(CHUNK_BYTES) {
             return None;
         }
-        let mut chunks = self.chunks.lock();
+        let Some(mut chunks) = self.chunks.lock_in_time() else {
+            budget.give(CHUNK_BYTES);
+            return None;
+        };
         let chunk = if chunks.again > 0 {
             chunks.again -= 1;
             // SAFETY: the list is as long as there are chunks, and so much of it is filled.
@@ -243,7 +247,7 @@ impl Store {
     #[cold]
     fn end_chunk(&self, chunk: u32, budget: &Budget) {
         mmap::discard(self.cells(chunk * CHUNK_PAIRS).cast(), CHUNK_BYTES);
-        let mut chunks = self.chunks.lock();
+        let Some(mut chunks) = self.chunks.lock_in_time() else { return };
         // SAFETY: the list is as long as there are chunks, and each is in it once at most.
         unsafe { self.again.load(Ordering::Relaxed).add(chunks.again).write(chunk) };
         chunks.again += 1;

@@ -1,6 +1,6 @@
 //! Live blocks: those of a call site, and what they come to by call site and age.
 //!
-//! Rule for neighbours: what visits the table runs while all allocators wait, so it only fills Rust vectors; Ruby
+//! Rule for neighbours: what visits the table runs while nothing is recorded, so it only fills Rust vectors; Ruby
 //! objects are made after the visit.
 
 use std::ffi::c_void;
@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
 use memintro_abi::BlockRecord;
 
-use super::native::visit;
+use super::native::{check, visit};
 use crate::hook_link;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -32,7 +32,8 @@ fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
     let Some(control) = hook_link::found() else { return Ok(hash) };
     let mut sums: Vec<Sum> = Vec::new();
     // SAFETY: the callback fits the record, the context outlives the visit.
-    unsafe { (control.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
+    let status = unsafe { (control.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
+    check(ruby, status)?;
     for (site, sum) in sums.into_iter().enumerate().filter(|(_, sum)| sum.blocks > 0 || sum.is_estimated()) {
         hash.aset(site, sum.row(ruby)?)?;
     }
@@ -87,7 +88,8 @@ fn blocks(ruby: &Ruby, site: u32) -> Result<RArray, Error> {
     let array = ruby.ary_new();
     let Some(control) = hook_link::found() else { return Ok(array) };
     // SAFETY: the callback fits the record, the context outlives the visit.
-    let records = visit::<BlockRecord>(|context, push| unsafe { (control.blocks)(site, 0, context, push) });
+    let records =
+        visit::<BlockRecord>(ruby, |context, push| unsafe { (control.blocks)(site, 0, context, push) })?;
     for record in records {
         array.push(record.address)?;
         array.push(record.size)?;

@@ -15,6 +15,12 @@ pub(crate) fn from_status(ruby: &Ruby, status: Status) -> Error {
         Status::DISABLED => in_its_own_words(ruby, "DisabledError"),
         Status::NO_ALLOCATOR => in_its_own_words(ruby, "AllocatorError"),
         Status::BUSY => in_its_own_words(ruby, "BusyError"),
+        Status::FIGURES_LOST => error(
+            ruby,
+            "Error",
+            "this process was forked while another thread was changing the figures, so they are lost here; what was \
+             tracked goes on in its parent. Track in another child, or fork again",
+        ),
         Status::BAD_OPTION => error(ruby, "Error", "the hook does not accept these options"),
         Status::IO => {
             let cause = std::io::Error::last_os_error();

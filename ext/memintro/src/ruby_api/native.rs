@@ -75,7 +75,7 @@ unsafe extern "C" fn take_vm_back(_vm: *mut rb_sys::ruby_vm_t) {
     }
 }
 
-fn check(ruby: &Ruby, status: Status) -> Result<(), Error> {
+pub(super) fn check(ruby: &Ruby, status: Status) -> Result<(), Error> {
     if status.0 >= 0 { Ok(()) } else { Err(errors::from_status(ruby, status)) }
 }
 
@@ -247,42 +247,48 @@ fn thread_totals(ruby: &Ruby) -> Result<RArray, Error> {
 }
 
 /// Collects through the C callback of the control table.
-pub(super) fn visit<T: Copy>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>)) -> Vec<T> {
+pub(super) fn visit<T: Copy>(
+    ruby: &Ruby,
+    run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>) -> Status,
+) -> Result<Vec<T>, Error> {
     let mut records: Vec<T> = Vec::new();
-    visit_each(run, |record| records.push(*record));
-    records
+    check(ruby, visit_each(run, |record| records.push(*record)))?;
+    Ok(records)
 }
 
 /// Visits with a closure through the C callback of the control table.
-fn visit_each<T, F: FnMut(&T)>(run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>), mut each: F) {
+fn visit_each<T, F: FnMut(&T)>(
+    run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>) -> Status,
+    mut each: F,
+) -> Status {
     unsafe extern "C" fn call<T, F: FnMut(&T)>(context: *mut c_void, record: *const T) {
         // SAFETY: the context is the closure below, the record is valid during the visit.
         unsafe { (*context.cast::<F>())(&*record) };
     }
-    run((&raw mut each).cast(), call::<T, F>);
+    run((&raw mut each).cast(), call::<T, F>)
 }
 
 fn sites(ruby: &Ruby) -> Result<RArray, Error> {
     let array = ruby.ary_new();
     let mut paths = Paths::new(ruby);
-    for record in &site_records() {
+    for record in &site_records(ruby)? {
         array.push(site_row(ruby, record, &mut paths)?)?;
     }
     Ok(array)
 }
 
 /// Every call site at one instant; none where there is no hook.
-fn site_records() -> Vec<SiteRecord> {
+fn site_records(ruby: &Ruby) -> Result<Vec<SiteRecord>, Error> {
     let mut records = Vec::new();
-    visit_sites(|record| records.push(*record));
-    records
+    visit_sites(ruby, |record| records.push(*record))?;
+    Ok(records)
 }
 
 /// The same, one by one, while the figures stand still.
-pub(super) fn visit_sites(each: impl FnMut(&SiteRecord)) {
-    let Some(control) = hook_link::found() else { return };
+pub(super) fn visit_sites(ruby: &Ruby, each: impl FnMut(&SiteRecord)) -> Result<(), Error> {
+    let Some(control) = hook_link::found() else { return Ok(()) };
     // SAFETY: the callback fits the record, the context outlives the visit.
-    visit_each(|context, call| unsafe { (control.sites)(context, call) }, each);
+    check(ruby, visit_each(|context, call| unsafe { (control.sites)(context, call) }, each))
 }
 
 /// The String of each path, frozen, once: a file has many lines.

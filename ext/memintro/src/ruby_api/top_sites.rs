@@ -69,7 +69,7 @@ fn order(figure: Figure, one: &SiteRecord, other: &SiteRecord) -> Ordering {
 /// live bytes, and the variance of these, if anything of them was sampled.
 fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i64, Option<f64>), Error> {
     let mut greatest = Greatest::new(figure(ruby, &by.name()?)?, count);
-    visit_sites(|record| greatest.take(record));
+    visit_sites(ruby, |record| greatest.take(record))?;
     greatest.leave_out();
     greatest.kept.sort_unstable_by(|one, other| order(greatest.figure, one, other));
     let rows = ruby.ary_new_capa(greatest.kept.len());

@@ -1,0 +1,278 @@
+//! What happens while the gate is closed: written down by the thread that it happens to, recorded by whoever opens the gate.
+//!
+//! The thread asks the VM for the line at once, since frames and paths are there only now; but it interns nothing,
+//! for during a fork nobody may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and why
+//! nobody waits for it.
+
+use core::ffi::CStr;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use memintro_abi::{Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER};
+use memintro_tracker::counters::CounterCache;
+use memintro_tracker::deferred::Event;
+use memintro_tracker::mmap::Errno;
+use memintro_tracker::samples::Sample;
+use memintro_tracker::sites::MAX_PATH_BYTES;
+use memintro_tracker::table::Removed;
+use memintro_tracker::threads::{Noted, Settle, ThreadState, bump};
+
+use crate::record::{self, Old, Origin};
+use crate::sampling::{self, SAMPLES};
+use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, THREADS};
+use crate::thread;
+
+/// What the hook does when the gate opens.
+#[derive(Debug)]
+pub(crate) struct Opening;
+
+/// Kinds of events.
+mod kind {
+    pub(super) const BIRTH: u32 = 1;
+    pub(super) const SAMPLED_BIRTH: u32 = 2;
+    pub(super) const UNTRACKED_BIRTH: u32 = 3;
+    pub(super) const FREE: u32 = 4;
+    pub(super) const DEATH: u32 = 5;
+    pub(super) const SAMPLED_DEATH: u32 = 6;
+    pub(super) const PUT_BACK: u32 = 7;
+    pub(super) const PUT_BACK_SAMPLE: u32 = 8;
+}
+
+/// How an event tells its call site: one of these numbers, or that of a pseudo-site.
+mod told {
+    pub(super) const BY_CALLER: u32 = u32::MAX;
+    pub(super) const BY_LINE: u32 = u32::MAX - 1;
+}
+
+/// Whether events are to be written down: the gate is closed and something is tracked. Otherwise this thread is busy, or the
+/// event came when nothing is tracked.
+fn is_wanted(own: &ThreadState) -> bool {
+    !own.is_busy() && ACTIVE.load(Ordering::Relaxed) != 0
+}
+
+fn event(own: &ThreadState, kind: u32, address: usize) -> Event {
+    let mut event = Event::default();
+    (event.kind, event.address, event.owner) = (kind, address as u64, ptr::from_ref(own) as u64);
+    (event.epoch, event.generation) = (EPOCH.load(Ordering::Relaxed), state::generation());
+    event
+}
+
+/// Writes it down. `false`: the gate is open now, and it can be recorded at once.
+fn note(own: &ThreadState, event: &Event, path: &[u8], pending: Option<Pending>) -> bool {
+    match THREADS.note(own, event, path) {
+        Noted::Down => {
+            if let Some(pending) = pending {
+                pending.goes_on();
+            }
+            true
+        }
+        Noted::GateIsOpen => false,
+        Noted::Lost => {
+            lost(own);
+            true
+        }
+    }
+}
+
+/// Something happened that cannot be recorded.
+pub(crate) fn lost(own: &ThreadState) {
+    // Not `bump`: others may be resetting the figure.
+    own.traffic.dropped.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A block was born, and could not be recorded. `mean`: that of its sample. `false`: try again.
+#[cold]
+#[inline(never)]
+pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize, mean: Option<u64>) -> bool {
+    if !is_wanted(own) {
+        return true;
+    }
+    if own.untracked.get() != 0 {
+        return note(own, &event(own, kind::UNTRACKED_BIRTH, address), &[], Some(Pending::begin()));
+    }
+    let errno = Errno::save();
+    let mut birth = event(own, if mean.is_some() { kind::SAMPLED_BIRTH } else { kind::BIRTH }, address);
+    (birth.size, birth.mean, birth.caller) = (size, mean.unwrap_or(0), caller as u64);
+    let path = tell_site(&mut birth);
+    // Before the block is handed out: its free must not be passed by.
+    let done = note(own, &birth, path, Some(Pending::begin()));
+    drop(errno);
+    done
+}
+
+/// Fills in whose the block is. Answers the path of a line of Ruby.
+fn tell_site(birth: &mut Event) -> &'static [u8] {
+    birth.site = told::BY_CALLER;
+    let Some(vm) = state::vm() else {
+        if BOOTING.load(Ordering::Relaxed) {
+            birth.site = SITE_BOOT;
+        }
+        return &[];
+    };
+    let mut frame = Frame { key: 0, detail: 0, generation: 0, path: ptr::null(), line: 0 };
+    // SAFETY: the lender promises that it may be called from any thread, inside malloc; `frame` is valid.
+    let kind = unsafe { (vm.frame)(&raw mut frame) };
+    birth.generation = frame.generation;
+    match kind {
+        FrameKind::GC => birth.site = SITE_GC,
+        FrameKind::RUBY => {
+            // SAFETY: as above, and the frame was answered just now.
+            unsafe { (vm.locate)(&raw mut frame) };
+            birth.site = match (frame.path.is_null(), frame.line) {
+                (true, _) => SITE_OTHER,
+                (false, 0) => SITE_BOOT,
+                (false, line) => {
+                    (birth.site, birth.line) = (told::BY_LINE, line);
+                    // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc, which is
+                    // longer than the answer is used.
+                    let path = unsafe { CStr::from_ptr(frame.path) }.to_bytes();
+                    return path.get(..MAX_PATH_BYTES).unwrap_or(path);
+                }
+            };
+        }
+        _ => {}
+    }
+    &[]
+}
+
+/// A block is about to be given back or to move, and what is known of it could not be taken out. `false`: try again.
+#[cold]
+#[inline(never)]
+pub(crate) fn free(own: &ThreadState, address: usize) -> bool {
+    !is_wanted(own) || note(own, &event(own, kind::FREE, address), &[], None)
+}
+
+/// A block that had been taken out is gone (`address`: `None`) or is there after all. `false`: try again.
+#[cold]
+#[inline(never)]
+pub(crate) fn settled(own: &ThreadState, old: &Old, epoch: u32, address: Option<usize>) -> bool {
+    if !is_wanted(own) {
+        return true;
+    }
+    let mut settled = event(own, 0, address.unwrap_or(0));
+    settled.epoch = epoch;
+    match old {
+        Old::Nothing | Old::WrittenDown => return true,
+        Old::Followed(removed) => {
+            settled.kind = if address.is_none() { kind::DEATH } else { kind::PUT_BACK };
+            (settled.site, settled.size, settled.extra) = (removed.site, removed.size, removed.age);
+        }
+        Old::Sampled(sample) => {
+            settled.kind = if address.is_none() { kind::SAMPLED_DEATH } else { kind::PUT_BACK_SAMPLE };
+            (settled.site, settled.size, settled.mean) = (sample.site, sample.size, sample.mean);
+            (settled.line, settled.extra) = (sample.birth, sample.mark);
+        }
+    }
+    note(own, &settled, &[], address.map(|_| Pending::begin()))
+}
+
+/// Blocks that were written down and that the filter of sampled blocks does not know yet.
+static PENDING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a free must be recorded whatever that filter says.
+#[inline(always)]
+pub(crate) fn is_pending() -> bool {
+    // Acquire: whoever sees that none is pending sees them in the filter.
+    PENDING.load(Ordering::Acquire) != 0
+}
+
+/// One more, until it is dropped or, once it [`Pending::goes_on`], recorded.
+#[derive(Debug)]
+pub(crate) struct Pending(());
+
+impl Pending {
+    pub(crate) fn begin() -> Self {
+        PENDING.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+
+    fn goes_on(self) {
+        core::mem::forget(self);
+    }
+
+    /// It has been recorded.
+    fn end() {
+        drop(Self(()));
+    }
+
+    /// In a forked child, where nobody else can have written anything down.
+    pub(crate) fn forget_all() {
+        PENDING.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        PENDING.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Settle for Opening {
+    fn settle(&self) {
+        thread::share_if_crowded();
+    }
+
+    fn flush(&self, counters: &CounterCache) {
+        counters.flush(|id| SITES.counters(id));
+    }
+
+    fn record(&self, own: &ThreadState, event: &Event, path: &[u8]) {
+        record_event(own, event, path);
+        if !matches!(event.kind, kind::FREE | kind::DEATH | kind::SAMPLED_DEATH) {
+            Pending::end();
+        }
+    }
+}
+
+fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
+    // What came before a clear is forgotten with all else.
+    if event.epoch != EPOCH.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: states are never unmapped, and the world is paused.
+    let Some(owner) = (unsafe { (event.owner as *const ThreadState).as_ref() }) else { return };
+    let origin = Origin { owner, counters: &own.counters };
+    let address = event.address as usize;
+    let removed = || Removed { site: event.site, size: event.size, age: event.extra };
+    let sample = || Sample {
+        size: event.size,
+        mean: event.mean,
+        site: event.site,
+        birth: event.line,
+        mark: event.extra,
+    };
+    match event.kind {
+        kind::BIRTH => {
+            record::born(origin, address, event.size, site(event, path), event.generation);
+            if sampling::is_on() {
+                // The mode has changed meanwhile.
+                SAMPLES.count_again(address);
+            }
+        }
+        kind::SAMPLED_BIRTH => {
+            let site = site(event, path);
+            record::born_sampled(origin, address, event.size, site, event.generation, event.mean);
+        }
+        kind::UNTRACKED_BIRTH => record::born_untracked(origin, address, event.generation),
+        kind::FREE => {
+            let old = record::take(address, event.generation);
+            record::gone(origin, &old, event.generation);
+        }
+        kind::DEATH => record::gone(origin, &Old::Followed(removed()), event.generation),
+        kind::SAMPLED_DEATH => record::gone(origin, &Old::Sampled(sample()), event.generation),
+        kind::PUT_BACK => record::put_back(origin, &Old::Followed(removed()), address, event.generation),
+        kind::PUT_BACK_SAMPLE => {
+            record::put_back(origin, &Old::Sampled(sample()), address, event.generation);
+        }
+        _ => bump(&owner.traffic.dropped, 1),
+    }
+}
+
+fn site(event: &Event, path: &[u8]) -> u32 {
+    match event.site {
+        told::BY_CALLER => SITES.native(event.caller as usize),
+        told::BY_LINE => SITES.ruby_line(path, event.line),
+        pseudo => Some(pseudo),
+    }
+    .unwrap_or(SITE_OTHER)
+}
