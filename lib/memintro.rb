@@ -69,13 +69,15 @@ module Memintro
     #   no limit
     # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
     #   else the hook's own limit
-    # @return [true]
+    # @return [Boolean] true; false under `MEMINTRO_DISABLE`, where nothing is tracked: see {disabled?}
     # @raise [ArgumentError, TypeError] on a wrong setting
     # @raise [UnsupportedError, DisabledError, ExhaustedError, AllocatorError, NotSeenError, BusyError]
     # @example For a minute, in production
     #   Memintro.start(mode: :sampled, stop_after: 60)
-    def start(mode: configuration.mode, sample_bytes: nil, stop_after: configuration.stop_after,
-              max_tracker_bytes: configuration.max_tracker_bytes, max_sites: configuration.max_sites)
+    def start(mode: default(:mode), sample_bytes: nil, stop_after: default(:stop_after),
+              max_tracker_bytes: default(:max_tracker_bytes), max_sites: default(:max_sites))
+      return false if Brake.holds?
+
       MainRactor.only
       mode = Arguments.choice(:mode, mode, Configuration::MODES.keys)
       mean = mean_distance(mode, sample_bytes)
@@ -100,6 +102,16 @@ module Memintro
       StopTimer.set(nil)
       Native.stop
       totals
+    end
+
+    # Whether `MEMINTRO_DISABLE` is in the environment: the brake of whoever runs the program. With it {start}, {track}
+    # (which runs its block), {listen}, {log_every}, {Sampler#start}, the middleware and all else do nothing and raise
+    # nothing, as if tracking were off; what only reads, as {rss}, {snapshot} or {totals}, answers. `0`, `false`, `no`,
+    # `off` and an empty value are no brake; whatever else it is set to is one.
+    #
+    # @return [Boolean]
+    def disabled?
+      Brake.on?
     end
 
     # @return [Boolean] whether allocations are followed now
@@ -127,13 +139,14 @@ module Memintro
     # only, and call sites can be read afterwards.
     #
     # @param settings [Hash] as for {start}; not allowed where tracking is on already
-    # @return [Totals] what happened during the block, in all threads
+    # @return [Totals] what happened during the block, in all threads; nothing under `MEMINTRO_DISABLE`
     # @raise [ArgumentError, TypeError] without a block, or on a wrong setting
     # @raise [NotSeenError] if another library answers malloc before the hook; or whatever else {start} raises
     # @example
     #   Memintro.track { parse(document) }.live_bytes
     def track(**settings, &block)
       raise ArgumentError, "track needs a block: Memintro.track { … }" unless block
+      return difference(&block) if Brake.holds?
       return track_within(settings, &block) if tracking?
 
       start(**settings)
@@ -277,6 +290,11 @@ module Memintro
 
     private
 
+    # Under the brake nothing is refused, also where the configuration cannot be had, as in another Ractor.
+    def default(setting)
+      configuration.public_send(setting) unless Brake.on?
+    end
+
     def mean_distance(mode, sample_bytes)
       mean = Arguments.count(:sample_bytes, sample_bytes, least: 1, most: Configuration::MOST_SAMPLE_BYTES,
                                                           optional: true)
@@ -296,7 +314,7 @@ module Memintro
       depth.times { Native.untracked_enter }
     end
 
-    def track_within(settings)
+    def track_within(settings, &block)
       unless settings.empty?
         raise ArgumentError, "tracking is on already, with its own settings; leave out #{settings.keys.join(', ')}"
       end
@@ -304,6 +322,10 @@ module Memintro
       problem = Native.unseen
       raise NotSeenError, problem if problem
 
+      difference(&block)
+    end
+
+    def difference
       before = totals
       yield
       totals - before

@@ -6,7 +6,9 @@
 #
 # The program must not notice: nothing is raised here, what goes wrong is said once on standard error, and of memintro's
 # own loading only the extension's is among the figures.
-if ENV["MEMINTRO_DISABLE"] == "1"
+require_relative "brake"
+
+if Memintro::Brake.on?
   # What the program requires is there, and does nothing.
   $LOAD_PATH.push(File.expand_path("..", __dir__))
   $LOAD_PATH.unshift(File.join(__dir__, "compat")) if ENV["MEMINTRO_COMPAT"] == "mwrap"

@@ -8,7 +8,8 @@ module Memintro
   # Defaults for {Memintro.start}, {Memintro.report} and the report at exit. Each setting has a variable of the same
   # name, `MEMINTRO_MAX_SITES` for {#max_sites}; the variables are read once, and {Memintro.configure} overrides them.
   #
-  # `MEMINTRO_DISABLE=1` is no setting but the brake of whoever runs the program, and cannot be overridden.
+  # `MEMINTRO_DISABLE=1` is no setting but the brake of whoever runs the program, and cannot be overridden. With it,
+  # wrong values are passed over instead of being refused.
   class Configuration
     prepend UntrackedText
 
@@ -50,7 +51,7 @@ module Memintro
     Settings::ALL.each do |setting|
       variable = :"@#{setting.name}"
       define_method(setting.name) { instance_variable_get(variable) }
-      define_method(:"#{setting.name}=") { |value| instance_variable_set(variable, setting.check(value)) }
+      define_method(:"#{setting.name}=") { |value| instance_variable_set(variable, checked(setting, value)) }
     end
 
     # @param env [#[]] variables to begin with
@@ -58,12 +59,12 @@ module Memintro
     def initialize(env = {})
       Settings::ALL.each do |setting|
         text = env[setting.variable]
-        value = text.nil? || text.empty? ? setting.default : setting.parse(text)
+        value = text.nil? || text.empty? ? setting.default : parsed(setting, text)
         instance_variable_set(:"@#{setting.name}", value)
       end
     end
 
-    # @return [Boolean] whether `MEMINTRO_DISABLE=1` is set
+    # @return [Boolean] whether `MEMINTRO_DISABLE` is set: see {Memintro.disabled?}
     def disabled?
       Settings.disabled?
     end
@@ -76,6 +77,20 @@ module Memintro
     # @return [String] the settings that have a value
     def inspect
       "#<#{self.class} #{to_h.compact.map { |name, value| "#{name}=#{value}" }.join(' ')}>"
+    end
+
+    private
+
+    def parsed(setting, text)
+      setting.parse(text)
+    rescue ArgumentError
+      Brake.on? ? setting.default : raise
+    end
+
+    def checked(setting, value)
+      setting.check(value)
+    rescue ArgumentError
+      Brake.on? ? public_send(setting.name) : raise
     end
   end
 end

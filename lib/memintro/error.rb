@@ -21,11 +21,12 @@ module Memintro
                       "`memintro doctor` says what works here".freeze
   end
 
-  # `MEMINTRO_DISABLE=1` is set, or the process is privileged (setuid and the like).
+  # The process is privileged (setuid and the like), or the hook was loaded under a `MEMINTRO_DISABLE` that has gone
+  # since. While it is set nothing is raised: see {Memintro.disabled?}.
   class DisabledError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "tracking is switched off here: MEMINTRO_DISABLE=1 is set, or the process is privileged; " \
-                      "unset the variable and start the program again"
+    DEFAULT_MESSAGE = "the hook stays off in this process: it is privileged (setuid, file capabilities), or was " \
+                      "started with MEMINTRO_DISABLE=1; start it again without"
   end
 
   # The kernel gave no memory for the table of live blocks.

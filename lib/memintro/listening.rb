@@ -18,20 +18,18 @@ module Memintro
     # asked. May be called from a signal handler, and so through rbtrace.
     #
     # @param name [String, nil] what to call the process besides its id; nil: its program's name
-    # @return [String] path of the socket; where the process listens already, that one's
+    # @return [String, nil] path of the socket; where the process listens already, that one's; nil under
+    #   `MEMINTRO_DISABLE`, where there is none
     # @raise [ListenError] if there is no safe folder for the socket
-    # @raise [DisabledError] under `MEMINTRO_DISABLE=1`
     # @raise [TypeError, ArgumentError] on a wrong name
     # @raise [RactorError] in a Ractor other than the main one
     # @example
     #   Memintro.listen(name: "web")   # then, in a shell: memintro top web
     def listen(name: nil)
+      return if Brake.holds?
+
       MainRactor.only
       name = checked_name(name)
-      if Settings.disabled?
-        raise DisabledError, "MEMINTRO_DISABLE=1 is set, so this process does not listen; unset it and start again"
-      end
-
       return start_to_listen(name) unless in_signal_handler?
 
       # Nothing can be required there, and no lock be taken.

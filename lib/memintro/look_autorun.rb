@@ -2,7 +2,9 @@
 
 # What `memintro snapshot -- CMD` and its like have each Ruby process require. Nothing is raised here: the program runs
 # whether or not somebody can look at it.
-unless ENV["MEMINTRO_DISABLE"] == "1" || defined?(Memintro::Look)
+require_relative "brake"
+
+unless Memintro::Brake.on? || defined?(Memintro::Look)
   begin
     require_relative "../memintro"
     require_relative "look"

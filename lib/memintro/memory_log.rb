@@ -22,8 +22,11 @@ module Memintro
 
     # @api private
     def initialize(seconds, logger, details:)
-      @seconds = MemoryLog.check_seconds(seconds)
       @details = details ? true : false
+      @seconds = seconds
+      return if Brake.holds?
+
+      MemoryLog.check_seconds(seconds)
       @target = LogTarget.new(logger)
       # A local variable of the thread: in a forked child the collector's time begins anew.
       @background = Background.start("memintro-log") { |stop| write_until(stop) }
@@ -32,12 +35,12 @@ module Memintro
     # Ends it, at once. Has no effect the second time.
     # @return [nil]
     def stop
-      @background.stop
+      @background&.stop
     end
 
     # @return [Boolean] whether lines are written in this process
     def running?
-      @background.alive?
+      @background ? @background.alive? : false
     end
 
     # @return [Boolean] whether lines have malloc's and GC's figures

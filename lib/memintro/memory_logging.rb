@@ -15,14 +15,14 @@ module Memintro
     # @param details [Boolean] adds bytes that malloc has handed out (while tracking is on; in sampled mode followed by
     #   `(estimate ±0.3 MB)`, the standard error), the number of collections, and the collector's time since the line
     #   before
-    # @return [MemoryLog]
+    # @return [MemoryLog] under `MEMINTRO_DISABLE` one that writes nothing
     # @raise [TypeError, ArgumentError] on wrong arguments
     # @raise [RactorError] in a Ractor that is not the main one
     # @example
     #   log = Memintro.log_every(2, Logger.new("log/memory.log"))
     #   log.stop
     def log_every(seconds = 2, logger = nil, details: false)
-      MainRactor.only
+      MainRactor.only unless Brake.on?
       Loading.need(:MemoryLog)
       untracked { MemoryLog.new(seconds, logger, details: details) }
     end

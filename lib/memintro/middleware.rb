@@ -13,7 +13,8 @@ module Memintro
   # A request lasts until its body is closed, streaming included. `malloc_bytes`, `malloc_calls` and `freed_bytes` are
   # those of its own thread and are there only where they are exact: while {Memintro.start} tracks; sampled only
   # `malloc_bytes`. What belongs to the process is named so. docs/rack.md says what each field means. Costs about 10 µs
-  # a request, twice that on busy cores; whatever goes wrong here, the application does not notice.
+  # a request, twice that on busy cores; whatever goes wrong here, the application does not notice. Under
+  # `MEMINTRO_DISABLE` it passes requests on, and does nothing else.
   #
   # @example
   #   require "memintro/rack"
@@ -42,6 +43,9 @@ module Memintro
     # @raise [ArgumentError, TypeError] on a wrong option
     def initialize(app, skip: nil, max_rss_bytes: nil, max_growth_bytes_per_hour: nil, on_limit: nil, **options)
       @app = app
+      @off = Brake.holds?
+      return if @off
+
       @log = LineLog.new(default: RequestMeasurement::DEFAULT_FIELDS, known: RequestMeasurement::FIELDS, **options)
       @limits = Limits.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, @log.target,
                              format: options.fetch(:format, :logfmt))
@@ -52,7 +56,7 @@ module Memintro
     # @return [Array(Integer, Hash, #each)] the application's answer; a body that is no Array is wrapped, unless the
     #   server tells when it has finished
     def call(env)
-      return @app.call(env) if env.key?(KEY) || skip?(env)
+      return @app.call(env) if @off || env.key?(KEY) || skip?(env)
 
       measure(RequestMeasurement.new(env), env)
     end

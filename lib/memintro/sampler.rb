@@ -63,13 +63,15 @@ module Memintro
       begin_process
     end
 
-    # Takes the first sample at once. Does nothing where it runs already.
+    # Takes the first sample at once. Does nothing where it runs already, nor under `MEMINTRO_DISABLE`.
     # @return [self]
     # @raise [Error] if the system gives no thread
     # @example What was missed
     #   sampler.errors       # => 3
     #   sampler.last_error   # => #<Memintro::ProcError: /proc/self/statm cannot be read: …>
     def start
+      return self if Brake.holds?
+
       @background = Background.start(THREAD_NAME) { |stop| run(stop) } unless running?
       self
     end

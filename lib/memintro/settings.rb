@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "brake"
+
 module Memintro
   # Every setting once: its name here is its attribute in {Configuration}, its flag (`--max-sites`) and its variable
   # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
@@ -168,9 +170,9 @@ module Memintro
     end
 
     # @param env [#[]] variables
-    # @return [Boolean] whether `MEMINTRO_DISABLE=1` forbids everything
+    # @return [Boolean] whether `MEMINTRO_DISABLE` forbids everything
     def self.disabled?(env = ENV)
-      env["MEMINTRO_DISABLE"] == "1"
+      Brake.on?(env)
     end
   end
 end

@@ -26,6 +26,8 @@ module Memintro
     #   logger is Sidekiq's
     # @raise [ArgumentError, TypeError] on a wrong option
     def initialize(options = {})
+      return if Brake.holds?
+
       @log = LOCK.synchronize do
         LOGS[options] ||= LineLog.new(default: JobMeasurement::DEFAULT_FIELDS, known: JobMeasurement::FIELDS, **options)
       end
@@ -37,6 +39,8 @@ module Memintro
     # @yield the job
     # @return [Object] the block's value
     def call(_worker, message, queue)
+      return yield unless @log
+
       job = JobMeasurement.new(message, queue)
       before = $!
       job.begin

@@ -305,13 +305,9 @@ RSpec.describe "the Ruby API" do
   end
 
   it "does not start with MEMINTRO_DISABLE=1, whatever the program configures" do
-    result = run_ruby(env: { "MEMINTRO_DISABLE" => "1" }, code: <<~'RUBY').must_succeed
-      begin
-        Memintro.start
-      rescue Memintro::DisabledError => e
-        puts e.message, Memintro.tracking?
-      end
-    RUBY
-    expect(result.stdout).to match(/MEMINTRO_DISABLE=1/).and end_with("false\n")
+    code = "Memintro.configure { |c| c.mode = :sampled }; p Memintro.start, Memintro.tracking?, Memintro.disabled?"
+    result = run_ruby(env: { "MEMINTRO_DISABLE" => "1" }, code: code).must_succeed
+    expect(result.stdout).to eq("false\nfalse\ntrue\n")
+    expect(result.stderr).to match(/\Amemintro: MEMINTRO_DISABLE=1 is set.*\n\z/)
   end
 end

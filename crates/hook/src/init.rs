@@ -35,7 +35,7 @@ extern "C" fn constructor() {
         }
     }
     real::resolve();
-    if is_set(c"MEMINTRO_DISABLE") {
+    if variable(c"MEMINTRO_DISABLE").is_some_and(|value| is_brake(value.to_bytes())) {
         DISABLED.store(true, Ordering::Relaxed);
         return;
     }
@@ -84,6 +84,13 @@ fn variable(name: &CStr) -> Option<&'static CStr> {
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: not null, terminated.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+/// Whether a value of `MEMINTRO_DISABLE` switches off: all but these few do. Ruby's side knows the same list
+/// (lib/memintro/brake.rb).
+fn is_brake(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    ![&b""[..], b"0", b"false", b"no", b"off"].iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 fn is_set(name: &CStr) -> bool {

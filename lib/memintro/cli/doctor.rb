@@ -59,6 +59,8 @@ module Memintro
       end
 
       def track_here
+        raise Failure, Brake.cause if Brake.on?
+
         Memintro.start
         @findings = Memintro.doctor
       ensure
@@ -72,7 +74,7 @@ module Memintro
       def preload
         require "rbconfig"
         require_relative "launch"
-        raise Failure, "MEMINTRO_DISABLE=1 is set" if Settings.disabled?
+        raise Failure, Brake.cause if Brake.on?
 
         launch = Launch.new(report: File::NULL).check
         preload = Launch.before(launch.hook, ENV["LD_PRELOAD"], ":")

@@ -85,7 +85,7 @@ module Memintro
       end
 
       def look_at_environment
-        @problems << DisabledError::DEFAULT_MESSAGE if Settings.disabled?
+        @problems << "#{Brake.cause}: nothing is tracked here; unset it and start the program again" if Brake.on?
         first = preloads.first
         if preloads.any? { |path| ours?(path) } && !ours?(first) && first.match?(ALLOCATORS)
           @problems << "LD_PRELOAD names #{first} before memintro's hook, and it answers malloc first: put the hook " \

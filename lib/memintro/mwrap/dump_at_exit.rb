@@ -9,6 +9,7 @@ module Mwrap
     # @return [nil]
     def self.install(text)
       options = parse(text.to_s)
+      return if Memintro.disabled?
       return unless options["dump_path"] || options["dump_fd"]
 
       at_exit { Memintro.untracked { dump(options) } }

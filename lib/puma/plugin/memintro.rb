@@ -8,6 +8,8 @@ require_relative "../../memintro/puma_report"
 
 Puma::Plugin.create do
   def start(launcher)
+    return if Memintro::Brake.holds?
+
     seconds = Memintro::PumaReport.seconds
     in_background { Memintro::PumaReport.new(launcher).run(seconds) }
   end
