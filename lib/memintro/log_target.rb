@@ -1,11 +1,14 @@
 # frozen_string_literal: true
 
 require_relative "complaint"
+require_relative "log_device"
+require_relative "log_pause"
 
 module Memintro
   # Where lines go: to the logger that was injected, else to the one at hand (`rack.logger`, Sidekiq's), else to Rails',
   # else to standard error. Rack's NullLogger, which Sinatra puts in place by itself, is no logger. A logger that raises
-  # and a disk that is full are told once on standard error; nothing is raised.
+  # is told of once on standard error, and nothing is raised; where the file is closed or the disk is full, lines are
+  # dropped for some seconds. What is lost is counted ({LogPause}).
   #
   # @api private
   class LogTarget
@@ -52,6 +55,7 @@ module Memintro
     def initialize(logger)
       @logger = LogTarget.check(logger)
       @warned = false
+      @pause = LogPause.new
     end
 
     # @param line [String] without a line's end
@@ -72,21 +76,42 @@ module Memintro
     # @param logger [#info, #write]
     # @return [Boolean] whether it was written
     def put(line, logger)
-      logger.respond_to?(:info) ? logger.info(line) : logger.write("#{line}\n")
-      true
-    rescue StandardError, ScriptError => e
-      tell_once(e)
-      false
+      carried = @pause.turn
+      return false unless carried
+
+      outcome = :lost
+      outcome, trouble = attempt(LogPause.mark(line, carried), logger)
+      trouble ? complain(trouble) : true
+    rescue StandardError => e
+      complain("#{e.class}: #{e.message}")
+    ensure
+      @pause.settle(carried, outcome) if carried
     end
 
     # Says on standard error what went wrong with the log, the first time.
     # @param error [Exception]
     # @return [void]
     def tell_once(error)
-      complain_once("a line is lost, and perhaps others: #{error.class}: #{error.message}")
+      complain("#{error.class}: #{error.message}")
     end
 
     private
+
+    # @return [Array(Symbol, String)] what {LogPause} wants to know, and why a line is lost
+    def attempt(line, logger)
+      warning = LogDevice.watch { logger.respond_to?(:info) ? logger.info(line) : logger.write("#{line}\n") }
+      warning ? [:stuck, warning] : [:written, nil]
+    rescue SystemCallError, IOError => e
+      [:stuck, "#{e.class}: #{e.message}"]
+    rescue StandardError, ScriptError => e
+      [:lost, "#{e.class}: #{e.message}"]
+    end
+
+    # @return [false]
+    def complain(trouble)
+      complain_once("a line is lost, and perhaps others: #{trouble}")
+      false
+    end
 
     def rails_logger
       defined?(::Rails) && ::Rails.respond_to?(:logger) ? ::Rails.logger : nil

@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Finds out whether a line that went through one of Ruby's Loggers was written. A Logger raises nothing: its device
+  # rescues the error of a full disk or a closed file and warns on standard error, at each line. A line of memintro's
+  # must not do that to the program, so for as long as one is on its way the device's warning comes here instead. What
+  # the program logs itself is warned about as ever.
+  # @api private
+  module LogDevice
+    # Of the fiber: true while a line is on its way, and then the warning.
+    KEY = :memintro_log_device
+    private_constant :KEY
+
+    # In front of Logger::LogDevice.
+    module Warning
+      private
+
+      def warn(*messages, **options)
+        LogDevice.note(messages) || super
+      end
+    end
+
+    # @yield writes a line
+    # @return [String, nil] what was warned of; nil where all went well, as far as can be told
+    def self.watch
+      install unless @installed
+      fiber = Thread.current
+      fiber[KEY] = true
+      yield
+      noted = fiber[KEY]
+      noted if noted.is_a?(String)
+    ensure
+      fiber[KEY] = nil
+    end
+
+    # @return [Boolean] whether the warning is of a line of ours
+    def self.note(messages)
+      return false unless Thread.current[KEY]
+
+      message = messages.join(" ")
+      # A log that could not be rotated is written to none the less.
+      Thread.current[KEY] = message unless message.start_with?("log shifting")
+      true
+    end
+
+    # The program may load its Logger at any time, or never.
+    def self.install
+      return unless defined?(::Logger::LogDevice)
+
+      @installed = true
+      ::Logger::LogDevice.prepend(Warning)
+    end
+    private_class_method :install
+  end
+end

@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+module Memintro
+  # What becomes of lines while their log cannot be written: none is tried for some seconds, then one; all that are lost
+  # are counted, and the next line that can be written says how many. Shared by all threads.
+  # @api private
+  class LogPause
+    # Between two tries.
+    SECONDS = 5
+    # What the count is called in a line.
+    FIELD = "dropped_lines"
+
+    # @param clock [#call] seconds that never go back
+    def initialize(clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) })
+      @clock = clock
+      @lock = Mutex.new
+      @dropped = 0
+      @over = false
+      @due = 0
+    end
+
+    # @return [Integer, nil] how many lines were lost since one was written: the caller writes now, says so, and tells
+    #   {settle} how it went. Nil: not now, and the line counts as lost.
+    def turn
+      return 0 unless @over
+
+      @lock.synchronize do
+        forget_parents
+        now = @clock.call
+        if now < @due
+          @dropped += 1
+          next
+        end
+
+        # The others wait for how this one goes.
+        @due = now + SECONDS
+        @dropped.tap { @dropped = 0 }
+      end
+    end
+
+    # @param carried [Integer] what {turn} answered
+    # @param outcome [Symbol] `:written`; `:lost`, which says nothing of the next line; `:stuck`, where no other line
+    #   can be written either
+    # @return [void]
+    def settle(carried, outcome)
+      lost = outcome != :written
+      return unless lost || @over
+
+      @lock.synchronize do
+        @pid = Process.pid
+        @dropped += carried + 1 if lost
+        @due = outcome == :stuck ? @clock.call + SECONDS : 0
+        # What was lost while the last line was on its way is for the next one to say.
+        @over = lost || @dropped.positive?
+      end
+    end
+
+    # @param line [String] without its end; a diff may follow below its first line
+    # @param dropped [Integer]
+    # @return [String]
+    def self.mark(line, dropped)
+      return line if dropped.zero?
+      return "#{line.delete_suffix('}')},\"#{FIELD}\":#{dropped}}" if line.start_with?("{")
+
+      line.sub(/$/, line.start_with?("MEMORY[") ? ", #{FIELD}: #{dropped}" : " #{FIELD}=#{dropped}")
+    end
+
+    private
+
+    # In a forked child: its parent tells of those.
+    def forget_parents
+      return if @pid == Process.pid
+
+      @pid = Process.pid
+      @dropped = 0
+    end
+  end
+end
