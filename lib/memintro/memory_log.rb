@@ -122,9 +122,9 @@ module Memintro
         "#{malloc_live}, gc_count: #{GC.count}#{", gc_time: #{passed_ms.round(1)} ms" if passed_ms}"
       end
 
-      # Absent, not zero, where nothing is tracked.
+      # Neither absent nor zero where nothing is tracked: whoever asked for it shall see why it is not there.
       def malloc_live
-        return "" unless Memintro.tracking?
+        return ", malloc_live: off" unless Memintro.tracking?
 
         totals = Memintro.totals
         estimate = " (estimate ±#{megabytes(totals.live_bytes_standard_error)} MB)" if totals.estimated?

@@ -12,9 +12,9 @@ module Memintro
     # @param seconds [Numeric] between two lines
     # @param logger [#info, #write, nil] nil: the `rack.logger` that {Middleware} saw last (so none before the first
     #   request, nor without {Middleware}), else Rails' logger, else standard error
-    # @param details [Boolean] adds bytes that malloc has handed out (while tracking is on; in sampled mode followed by
-    #   `(estimate ±0.3 MB)`, the standard error), the number of collections, and the collector's time since the line
-    #   before
+    # @param details [Boolean] adds bytes that malloc has handed out (`malloc_live: off` while nothing is tracked; in
+    #   sampled mode followed by `(estimate ±0.3 MB)`, the standard error), the number of collections, and the
+    #   collector's time since the line before
     # @return [MemoryLog] under `MEMINTRO_DISABLE` one that writes nothing
     # @raise [TypeError, ArgumentError] on wrong arguments
     # @raise [RactorError] in a Ractor that is not the main one

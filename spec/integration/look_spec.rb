@@ -46,6 +46,9 @@ RSpec.describe "looking into a program" do
       RUBY
       run_ruby(nil, path("a.json"), path("b.json"), code: code).must_succeed
       text = memintro("diff", path("a.json"), path("b.json")).must_succeed.stdout
+      mixed_up = memintro("diff", path("b.json"), path("a.json")).must_succeed
+      expect([mixed_up.stdout, mixed_up.stderr])
+        .to eq([text, "memintro: #{path('a.json')} is older than #{path('b.json')}; comparing from the older one on\n"])
       expect(text).to match(/^\+\d+\.\d MiB in 10,00[01]: instruction sequences of generated\.rb\.$/)
       expect(text).to match(/^RSS grew by \d+/)
       page = memintro("diff", "--format", "html", path("a.json"), path("b.json")).must_succeed.stdout

@@ -93,7 +93,7 @@ RSpec.describe "Memintro.log_every" do
     expect(result.stderr).to eq("")
   end
 
-  it "adds malloc's and GC's figures if asked; malloc's only while tracking is on" do
+  it "adds malloc's and GC's figures if asked, and says where nothing is tracked" do
     answer = logging(<<~RUBY).json
       out = StringIO.new
       Memintro.log_every(0.01, out, details: true)
@@ -104,7 +104,7 @@ RSpec.describe "Memintro.log_every" do
       eventually { out.string.lines.size >= before + 2 }
       put([out.string.lines.first, out.string.lines.last])
     RUBY
-    expect(answer[0]).to match(/Million, gc_count: \d+, gc_time: \d+\.\d ms\n\z/)
+    expect(answer[0]).to match(/Million, malloc_live: off, gc_count: \d+, gc_time: \d+\.\d ms\n\z/)
     expect(answer[1][/Million, malloc_live: (\d+\.\d) MB, gc_count: \d+, gc_time: \d+\.\d ms\n\z/, 1].to_f)
       .to be_between(19.0, 30.0)
   end

@@ -43,6 +43,41 @@ RSpec.describe "memintro plot" do
     expect(curves("a.svg").size).to eq(2)
   end
 
+  it "draws the 1,000 processes with the most lines, in little memory, and says how many it leaves out" do
+    File.open("a.log", "w") do |log|
+      100_000.times do |i|
+        log << "MEMORY[#{i + 10}]: time: 2026-01-01 12:#{format('%02d', i / 2_000)}:00 +0000 rss: 50.0 MB\n"
+        log << periodic(2) if (i % 1_000).zero?
+      end
+    end
+    # Each process took 12 KB in the terminal's picture.
+    limited = ["sh", "-c", "ulimit -v 500000; exec \"$@\"", "sh", RbConfig.ruby, Subprocess::EXE]
+    result = run_command(*limited, "plot", "a.log", "-o", "a.txt").must_succeed
+    expect(result.stderr).to eq("memintro: a.txt: 1,200 lines of 1,000 processes, 99,000 processes with fewer lines " \
+                                "left out (99,000 lines), for at most 1,000 are drawn\n")
+    expect(File.read("a.txt")).to include("pid 100").and include("pid 101")
+  end
+
+  it "says of lines that have it off that nothing was tracked, and draws no curve for it" do
+    File.write("a.log", periodic(details: true).gsub("malloc_live: 12.5 MB", "malloc_live: off"))
+    expect(run_memintro("plot", "a.log", "-o", "a.svg").must_succeed.stderr)
+      .to eq("memintro: a.svg: 20 lines of 2 processes, malloc's bytes unknown in 20 lines, for nothing was tracked\n")
+    expect(File.read("a.svg")).to include("GC time, ms")
+    expect(File.read("a.svg")).not_to include("malloc live")
+  end
+
+  it "draws a line where its logger wrote it, not up to a second before" do
+    moments = %w[00.900000 01.950000 02.990000]
+    lines = moments.map do |moment|
+      "I, [2026-01-01T13:00:#{moment} #9]  INFO -- : " \
+        "MEMORY[9]: time: 2026-01-01 12:00:#{moment[0, 2]} +0000 rss: 5.0 MB\n"
+    end
+    drawn = ->(text) { run_memintro("plot", "-", "-o", "-", "--format", "svg", stdin: text).must_succeed.stdout }
+    precise = moments.map { |moment| "MEMORY rss_bytes=5242880 pid=9 time=2026-01-01T12:00:#{moment}Z\n" }
+    expect(drawn[lines.join]).to eq(drawn[precise.join])
+    expect(drawn[lines.join]).not_to eq(drawn[lines.join.gsub(/^.* : /, "")])
+  end
+
   it "draws what the middleware logs, with the time and process of the logger" do
     File.write("a.log", requests)
     run_memintro("plot", "a.log", "-o", "a.svg").must_succeed

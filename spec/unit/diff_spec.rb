@@ -48,6 +48,8 @@ RSpec.describe Memintro::Diff do
     back = earlier - later
     expect(back.classes.map(&:growth)).to eq([200, -120, -1_200_000])
     expect(back.notes).to eq(["The one given as the later is the older: growth is what there was more of then."])
+    expect(back.to_s.lines.first).to include("what changed in 90.0 s, backwards, pid ")
+    expect(diff.to_s.lines.first).to include("what changed in 90.0 s, pid ")
   end
 
   it "says at least how much a site grew that the earlier list does not reach down to" do

@@ -13,11 +13,12 @@ module Memintro
                memintro diff [options] PID|NAME… [--for SECONDS]
                memintro diff [options] -- CMD [ARGUMENTS]
 
-        Says what there is more of in LATER than in EARLIER, two files of memintro snapshot. Of three and more
-        files it says what grew over all of them, how fast and how surely. With a CMD: what grew from before its
-        first line to its end. With the PID or NAME of a process that listens (memintro ps): what grew in it
-        within 30 s, or --for so many; its garbage is collected before each look, and what looking itself takes
-        does not count. Several, or with --workers a server and its workers, have a diff each.
+        Says what there is more of in LATER than in EARLIER, two files of memintro snapshot; the older one is the
+        earlier, in whatever order they are given. Of three and more files it says what grew over all of them, how
+        fast and how surely. With a CMD: what grew from before its first line to its end. With the PID or NAME of
+        a process that listens (memintro ps): what grew in it within 30 s, or --for so many; its garbage is
+        collected before each look, and what looking itself takes does not count. Several, or with --workers a
+        server and its workers, have a diff each.
       TEXT
       # See Look.
       FORMATS = %w[text json html].freeze
@@ -59,7 +60,16 @@ module Memintro
         raise UsageError, "give two files to compare: memintro diff EARLIER LATER, or a PID" if files.size < 2
 
         snapshots = files.map { |file| snapshot(file) }
-        put(snapshots.size == 2 ? snapshots.last - snapshots.first : Memintro::Trend.new(snapshots))
+        put(snapshots.size == 2 ? older_first(files, *snapshots) : Memintro::Trend.new(snapshots))
+      end
+
+      # Whoever mixes them up wants to know what grew all the same.
+      def older_first(files, first, last)
+        diff = last - first
+        return diff unless diff.seconds.negative?
+
+        $stderr.puts("memintro: #{files[1]} is older than #{files[0]}; comparing from the older one on")
+        first - last
       end
     end
   end

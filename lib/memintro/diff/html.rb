@@ -16,7 +16,7 @@ module Memintro
 
       # @return [String]
       def page
-        Report::Page.html(title: @text.header, heading: "What changed in #{Units.duration(@diff.seconds)}",
+        Report::Page.html(title: @text.header, heading: "What changed in #{Text.period(@diff)}",
                           facts: [@text.header, *@text.program], verdict: @text.verdict, notes: @diff.notes,
                           tables: @diff.sections.filter_map { |name, changes| section(name, changes) })
       end

@@ -30,6 +30,12 @@ module Memintro
         @names = Report::Names.new
       end
 
+      # @param diff [Diff]
+      # @return [String] also where the one given as the later is the older, as a note says then
+      def self.period(diff)
+        "#{Units.duration(diff.seconds.abs)}#{', backwards' if diff.seconds.negative?}"
+      end
+
       # @param io [#write, nil] where it will go, for colours
       # @return [String]
       def text(io = nil)
@@ -48,7 +54,7 @@ module Memintro
       # @return [String]
       def header
         process = @diff.later.process
-        "memintro #{process[:memintro]}: what changed in #{Units.duration(@diff.seconds)}, pid #{process[:pid]}, " \
+        "memintro #{process[:memintro]}: what changed in #{Text.period(@diff)}, pid #{process[:pid]}, " \
           "ruby #{process[:ruby]}, #{@diff.later.time.strftime('%FT%TZ')}"
       end
 

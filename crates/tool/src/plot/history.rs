@@ -4,6 +4,9 @@ use super::line::{self, Figures, Metric};
 use super::stamp::Microseconds;
 use std::collections::HashMap;
 
+/// So many processes are drawn at most: those with the most lines. Before that, up to twice as many are kept.
+pub const MOST_CURVES: usize = 1_000;
+
 /// One line's figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -46,6 +49,10 @@ pub struct History {
     pub timeless: u64,
     /// Lines with malloc's live bytes, and those of them that estimate these from a sample.
     pub malloc_lines: [u64; 2],
+    /// Lines that say that nothing was tracked.
+    pub untracked: u64,
+    /// Processes that are left out, and their lines: [`MOST_CURVES`] others have more.
+    pub left_out: [u64; 2],
     /// Minutes east of UTC, of the last stamp that said so. Stamps without an offset are taken to be of the same zone.
     pub zone: Option<i32>,
     places: HashMap<(usize, u32), usize>,
@@ -78,18 +85,53 @@ impl History {
             self.malloc_lines[0] += 1;
             self.malloc_lines[1] += u64::from(record.estimated);
         }
+        self.untracked += u64::from(record.untracked);
         let sample = Sample { at: stamp.instant(self.zone.unwrap_or(0)), figures: record.figures };
-        let place = *self.places.entry((source, record.pid)).or_insert_with(|| {
-            self.curves.push(Curve { source, pid: record.pid, samples: Vec::new(), sorted: true });
-            self.curves.len() - 1
-        });
+        let place = self.place(source, record.pid);
         let curve = &mut self.curves[place];
         curve.sorted &= curve.samples.last().is_none_or(|last| last.at <= sample.at);
         curve.samples.push(sample);
     }
 
-    /// Puts lines in the order of time: those of concurrent requests are not quite, nor is a clock that was set back.
+    fn place(&mut self, source: usize, pid: u32) -> usize {
+        if let Some(&place) = self.places.get(&(source, pid)) {
+            return place;
+        }
+        // Not at each new one: to choose takes time.
+        if self.curves.len() >= 2 * MOST_CURVES {
+            self.leave_out();
+        }
+        self.curves.push(Curve { source, pid, samples: Vec::new(), sorted: true });
+        self.places.insert((source, pid), self.curves.len() - 1);
+        self.curves.len() - 1
+    }
+
+    /// Those with the fewest lines; of equals the older ones. One that writes again later begins anew.
+    fn leave_out(&mut self) {
+        let mut sizes: Vec<(usize, usize)> =
+            self.curves.iter().enumerate().map(|(at, curve)| (curve.samples.len(), at)).collect();
+        sizes.sort_unstable();
+        let mut kept = vec![true; sizes.len()];
+        for (lines, at) in &sizes[..sizes.len().saturating_sub(MOST_CURVES)] {
+            kept[*at] = false;
+            self.left_out[0] += 1;
+            self.left_out[1] += *lines as u64;
+        }
+        let mut at = 0;
+        self.curves.retain(|_| {
+            at += 1;
+            kept[at - 1]
+        });
+        let places = self.curves.iter().enumerate();
+        self.places = places.map(|(at, curve)| ((curve.source, curve.pid), at)).collect();
+    }
+
+    /// Puts lines in the order of time: those of concurrent requests are not quite, nor is a clock that was set back. More
+    /// processes than can be drawn go.
     pub fn sort(&mut self) {
+        if self.curves.len() > MOST_CURVES {
+            self.leave_out();
+        }
         for curve in self.curves.iter_mut().filter(|curve| !curve.sorted) {
             curve.samples.sort_by_key(|sample| sample.at);
             curve.sorted = true;
@@ -154,6 +196,27 @@ mod tests {
         history.take(0, text.as_bytes());
         history.sort();
         history
+    }
+
+    #[test]
+    fn processes_without_end_take_no_memory_without_end() {
+        let mut history = History::default();
+        for pid in 1..=(10 * MOST_CURVES) {
+            history.take(0, format!("MEMORY[{pid}]: time: 2026-01-01 12:00:00 rss: 1 MB\n").as_bytes());
+            // One of them goes on.
+            history
+                .take(0, format!("MEMORY[7]: time: 2026-01-01 12:00:{:02} rss: 1 MB\n", pid % 60).as_bytes());
+            assert!(history.curves.len() <= 2 * MOST_CURVES && history.places.len() == history.curves.len());
+        }
+        history.sort();
+        assert_eq!(history.curves.len(), MOST_CURVES);
+        let lines = 20 * MOST_CURVES as u64;
+        assert_eq!(history.left_out, [9 * MOST_CURVES as u64, 9 * MOST_CURVES as u64]);
+        assert_eq!(history.samples() as u64 + history.left_out[1], lines);
+        assert_eq!(
+            history.curves.iter().find(|curve| curve.pid == 7).unwrap().samples.len(),
+            10 * MOST_CURVES + 1
+        );
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Where lines come from: files, gzip, standard input, and files that grow.
 
-use super::history::History;
 use flate2::read::MultiGzDecoder;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,8 +11,23 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// A line that is longer than this is no line of ours, and is not kept in memory.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
+/// Who reads the lines.
+pub(crate) trait Sink {
+    /// What is done with them, to say it where a file is cut short.
+    const DOING: &'static str;
+
+    /// Takes whole lines of one file.
+    fn take(&mut self, source: usize, lines: &[u8]);
+
+    /// Counts a line that is too long to be one of ours.
+    fn skip(&mut self);
+
+    /// Whether anything has been found so far.
+    fn any(&self) -> bool;
+}
+
 /// One file, and how much of it has been read.
-pub(super) struct Source {
+pub(crate) struct Source {
     index: usize,
     path: OsString,
     tail: Option<Tail>,
@@ -35,7 +49,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn take(&mut self, bytes: &[u8], source: usize, history: &mut History) {
+    fn take(&mut self, bytes: &[u8], source: usize, sink: &mut impl Sink) {
         let Some(end) = memchr::memrchr(b'\n', bytes) else {
             return self.keep(bytes);
         };
@@ -43,10 +57,10 @@ impl Lines {
         if self.overlong || !self.rest.is_empty() {
             let first = memchr::memchr(b'\n', whole).unwrap_or(end);
             self.keep(&whole[..first]);
-            self.finish(source, history);
+            self.finish(source, sink);
             whole = &whole[first + 1..];
         }
-        history.take(source, whole);
+        sink.take(source, whole);
         self.keep(&bytes[end + 1..]);
     }
 
@@ -60,11 +74,11 @@ impl Lines {
     }
 
     /// The last line has no end, or its end has come.
-    fn finish(&mut self, source: usize, history: &mut History) {
+    fn finish(&mut self, source: usize, sink: &mut impl Sink) {
         if self.overlong {
-            history.skipped += 1;
+            sink.skip();
         } else if !self.rest.is_empty() {
-            history.take(source, &self.rest);
+            sink.take(source, &self.rest);
         }
         self.rest.clear();
         self.overlong = false;
@@ -73,60 +87,61 @@ impl Lines {
 
 impl Source {
     /// A file by its path, or standard input by `-`.
-    pub(super) fn new(index: usize, path: &OsStr) -> Source {
+    pub(crate) fn new(index: usize, path: &OsStr) -> Source {
         Source { index, path: path.to_os_string(), tail: None, lines: Lines::default() }
     }
 
     /// Reads everything there is.
-    pub(super) fn read_all(&mut self, history: &mut History) -> Result<(), String> {
-        self.try_read_all(history).map_err(|error| self.explain(&error))
+    pub(crate) fn read_all(&mut self, sink: &mut impl Sink) -> Result<(), String> {
+        self.try_read_all(sink).map_err(|error| self.explain(&error))
     }
 
-    fn try_read_all(&mut self, history: &mut History) -> io::Result<()> {
+    fn try_read_all(&mut self, sink: &mut impl Sink) -> io::Result<()> {
         if self.path == "-" {
-            return self.pour(io::stdin().lock(), history);
+            return self.pour(io::stdin().lock(), sink);
         }
         let file = File::open(&self.path)?;
-        self.pour(file, history)
+        self.pour(file, sink)
     }
 
-    fn pour(&mut self, mut input: impl Read, history: &mut History) -> io::Result<()> {
+    fn pour(&mut self, mut input: impl Read, sink: &mut impl Sink) -> io::Result<()> {
         let mut magic = [0; 2];
         let got = fill(&mut input, &mut magic)?;
         let input = (&magic[..got]).chain(input);
         if magic[..got] == [0x1f, 0x8b] {
-            self.drain(MultiGzDecoder::new(BufReader::with_capacity(CHUNK_BYTES / 4, input)), history)
+            self.drain(MultiGzDecoder::new(BufReader::with_capacity(CHUNK_BYTES / 4, input)), sink)
         } else {
-            self.drain(input, history)
+            self.drain(input, sink)
         }
     }
 
-    fn drain(&mut self, mut input: impl Read, history: &mut History) -> io::Result<()> {
+    fn drain<S: Sink>(&mut self, mut input: impl Read, sink: &mut S) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             match input.read(&mut chunk) {
                 Ok(0) => break,
-                Ok(read) => self.lines.take(&chunk[..read], self.index, history),
+                Ok(read) => self.lines.take(&chunk[..read], self.index, sink),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // What came before the damage is worth a picture all the same.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && history.samples() > 0 => {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && sink.any() => {
                     eprintln!(
-                        "memintro: {}: cut short; drawing what could be read",
-                        self.path.to_string_lossy()
+                        "memintro: {}: cut short; {} what could be read",
+                        self.path.to_string_lossy(),
+                        S::DOING
                     );
                     break;
                 }
                 Err(error) => return Err(error),
             }
         }
-        self.lines.finish(self.index, history);
+        self.lines.finish(self.index, sink);
         Ok(())
     }
 
     /// Reads what was added since the last time, and tells whether anything was. A file that was cut off is read from
     /// its beginning; where another file has taken the name, the old one is read to its end first. A file that is not
     /// there yet, or not just now, is waited for.
-    pub(super) fn read_more(&mut self, history: &mut History) -> Result<bool, String> {
+    pub(crate) fn read_more(&mut self, sink: &mut impl Sink) -> Result<bool, String> {
         let mut more = false;
         if let Some(tail) = &self.tail {
             let length = tail.file.metadata().map_or(0, |found| found.len());
@@ -134,11 +149,11 @@ impl Source {
                 self.tail = None;
                 self.lines = Lines::default();
             } else {
-                more |= self.read_tail(history).map_err(|error| self.explain(&error))?;
+                more |= self.read_tail(sink).map_err(|error| self.explain(&error))?;
             }
         }
         if self.renamed() {
-            self.lines.finish(self.index, history);
+            self.lines.finish(self.index, sink);
             self.tail = None;
         }
         if self.tail.is_none() {
@@ -153,7 +168,7 @@ impl Source {
             }
             file.seek(SeekFrom::Start(0)).map_err(|error| self.explain(&error))?;
             self.tail = Some(Tail { file, inode: (found.dev(), found.ino()), read: 0 });
-            more |= self.read_tail(history).map_err(|error| self.explain(&error))?;
+            more |= self.read_tail(sink).map_err(|error| self.explain(&error))?;
         }
         Ok(more)
     }
@@ -165,7 +180,7 @@ impl Source {
         }
     }
 
-    fn read_tail(&mut self, history: &mut History) -> io::Result<bool> {
+    fn read_tail(&mut self, sink: &mut impl Sink) -> io::Result<bool> {
         let Some(tail) = &mut self.tail else { return Ok(false) };
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut more = false;
@@ -176,7 +191,7 @@ impl Source {
             }
             tail.read += read as u64;
             more = true;
-            self.lines.take(&chunk[..read], self.index, history);
+            self.lines.take(&chunk[..read], self.index, sink);
         }
     }
 
@@ -187,7 +202,7 @@ impl Source {
 }
 
 /// An error without Rust's `(os error 2)`.
-pub(super) fn plain(error: &io::Error) -> String {
+pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_string()
 }
@@ -208,6 +223,7 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::History;
     use super::*;
     use proptest::prelude::*;
 

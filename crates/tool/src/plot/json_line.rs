@@ -2,62 +2,37 @@
 
 use super::line::Record;
 use super::stamp::Stamp;
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 
 /// Reads the object that begins with the first brace of `text`, if it has figures of ours.
 pub(crate) fn read(text: &[u8]) -> Option<Record> {
-    let begin = memchr::memchr(b'{', text)?;
-    memchr::memmem::find(&text[begin..], b"\"rss_bytes\"")?;
-    let mut objects = serde_json::Deserializer::from_slice(&text[begin..]).into_iter::<Object>();
-    objects.next()?.ok().map(|object| object.0)
-}
-
-struct Object(Record);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object, D::Error> {
-        deserializer.deserialize_map(Members).map(Object)
-    }
-}
-
-struct Members;
-
-impl<'de> Visitor<'de> for Members {
-    type Value = Record;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Record, A::Error> {
-        let mut record = Record::empty();
-        while let Some(name) = members.next_key::<Name>()? {
-            match name {
-                Name::Other => {
-                    members.next_value::<IgnoredAny>()?;
-                }
-                Name::Time => {
-                    let Scalar(value) = members.next_value()?;
-                    record.stamp = Stamp::read(&value).map(|(stamp, _)| stamp);
-                }
-                Name::Figure(name) => {
-                    let Scalar(value) = members.next_value()?;
-                    record.field(name, &value);
-                }
-            }
+    memchr::memmem::find(text, b"\"rss_bytes\"")?;
+    let mut record = Record::empty();
+    members(text, &NAMES, &mut |name, value| {
+        if TIMES.contains(&name) {
+            record.stamp = Stamp::read(value).map(|(stamp, _)| stamp);
+        } else {
+            record.field(name.as_bytes(), value);
         }
-        Ok(record)
-    }
+    })?;
+    Some(record)
 }
 
-enum Name {
-    Figure(&'static [u8]),
-    Time,
-    Other,
+/// Hands on each member of the object that begins with the first brace of `text` and that has one of the names: a string,
+/// a number or `true` as text, nothing for null and the like. None: there is no whole object.
+pub(crate) fn members<'n>(
+    text: &[u8],
+    names: &[&'n str],
+    take: &mut dyn FnMut(&'n str, &[u8]),
+) -> Option<()> {
+    let begin = memchr::memchr(b'{', text)?;
+    let mut deserializer = serde_json::Deserializer::from_slice(&text[begin..]);
+    deserializer.deserialize_map(Members { names, take }).ok()
 }
 
-const FIGURES: [&str; 11] = [
+const TIMES: [&str; 3] = ["time", "timestamp", "@timestamp"];
+const NAMES: [&str; 14] = [
     "rss_bytes",
     "live_objects",
     "process_live_objects",
@@ -69,42 +44,72 @@ const FIGURES: [&str; 11] = [
     "process_gc_ms",
     "gc_ms",
     "pid",
+    TIMES[0],
+    TIMES[1],
+    TIMES[2],
 ];
-const TIMES: [&str; 3] = ["time", "timestamp", "@timestamp"];
 
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
-        struct Known;
-        impl Visitor<'_> for Known {
-            type Value = Name;
+struct Members<'a, 'n> {
+    names: &'a [&'n str],
+    take: &'a mut dyn FnMut(&'n str, &[u8]),
+}
 
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("a name")
-            }
+impl<'de> Visitor<'de> for Members<'_, '_> {
+    type Value = ();
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Name, E> {
-                if let Some(name) = FIGURES.iter().find(|name| **name == text) {
-                    return Ok(Name::Figure(name.as_bytes()));
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key_seed(Name(self.names))? {
+            match name {
+                Some(name) => (self.take)(name, &members.next_value_seed(Scalar)?),
+                None => {
+                    members.next_value::<IgnoredAny>()?;
                 }
-                Ok(if TIMES.contains(&text) { Name::Time } else { Name::Other })
             }
         }
-        deserializer.deserialize_identifier(Known)
+        Ok(())
+    }
+}
+
+/// The name of a member, if it is one of these.
+struct Name<'a, 'n>(&'a [&'n str]);
+
+impl<'de, 'n> DeserializeSeed<'de> for Name<'_, 'n> {
+    type Value = Option<&'n str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl<'n> Visitor<'_> for Name<'_, 'n> {
+    type Value = Option<&'n str>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().copied().find(|name| *name == text))
     }
 }
 
 /// A number, a string or `true` as text; nothing for null and the like.
-struct Scalar(Vec<u8>);
+struct Scalar;
 
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Scalar, D::Error> {
-        serde_json::Value::deserialize(deserializer).map(|value| {
-            Scalar(match value {
-                serde_json::Value::String(text) => text.into_bytes(),
-                serde_json::Value::Number(number) => number.to_string().into_bytes(),
-                serde_json::Value::Bool(true) => b"true".to_vec(),
-                _ => Vec::new(),
-            })
+impl<'de> DeserializeSeed<'de> for Scalar {
+    type Value = Vec<u8>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let value = <serde_json::Value as serde::de::Deserialize>::deserialize(deserializer)?;
+        Ok(match value {
+            serde_json::Value::String(text) => text.into_bytes(),
+            serde_json::Value::Number(number) => number.to_string().into_bytes(),
+            serde_json::Value::Bool(true) => b"true".to_vec(),
+            _ => Vec::new(),
         })
     }
 }

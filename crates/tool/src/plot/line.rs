@@ -38,7 +38,8 @@ pub type Figures = [f64; 4];
 /// What a MEMORY line says.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// The line's own time, else the one that its logger put in front.
+    /// The line's own time, else the one that its logger put in front. Where the line has whole seconds alone, the
+    /// logger's parts of them.
     pub stamp: Option<Stamp>,
     /// 0 if the line names no process.
     pub pid: u32,
@@ -46,11 +47,13 @@ pub struct Record {
     pub figures: Figures,
     /// Whether the figure of [`Metric::MallocLive`] was estimated from a sample.
     pub estimated: bool,
+    /// Whether the line says that nothing was tracked.
+    pub untracked: bool,
 }
 
 impl Record {
     pub(crate) fn empty() -> Record {
-        Record { stamp: None, pid: 0, figures: [f64::NAN; 4], estimated: false }
+        Record { stamp: None, pid: 0, figures: [f64::NAN; 4], estimated: false, untracked: false }
     }
 
     fn has_figures(&self) -> bool {
@@ -98,19 +101,21 @@ pub fn read(line: &[u8]) -> Option<Record> {
     if !record.has_figures() {
         return None;
     }
-    if record.stamp.is_none() || record.pid == 0 {
-        let prefix = &line[..word.unwrap_or(0)];
-        record.stamp = record.stamp.or_else(|| Stamp::find(prefix));
-        if record.pid == 0 {
-            record.pid = logged_pid(prefix);
-        }
+    let prefix = &line[..word.unwrap_or(0)];
+    record.stamp = match record.stamp {
+        Some(own) if own.is_whole() => Stamp::find(prefix).and_then(|finer| own.refined(finer)).or(Some(own)),
+        None => Stamp::find(prefix),
+        precise => precise,
+    };
+    if record.pid == 0 {
+        record.pid = logged_pid(prefix);
     }
     Some(record)
 }
 
 /// Whether the MEMORY at `at` is the beginning of a message: not inside of quotes, except as the message of a log
 /// that consists of JSON.
-fn ours(line: &[u8], at: usize) -> Option<()> {
+pub(crate) fn ours(line: &[u8], at: usize) -> Option<()> {
     let prefix = &line[..at];
     let quotes = memchr::memchr_iter(b'"', prefix).count();
     if quotes.is_multiple_of(2) {
@@ -164,6 +169,7 @@ fn named_figure(text: &[u8], record: &mut Record) -> Option<()> {
         _ => return None,
     };
     let value = text[colon + 1..].trim_ascii_start();
+    record.untracked |= metric == Metric::MallocLive && value.starts_with(b"off");
     let (figure, used) = decimal(value)?;
     let unit = value[used..].trim_ascii_start();
     let end = unit.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(unit.len());
@@ -186,9 +192,15 @@ fn scale(unit: &[u8]) -> f64 {
     }
 }
 
-/// After `MEMORY `: `name=value name="quoted value" …`
+/// After `MEMORY `.
 fn request(text: &[u8]) -> Option<Record> {
     let mut record = Record::empty();
+    fields(text, &mut |name, value| record.field(name, value));
+    record.has_figures().then_some(record)
+}
+
+/// Hands on each field of `name=value name="quoted value" …`, a quoted one without its quotes.
+pub(crate) fn fields<'a>(text: &'a [u8], take: &mut dyn FnMut(&'a [u8], &'a [u8])) {
     let mut rest = text;
     while let Some(equals) = memchr::memchr2(b'=', b' ', rest) {
         let name = &rest[..equals];
@@ -198,10 +210,9 @@ fn request(text: &[u8]) -> Option<Record> {
             continue;
         }
         let (value, used) = value_of(value);
-        record.field(name, value);
+        take(name, value);
         rest = rest[equals + 1..].get(used + 1..).unwrap_or_default();
     }
-    record.has_figures().then_some(record)
 }
 
 /// A value up to the blank after it, or within its quotes, and the bytes it took.
@@ -221,7 +232,7 @@ fn value_of(text: &[u8]) -> (&[u8], usize) {
 }
 
 /// `#123` as Ruby's Logger has it.
-fn logged_pid(prefix: &[u8]) -> u32 {
+pub(crate) fn logged_pid(prefix: &[u8]) -> u32 {
     memchr::memchr_iter(b'#', prefix)
         .find_map(|at| decimal(&prefix[at + 1..]))
         .map_or(0, |(pid, _)| pid as u32)

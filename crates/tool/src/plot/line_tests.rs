@@ -12,15 +12,15 @@ fn figures(line: &str) -> Option<(u32, Vec<Option<f64>>)> {
 fn the_periodic_line_with_any_prefix() {
     let line = "MEMORY[42]: time: 2026-01-01 12:00:00 +0000 rss: 1123.4 MB, live_objects: 1.2 Million";
     let expected = (42, vec![Some(1123.4 * MB), Some(1_200_000.0), None, None]);
-    for prefix in [
-        "",
-        "I, [2026-01-01T12:00:00.1 #42]  INFO -- : ",
-        "[web] [abc-1] ",
-        "2026-01-01T12:00:00Z app[web.1]: ",
+    for (prefix, later) in [
+        ("", 0),
+        ("I, [2026-01-01T12:00:00.1 #42]  INFO -- : ", 100_000),
+        ("[web] [abc-1] ", 0),
+        ("2026-01-01T12:00:00Z app[web.1]: ", 0),
     ] {
         let line = format!("{prefix}{line}");
         assert_eq!(figures(&line), Some(expected.clone()), "{line}");
-        assert_eq!(read(line.as_bytes()).unwrap().stamp.unwrap().instant(0), 1_767_268_800_000_000);
+        assert_eq!(read(line.as_bytes()).unwrap().stamp.unwrap().instant(0), 1_767_268_800_000_000 + later);
     }
 }
 
@@ -115,4 +115,26 @@ proptest! {
         prop_assert_eq!(used, text.len());
         prop_assert!((read - text.parse::<f64>().unwrap()).abs() <= read.abs() * 1e-15);
     }
+}
+
+#[test]
+fn whole_seconds_are_the_loggers_moment() {
+    let at = |line: &str| read(line.as_bytes()).unwrap().stamp.unwrap().instant(0);
+    let own = "MEMORY[42]: time: 2026-01-01 12:00:00 +0000 rss: 1123.4 MB";
+    let noon = 1_767_268_800_000_000;
+    assert_eq!(at(own), noon);
+    assert_eq!(at(&format!("I, [2026-01-01T12:00:00.987654 #42]  INFO -- : {own}")), noon + 987_654);
+    assert_eq!(at(&format!("I, [2026-01-01T13:00:01.000012 #42]  INFO -- : {own}")), noon + 1_000_012);
+    // Of another moment, as where a line is quoted in a later one.
+    assert_eq!(at(&format!("I, [2026-01-01T12:00:30.5 #42]  INFO -- : {own}")), noon);
+    let precise = "MEMORY rss_bytes=5 time=2026-01-01T12:00:00.123Z";
+    assert_eq!(at(&format!("I, [2026-01-01T12:00:00.987654 #42]  INFO -- : {precise}")), noon + 123_000);
+}
+
+#[test]
+fn a_line_says_that_nothing_was_tracked() {
+    let line = "MEMORY[7]: time: 2026-01-01 12:00:00 +0000 rss: 1.0 MB, malloc_live: off, gc_count: 12, gc_time: 3.5 ms";
+    assert_eq!(figures(line), Some((7, vec![Some(MB), None, None, Some(3.5)])));
+    assert!(read(line.as_bytes()).unwrap().untracked);
+    assert!(!read(line.replace("off", "1.0 MB").as_bytes()).unwrap().untracked);
 }

@@ -5,8 +5,8 @@
 
 mod axis;
 pub mod history;
-mod input;
-mod json_line;
+pub(crate) mod input;
+pub(crate) mod json_line;
 pub mod line;
 mod output;
 mod page;
@@ -16,7 +16,7 @@ mod terminal;
 mod thin;
 
 use history::History;
-use input::{Source, plain};
+use input::{Sink, Source, plain};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -25,6 +25,22 @@ use std::time::Duration;
 
 /// A picture that follows a file is drawn anew this often at most.
 const PACE: Duration = Duration::from_millis(500);
+
+impl Sink for History {
+    const DOING: &'static str = "drawing";
+
+    fn take(&mut self, source: usize, lines: &[u8]) {
+        History::take(self, source, lines);
+    }
+
+    fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    fn any(&self) -> bool {
+        self.samples() > 0
+    }
+}
 
 #[derive(Clone, Copy, PartialEq)]
 enum Format {
@@ -124,6 +140,20 @@ fn summary(history: &History) -> String {
         count(history.samples() as u64, "line"),
         count(history.curves.len() as u64, "process").replace("processs", "processes")
     )];
+    if history.left_out[0] > 0 {
+        parts.push(format!(
+            "{} with fewer lines left out ({}), for at most {} are drawn",
+            count(history.left_out[0], "process").replace("processs", "processes"),
+            count(history.left_out[1], "line"),
+            axis::with_commas(&history::MOST_CURVES.to_string())
+        ));
+    }
+    if history.untracked > 0 {
+        parts.push(format!(
+            "malloc's bytes unknown in {}, for nothing was tracked",
+            count(history.untracked, "line")
+        ));
+    }
     if history.skipped > 0 {
         parts.push(format!("{} skipped", count(history.skipped, "other line")));
     }
@@ -148,7 +178,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// A reader that closes the pipe has seen enough.
-fn write_out(bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn write_out(bytes: &[u8]) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),

@@ -43,6 +43,18 @@ impl Stamp {
             .find_map(|at| Stamp::read(&text[at - 4..]).map(|(stamp, _)| stamp))
     }
 
+    /// Whether it has no parts of seconds.
+    pub fn is_whole(self) -> bool {
+        self.wall % SECOND == 0
+    }
+
+    /// This stamp of whole seconds with the parts of a finer one, if that may be of the same moment: it was written
+    /// less than two seconds after this one began, in whatever zone (all are some quarters of an hour apart).
+    pub fn refined(self, finer: Stamp) -> Option<Stamp> {
+        let later = (finer.wall - self.wall).rem_euclid(900 * SECOND);
+        (!finer.is_whole() && later < 2 * SECOND).then_some(Stamp { wall: self.wall + later, ..self })
+    }
+
     /// The instant, where `zone` is the offset of stamps that have none.
     pub fn instant(self, zone: i32) -> Microseconds {
         self.wall - i64::from(self.offset.unwrap_or(zone)) * 60 * SECOND
@@ -164,6 +176,22 @@ mod tests {
             read("2026-01-01 12:00:00 +0100").map(|(stamp, _)| stamp.instant(0)),
             Some(noon - 3_600 * SECOND)
         );
+    }
+
+    #[test]
+    fn whole_seconds_take_the_parts_of_a_finer_stamp_of_the_same_moment() {
+        let stamp = |text: &str| read(text).unwrap().0;
+        let own = stamp("2026-01-01 12:00:00 +0100");
+        let refined = |text: &str| own.refined(stamp(text)).map(|stamp| stamp.instant(0) - own.instant(0));
+        assert_eq!(refined("2026-01-01T12:00:00.999123"), Some(999_123));
+        // Written in the second after, and by a logger that keeps UTC.
+        assert_eq!(refined("2026-01-01T12:00:01.000456"), Some(1_000_456));
+        assert_eq!(refined("2026-01-01T11:00:00.250000Z"), Some(250_000));
+        for text in
+            ["2026-01-01T12:00:00", "2026-01-01T12:00:02.5", "2026-01-01T11:59:59.9", "2026-01-01T12:07:00.5"]
+        {
+            assert_eq!(refined(text), None, "{text}");
+        }
     }
 
     #[test]
