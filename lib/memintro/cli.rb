@@ -36,6 +36,7 @@ module Memintro
     autoload :Histogram, File.join(__dir__, "cli/histogram.rb")
     autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
     autoload :Plot, File.join(__dir__, "cli/plot.rb")
+    autoload :Requests, File.join(__dir__, "cli/requests.rb")
     autoload :Rss, File.join(__dir__, "cli/rss.rb")
     autoload :Watch, File.join(__dir__, "cli/watch.rb")
     autoload :Ps, File.join(__dir__, "cli/ps.rb")
@@ -51,6 +52,7 @@ module Memintro
       "run" => [:Run, "run a command, tracked from its start, and report when it ends"],
       "env" => [:Env, "print the variables that do the same, for where no wrapper can stand"],
       "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"],
+      "requests" => [:Requests, "say which requests ask for the memory, from the MEMORY lines of a log"],
       "report" => [:Report, "show a saved report, the dump of a process that died, or a running process's"],
       "rss" => [:Rss, "show processes' memory as the kernel counts it, or a command's peak"],
       "snapshot" => [:Snapshot, "run a command and keep what its process looks like inside"],

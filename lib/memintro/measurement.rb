@@ -27,7 +27,8 @@ module Memintro
     attr_reader :malloc_bytes
     # @return [Integer, nil] how often
     attr_reader :malloc_calls
-    # @return [Integer, nil] bytes that the thread gave back, whoever had asked for them
+    # @return [Integer, nil] bytes that the thread gave back, whoever had asked for them: garbage is freed by whoever
+    #   happens to collect, so this says nothing of the work
     attr_reader :freed_bytes
     # @return [Integer] objects that the process made meanwhile
     attr_reader :process_objects

@@ -10,8 +10,8 @@ module Memintro
   #
   #     MEMORY method=GET path=/posts status=200 duration_ms=12.3 rss_bytes=91230208 rss_delta_bytes=4096 …
   #
-  # A request lasts until its body is closed, streaming included. `malloc_bytes`, `malloc_calls` and `freed_bytes` are
-  # those of its own thread and are there only where they are exact: while {Memintro.start} tracks; sampled only
+  # A request lasts until its body is closed, streaming included. `malloc_bytes` and `malloc_calls` are those
+  # of its own thread and are there only where they are exact: while {Memintro.start} tracks; sampled only
   # `malloc_bytes`. What belongs to the process is named so. docs/rack.md says what each field means. Costs about 10 µs
   # a request, twice that on busy cores; whatever goes wrong here, the application does not notice. Under
   # `MEMINTRO_DISABLE` it passes requests on, and does nothing else.
@@ -27,8 +27,8 @@ module Memintro
     # @param skip [String, Regexp, #call, Array, nil] requests to leave alone: paths with this beginning, paths that
     #   match, or whatever the callable says of the Rack environment
     # @param options [Hash] of the line
-    # @option options [Array<Symbol>] :fields what the line holds, in order; by default all, `time` only where
-    #   the log does not say it
+    # @option options [Array<Symbol>] :fields what the line holds, in order; by default all but `freed_bytes`, `time`
+    #   only where the log does not say it
     # @option options [Symbol] :format `:logfmt` or `:json`
     # @option options [Integer] :every a line for each so many requests; without it for all, or with `over:` for those
     #   alone

@@ -8,10 +8,11 @@ module Memintro
   # @api private
   class RequestMeasurement < Measurement
     # What a line holds unless told otherwise, in this order.
-    DEFAULT_FIELDS = %i[method path status duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls freed_bytes
+    DEFAULT_FIELDS = %i[method path status duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls
                         process_objects process_gc_ms in_flight pid tid request_id action error].freeze
-    # All that it may hold; `time` comes by itself where nobody else writes it.
-    FIELDS = [*DEFAULT_FIELDS, :time].freeze
+    # All that it may hold; `time` comes by itself where nobody else writes it. `freed_bytes` misleads who does not know
+    # that garbage is freed in whichever one collects: it is there for those who ask for it.
+    FIELDS = [*DEFAULT_FIELDS, :freed_bytes, :time].freeze
 
     # @return [Hash] the request's
     attr_reader :env

@@ -69,7 +69,7 @@ RSpec.describe "memintro/railtie in a generated application" do
         expect(answer.code).to eq("200"), server.log
         line = server.wait("log #{path}") { server.lines.find { |text| text.include?("path=#{path} ") } }
         expect(line).to match(/ status=200 .* request_id=#{answer["x-request-id"]} action=posts##{action}(?: time=|\z)/)
-        expect(line[/ malloc_bytes=(\d+) malloc_calls=\d+ freed_bytes=\d+ /, 1].to_i).to be > 50_000
+        expect(line[/ malloc_bytes=(\d+) malloc_calls=\d+ process_objects=/, 1].to_i).to be > 50_000
       end
       total = server.wait("report two workers") { server.lines.grep(/process=total .* workers=2 /).last }
       rss, pss = %w[rss pss].map { |name| total[/#{name}_bytes=(\d+)/, 1].to_i }

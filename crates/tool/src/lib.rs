@@ -4,6 +4,7 @@
 //! The `memintro` command checks what its user typed and then becomes this program, with plain arguments.
 
 pub mod plot;
+pub mod requests;
 mod units;
 pub mod watch;
 
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let outcome = match arguments.first().and_then(|name| name.to_str()) {
         Some("plot") => plot::run(&arguments[1..]),
+        Some("requests") => requests::run(&arguments[1..]),
         Some("watch") => watch::run(&arguments[1..]),
         _ => return usage(),
     };
@@ -27,6 +29,6 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("memintro-tool belongs to the memintro command: use memintro plot or memintro watch");
+    eprintln!("memintro-tool belongs to the memintro command: use memintro plot, requests or watch");
     ExitCode::from(2)
 }

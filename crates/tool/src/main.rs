@@ -1,5 +1,5 @@
 //! `memintro-tool`: what memintro does outside of every application. The `memintro` command becomes this program for
-//! `plot` and `watch`; see [`memintro_tool::run`] for the arguments, which nobody types by hand.
+//! `plot`, `requests` and `watch`; see [`memintro_tool::run`] for the arguments, which nobody types by hand.
 
 use std::process::ExitCode;
 

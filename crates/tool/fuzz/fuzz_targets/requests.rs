@@ -1,0 +1,33 @@
+//! Any log, read as `memintro requests` would. Run: `cargo +nightly fuzz run requests`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+// The readers alone: the crate's libraries for charts and terminals would take minutes to build for nothing.
+#[path = "../../src/plot"]
+mod plot {
+    #![allow(dead_code)]
+    pub mod json_line;
+    pub mod line;
+    pub mod stamp;
+}
+#[path = "../../src/requests"]
+mod requests {
+    #![allow(dead_code)]
+    pub mod fold;
+    pub mod line;
+}
+
+use requests::line::{Line, read};
+
+fuzz_target!(|log: &[u8]| {
+    for text in log.split(|byte| *byte == b'\n') {
+        if let Line::Request(request) = read(text) {
+            assert!(!request.name.is_empty());
+            assert!(request.name.chars().count() <= 200, "{}", request.name);
+            assert!(request.name.chars().all(|character| !character.is_control()), "{:?}", request.name);
+            let figures = [request.bytes, request.calls, request.rss.map(i64::unsigned_abs)];
+            assert!(figures.iter().flatten().all(|figure| *figure <= 1 << 50));
+        }
+    }
+});

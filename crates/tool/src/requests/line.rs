@@ -1,0 +1,288 @@
+//! One line of a log, read as the measurement of a request or a job: both forms that `plot` reads, with what it has no
+//! use for.
+
+use super::fold;
+use crate::plot::json_line;
+use crate::plot::line::{self, decimal};
+use memchr::memmem;
+use std::borrow::Cow;
+
+/// No request takes as much (1 PiB, 30 years): whoever writes so wants to hide the others.
+const MOST: f64 = (1_u64 << 50) as f64;
+
+/// What a line is.
+#[derive(Debug, PartialEq)]
+pub enum Line {
+    /// Of a request or a job.
+    Request(Request),
+    /// Ours, but of no request: of the process as a whole, or of a limit.
+    Memory,
+    /// Somebody else's.
+    Other,
+}
+
+/// What a line says of one request; None: nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// `posts#show` in Rails, `GET /posts/:id` elsewhere, `job Import` of a job.
+    pub name: String,
+    /// What its thread asked malloc for.
+    pub bytes: Option<u64>,
+    /// How often.
+    pub calls: Option<u64>,
+    /// By how much the process's RSS grew meanwhile.
+    pub rss: Option<i64>,
+    /// Microseconds.
+    pub duration: Option<u64>,
+    /// 0: the line does not say.
+    pub pid: u32,
+    /// Lines before this one that were lost, by its own word.
+    pub dropped: u64,
+    /// Whether a figure was beyond belief, and is left out.
+    pub absurd: bool,
+}
+
+/// Reads one line without its line end.
+pub fn read(text: &[u8]) -> Line {
+    let word = memmem::find(text, b"MEMORY");
+    let ours = word.filter(|&at| line::ours(text, at).is_some());
+    let mut parts = Parts::default();
+    match ours {
+        Some(at) => {
+            let quoted = memchr::memchr_iter(b'"', &text[..at]).count() % 2 == 1;
+            let rest = if quoted { message(&text[at..]) } else { Cow::Borrowed(&text[at..]) };
+            let rest = rest.strip_prefix(b"MEMORY").unwrap_or_default();
+            match rest.first() {
+                Some(b'[') => return Line::Memory,
+                Some(b' ') if !rest.trim_ascii_start().starts_with(b"{") => {
+                    line::fields(&rest[1..], &mut |name, value| parts.field(name, &unescaped(value)));
+                }
+                Some(b' ' | b':') => parts.json(rest),
+                _ => return Line::Other,
+            }
+            if parts.request.pid == 0 {
+                parts.request.pid = line::logged_pid(&text[..at]);
+            }
+        }
+        None if word.is_some() || memmem::find(text, b"\"rss_bytes\"").is_some() => parts.json(text),
+        None => return Line::Other,
+    }
+    parts.line()
+}
+
+/// The text of a message in JSON up to its last quote, without the escapes that stand for quotes.
+fn message(text: &[u8]) -> Cow<'_, [u8]> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'"' => break,
+            b'\\' => out.extend(bytes.next()),
+            _ => out.push(byte),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Without the backslashes before quotes and backslashes; other escapes stay, and are read as they stand.
+fn unescaped(value: &[u8]) -> Cow<'_, [u8]> {
+    if memmem::find(value, b"\\").is_none() {
+        return Cow::Borrowed(value);
+    }
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        let skip = usize::from(matches!(rest.get(at + 1), Some(b'"' | b'\\')));
+        out.extend_from_slice(&rest[..at]);
+        out.push(rest[at + skip]);
+        rest = &rest[at + skip + 1..];
+    }
+    out.extend_from_slice(rest);
+    Cow::Owned(out)
+}
+
+#[derive(Default)]
+struct Parts {
+    request: Request,
+    path: Option<String>,
+    action: Option<String>,
+    job: Option<String>,
+    method: Option<String>,
+    /// Any figure, or the word, that makes the object a line of ours.
+    known: bool,
+}
+
+const NAMES: [&str; 11] = [
+    "path",
+    "action",
+    "job",
+    "method",
+    "malloc_bytes",
+    "malloc_calls",
+    "rss_bytes",
+    "rss_delta_bytes",
+    "duration_ms",
+    "pid",
+    "dropped_lines",
+];
+
+impl Parts {
+    fn json(&mut self, text: &[u8]) {
+        let names = [&NAMES[..], &["event"]].concat();
+        let whole = json_line::members(text, &names, &mut |name, value| match name {
+            "event" => self.known |= value == b"MEMORY",
+            _ => self.field(name.as_bytes(), value),
+        });
+        self.known &= whole.is_some();
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        let text = || Some(String::from_utf8_lossy(value).into_owned()).filter(|text| !text.is_empty());
+        match name {
+            b"path" => self.path = text(),
+            b"action" => self.action = text(),
+            b"job" => self.job = text(),
+            b"method" => self.method = text(),
+            b"malloc_bytes" => self.request.bytes = self.figure(value),
+            b"malloc_calls" => self.request.calls = self.figure(value),
+            b"rss_delta_bytes" => {
+                let negative = value.first() == Some(&b'-');
+                let size = self.figure(&value[usize::from(negative)..]);
+                self.request.rss = size.map(|size| if negative { -(size as i64) } else { size as i64 });
+            }
+            b"duration_ms" => self.request.duration = self.figure(value).and(scaled(value)),
+            b"dropped_lines" => self.request.dropped = self.figure(value).unwrap_or(0),
+            b"pid" => self.request.pid = decimal(value).map_or(0, |(pid, _)| pid as u32),
+            b"rss_bytes" => self.known = true,
+            _ => {}
+        }
+    }
+
+    fn figure(&mut self, value: &[u8]) -> Option<u64> {
+        let (figure, _) = decimal(value)?;
+        self.known = true;
+        self.request.absurd |= figure > MOST;
+        (figure <= MOST).then_some(figure as u64)
+    }
+
+    fn line(mut self) -> Line {
+        if !self.known {
+            return Line::Other;
+        }
+        self.request.name = match (self.action, self.job, self.path) {
+            (Some(action), _, _) => fold::printable(&action),
+            (None, Some(job), _) => format!("job {}", fold::printable(&job)),
+            (None, None, Some(path)) => match self.method {
+                Some(method) => format!("{} {}", fold::method(&method), fold::path(&path)),
+                None => fold::path(&path),
+            },
+            (None, None, None) => return Line::Memory,
+        };
+        Line::Request(self.request)
+    }
+}
+
+/// Milliseconds with parts of them, in microseconds.
+fn scaled(value: &[u8]) -> Option<u64> {
+    decimal(value).map(|(figure, _)| (figure * 1_000.0).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request(text: &str) -> Request {
+        match read(text.as_bytes()) {
+            Line::Request(request) => request,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    const FIELDS: &str = "method=GET path=/posts/7 status=200 duration_ms=12.3 rss_bytes=91230208 rss_delta_bytes=-4096 \
+                          malloc_bytes=183022 malloc_calls=913 pid=4711";
+
+    fn expected() -> Request {
+        Request {
+            name: "GET /posts/:id".to_string(),
+            bytes: Some(183_022),
+            calls: Some(913),
+            rss: Some(-4_096),
+            duration: Some(12_300),
+            pid: 4_711,
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn both_forms_with_whatever_a_logger_puts_around() {
+        let object = r#"{"event":"MEMORY","method":"GET","path":"/posts/7","duration_ms":12.3,"rss_delta_bytes":-4096,"malloc_bytes":183022,"malloc_calls":913,"pid":4711}"#;
+        for line in [
+            format!("MEMORY {FIELDS}"),
+            format!("I, [2026-01-01T12:00:00.1 #42]  INFO -- : [abc] MEMORY {FIELDS}"),
+            format!(r#"{{"time":"x","message":"MEMORY {FIELDS}"}}"#),
+            object.to_string(),
+            format!("I, [2026-01-01T12:00:00 #5]  INFO -- : MEMORY {object}"),
+            format!("MEMORY: {object}"),
+        ] {
+            assert_eq!(request(&line), expected(), "{line}");
+        }
+        assert_eq!(request("I, [x #42] INFO -- : MEMORY path=/ malloc_bytes=1").pid, 42);
+    }
+
+    #[test]
+    fn the_name_is_rails_action_a_job_or_the_path() {
+        let name = |fields: &str| request(&format!("MEMORY {fields} rss_bytes=1")).name;
+        assert_eq!(name("method=GET path=/posts/7 action=posts#show"), "posts#show");
+        assert_eq!(name("job=Import queue=default"), "job Import");
+        assert_eq!(name("path=/posts/7"), "/posts/:id");
+        assert_eq!(name(r#"method=DELETE path="/a \"b\"/7" pid=9"#), r#"DELETE /a "b"/:id"#);
+        assert_eq!(name(r#"path="/x\u{1b}" pid=9"#), r"/x\u{1b}");
+        let wrapped = r#"{"message":"MEMORY method=GET path=\"/a b\" malloc_bytes=5"}"#;
+        assert_eq!((request(wrapped).name.as_str(), request(wrapped).bytes), ("GET /a b", Some(5)));
+    }
+
+    #[test]
+    fn other_lines_of_ours_and_of_others() {
+        for line in [
+            "MEMORY[7]: time: 2026-01-01 12:00:00 +0000 rss: 1.5 GB",
+            "MEMORY process=worker index=0 pid=4711 rss_bytes=91230208",
+            r#"{"event":"MEMORY","rss_bytes":5}"#,
+        ] {
+            assert_eq!(read(line.as_bytes()), Line::Memory, "{line}");
+        }
+        for line in [
+            "",
+            "GET /posts 200",
+            "no MEMORY left",
+            r#"params {"q":"MEMORY method=GET path=/evil malloc_bytes=9"}"#,
+            r#"{"path":"/x","bytes":5}"#,
+            r#"{"event":"MEMORY","path":"/x","malloc_bytes":5"#,
+        ] {
+            assert_eq!(read(line.as_bytes()), Line::Other, "{line}");
+        }
+    }
+
+    #[test]
+    fn figures_beyond_belief_are_left_out_and_marked() {
+        let found = request("MEMORY path=/ malloc_bytes=99999999999999999999999999 malloc_calls=5");
+        assert_eq!((found.bytes, found.calls, found.absurd), (None, Some(5), true));
+        let found =
+            request("MEMORY path=/ rss_delta_bytes=-99999999999999999999 malloc_bytes=x duration_ms=1e9");
+        assert_eq!((found.rss, found.bytes, found.duration, found.absurd), (None, None, Some(1_000), true));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0_usize..200) {
+            let mut line = bytes.clone();
+            let at = at.min(line.len());
+            line.splice(at..at, *b"MEMORY method=GET path=\"");
+            for text in [bytes, line] {
+                if let Line::Request(request) = read(&text) {
+                    prop_assert!(!request.name.is_empty() && request.name.chars().all(|c| !c.is_control()));
+                }
+            }
+        }
+    }
+}

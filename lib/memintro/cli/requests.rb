@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+require_relative "command"
+require_relative "tool"
+
+module Memintro
+  module CLI
+    # `memintro requests`: checks what was typed, then becomes `memintro-tool`, which reads the log.
+    class Requests < Command
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro requests [options] LOG...
+
+        Says which requests ask for the memory, from the lines that Memintro::Middleware and the Sidekiq middleware
+        write, as logfmt or JSON, whatever a logger puts in front. Requests of one kind are counted together: of one
+        action in Rails, else of one method and path, where /posts/4711 and /posts/4712 are both /posts/:id. LOG may
+        be compressed by gzip, or - for standard input. docs/rack.md says what each figure means.
+
+      TEXT
+      # What rows can be sorted by.
+      FIGURES = %w[bytes calls count p95 max rss].freeze
+      # Rows that are shown unless told otherwise.
+      TOP = 20
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.separator("Options:")
+          parser.on("--by FIGURE", "sort by bytes that the requests asked malloc for (default), calls of it,",
+                    "count of requests, p95 or max of one request's bytes, or rss, its growth",
+                    "meanwhile (default where no line has malloc_bytes)") { |name| @by = figure_named(name) }
+          parser.on("--top N", "so many kinds, or all; default #{TOP}, all in JSON") { |text| @top = number(text) }
+          parser.on("--json", "JSON, for programs") { @json = true }
+        end
+      end
+
+      # @param files [Array<String>]
+      # @return [Integer] never, if all is well
+      def run(files)
+        raise UsageError, "give a log to read, or - for standard input (memintro requests --help)" if files.empty?
+
+        folder = files.find { |file| File.directory?(file) }
+        raise Failure, "#{folder}: is a folder; give the log files in it" if folder
+
+        Tool.become("requests", @json ? "json" : "text", @by.to_s, top.to_s, *files)
+      end
+
+      private
+
+      def top
+        chosen = @top || (@json ? :all : TOP)
+        # More kinds than the tool tells apart.
+        chosen == :all ? Settings::MOST_SITES : chosen
+      end
+
+      def number(text)
+        Settings[:top].parse(text, "--top")
+      rescue ArgumentError => e
+        raise UsageError, e.message
+      end
+
+      def figure_named(name)
+        return name if FIGURES.include?(name)
+
+        raise UsageError, "--by is #{name.inspect}; it must be #{FIGURES.join(' or ')}"
+      end
+    end
+  end
+end
