@@ -82,16 +82,27 @@ module Memintro
       silence(out)
       0
     rescue UsageError, OptionParser::ParseError => e
-      err.puts("memintro: #{e.message.strip}")
+      complain(err, e.message.strip)
       2
     rescue Failure => e
-      err.puts("memintro: #{e.message}")
+      complain(err, e.message)
       e.exit_code
     rescue Interrupt
       130
     rescue StandardError, LoadError => e
-      err.puts("memintro: #{e.message}")
+      complain(err, e.message)
       1
+    end
+
+    # What is told may be called anything, and tell a terminal to do things.
+    # @api private
+    # @param err [IO]
+    # @param message [String]
+    # @return [true]
+    def self.complain(err, message)
+      require_relative "report/names"
+      err.puts("memintro: #{Memintro::Report::Names.lines(message)}")
+      true
     end
 
     # @return [Integer]

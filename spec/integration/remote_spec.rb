@@ -261,7 +261,9 @@ RSpec.describe "asking a running process", :listening do
     program = start_program(LISTENER)
     silent = start_program("puts :ready; sleep")
     expect(complaint("top", silent.pid))
-      .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; start it with/)
+      .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; it cannot be made to from outside: start/)
+      .and include("anew with MEMINTRO_LISTEN=1").and end_with("as it is: memintro rss #{silent.pid}\n")
+    expect(said("rss", silent.pid)).to include("RSS")
     program.kill
     program.wait
     expect(complaint("top", program.pid)).to eq("memintro: there is no process #{program.pid}\n")

@@ -191,6 +191,55 @@ RSpec.describe "memintro watch" do
     end
   end
 
+  it "shows nothing that a hostile listener would have the terminal do, and says what is wrong" do
+    require_relative "../support/hostile_listener"
+    path = File.join(env["MEMINTRO_SOCKET_FOLDER"], "#{Process.pid}.sock")
+    honest = HostileListener.honest(Process.pid)
+    nasty = "\e]0;owned\a\e[2J\u009b31m\u202Egood"
+    site = { name: nasty, live_bytes: 1, growth: 1, live_blocks: 1, allocations: 1 }
+    answers = { "vitals" => { **honest["vitals"], program: nasty, mode: nasty, sites: [site] } }
+    listener = HostileListener.new(path) do |command, socket|
+      answer = answers.fetch(command, honest[command])
+      socket.write(answer.is_a?(String) ? answer : HostileListener.answer(answer))
+    end
+    watch(Process.pid) do |terminal|
+      terminal.wait_for("??[2J?31m?good")
+      expect(terminal.raw).not_to match(/owned\a|\u009b|\u202e/)
+      { "sites is no list" => honest["vitals"].merge(sites: 5), "pid is not a number from 0" => { pid: "7" },
+        "it says that it is process 1" => honest["vitals"].merge(pid: 1),
+        "its answer is of no size that is taken" => "{\"ok\":true,\"bytes\":#{10**15}}\n",
+        "it does not speak memintro's protocol" => "\xFF\x00[[[\n" }.each do |said, answer|
+        answers["vitals"] = answer
+        terminal.wait_for(said)
+      end
+      answers["vitals"] = honest["vitals"].merge(live_objects: 4_711)
+      terminal.wait_for("4,711 live objects")
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  ensure
+    listener&.close
+  end
+
+  it "goes on where the process has hung up on it between two questions" do
+    require_relative "../support/hostile_listener"
+    path = File.join(env["MEMINTRO_SOCKET_FOLDER"], "#{Process.pid}.sock")
+    honest = HostileListener.honest(Process.pid)
+    asked = 0
+    # Each connection has one answer.
+    listener = HostileListener.new(path) do |command, socket|
+      socket.write(HostileListener.answer(honest[command].merge(live_objects: 1_000 + (asked += 1))))
+    end
+    watch(Process.pid, "--every", "0.1") do |terminal|
+      terminal.wait_for("1,020 live objects")
+      expect(terminal.raw).not_to include("has ended")
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  ensure
+    listener&.close
+  end
+
   it "uses colours, but none under NO_COLOR" do
     pid = target
     coloured, plain = [{}, { "NO_COLOR" => "1" }].map do |variables|
@@ -213,7 +262,7 @@ RSpec.describe "memintro watch" do
     expect([result.status.exitstatus, result.stdout]).to eq([1, ""])
     expect(result.stderr).to start_with("memintro: watch needs a terminal, and standard input or output is none; ")
     watch(Process.pid) do |terminal|
-      terminal.wait_for("does not listen; start it with MEMINTRO_LISTEN=1").wait_for("status 1, terminal as before")
+      terminal.wait_for("start it anew with MEMINTRO_LISTEN=1").wait_for("status 1, terminal as before")
       expect(terminal.raw).not_to include("\e[?1049h")
     end
   end

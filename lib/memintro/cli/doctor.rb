@@ -30,7 +30,7 @@ module Memintro
           next answer(listener) if json?
 
           @out.puts("#{who(listener)}:") if words.size > 1 || @workers
-          client(listener).ask(COMMAND) { |piece| @out.write(piece) }
+          text(client(listener), COMMAND, {})
         end
       end
 

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "printed"
 require_relative "remote"
 require_relative "../report/style"
 require_relative "../units"
@@ -20,13 +21,24 @@ module Memintro
 
         over_all(listeners) do |listener|
           command, arguments = request(count(default_top))
-          client(listener).ask(command, { **arguments, **manner }) { |piece| @out.write(piece) }
+          asked = client(listener)
+          next @out.write(document(asked, command, { **arguments, **manner }).first) if json?
+
+          text(asked, command, { **arguments, **manner, colour: colour? })
         end
       end
 
       def manner
-        colour = Memintro::Report::Style.for(@out).bold("") != ""
-        { format: json? ? :json : :text, app_root: given[:app_root], colour: colour }.compact
+        { format: json? ? :json : :text, app_root: given[:app_root] }.compact
+      end
+
+      # @return [Array<String, Hash>] an answer as it came, and what it says, both without a surprise in them
+      def document(asked, command, arguments)
+        require "json"
+        text = asked.ask(command, arguments)
+        [Memintro::Report::Names.json(text), asked.checked(command, JSON.parse(text, max_nesting: 8))]
+      rescue JSON::ParserError, EncodingError, ArgumentError
+        raise ControlError, asked.bad(command, "it is not JSON")
       end
 
       # @return [Integer, nil] nil: all
@@ -37,26 +49,26 @@ module Memintro
 
       # All sites of all: what is small in each may be much together.
       def family(listeners, default_top)
-        require "json"
         require_relative "../../memintro"
         require_relative "../control/family"
         reports = {}
         code = over_all(listeners, apart: false) do |listener|
-          reports[listener] = JSON.parse(client(listener).ask("report", { format: :json, top: nil }))
+          reports[listener] = document(client(listener), "report", { format: :json, top: nil }).last
         end
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 
         sum = Control::Family.sum(reports.values)
         @out.puts(*members(reports), "", "together, as the first one would report it:") unless json?
-        Memintro::Report.write(sum, @out, format: json? ? :json : :text, top: count(default_top),
-                                          by: given[:by] || :live_bytes, app_root: given[:app_root])
+        Memintro::Report.write(sum, Printed.new(@out, json? ? "json" : "text"),
+                               format: json? ? :json : :text, top: count(default_top),
+                               by: given[:by] || :live_bytes, app_root: given[:app_root])
         code
       end
 
       def members(reports)
         rows = reports.map do |listener, report|
           totals = report.fetch("totals")
-          rss = Control::Diagnosis.rss_bytes(listener.pid)
+          rss = listener.rss_bytes
           [listener.pid.to_s, rss ? Units.bytes(rss) : "-", shown(totals, :bytes, "live_bytes"),
            shown(totals, :count, "live_blocks"), listener.program]
         end

@@ -28,7 +28,8 @@ module Memintro
       end
 
       def change(answer, figure)
-        "#{yield answer["#{figure}_before"]} -> #{yield answer[figure]}"
+        # Without /proc there is no RSS.
+        [answer["#{figure}_before"], answer[figure]].map { |value| value ? yield(value) : "?" }.join(" -> ")
       end
     end
   end

@@ -26,6 +26,7 @@ module Memintro
 
       def live_options(parser)
         parser.on("--workers", "with a PID: also all listening processes below it") { @workers = true }
+        user_option(parser)
         parser.on("--timeout SECONDS", "with a PID: wait so long for an answer; default #{PATIENCE_SECONDS}") do |text|
           @timeout = seconds("--timeout", text).to_f
         end
@@ -93,7 +94,7 @@ module Memintro
       def write_live(listener, what)
         return save(what, file_of(listener)) if @output && (!@several || @output.include?("%p"))
 
-        sink = @output ? (@together ||= StringIO.new) : @out
+        sink = @output ? (@together ||= StringIO.new) : Printed.new(@out, format_name)
         # A line for each, as everything that asks processes writes JSON; texts in it have no line breaks of their own.
         return sink.puts(written(what).delete("\n")) if @several && format_name == "json"
 

@@ -4,6 +4,7 @@ require "stringio"
 require_relative "command"
 require_relative "launch"
 require_relative "live_look"
+require_relative "printed"
 
 module Memintro
   module CLI
@@ -155,7 +156,7 @@ module Memintro
       def snapshot(operand)
         return Memintro::Snapshot.load(operand) unless LiveLook.process?(operand)
 
-        live_snapshot(Control::Directory.new.find(operand))
+        live_snapshot(Control::Directory.new(users: users).find(operand))
       rescue ControlError => e
         raise Failure, e.message
       end
@@ -173,7 +174,7 @@ module Memintro
 
       # @param what [#write]
       def put(what)
-        @output ? save(what, @output) : what.write(@out, **form)
+        @output ? save(what, @output) : what.write(Printed.new(@out, format_name), **form)
       end
 
       def save(what, file)

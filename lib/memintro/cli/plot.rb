@@ -28,7 +28,7 @@ module Memintro
         super do |parser|
           parser.separator("Options:")
           parser.on("-o", "--output FILE", "write the picture to FILE, whose name ends in .svg, .png, .html or .txt;",
-                    "- is standard output") { |file| @output = file }
+                    "FILE - is standard output") { |file| @output = file }
           parser.on("--format FORMAT", "svg, png, html or text, where the name does not say") do |name|
             @format = format_named(name)
           end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "command"
-require_relative "../control/directory"
+require_relative "targets"
 require_relative "../report/style"
 require_relative "../report/table"
 require_relative "../units"
@@ -10,11 +10,13 @@ module Memintro
   module CLI
     # `memintro ps`.
     class Ps < Command
+      include Targets
+
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro ps [options]
 
-        Lists the processes that listen: this user's, and for root everybody's. A process listens after
+        Lists the processes that listen: this user's, and for root with --user another's. A process listens after
         Memintro.listen, or with MEMINTRO_LISTEN=1. Sockets that killed processes have left are removed.
       TEXT
 
@@ -22,6 +24,7 @@ module Memintro
       def options
         super do |parser|
           parser.separator("\nOptions:")
+          user_option(parser)
           parser.on("--json", "print JSON, a line for each process") { @json = true }
         end
       end
@@ -31,10 +34,10 @@ module Memintro
       def run(arguments)
         raise UsageError, "ps takes no arguments (#{arguments.first.inspect})" unless arguments.empty?
 
-        listeners = Control::Directory.new.all
+        listeners = Control::Directory.new(users: users).all
         return list(listeners) if @json
 
-        listeners.empty? ? @out.puts("No process listens; #{Control::Diagnosis.how('PID')}") : table(listeners)
+        listeners.empty? ? @out.puts("No process listens; #{Control::Diagnosis.how}") : table(listeners)
         0
       end
 
@@ -52,11 +55,11 @@ module Memintro
       # Columns and what stands in them.
       COLUMNS = {
         "PID" => ->(listener) { listener.pid.to_s },
-        "PARENT" => ->(listener) { listener.parent.to_s },
-        "RSS" => ->(listener) { (bytes = Control::Diagnosis.rss_bytes(listener.pid)) ? Units.bytes(bytes) : "-" },
+        "PARENT" => ->(listener) { listener.parent&.to_s || "-" },
+        "RSS" => ->(listener) { (bytes = listener.rss_bytes) ? Units.bytes(bytes) : "-" },
         "TRACKING" => ->(listener) { listener.info ? listener.info["mode"] : "?" },
         "MEMINTRO" => ->(listener) { listener.info ? listener.info["memintro"] : "?" },
-        "NAME" => ->(listener) { (listener.info && listener.info["name"]) || "-" }
+        "NAME" => ->(listener) { listener.name || "-" }
       }.freeze
       private_constant :COLUMNS
 
@@ -64,6 +67,7 @@ module Memintro
         rows = listeners.map { |listener| [*COLUMNS.values.map { |cell| cell.call(listener) }, listener.program] }
         @out.puts(Memintro::Report::Table.new(COLUMNS.keys, "PROGRAM", rows).lines(Memintro::Report::Style.for(@out)))
         problems = listeners.filter_map(&:problem)
+        problems << "#{Control::Life::BLIND}: each tells of itself" unless Control::Life.proc?
         @out.puts("", *problems.map { |problem| "note: #{problem}" }) if problems.any?
       end
     end

@@ -2,6 +2,7 @@
 
 require_relative "command"
 require_relative "targets"
+require_relative "../report/style"
 
 module Memintro
   module CLI
@@ -19,12 +20,17 @@ module Memintro
         program's) does as well. A process listens after Memintro.listen, or with MEMINTRO_LISTEN=1.
       TEXT
 
+      # Bytes of a line of text that are waited for.
+      LONGEST_LINE = 65_536
+      private_constant :LONGEST_LINE
+
       # @return [OptionParser]
       def options
         super do |parser|
           parser.separator("\nOptions:") unless settings.any?
           yield parser if block_given?
           parser.on("--workers", "also all listening processes below it") { @workers = true }
+          user_option(parser)
           default = Control::Client::PATIENCE_SECONDS
           parser.on("--timeout SECONDS", "wait so long for an answer; default #{default}") do |text|
             @timeout = seconds(text)
@@ -55,6 +61,24 @@ module Memintro
         reply = asked.ask_json(self.class::COMMAND, arguments)
         listener.called = asked.program
         json? ? @out.puts(Control::Json.generate({ pid: listener.pid }.merge(reply))) : show(listener, reply)
+      end
+
+      # @return [Boolean] whether answers may have colours
+      def colour?
+        Memintro::Report::Style.for(@out).bold("") != ""
+      end
+
+      # Prints a text as it comes, line by line: a character must not be cut in two, and a line that does not end is
+      # shown in pieces.
+      def text(asked, command, arguments)
+        rest = +"".b
+        asked.ask(command, arguments) do |piece|
+          rest << piece
+          last = rest.rindex("\n") || (rest.bytesize > LONGEST_LINE ? rest.bytesize - 1 : next)
+          @out.write(Memintro::Report::Names.lines(rest.slice!(0..last), colour: arguments[:colour]))
+        end
+      ensure
+        @out.write(Memintro::Report::Names.lines(rest, colour: arguments[:colour])) unless rest.empty?
       end
 
       # @return [Hash]

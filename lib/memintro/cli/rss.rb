@@ -128,7 +128,7 @@ module Memintro
         raise if words.size == 1
 
         @failed = true
-        $stderr.puts("memintro: #{e.message}")
+        CLI.complain($stderr, e.message)
         nil
       end
 

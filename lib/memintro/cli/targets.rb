@@ -17,7 +17,7 @@ module Memintro
       def targets(words)
         raise UsageError, "give the PID or NAME of a process; memintro ps lists them" if words.empty?
 
-        directory = Control::Directory.new
+        directory = Control::Directory.new(users: users)
         chosen = words.flat_map do |word|
           @workers ? directory.families(word) : [directory.find(word)]
         rescue ControlError => e
@@ -28,7 +28,37 @@ module Memintro
         end
         raise Failure, "none of these #{words.size} processes can be asked" if chosen.empty?
 
+        # With --workers, those that were not named are asked because they are there: one may end meanwhile.
+        @named = @workers ? words : nil
         chosen.uniq(&:pid)
+      end
+
+      # @return [Array<Integer>, :all, nil] whose folders root was asked to look into
+      def users
+        @users&.include?(:all) ? :all : @users
+      end
+
+      # @param parser [OptionParser]
+      def user_option(parser)
+        parser.on("--user USER", "for root: look for processes of USER, or all (everybody);",
+                  "default: root's own. May be given several times") do |text|
+          (@users ||= []) << user(text)
+        end
+      end
+
+      def user(text)
+        unless Process.euid.zero?
+          raise UsageError, "--user #{text}: only root may look into other users' folders; as that user: " \
+                            "sudo -u #{text} memintro …"
+        end
+        return :all if text == "all"
+        return Integer(text, 10) if text.match?(/\A\d{1,10}\z/)
+
+        require "etc"
+        Etc.getpwnam(text).uid
+      rescue ArgumentError
+        raise UsageError, "--user is #{text.inspect}; there is no such user here. It must be a user's name or " \
+                          "number, or all"
       end
 
       # One that fails must not keep the others from being asked.
@@ -39,26 +69,43 @@ module Memintro
       # @return [Integer] the exit code
       # @raise [Failure] if the only one fails
       def over_all(listeners, apart:)
+        ended = 0
         failures = listeners.each_with_index.count do |listener, index|
           @out.puts if apart && index.positive?
           yield listener
           false
         rescue ControlError, SnapshotError => e
           raise Failure, e.message if listeners.size == 1
+          next complain(e) unless ended_meanwhile?(listener)
 
-          complain(e)
+          ended += 1
+          left_out(listener)
         end
-        failures.zero? && !@absent ? 0 : 1
+        failures.zero? && !@absent && ended < listeners.size ? 0 : 1
       end
 
       # @return [true]
       def complain(error)
-        $stderr.puts("memintro: #{error.message}")
-        true
+        CLI.complain($stderr, error.message)
+      end
+
+      # A worker that was found below one that was named.
+      def ended_meanwhile?(listener)
+        return false if @named.nil? || @named.include?(listener.pid.to_s)
+
+        # What hung up is seen to have ended a moment later.
+        3.times { Control::Diagnosis.ended?(listener.pid) ? (return true) : sleep(0.05) }
+        false
+      end
+
+      # @return [false] it is no failure
+      def left_out(listener)
+        $stderr.puts("memintro: process #{listener.pid} has ended meanwhile, and is left out")
+        false
       end
 
       def client(listener, patience)
-        Control::Client.new(listener.pid, listener.path, patience: patience)
+        listener.client(patience)
       end
 
       # @return [String] who is meant, for sentences

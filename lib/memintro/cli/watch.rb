@@ -7,6 +7,8 @@ module Memintro
   module CLI
     # `memintro watch`: finds the process and makes sure that it answers, then becomes `memintro-tool`, which shows.
     class Watch < Command
+      include Targets
+
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro watch [options] PID|NAME
@@ -18,14 +20,24 @@ module Memintro
         #{Remote::TARGET}
         Options:
       TEXT
+      # Print the process's id and socket, and end.
+      PRINT_TARGET = "--print-target"
+      private_constant :PRINT_TARGET
 
       # @return [OptionParser]
       def options
         super do |parser|
           parser.on("--every SECONDS", "ask for figures so often; default 1") { |text| @seconds = seconds(text) }
-          # For the tool, when the process that it shows has gone.
-          parser.on("--print-target") { @print = true }
+          user_option(parser)
         end
+      end
+
+      # @param argv [Array<String>]
+      # @return [Integer] never, if all is well
+      def call(argv)
+        # For the tool, when the process that it shows has gone: nobody types it, so that no help describes it.
+        @print = argv.first == PRINT_TARGET
+        super(@print ? argv.drop(1) : argv)
       end
 
       # @param words [Array<String>] one PID or NAME
@@ -34,9 +46,9 @@ module Memintro
         raise UsageError, "give the PID or NAME of one process; memintro ps lists them" unless words.size == 1
 
         check_terminal unless @print
-        listener = Control::Directory.new.find(words.first)
+        listener = Control::Directory.new(users: users).find(words.first)
         # Whatever hinders it is better said before the screen is taken.
-        Control::Client.new(listener.pid, listener.path).ask_json("info")
+        listener.client.ask_json("info")
         return print_target(listener) if @print
 
         Tool.become("watch", listener.pid.to_s, listener.path, (@seconds || 1).to_f.to_s, *finder(words.first))
@@ -63,7 +75,8 @@ module Memintro
         return [] if word.match?(/\A\d+\z/)
 
         require "rbconfig"
-        [RbConfig.ruby, File.expand_path("../../../exe/memintro", __dir__), "watch", "--print-target", "--", word]
+        chosen = Array(users).flat_map { |user| ["--user", user.to_s] }
+        [RbConfig.ruby, File.expand_path("../../../exe/memintro", __dir__), "watch", PRINT_TARGET, *chosen, "--", word]
       end
 
       def seconds(text)

@@ -1,23 +1,20 @@
 # frozen_string_literal: true
 
-require "socket"
 require_relative "../error"
 require_relative "diagnosis"
 require_relative "json"
 require_relative "protocol"
+require_relative "schema"
+require_relative "stream"
 
 module Memintro
   module Control
     # The other end: asks one process. Whatever hinders it, a stopped target, another user's, one that is gone or stuck,
-    # becomes a {ControlError} that says so and what to do.
+    # becomes a {ControlError} that says so and what to do. So does an answer that is not as {Schema} has it: whoever
+    # listens may be anybody's program.
     class Client
-      # For the first byte of an answer, and for each further piece.
+      # For the first byte of an answer, and for each further 64 KiB.
       PATIENCE_SECONDS = 10
-      # Longest header that is believed.
-      LONGEST_HEADER = 1_048_576
-      # Bytes read at a time.
-      READ_BYTES = 65_536
-      private_constant :LONGEST_HEADER, :READ_BYTES
 
       # @return [String, nil] what the process calls its program, once it has answered
       attr_reader :program
@@ -25,35 +22,56 @@ module Memintro
       # @param pid [Integer]
       # @param path [String] of its socket
       # @param patience [Numeric] seconds
-      def initialize(pid, path, patience: PATIENCE_SECONDS)
+      # @param uid [Integer] the user who must listen there
+      def initialize(pid, path, patience: PATIENCE_SECONDS, uid: Process.euid)
         @pid = pid
         @path = path
         @patience = patience
+        @uid = uid
       end
 
       # @param command [String]
       # @param arguments [Hash]
-      # @yieldparam piece [String] of the answer, as it comes
+      # @yieldparam piece [String] of the answer, as it comes: bytes that nobody has looked at
       # @return [String] the answer; empty if pieces were yielded
       # @raise [ControlError]
       def ask(command, arguments = {}, &block)
         whole = block ? nil : +"".b
-        connect
-        send_all(Protocol.question(command, arguments))
-        receive(block || ->(piece) { whole << piece })
-        whole ? whole.force_encoding(Encoding::UTF_8) : ""
-      ensure
-        @socket&.close
-        @socket = nil
+        converse(command, arguments, block || ->(piece) { whole << piece })
+        return "" unless whole
+
+        Schema.check_size(whole)
+        whole.force_encoding(Encoding::UTF_8)
+      rescue Schema::Invalid => e
+        raise ControlError, bad(command, e.message)
+      end
+
+      # @param command [String] one of {Schema::ANSWERS}
+      # @param arguments [Hash]
+      # @return [Hash] the answer, with the fields that its schema has
+      # @raise [ControlError]
+      def ask_json(command, arguments = {})
+        checked(command, Json.parse(ask(command, arguments)))
+      rescue Json::Invalid => e
+        raise ControlError, bad(command, "it is not JSON (#{e.message})")
+      end
+
+      # @param command [String] one of {Schema::ANSWERS}
+      # @param answer [Object] what a JSON parser read
+      # @return [Hash] with the fields that its schema has
+      # @raise [ControlError]
+      def checked(command, answer)
+        Schema.check(answer, Schema::ANSWERS.fetch(command)).tap { |found| check_identity(found) }
+      rescue Schema::Invalid => e
+        raise ControlError, bad(command, e.message)
       end
 
       # @param command [String]
-      # @param arguments [Hash]
-      # @return [Object] the answer, which must be JSON
-      def ask_json(command, arguments = {})
-        Json.parse(ask(command, arguments))
-      rescue Json::Invalid => e
-        raise ControlError, "process #{@pid} answered something that is not JSON (#{e.message})"
+      # @param problem [String]
+      # @return [String] what is said of an answer that is none
+      def bad(command, problem)
+        Report::Names.printable("process #{@pid} gave no valid answer to #{command}: #{problem}. Something else than " \
+                                "memintro may listen at #{@path}")
       end
 
       # @return [Boolean] whether nobody can ever answer at this socket again
@@ -61,89 +79,111 @@ module Memintro
         @dead == true
       end
 
+      # @return [Boolean] whether the process hung up before it had answered
+      def left?
+        @left == true
+      end
+
       private
 
-      # A process that does not accept leaves clients in the kernel's queue; when that is full, connecting fails.
-      def connect
-        @buffer = +"".b
-        @socket = Socket.new(:UNIX, :STREAM)
-        deadline = now + @patience
-        begin
-          @socket.connect_nonblock(Addrinfo.unix(@path))
-        rescue Errno::EAGAIN
-          raise ControlError, Diagnosis.silent(@pid, @patience) if now > deadline
-
-          sleep(0.05)
-          retry
-        end
-        check_owner
-      rescue Errno::ECONNREFUSED, Errno::ENOENT
+      def converse(command, arguments, sink)
+        stream = connect
+        stream.write(Protocol.question(command, arguments))
+        receive(stream, Schema.most_bytes(command), sink)
+      rescue Stream::Dead => e
         @dead = true
-        raise ControlError, Diagnosis.absent(@pid)
+        raise ControlError, e.owner ? held_open(e.owner) : Diagnosis.absent(@pid)
+      rescue Stream::Slow => e
+        raise ControlError, e.bytes.zero? ? Diagnosis.silent(@pid, @patience) : slow(e.bytes)
+      rescue Stream::Ended
+        @left = true
+        raise ControlError, "process #{@pid} ended, or stopped listening, before it had answered"
+      rescue Stream::Endless
+        raise ControlError, strange
+      rescue Stream::Stranger => e
+        raise ControlError, "at #{Report::Names.printable(@path)} user #{e.uid} listens, and not user #{@uid}, whose " \
+                            "folder it is: nothing was asked"
+      ensure
+        stream&.close
+      end
+
+      # What fails later is not the connection: the sink may be a pipe whose reader has seen enough.
+      def connect
+        Stream.new(@path, uid: @uid, patience: @patience)
       rescue Errno::EACCES, Errno::EPERM
         raise ControlError, Diagnosis.forbidden(@pid)
+      rescue SystemCallError, SocketError => e
+        raise ControlError, Report::Names.printable("process #{@pid} cannot be asked at #{@path}: #{e.message}")
       end
 
-      # Who called listen may have ended, and a child that inherited the socket may hold it without knowing.
-      def check_owner
-        owner, = @socket.getsockopt(:SOCKET, :PEERCRED).unpack("i3")
-        return if owner.zero? || File.exist?("/proc/#{owner}")
-
-        @dead = true
-        raise ControlError, "process #{owner} has ended, but a child that inherited its control socket holds it open " \
-                            "without knowing: `memintro ps` lists who can be asked"
-      end
-
-      def send_all(text)
-        until text.empty?
-          sent = @socket.write_nonblock(text, exception: false)
-          if sent == :wait_writable
-            raise ControlError, Diagnosis.silent(@pid, @patience) unless @socket.wait_writable(@patience)
-          else
-            text = text.byteslice(sent..)
-          end
-        end
-      rescue Errno::EPIPE, Errno::ECONNRESET
-        nil # refused before it was read: the answer says why
-      end
-
-      def receive(sink)
-        header = read_header
+      def receive(stream, most, sink)
+        header = read_header(stream)
         @program = header["program"]
-        raise ControlError, refusal(header) unless header["ok"]
-        return read_bytes(header["bytes"], sink) if header["bytes"]
+        stream.renew
+        return whole(stream, header["bytes"], most, sink) if header["bytes"]
 
+        left = most
         loop do
-          line = read_line
-          raise ControlError, refusal(Json.parse(line)) unless line.match?(/\A\d+\z/)
+          line = stream.line(Schema::LONGEST_LINE)
+          refuse_line(line) unless line.match?(/\A\d{1,15}\z/)
           break if line == "0"
 
-          read_bytes(line.to_i, sink)
+          left -= line.to_i
+          raise Schema::Invalid, "it has more than #{most} bytes" if left.negative?
+
+          stream.bytes(line.to_i, &sink)
         end
       end
 
-      def read_header
-        header = Json.parse(read_line)
-        return header if header.is_a?(Hash)
+      def whole(stream, bytes, most, sink)
+        raise Schema::Invalid, "it has #{bytes} bytes, and may have #{most}" if bytes > most
 
-        raise ControlError, strange
+        stream.bytes(bytes, &sink)
+      end
+
+      # A refusal may be large, so it is told before its fields are.
+      def read_header(stream)
+        header = Json.parse(stream.line(Schema::LONGEST_LINE))
+        raise ControlError, strange unless header.is_a?(Hash) && header.key?("ok")
+        raise ControlError, refusal(header) if header["ok"] == false
+
+        Schema.check(header, Schema::HEADER)
       rescue Json::Invalid
         raise ControlError, strange
       end
 
+      # In the middle of pieces.
+      def refuse_line(line)
+        raise ControlError, refusal(Json.parse(line))
+      rescue Json::Invalid
+        raise ControlError, strange
+      end
+
+      def check_identity(answer)
+        pid = answer.fetch("pid", @pid)
+        raise Schema::Invalid, "pid is #{pid}; it must be #{@pid}, as its socket says" unless pid == @pid
+      end
+
       def strange
-        "what listens at #{@path} does not speak memintro's protocol"
+        "what listens at #{Report::Names.printable(@path)} does not speak memintro's protocol"
       end
 
-      def gone
-        "process #{@pid} ended, or stopped listening, before it had answered"
+      def held_open(owner)
+        "process #{owner} has ended, but a child that inherited its control socket holds it open without knowing: " \
+          "`memintro ps` lists who can be asked"
       end
 
-      def refusal(header)
-        message = header["message"].to_s
+      def slow(bytes)
+        "process #{@pid} sends its answer too slowly: #{bytes} bytes came, and within #{@patience} s not 64 KiB " \
+          "more; ask again later, or give more time (--timeout)"
+      end
+
+      def refusal(line)
+        header = Schema.check(line, Schema::REFUSAL)
+        message = Report::Names.printable(header["message"])
         return "#{message}#{remedy(header)}" if header["error"] == "Memintro::ControlError"
 
-        "process #{@pid} answers: #{message} (#{header['error']})#{remedy(header)}"
+        "process #{@pid} answers: #{message} (#{Report::Names.printable(header['error'])})#{remedy(header)}"
       end
 
       # What one version knows and the other does not. Where the protocols differ, the process says so itself.
@@ -151,40 +191,6 @@ module Memintro
         return if header["memintro"] == VERSION || header["protocol"] != Protocol::NUMBER
 
         "; the command is memintro #{VERSION}, the process runs #{header['memintro']}: #{Protocol::REMEDY}"
-      end
-
-      def read_line
-        until (line = @buffer.slice!(/\A[^\n]*\n/))
-          raise ControlError, strange if @buffer.bytesize > LONGEST_HEADER
-
-          fill
-        end
-        line.chomp
-      end
-
-      def read_bytes(count, sink)
-        while count.positive?
-          fill if @buffer.empty?
-          piece = @buffer.slice!(0, count)
-          count -= piece.bytesize
-          sink.call(piece)
-        end
-      end
-
-      def fill
-        piece = @socket.read_nonblock(READ_BYTES, exception: false)
-        case piece
-        when :wait_readable
-          raise ControlError, Diagnosis.silent(@pid, @patience) unless @socket.wait_readable(@patience)
-        when nil then raise ControlError, gone
-        else @buffer << piece
-        end
-      rescue Errno::ECONNRESET
-        raise ControlError, gone
-      end
-
-      def now
-        Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
     end
   end

@@ -52,7 +52,7 @@ module Memintro
 
       # What `memintro ps` shows.
       def info
-        json(pid: Native.pid, ppid: Process.ppid, name: @server.name, program: $PROGRAM_NAME, ruby: RUBY_VERSION,
+        json(pid: Native.pid, ppid: Process.ppid, name: @server.name, program: Protocol.program, ruby: RUBY_VERSION,
              memintro: VERSION, tracking: Memintro.tracking?, mode: Memintro.mode, preloaded: Memintro.preloaded?,
              rss_bytes: rss_bytes, since: @server.since.utc.strftime("%FT%TZ"), commands: NAMES)
       end
@@ -173,7 +173,7 @@ module Memintro
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
         sites = Memintro.tracking? || Memintro.totals.allocations.positive? ? Memintro.top(top, by: by) : []
-        json(pid: Native.pid, name: @server.name, program: $PROGRAM_NAME, time: Time.now.to_f.round(3),
+        json(pid: Native.pid, name: @server.name, program: Protocol.program, time: Time.now.to_f.round(3),
              rss_bytes: rss_bytes, live_objects: live_objects,
              gc: { count: GC.count, minor: GC.stat(:minor_gc_count), major: GC.stat(:major_gc_count),
                    time_ms: GC.stat(:time) },
@@ -185,9 +185,11 @@ module Memintro
       VITAL = %i[live_bytes growth live_blocks allocations].freeze
       private_constant :VITAL
 
-      # An estimate goes with its standard error.
+      # An estimate goes with its standard error. Of a long name the end says more.
       def vital_site(site)
-        site.to_h.slice(:name, *VITAL, :estimated, *VITAL.map { |name| :"#{name}_standard_error" })
+        name = Report::Names.utf8(site.name)
+        name = "...#{name[-997..]}" if name.size > 1_000
+        { name: name, **site.to_h.slice(*VITAL, :estimated, *VITAL.map { |figure| :"#{figure}_standard_error" }) }
       end
 
       def live_objects

@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "../report/names"
+require_relative "life"
 
 module Memintro
   module Control
-    # Why a process cannot be asked, found out in /proc, and what to do about it.
+    # Why a process cannot be asked, found out in /proc where there is one, and what to do about it.
     module Diagnosis
       # States of threads, as /proc/PID/stat has them.
       STOPPED = %w[T t].freeze
@@ -15,9 +16,11 @@ module Memintro
       # @return [String] why a process whose socket is there does not answer
       def self.silent(pid, seconds)
         states = thread_states(pid)
-        return absent(pid) if states.empty? || states.first == "Z"
+        return absent(pid) if Life.gone?(pid) || states.first == "Z"
 
         intro = "process #{pid} did not answer within #{seconds} s"
+        return "#{intro}; why not is not to be seen from here: #{blindness(pid)}" if states.empty?
+
         if (states & STOPPED).any?
           "#{intro}: it is stopped (SIGSTOP, Ctrl-Z or a debugger); continue it with: kill -CONT #{pid}"
         elsif states.include?("D")
@@ -35,26 +38,61 @@ module Memintro
       # @param listening_below [Integer] how many processes that descend from it listen
       # @return [String] why there is no socket
       def self.absent(pid, listening_below: 0)
+        return "there is no process #{pid}" if Life.gone?(pid)
+
         uid = owner(pid)
-        return "there is no process #{pid}" if uid.nil?
-        return forbidden(pid) unless [uid, 0].include?(Process.euid)
+        return forbidden(pid) unless uid ? [uid, 0].include?(Process.euid) : !Life.foreign?(pid)
         return "process #{pid} has ended, and its parent has not noticed" if thread_states(pid).first == "Z"
 
-        "process #{pid} (#{title(pid)[0, 60]}) does not listen#{workers(listening_below)}; #{how(pid)}"
+        blind = "; #{blindness(pid)}" if uid.nil?
+        "process #{pid} (#{title(pid)[0, 60]}) does not listen#{workers(listening_below)}; #{how(pid)}#{blind}"
       end
 
       # @param pid [Integer]
       # @return [String]
       def self.forbidden(pid)
-        "process #{pid} belongs to user #{user(owner(pid))}, who alone may ask it (and root): sudo -u " \
-          "#{user(owner(pid))} memintro …"
+        uid = owner(pid)
+        return "process #{pid} belongs to another user, who alone may ask it (and root); #{blindness(pid)}" if uid.nil?
+
+        "process #{pid} belongs to user #{user(uid)}, who alone may ask it (and root): sudo -u #{user(uid)} memintro …"
       end
 
-      # @param pid [Integer, String]
-      # @return [String] how to make a process listen
-      def self.how(pid)
-        "start it with MEMINTRO_LISTEN=1, or have it call Memintro.listen, for example: rbtrace -p #{pid} -e " \
-          "'Memintro.listen'"
+      # @param pid [Integer, nil] nil: any
+      # @return [String] how a process comes to listen, and what can be done without
+      def self.how(pid = nil)
+        start = "with MEMINTRO_LISTEN=1 (it must require memintro), or have its program call Memintro.listen"
+        return "start one #{start}" if pid.nil?
+        return rbtrace(pid) if rbtrace?(pid)
+
+        "it cannot be made to from outside: start it anew #{start}, in a console or a trap, say" \
+          "#{". What works on it as it is: memintro rss #{pid}" if Life.proc?}"
+      end
+
+      def self.rbtrace(pid)
+        "it has rbtrace loaded, which can have it listen: rbtrace -p #{pid} -e 'require \"memintro\"; Memintro.listen'"
+      end
+      private_class_method :rbtrace
+
+      # Its extension is mapped.
+      def self.rbtrace?(pid)
+        File.foreach("/proc/#{pid}/maps").any? { |line| line.b.match?(%r{/rbtrace\.so$}) }
+      rescue SystemCallError
+        false
+      end
+      private_class_method :rbtrace?
+
+      # @param pid [Integer]
+      # @return [String] why nothing is known of a process that is there
+      def self.blindness(pid)
+        return Life::BLIND unless Life.proc?
+
+        "/proc shows nothing of process #{pid} to this user (hidepid)"
+      end
+
+      # @param pid [Integer]
+      # @return [Boolean] whether it is gone, or has ended and its parent has not noticed
+      def self.ended?(pid)
+        Life.gone?(pid) || %w[Z X].include?(thread_states(pid).first)
       end
 
       # @param pid [Integer]
@@ -92,7 +130,8 @@ module Memintro
       # @param pid [Integer]
       # @return [Integer, nil] resident bytes
       def self.rss_bytes(pid)
-        File.read("/proc/#{pid}/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1_024
+        kib = File.binread("/proc/#{pid}/status")[/^VmRSS:\s+(\d+)/, 1]
+        kib && (kib.to_i * 1_024)
       rescue SystemCallError
         nil
       end
@@ -113,13 +152,14 @@ module Memintro
       end
       private_class_method :state
 
+      # @param uid [Integer]
+      # @return [String] its name, or number
       def self.user(uid)
         require "etc"
         Etc.getpwuid(uid).name
       rescue ArgumentError, TypeError
         uid.to_s
       end
-      private_class_method :user
     end
   end
 end

@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../files"
 require_relative "client"
 require_relative "place"
 
@@ -12,26 +11,46 @@ module Memintro
       PATIENCE_SECONDS = 2
       # A word that is a process id.
       NUMBER = /\A\d+\z/
-      private_constant :NUMBER
+      # Processes that are asked at the same time.
+      MOST_AT_ONCE = 64
+      # Of processes, from one to its forefather.
+      MOST_GENERATIONS = 1_000
+      private_constant :NUMBER, :MOST_AT_ONCE, :MOST_GENERATIONS
 
       # A process that listens, or whose socket is there although it does not answer: `problem` says why not. `called`
-      # is what it called its program in a later answer.
-      Listener = Struct.new(:pid, :path, :info, :problem, :called, keyword_init: true) do
+      # is what it called its program in a later answer, `uid` the user whose folder the socket is in.
+      Listener = Struct.new(:pid, :path, :uid, :info, :problem, :called, keyword_init: true) do
         # @return [String] the program, as it calls itself
         def program
           Report::Names.printable((info && info["program"]) || called || Diagnosis.title(pid))
+        end
+
+        # @return [String, nil] the name it was given
+        def name
+          info && info["name"] && Report::Names.printable(info["name"])
         end
 
         # @return [Array<String>] every name that it can be asked by
         def names
           title = program
           file = File.basename(title.split.first.to_s)
-          [info && info["name"], title, file, file.delete_suffix(".rb"), title[/\A[^\s:]+(?=:)/]].compact.uniq
+          [name, title, file, file.delete_suffix(".rb"), title[/\A[^\s:]+(?=:)/]].compact.uniq
         end
 
         # @return [Integer, nil]
         def parent
-          (info && info["ppid"]) || Diagnosis.parent(pid)
+          Diagnosis.parent(pid) || (info && info["ppid"])
+        end
+
+        # @return [Integer, nil] as the kernel says, or where it does not, the process
+        def rss_bytes
+          Diagnosis.rss_bytes(pid) || (info && info["rss_bytes"])
+        end
+
+        # @param patience [Numeric] seconds
+        # @return [Client]
+        def client(patience = Client::PATIENCE_SECONDS)
+          Client.new(pid, path, patience: patience, uid: uid || Process.euid)
         end
 
         # @return [String] for messages
@@ -41,14 +60,18 @@ module Memintro
       end
 
       # @param patience [Numeric] seconds for each to say who it is
-      def initialize(patience: PATIENCE_SECONDS)
+      # @param users [Array<Integer>, :all, nil] whose folders to look into, for root; nil: this user's own
+      def initialize(patience: PATIENCE_SECONDS, users: nil)
         @patience = patience
-        @folders = Place.search
+        @users = users || [Process.euid]
+        @folders = Place.search(@users)
       end
 
       # @return [Array<Listener>] by process id
       def all
-        @all ||= paths.map { |pid, path| Thread.new { meet(pid, path) } }.filter_map(&:value).sort_by(&:pid)
+        @all ||= sockets.each_slice(MOST_AT_ONCE).flat_map do |some|
+          some.map { |pid, path, folder| Thread.new { meet(pid, path, folder) } }.filter_map(&:value)
+        end.sort_by(&:pid)
       end
 
       # @param word [String] a process id or a name
@@ -80,39 +103,51 @@ module Memintro
 
       private
 
-      def paths
-        @folders.flat_map do |folder|
-          Dir.children(folder).filter_map do |name|
-            pid = name[Place::SOCKET, 1]
-            [pid.to_i, File.join(folder, name)] if pid
-          end
-        rescue SystemCallError
-          []
-        end
+      # @return [Array<Integer, String, Place::Folder>] process ids, the paths of their sockets, and where these are
+      def sockets
+        @folders.flat_map { |folder| folder.sockets.map { |pid, path| [pid, path, folder] } }
       end
 
-      # A socket that refuses has no listener: a name is given to sockets only when they listen.
-      def meet(pid, path)
-        client = Client.new(pid, path, patience: @patience)
-        Listener.new(pid: pid, path: path, info: client.ask_json("info"))
+      # A socket that refuses has no listener: a name is given to sockets only when they listen. Whatever else it comes
+      # to is this one's problem and nobody else's.
+      def meet(pid, path, folder)
+        inode = File.lstat(path).ino
+        listener = Listener.new(pid: pid, path: path, uid: folder.uid)
+        client = listener.client(@patience)
+        listener.info = client.ask_json("info")
+        listener
       rescue ControlError => e
-        return Files.remove(path) if client.dead?
+        return if client.dead? && (Place.remove(folder, File.basename(path), inode) || !File.exist?(path))
 
-        Listener.new(pid: pid, path: path, problem: e.message)
+        listener.problem = e.message
+        listener
+      rescue SystemCallError
+        nil # it has gone meanwhile
       end
 
       # No question beforehand: whoever is asked by number is asked at once.
       def by_pid(pid)
-        look_into(Place.of_process(pid))
-        path = @folders.map { |folder| File.join(folder, "#{pid}.sock") }.find { |file| File.socket?(file) }
-        raise ControlError, Diagnosis.absent(pid, listening_below: paths.count { |id, _| below?(id, pid) }) unless path
+        check_user(pid)
+        look_into(Place.of_process(pid, @users))
+        id, path, folder = sockets.find { |found, file, _| found == pid && File.socket?(file) }
+        return Listener.new(pid: id, path: path, uid: folder.uid) if id
 
-        Listener.new(pid: pid, path: path)
+        raise ControlError, Diagnosis.absent(pid, listening_below: sockets.count { |one, *| below?(one, pid) })
       end
 
       def family(pid)
-        look_into(Place.of_process(pid))
+        check_user(pid)
+        look_into(Place.of_process(pid, @users))
         below(pid).tap { |found| raise ControlError, Diagnosis.absent(pid) if found.empty? }
+      end
+
+      # Root could look everywhere, and does so where it was asked to.
+      def check_user(pid)
+        owner = Diagnosis.owner(pid)
+        return if owner.nil? || !Process.euid.zero? || @users == :all || @users.include?(owner)
+
+        raise ControlError, "process #{pid} belongs to user #{Diagnosis.user(owner)}, into whose folders root looks " \
+                            "only when asked to: --user #{Diagnosis.user(owner)}"
       end
 
       def below(pid)
@@ -133,18 +168,26 @@ module Memintro
       end
 
       def nobody(word)
-        return "no process listens; #{Diagnosis.how('PID')}" if all.empty?
+        return "no process listens; #{Diagnosis.how}" if all.empty?
 
         "no process that listens is called #{word.inspect}; there #{all.size == 1 ? 'is' : 'are'} " \
           "#{all.map(&:to_s).join(', ')}"
       end
 
-      # Parents that do not listen may be in between. In a container the first process may be a server's master.
+      # Parents that do not listen may be in between. In a container the first process may be a server's master. Where
+      # the kernel does not say, processes that have been met have said so themselves: a circle must not be gone round.
       def below?(pid, ancestor)
-        while (pid = Diagnosis.parent(pid))&.positive?
+        MOST_GENERATIONS.times do
+          pid = Diagnosis.parent(pid) || said_parent(pid)
+          return false unless pid&.positive?
           return true if pid == ancestor
         end
         false
+      end
+
+      def said_parent(pid)
+        listener = @all&.find { |one| one.pid == pid }
+        listener&.info && listener.info["ppid"]
       end
     end
   end

@@ -12,8 +12,8 @@ module Memintro
 
       # Deepest nesting that is read.
       DEEPEST = 8
-      # What has to be escaped in text.
-      SPECIAL = /["\\\x00-\x1f\x7f]/
+      # What has to be escaped in text, and what a terminal must not get.
+      SPECIAL = Regexp.union(/["\\]/, Report::Names::UNPRINTABLE)
       # Two-character escapes, read.
       ESCAPES = { "n" => "\n", "t" => "\t", "r" => "\r", "b" => "\b", "f" => "\f" }.freeze
       private_constant :DEEPEST, :SPECIAL, :ESCAPES

@@ -12,7 +12,23 @@ module Memintro
       # Overrides all others.
       VARIABLE = "MEMINTRO_SOCKET_FOLDER"
       # Name of a socket.
-      SOCKET = /\A(\d+)\.sock\z/
+      SOCKET = /\A(\d{1,9})\.sock\z/
+      # Folders of anybody's.
+      EVERYBODYS = ["/run/user/*/memintro", "/tmp/memintro-*"].freeze
+      private_constant :EVERYBODYS
+
+      # A folder of sockets, and whose it is.
+      Folder = Struct.new(:path, :uid) do
+        # @return [Array<Integer, String>] process ids and the paths of their sockets
+        def sockets
+          Dir.children(path).filter_map do |name|
+            pid = name[SOCKET, 1]
+            [pid.to_i, File.join(path, name)] if pid
+          end
+        rescue SystemCallError
+          []
+        end
+      end
 
       # @param pid [Integer]
       # @return [String] the socket's path, in a folder that exists and is safe
@@ -40,25 +56,58 @@ module Memintro
         folders.uniq
       end
 
-      # @return [Array<String>] folders to look into: this user's, and for root everybody's
-      def self.search(env = ENV, uid = Process.euid)
-        folders = candidates(env, uid)
-        if env[VARIABLE].to_s.empty?
-          folders |= candidates({}, uid)
-          folders |= Dir["/run/user/*/memintro"] | Dir["/tmp/memintro-*"] if uid.zero?
-        end
-        folders.select { |folder| safe?(folder, uid) }
+      # @param users [Array<Integer>, :all, nil] whose, for root; nil: this user's own
+      # @return [Array<Folder>] folders to look into
+      def self.search(users = nil, env = ENV, uid = Process.euid)
+        users ||= [uid]
+        chosen = env[VARIABLE].to_s
+        paths = [chosen] unless chosen.empty?
+        paths ||= candidates(env, uid) | usual(users)
+        folders(paths, users == :all ? nil : users)
       end
 
+      def self.usual(users)
+        users == :all ? Dir[*EVERYBODYS] : users.flat_map { |uid| candidates({}, uid) }
+      end
+      private_class_method :usual
+
       # @param pid [Integer]
-      # @return [Array<String>] folders that another process may have chosen by its own environment
-      def self.of_process(pid)
-        env = File.binread("/proc/#{pid}/environ").split("\0").to_h { |line| [line[/\A[^=]*/], line[/=(.*)/m, 1]] }
+      # @param users [Array<Integer>, :all] whose folders may be looked into
+      # @return [Array<Folder>] those that another process may have chosen by its own environment
+      def self.of_process(pid, users = [Process.euid])
         uid = File.stat("/proc/#{pid}").uid
-        candidates(env, uid).select { |folder| safe?(folder, Process.euid) }
-      rescue SystemCallError
+        return [] unless users == :all || users.include?(uid)
+
+        env = File.binread("/proc/#{pid}/environ").split("\0").to_h { |line| [line[/\A[^=]*/], line[/=(.*)/m, 1]] }
+        folders(candidates(env, uid), [uid])
+      rescue SystemCallError, ArgumentError
         []
       end
+
+      # Takes a socket's file away, through its folder's descriptor: never through another folder that somebody may have
+      # put in its place.
+      #
+      # @param folder [Folder]
+      # @param name [String]
+      # @param inode [Integer, nil] of the file that is meant; nil: any
+      # @return [Boolean] whether it has gone
+      def self.remove(folder, name, inode = nil)
+        require_relative "../native"
+        Native.remove_socket(folder.path, folder.uid, name, inode)
+      rescue LoadError
+        false # without the extension it stays
+      end
+
+      # @return [Array<Folder>] those of the paths that are safe, and of these users, if any are given
+      def self.folders(paths, uids)
+        paths.filter_map do |path|
+          uid = File.lstat(path).uid
+          Folder.new(path, uid) if (uids.nil? || uids.include?(uid)) && insecurity(path, uid).nil?
+        rescue SystemCallError, ArgumentError
+          nil
+        end
+      end
+      private_class_method :folders
 
       # @return [String, nil] why the folder cannot be used, in words
       def self.problem_with(folder, path)
@@ -80,6 +129,8 @@ module Memintro
       end
       private_class_method :make
 
+      # A folder that somebody else may write to could hold sockets that answer whatever they like.
+      #
       # @return [String, nil]
       def self.insecurity(folder, uid)
         found = File.lstat(folder)
@@ -89,15 +140,6 @@ module Memintro
         elsif (found.mode & 0o077).positive? then "#{folder} is open to others (chmod 700 #{folder})"
         end
       end
-
-      # A folder that somebody else may write to could hold sockets that answer whatever they like.
-      def self.safe?(folder, uid)
-        problem = insecurity(folder, uid)
-        problem.nil? || (uid.zero? && insecurity(folder, File.lstat(folder).uid).nil?)
-      rescue SystemCallError
-        false
-      end
-      private_class_method :safe?
     end
   end
 end

@@ -4,6 +4,7 @@ require_relative "../arguments"
 require_relative "../error"
 require_relative "../version"
 require_relative "json"
+require_relative "schema"
 
 module Memintro
   module Control
@@ -45,13 +46,25 @@ module Memintro
       # @param bytes [Integer, nil] nil: pieces follow, each after a line with its size, then a line with 0
       # @return [String]
       def self.header(format, bytes)
-        "#{Json.generate(ok: true, memintro: VERSION, protocol: NUMBER, program: $PROGRAM_NAME, bytes: bytes,
+        "#{Json.generate(ok: true, memintro: VERSION, protocol: NUMBER, program: program, bytes: bytes,
                          format: format)}\n"
       end
 
       # @return [String]
       def self.refusal(kind, message)
-        "#{Json.generate(ok: false, memintro: VERSION, protocol: NUMBER, error: kind, message: message)}\n"
+        "#{Json.generate(ok: false, memintro: VERSION, protocol: NUMBER, error: kind, message: cut(message))}\n"
+      end
+
+      # @return [String] what the program calls itself
+      def self.program
+        cut($PROGRAM_NAME)
+      end
+
+      # @param text [String]
+      # @return [String] as much of it as answers may have
+      def self.cut(text)
+        text = Report::Names.utf8(text)
+        text.size > Schema::LONGEST_TEXT ? "#{text[0, Schema::LONGEST_TEXT - 3]}..." : text
       end
 
       def self.check_version(request)

@@ -33,11 +33,38 @@ module Memintro
         cut(self.class.printable(shorten(name.b)))
       end
 
+      # What a terminal acts upon, or shows elsewhere than where it stands: C0, DEL and C1, marks that turn the
+      # direction of writing, and separators of lines.
+      UNPRINTABLE = /[[:cntrl:]\u061C\u200E\u200F\u2028-\u202E\u2066-\u2069]/
+
       # @param text [String] in any encoding, valid or not
-      # @return [String] UTF-8; bytes that are not, and control characters, as `\xNN`
+      # @return [String] UTF-8; bytes that are not, and what is {UNPRINTABLE}, as `\xNN`
       def self.printable(text)
         text = utf8(text)
-        text.match?(/[[:cntrl:]]/) ? text.gsub(/[[:cntrl:]]/) { |control| hex(control) } : text
+        text.match?(UNPRINTABLE) ? text.gsub(UNPRINTABLE) { |control| hex(control) } : text
+      end
+
+      # Colours that {Style} uses, and whatever else is {UNPRINTABLE}.
+      COLOUR = /\e\[(?:0|1|2|33)m/
+      DRESSED = Regexp.union(COLOUR, UNPRINTABLE)
+      private_constant :COLOUR, :DRESSED
+
+      # @param text [String] in any encoding, valid or not
+      # @param colour [Boolean] whether the colours of reports may stay
+      # @return [String] as {printable}, of several lines
+      def self.lines(text, colour: false)
+        utf8(text).gsub(colour ? DRESSED : UNPRINTABLE) { |found| found == "\n" || found.size > 1 ? found : hex(found) }
+      end
+
+      # @param text [String] JSON in UTF-8
+      # @return [String] the same with all that is {UNPRINTABLE} but line breaks as `\uNNNN`; outside of strings JSON
+      #   has no more than blanks of it
+      def self.json(text)
+        text.gsub(UNPRINTABLE) do |found|
+          next found == "\n" ? found : " " if found.ord < 32
+
+          format("\\u%04x", found.ord)
+        end
       end
 
       # @param text [String] in any encoding, valid or not

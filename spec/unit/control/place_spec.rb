@@ -17,6 +17,70 @@ RSpec.describe Memintro::Control::Place do
       .to eq(%w[/run/user/7/memintro /tmp/memintro-7])
   end
 
+  it "looks into this user's folders, and into others' only where they were asked for" do
+    uid = Process.euid
+    File.chmod(0o700, folder)
+    env = { "MEMINTRO_SOCKET_FOLDER" => folder }
+    found = [described_class::Folder.new(folder, uid)]
+    expect(described_class.search(nil, env, uid)).to eq(found)
+    expect(described_class.search([uid], env, uid)).to eq(found)
+    expect(described_class.search(:all, env, uid)).to eq(found)
+    expect(described_class.search([uid + 1], env, uid)).to eq([])
+    expect(described_class.search(nil, env, uid + 1)).to eq([])
+    File.chmod(0o755, folder)
+    expect(described_class.search(:all, env, uid)).to eq([])
+  end
+
+  describe "removing a socket" do
+    let(:uid) { Process.euid }
+    let(:place) { described_class::Folder.new(folder, uid) }
+
+    before { File.chmod(0o700, folder) }
+
+    # A socket that nobody listens at.
+    def socket(path) = UNIXServer.new(path).close.then { File.lstat(path).ino }
+
+    it "takes that one and no other" do
+      inode = socket(File.join(folder, "1.sock"))
+      expect(described_class.remove(place, "1.sock", inode + 1)).to be(false)
+      expect(described_class.remove(place, "1.sock", inode)).to be(true)
+      expect(described_class.remove(place, "1.sock", inode)).to be(false)
+      socket(File.join(folder, "2.new"))
+      expect(described_class.remove(place, "2.new")).to be(true)
+      expect(Dir.children(folder)).to eq([])
+    end
+
+    it "leaves alone what is no socket, has another name, or is elsewhere" do
+      outside = Dir.mktmpdir
+      socket(File.join(outside, "1.sock"))
+      inner = File.join(folder, "inner").tap { |path| Dir.mkdir(path, 0o700) }
+      File.write(File.join(inner, "1.sock"), "")
+      File.symlink(File.join(outside, "1.sock"), File.join(inner, "2.sock"))
+      socket(File.join(inner, "web.sock"))
+      names = ["1.sock", "2.sock", "web.sock", "../../#{File.basename(outside)}/1.sock", "1.sock\0", ".sock", ""]
+      place = described_class::Folder.new(inner, uid)
+      expect(names.map { |name| described_class.remove(place, name) }.uniq).to eq([false])
+      expect([Dir.children(inner).size, Dir.children(outside)]).to eq([3, ["1.sock"]])
+    ensure
+      FileUtils.rm_rf(outside)
+    end
+
+    it "never goes through a folder that was put in the place of the one that was looked at" do
+      victim = Dir.mktmpdir
+      File.chmod(0o700, victim)
+      inode = socket(File.join(victim, "1.sock"))
+      swapped = File.join(folder, "sockets")
+      File.symlink(victim, swapped)
+      expect(described_class.remove(described_class::Folder.new(swapped, uid), "1.sock", inode)).to be(false)
+      expect(described_class.remove(described_class::Folder.new(victim, uid + 1), "1.sock", inode)).to be(false)
+      File.chmod(0o770, victim)
+      expect(described_class.remove(described_class::Folder.new(victim, uid), "1.sock", inode)).to be(false)
+      expect(Dir.children(victim)).to eq(["1.sock"])
+    ensure
+      FileUtils.rm_rf(victim)
+    end
+  end
+
   it "trusts only a folder of this user's own that nobody else may enter" do
     uid = Process.euid
     expect(described_class.insecurity(folder, uid)).to be_nil

@@ -4,6 +4,7 @@
 //! that has the name now, asked when the process has gone.
 
 mod connection;
+mod peer;
 mod state;
 mod view;
 mod vitals;

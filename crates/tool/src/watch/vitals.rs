@@ -47,59 +47,121 @@ pub struct Site {
     pub(super) allocations: Figure,
 }
 
+/// Most call sites that are taken.
+const MOST_SITES: usize = 1_000;
+/// Most characters of a name.
+const LONGEST_NAME: usize = 4_096;
+/// Greatest number that is no count of anything: its square is a number, too.
+const GREATEST: f64 = 1e30;
+
 impl Vitals {
-    /// Reads an answer. What is not there is zero: another version may leave something out.
+    /// Reads an answer. What is not there is zero: another version may leave something out. What is there and of another
+    /// kind or beyond its bounds is told by its name.
     pub fn read(json: &[u8]) -> Result<Vitals, String> {
         let value: Value =
             serde_json::from_slice(json).map_err(|error| format!("the answer is not JSON: {error}"))?;
-        if !value.is_object() {
-            return Err("the answer is not a JSON object".to_string());
-        }
-        let gc = &value["gc"];
-        let site = |value: &Value| Site {
-            name: printable(value["name"].as_str().unwrap_or_default()),
-            live_bytes: figure(value, "live_bytes"),
-            growth: figure(value, "growth"),
-            live_blocks: figure(value, "live_blocks"),
-            allocations: figure(value, "allocations"),
+        let all = object(&value, "the answer")?;
+        let gc = object(&value["gc"], "gc")?;
+        let totals = object(&value["totals"], "totals")?;
+        let sites = match &value["sites"] {
+            Value::Null => &Vec::new(),
+            Value::Array(sites) if sites.len() <= MOST_SITES => sites,
+            _ => return Err(format!("sites is no list of at most {MOST_SITES}")),
         };
         Ok(Vitals {
-            pid: natural(&value["pid"]),
-            program: printable(value["program"].as_str().unwrap_or_default()),
-            time: value["time"].as_f64().unwrap_or_default(),
-            rss_bytes: value["rss_bytes"].as_u64(),
-            live_objects: natural(&value["live_objects"]),
-            collections: ["count", "minor", "major"].map(|name| natural(&gc[name])),
-            gc_ms: gc["time_ms"].as_f64().unwrap_or_default(),
-            tracking: value["tracking"].as_bool().unwrap_or_default(),
-            mode: printable(value["mode"].as_str().unwrap_or_default()),
-            live_bytes: figure(&value["totals"], "live_bytes"),
-            live_blocks: figure(&value["totals"], "live_blocks"),
-            sites: value["sites"]
-                .as_array()
-                .map(|sites| sites.iter().map(site).collect())
-                .unwrap_or_default(),
+            pid: all.natural("pid")?,
+            program: all.text("program")?,
+            time: all.number("time")?.unwrap_or_default(),
+            rss_bytes: all.optional_natural("rss_bytes")?,
+            live_objects: all.natural("live_objects")?,
+            collections: [gc.natural("count")?, gc.natural("minor")?, gc.natural("major")?],
+            gc_ms: gc.number("time_ms")?.unwrap_or_default(),
+            tracking: all.flag("tracking")?,
+            mode: all.text("mode")?,
+            live_bytes: totals.figure("live_bytes")?,
+            live_blocks: totals.figure("live_blocks")?,
+            sites: sites.iter().map(Site::read).collect::<Result<_, _>>()?,
         })
     }
 }
 
-/// Its standard error stands beside it, if it is an estimate.
-fn figure(of: &Value, name: &str) -> Figure {
-    let error = of[format!("{name}_standard_error").as_str()].as_f64();
-    Figure { value: integer(&of[name]), error }
+impl Site {
+    fn read(value: &Value) -> Result<Site, String> {
+        let site = object(value, "a call site")?;
+        Ok(Site {
+            name: site.text("name")?,
+            live_bytes: site.figure("live_bytes")?,
+            growth: site.figure("growth")?,
+            live_blocks: site.figure("live_blocks")?,
+            allocations: site.figure("allocations")?,
+        })
+    }
 }
 
-fn natural(value: &Value) -> u64 {
-    u64::try_from(integer(value)).unwrap_or_default()
+/// The fields of an object, taken with a look at what they are.
+struct Fields<'a>(&'a Value);
+
+/// What is not there has no fields.
+fn object<'a>(value: &'a Value, name: &str) -> Result<Fields<'a>, String> {
+    let is_one = value.is_object() || (value.is_null() && name != "the answer");
+    if is_one { Ok(Fields(value)) } else { Err(format!("{name} is not a JSON object")) }
 }
 
-fn integer(value: &Value) -> i64 {
-    value.as_i64().or_else(|| value.as_f64().map(|float| float as i64)).unwrap_or_default()
+impl Fields<'_> {
+    /// Nothing, or what `take` makes of the field.
+    fn field<T>(
+        &self,
+        name: &str,
+        kind: &str,
+        take: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        match &self.0[name] {
+            Value::Null => Ok(None),
+            value => take(value).map(Some).ok_or_else(|| format!("{name} is not {kind}")),
+        }
+    }
+
+    fn optional_natural(&self, name: &str) -> Result<Option<u64>, String> {
+        self.field(name, "a number from 0", Value::as_u64)
+    }
+
+    fn natural(&self, name: &str) -> Result<u64, String> {
+        self.optional_natural(name).map(Option::unwrap_or_default)
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, String> {
+        self.field(name, "a number up to 1e30", |value| {
+            value.as_f64().filter(|number| number.abs() <= GREATEST)
+        })
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, String> {
+        self.field(name, "true or false", Value::as_bool).map(Option::unwrap_or_default)
+    }
+
+    fn text(&self, name: &str) -> Result<String, String> {
+        let kind = format!("a text of at most {LONGEST_NAME} characters");
+        let text = self.field(name, &kind, |value| {
+            value.as_str().filter(|text| text.chars().nth(LONGEST_NAME).is_none()).map(printable)
+        });
+        text.map(Option::unwrap_or_default)
+    }
+
+    /// Its standard error stands beside it, if it is an estimate.
+    fn figure(&self, name: &str) -> Result<Figure, String> {
+        let value = self.field(name, "an integer of 64 bits", Value::as_i64)?.unwrap_or_default();
+        let error = self.number(&format!("{name}_standard_error"))?;
+        match error {
+            Some(error) if error < 0.0 => Err(format!("{name}_standard_error is below 0")),
+            error => Ok(Figure { value, error }),
+        }
+    }
 }
 
-/// A path may hold anything, also what a terminal takes for a command.
+/// A path may hold anything, also what a terminal takes for a command, or what turns the direction of writing.
 pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
+    let turns = |letter: char| matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|letter| if letter.is_control() || turns(letter) { '?' } else { letter }).collect()
 }
 
 #[cfg(test)]
@@ -153,7 +215,72 @@ pub(super) mod tests {
     fn an_answer_of_another_kind_is_told() {
         assert!(Vitals::read(b"[1]").unwrap_err().contains("not a JSON object"));
         assert!(Vitals::read(b"{").unwrap_err().contains("not JSON"));
-        assert_eq!(Vitals::read(b"{\"sites\":5,\"gc\":null}").unwrap(), Vitals::default());
+        assert_eq!(Vitals::read(b"{\"sites\":null,\"gc\":null}").unwrap(), Vitals::default());
+    }
+
+    /// Each field in turn, with a value of each other kind.
+    #[test]
+    fn a_field_of_another_kind_is_told_by_its_name() {
+        let fields = [
+            "pid",
+            "program",
+            "time",
+            "rss_bytes",
+            "live_objects",
+            "gc",
+            "tracking",
+            "mode",
+            "totals",
+            "sites",
+        ];
+        let inner = [("gc", "count"), ("gc", "time_ms"), ("totals", "live_bytes"), ("totals", "live_blocks")];
+        let odd = [r#"["x"]"#, r#"{"a":1}"#, r#""x""#, "-1.5", "1e300", "true", "100000000000000000000000"];
+        let whole: Value = serde_json::from_str(ANSWER).unwrap();
+        let mut refused = 0;
+        let mut attempt = |changed: &Value, name: &str| {
+            if let Err(message) = Vitals::read(changed.to_string().as_bytes()) {
+                assert!(message.starts_with(name) || message.starts_with("a call site"), "{name}: {message}");
+                refused += 1;
+            }
+        };
+        for value in odd.map(|text| serde_json::from_str::<Value>(text).unwrap()) {
+            for name in fields {
+                let mut changed = whole.clone();
+                changed[name] = value.clone();
+                attempt(&changed, name);
+            }
+            for (outer, name) in inner {
+                let mut changed = whole.clone();
+                changed[outer][name] = value.clone();
+                attempt(&changed, name);
+            }
+            for name in ["name", "live_bytes", "growth_standard_error"] {
+                let mut changed = whole.clone();
+                changed["sites"][0][name] = value.clone();
+                attempt(&changed, name);
+            }
+        }
+        // All but those that fit: "x" 3 times, true once, -1.5 and {"a":1} twice each, 1e23 3 times.
+        assert_eq!(refused, 7 * 17 - 11);
+    }
+
+    #[test]
+    fn too_much_of_anything_is_refused() {
+        let long = format!(r#"{{"program":"{}"}}"#, "x".repeat(LONGEST_NAME + 1));
+        assert_eq!(
+            Vitals::read(long.as_bytes()).unwrap_err(),
+            "program is not a text of at most 4096 characters"
+        );
+        let many = format!(r#"{{"sites":[{}{{}}]}}"#, "{},".repeat(MOST_SITES));
+        assert_eq!(Vitals::read(many.as_bytes()).unwrap_err(), "sites is no list of at most 1000");
+        let deep = format!(r#"{{"gc":{}"#, "[".repeat(100_000));
+        assert!(Vitals::read(deep.as_bytes()).unwrap_err().contains("not JSON"));
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_acts_upon_is_shown() {
+        let text = "a\u{1b}[2J\u{7f}\u{9b}31m\r\n\u{202e}b\u{2066}\u{200f}\u{61c}\u{2028}é";
+        assert_eq!(printable(text), "a?[2J??31m???b????é");
     }
 
     proptest! {

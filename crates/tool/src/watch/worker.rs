@@ -118,6 +118,11 @@ fn converse(
                 news.send(News::Silent).map_err(|_| Dismissed)?;
             }
             Err(Failure::Refused(message)) => news.send(News::Refused(message)).map_err(|_| Dismissed)?,
+            Err(Failure::Invalid(message)) => {
+                // What else it sends could be taken for an answer.
+                connection = None;
+                news.send(News::Refused(message)).map_err(|_| Dismissed)?;
+            }
         }
         // What a key has changed is to be seen at once.
         due = Instant::now() + if order.is_some() { Duration::ZERO } else { pace };
@@ -125,6 +130,22 @@ fn converse(
 }
 
 fn ask(
+    connection: &mut Option<Connection>,
+    target: &Target,
+    sort: &str,
+    order: Option<Order>,
+) -> Result<News, Failure> {
+    let used = connection.is_some();
+    let told = ask_on(connection, target, sort, order);
+    // A server hangs up on who has not asked for a while: that is no end of the process.
+    if used && told == Err(Failure::Gone) {
+        *connection = None;
+        return ask_on(connection, target, sort, order);
+    }
+    told
+}
+
+fn ask_on(
     connection: &mut Option<Connection>,
     target: &Target,
     sort: &str,
@@ -138,7 +159,11 @@ fn ask(
         Some(Order::Send(command)) => open.ask(command, &json!({})).map(|_| News::Done(command)),
         _ => {
             let answer = open.ask("vitals", &json!({ "top": SITES, "by": sort }))?;
-            Vitals::read(&answer).map(|vitals| News::Vitals(Box::new(vitals))).map_err(Failure::Refused)
+            let vitals = Vitals::read(&answer).map_err(Failure::Invalid)?;
+            if vitals.pid != u64::from(target.pid) {
+                return Err(Failure::Invalid(format!("it says that it is process {}", vitals.pid)));
+            }
+            Ok(News::Vitals(Box::new(vitals)))
         }
     }
 }

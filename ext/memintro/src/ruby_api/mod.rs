@@ -16,6 +16,7 @@ mod process;
 mod ractor_safe;
 mod request;
 mod slices;
+mod sockets;
 mod top_sites;
 mod trial;
 mod without_gvl;
@@ -37,6 +38,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     internals::init(native)?;
     histogram::init(native)?;
     occupancy::init(native)?;
+    sockets::init(native)?;
     top_sites::init(native)?;
     trial::init(native)
 }

@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+require_relative "../report/names"
+
+module Memintro
+  module CLI
+    # What is shown of other processes, on its way to a terminal: nothing in it can make the terminal do anything but
+    # show it, in reports' colours if it has any.
+    class Printed
+      # @param out [IO]
+      # @param format [String] text, json or html
+      def initialize(out, format)
+        @out = out
+        @format = format
+      end
+
+      # @return [Boolean]
+      def tty?
+        @out.respond_to?(:tty?) && @out.tty?
+      end
+
+      # @param texts [Array<String>] whole characters each
+      # @return [Integer] bytes
+      def write(*texts)
+        texts.sum { |text| @out.write(harmless(text.to_s)) }
+      end
+
+      # @param lines [Array<String>]
+      # @return [nil]
+      def puts(*lines)
+        lines.push("") if lines.empty?
+        lines.each { |line| write(line.end_with?("\n") ? line : "#{line}\n") }
+        nil
+      end
+
+      private
+
+      # A page is made by memintro, and escapes what it shows.
+      def harmless(text)
+        case @format
+        when "html" then text
+        when "json" then Memintro::Report::Names.json(Memintro::Report::Names.utf8(text))
+        else Memintro::Report::Names.lines(text, colour: tty?)
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,200 @@
+# frozen_string_literal: true
+
+require_relative "../arguments"
+require_relative "life"
+
+module Memintro
+  module Control
+    # What the lines of the protocol may hold: for each command's answer, its header and a refusal, which fields there
+    # are, of which type, within which bounds, and how large all of it may be. Whoever listens may be anybody's program:
+    # what is not as said here is refused with the field's name, and what is not named here is left out.
+    #
+    # A kind is a {Kind}; an Array with the kind of all its items and how many there may be; or a Hash of kinds by key.
+    # Keys end in ? where a field may be missing or null, as with another version of memintro.
+    module Schema
+      # Something is not as it must be.
+      class Invalid < StandardError; end
+
+      # A type with its bounds, and how messages name it.
+      Kind = Struct.new(:words, :test)
+
+      # @api private
+      def self.whole(range)
+        Kind.new("an Integer from #{range.min} to #{range.max}",
+                 ->(value) { value.is_a?(Integer) && range.cover?(value) })
+      end
+
+      # @api private
+      def self.text(most)
+        Kind.new("a text of at most #{most} characters", ->(value) { value.is_a?(String) && value.size <= most })
+      end
+
+      # @api private
+      def self.one_of(*words)
+        Kind.new("one of #{words.map(&:inspect).join(', ')}", ->(value) { words.include?(value) })
+      end
+
+      # Bytes of a header's line, and of the line with a piece's size.
+      LONGEST_LINE = 65_536
+      # Characters of a name that a program gives itself, and of a message; servers cut theirs.
+      LONGEST_TEXT = 4_096
+      # Characters of a path, cut by the tracker at 16 KiB, and then escaped.
+      LONGEST_PATH = 131_072
+      # Bytes of a document that is JSON, and how many values it may have: what is made of it takes some 100 bytes each.
+      MOST_BYTES = 256 << 20
+      # See {MOST_BYTES}.
+      MOST_VALUES = 12_000_000
+      # Bytes of an answer, by command. Else {MOST_BYTES}.
+      ANSWER_BYTES = { "info" => 65_536, "start" => 65_536, "stop" => 65_536, "mark" => 65_536, "clear" => 65_536,
+                       "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20 }.freeze
+
+      PID = whole(1..Life::MOST_PID)
+      PARENT = whole(0..Life::MOST_PID)
+      COUNT = whole(0..(2**64) - 1)
+      SIGNED = whole(-(2**63)..(2**63) - 1)
+      # Numbers that can be squared and multiplied without becoming infinite.
+      NUMBER = Kind.new("a number up to 1e30", ->(value) { value.is_a?(Numeric) && value.abs <= 1e30 })
+      FLAG = Kind.new("true or false", ->(value) { [true, false].include?(value) })
+      # What is shown as it is: a mode, a version, a time.
+      WORD = Kind.new("a word of 1 to 64 printable ASCII characters",
+                      ->(value) { value.is_a?(String) && value.match?(/\A[!-~]{1,64}\z/) })
+      NAME = text(LONGEST_TEXT)
+      PATH = text(LONGEST_PATH)
+      private_constant :PID, :PARENT, :COUNT, :SIGNED, :NUMBER, :FLAG, :WORD, :NAME, :PATH
+
+      # The first line of an answer.
+      HEADER = { "ok" => FLAG, "memintro?" => WORD, "protocol?" => COUNT, "program?" => NAME, "bytes?" => COUNT,
+                 "format?" => one_of("json", "text") }.freeze
+      # A header that says no.
+      REFUSAL = { "ok" => one_of(false), "memintro?" => WORD, "protocol?" => COUNT, "error" => NAME,
+                  "message" => NAME }.freeze
+
+      # Figures that are estimated in sampled mode.
+      ESTIMATED = %w[allocated_bytes freed_bytes live_bytes allocations frees live_blocks].freeze
+      TOTALS = {
+        "allocated_bytes" => COUNT, "freed_bytes" => COUNT, "live_bytes" => SIGNED, "allocations" => COUNT,
+        "frees" => COUNT, "live_blocks" => SIGNED, "missed_frees?" => COUNT, "tracker_bytes?" => COUNT,
+        "dropped?" => COUNT, "estimated?" => FLAG, **ESTIMATED.to_h { |name| ["#{name}_standard_error?", NUMBER] }
+      }.freeze
+      # Of a call site in a live view.
+      VITAL = %w[live_bytes growth live_blocks allocations].freeze
+      VITAL_SITE = { "name" => PATH, **VITAL.to_h { |name| [name, SIGNED] }, "estimated?" => FLAG,
+                     **VITAL.to_h { |name| ["#{name}_standard_error?", NUMBER] } }.freeze
+      SITE_FIGURES = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks age_total max_lifespan
+                        growth].freeze
+      SITE_ERRORS = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks growth age_total
+                       mean_lifespan].freeze
+      SITE = { "kind" => one_of("ruby", "native", "pseudo"), "name" => PATH, "path?" => PATH, "lineno?" => SIGNED,
+               **SITE_FIGURES.to_h { |name| [name, SIGNED] }, "mean_lifespan?" => NUMBER, "estimated?" => FLAG,
+               **SITE_ERRORS.to_h { |name| ["#{name}_standard_error?", NUMBER] } }.freeze
+      PROCESS = { "pid" => PID, "program?" => PATH, "ruby?" => WORD, "platform?" => WORD, "memintro?" => WORD,
+                  "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
+                  "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT }.freeze
+      SITES = [SITE, 1 << 24].freeze
+      SLOT = { "module?" => PATH, "symbol?" => NAME, "slot?" => COUNT, "value?" => COUNT, "state?" => WORD }.freeze
+      REMARKS = [text(LONGEST_PATH), 1_000].freeze
+      SLOTS = %w[patched foreign lost refused malformed].to_h { |state| ["#{state}?", COUNT] }.freeze
+      private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :SITE, :PROCESS, :SITES,
+                       :SLOT, :REMARKS, :SLOTS
+
+      # Answers that are one JSON object, by command. A snapshot has a shape of its own, which files have, too.
+      ANSWERS = {
+        "info" => { "pid" => PID, "ppid?" => PARENT, "name?" => NAME, "program?" => NAME, "ruby?" => WORD,
+                    "memintro" => WORD, "tracking" => FLAG, "mode" => WORD, "preloaded?" => FLAG,
+                    "rss_bytes?" => COUNT, "since?" => WORD, "commands?" => [WORD, 100].freeze },
+        "start" => { "state" => one_of("started", "restarted", "switched", "unchanged"), "mode" => WORD,
+                     "tracking" => FLAG },
+        "stop" => { "state" => one_of("stopped", "unchanged"), "totals" => TOTALS },
+        "mark" => { "tracking" => FLAG, "totals" => TOTALS },
+        "clear" => { "tracking" => FLAG, "totals" => TOTALS },
+        "gc" => { "took_ms" => NUMBER, "live_objects_before" => COUNT, "live_objects" => COUNT,
+                  "rss_bytes_before?" => COUNT, "rss_bytes?" => COUNT },
+        "vitals" => { "pid" => PID, "name?" => NAME, "program?" => NAME, "time" => NUMBER, "rss_bytes?" => COUNT,
+                      "live_objects" => COUNT,
+                      "gc" => { "count" => COUNT, "minor" => COUNT, "major" => COUNT, "time_ms" => NUMBER },
+                      "tracking" => FLAG, "mode" => WORD, "totals" => TOTALS, "sites" => [VITAL_SITE, 1_000].freeze },
+        "doctor" => { "memintro" => WORD, "ruby?" => WORD, "platform?" => WORD, "origin?" => WORD, "mode?" => WORD,
+                      "hook?" => PATH, "allocator?" => PATH, "modules?" => COUNT, "slots?" => SLOTS,
+                      "left_alone?" => [SLOT, 100_000].freeze, "problems" => REMARKS, "notes?" => REMARKS,
+                      "escapes?" => REMARKS },
+        "report" => { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES },
+        # With `older_than`; without, it is a report.
+        "top" => { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES }
+      }.freeze
+
+      # @param command [String]
+      # @return [Integer] most bytes of its answer
+      def self.most_bytes(command)
+        ANSWER_BYTES.fetch(command, MOST_BYTES)
+      end
+
+      # @param value [Object] what a JSON parser read
+      # @param kind [Hash, Array, Kind]
+      # @param name [String] what to call it in errors
+      # @return [Object] a copy with the fields that the kind has
+      # @raise [Invalid] naming the first field that is something else
+      def self.check(value, kind, name = "the answer")
+        case kind
+        when Hash then object(value, kind, name)
+        when Array then list(value, kind, name)
+        else
+          return value if kind.test.call(value)
+
+          raise Invalid, "#{name} is #{shown(value)}; it must be #{kind.words}"
+        end
+      end
+
+      # @param text [String] a document
+      # @return [nil]
+      # @raise [Invalid] if what a parser makes of it would take too much memory
+      def self.check_size(text)
+        return if text.count(",[{") <= MOST_VALUES
+
+        raise Invalid, "the answer has more than #{MOST_VALUES} values; fewer rows may be asked for (--top N)"
+      end
+
+      def self.object(value, kinds, name)
+        raise Invalid, "#{name} is #{shown(value)}; it must be an object" unless value.is_a?(Hash)
+
+        kinds.each_with_object({}) do |(key, kind), found|
+          field = key.delete_suffix("?")
+          item = value[field]
+          if item.nil?
+            raise Invalid, "#{path(name, field)} is missing" unless key.end_with?("?")
+
+            found[field] = nil if value.key?(field)
+          else
+            found[field] = check(item, kind, path(name, field))
+          end
+        end
+      end
+      private_class_method :object
+
+      def self.list(value, kind, name)
+        item, most = kind
+        unless value.is_a?(Array) && value.size <= most
+          raise Invalid, "#{name} is #{shown(value)}; it must be a list of at most #{most}"
+        end
+
+        value.each_with_index.map { |one, index| check(one, item, "#{name}[#{index}]") }
+      end
+      private_class_method :list
+
+      # Never all of it: it may be as long as an answer.
+      def self.shown(value)
+        case value
+        when Hash then "an object"
+        when Array then "a list of #{value.size}"
+        when String then Arguments.shown(value[0, 100])
+        else Arguments.shown(value)
+        end
+      end
+      private_class_method :shown
+
+      def self.path(name, field)
+        name == "the answer" ? field : "#{name}.#{field}"
+      end
+      private_class_method :path
+    end
+  end
+end
