@@ -158,6 +158,76 @@ RSpec.describe "the control socket", :listening do
     [slow, *silent].each(&:close)
   end
 
+  describe "with 1,000 clients that ask nothing" do
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    def descriptors(pid) = Dir.children("/proc/#{pid}/fd").size
+    def rss_kib(pid) = File.read("/proc/#{pid}/status")[/^VmRSS:\s+(\d+)/, 1].to_i
+
+    # As many as wanted, in a process of their own: they need descriptors.
+    def crowd(path, count, first = "")
+      reader, writer = IO.pipe
+      code = "require 'socket'; Process.setrlimit(:NOFILE, 4_096); $all = Array.new(Integer(ARGV[1])) { " \
+             "UNIXSocket.new(ARGV[0]).tap { |s| s.write(ARGV[2]) } }; $stdout.puts; $stdout.flush; sleep"
+      pid = spawn(RbConfig.ruby, "-e", code, path, count.to_s, first, out: writer, in: File::NULL)
+      writer.close
+      Timeout.timeout(60) { reader.gets }
+      yield
+    ensure
+      reader.close
+      Process.kill(:KILL, pid)
+      Process.wait(pid)
+    end
+
+    it "answers one who asks within seconds, with few descriptors and little memory" do
+      pid = start_program("Memintro.listen; puts :ready; sleep").pid
+      path = path_of(pid)
+      3.times { ask(path, '{"command":"info"}') }
+      descriptors, memory = descriptors(pid), rss_kib(pid)
+      most = 0
+      crowd(path, 1_000) do
+        watching = Thread.new { loop { most = [most, descriptors(pid)].max.tap { sleep(0.01) } } }
+        begun = now
+        expect(ask(path, '{"command":"info"}').first).to include("ok" => true)
+        # One second for the first of them, 50 ms for each further 64.
+        expect(now - begun).to be < 10
+        # The crowd has gone, and a second question waits for nobody.
+        begun = now
+        expect(ask(path, '{"command":"info"}').first).to include("ok" => true)
+        expect(now - begun).to be < 5
+        watching.kill.join
+      end
+      expect(most - descriptors).to be_between(16, 65)
+      expect(rss_kib(pid) - memory).to be < 8_192
+      eventually { descriptors(pid) <= descriptors + 1 }
+    end
+
+    it "answers also where they have begun a question, or have had an answer" do
+      path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
+      ['{"command":', "{\"command\":\"info\"}\n"].each do |first|
+        crowd(path, 300, first) do
+          begun = now
+          expect(ask(path, '{"command":"info"}').first).to include("ok" => true)
+          expect(now - begun).to be < 10
+        end
+      end
+    end
+
+    it "lets a client alone that asks nothing while nobody else waits" do
+      path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
+      socket = UNIXSocket.new(path)
+      sleep(2)
+      socket.write("{\"command\":\"info\"}\n")
+      expect(Timeout.timeout(60) { JSON.parse(socket.gets) }).to include("ok" => true)
+      socket.close
+    end
+  end
+
+  it "cuts what a program calls itself" do
+    path = path_of(start_program("$0 = 'x' * 100_000; Memintro.listen; puts :ready; sleep").pid)
+    header, body = ask(path, '{"command":"info"}')
+    expect([header["program"], JSON.parse(body)["program"]]).to eq(["#{'x' * 4_093}..."] * 2)
+  end
+
   describe "in a forked child" do
     FORKS = {
       "fork" => "fork { sleep }",

@@ -17,20 +17,25 @@ module Memintro
       READ_SECONDS = 5
       # For the next request of a client that has had an answer.
       IDLE_SECONDS = 60
-      # For a client to take some of its answer.
+      # For a client to take {PROGRESS_BYTES} of its answer, or what there is of it.
       WRITE_SECONDS = 30
+      # See {WRITE_SECONDS}.
+      PROGRESS_BYTES = 65_536
       # Bytes of a request.
       LONGEST_REQUEST = 65_536
       # Bytes read at a time.
       READ_BYTES = 16_384
       # Bytes that wait for the client while more are being made.
       MOST_WAITING = 262_144
-      private_constant :READ_SECONDS, :IDLE_SECONDS, :WRITE_SECONDS, :LONGEST_REQUEST, :READ_BYTES, :MOST_WAITING
+      private_constant :READ_SECONDS, :IDLE_SECONDS, :WRITE_SECONDS, :PROGRESS_BYTES, :LONGEST_REQUEST, :READ_BYTES,
+                       :MOST_WAITING
 
       # @return [Socket]
       attr_reader :socket
       # @return [Float] when to lose patience
       attr_reader :deadline
+      # @return [Float] when it last did something: came, asked, or took some of its answer
+      attr_reader :quiet_since
 
       # @return [Float] seconds of a clock that nobody sets
       def self.now
@@ -46,6 +51,8 @@ module Memintro
         @output = +"".b
         @closed = false
         @last = false
+        @taken = 0
+        @quiet_since = self.class.now
         wait_for(READ_SECONDS)
         refuse_strangers
       end
@@ -58,6 +65,11 @@ module Memintro
       # @return [Boolean]
       def wants_to_read?
         !@closed && !@last && @output.empty? && @fiber.nil?
+      end
+
+      # @return [Boolean] whether it has asked, and has not got all of its answer
+      def answering?
+        !@closed && (!@output.empty? || !@fiber.nil?)
       end
 
       # @return [Boolean]
@@ -84,7 +96,9 @@ module Memintro
         return if sent == :wait_writable
 
         @output.replace(@output.byteslice(sent..))
-        wait_for(WRITE_SECONDS)
+        @quiet_since = self.class.now
+        wait_for(WRITE_SECONDS) if (@taken % PROGRESS_BYTES) + sent >= PROGRESS_BYTES
+        @taken += sent
         go_on if @output.bytesize < MOST_WAITING
         finish if @output.empty? && @fiber.nil?
       rescue SystemCallError, IOError
@@ -160,6 +174,7 @@ module Memintro
       def finish
         return close if @last
 
+        @quiet_since = self.class.now
         wait_for(IDLE_SECONDS)
         take_request unless @input.empty?
       end

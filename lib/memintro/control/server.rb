@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "../files"
 require_relative "connection"
+require_relative "crowd"
 require_relative "place"
 
 module Memintro
@@ -12,8 +12,12 @@ module Memintro
     #
     # Nothing that goes wrong in here may reach the program.
     class Server
-      # Most clients at a time; the next ones wait in the kernel.
-      MOST_CONNECTIONS = 16
+      # Most clients at a time, and so descriptors; the next ones wait in the kernel.
+      MOST_CONNECTIONS = 64
+      # Most answers that are made and sent at a time; the next questions wait to be read.
+      MOST_ANSWERS = 16
+      # Clients accepted at a time, so that those who are answered get their turn.
+      MOST_ACCEPTED = 16
       # How long to accept nothing when the process has no descriptor left.
       RECOVERY_SECONDS = 1
 
@@ -31,6 +35,7 @@ module Memintro
         @name = name
         @pid = Native.pid
         @connections = []
+        @crowd = Crowd.new
         @stopping = false
       end
 
@@ -39,8 +44,9 @@ module Memintro
       # @raise [ListenError]
       def open
         @path = Place.prepare(@pid)
+        @folder = Place::Folder.new(File.dirname(@path), Process.euid)
         beside = @path.sub(/sock\z/, "new")
-        Files.remove(beside)
+        Place.remove(@folder, File.basename(beside))
         @listener = bind(beside)
         @listener.listen(Socket::SOMAXCONN)
         File.rename(beside, @path)
@@ -79,7 +85,8 @@ module Memintro
       # @return [nil]
       def leave
         @stopping = true
-        Files.remove(@path) if File.lstat(@path).ino == @inode
+        Place.remove(@folder, File.basename(@path), @inode)
+        nil
       rescue SystemCallError, IOError
         nil
       end
@@ -120,46 +127,88 @@ module Memintro
       end
 
       def serve_ready(readable, writable)
-        accept if readable.include?(@listener)
         @connections.each do |connection|
-          connection.read if readable.include?(connection.socket)
           connection.write if writable.include?(connection.socket)
-          connection.expire
+          connection.read if readable.include?(connection.socket) && room_for_answers?
+          connection.expire unless kept_waiting?(connection)
         end
         @connections.reject!(&:closed?)
+        accept if readable.include?(@listener)
       end
 
       # A program that closes descriptors which are not its own makes this fail: then all ends.
       def select_ready
         reading = [@waker]
-        reading << @listener if @connections.size < MOST_CONNECTIONS && !recovering?
-        reading.concat(@connections.select(&:wants_to_read?).map(&:socket))
+        # Asked once: while this looks, the time for somebody to make way may come.
+        listening = room? && !recovering?
+        listening ? reading << @listener : somebody_waits?
+        reading.concat(@connections.select(&:wants_to_read?).map(&:socket)) if room_for_answers?
         writing = @connections.select(&:wants_to_write?).map(&:socket)
-        IO.select(reading, writing, nil, patience) || [[], []]
+        IO.select(reading, writing, nil, patience(listening)) || [[], []]
       end
 
       # @return [Float, nil] seconds to the next deadline; nil: none, sleep for ever
-      def patience
-        deadlines = @connections.filter_map(&:deadline)
+      def patience(listening)
+        deadlines = @connections.filter_map { |connection| connection.deadline unless kept_waiting?(connection) }
         deadlines << @recovery if recovering?
-        return if deadlines.empty?
+        deadlines << @crowd.next_turn(@connections) unless listening || recovering?
+        return if deadlines.compact.empty?
 
-        [deadlines.min - Connection.now, 0].max
+        [deadlines.compact.min - Connection.now, 0].max
+      end
+
+      # Whether one who knocks can be let in, perhaps in the place of another.
+      def room?
+        @connections.size < MOST_CONNECTIONS || !@crowd.idler(@connections).nil?
+      end
+
+      def room_for_answers?
+        @connections.count(&:answering?) < MOST_ANSWERS
+      end
+
+      # It has asked, perhaps: nobody looks as long as there are so many answers to be sent.
+      def kept_waiting?(connection)
+        connection.wants_to_read? && !room_for_answers?
       end
 
       def recovering?
         @recovery && @recovery > Connection.now
       end
 
+      # What a client has sent already is read at once: most ask as soon as they are connected.
       def accept
-        socket, = @listener.accept_nonblock(exception: false)
-        return unless socket.is_a?(Socket)
-
-        @connections << Connection.new(socket, self)
+        MOST_ACCEPTED.times do
+          socket = next_client or return
+          connection = Connection.new(socket, self)
+          @connections << connection
+          connection.read if connection.wants_to_read? && room_for_answers?
+        end
       rescue Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS
         @recovery = Connection.now + RECOVERY_SECONDS
       rescue SystemCallError
         nil # the client is gone already
+      end
+
+      # Nobody is sent away before it is sure that somebody else is there.
+      #
+      # @return [Socket, nil]
+      def next_client
+        if @connections.size >= MOST_CONNECTIONS
+          idler = @crowd.idler(@connections)
+          return unless idler && somebody_waits?
+
+          idler.close
+          @connections.delete(idler)
+        end
+        socket, = @listener.accept_nonblock(exception: false)
+        return socket if socket.is_a?(Socket)
+
+        @crowd.leaves
+        nil
+      end
+
+      def somebody_waits?
+        @listener.wait_readable(0) ? @crowd.waits : @crowd.leaves
       end
 
       def close(socket)
