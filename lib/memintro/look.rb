@@ -88,7 +88,7 @@ module Memintro
 
     def look_snapshot
       snapshot = Memintro.snapshot(*parts)
-      return STDERR.write("#{snapshot.inspect}\n") unless file
+      return STDERR.write("#{snapshot.summary(top)}\n") unless file
 
       snapshot.save(file)
       forget_old if self["KEEP"]
@@ -112,11 +112,15 @@ module Memintro
     end
 
     def put(what)
-      options = { format: (self["FORMAT"] || "text").to_sym,
-                  top: self["TOP"] == "all" ? nil : Integer(self["TOP"], 10) }
+      options = { format: (self["FORMAT"] || "text").to_sym, top: top }
       return what.write(STDERR, **options) unless file
 
       Snapshot::Saved.write(file, (+"").tap { |text| what.write(TextBuffer.new(text), **options) })
+    end
+
+    # @return [Integer, nil] nil: all
+    def top
+      self["TOP"] == "all" ? nil : Integer(self["TOP"], 10)
     end
 
     def file(number = @number)

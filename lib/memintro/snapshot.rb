@@ -171,12 +171,22 @@ module Memintro
 
     # @return [String] a few lines, at most {INSPECTED_BYTES} bytes
     def inspect
-      Memintro.untracked do
-        text = ["#<#{self.class} #{headline}", *leaders.map { |line| "  #{line}" }].join("\n")
-        text.byteslice(0, INSPECTED_BYTES - 16).scrub("") << ">"
-      end
+      summary(INSPECTED_ROWS).byteslice(0, INSPECTED_BYTES - 16).scrub("").delete_suffix(">") << ">"
     end
     alias to_s inspect
+
+    # @api private
+    # @param rows [Integer, nil] of each list; nil: all
+    # @return [String] as {#inspect}, whatever its length; more rows than that has stand on a line each
+    def summary(rows)
+      Memintro.untracked do
+        short = rows && rows <= INSPECTED_ROWS
+        lists = leading(rows).flat_map do |title, list|
+          short ? ["  #{title}: #{list.join('; ')}"] : ["  #{title}:", *list.map { |row| "    #{row}" }]
+        end
+        ["#<#{self.class} #{headline}", *lists].join("\n") << ">"
+      end
+    end
 
     private
 
@@ -200,15 +210,16 @@ module Memintro
       "#{figures.shown(:live_bytes, &Units.method(:bytes))} in #{figures.shown(:live_blocks, &Units.method(:count))}"
     end
 
-    def leaders
-      lists = { "call sites" => @sites.top(INSPECTED_ROWS).map { |site| led(site.name, amount(site)) },
-                "classes" => first(classes), "iseqs of" => first(iseqs && iseqs[:paths]),
-                "internals" => first(internals) }
-      lists.reject { |_, rows| rows.empty? }.map { |title, rows| "#{title}: #{rows.join('; ')}" }
+    # @return [Hash{String => Array<String>}] the first rows of each list that has any
+    def leading(most)
+      lists = { "call sites" => @sites.top(most).map { |site| led(site.name, amount(site)) },
+                "classes" => first(classes, most), "iseqs of" => first(iseqs && iseqs[:paths], most),
+                "internals" => first(internals, most) }
+      lists.reject { |_, rows| rows.empty? }
     end
 
-    def first(rows)
-      rows.to_a.first(INSPECTED_ROWS).map do |row|
+    def first(rows, most)
+      rows.to_a.first(most || rows.to_a.size).map do |row|
         led(row.name, "#{Units.bytes(row.bytes || 0)} in #{Units.count(row.count)}")
       end
     end

@@ -76,6 +76,20 @@ RSpec.describe "looking into a program" do
       expect(saved("--parts", "iseqs,types").parts).to eq(%i[types iseqs])
     end
 
+    it "shows as many rows of each list as --top says, of a file and of a program" do
+      saved(code: "$kept = Array.new(100) { Object.new }")
+      listed = ->(text) { text[/^  classes:\n((?: {4}\S.*\n)+)/, 1].lines.size }
+      shown = ->(*options) { memintro("snapshot", *options, path("s.json")).must_succeed.stdout }
+      expect(listed[shown["--top", "8"]]).to eq(8)
+      expect(listed[shown["--top", "all"]]).to eq(saved.classes.size)
+      expect(shown[]).to match(/^  classes: [^;\n]+; [^;\n]+; [^;\n]+$/)
+      expect(shown["--top", "1"]).to match(/^  classes: [^;\n]+$/)
+      run = memintro("snapshot", "--top", "8", "--", RbConfig.ruby, path("program.rb")).must_succeed
+      expect(listed[run.stderr]).to eq(8)
+      expect(memintro("snapshot",
+                      "--help").stdout).to include("rows of each list, or all; default 3 in text, all in json")
+    end
+
     it "leaves the program's streams and exit status alone" do
       code = "puts $stdin.read; warn 'w'; exit 3"
       result = memintro("snapshot", "-o", path("s.json"), "--", RbConfig.ruby, program(code), stdin: "in")

@@ -20,6 +20,8 @@ module Memintro
       TEXT
       # See Look.
       SEPARATE = %w[text json].freeze
+      # See Look: as many as {Memintro::Snapshot#inspect} shows.
+      TOP = 3
       # What a CMD's snapshots hold unless told otherwise.
       PARTS = %w[pss sites types classes iseqs internals occupancy].freeze
 
@@ -74,8 +76,8 @@ module Memintro
       # A snapshot as its own format.
       Summary = Struct.new(:snapshot) do
         # @api private
-        def write(io, format:, **)
-          io.write(format == :json ? snapshot.to_json : "#{snapshot.inspect}\n")
+        def write(io, format:, top:)
+          io.write(format == :json ? snapshot.to_json : "#{snapshot.summary(top)}\n")
         end
       end
       private_constant :Summary
