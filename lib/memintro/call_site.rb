@@ -124,17 +124,17 @@ module Memintro
     # a new start has forgotten are not visited. Allocators wait while the blocks are copied out: about
     # 10 ns for each live block of the process. In sampled mode these are the sampled ones.
     #
-    # @yieldparam size [Integer] bytes asked for
-    # @yieldparam generation [Integer] GC count when it was allocated
-    # @yieldparam address [Integer]
+    # @yieldparam block [Array(Integer, Integer, Integer)] size (the bytes asked for), generation (the GC count when it was
+    #   allocated) and address
     # @return [self, Enumerator] an enumerator without a block
     # @raise [Memintro::Error] if the site was read from a file
     # @example
     #   site.each_block.sum { |size, _generation, _address| size }
+    #   site.each_block.map(&:first).max
     def each_block
       return enum_for(:each_block) unless block_given?
 
-      each_weighted_block { |size, generation, address, _| yield size, generation, address }
+      each_weighted_block { |size, generation, address, _| yield [size, generation, address] }
     end
 
     # As {#each_block}, and with each block how many it stands for: 1.0 unless it was sampled.

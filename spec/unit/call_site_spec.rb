@@ -45,12 +45,14 @@ RSpec.describe "a call site" do
   describe "#each_block" do
     before { native.block_list = [0x1000, 1024, 0, 1.0, 0x2000, 512, 3, 2.5] }
 
-    it "yields size, generation of birth and address, also to lambdas and methods that take three" do
+    it "yields one array of size, generation of birth and address" do
       expect(leak.each_block.to_a).to eq([[1024, 7, 0x1000], [512, 4, 0x2000]])
       seen = []
-      expect(leak.each_block(&->(size, generation, address) { seen << [size, generation, address] })).to be(leak)
+      expect(leak.each_block(&->(block) { seen << block })).to be(leak)
       expect(seen).to eq(leak.each_block.to_a)
       expect(leak.each_block.first).to eq([1024, 7, 0x1000])
+      expect(leak.each_block.map(&:first)).to eq([1024, 512])
+      expect(leak.each_block.sum { |size, _generation, _address| size }).to eq(1536)
       expect(native.calls).to include([:blocks, 3])
     end
 
