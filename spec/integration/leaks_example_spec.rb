@@ -32,9 +32,9 @@ RSpec.describe "examples/leaks" do
     [growth.to_f * scale, count.delete(",").to_i]
   end
 
-  # The blocks of 200 requests at a line, and what Ruby itself may malloc while it stands there: the record of a page
-  # that its heap grows by and, before 3.3, young arrays that are moved out of the transient heap after a collection.
-  def be_those_of_200_requests = be_between(200, RUBY_VERSION < "3.3" ? 230 : 204)
+  # The blocks of 200 requests at a line, and what Ruby itself may malloc while it stands there: the records of pages
+  # that its heap grows by.
+  def be_those_of_200_requests = be_between(200, 204)
 
   def visited(page)
     [typed("ruby examples/leaks/visit.rb #{page}"),

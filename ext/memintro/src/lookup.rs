@@ -11,6 +11,7 @@
 //! |---|---|---|---|---|
 //! | those that tell lines, see [`crate::vm`] | `functions.rs` | | | native callers only |
 //! | where a frame keeps its line, see [`crate::vm`] | `control_frames.rs`, `context.rs` | | | the VM is asked each time |
+//! | whether young objects are moved, see [`crate::vm`] | `evacuation.rs` | no such heap | | the line that runs then gets them |
 //! | those that read the heap, see [`crate::heap`] | `functions.rs` | | | no walk |
 //! | those that postpone a job | [`postponing`] | | | forks that C code makes go unnoticed |
 //! | `rb_thread_create` | yes | yes | yes | the same |

@@ -61,6 +61,26 @@ impl Postponed {
     }
 }
 
+/// The older way, on a Ruby that has no other.
+pub(crate) struct Older(RegisterOne);
+
+impl Older {
+    /// `None` where there is the newer one.
+    pub(crate) fn find() -> Option<Self> {
+        if lacks(&[PREREGISTER]).is_empty() {
+            return None;
+        }
+        // SAFETY: the name stands for a function of this type in every Ruby that has it.
+        unsafe { look_up!(REGISTER_ONE, RegisterOne) }.map(Self)
+    }
+
+    /// Asks for a job once.
+    pub(crate) fn ask(&self, job: Job, argument: *mut c_void) {
+        // SAFETY: made to be called anywhere.
+        unsafe { (self.0)(0, job, argument) };
+    }
+}
+
 /// What this Ruby lacks for it: of the two ways the newer is named.
 pub(crate) fn missing() -> Vec<&'static str> {
     if lacks(&[REGISTER_ONE]).is_empty() {

@@ -65,6 +65,7 @@ fn hook(ruby: &Ruby) -> Result<&'static Control, Error> {
         // The VM's memory is gone after this, but frees go on.
         vm::at_exit(take_vm_back);
     }
+    vm::tell_evacuations();
     Ok(control)
 }
 

@@ -18,8 +18,8 @@ use memintro_abi::{Frame, FrameKind};
 use rb_sys::VALUE;
 
 use super::context::{self, Context};
-use super::control_frames;
 use super::functions::{self, Functions};
+use super::{control_frames, evacuation};
 
 /// Frames that are looked through for one with a line, C frames included. They are on the stack of whoever allocates.
 const MOST_PASSED_OVER: usize = 24;
@@ -121,11 +121,14 @@ pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
     if unsafe { (vm.during_gc)() } != 0 {
         return FrameKind::GC;
     }
-    if let Context::At(context) = context
-        && let Some((key, detail)) = control_frames::key(context)
-    {
-        (frame.key, frame.detail) = (key, detail);
-        return FrameKind::RUBY;
+    if let Context::At(context) = context {
+        if evacuation::is_going_on(context) {
+            return FrameKind::GC;
+        }
+        if let Some((key, detail)) = control_frames::key(context) {
+            (frame.key, frame.detail) = (key, detail);
+            return FrameKind::RUBY;
+        }
     }
     // SAFETY: the gate is passed.
     unsafe { locate(frame) };

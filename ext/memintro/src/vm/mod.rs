@@ -5,6 +5,7 @@
 
 mod context;
 mod control_frames;
+mod evacuation;
 mod frames;
 mod functions;
 mod probe;
@@ -44,4 +45,9 @@ pub(crate) fn missing() -> Vec<&'static str> {
 /// that code outside of any method calls.
 pub(crate) fn open_short_cut() {
     control_frames::prepare();
+}
+
+/// Finds out how this Ruby's moves of young objects into malloc are told, if it has any. Under the GVL, outside malloc.
+pub(crate) fn tell_evacuations() {
+    evacuation::prepare();
 }
