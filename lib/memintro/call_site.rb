@@ -124,8 +124,8 @@ module Memintro
     # a new start has forgotten are not visited. Allocators wait while the blocks are copied out: about
     # 10 ns for each live block of the process. In sampled mode these are the sampled ones.
     #
-    # @yieldparam block [Array(Integer, Integer, Integer)] size (the bytes asked for), generation (the GC count when it was
-    #   allocated) and address
+    # @yieldparam block [Array(Integer, Integer, Integer)] size (the bytes asked for), generation (the GC count when it
+    #   was allocated) and address
     # @return [self, Enumerator] an enumerator without a block
     # @raise [Memintro::Error] if the site was read from a file
     # @example
@@ -165,13 +165,56 @@ module Memintro
 
     private
 
-    # In the order of Memintro::Native.sites.
+    # In the order of Memintro::Native.sites: with variances, some of these have skews.
+    SUMS = %i[allocations frees total_bytes freed_bytes growth age_total].freeze
+    SKEWS = 7
+    private_constant :SUMS, :SKEWS
+
     def variance_of(name)
       case name
-      when :live_bytes then @aged ? @aged[2].to_f : @variances[2] - @variances[3]
-      when :live_blocks then @aged ? @aged[3].to_f : @variances[0] - @variances[1]
+      when :live_bytes then @aged ? @aged[2].to_f : Estimates.left(@variances[2], @variances[3])
+      when :live_blocks then @aged ? @aged[3].to_f : Estimates.left(@variances[0], @variances[1])
       when :mean_lifespan then mean_lifespan_variance
-      else @variances[%i[allocations frees total_bytes freed_bytes growth age_total].index(name)]
+      else @variances[SUMS.index(name)]
+      end
+    end
+
+    def skew_of(name)
+      case name
+      when :live_bytes then @aged ? @aged[4].to_f : Estimates.left(sum_of_skews(2), sum_of_skews(3))
+      when :live_blocks then @aged ? @aged[5].to_f : Estimates.left(sum_of_skews(0), sum_of_skews(1))
+      when *summed then sum_of_skews(SUMS.index(name))
+      else 0.0
+      end
+    end
+
+    # Files that an older memintro wrote have none.
+    def sum_of_skews(index)
+      @variances[SKEWS + index].to_f
+    end
+
+    def told = ESTIMATES - %i[mean_lifespan age_total]
+
+    def summed = SUMS.first(4)
+
+    # Of frees none may have been sampled, of allocations there was a sample: else nobody would know the site.
+    def others_per_sample(name)
+      case name
+      when :allocations, :frees, :live_blocks then own_per_sample(:allocations)
+      when :total_bytes, :freed_bytes, :live_bytes, :growth then own_per_sample(:total_bytes)
+      else 0.0
+      end
+    end
+
+    # Without a mark all that is live has grown.
+    def bounds(name, value)
+      name == :growth && @aged.nil? ? super(:live_bytes, value) : super
+    end
+
+    def signed?(name)
+      case name
+      when :growth then @aged || !@row[10].zero?
+      when :mean_lifespan, :age_total then true
       end
     end
 

@@ -6,17 +6,28 @@ require_relative "untracked_text"
 module Memintro
   # What figures have in common that a sample may have given (`mode: :sampled`). Exact figures answer as well: their
   # standard errors are 0.0. A class that includes this lists the figures that have one in `ESTIMATES`, and answers
-  # `variance_of` for each.
+  # `variance_of` for each, and, where it knows, `skew_of` and `others_per_sample`.
   #
-  # The estimates are unbiased. The truth lies within 1.96 standard errors of the figure in 95 of 100 cases, as long as
-  # some ten blocks or more were sampled.
+  # The estimates are unbiased. In 93 to 97 of 100 cases the truth lies in the {#interval}; that is about two standard
+  # errors to each side where many blocks were sampled. Where few were, it reaches further up than down: after no sample
+  # at all up to nearly five times what one stands for.
+  #
+  # A site whose blocks differ much in size (by more than some sixteen times) is told less surely in its counts: small
+  # blocks are many and seldom drawn. Its bytes are as sure as any.
   #
   # @example
   #   site = Memintro.top.first
   #   site.estimated?                   # => true
   #   site.live_bytes                   # => 51_380_224
   #   site.live_bytes_standard_error    # => 5190137.2
+  #   site.interval(:live_bytes)        # => [42_017_231, 63_142_912]
   module Estimates
+    # A variance that is so small beside those it is the difference of is nothing but their rounding.
+    ROUNDING = 1e-9
+    # What is rare and stands for much is less often in a sample than not: one draw is taken for so much more.
+    UNSEEN = 1.2
+    private_constant :ROUNDING, :UNSEEN
+
     # Adds `…_standard_error` for each of the figures.
     # @api private
     def self.included(base)
@@ -30,7 +41,17 @@ module Memintro
     # @return [String] what a reader of estimates must know
     def self.caution(sample_bytes = nil)
       "Figures with ~ are estimated from a sample#{", one byte in #{Units.count(sample_bytes)}" if sample_bytes}. " \
-        "After ± stands the standard error; the truth is within two of them in 95 of 100 cases."
+        "After ± stands the standard error; the truth is within two of them in 95 of 100 cases. A range in " \
+        "parentheses, where few blocks were sampled, holds it as often."
+    end
+
+    # @api private
+    # @param allocated [Float] variance or skew of what came
+    # @param freed [Float] the same of what went
+    # @return [Float] of what is live
+    def self.left(allocated, freed)
+      left = allocated - freed
+      left < ROUNDING * allocated ? 0.0 : left
     end
 
     # @return [Boolean] whether the figures, or some of them, are estimated from a sample
@@ -39,15 +60,28 @@ module Memintro
     end
 
     # @param name [Symbol] one of the class's `ESTIMATES`
-    # @return [Float] the standard error of that figure, in the figure's own unit; 0.0 where it is exact
+    # @return [Float] the standard error of that figure, in the figure's own unit; 0.0 where it is exact. As if one
+    #   block more had been sampled than was: the spread of few samples says too little.
     # @raise [ArgumentError] if there is no such figure
     def standard_error(name)
-      unless self.class::ESTIMATES.include?(name)
-        raise ArgumentError, "there is no standard error of #{name.inspect}; there is one of " \
-                             "#{self.class::ESTIMATES.join(', ')}"
-      end
+      known!(name)
+      estimated? ? Math.sqrt(variance(name) + (per_sample(name)**2)) : 0.0
+    end
 
-      Math.sqrt(variance(name))
+    # @param name [Symbol] one of the class's `ESTIMATES`
+    # @return [Array(Numeric, Numeric)] the least and the most that the truth is likely to be: it lies between them in
+    #   93 to 97 of 100 cases, however few blocks were sampled. Of exact figures both are the figure.
+    # @raise [ArgumentError] if there is no such figure
+    # @example
+    #   site.live_bytes               # => 524_288
+    #   site.interval(:live_bytes)    # => [89_966, 3_420_404]
+    def interval(name)
+      known!(name)
+      value = public_send(name)
+      return [value, value] unless estimated? && value
+
+      low, high = signed?(name) ? even_bounds(name, value) : bounds(name, value)
+      value.is_a?(Float) ? [low, high] : [low.floor, high.ceil]
     end
 
     # @api private
@@ -58,12 +92,26 @@ module Memintro
       estimated? ? [variance_of(name), 0.0].max : 0.0
     end
 
-    # @return [Hash{Symbol => Object}] every attribute, in a fixed order; of estimates also `estimated: true` and the
-    #   standard errors
+    # @api private
+    # @param name [Symbol] one of the class's `ESTIMATES`
+    # @return [Float] covariance of the figure with its own estimated variance; can be added up as well
+    def skew(name)
+      estimated? ? [skew_of(name), 0.0].max : 0.0
+    end
+
+    # @api private
+    # @param name [Symbol] one of the class's `ESTIMATES`
+    # @return [Float] how much of the figure one sampled block stands for, or what others of the same origin do
+    def per_sample(name)
+      [own_per_sample(name), others_per_sample(name)].max
+    end
+
+    # @return [Hash{Symbol => Object}] every attribute, in a fixed order; of estimates also `estimated: true`, the
+    #   standard errors and the intervals
     def to_h
       return super unless estimated?
 
-      UntrackedText.made { super.merge(estimated: true, **standard_errors) }
+      UntrackedText.made { super.merge(estimated: true, **standard_errors, **doubts) }
     end
 
     # @param name [Symbol, String] an attribute, `:estimated` or `:…_standard_error`
@@ -73,8 +121,8 @@ module Memintro
       text = name.respond_to?(:to_sym) ? name.to_s : ""
       return estimated? if text == "estimated"
 
-      figure = text.delete_suffix("_standard_error").to_sym
-      return standard_error(figure) if text.end_with?("_standard_error") && self.class::ESTIMATES.include?(figure)
+      figure, kind = text.match(/\A(.+)_(standard_error|interval)\z/)&.captures&.map(&:to_sym)
+      return public_send(kind, figure) if kind && self.class::ESTIMATES.include?(figure)
 
       super
     end
@@ -86,9 +134,19 @@ module Memintro
     end
 
     # @api private
-    # @return [String] the figure for people; with its standard error, if it is an estimate
+    # @return [Hash{Symbol => Object}] the intervals, and what one sample stands for of what is summed up: with the
+    #   standard error it gives the variance back to whoever reads the figures
+    def doubts
+      intervals = told.to_h { |name| [:"#{name}_interval", interval(name)] }
+      intervals.merge(summed.to_h { |name| [:"#{name}_per_sample", own_per_sample(name)] })
+    end
+
+    # @api private
+    # @return [String] the figure for people; with its standard error or interval, if it is an estimate
     def shown(name, &format)
-      Units.uncertain(public_send(name), estimated? ? standard_error(name) : nil, &format)
+      return yield(public_send(name)) unless estimated?
+
+      Units.uncertain(public_send(name), standard_error(name), interval(name), &format)
     end
 
     # @api private
@@ -96,6 +154,48 @@ module Memintro
     # @return [String] as {#shown}, such as `"1 block"`, `"~48 ±7 blocks"`
     def counted(name, noun, &format)
       "#{shown(name, &format)} #{Units.noun(public_send(name), noun)}"
+    end
+
+    private
+
+    def known!(name)
+      return if self.class::ESTIMATES.include?(name)
+
+      raise ArgumentError, "there is no standard error of #{name.inspect}; there is one of " \
+                           "#{self.class::ESTIMATES.join(', ')}"
+    end
+
+    # Whether what came and what went both make it unsure, so that it errs to both sides alike.
+    def signed?(_name) = false
+
+    def skew_of(_name) = 0.0
+
+    def others_per_sample(_name) = 0.0
+
+    # Figures whose interval goes into files.
+    def told = self.class::ESTIMATES
+
+    # Figures that are summed up over processes, with their variances and skews.
+    def summed = []
+
+    def own_per_sample(name)
+      variance = variance(name)
+      variance.positive? ? skew(name) / variance : 0.0
+    end
+
+    def even_bounds(name, value)
+      reach = 2 * standard_error(name)
+      [value - reach, value + reach]
+    end
+
+    # Whoever finds too little also finds too little spread: where the truth is further up than the figure, it was more
+    # unsure than it seems, by {#per_sample} for each step. Solved for the truths that are two of *their* errors away.
+    def bounds(name, value)
+      variance = variance(name)
+      most = UNSEEN * per_sample(name)
+      least = value.positive? ? [variance / value, most].min : 0.0
+      [[value + (2 * least) - (2 * Math.sqrt(variance + (least**2))), 0.0].max,
+       value + (2 * most) + (2 * Math.sqrt(variance + (most**2)))]
     end
   end
 end

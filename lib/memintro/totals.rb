@@ -25,8 +25,19 @@ module Memintro
     # @return [Totals]
     # @api private
     def self.of(figures)
-      new(*figures.first(7), figures[9])
+      new(*figures.first(7), figures[9], per_sample: figures[9] && nothing_sampled(figures[9]))
     end
+
+    # The least block that an allocator hands out: where nothing was sampled, of allocations not even that is known.
+    LEAST_BLOCK = 16
+    private_constant :LEAST_BLOCK
+
+    # @return [Array(Float, Float), nil] what a sample would have stood for, where there is none
+    def self.nothing_sampled(variances)
+      mean = Native.sample_bytes.to_f
+      [mean, mean / LEAST_BLOCK] unless variances.first.positive? || mean.zero?
+    end
+    private_class_method :nothing_sampled
 
     # @return [Integer] bytes that all tracked allocations asked for
     attr_reader :allocated_bytes
@@ -45,10 +56,11 @@ module Memintro
     attr_reader :dropped
 
     # @api private
-    # @param variances [Array<Float>, nil] of the first four; nil: all is exact
+    # @param variances [Array<Float>, nil] of the first four, and their skews; nil: all is exact
     # @param is_flow [Boolean] whether these are differences of totals
+    # @param per_sample [Array(Float, Float), nil] of bytes and of blocks, where these figures' own samples do not tell
     def initialize(allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped,
-                   variances = nil, is_flow: false)
+                   variances = nil, is_flow: false, per_sample: nil)
       @allocated_bytes = allocated_bytes
       @freed_bytes = freed_bytes
       @allocations = allocations
@@ -58,6 +70,7 @@ module Memintro
       @dropped = dropped
       @variances = variances
       @is_flow = is_flow
+      @per_sample = per_sample
       freeze
     end
 
@@ -87,7 +100,8 @@ module Memintro
       Totals.new(allocated_bytes - earlier.allocated_bytes, freed_bytes - earlier.freed_bytes,
                  allocations - earlier.allocations, frees - earlier.frees,
                  missed_frees - earlier.missed_frees, tracker_bytes, dropped - earlier.dropped,
-                 variances_since(earlier), is_flow: true)
+                 variances_since(earlier),
+                 is_flow: true, per_sample: all_per_sample.zip(earlier.all_per_sample).map(&:max))
     end
 
     # @api private
@@ -110,6 +124,11 @@ module Memintro
     # @return [Array<Float>, nil]
     attr_reader :variances
 
+    # @return [Array(Float, Float)] of bytes and of blocks
+    def all_per_sample
+      estimated? ? %i[allocated_bytes allocations].map { |name| per_sample(name) } : [0.0, 0.0]
+    end
+
     private
 
     def dropped_caveat
@@ -125,10 +144,36 @@ module Memintro
     # A block of which both is in the sums, birth and death, leaves no doubt behind; of a flow it is not known.
     def variance_of(name)
       case name
-      when :live_bytes then @is_flow ? @variances[0] + @variances[1] : @variances[0] - @variances[1]
-      when :live_blocks then @is_flow ? @variances[2] + @variances[3] : @variances[2] - @variances[3]
-      else @variances[%i[allocated_bytes freed_bytes allocations frees].index(name)]
+      when :live_bytes then @is_flow ? @variances[0] + @variances[1] : Estimates.left(*@variances[0, 2])
+      when :live_blocks then @is_flow ? @variances[2] + @variances[3] : Estimates.left(*@variances[2, 2])
+      else @variances[summed.index(name)]
       end
+    end
+
+    def skew_of(name)
+      return 0.0 unless @variances.size > summed.size
+
+      skews = @variances.drop(summed.size)
+      case name
+      when :live_bytes then @is_flow ? 0.0 : Estimates.left(*skews[0, 2])
+      when :live_blocks then @is_flow ? 0.0 : Estimates.left(*skews[2, 2])
+      else skews[summed.index(name)]
+      end
+    end
+
+    def summed = %i[allocated_bytes freed_bytes allocations frees]
+
+    def others_per_sample(name)
+      bytes, blocks = @per_sample
+      if %i[allocated_bytes freed_bytes live_bytes].include?(name)
+        [bytes.to_f, own_per_sample(:allocated_bytes)].max
+      else
+        [blocks.to_f, own_per_sample(:allocations)].max
+      end
+    end
+
+    def signed?(name)
+      @is_flow && %i[live_bytes live_blocks].include?(name)
     end
 
     def variances_since(earlier)
@@ -160,7 +205,7 @@ module Memintro
     attr_reader :frees
 
     # @api private
-    # @param variances [Array<Float>, nil] of {ESTIMATES}; nil: all is exact
+    # @param variances [Array<Float>, nil] of {ESTIMATES}, and what of each one sample stands for; nil: all is exact
     def initialize(allocated_bytes, freed_bytes, allocations, frees, variances = nil)
       @allocated_bytes = allocated_bytes
       @freed_bytes = freed_bytes
@@ -200,10 +245,17 @@ module Memintro
       @variances[ESTIMATES.index(name)]
     end
 
+    def others_per_sample(name)
+      @variances[ESTIMATES.size + ESTIMATES.index(name)].to_f
+    end
+
+    # What a sample stands for is no flow.
     def variances_since(earlier)
       return variances unless variances && earlier.variances
 
-      variances.zip(earlier.variances).map { |now, before| now - before }
+      variances.zip(earlier.variances).each_with_index.map do |(now, before), at|
+        at < ESTIMATES.size ? now - before : [now, before.to_f].max
+      end
     end
   end
 end

@@ -199,11 +199,11 @@ module Memintro
       end
     end
 
-    # @return [Hash{String => Float}, nil] the variance of each call site; nil where all is exact
+    # @return [Hash{String => Float}, nil] the square of each call site's standard error; nil where all is exact
     def doubts(snapshot)
       return unless snapshot.totals&.estimated?
 
-      snapshot.call_sites.to_h { |site| [JsonText.normal(site.name), site.variance(:live_bytes)] }
+      snapshot.call_sites.to_h { |site| [JsonText.normal(site.name), site.standard_error(:live_bytes)**2] }
     end
 
     def variances(section, name, doubts)

@@ -25,10 +25,17 @@ module Memintro
 
     # @param value [Numeric]
     # @param error [Float, nil] its standard error; nil: it is exact
+    # @param interval [Array(Numeric, Numeric), nil] the least and the most that it is likely to be
     # @yieldparam number [Numeric] to be put into words, without a sign where it is the error
-    # @return [String] such as `"~48.8 MiB ±2.1 MiB"`; exact figures as the block gives them
-    def self.uncertain(value, error)
-      error ? "~#{yield(value)} ±#{yield(whole(error))}" : yield(value)
+    # @return [String] such as `"~48.8 MiB ±2.1 MiB"`; `"~512.0 KiB (87.9 KiB to 3.3 MiB)"` where the interval reaches
+    #   more than twice as far up as down; exact figures as the block gives them
+    def self.uncertain(value, error, interval = nil)
+      return yield(value) unless error
+
+      low, high = interval
+      return "~#{yield(value)} (#{yield(low)} to #{yield(high)})" if interval && high - value > 2 * (value - low) + 1
+
+      "~#{yield(value)} ±#{yield(whole(error))}"
     end
 
     # An error that was squared and extracted again must not become the next greater number.

@@ -6,8 +6,10 @@ require "tmpdir"
 
 # A sampled process's figures are estimates in every output: with ~ before and the standard error after them.
 RSpec.describe "the mark of estimates", :listening do
-  BYTES = /~-?[\d.]+ (?:B|[KMG]iB) ±[\d.]+ (?:B|[KMG]iB)/
-  COUNT = /~-?[\d,]+ ±[\d,]+/
+  SIZE = /[\d.]+ (?:B|[KMG]iB)/
+  # With the range instead, where few blocks were sampled.
+  BYTES = /~-?#{SIZE} (?:±#{SIZE}|\(#{SIZE} to #{SIZE}\))/
+  COUNT = /~-?[\d,]+ (?:±[\d,]+|\([\d,]+ to [\d,]+\))/
   # 500 blocks of 40,000 bytes live for two collections and longer.
   SAMPLED = <<~RUBY
     Memintro.start(mode: :sampled, sample_bytes: 8_192)

@@ -20,6 +20,21 @@ RSpec.describe "sampled mode" do
       expect(figures[:growth].last).to be_within(0.01).of(1)
     end
 
+    %w[equal mixed].each do |sizes|
+      it "holds the truth as often at 1, 3, 10, 100 and 1,000 samples of #{sizes} sizes, #{way}" do
+        shares = { 1 => 20, 3 => 12, 10 => 8, 100 => 4, 1_000 => 12 }.map do |samples, runs|
+          verdict = native(program("sampled.cc"), runs, 1024, 1, samples, sizes, way: way, deadline_seconds: 600)
+          figures = verdict.except(:intervals, :origin).transform_values(&:first)
+          # What grew since a mark errs to both sides alike: with few samples its interval holds more often.
+          expect(figures.delete(:growth)).to be_between(0.93, samples < 100 ? 1 : 0.98), "#{samples}: #{verdict}"
+          [samples, figures]
+        end
+        shares.each do |samples, figures|
+          expect(figures.values).to all(be_between(0.93, 0.97)), "#{samples}: #{figures}"
+        end
+      end
+    end
+
     it "follows the C family and all of new and delete on four threads, #{way}" do
       [1, 4096].each do |mean|
         env = { "TRUTH_SAMPLE_BYTES" => mean.to_s, "TRUTH_WITHOUT_FAILURES" => "1" }

@@ -1,7 +1,9 @@
 //! The figures, as they cross the boundary. Sizes are in bytes, ages in GC generations.
 //!
 //! Where blocks were sampled, figures are rounded estimates, and the variances of their errors come along. Those of live
-//! figures are differences, allocated less freed: a block that is gone makes them no less sure.
+//! figures are differences, allocated less freed: a block that is gone makes them no less sure. So are their skews: the
+//! covariance of an estimate with its own estimated variance, which is too low when the estimate is. A skew divided by its
+//! variance is how much of the figure one sampled block stands for.
 
 use crate::SiteKind;
 
@@ -37,6 +39,14 @@ pub struct Figures {
     pub allocations_variance: f64,
     /// Variance of `frees`.
     pub frees_variance: f64,
+    /// Skew of `allocated_bytes`.
+    pub allocated_bytes_skew: f64,
+    /// Skew of `freed_bytes`.
+    pub freed_bytes_skew: f64,
+    /// Skew of `allocations`.
+    pub allocations_skew: f64,
+    /// Skew of `frees`.
+    pub frees_skew: f64,
 }
 
 /// Traffic of the calling thread since it was first seen.
@@ -61,6 +71,12 @@ pub struct ThreadFigures {
     pub allocations_variance: f64,
     /// Variance of `frees`.
     pub frees_variance: f64,
+    /// How much of `freed_bytes` one sampled block stands for; the process's, where this thread freed none.
+    pub freed_bytes_per_sample: f64,
+    /// The same of `allocations`.
+    pub allocations_per_sample: f64,
+    /// The same of `frees`.
+    pub frees_per_sample: f64,
 }
 
 /// How unsure a call site's figures are.
@@ -81,6 +97,14 @@ pub struct Variances {
     pub age_total: f64,
     /// Covariance of that sum with frees.
     pub age_covariance: f64,
+    /// Skew of allocations.
+    pub allocations_skew: f64,
+    /// Skew of frees.
+    pub frees_skew: f64,
+    /// Skew of bytes allocated.
+    pub total_bytes_skew: f64,
+    /// Skew of bytes given back.
+    pub freed_bytes_skew: f64,
 }
 
 /// One call site at one instant. `path` stays valid until the next start or clear.

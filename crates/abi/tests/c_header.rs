@@ -95,6 +95,10 @@ fn layouts(all: &mut Lines) {
         freed_bytes_variance,
         allocations_variance,
         frees_variance,
+        allocated_bytes_skew,
+        freed_bytes_skew,
+        allocations_skew,
+        frees_skew,
     );
     layout!(
         all,
@@ -109,6 +113,9 @@ fn layouts(all: &mut Lines) {
         freed_bytes_variance,
         allocations_variance,
         frees_variance,
+        freed_bytes_per_sample,
+        allocations_per_sample,
+        frees_per_sample,
     );
     layout!(
         all,
@@ -121,6 +128,10 @@ fn layouts(all: &mut Lines) {
         growth,
         age_total,
         age_covariance,
+        allocations_skew,
+        frees_skew,
+        total_bytes_skew,
+        freed_bytes_skew,
     );
     layout!(
         all,

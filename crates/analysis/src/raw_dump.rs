@@ -173,6 +173,10 @@ fn read_header(reader: &mut Reader<'_>) -> Option<DumpHeader> {
             freed_bytes_variance: reader.f64()?,
             allocations_variance: reader.f64()?,
             frees_variance: reader.f64()?,
+            allocated_bytes_skew: reader.f64()?,
+            freed_bytes_skew: reader.f64()?,
+            allocations_skew: reader.f64()?,
+            frees_skew: reader.f64()?,
         },
     })
 }
@@ -198,6 +202,10 @@ fn read_site<'a>(reader: &mut Reader<'a>) -> Option<(DumpSite, &'a [u8])> {
             growth: reader.f64()?,
             age_total: reader.f64()?,
             age_covariance: reader.f64()?,
+            allocations_skew: reader.f64()?,
+            frees_skew: reader.f64()?,
+            total_bytes_skew: reader.f64()?,
+            freed_bytes_skew: reader.f64()?,
         },
     };
     let len = record.name_len as usize;
@@ -246,14 +254,16 @@ mod tests {
         file.extend(524_288u64.to_ne_bytes());
         (1..=9u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
         file.extend(1u64.to_ne_bytes());
-        [1.5f64, 2.5, f64::NAN, -1.0].iter().for_each(|figure| file.extend(figure.to_ne_bytes()));
+        [1.5f64, 2.5, f64::NAN, -1.0, 3.5, 4.5, 5.5, 6.5]
+            .iter()
+            .for_each(|figure| file.extend(figure.to_ne_bytes()));
         for (kind, line, name) in sites {
             file.extend(kind.to_ne_bytes());
             file.extend(line.to_ne_bytes());
             file.extend((name.len() as u32).to_ne_bytes());
             file.extend(u32::from(*kind == 1).to_ne_bytes());
             (11..=17u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
-            (1..=7u32).for_each(|figure| file.extend(f64::from(figure).to_ne_bytes()));
+            (1..=11u32).for_each(|figure| file.extend(f64::from(figure).to_ne_bytes()));
             file.extend_from_slice(name);
             file.resize(file.len().next_multiple_of(8), 0);
         }
@@ -286,9 +296,11 @@ mod tests {
         assert_eq!((dump.sites[0].variances(), dump.sites[2].variances()), (None, None));
         let variances = dump.sites[1].variances().unwrap();
         assert_eq!((variances.allocations, variances.growth, variances.age_covariance), (1.0, 5.0, 7.0));
+        assert_eq!((variances.allocations_skew, variances.freed_bytes_skew), (8.0, 11.0));
         let figures = dump.header.figures;
         assert_eq!((dump.header.sample_bytes, figures.allocated_bytes_variance), (524_288, 1.5));
         assert_eq!((figures.allocations_variance, figures.frees_variance), (0.0, 0.0));
+        assert_eq!((figures.allocated_bytes_skew, figures.frees_skew), (3.5, 6.5));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memintro_abi::{Figures, ThreadFigures, Variances};
+use memintro_tracker::chance;
 use memintro_tracker::estimate::Estimated;
 use memintro_tracker::sites::Site;
 use memintro_tracker::threads::{ThreadState, Traffic};
@@ -41,6 +42,10 @@ fn sums() -> Figures {
         sum.freed_bytes_variance = sampled.variances.freed_bytes;
         sum.allocations_variance = sampled.variances.allocations;
         sum.frees_variance = sampled.variances.frees;
+        sum.allocated_bytes_skew = sampled.variances.total_bytes_skew;
+        sum.freed_bytes_skew = sampled.variances.freed_bytes_skew;
+        sum.allocations_skew = sampled.variances.allocations_skew;
+        sum.frees_skew = sampled.variances.frees_skew;
     }
     sum.tracker_bytes = state::tracker_bytes();
     sum.sites = u64::from(SITES.count());
@@ -63,6 +68,7 @@ pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
     };
     if sampling::has_estimates() {
         let sampled = own.estimate.figures();
+        let (mine, all) = (sampled.variances, SAMPLES.totals.figures().variances);
         figures.estimated = 1;
         figures.allocated_bytes = figures.allocated_bytes.wrapping_add(sampling::bytes_of(own));
         figures.freed_bytes = figures.freed_bytes.wrapping_add(sampled.freed_bytes);
@@ -71,8 +77,20 @@ pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
         figures.freed_bytes_variance = sampled.variances.freed_bytes;
         figures.allocations_variance = sampled.variances.allocations;
         figures.frees_variance = sampled.variances.frees;
+        let bytes = per_sample(all.total_bytes_skew, all.total_bytes, sampling::mean() as f64);
+        // Where nothing at all was sampled: of the least size that allocators hand out.
+        let blocks = per_sample(all.allocations_skew, all.allocations, chance::weight(16, sampling::mean()));
+        figures.freed_bytes_per_sample = per_sample(mine.freed_bytes_skew, mine.freed_bytes, bytes);
+        let blocks = per_sample(mine.allocations_skew, mine.allocations, blocks);
+        figures.allocations_per_sample = blocks;
+        figures.frees_per_sample = per_sample(mine.frees_skew, mine.frees, blocks);
     }
     figures
+}
+
+/// How much of a figure one sampled block stands for; without any, what is said of others.
+fn per_sample(skew: f64, variance: f64, others: f64) -> f64 {
+    if variance > 0.0 { skew / variance } else { others }
 }
 
 /// A call site's.
@@ -119,6 +137,10 @@ fn variances(sampled: &Estimated) -> Variances {
         growth: all.growth,
         age_total: all.age_total,
         age_covariance: all.age_covariance,
+        allocations_skew: all.allocations_skew,
+        frees_skew: all.frees_skew,
+        total_bytes_skew: all.total_bytes_skew,
+        freed_bytes_skew: all.freed_bytes_skew,
     }
 }
 

@@ -112,6 +112,12 @@ pub fn variance(weight: f64) -> f64 {
     weight * (weight - 1.0)
 }
 
+/// What it adds to the estimated covariance of a count with that very variance: (1 − p)²/p³.
+#[must_use]
+pub fn skew(weight: f64) -> f64 {
+    weight * (weight - 1.0) * (weight - 1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -65,7 +65,10 @@ module Memintro
         sums = TOTALS.map { |name| all.sum(&name) }
         return Totals.new(*sums) unless all.any?(&:estimated?)
 
-        Totals.new(*sums, TOTALS.first(ESTIMATES).map { |name| all.sum { |one| one.variance(name) } })
+        doubts = %i[variance skew].flat_map do |kind|
+          TOTALS.first(ESTIMATES).map { |name| all.sum { |one| one.public_send(kind, name) } }
+        end
+        Totals.new(*sums, doubts)
       end
       private_class_method :totals
 

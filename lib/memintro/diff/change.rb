@@ -41,7 +41,9 @@ module Memintro
 
       # @api private
       # @param variances [Hash{Symbol => Float}, nil] of {ESTIMATES}; nil: all is exact
-      def initialize(name, unit, before, after, count_before: nil, count_after: nil, at_least: false, variances: nil)
+      # @param per_sample [Hash{Symbol => Float}] how much of each one sampled block stands for
+      def initialize(name, unit, before, after, count_before: nil, count_after: nil, at_least: false, variances: nil,
+                     per_sample: {})
         @name = name
         @unit = unit
         @before = before
@@ -50,6 +52,7 @@ module Memintro
         @count_after = count_after
         @at_least = at_least
         @variances = variances
+        @per_sample = per_sample
         freeze
       end
 
@@ -99,6 +102,12 @@ module Memintro
         super.select { |name, _| public_send(name.to_s.delete_suffix("_standard_error")) }
       end
 
+      # @api private
+      # @return [Hash{Symbol => Object}] of the figures that there are
+      def doubts
+        super.select { |name, _| public_send(name.to_s.delete_suffix("_interval")) }
+      end
+
       # @return [String] one short line
       def inspect
         shown = Report::Names.printable(name)
@@ -115,6 +124,14 @@ module Memintro
 
       def variance_of(name)
         @variances.fetch(name, 0.0)
+      end
+
+      def others_per_sample(name)
+        @per_sample.fetch(name, 0.0)
+      end
+
+      def signed?(name)
+        %i[growth count_growth].include?(name)
       end
     end
   end

@@ -37,7 +37,22 @@ module Memintro
 
       def totals(old, new)
         Totals::ATTRIBUTES.map do |name|
-          Change.new(name.to_s, Sections.unit(name), old[name], new[name], variances: variances(name, old, new))
+          Change.new(name.to_s, Sections.unit(name), old[name], new[name],
+                     variances: variances(name, old, new), per_sample: per_sample([[name, BYTES]], [old], [new]))
+        end
+      end
+
+      def greatest(all, name)
+        known = all.select { |one| one.estimated? && one.class::ESTIMATES.include?(name) }
+        known.map { |one| one.per_sample(name) }.max || 0.0
+      end
+
+      # @param figures [Array(Symbol, Array<Symbol>)] each with what {Change} calls it before, after, and what came
+      # @return [Hash{Symbol => Float}] how much of each one sampled block stands for
+      def per_sample(figures, old, new)
+        figures.reduce({}) do |found, (name, names)|
+          before, after = [old, new].map { |all| greatest(all, name) }
+          found.merge(names.zip([before, after, [before, after].max]).to_h)
         end
       end
 
@@ -79,7 +94,8 @@ module Memintro
       end
 
       def site(name, old, new, old_floor, new_floor)
-        known = { variances: site_variances(old || [], new || []) }
+        known = { variances: site_variances(old || [], new || []),
+                  per_sample: per_sample(LIVE.keys.zip([BYTES, COUNTS]), old || [], new || []) }
         bytes = [old, new].map { |sites| sites && sites.sum(&:live_bytes) }
         counts = [old, new].map { |sites| sites ? sites.sum(&:live_blocks) : 0 }
         floor = old ? new_floor : old_floor

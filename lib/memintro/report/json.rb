@@ -68,12 +68,13 @@ module Memintro
 
       def append_errors(site, buffer)
         buffer << ",\"estimated\":true"
-        site.standard_errors.each { |name, error| buffer << ",\"#{name}\":" << error.to_s }
+        site.standard_errors.merge(site.doubts).each { |name, value| buffer << ",\"#{name}\":" << encode(value) }
       end
 
       def encode(value)
         case value
         when Hash then "{#{value.map { |key, item| "\"#{key}\":#{encode(item)}" }.join(',')}}"
+        when Array then "[#{value.map { |item| encode(item) }.join(',')}]"
         when String, Symbol then text(value.to_s)
         when nil then "null"
         else value.to_s

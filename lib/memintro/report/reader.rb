@@ -83,11 +83,24 @@ module Memintro
       private_class_method :row
 
       def self.totals_of(figures)
-        names = TOTALS.first(4).map { |name| "#{name}_standard_error" }
-        errors = numbers(figures, names, "totals") if figures["estimated"]
-        Totals.new(*numbers(figures, TOTALS, "totals"), errors&.map { |error| error**2 })
+        variances = (doubts(figures, TOTALS.first(4), [0, 0, 2, 2], "totals").flatten if figures["estimated"])
+        Totals.new(*numbers(figures, TOTALS, "totals"), variances)
       end
       private_class_method :totals_of
+
+      # What {Estimates#standard_error} is made of.
+      #
+      # @param origins [Array<Integer>] for each of the names: of which of them a sample is there, if of any
+      # @return [Array(Array<Float>, Array<Float>)] variances and skews
+      def self.doubts(figures, names, origins, where)
+        errors = numbers(figures, names.map { |name| "#{name}_standard_error" }, where)
+        # Older reports have none.
+        own = names.map { |name| figures["#{name}_per_sample"].then { |value| value.is_a?(Numeric) ? value : 0.0 } }
+        per_sample = own.zip(origins).map { |value, origin| [value, origin ? own[origin] : 0.0].max }
+        variances = errors.zip(per_sample).map { |error, one| [(error**2) - (one**2), 0.0].max }
+        [variances, variances.zip(own).map { |variance, one| variance * one }]
+      end
+      private_class_method :doubts
 
       def self.numbers(figures, names, where)
         names.map do |name|
@@ -102,12 +115,12 @@ module Memintro
       def self.variances(site, where)
         return unless site["estimated"]
 
-        variances = numbers(site, VARIANCES.map { |name| "#{name}_standard_error" }, where).map { |error| error**2 }
+        # Of growth as of bytes; of ages nothing but the variance is known.
+        variances, skews = doubts(site, VARIANCES, [0, 0, 2, 2, 2, nil], where)
         mean, error = numbers(site, %w[mean_lifespan mean_lifespan_standard_error], where)
-        return variances << 0.0 unless mean.positive?
-
         own = (error * site["frees"])**2
-        variances << ((variances[5] + (mean * mean * variances[1]) - own) / (2 * mean))
+        covariance = mean.positive? ? (variances[5] + (mean * mean * variances[1]) - own) / (2 * mean) : 0.0
+        [*variances, covariance, *skews.first(4)]
       end
       private_class_method :variances
     end

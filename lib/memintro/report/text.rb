@@ -143,7 +143,7 @@ module Memintro
 
         variance = sampled.sum { |variances| variances[2] - variances[3] } + @snapshot.variance_left_out.to_f -
                    sites.sum { |site| site.variance(:live_bytes) }
-        Math.sqrt([variance, 0.0].max)
+        Math.sqrt([variance, 0.0].max + (@snapshot.totals.per_sample(:live_bytes)**2))
       end
 
       def advice

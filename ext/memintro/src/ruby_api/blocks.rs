@@ -49,6 +49,8 @@ struct Sum {
     estimated_blocks: f64,
     bytes_variance: f64,
     blocks_variance: f64,
+    bytes_skew: f64,
+    blocks_skew: f64,
 }
 
 impl Sum {
@@ -65,20 +67,25 @@ impl Sum {
         self.estimated_blocks += block.weight;
         self.bytes_variance += variance * size * size;
         self.blocks_variance += variance;
+        let skew = variance * (block.weight - 1.0);
+        self.bytes_skew += skew * size * size * size;
+        self.blocks_skew += skew;
     }
 
     fn is_estimated(&self) -> bool {
         self.estimated_blocks > 0.0
     }
 
-    /// Bytes, blocks and, if they are estimates, the variances of both.
+    /// Bytes, blocks and, if they are estimates, the variances and the skews of both.
     fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
-        let row = ruby.ary_new_capa(4);
+        let row = ruby.ary_new_capa(6);
         row.push(self.bytes + self.estimated_bytes.round() as u64)?;
         row.push(self.blocks + self.estimated_blocks.round() as u64)?;
         if self.is_estimated() {
             row.push(self.bytes_variance)?;
             row.push(self.blocks_variance)?;
+            row.push(self.bytes_skew)?;
+            row.push(self.blocks_skew)?;
         }
         Ok(row)
     }

@@ -186,7 +186,7 @@ fn totals(ruby: &Ruby) -> Result<RArray, Error> {
     figures_array(ruby, &figures)
 }
 
-/// The totals in the order that `Memintro::Totals` expects; last the variances, or nil.
+/// The totals in the order that `Memintro::Totals` expects; last the variances and skews, or nil.
 pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Error> {
     let array = ruby.ary_from_iter([
         figures.allocated_bytes,
@@ -205,12 +205,16 @@ pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Er
             figures.freed_bytes_variance,
             figures.allocations_variance,
             figures.frees_variance,
+            figures.allocated_bytes_skew,
+            figures.freed_bytes_skew,
+            figures.allocations_skew,
+            figures.frees_skew,
         ])
     }))?;
     Ok(array)
 }
 
-/// The last cell of a call site's row: its variances, or nil.
+/// The last cell of a call site's row: its variances and skews, or nil.
 pub(super) fn variances_array(ruby: &Ruby, variances: Option<Variances>) -> Option<RArray> {
     variances.map(|variances| {
         ruby.ary_from_iter([
@@ -221,6 +225,10 @@ pub(super) fn variances_array(ruby: &Ruby, variances: Option<Variances>) -> Opti
             variances.growth,
             variances.age_total,
             variances.age_covariance,
+            variances.allocations_skew,
+            variances.frees_skew,
+            variances.total_bytes_skew,
+            variances.freed_bytes_skew,
         ])
     })
 }
@@ -242,6 +250,9 @@ fn thread_totals(ruby: &Ruby) -> Result<RArray, Error> {
             figures.freed_bytes_variance,
             figures.allocations_variance,
             figures.frees_variance,
+            figures.freed_bytes_per_sample,
+            figures.allocations_per_sample,
+            figures.frees_per_sample,
         ])
     }))?;
     Ok(array)
