@@ -123,10 +123,16 @@ module Memintro
       @children ? pss : rss
     end
 
-    # @return [Hash{Symbol => Integer}] all figures, read right after one another
+    # All figures. RSS, PSS and USS (with `children` swap, too) are those of one walk of each process's pages, so that
+    # USS is never above PSS nor PSS above RSS, however fast the process grows meanwhile; {rss} alone is a counter of
+    # the kernel's, which may be some hundred KiB off. The others are read right after, and a peak that the kernel has
+    # counted as less than this RSS is taken to be this RSS.
+    #
+    # @return [Hash{Symbol => Integer}]
     # @raise [NoProcessError, ForbiddenError]
     def to_h
-      FIGURES.to_h { |name| [name, public_send(name)] }
+      (pss, uss, swap_pss, rss), (peak, swap), (_, vsize) = at_once(:shares, :peaks, :sizes)
+      { rss: rss, peak_rss: [peak, rss].max, pss: pss, uss: uss, swap: @children ? swap_pss : swap, vsize: vsize }
     end
 
     # @return [String] one short line; also where the process is gone
@@ -144,16 +150,21 @@ module Memintro
 
     def figure(name)
       file, place = PLACES.fetch(name)
-      return read(file, @pid, @started)[place] unless @children
+      at_once(file).dig(0, place)
+    end
 
-      own = read(file, @pid, @started)[place]
-      (Native.process_tree(@pid) - [@pid]).sum(own) do |pid|
-        read(file, pid, nil)[place]
+    # What these files say of a process, one right after the other; of all together, if descendants are added up.
+    def at_once(*files)
+      own = files.map { |file| read(file, @pid, @started) }
+      return own unless @children
+
+      (Native.process_tree(@pid) - [@pid]).reduce(own) do |sums, pid|
+        sums.zip(files.map { |file| read(file, pid, nil) }).map { |sum, more| sum.zip(more).map(&:sum) }
       rescue NoProcessError
-        0 # it ended meanwhile
+        sums # it ended meanwhile
       rescue ForbiddenError
         # For a moment the kernel refuses one that is ending, too.
-        ending?(pid) ? 0 : raise
+        ending?(pid) ? sums : raise
       end
     end
 

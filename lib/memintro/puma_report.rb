@@ -78,7 +78,9 @@ module Memintro
     # Nil for a worker that is gone, or not there yet.
     def row(name, pid, **more)
       memory = ProcessMemory.new(pid)
-      Row.new(process: name, pid: pid, rss_bytes: memory.rss, pss_bytes: memory.pss, uss_bytes: memory.uss, **more)
+      # Of one reading.
+      rss, pss, uss = memory.to_h.values_at(:rss, :pss, :uss)
+      Row.new(process: name, pid: pid, rss_bytes: rss, pss_bytes: pss, uss_bytes: uss, **more)
     rescue Error, ArgumentError, TypeError
       nil
     end

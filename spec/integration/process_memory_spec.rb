@@ -52,6 +52,24 @@ RSpec.describe Memintro::ProcessMemory do
     end
   end
 
+  # Touches memory as fast as it can, and gives it back.
+  GROWING = <<~'RUBY'
+    $stdout.sync = true
+    puts :ready
+    loop { kept = Array.new(300) { "x" * (1 << 20) }; kept.clear; GC.start }
+  RUBY
+
+  it "gives figures of one reading: a process that grows has no more USS than PSS, PSS than RSS, RSS than its peak" do
+    with_child(GROWING) do |pid|
+      [false, true].each do |children|
+        memory = described_class.new(pid, children: children)
+        all = Array.new(300) { memory.to_h.values_at(:uss, :pss, :rss, :peak_rss) }
+        expect(all.reject { |figures| figures.sort == figures }).to eq([])
+        expect(all.map { |_, pss,| pss }.minmax.reduce(:-)).to be < -(10 << 20)
+      end
+    end
+  end
+
   it "counts pages that children share once" do
     with_child(FAMILY, SHARE, SHARE, lines: 3) do |pid|
       memory = described_class.new(pid, children: true)

@@ -84,6 +84,17 @@ RSpec.describe "memintro rss" do
     expect(lines.map { |line| line.values_at(:pid, :children) }.uniq).to eq([[pid, true]])
   end
 
+  it "shows figures that fit each other of a command that grows" do
+    growing = '40.times { |i| kept = Array.new(150 + i) { "x" * (1 << 20) }; kept.clear; GC.start }'
+    result = run_memintro("rss", "--format", "json", "--watch", "0.01", "--", RbConfig.ruby, "-e", growing,
+                          deadline_seconds: 120)
+    found = json_lines(result.must_succeed.stderr).map do |line|
+      line.values_at(:uss_bytes, :pss_bytes, :rss_bytes, :peak_rss_bytes)
+    end
+    expect(found.size).to be > 20
+    expect(found.reject { |figures| figures.sort == figures }).to eq([])
+  end
+
   it "runs a command, leaves its streams and status alone, and shows what was last seen" do
     result = run_memintro("rss", "--format", "json", "--", RbConfig.ruby, "-e", BIG, "2", deadline_seconds: 60)
     expect([result.status.exitstatus, result.stdout]).to eq([7, "ready\n"])

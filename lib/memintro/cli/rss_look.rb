@@ -16,7 +16,7 @@ module Memintro
         # @return [Look]
         # @raise [NoProcessError, ForbiddenError]
         def self.at(memory)
-          new(COLUMNS.to_h { |name, _| [name, figure(memory, name)] }, memory.pid, Time.now, "not allowed")
+          new(figures(memory), memory.pid, Time.now, "not allowed")
         end
 
         # @param file [String]
@@ -35,7 +35,14 @@ module Memintro
           new(COLUMNS.to_h { |name, _| [name, nil] }.merge(peak_rss: peak), pid, Time.now, "not seen")
         end
 
-        # RSS may be everybody's to know where PSS is not.
+        # All of one reading. RSS may be everybody's to know where PSS is not.
+        def self.figures(memory)
+          memory.to_h
+        rescue ForbiddenError
+          COLUMNS.to_h { |name, _| [name, figure(memory, name)] }
+        end
+        private_class_method :figures
+
         def self.figure(memory, name)
           memory.public_send(name)
         rescue ForbiddenError

@@ -48,6 +48,8 @@ pub(crate) struct Shares {
     pub(crate) pss: u64,
     pub(crate) uss: u64,
     pub(crate) swap_pss: u64,
+    /// Of the same walk: never less than `pss`.
+    pub(crate) rss: u64,
 }
 
 /// This process, whatever id it has in the /proc that is mounted here.
@@ -97,6 +99,7 @@ pub(crate) fn shares(process: &Process) -> Result<Shares, Trouble> {
                 "Pss" => &mut sums.pss,
                 "Private_Clean" | "Private_Dirty" | "Private_Hugetlb" => &mut sums.uss,
                 "SwapPss" => &mut sums.swap_pss,
+                "Rss" => &mut sums.rss,
                 _ => continue,
             };
             *sum = sum.saturating_add(*bytes);

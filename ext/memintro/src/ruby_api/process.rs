@@ -120,7 +120,7 @@ fn process_peaks(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, 
 
 fn process_shares(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
     look(ruby, pid, started, process::shares)
-        .map(|shares| ruby.ary_from_iter([shares.pss, shares.uss, shares.swap_pss]))
+        .map(|shares| ruby.ary_from_iter([shares.pss, shares.uss, shares.swap_pss, shares.rss]))
 }
 
 fn process_tree(ruby: &Ruby, pid: i32) -> Result<RArray, Error> {
