@@ -41,7 +41,8 @@ module Memintro
     # @!attribute [r] slots
     #   @return [Integer] slots on them
     # @!attribute [r] live_slots
-    #   @return [Integer] slots that are taken, garbage that is not collected yet included
+    #   @return [Integer] slots that are taken, garbage that is not collected yet included: `GC.stat`'s
+    #     `heap_live_slots` and `heap_final_slots` together, at that instant
     # @!attribute [r] free_slots
     #   @return [Integer] slots that are not
     # @!attribute [r] sparse_pages

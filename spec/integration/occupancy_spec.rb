@@ -36,6 +36,27 @@ RSpec.describe "how full the heap is", :vm do
     end
   end
 
+  # Other threads make objects, and collections are under way; a snapshot makes a great many itself.
+  it "counts the slots that GC.stat counts at that instant, in a snapshot as well" do
+    result = answer_of(<<~RUBY)
+      GC.stress = false
+      Thread.new { loop { Array.new(100) { Object.new }; Thread.pass } }
+      seen = Array.new(30) do
+        Array.new(2_000) { Object.new }
+        GC.start(full_mark: true, immediate_mark: false, immediate_sweep: false)
+        occupancy, counters = Memintro.occupancy_and_counters
+        [occupancy.live_slots, counters.values_at(:heap_live_slots, :heap_final_slots).sum]
+      end
+      taken = Array.new(3) do
+        snapshot = Memintro.snapshot(:all)
+        [snapshot.occupancy[:live_slots], snapshot.gc.values_at(:heap_live_slots, :heap_final_slots).sum]
+      end
+      puts JSON.generate(seen + taken)
+    RUBY
+    expect(result.size).to eq(33)
+    expect(result.map { |live, counted| live - counted }).to eq([0] * 33)
+  end
+
   # Pages on which one object of 16 stays, and pages on which one of 25 does: more than 5%, and less.
   it "calls a page sparse while less than a twentieth of its slots are taken" do
     result = answer_of(<<~RUBY)

@@ -2,8 +2,8 @@
 
 require_relative "../spec_helper"
 
-# Up to Ruby 3.2 the contents of young objects lie in a heap of Ruby's own, and are moved into malloc after a collection,
-# while whatever line runs next runs.
+# Up to Ruby 3.2 the contents of young objects lie in a heap of Ruby's own, and are moved into malloc after a
+# collection, while whatever line runs next runs.
 RSpec.describe "young objects that outlive a collection" do
   CODE = <<~'RUBY'
     Memintro.start
@@ -30,9 +30,9 @@ RSpec.describe "young objects that outlive a collection" do
     run_ruby(code: CODE, requires: %w[memintro json], **options).must_succeed.json
   end
 
-  # So many are moved: what is in a slot or of one element lies in the slot itself. Beside them the collector allocates a
-  # few blocks of its own, and a line the records of pages that the heap grew by.
-  it "are moved by the collector, and put down to it: not to the line that runs next, to the last block", :aggregate_failures do
+  # So many are moved: what is in a slot or of one element lies in the slot itself. Beside them the collector allocates
+  # a few blocks of its own, and a line the records of pages that the heap grew by.
+  it "are put down to the collector, to the last block, and not to the line that runs next", :aggregate_failures do
     skip "no transient heap" if RUBY_VERSION >= "3.3"
 
     all = Array.new(3) { figures }

@@ -49,8 +49,9 @@ module Memintro
         data = { time: Time.now.to_f, monotonic_s: Process.clock_gettime(Process::CLOCK_MONOTONIC),
                  memory: figures(MEMORY, missing, false), cgroup: cgroup(missing), gc: GC.stat, gc_heaps: gc_heaps,
                  sites: sites(wanted.include?(:sites)), parts: wanted, missing: missing }
+        take_occupancy(data, missing, strict) if wanted.include?(:occupancy)
         data[:memory].merge!(figures(SHARED, missing, strict)) if wanted.include?(:pss)
-        (wanted - %i[sites pss]).each do |part|
+        (wanted - %i[sites pss occupancy]).each do |part|
           data[part] = attempt(part, missing, strict) do
             part == :internals ? internals(data) : send(:"take_#{part}")
           end
@@ -115,7 +116,14 @@ module Memintro
       end
 
       def self.take_classes = rows_of(Memintro.histogram)
-      def self.take_occupancy = plain(Memintro.occupancy.to_h)
+
+      # With the collector's counters of that instant, and before the snapshot itself makes objects.
+      def self.take_occupancy(data, missing, strict)
+        data[:occupancy] = attempt(:occupancy, missing, strict) do
+          occupancy, data[:gc] = Memintro.occupancy_and_counters
+          plain(occupancy.to_h)
+        end
+      end
 
       def self.take_iseqs
         locations = rows_of(Memintro.top_iseqs(nil, by: :location))

@@ -1,6 +1,6 @@
 //! How full the heap's pages are, as Ruby sees it.
 
-use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
+use magnus::{Error, RArray, RHash, RModule, Ruby, Value, function, prelude::*};
 
 use super::heap::checked;
 use super::names;
@@ -9,13 +9,15 @@ use super::without_gvl::without_gvl;
 use crate::heap::pages;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("occupancy", function!(occupancy, 0))
+    native.define_singleton_method("occupancy", function!(occupancy, 1))
 }
 
 /// `[[slot_size, pages, slots, live, sparse_pages, sparse_live, empty_pages], …]`. Yields slices of
-/// `[[name, count, pages], …]`, most pages first.
-fn occupancy(ruby: &Ruby) -> Result<RArray, Error> {
+/// `[[name, count, pages], …]`, most pages first. The collector's counters as they stand after the walk, before anybody
+/// else runs, go into the hash, which `GC.stat` has filled before: then this makes no object.
+fn occupancy(ruby: &Ruby, counters: RHash) -> Result<RArray, Error> {
     let found = checked(ruby, pages::occupancy())?;
+    let _: Value = ruby.class_object().const_get::<_, RModule>("GC")?.funcall("stat", (counters,))?;
     let (pools, holders) = without_gvl(|| found.rows());
     let pool_rows = ruby.ary_new_capa(pools.len());
     for pool in &pools {
