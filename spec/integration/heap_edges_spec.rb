@@ -206,7 +206,8 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
     expect(result[1]).to be > 500
   end
 
-  # What the other thread has counted is looked at while a row is made: each figure that is new was a turn of its own.
+  # Whether another thread takes a turn that it is offered is the system's to decide, and the spec before shows that one
+  # does. Here the offers are counted while rows are made: a new figure for each 2,000 of them.
   it "gives other threads their turns while it makes the rows of a long answer" do
     result = answer_of(<<~RUBY)
       GC.stress = false
@@ -215,8 +216,7 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
         Object.const_set("Generated\#{i}", Class.new).new.then { |object| ($kept ||= []) << object }
       end
       $turns = 0
-      other = Thread.new { loop { $turns += 1; Thread.pass } }
-      Thread.pass until $turns.positive?
+      Thread.singleton_class.prepend(Module.new { def pass = super.tap { $turns += 1 } })
       noting = Module.new { def initialize(*) = super.tap { $noted << $turns } }
       turns = lambda do |kind, &ask|
         kind.prepend(noting) unless kind < noting
@@ -229,11 +229,10 @@ RSpec.describe "walking Ruby's heap at awkward moments", :vm do
                           turns.(Memintro::HistogramRow) { Memintro.histogram },
                           turns.(Memintro::Snapshot::Row) { Memintro.snapshot(:classes) },
                           turns.(Memintro::Snapshot::Row) { Memintro.snapshot(:iseqs) }])
-      other.kill
     RUBY
     result.each do |rows, turns|
       expect(rows).to be > 11_000
-      expect(turns).to be > rows / 4000
+      expect(turns).to be >= (rows / 2000.0).ceil
     end
   end
 
