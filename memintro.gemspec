@@ -8,7 +8,8 @@ Gem::Specification.new do |spec|
   spec.authors = ["The memintro authors"]
   spec.summary = "Finds the line that owns the memory, in the live Ruby process"
   spec.description = "Exact malloc accounting by call site for Ruby: started and stopped in a running process, " \
-                     "or from its first allocation. Shows live bytes for each line of Ruby and each native caller."
+                     "or from its first allocation. Shows live bytes for each line of Ruby, and for native callers " \
+                     "that run without Ruby's lock."
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.1"
   spec.metadata = { "rubygems_mfa_required" => "true" }
