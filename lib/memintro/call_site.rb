@@ -120,6 +120,26 @@ module Memintro
       @row[6] - @row[7] - @row[10]
     end
 
+    # What is live and no garbage that waits for a collection: of the same instant as all else, and kept by counters, so
+    # that no block is visited. `Memintro.top(older_than: 1)` is the same by a visit.
+    #
+    # @return [Integer, nil] bytes of the blocks from here that are live and have outlived a collection; nil where that
+    #   is not known, as of a raw dump. A minor one that did not look at them counts as well.
+    def old_bytes
+      @row[12]&.first
+    end
+
+    # @return [Integer, nil] how many blocks these are
+    def old_blocks
+      @row[12]&.at(1)
+    end
+
+    # @api private
+    # @return [CallSite, nil] with the standard errors of these, as its live figures
+    def old
+      @row[12] && CallSite.new(@row, @row[12], @epoch)
+    end
+
     # Visits the blocks from here that are live at this moment (not at the snapshot's). Blocks that {Memintro.clear} or
     # a new start has forgotten are not visited. Allocators wait while the blocks are copied out: about
     # 10 ns for each live block of the process. In sampled mode these are the sampled ones.

@@ -48,7 +48,8 @@ RSpec.describe "the mark of estimates", :listening do
     vitals = Memintro::Control::Client.new(pid, path, patience: 60).ask_json("vitals")
     site = vitals["sites"].find { |one| one["name"] == "-e:3" }
     names = %w[live_bytes growth live_blocks allocations]
-    expect(site.keys).to eq(["name", *names, "estimated", *names.map { |name| "#{name}_standard_error" }])
+    expect(site.keys).to eq(["name", *names, "estimated", *names.map { |name| "#{name}_standard_error" },
+                             "old_bytes", "old_bytes_standard_error"])
     expect(site.values_at(*names.map { |name| "#{name}_standard_error" })).to all(be_a(Float).and(be_positive))
     expect(vitals["totals"]).to include("live_bytes_standard_error" => be_positive)
   end

@@ -141,6 +141,18 @@ pub struct SiteRecord {
     pub estimated: u64,
     /// How unsure the figures are.
     pub variances: Variances,
+    /// Live blocks that have outlived a collection at least.
+    pub old_blocks: u64,
+    /// Their bytes.
+    pub old_bytes: u64,
+    /// Variance of `old_blocks`.
+    pub old_blocks_variance: f64,
+    /// Variance of `old_bytes`.
+    pub old_bytes_variance: f64,
+    /// Skew of `old_blocks`.
+    pub old_blocks_skew: f64,
+    /// Skew of `old_bytes`.
+    pub old_bytes_skew: f64,
 }
 
 /// One live block.

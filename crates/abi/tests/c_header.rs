@@ -152,6 +152,12 @@ fn layouts(all: &mut Lines) {
         marked_bytes,
         estimated,
         variances,
+        old_blocks,
+        old_bytes,
+        old_blocks_variance,
+        old_bytes_variance,
+        old_blocks_skew,
+        old_bytes_skew,
     );
     layout!(all, "memintro_block", BlockRecord, address, size, site, age, weight);
     layout!(all, "memintro_frame", Frame, key, detail, generation, path, line);

@@ -133,18 +133,29 @@ unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
 unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status {
     state::done(state::paused(|_| {
         state::flush();
+        let now = state::generation();
         for id in 0..SITES.count() {
             if let Some(site) = SITES.get(id).filter(|site| is_used(id, site)) {
                 // SAFETY: the caller's own callback and context.
-                unsafe { visit(context, &site_record(id, site)) };
+                unsafe { visit(context, &site_record(id, site, now)) };
             }
         }
     }))
 }
 
-fn site_record(id: u32, site: &Site) -> SiteRecord {
+fn site_record(id: u32, site: &Site, now: u32) -> SiteRecord {
     let (path, path_len) = site.path();
-    let figures = SiteFigures::of(id, site);
+    let figures = SiteFigures::of(id, site, now);
+    let (young, all) = (figures.young, figures.variances);
+    // After a reset frees can outweigh allocations.
+    let old = |allocated: u64, freed: u64, young: u64| {
+        allocated.wrapping_sub(freed).wrapping_sub(young).cast_signed().max(0).cast_unsigned()
+    };
+    // What is so small beside that of which it is left is nothing but rounding.
+    let left = |allocated: f64, freed: f64, young: f64| {
+        let left = allocated - freed - young;
+        if left < 1e-9 * allocated { 0.0 } else { left }
+    };
     SiteRecord {
         id,
         kind: match site.kind() {
@@ -165,6 +176,12 @@ fn site_record(id: u32, site: &Site) -> SiteRecord {
         marked_bytes: figures.marked_bytes,
         estimated: u64::from(figures.estimated),
         variances: figures.variances,
+        old_blocks: old(figures.allocations, figures.frees, young.blocks),
+        old_bytes: old(figures.total_bytes, figures.freed_bytes, young.bytes),
+        old_blocks_variance: left(all.allocations, all.frees, young.blocks_variance),
+        old_bytes_variance: left(all.total_bytes, all.freed_bytes, young.bytes_variance),
+        old_blocks_skew: left(all.allocations_skew, all.frees_skew, young.blocks_skew),
+        old_bytes_skew: left(all.total_bytes_skew, all.freed_bytes_skew, young.bytes_skew),
     }
 }
 

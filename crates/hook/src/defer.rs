@@ -17,7 +17,7 @@ use memintro_tracker::sites::MAX_PATH_BYTES;
 use memintro_tracker::table::Removed;
 use memintro_tracker::threads::{Noted, Settle, ThreadState, bump};
 
-use crate::record::{self, Old, Origin};
+use crate::record::{self, Moving, Old, Origin};
 use crate::sampling::{self, SAMPLES};
 use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, THREADS};
 use crate::thread;
@@ -145,13 +145,13 @@ pub(crate) fn free(own: &ThreadState, address: usize) -> bool {
 /// A block that had been taken out is gone (`address`: `None`) or is there after all. `false`: try again.
 #[cold]
 #[inline(never)]
-pub(crate) fn settled(own: &ThreadState, old: &Old, epoch: u32, address: Option<usize>) -> bool {
+pub(crate) fn settled(own: &ThreadState, moving: &Moving, address: Option<usize>) -> bool {
     if !is_wanted(own) {
         return true;
     }
     let mut settled = event(own, 0, address.unwrap_or(0));
-    settled.epoch = epoch;
-    match old {
+    (settled.epoch, settled.generation) = (moving.epoch, moving.generation);
+    match &moving.old {
         Old::Nothing | Old::WrittenDown => return true,
         Old::Followed(removed) => {
             settled.kind = if address.is_none() { kind::DEATH } else { kind::PUT_BACK };

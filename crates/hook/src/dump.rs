@@ -96,7 +96,7 @@ fn write_all(out: &mut Output, signal: c_int, exit_status: c_int) {
         } else {
             name.bytes()
         };
-        let figures = SiteFigures::of(id, site);
+        let figures = SiteFigures::of(id, site, 0);
         out.value(&DumpSite {
             kind,
             line: site.line(),

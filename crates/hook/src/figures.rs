@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use memintro_abi::{Figures, ThreadFigures, Variances};
 use memintro_tracker::chance;
-use memintro_tracker::estimate::Estimated;
+use memintro_tracker::estimate::{Estimated, EstimatedYoung};
 use memintro_tracker::sites::Site;
 use memintro_tracker::threads::{ThreadState, Traffic};
 
@@ -104,10 +104,13 @@ pub(crate) struct SiteFigures {
     pub(crate) marked_bytes: u64,
     pub(crate) estimated: bool,
     pub(crate) variances: Variances,
+    /// Of live blocks that were born in the generation of now.
+    pub(crate) young: EstimatedYoung,
 }
 
 impl SiteFigures {
-    pub(crate) fn of(id: u32, site: &Site) -> Self {
+    pub(crate) fn of(id: u32, site: &Site, now: u32) -> Self {
+        let young = SAMPLES.site(id).map(|estimate| estimate.young(now)).unwrap_or_default();
         let sampled = SAMPLES.site(id).map(|estimate| estimate.figures());
         let estimated = sampled.is_some();
         let sampled = sampled.unwrap_or_default();
@@ -123,6 +126,14 @@ impl SiteFigures {
             marked_bytes: sum(&site.marked_bytes, sampled.marked_bytes),
             estimated,
             variances: variances(&sampled),
+            young: {
+                let (blocks, bytes) = counters.young(now);
+                EstimatedYoung {
+                    blocks: young.blocks.wrapping_add_signed(blocks),
+                    bytes: young.bytes.wrapping_add_signed(bytes),
+                    ..young
+                }
+            },
         }
     }
 }

@@ -26,8 +26,10 @@ use crate::thread::{self, Own};
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
 pub(crate) struct Moving {
-    old: Old,
-    epoch: u32,
+    pub(crate) old: Old,
+    pub(crate) epoch: u32,
+    /// GC generation in which it was taken out.
+    pub(crate) generation: u32,
 }
 
 /// What was known of it.
@@ -112,7 +114,7 @@ fn record(own: &Own, address: usize, size: u64, caller: usize) {
 
 /// Nothing is known of a block that is born here; what the table says of its address is stale.
 pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
-    heal(origin, TABLE.remove(address, generation));
+    heal(origin, TABLE.remove(address, generation), generation);
     heal_sample(origin, address);
 }
 
@@ -122,7 +124,7 @@ pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, gen
     let traffic = &origin.owner.traffic;
     match TABLE.insert(address, Block { site, size, generation }, generation) {
         Inserted::New => {}
-        Inserted::Replaced(stale) => heal(origin, Some(stale)),
+        Inserted::Replaced(stale) => heal(origin, Some(stale), generation),
         Inserted::Full => {
             bump(&traffic.dropped, 1);
             return;
@@ -130,7 +132,7 @@ pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, gen
     }
     bump(&traffic.allocations, 1);
     bump(&traffic.allocated_bytes, size);
-    origin.counters.allocated(site, size, |id| SITES.counters(id));
+    origin.counters.allocated(site, size, generation, |id| SITES.counters(id));
 }
 
 /// A block was born that had been sampled with this mean.
@@ -158,7 +160,7 @@ pub(crate) fn born_sampled(origin: Origin<'_>, address: usize, size: u64, site: 
         && let Some(stale) = TABLE.remove(address, birth)
     {
         SAMPLES.uncount(address);
-        heal(origin, Some(stale));
+        heal(origin, Some(stale), birth);
     }
     let sample = Sample { size, mean, site, birth, mark: SAMPLES.marks() };
     match SAMPLES.put(address, sample) {
@@ -187,27 +189,28 @@ fn heal_sample(origin: Origin<'_>, address: usize) {
 }
 
 /// An address came up again whose free was never seen.
-fn heal(origin: Origin<'_>, stale: Option<Removed>) {
+fn heal(origin: Origin<'_>, stale: Option<Removed>, now: u32) {
     if let Some(stale) = stale {
         bump(&origin.owner.traffic.missed_frees, 1);
-        died(origin, &stale);
+        died(origin, &stale, now);
     }
 }
 
+/// `now`: the GC generation by which its age was told.
 #[inline]
-fn died(origin: Origin<'_>, block: &Removed) {
+fn died(origin: Origin<'_>, block: &Removed, now: u32) {
     bump(&origin.owner.traffic.frees, 1);
     bump(&origin.owner.traffic.freed_bytes, block.size);
-    origin.counters.freed(block.site, block.size, block.age, |id| SITES.counters(id));
+    origin.counters.freed(block.site, block.size, block.age, now, |id| SITES.counters(id));
 }
 
-/// A block that was taken out is gone.
+/// A block that was taken out is gone. `told`: the GC generation by which its age was told.
 #[inline]
-pub(crate) fn gone(origin: Origin<'_>, old: &Old, now: u32) {
+pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
     match old {
         Old::Nothing | Old::WrittenDown => {}
-        Old::Followed(removed) => died(origin, removed),
-        Old::Sampled(sample) => SAMPLES.count_death(sample, now, &origin.owner.estimate),
+        Old::Followed(removed) => died(origin, removed, told),
+        Old::Sampled(sample) => SAMPLES.count_death(sample, state::generation(), &origin.owner.estimate),
     }
 }
 
@@ -285,7 +288,7 @@ pub(crate) fn take(address: usize, now: u32) -> Old {
 
 /// A block is about to be resized and perhaps moved.
 pub(crate) fn moving(block: *mut c_void) -> Moving {
-    let mut moving = Moving { old: Old::Nothing, epoch: 0 };
+    let mut moving = Moving { old: Old::Nothing, epoch: 0, generation: 0 };
     let Some(own) = thread::own() else { return moving };
     let address = block as usize;
     let Some(busy) = enter(&own, || defer::free(&own, address)) else {
@@ -295,7 +298,8 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
         return moving;
     };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        moving.old = take(address, state::generation());
+        moving.generation = state::generation();
+        moving.old = take(address, moving.generation);
         moving.epoch = EPOCH.load(Ordering::Relaxed);
     }
     drop(busy);
@@ -315,13 +319,13 @@ pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usiz
     // The gate may open between the two.
     let is_gone = Cell::new(false);
     let write_down = || {
-        is_gone.set(is_gone.get() || defer::settled(&own, &moving.old, moving.epoch, None));
+        is_gone.set(is_gone.get() || defer::settled(&own, moving, None));
         is_gone.get() && (!is_born || defer::birth(&own, address, size, caller, mean))
     };
     let Some(busy) = enter(&own, write_down) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         if !is_gone.get() && moving.epoch == EPOCH.load(Ordering::Relaxed) {
-            gone(Origin::of(&own), &moving.old, state::generation());
+            gone(Origin::of(&own), &moving.old, moving.generation);
         }
         if is_born {
             match (mean, sampling::is_on()) {
@@ -345,24 +349,26 @@ pub(crate) fn stayed(moving: &Moving, block: *mut c_void) {
         Old::WrittenDown => return defer::lost(&own),
         Old::Followed(_) | Old::Sampled(_) => {}
     }
-    let write_down = || defer::settled(&own, &moving.old, moving.epoch, Some(address));
+    let write_down = || defer::settled(&own, moving, Some(address));
     let Some(busy) = enter(&own, write_down) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 && moving.epoch == EPOCH.load(Ordering::Relaxed) {
-        put_back(Origin::of(&own), &moving.old, address, state::generation());
+        put_back(Origin::of(&own), &moving.old, address, moving.generation);
     }
     drop(busy);
 }
 
-pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, now: u32) {
+/// A block that was taken out is there after all. `told`: the GC generation by which its age was told.
+pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32) {
+    let now = state::generation();
     let traffic = &origin.owner.traffic;
     match old {
         Old::Nothing | Old::WrittenDown => {}
         Old::Followed(old) => {
-            let again = Block { site: old.site, size: old.size, generation: now.wrapping_sub(old.age) };
+            let again = Block { site: old.site, size: old.size, generation: told.wrapping_sub(old.age) };
             if let Inserted::Full = TABLE.insert(address, again, now) {
                 // It can no longer be followed; the books must still balance.
                 bump(&traffic.dropped, 1);
-                died(origin, old);
+                died(origin, old, told);
             } else if sampling::is_on() {
                 SAMPLES.count_again(address);
             }

@@ -22,6 +22,57 @@ pub struct Counters {
     pub age_total: AtomicU64,
     /// Greatest age at free.
     pub max_lifespan: AtomicU64,
+    young: Young,
+}
+
+/// Live blocks and bytes of one generation, the last in which there were any. Each of the two words has the generation beside
+/// its sum, so that a new one begins at nothing without a lock: what is said of an older one is of no use to anybody.
+#[derive(Debug, Default)]
+struct Young {
+    blocks: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Bits of a word of [`Young`] that are the sum; above them is the generation, or its last bits.
+const BLOCK_BITS: u32 = 32;
+const BYTE_BITS: u32 = 48;
+
+impl Young {
+    fn add(&self, generation: u32, blocks: i64, bytes: i64) {
+        add_in_generation(&self.blocks, BLOCK_BITS, generation, blocks);
+        add_in_generation(&self.bytes, BYTE_BITS, generation, bytes);
+    }
+
+    fn of(&self, generation: u32) -> (i64, i64) {
+        let (of_blocks, blocks) = split(self.blocks.load(Ordering::Relaxed), BLOCK_BITS);
+        if of_blocks == u64::from(generation) {
+            (blocks, split(self.bytes.load(Ordering::Relaxed), BYTE_BITS).1)
+        } else {
+            (0, 0)
+        }
+    }
+}
+
+/// A generation and a signed sum.
+fn split(word: u64, bits: u32) -> (u64, i64) {
+    (word >> bits, (word << (64 - bits)).cast_signed() >> (64 - bits))
+}
+
+fn add_in_generation(word: &AtomicU64, bits: u32, generation: u32, amount: i64) {
+    let room = u64::MAX >> bits;
+    let generation = u64::from(generation) & room;
+    // Relaxed: as in `Counters::add`.
+    let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+        let (of, sum) = split(before, bits);
+        let ahead = generation.wrapping_sub(of) & room;
+        let sum = match ahead {
+            0 => sum.wrapping_add(amount),
+            // Another thread is in a later generation already.
+            _ if ahead > room / 2 => return None,
+            _ => amount,
+        };
+        Some(generation << bits | (sum.cast_unsigned() & (u64::MAX >> (64 - bits))))
+    });
 }
 
 impl Counters {
@@ -37,6 +88,13 @@ impl Counters {
         ] {
             counter.store(0, Ordering::Relaxed);
         }
+        self.young.blocks.store(0, Ordering::Relaxed);
+        self.young.bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Blocks and bytes that are live and were born in this generation. The caller has paused the world and flushed.
+    pub fn young(&self, generation: u32) -> (i64, i64) {
+        self.young.of(generation)
     }
 
     fn add(&self, delta: &Delta) {
@@ -50,6 +108,10 @@ impl Counters {
             if delta.max_lifespan.get() != 0 {
                 self.max_lifespan.fetch_max(u64::from(delta.max_lifespan.get()), Ordering::Relaxed);
             }
+        }
+        let (blocks, bytes) = (delta.young_blocks.get(), delta.young_bytes.get());
+        if blocks != 0 || bytes != 0 {
+            self.young.add(delta.young_generation.get(), i64::from(blocks), bytes);
         }
     }
 }
@@ -71,9 +133,25 @@ struct Delta {
     total_bytes: Cell<u64>,
     freed_bytes: Cell<u64>,
     age_total: Cell<u64>,
+    young_generation: Cell<u32>,
+    young_blocks: Cell<i32>,
+    young_bytes: Cell<i64>,
 }
 
 impl Delta {
+    /// Live blocks of a generation became more or fewer.
+    #[inline]
+    fn young(&self, generation: u32, blocks: i32, bytes: i64) {
+        let (mut all, mut sum) = (blocks, bytes);
+        if self.young_generation.get() == generation {
+            all = all.wrapping_add(self.young_blocks.get());
+            sum = sum.wrapping_add(self.young_bytes.get());
+        }
+        self.young_generation.set(generation);
+        self.young_blocks.set(all);
+        self.young_bytes.set(sum);
+    }
+
     fn is_empty(&self) -> bool {
         self.allocations.get() == 0 && self.frees.get() == 0
     }
@@ -86,6 +164,9 @@ impl Delta {
         self.total_bytes.set(0);
         self.freed_bytes.set(0);
         self.age_total.set(0);
+        self.young_generation.set(0);
+        self.young_blocks.set(0);
+        self.young_bytes.set(0);
     }
 }
 
@@ -108,18 +189,35 @@ impl CounterCache {
         delta
     }
 
-    /// One allocation at `site`.
+    /// One allocation at `site`, in this generation.
     #[inline]
-    pub fn allocated<'a>(&self, site: u32, size: u64, shared: impl Fn(u32) -> Option<&'a Counters>) {
+    pub fn allocated<'a>(
+        &self,
+        site: u32,
+        size: u64,
+        generation: u32,
+        shared: impl Fn(u32) -> Option<&'a Counters>,
+    ) {
         let delta = self.entry(site, shared);
+        delta.young(generation, 1, size.cast_signed());
         delta.allocations.set(delta.allocations.get().wrapping_add(1));
         delta.total_bytes.set(delta.total_bytes.get().wrapping_add(size));
     }
 
-    /// One free of a block of `site`.
+    /// One free of a block of `site`, of this age in this generation.
     #[inline]
-    pub fn freed<'a>(&self, site: u32, size: u64, age: u32, shared: impl Fn(u32) -> Option<&'a Counters>) {
+    pub fn freed<'a>(
+        &self,
+        site: u32,
+        size: u64,
+        age: u32,
+        generation: u32,
+        shared: impl Fn(u32) -> Option<&'a Counters>,
+    ) {
         let delta = self.entry(site, shared);
+        if age == 0 {
+            delta.young(generation, -1, size.cast_signed().wrapping_neg());
+        }
         delta.frees.set(delta.frees.get().wrapping_add(1));
         delta.freed_bytes.set(delta.freed_bytes.get().wrapping_add(size));
         delta.age_total.set(delta.age_total.get().wrapping_add(u64::from(age)));
@@ -153,4 +251,48 @@ fn evict<'a>(delta: &Delta, site: u32, shared: impl Fn(u32) -> Option<&'a Counte
         counters.add(delta);
     }
     delta.reset(site);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_entry_fills_a_line_of_the_processor_s_cache() {
+        assert_eq!(size_of::<Delta>(), 64);
+    }
+
+    proptest! {
+        /// Against a list of live blocks: two threads' caches, that are evicted now and then.
+        #[test]
+        fn what_is_young_is_what_was_born_in_this_generation_and_lives(
+            steps in proptest::collection::vec((0u8..20, 0usize..2, 0usize..40, 1u64..1 << 30), 1..300),
+        ) {
+            let shared = Counters::default();
+            let find = |_: u32| Some(&shared);
+            // SAFETY: all-zero memory is an empty cache.
+            let caches: [CounterCache; 2] = unsafe { core::mem::zeroed() };
+            let (mut generation, mut live) = (7u32, Vec::new());
+            for (step, thread, at, size) in steps {
+                match step {
+                    0..8 => {
+                        caches[thread].allocated(3, size, generation, find);
+                        live.push((generation, size));
+                    }
+                    8..15 if !live.is_empty() => {
+                        let (birth, size) = live.swap_remove(at % live.len());
+                        caches[thread].freed(3, size, generation - birth, generation, find);
+                    }
+                    15..17 => generation += 1,
+                    17..19 => caches[thread].flush(find),
+                    _ => {}
+                }
+            }
+            caches.iter().for_each(|cache| cache.flush(find));
+            let young: Vec<u64> = live.iter().filter(|(birth, _)| *birth == generation).map(|(_, size)| *size).collect();
+            prop_assert_eq!(shared.young(generation), (young.len() as i64, young.iter().sum::<u64>() as i64));
+            prop_assert_eq!(shared.young(generation + 1), (0, 0));
+        }
+    }
 }

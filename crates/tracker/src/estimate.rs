@@ -40,6 +40,92 @@ pub struct Estimate {
     frees_skew: AtomicU64,
     total_bytes_skew: AtomicU64,
     freed_bytes_skew: AtomicU64,
+    young: Young,
+}
+
+/// The same of live blocks that were born in one generation, the last in which there were any.
+#[derive(Debug, Default)]
+struct Young {
+    generation: AtomicU64,
+    blocks: AtomicU64,
+    bytes: AtomicU64,
+    blocks_variance: AtomicU64,
+    bytes_variance: AtomicU64,
+    blocks_skew: AtomicU64,
+    bytes_skew: AtomicU64,
+}
+
+impl Young {
+    fn add(&self, share: &Share, generation: u32) {
+        if self.generation.load(Ordering::Relaxed) != u64::from(generation) {
+            self.reset();
+            self.generation.store(u64::from(generation), Ordering::Relaxed);
+        }
+        bump(&self.blocks, share.count());
+        bump(&self.bytes, share.bytes());
+        self.grow(share, 1.0);
+    }
+
+    /// Of another generation there is nothing to take away any more.
+    fn remove(&self, share: &Share, generation: u32) {
+        if self.generation.load(Ordering::Relaxed) == u64::from(generation) {
+            bump(&self.blocks, share.count().wrapping_neg());
+            bump(&self.bytes, share.bytes().wrapping_neg());
+            self.grow(share, -1.0);
+        }
+    }
+
+    fn grow(&self, share: &Share, sign: f64) {
+        grow(&self.blocks_variance, sign * share.variance);
+        grow(&self.bytes_variance, sign * share.bytes_variance());
+        grow(&self.blocks_skew, sign * share.skew);
+        grow(&self.bytes_skew, sign * share.bytes_skew());
+    }
+
+    fn reset(&self) {
+        for sum in [
+            &self.generation,
+            &self.blocks,
+            &self.bytes,
+            &self.blocks_variance,
+            &self.bytes_variance,
+            &self.blocks_skew,
+            &self.bytes_skew,
+        ] {
+            sum.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn of(&self, generation: u32) -> EstimatedYoung {
+        if self.generation.load(Ordering::Relaxed) != u64::from(generation) {
+            return EstimatedYoung::default();
+        }
+        EstimatedYoung {
+            blocks: rounded(&self.blocks, COUNT_BITS),
+            bytes: rounded(&self.bytes, BYTE_BITS),
+            blocks_variance: sum(&self.blocks_variance),
+            bytes_variance: sum(&self.bytes_variance),
+            blocks_skew: sum(&self.blocks_skew),
+            bytes_skew: sum(&self.bytes_skew),
+        }
+    }
+}
+
+/// Of live blocks that were born in one generation. The figures are rounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EstimatedYoung {
+    /// How many.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Variance of `blocks`.
+    pub blocks_variance: f64,
+    /// Variance of `bytes`.
+    pub bytes_variance: f64,
+    /// Covariance of `blocks` with its estimated variance.
+    pub blocks_skew: f64,
+    /// The same of `bytes`.
+    pub bytes_skew: f64,
 }
 
 /// The figures of an [`Estimate`], rounded, with the variances of their errors.
@@ -138,8 +224,9 @@ impl Share {
 }
 
 impl Estimate {
-    /// A sampled block was born.
-    pub fn born(&self, share: &Share) {
+    /// A sampled block was born in this generation.
+    pub fn born(&self, share: &Share, generation: u32) {
+        self.young.add(share, generation);
         bump(&self.allocations, share.count());
         bump(&self.total_bytes, share.bytes());
         grow(&self.allocations_variance, share.variance);
@@ -149,8 +236,11 @@ impl Estimate {
         grow(&self.total_bytes_skew, share.bytes_skew());
     }
 
-    /// A sampled block was given back; `since_mark`: it was born after the last mark.
-    pub fn died(&self, share: &Share, age: u32, since_mark: bool) {
+    /// A sampled block was given back in this generation; `since_mark`: it was born after the last mark.
+    pub fn died(&self, share: &Share, age: u32, since_mark: bool, generation: u32) {
+        if age == 0 {
+            self.young.remove(share, generation);
+        }
         bump(&self.frees, share.count());
         bump(&self.freed_bytes, share.bytes());
         grow(&self.frees_variance, share.variance);
@@ -201,6 +291,13 @@ impl Estimate {
         ] {
             sum.store(0, Ordering::Relaxed);
         }
+        self.young.reset();
+    }
+
+    /// What is live and was born in this generation.
+    #[must_use]
+    pub fn young(&self, generation: u32) -> EstimatedYoung {
+        self.young.of(generation)
     }
 
     /// Whether nothing was ever added.
@@ -275,9 +372,9 @@ mod tests {
             blocks in proptest::collection::vec((0u64..1 << 40, 1u64..=chance::MOST_MEAN, 0u32..9), 1..50),
         ) {
             let estimate = Estimate::default();
-            blocks.iter().for_each(|(size, mean, _)| estimate.born(&Share::of(*size, *mean)));
+            blocks.iter().for_each(|(size, mean, _)| estimate.born(&Share::of(*size, *mean), 9));
             blocks.iter().rev().for_each(|(size, mean, age)| {
-                estimate.died(&Share::of(*size, *mean), *age, true);
+                estimate.died(&Share::of(*size, *mean), *age, true, 9);
             });
             let figures = estimate.figures();
             prop_assert_eq!(figures.allocations, figures.frees);
@@ -291,20 +388,40 @@ mod tests {
     fn growth_is_unsure_by_what_came_and_what_went_since_the_mark() {
         let estimate = Estimate::default();
         let (old, young) = (Share::of(1000, 4000), Share::of(64, 4000));
-        estimate.born(&old);
-        estimate.born(&old);
+        estimate.born(&old, 1);
+        estimate.born(&old, 1);
         estimate.mark();
         assert_eq!(estimate.figures().variances.growth, 0.0);
-        estimate.died(&old, 3, false);
-        estimate.born(&young);
+        estimate.died(&old, 3, false, 4);
+        estimate.born(&young, 4);
         let figures = estimate.figures();
         assert_eq!(figures.variances.growth, old.bytes_variance() + young.bytes_variance());
         assert_eq!(
             (figures.max_lifespan, figures.marked_bytes),
             (3, rounded_bytes(2.0 * 1000.0 * old.weight))
         );
-        estimate.died(&young, 0, true);
+        estimate.died(&young, 0, true, 4);
         assert_eq!(estimate.figures().variances.growth, old.bytes_variance());
+    }
+
+    #[test]
+    fn what_is_young_is_live_and_of_this_generation() {
+        let estimate = Estimate::default();
+        let (old, young) = (Share::of(1000, 4000), Share::of(64, 4000));
+        estimate.born(&old, 3);
+        assert_eq!(estimate.young(3).bytes, rounded_bytes(1000.0 * old.weight));
+        estimate.born(&young, 4);
+        estimate.born(&young, 4);
+        estimate.died(&old, 1, true, 4);
+        estimate.died(&young, 0, true, 4);
+        let found = estimate.young(4);
+        assert_eq!((found.blocks, found.bytes), (young.blocks(), rounded_bytes(64.0 * young.weight)));
+        assert_eq!((found.bytes_variance, found.blocks_skew), (young.bytes_variance(), young.skew));
+        assert_eq!(estimate.young(5), EstimatedYoung::default());
+        // It was young when it was taken out, and is counted when that generation is over.
+        estimate.born(&young, 5);
+        estimate.died(&young, 0, true, 4);
+        assert_eq!(estimate.young(5).blocks, young.blocks());
     }
 
     fn rounded_bytes(bytes: f64) -> u64 {
@@ -314,7 +431,7 @@ mod tests {
     #[test]
     fn exact_blocks_have_no_error() {
         let estimate = Estimate::default();
-        estimate.born(&Share::of(77, 0));
+        estimate.born(&Share::of(77, 0), 0);
         let figures = estimate.figures();
         assert_eq!((figures.allocations, figures.total_bytes), (1, 77));
         assert_eq!(figures.variances, Variances::default());

@@ -138,11 +138,11 @@ impl Samples {
     /// Adds up a birth, also in the thread's own sums.
     pub fn count_birth(&self, sample: &Sample, own: &Estimate) {
         let share = sample.share();
-        own.born(&share);
+        own.born(&share, sample.birth);
         let Some(_blocks) = self.blocks.lock_in_time() else { return };
-        self.totals.born(&share);
+        self.totals.born(&share, sample.birth);
         if let Some(site) = self.site_for_writing(sample.site) {
-            site.born(&share);
+            site.born(&share, sample.birth);
         }
     }
 
@@ -150,11 +150,11 @@ impl Samples {
     pub fn count_death(&self, sample: &Sample, now: u32, own: &Estimate) {
         let share = sample.share();
         let (age, since_mark) = (sample.age(now), sample.mark == self.marks());
-        own.died(&share, age, since_mark);
+        own.died(&share, age, since_mark, now);
         let Some(_blocks) = self.blocks.lock_in_time() else { return };
-        self.totals.died(&share, age, since_mark);
+        self.totals.died(&share, age, since_mark, now);
         if let Some(site) = self.site_for_writing(sample.site) {
-            site.died(&share, age, since_mark);
+            site.died(&share, age, since_mark, now);
         }
     }
 

@@ -179,11 +179,11 @@ proptest! {
             let site = site + PSEUDO;
             let sums = twin.entry(site).or_default();
             if is_free {
-                cache.freed(site, size, age, |id| sites.counters(id));
+                cache.freed(site, size, age, 0, |id| sites.counters(id));
                 let age = u64::from(age);
                 *sums = [sums[0], sums[1], sums[2] + 1, sums[3] + size, sums[4] + age, sums[5].max(age)];
             } else {
-                cache.allocated(site, size, |id| sites.counters(id));
+                cache.allocated(site, size, 0, |id| sites.counters(id));
                 *sums = [sums[0] + 1, sums[1] + size, sums[2], sums[3], sums[4], sums[5]];
             }
         }

@@ -189,7 +189,13 @@ module Memintro
       def vital_site(site)
         name = Report::Names.utf8(site.name)
         name = "...#{name[-997..]}" if name.size > 1_000
-        { name: name, **site.to_h.slice(*VITAL, :estimated, *VITAL.map { |figure| :"#{figure}_standard_error" }) }
+        figures = { name: name,
+                    **site.to_h.slice(*VITAL, :estimated, *VITAL.map { |figure| :"#{figure}_standard_error" }) }
+        return figures unless (old = site.old)
+
+        figures[:old_bytes] = old.live_bytes
+        figures[:old_bytes_standard_error] = old.live_bytes_standard_error if old.estimated?
+        figures
       end
 
       def live_objects

@@ -22,7 +22,9 @@ module Memintro
       MAX_LIFESPAN = 9
       # See {NAME}: one for each figure, or nil.
       VARIANCES = 11
-      private_constant :TOTALS, :ESTIMATES, :NAME, :MAX_LIFESPAN, :VARIANCES
+      # See {NAME}: figures of old blocks and, of estimates, their variances; or nil where that is not known.
+      OLD = 12
+      private_constant :TOTALS, :ESTIMATES, :NAME, :MAX_LIFESPAN, :VARIANCES, :OLD
 
       # @param reports [Array<Hash>] parsed, the master's first
       # @return [CallSites] of all together
@@ -49,11 +51,17 @@ module Memintro
           when NAME then value
           when MAX_LIFESPAN then [value, other[at]].max
           when VARIANCES then added(value, other[at])
+          when OLD then value && other[at] && summed(value, other[at])
           else value + other[at]
           end
         end
       end
       private_class_method :add
+
+      def self.summed(one, other)
+        Array.new([one, other].map(&:size).max) { |at| (one[at] || 0) + (other[at] || 0) }
+      end
+      private_class_method :summed
 
       # What is exact adds nothing.
       def self.added(one, other)

@@ -79,7 +79,8 @@ module Memintro
       # Of a call site in a live view.
       VITAL = %w[live_bytes growth live_blocks allocations].freeze
       VITAL_SITE = { "name" => PATH, **VITAL.to_h { |name| [name, SIGNED] }, "estimated?" => FLAG,
-                     **VITAL.to_h { |name| ["#{name}_standard_error?", NUMBER] } }.freeze
+                     **VITAL.to_h { |name| ["#{name}_standard_error?", NUMBER] },
+                     "old_bytes?" => SIGNED, "old_bytes_standard_error?" => NUMBER }.freeze
       SITE_FIGURES = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks age_total max_lifespan
                         growth].freeze
       SITE_ERRORS = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks growth age_total

@@ -62,8 +62,19 @@ module Memintro
           buffer << lead << KEYS[name] << (value.is_a?(Numeric) ? value.to_s : encode(value))
           lead = ","
         end
+        append_old(site, buffer) if site.old_bytes
         append_errors(site, buffer) if site.estimated?
         buffer << "}"
+      end
+
+      def append_old(site, buffer)
+        buffer << ",\"old_bytes\":#{site.old_bytes},\"old_blocks\":#{site.old_blocks}"
+        return unless site.estimated?
+
+        old = site.old
+        %w[bytes blocks].each do |unit|
+          buffer << ",\"old_#{unit}_standard_error\":" << old.standard_error(:"live_#{unit}").to_s
+        end
       end
 
       def append_errors(site, buffer)

@@ -78,7 +78,8 @@ module Memintro
         end
 
         live, growth = numbers(site, %w[live_bytes growth], where)
-        [id, kind, name, site["lineno"].to_i, *numbers(site, ROW, where), live - growth, variances(site, where)]
+        [id, kind, name, site["lineno"].to_i, *numbers(site, ROW, where), live - growth,
+         variances = variances(site, where), old(site, variances)]
       end
       private_class_method :row
 
@@ -110,6 +111,21 @@ module Memintro
         end
       end
       private_class_method :numbers
+
+      # As Memintro::Native.sites has them. What of a standard error is not the site's own sample is variance.
+      def self.old(site, variances)
+        bytes, blocks = site.values_at("old_bytes", "old_blocks")
+        return unless bytes.is_a?(Integer) && blocks.is_a?(Integer)
+        return [bytes, blocks] unless variances
+
+        errors = %w[bytes blocks].zip([2, 0]).map do |unit, at|
+          error = site["old_#{unit}_standard_error"]
+          per_sample = variances[at].positive? ? variances[7 + at] / variances[at] : 0.0
+          error.is_a?(Numeric) ? [(error**2) - (per_sample**2), 0.0].max : 0.0
+        end
+        [bytes, blocks, *errors, 0.0, 0.0]
+      end
+      private_class_method :old
 
       # As Memintro::Native.sites has them; the last one is what gives the mean lifespan its standard error.
       def self.variances(site, where)

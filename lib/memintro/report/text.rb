@@ -28,7 +28,9 @@ module Memintro
         max_lifespan: ["max life", ->(site) { "#{'~' if site.estimated?}#{Units.counted(site.max_lifespan, 'GC')}" }],
         age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }]
       }.freeze
-      private_constant :BYTES, :COUNT, :COLUMNS, :ON_DEMAND
+      # Beside churn, what stays: live bytes of blocks that outlived a collection.
+      OLD = "older than 1 GC"
+      private_constant :BYTES, :COUNT, :COLUMNS, :ON_DEMAND, :OLD
 
       def self.growth(site)
         Units.uncertain_growth(site.growth, site.estimated? ? site.growth_standard_error : nil)
@@ -115,6 +117,7 @@ module Memintro
         live = @snapshot.totals.live_bytes
         columns = { "live" => COLUMNS["live"], "share" => ->(site) { share(site, live) } }
         columns.merge!(COLUMNS)
+        columns[OLD] = ->(site) { site.old&.shown(:live_bytes, &BYTES) || "-" } if sites.any?(&:old_bytes)
         extra = ON_DEMAND[@by]
         columns[extra[0]] = extra[1] if extra
         Table.new(columns.keys, "call site",

@@ -182,23 +182,31 @@ fn draw_sites(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
         let text = if chosen { format!("{title} ▼") } else { (*title).to_string() };
         Cell::from(Line::from(text).alignment(Alignment::Right)).style(style)
     });
-    let name_columns = usize::from(area.width.saturating_sub(11 + 12 + 10 + 14 + 5));
+    let age = Cell::from(Line::from("older than 1 GC").alignment(Alignment::Right));
+    let name_columns = usize::from(area.width.saturating_sub(11 + 12 + 10 + 14 + 15 + 6));
     let rows = vitals.sites.iter().skip(state.first).map(|site| row(site, name_columns, paint));
     let widths = [
         Constraint::Length(11),
         Constraint::Length(12),
         Constraint::Length(10),
         Constraint::Length(14),
+        Constraint::Length(15),
         Constraint::Min(10),
     ];
     let table = Table::new(rows, widths)
-        .header(Row::new(header.chain([Cell::from("call site")])).style(paint.of(Color::Cyan)));
+        .header(Row::new(header.chain([age, Cell::from("call site")])).style(paint.of(Color::Cyan)));
     frame.render_widget(table, area);
 }
 
 /// An estimate's standard error stands below it: beside it there is no room.
 fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
-    let figures = [site.live_bytes, site.growth, site.live_blocks, site.allocations];
+    let figures = [
+        site.live_bytes,
+        site.growth,
+        site.live_blocks,
+        site.allocations,
+        site.old_bytes.unwrap_or_default(),
+    ];
     let right = |figure: Figure, form: fn(i64) -> String, error: fn(i64) -> String| {
         let (value, error) = figure.parts(form, error);
         Cell::from(Text::from(vec![Line::from(value), Line::from(error)]).alignment(Alignment::Right))
@@ -213,6 +221,10 @@ fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
         right(site.growth, signed_bytes, bytes).style(growth),
         right(site.live_blocks, signed_count, signed_count),
         right(site.allocations, signed_count, signed_count),
+        site.old_bytes.map_or_else(
+            || Cell::from(Line::from("-").alignment(Alignment::Right)),
+            |old| right(old, bytes, bytes),
+        ),
         Cell::from(end_of(&site.name, name_columns)),
     ])
     .height(if figures.iter().any(|figure| figure.error.is_some()) { 2 } else { 1 })
@@ -270,8 +282,9 @@ mod tests {
             "RSS 100.0 MiB",
             "123,456 live objects",
             "12 runs: 9 minor, 3 major",
-            "live ▼       growth     blocks    allocations call site",
-            "3.8 MiB   +976.6 KiB        300            400 app/leak.rb:12",
+            "live ▼       growth     blocks    allocations older than 1 GC call site",
+            "3.8 MiB   +976.6 KiB        300            400         2.9 MiB app/leak.rb:12",
+            "-500 B         21             50               - lib/",
             "q quit",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
@@ -285,9 +298,9 @@ mod tests {
         let (text, _) = screen_of(&sampled_answer(), 120, 30, false);
         for part in [
             "tracking (sampled)  malloc live ~4.8 MiB ±200.0 KiB in ~321 ±12 blocks",
-            "   ~3.8 MiB  ~+976.6 KiB       ~300           ~400 app/leak.rb:12",
-            "±100.0 KiB     ±2.0 KiB         ±8             ±9",
-            "-500 B         21             50 lib/",
+            "   ~3.8 MiB  ~+976.6 KiB       ~300           ~400        ~2.9 MiB app/leak.rb:12",
+            "±100.0 KiB     ±2.0 KiB         ±8             ±9       ±50.0 KiB",
+            "-500 B         21             50               - lib/",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }

@@ -45,6 +45,8 @@ pub struct Site {
     pub(super) live_blocks: Figure,
     /// Allocations so far.
     pub(super) allocations: Figure,
+    /// Live bytes of blocks that have outlived a collection; None: a process of an older version does not say.
+    pub(super) old_bytes: Option<Figure>,
 }
 
 /// Most call sites that are taken.
@@ -94,6 +96,7 @@ impl Site {
             growth: site.figure("growth")?,
             live_blocks: site.figure("live_blocks")?,
             allocations: site.figure("allocations")?,
+            old_bytes: if value["old_bytes"].is_null() { None } else { Some(site.figure("old_bytes")?) },
         })
     }
 }
@@ -172,7 +175,7 @@ pub(super) mod tests {
     pub(in crate::watch) const ANSWER: &str = r#"{"pid":123,"name":null,"program":"app.rb","time":1767268800.5,
         "rss_bytes":104857600,"live_objects":123456,"gc":{"count":12,"minor":9,"major":3,"time_ms":45},
         "tracking":true,"mode":"full","totals":{"live_bytes":5000000,"live_blocks":321},
-        "sites":[{"name":"app/leak.rb:12","live_bytes":4000000,"growth":1000000,"live_blocks":300,"allocations":400},
+        "sites":[{"name":"app/leak.rb:12","live_bytes":4000000,"growth":1000000,"live_blocks":300,"allocations":400,"old_bytes":3000000},
                  {"name":"lib/\u001b[2Jcache.rb:3","live_bytes":1000000,"growth":-500,"live_blocks":21,"allocations":50}]}"#;
 
     /// The same of a process in sampled mode.
@@ -186,7 +189,7 @@ pub(super) mod tests {
             )
             .replace(
                 "\"allocations\":400",
-                "\"allocations\":400,\"live_bytes_standard_error\":102400,\"growth_standard_error\":2048.0,\
+                "\"allocations\":400,\"old_bytes_standard_error\":51200,\"live_bytes_standard_error\":102400,\"growth_standard_error\":2048.0,\
                  \"live_blocks_standard_error\":7.5,\"allocations_standard_error\":9",
             )
     }
@@ -197,6 +200,8 @@ pub(super) mod tests {
         assert_eq!(vitals.live_bytes, Figure { value: 5_000_000, error: Some(204_800.0) });
         assert_eq!(vitals.sites[0].growth, Figure { value: 1_000_000, error: Some(2_048.0) });
         assert_eq!(vitals.sites[1].growth.error, None);
+        assert_eq!(vitals.sites[0].old_bytes, Some(Figure { value: 3_000_000, error: Some(51_200.0) }));
+        assert_eq!(vitals.sites[1].old_bytes, None);
     }
 
     #[test]

@@ -337,7 +337,7 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> R
         SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record.address).as_bytes())),
         _ => ("pseudo", names::string(ruby, pseudo_name(record.id).as_bytes())),
     };
-    let row = ruby.ary_new_capa(12);
+    let row = ruby.ary_new_capa(13);
     row.push(record.id)?;
     row.push(ruby.to_symbol(kind))?;
     row.push(name)?;
@@ -355,6 +355,25 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> R
     // Below zero where a mark came after `Mwrap.reset`.
     row.push(record.marked_bytes.cast_signed())?;
     row.push(variances_array(ruby, (record.estimated != 0).then_some(record.variances)))?;
+    row.push(old_blocks(ruby, record)?)?;
+    Ok(row)
+}
+
+/// As a row of `live_by_site(1)`, but of the same instant as all else.
+fn old_blocks(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
+    let row = ruby.ary_new_capa(6);
+    row.push(record.old_bytes)?;
+    row.push(record.old_blocks)?;
+    if record.estimated != 0 {
+        for doubt in [
+            record.old_bytes_variance,
+            record.old_blocks_variance,
+            record.old_bytes_skew,
+            record.old_blocks_skew,
+        ] {
+            row.push(doubt.max(0.0))?;
+        }
+    }
     Ok(row)
 }
 
