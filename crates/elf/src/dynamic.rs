@@ -4,6 +4,7 @@ use crate::error::Malformed;
 use crate::memory::{Memory, u64_at};
 
 const DT_NULL: u64 = 0;
+const DT_NEEDED: u64 = 1;
 const DT_PLTRELSZ: u64 = 2;
 const DT_HASH: u64 = 4;
 const DT_STRTAB: u64 = 5;
@@ -13,15 +14,19 @@ const DT_RELASZ: u64 = 8;
 const DT_RELAENT: u64 = 9;
 const DT_STRSZ: u64 = 10;
 const DT_SYMENT: u64 = 11;
+const DT_SYMBOLIC: u64 = 16;
 const DT_REL: u64 = 17;
 const DT_RELSZ: u64 = 18;
 const DT_RELENT: u64 = 19;
 const DT_PLTREL: u64 = 20;
 const DT_JMPREL: u64 = 23;
+const DT_FLAGS: u64 = 30;
+const DF_SYMBOLIC: u64 = 2;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
 const DT_RELACOUNT: u64 = 0x6fff_fff9;
 const DT_RELCOUNT: u64 = 0x6fff_fffa;
+const DT_VERDEF: u64 = 0x6fff_fffc;
 
 /// Bytes of an `Elf64_Sym`.
 pub(crate) const SYMBOL_SIZE: usize = 24;
@@ -51,6 +56,8 @@ pub(crate) struct Tables<'m> {
     pub(crate) hash: Option<&'m [u8]>,
     /// `DT_VERSYM`, to the end of its segment.
     pub(crate) versions: Option<&'m [u8]>,
+    /// `DT_VERDEF`, to the end of its segment.
+    pub(crate) version_definitions: Option<&'m [u8]>,
 }
 
 /// The section's entries as they are, before anything is believed.
@@ -74,6 +81,7 @@ struct Entries {
     gnu_hash: Option<u64>,
     hash: Option<u64>,
     versym: Option<u64>,
+    verdef: Option<u64>,
 }
 
 impl Entries {
@@ -101,6 +109,7 @@ impl Entries {
                 DT_GNU_HASH => entries.gnu_hash = Some(value),
                 DT_HASH => entries.hash = Some(value),
                 DT_VERSYM => entries.versym = Some(value),
+                DT_VERDEF => entries.verdef = Some(value),
                 _ => {}
             }
         }
@@ -131,6 +140,7 @@ pub(crate) fn read<'m, M: Memory + ?Sized>(
     tables.gnu_hash = entries.gnu_hash.map(|at| find.tail(at)).transpose()?;
     tables.hash = entries.hash.map(|at| find.tail(at)).transpose()?;
     tables.versions = entries.versym.map(|at| find.tail(at)).transpose()?;
+    tables.version_definitions = entries.verdef.map(|at| find.tail(at)).transpose()?;
     match (entries.symtab, entries.strtab) {
         (Some(symtab), Some(strtab)) => {
             if entries.syment.is_some_and(|size| size != SYMBOL_SIZE as u64) {
@@ -143,6 +153,21 @@ pub(crate) fn read<'m, M: Memory + ?Sized>(
         _ => {}
     }
     Ok(tables)
+}
+
+/// Where in the string table the names of the modules begin that this one needs.
+pub(crate) fn needed(section: &[u8]) -> impl Iterator<Item = u64> {
+    all(section).filter_map(|(tag, value)| (tag == DT_NEEDED).then_some(value))
+}
+
+/// Whether the module looks for its own symbols in itself first.
+pub(crate) fn is_symbolic(section: &[u8]) -> bool {
+    all(section).any(|(tag, value)| tag == DT_SYMBOLIC || (tag == DT_FLAGS && value & DF_SYMBOLIC != 0))
+}
+
+fn all(section: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let entries = section.chunks_exact(16).map_while(|entry| Some((u64_at(entry, 0)?, u64_at(entry, 8)?)));
+    entries.take_while(|(tag, _)| *tag != DT_NULL)
 }
 
 impl Tables<'_> {

@@ -29,6 +29,8 @@ pub enum Malformed {
     SymbolIndex(u64),
     /// A symbol's name begins outside of the string table, or does not end in it.
     SymbolName(u64),
+    /// A symbol's version is not among those that the module defines.
+    VersionNumber(u16),
     /// A hash table's header or one of its counts does not fit the memory it lies in.
     HashHeader(u64),
     /// A hash chain leaves its table, or does not end.
@@ -56,6 +58,7 @@ impl fmt::Display for Malformed {
             Self::SymbolName(at) => {
                 write!(out, "symbol name at string {at} does not lie in the string table")
             }
+            Self::VersionNumber(number) => write!(out, "version {number} of a symbol is not defined"),
             Self::HashHeader(count) => write!(out, "hash table whose count of {count} cannot be"),
             Self::HashChain(index) => {
                 write!(out, "hash chain that leaves its table or never ends, at {index}")

@@ -8,7 +8,7 @@ use crate::hash;
 use crate::memory::Memory;
 use crate::relocation::{self, Machine, Relocation};
 use crate::segment::ProgramHeader;
-use crate::symbol::{Definition, is_hidden_version};
+use crate::symbol::{self, Definition, is_hidden_version};
 
 /// A module whose dynamic section has been read and whose tables lie in memory.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,7 @@ pub struct Module<'m> {
     base: u64,
     segments: &'m [ProgramHeader],
     machine: Machine,
+    section: &'m [u8],
     tables: Tables<'m>,
 }
 
@@ -34,7 +35,7 @@ impl<'m> Module<'m> {
         let range = header.ok_or(Malformed::NoDynamicSection)?.range(base);
         let section = memory.bytes(range.start, range.end.saturating_sub(range.start));
         let section = section.ok_or(Malformed::DynamicOutside(range.start))?;
-        Ok(Self { base, segments, machine, tables: dynamic::read(memory, base, section)? })
+        Ok(Self { base, segments, machine, section, tables: dynamic::read(memory, base, section)? })
     }
 
     /// Visits every relocation that refers to a symbol by way of a function slot or a pointer in data.
@@ -68,6 +69,41 @@ impl<'m> Module<'m> {
             let inside = |found: &Definition| self.contains(found.address, 1);
             symbol.definition(self.base).filter(inside).filter(|_| !is_hidden_version(&self.tables, index))
         })
+    }
+
+    /// As [`Module::defined`], for a reference to a version whose name begins with `versions`: a definition that has
+    /// none answers for all, one of another version does not.
+    ///
+    /// # Errors
+    /// When the hash table or the versions lead out of the tables.
+    pub fn defined_for(&self, name: &[u8], versions: &[u8]) -> Result<Option<Definition>, Malformed> {
+        let mut wrong = None;
+        let found = hash::find(&self.tables, name, |index, symbol| {
+            let definition = symbol.definition(self.base).filter(|found| self.contains(found.address, 1))?;
+            match symbol::version_name(&self.tables, index) {
+                Ok(version) => {
+                    let fits = version.is_none_or(|version| version.starts_with(versions));
+                    (fits && !is_hidden_version(&self.tables, index)).then_some(definition)
+                }
+                Err(error) => {
+                    wrong = Some(error);
+                    None
+                }
+            }
+        })?;
+        wrong.map_or(Ok(found), Err)
+    }
+
+    /// Whether its references to functions that it defines itself are bound to those, whoever else defines them.
+    pub fn is_symbolic(&self) -> bool {
+        dynamic::is_symbolic(self.section)
+    }
+
+    /// The names of the modules that this one needs (`DT_NEEDED`), as far as they can be read.
+    pub fn needed(&self) -> impl Iterator<Item = &'m [u8]> {
+        let tables = self.tables;
+        dynamic::needed(self.section)
+            .filter_map(move |at| symbol::text(&tables, u32::try_from(at).ok()?).ok())
     }
 
     /// The PLT entry by which a non-PIE program stands in for the function `name` that it imports: what `&malloc`

@@ -29,6 +29,8 @@ impl ProgramHeader {
     pub const LOAD: u32 = 1;
     /// `PT_DYNAMIC`: the dynamic section.
     pub const DYNAMIC: u32 = 2;
+    /// `PT_NOTE`: notes of the linker's.
+    pub const NOTE: u32 = 4;
     /// `PT_GNU_RELRO`: read-only once relocated.
     pub const RELRO: u32 = 0x6474_e552;
     /// `PF_X`.

@@ -13,6 +13,8 @@ const STB_LOCAL: u8 = 0;
 const SHN_UNDEF: u16 = 0;
 const SHN_LORESERVE: u16 = 0xff00;
 const VERSION_HIDDEN: u16 = 0x8000;
+/// `VER_NDX_GLOBAL`; 0 is `VER_NDX_LOCAL`.
+const VERSION_GLOBAL: u16 = 1;
 
 /// A function that a module defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +93,41 @@ impl Symbol {
 
 /// Whether the symbol is kept for old binaries only: `dlsym@GLIBC_2.2.5` beside `dlsym@@GLIBC_2.34`.
 pub(crate) fn is_hidden_version(tables: &Tables<'_>, index: u32) -> bool {
-    let version =
-        tables.versions.zip((index as usize).checked_mul(2)).and_then(|(table, at)| u16_at(table, at));
-    version.is_some_and(|version| version & VERSION_HIDDEN != 0)
+    version(tables, index).is_some_and(|version| version & VERSION_HIDDEN != 0)
+}
+
+/// The name of the version that the symbol was given; `None` for one that has none, which answers for all versions.
+pub(crate) fn version_name<'m>(tables: &Tables<'m>, index: u32) -> Result<Option<&'m [u8]>, Malformed> {
+    let Some(number) = version(tables, index).map(|version| version & !VERSION_HIDDEN) else {
+        return Ok(None);
+    };
+    if number <= VERSION_GLOBAL {
+        return Ok(None);
+    }
+    let definitions = tables.version_definitions.ok_or(Malformed::VersionNumber(number))?;
+    let mut at = 0_usize;
+    // Each entry is read once: the links only lead forwards.
+    loop {
+        let entry = definitions.get(at..).ok_or(Malformed::VersionNumber(number))?;
+        let field = |at: usize| u32_at(entry, at).ok_or(Malformed::VersionNumber(number));
+        if u16_at(entry, 4) == Some(number) {
+            let name = u32_at(entry, field(12)? as usize).ok_or(Malformed::VersionNumber(number))?;
+            return text(tables, name).map(Some);
+        }
+        match field(16)? {
+            0 => return Err(Malformed::VersionNumber(number)),
+            next => at = at.saturating_add(next as usize),
+        }
+    }
+}
+
+/// The text that begins there in the string table.
+pub(crate) fn text<'m>(tables: &Tables<'m>, at: u32) -> Result<&'m [u8], Malformed> {
+    let wrong = Malformed::SymbolName(u64::from(at));
+    let tail = tables.strings.get(at as usize..).ok_or(wrong)?;
+    CStr::from_bytes_until_nul(tail).map(CStr::to_bytes).map_err(|_| wrong)
+}
+
+fn version(tables: &Tables<'_>, index: u32) -> Option<u16> {
+    tables.versions.zip((index as usize).checked_mul(2)).and_then(|(table, at)| u16_at(table, at))
 }

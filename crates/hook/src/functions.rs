@@ -10,6 +10,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::AtomicPtr;
 
+use crate::fallback;
 use crate::intercept as body;
 use crate::real::real_address;
 use crate::state::ACTIVE;
@@ -25,10 +26,28 @@ pub(crate) struct Function {
     pub(crate) real: &'static AtomicPtr<()>,
     /// Where `real` points before it is found.
     pub(crate) boot: *const (),
-    /// Whether the stub is a symbol of this library; otherwise it gets into slots only.
-    pub(crate) exported: bool,
+    /// Whose it is.
+    pub(crate) family: Family,
     /// Serves while nobody defines the function; null if that cannot be.
     pub(crate) fallback: *const (),
+}
+
+/// Whose functions they are: what may stand behind them, and how others come to call ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Every C program's. The only ones that are symbols of this library: libc has them, too, so a program that has
+    /// this library has no other functions than without it.
+    C,
+    /// C++'s operators, the allocator's own or the C++ runtime's. They get into slots only: who would find them here
+    /// by their names might have a library with other ones.
+    Operator,
+    /// jemalloc's own. In slots only: their mere presence would tell programs that another allocator is there.
+    Extended,
+    /// Texts that are copied, where the allocator brings its own functions that do not come back to malloc (mimalloc 3
+    /// does): libc's, which call malloc, are left alone.
+    Text,
+    /// The loader's. In slots only.
+    Loader,
 }
 
 // SAFETY: the pointers are addresses of functions.
@@ -98,11 +117,10 @@ macro_rules! boot_asm {
     };
 }
 
-/// Declares everything about one function. `export` makes the stub a symbol of the library, for preloading;
-/// `patch` only has it written into relocation slots, because its mere presence would tell programs that another
-/// allocator is there.
+/// Declares everything about one function. Those of the family `C` become symbols of the library, for preloading; all
+/// others are only written into relocation slots.
 macro_rules! function {
-    ($mode:ident $name:ident = $symbol:literal, fallback $fallback:expr) => {
+    ($family:ident $name:ident = $symbol:literal, fallback $fallback:expr) => {
         pub(crate) mod $name {
             use super::*;
 
@@ -116,7 +134,7 @@ macro_rules! function {
                 stub: stub as *const (),
                 real: &REAL,
                 boot: boot as *const (),
-                exported: function!(@exported $mode),
+                family: Family::$family,
                 fallback: $fallback,
             };
 
@@ -129,7 +147,7 @@ macro_rules! function {
                 stub_asm!($name)
             }
 
-            function!(@$mode $symbol $name);
+            function!(@$family $symbol $name);
 
             /// # Safety
             /// As the function whose place it takes.
@@ -139,9 +157,7 @@ macro_rules! function {
             }
         }
     };
-    (@exported export) => { true };
-    (@exported patch) => { false };
-    (@export $symbol:literal $name:ident) => {
+    (@C $symbol:literal $name:ident) => {
         /// Takes the place of the allocator's function of this name.
         ///
         /// # Safety
@@ -152,12 +168,12 @@ macro_rules! function {
             stub_asm!($name)
         }
     };
-    (@patch $symbol:literal $name:ident) => {};
+    (@$family:ident $symbol:literal $name:ident) => {};
 }
 
 macro_rules! functions {
-    ($($mode:ident $name:ident = $symbol:literal, fallback $fallback:expr;)*) => {
-        $(function!($mode $name = $symbol, fallback $fallback);)*
+    ($($family:ident $name:ident = $symbol:literal, fallback $fallback:expr;)*) => {
+        $(function!($family $name = $symbol, fallback $fallback);)*
 
         /// All of them.
         pub(crate) static FUNCTIONS: &[Function] = &[$($name::FUNCTION),*];
@@ -165,61 +181,54 @@ macro_rules! functions {
 }
 
 const NONE: *const () = core::ptr::null();
-const NEW: *const () = body::fallback_new as *const ();
-const NEW_ALIGNED: *const () = body::fallback_new_aligned as *const ();
-const DELETE: *const () = body::fallback_delete as *const ();
+const REALLOCARRAY: *const () = fallback::reallocarray as *const ();
+const NEW: *const () = fallback::new as *const ();
+const NEW_ALIGNED: *const () = fallback::new_aligned as *const ();
+const DELETE: *const () = fallback::delete as *const ();
 
 functions! {
-    export malloc = "malloc", fallback NONE;
-    export free = "free", fallback NONE;
-    export calloc = "calloc", fallback NONE;
-    export realloc = "realloc", fallback NONE;
-    export reallocarray = "reallocarray", fallback NONE;
-    export memalign = "memalign", fallback NONE;
-    export posix_memalign = "posix_memalign", fallback NONE;
-    export aligned_alloc = "aligned_alloc", fallback NONE;
-    export valloc = "valloc", fallback NONE;
-    export pvalloc = "pvalloc", fallback NONE;
+    C malloc = "malloc", fallback NONE;
+    C free = "free", fallback NONE;
+    C calloc = "calloc", fallback NONE;
+    C realloc = "realloc", fallback NONE;
+    C reallocarray = "reallocarray", fallback REALLOCARRAY;
+    C memalign = "memalign", fallback NONE;
+    C posix_memalign = "posix_memalign", fallback NONE;
+    C aligned_alloc = "aligned_alloc", fallback NONE;
+    C valloc = "valloc", fallback NONE;
+    C pvalloc = "pvalloc", fallback NONE;
 
-    export new = "_Znwm", fallback NEW;
-    export new_array = "_Znam", fallback NEW;
-    export new_nothrow = "_ZnwmRKSt9nothrow_t", fallback NEW;
-    export new_array_nothrow = "_ZnamRKSt9nothrow_t", fallback NEW;
-    export new_aligned = "_ZnwmSt11align_val_t", fallback NEW_ALIGNED;
-    export new_array_aligned = "_ZnamSt11align_val_t", fallback NEW_ALIGNED;
-    export new_aligned_nothrow = "_ZnwmSt11align_val_tRKSt9nothrow_t", fallback NEW_ALIGNED;
-    export new_array_aligned_nothrow = "_ZnamSt11align_val_tRKSt9nothrow_t", fallback NEW_ALIGNED;
+    Operator new = "_Znwm", fallback NEW;
+    Operator new_array = "_Znam", fallback NEW;
+    Operator new_nothrow = "_ZnwmRKSt9nothrow_t", fallback NEW;
+    Operator new_array_nothrow = "_ZnamRKSt9nothrow_t", fallback NEW;
+    Operator new_aligned = "_ZnwmSt11align_val_t", fallback NEW_ALIGNED;
+    Operator new_array_aligned = "_ZnamSt11align_val_t", fallback NEW_ALIGNED;
+    Operator new_aligned_nothrow = "_ZnwmSt11align_val_tRKSt9nothrow_t", fallback NEW_ALIGNED;
+    Operator new_array_aligned_nothrow = "_ZnamSt11align_val_tRKSt9nothrow_t", fallback NEW_ALIGNED;
 
-    export delete = "_ZdlPv", fallback DELETE;
-    export delete_array = "_ZdaPv", fallback DELETE;
-    export delete_nothrow = "_ZdlPvRKSt9nothrow_t", fallback DELETE;
-    export delete_array_nothrow = "_ZdaPvRKSt9nothrow_t", fallback DELETE;
-    export delete_sized = "_ZdlPvm", fallback DELETE;
-    export delete_array_sized = "_ZdaPvm", fallback DELETE;
-    export delete_aligned = "_ZdlPvSt11align_val_t", fallback DELETE;
-    export delete_array_aligned = "_ZdaPvSt11align_val_t", fallback DELETE;
-    export delete_aligned_nothrow = "_ZdlPvSt11align_val_tRKSt9nothrow_t", fallback DELETE;
-    export delete_array_aligned_nothrow = "_ZdaPvSt11align_val_tRKSt9nothrow_t", fallback DELETE;
-    export delete_sized_aligned = "_ZdlPvmSt11align_val_t", fallback DELETE;
-    export delete_array_sized_aligned = "_ZdaPvmSt11align_val_t", fallback DELETE;
+    Operator delete = "_ZdlPv", fallback DELETE;
+    Operator delete_array = "_ZdaPv", fallback DELETE;
+    Operator delete_nothrow = "_ZdlPvRKSt9nothrow_t", fallback DELETE;
+    Operator delete_array_nothrow = "_ZdaPvRKSt9nothrow_t", fallback DELETE;
+    Operator delete_sized = "_ZdlPvm", fallback DELETE;
+    Operator delete_array_sized = "_ZdaPvm", fallback DELETE;
+    Operator delete_aligned = "_ZdlPvSt11align_val_t", fallback DELETE;
+    Operator delete_array_aligned = "_ZdaPvSt11align_val_t", fallback DELETE;
+    Operator delete_aligned_nothrow = "_ZdlPvSt11align_val_tRKSt9nothrow_t", fallback DELETE;
+    Operator delete_array_aligned_nothrow = "_ZdaPvSt11align_val_tRKSt9nothrow_t", fallback DELETE;
+    Operator delete_sized_aligned = "_ZdlPvmSt11align_val_t", fallback DELETE;
+    Operator delete_array_sized_aligned = "_ZdaPvmSt11align_val_t", fallback DELETE;
 
-    patch mallocx = "mallocx", fallback NONE;
-    patch rallocx = "rallocx", fallback NONE;
-    patch xallocx = "xallocx", fallback NONE;
-    patch dallocx = "dallocx", fallback NONE;
-    patch sdallocx = "sdallocx", fallback NONE;
+    Extended mallocx = "mallocx", fallback NONE;
+    Extended rallocx = "rallocx", fallback NONE;
+    Extended xallocx = "xallocx", fallback NONE;
+    Extended dallocx = "dallocx", fallback NONE;
+    Extended sdallocx = "sdallocx", fallback NONE;
 
-    patch strdup = "strdup", fallback NONE;
-    patch strndup = "strndup", fallback NONE;
+    Text strdup = "strdup", fallback NONE;
+    Text strndup = "strndup", fallback NONE;
 
-    patch dlsym = "dlsym", fallback NONE;
-}
-
-impl Function {
-    /// Whether it is the C library's own, which comes back to malloc, unless the allocator brings one that does not:
-    /// mimalloc 3 has such.
-    pub(crate) fn is_optional(&self) -> bool {
-        core::ptr::eq(self.real, &raw const strdup::REAL)
-            || core::ptr::eq(self.real, &raw const strndup::REAL)
-    }
+    Loader dlsym = "dlsym", fallback NONE;
+    Loader dlopen = "dlopen", fallback NONE;
 }

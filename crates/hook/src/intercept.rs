@@ -8,11 +8,12 @@ use core::ffi::{c_char, c_int, c_void};
 use memintro_tracker::mmap::Errno;
 
 use crate::functions;
+use crate::nested::{as_one, as_one_unless_libc};
+use crate::patch;
 use crate::real::call;
 use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
 use crate::sampling::{self, Debt};
 use crate::start;
-use crate::thread;
 
 type Pointer = *mut c_void;
 
@@ -98,7 +99,7 @@ pub(crate) unsafe extern "C" fn calloc(
     // If the product overflows, the allocator refuses it.
     allocate(count.wrapping_mul(size), caller, || {
         // SAFETY: the caller's own arguments.
-        unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) }
+        as_one_unless_libc(|| unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) })
     })
 }
 
@@ -112,7 +113,7 @@ pub(crate) unsafe extern "C" fn realloc(
     let _ = (c, d);
     resize(block, size, caller, || {
         // SAFETY: the caller's own arguments.
-        unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size) }
+        as_one_unless_libc(|| unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size) })
     })
 }
 
@@ -131,9 +132,12 @@ pub(crate) unsafe extern "C" fn reallocarray(
         };
     };
     resize(block, bytes, caller, || {
-        // Not the real reallocarray: glibc's calls realloc, which would come back here.
-        // SAFETY: the caller's own arguments.
-        unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, bytes) }
+        as_one(|| {
+            // SAFETY: the caller's own arguments.
+            unsafe {
+                call!(functions::reallocarray::REAL, fn(Pointer, usize, usize) -> Pointer)(block, count, size)
+            }
+        })
     })
 }
 
@@ -181,7 +185,7 @@ pub(crate) unsafe extern "C" fn memalign(
     let _ = (c, d);
     allocate(size, caller, || {
         // SAFETY: the caller's own arguments.
-        unsafe { call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size) }
+        as_one(|| unsafe { call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size) })
     })
 }
 
@@ -196,11 +200,11 @@ pub(crate) unsafe extern "C" fn posix_memalign(
     let mut error = 0;
     allocate(size, caller, || {
         // SAFETY: the caller's own arguments.
-        error = unsafe {
+        error = as_one(|| unsafe {
             call!(functions::posix_memalign::REAL, fn(*mut Pointer, usize, usize) -> c_int)(
                 place, alignment, size,
             )
-        };
+        });
         // SAFETY: on success the function has written the block's address there.
         if error == 0 { unsafe { *place } } else { core::ptr::null_mut() }
     });
@@ -217,46 +221,20 @@ pub(crate) unsafe extern "C" fn aligned_alloc(
     let _ = (c, d);
     allocate(size, caller, || {
         // SAFETY: the caller's own arguments.
-        unsafe { call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, size) }
+        as_one(|| unsafe { call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, size) })
     })
 }
 
 pub(crate) unsafe extern "C" fn valloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
     // SAFETY: the caller's own arguments.
-    allocate(size, caller, || unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(size) })
+    allocate(size, caller, || as_one(|| unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(size) }))
 }
 
 pub(crate) unsafe extern "C" fn pvalloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
     // SAFETY: the caller's own arguments.
-    allocate(size, caller, || unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(size) })
-}
-
-/// While it lives, what this thread allocates belongs to a call that is recorded as a whole.
-struct Nested(Option<thread::Own>);
-
-impl Nested {
-    fn enter() -> Self {
-        let own = thread::own();
-        if let Some(own) = &own {
-            if sampling::is_on() {
-                sampling::suspend(own);
-            }
-            own.nested.set(own.nested.get().wrapping_add(1));
-        }
-        Self(own)
-    }
-}
-
-impl Drop for Nested {
-    fn drop(&mut self) {
-        // Also when an exception passes: operator new throws.
-        if let Some(own) = &self.0 {
-            own.nested.set(own.nested.get().wrapping_sub(1));
-            sampling::resume(own);
-        }
-    }
+    allocate(size, caller, || as_one(|| unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(size) }))
 }
 
 macro_rules! operators_new {
@@ -264,13 +242,10 @@ macro_rules! operators_new {
         pub(crate) unsafe extern "C-unwind" fn $name(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
             let _ = d;
             allocate(size, caller, || {
-                let nested = Nested::enter();
                 // SAFETY: the caller's own arguments; those that the real function does not have are ignored by it.
-                let block = unsafe {
+                as_one(|| unsafe {
                     call!(functions::$name::REAL, unwinding fn(usize, usize, usize) -> Pointer)(size, b, c)
-                };
-                drop(nested);
-                block
+                })
             })
         }
     )*};
@@ -324,7 +299,7 @@ pub(crate) unsafe extern "C" fn mallocx(
     let _ = (c, d);
     allocate(size, caller, || {
         // SAFETY: the caller's own arguments.
-        unsafe { call!(functions::mallocx::REAL, fn(usize, c_int) -> Pointer)(size, flags) }
+        as_one(|| unsafe { call!(functions::mallocx::REAL, fn(usize, c_int) -> Pointer)(size, flags) })
     })
 }
 
@@ -338,7 +313,9 @@ pub(crate) unsafe extern "C" fn rallocx(
     let _ = d;
     resize(block, size, caller, || {
         // SAFETY: the caller's own arguments.
-        unsafe { call!(functions::rallocx::REAL, fn(Pointer, usize, c_int) -> Pointer)(block, size, flags) }
+        as_one(|| unsafe {
+            call!(functions::rallocx::REAL, fn(Pointer, usize, c_int) -> Pointer)(block, size, flags)
+        })
     })
 }
 
@@ -380,13 +357,10 @@ macro_rules! duplicates {
         ) -> Pointer {
             let _ = (c, d);
             let real = || {
-                let nested = Nested::enter();
                 // SAFETY: the caller's own arguments; strdup ignores the second.
-                let block = unsafe {
+                as_one(|| unsafe {
                     call!(functions::$name::REAL, fn(*const c_char, usize) -> Pointer)($text, $limit)
-                };
-                drop(nested);
-                block
+                })
             };
             // What becomes of a null pointer is the allocator's to say.
             if $text.is_null() {
@@ -402,8 +376,37 @@ macro_rules! duplicates {
 duplicates!(strdup, text, limit, libc::strlen(text));
 duplicates!(strndup, text, limit, libc::strnlen(text, limit));
 
+/// What is loaded from here on may be bound in another order than all the rest; and where something was unloaded,
+/// something else may be loaded now. (The real function is entered by a jump, as for dlsym and for the same reason.)
+///
+/// # Safety
+/// As dlopen.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn dlopen() {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!(
+        "push rdi", "push rsi", "sub rsp, 8",
+        "call {look}",
+        "add rsp, 8", "pop rsi", "pop rdi",
+        "jmp qword ptr [rip + {real}]",
+        look = sym look_at_dlopen, real = sym functions::dlopen::REAL,
+    );
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(
+        "stp x29, x30, [sp, #-32]!", "stp x0, x1, [sp, #16]",
+        "bl {look}",
+        "ldp x0, x1, [sp, #16]", "ldp x29, x30, [sp], #32",
+        "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
+        look = sym look_at_dlopen, real = sym functions::dlopen::REAL,
+    );
+}
+
+extern "C" fn look_at_dlopen(_path: *const c_char, mode: c_int) {
+    patch::about_to_load(mode);
+}
+
 /// dlsym follows every dlopen that matters: what was loaded is patched before its first function is called. (dlopen
-/// itself must not be stood in for: the loader finds `$ORIGIN` by its return address. For the same reason the real
+/// itself must not be waited for: the loader finds `$ORIGIN` by its return address. For the same reason the real
 /// dlsym is entered by a jump, with the caller's return address: `RTLD_NEXT` depends on it.)
 ///
 /// # Safety
@@ -432,42 +435,4 @@ extern "C" fn look_for_new_modules() {
     let errno = Errno::save();
     start::refresh();
     drop(errno);
-}
-
-/// operator new while no C++ library defines one.
-///
-/// # Safety
-/// As operator new.
-pub(crate) unsafe extern "C" fn fallback_new(size: usize) -> Pointer {
-    // SAFETY: any size is fine for malloc.
-    let block = unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size.max(1)) };
-    if block.is_null() {
-        // SAFETY: there is nobody to throw to; this is what an exception without a handler does.
-        unsafe { libc::abort() };
-    }
-    block
-}
-
-/// Aligned operator new while no C++ library defines one.
-///
-/// # Safety
-/// As operator new.
-pub(crate) unsafe extern "C" fn fallback_new_aligned(size: usize, alignment: usize) -> Pointer {
-    // SAFETY: C++ asks only for powers of two.
-    let block =
-        unsafe { call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size.max(1)) };
-    if block.is_null() {
-        // SAFETY: as above.
-        unsafe { libc::abort() };
-    }
-    block
-}
-
-/// operator delete while no C++ library defines one.
-///
-/// # Safety
-/// As operator delete.
-pub(crate) unsafe extern "C" fn fallback_delete(block: Pointer) {
-    // SAFETY: such a block came from malloc.
-    unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
 }

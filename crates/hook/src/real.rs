@@ -7,7 +7,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::functions::{self, FUNCTIONS, Function};
+use crate::functions::{self, FUNCTIONS, Family, Function};
 use crate::patch;
 
 /// The real function in this static, as a function of this type.
@@ -32,7 +32,14 @@ pub(crate) extern "C" fn real_address(slot: &'static AtomicPtr<()>) -> *const ()
     let Some(function) = FUNCTIONS.iter().find(|function| core::ptr::eq(function.real, slot)) else {
         return core::ptr::null();
     };
-    if is_resolved(function) { slot.load(Ordering::Acquire) } else { function.fallback }
+    if is_resolved(function) {
+        return slot.load(Ordering::Acquire);
+    }
+    if function.family == Family::C && !function.fallback.is_null() {
+        // It is called through a symbol of ours, so it may be called again and again.
+        slot.store(function.fallback.cast_mut(), Ordering::Release);
+    }
+    function.fallback
 }
 
 /// Whether the real function is known.
@@ -40,9 +47,8 @@ pub(crate) fn is_resolved(function: &Function) -> bool {
     !core::ptr::eq(function.real.load(Ordering::Acquire), function.boot)
 }
 
-/// Finds the real functions: for each, the first module in load order, other than this one, that defines it. That
-/// is what the loader would bind (jemalloc's, when it is preloaded). Allocates nothing and takes no lock but the
-/// loader's.
+/// Finds the real functions: those that the loader would bind (jemalloc's, when it is preloaded). Allocates nothing
+/// and takes no lock but that of the loader's list.
 pub(crate) fn resolve() {
     patch::resolve();
 }

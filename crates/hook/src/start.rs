@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use memintro_abi::{Mode, StartOptions, Status};
 
-use crate::functions::{self, FUNCTIONS, Function};
+use crate::functions::{FUNCTIONS, Family};
 use crate::patch::{self, Outcome};
 use crate::real;
 use crate::state::{self, DISABLED, PRELOADED};
@@ -49,19 +49,15 @@ pub(crate) fn stop() -> Status {
     })
 }
 
+/// In a process that was preloaded, C's functions are this library's symbols.
 fn install() -> Outcome {
-    // Who has no strdup of its own uses libc's, which calls malloc.
-    let is_there = |function: &&Function| !function.is_optional() || real::is_resolved(function);
-    if !PRELOADED.load(Ordering::Relaxed) {
-        return patch::install(FUNCTIONS.iter().filter(is_there));
-    }
-    // Only what a preloaded library must not export: jemalloc's own interface, an allocator's own strdup.
-    let own = [&functions::mallocx::FUNCTION, &functions::strdup::FUNCTION, &functions::strndup::FUNCTION];
-    if own.iter().any(|function| real::is_resolved(function)) {
-        patch::install(FUNCTIONS.iter().filter(|function| !function.exported).filter(is_there))
-    } else {
-        Outcome::default()
-    }
+    let is_preloaded = PRELOADED.load(Ordering::Relaxed);
+    patch::install(FUNCTIONS.iter().filter(|function| match function.family {
+        Family::C => !is_preloaded,
+        // Who has no strdup of its own uses libc's, which calls malloc.
+        Family::Text => real::is_resolved(function),
+        Family::Operator | Family::Extended | Family::Loader => true,
+    }))
 }
 
 /// Looks for modules that came since, and verifies what was patched.

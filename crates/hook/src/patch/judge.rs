@@ -2,15 +2,20 @@
 
 use memintro_elf::{Module, Relocation, RelocationKind};
 
-use super::resolve::is_ambiguous;
+use super::resolve::{Scope, is_cxx_runtime};
 
 /// What a slot's value means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Our function.
     Ours,
-    /// The real function, or the module's own stub that would bind the slot at its first call.
+    /// The real function, or the module's own stub that would bind the slot to it at its first call.
     Free,
+    /// The module's own stub, which would bind the slot to the real function, unless the module was opened with
+    /// `RTLD_DEEPBIND`.
+    Doubtful,
+    /// The module's own stub, and nobody can say what it will bind the slot to. Once it has, that can be seen.
+    Unsure,
     /// The program's PLT entry of the same name: calls go on through the program's own slot.
     Covered,
     /// A lazily bound slot that the loader has not moved to the load address yet; or somebody else's choice at a low
@@ -23,35 +28,69 @@ pub(super) enum Verdict {
 /// A function, from the judge's point of view.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    pub(super) index: u8,
     pub(super) ours: usize,
     pub(super) real: Option<usize>,
+    pub(super) scope: Scope,
     /// The program's canonical PLT entry, if it has one.
     pub(super) canonical: Option<u64>,
+}
+
+/// The module whose slot is judged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner<'m> {
+    pub(super) module: &'m Module<'m>,
+    pub(super) base: u64,
+    /// It came with the program: the loader looks nowhere but into what came with it.
+    pub(super) is_early: bool,
 }
 
 pub(super) fn judge(
     candidate: &Candidate,
     relocation: &Relocation<'_>,
     value: usize,
-    module: &Module<'_>,
-    base: u64,
+    owner: &Owner<'_>,
 ) -> Verdict {
     if value == candidate.ours {
-        Verdict::Ours
-    } else if candidate.real == Some(value) {
+        return Verdict::Ours;
+    }
+    if candidate.real == Some(value) {
+        return Verdict::Free;
+    }
+    if candidate.canonical == Some(value as u64) {
+        return Verdict::Covered;
+    }
+    if is_unrelocated(relocation, value, owner) {
+        return Verdict::Unrelocated;
+    }
+    match candidate.real {
+        Some(real) if is_unbound(relocation, value, owner.module) => {
+            judge_unbound(candidate.scope, relocation, real, owner)
+        }
+        _ => Verdict::Foreign,
+    }
+}
+
+/// A slot that will be bound at its first call: taken if that can only be to the real function.
+fn judge_unbound(scope: Scope, relocation: &Relocation<'_>, real: usize, owner: &Owner<'_>) -> Verdict {
+    let holds_real = owner.module.contains(real as u64, 1);
+    let keeps_to_own = relocation.local.is_some() && !holds_real && owner.module.is_symbolic();
+    if keeps_to_own || scope.has_versions {
+        return Verdict::Unsure;
+    }
+    if !scope.is_early {
+        // The C++ runtime, loaded later. It stays for as long as somebody needs it.
+        let mut needed = owner.module.needed();
+        let stays = holds_real || needed.any(is_cxx_runtime);
+        return if stays && !scope.has_others { Verdict::Free } else { Verdict::Unsure };
+    }
+    if owner.is_early {
         Verdict::Free
-    } else if candidate.canonical == Some(value as u64) {
-        Verdict::Covered
-    } else if is_unrelocated(relocation, value, module, base) {
-        Verdict::Unrelocated
-    } else if candidate.real.is_some()
-        && !is_ambiguous(candidate.index)
-        && is_unbound(relocation, value, module)
-    {
-        Verdict::Free
+    } else if scope.has_later {
+        Verdict::Unsure
+    } else if scope.has_others {
+        Verdict::Doubtful
     } else {
-        Verdict::Foreign
+        Verdict::Free
     }
 }
 
@@ -62,7 +101,9 @@ fn is_unbound(relocation: &Relocation<'_>, value: usize, module: &Module<'_>) ->
     relocation.kind == RelocationKind::JumpSlot && module.is_code(value as u64) && !bound_to_own
 }
 
-fn is_unrelocated(relocation: &Relocation<'_>, value: usize, module: &Module<'_>, base: u64) -> bool {
+fn is_unrelocated(relocation: &Relocation<'_>, value: usize, owner: &Owner<'_>) -> bool {
     let value = value as u64;
-    relocation.kind == RelocationKind::JumpSlot && value < base && module.is_code(base.wrapping_add(value))
+    relocation.kind == RelocationKind::JumpSlot
+        && value < owner.base
+        && owner.module.is_code(owner.base.wrapping_add(value))
 }

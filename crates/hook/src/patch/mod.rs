@@ -25,6 +25,8 @@ mod resolve;
 mod slot;
 mod sweep;
 
+use core::sync::atomic::Ordering;
+
 use memintro_abi::PatchEntry;
 
 use crate::functions::{FUNCTIONS, Function};
@@ -68,6 +70,14 @@ pub(crate) fn install<'a>(functions: impl Iterator<Item = &'a Function>) -> Outc
 /// answer is then empty.
 pub(crate) fn refresh() -> Outcome {
     claim::if_free(sweep::again)
+}
+
+/// Somebody calls dlopen. With `RTLD_DEEPBIND` a library looks for functions in itself and what it needs before it
+/// looks where everybody else does.
+pub(crate) fn about_to_load(mode: core::ffi::c_int) {
+    if mode & libc::RTLD_DEEPBIND != 0 {
+        sweep::DEEP_BINDING.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Puts back what [`install`] replaced, where it is still ours.

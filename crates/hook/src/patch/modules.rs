@@ -51,12 +51,21 @@ impl Loaded<'_> {
     /// The loader's own allocations must not come back to us while it holds its locks.
     pub(super) fn is_excluded(&self) -> bool {
         // SAFETY: reads the auxiliary vector.
-        let (vdso, loader) =
-            unsafe { (libc::getauxval(libc::AT_SYSINFO_EHDR), libc::getauxval(libc::AT_BASE)) };
-        self.is_own()
-            || (vdso != 0 && self.holds(vdso))
-            || (loader != 0 && self.base == loader)
-            || self.is_named_like_the_loader()
+        let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+        self.is_own() || (vdso != 0 && self.holds(vdso)) || self.is_loader()
+    }
+
+    /// Whether it is the loader. AT_BASE is 0 when that was started as a program of its own.
+    pub(super) fn is_loader(&self) -> bool {
+        // SAFETY: reads the auxiliary vector.
+        let loader = unsafe { libc::getauxval(libc::AT_BASE) };
+        let names = [&b"ld-linux"[..], b"ld.so", b"ld64.so"];
+        (loader != 0 && self.base == loader) || names.iter().any(|name| self.file().starts_with(name))
+    }
+
+    /// The last part of its path.
+    pub(super) fn file(&self) -> &[u8] {
+        self.name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or(&[])
     }
 
     /// Whether it is this library.
@@ -67,12 +76,6 @@ impl Loaded<'_> {
     /// Whether it is libc.
     pub(super) fn is_libc(&self) -> bool {
         self.holds(libc::dl_iterate_phdr as *const () as u64)
-    }
-
-    /// AT_BASE is 0 when the loader was started as a program of its own.
-    fn is_named_like_the_loader(&self) -> bool {
-        let file = self.name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or(&[]);
-        file.starts_with(b"ld-linux") || file.starts_with(b"ld.so") || file.starts_with(b"ld64.so")
     }
 
     /// Whether `address` lies in one of the module's segments.

@@ -2,22 +2,26 @@
 
 use core::mem;
 use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use memintro_abi::SlotState;
 use memintro_elf::{Malformed, Module, Relocation, RelocationKind};
 
 use super::Outcome;
 use super::book::{Book, List, Record};
-use super::judge::{Candidate, Verdict, judge};
+use super::judge::{Candidate, Owner, Verdict, judge};
 use super::modules::{Changes, Loaded, changes, walk};
 use super::names::Names;
-use super::resolve::{forget_unloaded, real, resolve};
+use super::resolve::{came_with_the_program, real, resolve, scope};
 use super::slot::{self, Kept, Writer};
 use crate::functions::FUNCTIONS;
 
 /// Modules that another thread is loading are looked at again, but not for ever: somebody may have left a module in
 /// the state that looks like it.
 const MOST_RETRIES: u32 = 64;
+
+/// Somebody has opened a library with `RTLD_DEEPBIND`.
+pub(super) static DEEP_BINDING: AtomicBool = AtomicBool::new(false);
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +57,6 @@ pub(super) fn again(book: &mut Book) -> Outcome {
     let now = changes();
     if now != book.changes {
         book.retries = 0;
-        if now.unloaded != book.changes.unloaded {
-            forget_unloaded();
-        }
         resolve();
     }
     let mut state = State::Same;
@@ -180,7 +181,8 @@ impl<'a> Sweep<'a> {
     /// Finds the slots of our functions and what is to be thought of them.
     fn collect(&mut self, loaded: &Loaded<'_>, module: &Module<'_>) -> Result<(), Malformed> {
         let (records, outcome) = (&mut self.book.records, &mut self.outcome);
-        let mut pending = false;
+        let owner = Owner { module, base: loaded.base, is_early: came_with_the_program(loaded) };
+        let (first, mut pending, mut evidence) = (records.len(), false, Evidence::default());
         module.relocations(|relocation: Relocation<'_>| {
             // An addend makes another pointer of one in data. In a slot for calls it is not added: Debian 13's libc
             // (linked with -z mark-plt) keeps there which PLT entry the slot is for.
@@ -190,8 +192,9 @@ impl<'a> Sweep<'a> {
             };
             let Some(candidate) = candidate(function, &self.canonical) else { return };
             let value = slot::read(relocation.slot);
-            let verdict = value
-                .map_or(Verdict::Foreign, |value| judge(&candidate, &relocation, value, module, loaded.base));
+            let verdict =
+                value.map_or(Verdict::Foreign, |value| judge(&candidate, &relocation, value, &owner));
+            evidence.add(&candidate, &relocation, verdict);
             pending |= verdict == Verdict::Unrelocated;
             if verdict == Verdict::Covered {
                 return;
@@ -215,7 +218,20 @@ impl<'a> Sweep<'a> {
         if pending {
             self.book.distrust();
         }
+        self.decide_doubtful(first, &evidence);
         Ok(())
+    }
+
+    /// Slots that are unbound in a module that may have been opened with `RTLD_DEEPBIND`: what is bound already tells
+    /// whether it was. Where nothing is, it was not, unless somebody has been seen to open libraries that way.
+    fn decide_doubtful(&mut self, first: usize, evidence: &Evidence) {
+        let is_free =
+            evidence.for_us || !(evidence.against || DEEP_BINDING.load(Ordering::Relaxed));
+        let verdict = if is_free { Verdict::Free } else { Verdict::Unsure };
+        let records = self.book.records.as_mut_slice().iter_mut().skip(first);
+        for record in records.filter(|record| record.verdict == Verdict::Doubtful) {
+            record.verdict = verdict;
+        }
     }
 
     fn change(&mut self, module: &Module<'_>, first: usize) {
@@ -302,11 +318,38 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// A function of which the real one is known.
+/// What a module's bound slots tell of how it looks for functions that several modules define.
+#[derive(Debug, Default)]
+struct Evidence {
+    /// One of them is bound to what everybody finds first.
+    for_us: bool,
+    /// One of them is bound to another.
+    against: bool,
+}
+
+impl Evidence {
+    fn add(&mut self, candidate: &Candidate, relocation: &Relocation<'_>, verdict: Verdict) {
+        // Pointers in data may have been set by anybody.
+        if relocation.kind == RelocationKind::Absolute
+            || !candidate.scope.is_early
+            || !candidate.scope.has_others
+        {
+            return;
+        }
+        match verdict {
+            // A free one may be unbound; then it is no evidence, but whoever is free for that reason needs none.
+            Verdict::Ours | Verdict::Free => self.for_us = true,
+            Verdict::Foreign => self.against = true,
+            _ => {}
+        }
+    }
+}
+
+/// A function and what is known of the real one.
 fn candidate(index: u8, canonical: &[u64; 64]) -> Option<Candidate> {
     let function = FUNCTIONS.get(usize::from(index))?;
     let canonical = canonical.get(usize::from(index)).copied().filter(|address| *address != 0);
-    Some(Candidate { index, ours: function.stub as usize, real: real(function), canonical })
+    Some(Candidate { ours: function.stub as usize, real: real(function), scope: scope(index), canonical })
 }
 
 fn bump(count: &mut u32) {
