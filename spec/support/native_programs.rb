@@ -44,9 +44,8 @@ module NativePrograms
     compiler = source.end_with?(".cc") ? ["g++", "-std=c++17"] : ["gcc", "-std=gnu11"]
     command = [*compiler, "-O1", "-g", "-fno-builtin", "-fno-optimize-sibling-calls", *WARNINGS]
     headers = Dir[File.join(PROGRAMS, "*.h"), File.join(CONTRACT, "*.h")].sort
-    digest = Digest::SHA256.hexdigest([*command, *flags, *[source, *headers].map { |file|
-                                                           File.binread(file)
-                                                         }].join("\0"))
+    inputs = [source, *headers, *flags.select { |flag| File.file?(flag) }]
+    digest = Digest::SHA256.hexdigest([*command, *flags, *inputs.map { |file| File.binread(file) }].join("\0"))
     target = File.join(CACHE, digest[0, 16], output_name)
     return target if File.exist?(target)
 

@@ -71,18 +71,19 @@ impl<'m> Module<'m> {
         })
     }
 
-    /// As [`Module::defined`], for a reference to a version whose name begins with `versions`: a definition that has
-    /// none answers for all, one of another version does not.
+    /// As [`Module::defined`], for a reference to a version whose name begins with one of `versions`: a definition that
+    /// has none answers for all, one of another version does not.
     ///
     /// # Errors
     /// When the hash table or the versions lead out of the tables.
-    pub fn defined_for(&self, name: &[u8], versions: &[u8]) -> Result<Option<Definition>, Malformed> {
+    pub fn defined_for(&self, name: &[u8], versions: &[&[u8]]) -> Result<Option<Definition>, Malformed> {
         let mut wrong = None;
         let found = hash::find(&self.tables, name, |index, symbol| {
             let definition = symbol.definition(self.base).filter(|found| self.contains(found.address, 1))?;
             match symbol::version_name(&self.tables, index) {
                 Ok(version) => {
-                    let fits = version.is_none_or(|version| version.starts_with(versions));
+                    let fits = version
+                        .is_none_or(|version| versions.iter().any(|begin| version.starts_with(begin)));
                     (fits && !is_hidden_version(&self.tables, index)).then_some(definition)
                 }
                 Err(error) => {

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use memintro_abi::{EXIT_STATUS_UNKNOWN, Status};
 
-use crate::dump;
+use crate::{dump, patch};
 use crate::state::{PID, PRELOADED};
 
 /// Longest path of a dump, with its NUL.
@@ -23,6 +23,7 @@ static ARMED: AtomicBool = AtomicBool::new(false);
 static ARMED_PID: AtomicU32 = AtomicU32::new(0);
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 static REAL_EXIT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static REAL_EXIT_C99: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static REAL_RAISE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Path(UnsafeCell<[u8; MAX_PATH]>);
@@ -30,13 +31,11 @@ struct Path(UnsafeCell<[u8; MAX_PATH]>);
 unsafe impl Sync for Path {}
 static PATH: Path = Path(UnsafeCell::new([0; MAX_PATH]));
 
+/// Finds what these functions lead to when a preloaded library stands in their place.
 pub(crate) fn init() {
-    // SAFETY: a look-up by name.
-    let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_exit".as_ptr()) };
-    REAL_EXIT.store(real.cast(), Ordering::Release);
-    // SAFETY: a look-up by name.
-    let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"raise".as_ptr()) };
-    REAL_RAISE.store(real.cast(), Ordering::Release);
+    for (real, name) in [(&REAL_EXIT, c"_exit"), (&REAL_EXIT_C99, c"_Exit"), (&REAL_RAISE, c"raise")] {
+        real.store(patch::next(name).cast_mut(), Ordering::Release);
+    }
 }
 
 /// A dump is to be left at `path`; `None`: none any more.
@@ -145,17 +144,7 @@ pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
 /// As `_exit`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
-    leave_dump(0, status);
-    let real = REAL_EXIT.load(Ordering::Acquire);
-    if !real.is_null() {
-        // SAFETY: the address is that of the real _exit.
-        let real: extern "C" fn(c_int) -> ! = unsafe { core::mem::transmute(real) };
-        real(status);
-    }
-    loop {
-        // SAFETY: ends the process.
-        unsafe { libc::syscall(libc::SYS_exit_group, status) };
-    }
+    end(&REAL_EXIT, status)
 }
 
 /// As [`_exit`], by its C99 name.
@@ -164,6 +153,19 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// As `_Exit`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    // SAFETY: passed on from the caller.
-    unsafe { _exit(status) }
+    end(&REAL_EXIT_C99, status)
+}
+
+fn end(real: &AtomicPtr<()>, status: c_int) -> ! {
+    leave_dump(0, status);
+    let real = real.load(Ordering::Acquire);
+    if !real.is_null() {
+        // SAFETY: the address is that of the real function.
+        let real: extern "C" fn(c_int) -> ! = unsafe { core::mem::transmute(real) };
+        real(status);
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
 }

@@ -35,6 +35,7 @@ extern "C" fn constructor() {
         }
     }
     real::resolve();
+    exit::init();
     if variable(c"MEMINTRO_DISABLE").is_some_and(|value| is_brake(value.to_bytes())) {
         DISABLED.store(true, Ordering::Relaxed);
         return;
@@ -50,7 +51,6 @@ extern "C" fn constructor() {
     if !preloaded {
         return;
     }
-    exit::init();
     let has_ruby = !look_up(c"ruby_init").is_null();
     let mode = match variable(c"MEMINTRO_MODE").map(CStr::to_bytes) {
         Some(b"full") => Mode::FULL,

@@ -32,7 +32,7 @@ use memintro_abi::PatchEntry;
 use crate::functions::{FUNCTIONS, Function};
 
 use book::Book;
-pub(crate) use resolve::resolve;
+pub(crate) use resolve::{next, resolve};
 use sweep::Direction;
 
 /// What was found and done, in slots (`modules`, `malformed`: in modules).

@@ -9,6 +9,7 @@
 //!   do not pass through malloc; and the C++ runtime's, which do, but would all look like calls of its own. Anybody
 //!   else's pass through malloc, and are left alone.
 
+use core::ffi::CStr;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -19,7 +20,9 @@ use crate::functions::{self, FUNCTIONS, Family, Function};
 use crate::nested::MAY_COME_BACK;
 
 /// References to libc's functions name such a version. Definitions of other ones are none for them.
-const LIBC_VERSIONS: &[u8] = b"GLIBC_";
+const LIBC_VERSIONS: &[&[u8]] = &[b"GLIBC_"];
+/// The same for C++'s operators.
+const CXX_VERSIONS: &[&[u8]] = &[b"GLIBCXX_", b"CXXABI_"];
 
 /// How many modules came with the program. They are the first of the loader's list, and stay there.
 static AT_START: AtomicU32 = AtomicU32::new(0);
@@ -109,6 +112,29 @@ fn count_at_start() -> u32 {
     }
 }
 
+/// What a function of libc's of this name leads to for everybody who would find it behind this library. (`RTLD_NEXT`
+/// would ask the loader, by way of whoever has taken dlsym over.)
+pub(crate) fn next(name: &CStr) -> *const () {
+    let at_start = count_at_start();
+    let mut is_before_us = are_we_before_libc();
+    let mut found = core::ptr::null();
+    walk(|loaded| {
+        is_before_us &= !loaded.is_own();
+        if is_before_us || loaded.is_excluded() || loaded.index >= at_start {
+            return ControlFlow::Continue(());
+        }
+        let Ok(module) = loaded.module() else { return ControlFlow::Continue(()) };
+        match module.defined_for(name.to_bytes(), LIBC_VERSIONS) {
+            Ok(Some(definition)) => {
+                found = address(definition);
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    });
+    found
+}
+
 /// One walk over all modules, in the order of look-ups.
 struct Search {
     at_start: u32,
@@ -171,14 +197,13 @@ impl Search {
                 self.later |= bit;
             }
             let found = match function.family {
-                Family::C | Family::Loader => match module.defined_for(name, LIBC_VERSIONS) {
-                    Ok(Some(definition)) => definition,
-                    _ => {
-                        self.versioned |= bit;
-                        continue;
-                    }
-                },
-                _ => definition,
+                Family::Extended => Ok(Some(definition)),
+                Family::Operator => module.defined_for(name, CXX_VERSIONS),
+                Family::C | Family::Text | Family::Loader => module.defined_for(name, LIBC_VERSIONS),
+            };
+            let Ok(Some(found)) = found else {
+                self.versioned |= bit;
+                continue;
             };
             if is_early {
                 self.found_early(function, bit, found, loaded, has_malloc);
