@@ -136,6 +136,25 @@ RSpec.describe "The functions that the hook takes over" do
     end
   end
 
+  it "are so in a Ruby that opens such libraries itself, closes them and opens others" do
+    code = <<~RUBY
+      require "fiddle"
+      call = ->(library) { Fiddle::Function.new(library["call_all"], [], Fiddle::TYPE_VOID).call }
+      own = Fiddle.dlopen(ARGV[0])
+      call.(own)
+      own.close
+      2.times { call.(Fiddle.dlopen(ARGV[1])) }
+    RUBY
+    library = interposed("private", tag: local_tag, defines: "OPERATORS")
+    outputs = [{ "LD_PRELOAD" => nil }, preloaded_env(mode: "off"), preloaded_env, {}].map.with_index do |env, index|
+      start = "require 'memintro'; Memintro.start; " if index == 3
+      run_command(RbConfig.ruby, "-I#{Subprocess::LIB}", "-e", "#{start}#{code}", library, cxx,
+                  env: env).must_succeed.stdout
+    end
+    expect(outputs.first.lines.size).to eq(3 * all_functions.size)
+    expect(outputs.uniq).to eq [outputs.first]
+  end
+
   describe "in a version of a library's own" do
     let(:map) { File.join(NativePrograms::MODULES, "versioned.map") }
     let(:library) { interposed("versioned", tag: global_tag, flags: ["-Wl,--version-script=#{map}"]) }

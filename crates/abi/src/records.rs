@@ -107,7 +107,8 @@ pub struct Variances {
     pub freed_bytes_skew: f64,
 }
 
-/// One call site at one instant. `path` stays valid until the next start or clear.
+/// One call site at one instant. A native one is a place in a module; where that is not known (code that lies in none, a
+/// libc that does not tell), it is a return address. `path` stays valid until the next start or clear.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SiteRecord {
@@ -115,14 +116,18 @@ pub struct SiteRecord {
     pub id: u32,
     /// What it is.
     pub kind: SiteKind,
-    /// Ruby: the path's bytes, not terminated. Native and pseudo: null.
+    /// The path's bytes, not terminated. Ruby: the file's. Native: the module's, if it is known. Otherwise null.
     pub path: *const u8,
     /// Length of `path`.
     pub path_len: u32,
     /// Ruby: the line. Otherwise 0.
     pub line: u32,
-    /// Native: the return address. Otherwise 0.
+    /// Native: the return address, 0 if its module is not loaded any more. Otherwise 0.
     pub address: u64,
+    /// Native: the return address's offset from where its module is loaded, if that is known. Otherwise 0.
+    pub module_offset: u64,
+    /// Tells apart modules that had the same path at different times.
+    pub module_build: u64,
     /// Allocations.
     pub allocations: u64,
     /// Frees of blocks that were allocated here.

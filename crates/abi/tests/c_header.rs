@@ -143,6 +143,8 @@ fn layouts(all: &mut Lines) {
         path_len,
         line,
         address,
+        module_offset,
+        module_build,
         allocations,
         frees,
         total_bytes,

@@ -82,8 +82,8 @@ impl<'m> Module<'m> {
             let definition = symbol.definition(self.base).filter(|found| self.contains(found.address, 1))?;
             match symbol::version_name(&self.tables, index) {
                 Ok(version) => {
-                    let fits = version
-                        .is_none_or(|version| versions.iter().any(|begin| version.starts_with(begin)));
+                    let fits =
+                        version.is_none_or(|version| versions.iter().any(|begin| version.starts_with(begin)));
                     (fits && !is_hidden_version(&self.tables, index)).then_some(definition)
                 }
                 Err(error) => {

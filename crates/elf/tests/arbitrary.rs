@@ -1,6 +1,6 @@
 //! Whatever the bytes: no panic, no endless loop, and nothing outside of the module.
 
-use memintro_elf::{Machine, Module, ProgramHeader, Slice};
+use memintro_elf::{Machine, Module, ProgramHeader, Slice, build_id};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -15,8 +15,12 @@ const X86_64: &[u8] = include_bytes!("../fuzz/corpus/module/x86-64.so");
 const AARCH64: &[u8] = include_bytes!("../fuzz/corpus/module/aarch64.so");
 
 fn headers() -> impl Strategy<Value = Vec<ProgramHeader>> {
-    let kind =
-        prop_oneof![Just(ProgramHeader::LOAD), Just(ProgramHeader::DYNAMIC), Just(ProgramHeader::RELRO)];
+    let kind = prop_oneof![
+        Just(ProgramHeader::LOAD),
+        Just(ProgramHeader::DYNAMIC),
+        Just(ProgramHeader::RELRO),
+        Just(ProgramHeader::NOTE),
+    ];
     let place = prop_oneof![0_u64..4096, any::<u64>()];
     let header = (kind, any::<u32>(), place.clone(), place).prop_map(|(kind, flags, address, mem_size)| {
         ProgramHeader { kind, flags, address, mem_size, ..ProgramHeader::default() }
@@ -35,6 +39,8 @@ proptest! {
             let _ = module.relocations(|relocation| assert!(module.contains(relocation.slot, 8)));
             let _ = module.defined(b"malloc");
             let _ = module.canonical_plt(b"malloc");
+            let _ = module.defined_for(b"malloc", &[b"GLIBC_"]);
+            let _ = (module.needed().count(), module.is_symbolic(), build_id(&memory, base, &headers));
             let _ = (module.relro(4096), module.is_code(base));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memintro_elf::{Machine, Module, ProgramHeader, RelocationKind, Slice};
+use memintro_elf::{Machine, Module, ProgramHeader, RelocationKind, Slice, build_id};
 
 #[path = "support/image.rs"]
 mod image;
@@ -173,4 +173,78 @@ fn a_name_with_an_old_and_a_new_version_is_the_new_one() {
     let value = u64::from_str_radix(default.split_whitespace().nth(1).unwrap(), 16).unwrap();
     let found = module.defined(b"memcpy").unwrap().unwrap();
     assert_eq!((found.address - BASE, found.indirect), (value, default.contains("IFUNC")));
+}
+
+#[test]
+fn a_definition_is_one_for_its_own_version_only() {
+    let mut total = 0;
+    for path in libraries() {
+        let Some(image) = load(&path) else { continue };
+        let memory = Slice { base: BASE, bytes: &image.bytes };
+        let module = Module::read(&memory, BASE, &image.headers, machine(&image)).unwrap();
+        for line in binutils(&["-W", "--dyn-syms"], &path).lines() {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let [_, value, _, "FUNC", "GLOBAL" | "WEAK", _, section, name, ..] = fields.as_slice() else {
+                continue;
+            };
+            if *section == "UND" || *section == "ABS" {
+                continue;
+            }
+            let value = u64::from_str_radix(value, 16).unwrap();
+            let find = |name: &str, version: &str| {
+                let versions = [&b"nobody's"[..], version.as_bytes()];
+                module.defined_for(name.as_bytes(), &versions).unwrap().map(|found| found.address - BASE)
+            };
+            match name.split_once("@@") {
+                Some((name, version)) => {
+                    assert_eq!(find(name, version), Some(value), "{}: {name}@@{version}", path.display());
+                    assert_ne!(find(name, "OTHER_"), Some(value), "{}: {name}@@{version}", path.display());
+                    total += 1;
+                }
+                None if !name.contains('@') => {
+                    assert!(find(name, "OTHER_").is_some(), "{}: {name}", path.display())
+                }
+                None => {}
+            }
+        }
+    }
+    assert!(total > 2_000, "only {total} versions compared");
+}
+
+#[test]
+fn what_a_library_needs_and_its_build_are_what_readelf_says() {
+    let (mut needs, mut builds, mut symbolic) = (0, 0, 0);
+    for path in libraries() {
+        let Some(mut image) = load(&path) else { continue };
+        let dynamic = binutils(&["-Wd"], &path);
+        let needed: Vec<_> = dynamic
+            .lines()
+            .filter(|line| line.contains("(NEEDED)"))
+            .filter_map(|line| line.split_once('[')?.1.strip_suffix(']'))
+            .collect();
+        let is_symbolic = dynamic.lines().any(|line| {
+            line.contains("(SYMBOLIC)") || (line.contains("(FLAGS)") && line.contains(" SYMBOLIC"))
+        });
+        let notes = binutils(&["-Wn"], &path);
+        let build = notes.lines().find_map(|line| line.split_once("Build ID: ")).map(|(_, id)| id.trim());
+        for relocated in [false, true] {
+            if relocated {
+                relocate_dynamic_section(&mut image);
+            }
+            let memory = Slice { base: BASE, bytes: &image.bytes };
+            let module = Module::read(&memory, BASE, &image.headers, machine(&image)).unwrap();
+            assert_eq!(
+                module.needed().collect::<Vec<_>>(),
+                needed.iter().map(|name| name.as_bytes()).collect::<Vec<_>>()
+            );
+            assert_eq!(module.is_symbolic(), is_symbolic, "{}", path.display());
+            let id = build_id(&memory, BASE, &image.headers);
+            let id = id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+            assert_eq!(id.as_deref(), build, "{}", path.display());
+        }
+        needs += needed.len();
+        builds += usize::from(build.is_some());
+        symbolic += usize::from(is_symbolic);
+    }
+    assert!(needs > 30 && builds > 20, "only {needs} names and {builds} builds, {symbolic} symbolic");
 }

@@ -1,7 +1,7 @@
 //! The table of functions that the hook offers to whoever reads its figures.
 
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
     BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SiteKind, SiteRecord, StartOptions, Status,
@@ -131,20 +131,29 @@ unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
 }
 
 unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status {
+    static LOOKS: AtomicU32 = AtomicU32::new(0);
+    let modules = patch::Look::now();
     state::done(state::paused(|_| {
+        let look = LOOKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        modules.each(|path, build, base| SITES.note_loaded(look, path, build, base));
         state::flush();
         let now = state::generation();
         for id in 0..SITES.count() {
             if let Some(site) = SITES.get(id).filter(|site| is_used(id, site)) {
                 // SAFETY: the caller's own callback and context.
-                unsafe { visit(context, &site_record(id, site, now)) };
+                unsafe { visit(context, &site_record(id, site, now, look)) };
             }
         }
     }))
 }
 
-fn site_record(id: u32, site: &Site, now: u32) -> SiteRecord {
+fn site_record(id: u32, site: &Site, now: u32, look: u32) -> SiteRecord {
     let (path, path_len) = site.path();
+    // Where a module is not loaded any more, something else may be at the address.
+    let (address, module_build) = match SITES.loaded(site, look) {
+        Some(module) => (module.base.map_or(0, |base| base.wrapping_add(site.offset())), module.build),
+        None => (site.address(), 0),
+    };
     let figures = SiteFigures::of(id, site, now);
     let (young, all) = (figures.young, figures.variances);
     // After a reset frees can outweigh allocations.
@@ -166,7 +175,9 @@ fn site_record(id: u32, site: &Site, now: u32) -> SiteRecord {
         path,
         path_len,
         line: site.line(),
-        address: site.address(),
+        address,
+        module_offset: if path.is_null() { 0 } else { site.offset() },
+        module_build,
         allocations: figures.allocations,
         frees: figures.frees,
         total_bytes: figures.total_bytes,

@@ -13,14 +13,14 @@ use memintro_tracker::counters::CounterCache;
 use memintro_tracker::deferred::Event;
 use memintro_tracker::mmap::Errno;
 use memintro_tracker::samples::Sample;
-use memintro_tracker::sites::MAX_PATH_BYTES;
+use memintro_tracker::sites::{MAX_PATH_BYTES, Place};
 use memintro_tracker::table::Removed;
 use memintro_tracker::threads::{Noted, Settle, ThreadState, bump};
 
 use crate::record::{self, Moving, Old, Origin};
 use crate::sampling::{self, SAMPLES};
 use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, THREADS};
-use crate::thread;
+use crate::{place, thread};
 
 /// What the hook does when the gate opens.
 #[derive(Debug)]
@@ -42,6 +42,7 @@ mod kind {
 mod told {
     pub(super) const BY_CALLER: u32 = u32::MAX;
     pub(super) const BY_LINE: u32 = u32::MAX - 1;
+    pub(super) const BY_PLACE: u32 = u32::MAX - 2;
 }
 
 /// Whether events are to be written down: the gate is closed and something is tracked. Otherwise this thread is busy, or the
@@ -93,21 +94,41 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
     let errno = Errno::save();
     let mut birth = event(own, if mean.is_some() { kind::SAMPLED_BIRTH } else { kind::BIRTH }, address);
     (birth.size, birth.mean, birth.caller) = (size, mean.unwrap_or(0), caller as u64);
-    let path = tell_site(&mut birth);
-    // Before the block is handed out: its free must not be passed by.
-    let done = note(own, &birth, path, Some(Pending::begin()));
+    let done = match tell_site(&mut birth) {
+        Told::Known => note(own, &birth, &[], Some(Pending::begin())),
+        Told::Line(path) => note(own, &birth, path, Some(Pending::begin())),
+        Told::Native => place::with_place(caller, |place| {
+            birth.site = told::BY_CALLER;
+            let mut path: &[u8] = &[];
+            if let Some(place) = place {
+                birth.site = told::BY_PLACE;
+                (birth.build, birth.offset, path) = (place.build, place.offset, place.path);
+            }
+            note(own, &birth, path, Some(Pending::begin()))
+        }),
+    };
     drop(errno);
     done
 }
 
-/// Fills in whose the block is. Answers the path of a line of Ruby.
-fn tell_site(birth: &mut Event) -> &'static [u8] {
-    birth.site = told::BY_CALLER;
+/// What is known of a call site by the thread itself.
+enum Told<'a> {
+    /// All: it is a pseudo-site.
+    Known,
+    /// A line of Ruby in this file.
+    Line(&'a [u8]),
+    /// The caller.
+    Native,
+}
+
+/// Fills in whose the block is, as far as the VM knows.
+fn tell_site(birth: &mut Event) -> Told<'static> {
     let Some(vm) = state::vm() else {
         if BOOTING.load(Ordering::Relaxed) {
             birth.site = SITE_BOOT;
+            return Told::Known;
         }
-        return &[];
+        return Told::Native;
     };
     let mut frame = Frame { key: 0, detail: 0, generation: 0, path: ptr::null(), line: 0 };
     // SAFETY: the lender promises that it may be called from any thread, inside malloc; `frame` is valid.
@@ -126,13 +147,13 @@ fn tell_site(birth: &mut Event) -> &'static [u8] {
                     // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc, which is
                     // longer than the answer is used.
                     let path = unsafe { CStr::from_ptr(frame.path) }.to_bytes();
-                    return path.get(..MAX_PATH_BYTES).unwrap_or(path);
+                    return Told::Line(path.get(..MAX_PATH_BYTES).unwrap_or(path));
                 }
             };
         }
-        _ => {}
+        _ => return Told::Native,
     }
-    &[]
+    Told::Known
 }
 
 /// A block is about to be given back or to move, and what is known of it could not be taken out. `false`: try again.
@@ -270,7 +291,11 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
 
 fn site(event: &Event, path: &[u8]) -> u32 {
     match event.site {
-        told::BY_CALLER => SITES.native(event.caller as usize),
+        told::BY_CALLER => SITES.native(event.caller as usize, None),
+        told::BY_PLACE => {
+            let place = Place { path, build: event.build, offset: event.offset };
+            SITES.native(event.caller as usize, Some(place))
+        }
         told::BY_LINE => SITES.ruby_line(path, event.line),
         pseudo => Some(pseudo),
     }

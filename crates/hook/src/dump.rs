@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, SITE_BOOT, SITE_GC, SiteKind, Status};
 use memintro_tracker::mmap;
-use memintro_tracker::sites::Kind;
+use memintro_tracker::sites::{Kind, Site};
 
 use crate::exit::MAX_PATH;
 use crate::figures::{self, SiteFigures, is_used};
@@ -81,7 +81,7 @@ fn write_all(out: &mut Output, signal: c_int, exit_status: c_int) {
         let kind = match site.kind() {
             Kind::Ruby => SiteKind::RUBY,
             Kind::Native => {
-                maps.name(site.address(), &mut name);
+                name_native(site, &maps, &mut name);
                 SiteKind::NATIVE
             }
             Kind::Pseudo => {
@@ -114,6 +114,19 @@ fn write_all(out: &mut Output, signal: c_int, exit_status: c_int) {
         out.bytes(name);
         out.bytes(b"\0\0\0\0\0\0\0".get(..name.len().wrapping_neg() & 7).unwrap_or_default());
     }
+}
+
+/// A place in a module that may not be loaded any more, or an address.
+fn name_native(site: &Site, maps: &Maps, name: &mut PathBuffer) {
+    let (path, path_len) = site.path();
+    if path.is_null() {
+        maps.name(site.address(), name);
+        return;
+    }
+    // SAFETY: the interner keeps the path with this length until a clear, which waits for the pause.
+    name.push(unsafe { core::slice::from_raw_parts(path, path_len as usize) });
+    name.push(b"+0x");
+    name.push_number(site.offset(), 16);
 }
 
 /// The name of a pseudo-site.

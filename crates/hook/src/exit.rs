@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use memintro_abi::{EXIT_STATUS_UNKNOWN, Status};
 
-use crate::{dump, patch};
 use crate::state::{PID, PRELOADED};
+use crate::{dump, patch};
 
 /// Longest path of a dump, with its NUL.
 pub(crate) const MAX_PATH: usize = 4096;

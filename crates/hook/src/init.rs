@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use memintro_abi::{Mode, StartOptions};
 
 use crate::state::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
-use crate::{control, exit, fork, real, start, thread};
+use crate::{control, exit, fork, place, real, start, thread};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -45,6 +45,7 @@ extern "C" fn constructor() {
     let first = look_up(memintro_abi::CONTROL_SYMBOL);
     let preloaded = core::ptr::eq(first, (&raw const control::memintro_control).cast());
     PRELOADED.store(preloaded, Ordering::Relaxed);
+    place::init();
     thread::init();
     THREADS.register();
     fork::init();

@@ -99,7 +99,9 @@ pub(crate) unsafe extern "C" fn calloc(
     // If the product overflows, the allocator refuses it.
     allocate(count.wrapping_mul(size), caller, || {
         // SAFETY: the caller's own arguments.
-        as_one_unless_libc(|| unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) })
+        as_one_unless_libc(|| unsafe {
+            call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size)
+        })
     })
 }
 
@@ -113,7 +115,9 @@ pub(crate) unsafe extern "C" fn realloc(
     let _ = (c, d);
     resize(block, size, caller, || {
         // SAFETY: the caller's own arguments.
-        as_one_unless_libc(|| unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size) })
+        as_one_unless_libc(|| unsafe {
+            call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size)
+        })
     })
 }
 
@@ -221,20 +225,26 @@ pub(crate) unsafe extern "C" fn aligned_alloc(
     let _ = (c, d);
     allocate(size, caller, || {
         // SAFETY: the caller's own arguments.
-        as_one(|| unsafe { call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, size) })
+        as_one(|| unsafe {
+            call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, size)
+        })
     })
 }
 
 pub(crate) unsafe extern "C" fn valloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
-    // SAFETY: the caller's own arguments.
-    allocate(size, caller, || as_one(|| unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(size) }))
+    allocate(size, caller, || {
+        // SAFETY: the caller's own argument.
+        as_one(|| unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(size) })
+    })
 }
 
 pub(crate) unsafe extern "C" fn pvalloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
-    // SAFETY: the caller's own arguments.
-    allocate(size, caller, || as_one(|| unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(size) }))
+    allocate(size, caller, || {
+        // SAFETY: the caller's own argument.
+        as_one(|| unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(size) })
+    })
 }
 
 macro_rules! operators_new {

@@ -32,6 +32,7 @@ mod init;
 mod intercept;
 mod nested;
 mod patch;
+mod place;
 mod real;
 mod record;
 mod sampling;

@@ -19,6 +19,7 @@ use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::defer;
+use crate::place;
 use crate::sampling::{self, SAMPLES};
 use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
 use crate::thread::{self, Own};
@@ -246,7 +247,10 @@ fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
 
 #[inline]
 fn native_site(own: &ThreadState, caller: usize) -> u32 {
-    own.sites.get(caller, u32::MAX, 0, || (SITES.native(caller).unwrap_or(SITE_OTHER), true))
+    own.sites.get(caller, u32::MAX, place::loads(), || {
+        let site = place::with_place(caller, |place| SITES.native(caller, place));
+        (site.unwrap_or(SITE_OTHER), true)
+    })
 }
 
 /// A block is about to be given back.

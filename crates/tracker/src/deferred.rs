@@ -39,8 +39,12 @@ pub struct Event {
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// The native caller, or the key of a frame.
+    /// The native caller.
     pub caller: u64,
+    /// What its module was built from, and its offset there.
+    pub build: u64,
+    /// See `build`.
+    pub offset: u64,
     /// Mean distance of samples.
     pub mean: u64,
     /// The thread's state, as an address.

@@ -1,10 +1,13 @@
-//! Call sites: (path, line) or return address → number.
+//! Call sites: (path, line) or place in a module → number.
 //!
 //! Numbers are handed out in order and stay until [`Sites::clear`]. The durable key of a Ruby site is the content
 //! of its path and its line: addresses of paths die with a garbage collection, so they serve only in the per-thread
-//! cache ([`SiteCache`]), and there together with the generation in which they were seen.
+//! cache ([`SiteCache`]), and there together with the generation in which they were seen. A native site's is its module
+//! and the offset in it: a module that is unloaded and comes back, wherever that is, has the same sites.
 
 mod cache;
+mod index;
+mod modules;
 mod strings;
 
 use core::ffi::{CStr, c_char};
@@ -15,6 +18,9 @@ use crate::counters::Counters;
 use crate::lock::SpinLock;
 use crate::mmap;
 pub use cache::SiteCache;
+use index::{Index, List};
+use modules::ModuleEntry;
+pub use modules::{Loaded, Place};
 use strings::{Strings, slice};
 
 /// Most sites a table can hold: the packed entries of the block table have 24 bits for them.
@@ -27,7 +33,6 @@ pub const MAX_PATH_BYTES: usize = 16 * 1024;
 const CHUNK_SHIFT: u32 = 10;
 const SITES_PER_CHUNK: usize = 1 << CHUNK_SHIFT;
 const CHUNKS: usize = (MOST_SITES as usize) >> CHUNK_SHIFT;
-const FIRST_INDEX_SLOTS: usize = 4096;
 
 /// What kind of key a site has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +56,7 @@ pub struct Site {
     path_len: AtomicU32,
     hash: AtomicU32,
     address: AtomicU64,
+    offset: AtomicU64,
     /// What happened here.
     pub counters: Counters,
     /// Live bytes at the last mark.
@@ -69,17 +75,27 @@ impl Site {
 
     /// Line of a Ruby site, otherwise 0.
     pub fn line(&self) -> u32 {
-        self.line.load(Ordering::Relaxed)
+        if self.kind() == Kind::Ruby { self.line.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Path of a Ruby site as pointer and length, otherwise null and 0.
+    /// Path as pointer and length: of a Ruby site's file, of a native one's module. Null and 0 where there is none.
     pub fn path(&self) -> (*const u8, u32) {
         (self.path.load(Ordering::Relaxed), self.path_len.load(Ordering::Relaxed))
     }
 
-    /// Return address of a native site, otherwise 0.
+    /// Return address of a native site when it was last seen, otherwise 0.
     pub fn address(&self) -> u64 {
         self.address.load(Ordering::Relaxed)
+    }
+
+    /// Offset of a native site in its module; without a known module the return address, and otherwise 0.
+    pub fn offset(&self) -> u64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    /// Number of a native site's module; 0 where it is not known, and for other sites.
+    fn module(&self) -> u32 {
+        if self.kind() == Kind::Native { self.line.load(Ordering::Relaxed) } else { 0 }
     }
 }
 
@@ -100,6 +116,8 @@ struct Inner {
     strings: Strings,
     /// Each path is kept once: (pointer, length) by number, in an mmap'd array.
     path_list: List<PathEntry>,
+    modules: Index,
+    module_list: List<ModuleEntry>,
     bytes: usize,
 }
 
@@ -128,6 +146,8 @@ impl Sites {
                 paths: Index::new(),
                 strings: Strings::new(),
                 path_list: List::new(),
+                modules: Index::new(),
+                module_list: List::new(),
                 bytes: 0,
             }),
         }
@@ -211,22 +231,55 @@ impl Sites {
         Some(id)
     }
 
-    /// The number of a native return address, or `None` when the limits are reached.
+    /// The number of a place in native code, or `None` when the limits are reached. `place` is where the return address
+    /// lies, if that is known.
     #[cold]
-    pub fn native(&self, address: usize) -> Option<u32> {
-        let hash = mix(address as u64) as u32;
+    pub fn native(&self, address: usize, place: Option<Place<'_>>) -> Option<u32> {
         let mut inner = self.inner.lock_in_time()?;
+        let full = inner.bytes >= self.max_bytes.load(Ordering::Relaxed);
+        let module = place.and_then(|place| inner.module(&place, full));
+        let (number, offset) = match (&module, place) {
+            (Some((number, _)), Some(place)) => (*number, place.offset),
+            _ => (0, address as u64),
+        };
+        let hash = mix(mix(u64::from(number)) ^ offset) as u32;
         let found = inner.sites.find(hash, |id| {
-            self.get(id).is_some_and(|site| site.kind() == Kind::Native && site.address() == address as u64)
+            self.get(id).is_some_and(|site| {
+                site.kind() == Kind::Native && site.module() == number && site.offset() == offset
+            })
         });
-        if found.is_some() {
+        if let Some(id) = found {
+            self.get(id)?.address.store(address as u64, Ordering::Relaxed);
             return found;
         }
         let id = self.add(&mut inner, hash)?;
         let site = self.get(id)?;
         site.kind.store(Kind::Native as u32, Ordering::Relaxed);
         site.address.store(address as u64, Ordering::Relaxed);
+        site.offset.store(offset, Ordering::Relaxed);
+        if let Some((number, entry)) = module {
+            site.line.store(number, Ordering::Relaxed);
+            site.path.store(entry.path.cast_mut(), Ordering::Relaxed);
+            site.path_len.store(entry.path_len, Ordering::Relaxed);
+        }
         Some(id)
+    }
+
+    /// Says that a module is loaded at `base`, in the course of one look at all modules. Modules without sites are of
+    /// no interest.
+    pub fn note_loaded(&self, look: u32, path: &[u8], build: u64, base: u64) {
+        let mut inner = self.inner.lock();
+        if let Some(number) = inner.find_module(path, build) {
+            inner.module_list.update(number - 1, |entry| (entry.look, entry.base) = (look, base));
+        }
+    }
+
+    /// A native site's module, if that is known, as it was at this look or a later one.
+    pub fn loaded(&self, site: &Site, look: u32) -> Option<Loaded> {
+        let number = site.module().checked_sub(1)?;
+        let entry = self.inner.lock().module_list.get(number)?;
+        let is_loaded = entry.look.wrapping_sub(look) < 1 << 31;
+        Some(Loaded { build: entry.build, base: is_loaded.then_some(entry.base) })
     }
 
     fn path_id(&self, inner: &mut Inner, bytes: &[u8], hash: u64) -> Option<u32> {
@@ -292,6 +345,8 @@ impl Sites {
         inner.sites.clear();
         inner.paths.clear();
         inner.path_list.clear();
+        inner.modules.clear();
+        inner.module_list.clear();
         inner.strings.clear();
         inner.bytes = 0;
     }
@@ -300,146 +355,6 @@ impl Sites {
 impl Default for Sites {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// A growing array in a mapping of its own.
-#[derive(Debug)]
-struct List<T> {
-    memory: *mut T,
-    len: usize,
-    capacity: usize,
-}
-
-impl<T: Copy> List<T> {
-    const fn new() -> Self {
-        Self { memory: ptr::null_mut(), len: 0, capacity: 0 }
-    }
-
-    fn get(&self, index: u32) -> Option<T> {
-        // SAFETY: everything below `len` was written.
-        ((index as usize) < self.len).then(|| unsafe { *self.memory.add(index as usize) })
-    }
-
-    fn push(&mut self, value: T, bytes: &mut usize) -> Option<u32> {
-        if self.len == self.capacity {
-            let capacity = if self.capacity == 0 { 1024 } else { self.capacity * 2 };
-            let memory: *mut T = mmap::map(capacity * size_of::<T>())?.as_ptr().cast();
-            *bytes += capacity * size_of::<T>();
-            if self.len > 0 {
-                // SAFETY: the new mapping is larger and does not overlap the old one.
-                unsafe { ptr::copy_nonoverlapping(self.memory, memory, self.len) };
-                *bytes -= self.capacity * size_of::<T>();
-            }
-            self.release();
-            self.memory = memory;
-            self.capacity = capacity;
-        }
-        // SAFETY: `len` is below `capacity` now.
-        unsafe { self.memory.add(self.len).write(value) };
-        self.len += 1;
-        u32::try_from(self.len - 1).ok()
-    }
-
-    fn release(&mut self) {
-        if let Some(memory) = NonNull::new(self.memory) {
-            // SAFETY: mapped in `push` with this length; the list is its only user.
-            unsafe { mmap::unmap(memory.cast(), self.capacity * size_of::<T>()) };
-        }
-    }
-
-    fn clear(&mut self) {
-        self.release();
-        *self = Self::new();
-    }
-}
-
-/// Open addressing from a hash to a number; the number's owner decides about equality.
-#[derive(Debug)]
-struct Index {
-    slots: *mut (u32, u32),
-    capacity: usize,
-    len: usize,
-}
-
-impl Index {
-    const fn new() -> Self {
-        Self { slots: ptr::null_mut(), capacity: 0, len: 0 }
-    }
-
-    /// Slots hold (hash, number + 1); 0 is an empty one.
-    fn slot(&self, position: usize) -> *mut (u32, u32) {
-        // SAFETY: the capacity is a power of two, so that the mask keeps the position inside.
-        unsafe { self.slots.add(position & (self.capacity - 1)) }
-    }
-
-    fn find(&self, hash: u32, equal: impl Fn(u32) -> bool) -> Option<u32> {
-        if self.capacity == 0 {
-            return None;
-        }
-        let mut position = hash as usize;
-        loop {
-            // SAFETY: `slot` stays inside the mapping, and every slot is initialised (zero).
-            let (slot_hash, number) = unsafe { *self.slot(position) };
-            if number == 0 {
-                return None;
-            }
-            if slot_hash == hash && equal(number - 1) {
-                return Some(number - 1);
-            }
-            position = position.wrapping_add(1);
-        }
-    }
-
-    /// Room for one more; doubles at three quarters full, so that a search always ends.
-    fn reserve(&mut self, bytes: &mut usize) -> bool {
-        if (self.len + 1) * 4 <= self.capacity * 3 {
-            return true;
-        }
-        let capacity = if self.capacity == 0 { FIRST_INDEX_SLOTS } else { self.capacity * 2 };
-        let Some(memory) = mmap::map(capacity * size_of::<(u32, u32)>()) else { return false };
-        let old = core::mem::replace(self, Self { slots: memory.as_ptr().cast(), capacity, len: 0 });
-        for position in 0..old.capacity {
-            // SAFETY: position is below the old capacity.
-            let (hash, number) = unsafe { *old.slots.add(position) };
-            if number != 0 {
-                self.place(hash, number);
-            }
-        }
-        *bytes += (capacity - old.capacity) * size_of::<(u32, u32)>();
-        old.release();
-        true
-    }
-
-    fn place(&mut self, hash: u32, number: u32) {
-        let mut position = hash as usize;
-        // SAFETY: `slot` stays inside the mapping; there is an empty slot, because `reserve` keeps a quarter free.
-        while unsafe { (*self.slot(position)).1 } != 0 {
-            position = position.wrapping_add(1);
-        }
-        // SAFETY: as above.
-        unsafe { *self.slot(position) = (hash, number) };
-        self.len += 1;
-    }
-
-    fn add(&mut self, hash: u32, id: u32, bytes: &mut usize) -> bool {
-        if !self.reserve(bytes) {
-            return false;
-        }
-        self.place(hash, id + 1);
-        true
-    }
-
-    fn release(&self) {
-        if let Some(memory) = NonNull::new(self.slots) {
-            // SAFETY: mapped in `reserve` with this length; the index is its only user.
-            unsafe { mmap::unmap(memory.cast(), self.capacity * size_of::<(u32, u32)>()) };
-        }
-    }
-
-    fn clear(&mut self) {
-        self.release();
-        *self = Self::new();
     }
 }
 

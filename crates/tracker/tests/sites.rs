@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 
 use memintro_tracker::counters::CounterCache;
-use memintro_tracker::sites::{Kind, MAX_PATH_BYTES, SiteCache, Sites};
+use memintro_tracker::sites::{Kind, Loaded, MAX_PATH_BYTES, Place, SiteCache, Sites};
 use proptest::prelude::*;
 
 const PSEUDO: u32 = 3;
@@ -42,11 +42,46 @@ fn equal_paths_in_different_memory_are_one_site() {
 #[test]
 fn a_return_address_is_another_key_than_a_line() {
     let sites = sites(100);
-    let native = sites.native(0x7f00_1234).unwrap();
-    assert_eq!(sites.native(0x7f00_1234), Some(native));
+    let native = sites.native(0x7f00_1234, None).unwrap();
+    assert_eq!(sites.native(0x7f00_1234, None), Some(native));
     assert_eq!(sites.get(native).unwrap().kind(), Kind::Native);
     assert_eq!(sites.get(native).unwrap().address(), 0x7f00_1234);
     assert_ne!(ruby(&sites, b"a.rb", 1), Some(native));
+}
+
+#[test]
+fn a_module_that_comes_back_elsewhere_has_the_same_sites() {
+    let sites = sites(PSEUDO + 4);
+    let place = |path, build, offset| Some(Place { path, build, offset });
+    let (plugin, other): (&[u8], &[u8]) = (b"/opt/plugin.so", b"/opt/other.so");
+    for load in 1..=1000_usize {
+        let base = load << 20;
+        assert_eq!(sites.native(base + 0x10, place(plugin, 7, 0x10)), Some(3));
+        assert_eq!(sites.native(base + 0x20, place(plugin, 7, 0x20)), Some(4));
+        assert_eq!(sites.get(3).unwrap().address(), (base + 0x10) as u64);
+    }
+    assert_eq!(sites.count(), PSEUDO + 2);
+    // Something else at the same address, and another build at the same path.
+    assert_eq!(sites.native((1000 << 20) + 0x10, place(other, 7, 0x10)), Some(5));
+    assert_eq!(sites.native((1000 << 20) + 0x10, place(plugin, 8, 0x10)), Some(6));
+    assert_eq!((path_of(&sites, 3), path_of(&sites, 5)), (plugin.to_vec(), other.to_vec()));
+    assert_eq!((sites.get(4).unwrap().offset(), sites.get(4).unwrap().line()), (0x20, 0));
+}
+
+#[test]
+fn what_is_loaded_where_is_as_of_a_look() {
+    let sites = sites(100);
+    let path: &[u8] = b"/opt/plugin.so";
+    let placed = sites.native(0x1010, Some(Place { path, build: 7, offset: 0x10 })).unwrap();
+    let bare = sites.native(0x9999, None).unwrap();
+    let loaded = |id, look| sites.loaded(sites.get(id).unwrap(), look);
+    sites.note_loaded(1, path, 7, 0x1000);
+    sites.note_loaded(1, b"/nobody/knows.so", 7, 0x5000);
+    assert_eq!(loaded(placed, 1), Some(Loaded { build: 7, base: Some(0x1000) }));
+    assert_eq!(loaded(placed, 2), Some(Loaded { build: 7, base: None }));
+    sites.note_loaded(3, path, 7, 0x8000);
+    assert_eq!(loaded(placed, 2), Some(Loaded { build: 7, base: Some(0x8000) }));
+    assert_eq!(loaded(bare, 1), None);
 }
 
 #[test]
@@ -55,7 +90,7 @@ fn at_the_limit_old_sites_are_still_found() {
     let ids = [ruby(&sites, b"a.rb", 1), ruby(&sites, b"a.rb", 2)];
     assert_eq!(ids, [Some(3), Some(4)]);
     assert_eq!(ruby(&sites, b"a.rb", 3), None);
-    assert_eq!(sites.native(42), None);
+    assert_eq!(sites.native(42, None), None);
     assert_eq!(ruby(&sites, b"a.rb", 2), Some(4));
     assert_eq!(sites.count(), 5);
 }
@@ -156,7 +191,7 @@ proptest! {
         for key in keys {
             let (path, line, native) = key;
             let id = if native {
-                sites.native(usize::from(path) * 1000 + line as usize + 1)
+                sites.native(usize::from(path) * 1000 + line as usize + 1, None)
             } else {
                 ruby(&sites, format!("/app/file_{path}.rb").as_bytes(), line)
             };

@@ -1,26 +1,78 @@
-//! Names for return addresses: `libfoo.so(symbol+0x1c)`.
+//! Names for places in native code: `libfoo.so(symbol+0x1c)`, or `libfoo.so(+0x1139)` where no symbol is known.
 
-use std::ffi::CStr;
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use memintro_abi::SiteRecord;
+
+/// A module's path and build, and an offset in it.
+type Key = (Vec<u8>, u64, u64);
+
+/// Names that were found while their modules were loaded, for the time after.
+static FOUND: LazyLock<Mutex<HashMap<Key, String>>> = LazyLock::new(Mutex::default);
+/// Beyond these, a place in a module that is gone is an offset.
+const MOST_FOUND: usize = 10_000;
 
 /// Names a native call site. Asks the loader, so never from inside malloc; costs about a microsecond.
-pub(crate) fn name(address: u64) -> String {
+pub(crate) fn name(record: &SiteRecord) -> String {
+    if record.path.is_null() {
+        return by_address(record.address, None)
+            .unwrap_or_else(|| format!("(unknown)({:#x})", record.address));
+    }
+    // SAFETY: the interner keeps the path until a clear or start, which need the GVL that we hold.
+    let path = unsafe { std::slice::from_raw_parts(record.path, record.path_len as usize) };
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = || -> Key { (path.to_vec(), record.module_build, record.module_offset) };
+    if record.address != 0
+        && let Some(name) = by_address(record.address, Some(path))
+    {
+        if found.len() < MOST_FOUND && !is_of_program(record.address) {
+            found.entry(key()).or_insert_with(|| name.clone());
+        }
+        return name;
+    }
+    found.get(&key()).cloned().unwrap_or_else(|| format!("{}(+{:#x})", file(path), record.module_offset))
+}
+
+/// Names what is at an address now, if it lies in a module; in this one, if one is given. The program's own path is not
+/// what the loader calls it.
+fn by_address(address: u64, module: Option<&[u8]>) -> Option<String> {
+    let info = look_up(address)?;
+    // SAFETY: the loader's terminated text.
+    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
+    if module.is_some_and(|module| module != path) && !is_of_program(address) {
+        return None;
+    }
+    let file = file(path);
+    if info.dli_sname.is_null() {
+        return Some(format!("{file}(+{:#x})", address.wrapping_sub(info.dli_fbase as u64)));
+    }
+    // SAFETY: the loader's terminated text.
+    let symbol = unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy();
+    Some(format!("{file}({symbol}+{:#x})", address.wrapping_sub(info.dli_saddr as u64)))
+}
+
+fn look_up(address: u64) -> Option<libc::Dl_info> {
     // The return address may be the first of the next function: the call is before it.
     let inside = (address as usize).wrapping_sub(1) as *const libc::c_void;
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
-    if unsafe { libc::dladdr(inside, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return format!("(unloaded)({address:#x})");
-    }
-    // SAFETY: the loader's terminated text.
-    let module = unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned();
-    let file =
-        Path::new(&module).file_name().map_or(module.clone(), |file| file.to_string_lossy().into_owned());
-    if info.dli_sname.is_null() {
-        return format!("{file}(+{:#x})", address.wrapping_sub(info.dli_fbase as u64));
-    }
-    // SAFETY: the loader's terminated text.
-    let symbol = unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy();
-    format!("{file}({symbol}+{:#x})", address.wrapping_sub(info.dli_saddr as u64))
+    let is_known = unsafe { libc::dladdr(inside, &raw mut info) } != 0 && !info.dli_fname.is_null();
+    is_known.then_some(info)
+}
+
+/// Whether the address lies in the program itself, which stays.
+fn is_of_program(address: u64) -> bool {
+    // SAFETY: reads the auxiliary vector.
+    let entry = unsafe { libc::getauxval(libc::AT_ENTRY) }.wrapping_add(1);
+    look_up(address).zip(look_up(entry)).is_some_and(|(one, program)| one.dli_fbase == program.dli_fbase)
+}
+
+fn file(path: &[u8]) -> String {
+    let path = Path::new(OsStr::from_bytes(path));
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

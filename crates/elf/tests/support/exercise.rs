@@ -1,6 +1,6 @@
 //! Calls everything that the reader offers on one file, for fuzzing and for the replay of its corpus.
 
-use memintro_elf::{Machine, Malformed, Module, Slice};
+use memintro_elf::{Machine, Malformed, Module, Slice, build_id};
 
 use crate::image::{BASE, Image};
 
@@ -32,7 +32,15 @@ pub(crate) fn exercise(file: &[u8]) -> Option<Vec<Malformed>> {
             Err(malformed) => wrong.push(malformed),
         }
         let _ = module.canonical_plt(name);
+        match module.defined_for(name, &[b"GLIBC_"]) {
+            Ok(Some(definition)) => assert!(module.contains(definition.address, 1)),
+            Ok(None) => {}
+            Err(malformed) => wrong.push(malformed),
+        }
     }
+    assert!(module.needed().all(|name| !name.contains(&0)));
+    let _ = module.is_symbolic();
+    let _ = build_id(&memory, BASE, &image.headers);
     let relro = module.relro(4096);
     assert!(relro.start % 4096 == 0 && relro.end % 4096 == 0);
     for malformed in &wrong {

@@ -170,7 +170,8 @@ impl<T: Copy> List<T> {
         self.extend(&[item])
     }
 
-    fn extend(&mut self, items: &[T]) -> bool {
+    /// As [`List::push`], for several.
+    pub(super) fn extend(&mut self, items: &[T]) -> bool {
         let Some(len) = self.len.checked_add(items.len()) else { return false };
         if len > self.capacity && !self.grow(len) {
             return false;

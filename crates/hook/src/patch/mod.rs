@@ -7,6 +7,7 @@
 //! | [`judge`] | whether a slot may be ours |
 //! | [`slot`] | reading and writing one slot, read-only or not |
 //! | [`sweep`] | all modules, in either direction |
+//! | [`look`] | what was loaded at one moment |
 //! | [`book`] | which slots were found and what they held |
 //! | [`claim`] | one thread at a time |
 //!
@@ -19,19 +20,24 @@
 mod book;
 mod claim;
 mod judge;
+mod look;
 mod modules;
 mod names;
 mod resolve;
 mod slot;
 mod sweep;
 
+use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use memintro_abi::PatchEntry;
 
 use crate::functions::{FUNCTIONS, Function};
+use crate::place;
 
 use book::Book;
+pub(crate) use look::Look;
+pub(crate) use modules::build_at;
 pub(crate) use resolve::{next, resolve};
 use sweep::Direction;
 
@@ -74,7 +80,8 @@ pub(crate) fn refresh() -> Outcome {
 
 /// Somebody calls dlopen. With `RTLD_DEEPBIND` a library looks for functions in itself and what it needs before it
 /// looks where everybody else does.
-pub(crate) fn about_to_load(mode: core::ffi::c_int) {
+pub(crate) fn about_to_load(mode: c_int) {
+    place::count_load();
     if mode & libc::RTLD_DEEPBIND != 0 {
         sweep::DEEP_BINDING.store(true, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
 //! What is loaded: the loader's list, and a module's memory as far as its segments reach.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 
-use memintro_elf::{Machine, Malformed, Memory, Module, ProgramHeader};
+use memintro_elf::{Machine, Malformed, Memory, Module, ProgramHeader, build_id};
 
 const _: () = assert!(size_of::<ProgramHeader>() == size_of::<libc::Elf64_Phdr>());
 
@@ -47,6 +47,19 @@ impl Loaded<'_> {
         Module::read(self, self.base, self.headers, Machine::NATIVE.ok_or(Malformed::NoDynamicSection)?)
     }
 
+    /// Tells apart what was loaded from one path at different times: what the linker calls its build, or else its
+    /// outline.
+    pub(super) fn build(&self) -> u64 {
+        match build_id(self, self.base, self.headers) {
+            Some(id) => id.iter().fold(0, |hash, byte| mix(hash, u64::from(*byte))),
+            None => self.headers.iter().fold(0, |hash, header| {
+                [header.kind.into(), header.file_offset, header.address, header.file_size, header.mem_size]
+                    .into_iter()
+                    .fold(hash, mix)
+            }),
+        }
+    }
+
     /// Whether the module is one that nobody patches or asks for functions: this library, the loader, the vDSO.
     /// The loader's own allocations must not come back to us while it holds its locks.
     pub(super) fn is_excluded(&self) -> bool {
@@ -87,6 +100,42 @@ impl Loaded<'_> {
 }
 
 fn own_code() {}
+
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+}
+
+/// As [`Loaded::build`], of the module that was loaded at `base` and is called `name`; 0 where its header cannot be read.
+///
+/// # Safety
+/// `pages` are the module's, and it stays meanwhile.
+pub(crate) unsafe fn build_at(base: u64, name: &CStr, pages: Range<usize>) -> u64 {
+    /// Of an ELF header: where the program headers are, and how many.
+    const OFFSET: usize = 32;
+    const ENTRY_SIZE: usize = 54;
+    const COUNT: usize = 56;
+    const SIZE: usize = 64;
+    // The first page holds the header and what it tells of; a module of less is none.
+    if pages.end.saturating_sub(pages.start) < SIZE {
+        return 0;
+    }
+    // SAFETY: the module's first bytes, by the caller's promise.
+    let header = unsafe { core::slice::from_raw_parts(pages.start as *const u8, SIZE) };
+    let word = |at: usize| header.get(at..)?.first_chunk().map(|word| u16::from_le_bytes(*word));
+    let offset =
+        header.get(OFFSET..).and_then(|tail| tail.first_chunk()).map(|word| u64::from_le_bytes(*word));
+    let (Some(offset), Some(count)) = (offset, word(COUNT)) else { return 0 };
+    let at = usize::try_from(offset).ok().and_then(|offset| pages.start.checked_add(offset));
+    let len = usize::from(count).saturating_mul(size_of::<ProgramHeader>());
+    let fits =
+        at.and_then(|at| at.checked_add(len)).is_some_and(|end| end <= pages.start.saturating_add(4096));
+    let is_elf =
+        header.starts_with(b"\x7fELF") && word(ENTRY_SIZE) == Some(size_of::<ProgramHeader>() as u16);
+    let (Some(at), true) = (at.filter(|at| at.is_multiple_of(8)), fits && is_elf) else { return 0 };
+    // SAFETY: they lie in the first page, as just seen, and are laid out the same.
+    let headers = unsafe { core::slice::from_raw_parts(at as *const ProgramHeader, count.into()) };
+    Loaded { index: 0, base, name, changes: Changes::default(), headers }.build()
+}
 
 /// Walks the list in load order, which for what was loaded at start-up is the order of look-ups. The loader keeps
 /// the list locked meanwhile, so nothing is unloaded; a module may still be being relocated by another thread.

@@ -230,7 +230,10 @@ impl Search {
             }
             Family::Extended | Family::Loader => (true, true),
             // The allocator's only where the malloc is that comes before libc's.
-            Family::Text => (!self.is_before_us && (has_malloc || loaded.is_libc()), !self.is_after_libc && !loaded.is_libc()),
+            Family::Text => (
+                !self.is_before_us && (has_malloc || loaded.is_libc()),
+                !self.is_after_libc && !loaded.is_libc(),
+            ),
         };
         if !is_theirs || self.settled & bit != 0 {
             return;

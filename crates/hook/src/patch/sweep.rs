@@ -15,6 +15,7 @@ use super::names::Names;
 use super::resolve::{came_with_the_program, real, resolve, scope};
 use super::slot::{self, Kept, Writer};
 use crate::functions::FUNCTIONS;
+use crate::place;
 
 /// Modules that another thread is loading are looked at again, but not for ever: somebody may have left a module in
 /// the state that looks like it.
@@ -57,6 +58,9 @@ pub(super) fn again(book: &mut Book) -> Outcome {
     let now = changes();
     if now != book.changes {
         book.retries = 0;
+        if now.unloaded != book.changes.unloaded {
+            place::count_load();
+        }
         resolve();
     }
     let mut state = State::Same;
@@ -225,8 +229,7 @@ impl<'a> Sweep<'a> {
     /// Slots that are unbound in a module that may have been opened with `RTLD_DEEPBIND`: what is bound already tells
     /// whether it was. Where nothing is, it was not, unless somebody has been seen to open libraries that way.
     fn decide_doubtful(&mut self, first: usize, evidence: &Evidence) {
-        let is_free =
-            evidence.for_us || !(evidence.against || DEEP_BINDING.load(Ordering::Relaxed));
+        let is_free = evidence.for_us || !(evidence.against || DEEP_BINDING.load(Ordering::Relaxed));
         let verdict = if is_free { Verdict::Free } else { Verdict::Unsure };
         let records = self.book.records.as_mut_slice().iter_mut().skip(first);
         for record in records.filter(|record| record.verdict == Verdict::Doubtful) {

@@ -20,7 +20,7 @@ pub struct SiteCache {
 
 impl SiteCache {
     /// The site for this key, asked of `intern` when the cache does not know it; it also answers whether to remember.
-    /// Native callers give the line `u32::MAX` and generation 0: return addresses do not move.
+    /// Native callers give the line `u32::MAX`, and for a generation what changes when modules come and go.
     #[inline]
     pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> (u32, bool)) -> u32 {
         let rest = (u64::from(line) << 32) | u64::from(generation);

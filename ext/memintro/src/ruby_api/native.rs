@@ -334,7 +334,7 @@ impl Paths {
 pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> Result<RArray, Error> {
     let (kind, name) = match record.kind {
         SiteKind::RUBY => ("ruby", paths.string(ruby, record)?),
-        SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record.address).as_bytes())),
+        SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record).as_bytes())),
         _ => ("pseudo", names::string(ruby, pseudo_name(record.id).as_bytes())),
     };
     let row = ruby.ary_new_capa(13);

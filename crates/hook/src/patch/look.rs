@@ -1,0 +1,47 @@
+//! What is loaded, written down while the loader's list is locked and read when it is not.
+
+use core::ops::ControlFlow;
+
+use super::book::List;
+use super::modules::walk;
+use crate::place;
+
+/// One module.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    build: u64,
+    base: u64,
+    path_end: usize,
+}
+
+/// All modules at one moment.
+#[derive(Debug)]
+pub(crate) struct Look {
+    entries: List<Entry>,
+    paths: List<u8>,
+}
+
+impl Look {
+    /// As far as there is memory.
+    pub(crate) fn now() -> Self {
+        let mut look = Self { entries: List::new(), paths: List::new() };
+        walk(|loaded| {
+            if !look.paths.extend(place::path_of(loaded.name)) {
+                return ControlFlow::Break(());
+            }
+            let entry = Entry { build: loaded.build(), base: loaded.base, path_end: look.paths.len() };
+            if look.entries.push(entry) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        look
+    }
+
+    /// Visits the path, build and load address of each.
+    pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], u64, u64)) {
+        let mut begin = 0;
+        for entry in self.entries.as_slice() {
+            let path = self.paths.as_slice().get(begin..entry.path_end).unwrap_or_default();
+            visit(path, entry.build, entry.base);
+            begin = entry.path_end;
+        }
+    }
+}

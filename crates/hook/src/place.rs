@@ -1,0 +1,104 @@
+//! From a return address to the module that it lies in, inside malloc.
+//!
+//! glibc has an answer that takes no lock, `_dl_find_object` (since 2.35, made for exceptions that are thrown in signal
+//! handlers). What calls us runs in its module, so that cannot go away meanwhile. Older ones have none; there a native
+//! site is its address, as it is for code that lies in no module.
+//!
+//! A thread remembers what it found for a return address, until something is unloaded or loaded: then something else may
+//! be at that address.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use memintro_tracker::sites::Place;
+
+use crate::patch;
+
+/// What `_dl_find_object` answers, as libc's `<dlfcn.h>` has it on 64-bit machines.
+#[repr(C)]
+struct Found {
+    flags: u64,
+    start: *const u8,
+    end: *const u8,
+    link_map: *const LinkMap,
+    unwinding: *const c_void,
+    reserved: [u64; 7],
+}
+
+/// The part of it that `<link.h>` shows.
+#[repr(C)]
+struct LinkMap {
+    base: u64,
+    name: *const c_char,
+}
+
+type FindObject = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
+
+static FIND_OBJECT: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+static LOADS: AtomicU32 = AtomicU32::new(0);
+
+const MOST_OF_PATH: usize = 4096;
+struct Program(UnsafeCell<[u8; MOST_OF_PATH]>);
+// SAFETY: written by the constructor, before anybody reads it.
+unsafe impl Sync for Program {}
+static PROGRAM: Program = Program(UnsafeCell::new([0; MOST_OF_PATH]));
+static PROGRAM_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Called once, by the constructor.
+pub(crate) fn init() {
+    FIND_OBJECT.store(patch::next(c"_dl_find_object").cast_mut(), Ordering::Release);
+    // SAFETY: writes at most the buffer's length, and nobody reads it before its length is known.
+    let len = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), PROGRAM.0.get().cast(), MOST_OF_PATH) };
+    PROGRAM_LEN.store(usize::try_from(len).unwrap_or(0), Ordering::Release);
+}
+
+/// Changes whenever another module may lie where one was.
+#[inline]
+pub(crate) fn loads() -> u32 {
+    LOADS.load(Ordering::Relaxed)
+}
+
+/// Something is about to be loaded, or something was unloaded.
+pub(crate) fn count_load() {
+    LOADS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A module's path, which for the program itself the loader leaves empty.
+pub(crate) fn path_of(name: &CStr) -> &[u8] {
+    if !name.is_empty() {
+        return name.to_bytes();
+    }
+    let len = PROGRAM_LEN.load(Ordering::Acquire);
+    // SAFETY: so many bytes were written before that was said, and never again.
+    let path = unsafe { (&*PROGRAM.0.get()).get(..len) };
+    path.filter(|path| !path.is_empty()).unwrap_or(b"(program)")
+}
+
+/// Has `action` do something with the place of the return address `caller`, which is one of this thread's.
+pub(crate) fn with_place<R>(caller: usize, action: impl FnOnce(Option<Place<'_>>) -> R) -> R {
+    let find = FIND_OBJECT.load(Ordering::Acquire);
+    if find.is_null() {
+        return action(None);
+    }
+    let mut found = MaybeUninit::<Found>::uninit();
+    // The return address may be the first of the next function: the call is before it.
+    let inside = caller.wrapping_sub(1) as *const c_void;
+    // SAFETY: the address is that of libc's function of this name and type.
+    let answer = unsafe { core::mem::transmute::<*mut (), FindObject>(find)(inside, found.as_mut_ptr()) };
+    if answer != 0 {
+        return action(None);
+    }
+    // SAFETY: libc has filled it.
+    let found = unsafe { found.assume_init() };
+    // SAFETY: the loader's record of a module that cannot go away while its code runs.
+    let Some(map) = (unsafe { found.link_map.as_ref() }) else { return action(None) };
+    // SAFETY: not null, terminated, and as lasting as the record.
+    let name = if map.name.is_null() { c"" } else { unsafe { CStr::from_ptr(map.name) } };
+    let pages = found.start as usize..found.end as usize;
+    // SAFETY: the module's pages, mapped while its code runs.
+    let build = unsafe { patch::build_at(map.base, name, pages) };
+    action(Some(Place { path: path_of(name), build, offset: (caller as u64).wrapping_sub(map.base) }))
+}
