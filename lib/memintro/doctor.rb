@@ -31,7 +31,8 @@ module Memintro
     attr_reader :hook
     # @return [String, nil] path of the library that answers malloc
     attr_reader :allocator
-    # @return [Integer] loaded modules in which slots were found; 0 if preloaded, where no slot is needed
+    # @return [Integer] loaded modules in which slots were found; if preloaded, malloc and its like need none, but C++'s
+    #   operators and the loader's functions do
     attr_reader :modules
     # @return [Hash{Symbol => Integer}] number of slots that are `:patched`, `:foreign`, `:lost`, `:refused`, and of
     #   modules that are `:malformed`

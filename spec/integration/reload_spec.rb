@@ -49,6 +49,20 @@ RSpec.describe "Call sites in modules that are unloaded" do
     ]
   end
 
+  it "keep it in a dump" do
+    Dir.mktmpdir do |folder|
+      dump = File.join(folder, "dump")
+      native(program_path, 2, 0, 1000, other, plugin, way: :preloaded, env: { "RELOAD_DUMP" => dump })
+      report = JSON.parse(run_memintro("report", "--json", dump).must_succeed.stdout, symbolize_names: true)
+      figures = report[:call_sites].filter_map do |site|
+        plugin = site[:name][/\Alibplugin-(\w+)\.so\(\+0x\h+\)\z/, 1]
+        [plugin, *site.values_at(:allocations, :total_bytes)] if plugin
+      end
+      expect(figures).to match_array([["other", 1, 107], ["other", 1, 207], ["other", 1, 1007],
+                                      ["one", 1, 101], ["one", 1, 201], ["one", 1, 1001]])
+    end
+  end
+
   it "are others where something else was built at the same path" do
     Dir.mktmpdir do |folder|
       path = File.join(folder, "libplugin.so")

@@ -2,7 +2,8 @@
 //!
 //! # Rules of the house
 //!
-//! What runs inside malloc ([`intercept`], [`record`], [`defer`], [`sampling`], [`thread`], and the tracker below them):
+//! What runs inside malloc ([`intercept`], [`nested`], [`place`], [`record`], [`defer`], [`sampling`], [`thread`], and the tracker
+//! below them):
 //! 1. allocates nothing from the heap it watches; its memory comes from `mmap`;
 //! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them; waits for another thread of
 //!    the program only for the few instructions of a lock of its own, and goes on unrecorded if they do not come to an end;
@@ -13,8 +14,8 @@
 //!
 //! # What is taken over
 //!
-//! [`functions`] names every function once. When preloaded, its stubs are this library's symbols; in a running
-//! process [`patch`] writes their addresses into the relocation slots of all loaded modules.
+//! [`functions`] names every function once. When preloaded, the stubs of C's functions are this library's symbols; those
+//! of all others, and in a running process of all, [`patch`] writes into the relocation slots of the loaded modules.
 //!
 //! # What is offered
 //!

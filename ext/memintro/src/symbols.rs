@@ -27,7 +27,7 @@ pub(crate) fn name(record: &SiteRecord) -> String {
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let key = || -> Key { (path.to_vec(), record.module_build, record.module_offset) };
     if record.address != 0
-        && let Some(name) = by_address(record.address, Some(path))
+        && let Some(name) = by_address(record.address, Some((path, record.module_offset)))
     {
         if found.len() < MOST_FOUND && !is_of_program(record.address) {
             found.entry(key()).or_insert_with(|| name.clone());
@@ -39,16 +39,17 @@ pub(crate) fn name(record: &SiteRecord) -> String {
 
 /// Names what is at an address now, if it lies in a module; in this one, if one is given. The program's own path is not
 /// what the loader calls it.
-fn by_address(address: u64, module: Option<&[u8]>) -> Option<String> {
+fn by_address(address: u64, place: Option<(&[u8], u64)>) -> Option<String> {
     let info = look_up(address)?;
     // SAFETY: the loader's terminated text.
     let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
-    if module.is_some_and(|module| module != path) && !is_of_program(address) {
+    if place.is_some_and(|(module, _)| module != path) && !is_of_program(address) {
         return None;
     }
     let file = file(path);
     if info.dli_sname.is_null() {
-        return Some(format!("{file}(+{:#x})", address.wrapping_sub(info.dli_fbase as u64)));
+        let offset = place.map_or(address.wrapping_sub(info.dli_fbase as u64), |(_, offset)| offset);
+        return Some(format!("{file}(+{offset:#x})"));
     }
     // SAFETY: the loader's terminated text.
     let symbol = unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy();

@@ -43,11 +43,10 @@ module Memintro
       end
 
       def slots
-        return "none needed" if @doctor.origin == :preloaded
         return "none patched while tracking is off" if @doctor.mode == :off
 
         counts = @doctor.slots.select { |_, count| count.positive? }
-        "#{counts.map { |state, count| "#{count} #{state}" }.join(', ')} in #{Units.counted(@doctor.modules, 'module')}"
+        "#{'none needed for malloc and its like; else ' if @doctor.origin == :preloaded}#{counts.map { |state, count| "#{count} #{state}" }.join(', ')} in #{Units.counted(@doctor.modules, 'module')}"
       end
 
       def left_alone
