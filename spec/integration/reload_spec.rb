@@ -39,6 +39,18 @@ RSpec.describe "Call sites in modules that are unloaded" do
     end
   end
 
+  # The C++ runtime comes and goes with the plugin.
+  TruthDriver::WAYS.each do |way|
+    it "are a C++ plugin's own lines, not its runtime's, #{way}" do
+      %i[lazy now no_plt].each do |variant|
+        told = reload(20, shared_module("cxx_plugin.cc", variant: variant), way: way)
+        file = "libcxx_plugin-#{variant}.so"
+        expect(told).to include(bases: 20, other: 0, missed_frees: 0)
+        expect(figures(told[:sites])).to eq [[file, true, 20, 2020, 0], [file, true, 20, 2560, 0], [file, true, 20, 4020, 4020]]
+      end
+    end
+  end
+
   it "keep their module's name when another module is at their address" do
     told = reload(51, plugin, other, move: 0)
     expect(told).to include(bases: be_between(1, 3), other: 0)

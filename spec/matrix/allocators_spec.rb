@@ -50,6 +50,13 @@ RSpec.describe "Other allocators" do
                                      aligned: [1, 1, 256, 256], strdup: [1, 1, 10, 10], strndup: [1, 1, 5, 5])
         end
 
+        it "is followed exactly in what a C++ library takes that comes and goes, #{way}" do
+          plugin = shared_module("cxx_plugin.cc")
+          told = native(program("reload.c"), 20, 1, 1000, plugin, way: way, env: preload(way))
+          expect(told).to include(missed_frees: 0, bases: 20)
+          expect(told[:sites].map { |site| site[3, 3] }).to match_array([[20, 2020, 0], [20, 2560, 0], [20, 4020, 4020]])
+        end
+
         it "is followed exactly in Ruby, #{way}" do
           figures = run_ruby("truth.rb", way: way, env: preload(way)).must_succeed.json
           expect(figures).to eq(ruby.merge(preloaded: way == :preloaded))

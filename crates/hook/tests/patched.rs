@@ -174,6 +174,13 @@ fn cxx_that_is_loaded_later() {
 }
 
 #[test]
+fn cxx_that_comes_and_goes() {
+    let shop = Workshop::new("cxx_storm");
+    shop.library("cxx_lib.cc", "libcxx_lazy.so", LAZY).library("cxx_lib.cc", "libcxx_now.so", FULL_RELRO);
+    shop.build("cxx_storm.c", "cxx_storm", &["-pthread"]).run("cxx_storm", &["200"]);
+}
+
+#[test]
 fn libraries_that_are_loaded_meanwhile() {
     let shop = Workshop::new("loading");
     shop.library("lazy_lib.c", "liblazy.so", LAZY).library("full_lib.c", "libfull.so", FULL_RELRO);

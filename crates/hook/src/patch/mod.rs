@@ -64,7 +64,6 @@ pub(crate) struct Outcome {
 pub(crate) fn install<'a>(functions: impl Iterator<Item = &'a Function>) -> Outcome {
     let mask = functions.fold(0, |mask, function| mask | mask_of(function));
     claim::exclusively(|book| {
-        resolve();
         book.wanted |= mask;
         sweep::everything(book, Direction::In)
     })

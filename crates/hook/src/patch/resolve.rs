@@ -80,12 +80,16 @@ pub(super) fn came_with_the_program(loaded: &Loaded<'_>) -> bool {
 /// lock but that of the loader's list; may be called by several threads at once, and inside malloc.
 pub(crate) fn resolve() {
     let at_start = count_at_start();
-    let mut search = Search::new(at_start);
-    walk(|loaded| {
-        search.visit(loaded);
-        ControlFlow::Continue(())
+    // The list is locked throughout, also while what was found is written down: whoever comes later has the last word.
+    walk(|_| {
+        let mut search = Search::new(at_start);
+        walk(|loaded| {
+            search.visit(loaded);
+            ControlFlow::Continue(())
+        });
+        search.publish();
+        ControlFlow::Break(())
     });
-    search.publish();
 }
 
 /// Modules that came with the program. Preloaded, we see the list before anybody can have loaded more: that begins

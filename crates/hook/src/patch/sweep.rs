@@ -61,7 +61,6 @@ pub(super) fn again(book: &mut Book) -> Outcome {
         if now.unloaded != book.changes.unloaded {
             place::count_load();
         }
-        resolve();
     }
     let mut state = State::Same;
     let mut sweep = Sweep::new(book, Direction::In, List::new());
@@ -139,6 +138,8 @@ impl<'a> Sweep<'a> {
             self.find_canonical(loaded);
             if self.direction == Direction::In {
                 self.book.changes = loaded.changes;
+                // While the list is locked: what is found stays until all slots have been judged by it.
+                resolve();
             }
         }
         let is_visited = self.direction == Direction::In && (loaded.index as usize) < self.book.modules.len();
