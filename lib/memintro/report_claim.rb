@@ -114,14 +114,14 @@ module Memintro
     end
 
     def point
-      beside = "#{@path}.#{Native.kernel_pid}.claim"
-      Files.remove(beside)
+      beside = Files.beside(@path)
       File.symlink(link, beside)
       File.rename(beside, @path)
       true
     rescue Errno::EPERM, Errno::EOPNOTSUPP
-      Files.remove(beside)
       true # no links on this file system
+    ensure
+      Files.remove(beside)
     end
 
     def link

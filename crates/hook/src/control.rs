@@ -278,7 +278,7 @@ fn module(address: *const c_void) -> Option<libc::Dl_info> {
 
 unsafe extern "C" fn dump_to(path: *const c_char) -> Status {
     // SAFETY: the caller's terminated path.
-    dump::write(unsafe { CStr::from_ptr(path) }, false, 0, memintro_abi::EXIT_STATUS_UNKNOWN)
+    dump::write(unsafe { CStr::from_ptr(path) })
 }
 
 unsafe extern "C" fn dump_at_exit(path: *const c_char) -> Status {

@@ -1,62 +1,107 @@
 //! The raw dump: all sites and totals, written without formatting, allocating or locking.
 //!
 //! It must work in a signal handler of a thread that was anywhere, so it pauses the world only if that succeeds
-//! soon, and otherwise reads what is there. It writes beside the path and renames.
+//! soon, and otherwise reads what is there. That handler may have a stack of 8 KiB, of which the kernel takes up to a half:
+//! what is large lies in a [`Workspace`]. Where the dump goes, and what it never replaces: [`crate::dump_file`].
 
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
-use core::mem::MaybeUninit;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, SITE_BOOT, SITE_GC, SiteKind, Status};
+use memintro_abi::{
+    DUMP_MAGIC, DumpHeader, DumpSite, EXIT_STATUS_UNKNOWN, SITE_BOOT, SITE_GC, SiteKind, Status,
+};
 use memintro_tracker::mmap;
 use memintro_tracker::sites::{Kind, Site};
+use memintro_tracker::threads::ThreadState;
 
-use crate::exit::MAX_PATH;
+use crate::dump_file::{DumpFile, PathBuffer};
 use crate::figures::{self, SiteFigures, is_used};
 use crate::state::{self, SITES, THREADS};
 use crate::{sampling, thread};
 
-/// Rounds of waiting for other threads before a dump goes on without them; some tenths of a second.
+/// Sleeps of 50 µs for other threads before a dump goes on without them; some tenths of a second.
 const PATIENCE: u32 = 2_000;
 const MAPS_BYTES: usize = 4 << 20;
+const OUTPUT_BYTES: usize = 2048;
 
-/// Writes a dump to `path`, in which `%p` stands for the process id (appended when missing and asked for).
-pub(crate) fn write(path: &CStr, append_pid: bool, signal: c_int, exit_status: c_int) -> Status {
-    let mut target = PathBuffer::new();
-    target.expand(path.to_bytes(), append_pid);
-    let mut beside = PathBuffer::new();
-    beside.push(target.bytes());
-    beside.push(b".partial");
-    let (Some(target), Some(beside)) = (target.finish(), beside.finish()) else { return Status::BAD_OPTION };
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-    // SAFETY: terminated path, plain system call.
-    let file = unsafe { libc::open(beside.as_ptr(), flags, 0o600) };
-    if file < 0 {
-        return Status::IO;
-    }
-    let mut out = Output { file, failed: false, used: 0, buffer: [MaybeUninit::uninit(); 2048] };
+/// What a dump needs and no stack has room for. All zero is a valid, unused one.
+struct Workspace {
+    path: PathBuffer,
+    name: PathBuffer,
+    output: [u8; OUTPUT_BYTES],
+}
+
+/// The workspace of a process that ends: there may be no memory by then.
+struct Last {
+    taken: AtomicBool,
+    space: UnsafeCell<Workspace>,
+}
+// SAFETY: the workspace is touched by the one thread that has set `taken`.
+unsafe impl Sync for Last {}
+static LAST: Last = Last {
+    taken: AtomicBool::new(false),
+    space: UnsafeCell::new(Workspace {
+        path: PathBuffer::new(),
+        name: PathBuffer::new(),
+        output: [0; OUTPUT_BYTES],
+    }),
+};
+
+/// Writes a dump to `path`, in which `%p` stands for the process id, now.
+pub(crate) fn write(path: &CStr) -> Status {
+    let Some(memory) = mmap::map(size_of::<Workspace>()) else { return Status::NO_MEMORY };
+    // SAFETY: zeroed memory of this size is a workspace, and nobody else knows of it.
+    let space = unsafe { memory.cast::<Workspace>().as_mut() };
     let own = thread::own();
-    let paused = own.as_ref().and_then(|own| THREADS.pause_for(own, PATIENCE));
+    let status = write_in(space, own.as_deref(), path, false, 0, EXIT_STATUS_UNKNOWN);
+    // SAFETY: mapped above with this length, and not used any more.
+    unsafe { mmap::unmap(memory, size_of::<Workspace>()) };
+    status
+}
+
+/// Writes the dump of a process that ends, in whatever handler: `append_pid` where `%p` is missing. Once.
+pub(crate) fn write_last(path: &CStr, append_pid: bool, signal: c_int, exit_status: c_int) -> Status {
+    if LAST.taken.swap(true, Ordering::Acquire) {
+        return Status::BUSY;
+    }
+    // A thread without a state gets none of its own: that may allocate. It borrows one, and needs not give it back.
+    // SAFETY: states are never unmapped.
+    let own = thread::kept().or_else(|| THREADS.acquire().map(|state| unsafe { state.as_ref() }));
+    // SAFETY: whoever sets `taken` first is alone in the workspace until it is cleared.
+    let status = write_in(unsafe { &mut *LAST.space.get() }, own, path, append_pid, signal, exit_status);
+    LAST.taken.store(false, Ordering::Release);
+    status
+}
+
+fn write_in(
+    space: &mut Workspace,
+    own: Option<&ThreadState>,
+    path: &CStr,
+    append_pid: bool,
+    signal: c_int,
+    exit_status: c_int,
+) -> Status {
+    let Workspace { path: target, name, output } = space;
+    target.clear();
+    target.expand(path.to_bytes(), append_pid);
+    let file = match DumpFile::create(target) {
+        Ok(file) => file,
+        Err(status) => return status,
+    };
+    let mut out = Output { file: file.descriptor(), failed: false, used: 0, buffer: output };
+    let paused = own.and_then(|own| THREADS.pause_for(own, PATIENCE));
     if paused.is_some() {
         state::flush();
     }
-    write_all(&mut out, signal, exit_status);
+    write_all(&mut out, name, signal, exit_status);
     drop(paused);
     out.flush();
-    // SAFETY: plain system calls on our own file and terminated paths.
-    let renamed = unsafe {
-        libc::close(file);
-        if out.failed {
-            libc::unlink(beside.as_ptr());
-            false
-        } else {
-            libc::rename(beside.as_ptr(), target.as_ptr()) == 0
-        }
-    };
-    if renamed { Status::OK } else { Status::IO }
+    if out.failed { file.abandon() } else { file.complete() }
 }
 
-fn write_all(out: &mut Output, signal: c_int, exit_status: c_int) {
+fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_status: c_int) {
     let sites = || {
         (0..SITES.count())
             .filter_map(|id| SITES.get(id).map(|site| (id, site)))
@@ -77,11 +122,11 @@ fn write_all(out: &mut Output, signal: c_int, exit_status: c_int) {
     });
     let maps = Maps::read();
     for (id, site) in sites() {
-        let mut name = PathBuffer::new();
+        name.clear();
         let kind = match site.kind() {
             Kind::Ruby => SiteKind::RUBY,
             Kind::Native => {
-                name_native(site, &maps, &mut name);
+                name_native(site, &maps, name);
                 SiteKind::NATIVE
             }
             Kind::Pseudo => {
@@ -139,14 +184,14 @@ fn pseudo_name(id: u32) -> &'static [u8] {
 }
 
 /// A small buffer in front of write(2).
-struct Output {
+struct Output<'a> {
     file: c_int,
     failed: bool,
     used: usize,
-    buffer: [MaybeUninit<u8>; 2048],
+    buffer: &'a mut [u8; OUTPUT_BYTES],
 }
 
-impl Output {
+impl Output<'_> {
     /// `T` is one of the dump's records: numbers only, without padding.
     fn value<T: Copy>(&mut self, value: &T) {
         // SAFETY: the records are made of numbers without padding, so all their bytes are initialised.
@@ -158,15 +203,10 @@ impl Output {
             if self.used == self.buffer.len() {
                 self.flush();
             }
-            let room = self.buffer.len() - self.used;
-            let (now, later) = bytes.split_at(bytes.len().min(room));
-            // SAFETY: `now` fits into what is left of the buffer.
-            unsafe {
-                core::ptr::copy_nonoverlapping(
-                    now.as_ptr(),
-                    self.buffer.as_mut_ptr().cast::<u8>().add(self.used),
-                    now.len(),
-                );
+            let room = self.buffer.get_mut(self.used..).unwrap_or_default();
+            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+            for (place, byte) in room.iter_mut().zip(now) {
+                *place = *byte;
             }
             self.used += now.len();
             bytes = later;
@@ -174,18 +214,12 @@ impl Output {
     }
 
     fn flush(&mut self) {
-        let mut written = 0;
-        while written < self.used && !self.failed {
-            // SAFETY: the buffer is initialised up to `used`.
-            let count = unsafe {
-                libc::write(
-                    self.file,
-                    self.buffer.as_ptr().cast::<u8>().add(written).cast(),
-                    self.used - written,
-                )
-            };
+        let mut rest = self.buffer.get(..self.used).unwrap_or_default();
+        while !rest.is_empty() && !self.failed {
+            // SAFETY: a plain system call on initialised bytes.
+            let count = unsafe { libc::write(self.file, rest.as_ptr().cast(), rest.len()) };
             match usize::try_from(count) {
-                Ok(count @ 1..) => written += count,
+                Ok(count @ 1..) => rest = rest.get(count..).unwrap_or_default(),
                 Err(_) if interrupted() => {}
                 Ok(0) | Err(_) => self.failed = true,
             }
@@ -198,72 +232,6 @@ impl Output {
 fn interrupted() -> bool {
     // SAFETY: the location of errno is valid for the calling thread.
     unsafe { *libc::__errno_location() == libc::EINTR }
-}
-
-/// Text of limited length; what does not fit marks it as unusable.
-struct PathBuffer {
-    used: usize,
-    overflow: bool,
-    text: [u8; MAX_PATH],
-}
-
-impl PathBuffer {
-    const fn new() -> Self {
-        Self { used: 0, overflow: false, text: [0; MAX_PATH] }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            match self.text.get_mut(self.used) {
-                Some(place) if self.used < MAX_PATH - 1 => {
-                    *place = byte;
-                    self.used += 1;
-                }
-                _ => self.overflow = true,
-            }
-        }
-    }
-
-    fn push_number(&mut self, number: u64, base: u64) {
-        if number >= base {
-            self.push_number(number / base, base);
-        }
-        self.push(
-            b"0123456789abcdef".get((number % base) as usize..).and_then(|d| d.get(..1)).unwrap_or_default(),
-        );
-    }
-
-    fn expand(&mut self, template: &[u8], append_pid: bool) {
-        // SAFETY: a plain system call.
-        let pid = u64::from(unsafe { libc::getpid() }.unsigned_abs());
-        let mut has_pid = false;
-        let mut rest = template;
-        while let [first, tail @ ..] = rest {
-            if let [b'%', b'p', after @ ..] = rest {
-                self.push_number(pid, 10);
-                has_pid = true;
-                rest = after;
-            } else {
-                self.push(&[*first]);
-                rest = tail;
-            }
-        }
-        if append_pid && !has_pid {
-            self.push(b".");
-            self.push_number(pid, 10);
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.text.get(..self.used).unwrap_or_default()
-    }
-
-    fn finish(&self) -> Option<&CStr> {
-        if self.overflow || self.used == 0 {
-            return None;
-        }
-        CStr::from_bytes_until_nul(&self.text).ok()
-    }
 }
 
 /// A copy of /proc/self/maps: the one way to name a module that is safe in a signal handler.

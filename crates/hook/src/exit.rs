@@ -76,20 +76,42 @@ fn watch(signal: c_int) {
     if !has_default_action(signal) {
         return;
     }
-    // SAFETY: zero is a valid sigaction, and the pointer is valid.
+    // SAFETY: zero is a valid sigaction, and the pointers are valid.
     unsafe {
         let mut ours: libc::sigaction = core::mem::zeroed();
         ours.sa_sigaction = on_fatal_signal as *const () as usize;
-        // Once: when the handler returns, the fault comes again, or abort goes on, with the default action.
-        ours.sa_flags = libc::SA_RESETHAND | libc::SA_ONSTACK | libc::SA_NODEFER;
+        // Once. All signals wait meanwhile: a handler of the program's on the same small stack would be one too many.
+        ours.sa_flags = libc::SA_RESETHAND | libc::SA_ONSTACK | libc::SA_SIGINFO;
+        libc::sigfillset(&raw mut ours.sa_mask);
         libc::sigaction(signal, &raw const ours, core::ptr::null_mut());
     }
 }
 
-extern "C" fn on_fatal_signal(signal: c_int) {
+extern "C" fn on_fatal_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     leave_dump(signal, 0);
-    // SAFETY: the disposition is the default again, so this ends the process as it would have ended.
-    unsafe { raise(signal) };
+    if !has_default_action(signal) {
+        // Another handler stands here now and has called this one as its predecessor, which stood for the default action.
+        // SAFETY: zero is a valid sigaction: the default one.
+        unsafe { libc::sigaction(signal, &core::mem::zeroed(), core::ptr::null_mut()) };
+    }
+    pass_on(signal, info);
+}
+
+/// Sends the signal to this thread again, with all that the kernel or its sender said of it. It waits until the handler
+/// has returned and then ends the process where it was interrupted, so the core shows the program's registers and `si_addr`.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t) {
+    // SAFETY: plain system calls; the kernel checks the pointer.
+    unsafe {
+        let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
+        if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) == 0 {
+            return;
+        }
+        // Refused by a filter: a fault comes again by itself.
+        let refused = *libc::__errno_location() != libc::EFAULT;
+        if !(refused && (*info).si_code > 0) {
+            libc::syscall(libc::SYS_tgkill, process, thread, signal);
+        }
+    }
 }
 
 fn leave_dump(signal: c_int, status: c_int) {
@@ -108,7 +130,7 @@ fn leave_dump(signal: c_int, status: c_int) {
     // SAFETY: the path was complete before it was armed, and it stays: we have just disarmed it.
     let path = unsafe { CStr::from_ptr(PATH.0.get().cast()) };
     let append_pid = pid != ARMED_PID.load(Ordering::Relaxed);
-    dump::write(path, append_pid, signal, status);
+    dump::write_last(path, append_pid, signal, status);
 }
 
 fn has_default_action(signal: c_int) -> bool {

@@ -24,6 +24,7 @@
 mod control;
 mod defer;
 mod dump;
+mod dump_file;
 mod exit;
 mod fallback;
 mod figures;
