@@ -42,7 +42,7 @@ pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// The process that the state belongs to; a vfork child shares the memory but is not it.
 pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
 
-/// Address space that the table reserves at most: room for a billion blocks.
+/// What the table may come to, far more than it reserves at first: room for a billion blocks.
 const MOST_TABLE_BYTES: usize = 16 << 30;
 /// Where address space is limited (`ulimit -v`), the part of it that tracking may reserve.
 const PART_OF_ADDRESS_SPACE: usize = 64;

@@ -21,5 +21,6 @@ pub mod mmap;
 pub mod sampler;
 pub mod samples;
 pub mod sites;
+mod space;
 pub mod table;
 pub mod threads;

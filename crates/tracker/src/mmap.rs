@@ -5,6 +5,8 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::space::Refusal;
+
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Address space that a large reservation leaves to what else a start maps, and to the program.
@@ -31,6 +33,47 @@ pub(crate) fn reserve_large(len: usize, usable: bool) -> Option<NonNull<u8>> {
     let address = anonymous(len.checked_add(SPARED)?, protection)?;
     unreserve(address.as_ptr().wrapping_add(len), SPARED);
     Some(address)
+}
+
+/// Address space right at `address`, where nothing else is; with the same regard for the last mebibyte.
+pub(crate) fn reserve_at(address: *mut u8, len: usize, usable: bool) -> Result<(), Refusal> {
+    let _errno = Errno::save();
+    let protection = if usable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: an anonymous private mapping that replaces none.
+    let found = unsafe { libc::mmap(address.cast(), len, protection, flags, -1, 0) };
+    if found == libc::MAP_FAILED {
+        // SAFETY: the location of errno is valid for the calling thread.
+        let reason = unsafe { *libc::__errno_location() };
+        return Err(if reason == libc::EEXIST { Refusal::InTheWay } else { Refusal::Exhausted });
+    }
+    if found != address.cast() {
+        // Kernels before 4.17 do not know the flag and take the address for a wish.
+        unreserve(found.cast(), len);
+        return Err(Refusal::InTheWay);
+    }
+    let Some(spared) = anonymous(SPARED, libc::PROT_NONE) else {
+        unreserve(address, len);
+        return Err(Refusal::Exhausted);
+    };
+    unreserve(spared.as_ptr(), SPARED);
+    Ok(())
+}
+
+/// Random bits, as good as can be had without waiting.
+pub(crate) fn random() -> u64 {
+    let _errno = Errno::save();
+    let mut number = 0u64;
+    let into = (&raw mut number).cast::<libc::c_void>();
+    // SAFETY: room for eight bytes.
+    let given = unsafe { libc::syscall(libc::SYS_getrandom, into, size_of::<u64>(), libc::GRND_NONBLOCK) };
+    if given != 8 {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a valid record.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+        number ^= (now.tv_nsec as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (into.addr() as u64);
+    }
+    number
 }
 
 fn anonymous(len: usize, protection: libc::c_int) -> Option<NonNull<u8>> {

@@ -21,6 +21,7 @@ mod ages;
 mod array;
 mod budget;
 mod cell;
+mod chunks;
 mod growth;
 mod halves;
 mod hash;

@@ -1,6 +1,6 @@
-//! Where the lines of a shard are: stripes in one region of address space, reserved once and used as shards grow.
+//! Where the lines of a shard are: stripes in one region of address space, which grows in place as shards grow.
 //!
-//! A row of the region has 8 lines of each shard in turn (or, in its second part, 32 nodes), so shards that are about equally long leave no gaps: a small
+//! A row of the region has 8 lines of each shard in turn (or, in its other part, 32 nodes), so shards that are about equally long leave no gaps: a small
 //! table is a few adjacent pages, a large one is whole huge pages, and pages are spread over all sets of the TLB. (Slices
 //! of a power of two for each shard put all hot pages into one set, and each operation then walked the page tables.)
 //!
@@ -9,7 +9,7 @@
 //! ever part of a span stays readable and writable as long as the table lives; taken back it reads as open, empty lines.
 
 use core::marker::PhantomData;
-use core::ptr::{self, NonNull};
+use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::budget::{HUGE, PAGE, PAGE_SHIFT};
@@ -17,7 +17,8 @@ use super::line::{LINE_BYTES, Line};
 use super::nodes::{NODE_BYTES, Node, Pool};
 use super::{Exhausted, SHARDS, Table};
 use crate::lock::SpinLock;
-use crate::mmap::{self, Errno};
+use crate::mmap::Errno;
+use crate::space::Space;
 
 /// From the kernel's `mman-common.h`: `libc` knows it for glibc only.
 const MADV_COLLAPSE: libc::c_int = 25;
@@ -193,9 +194,9 @@ pub(super) enum Part {
 /// The address space of a table.
 #[derive(Debug)]
 pub(super) struct Region {
-    /// What was mapped; the rows begin at the first boundary of a huge page in it.
-    mapping: Option<(NonNull<u8>, usize)>,
-    /// Rows of address space, for lines and for nodes each.
+    /// Of lines and of nodes.
+    spaces: [Space; 2],
+    /// Rows that there may be, of lines and of nodes each.
     rows: usize,
     /// Rows of each part that are usable.
     committed_rows: [usize; 2],
@@ -203,20 +204,22 @@ pub(super) struct Region {
     huge_bytes: [usize; 2],
 }
 
-// SAFETY: the region is memory of the table's own, not bound to a thread.
-unsafe impl Send for Region {}
-
 impl Region {
     pub(super) const fn new() -> Self {
-        Self { mapping: None, rows: 0, committed_rows: [0; 2], huge_bytes: [0; 2] }
+        Self { spaces: [Space::new(), Space::new()], rows: 0, committed_rows: [0; 2], huge_bytes: [0; 2] }
     }
 
     fn reserve(rows: usize) -> Option<Self> {
         let rows = rows.checked_next_multiple_of(HUGE / ROW_BYTES)?;
-        let bytes = rows.checked_mul(ROW_BYTES * 2)?.checked_add(HUGE)?;
-        let base = mmap::reserve_large(bytes, false)?;
-        base.as_ptr().expose_provenance();
-        Some(Self { mapping: Some((base, bytes)), rows, ..Self::new() })
+        let bytes = rows.checked_mul(ROW_BYTES)?;
+        let mut lines = Space::reserve(bytes, false)?;
+        let Some(nodes) = Space::reserve(bytes, false) else {
+            lines.release();
+            return None;
+        };
+        lines.base().expose_provenance();
+        nodes.base().expose_provenance();
+        Some(Self { spaces: [lines, nodes], rows, ..Self::new() })
     }
 
     /// A region of so many rows; if the kernel has less, of a half, a quarter and so on, but more than `least`.
@@ -227,19 +230,29 @@ impl Region {
         halves.take_while(|rows| *rows > least).find_map(Self::reserve)
     }
 
+    fn is_reserved(&self) -> bool {
+        self.rows > 0
+    }
+
+    fn space(&mut self, part: Part) -> &mut Space {
+        let [lines, nodes] = &mut self.spaces;
+        match part {
+            Part::Lines => lines,
+            Part::Nodes => nodes,
+        }
+    }
+
     fn base(&self, part: Part) -> *mut u8 {
-        let Some((mapping, _)) = self.mapping else { return ptr::null_mut() };
-        let base = mapping.as_ptr().map_addr(|at| at.next_multiple_of(HUGE));
-        base.wrapping_add((part as usize).wrapping_mul(self.rows).wrapping_mul(ROW_BYTES))
+        let [lines, nodes] = &self.spaces;
+        match part {
+            Part::Lines => lines.base(),
+            Part::Nodes => nodes.base(),
+        }
     }
 
     /// Makes the first `rows` rows of a part usable; `false` if the kernel refuses or the region is too small.
     pub(super) fn commit(&mut self, part: Part, rows: usize) -> bool {
-        let [lines, nodes] = &mut self.committed_rows;
-        let committed = match part {
-            Part::Lines => *lines,
-            Part::Nodes => *nodes,
-        };
+        let committed = *self.committed(part);
         if rows <= committed {
             return true;
         }
@@ -247,22 +260,26 @@ impl Region {
             return false;
         }
         let rows = rows.next_multiple_of(COMMIT_ROWS).min(self.rows);
-        match part {
-            Part::Lines => *lines = rows,
-            Part::Nodes => *nodes = rows,
+        let bytes = rows.wrapping_mul(ROW_BYTES);
+        if self.space(part).cover(bytes).is_err() {
+            return false;
         }
-        let (start, bytes) = (self.base(part), rows.wrapping_mul(ROW_BYTES));
         let _errno = Errno::save();
         // SAFETY: the rows are part of the region, which this table owns.
-        let done = unsafe { libc::mprotect(start.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) } == 0;
-        if !done {
-            let [lines, nodes] = &mut self.committed_rows;
-            match part {
-                Part::Lines => *lines = committed,
-                Part::Nodes => *nodes = committed,
-            }
+        let done =
+            unsafe { libc::mprotect(self.base(part).cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) == 0 };
+        if done {
+            *self.committed(part) = rows;
         }
         done
+    }
+
+    fn committed(&mut self, part: Part) -> &mut usize {
+        let [lines, nodes] = &mut self.committed_rows;
+        match part {
+            Part::Lines => lines,
+            Part::Nodes => nodes,
+        }
     }
 
     /// Asks the kernel to keep the first `rows` rows of a part, which are all in use, in huge pages. One that has none
@@ -309,15 +326,13 @@ impl Region {
     }
 
     fn release(&mut self) {
-        if let Some((mapping, bytes)) = self.mapping.take() {
-            mmap::unreserve(mapping.as_ptr(), bytes);
-        }
+        self.spaces.iter_mut().for_each(Space::release);
     }
 }
 
 impl Table {
-    /// Makes the table usable within `budget_bytes` (the first 128 KiB are always allowed). Address space for it is reserved;
-    /// if the kernel has less, the budget is halved until it fits.
+    /// Makes the table usable within `budget_bytes` (the first 128 KiB are always allowed). The first address space for it is
+    /// reserved, a part of the budget that does not grow with it; if the kernel has less, the budget is halved until it fits.
     ///
     /// Again with the same budget: nothing. With another: the limit changes; address space is reserved anew only when the
     /// table is empty, right after [`Table::clear`]. Not to be called inside malloc.
@@ -328,7 +343,7 @@ impl Table {
         let _administration = self.administration.lock();
         let (reserved, had) = {
             let region = self.region.lock();
-            (region.rows, region.mapping.is_some())
+            (region.rows, region.is_reserved())
         };
         let wanted = rows_for(budget_bytes);
         if !had || (wanted > reserved && self.is_fresh() && self.len_estimate() == 0) {
@@ -376,7 +391,7 @@ impl Table {
     /// Gives each shard its first lines.
     fn open(&self) -> Result<(), Exhausted> {
         let mut region = self.region.lock();
-        if region.mapping.is_none() {
+        if !region.is_reserved() {
             return Ok(());
         }
         if !self.sizes.init() || !region.commit(Part::Lines, rows_for(0)) {

@@ -1,4 +1,5 @@
 //! Where the arrays of cells lie: one stretch of address space, cut into chunks, these into arrays of some fixed lengths.
+//! It grows in place; where somebody else's memory is in the way, it goes on behind that ([`super::chunks`]).
 //!
 //! Arrays that are free and side by side become one *extent*, out of which arrays of any length are cut again; a chunk
 //! that is free as a whole goes back to the kernel. So memory follows the number of blocks, whatever plots were like before.
@@ -13,8 +14,10 @@
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::budget::{Budget, HUGE};
+use super::chunks::Chunks;
 use crate::lock::SpinLock;
 use crate::mmap;
+use crate::space::Space;
 
 /// Lengths of arrays. The last one holds a plot full of the smallest blocks, were they all long.
 const LENGTHS: [u16; 32] = [
@@ -26,7 +29,7 @@ const LENGTHS: [u16; 32] = [
 const PAIR_BYTES: usize = 16;
 const POOLS: usize = 8;
 const CHUNK_PAIRS: u32 = 2048;
-const CHUNK_BYTES: usize = CHUNK_PAIRS as usize * PAIR_BYTES;
+pub(super) const CHUNK_BYTES: usize = CHUNK_PAIRS as usize * PAIR_BYTES;
 /// Cells of each of the two sets of bits.
 const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
 /// What the bits take of a chunk.
@@ -64,20 +67,11 @@ impl Pool {
 #[repr(align(64))]
 struct Aligned(SpinLock<Pool>);
 
-/// Which chunks no pool has.
-#[derive(Debug)]
-struct Chunks {
-    /// Chunks from here on were never used.
-    fresh: usize,
-    /// Number of those in the list of the others.
-    again: usize,
-}
-
 /// All arrays. An array is known by the number of its first pair; 0 is none.
 #[derive(Debug)]
 pub(super) struct Store {
     base: AtomicPtr<u64>,
-    /// Chunks that there is address space for.
+    /// Chunks that there may be.
     reserved: AtomicUsize,
     /// The list of chunks that are to be used again.
     again: AtomicPtr<u32>,
@@ -130,30 +124,29 @@ impl Store {
             base: AtomicPtr::new(core::ptr::null_mut()),
             reserved: AtomicUsize::new(0),
             again: AtomicPtr::new(core::ptr::null_mut()),
-            chunks: SpinLock::new(Chunks { fresh: 0, again: 0 }),
+            chunks: SpinLock::new(Chunks::NONE),
             pools: [const { Aligned(SpinLock::new(Pool::NEW)) }; POOLS],
         }
     }
 
-    /// Reserves address space for `bytes` of cells, or for less if the kernel gives less. Again: only for more than before,
-    /// and while no array is in use. `false`: there is none.
+    /// Reserves the first address space for cells, which may come to `bytes`, or to less if the kernel gives less. Again:
+    /// only for more than before, and while no array is in use. `false`: there is none.
     pub(super) fn init(&self, bytes: usize) -> bool {
         let mut pools = self.pools.each_ref().map(|pool| pool.0.lock());
         let reserved = self.reserved.load(Ordering::Relaxed);
         let mut wanted = (bytes / CHUNK_BYTES).clamp(POOLS, u32::MAX as usize / CHUNK_PAIRS as usize);
         while wanted > reserved && pools.iter().all(|pool| pool.taken == 0) {
-            if let Some(store) = mmap::reserve_large(wanted * CHUNK_BYTES + HUGE, true) {
+            if let Some(mut space) = Space::reserve(wanted * CHUNK_BYTES, true) {
                 if let Some(again) = mmap::reserve(wanted * size_of::<u32>()) {
                     // A former, smaller store stays mapped: a thread may be about to look into it.
-                    let base = store.as_ptr().map_addr(|address| address.next_multiple_of(HUGE));
-                    self.base.store(base.cast(), Ordering::Relaxed);
+                    self.base.store(space.base().cast(), Ordering::Relaxed);
                     self.again.store(again.as_ptr().cast(), Ordering::Relaxed);
                     self.reserved.store(wanted, Ordering::Relaxed);
-                    *self.chunks.lock() = Chunks { fresh: 0, again: 0 };
+                    *self.chunks.lock() = Chunks::of(space, wanted);
                     pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
                     return true;
                 }
-                mmap::unreserve(store.as_ptr(), wanted * CHUNK_BYTES + HUGE);
+                space.release();
             }
             wanted = if wanted > POOLS { (wanted / 2).max(POOLS) } else { 0 };
         }
@@ -224,13 +217,12 @@ impl Store {
             chunks.again -= 1;
             // SAFETY: the list is as long as there are chunks, and so much of it is filled.
             unsafe { self.again.load(Ordering::Relaxed).add(chunks.again).read() }
-        } else if chunks.fresh < self.reserved.load(Ordering::Relaxed) {
-            let bytes = chunks.fresh * CHUNK_BYTES;
+        } else if let Some(chunk) = chunks.fresh(self.reserved.load(Ordering::Relaxed)) {
+            let bytes = chunk * CHUNK_BYTES;
             if bytes >= HUGE_FROM && bytes.is_multiple_of(HUGE) {
-                mmap::advise(self.cells(chunks.fresh as u32 * CHUNK_PAIRS).cast(), HUGE, true);
+                mmap::advise(self.cells(chunk as u32 * CHUNK_PAIRS).cast(), HUGE, true);
             }
-            chunks.fresh += 1;
-            (chunks.fresh - 1) as u32
+            chunk as u32
         } else {
             budget.give(CHUNK_BYTES);
             return None;
@@ -336,11 +328,15 @@ impl Store {
         if pools.iter().all(|pool| pool.taken == 0) {
             pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
             let mut chunks = self.chunks.lock();
-            if chunks.fresh * CHUNK_BYTES > HUGE_FROM {
-                mmap::advise(self.cells(0).cast(), chunks.fresh * CHUNK_BYTES, false);
+            for (start, end) in chunks.used() {
+                let (first, bytes) =
+                    (self.cells(start as u32 * CHUNK_PAIRS).cast(), (end - start) * CHUNK_BYTES);
+                if end * CHUNK_BYTES > HUGE_FROM {
+                    mmap::advise(first, bytes, false);
+                }
+                mmap::discard(first, bytes);
             }
-            mmap::discard(self.cells(0).cast(), chunks.fresh * CHUNK_BYTES);
-            *chunks = Chunks { fresh: 0, again: 0 };
+            chunks.restart();
         }
     }
 }
@@ -348,6 +344,8 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::{Budget, CHUNK_BYTES, LENGTHS, POOLS, Store};
+    use crate::mmap;
+    use crate::space::STEP;
 
     #[test]
     fn arrays_never_overlap_and_all_memory_comes_back() {
@@ -381,5 +379,37 @@ mod tests {
             }
         }
         assert!(budget.taken() <= POOLS * CHUNK_BYTES, "{} bytes stay", budget.taken());
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_left_alone_and_passed_round() {
+        let (store, budget) = (Store::new(), Budget::new());
+        budget.set_limit(1 << 30);
+        assert!(store.init(8 << 30));
+        let behind = store.cells(0).wrapping_byte_add(STEP).cast::<u8>();
+        assert_eq!(mmap::reserve_at(behind, 4096, true), Ok(()));
+        // SAFETY: just mapped.
+        unsafe { behind.write(42) };
+        for _ in 0..2 {
+            let arrays: Vec<_> = (0..12_000).map(|_| store.take(0, 1280, &budget).expect("room")).collect();
+            let (before, after) =
+                arrays.iter().partition::<Vec<&u32>, _>(|array| **array < (STEP / 16) as u32);
+            assert!(before.len() > 2000 && after.len() > 8000, "{} and {}", before.len(), after.len());
+            assert!(after.iter().all(|array| **array as usize >= (1 << 30) / 16));
+            for (number, array) in arrays.iter().enumerate() {
+                // SAFETY: the array is this test's.
+                (0..1280).for_each(|place| unsafe { store.cells(*array).add(place).write(number as u64) });
+            }
+            for (number, array) in arrays.iter().enumerate() {
+                // SAFETY: as above.
+                assert!(
+                    (0..1280).all(|place| unsafe { store.cells(*array).add(place).read() } == number as u64)
+                );
+            }
+            arrays.iter().for_each(|array| store.give(0, *array, 1280, &budget));
+            store.discard_if_idle();
+            // SAFETY: as above.
+            assert_eq!(unsafe { behind.read() }, 42);
+        }
     }
 }

@@ -1,0 +1,206 @@
+//! Address space that is taken as it is needed, stays where it is, and has room behind it to grow into.
+//!
+//! What a process reserves is in its `VmSize`, though it cost nothing: alarms look at that, and limits count it. So only a
+//! step is reserved at a time. For the next step to fit right behind, the first one lies where no one else goes by himself:
+//! between the program and its heap on one side and libraries, stacks and the kernel's own choices on the other, at a
+//! place drawn at random. There are dozens of terabytes.
+//!
+//! Rule for neighbours: nothing that was here before is ever replaced; where somebody else stands in the way, growing fails.
+
+use core::ptr::{self, NonNull};
+
+use crate::mmap::{self, Errno};
+
+/// What is reserved at a time, or an eighth of what there is.
+pub(crate) const STEP: usize = 32 << 20;
+/// Reserved at once where there is no such place, for there the next step may not fit.
+const AT_ONCE: usize = 256 << 20;
+const HUGE: usize = 2 << 20;
+const PAGE: usize = 4096;
+/// Places to draw.
+const DRAWS: u32 = 16;
+/// Looks whether there is room where all is to go one day.
+const LOOKS: usize = 32;
+
+/// Why a space did not grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Something else is there.
+    InTheWay,
+    /// The kernel has no more, or it was not to have so much.
+    Exhausted,
+}
+
+/// A stretch of address space.
+#[derive(Debug)]
+pub(crate) struct Space {
+    base: *mut u8,
+    /// Bytes there are.
+    len: usize,
+    /// Bytes that there may be.
+    most: usize,
+    /// Not usable wants an `mprotect`.
+    usable: bool,
+}
+
+// SAFETY: the mapping is its owner's, not bound to a thread.
+unsafe impl Send for Space {}
+
+impl Space {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Self { base: ptr::null_mut(), len: 0, most: 0, usable: false }
+    }
+
+    /// A space that begins at the boundary of a huge page, and may grow to `most` bytes.
+    pub(crate) fn reserve(most: usize, usable: bool) -> Option<Self> {
+        let most = most.checked_next_multiple_of(HUGE)?;
+        Self::lonely(most, usable).or_else(|| Self::anywhere(most, usable))
+    }
+
+    fn lonely(most: usize, usable: bool) -> Option<Self> {
+        let len = most.min(STEP);
+        let (first, last) = lonely_places(most)?;
+        let mut random = mmap::random();
+        for _ in 0..DRAWS {
+            // Knuth's MMIX.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let offset = (random >> 16) as usize % (last - first) & !(HUGE - 1);
+            let base: *mut u8 = ptr::with_exposed_provenance_mut(first + offset);
+            let is_free = |at: usize| {
+                let place = base.wrapping_add(at & !(PAGE - 1));
+                mmap::reserve_at(place, PAGE, false).is_ok_and(|()| {
+                    mmap::unreserve(place, PAGE);
+                    true
+                })
+            };
+            if (1..LOOKS).all(|look| is_free(most / LOOKS * look))
+                && mmap::reserve_at(base, len, usable).is_ok()
+            {
+                return Some(Self { base, len, most, usable });
+            }
+        }
+        None
+    }
+
+    fn anywhere(most: usize, usable: bool) -> Option<Self> {
+        let len = most.min(AT_ONCE);
+        let mapping = mmap::reserve_large(len + HUGE, usable)?.as_ptr();
+        let base = mapping.map_addr(|address| address.next_multiple_of(HUGE));
+        let before = base.addr() - mapping.addr();
+        if before > 0 {
+            mmap::unreserve(mapping, before);
+        }
+        mmap::unreserve(base.wrapping_add(len), HUGE - before);
+        Some(Self { base, len, most, usable })
+    }
+
+    /// Where it begins.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Makes it `bytes` long at least.
+    pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), Refusal> {
+        if bytes <= self.len {
+            return Ok(());
+        }
+        let least = bytes.checked_next_multiple_of(HUGE).filter(|least| *least <= self.most);
+        let least = least.ok_or(Refusal::Exhausted)? - self.len;
+        let step = (self.len / 8).next_multiple_of(HUGE).max(STEP).max(least).min(self.most - self.len);
+        let end = self.base.wrapping_add(self.len);
+        let grown = match mmap::reserve_at(end, step, self.usable) {
+            Ok(()) => step,
+            Err(_) => mmap::reserve_at(end, least, self.usable).map(|()| least)?,
+        };
+        self.len += grown;
+        Ok(())
+    }
+
+    /// Goes on elsewhere, at so many bytes from the base, and leaves out what is between.
+    pub(crate) fn pass_over(&mut self, bytes: usize) {
+        self.len = bytes.min(self.most);
+    }
+
+    /// Gives the address space back, which nobody may use any more. Not after [`Space::pass_over`]: what was left out is
+    /// somebody else's.
+    pub(crate) fn release(&mut self) {
+        if let Some(base) = NonNull::new(self.base) {
+            mmap::unreserve(base.as_ptr(), self.len);
+        }
+        *self = Self::new();
+    }
+}
+
+/// The first and the last address at which a space of that length may begin: from a quarter to five eighths of what a
+/// program has.
+fn lonely_places(most: usize) -> Option<(usize, usize)> {
+    let _errno = Errno::save();
+    // SAFETY: an answer of the loader's; the address is that of something on the first thread's stack, which is at the end.
+    let stack = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
+    let end = stack.checked_next_power_of_two()?;
+    let (first, last) = (end / 4, (end / 8 * 5).checked_sub(most)?);
+    (first < last).then_some((first, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_space_grows_in_place_by_steps_and_is_of_zeroes() {
+        let most = 20 << 30;
+        let mut space = Space::reserve(most, true).expect("address space");
+        assert_eq!((space.len(), space.base().addr() % HUGE), (STEP, 0));
+        let base = space.base();
+        assert_eq!(space.cover(STEP + 1), Ok(()));
+        assert_eq!((space.len(), space.base()), (2 * STEP, base));
+        assert_eq!(space.cover(1 << 30), Ok(()));
+        assert_eq!(space.cover((1 << 30) + 1), Ok(()));
+        assert_eq!(space.len(), (1 << 30) + (128 << 20), "an eighth at a time");
+        // SAFETY: both ends lie in the space.
+        unsafe {
+            let last = space.base().add(space.len() - 1);
+            assert_eq!(last.read(), 0);
+            last.write(1);
+            space.base().write(1);
+        }
+        assert_eq!(space.cover(most + 1), Err(Refusal::Exhausted));
+        assert_eq!(space.cover(most), Ok(()));
+        space.release();
+        assert_eq!(space.len(), 0);
+    }
+
+    #[test]
+    fn what_stands_in_the_way_stays() {
+        let mut space = Space::reserve(1 << 30, true).expect("address space");
+        let neighbour = space.base().wrapping_add(space.len());
+        assert_eq!(mmap::reserve_at(neighbour, PAGE, true), Ok(()));
+        // SAFETY: just mapped.
+        unsafe { neighbour.write(42) };
+        assert_eq!(space.cover(STEP + 1), Err(Refusal::InTheWay));
+        // SAFETY: as above.
+        assert_eq!(unsafe { neighbour.read() }, 42);
+        mmap::unreserve(neighbour, PAGE);
+        assert_eq!(space.cover(STEP + 1), Ok(()));
+        space.release();
+    }
+
+    #[test]
+    fn a_small_space_is_as_small_as_it_may_become_wherever_it_lies() {
+        for space in [Space::lonely(4 << 20, false), Space::anywhere(4 << 20, false)] {
+            let mut space = space.expect("address space");
+            assert_eq!((space.len(), space.base().addr() % HUGE), (4 << 20, 0));
+            assert_eq!(space.cover((4 << 20) + 1), Err(Refusal::Exhausted));
+            space.release();
+        }
+        let mut space = Space::anywhere(20 << 30, false).expect("address space");
+        assert_eq!(space.len(), AT_ONCE);
+        space.release();
+    }
+}
