@@ -2,7 +2,8 @@
 
 require "spec_helper"
 
-# VmSize is what alarms look at, and what `ulimit -v` and some containers limit: what a process has reserved, used or not.
+# VmSize is what alarms look at, and what `ulimit -v` and some containers limit: what a process has reserved, used or
+# not.
 RSpec.describe "The address space of a tracked process" do
   # What it was, with tracking on, and with three million blocks more, all of them followed.
   def sizes(mode, way)

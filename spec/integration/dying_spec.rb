@@ -5,8 +5,8 @@ require "memintro"
 require "fileutils"
 require "tmpdir"
 
-# The raw dump of a process that is ending: on a signal stack of 8 KiB, with nothing to wait for, and without a trace in how it
-# ends. And its file, in a folder where anybody may have put anything.
+# The raw dump of a process that is ending: on a signal stack of 8 KiB, with nothing to wait for, and without a trace in
+# how it ends. And its file, in a folder where anybody may have put anything.
 RSpec.describe "A process that dies and leaves a dump" do
   let(:folder) { Dir.mktmpdir("memintro-dying") }
 
@@ -17,7 +17,8 @@ RSpec.describe "A process that dies and leaves a dump" do
 
   describe "with 8 KiB of signal stack" do
     def dying(how)
-      run_command(program("dying.c"), how, way: :preloaded, env: { "MEMINTRO_SPEC_DUMP" => path("dump") }).must_succeed.json
+      run_command(program("dying.c"), how, way: :preloaded,
+                                           env: { "MEMINTRO_SPEC_DUMP" => path("dump") }).must_succeed.json
     end
 
     # The signal, what the kernel says of it (si_code), and what stands beside it.
@@ -56,7 +57,7 @@ RSpec.describe "A process that dies and leaves a dump" do
   describe "in a folder with things of others" do
     def leave(name, how: "segv")
       run_command(program("processes.c"), "leave", how, way: :preloaded, deadline_seconds: 30,
-                  env: { "MEMINTRO_SPEC_DUMP" => path(name) })
+                                                        env: { "MEMINTRO_SPEC_DUMP" => path(name) })
     end
 
     def mode_and_owner(name)

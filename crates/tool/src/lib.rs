@@ -4,6 +4,8 @@
 //! The `memintro` command checks what its user typed and then becomes this program, with plain arguments.
 
 pub mod plot;
+#[cfg(test)]
+mod replay;
 pub mod requests;
 mod units;
 pub mod watch;

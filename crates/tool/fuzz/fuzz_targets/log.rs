@@ -1,4 +1,4 @@
-//! Any log, read as `memintro plot` would. Run: `cargo +nightly fuzz run log`.
+//! Any log, read as `memintro plot` would. Run: `rake fuzz[log,60]`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,16 +13,7 @@ mod plot {
     pub mod stamp;
 }
 
-fuzz_target!(|log: &[u8]| {
-    let mut history = plot::history::History::default();
-    history.take(0, log);
-    history.sort();
-    let lines = history.skipped + history.timeless + history.samples() as u64;
-    let ends = log.iter().filter(|byte| **byte == b'\n').count() as u64;
-    assert_eq!(lines, ends + u64::from(log.last().is_some_and(|byte| *byte != b'\n')));
-    for curve in &history.curves {
-        assert!(curve.samples.windows(2).all(|pair| pair[0].at <= pair[1].at));
-        assert!(curve.samples.iter().all(|sample| sample.figures.iter().all(|figure| figure.is_nan() || *figure >= 0.0)));
-    }
-    assert_eq!(history.period().is_some(), history.samples() > 0);
-});
+#[path = "../exercise/log.rs"]
+mod exercise;
+
+fuzz_target!(|log: &[u8]| exercise::exercise(log));

@@ -107,7 +107,7 @@ impl Connection {
 }
 
 /// How many bytes follow a header.
-fn body_bytes(header: &[u8]) -> Result<u64, Failure> {
+pub(super) fn body_bytes(header: &[u8]) -> Result<u64, Failure> {
     let header: Value = serde_json::from_slice(header).map_err(|_| strange())?;
     match header.get("ok") {
         Some(Value::Bool(true)) => {}

@@ -4,6 +4,9 @@
 //! that has the name now, asked when the process has gone.
 
 mod connection;
+#[cfg(test)]
+#[path = "../../fuzz/exercise/answer.rs"]
+pub(crate) mod exercise;
 mod peer;
 mod state;
 mod view;

@@ -122,7 +122,12 @@ impl State {
         // A clock that was set back makes no time at all.
         let passed_ms = before.map_or(0.0, |before| (vitals.time - before.time) * 1_000.0);
         let collected_ms = before.map_or(0.0, |before| vitals.gc_ms - before.gc_ms);
-        let gc_share = if passed_ms > 0.0 { (collected_ms / passed_ms).clamp(0.0, 1.0) } else { 0.0 };
+        // Times that no clock shows make no share: infinity by infinity is no number, which clamp would let through.
+        let gc_share = if passed_ms > 0.0 && passed_ms.is_finite() && collected_ms.is_finite() {
+            (collected_ms / passed_ms).clamp(0.0, 1.0)
+        } else {
+            0.0
+        };
         if passed_ms < 0.0 {
             self.moments.clear();
         }

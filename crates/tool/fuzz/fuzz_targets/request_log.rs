@@ -1,4 +1,4 @@
-//! Any log, read as `memintro requests` would. Run: `cargo +nightly fuzz run requests`.
+//! Any log, read as `memintro requests` would. Run: `rake fuzz[request_log,60]`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,0 +1,44 @@
+//! Reads a file as a raw dump and says what must hold, for fuzzing and for the replay of its corpus.
+
+use memintro_abi::{DumpHeader, DumpSite};
+use memintro_analysis::raw_dump::{Error, SiteName, parse};
+
+/// What the reader said.
+pub(crate) fn exercise(file: &[u8]) -> Result<usize, Error> {
+    let dump = parse(file)?;
+    let mut bytes = size_of::<DumpHeader>();
+    for site in &dump.sites {
+        let name_len = match site.name {
+            SiteName::Ruby(name) | SiteName::Pseudo(name) => name.len(),
+            SiteName::Native { module: b"", offset } => offset.len(),
+            SiteName::Native { module, offset } => module.len() + 1 + offset.len(),
+        };
+        // A lone `+` in front is not counted: the file may only be longer.
+        bytes += size_of::<DumpSite>() + name_len.next_multiple_of(8);
+        assert_eq!(site.figures().len(), 7);
+        if let Some(variances) = site.variances() {
+            let all = [
+                variances.allocations,
+                variances.frees,
+                variances.total_bytes,
+                variances.freed_bytes,
+                variances.growth,
+                variances.age_total,
+                variances.age_covariance,
+            ];
+            assert!(all.iter().all(|variance| variance.is_finite() && *variance >= 0.0));
+        }
+    }
+    let figures = dump.header.figures;
+    let variances = [
+        figures.allocated_bytes_variance,
+        figures.freed_bytes_variance,
+        figures.allocations_variance,
+        figures.frees_variance,
+    ];
+    assert!(variances.iter().all(|variance| variance.is_finite() && *variance >= 0.0));
+    assert_eq!(dump.sites.len() as u64, dump.header.sites);
+    // Nothing is read twice, and nothing that is not there.
+    assert!(bytes <= file.len(), "{bytes} of {}", file.len());
+    Ok(dump.sites.len())
+}

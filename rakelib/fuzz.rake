@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+# Fuzzers of all that reads what others wrote: `rake fuzz[target,seconds]`. Those of Rust are cargo-fuzz's, one folder a
+# crate; those of Ruby mutate what is right (spec/fuzz). The ordinary tests replay corpora and run the others shortly.
+
+RUST_FUZZERS = { "module" => "crates/elf", "raw_dump" => "crates/analysis", "log" => "crates/tool",
+                 "request_log" => "crates/tool", "answer" => "crates/tool" }.freeze
+# Those that begin with another one's corpus.
+FUZZ_CORPORA = { "request_log" => "log" }.freeze
+RUBY_FUZZERS = %w[requests replies snapshots].freeze
+
+# Inputs that make one grow beyond are failures, and so are those that take longer.
+FUZZ_RSS_MEGABYTES = 2048
+FUZZ_INPUT_SECONDS = 10
+
+def fuzz_rust(target, seconds)
+  unless system("cargo", "fuzz", "--version", out: File::NULL, err: File::NULL)
+    abort "fuzzing needs cargo-fuzz: cargo install cargo-fuzz --locked"
+  end
+
+  folder = File.expand_path("../#{RUST_FUZZERS.fetch(target)}/fuzz", __dir__)
+  found = File.expand_path("../tmp/fuzz/#{target}", __dir__)
+  mkdir_p found, verbose: false
+  # What it finds goes beside: the committed corpus is small and made by hand. A stable compiler does as well as a
+  # nightly one.
+  sh({ "RUSTC_BOOTSTRAP" => "1", "CARGO_TARGET_DIR" => File.expand_path("../target/fuzz", __dir__) },
+     "cargo", "fuzz", "run", "--fuzz-dir", folder, target, found, "#{folder}/corpus/#{FUZZ_CORPORA.fetch(target, target)}", "--",
+     "-max_total_time=#{seconds}", "-timeout=#{FUZZ_INPUT_SECONDS}", "-rss_limit_mb=#{FUZZ_RSS_MEGABYTES}",
+     "-print_final_stats=1")
+end
+
+desc "Fuzz one reader, or all in turn (all), for some seconds: rake fuzz[target,seconds,seed]"
+task :fuzz, %i[target seconds seed] => :compile do |_, arguments|
+  known = RUST_FUZZERS.keys + RUBY_FUZZERS
+  target = arguments[:target] || "all"
+  abort "no fuzz target #{target}: there are #{known.join(', ')}, and all" unless [*known, "all"].include?(target)
+  seconds = Integer(arguments[:seconds] || 60, 10)
+  (target == "all" ? known : [target]).each do |name|
+    next fuzz_rust(name, seconds) if RUST_FUZZERS.key?(name)
+
+    ruby File.expand_path("../spec/fuzz/run.rb", __dir__), name, seconds.to_s, *arguments[:seed]
+  end
+end

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require "rbconfig"
+require "socket"
+require "tmpdir"
+require_relative "target"
+
+module Fuzz
+  # Requests, asked of a real process. Its answers must be the protocol's, and it must live.
+  class Requests < Target
+    ARGUMENTS = {
+      "info" => {}, "stop" => {}, "mark" => {}, "clear" => {}, "doctor" => {}, "gc" => {},
+      "start" => { "mode" => "sampled", "max_sites" => 1000, "sample_bytes" => 4096 },
+      "top" => { "n" => 5, "by" => "growth", "older_than" => 1, "format" => "json",
+                 "app_root" => "/", "colour" => true },
+      "report" => { "format" => "text", "top" => 3, "by" => "live_bytes" }, "snapshot" => { "parts" => ["types"] },
+      "vitals" => { "top" => 10, "by" => "live_blocks" }
+    }.freeze
+    # What Ruby says when nobody has looked at a value: to whoever asks, it says nothing.
+    RUBYS = /undefined\ method|no\ implicit\ conversion|can't\ convert|can't\ be\ coerced|comparison\ of|
+             key\ not\ found|nil:NilClass|stack\ level|out\ of\ range/x
+    LISTENER = <<~RUBY
+      require "memintro"
+      Memintro.listen
+      $kept = Array.new(1000) { |i| "x" * (i + 100) }
+      $stdout.puts "ready"
+      $stdout.flush
+      sleep
+    RUBY
+    private_constant :ARGUMENTS, :RUBYS, :LISTENER
+
+    private
+
+    def prepare
+      @folder = Dir.mktmpdir("mi")
+      File.chmod(0o700, @folder)
+      reader, writer = IO.pipe
+      env = { "MEMINTRO_SOCKET_FOLDER" => @folder, "XDG_RUNTIME_DIR" => nil, "RUBYOPT" => nil }
+      @pid = spawn(env, RbConfig.ruby, "-I#{File.expand_path('../../lib', __dir__)}", "-e", LISTENER,
+                   in: File::NULL, out: writer)
+      writer.close
+      raise "the listening process did not start" unless reader.gets == "ready\n"
+
+      @path = Dir[File.join(@folder, "*.sock")].first
+    end
+
+    def finish
+      return unless @pid
+
+      Process.kill(:KILL, @pid)
+      Process.wait(@pid)
+      FileUtils.rm_rf(@folder)
+    rescue Errno::ESRCH, Errno::ECHILD
+      nil
+    end
+
+    def make
+      command, arguments = @mutation.pick(ARGUMENTS.to_a)
+      request = JSON.generate(memintro: Memintro::VERSION, protocol: 1, command: command, arguments: arguments,
+                              stream: @mutation.random.rand < 0.5)
+      text = @mutation.of("#{request}\n")
+      text.end_with?("\n") ? text : "#{text}\n"
+    end
+
+    def try(input)
+      socket = UNIXSocket.new(@path)
+      begin
+        socket.write(input)
+      rescue Errno::EPIPE, Errno::ECONNRESET
+        nil # refused before it was read
+      end
+      answer(socket)
+    ensure
+      socket&.close
+    end
+
+    def answer(socket)
+      line = socket.gets("\n", 1 << 20) or raise "no answer"
+      header = JSON.parse(line)
+      raise "a header that is no object" unless header.is_a?(Hash) && header["protocol"] == 1
+      return whole(header, socket) if header["ok"] == true
+
+      raise "a refusal without a message: #{line}" unless header["message"].is_a?(String) && !header["message"].empty?
+
+      kind = header["error"].to_s
+      ours = kind.match?(/\A(Memintro::\w+|TypeError|ArgumentError)\z/) && !header["message"].match?(RUBYS)
+      raise "refused in Ruby's words: #{kind}: #{header['message']}" unless ours
+
+      kind
+    end
+
+    def whole(header, socket)
+      sizes = header["bytes"] ? [header["bytes"]] : Enumerator.produce { next_size(socket) }.take_while(&:positive?)
+      sizes.each { |size| raise "a short answer" unless socket.read(size)&.bytesize == size }
+      "answers"
+    end
+
+    def next_size(socket)
+      Integer(socket.gets("\n", 100), 10)
+    end
+
+    def peak_bytes
+      super(@pid)
+    rescue SystemCallError
+      raise "the process has ended"
+    end
+  end
+end
