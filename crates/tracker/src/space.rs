@@ -65,7 +65,7 @@ impl Space {
         for _ in 0..DRAWS {
             // Knuth's MMIX.
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let offset = (random >> 16) as usize % (last - first) & !(HUGE - 1);
+            let offset = ((random >> 16) as usize % (last - first)) & !(HUGE - 1);
             let base: *mut u8 = ptr::with_exposed_provenance_mut(first + offset);
             let is_free = |at: usize| {
                 let place = base.wrapping_add(at & !(PAGE - 1));

@@ -43,7 +43,7 @@ impl Chunks {
     /// The next chunk that was never used, as long as the numbers stay below `end`.
     pub(super) fn fresh(&mut self, end: usize) -> Option<usize> {
         loop {
-            let Some((_, piece_end)) = self.pieces.current() else { return None };
+            let (_, piece_end) = self.pieces.current()?;
             if self.fresh < piece_end {
                 self.fresh += 1;
                 return Some(self.fresh - 1);

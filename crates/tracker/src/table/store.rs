@@ -402,9 +402,8 @@ mod tests {
             }
             for (number, array) in arrays.iter().enumerate() {
                 // SAFETY: as above.
-                assert!(
-                    (0..1280).all(|place| unsafe { store.cells(*array).add(place).read() } == number as u64)
-                );
+                let read = |place| unsafe { store.cells(*array).add(place).read() };
+                assert!((0..1280).all(|place| read(place) == number as u64));
             }
             arrays.iter().for_each(|array| store.give(0, *array, 1280, &budget));
             store.discard_if_idle();
