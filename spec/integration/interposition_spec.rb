@@ -91,7 +91,7 @@ RSpec.describe "The functions that the hook takes over" do
   { "" => { how: "function" }, ", weakly" => { how: "weak" }, ", indirectly" => { how: "indirect" },
     ", C++'s only" => { how: "function", defines: "OPERATORS" },
     ", bound to itself" => { how: "function", flags: ["-Wl,-Bsymbolic"] } }.each do |manner, definition|
-    name = definition.hash.abs.to_s(36)
+    name = definition.values.flatten.join.downcase.delete("^a-z")
 
     # The loader refuses indirect functions of a program that libc would call.
     unless definition[:how] == "indirect" || definition.key?(:flags)

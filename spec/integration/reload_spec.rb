@@ -46,7 +46,8 @@ RSpec.describe "Call sites in modules that are unloaded" do
         told = reload(20, shared_module("cxx_plugin.cc", variant: variant), way: way)
         file = "libcxx_plugin-#{variant}.so"
         expect(told).to include(bases: 20, other: 0, missed_frees: 0)
-        expect(figures(told[:sites])).to eq [[file, true, 20, 2020, 0], [file, true, 20, 2560, 0], [file, true, 20, 4020, 4020]]
+        expect(figures(told[:sites])).to eq [[file, true, 20, 2020, 0], [file, true, 20, 2560, 0],
+                                             [file, true, 20, 4020, 4020]]
       end
     end
   end

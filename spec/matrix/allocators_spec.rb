@@ -54,7 +54,8 @@ RSpec.describe "Other allocators" do
           plugin = shared_module("cxx_plugin.cc")
           told = native(program("reload.c"), 20, 1, 1000, plugin, way: way, env: preload(way))
           expect(told).to include(missed_frees: 0, bases: 20)
-          expect(told[:sites].map { |site| site[3, 3] }).to match_array([[20, 2020, 0], [20, 2560, 0], [20, 4020, 4020]])
+          figures = told[:sites].map { |site| site[3, 3] }
+          expect(figures).to match_array([[20, 2020, 0], [20, 2560, 0], [20, 4020, 4020]])
         end
 
         it "is followed exactly in Ruby, #{way}" do
