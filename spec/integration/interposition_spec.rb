@@ -155,6 +155,11 @@ RSpec.describe "The functions that the hook takes over" do
     expect(outputs.uniq).to eq [outputs.first]
   end
 
+  it "need slots when preloaded for C++ and the loader only, and the doctor says so" do
+    result = run_ruby(code: "puts Memintro.doctor", way: :preloaded).must_succeed
+    expect(result.stdout).to match(/^slots +none needed for malloc and its like; else \d+ patched.* in \d+ modules/)
+  end
+
   describe "in a version of a library's own" do
     let(:map) { File.join(NativePrograms::MODULES, "versioned.map") }
     let(:library) { interposed("versioned", tag: global_tag, flags: ["-Wl,--version-script=#{map}"]) }

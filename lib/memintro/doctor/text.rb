@@ -45,8 +45,9 @@ module Memintro
       def slots
         return "none patched while tracking is off" if @doctor.mode == :off
 
-        counts = @doctor.slots.select { |_, count| count.positive? }
-        "#{'none needed for malloc and its like; else ' if @doctor.origin == :preloaded}#{counts.map { |state, count| "#{count} #{state}" }.join(', ')} in #{Units.counted(@doctor.modules, 'module')}"
+        counts = @doctor.slots.select { |_, count| count.positive? }.map { |state, count| "#{count} #{state}" }
+        found = "#{counts.join(', ')} in #{Units.counted(@doctor.modules, 'module')}"
+        @doctor.origin == :preloaded ? "none needed for malloc and its like; else #{found}" : found
       end
 
       def left_alone
