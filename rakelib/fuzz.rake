@@ -20,11 +20,12 @@ def fuzz_rust(target, seconds)
 
   folder = File.expand_path("../#{RUST_FUZZERS.fetch(target)}/fuzz", __dir__)
   found = File.expand_path("../tmp/fuzz/#{target}", __dir__)
+  corpus = "#{folder}/corpus/#{FUZZ_CORPORA.fetch(target, target)}"
   mkdir_p found, verbose: false
   # What it finds goes beside: the committed corpus is small and made by hand. A stable compiler does as well as a
   # nightly one.
   sh({ "RUSTC_BOOTSTRAP" => "1", "CARGO_TARGET_DIR" => File.expand_path("../target/fuzz", __dir__) },
-     "cargo", "fuzz", "run", "--fuzz-dir", folder, target, found, "#{folder}/corpus/#{FUZZ_CORPORA.fetch(target, target)}", "--",
+     "cargo", "fuzz", "run", "--fuzz-dir", folder, target, found, corpus, "--",
      "-max_total_time=#{seconds}", "-timeout=#{FUZZ_INPUT_SECONDS}", "-rss_limit_mb=#{FUZZ_RSS_MEGABYTES}",
      "-print_final_stats=1")
 end

@@ -55,7 +55,7 @@ module Fuzz
       other_bytes(text)
     end
 
-    # rubocop:disable Metrics -- a case for each thing that may happen to a value
+    # A case for each thing that may happen to a value.
     def changed(found)
       return value if @random.rand < 0.1 || !(found.is_a?(Hash) || found.is_a?(Array)) || found.empty?
 
@@ -69,7 +69,6 @@ module Fuzz
       end
       copy
     end
-    # rubocop:enable Metrics
 
     def other_bytes(text)
       at = @random.rand(text.bytesize + 1)

@@ -15,7 +15,7 @@ RSpec.describe "what listens and is hostile", :listening do
   MOST_KIB = 3_000_000
 
   # Values of a wrong type for most fields, and beyond bounds for the others.
-  ODD = [[], ["x"], {}, { "a" => 1 }, "7", "x" * 5_000, NASTY, -1, 1.5, 10**30, 1e300, true].freeze
+  ODD_ANSWERS = [[], ["x"], {}, { "a" => 1 }, "7", "x" * 5_000, NASTY, -1, 1.5, 10**30, 1e300, true].freeze
 
   let(:pid) { Process.pid }
   let(:path) { File.join(socket_folder, "#{pid}.sock") }
@@ -181,7 +181,7 @@ RSpec.describe "what listens and is hostile", :listening do
       counts = HostileListener.honest(pid).to_h do |command, honest|
         expect(ask(command, honest)).to be_a(Hash), "#{command}: #{ask(command, honest)}"
         expect(ask(command, honest.merge(extra: [NASTY, { a: 1 }])).keys).not_to include("extra")
-        outcomes = fields(honest).product([*ODD, :missing]).map do |field, value|
+        outcomes = fields(honest).product([*ODD_ANSWERS, :missing]).map do |field, value|
           found = ask(command, with(honest, field, value))
           next 0 if found.is_a?(Hash)
 
@@ -192,7 +192,7 @@ RSpec.describe "what listens and is hostile", :listening do
         [command, outcomes.sum]
       end
       # Of twelve odd values few fit a field, and what may be left out may be missing.
-      sizes = HostileListener.honest(pid).transform_values { |honest| fields(honest).size * ODD.size }
+      sizes = HostileListener.honest(pid).transform_values { |honest| fields(honest).size * ODD_ANSWERS.size }
       counts.each { |command, refused| expect(refused).to be > sizes[command] * 0.7, "#{command}: #{refused}" }
     ensure
       listener&.close

@@ -53,14 +53,14 @@ RSpec.describe Memintro::ProcessMemory do
   end
 
   # Touches memory as fast as it can, and gives it back.
-  GROWING = <<~'RUBY'
+  GROWING_PROGRAM = <<~'RUBY'
     $stdout.sync = true
     puts :ready
     loop { kept = Array.new(300) { "x" * (1 << 20) }; kept.clear; GC.start }
   RUBY
 
   it "gives figures of one reading: a process that grows has no more USS than PSS, PSS than RSS, RSS than its peak" do
-    with_child(GROWING) do |pid|
+    with_child(GROWING_PROGRAM) do |pid|
       [false, true].each do |children|
         memory = described_class.new(pid, children: children)
         all = Array.new(300) { memory.to_h.values_at(:uss, :pss, :rss, :peak_rss) }

@@ -6,15 +6,15 @@ require "spec_helper"
 RSpec.describe "A process in which everything happens at once" do
   STORM_SECONDS = Integer(ENV.fetch("STORM_SECONDS", "60"))
 
-  # The program watches itself from outside: it is killed, and names the part, when one has not got on for half a minute.
-  it "never stands still: streams, the loader, forks, handlers, births of threads, starts and readings, in each mode and way" do
+  # The program is watched from outside: it is killed, and the part is named, if one has not got on for half a minute.
+  it "never stands still: streams, the loader, forks, handlers, births of threads, starts and readings" do
     tiny = shared_module("tiny.c")
     storm = program("storm.c")
     results = TruthDriver::WAYS.product(%w[off sampled full]).to_h do |way, mode|
       env = mode == "off" && way == :preloaded ? { "MEMINTRO_MODE" => nil } : {}
       thread = Thread.new do
-        run_command(storm, mode, STORM_SECONDS.to_s, tiny, __FILE__, way: way, env: env,
-                                                                    deadline_seconds: STORM_SECONDS + 60)
+        options = { way: way, env: env, deadline_seconds: STORM_SECONDS + 60 }
+        run_command(storm, mode, STORM_SECONDS.to_s, tiny, __FILE__, **options)
       end
       [[way, mode], thread]
     end

@@ -137,7 +137,7 @@ impl Threads {
     }
 
     /// Has the others know of a thread that is about to record for the first time: closes the gate until somebody has called
-    /// [`Settle::settle`]. Does not wait for that.
+    /// [`super::Settle::settle`]. Does not wait for that.
     #[cold]
     pub fn announce(&self, own: &ThreadState) {
         self.gate.fetch_or(CLOSED | NEWCOMER, Ordering::SeqCst);
