@@ -3,6 +3,7 @@
 require_relative "arguments"
 require_relative "by_name"
 require_relative "diff/change"
+require_relative "diff/kinds"
 require_relative "diff/notes"
 require_relative "diff/sections"
 require_relative "diff/text"
@@ -27,7 +28,7 @@ module Memintro
     # Formats that {#write} knows.
     FORMATS = %i[text json html].freeze
     # What can be read by name: all that {#to_h} has, in its order, and each of the {#sections}.
-    ATTRIBUTES = [:seconds, :same_process, :notes, :earlier, :later, :sections, *Sections::TITLES.keys].freeze
+    ATTRIBUTES = [:seconds, :same_process, :notes, :earlier, :later, :kinds, :sections, *Sections::TITLES.keys].freeze
     # Bytes that {#inspect} stays below.
     INSPECTED_BYTES = 2048
 
@@ -35,6 +36,9 @@ module Memintro
     attr_reader :earlier
     # @return [Snapshot]
     attr_reader :later
+    # @return [List<Change>] how much there is more of each kind of thing in all: `"malloc"`, `"instruction sequences"`,
+    #   `"objects"`, `"internal objects"`, as far as both snapshots have them. Kinds overlap and must not be added up.
+    attr_reader :kinds
     # @return [Hash{Symbol => List<Change>}] every list that both snapshots have
     attr_reader :sections
     # @return [Array<String>] what to beware of: different processes or versions, parts that one of them lacks
@@ -45,6 +49,7 @@ module Memintro
       @earlier = earlier
       @later = later
       @sections = Sections.compare(earlier, later).freeze
+      @kinds = Kinds.compare(earlier, later, @sections)
       @notes = Notes.new(earlier, later).list.freeze
       freeze
     end
@@ -157,6 +162,7 @@ module Memintro
       { seconds: seconds.round(3), same_process: same_process?, notes: notes,
         earlier: { time: earlier.time.strftime("%FT%T.%3NZ"), process: earlier.process, parts: earlier.parts },
         later: { time: later.time.strftime("%FT%T.%3NZ"), process: later.process, parts: later.parts },
+        kinds: kinds.map(&:to_h),
         sections: sections.transform_values { |list| (top ? list.first(top) : list).map(&:to_h) } }
     end
 

@@ -49,7 +49,9 @@ RSpec.describe "looking into a program" do
       mixed_up = memintro("diff", path("b.json"), path("a.json")).must_succeed
       expect([mixed_up.stdout, mixed_up.stderr])
         .to eq([text, "memintro: #{path('a.json')} is older than #{path('b.json')}; comparing from the older one on\n"])
-      expect(text).to match(/^\+\d+\.\d MiB in 10,00[01]: instruction sequences of generated\.rb\.$/)
+      verdict = /^Instruction sequences \+\d+\.\d MiB in ([\d,]+), (?:nearly )?all of generated\.rb\.$/
+      # Some that are memintro's own come and go.
+      expect(text[verdict, 1].delete(",").to_i).to be_within(150).of(10_000)
       expect(text).to match(/^RSS grew by \d+/)
       page = memintro("diff", "--format", "html", path("a.json"), path("b.json")).must_succeed.stdout
       expect(page).to start_with("<!DOCTYPE html>").and include("generated.rb")
@@ -362,15 +364,17 @@ RSpec.describe "looking into a program" do
     end
 
     it "is refused in words in a Ractor, and what walks the heap while there are several" do
-      expect(answers(<<~RUBY)).to include("main Ractor only", "Ractors are alive", "light: true", "all: classes")
+      said = answers(<<~RUBY)
         $VERBOSE = nil
         ractor = Ractor.new { begin Memintro.snapshot rescue Ractor.yield($!.message); Ractor.receive end }
         puts ractor.take
         begin Memintro.snapshot(:classes) rescue puts($!.message) end
         puts "light: \#{Memintro.snapshot.gc[:count] >= 0}"
-        puts "all: \#{Memintro.snapshot(:all).missing.keys.join(" ")}".sub(/types.*classes/, "classes")
+        puts "all: \#{(Memintro.snapshot(:all).missing.keys - [:types]).sort.join(" ")}"
         ractor.send(1)
       RUBY
+      expect(said).to include("main Ractor only", "Ractors are alive", "light: true",
+                              "all: classes internals iseqs occupancy")
     end
 
     # On every page of slots one object stays, and each is of another class.

@@ -105,7 +105,7 @@ RSpec.describe "Memintro::Middleware with tracking on" do
       expect(told).to match([[limit.to_s, a_string_matching(/\A\d{8,}\z/), a_kind_of(String)]])
       expect(told[0][1].to_i).to be > told[0][2].to_i
       expect(log).to match(/^RSS grew by [\d.]+ MiB, from /)
-      expect(log).to match(/: objects of class String\.$/)
+      expect(log).to match(/^Objects \+[\d.]+ MiB .* of class String\b/)
       expect(log).to match(/^(?:at least| )*\+[\d.]+ MiB .*rack_requests\.rb:\d+$/)
     end
 

@@ -77,7 +77,8 @@ RSpec.describe Memintro::Diff do
 
   it "marks every figure of malloc in the text, the verdict and the inspect included" do
     text = diff.to_s
-    expect(text).to include("\n~+87.9 KiB ±29.3 KiB in ~9 ±3: malloc at /a.rb:1.\n", "note: Malloc was sampled: ")
+    expect(text).to include("\nMalloc ~+185.5 KiB ±95.2 KiB in ~39 ±26, above all at /a.rb:1 (~+87.9 KiB ±29.3 KiB), ",
+                            "note: Malloc was sampled: ")
     expect(text).to match(%r{^~\+87\.9 KiB ±29\.3 KiB +~\+9 ±3 +~1\.0 MiB ±102\.0 KiB +~109 ±11 +/a\.rb:1$})
     expect(text).to match(/^ *~\+185\.5 KiB ±95\.2 KiB +~1\.1 MiB ±110\.5 KiB +live_bytes$/)
     expect(text).to match(/^ *~\+39 ±26 +~149 ±21 +live_blocks$/)

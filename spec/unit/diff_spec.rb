@@ -102,10 +102,53 @@ RSpec.describe Memintro::Diff do
         memintro 0.1.0: what changed in 90.0 s, pid 4711, ruby 3.1.2, 2026-11-22T12:01:30Z
         app.rb
         RSS grew by 120.0 MiB, from 50.0 MiB to 170.0 MiB.
-        +69.6 MiB in 10,000: instruction sequences of /app/big.rb.
-        +1.1 MiB in 30,000: objects of class String.
-        +195.3 KiB in 2,000: malloc at /app/a.rb:1.
+        Instruction sequences +69.6 MiB in 10,000, all of /app/big.rb.
+        Objects +1.1 MiB in 29,998, nearly all of class String.
+        Malloc +195.1 KiB in 1,998, nearly all at /app/a.rb:1.
       TEXT
+    end
+
+    # 50 files with 950 to 999 sequences each, and one elsewhere.
+    def spread(elsewhere)
+      files = Array.new(50) { |i| ["/app/customer_rules/#{i / 25}/#{i}.rb", [950 + i, 780_000 + i]] }.to_h
+      snapshot(1, iseqs: { **files, "/app/lib/a.rb" => [10, 5_000 + elsewhere] }, classes: {}) -
+        snapshot(iseqs: { "/app/lib/a.rb" => [10, 5_000] }, classes: {})
+    end
+
+    it "says of what is spread how much it is in all, and in how many files of which folder" do
+      expect(spread(0).to_s.lines[2]).to eq("Instruction sequences +37.2 MiB in 48,725, in 50 files of " \
+                                            "/app/customer_rules/.\n")
+      expect(spread(400_000).to_s.lines[2])
+        .to eq("Instruction sequences +37.6 MiB in 48,725, most in 50 files of /app/customer_rules/ (+37.2 MiB).\n")
+      half = spread(39_100_000)
+      expect(half.to_s.lines[2])
+        .to eq("Instruction sequences +74.5 MiB in 48,725, most of /app/lib/a.rb (+37.3 MiB).\n")
+      expect(spread(0).kinds.map { |kind| [kind.name, kind.growth, kind.count_growth] })
+        .to eq([["instruction sequences", 39_001_225, 48_725], ["objects", 0, 0]])
+    end
+
+    it "has the folder of what is spread above its files" do
+      text = StringIO.new.tap { |io| spread(0).write(io, top: 2) }.string
+      expect(text).to include(<<~TEXT)
+        instruction sequences by file:
+            growth    count        now  count now  file
+         +37.2 MiB  +48,725   37.2 MiB     48,725  /app/customer_rules/*
+        +761.8 KiB     +999  761.8 KiB        999  /app/customer_rules/1/49.rb
+        +761.8 KiB     +998  761.8 KiB        998  /app/customer_rules/1/48.rb
+        48 more changed, by +35.7 MiB together
+      TEXT
+      expect(spread(0).to_html.scan("/app/customer_rules/*").size).to eq(2)
+    end
+
+    it "says of lines of one folder how many there are, and names the first of classes where none stands out" do
+      lines = Array.new(9) { |i| ["/app/models/m#{i}.rb:#{i + 1}", [100_000, 10]] }.to_h
+      classes = Array.new(5) { |i| ["Kind#{i}", [100, 50_000 + i]] }.to_h
+      grown = snapshot(1, sites: { "/app/a.rb:1" => [900, 9], **lines }, classes: classes) -
+              snapshot(sites: { "/app/a.rb:1" => [900, 9] }, classes: {})
+      expect(grown.to_s.lines[2, 2])
+        .to eq(["Malloc +878.9 KiB in 90, in 9 lines of /app/models/.\n",
+                "Objects +244.2 KiB in 500, above all of class Kind4 (+48.8 KiB), Kind3 (+48.8 KiB), " \
+                "Kind2 (+48.8 KiB) and 2 more classes.\n"])
     end
 
     it "has a table for each list" do
@@ -129,7 +172,7 @@ RSpec.describe Memintro::Diff do
       nasty = snapshot(1, classes: { "A\n\e[31m\x00\xFF%s" => [1_000, 100_000] })
       lines = (nasty - snapshot(classes: {})).to_s.lines.grep(/A/)
       expect(lines).to include("+97.7 KiB  +1,000  97.7 KiB      1,000  A\\x0A\\x1B[31m\\x00\\xFF%s\n")
-      expect(lines).to include("+97.7 KiB in 1,000: objects of class A\\x0A\\x1B[31m\\x00\\xFF%s.\n")
+      expect(lines).to include("Objects +97.7 KiB in 1,000, all of class A\\x0A\\x1B[31m\\x00\\xFF%s.\n")
     end
 
     it "says so when nothing changed" do
@@ -141,6 +184,7 @@ RSpec.describe Memintro::Diff do
     it "has everything" do
       parsed = JSON.parse(diff.to_json, symbolize_names: true)
       expect(parsed).to include(memintro_diff: 1, seconds: 90.0, same_process: true, notes: [])
+      expect(parsed[:kinds].map { |kind| kind[:name] }).to eq(["instruction sequences", "objects", "malloc"])
       expect(parsed[:sections].keys).to include(:classes, :iseqs, :gc, :memory, :call_sites)
       expect(parsed[:sections][:iseqs].first).to include(name: "/app/big.rb", growth: 73_000_000, unit: "bytes")
       expect(StringIO.new.tap { |io| diff.write(io, format: :json) }.string).to eq(diff.to_json)
@@ -181,9 +225,9 @@ RSpec.describe Memintro::Diff do
 
   it "has a short inspect" do
     expect(diff.inspect).to eq("#<Memintro::Diff of 90.0 s: RSS grew by 120.0 MiB, from 50.0 MiB to 170.0 MiB. " \
-                               "+69.6 MiB in 10,000: instruction sequences of /app/big.rb. " \
-                               "+1.1 MiB in 30,000: objects of class String. " \
-                               "+195.3 KiB in 2,000: malloc at /app/a.rb:1.>")
+                               "Instruction sequences +69.6 MiB in 10,000, all of /app/big.rb. " \
+                               "Objects +1.1 MiB in 29,998, nearly all of class String. " \
+                               "Malloc +195.1 KiB in 1,998, nearly all at /app/a.rb:1.>")
     expect(diff.classes.first.inspect).to eq("#<Memintro::Diff::Change String +1.1 MiB, +30,000 of them>")
   end
 

@@ -4,15 +4,21 @@ require_relative "../report/names"
 require_relative "../report/style"
 require_relative "../report/table"
 require_relative "../units"
+require_relative "kinds"
 require_relative "sections"
+require_relative "spread"
 
 module Memintro
   class Diff
     # What changed, for people: first a verdict, then a table for each list.
     class Text
-      # How the verdict speaks of a list's first name.
-      PLACES = { call_sites: "malloc at %s", iseqs: "instruction sequences of %s", classes: "objects of class %s",
-                 internals: "internal objects of kind %s" }.freeze
+      # How the verdict speaks of one name of a list, and of several.
+      PLACES = { call_sites: ["at %s", "lines"], iseqs: ["of %s", "files"], classes: ["of class %s", "classes"],
+                 internals: ["of kind %s", "kinds"] }.freeze
+      # Lists whose names are in folders.
+      FOLDERS = %i[call_sites iseqs].freeze
+      # Names that the verdict has where no one stands out.
+      NAMED = 3
       # Below this, nothing is worth a sentence.
       WORTH_A_WORD = 64 * 1024
       # Lists of counters, of which most tell nothing to somebody who looks for memory.
@@ -20,7 +26,7 @@ module Memintro
       # Those that do; the others are shown with `top: nil`.
       TELLING = %w[count minor_gc_count major_gc_count time heap_live_slots heap_allocated_pages old_objects
                    total_allocated_objects total_freed_objects live_bytes live_blocks allocations frees].freeze
-      private_constant :PLACES, :WORTH_A_WORD, :COUNTERS, :TELLING
+      private_constant :PLACES, :FOLDERS, :NAMED, :WORTH_A_WORD, :COUNTERS, :TELLING
 
       # @param diff [Diff]
       # @param top [Integer, nil] rows of each table; nil: all
@@ -45,9 +51,9 @@ module Memintro
          *tables].compact.join("\n") << "\n"
       end
 
-      # @return [Array<String>] sentences: how much the process grew, and what of that was seen where
+      # @return [Array<String>] sentences: how much the process grew, how much of each kind there is more, and where
       def verdict
-        sentences = [*memory_sentence, *place_sentences]
+        sentences = [*memory_sentence, *kind_sentences]
         sentences.empty? ? ["Nothing that was looked at has changed."] : sentences
       end
 
@@ -71,7 +77,10 @@ module Memintro
         chosen = choose(section, changes)
         rows = @top ? most(chosen) : chosen
         left = chosen.size - rows.size
-        [rows, left.positive? ? "#{Units.count(left)} more changed#{sum_of(chosen, rows)}" : nil]
+        return [rows, nil] unless left.positive?
+
+        folder = folder_row(chosen) if FOLDERS.include?(section)
+        [[*folder, *rows], "#{Units.count(left)} more changed#{sum_of(chosen, rows)}"]
       end
 
       # @param section [Symbol]
@@ -91,24 +100,59 @@ module Memintro
         "RSS #{verb} by #{Units.bytes(rss.growth.abs)}, from #{Units.bytes(rss.before)} to #{Units.bytes(rss.after)}."
       end
 
-      def place_sentences
-        most = PLACES.keys.to_h { |section| [section, telling(section).first] }.compact
-        most = most.select { |_, change| change.growth >= WORTH_A_WORD }.sort_by { |_, change| -change.growth }
-        most.map do |section, change|
-          number = change.count_growth ? " in #{change.count_growth_text.delete('+')}" : ""
-          # A class may have any name, even one with a %.
-          "#{change.growth_text}#{number}: #{PLACES[section].sub('%s') { short(section, change.name) }}."
+      # Totals of each kind, and where they are.
+      def kind_sentences
+        @diff.kinds.select { |change| change.growth >= WORTH_A_WORD }.map do |change|
+          section = Kinds::NAMES.key(change.name)
+          where = place(section, Spread.new(telling(section), change.growth))
+          "#{change.name.capitalize} #{amount(change)}#{", #{where}" if where}."
         end
+      end
+
+      def amount(change)
+        number = change.count_growth.to_i.nonzero? ? " in #{change.count_growth_text.delete('+')}" : ""
+        "#{change.growth_text}#{number}"
+      end
+
+      def place(section, spread)
+        at, several = PLACES.fetch(section)
+        return if spread.grown.empty?
+        return one_place(section, at, spread) if spread.place
+
+        folder, inside = spread.folder if FOLDERS.include?(section)
+        return above_all(section, spread.grown) unless folder
+
+        where = "in #{Units.count(inside.size)} #{several} of #{short(section, folder)}"
+        spread.all_in?(inside) ? where : "most #{where} (#{growth_of(inside)})"
+      end
+
+      def one_place(section, form, spread)
+        where = "#{spread.share} #{named(section, form, spread.place)}"
+        spread.share == "most" ? "#{where} (#{amount(spread.place)})" : where
+      end
+
+      # A class may have any name, even one with a %.
+      def named(section, form, change)
+        form.sub("%s") { short(section, change.name) }
+      end
+
+      # Sums of estimates, whose samples were drawn independently.
+      def growth_of(changes)
+        error = Math.sqrt(changes.sum { |change| change.variance(:growth) }) if changes.any?(&:estimated?)
+        Units.uncertain_growth(changes.sum(&:growth), error)
+      end
+
+      def above_all(section, grown)
+        first = grown.first(NAMED).map { |change| "#{short(section, change.name)} (#{change.growth_text})" }
+        rest = grown.size - first.size
+        "above all #{PLACES.fetch(section).first.sub('%s') { first.join(', ') }}" \
+          "#{" and #{Units.count(rest)} more #{PLACES.fetch(section).last}" if rest.positive?}"
       end
 
       # What one list tells, another need not tell again.
       def telling(section)
-        changes = @diff.sections[section].to_a
-        case section
-        when :classes then changes.reject { |change| change.name.start_with?("imemo_") }
-        when :internals then @diff.iseqs ? changes.reject { |change| change.name == "imemo_iseq" } : changes
-        else changes
-        end
+        name = Kinds::NAMES.fetch(section)
+        @diff.sections[section].to_a.select { |change| Kinds.counts?(name, change, iseqs: @diff.iseqs) }
       end
 
       def table(section, changes, style)
@@ -116,6 +160,21 @@ module Memintro
         return [] if rows.empty?
 
         ["", style.bold("#{Sections::TITLES[section]}:"), *lines(section, rows, style), *rest]
+      end
+
+      # Of a list that is cut short: the folder that its rows are spread over, as a row above them.
+      def folder_row(changes)
+        folder, inside = Spread.new(changes, 0).folder
+        return unless folder
+
+        sum = ->(name) { inside.sum { |change| change.public_send(name) || 0 } }
+        variances = (%i[before after growth count_before count_after count_growth].to_h do |name|
+          [name, inside.sum { |change| change.variance(name) }]
+        end if inside.any?(&:estimated?))
+        Change.new("#{folder}*", :bytes, sum[:before], sum[:after], count_before: sum[:count_before],
+                                                                    count_after: sum[:count_after],
+                                                                    at_least: inside.any?(&:at_least),
+                                                                    variances: variances)
       end
 
       def choose(section, changes)
