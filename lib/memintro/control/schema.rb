@@ -69,25 +69,34 @@ module Memintro
       REFUSAL = { "ok" => one_of(false), "memintro?" => WORD, "protocol?" => COUNT, "error" => NAME,
                   "message" => NAME }.freeze
 
+      # What goes with an estimate: its error, the least and the most that it is likely to be, a sample's share.
+      # @api private
+      def self.estimates(names)
+        names.each_with_object({}) do |name, kinds|
+          kinds.update("#{name}_standard_error?" => NUMBER, "#{name}_interval?" => [NUMBER, 2].freeze,
+                       "#{name}_per_sample?" => NUMBER)
+        end
+      end
+
       # Figures that are estimated in sampled mode.
       ESTIMATED = %w[allocated_bytes freed_bytes live_bytes allocations frees live_blocks].freeze
       TOTALS = {
         "allocated_bytes" => COUNT, "freed_bytes" => COUNT, "live_bytes" => SIGNED, "allocations" => COUNT,
         "frees" => COUNT, "live_blocks" => SIGNED, "missed_frees?" => COUNT, "tracker_bytes?" => COUNT,
-        "dropped?" => COUNT, "estimated?" => FLAG, **ESTIMATED.to_h { |name| ["#{name}_standard_error?", NUMBER] }
+        "dropped?" => COUNT, "estimated?" => FLAG, **estimates(ESTIMATED)
       }.freeze
       # Of a call site in a live view.
       VITAL = %w[live_bytes growth live_blocks allocations].freeze
       VITAL_SITE = { "name" => PATH, **VITAL.to_h { |name| [name, SIGNED] }, "estimated?" => FLAG,
-                     **VITAL.to_h { |name| ["#{name}_standard_error?", NUMBER] },
-                     "old_bytes?" => SIGNED, "old_bytes_standard_error?" => NUMBER }.freeze
+                     "old_bytes?" => SIGNED, **estimates([*VITAL, "old_bytes"]) }.freeze
       SITE_FIGURES = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks age_total max_lifespan
                         growth].freeze
       SITE_ERRORS = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks growth age_total
                        mean_lifespan].freeze
       SITE = { "kind" => one_of("ruby", "native", "pseudo"), "name" => PATH, "path?" => PATH, "lineno?" => SIGNED,
                **SITE_FIGURES.to_h { |name| [name, SIGNED] }, "mean_lifespan?" => NUMBER, "estimated?" => FLAG,
-               **SITE_ERRORS.to_h { |name| ["#{name}_standard_error?", NUMBER] } }.freeze
+               "old_bytes?" => SIGNED, "old_blocks?" => SIGNED,
+               **estimates([*SITE_ERRORS, "old_bytes", "old_blocks"]) }.freeze
       PROCESS = { "pid" => PID, "program?" => PATH, "ruby?" => WORD, "platform?" => WORD, "memintro?" => WORD,
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
                   "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT }.freeze
