@@ -114,7 +114,7 @@ RSpec.describe "Puma" do
           .to match(/\Amemintro: 2 processes are called "puma"; give the number of one, or --workers where all are /)
         silent = start_program("puts :ready; sleep")
         expect(memintro("start", silent.pid, "--workers").stderr)
-          .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; start it/)
+          .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; it cannot be made to from outside/)
       end
     end
   end
