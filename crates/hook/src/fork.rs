@@ -119,6 +119,7 @@ unsafe extern "C" fn in_child() {
     }
     if held == Held::NotPaused && is_used() {
         state::give_up();
+        Pending::forget_all();
     }
     if held != Held::Paused || !HOLDS_CHANGES.load(Ordering::Relaxed) {
         state::forget_changes();

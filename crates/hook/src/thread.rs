@@ -15,7 +15,8 @@ use memintro_tracker::threads::ThreadState;
 use crate::state::{TABLE, THREADS};
 use crate::{sampling, tls};
 
-/// The word of a thread whose destructors have run: frees still come, and it must not take a state for good.
+/// The word of a thread whose destructors have run: frees still come, and it must not take a state for good. Beside the
+/// address of a state: one that such a thread has borrowed.
 const DEAD: usize = 1;
 
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -48,6 +49,9 @@ impl Drop for Own {
     #[inline]
     fn drop(&mut self) {
         if let Self::Borrowed(state) = self {
+            if tls::get() & DEAD != 0 {
+                tls::set(DEAD);
+            }
             give_back(state);
         }
     }
@@ -69,7 +73,7 @@ pub(crate) fn own() -> Option<Own> {
     let word = tls::get();
     if word > DEAD {
         // SAFETY: the word is the address of a state, and states are never unmapped.
-        return Some(Own::Kept(unsafe { &*(word as *const ThreadState) }));
+        return Some(Own::Kept(unsafe { &*((word & !DEAD) as *const ThreadState) }));
     }
     first_call(word)
 }
@@ -90,6 +94,10 @@ fn first_call(word: usize) -> Option<Own> {
         THREADS.announce(state_ref);
     }
     if !is_kept {
+        if word == DEAD {
+            // What is called meanwhile finds the same state, and does not give it back.
+            tls::set(state.as_ptr() as usize | DEAD);
+        }
         return Some(Own::Borrowed(state_ref));
     }
     // SAFETY: the key was created and is never deleted.
@@ -117,7 +125,7 @@ unsafe extern "C" fn thread_ends(value: *mut libc::c_void) {
 pub(crate) fn kept() -> Option<&'static ThreadState> {
     let word = tls::get();
     // SAFETY: the word is the address of a state, and states are never unmapped.
-    (word > DEAD).then(|| unsafe { &*(word as *const ThreadState) })
+    (word > DEAD).then(|| unsafe { &*((word & !DEAD) as *const ThreadState) })
 }
 
 /// In a forked child, when all others' states are free: the calling thread is the only one.

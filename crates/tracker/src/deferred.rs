@@ -230,12 +230,21 @@ impl Deferred {
 
     /// The gate is open, and the caller still is the only one who may pause the world. If the writer of a place may still
     /// come, later events go elsewhere; the former memory stays mapped.
-    pub(crate) fn restart(&self) {
+    pub(crate) fn restart(&self, is_open: bool) {
         self.read.store(0, Ordering::Relaxed);
-        self.orphaned.store(0, Ordering::Relaxed);
+        if is_open {
+            self.orphaned.store(0, Ordering::Relaxed);
+        }
         if self.spoiled.swap(false, Ordering::Relaxed) {
             self.init();
         }
+    }
+
+    /// Nothing that was written down is read any more, and nothing is written down.
+    pub(crate) fn forget(&self) {
+        self.memory.store(ptr::null_mut(), Ordering::Relaxed);
+        self.reading.store(ptr::null_mut(), Ordering::Relaxed);
+        self.read.store(0, Ordering::Relaxed);
     }
 
     /// In a forked child: who has reserved one of the first `count` places and not written it is not there.

@@ -19,7 +19,7 @@ const YIELDS: u32 = 4;
 /// container has used its share of the processors up, the holder did not run either.
 const SLEEPS: u32 = 1000;
 /// The same, once somebody has waited in vain, until a wait succeeds again.
-const FEW_SLEEPS: u32 = 2;
+const FEW_SLEEPS: u32 = 10;
 const SLEEP_NS: libc::c_long = 50_000;
 
 /// Waits that were given up.
@@ -76,14 +76,22 @@ pub fn wait_round(rounds: &mut u32, sleeps: u32) -> bool {
         // SAFETY: sched_yield has no preconditions and cannot fail on Linux.
         unsafe { libc::sched_yield() };
     } else if *rounds <= (SPINS + YIELDS).saturating_add(sleeps) {
-        let _errno = Errno::save();
-        let time = libc::timespec { tv_sec: 0, tv_nsec: SLEEP_NS };
-        // SAFETY: reads a local; the rest of an interrupted sleep is of no interest.
-        unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
+        sleep(SLEEP_NS);
     } else {
         return false;
     }
     true
+}
+
+/// Sleeps for so many nanoseconds, or until a signal comes. `errno` stays as it was.
+///
+/// By the bare system call: libc's `nanosleep` is a cancellation point, and malloc is none.
+#[cold]
+pub fn sleep(nanoseconds: libc::c_long) {
+    let _errno = Errno::save();
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    // SAFETY: reads a local; the rest of an interrupted sleep is of no interest.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>()) };
 }
 
 /// A value behind a spinning lock.

@@ -41,8 +41,10 @@ pub use pause::Paused;
 
 /// How often a reader looks again when figures are being reset.
 const MOST_TRIES: u32 = 10_000;
-/// Stack that the hook may use.
+/// Stack that the hook may use to record an event.
 const STACK_BYTES: usize = 1024;
+/// Stack that a pause may use, with what is recorded at its end.
+const PAUSE_STACK_BYTES: usize = 2048;
 
 /// Bits of the gate: closed; closed by a thread that must not record before others know of it; how many events were written
 /// down (24 bits) and how many words of paths (32 bits).
@@ -156,6 +158,9 @@ impl ThreadState {
         self.sampler.forget();
         self.estimate.reset();
         self.distance.set(ptr::null_mut());
+        self.noting.set(0);
+        self.forks.set(0);
+        self.held.set(Held::NotPaused);
     }
 
     /// Whether a thread has it now.
@@ -346,7 +351,7 @@ impl Threads {
         if state.busy.load(Ordering::Relaxed) {
             return None;
         }
-        touch_stack();
+        touch_stack::<STACK_BYTES>();
         state.busy.store(true, Ordering::Relaxed);
         // The pauser's membarrier makes this order visible; the compiler must keep it too.
         compiler_fence(Ordering::SeqCst);
@@ -398,7 +403,7 @@ impl Threads {
         let memory = self.deferred.memory();
         let text_words = text.len().div_ceil(8) as u32;
         let mut gate = self.gate.load(Ordering::Acquire);
-        if places(gate) >= self.deferred.many() {
+        if (self.deferred.many()..self.deferred.places()).contains(&places(gate)) {
             let mut rounds = u32::MAX / 2;
             let _ = wait_round(&mut rounds, u32::MAX);
             gate = self.gate.load(Ordering::Acquire);
@@ -443,18 +448,18 @@ impl Threads {
 /// Reads a word as far below the stack pointer as recording needs. Where the stack ends there, the fault comes now, and not in
 /// the middle: a handler that leaves by longjmp (Ruby's, of a stack overflow) leaves nothing half done behind.
 #[inline(always)]
-fn touch_stack() {
+fn touch_stack<const BYTES: usize>() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: reads the calling thread's own stack, or faults as the next call would.
     unsafe {
-        core::arch::asm!("test byte ptr [rsp - {depth}], 0", depth = const STACK_BYTES, options(nostack, readonly));
+        core::arch::asm!("test byte ptr [rsp - {depth}], 0", depth = const BYTES, options(nostack, readonly));
     }
     #[cfg(target_arch = "aarch64")]
     // SAFETY: as above.
     unsafe {
         core::arch::asm!(
             "sub {at}, sp, #{depth}", "ldrb {at:w}, [{at}]",
-            at = out(reg) _, depth = const STACK_BYTES, options(nostack, readonly),
+            at = out(reg) _, depth = const BYTES, options(nostack, readonly),
         );
     }
 }

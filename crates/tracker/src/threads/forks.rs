@@ -3,7 +3,7 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use super::{CLOSED, ThreadState, Threads, places};
+use super::{CLOSED, PAUSE_STACK_BYTES, ThreadState, Threads, places, touch_stack};
 use crate::lock::wait_round;
 
 /// How the world is while a thread forks.
@@ -41,6 +41,7 @@ impl Threads {
     /// Unlike [`Threads::pause`] it may be called by a signal handler on top of anything; and the forking thread is
     /// not busy: what it does meanwhile is written down as everybody's.
     pub fn hold_for_fork(&self, own: &ThreadState, sleeps: u32) -> Held {
+        touch_stack::<PAUSE_STACK_BYTES>();
         if self.is_pauser(own) {
             return if self.still(own, sleeps) { Held::OverPause } else { Held::NotPaused };
         }
@@ -121,9 +122,17 @@ impl Threads {
         self.forks_to_come.store(0, Ordering::Relaxed);
         let pauser = self.pausing.load(Ordering::Relaxed);
         // Whoever else was the pauser, or about to be, is not here.
-        if held != Held::Paused && own.is_none_or(|own| !ptr::eq(pauser, own)) {
+        let is_own_turn = own.is_some_and(|own| ptr::eq(pauser, own));
+        if held != Held::Paused && !is_own_turn {
             self.resets.fetch_and(!1, Ordering::Relaxed);
             self.pausing.store(ptr::null_mut(), Ordering::Release);
+        }
+        if held == Held::NotPaused {
+            // What was written down would be recorded under locks whose holders are not here.
+            self.deferred.forget();
+            if !is_own_turn {
+                self.gate.store(0, Ordering::SeqCst);
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-use super::{CLOSED, NEWCOMER, ThreadState, Threads, places, words};
-use crate::lock::wait_round;
+use super::{CLOSED, NEWCOMER, PAUSE_STACK_BYTES, ThreadState, Threads, places, touch_stack, words};
+use crate::lock::{sleep, wait_round};
 use crate::mmap::Errno;
 
 /// Sleeps of somebody who reads figures, until another reader is done: five seconds at least.
@@ -24,6 +24,7 @@ impl Threads {
 
     /// As [`Threads::pause`], but sleeps at most about `sleeps` times 50 µs (a signal handler must not hang).
     pub fn pause_for<'a>(&'a self, own: &'a ThreadState, sleeps: u32) -> Option<Paused<'a>> {
+        touch_stack::<PAUSE_STACK_BYTES>();
         if own.is_busy() || !self.take_turn(own, sleeps) {
             return None;
         }
@@ -84,6 +85,7 @@ impl Threads {
 
     /// Opens the gate if whoever closed it has gone and nobody is busy. Does not wait, but for some looks.
     pub(super) fn open_if_abandoned(&self, own: &ThreadState, looks: u32) -> bool {
+        touch_stack::<PAUSE_STACK_BYTES>();
         let pointer = ptr::from_ref(own).cast_mut();
         // A look first, which costs nothing.
         if !self.pausing.load(Ordering::Relaxed).is_null()
@@ -117,22 +119,27 @@ impl Threads {
         let mut gate = self.gate.load(Ordering::Acquire);
         while gate != 0 {
             self.settle.settle();
-            for state in self.states().filter(|state| state.leaving.load(Ordering::Acquire)) {
-                self.take_back(state);
-                state.leaving.store(false, Ordering::Relaxed);
-                // Release: the next owner sees a clean state.
-                state.owned.store(false, Ordering::Release);
-            }
             self.deferred.read(places(gate), &mut |event, path| self.settle.record(own, event, path));
             self.deferred.tidy(places(gate), words(gate));
             // A newcomer's wish has been fulfilled, unless it comes only now: then this fails.
             match self.gate.compare_exchange(gate, 0, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => {
-                    self.deferred.restart();
-                    return;
+                    // A signal handler may have closed it again at once, and forked.
+                    self.deferred.restart(self.gate.load(Ordering::Relaxed) == 0);
+                    return self.take_back_leaving();
                 }
                 Err(now) => gate = now,
             }
+        }
+    }
+
+    /// Brings home what threads that have ended could not, once their last events are recorded.
+    fn take_back_leaving(&self) {
+        for state in self.states().filter(|state| state.leaving.load(Ordering::Acquire)) {
+            self.take_back(state);
+            state.leaving.store(false, Ordering::Relaxed);
+            // Release: the next owner sees a clean state.
+            state.owned.store(false, Ordering::Release);
         }
     }
 
@@ -168,9 +175,7 @@ impl Threads {
         if answer != 0 {
             self.fences.store(true, Ordering::SeqCst);
             // A processor's stores become visible within microseconds.
-            let time = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-            // SAFETY: reads a local; a sleep that is cut short by a signal still was a system call.
-            unsafe { libc::nanosleep(&raw const time, ptr::null_mut()) };
+            sleep(5_000_000);
         }
     }
 }
