@@ -42,7 +42,8 @@ RSpec.describe "young objects that outlive a collection" do
       expect(found[:next]).to eq([0, 0])
       expect(found[:own]).to all(be < 80)
     end
-    expect(all.first(3).map { |found| found[:moved] }.uniq.size).to eq(1)
+    # It varied by 18,000 when a line was charged.
+    expect(all.first(3).map { |found| found[:moved] }.minmax.reduce(:-).abs).to be <= 10
   end
 
   it "are their own line's where Ruby has no such heap" do

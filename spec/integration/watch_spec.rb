@@ -123,8 +123,8 @@ RSpec.describe "memintro watch" do
     run_memintro("start", pid, "--mode", "sampled", "--sample-bytes", "8192", env: env).must_succeed
     watch(pid, columns: 120) do |terminal|
       terminal.wait_for(/tracking \(sampled\)  malloc live ~[\d.]+ MiB ±[\d.]+ [KM]iB in ~[\d,]+ ±[\d,]+ blocks/)
-      terminal.wait_for(/^\ *~[\d.]+\ MiB\ +~\+[\d.]+\ MiB\ +~[\d,]+\ +~[\d,]+\ \S*listener\.rb:7\n
-                         \ *±\S+\ [KM]iB\ +±\S+\ [KM]iB\ +±[\d,]+\ +±[\d,]+$/x)
+      terminal.wait_for(/^\ *~[\d.]+\ MiB\ +~\+[\d.]+\ MiB\ +~[\d,]+\ +~[\d,]+\ +~[\d.]+\ MiB\ \S*listener\.rb:7\n
+                         \ *±\S+\ [KM]iB\ +±\S+\ [KM]iB\ +±[\d,]+\ +±[\d,]+\ +±\S+\ [KM]iB$/x)
       terminal.type("q")
       expect_restored(terminal)
     end
