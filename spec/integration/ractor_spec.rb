@@ -35,8 +35,8 @@ RSpec.describe "Memintro in a Ractor" do
             "report($stderr, format: :json, app_root: '/')", "doctor", "configuration", "configure { |c| c.top = 1 }",
             "listen", "listen(name: 'web')", "log_every"]
     several = "Memintro::RactorError: 2 Ractors are alive, and the heap can only be walked while there is one"
-    walks = ["iseqs", "each_iseq { break }", "top_iseqs", "internals", "histogram", "occupancy", 
-"occupancy_and_counters"]
+    walks = ["iseqs", "each_iseq { break }", "top_iseqs", "internals", "histogram", "occupancy",
+             "occupancy_and_counters"]
     figures = %w[rss peak_rss pss uss swap vsize]
     { **main.to_h { |call| [call, main_only(call)] }, **walks.to_h { |call| [call, several] },
       **figures.to_h { |call| [call, "Integer"] },
