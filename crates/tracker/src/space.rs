@@ -8,6 +8,7 @@
 //! Rule for neighbours: nothing that was here before is ever replaced; where somebody else stands in the way, growing fails.
 
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::mmap::{self, Errno};
 
@@ -21,6 +22,9 @@ const PAGE: usize = 4096;
 const DRAWS: u32 = 16;
 /// Looks whether there is room where all is to go one day.
 const LOOKS: usize = 32;
+
+/// Behind the last space that was found such a place, for the next one. 0: anywhere.
+static BESIDE: AtomicUsize = AtomicUsize::new(0);
 
 /// Why a space did not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,24 +65,29 @@ impl Space {
     fn lonely(most: usize, usable: bool) -> Option<Self> {
         let len = most.min(STEP);
         let (first, last) = lonely_places(most)?;
+        let is_free = |place: *mut u8| {
+            mmap::reserve_at(place, PAGE, false).is_ok_and(|()| {
+                mmap::unreserve(place, PAGE);
+                true
+            })
+        };
         let mut random = mmap::random();
+        // First beside the last one, as one great mapping would lie: each further part of the address space costs page tables.
+        let mut place = BESIDE.swap(0, Ordering::Relaxed);
         for _ in 0..DRAWS {
-            // Knuth's MMIX.
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let offset = ((random >> 16) as usize % (last - first)) & !(HUGE - 1);
-            let base: *mut u8 = ptr::with_exposed_provenance_mut(first + offset);
-            let is_free = |at: usize| {
-                let place = base.wrapping_add(at & !(PAGE - 1));
-                mmap::reserve_at(place, PAGE, false).is_ok_and(|()| {
-                    mmap::unreserve(place, PAGE);
-                    true
-                })
-            };
-            if (1..LOOKS).all(|look| is_free(most / LOOKS * look))
-                && mmap::reserve_at(base, len, usable).is_ok()
-            {
+            if place < first || place >= last {
+                // Knuth's MMIX.
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                place = first + (((random >> 16) as usize % (last - first)) & !(HUGE - 1));
+            }
+            let base: *mut u8 = ptr::with_exposed_provenance_mut(place);
+            let at = |look| base.wrapping_add((most / LOOKS * look) & !(PAGE - 1));
+            if (1..LOOKS).all(|look| is_free(at(look))) && mmap::reserve_at(base, len, usable).is_ok() {
+                BESIDE.store(place + most, Ordering::Relaxed);
                 return Some(Self { base, len, most, usable });
             }
+            place = 0;
         }
         None
     }
