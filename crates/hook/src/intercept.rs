@@ -386,6 +386,35 @@ macro_rules! duplicates {
 duplicates!(strdup, text, limit, libc::strlen(text));
 duplicates!(strndup, text, limit, libc::strnlen(text, limit));
 
+/// The instructions of a function that has a look with the first two arguments, and enters the real one by a jump: with the
+/// arguments, the stack and the return address as the caller left them.
+#[cfg(target_arch = "x86_64")]
+macro_rules! look_and_go_on {
+    ($look:ident, $name:ident) => {
+        core::arch::naked_asm!(
+            "push rdi", "push rsi", "sub rsp, 8",
+            "call {look}",
+            "add rsp, 8", "pop rsi", "pop rdi",
+            "jmp qword ptr [rip + {real}]",
+            look = sym $look, real = sym functions::$name::REAL,
+        )
+    };
+}
+
+/// The same.
+#[cfg(target_arch = "aarch64")]
+macro_rules! look_and_go_on {
+    ($look:ident, $name:ident) => {
+        core::arch::naked_asm!(
+            "stp x29, x30, [sp, #-32]!", "stp x0, x1, [sp, #16]",
+            "bl {look}",
+            "ldp x0, x1, [sp, #16]", "ldp x29, x30, [sp], #32",
+            "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
+            look = sym $look, real = sym functions::$name::REAL,
+        )
+    };
+}
+
 /// What is loaded from here on may be bound in another order than all the rest; and where something was unloaded,
 /// something else may be loaded now. (The real function is entered by a jump, as for dlsym and for the same reason.)
 ///
@@ -393,22 +422,7 @@ duplicates!(strndup, text, limit, libc::strnlen(text, limit));
 /// As dlopen.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlopen() {
-    #[cfg(target_arch = "x86_64")]
-    core::arch::naked_asm!(
-        "push rdi", "push rsi", "sub rsp, 8",
-        "call {look}",
-        "add rsp, 8", "pop rsi", "pop rdi",
-        "jmp qword ptr [rip + {real}]",
-        look = sym look_at_dlopen, real = sym functions::dlopen::REAL,
-    );
-    #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!(
-        "stp x29, x30, [sp, #-32]!", "stp x0, x1, [sp, #16]",
-        "bl {look}",
-        "ldp x0, x1, [sp, #16]", "ldp x29, x30, [sp], #32",
-        "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
-        look = sym look_at_dlopen, real = sym functions::dlopen::REAL,
-    );
+    look_and_go_on!(look_at_dlopen, dlopen)
 }
 
 extern "C" fn look_at_dlopen(_path: *const c_char, mode: c_int) {
@@ -423,22 +437,7 @@ extern "C" fn look_at_dlopen(_path: *const c_char, mode: c_int) {
 /// As dlsym.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlsym() {
-    #[cfg(target_arch = "x86_64")]
-    core::arch::naked_asm!(
-        "push rdi", "push rsi", "sub rsp, 8",
-        "call {look}",
-        "add rsp, 8", "pop rsi", "pop rdi",
-        "jmp qword ptr [rip + {real}]",
-        look = sym look_for_new_modules, real = sym functions::dlsym::REAL,
-    );
-    #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!(
-        "stp x29, x30, [sp, #-32]!", "stp x0, x1, [sp, #16]",
-        "bl {look}",
-        "ldp x0, x1, [sp, #16]", "ldp x29, x30, [sp], #32",
-        "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
-        look = sym look_for_new_modules, real = sym functions::dlsym::REAL,
-    );
+    look_and_go_on!(look_for_new_modules, dlsym)
 }
 
 extern "C" fn look_for_new_modules() {

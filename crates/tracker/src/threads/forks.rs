@@ -89,8 +89,7 @@ impl Threads {
         }
         own.busy.store(true, Ordering::Relaxed);
         self.open(own);
-        own.busy.store(false, Ordering::Release);
-        self.pausing.store(ptr::null_mut(), Ordering::Release);
+        self.end_turn(own);
     }
 
     /// Who is the pauser while threads fork: nobody's state.
