@@ -52,16 +52,22 @@ module Memintro
     # @param by [Symbol] most of what, one of {CallSite::FIGURES}
     # @return [CallSites] of this process, now. Of sites that are left out no object is made.
     def self.take(most: nil, by: :live_bytes)
-      MainRactor.only
       Memintro.untracked do
-        totals = Totals.of(Native.totals)
-        process = live_process
-        process[:sample_bytes] = Native.sample_bytes if totals.estimated?
-        problem = Native.unseen
-        process[:problem] = problem if problem
+        totals, process = head
         rows, *left_out = most ? Native.top_sites(most, by) : [Native.sites]
         new(totals, rows, process, Memintro.epoch).tap { |sites| sites.leave_out(*left_out) }
       end
+    end
+
+    # @return [Array(Totals, Hash)] of this process, now: all but the sites
+    def self.head
+      MainRactor.only
+      totals = Totals.of(Native.totals)
+      process = live_process
+      process[:sample_bytes] = Native.sample_bytes if totals.estimated?
+      problem = Native.unseen
+      process[:problem] = problem if problem
+      [totals, process]
     end
 
     # @return [Hash{Symbol => Object}]

@@ -63,7 +63,8 @@ module Memintro
 
     # @return [Array, nil] where the hierarchy is mounted, and which of its groups stands there
     def mount(version, path)
-      mounts = lines("/proc/self/mountinfo").filter_map do |line|
+      # A machine may have thousands of mounts: no String for each.
+      mounts = text("/proc/self/mountinfo").to_s.scan(/^.* - cgroup.*$/).filter_map do |line|
         before, after = line.split(" - ", 2).map(&:split)
         next unless after && (version == 2 ? after[0] == "cgroup2" : memory?(after))
 

@@ -5,7 +5,7 @@ require_relative "error"
 require_relative "list"
 
 module Memintro
-  # What is in Ruby's own heap. {Memintro} is extended with it.
+  # What is in Ruby's own heap, memintro's own objects too. {Memintro} is extended with it.
   #
   # Each of these methods walks over the whole heap once. Meanwhile no other Ruby thread runs, and a collection that is
   # under way is finished first. What is garbage but not collected yet is counted; call `GC.start` before to be rid
@@ -133,6 +133,18 @@ module Memintro
       end
     end
 
+    # Under the lock of the only Ractor there is, nobody can start another one during a walk.
+    # @api private
+    # @return [nil]
+    # @raise [RactorError] if there are several
+    def self.only_ractor
+      ractors = Ractor.count
+      return if ractors == 1
+
+      raise RactorError, "#{ractors} Ractors are alive, and the heap can only be walked while there is one: the " \
+                         "others would change it meanwhile. Wait for their end"
+    end
+
     private
 
     # The block has the extension add to the rows.
@@ -153,16 +165,10 @@ module Memintro
       made
     end
 
-    # Under the lock of the only Ractor there is, nobody can start another one during the walk.
     def walk_heap(&block)
-      ractors = Ractor.count
-      if ractors == 1
-        Loading.need(*ROWS)
-        return untracked(&block)
-      end
-
-      raise RactorError, "#{ractors} Ractors are alive, and the heap can only be walked while there is one: the " \
-                         "others would change it meanwhile. Wait for their end"
+      HeapFigures.only_ractor
+      Loading.need(*ROWS)
+      untracked(&block)
     end
   end
 end

@@ -88,8 +88,7 @@ module Memintro
     # @param data [Hash{Symbol => Object}] see {Parts.take}
     def initialize(data)
       @sites = data[:sites]
-      # Whole milliseconds, as files have them: what is loaded again equals what was saved.
-      @time = Time.at(0, (data[:time] * 1000).round, :millisecond).utc
+      @time = Parts.time(data[:time])
       @monotonic_s = data[:monotonic_s]
       @process = @sites.process
       @memory, @cgroup, @gc, @gc_heaps = data.values_at(:memory, :cgroup, :gc, :gc_heaps)

@@ -8,8 +8,9 @@ module Memintro
     # costs about a millisecond, most of it for the control group, and 3 to 4 ms in a process of a GiB with 35,000 call
     # sites. What cannot be had, as without /proc, is named in {Snapshot#missing}.
     #
-    # Each part adds to that. Those that walk the heap hold Ruby's lock meanwhile, and finish a garbage collection that
-    # is under way:
+    # Each part adds to that. Those that walk the heap do so together, in steps of some milliseconds between which other
+    # threads have their turn, and finish a garbage collection that is under way. Each page of the heap is seen at one
+    # instant, and the whole is of the time that the walk takes. What is memintro's own is left out:
     #
     # - `:pss` – proportional and private memory: the kernel walks the page tables, 40 ms for each GiB;
     # - `:sites` – all call sites: a microsecond for each;

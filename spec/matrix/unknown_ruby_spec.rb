@@ -164,6 +164,9 @@ RSpec.describe "A Ruby that lacks a function" do
     linked = `nm -D --undefined-only #{File.join(Subprocess::LIB, "memintro", "memintro.so")}`.scan(/ U (\w+)/).flatten
     expect(linked).to include("rb_define_module", "rb_str_new")
     expect(linked & LACKING.flat_map(&:first)).to eq([])
-    expect(linked.grep(/\A(ruby_|rb_(gc|iseq|objspace|profile|thread|obj_mem|imemo|source|vm|postponed))/)).to eq([])
+    # In the public header ruby/internal/gc.h, of all versions: what keeps a class that the extension defines.
+    public_function = "rb_gc_register_mark_object"
+    inner = /\A(ruby_|rb_(gc|iseq|objspace|profile|thread|obj_mem|imemo|source|vm|postponed))/
+    expect(linked.grep(inner) - [public_function]).to eq([])
   end
 end

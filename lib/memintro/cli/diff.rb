@@ -17,8 +17,8 @@ module Memintro
         earlier, in whatever order they are given. Of three and more files it says what grew over all of them, how
         fast and how surely. With a CMD: what grew from before its first line to its end. With the PID or NAME of
         a process that listens (memintro ps): what grew in it within 30 s, or --for so many; its garbage is
-        collected before each look, and what looking itself takes does not count. Several, or with --workers a
-        server and its workers, have a diff each.
+        collected before each look, unless --no-gc is given. Several, or with --workers a server and its workers,
+        have a diff each.
       TEXT
       # See Look.
       FORMATS = %w[text json html].freeze
@@ -31,6 +31,8 @@ module Memintro
           parser.on("--for SECONDS", "with a PID: between the two looks; default 30") do |text|
             @for = seconds("--for", text).to_f
           end
+          parser.on("--no-gc", "with a PID: look without collecting garbage before, which stops",
+                    "the process for a second in a large heap; the garbage counts") { @keep_garbage = true }
           parser.on("--track", "track malloc from CMD's first line, to have call sites too") { @track = true }
         end
       end
@@ -45,17 +47,18 @@ module Memintro
       def look_at(listeners)
         earlier = {}.compare_by_identity
         code = over_all(listeners, apart: false) do |listener|
-          earlier[listener] = live_snapshot(listener, settle: true)
+          earlier[listener] = live_snapshot(listener, settle: !@keep_garbage)
         end
         return code if earlier.empty?
 
         sleep(@for || 30)
         [code, over_all(earlier.keys, apart: false) do |listener|
-          write_live(listener, live_snapshot(listener, settle: true) - earlier[listener])
+          write_live(listener, live_snapshot(listener, settle: !@keep_garbage) - earlier[listener])
         end].max
       end
 
       def show(files)
+        raise UsageError, "--no-gc needs PIDs or NAMEs of processes, and no files" if @keep_garbage
         raise UsageError, "--for needs PIDs or NAMEs of processes, and no files" if @for
         raise UsageError, "give two files to compare: memintro diff EARLIER LATER, or a PID" if files.size < 2
 

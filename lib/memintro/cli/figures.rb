@@ -3,6 +3,7 @@
 require_relative "printed"
 require_relative "remote"
 require_relative "../report/style"
+require_relative "tables"
 require_relative "../units"
 
 module Memintro
@@ -19,17 +20,21 @@ module Memintro
       def figures(listeners, default_top:)
         return family(listeners, default_top) if @workers
 
+        require_relative "../../memintro"
         over_all(listeners) do |listener|
           command, arguments = request(count(default_top))
-          asked = client(listener)
-          next @out.write(document(asked, command, { **arguments, **manner }).first) if json?
+          arguments = { **arguments, format: :json, app_root: given[:app_root] }.compact
+          next @out.write(document(client(listener), command, arguments).first) if json?
 
-          text(asked, command, { **arguments, **manner, colour: colour? })
+          _, answer = document(client(listener), command, { **arguments, rendering: true })
+          Tables.new(answer).write(Printed.new(@out, "text"),
+                                   top: count(default_top), by: given[:by] || :live_bytes, **manner)
         end
       end
 
+      # What else a table needs to know.
       def manner
-        { format: json? ? :json : :text, app_root: given[:app_root] }.compact
+        {}
       end
 
       # @return [Array<String, Hash>] an answer as it came, and what it says, both without a surprise in them

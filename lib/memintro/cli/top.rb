@@ -39,6 +39,10 @@ module Memintro
 
       private
 
+      def manner
+        { older_than: @older_than }
+      end
+
       def request(top)
         ["top", { n: top, by: given[:by] || :live_bytes, older_than: @older_than }]
       end

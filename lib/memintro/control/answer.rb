@@ -14,6 +14,8 @@ module Memintro
       attr_accessor :format
       # @return [Boolean] whether it goes to a terminal with colours
       attr_accessor :colour
+      # @return [Native::Text, nil] JSON that is to be sent after what was output, from where it lies
+      attr_reader :text
 
       # @param output [String] what is to be sent
       # @param streams [Boolean] whether the client takes pieces
@@ -56,6 +58,15 @@ module Memintro
         self
       end
 
+      # Answers with that and nothing else.
+      # @param text [Native::Text] JSON
+      # @return [nil]
+      def send_text(text)
+        @format = :json
+        @text = text
+        nil
+      end
+
       # Asked by what chooses colours.
       # @return [Boolean]
       def tty?
@@ -78,7 +89,7 @@ module Memintro
       end
 
       def finish_whole
-        @output << Protocol.header(@format, @body.bytesize) << @body
+        @output << Protocol.header(@format, @text ? @text.bytesize : @body.bytesize) << @body
       end
 
       # In the middle of pieces there is no header any more: a line that is no size carries the refusal.

@@ -1,11 +1,17 @@
 # frozen_string_literal: true
 
 require_relative "json"
-require_relative "../report/table"
+require_relative "../cgroup_files"
+require_relative "../report/old"
+require_relative "../snapshot/parts"
 
 module Memintro
   module Control
-    # All that can be asked of a process through its socket. Nothing is evaluated: a command is one of {NAMES}, its
+    # All that can be asked of a process through its socket. What may be large is made by the extension as JSON, without
+    # Ruby objects; the client makes tables of it.
+    #
+    # All code is loaded with this file: to be asked must not make the process grow.
+    # Nothing is evaluated: a command is one of {NAMES}, its
     # arguments are the keywords of the method of that name, and these are checked as the public API checks them.
     class Commands
       # Every command.
@@ -96,58 +102,73 @@ module Memintro
         json(tracking: Memintro.tracking?, totals: Memintro.totals.to_h)
       end
 
-      # The sites that matter most; with `older_than` only those whose blocks outlived so many collections.
-      def top(n: Report::DEFAULT_TOP, by: "live_bytes", older_than: nil, format: "text", app_root: nil)
-        return report(format: format, top: n, by: by, app_root: app_root) if older_than.nil?
+      # The sites that matter most; with `older_than` only those whose blocks outlived so many collections. With
+      # `rendering`, for who makes a table of the JSON, what a table says beside that.
+      def top(n: Report::DEFAULT_TOP, by: "live_bytes", older_than: nil, format: "text", app_root: nil,
+              rendering: false)
+        if older_than.nil?
+          return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering)
+        end
 
         format = Arguments.choice(:format, format, Report::FORMATS.keys)
-        root = Arguments.text(:app_root, app_root, optional: true) || Memintro.configuration.app_root
-        sites = Memintro.top(n, by: by, older_than: older_than)
-        return json(process: CallSites.take(most: 0).process, call_sites: sites.map(&:to_h)) if format == :json
+        root = Arguments.text(:app_root, app_root, optional: true)
+        return old_json(n, by, older_than, root, rendering) if format == :json
 
+        sites = Memintro.top(n, by: by, older_than: older_than)
         head = "pid #{Native.pid}: #{Units.counted(sites.size, 'call site')} with blocks that outlived " \
                "#{Units.counted(older_than, 'collection')}, by #{by}"
-        names = Report::Names.new(root)
-        @answer.write([head, "", *old(sites, names, Report::Style.for(@answer))].join("\n") << "\n")
+        names = Report::Names.new(root || Memintro.configuration.app_root)
+        lines = Report::Old.lines(sites, names, Report::Style.for(@answer), Native.sample_bytes)
+        @answer.write([head, "", *lines].join("\n") << "\n")
       end
 
-      def old(sites, names, style)
-        rows = sites.map do |site|
-          [site.shown(:live_bytes, &Units.method(:bytes)), site.shown(:live_blocks, &Units.method(:count)),
-           names.short(site)]
-        end
-        lines = Report::Table.new(%w[live blocks], "call site", rows).lines(style)
-        return lines unless sites.any?(&:estimated?)
-
-        [*lines, "", style.warn("note: ") + Estimates.caution(Native.sample_bytes)]
+      def old_json(count, by, older_than, root, rendering)
+        Arguments.count(:n, count, optional: true)
+        Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE)
+        sites = Native::Sites.take(count, Arguments.choice(:by, by, CallSite::FIGURES), older_than)
+        send_sites({ process: CallSites.head.last }, sites, root, Arguments.flag(:rendering, rendering))
       end
 
-      def report(format: "text", top: Report.default_top(format), by: "live_bytes", app_root: nil)
-        @answer.format = format.to_sym if format.is_a?(String)
+      def report(format: "text", top: Report.default_top(format), by: "live_bytes", app_root: nil, rendering: false)
+        return json_report(top, by, app_root, rendering) if format == "json"
+
         Memintro.report(@answer, format: format, top: top, by: by, app_root: app_root)
       end
 
-      # As {Memintro.snapshot} saves it. With `settle`, for comparisons, what a snapshot itself leaves behind is no
-      # growth: one is thrown away, so that all code is loaded, and garbage is collected before the one that counts.
+      def json_report(top, by, app_root, rendering)
+        Arguments.count(:top, top, optional: true)
+        by = Arguments.choice(:by, by, CallSite::FIGURES)
+        root = Arguments.text(:app_root, app_root, optional: true)
+        totals, process = CallSites.head
+        send_sites({ version: Report::Json::LAYOUT, process: process, totals: totals.to_h },
+                   Native::Sites.take(top, by, nil), root, Arguments.flag(:rendering, rendering))
+      end
+
+      # Call sites as JSON, made and sent by the extension.
+      def send_sites(head, sites, root, rendering)
+        @answer.send_text(Native::Text.report(head, sites, rendering ? { rendering: for_tables(sites, root) } : {}))
+      ensure
+        sites.clear
+      end
+
+      # Relative to what folder paths are shown, and what the sites come to that are left out.
+      def for_tables(sites, root)
+        { app_root: root || Memintro.configuration.app_root || current_folder, left_out: sites.left_out,
+          live_bytes: sites.live_bytes_left_out, variance: sites.variance_left_out }
+      end
+
+      def current_folder
+        Dir.pwd
+      rescue SystemCallError
+        nil # it has been removed
+      end
+
+      # As {Memintro.snapshot} saves it. With `settle`, for comparisons, garbage is collected before.
       def snapshot(parts: [], settle: false)
         allowed = [:all, *Snapshot::Parts::ALL]
         parts = Arguments.array(:parts, parts).map { |part| Arguments.choice(:parts, part, allowed) }
-        settle_for(parts) if Arguments.flag(:settle, settle)
-        text = Memintro.snapshot(*parts).to_json
-        @answer.format = :json
-        @answer.write(text.end_with?("\n") ? text : "#{text}\n")
-      end
-
-      # In a thread, whose stack cannot keep any of it alive afterwards.
-      def settle_for(parts)
-        Thread.new do
-          Thread.current.report_on_exception = false
-          Memintro.untracked { Memintro.snapshot(*parts).to_json && nil }
-        ensure
-          # It has inherited that signals are blocked, and Ruby lends its native thread to the next one.
-          Native.accept_signals
-        end.join
-        GC.start
+        GC.start if Arguments.flag(:settle, settle)
+        @answer.send_text(Snapshot::Parts.json(Snapshot::Parts.check(parts), strict: !parts.include?(:all)))
       end
 
       def doctor(format: "text")

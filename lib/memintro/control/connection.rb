@@ -64,17 +64,17 @@ module Memintro
 
       # @return [Boolean]
       def wants_to_read?
-        !@closed && !@last && @output.empty? && @fiber.nil?
+        !@closed && !@last && @output.empty? && @text.nil? && @fiber.nil?
       end
 
       # @return [Boolean] whether it has asked, and has not got all of its answer
       def answering?
-        !@closed && (!@output.empty? || !@fiber.nil?)
+        !@closed && !(@output.empty? && @text.nil? && @fiber.nil?)
       end
 
       # @return [Boolean]
       def wants_to_write?
-        !@closed && !@output.empty?
+        !@closed && !(@output.empty? && @text.nil?)
       end
 
       # @return [nil]
@@ -92,15 +92,15 @@ module Memintro
 
       # @return [nil]
       def write
+        return write_text if @output.empty?
+
         sent = @socket.write_nonblock(@output, exception: false)
         return if sent == :wait_writable
 
         @output.replace(@output.byteslice(sent..))
-        @quiet_since = self.class.now
-        wait_for(WRITE_SECONDS) if (@taken % PROGRESS_BYTES) + sent >= PROGRESS_BYTES
-        @taken += sent
+        note_taken(sent)
         go_on if @output.bytesize < MOST_WAITING
-        finish if @output.empty? && @fiber.nil?
+        finish if @output.empty? && @text.nil? && @fiber.nil?
       rescue SystemCallError, IOError
         close
       end
@@ -120,6 +120,7 @@ module Memintro
         nil
       ensure
         @fiber = nil
+        drop_text
         begin
           @socket.close
         rescue SystemCallError, IOError
@@ -157,7 +158,10 @@ module Memintro
         fail_with(e.class.name, e.message)
       else
         answer = Answer.new(@output, streams: request.fetch("stream")) { Fiber.yield }
-        @fiber = Fiber.new { answer.give { Commands.new(@server, answer).run(request) } }
+        @fiber = Fiber.new do
+          answer.give { Commands.new(@server, answer).run(request) }
+          @text = answer.text
+        end
         wait_for(WRITE_SECONDS)
         go_on
       end
@@ -169,6 +173,29 @@ module Memintro
         @fiber.resume
         @fiber = nil unless @fiber.alive?
         wait_for(WRITE_SECONDS)
+      end
+
+      # From the extension's memory: an answer of any size takes few turns, and no String.
+      def write_text
+        taken = @text.send_to(@socket.fileno)
+        return close if taken.negative?
+
+        note_taken(taken) if taken.positive?
+        return if @text.left.positive?
+
+        drop_text
+        finish
+      end
+
+      def note_taken(bytes)
+        @quiet_since = self.class.now
+        wait_for(WRITE_SECONDS) if (@taken % PROGRESS_BYTES) + bytes >= PROGRESS_BYTES
+        @taken += bytes
+      end
+
+      def drop_text
+        @text&.clear
+        @text = nil
       end
 
       def finish

@@ -101,11 +101,13 @@ module Memintro
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
                   "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT }.freeze
       SITES = [SITE, 1 << 24].freeze
+      # What a table of them says beside that.
+      RENDERING = { "app_root?" => PATH, "left_out" => COUNT, "live_bytes" => SIGNED, "variance?" => NUMBER }.freeze
       SLOT = { "module?" => PATH, "symbol?" => NAME, "slot?" => COUNT, "value?" => COUNT, "state?" => WORD }.freeze
       REMARKS = [text(LONGEST_PATH), 1_000].freeze
       SLOTS = %w[patched foreign lost refused malformed].to_h { |state| ["#{state}?", COUNT] }.freeze
       private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :SITE, :PROCESS, :SITES,
-                       :SLOT, :REMARKS, :SLOTS
+                       :RENDERING, :SLOT, :REMARKS, :SLOTS
 
       # Answers that are one JSON object, by command. A snapshot has a shape of its own, which files have, too.
       ANSWERS = {
@@ -127,9 +129,11 @@ module Memintro
                       "hook?" => PATH, "allocator?" => PATH, "modules?" => COUNT, "slots?" => SLOTS,
                       "left_alone?" => [SLOT, 100_000].freeze, "problems" => REMARKS, "notes?" => REMARKS,
                       "escapes?" => REMARKS },
-        "report" => { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES },
+        "report" => { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES,
+                      "rendering?" => RENDERING },
         # With `older_than`; without, it is a report.
-        "top" => { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES }
+        "top" => { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES,
+                   "rendering?" => RENDERING }
       }.freeze
 
       # @param command [String]

@@ -18,7 +18,9 @@ module Memintro
       KINDS = %i[ruby native pseudo].freeze
       # Figures of which a row holds the variance.
       VARIANCES = %w[allocations frees total_bytes freed_bytes growth age_total].freeze
-      private_constant :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
+      # Standard errors of what is live.
+      OLD_ERRORS = %w[live_bytes_standard_error live_blocks_standard_error].freeze
+      private_constant :OLD_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
 
       # @param path [String]
       # @return [CallSites]
@@ -58,6 +60,17 @@ module Memintro
         rows = part(report, "call_sites", Array).each_with_index.map { |site, id| row(site, id) }
         totals = totals_of(part(report, "totals", Hash))
         CallSites.new(totals, rows, part(report, "process", Hash).transform_keys(&:to_sym))
+      end
+
+      # @param answer [Hash] with call sites of which only blocks of some age count as live
+      # @return [Array<CallSite>]
+      # @raise [DumpError] if it is something else
+      def self.old_sites(answer)
+        part(answer, "call_sites", Array).each_with_index.map do |site, id|
+          live = numbers(site, %w[live_bytes live_blocks], "call site #{id + 1}")
+          errors = site["estimated"] ? numbers(site, OLD_ERRORS, "call site #{id + 1}").map { |error| error**2 } : []
+          CallSite.new(row(site, id), [*live, *errors])
+        end
       end
 
       def self.part(report, name, type)

@@ -1,13 +1,18 @@
 # frozen_string_literal: true
 
 require_relative "../call_sites"
+require_relative "../heap_look"
 require_relative "../json_text"
 require_relative "../list"
+require_relative "row"
 
 module Memintro
   class Snapshot
     # Gathers what a snapshot holds. The light part reads counters that are kept anyway; each part beyond it walks
-    # something and says in {COSTS} how long that takes.
+    # something and says in {COSTS} how long that takes. Those that walk the heap have one walk together.
+    #
+    # Who asks in Ruby gets rows of Ruby's ({take}). Who asks from outside gets JSON ({json}), of which the lists are
+    # made in the extension: a process of any size makes next to no object for it.
     module Parts
       # What can be asked for, and what it costs.
       COSTS = {
@@ -17,7 +22,7 @@ module Memintro
         types: "objects by Ruby's own types: a walk of the heap, 10 ns a slot",
         classes: "objects by class: a walk of the heap, 30 ns an object, and 5 µs for each class",
         iseqs: "instruction sequences by file and by line: a walk of the heap, 10 ns an object, and 2 µs for each line",
-        internals: "objects that only the VM sees, by kind: a walk of the heap, 10 ns an object; with classes none",
+        internals: "objects that only the VM sees, by kind: a walk of the heap, 10 ns an object",
         occupancy: "how full the heap's pages are: a walk of the heap, 10 ns an object"
       }.freeze
       # Names of the parts, in the order in which they are taken.
@@ -28,6 +33,8 @@ module Memintro
       MEMORY = { rss_bytes: :rss, peak_rss_bytes: :peak_rss, swap_bytes: :swap, vsize_bytes: :vsize }.freeze
       # Those of {COSTS}' `pss`.
       SHARED = { pss_bytes: :pss, uss_bytes: :uss }.freeze
+      # Of the file; changes when a key changes its meaning or goes away.
+      LAYOUT = 1
       # Rows made, and looked at, before other threads have their turn.
       SLICE = 2000
       private_constant :MEMORY, :SHARED, :SLICE
@@ -45,19 +52,83 @@ module Memintro
       # @param strict [Boolean] whether a part that cannot be had is an error, else it is named in `missing`
       # @return [Hash{Symbol => Object}] what {Snapshot.new} takes
       def self.take(wanted, strict:)
-        missing = {}
-        data = { time: Time.now.to_f, monotonic_s: Process.clock_gettime(Process::CLOCK_MONOTONIC),
-                 memory: figures(MEMORY, missing, false), cgroup: cgroup(missing), gc: GC.stat, gc_heaps: gc_heaps,
-                 sites: sites(wanted.include?(:sites)), parts: wanted, missing: missing }
-        take_occupancy(data, missing, strict) if wanted.include?(:occupancy)
-        data[:memory].merge!(figures(SHARED, missing, strict)) if wanted.include?(:pss)
-        (wanted - %i[sites pss occupancy]).each do |part|
-          data[part] = attempt(part, missing, strict) do
-            part == :internals ? internals(data) : send(:"take_#{part}")
-          end
+        # Loaded before the walk: later it would be more code, and count. In signal handlers nothing loads by name.
+        Loading.need(:Occupancy)
+        data = light(wanted, strict)
+        data[:sites] = CallSites.take(most: most_sites(wanted))
+        data[:sites].process.merge!(identity)
+        look = look_at_heap(wanted, data, strict)
+        (HeapLook::PARTS & wanted - data[:missing].keys).each do |part|
+          data[part] = send(:"rows_of_#{part}", look, data[:gc])
         end
         data
+      ensure
+        look&.clear
       end
+
+      # The same as a file has it.
+      #
+      # @param wanted [Array<Symbol>] see {check}
+      # @param strict [Boolean] see {take}
+      # @return [Native::Text]
+      def self.json(wanted, strict:)
+        data = light(wanted, strict)
+        totals, process = CallSites.head
+        sites = Native::Sites.take(most_sites(wanted), :live_bytes, nil)
+        look = look_at_heap(wanted, data, strict) || Native::Look.new([], [])
+        head = { memintro_snapshot: LAYOUT, version: Report::Json::LAYOUT,
+                 **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),
+                 totals: totals.to_h, call_sites_left_out: sites.left_out }
+        Native::Text.snapshot(ordered(head), sites, look, free_pages(data[:gc]))
+      ensure
+        [sites, look].compact.each(&:clear)
+      end
+
+      # @param seconds [Float]
+      # @return [Time] in whole milliseconds, as files have them: what is loaded again equals what was saved
+      def self.time(seconds)
+        Time.at(0, (seconds * 1000).round, :millisecond).utc
+      end
+
+      # What costs next to nothing, and what the kernel counts.
+      def self.light(wanted, strict)
+        missing = {}
+        data = { time: Time.now.to_f, monotonic_s: Process.clock_gettime(Process::CLOCK_MONOTONIC), parts: wanted,
+                 missing: missing, memory: figures(MEMORY, missing, false), cgroup: cgroup(missing), gc: GC.stat,
+                 gc_heaps: gc_heaps }
+        data[:memory].merge!(figures(SHARED, missing, strict)) if wanted.include?(:pss)
+        data
+      end
+      private_class_method :light
+
+      # Keys of the file before its lists.
+      def self.ordered(head)
+        keys = %i[memintro_snapshot version time monotonic_s parts missing process memory cgroup gc gc_heaps totals
+                  call_sites_left_out]
+        head.slice(*keys)
+      end
+      private_class_method :ordered
+
+      def self.most_sites(wanted)
+        wanted.include?(:sites) ? nil : SITES
+      end
+      private_class_method :most_sites
+
+      # @return [Native::Look, nil] nil: no part needs one, or there is none
+      def self.look_at_heap(wanted, data, strict)
+        parts = (HeapLook::PARTS & wanted).select do |part|
+          attempt(part, data[:missing], strict) { Native::Look.check(part) || true }
+        end
+        return if parts.empty?
+
+        HeapLook.take(parts, data[:gc])
+      rescue Memintro::Error => e
+        raise if strict
+
+        parts.each { |part| data[:missing][part] = e.message.lines.first.to_s.chomp }
+        nil
+      end
+      private_class_method :look_at_heap
 
       def self.figures(methods, missing, strict)
         methods.each_with_object({}) do |(name, method), found|
@@ -94,12 +165,10 @@ module Memintro
       private_class_method :gc_heaps
 
       # A process id may be given to another process; together with its start it names one for good.
-      def self.sites(all)
-        sites = CallSites.take(most: all ? nil : SITES)
-        sites.process.merge!(epoch: Memintro.epoch, started: started)
-        sites
+      def self.identity
+        { epoch: Memintro.epoch, started: started }
       end
-      private_class_method :sites
+      private_class_method :identity
 
       # @return [Integer, nil] when the process was started, in the kernel's ticks since the machine was
       def self.started
@@ -110,52 +179,38 @@ module Memintro
       end
       private_class_method :started
 
-      def self.take_types
-        counts = ObjectSpace.count_objects
-        rows(sorted(counts.reject { |type, _| %i[TOTAL FREE].include?(type) }.map { |type, count| [type, count, nil] }))
+      def self.rows_of_types(look, _) = rows_of(look, :types)
+      def self.rows_of_classes(look, _) = rows_of(look, :classes)
+      def self.rows_of_internals(look, _) = rows_of(look, :internals)
+
+      def self.rows_of_iseqs(look, _)
+        count, bytes = look.iseq_totals
+        { count: count, bytes: bytes, paths: rows_of(look, :paths), locations: rows_of(look, :locations) }
       end
 
-      def self.take_classes = rows_of(Memintro.histogram)
+      def self.rows_of_occupancy(look, counters)
+        holders = []
+        look.rows(:occupancy) { |slice| slice.each { |row| holders << Occupancy::Holder.new(*row) } }
+        pools = look.pools
+        plain(Occupancy.new(List.new(pools.map { |pool| Occupancy::Pool.new(*pool.first(6)) }), List.new(holders),
+                            pools.sum(&:last) + free_pages(counters)).to_h)
+      end
+      private_class_method :rows_of_types, :rows_of_classes, :rows_of_internals, :rows_of_iseqs, :rows_of_occupancy
 
-      # With the collector's counters of that instant, and before the snapshot itself makes objects.
-      def self.take_occupancy(data, missing, strict)
-        data[:occupancy] = attempt(:occupancy, missing, strict) do
-          occupancy, data[:gc] = Memintro.occupancy_and_counters
-          plain(occupancy.to_h)
+      # Pages without any object, which no walk sees.
+      def self.free_pages(stat)
+        stat.fetch(:heap_tomb_pages, 0) + stat.fetch(:heap_empty_pages, 0)
+      end
+      private_class_method :free_pages
+
+      # They are greatest first already.
+      def self.rows_of(look, list)
+        made = []
+        look.rows(list) do |slice|
+          Thread.pass
+          slice.each { |name, count, bytes| made << Row.new(JsonText.normal(name).freeze, count, bytes) }
         end
-      end
-
-      def self.take_iseqs
-        locations = rows_of(Memintro.top_iseqs(nil, by: :location))
-        { count: locations.sum(&:count), bytes: locations.sum(&:bytes), paths: paths(locations), locations: locations }
-      end
-      private_class_method :take_types, :take_classes, :take_occupancy, :take_iseqs
-
-      # One walk is enough for both.
-      def self.paths(locations)
-        sums = {}
-        with_turns(locations) do |slice|
-          slice.each do |row|
-            sum = (sums[row.name.b.rpartition(":").first] ||= [0, 0])
-            sum[0] += row.count
-            sum[1] += row.bytes
-          end
-        end
-        rows(sorted(sums.map { |path, sum| [path, *sum] }))
-      end
-      private_class_method :paths
-
-      # The histogram has them, under the same names.
-      def self.internals(data)
-        return rows_of(Memintro.internals) unless data[:classes]
-
-        List.new(data[:classes].select { |row| row.name.start_with?("imemo_") })
-      end
-      private_class_method :internals
-
-      # What the walks answer is greatest first already.
-      def self.rows_of(list)
-        rows(list) { |row| [row.name, row.count, row.bytes] }
+        List.new(made)
       end
       private_class_method :rows_of
 
@@ -167,15 +222,12 @@ module Memintro
         triples.sort_by { |_, count, bytes| (-(bytes || count) * (1 << 24)) + (place += 1) }
       end
 
-      # @param list [Array] greatest first: of triples as above, or of what the block makes triples of
+      # @param list [Array] greatest first, of triples as above
       # @return [List<Row>] the same
       def self.rows(list)
         made = []
         with_turns(list) do |slice|
-          slice.each do |item|
-            name, count, bytes = block_given? ? yield(item) : item
-            made << Row.new(JsonText.normal(name).freeze, count, bytes)
-          end
+          slice.each { |name, count, bytes| made << Row.new(JsonText.normal(name).freeze, count, bytes) }
         end
         List.new(made)
       end

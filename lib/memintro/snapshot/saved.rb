@@ -4,6 +4,7 @@ require_relative "../error"
 require_relative "../files"
 require_relative "../json_text"
 require_relative "../report_target"
+require_relative "parts"
 require_relative "shape"
 
 module Memintro
@@ -11,8 +12,8 @@ module Memintro
     # Snapshots as files: JSON, with a number that says which layout it is. Data and never code: a file from a stranger
     # can at worst be refused.
     module Saved
-      # Changes when a key changes its meaning or goes away.
-      LAYOUT = 1
+      # See {Parts}.
+      LAYOUT = Parts::LAYOUT
       # Lists of rows.
       LISTS = %i[types classes internals].freeze
       # Bytes that are read at first, to see whether it may be a snapshot at all.

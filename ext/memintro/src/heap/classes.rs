@@ -4,7 +4,7 @@ use rb_sys::VALUE;
 
 use super::functions::{self, ClassFunctions, Functions};
 use super::intern::{ByAddress, Texts};
-use super::slot::{self, Slot, T_CLASS, T_ICLASS, T_IMEMO, T_MOVED, T_ZOMBIE};
+use super::slot::{self, Slot, T_CLASS, T_ICLASS, T_IMEMO, T_MODULE, T_MOVED, T_ZOMBIE};
 use super::walk::Trouble;
 
 /// A name's number, and whether Ruby hides what is called so.
@@ -13,6 +13,9 @@ pub(super) struct Label {
     pub(super) text: u32,
     pub(super) internal: bool,
 }
+
+/// No class is at address 1.
+const NO_CLASS: VALUE = 1;
 
 /// Names of classes, each made once in a walk.
 pub(super) struct Labels {
@@ -31,8 +34,7 @@ impl Labels {
             texts: Texts::new(),
             by_class: ByAddress::default(),
             by_kind: ByAddress::default(),
-            // No class is at address 1.
-            recent: (1, none),
+            recent: (NO_CLASS, none),
         })
     }
 
@@ -61,6 +63,22 @@ impl Labels {
         };
         self.recent = (class, label);
         label
+    }
+
+    /// Other classes may be at the same addresses from now on.
+    pub(super) fn forget_addresses(&mut self) {
+        self.by_class.clear();
+        self.recent.0 = NO_CLASS;
+    }
+
+    /// The label's text.
+    pub(super) fn text(&self, label: Label) -> &[u8] {
+        self.texts.get(label.text)
+    }
+
+    /// A class's or module's own name; none for another object, and for one without a name.
+    pub(super) fn name_of_class(&self, slot: Slot) -> Option<Vec<u8>> {
+        matches!(slot.kind(), T_CLASS | T_MODULE).then(|| own_name(self.classes, slot.value)).flatten()
     }
 
     fn of_new_class(&mut self, class: VALUE) -> Label {

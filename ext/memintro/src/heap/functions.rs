@@ -4,6 +4,7 @@
 //! |---|---|---|---|---|
 //! | `rb_objspace_each_objects`, `rb_during_gc`, `rb_obj_memsize_of`, `rb_imemo_name` | yes | yes | yes | no walk of any kind |
 //! | `rb_objspace_internal_object_p`, `rb_class_real`, `rb_class_get_superclass`, `rb_mod_name` | yes | yes | yes | objects have no class: no histogram, no occupancy |
+//! | `rb_objspace_each_objects_without_setup`, `rb_gc_latest_gc_info` | yes | not looked up | not looked up | a walk finishes a marking that is under way |
 //! | `rb_iseq_path`, `rb_iseq_label`, `rb_iseq_first_lineno` | yes | yes | yes | an iseq has no path, label or line |
 //!
 //! Known from the symbols of Debian's libruby3.1 (3.1.2), libruby3.3 (3.3.8) and libruby3.4 (3.4.11).
@@ -29,6 +30,7 @@ const ISEQS: [&CStr; 3] = [c"rb_iseq_path", c"rb_iseq_label", c"rb_iseq_first_li
 /// What this Ruby has.
 pub(super) struct Functions {
     pub(super) each_page: EachPage,
+    pub(super) marking: Option<Marking>,
     pub(super) during_gc: unsafe extern "C" fn() -> c_int,
     pub(super) memsize: unsafe extern "C" fn(VALUE) -> usize,
     pub(super) imemo_name: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -36,6 +38,25 @@ pub(super) struct Functions {
     pub(super) iseq_path: Option<OfValue>,
     pub(super) iseq_label: Option<OfValue>,
     pub(super) iseq_line: Option<OfValue>,
+}
+
+/// Those that a walk in the middle of a marking needs.
+#[derive(Clone, Copy)]
+pub(super) struct Marking {
+    /// Does not finish the collection that is under way.
+    pub(super) each_page: EachPage,
+    gc_info: OfValue,
+    state: VALUE,
+    is_marking: VALUE,
+}
+
+impl Marking {
+    /// Whether the collector marks, step by step, and has not begun to sweep: then nothing has been freed, and every
+    /// slot can be read as ever.
+    pub(super) fn is_under_way(self) -> bool {
+        // SAFETY: reads a word of the VM; the answer to this question is a symbol, which is no new object.
+        unsafe { (self.gc_info)(self.state) == self.is_marking }
+    }
 }
 
 /// Those that tell an object's class.
@@ -68,6 +89,7 @@ fn walk_functions() -> Option<Functions> {
     unsafe {
         Some(Functions {
             each_page: look_up!(WALK[0], EachPage)?,
+            marking: marking_functions(),
             during_gc: look_up!(WALK[1], unsafe extern "C" fn() -> c_int)?,
             memsize: look_up!(WALK[2], unsafe extern "C" fn(VALUE) -> usize)?,
             imemo_name: look_up!(WALK[3], unsafe extern "C" fn(c_int) -> *const c_char)?,
@@ -75,6 +97,19 @@ fn walk_functions() -> Option<Functions> {
             iseq_path: look_up!(ISEQS[0], OfValue),
             iseq_label: look_up!(ISEQS[1], OfValue),
             iseq_line: look_up!(ISEQS[2], OfValue),
+        })
+    }
+}
+
+fn marking_functions() -> Option<Marking> {
+    // SAFETY: as above. Symbols of names that were interned are there for good.
+    unsafe {
+        let symbol = |name: &CStr| rb_sys::rb_id2sym(rb_sys::rb_intern(name.as_ptr()));
+        Some(Marking {
+            each_page: look_up!(c"rb_objspace_each_objects_without_setup", EachPage)?,
+            gc_info: look_up!(c"rb_gc_latest_gc_info", OfValue)?,
+            state: symbol(c"state"),
+            is_marking: symbol(c"marking"),
         })
     }
 }

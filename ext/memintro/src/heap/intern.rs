@@ -82,6 +82,16 @@ impl Texts {
         number
     }
 
+    /// Other strings may be at the same addresses from now on.
+    pub(super) fn forget_addresses(&mut self) {
+        self.by_address.clear();
+    }
+
+    /// What has that number.
+    pub(super) fn get(&self, number: u32) -> &[u8] {
+        self.texts.get(number as usize).map_or(b"", Vec::as_slice)
+    }
+
     pub(crate) fn into_vec(self) -> Vec<Vec<u8>> {
         self.texts
     }

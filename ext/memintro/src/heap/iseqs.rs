@@ -4,7 +4,7 @@ use super::functions::{self, Functions, OfValue};
 use super::greatest;
 use super::intern::{ByAddress, Texts};
 use super::slot::{self, Slot};
-use super::walk::{self, Trouble};
+use super::walk::{self, Page, Trouble};
 
 /// What iseqs are grouped by.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,20 +107,23 @@ fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
         return Err(Trouble::NoIseqs);
     }
     let mut buffer = Vec::new();
-    walk::each_page(|vm, page| {
-        let found = page.select(&mut buffer, Slot::is_iseq);
-        found.iter().take(AHEAD).for_each(|slot| slot.fetch_body());
-        for (index, slot) in found.iter().enumerate() {
-            if let Some(next) = found.get(index + AHEAD) {
-                next.fetch_body();
-            }
-            visit(vm, *slot);
+    walk::each_page(|vm, page| on_page(page, &mut buffer, |slot| visit(vm, slot)))
+}
+
+/// Those of one page.
+pub(super) fn on_page(page: Page, buffer: &mut Vec<Slot>, mut visit: impl FnMut(Slot)) {
+    let found = page.select(buffer, Slot::is_iseq);
+    found.iter().take(AHEAD).for_each(|slot| slot.fetch_body());
+    for (index, slot) in found.iter().enumerate() {
+        if let Some(next) = found.get(index + AHEAD) {
+            next.fetch_body();
         }
-    })
+        visit(*slot);
+    }
 }
 
 #[inline]
-fn text(function: Option<OfValue>, slot: Slot, texts: &mut Texts) -> u32 {
+pub(super) fn text(function: Option<OfValue>, slot: Slot, texts: &mut Texts) -> u32 {
     match function {
         // SAFETY: a finished iseq; its string is answered, nothing is allocated.
         Some(function) if !slot.is_unfinished_iseq() => texts.of_string(unsafe { function(slot.value) }),
@@ -129,7 +132,7 @@ fn text(function: Option<OfValue>, slot: Slot, texts: &mut Texts) -> u32 {
 }
 
 #[inline]
-fn line(vm: &Functions, slot: Slot) -> i32 {
+pub(super) fn line(vm: &Functions, slot: Slot) -> i32 {
     let Some(function) = vm.iseq_line else { return 0 };
     if slot.is_unfinished_iseq() {
         return 0;

@@ -12,6 +12,7 @@ use super::functions::Functions;
 const TYPE_MASK: usize = 0x1f;
 pub(super) const T_NONE: usize = 0x00;
 pub(super) const T_CLASS: usize = 0x02;
+pub(super) const T_MODULE: usize = 0x03;
 pub(super) const T_IMEMO: usize = 0x1a;
 pub(super) const T_NODE: usize = 0x1b;
 pub(super) const T_ICLASS: usize = 0x1c;

@@ -3,6 +3,7 @@
 //! Ruby finishes the collection that is under way first. Pages without any object are not visited.
 
 use std::ffi::{c_int, c_void};
+use std::ops::ControlFlow;
 
 use magnus::rb_sys::protect;
 
@@ -24,7 +25,7 @@ pub(crate) enum Trouble {
 /// One page: its slots are `stride` bytes apart.
 #[derive(Clone, Copy)]
 pub(super) struct Page {
-    start: usize,
+    pub(super) start: usize,
     end: usize,
     pub(super) stride: usize,
 }
@@ -62,29 +63,61 @@ struct Visit<F> {
 
 /// Hands every page to `visit`, which may neither allocate in Ruby nor panic.
 pub(super) fn each_page<F: FnMut(&Functions, Page)>(mut visit: F) -> Result<(), Trouble> {
+    pages(false, |vm, page| {
+        visit(vm, page);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same up to the page at which `visit` breaks off. A marking that is under way is left where it is, for to finish
+/// it would take as long as a collection.
+pub(super) fn some_pages<F: FnMut(&Functions, Page) -> ControlFlow<()>>(visit: F) -> Result<(), Trouble> {
+    pages(true, visit)
+}
+
+/// Whether [`some_pages`] can leave a marking where it is.
+pub(crate) fn leaves_marking() -> bool {
+    functions::get().is_ok_and(|vm| vm.marking.is_some())
+}
+
+fn pages<F: FnMut(&Functions, Page) -> ControlFlow<()>>(
+    leave_marking: bool,
+    mut visit: F,
+) -> Result<(), Trouble> {
     let vm = functions::get().map_err(Trouble::Missing)?;
     // SAFETY: reads a word of the VM.
     if unsafe { (vm.during_gc)() } != 0 {
         return Err(Trouble::Collecting);
     }
-    let mut with_vm = Visit { visit: |page: Page| visit(vm, page) };
+    let mut ended = false;
+    let mut with_vm = Visit {
+        visit: |page: Page| {
+            // Ruby goes on with the pages of the next size of slots.
+            ended = ended || visit(vm, page).is_break();
+            c_int::from(ended)
+        },
+    };
     let callback = callback_of(&with_vm);
     let data = (&raw mut with_vm).cast::<c_void>();
+    let each_page = match vm.marking {
+        Some(marking) if leave_marking && marking.is_under_way() => marking.each_page,
+        _ => vm.each_page,
+    };
     // Ruby raises when it has no memory for the list of its pages.
     protect(|| {
         // SAFETY: the closure outlives the call, and the callback is made for it.
-        unsafe { (vm.each_page)(callback, data) };
+        unsafe { each_page(callback, data) };
         rb_sys::Qnil as rb_sys::VALUE
     })
     .map_err(Trouble::Raised)?;
     Ok(())
 }
 
-fn callback_of<F: FnMut(Page)>(_: &Visit<F>) -> functions::PageCallback {
+fn callback_of<F: FnMut(Page) -> c_int>(_: &Visit<F>) -> functions::PageCallback {
     on_page::<F>
 }
 
-unsafe extern "C" fn on_page<F: FnMut(Page)>(
+unsafe extern "C" fn on_page<F: FnMut(Page) -> c_int>(
     start: *mut c_void,
     end: *mut c_void,
     stride: usize,
@@ -92,8 +125,7 @@ unsafe extern "C" fn on_page<F: FnMut(Page)>(
 ) -> c_int {
     // SAFETY: the word that the walk was given; nobody else uses it meanwhile.
     let state = unsafe { &mut *data.cast::<Visit<F>>() };
-    (state.visit)(Page { start: start as usize, end: end as usize, stride });
-    0
+    (state.visit)(Page { start: start as usize, end: end as usize, stride })
 }
 
 /// The walk that does nothing: what the others are measured against. Taken slots, all slots.

@@ -7,6 +7,7 @@ use std::ffi::c_void;
 
 use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
 use memintro_abi::BlockRecord;
+use memintro_analysis::sites::Aged;
 
 use super::native::{check, visit};
 use crate::hook_link;
@@ -17,6 +18,15 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 }
 
 fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
+    let hash = ruby.hash_new();
+    for (site, sum) in sums(ruby, min_age)?.into_iter().enumerate().filter(|(_, sum)| sum.is_any()) {
+        hash.aset(site, sum.row(ruby)?)?;
+    }
+    Ok(hash)
+}
+
+/// What is live of at least that age, by number of site.
+pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<Vec<Sum>, Error> {
     unsafe extern "C" fn add(context: *mut c_void, record: *const BlockRecord) {
         // SAFETY: the context is the vector below, the record is valid during the visit.
         let (sums, record) = unsafe { (&mut *context.cast::<Vec<Sum>>(), &*record) };
@@ -28,21 +38,17 @@ fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
             sum.add(record);
         }
     }
-    let hash = ruby.hash_new();
-    let Some(control) = hook_link::found() else { return Ok(hash) };
     let mut sums: Vec<Sum> = Vec::new();
+    let Some(control) = hook_link::found() else { return Ok(sums) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     let status = unsafe { (control.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
     check(ruby, status)?;
-    for (site, sum) in sums.into_iter().enumerate().filter(|(_, sum)| sum.blocks > 0 || sum.is_estimated()) {
-        hash.aset(site, sum.row(ruby)?)?;
-    }
-    Ok(hash)
+    Ok(sums)
 }
 
 /// Live blocks of a call site: those that were counted, and those that the sampled ones stand for.
 #[derive(Clone, Default)]
-struct Sum {
+pub(super) struct Sum {
     bytes: u64,
     blocks: u64,
     estimated_bytes: f64,
@@ -72,6 +78,23 @@ impl Sum {
         self.blocks_skew += skew;
     }
 
+    /// Whether there is any such block.
+    pub(super) fn is_any(&self) -> bool {
+        self.blocks > 0 || self.is_estimated()
+    }
+
+    /// The same as plain figures.
+    pub(super) fn aged(&self) -> Aged {
+        Aged {
+            bytes: self.bytes + self.estimated_bytes.round() as u64,
+            blocks: self.blocks + self.estimated_blocks.round() as u64,
+            bytes_variance: self.bytes_variance,
+            blocks_variance: self.blocks_variance,
+            bytes_skew: self.bytes_skew,
+            blocks_skew: self.blocks_skew,
+        }
+    }
+
     fn is_estimated(&self) -> bool {
         self.estimated_blocks > 0.0
     }
@@ -79,8 +102,9 @@ impl Sum {
     /// Bytes, blocks and, if they are estimates, the variances and the skews of both.
     fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
         let row = ruby.ary_new_capa(6);
-        row.push(self.bytes + self.estimated_bytes.round() as u64)?;
-        row.push(self.blocks + self.estimated_blocks.round() as u64)?;
+        let aged = self.aged();
+        row.push(aged.bytes)?;
+        row.push(aged.blocks)?;
         if self.is_estimated() {
             row.push(self.bytes_variance)?;
             row.push(self.blocks_variance)?;

@@ -8,6 +8,7 @@ mod heap;
 mod histogram;
 mod internals;
 mod iseqs;
+mod look;
 mod missing;
 mod names;
 mod native;
@@ -15,10 +16,13 @@ mod occupancy;
 mod process;
 mod ractor_safe;
 mod request;
+mod sites;
 mod slices;
 mod sockets;
+mod text;
 mod top_sites;
 mod trial;
+mod values;
 mod without_gvl;
 
 use magnus::{Error, Ruby, prelude::*};
@@ -40,5 +44,8 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     occupancy::init(native)?;
     sockets::init(native)?;
     top_sites::init(native)?;
+    look::init(ruby, native)?;
+    sites::init(ruby, native)?;
+    text::init(ruby, native)?;
     trial::init(native)
 }

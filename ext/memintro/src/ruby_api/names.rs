@@ -1,6 +1,6 @@
 //! Ruby strings for names that may be any bytes.
 
-use magnus::{RString, Ruby, encoding::EncodingCapable};
+use magnus::{Error, RArray, RString, Ruby, encoding::EncodingCapable};
 
 /// UTF-8 where the bytes are valid, else binary: a path is whatever the file system has.
 pub(crate) fn string(ruby: &Ruby, bytes: &[u8]) -> RString {
@@ -10,4 +10,15 @@ pub(crate) fn string(ruby: &Ruby, bytes: &[u8]) -> RString {
         let _ = string.enc_set(ruby.utf8_encindex());
     }
     string
+}
+
+/// The bytes of all of them.
+pub(super) fn all_bytes(strings: RArray) -> Result<Vec<Vec<u8>>, Error> {
+    (0..strings.len())
+        .map(|index| {
+            let string = strings.entry::<RString>(index.cast_signed())?;
+            // SAFETY: copied at once.
+            Ok(unsafe { string.as_slice() }.to_vec())
+        })
+        .collect()
 }

@@ -377,7 +377,7 @@ fn old_blocks(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
     Ok(row)
 }
 
-fn pseudo_name(id: u32) -> &'static str {
+pub(super) fn pseudo_name(id: u32) -> &'static str {
     match id {
         SITE_BOOT => "(boot)",
         SITE_GC => "(gc)",

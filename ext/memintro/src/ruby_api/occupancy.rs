@@ -18,9 +18,9 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 fn occupancy(ruby: &Ruby, counters: RHash) -> Result<RArray, Error> {
     let found = checked(ruby, pages::occupancy())?;
     let _: Value = ruby.class_object().const_get::<_, RModule>("GC")?.funcall("stat", (counters,))?;
-    let (pools, holders) = without_gvl(|| found.rows());
-    let pool_rows = ruby.ary_new_capa(pools.len());
-    for pool in &pools {
+    let rows = without_gvl(|| found.rows());
+    let pool_rows = ruby.ary_new_capa(rows.pools.len());
+    for pool in &rows.pools {
         pool_rows.push((
             pool.slot_size,
             pool.pages,
@@ -31,7 +31,7 @@ fn occupancy(ruby: &Ruby, counters: RHash) -> Result<RArray, Error> {
             pool.empty_pages,
         ))?;
     }
-    yield_rows(ruby, &holders, |holder| {
+    yield_rows(ruby, &rows.holders, |holder| {
         let name = names::string(ruby, &holder.name);
         name.freeze();
         (name, holder.count, holder.pages)

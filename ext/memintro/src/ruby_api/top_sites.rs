@@ -14,20 +14,28 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("top_sites", function!(top_sites, 2))
 }
 
-type Figure = fn(&SiteRecord) -> f64;
+pub(super) type Figure = fn(&SiteRecord) -> f64;
 
 /// The greatest of the records that come by, and what the others add up to.
-struct Greatest {
+pub(super) struct Greatest {
     figure: Figure,
     most: usize,
     /// Those that may be among the greatest.
-    kept: Vec<SiteRecord>,
-    left_out: usize,
-    live_bytes: i64,
-    variance: Option<f64>,
+    pub(super) kept: Vec<SiteRecord>,
+    pub(super) left_out: usize,
+    pub(super) live_bytes: i64,
+    pub(super) variance: Option<f64>,
 }
 
 impl Greatest {
+    /// Of the sites of now, in any order.
+    pub(super) fn collect(ruby: &Ruby, figure: Figure, most: usize) -> Result<Self, Error> {
+        let mut greatest = Self::new(figure, most);
+        visit_sites(ruby, |record| greatest.take(record))?;
+        greatest.leave_out();
+        Ok(greatest)
+    }
+
     fn new(figure: Figure, most: usize) -> Self {
         // The figures stand still while records come by, so there should be room already.
         let kept = Vec::with_capacity(most.saturating_mul(2).clamp(64, 4096));
@@ -68,9 +76,7 @@ fn order(figure: Figure, one: &SiteRecord, other: &SiteRecord) -> Ordering {
 /// The rows of at most `count` sites, greatest first by that figure; and of the sites that are left out: how many, their
 /// live bytes, and the variance of these, if anything of them was sampled.
 fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i64, Option<f64>), Error> {
-    let mut greatest = Greatest::new(figure(ruby, &by.name()?)?, count);
-    visit_sites(ruby, |record| greatest.take(record))?;
-    greatest.leave_out();
+    let mut greatest = Greatest::collect(ruby, figure(ruby, &by.name()?)?, count)?;
     greatest.kept.sort_unstable_by(|one, other| order(greatest.figure, one, other));
     let rows = ruby.ary_new_capa(greatest.kept.len());
     let mut paths = Paths::new(ruby);
@@ -81,7 +87,7 @@ fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i6
 }
 
 /// How to read what `CallSite` calls so, to sort by it: sums of bytes above 2^53 may be told apart no more.
-fn figure(ruby: &Ruby, name: &str) -> Result<Figure, Error> {
+pub(super) fn figure(ruby: &Ruby, name: &str) -> Result<Figure, Error> {
     Ok(match name {
         "allocations" => |record| record.allocations as f64,
         "frees" => |record| record.frees as f64,

@@ -1,0 +1,300 @@
+//! Snapshots and reports as JSON, written by serde_json row by row: nothing here knows of Ruby, so nothing of it needs
+//! Ruby's lock or makes an object of Ruby's.
+//!
+//! Names are any bytes. What is not UTF-8 becomes `{"base64":"…"}` in a snapshot, which its reader takes back, and
+//! `\xNN` for each such byte in a report, which everybody can read.
+
+use std::io::{self, Write};
+
+use memintro_abi::SiteKind;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::estimates::Estimates;
+use crate::heap::{Heap, Holder, Iseqs, Occupancy, Place, Pool, Row};
+use crate::sites::{Site, Sites};
+
+/// What becomes of bytes that are not UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bytes {
+    /// They are kept, as base64.
+    Exact,
+    /// They are shown.
+    Shown,
+}
+
+/// Rows up to which a list stands on one line. Longer ones have a line for each row, so that line tools can be used.
+const SHORT: usize = 8;
+
+/// A text.
+#[must_use]
+pub fn text(text: &[u8], bytes: Bytes) -> String {
+    json(&Text(text, bytes))
+}
+
+/// A number; null for what is none.
+#[must_use]
+pub fn number(number: f64) -> String {
+    json(&number)
+}
+
+fn json(value: &impl Serialize) -> String {
+    // To write values without maps to memory never fails.
+    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
+}
+
+/// The sites as a list.
+///
+/// # Errors
+/// Those of `out`.
+pub fn sites(out: &mut impl Write, sites: &Sites, bytes: Bytes) -> io::Result<()> {
+    list(out, sites.list.iter().map(|site| SiteJson { sites, site, bytes }))
+}
+
+/// What a snapshot says of the heap: `,"types":…` to `,"occupancy":…`, with null for what was not asked for.
+/// `free_pages` is how many pages Ruby keeps beside those that the walk has seen.
+///
+/// # Errors
+/// Those of `out`.
+pub fn heap(out: &mut impl Write, heap: &Heap, free_pages: u64) -> io::Result<()> {
+    for (key, rows) in [("types", &heap.types), ("classes", &heap.classes), ("internals", &heap.internals)] {
+        write!(out, ",\n\"{key}\":")?;
+        match rows {
+            Some(rows) => list(out, rows.iter().map(RowJson::of))?,
+            None => out.write_all(b"null")?,
+        }
+    }
+    out.write_all(b",\n\"iseqs\":")?;
+    match &heap.iseqs {
+        Some(found) => iseqs(out, found)?,
+        None => out.write_all(b"null")?,
+    }
+    out.write_all(b",\n\"occupancy\":")?;
+    match &heap.occupancy {
+        Some(found) => occupancy(out, found, free_pages),
+        None => out.write_all(b"null"),
+    }
+}
+
+fn iseqs(out: &mut impl Write, iseqs: &Iseqs) -> io::Result<()> {
+    let (count, bytes) = iseqs.totals();
+    write!(out, "{{\"count\":{count},\"bytes\":{bytes}")?;
+    for (key, places) in [("paths", &iseqs.paths), ("locations", &iseqs.locations)] {
+        write!(out, ",\"{key}\":")?;
+        list(out, places.iter().map(|place| PlaceJson { iseqs, place }))?;
+    }
+    out.write_all(b"}")
+}
+
+fn occupancy(out: &mut impl Write, occupancy: &Occupancy, free_pages: u64) -> io::Result<()> {
+    let sum = |figure: fn(&Pool) -> u64| occupancy.pools.iter().map(figure).sum::<u64>();
+    let (slots, live) = (sum(|pool| pool.slots), sum(|pool| pool.live));
+    write!(
+        out,
+        "{{\"pages\":{},\"slots\":{slots},\"live_slots\":{live},\"free_slots\":{},\"sparse_pages\":{},\
+         \"sparse_live_slots\":{},\"empty_pages\":{},\"pools\":",
+        sum(|pool| pool.pages),
+        slots - live,
+        sum(|pool| pool.sparse_pages),
+        sum(|pool| pool.sparse_live),
+        sum(|pool| pool.empty_pages) + free_pages,
+    )?;
+    list(out, occupancy.pools.iter().map(PoolJson))?;
+    out.write_all(b",\"holders\":")?;
+    list(out, occupancy.holders.iter().map(HolderJson))?;
+    out.write_all(b"}")
+}
+
+fn list<T: Serialize>(out: &mut impl Write, items: impl ExactSizeIterator<Item = T>) -> io::Result<()> {
+    let between: &[u8] = if items.len() > SHORT { b",\n" } else { b"," };
+    out.write_all(b"[")?;
+    for (index, item) in items.enumerate() {
+        if index > 0 {
+            out.write_all(between)?;
+        }
+        serde_json::to_writer(&mut *out, &item)?;
+    }
+    out.write_all(b"]")
+}
+
+struct Text<'a>(&'a [u8], Bytes);
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (std::str::from_utf8(self.0), self.1) {
+            (Ok(text), _) => serializer.serialize_str(text),
+            (Err(_), Bytes::Shown) => serializer.serialize_str(&shown(self.0)),
+            (Err(_), Bytes::Exact) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("base64", &base64(self.0))?;
+                map.end()
+            }
+        }
+    }
+}
+
+struct RowJson<'a> {
+    name: &'a [u8],
+    count: u64,
+    bytes: Option<u64>,
+}
+
+impl<'a> RowJson<'a> {
+    fn of(row: &'a Row) -> Self {
+        Self { name: &row.name, count: row.count, bytes: row.bytes }
+    }
+}
+
+impl Serialize for RowJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("name", &Text(self.name, Bytes::Exact))?;
+        map.serialize_entry("count", &self.count)?;
+        map.serialize_entry("bytes", &self.bytes)?;
+        map.end()
+    }
+}
+
+struct PlaceJson<'a> {
+    iseqs: &'a Iseqs,
+    place: &'a Place,
+}
+
+impl Serialize for PlaceJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = self.iseqs.name(self.place);
+        RowJson { name: &name, count: self.place.count, bytes: Some(self.place.bytes) }.serialize(serializer)
+    }
+}
+
+struct PoolJson<'a>(&'a Pool);
+
+impl Serialize for PoolJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let pool = self.0;
+        let mut map = serializer.serialize_map(Some(7))?;
+        map.serialize_entry("slot_size", &pool.slot_size)?;
+        map.serialize_entry("pages", &pool.pages)?;
+        map.serialize_entry("slots", &pool.slots)?;
+        map.serialize_entry("live_slots", &pool.live)?;
+        map.serialize_entry("free_slots", &(pool.slots - pool.live))?;
+        map.serialize_entry("sparse_pages", &pool.sparse_pages)?;
+        map.serialize_entry("sparse_live_slots", &pool.sparse_live)?;
+        map.end()
+    }
+}
+
+struct HolderJson<'a>(&'a Holder);
+
+impl Serialize for HolderJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("name", &Text(&self.0.name, Bytes::Exact))?;
+        map.serialize_entry("count", &self.0.count)?;
+        map.serialize_entry("pages", &self.0.pages)?;
+        map.end()
+    }
+}
+
+struct SiteJson<'a> {
+    sites: &'a Sites,
+    site: &'a Site,
+    bytes: Bytes,
+}
+
+impl Serialize for SiteJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (site, record) = (self.site, &self.site.record);
+        let name = self.sites.name(site);
+        let ruby = record.kind == SiteKind::RUBY;
+        let kind = match record.kind {
+            SiteKind::RUBY => "ruby",
+            SiteKind::NATIVE => "native",
+            _ => "pseudo",
+        };
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("name", &Text(&name, self.bytes))?;
+        map.serialize_entry("path", &ruby.then(|| Text(self.sites.text(site), self.bytes)))?;
+        map.serialize_entry("lineno", &ruby.then_some(record.line))?;
+        map.serialize_entry("kind", kind)?;
+        map.serialize_entry("allocations", &record.allocations)?;
+        map.serialize_entry("frees", &record.frees)?;
+        map.serialize_entry("total_bytes", &record.total_bytes)?;
+        map.serialize_entry("freed_bytes", &record.freed_bytes)?;
+        map.serialize_entry("live_bytes", &site.live_bytes())?;
+        map.serialize_entry("live_blocks", &site.live_blocks())?;
+        map.serialize_entry("mean_lifespan", &site.mean_lifespan())?;
+        map.serialize_entry("max_lifespan", &record.max_lifespan)?;
+        map.serialize_entry("age_total", &record.age_total)?;
+        map.serialize_entry("growth", &site.growth())?;
+        let estimates = (record.estimated != 0).then(|| Estimates::of(site));
+        // Of old blocks alone these are what is live.
+        if site.aged.is_none() {
+            map.serialize_entry("old_bytes", &record.old_bytes)?;
+            map.serialize_entry("old_blocks", &record.old_blocks)?;
+            if let Some(of) = &estimates {
+                map.serialize_entry("old_bytes_standard_error", &of.old_bytes.standard_error())?;
+                map.serialize_entry("old_blocks_standard_error", &of.old_blocks.standard_error())?;
+            }
+        }
+        if let Some(of) = &estimates {
+            doubts(&mut map, of)?;
+        }
+        map.end()
+    }
+}
+
+/// The standard errors, the intervals, and what one sample stands for of what is summed up over processes: with the
+/// standard error it gives the variance back to whoever reads the figures.
+fn doubts<M: SerializeMap>(map: &mut M, of: &Estimates) -> Result<(), M::Error> {
+    let figures = [
+        ("allocations", &of.allocations),
+        ("frees", &of.frees),
+        ("total_bytes", &of.total_bytes),
+        ("freed_bytes", &of.freed_bytes),
+        ("live_bytes", &of.live_bytes),
+        ("live_blocks", &of.live_blocks),
+        ("growth", &of.growth),
+        ("mean_lifespan", &of.mean_lifespan),
+        ("age_total", &of.age_total),
+    ];
+    map.serialize_entry("estimated", &true)?;
+    for (name, estimate) in figures {
+        map.serialize_entry(&format!("{name}_standard_error"), &estimate.standard_error())?;
+    }
+    for (name, estimate) in &figures[..7] {
+        let (low, high) = if *name == "growth" { of.growth_interval } else { estimate.interval() };
+        map.serialize_entry(&format!("{name}_interval"), &[low.floor() as i64, high.ceil() as i64])?;
+    }
+    for (name, estimate) in &figures[..4] {
+        map.serialize_entry(&format!("{name}_per_sample"), &estimate.own_per_sample)?;
+    }
+    Ok(())
+}
+
+/// Each byte that is not UTF-8 as `\xNN`.
+fn shown(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() + 16);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02X}"));
+        }
+    }
+    text
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let word = (0..3).fold(0, |word, at| (word << 8) | u32::from(three.get(at).copied().unwrap_or(0)));
+        for at in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * at)) as usize & 63];
+            text.push(if at > three.len() { '=' } else { char::from(digit) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

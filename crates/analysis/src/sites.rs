@@ -1,0 +1,105 @@
+//! Call sites at one instant, with the texts that their records only point to.
+
+use memintro_abi::{SiteKind, SiteRecord};
+
+/// What is live at a site of the blocks that are old enough.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Aged {
+    /// Bytes.
+    pub bytes: u64,
+    /// Blocks.
+    pub blocks: u64,
+    /// Variance of the bytes.
+    pub bytes_variance: f64,
+    /// Variance of the blocks.
+    pub blocks_variance: f64,
+    /// Skew of the bytes.
+    pub bytes_skew: f64,
+    /// Skew of the blocks.
+    pub blocks_skew: f64,
+}
+
+/// One site.
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    /// Its figures. The path in it may not be followed any more.
+    pub record: SiteRecord,
+    /// Which of the texts is its path, or its name if it is no line of Ruby.
+    pub text: u32,
+    /// If only blocks of some age count as live: these.
+    pub aged: Option<Aged>,
+}
+
+// SAFETY: the pointer in the record is never followed.
+unsafe impl Send for Site {}
+
+/// Sites in their order, and what the others come to.
+#[derive(Clone, Debug, Default)]
+pub struct Sites {
+    /// Those that are shown.
+    pub list: Vec<Site>,
+    /// Their paths and names, each once.
+    pub texts: Vec<Vec<u8>>,
+    /// How many sites are left out.
+    pub left_out: usize,
+    /// The live bytes of these.
+    pub live_bytes_left_out: i64,
+    /// The variance of those, if anything of them was sampled.
+    pub variance_left_out: Option<f64>,
+}
+
+impl Sites {
+    pub(crate) fn text(&self, site: &Site) -> &[u8] {
+        self.texts.get(site.text as usize).map_or(b"", Vec::as_slice)
+    }
+
+    /// `path:line`, or what the site is called.
+    pub(crate) fn name(&self, site: &Site) -> Vec<u8> {
+        let mut name = self.text(site).to_vec();
+        if site.record.kind == SiteKind::RUBY {
+            name.extend_from_slice(format!(":{}", site.record.line).as_bytes());
+        }
+        name
+    }
+}
+
+impl Site {
+    /// Bytes that are live, of the blocks that count.
+    #[must_use]
+    pub fn live_bytes(&self) -> i64 {
+        match self.aged {
+            Some(aged) => aged.bytes.cast_signed(),
+            None => difference(self.record.total_bytes, self.record.freed_bytes),
+        }
+    }
+
+    /// Blocks that are live and count.
+    #[must_use]
+    pub fn live_blocks(&self) -> i64 {
+        match self.aged {
+            Some(aged) => aged.blocks.cast_signed(),
+            None => difference(self.record.allocations, self.record.frees),
+        }
+    }
+
+    /// Live bytes of all ages, less those at the mark.
+    #[must_use]
+    pub fn growth(&self) -> i64 {
+        difference(self.record.total_bytes, self.record.freed_bytes)
+            .wrapping_sub(self.record.marked_bytes.cast_signed())
+    }
+
+    /// Mean age at which blocks were given back.
+    #[must_use]
+    pub fn mean_lifespan(&self) -> f64 {
+        match self.record.frees {
+            0 => 0.0,
+            frees => self.record.age_total as f64 / frees as f64,
+        }
+    }
+}
+
+/// Frees can outweigh allocations after a reset.
+fn difference(came: u64, went: u64) -> i64 {
+    came.wrapping_sub(went).cast_signed()
+}

@@ -1,0 +1,174 @@
+//! `Memintro::Native::Look`: what a snapshot asks of the heap, walked over in steps, as rows of Rust's.
+
+use std::cell::RefCell;
+use std::mem;
+use std::time::Duration;
+
+use magnus::{Error, RArray, RHash, RModule, Ruby, Symbol, Value, function, method, prelude::*};
+use memintro_analysis::heap::{Heap, Place, Row};
+
+use super::errors;
+use super::heap::checked;
+use super::names;
+use super::slices::yield_rows;
+use super::without_gvl::without_gvl;
+use crate::heap::leaves_marking;
+use crate::heap::look::{Files, Look as Walk, Wanted};
+
+/// How long a step keeps other threads waiting, beside what Ruby needs to list its pages.
+const STEP: Duration = Duration::from_millis(4);
+
+pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
+    let class = native.define_class("Look", ruby.class_object())?;
+    class.undef_default_alloc_func();
+    class.define_singleton_method("new", function!(Look::new, 2))?;
+    class.define_singleton_method("check", function!(check, 1))?;
+    class.define_singleton_method("leaves_marking?", function!(leaves_marking, 0))?;
+    class.define_method("step", method!(Look::step, 1))?;
+    class.define_method("rows", method!(Look::rows, 1))?;
+    class.define_method("iseq_totals", method!(Look::iseq_totals, 0))?;
+    class.define_method("pools", method!(Look::pools, 0))?;
+    class.define_method("clear", method!(Look::clear, 0))
+}
+
+enum State {
+    Walking(Box<Walk>),
+    Done(Heap),
+    /// The walk has failed, or is not wanted any more.
+    Failed,
+}
+
+/// See [`crate::heap::look`].
+#[magnus::wrap(class = "Memintro::Native::Look", free_immediately)]
+pub(super) struct Look(RefCell<State>);
+
+fn with(part: &str, mut wanted: Wanted) -> Wanted {
+    match part {
+        "types" => wanted.types = true,
+        "classes" => wanted.classes = true,
+        "iseqs" => wanted.iseqs = true,
+        "internals" => wanted.internals = true,
+        "occupancy" => wanted.occupancy = true,
+        _ => {}
+    }
+    wanted
+}
+
+/// Raises if this Ruby lacks what the part needs.
+fn check(ruby: &Ruby, part: Symbol) -> Result<(), Error> {
+    checked(ruby, with(&part.name()?, Wanted::default()).check())
+}
+
+impl Look {
+    /// For these parts; `own` are memintro's files, and folders with a slash behind.
+    fn new(ruby: &Ruby, parts: RArray, own: RArray) -> Result<Self, Error> {
+        let mut wanted = Wanted::default();
+        for index in 0..parts.len() {
+            wanted = with(&parts.entry::<Symbol>(index.cast_signed())?.name()?, wanted);
+        }
+        if parts.is_empty() {
+            return Ok(Self(RefCell::new(State::Done(Heap::default()))));
+        }
+        let walk = checked(ruby, Walk::new(wanted, Files(names::all_bytes(own)?)))?;
+        Ok(Self(RefCell::new(State::Walking(Box::new(walk)))))
+    }
+
+    /// Goes on for some milliseconds. True: all has been seen, and sorted (during which other threads ran). The collector's
+    /// counters of the instant at which the last page was seen go into the hash, which `GC.stat` has filled before: then
+    /// this makes no object.
+    fn step(ruby: &Ruby, this: &Self, counters: RHash) -> Result<bool, Error> {
+        let mut state = this.0.try_borrow_mut().map_err(|_| busy(ruby))?;
+        let State::Walking(walk) = &mut *state else { return Ok(true) };
+        match checked(ruby, walk.step(STEP)) {
+            Ok(false) => Ok(false),
+            Ok(true) => {
+                let gc = ruby.class_object().const_get::<_, RModule>("GC")?;
+                let _: Value = gc.funcall("stat", (counters,))?;
+                if let State::Walking(walk) = mem::replace(&mut *state, State::Failed) {
+                    *state = State::Done(without_gvl(|| walk.heap()));
+                }
+                Ok(true)
+            }
+            Err(error) => {
+                *state = State::Failed;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives its memory back, which would wait for Ruby's collector else.
+    fn clear(&self) {
+        if let Ok(mut state) = self.0.try_borrow_mut() {
+            *state = State::Failed;
+        }
+    }
+
+    /// Calls the block with what was found, once all has been seen.
+    pub(super) fn read<T>(&self, ruby: &Ruby, read: impl FnOnce(&Heap) -> T) -> Result<T, Error> {
+        match &*self.0.try_borrow().map_err(|_| busy(ruby))? {
+            State::Done(heap) => Ok(read(heap)),
+            _ => Err(errors::error(ruby, "Error", "the heap was not walked over to its end")),
+        }
+    }
+
+    /// Yields slices of `[[name, count, bytes], …]`, greatest first; of part `occupancy` of the holders, and pages in
+    /// place of bytes. Nothing for what was not asked for.
+    fn rows(ruby: &Ruby, this: &Self, list: Symbol) -> Result<(), Error> {
+        let list = list.name()?.into_owned();
+        this.read(ruby, |heap| {
+            let iseqs = heap.iseqs.as_ref();
+            let places = match list.as_str() {
+                "paths" => iseqs.map(|iseqs| (iseqs, &iseqs.paths)),
+                "locations" => iseqs.map(|iseqs| (iseqs, &iseqs.locations)),
+                _ => None,
+            };
+            if let Some((iseqs, places)) = places {
+                return yield_rows(ruby, places, |place: &Place| {
+                    (names::string(ruby, &iseqs.name(place)), place.count, place.bytes)
+                });
+            }
+            if list == "occupancy" {
+                let holders = heap.occupancy.as_ref().map_or(&[][..], |occupancy| &occupancy.holders);
+                return yield_rows(ruby, holders, |holder| {
+                    (names::string(ruby, &holder.name), holder.count, holder.pages)
+                });
+            }
+            let rows = match list.as_str() {
+                "types" => &heap.types,
+                "classes" => &heap.classes,
+                _ => &heap.internals,
+            };
+            yield_rows(ruby, rows.as_deref().unwrap_or_default(), |row: &Row| {
+                (names::string(ruby, &row.name), row.count, row.bytes)
+            })
+        })?
+    }
+
+    /// `[count, bytes]` of all instruction sequences.
+    fn iseq_totals(ruby: &Ruby, this: &Self) -> Result<(u64, u64), Error> {
+        this.read(ruby, |heap| heap.iseqs.as_ref().map_or((0, 0), |iseqs| iseqs.totals()))
+    }
+
+    /// `[[slot_size, pages, slots, live, sparse_pages, sparse_live, empty_pages], …]`
+    fn pools(ruby: &Ruby, this: &Self) -> Result<RArray, Error> {
+        this.read(ruby, |heap| {
+            let rows = ruby.ary_new();
+            for pool in heap.occupancy.iter().flat_map(|occupancy| &occupancy.pools) {
+                rows.push((
+                    pool.slot_size,
+                    pool.pages,
+                    pool.slots,
+                    pool.live,
+                    pool.sparse_pages,
+                    pool.sparse_live,
+                    pool.empty_pages,
+                ))?;
+            }
+            Ok(rows)
+        })?
+    }
+}
+
+fn busy(ruby: &Ruby) -> Error {
+    errors::error(ruby, "BusyError", "another thread uses this look at the heap: take one of your own")
+}

@@ -1,0 +1,120 @@
+//! `Memintro::Native::Sites`: the call sites of one instant, in Rust's memory: no Ruby object is made of any.
+
+use std::cell::{Ref, RefCell};
+use std::collections::HashMap;
+
+use magnus::{Error, RModule, Ruby, Symbol, function, method, prelude::*};
+use memintro_abi::{SiteKind, SiteRecord};
+use memintro_analysis::sites::{Site, Sites as Rows};
+
+use super::blocks;
+use super::native::pseudo_name;
+use super::top_sites::{self, Figure, Greatest};
+use super::without_gvl::without_gvl;
+use crate::symbols;
+
+pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
+    let class = native.define_class("Sites", ruby.class_object())?;
+    class.undef_default_alloc_func();
+    class.define_singleton_method("take", function!(Sites::take, 3))?;
+    class.define_method("left_out", method!(|this: &Sites| this.rows().left_out, 0))?;
+    class.define_method("live_bytes_left_out", method!(|this: &Sites| this.rows().live_bytes_left_out, 0))?;
+    class.define_method("variance_left_out", method!(|this: &Sites| this.rows().variance_left_out, 0))?;
+    class.define_method("clear", method!(Sites::clear, 0))
+}
+
+/// Sites, greatest first.
+#[magnus::wrap(class = "Memintro::Native::Sites", free_immediately)]
+pub(super) struct Sites(RefCell<Rows>);
+
+impl Sites {
+    /// They, or none once they were cleared.
+    pub(super) fn rows(&self) -> Ref<'_, Rows> {
+        self.0.borrow()
+    }
+
+    /// Gives their memory back, which would wait for Ruby's collector else.
+    fn clear(&self) {
+        if let Ok(mut rows) = self.0.try_borrow_mut() {
+            *rows = Rows::default();
+        }
+    }
+
+    /// At most so many, those with most of a figure; with an age, only those that have blocks of that age, and these
+    /// alone count as live.
+    fn take(ruby: &Ruby, most: Option<usize>, by: Symbol, older_than: Option<u32>) -> Result<Self, Error> {
+        let by = by.name()?.into_owned();
+        let figure = top_sites::figure(ruby, &by)?;
+        let most = most.unwrap_or(usize::MAX);
+        let sums = older_than.map(|age| blocks::sums(ruby, age)).transpose()?;
+        let found = Greatest::collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
+        // Only the texts have to be had while nobody can clear them.
+        let mut texts = Texts::default();
+        let sites: Vec<Site> = found.kept.iter().map(|record| texts.site(record)).collect();
+        let rows = without_gvl(move || {
+            let mut rows = Rows {
+                list: sites,
+                texts: texts.texts,
+                left_out: found.left_out,
+                live_bytes_left_out: found.live_bytes,
+                variance_left_out: found.variance,
+            };
+            match &sums {
+                Some(sums) => keep_old(&mut rows.list, sums, &by, figure),
+                None => sort(&mut rows.list, |site| figure(&site.record)),
+            }
+            rows.list.truncate(most);
+            rows
+        });
+        Ok(Self(RefCell::new(rows)))
+    }
+}
+
+/// Those that have blocks of the age, greatest first.
+fn keep_old(list: &mut Vec<Site>, sums: &[blocks::Sum], by: &str, figure: Figure) {
+    list.retain_mut(|site| {
+        site.aged = sums.get(site.record.id as usize).filter(|sum| sum.is_any()).map(blocks::Sum::aged);
+        site.aged.is_some()
+    });
+    match by {
+        "live_bytes" => sort(list, |site| site.live_bytes() as f64),
+        "live_blocks" => sort(list, |site| site.live_blocks() as f64),
+        _ => sort(list, |site| figure(&site.record)),
+    }
+}
+
+/// More first, then the earlier site.
+fn sort(list: &mut [Site], figure: impl Fn(&Site) -> f64) {
+    list.sort_unstable_by(|one, other| {
+        figure(other).total_cmp(&figure(one)).then(one.record.id.cmp(&other.record.id))
+    });
+}
+
+/// Each path once: a file has many lines.
+#[derive(Default)]
+struct Texts {
+    texts: Vec<Vec<u8>>,
+    /// By the interner's address and length.
+    paths: HashMap<(usize, u32), u32>,
+}
+
+impl Texts {
+    fn site(&mut self, record: &SiteRecord) -> Site {
+        let text = match record.kind {
+            SiteKind::RUBY => *self.paths.entry((record.path.addr(), record.path_len)).or_insert_with(|| {
+                // SAFETY: the interner keeps the path until a clear or start, which need the GVL that we hold.
+                let path = unsafe { std::slice::from_raw_parts(record.path, record.path_len as usize) };
+                push(&mut self.texts, path.to_vec())
+            }),
+            SiteKind::NATIVE => push(&mut self.texts, symbols::name(record).into_bytes()),
+            _ => push(&mut self.texts, pseudo_name(record.id).into()),
+        };
+        Site { record: *record, text, aged: None }
+    }
+}
+
+/// The index of what was pushed.
+fn push(texts: &mut Vec<Vec<u8>>, text: Vec<u8>) -> u32 {
+    texts.push(text);
+    (texts.len() - 1) as u32
+}

@@ -1,0 +1,158 @@
+//! `Memintro::Native::Text`: JSON that is made without Ruby's lock and sent from Rust's memory, so that it is never a
+//! String of Ruby's.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use magnus::typed_data::Obj;
+use magnus::{Error, RHash, RModule, RString, Ruby, function, method, prelude::*};
+use memintro_analysis::buffer::Buffer;
+use memintro_analysis::json::{self, Bytes};
+
+use super::look::Look;
+use super::sites::Sites;
+use super::values;
+use super::without_gvl::without_gvl;
+
+/// How long a client that takes nothing is waited for, and how long one that does is served, before others are.
+const PATIENCE_MS: libc::c_int = 20;
+const TURN: Duration = Duration::from_millis(100);
+
+pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
+    let class = native.define_class("Text", ruby.class_object())?;
+    class.undef_default_alloc_func();
+    class.define_singleton_method("report", function!(Text::report, 3))?;
+    class.define_singleton_method("snapshot", function!(Text::snapshot, 4))?;
+    class.define_method("bytesize", method!(Text::bytesize, 0))?;
+    class.define_method("left", method!(Text::left, 0))?;
+    class.define_method("send_to", method!(Text::send_to, 1))?;
+    class.define_method("clear", method!(Text::clear, 0))?;
+    class.define_method("to_s", method!(Text::to_s, 0))
+}
+
+#[derive(Default)]
+struct Sending {
+    text: Buffer,
+    sent: usize,
+}
+
+/// The text, and how much of it has been sent.
+#[magnus::wrap(class = "Memintro::Native::Text", free_immediately)]
+pub(super) struct Text(RefCell<Sending>);
+
+impl Text {
+    /// What the first hash has, `call_sites`, and what the second has.
+    fn report(ruby: &Ruby, head: RHash, sites: Obj<Sites>, tail: RHash) -> Result<Self, Error> {
+        let (head, tail) = (values::members(head, Bytes::Shown)?, values::members(tail, Bytes::Shown)?);
+        let sites = sites.rows();
+        Self::written(ruby, |out| {
+            write!(out, "{{{}\"call_sites\":", comma(&head, "", ",\n"))?;
+            json::sites(out, &sites, Bytes::Shown)?;
+            writeln!(out, "{}}}", comma(&tail, ",\n", ""))
+        })
+    }
+
+    /// What the hash has, `call_sites`, and what the look has found. `free_pages` is how many pages Ruby keeps beside
+    /// those that were walked over.
+    fn snapshot(
+        ruby: &Ruby,
+        head: RHash,
+        sites: Obj<Sites>,
+        look: Obj<Look>,
+        free_pages: u64,
+    ) -> Result<Self, Error> {
+        let head = values::members(head, Bytes::Exact)?;
+        let sites = sites.rows();
+        look.read(ruby, |heap| {
+            Self::written(ruby, |out| {
+                write!(out, "{{{}\"call_sites\":", comma(&head, "", ",\n"))?;
+                json::sites(out, &sites, Bytes::Exact)?;
+                json::heap(out, heap, free_pages)?;
+                out.write_all(b"}\n")
+            })
+        })?
+    }
+
+    fn written(ruby: &Ruby, write: impl FnOnce(&mut Buffer) -> std::io::Result<()>) -> Result<Self, Error> {
+        let written = without_gvl(|| {
+            let mut text = Buffer::new();
+            write(&mut text).map(|()| text)
+        });
+        match written {
+            Ok(text) => Ok(Self(RefCell::new(Sending { text, sent: 0 }))),
+            Err(error) => {
+                Err(Error::new(ruby.exception_no_mem_error(), format!("no memory for JSON: {error}")))
+            }
+        }
+    }
+
+    /// Bytes of all of it.
+    fn bytesize(&self) -> usize {
+        self.0.try_borrow().map_or(0, |sending| sending.text.len())
+    }
+
+    /// Bytes that are still to be sent.
+    fn left(&self) -> usize {
+        self.0.try_borrow().map_or(0, |sending| sending.text.len() - sending.sent)
+    }
+
+    /// Sends as much as the client takes; other threads run meanwhile. How much that was; below 0, the error's number.
+    fn send_to(&self, descriptor: i32) -> i64 {
+        let Ok(mut sending) = self.0.try_borrow_mut() else { return 0 };
+        let Sending { text, sent } = &mut *sending;
+        let before = *sent;
+        let error = without_gvl(|| send(descriptor, text, sent));
+        let taken = (*sent - before) as i64;
+        if taken > 0 { taken } else { -i64::from(error) }
+    }
+
+    /// Gives its memory back.
+    fn clear(&self) {
+        if let Ok(mut sending) = self.0.try_borrow_mut() {
+            *sending = Sending::default();
+        }
+    }
+
+    /// The whole text as a String.
+    fn to_s(ruby: &Ruby, this: &Self) -> RString {
+        let text =
+            this.0.try_borrow().map_or_else(|_| String::new(), |it| String::from_utf8_lossy(&it.text).into());
+        ruby.str_new(&text)
+    }
+}
+
+/// 0, or the number of an error.
+fn send(descriptor: i32, text: &[u8], sent: &mut usize) -> i32 {
+    let begun = Instant::now();
+    while let Some(rest) = text.get(*sent..).filter(|rest| !rest.is_empty()) {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the bytes are there, and sending changes nothing of this process.
+        let taken = unsafe { libc::send(descriptor, rest.as_ptr().cast(), rest.len(), flags) };
+        if let Ok(taken) = usize::try_from(taken) {
+            *sent += taken;
+        } else {
+            let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            match error {
+                libc::EINTR => {}
+                libc::EAGAIN => {
+                    let mut waiting = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
+                    // SAFETY: one valid record.
+                    if unsafe { libc::poll(&raw mut waiting, 1, PATIENCE_MS) } <= 0 {
+                        return 0;
+                    }
+                }
+                _ => return error,
+            }
+        }
+        if begun.elapsed() >= TURN {
+            return 0;
+        }
+    }
+    0
+}
+
+/// The members, with what stands before and after them if there are any.
+fn comma(members: &str, before: &str, after: &str) -> String {
+    if members.is_empty() { String::new() } else { format!("{before}{members}{after}") }
+}

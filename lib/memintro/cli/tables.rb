@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+require_relative "../report/old"
+
+module Memintro
+  module CLI
+    # A process's call sites as tables: it answers figures as JSON, for to make texts of them would make it grow.
+    class Tables
+      # @param answer [Hash] to `top` or `report`, checked
+      # @raise [ControlError] if it has nothing for tables
+      def initialize(answer)
+        raise ControlError, "the process answered without what a table needs" unless answer["rendering"]
+
+        @answer = answer
+        @rendering = answer["rendering"]
+      end
+
+      # @param out [IO]
+      # @param top [Integer, nil] call sites to show; nil: all
+      # @param by [Symbol]
+      # @param older_than [Integer, nil] collections that the blocks outlived; nil: blocks of any age
+      # @return [nil]
+      # @raise [ControlError]
+      def write(out, top:, by:, older_than: nil)
+        return out.write(old(Memintro::Report::Style.for(out), older_than, by)) && nil if older_than
+
+        sites = Memintro::Report::Reader.from_json(@answer)
+        sites.leave_out(*@rendering.values_at("left_out", "live_bytes", "variance"))
+        Memintro::Report.write(sites, out, format: :text, top: top, by: by, app_root: @rendering["app_root"])
+      rescue DumpError, TypeError => e
+        raise ControlError, "the process answered something that is no report: #{e.message}"
+      end
+
+      private
+
+      def old(style, older_than, by)
+        sites = Memintro::Report::Reader.old_sites(@answer)
+        head = "pid #{@answer['process']['pid']}: #{Units.counted(sites.size, 'call site')} with blocks that " \
+               "outlived #{Units.counted(older_than, 'collection')}, by #{by}"
+        [head, "", *Memintro::Report::Old.lines(sites, Memintro::Report::Names.new(@rendering["app_root"]), style,
+                                                @answer["process"]["sample_bytes"])].join("\n") << "\n"
+      end
+    end
+  end
+end

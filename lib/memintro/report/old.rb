@@ -1,0 +1,28 @@
+# frozen_string_literal: true
+
+require_relative "../estimates"
+require_relative "../units"
+require_relative "table"
+
+module Memintro
+  module Report
+    # A table of call sites of which only blocks of some age count.
+    module Old
+      # @param sites [Array<CallSite>]
+      # @param names [Names]
+      # @param style [Style]
+      # @param sample_bytes [Integer, nil]
+      # @return [Array<String>]
+      def self.lines(sites, names, style, sample_bytes)
+        rows = sites.map do |site|
+          [site.shown(:live_bytes, &Units.method(:bytes)), site.shown(:live_blocks, &Units.method(:count)),
+           names.short(site)]
+        end
+        lines = Table.new(%w[live blocks], "call site", rows).lines(style)
+        return lines unless sites.any?(&:estimated?)
+
+        [*lines, "", style.warn("note: ") + Estimates.caution(sample_bytes)]
+      end
+    end
+  end
+end
