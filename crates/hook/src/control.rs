@@ -8,6 +8,7 @@ use memintro_abi::{
     ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
+use memintro_tracker::stack;
 
 use crate::figures::{self, SiteFigures, is_used};
 use crate::sampling::{self, SAMPLES};
@@ -41,6 +42,12 @@ pub(crate) static memintro_control: Control = Control {
     sample_bytes,
 };
 
+/// What takes something that must not stay taken begins with this: pages of stack that it may use, with what it asks the loader
+/// and what a visitor does.
+fn reach_down() {
+    stack::touch_pages::<3>();
+}
+
 extern "C" fn sample_bytes() -> u64 {
     sampling::mean()
 }
@@ -54,6 +61,7 @@ extern "C" fn mode() -> Mode {
 }
 
 unsafe extern "C" fn start(options: *const StartOptions) -> Status {
+    reach_down();
     // SAFETY: the caller's options, or null for the defaults.
     let options = unsafe { options.as_ref() };
     let defaults =
@@ -62,10 +70,12 @@ unsafe extern "C" fn start(options: *const StartOptions) -> Status {
 }
 
 extern "C" fn stop() -> Status {
+    reach_down();
     start::stop()
 }
 
 unsafe extern "C" fn set_vm(source: *const VmSource) -> Status {
+    reach_down();
     // SAFETY: the caller's functions, or null.
     state::set_vm(unsafe { source.as_ref() }.copied())
 }
@@ -91,6 +101,7 @@ fn change_untracked(change: impl FnOnce(u32) -> u32) -> u32 {
 }
 
 extern "C" fn mark() -> Status {
+    reach_down();
     state::done(state::paused(|_| {
         state::flush();
         for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
@@ -103,6 +114,7 @@ extern "C" fn mark() -> Status {
 }
 
 extern "C" fn clear() -> Status {
+    reach_down();
     match state::paused(|_| state::empty_again()) {
         Some(false) => Status::NO_MEMORY,
         other => state::done(other),
@@ -110,6 +122,7 @@ extern "C" fn clear() -> Status {
 }
 
 extern "C" fn reset() -> Status {
+    reach_down();
     state::done(state::paused(|_| state::reset_counters()))
 }
 
@@ -131,6 +144,7 @@ unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
 }
 
 unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status {
+    reach_down();
     static LOOKS: AtomicU32 = AtomicU32::new(0);
     let modules = patch::Look::now();
     state::done(state::paused(|_| {
@@ -202,6 +216,7 @@ unsafe extern "C" fn blocks(
     context: *mut c_void,
     visit: Visitor<BlockRecord>,
 ) -> Status {
+    reach_down();
     let now = state::generation();
     state::done(state::paused(|_| {
         TABLE.for_each(now, &mut |address, block| {
@@ -235,11 +250,13 @@ unsafe extern "C" fn blocks(
 }
 
 extern "C" fn refresh() -> Status {
+    reach_down();
     start::refresh();
     Status::OK
 }
 
 unsafe extern "C" fn patches(context: *mut c_void, visit: Visitor<PatchEntry>) {
+    reach_down();
     patch::visit(&mut |entry| {
         // SAFETY: the caller's own callback and context.
         unsafe { visit(context, entry) };

@@ -228,16 +228,21 @@ impl Drop for Pending {
     }
 }
 
+#[allow(improper_ctypes_definitions, reason = "see the trait")]
 impl Settle for Opening {
-    fn settle(&self) {
+    extern "C" fn settle(&self) {
         thread::share_if_crowded();
     }
 
-    fn flush(&self, counters: &CounterCache) {
+    extern "C" fn flush(&self, counters: &CounterCache) {
         counters.flush(|id| SITES.counters(id));
     }
 
-    fn record(&self, own: &ThreadState, event: &Event, path: &[u8]) {
+    extern "C" fn torn(&self) {
+        state::give_up();
+    }
+
+    extern "C" fn record(&self, own: &ThreadState, event: &Event, path: &[u8]) {
         record_event(own, event, path);
         if !matches!(event.kind, kind::FREE | kind::DEATH | kind::SAMPLED_DEATH) {
             Pending::end();
@@ -247,7 +252,7 @@ impl Settle for Opening {
 
 fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
     // What came before a clear is forgotten with all else.
-    if event.epoch != EPOCH.load(Ordering::Relaxed) {
+    if event.epoch != EPOCH.load(Ordering::Relaxed) || state::is_lost() {
         return;
     }
     // SAFETY: states are never unmapped, and the world is paused.

@@ -83,6 +83,8 @@ fn write_in(
     signal: c_int,
     exit_status: c_int,
 ) -> Status {
+    // Most of what follows are cancellation points, and a pause must not be left there.
+    let _whole = Uncancelled::begin();
     let Workspace { path: target, name, output } = space;
     target.clear();
     target.expand(path.to_bytes(), append_pid);
@@ -180,6 +182,31 @@ fn pseudo_name(id: u32) -> &'static [u8] {
         SITE_BOOT => b"(boot)",
         SITE_GC => b"(gc)",
         _ => b"(other)",
+    }
+}
+
+/// While it lives, a cancellation of the calling thread waits.
+struct Uncancelled(c_int);
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+/// The same in all C libraries of Linux.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+impl Uncancelled {
+    fn begin() -> Self {
+        let mut before = 0;
+        // SAFETY: a valid place for the answer; it changes a bit of the calling thread's and may be called by a handler.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: as above; the state that it was in.
+        unsafe { pthread_setcancelstate(self.0, core::ptr::null_mut()) };
     }
 }
 

@@ -12,6 +12,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use memintro_tracker::stack;
 use memintro_tracker::threads::{Held, ThreadState};
 
 use crate::defer::Pending;
@@ -22,6 +23,9 @@ use crate::{patch, sampling, thread};
 const SLEEPS: u32 = 3_000;
 /// The same for a signal handler that has interrupted its thread while that was recording.
 const SLEEPS_ON_TOP: u32 = 20;
+
+/// Stack that a fork may use.
+const STACK_BYTES: usize = 3072;
 
 /// What is held for all threads that fork, besides the world.
 static HOLDS_CHANGES: AtomicBool = AtomicBool::new(false);
@@ -38,6 +42,8 @@ fn is_used() -> bool {
 }
 
 unsafe extern "C" fn before() {
+    // Of our handlers and of libc's own steps, which come after them: a stack overflow there would leave the world paused.
+    stack::touch::<STACK_BYTES>();
     // A thread whose destructors have run keeps no state: its child cannot trust what it gets.
     if !is_used() || thread::own().is_none() {
         return;

@@ -6,9 +6,10 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use memintro_tracker::mmap::Errno;
+use memintro_tracker::stack;
 
 use crate::functions;
-use crate::nested::{as_one, as_one_unless_libc};
+use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
 use crate::patch;
 use crate::real::call;
 use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
@@ -169,6 +170,8 @@ fn replace(
     birth: Birth,
     real: impl FnOnce() -> Pointer,
 ) -> Pointer {
+    // The block is taken out before: an overflow in the allocator would leave it so.
+    stack::touch::<STACK_BYTES>();
     let moving = moving(block);
     let new = real();
     if new.is_null() && size != 0 {

@@ -19,6 +19,7 @@ use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::defer;
+use crate::nested;
 use crate::place;
 use crate::sampling::{self, SAMPLES};
 use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
@@ -83,14 +84,14 @@ pub(crate) enum Birth {
 
 /// A block was born.
 #[inline]
-pub(crate) fn allocated(block: *mut c_void, size: usize, caller: usize) {
+pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usize) {
     if block.is_null() {
         return;
     }
     // The table's line is on its way while the VM is asked for the call site.
     TABLE.prefetch(block as usize);
     let Some(own) = thread::own() else { return };
-    if own.nested.get() != 0 {
+    if nested::is_nested(&own) {
         return;
     }
     let (address, size) = (block as usize, size as u64);
@@ -137,7 +138,7 @@ pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, gen
 }
 
 /// A block was born that had been sampled with this mean.
-pub(crate) fn sampled(block: *mut c_void, size: usize, caller: usize, mean: u64) {
+pub(crate) extern "C" fn sampled(block: *mut c_void, size: usize, caller: usize, mean: u64) {
     if block.is_null() {
         return;
     }
@@ -311,10 +312,11 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
 }
 
 /// The move is done: the old block is gone, `new` (unless null) is another one, born here.
-pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usize, birth: Birth) {
+#[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
+pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usize, birth: Birth) {
     let Some(own) = thread::own() else { return };
     let (address, size) = (new as usize, size as u64);
-    let is_followed = !new.is_null() && own.nested.get() == 0;
+    let is_followed = !new.is_null() && !nested::is_nested(&own);
     let mean = match birth {
         Birth::Every => None,
         Birth::Sampled(mean) => mean,
@@ -344,7 +346,8 @@ pub(crate) fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usiz
 }
 
 /// The move failed: the block is where it was.
-pub(crate) fn stayed(moving: &Moving, block: *mut c_void) {
+#[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
+pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
     let Some(own) = thread::own() else { return };
     let address = block as usize;
     match moving.old {

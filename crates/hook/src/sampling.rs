@@ -18,7 +18,7 @@ use memintro_tracker::threads::ThreadState;
 
 use crate::defer::{self, Pending};
 use crate::state::{ACTIVE, THREADS};
-use crate::{thread, tls};
+use crate::{nested, thread, tls};
 
 /// The sampled blocks.
 pub(crate) static SAMPLES: Samples = Samples::new();
@@ -89,16 +89,22 @@ pub(crate) fn charge(size: usize) -> Result<(), Debt> {
 /// its first distance.
 #[cold]
 #[inline(never)]
-pub(crate) fn draw(size: usize, debt: Debt) -> Option<u64> {
+#[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
+pub(crate) extern "C" fn draw(size: usize, debt: Debt) -> Option<u64> {
     let _errno = Errno::save();
     let word = tls::distance();
+    let own = thread::own();
+    if own.as_ref().is_some_and(|own| nested::forget_if_over(own)) {
+        // It was not to pay, and does from here on: what it had set aside is its distance again.
+        return None;
+    }
     // SAFETY: the calling thread's own word.
     let before = unsafe { word.read() }.wrapping_add(debt.0);
     let rest = |distance| {
         // SAFETY: as above.
         unsafe { word.write(distance) };
     };
-    let Some(own) = thread::own().filter(|own| own.untracked.get() == 0 && own.nested.get() == 0) else {
+    let Some(own) = own.filter(|own| own.untracked.get() == 0 && own.nested.get() == 0) else {
         rest(SUSPENDED);
         return None;
     };

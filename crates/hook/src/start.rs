@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use memintro_abi::{Mode, StartOptions, Status};
+use memintro_tracker::stack;
 
 use crate::functions::{FUNCTIONS, Family};
 use crate::patch::{self, Outcome};
@@ -63,6 +64,8 @@ fn install() -> Outcome {
 /// Looks for modules that came since, and verifies what was patched.
 pub(crate) fn refresh() {
     if state::mode() != Mode::OFF {
+        // A stack overflow in the middle would leave the claim taken.
+        stack::touch_pages::<2>();
         patch::refresh();
     }
 }

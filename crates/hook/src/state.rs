@@ -60,7 +60,8 @@ const FORK: usize = 1;
 const SLEEPS_FOR_CHANGES: u32 = 5_000;
 /// Sleeps of a fork until it takes part in what another one holds.
 const SLEEPS_FOR_FORKS: u32 = 20;
-/// The figures of this process cannot be trusted, and are not to be touched: it was forked in the middle of something.
+/// The figures of this process cannot be trusted, and are not to be touched: it was forked in the middle of something, or a
+/// thread has left the middle of something for good.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -109,7 +110,7 @@ pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
             return Status::BUSY;
         }
     }
-    let status = if IS_LOST.load(Ordering::Relaxed) { Status::FIGURES_LOST } else { change() };
+    let status = if is_lost() { Status::FIGURES_LOST } else { change() };
     CHANGING.store(IDLE, Ordering::Release);
     status
 }
@@ -152,10 +153,16 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize & !FORK }
 }
 
-/// In a forked child that got figures in the middle of a change: nobody looks at them or changes them any more.
+/// Figures are in the middle of a change that nobody will end, in a forked child or for good: nobody looks at them or changes
+/// them any more.
 pub(crate) fn give_up() {
-    IS_LOST.store(true, Ordering::Relaxed);
+    IS_LOST.store(true, Ordering::Release);
     ACTIVE.store(0, Ordering::Release);
+}
+
+/// Whether that is so.
+pub(crate) fn is_lost() -> bool {
+    IS_LOST.load(Ordering::Acquire)
 }
 
 /// After a fork, in the parent when it held changes, and always in the child: who was at it there is not here.
@@ -166,19 +173,20 @@ pub(crate) fn forget_changes() {
 /// Runs `action` while no other thread records. `None` if that cannot be (no memory for a state, called from
 /// inside the hook, or another thread does not get on).
 pub(crate) fn paused<R>(action: impl FnOnce(&Paused<'_>) -> R) -> Option<R> {
-    if IS_LOST.load(Ordering::Relaxed) {
+    if is_lost() {
         return None;
     }
     let own = thread::own()?;
     let paused = THREADS.pause(&own)?;
-    Some(action(&paused))
+    // They may have been lost while this waited.
+    (!is_lost()).then(|| action(&paused))
 }
 
 /// What to answer once [`paused`] has done its work or not.
 pub(crate) fn done<R>(outcome: Option<R>) -> Status {
     match outcome {
         Some(_) => Status::OK,
-        None if IS_LOST.load(Ordering::Relaxed) => Status::FIGURES_LOST,
+        None if is_lost() => Status::FIGURES_LOST,
         None if thread::own().is_none() => Status::NO_MEMORY,
         None => Status::BUSY,
     }

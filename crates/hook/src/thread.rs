@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_tracker::mmap::Errno;
+use memintro_tracker::stack;
 use memintro_tracker::threads::ThreadState;
 
 use crate::state::{TABLE, THREADS};
@@ -18,6 +19,9 @@ use crate::{sampling, tls};
 /// The word of a thread whose destructors have run: frees still come, and it must not take a state for good. Beside the
 /// address of a state: one that such a thread has borrowed.
 const DEAD: usize = 1;
+
+/// Stack that a thread's first call may use besides.
+const STACK_BYTES: usize = 2560;
 
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// Threads that have a state.
@@ -80,6 +84,7 @@ pub(crate) fn own() -> Option<Own> {
 
 #[cold]
 fn first_call(word: usize) -> Option<Own> {
+    stack::touch::<STACK_BYTES>();
     let errno = Errno::save();
     let state: NonNull<ThreadState> = THREADS.acquire()?;
     // SAFETY: states are never unmapped.
@@ -117,6 +122,10 @@ unsafe extern "C" fn thread_ends(value: *mut libc::c_void) {
     tls::set(DEAD);
     // SAFETY: the key's value is only ever the address of a state.
     if let Some(state) = unsafe { value.cast::<ThreadState>().as_ref() } {
+        if state.is_busy() {
+            // It was cancelled while it was recording (which no program may do to malloc), or has left by `longjmp` before.
+            THREADS.tear(state);
+        }
         give_back(state);
     }
 }

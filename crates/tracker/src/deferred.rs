@@ -169,7 +169,7 @@ impl Deferred {
     }
 
     /// Reads what was written into the places below `end`, each once. Whoever has paused the world calls it.
-    pub(crate) fn read(&self, end: u32, each: &mut dyn FnMut(&Event, &[u8])) {
+    pub(crate) fn read(&self, end: u32, mut each: impl FnMut(&Event, &[u8])) {
         let mut next = self.read.load(Ordering::Relaxed);
         while next < end {
             let memory = self.reading.load(Ordering::Relaxed);

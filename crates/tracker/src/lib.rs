@@ -10,6 +10,7 @@
 //! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
 //! - [`deferred`]: what happens during a pause
+//! - [`stack`]: how far down it reaches, and what on it is gone
 
 pub mod chance;
 pub mod counters;
@@ -22,5 +23,6 @@ pub mod sampler;
 pub mod samples;
 pub mod sites;
 mod space;
+pub mod stack;
 pub mod table;
 pub mod threads;

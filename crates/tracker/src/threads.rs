@@ -27,7 +27,9 @@ mod pause;
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+};
 
 use crate::counters::CounterCache;
 use crate::deferred::{Deferred, Event};
@@ -36,6 +38,7 @@ use crate::lock::{SpinLock, wait_round};
 use crate::mmap::{self, Errno};
 use crate::sampler::Sampler;
 use crate::sites::SiteCache;
+use crate::stack;
 pub use forks::Held;
 pub use pause::Paused;
 
@@ -117,7 +120,8 @@ pub fn bump(figure: &AtomicU64, amount: u64) {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ThreadState {
-    busy: AtomicBool,
+    /// 0, or where its stack ended when its thread became busy.
+    busy: AtomicUsize,
     owned: AtomicBool,
     /// Its thread has ended, and could not give it back.
     leaving: AtomicBool,
@@ -129,8 +133,9 @@ pub struct ThreadState {
     pub held: Cell<Held>,
     /// Depth of "do not track my allocations".
     pub untracked: Cell<u32>,
-    /// Depth of calls into an allocator function that itself calls one (operator new calls malloc).
-    pub nested: Cell<u32>,
+    /// Where the stack ended at the first of the calls into an allocator function that itself calls one (operator new calls
+    /// malloc); 0: in none.
+    pub nested: Cell<usize>,
     next: AtomicPtr<ThreadState>,
     /// The traffic of all threads that have had this state, since the last start or clear. It only grows, so that
     /// sums can be read at any time: a thread's figures do not move when it ends.
@@ -171,28 +176,36 @@ impl ThreadState {
     /// Whether its thread is in the middle of recording, or of a pause: asked by that thread itself.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Relaxed)
+        self.busy.load(Ordering::Relaxed) != 0
     }
 }
 
 /// What whoever opens the gate does before: with the world paused, and nobody else at it.
+///
+/// C's calling convention says that nothing unwinds through these calls. So no function inside malloc needs a table of what to
+/// clean up, and a thread that is cancelled there, asynchronously, is unwound like through any other C function.
+#[allow(improper_ctypes_definitions, reason = "all callers are Rust's, of the same build")]
 pub trait Settle: Sync {
     /// Makes good what could not be done while the gate was closed, but for events.
-    fn settle(&self);
+    extern "C" fn settle(&self);
     /// Brings the counters of a thread home that has ended.
-    fn flush(&self, counters: &CounterCache);
+    extern "C" fn flush(&self, counters: &CounterCache);
+    /// A thread will never end what it was recording: nobody knows what is half done.
+    extern "C" fn torn(&self);
     /// Records an event that was written down, as `own`'s thread, with the path of its call site if it has one.
-    fn record(&self, own: &ThreadState, event: &Event, path: &[u8]);
+    extern "C" fn record(&self, own: &ThreadState, event: &Event, path: &[u8]);
 }
 
 /// Does nothing: for tests and examples.
 #[derive(Debug)]
 pub struct NothingToSettle;
 
+#[allow(improper_ctypes_definitions, reason = "see the trait")]
 impl Settle for NothingToSettle {
-    fn settle(&self) {}
-    fn flush(&self, _counters: &CounterCache) {}
-    fn record(&self, _own: &ThreadState, _event: &Event, _path: &[u8]) {}
+    extern "C" fn settle(&self) {}
+    extern "C" fn flush(&self, _counters: &CounterCache) {}
+    extern "C" fn torn(&self) {}
+    extern "C" fn record(&self, _own: &ThreadState, _event: &Event, _path: &[u8]) {}
 }
 
 /// What became of an event that was to be written down.
@@ -346,37 +359,61 @@ impl Threads {
 
     /// Becomes busy, or answers `None`: this thread already is ([`ThreadState::is_busy`]), or the gate is closed, and
     /// what happens is to be written down ([`Threads::note`]).
-    #[inline]
+    #[inline(always)]
     pub fn enter<'a>(&self, state: &'a ThreadState) -> Option<Busy<'a>> {
-        if state.busy.load(Ordering::Relaxed) {
+        // This is a part of the caller, who is busy until it drops the answer: what it calls is deeper.
+        let frame = stack::pointer();
+        if state.is_busy() {
+            self.look_whether_torn(state, frame);
             return None;
         }
-        touch_stack::<STACK_BYTES>();
-        state.busy.store(true, Ordering::Relaxed);
+        stack::touch::<STACK_BYTES>();
+        state.busy.store(frame, Ordering::Relaxed);
         // The pauser's membarrier makes this order visible; the compiler must keep it too.
         compiler_fence(Ordering::SeqCst);
         if self.fences.load(Ordering::Relaxed) {
             fence(Ordering::SeqCst);
         }
         if self.gate.load(Ordering::Relaxed) != 0 {
-            return self.meet_gate(state);
+            return self.meet_gate(state, frame);
         }
         Some(Busy { state })
+    }
+
+    /// A thread that is busy already records nothing. But perhaps it only seems to be: it has left what it was doing by `longjmp`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn look_whether_torn(&self, own: &ThreadState, now: usize) {
+        if stack::is_gone(own.busy.load(Ordering::Relaxed), now) {
+            self.tear(own);
+        }
+    }
+
+    /// The calling thread will never end what it was recording, or its pause. From here on it is not busy.
+    #[cold]
+    pub fn tear(&self, own: &ThreadState) {
+        self.settle.torn();
+        own.noting.set(0);
+        // Release: whoever pauses next sees that nothing may be touched.
+        own.busy.store(0, Ordering::Release);
+        if self.is_pauser(own) {
+            self.leave(ptr::from_ref(own).cast_mut());
+        }
     }
 
     /// The gate is closed. If nobody is behind it any more, the caller opens it.
     #[cold]
     #[inline(never)]
-    fn meet_gate<'a>(&self, state: &'a ThreadState) -> Option<Busy<'a>> {
+    fn meet_gate<'a>(&self, state: &'a ThreadState, frame: usize) -> Option<Busy<'a>> {
         // Release: the pauser sees all that was done while busy.
-        state.busy.store(false, Ordering::Release);
+        state.busy.store(0, Ordering::Release);
         if self.gate.load(Ordering::Acquire) != 0 && !self.open_if_abandoned(state, 1) {
             return None;
         }
-        state.busy.store(true, Ordering::Relaxed);
+        state.busy.store(frame, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.gate.load(Ordering::Acquire) != 0 {
-            state.busy.store(false, Ordering::Release);
+            state.busy.store(0, Ordering::Release);
             return None;
         }
         Some(Busy { state })
@@ -445,25 +482,6 @@ impl Threads {
     }
 }
 
-/// Reads a word as far below the stack pointer as recording needs. Where the stack ends there, the fault comes now, and not in
-/// the middle: a handler that leaves by longjmp (Ruby's, of a stack overflow) leaves nothing half done behind.
-#[inline(always)]
-fn touch_stack<const BYTES: usize>() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads the calling thread's own stack, or faults as the next call would.
-    unsafe {
-        core::arch::asm!("test byte ptr [rsp - {depth}], 0", depth = const BYTES, options(nostack, readonly));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
-    unsafe {
-        core::arch::asm!(
-            "sub {at}, sp, #{depth}", "ldrb {at:w}, [{at}]",
-            at = out(reg) _, depth = const BYTES, options(nostack, readonly),
-        );
-    }
-}
-
 /// While it lives, its thread is busy.
 #[derive(Debug)]
 pub struct Busy<'a> {
@@ -475,6 +493,6 @@ impl Drop for Busy<'_> {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         // Release: the pauser sees all that was done while busy.
-        self.state.busy.store(false, Ordering::Release);
+        self.state.busy.store(0, Ordering::Release);
     }
 }

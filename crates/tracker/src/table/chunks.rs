@@ -116,6 +116,6 @@ impl Pieces {
     /// The chunks that were handed out, from number to number.
     fn used(&self, fresh: usize) -> impl Iterator<Item = (usize, usize)> {
         let passed = self.all.iter().take(self.current).copied();
-        passed.chain(self.current().map(|(start, end)| (start, fresh.clamp(start, end))))
+        passed.chain(self.current().map(|(start, end)| (start, fresh.min(end).max(start))))
     }
 }

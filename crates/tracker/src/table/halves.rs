@@ -19,9 +19,6 @@ use super::operations::{Whither, birth};
 use super::shards::Nodes;
 use super::{Block, Inserted, Removed, Table, Taken, packed};
 
-/// An entry that is visited: its address and value.
-type Visit<'a> = &'a mut dyn FnMut(usize, u64);
-
 const _: () = assert!(hash::UNIT_SHIFT <= PLOT_SHIFT);
 
 /// The units of the plot around `address`.
@@ -121,7 +118,7 @@ impl Table {
     fn count_in_lines(&self, address: usize) -> usize {
         let mut blocks = 0;
         units(address).for_each(|unit| {
-            self.visit_unit(unit, &mut |_, _| blocks += 1);
+            self.visit_unit(unit, |_, _| blocks += 1);
         });
         blocks
     }
@@ -133,7 +130,7 @@ impl Table {
         let Some(mut opening) = self.near.open(address, &self.budget) else { return };
         // First all are copied, so that a lack of memory changes nothing.
         for unit in units(address) {
-            let all = self.visit_unit(unit, &mut |address, value| {
+            let all = self.visit_unit(unit, |address, value| {
                 let block = packed::decode(value, now, |code| self.sizes.get(code));
                 opening.take_in(address, block, now, &self.budget);
             });
@@ -149,7 +146,7 @@ impl Table {
 
     /// Visits the entries of a unit that are in the lines, each with its line locked. `false`: not all, for the holder of
     /// a line does not get on.
-    fn visit_unit(&self, unit: usize, visit: Visit<'_>) -> bool {
+    fn visit_unit(&self, unit: usize, mut visit: impl FnMut(usize, u64)) -> bool {
         let (first, last) = Hash::of_unit(unit);
         let mut residue = first.residue;
         while let Some(home) = self.home_unchecked(Hash { shard: first.shard, residue }) {
@@ -175,7 +172,7 @@ impl Table {
     fn empty_unit(&self, unit: usize, now: u32) {
         loop {
             let mut found = None;
-            self.visit_unit(unit, &mut |address, _| found = Some(address));
+            self.visit_unit(unit, |address, _| found = Some(address));
             let Some(hash) = found.and_then(Hash::of) else { return };
             let Some(home) = self.home_unchecked(hash) else { return };
             let _ = self.take_at(home, hash, now);

@@ -53,7 +53,8 @@ impl Near {
             return 0;
         }
         let (span, whole) = (new - first, (1 << cell::TAG_BITS) - first);
-        (word.used() * whole / span).min(word.used() * MOST_GROWTH)
+        let wanted = (word.used() * whole).checked_div(span).unwrap_or(0);
+        wanted.min(word.used() * MOST_GROWTH)
     }
 
     /// Makes the array at `address` as short as its blocks allow: they have not come as expected.

@@ -262,7 +262,7 @@ impl Near {
         now: u32,
         shared: bool,
         budget: &Budget,
-        apart: &dyn Fn(usize, Removed) -> bool,
+        apart: &impl Fn(usize, Removed) -> bool,
     ) {
         let Some(leaf) = self.leaves.get(address) else { return };
         let plot = leaf.plot(address);
@@ -440,7 +440,7 @@ impl Near {
     }
 
     /// Gives each block of the plots whose turn it is another cell, if `aged` has one.
-    pub(super) fn age(&self, turn: usize, aged: &dyn Fn(u64) -> Option<u64>) {
+    pub(super) fn age(&self, turn: usize, aged: &impl Fn(u64) -> Option<u64>) {
         self.leaves.each(|leaf| {
             for (number, plot) in leaf.used_plots() {
                 if number % SHARDS != turn {

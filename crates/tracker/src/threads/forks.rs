@@ -3,8 +3,9 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use super::{CLOSED, PAUSE_STACK_BYTES, ThreadState, Threads, places, touch_stack};
+use super::{CLOSED, PAUSE_STACK_BYTES, ThreadState, Threads, places};
 use crate::lock::wait_round;
+use crate::stack;
 
 /// How the world is while a thread forks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl Threads {
     /// Unlike [`Threads::pause`] it may be called by a signal handler on top of anything; and the forking thread is
     /// not busy: what it does meanwhile is written down as everybody's.
     pub fn hold_for_fork(&self, own: &ThreadState, sleeps: u32) -> Held {
-        touch_stack::<PAUSE_STACK_BYTES>();
+        stack::touch::<PAUSE_STACK_BYTES>();
         if self.is_pauser(own) {
             return if self.still(own, sleeps) { Held::OverPause } else { Held::NotPaused };
         }
@@ -87,7 +88,7 @@ impl Threads {
             // It was interrupted while recording or writing down: whoever comes later records what was written down.
             return self.leave(forkers);
         }
-        own.busy.store(true, Ordering::Relaxed);
+        own.busy.store(stack::pointer(), Ordering::Relaxed);
         self.open(own);
         self.end_turn(own);
     }
@@ -112,7 +113,7 @@ impl Threads {
                 continue;
             }
             self.take_back(state);
-            state.busy.store(false, Ordering::Relaxed);
+            state.busy.store(0, Ordering::Relaxed);
             state.leaving.store(false, Ordering::Relaxed);
             state.owned.store(false, Ordering::Release);
         }

@@ -3,14 +3,17 @@
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
 
-use super::{CLOSED, NEWCOMER, PAUSE_STACK_BYTES, ThreadState, Threads, places, touch_stack, words};
+use super::{CLOSED, NEWCOMER, PAUSE_STACK_BYTES, ThreadState, Threads, places, words};
 use crate::lock::{sleep, wait_round};
 use crate::mmap::Errno;
+use crate::stack;
 
 /// Sleeps of somebody who reads figures, until another reader is done: five seconds at least.
 const SLEEPS_FOR_TURN: u32 = 50_000;
 /// Sleeps of a pauser until all have finished what they are recording: half a second at least.
 const SLEEPS_FOR_OTHERS: u32 = 5_000;
+/// What lies on the stack between a pause and whoever wants it.
+const CALLERS_BYTES: usize = 4096;
 /// Looks at the others before somebody inside malloc goes on without.
 pub(super) const LOOKS: u32 = 100;
 
@@ -24,11 +27,16 @@ impl Threads {
 
     /// As [`Threads::pause`], but sleeps at most about `sleeps` times 50 µs (a signal handler must not hang).
     pub fn pause_for<'a>(&'a self, own: &'a ThreadState, sleeps: u32) -> Option<Paused<'a>> {
-        touch_stack::<PAUSE_STACK_BYTES>();
-        if own.is_busy() || !self.take_turn(own, sleeps) {
+        stack::touch::<PAUSE_STACK_BYTES>();
+        if own.is_busy() {
+            self.look_whether_torn(own, stack::pointer());
             return None;
         }
-        own.busy.store(true, Ordering::Relaxed);
+        if !self.take_turn(own, sleeps) {
+            return None;
+        }
+        // The pause outlives this function's part of the stack.
+        own.busy.store(stack::pointer().wrapping_add(CALLERS_BYTES), Ordering::Relaxed);
         if self.still(own, sleeps.min(SLEEPS_FOR_OTHERS)) {
             return Some(Paused { threads: self, own });
         }
@@ -69,23 +77,23 @@ impl Threads {
     /// Whether nobody else is busy.
     pub(super) fn is_still(&self, own: &ThreadState) -> bool {
         // Acquire: what that thread did while busy is seen.
-        self.states().all(|state| ptr::eq(state, own) || !state.busy.load(Ordering::Acquire))
+        self.states().all(|state| ptr::eq(state, own) || state.busy.load(Ordering::Acquire) == 0)
     }
 
     /// The pauser goes away without having had the world to itself: the gate stays closed if something was written down.
     pub(super) fn give_up(&self, own: &ThreadState) {
-        own.busy.store(false, Ordering::Release);
+        own.busy.store(0, Ordering::Release);
         self.leave(ptr::from_ref(own).cast_mut());
     }
 
     pub(super) fn end_turn(&self, own: &ThreadState) {
-        own.busy.store(false, Ordering::Release);
+        own.busy.store(0, Ordering::Release);
         self.pausing.store(ptr::null_mut(), Ordering::Release);
     }
 
     /// Opens the gate if whoever closed it has gone and nobody is busy. Does not wait, but for some looks.
     pub(super) fn open_if_abandoned(&self, own: &ThreadState, looks: u32) -> bool {
-        touch_stack::<PAUSE_STACK_BYTES>();
+        stack::touch::<PAUSE_STACK_BYTES>();
         let pointer = ptr::from_ref(own).cast_mut();
         // A look first, which costs nothing.
         if !self.pausing.load(Ordering::Relaxed).is_null()
@@ -101,7 +109,7 @@ impl Threads {
             self.pausing.store(ptr::null_mut(), Ordering::Release);
             return true;
         }
-        own.busy.store(true, Ordering::Relaxed);
+        own.busy.store(stack::pointer(), Ordering::Relaxed);
         self.barrier();
         let is_still = (0..looks).any(|_| {
             core::hint::spin_loop();
@@ -119,7 +127,7 @@ impl Threads {
         let mut gate = self.gate.load(Ordering::Acquire);
         while gate != 0 {
             self.settle.settle();
-            self.deferred.read(places(gate), &mut |event, path| self.settle.record(own, event, path));
+            self.deferred.read(places(gate), |event, path| self.settle.record(own, event, path));
             self.deferred.tidy(places(gate), words(gate));
             // A newcomer's wish has been fulfilled, unless it comes only now: then this fails.
             match self.gate.compare_exchange(gate, 0, Ordering::SeqCst, Ordering::Acquire) {

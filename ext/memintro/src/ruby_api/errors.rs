@@ -19,7 +19,8 @@ pub(crate) fn from_status(ruby: &Ruby, status: Status) -> Error {
             ruby,
             "Error",
             "this process was forked while another thread was changing the figures, so they are lost here; what was \
-             tracked goes on in its parent. Track in another child, or fork again",
+             tracked goes on in its parent. Track in another child, or fork again. (Or a thread has left malloc half-way, \
+             by an asynchronous cancellation or a longjmp: then track in a new process)",
         ),
         Status::BAD_OPTION => error(ruby, "Error", "the hook does not accept these options"),
         Status::IO => {
