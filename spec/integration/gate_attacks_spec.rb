@@ -3,7 +3,7 @@
 require "spec_helper"
 require "tmpdir"
 
-# What an attack on the gate has tried: see docs/hooking.md, "Who may wait for whom". Each part ends in time, or is killed.
+# What an attack on the gate tried: docs/hooking.md, "Who may wait for whom". Each part ends in time, or is killed.
 RSpec.describe "The gate under attack" do
   LOST = -8 # MEMINTRO_FIGURES_LOST
 

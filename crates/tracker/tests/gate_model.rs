@@ -32,8 +32,9 @@ enum Step {
 }
 
 /// Where a thread is within a step.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 enum At {
+    #[default]
     Begin,
     /// Event: busy is stored, the gate not read yet; the gate was met; recording; about to write down.
     BusyStored,
@@ -58,13 +59,14 @@ enum At {
 }
 
 /// What comes after opening the gate.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 enum Then {
     Retry,
+    #[default]
     Next,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 struct Thread {
     step: usize,
     at: At,
@@ -79,7 +81,7 @@ struct Thread {
     locked: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 struct World {
     threads: Vec<Thread>,
     locks: [u8; 3],
@@ -128,31 +130,16 @@ impl Model {
     }
 
     fn first(&self) -> World {
-        let thread = Thread {
-            step: 0,
-            at: At::Begin,
-            then: Then::Next,
-            busy: false,
-            busy_soon: false,
-            event: 0,
-            seen: (false, false, 0),
-            locked: false,
-        };
         // Threads that arrive are not counted before they do.
         let arriving = self.programs.iter().filter(|steps| steps.contains(&Step::Arrive)).count();
         let crowd = (self.programs.len() - arriving) as u8;
         World {
-            threads: vec![thread; self.programs.len()],
+            threads: vec![Thread::default(); self.programs.len()],
             locks: [NOBODY; 3],
-            closed: false,
-            newcomer: false,
-            noted: Vec::new(),
-            drained: 0,
             pausing: NOBODY,
-            forks: 0,
             crowd,
             shared: crowd > 1,
-            recorded: Vec::new(),
+            ..World::default()
         }
     }
 
@@ -160,17 +147,14 @@ impl Model {
     fn next(&self, world: &World) -> Vec<World> {
         let mut all = Vec::new();
         for me in 0..world.threads.len() {
-            let thread = &world.threads[me];
+            let (thread, mut later) = (&world.threads[me], world.clone());
             if thread.busy != thread.busy_soon {
-                let mut world = world.clone();
-                world.threads[me].busy = world.threads[me].busy_soon;
-                all.push(world);
+                later.threads[me].busy = thread.busy_soon;
+                all.push(later);
+                later = world.clone();
             }
-            if let Some(step) = self.programs[me].get(thread.step) {
-                let mut world = world.clone();
-                if self.go(&mut world, me, *step) {
-                    all.push(world);
-                }
+            if self.programs[me].get(thread.step).is_some_and(|step| self.go(&mut later, me, *step)) {
+                all.push(later);
             }
         }
         all
