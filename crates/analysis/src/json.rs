@@ -227,8 +227,8 @@ impl Serialize for SiteJson<'_> {
         map.serialize_entry("age_total", &record.age_total)?;
         map.serialize_entry("growth", &site.growth())?;
         let estimates = (record.estimated != 0).then(|| Estimates::of(site));
-        // Of old blocks alone these are what is live.
-        if site.aged.is_none() {
+        // Where old blocks alone count, these are what is live; a snapshot has no call for them.
+        if site.aged.is_none() && self.bytes == Bytes::Shown {
             map.serialize_entry("old_bytes", &record.old_bytes)?;
             map.serialize_entry("old_blocks", &record.old_blocks)?;
             if let Some(of) = &estimates {

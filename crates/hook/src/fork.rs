@@ -10,17 +10,21 @@
 //! that forks may have interrupted its own thread in the middle of anything of ours. Where the world could not be paused,
 //! the child cannot trust what it got, and tracks no more.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use memintro_tracker::lock::wait_round;
 use memintro_tracker::stack;
 use memintro_tracker::threads::{Held, ThreadState};
 
 use crate::defer::Pending;
+use crate::patch::{self, walkers};
 use crate::state::{self, Changes, PID, THREADS};
-use crate::{patch, sampling, thread};
+use crate::{sampling, thread};
 
-/// Sleeps of 50 µs until somebody has ended a start or stop, what is patched, a pause, what is recorded.
+/// Sleeps of 50 µs until somebody has ended what is patched, a pause, what is recorded.
 const SLEEPS: u32 = 3_000;
+/// The same of a start or stop, which does all of these.
+const SLEEPS_FOR_CHANGES: u32 = 3 * SLEEPS;
 /// The same for a signal handler that has interrupted its thread while that was recording.
 const SLEEPS_ON_TOP: u32 = 20;
 
@@ -31,24 +35,47 @@ const STACK_BYTES: usize = 3072;
 static HOLDS_CHANGES: AtomicBool = AtomicBool::new(false);
 static HOLDS_PATCHES: AtomicBool = AtomicBool::new(false);
 
+/// Forks that hold nothing, as nothing has been tracked when they began.
+static UNUSED: AtomicU32 = AtomicU32::new(0);
+
+fn unused_is_over() {
+    // It is an error to have none, in a child that has forgotten the others, and means just that.
+    let _ = UNUSED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+}
+
+/// The first start waits for forks that began before it.
+pub(crate) fn wait_for_unused() {
+    let mut rounds = 0;
+    while UNUSED.load(Ordering::SeqCst) != 0 && wait_round(&mut rounds, SLEEPS) {}
+}
+
 pub(crate) fn init() {
     // SAFETY: the handlers are plain functions that live as long as the process.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// Whether this process has ever tracked: otherwise there is nothing to hold.
+/// Whether this process has ever tracked, or is about to: otherwise there is nothing to hold.
 fn is_used() -> bool {
-    THREADS.states().next().is_some()
+    state::has_changed() || THREADS.states().next().is_some()
 }
 
 unsafe extern "C" fn before() {
     // Of our handlers and of libc's own steps, which come after them: a stack overflow there would leave the world paused.
     stack::touch::<STACK_BYTES>();
+    before_tracked();
+    // Last: a start, stop or refresh that is awaited above may be about to walk.
+    walkers::before_fork();
+}
+
+fn before_tracked() {
+    // Sequentially consistent here and in `wait_for_unused`: one of the two sees the other.
+    UNUSED.fetch_add(1, Ordering::SeqCst);
     // A thread whose destructors have run keeps no state: its child cannot trust what it gets.
     if !is_used() || thread::own().is_none() {
         return;
     }
     let Some(own) = thread::kept() else { return };
+    unused_is_over();
     let depth = own.forks.get();
     own.forks.set(depth.wrapping_add(1));
     if depth > 0 {
@@ -66,8 +93,9 @@ fn hold(own: &ThreadState) -> Held {
         return THREADS.hold_for_fork(own, 0);
     }
     // While this thread is recording, nobody else can pause the world: it is no use to wait for that.
-    let sleeps = if own.is_busy() { SLEEPS_ON_TOP } else { SLEEPS };
-    let changes = state::hold_changes(sleeps, || THREADS.join_forks());
+    let (sleeps, sleeps_for_changes) =
+        if own.is_busy() { (SLEEPS_ON_TOP, SLEEPS_ON_TOP) } else { (SLEEPS, SLEEPS_FOR_CHANGES) };
+    let changes = state::hold_changes(sleeps_for_changes, || THREADS.join_forks());
     if changes == Changes::Joined {
         return Held::Paused;
     }
@@ -105,14 +133,16 @@ fn end(own: &ThreadState) -> Option<Held> {
 }
 
 unsafe extern "C" fn in_parent() {
-    if let Some(own) = thread::kept().filter(|own| own.forks.get() > 0)
-        && let Some(held) = end(own)
-    {
+    walkers::after_fork();
+    let Some(own) = thread::kept().filter(|own| own.forks.get() > 0) else { return unused_is_over() };
+    if let Some(held) = end(own) {
         THREADS.release_after_fork(own, held, let_go_of_all);
     }
 }
 
 unsafe extern "C" fn in_child() {
+    walkers::in_child();
+    UNUSED.store(0, Ordering::SeqCst);
     // SAFETY: a plain system call.
     PID.store(unsafe { libc::getpid() }.unsigned_abs(), Ordering::Relaxed);
     THREADS.register();

@@ -20,7 +20,7 @@ use memintro_tracker::table::Table;
 use memintro_tracker::threads::{Paused, Threads};
 
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
-use crate::{defer, thread};
+use crate::{defer, fork, thread};
 
 /// Live blocks.
 pub(crate) static TABLE: Table = Table::new();
@@ -63,6 +63,8 @@ const SLEEPS_FOR_FORKS: u32 = 20;
 /// The figures of this process cannot be trusted, and are not to be touched: it was forked in the middle of something, or a
 /// thread has left the middle of something for good.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
+/// See [`has_changed`].
+static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
@@ -103,6 +105,9 @@ pub(crate) fn origin() -> Origin {
 
 /// One transition at a time; whoever comes second is told. A fork is waited for, but not for ever.
 pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
+    if !HAS_CHANGED.swap(true, Ordering::SeqCst) {
+        fork::wait_for_unused();
+    }
     let mut rounds = 0;
     while let Err(now) = CHANGING.compare_exchange(IDLE, this_thread(), Ordering::Acquire, Ordering::Relaxed)
     {
@@ -145,6 +150,11 @@ pub(crate) fn hold_changes(sleeps: u32, joined: impl Fn() -> bool) -> Changes {
         }
     }
     Changes::Held
+}
+
+/// Whether anybody has ever begun to start or stop.
+pub(crate) fn has_changed() -> bool {
+    HAS_CHANGED.load(Ordering::SeqCst)
 }
 
 /// Addresses of threads are multiples of more than two.

@@ -26,6 +26,7 @@ mod names;
 mod resolve;
 mod slot;
 mod sweep;
+pub(crate) mod walkers;
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;

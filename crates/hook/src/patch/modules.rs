@@ -5,6 +5,8 @@ use core::ops::{ControlFlow, Range};
 
 use memintro_elf::{Machine, Malformed, Memory, Module, ProgramHeader, build_id};
 
+use super::walkers::Walking;
+
 const _: () = assert!(size_of::<ProgramHeader>() == size_of::<libc::Elf64_Phdr>());
 
 /// How often modules were loaded and unloaded; equal numbers mean equal lists.
@@ -140,6 +142,12 @@ pub(crate) unsafe fn build_at(base: u64, name: &CStr, pages: Range<usize>) -> u6
 /// Walks the list in load order, which for what was loaded at start-up is the order of look-ups. The loader keeps
 /// the list locked meanwhile, so nothing is unloaded; a module may still be being relocated by another thread.
 pub(super) fn walk<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(each: F) {
+    let _walking = Walking::begin();
+    walk_again(each);
+}
+
+/// The same within a walk of the same thread.
+pub(super) fn walk_again<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(each: F) {
     unsafe extern "C" fn one<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(
         info: *mut libc::dl_phdr_info,
         _size: usize,

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memintro_elf::{Definition, Module};
 
-use super::modules::{Loaded, walk};
+use super::modules::{Loaded, walk, walk_again};
 use crate::functions::{self, FUNCTIONS, Family, Function};
 use crate::nested::MAY_COME_BACK;
 
@@ -83,7 +83,7 @@ pub(crate) fn resolve() {
     // The list is locked throughout, also while what was found is written down: whoever comes later has the last word.
     walk(|_| {
         let mut search = Search::new(at_start);
-        walk(|loaded| {
+        walk_again(|loaded| {
             search.visit(loaded);
             ControlFlow::Continue(())
         });
