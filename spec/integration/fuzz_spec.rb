@@ -5,7 +5,7 @@ require "memintro"
 
 # A short run of each of Ruby's fuzzers, always with the same inputs; `rake fuzz[requests,3600]` is a long one.
 RSpec.describe "Readers of what others wrote" do
-  %w[requests snapshots].each do |name|
+  %w[requests replies snapshots].each do |name|
     it "answer or refuse in memintro's own words whatever comes: #{name}" do
       require_relative "../fuzz/#{name}"
       target = Fuzz.const_get(name.capitalize).new(20_260)
