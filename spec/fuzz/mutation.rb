@@ -8,7 +8,8 @@ module Fuzz
   class Mutation
     # What a value may become.
     VALUES = [nil, true, false, 0, -1, 7, 2**31, 2**63, -(2**64), 10**15, 10**40, 1.5, -0.0, 1e308, -1e-300,
-              "", "7", "x", "\u0000", "\e[2J\e]0;x\a", "\u009b31m\u202Ex\u2066\u200F\u061C\u2028", "é\u{1F600}", "a" * 5_000, "live_bytes", "full", "text",
+              "", "7", "x", "\u0000", "\e[2J\e]0;x\a", "\u009b31m\u202Ex\u2066\u200F\u061C\u2028",
+              "é\u{1F600}", "a" * 5_000, "live_bytes", "full", "text",
               [], [[]], {}, { "" => nil }, [nil] * 50].freeze
     # What may come between two bytes.
     TOKENS = ["{", "}", "[", "]", ":", ",", "\"", "\\", "\\u0000", "\\ud800", "\n", "\r", "\0", "\xFF", "\xC3", "\e",

@@ -248,6 +248,21 @@ RSpec.describe "the control socket", :listening do
     end
   end
 
+  # In a child that C code forks, whoever stood in the queue for Ruby's lock stands there for ever, before all others.
+  it "has nobody in the queue for Ruby's lock when listen comes back, for C code may fork then" do
+    program = start_program(<<~RUBY)
+      states = Array.new(20) do
+        Memintro.listen
+        state = Thread.list.find { |thread| thread.name == "memintro-socket" && thread.alive? }.status
+        Memintro.stop_listening
+        state
+      end
+      puts :ready, states.tally.inspect
+      sleep
+    RUBY
+    expect(program.line).to eq('{"sleep"=>20}')
+  end
+
   it "is taken away by each process for itself, a forked child and its parent" do
     program = start_program(<<~RUBY, in: (reader, writer = IO.pipe).first)
       Memintro.listen

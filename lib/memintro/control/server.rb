@@ -20,6 +20,9 @@ module Memintro
       MOST_ACCEPTED = 16
       # How long to accept nothing when the process has no descriptor left.
       RECOVERY_SECONDS = 1
+      # How long to wait for the thread to be idle.
+      START_SECONDS = 1
+      private_constant :START_SECONDS
 
       # @return [String, nil] what the process wants to be called
       attr_reader :name
@@ -58,12 +61,17 @@ module Memintro
         raise ListenError, "the control socket #{@path} could not be made: #{e.message}"
       end
 
+      # Comes back when the thread is idle. Until then it queues for Ruby's lock, and a fork that C code makes copies the
+      # queue, not the thread: in the child the lock is offered to nobody, again and again, and whoever queues behind
+      # waits for ever.
       # @return [nil]
       def run
         @thread = Thread.new { serve }
         @thread.name = "memintro-socket"
         @thread.report_on_exception = false
         @thread.abort_on_exception = false
+        deadline = Connection.now + START_SECONDS
+        sleep(0.0005) until idle? || Connection.now > deadline
         nil
       end
 
@@ -100,6 +108,12 @@ module Memintro
 
       private
 
+      # Whoever holds Ruby's lock and sees the thread sleep knows that it is in no queue.
+      def idle?
+        status = @thread.status
+        (@begun && status == "sleep") || !status
+      end
+
       def bind(path)
         socket = Socket.new(:UNIX, :STREAM)
         # For the moment before chmod the folder's mode protects it.
@@ -110,6 +124,7 @@ module Memintro
 
       def serve
         Native.block_signals
+        @begun = true
         step until @stopping
       rescue Exception # rubocop:disable Lint/RescueException -- even an interrupt that was meant for another thread
         leave
