@@ -1,26 +1,34 @@
 # frozen_string_literal: true
 
-# The Ruby specs. They start child processes that load the built libraries, so they need `rake compile` first.
+# The Ruby specs. They start child processes that load the built libraries, so they need `rake compile` first. Several
+# files run at a time: one more than there are processors, or as many as MEMINTRO_SPEC_JOBS says.
 #
 #   rake spec             what every change must pass
 #   rake spec:gc_stress   the specs marked :vm again, with the collector run at every chance
 #   rake spec:long        the specs marked :long
 
-rspec = ->(*arguments, **env) { sh env.transform_keys(&:to_s), "rspec", "--format", "progress", *arguments }
+all_specs = FileList["spec/{unit,integration}/**/*_spec.rb"]
+
+# Loaded when specs run: other tasks need no `parallel`.
+side_by_side = lambda do |*arguments, files: all_specs, **env|
+  require_relative "spec/side_by_side"
+  SideBySide.new(arguments, files: files.to_a, env: env.transform_keys(&:to_s)).run || abort("specs have failed")
+end
 
 desc "Run the specs, all but the long ones"
 task spec: :compile do
-  rspec["--tag", "~long"]
+  side_by_side["--tag", "~long"]
 end
 
 namespace :spec do
   desc "Run the specs that touch the VM, under GC.stress"
   task gc_stress: :compile do
-    rspec["--tag", "vm", "--tag", "~long", MEMINTRO_GC_STRESS: "1"]
+    marked = all_specs.select { |file| File.read(file).match?(/(?<!:):vm\b|\bvm: true/) }
+    side_by_side["--tag", "vm", "--tag", "~long", files: marked, MEMINTRO_GC_STRESS: "1"]
   end
 
   desc "Run the long specs"
   task long: :compile do
-    rspec["--tag", "long"]
+    sh "rspec", "--format", "progress", "--tag", "long"
   end
 end

@@ -7,7 +7,7 @@ cd "$ROOT" || exit 1
 
 # What a checkout needs to be built, and what its tests and lints need on top.
 BUILD_PACKAGES=(build-essential procps ruby ruby-dev rake libclang1-19 libclang-common-19-dev)
-TEST_PACKAGES=(bundler ruby-rspec rubocop yard ruby-nokogiri libjemalloc2 ruby-rack puma ruby-railties ruby-sidekiq redis-server ruby-rbtrace gnuplot-nox faketime)
+TEST_PACKAGES=(bundler ruby-rspec ruby-parallel rubocop yard ruby-nokogiri libjemalloc2 ruby-rack puma ruby-railties ruby-sidekiq redis-server ruby-rbtrace gnuplot-nox faketime)
 # Wanted by some specs, which say so and are skipped without them.
 EXTRA_TEST_PACKAGES=(kramdown asciidoctor ruby-sequel ruby-sqlite3 ruby-activerecord ruby-stackprof heaptrack ruby-get-process-mem libtcmalloc-minimal4 libtcmalloc-minimal4t64 libmimalloc2.0 libmimalloc3 debootstrap wrk valgrind)
 

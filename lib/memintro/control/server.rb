@@ -61,9 +61,10 @@ module Memintro
         raise ListenError, "the control socket #{@path} could not be made: #{e.message}"
       end
 
-      # Comes back when the thread is idle. Until then it queues for Ruby's lock, and a fork that C code makes copies the
-      # queue, not the thread: in the child the lock is offered to nobody, again and again, and whoever queues behind
-      # waits for ever.
+      # Comes back when the thread is idle. Until then it queues for Ruby's lock, and a fork that C code makes copies
+      # the queue, not the thread: in the child the lock is offered to nobody, again and again, and whoever queues
+      # behind waits for ever. Not by sleeping: when a thread that slept goes on, Ruby may wake another one to wait for
+      # signals, this one above all, which then queues.
       # @return [nil]
       def run
         @thread = Thread.new { serve }
@@ -71,7 +72,7 @@ module Memintro
         @thread.report_on_exception = false
         @thread.abort_on_exception = false
         deadline = Connection.now + START_SECONDS
-        sleep(0.0005) until idle? || Connection.now > deadline
+        Thread.pass until idle? || Connection.now > deadline
         nil
       end
 

@@ -109,18 +109,15 @@ fn converse(
             *sort = figure;
         }
         let told = ask(&mut connection, target, sort, order);
+        // What else comes after a refusal, late, or after what is no answer could be taken for the next one's.
+        if told.is_err() {
+            connection = None;
+        }
         match told {
             Ok(told) => news.send(told).map_err(|_| Dismissed)?,
             Err(Failure::Gone) => return Ok(()),
-            Err(Failure::Silent) => {
-                // An answer that comes late would be taken for the next one's.
-                connection = None;
-                news.send(News::Silent).map_err(|_| Dismissed)?;
-            }
-            Err(Failure::Refused(message)) => news.send(News::Refused(message)).map_err(|_| Dismissed)?,
-            Err(Failure::Invalid(message)) => {
-                // What else it sends could be taken for an answer.
-                connection = None;
+            Err(Failure::Silent) => news.send(News::Silent).map_err(|_| Dismissed)?,
+            Err(Failure::Refused(message) | Failure::Invalid(message)) => {
                 news.send(News::Refused(message)).map_err(|_| Dismissed)?;
             }
         }
@@ -176,4 +173,48 @@ fn find(finder: &Finder, gone: &Target) -> Option<Target> {
     let (pid, path) = text.trim_end().split_once(' ')?;
     let found = Target { pid: pid.parse().ok()?, path: PathBuf::from(path) };
     (output.status.success() && found != *gone).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+    use std::sync::mpsc;
+
+    #[test]
+    fn what_follows_a_refusal_is_no_answer() {
+        let folder = std::env::temp_dir().join(format!("memintro-tool-refusal-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let path = folder.join("1.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (tell_end, ends) = mpsc::channel();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut reader = BufReader::new(client.unwrap());
+                let mut request = String::new();
+                reader.read_line(&mut request).unwrap();
+                let refusal = "{\"ok\":false,\"error\":\"Memintro::BusyError\",\"message\":\"busy\"}\n";
+                let late = "{\"ok\":true,\"bytes\":2,\"format\":\"json\"}\n{}";
+                let _ = reader.get_mut().write_all(format!("{refusal}{late}").as_bytes());
+                // The next question, or the end.
+                let _ = tell_end.send(reader.read(&mut [0; 100]).unwrap_or(0));
+            }
+        });
+        let target = Target { pid: 1, path };
+        let (orders, taken) = mpsc::channel();
+        let (tell, news) = mpsc::channel();
+        let worker =
+            std::thread::spawn(move || work(target, &None, Duration::from_millis(10), &taken, &tell));
+        for _ in 0..3 {
+            assert_eq!(news.recv_timeout(Duration::from_secs(20)), Ok(News::Refused("busy".into())));
+            assert_eq!(ends.recv_timeout(Duration::from_secs(20)), Ok(0), "asked again on the same connection");
+        }
+        drop((orders, news));
+        worker.join().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

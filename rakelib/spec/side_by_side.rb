@@ -1,0 +1,112 @@
+# frozen_string_literal: true
+
+require "etc"
+require "fileutils"
+require "json"
+require "parallel"
+require "yaml"
+
+# `rake spec` and `rake spec:gc_stress`: spec files in several processes at a time, for most of them wait rather than
+# compute. Examples marked `alone: true` measure time, and run one after the other when all the others have ended.
+class SideBySide
+  # Seconds that files take, the long ones; others take about as much as `OTHERS_SECONDS`.
+  TIMES = File.join(__dir__, "times.yml")
+  OTHERS_SECONDS = 1
+  # Files that are short share a process, up to so many seconds.
+  BATCH_SECONDS = 8
+  LOGS = File.expand_path("../../tmp/specs", __dir__)
+  private_constant :TIMES, :OTHERS_SECONDS, :BATCH_SECONDS, :LOGS
+
+  # What a process left behind.
+  Outcome = Struct.new(:files, :seconds, :succeeded, :text, :found)
+
+  # @param arguments [Array<String>] of rspec
+  # @param files [Array<String>]
+  # @param env [Hash]
+  # @param jobs [Integer] processes at a time
+  def initialize(arguments, files:, env: {}, jobs: Integer(ENV.fetch("MEMINTRO_SPEC_JOBS", Etc.nprocessors + 1), 10))
+    @arguments = arguments
+    @files = files
+    @env = env
+    @jobs = jobs
+    @times = YAML.safe_load(File.read(TIMES))
+  end
+
+  # @return [Boolean] whether all have passed
+  def run
+    FileUtils.rm_rf(LOGS)
+    FileUtils.mkdir_p(LOGS)
+    begun = now
+    outcomes = Parallel.map(batches, in_threads: @jobs) { |files| rspec(files, "~alone") }
+    outcomes << rspec(@files.select { |file| File.read(file).match?(/\balone: true/) }, "~beside")
+    show(outcomes.compact, now - begun)
+  end
+
+  private
+
+  # The longest first, so that no process is left over at the end.
+  def batches
+    known, short = @files.partition { |file| seconds(file) >= BATCH_SECONDS }
+    room = 0
+    shared = short.sort_by { |file| -seconds(file) }.slice_when do |one, other|
+      room += seconds(one)
+      room = 0 if (full = room + seconds(other) > BATCH_SECONDS)
+      full
+    end
+    (known.map { |file| [file] } + shared.to_a).sort_by { |files| -files.sum { |file| seconds(file) } }
+  end
+
+  def seconds(file)
+    @times.fetch(file, OTHERS_SECONDS)
+  end
+
+  def rspec(files, left_out)
+    return if files.empty?
+
+    name = File.join(LOGS, "#{left_out.delete('~')}-#{File.basename(files.first, '.rb')}")
+    begun = now
+    succeeded = system(@env, "rspec", *@arguments, "--tag", left_out, "--no-color", "--format", "progress",
+                       "--format", "json", "--out", "#{name}.json", *files,
+                       in: File::NULL, out: "#{name}.log", err: %i[child out])
+    tell(Outcome.new(files, now - begun, succeeded, File.read("#{name}.log"), found(name)))
+  end
+
+  # A process that was killed leaves none.
+  def found(name)
+    JSON.parse(File.read("#{name}.json"))
+  rescue SystemCallError, JSON::ParserError
+    nil
+  end
+
+  # As each ends; of what has failed, all that it said.
+  def tell(outcome)
+    count = outcome.found ? outcome.found["examples"].size : 0
+    names = outcome.files.map { |file| File.basename(file, "_spec.rb") }.join(", ")
+    line = format("%6.1f s %4d %-6s %s\n", outcome.seconds, count, outcome.succeeded ? "ok" : "FAILED", names)
+    $stdout.write(outcome.succeeded ? line : "#{line}\n#{outcome.text}\n")
+    $stdout.flush
+    outcome
+  end
+
+  def show(outcomes, seconds)
+    examples = outcomes.flat_map { |outcome| outcome.found ? outcome.found["examples"] : [] }
+    by_status = examples.group_by { |example| example["status"] }
+    left_out(by_status.fetch("pending", []))
+    failed = by_status.fetch("failed", [])
+    broken = outcomes.reject { |one| one.succeeded || one.found&.dig("summary", "failure_count")&.positive? }
+    puts "", "Failed:" if failed.any? || broken.any?
+    failed.each { |one| puts "  rspec #{one['file_path']}:#{one['line_number']} # #{one['full_description']}" }
+    broken.each { |outcome| puts "  rspec #{outcome.files.join(' ')} # did not run to its end" }
+    puts "", "#{@jobs} processes at a time, #{seconds.round} s",
+         "#{examples.size} examples, #{failed.size} failures, #{by_status.fetch('pending', []).size} pending"
+    outcomes.all?(&:succeeded)
+  end
+
+  def left_out(pending)
+    reasons = pending.group_by { |example| example["pending_message"] }
+    puts "", "Left out:" if reasons.any?
+    reasons.each { |reason, all| puts "  #{all.size} x #{reason}" }
+  end
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+end
