@@ -6,11 +6,13 @@ module Memintro
   # Writes plain values as JSON by hand: a process's own json gem may not have been chosen yet, and nothing can be
   # required in a signal handler.
   module JsonText
-    # What RFC 8259 demands to be escaped, and DEL.
-    SPECIAL = /["\\\x00-\x1f\x7f]/
+    # What RFC 8259 demands to be escaped, and all else that a terminal acts upon.
+    SPECIAL = /["\\#{Report::Names::UNPRINTABLE.source}]/
+    # Of these what texts have that are ASCII, as most are: looked for in a tenth of the time.
+    ASCII_SPECIAL = /["\\\x00-\x1f\x7f]/
     # Short forms.
     ESCAPES = { "\"" => "\\\"", "\\" => "\\\\", "\n" => "\\n", "\t" => "\\t", "\r" => "\\r" }.freeze
-    private_constant :SPECIAL, :ESCAPES
+    private_constant :SPECIAL, :ASCII_SPECIAL, :ESCAPES
 
     # @api private
     # @param value [Hash, Array, String, Symbol, Numeric, true, false, nil] nested as deep as one likes
@@ -87,7 +89,8 @@ module Memintro
     private_class_method :text
 
     def self.quote(text)
-      text = text.gsub(SPECIAL) { |char| ESCAPES[char] || format("\\u%04x", char.ord) } if text.match?(SPECIAL)
+      special = text.ascii_only? ? ASCII_SPECIAL : SPECIAL
+      text = text.gsub(special) { |char| ESCAPES[char] || format("\\u%04x", char.ord) } if text.match?(special)
       "\"#{text}\""
     end
     private_class_method :quote

@@ -23,12 +23,12 @@ class SideBySide
   # @param arguments [Array<String>] of rspec
   # @param files [Array<String>]
   # @param env [Hash]
-  # @param jobs [Integer] processes at a time
-  def initialize(arguments, files:, env: {}, jobs: Integer(ENV.fetch("MEMINTRO_SPEC_JOBS", Etc.nprocessors + 1), 10))
+  # @param jobs [String] processes at a time
+  def initialize(arguments, files:, env: {}, jobs: ENV.fetch("MEMINTRO_SPEC_JOBS", (Etc.nprocessors + 1).to_s))
     @arguments = arguments
     @files = files
     @env = env
-    @jobs = jobs
+    @jobs = Integer(jobs, 10)
     @times = YAML.safe_load(File.read(TIMES))
   end
 

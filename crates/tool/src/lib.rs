@@ -24,7 +24,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("memintro: {message}");
+            eprintln!("memintro: {}", requests::fold::harmless(&message));
             ExitCode::FAILURE
         }
     }

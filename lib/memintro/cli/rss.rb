@@ -149,7 +149,8 @@ module Memintro
 
       def show_json(look, out)
         about = { pid: look.pid, file: look.file, time: look.time.to_f, children: @children ? true : false }.compact
-        out.puts(JSON.generate(about.merge(look.figures.transform_keys { |name| "#{name}_bytes" })))
+        text = JSON.generate(about.merge(look.figures.transform_keys { |name| "#{name}_bytes" }))
+        out.puts(Memintro::Report::Names.json(text))
       end
 
       def show_text(look, out)
@@ -158,7 +159,7 @@ module Memintro
 
         out.puts(line(["time", *cells.map(&:first)], "process")) unless @titled
         @titled = true
-        out.puts(line([look.time.getlocal.strftime("%H:%M:%S"), *cells.map(&:last)], look.file || look.pid))
+        out.puts(line([look.time.getlocal.strftime("%H:%M:%S"), *cells.map(&:last)], look.shown_file || look.pid))
       end
 
       def block(cells)

@@ -80,9 +80,14 @@ module Memintro
           figures[:vsize].zero?
         end
 
+        # @return [String, nil] of the snapshot, printable
+        def shown_file
+          file && Memintro::Report::Names.printable(file)
+        end
+
         # @return [String] above the figures
         def name
-          file ? "process #{pid} at #{time.strftime('%FT%TZ')}, #{file}" : "process #{pid}"
+          file ? "process #{pid} at #{time.strftime('%FT%TZ')}, #{shown_file}" : "process #{pid}"
         end
 
         # @return [Array<Array(String, String)>] headings and figures

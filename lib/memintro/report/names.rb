@@ -35,7 +35,7 @@ module Memintro
 
       # What a terminal acts upon, or shows elsewhere than where it stands: C0, DEL and C1, marks that turn the
       # direction of writing, and separators of lines.
-      UNPRINTABLE = /[[:cntrl:]\u061C\u200E\u200F\u2028-\u202E\u2066-\u2069]/
+      UNPRINTABLE = /[\u0000-\u001F\u007F-\u009F\u061C\u200E\u200F\u2028-\u202E\u2066-\u2069]/
 
       # @param text [String] in any encoding, valid or not
       # @return [String] UTF-8; bytes that are not, and what is {UNPRINTABLE}, as `\xNN`

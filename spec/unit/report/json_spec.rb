@@ -45,6 +45,19 @@ RSpec.describe Memintro::Report::Json do
       .to eq(["/a\"b\\c.rb", "/new\nline\t\x00\x7F\u2028.rb", "/bad\\xFF\\xE9.rb", "/sjis\\x82\\xA0.rb", "/é.rb"])
   end
 
+  # C0, DEL, C1, marks of direction, separators of lines.
+  ACTED_UPON = "\e\a\x7F\u009b\u061C\u200E\u200F\u2028\u2029\u202A\u202E\u2066\u2069"
+  ESCAPED = '\u001b\u0007\u007f\u009b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069'
+
+  it "escapes all that a terminal acts upon, and says the same to a parser" do
+    native.rows = [[1, :ruby, "/a#{ACTED_UPON}é.rb", 1, 1, 0, 9, 0, 0, 0, 0]]
+    expect(json).to include("\"path\":\"/a#{ESCAPED}é.rb\"")
+    expect(JSON.parse(json)["call_sites"].first["path"]).to eq("/a#{ACTED_UPON}é.rb")
+    require "memintro/json_text"
+    text = Memintro::JsonText.dump({ ACTED_UPON => "é#{ACTED_UPON}" })
+    expect(text).to eq("{\"#{ESCAPED}\":\"é#{ESCAPED}\"}")
+  end
+
   it "does not load a json gem into the process" do
     code = "require 'memintro'; Memintro.report($stdout, format: :json); " \
            "exit($LOADED_FEATURES.grep(/json/).grep_v(%r{/memintro/}).size)"

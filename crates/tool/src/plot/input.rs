@@ -1,5 +1,6 @@
 //! Where lines come from: files, gzip, standard input, and files that grow.
 
+use crate::requests::fold::harmless;
 use flate2::read::MultiGzDecoder;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -126,7 +127,7 @@ impl Source {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && sink.any() => {
                     eprintln!(
                         "memintro: {}: cut short; {} what could be read",
-                        self.path.to_string_lossy(),
+                        harmless(&self.path.to_string_lossy()),
                         S::DOING
                     );
                     break;

@@ -15,6 +15,7 @@ pub mod stamp;
 mod terminal;
 mod thin;
 
+use crate::requests::fold::harmless;
 use history::History;
 use input::{Sink, Source, plain};
 use std::ffi::OsString;
@@ -76,7 +77,7 @@ pub fn run(arguments: &[OsString]) -> Result<(), String> {
     }
     let said = draw(&request, &history)?;
     if let Some(output) = &request.output {
-        eprintln!("memintro: {}: {said}", output.display());
+        eprintln!("memintro: {}: {said}", harmless(&output.to_string_lossy()));
     } else if request.format == Format::Text {
         eprintln!("{said}");
     }

@@ -4,6 +4,7 @@ use super::axis::{TimeAxis, ValueAxis};
 use super::history::{Curve, History};
 use super::line::Metric;
 use super::thin::thin;
+use crate::requests::fold::harmless;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
@@ -64,7 +65,7 @@ pub(super) fn png(history: &History, names: &[String]) -> Result<Vec<u8>, String
 pub(super) fn names(history: &History, files: &[String]) -> Vec<String> {
     let name = |curve: &Curve| {
         let process = if curve.pid == 0 { "process".to_string() } else { format!("pid {}", curve.pid) };
-        if files.len() > 1 { format!("{} {process}", files[curve.source]) } else { process }
+        if files.len() > 1 { format!("{} {process}", harmless(&files[curve.source])) } else { process }
     };
     history.curves.iter().map(name).collect()
 }
@@ -252,4 +253,17 @@ fn colour(curve: usize) -> RGBColor {
 pub(super) fn colour_of_page(curve: usize) -> String {
     let RGBColor(red, green, blue) = colour(curve);
     format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_called_by_what_no_terminal_obeys() {
+        let mut history = History::default();
+        history.take(1, b"MEMORY[7]: time: 2026-01-01 12:00:00 rss: 1.5 MB, live_objects: 5\n");
+        let files = ["a".to_string(), "b\u{1b}[2J\u{9b}\u{202e}\u{61c}é.log".to_string()];
+        assert_eq!(names(&history, &files), ["b\\u{1b}[2J\\u{9b}\\u{202e}\\u{61c}é.log pid 7"]);
+    }
 }

@@ -35,12 +35,16 @@ pub fn path(path: &str) -> String {
 
 /// What is printed for a name of any kind: cut, and without anything that a terminal would obey.
 pub fn printable(text: &str) -> String {
+    match text.char_indices().nth(MOST_CHARACTERS) {
+        Some((end, _)) => harmless(&text[..end]) + "…",
+        None => harmless(text),
+    }
+}
+
+/// All of a text, without anything that a terminal would obey.
+pub fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for (at, character) in text.chars().enumerate() {
-        if at == MOST_CHARACTERS {
-            out.push('…');
-            break;
-        }
+    for character in text.chars() {
         if character.is_control() || is_unseen(character) {
             out.extend(character.escape_unicode());
         } else {

@@ -211,7 +211,11 @@ mod tests {
             std::thread::spawn(move || work(target, &None, Duration::from_millis(10), &taken, &tell));
         for _ in 0..3 {
             assert_eq!(news.recv_timeout(Duration::from_secs(20)), Ok(News::Refused("busy".into())));
-            assert_eq!(ends.recv_timeout(Duration::from_secs(20)), Ok(0), "asked again on the same connection");
+            assert_eq!(
+                ends.recv_timeout(Duration::from_secs(20)),
+                Ok(0),
+                "asked again on the same connection"
+            );
         }
         drop((orders, news));
         worker.join().unwrap();
