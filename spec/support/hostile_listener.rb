@@ -54,6 +54,8 @@ class HostileListener
   private
 
   def serve(socket)
+    # A fuzzer has a million.
+    @clients.select!(&:alive?)
     @clients << Thread.new do
       Thread.current.report_on_exception = false
       command = JSON.parse(socket.gets.to_s)["command"]
