@@ -13,7 +13,7 @@ EXAMPLE_DEADLINE_SECONDS = 300
 RSpec.configure do |config|
   # What measures time is marked `alone: true`: no other spec runs meanwhile (rakelib/spec). All else may run beside
   # anything.
-  config.define_derived_metadata { |metadata| metadata[:beside] = true unless metadata[:alone] }
+  config.define_derived_metadata { |metadata| metadata[:beside] = !metadata[:alone] }
 
   config.around do |example|
     seconds = example.metadata.fetch(:deadline_seconds, EXAMPLE_DEADLINE_SECONDS)

@@ -73,7 +73,7 @@ RSpec.describe "require \"memintro\"" do
   end
 
   # Processor time, which a busy machine stretches too, but not without end; the least of several is what it costs.
-  it "costs at most 15 ms over a bare require of a native extension" do
+  it "costs at most 15 ms over a bare require of a native extension", alone: true do
     cost = lambda do |feature|
       run_ruby(nil, feature, code: <<~'RUBY', requires: []).must_succeed.stdout.to_f
         now = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID, :float_millisecond) }

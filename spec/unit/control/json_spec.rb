@@ -32,7 +32,7 @@ RSpec.describe Memintro::Control::Json do
 
   # What this process computes: how long it waits for a processor does not count. Eight times as much text may take
   # a multiple of eight, for caches; where each position is counted from the beginning it takes 50 times as long.
-  it "reads long texts that are not ASCII in time that grows as they do" do
+  it "reads long texts that are not ASCII in time that grows as they do", alone: true do
     text = lambda do |size|
       JSON.generate("a" => "é" * size, "b" => [1] * (2 * size), "é" => (0..size).to_h { |i| ["ü#{i}", "€"] })
     end
