@@ -54,7 +54,7 @@ pub(crate) fn init() {
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// Whether this process has ever tracked, or is about to: otherwise there is nothing to hold.
+/// Whether this process has ever tracked: otherwise a child has got nothing that could be wrong.
 fn is_used() -> bool {
     state::has_changed() || THREADS.states().next().is_some()
 }
@@ -71,7 +71,7 @@ fn before_tracked() {
     // Sequentially consistent here and in `wait_for_unused`: one of the two sees the other.
     UNUSED.fetch_add(1, Ordering::SeqCst);
     // A thread whose destructors have run keeps no state: its child cannot trust what it gets.
-    if !is_used() || thread::own().is_none() {
+    if !(state::is_wanted() || is_used()) || thread::own().is_none() {
         return;
     }
     let Some(own) = thread::kept() else { return };

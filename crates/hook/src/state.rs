@@ -63,6 +63,8 @@ const SLEEPS_FOR_FORKS: u32 = 20;
 /// The figures of this process cannot be trusted, and are not to be touched: it was forked in the middle of something, or a
 /// thread has left the middle of something for good.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
+/// Whether anybody has ever wanted to start or stop.
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
 /// See [`has_changed`].
 static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
@@ -105,9 +107,10 @@ pub(crate) fn origin() -> Origin {
 
 /// One transition at a time; whoever comes second is told. A fork is waited for, but not for ever.
 pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
-    if !HAS_CHANGED.swap(true, Ordering::SeqCst) {
+    if !IS_WANTED.swap(true, Ordering::SeqCst) {
         fork::wait_for_unused();
     }
+    HAS_CHANGED.store(true, Ordering::Release);
     let mut rounds = 0;
     while let Err(now) = CHANGING.compare_exchange(IDLE, this_thread(), Ordering::Acquire, Ordering::Relaxed)
     {
@@ -152,9 +155,14 @@ pub(crate) fn hold_changes(sleeps: u32, joined: impl Fn() -> bool) -> Changes {
     Changes::Held
 }
 
-/// Whether anybody has ever begun to start or stop.
+/// Whether anybody has ever wanted to start or stop; who is the first waits for forks that have seen that nobody has.
+pub(crate) fn is_wanted() -> bool {
+    IS_WANTED.load(Ordering::SeqCst)
+}
+
+/// Whether anybody has begun to.
 pub(crate) fn has_changed() -> bool {
-    HAS_CHANGED.load(Ordering::SeqCst)
+    HAS_CHANGED.load(Ordering::Acquire)
 }
 
 /// Addresses of threads are multiples of more than two.
