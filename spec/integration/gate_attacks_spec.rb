@@ -4,7 +4,7 @@ require "spec_helper"
 require "tmpdir"
 
 # What an attack on the gate tried: docs/hooking.md, "Who may wait for whom". Each part ends in time, or is killed.
-RSpec.describe "The gate under attack" do
+RSpec.describe "The gate under attack", alone: true do
   LOST = -8 # MEMINTRO_FIGURES_LOST
 
   def attack(*arguments, way:) = native(program("gate_attacks.cc"), *arguments, way: way, deadline_seconds: 20)
@@ -23,14 +23,14 @@ RSpec.describe "The gate under attack" do
       lost = { marked: LOST, started: LOST, mode: 0, tracking: 0 }
       expect(figures.slice(*usable.keys)).to eq(usable).or eq(lost)
       expect(figures[:cancelled]).to eq(128)
-      expect(figures.values_at(:reading, :longest_fork)).to all(be < 0.1)
+      expect(figures.values_at(:reading, :longest_fork)).to all(be < 0.3)
     end
 
     ["dies", "lives"].each do |fate|
       it "says that figures are lost when a thread leaves malloc by longjmp while it records, and #{fate}, #{way}" do
         figures = attack("torn", fate, way: way)
         expect(figures).to include(marked: LOST, started: LOST, mode: 0, tracking: 0)
-        expect(figures.values_at(:reading, :longest_fork)).to all(be < 0.1)
+        expect(figures.values_at(:reading, :longest_fork)).to all(be < 0.3)
       end
     end
 
@@ -43,11 +43,11 @@ RSpec.describe "The gate under attack" do
     it "leaves nothing of a fork that could not have its pause to the next, or to the child, #{way}" do
       figures = attack("lost_pause", way: way)
       expect(figures).to include(child: 7, started: LOST, marked: LOST, grandchild: 9)
-      expect(figures[:child_ms]).to be < 100
-      expect(figures[:forked]).to be_between(0.05, 1.0)
+      expect(figures[:child_ms]).to be < 500
+      expect(figures[:forked]).to be_between(0.05, 2.0)
       # 200 threads freed one block each and made 20; not one is missing. And 20 later forks track.
       expect(figures).to include(seen: be_between(4_000, 4_010), tracking: 20, recorded: 1, dropped: 0)
-      expect(figures[:longest_fork]).to be < 0.2
+      expect(figures[:longest_fork]).to be < 0.4
     end
 
     it "leaves nothing of another thread's fork to those who are born in the child, #{way}" do
@@ -63,7 +63,7 @@ RSpec.describe "The gate under attack" do
     it "is opened again by a thread that writes a raw dump with a cancellation pending, #{way}" do
       Dir.mktmpdir do |folder|
         figures = attack("cancelled_dump", File.join(folder, "dump"), way: way)
-        expect(figures).to include(dumped: 0, marked: 0, recorded: 1, reading: be < 0.1)
+        expect(figures).to include(dumped: 0, marked: 0, recorded: 1, reading: be < 0.3)
         expect(Dir.children(folder)).to eq(["dump"])
       end
     end
@@ -72,7 +72,7 @@ RSpec.describe "The gate under attack" do
       figures = attack("restless", 10_000, way: way)
       expect(figures[:tracking]).to be >= 198
       expect(figures[:readings]).to be > 200
-      expect(figures[:longest_fork]).to be < 0.4
+      expect(figures[:longest_fork]).to be < 0.8
     end
   end
 

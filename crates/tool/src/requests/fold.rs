@@ -35,10 +35,14 @@ pub fn path(path: &str) -> String {
 
 /// What is printed for a name of any kind: cut, and without anything that a terminal would obey.
 pub fn printable(text: &str) -> String {
-    match text.char_indices().nth(MOST_CHARACTERS) {
-        Some((end, _)) => harmless(&text[..end]) + "…",
-        None => harmless(text),
+    // What is escaped takes more room; of a long text no more than is needed is looked at.
+    let enough = text.char_indices().nth(MOST_CHARACTERS + 1).map_or(text, |(end, _)| &text[..end]);
+    let mut shown = harmless(enough);
+    if let Some((end, _)) = shown.char_indices().nth(MOST_CHARACTERS) {
+        shown.truncate(end);
+        shown.push('…');
     }
+    shown
 }
 
 /// All of a text, without anything that a terminal would obey.
@@ -174,6 +178,7 @@ mod tests {
     fn nothing_reaches_a_terminal_that_it_would_obey() {
         assert_eq!(path("/a\u{1b}[2J\n\u{202e}b"), "/a\\u{1b}[2J\\u{a}\\u{202e}b");
         assert_eq!(path(&format!("/{}", "x y".repeat(1_000))).chars().count(), MOST_CHARACTERS + 1);
+        assert_eq!(printable(&"\u{1b}".repeat(200)).chars().count(), MOST_CHARACTERS + 1);
         assert_eq!(
             [method("GET"), method("M-SEARCH"), method(""), method("g\u{1b}"), method(&"X".repeat(21))],
             ["GET", "M-SEARCH", "?", "?", "?"]
