@@ -46,15 +46,7 @@ module Memintro
     # @param pss [Boolean] include {ProcessFigures#pss} in each, at its cost
     # @raise [ArgumentError, TypeError]
     def initialize(interval: 2, pss: false)
-      unless interval.is_a?(Integer) || interval.is_a?(Float) || interval.is_a?(Rational)
-        raise TypeError, "interval is #{Arguments.shown(interval)}; it must be a number of seconds"
-      end
-
-      unless interval >= 0.01 && interval <= Arguments::MOST_SECONDS
-        raise ArgumentError, "interval is #{Arguments.shown(interval)}; it must be at least 0.01 seconds, " \
-                             "and at most #{Arguments::MOST_SECONDS}"
-      end
-
+      check(interval) unless Brake.on?
       @interval = interval
       @pss = pss ? true : false
       @callbacks = [].freeze
@@ -133,6 +125,16 @@ module Memintro
     alias to_s inspect
 
     private
+
+    def check(interval)
+      unless interval.is_a?(Integer) || interval.is_a?(Float) || interval.is_a?(Rational)
+        raise TypeError, "interval is #{Arguments.shown(interval)}; it must be a number of seconds"
+      end
+      return if interval >= 0.01 && interval <= Arguments::MOST_SECONDS
+
+      raise ArgumentError, "interval is #{Arguments.shown(interval)}; it must be at least 0.01 seconds, " \
+                           "and at most #{Arguments::MOST_SECONDS}"
+    end
 
     def begin_process
       @pid = Native.kernel_pid

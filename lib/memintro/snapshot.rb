@@ -212,14 +212,26 @@ module Memintro
     # @return [Hash{String => Array<String>}] the first rows of each list that has any
     def leading(most)
       lists = { "call sites" => @sites.top(most).map { |site| led(site.name, amount(site)) },
-                "classes" => first(classes, most), "iseqs of" => first(iseqs && iseqs[:paths], most),
-                "internals" => first(internals, most) }
+                "types" => first(types, most), "classes" => first(classes, most),
+                "iseqs of" => first(iseqs && iseqs[:paths], most), "internals" => first(internals, most),
+                "heap pages" => pages(most) }
       lists.reject { |_, rows| rows.empty? }
+    end
+
+    # How full they are, and what keeps those that are nearly empty.
+    def pages(most)
+      return [] unless (found = occupancy)
+
+      full = found[:slots].zero? ? 0 : 100.0 * found[:live_slots] / found[:slots]
+      holders = found[:holders].first(most || found[:holders].size)
+      [format("%s, %.0f%% of their slots live, %s nearly empty", Units.counted(found[:pages], "page"), full,
+              Units.count(found[:sparse_pages])),
+       *holders.map { |one| led(one[:name], "#{Units.count(one[:count])} on #{Units.count(one[:pages])} of these") }]
     end
 
     def first(rows, most)
       rows.to_a.first(most || rows.to_a.size).map do |row|
-        led(row.name, "#{Units.bytes(row.bytes || 0)} in #{Units.count(row.count)}")
+        led(row.name, row.bytes ? "#{Units.bytes(row.bytes)} in #{Units.count(row.count)}" : Units.count(row.count))
       end
     end
 

@@ -85,6 +85,9 @@ RSpec.describe "looking into a program" do
       expect(listed[shown["--top", "all"]]).to eq(saved.classes.size)
       expect(shown[]).to match(/^  classes: [^;\n]+; [^;\n]+; [^;\n]+$/)
       expect(shown["--top", "1"]).to match(/^  classes: [^;\n]+$/)
+      full = 100.0 * saved.occupancy[:live_slots] / saved.occupancy[:slots]
+      expect(shown[]).to match(/^  types: T_\w+ [\d,]+; T_\w+ [\d,]+; T_\w+ [\d,]+$/)
+        .and match(/^  heap pages: \d+ pages, #{full.round}% of their slots live, \d+ nearly empty/)
       run = memintro("snapshot", "--top", "8", "--", RbConfig.ruby, path("program.rb")).must_succeed
       expect(listed[run.stderr]).to eq(8)
       expect(memintro("snapshot",

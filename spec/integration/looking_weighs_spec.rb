@@ -59,6 +59,21 @@ RSpec.describe "looking at a running process", :listening do
     end
   end
 
+  it "makes no more for who asks by hand for all call sites, as text" do
+    start_server(*SIZES.fetch("large"))
+    client = Memintro::Control::Client.new(@server.pid, File.join(socket_folder, "#{@server.pid}.sock"))
+    asking = -made + made
+    requests = [["top", { n: nil }], ["report", { top: nil }], ["top", { n: nil, older_than: 1 }]]
+    found = requests.map do |command, arguments|
+      client.ask(command, arguments)
+      before = made
+      text = client.ask(command, arguments)
+      expect(text.lines.size).to be_between(5, 35)
+      made - before - asking
+    end
+    expect(found).to all(be_between(0, MOST_OBJECTS))
+  end
+
   def idle(code = "")
     start_program("#{code}; Memintro.listen; puts :ready; sleep")
   end

@@ -253,16 +253,16 @@ fn doubts<M: SerializeMap>(map: &mut M, of: &Estimates) -> Result<(), M::Error> 
         ("freed_bytes", &of.freed_bytes),
         ("live_bytes", &of.live_bytes),
         ("live_blocks", &of.live_blocks),
-        ("growth", &of.growth),
         ("mean_lifespan", &of.mean_lifespan),
         ("age_total", &of.age_total),
+        ("growth", &of.growth),
     ];
     map.serialize_entry("estimated", &true)?;
     for (name, estimate) in figures {
         map.serialize_entry(&format!("{name}_standard_error"), &estimate.standard_error())?;
     }
-    for (name, estimate) in &figures[..7] {
-        let (low, high) = if *name == "growth" { of.growth_interval } else { estimate.interval() };
+    let intervals = figures[..6].iter().map(|(name, estimate)| (*name, estimate.interval()));
+    for (name, (low, high)) in intervals.chain([("growth", of.growth_interval)]) {
         map.serialize_entry(&format!("{name}_interval"), &[low.floor() as i64, high.ceil() as i64])?;
     }
     for (name, estimate) in &figures[..4] {

@@ -55,7 +55,7 @@ const LEAST_TABLE_BYTES: usize = 1 << 20;
 static CHANGING: AtomicUsize = AtomicUsize::new(IDLE);
 const IDLE: usize = 0;
 const FORK: usize = 1;
-/// Sleeps of a start or stop until a fork is over: half a second at least. The fork may have been interrupted by the signal
+/// Sleeps of a start or stop until a fork is over: a quarter of a second at least. The fork may have been interrupted by the signal
 /// handler that starts or stops.
 const SLEEPS_FOR_CHANGES: u32 = 5_000;
 /// Sleeps of a fork until it takes part in what another one holds.

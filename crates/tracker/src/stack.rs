@@ -3,7 +3,7 @@
 //! A stack overflow comes wherever a stack ends, and a handler of SIGSEGV may leave it by `longjmp` (Ruby's does). So whoever is
 //! about to take something reads the stack first as far down as will be needed ([`touch`], [`touch_pages`]): then the fault
 //! comes before anything is half done. What must not stay taken for ever, whatever leaves it by `longjmp`, keeps where the
-//! stack ended when it was taken ([`pointer`]): a thread that is less deep than that now will not come back to it ([`is_gone`]).
+//! stack ended when it was taken ([`pointer()`]): a thread that is less deep than that now will not come back to it ([`is_gone`]).
 
 /// Reads a byte so far below the stack pointer, at most a page: Ruby takes no fault further down for a stack overflow.
 #[inline(always)]

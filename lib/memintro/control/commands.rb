@@ -3,6 +3,7 @@
 require_relative "json"
 require_relative "../cgroup_files"
 require_relative "../report/old"
+require_relative "../report/reader"
 require_relative "../snapshot/parts"
 
 module Memintro
@@ -114,7 +115,7 @@ module Memintro
         root = Arguments.text(:app_root, app_root, optional: true)
         return old_json(n, by, older_than, root, rendering) if format == :json
 
-        sites = Memintro.top(n, by: by, older_than: older_than)
+        sites = old_sites(few(n, OLD_TEXT_ROWS), by, older_than)
         head = "pid #{Native.pid}: #{Units.counted(sites.size, 'call site')} with blocks that outlived " \
                "#{Units.counted(older_than, 'collection')}, by #{by}"
         names = Report::Names.new(root || Memintro.configuration.app_root)
@@ -123,16 +124,39 @@ module Memintro
       end
 
       def old_json(count, by, older_than, root, rendering)
+        sites = take_old(count, by, older_than)
+        send_sites({ process: CallSites.head.last }, sites, root, Arguments.flag(:rendering, rendering))
+      end
+
+      def take_old(count, by, older_than)
         Arguments.count(:n, count, optional: true)
         Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE)
-        sites = Native::Sites.take(count, Arguments.choice(:by, by, CallSite::FIGURES), older_than)
-        send_sites({ process: CallSites.head.last }, sites, root, Arguments.flag(:rendering, rendering))
+        Native::Sites.take(count, Arguments.choice(:by, by, CallSite::FIGURES), older_than)
+      end
+
+      # Unlike {Memintro.top}, without objects for those that are left out.
+      def old_sites(count, by, older_than)
+        sites = take_old(count, by, older_than)
+        Report::Reader.old_sites(Json.parse(Native::Text.report({}, sites, {}).to_s))
+      ensure
+        sites&.clear
       end
 
       def report(format: "text", top: Report.default_top(format), by: "live_bytes", app_root: nil, rendering: false)
         return json_report(top, by, app_root, rendering) if format == "json"
 
-        Memintro.report(@answer, format: format, top: top, by: by, app_root: app_root)
+        Memintro.report(@answer, format: format, top: few(top), by: by, app_root: app_root)
+      end
+
+      # A table makes some 50 objects for each of its rows in the process that is looked at.
+      TEXT_ROWS = 20
+      # With `older_than` it makes some 290.
+      OLD_TEXT_ROWS = 5
+      private_constant :TEXT_ROWS, :OLD_TEXT_ROWS
+
+      def few(rows, most = TEXT_ROWS)
+        Arguments.count(:n, rows, optional: true)
+        [rows || most, most].min
       end
 
       def json_report(top, by, app_root, rendering)

@@ -25,7 +25,8 @@ module Memintro
       COUNTERS = %i[malloc occupancy gc gc_heaps].freeze
       # Those that do; the others are shown with `top: nil`.
       TELLING = %w[count minor_gc_count major_gc_count time heap_live_slots heap_allocated_pages old_objects
-                   total_allocated_objects total_freed_objects live_bytes live_blocks allocations frees].freeze
+                   total_allocated_objects total_freed_objects live_bytes live_blocks allocations frees
+                   pages live_slots sparse_pages].freeze
       private_constant :PLACES, :FOLDERS, :NAMED, :WORTH_A_WORD, :COUNTERS, :TELLING
 
       # @param diff [Diff]

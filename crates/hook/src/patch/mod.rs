@@ -14,7 +14,7 @@
 //! Rules for neighbours:
 //! - Slots are touched only inside a callback of `dl_iterate_phdr`: the loader's lock keeps the module there.
 //! - Nobody waits for the claim while the loader's list is locked, so the two cannot block each other. [`refresh`]
-//!   never waits at all and may be called from anywhere but malloc.
+//!   waits for nobody but a fork that found patching taken, and may be called from anywhere but malloc.
 //! - The loader itself and the vDSO are never touched. libc is: `strdup` and `getline` allocate through its slots.
 
 mod book;

@@ -8,9 +8,9 @@ use crate::lock::{sleep, wait_round};
 use crate::mmap::Errno;
 use crate::stack;
 
-/// Sleeps of somebody who reads figures, until another reader is done: five seconds at least.
+/// Sleeps of somebody who reads figures, until another reader is done: 2.5 seconds at least.
 const SLEEPS_FOR_TURN: u32 = 50_000;
-/// Sleeps of a pauser until all have finished what they are recording: half a second at least.
+/// Sleeps of a pauser until all have finished what they are recording: a quarter of a second at least.
 const SLEEPS_FOR_OTHERS: u32 = 5_000;
 /// What lies on the stack between a pause and whoever wants it.
 const CALLERS_BYTES: usize = 4096;
