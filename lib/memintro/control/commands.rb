@@ -115,7 +115,7 @@ module Memintro
         root = Arguments.text(:app_root, app_root, optional: true)
         return old_json(n, by, older_than, root, rendering) if format == :json
 
-        sites = old_sites(few(n, OLD_TEXT_ROWS), by, older_than)
+        sites = old_sites(few(:n, n, OLD_TEXT_ROWS), by, older_than)
         head = "pid #{Native.pid}: #{Units.counted(sites.size, 'call site')} with blocks that outlived " \
                "#{Units.counted(older_than, 'collection')}, by #{by}"
         names = Report::Names.new(root || Memintro.configuration.app_root)
@@ -145,7 +145,7 @@ module Memintro
       def report(format: "text", top: Report.default_top(format), by: "live_bytes", app_root: nil, rendering: false)
         return json_report(top, by, app_root, rendering) if format == "json"
 
-        Memintro.report(@answer, format: format, top: few(top), by: by, app_root: app_root)
+        Memintro.report(@answer, format: format, top: few(:top, top), by: by, app_root: app_root)
       end
 
       # A table makes some 50 objects for each of its rows in the process that is looked at.
@@ -154,8 +154,8 @@ module Memintro
       OLD_TEXT_ROWS = 5
       private_constant :TEXT_ROWS, :OLD_TEXT_ROWS
 
-      def few(rows, most = TEXT_ROWS)
-        Arguments.count(:n, rows, optional: true)
+      def few(name, rows, most = TEXT_ROWS)
+        Arguments.count(name, rows, optional: true)
         [rows || most, most].min
       end
 
