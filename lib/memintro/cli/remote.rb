@@ -63,11 +63,6 @@ module Memintro
         json? ? @out.puts(Control::Json.generate({ pid: listener.pid }.merge(reply))) : show(listener, reply)
       end
 
-      # @return [Boolean] whether answers may have colours
-      def colour?
-        Memintro::Report::Style.for(@out).bold("") != ""
-      end
-
       # Prints a text as it comes, line by line: a character must not be cut in two, and a line that does not end is
       # shown in pieces.
       def text(asked, command, arguments)
