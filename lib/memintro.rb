@@ -4,21 +4,21 @@
 return if defined?(Memintro.start)
 
 require_relative "memintro/version"
-require_relative "memintro/native"
-require_relative "memintro/configuration"
-require_relative "memintro/gc_figures"
-require_relative "memintro/heap_figures"
-require_relative "memintro/listening"
-require_relative "memintro/loading"
-require_relative "memintro/main_ractor"
-require_relative "memintro/late"
-require_relative "memintro/memory_logging"
-require_relative "memintro/process_figures"
-require_relative "memintro/process_memory"
-require_relative "memintro/report"
-require_relative "memintro/snapshots"
-require_relative "memintro/call_sites"
-require_relative "memintro/stop_timer"
+require_relative "memintro/support/native"
+require_relative "memintro/support/configuration"
+require_relative "memintro/heap/gc_figures"
+require_relative "memintro/heap/figures"
+require_relative "memintro/control/listening"
+require_relative "memintro/runtime/loading"
+require_relative "memintro/runtime/main_ractor"
+require_relative "memintro/runtime/lazy"
+require_relative "memintro/logging/memory_logging"
+require_relative "memintro/process/figures"
+require_relative "memintro/process/memory"
+require_relative "memintro/report/report"
+require_relative "memintro/snapshot/snapshots"
+require_relative "memintro/malloc/call_sites"
+require_relative "memintro/runtime/stop_timer"
 
 # Where a Ruby process's memory went: malloc traffic by call site, exact, in the live process.
 #
@@ -40,9 +40,10 @@ require_relative "memintro/stop_timer"
 #   Memintro.report(by: :growth)
 module Memintro
   {
-    Background: "background", CgroupFiles: "cgroup_files", Cgroup: "cgroup", Doctor: "doctor",
-    GcDelta: "gc_delta", HistogramRow: "histogram_row", InternalRow: "internal_row", Iseq: "iseq",
-    IseqGroup: "iseq_group", IseqTotals: "iseq_totals", MemoryLog: "memory_log", Occupancy: "occupancy"
+    Background: "runtime/background", Doctor: "malloc/doctor",
+    GcDelta: "heap/gc_delta", HistogramRow: "heap/histogram_row", InternalRow: "heap/internal_row",
+    Iseq: "heap/iseq", IseqGroup: "heap/iseq_group", IseqTotals: "heap/iseq_totals", Occupancy: "heap/occupancy",
+    CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log"
   }.each { |name, file| autoload name, File.join(__dir__, "memintro/#{file}.rb") }
 
   extend HeapFigures

@@ -4,6 +4,7 @@
 
 require "json"
 require "open3"
+require_relative "lint/ruby_layers"
 
 # Who may depend on whom in the workspace; RULES.md says why. A crate that is not named here is not allowed.
 ALLOWED_DEPENDENCIES = {
@@ -38,8 +39,19 @@ namespace :lint do
           RUSTDOCFLAGS: "-D warnings -A rustdoc::private_intra_doc_links"
   end
 
+  desc "Nothing depends on what is above it: neither crates nor the folders of lib/memintro"
+  task layers: %w[lint:crate_layers lint:ruby_layers]
+
+  desc "No folder of lib/memintro uses one that is above it"
+  task :ruby_layers do
+    layers = RubyLayers.new("lib")
+    wrong = layers.wrong
+    abort "Wrong direction (see RULES.md):\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
+    puts "#{layers.size} Ruby files use only folders below their own"
+  end
+
   desc "No crate depends on one that is above it; the hook knows nothing of Ruby"
-  task :layers do
+  task :crate_layers do
     packages = JSON.parse(IO.popen(%w[cargo metadata --locked --no-deps --format-version 1], &:read)).fetch("packages")
     names = packages.map { |package| package.fetch("name") }
     wrong = packages.flat_map do |package|

@@ -6,20 +6,20 @@
 #
 # The program must not notice: nothing is raised here, what goes wrong is said once on standard error, and of memintro's
 # own loading only the extension's is among the figures.
-require_relative "brake"
+require_relative "support/brake"
 
 if Memintro::Brake.on?
   # What the program requires is there, and does nothing.
   $LOAD_PATH.push(File.expand_path("..", __dir__))
-  $LOAD_PATH.unshift(File.join(__dir__, "compat")) if ENV["MEMINTRO_COMPAT"] == "mwrap"
+  $LOAD_PATH.unshift(File.join(__dir__, "compat/load_path")) if ENV["MEMINTRO_COMPAT"] == "mwrap"
 elsif !defined?(Memintro::ProcessReport)
   begin
-    require_relative "native"
+    require_relative "support/native"
     Memintro::Native.load_hook
     Memintro::Native.untracked_enter
     begin
       require_relative "../memintro"
-      require_relative "process_report"
+      require_relative "integrations/process_report"
       Memintro::ProcessReport.new(Memintro.configuration).install
     ensure
       Memintro::Native.untracked_leave

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "optparse"
-require_relative "settings"
+require_relative "support/settings"
 require_relative "version"
 
 module Memintro
@@ -11,6 +11,8 @@ module Memintro
   #
   # Nothing is loaded before it is needed: what `memintro run` takes is added to the start of every program.
   module CLI
+    Settings.never_listen
+
     # What was typed makes no sense.
     class UsageError < StandardError; end
 
@@ -100,7 +102,7 @@ module Memintro
     # @param message [String]
     # @return [true]
     def self.complain(err, message)
-      require_relative "report/names"
+      require_relative "support/names"
       err.puts("memintro: #{Memintro::Report::Names.lines(message)}")
       true
     end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../memintro"
-require_relative "mwrap/dump_at_exit"
-require_relative "mwrap/source_location"
+require_relative "compat/mwrap/dump_at_exit"
+require_relative "compat/mwrap/source_location"
 
 # The interface of the mwrap gem, answered by memintro: same names, arguments and yields, for programs and habits that
 # exist. As with mwrap, requiring it starts nothing: run under `memintro run`, or call {Memintro.start}. What is not

@@ -2,4 +2,4 @@
 
 # For config.ru: `require "memintro/rack"`, then `use Memintro::Middleware`.
 require_relative "../memintro"
-require_relative "middleware"
+require_relative "integrations/middleware"

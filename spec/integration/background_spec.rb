@@ -8,7 +8,7 @@ RSpec.describe "Memintro::Background" do
   def background(code, **options)
     helpers = <<~'RUBY'
       require "json"
-      require "memintro/background"
+      require "memintro/runtime/background"
       def put(answer) = puts(JSON.generate(answer))
       def start(&work) = Memintro::Background.start("memintro-spec", &work)
       def eventually
@@ -120,7 +120,7 @@ RSpec.describe "Memintro::Background" do
   end
 
   it "fails without a word, and without ending the program" do
-    result = run_ruby(code: <<~RUBY, requires: %w[memintro memintro/background])
+    result = run_ruby(code: <<~RUBY, requires: %w[memintro memintro/runtime/background])
       Thread.abort_on_exception = true
       background = Memintro::Background.start("memintro-spec") { raise "on purpose" }
       background.thread.join
@@ -134,7 +134,7 @@ RSpec.describe "Memintro::Background" do
       4.times { |n| Memintro::Background.start("memintro-\#{n}") { |stop| n.zero? ? loop { sleep } : stop.wait } }
       at_exit { puts "ended" }
     RUBY
-    result = run_ruby(code: code, requires: %w[memintro memintro/background], deadline_seconds: 60)
+    result = run_ruby(code: code, requires: %w[memintro memintro/runtime/background], deadline_seconds: 60)
     expect([result.must_succeed.stdout, result.stderr]).to eq(["ended\n", ""])
   end
 

@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 require "tmpdir"
-require_relative "../../lib/memintro/settings"
+require_relative "../../lib/memintro/support/settings"
 
 # What README.md tells people to type, typed. A command is run from the checkout with `memintro` and `ruby -rmemintro`
 # standing for this checkout's, as they do once the gem is installed.

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
-require_relative "../../lib/memintro/brake"
+require_relative "../../lib/memintro/support/brake"
 
 RSpec.describe "Memintro::Brake" do
   brake = Memintro::Brake

@@ -3,7 +3,7 @@
 require "spec_helper"
 require "fileutils"
 require "tmpdir"
-require "memintro/files"
+require "memintro/support/files"
 
 RSpec.describe Memintro::Files do
   let(:folder) { Dir.mktmpdir("memintro-files") }

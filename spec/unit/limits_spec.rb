@@ -3,8 +3,8 @@
 require_relative "../spec_helper"
 require "stringio"
 require "memintro"
-require "memintro/limits"
-require "memintro/log_target"
+require "memintro/logging/limits"
+require "memintro/logging/log_target"
 
 RSpec.describe "Memintro::Limits" do
   let(:log) { StringIO.new }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
-require_relative "../../lib/memintro/log_pause"
+require_relative "../../lib/memintro/logging/log_pause"
 
 RSpec.describe "Memintro::LogPause" do
   let(:clock) { [0.0] }

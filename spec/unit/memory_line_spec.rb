@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 require "json"
 require "memintro"
-require "memintro/memory_line"
+require "memintro/logging/memory_line"
 
 RSpec.describe "Memintro::MemoryLine" do
   def quoted(value) = Memintro::MemoryLine.quote(value)

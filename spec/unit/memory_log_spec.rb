@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 require "memintro"
-require "memintro/memory_log"
+require "memintro/logging/memory_log"
 
 # The units of the line. spec/integration/memory_log_spec.rb has what it says, where and when.
 RSpec.describe "Memintro::MemoryLog.line" do

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
-require "memintro/units"
+require "memintro/support/units"
 
 RSpec.describe Memintro::Units do
   it "writes bytes in the largest unit that leaves at least one" do

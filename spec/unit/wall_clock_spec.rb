@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 require "memintro"
-require "memintro/wall_clock"
+require "memintro/support/wall_clock"
 
 RSpec.describe "Memintro::WallClock" do
   it "says the same as Time, to the millisecond, in the same second and in the next" do

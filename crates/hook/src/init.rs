@@ -88,7 +88,7 @@ fn variable(name: &CStr) -> Option<&'static CStr> {
 }
 
 /// Whether a value of `MEMINTRO_DISABLE` switches off: all but these few do. Ruby's side knows the same list
-/// (lib/memintro/brake.rb).
+/// (lib/memintro/support/brake.rb).
 fn is_brake(value: &[u8]) -> bool {
     let value = value.trim_ascii();
     ![&b""[..], b"0", b"false", b"no", b"off"].iter().any(|word| value.eq_ignore_ascii_case(word))

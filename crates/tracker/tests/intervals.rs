@@ -1,7 +1,7 @@
 //! Do intervals hold the truth as often as they say? The whole game, as the hook plays it: every block pays by its size,
 //! one that cannot pay is sampled, and a call site's figures are made of those.
 //!
-//! [`interval`] is the twin of what `lib/memintro/estimates.rb` makes of such figures.
+//! [`interval`] is the twin of what `lib/memintro/support/estimates.rb` makes of such figures.
 
 use memintro_tracker::chance::{self, Generator};
 use memintro_tracker::estimate::{Estimate, Share};

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "remote"
-require_relative "../units"
+require_relative "../support/units"
 
 module Memintro
   module CLI

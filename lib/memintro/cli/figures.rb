@@ -2,9 +2,9 @@
 
 require_relative "printed"
 require_relative "remote"
-require_relative "../report/style"
+require_relative "../support/style"
 require_relative "tables"
-require_relative "../units"
+require_relative "../support/units"
 
 module Memintro
   module CLI

@@ -27,7 +27,7 @@ module Memintro
         found = snapshot.classes
         raise SnapshotError, "#{name} has no classes: it was taken without part :classes" unless found
 
-        require_relative "../listing"
+        require_relative "../report/heap_table"
         Listing.classes(found, pid: pid)
       end
     end

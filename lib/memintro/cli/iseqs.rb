@@ -41,7 +41,7 @@ module Memintro
         found = snapshot.iseqs
         raise SnapshotError, "#{name} has no instruction sequences: it was taken without part :iseqs" unless found
 
-        require_relative "../listing"
+        require_relative "../report/heap_table"
         by = (@by || "path").to_sym
         Listing.iseqs(found[by == :path ? :paths : :locations], by: by, pid: pid)
       end

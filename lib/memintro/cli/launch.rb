@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-require_relative "../paths"
-require_relative "../report_target"
-require_relative "../settings"
+require_relative "../support/paths"
+require_relative "../support/output_target"
+require_relative "../support/settings"
 
 module Memintro
   module CLI

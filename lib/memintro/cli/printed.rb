@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../report/names"
+require_relative "../support/names"
 
 module Memintro
   module CLI

@@ -2,9 +2,9 @@
 
 require_relative "command"
 require_relative "targets"
-require_relative "../report/style"
-require_relative "../report/table"
-require_relative "../units"
+require_relative "../support/style"
+require_relative "../support/table"
+require_relative "../support/units"
 
 module Memintro
   module CLI

@@ -2,7 +2,7 @@
 
 require_relative "command"
 require_relative "targets"
-require_relative "../report/style"
+require_relative "../support/style"
 
 module Memintro
   module CLI

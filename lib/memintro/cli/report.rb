@@ -65,7 +65,7 @@ module Memintro
       def read(file)
         return read_standard_input if file == STANDARD_INPUT
 
-        Memintro::Report::Reader.read(file)
+        CallSites::Reader.read(file)
       rescue Errno::ENOENT, Errno::EACCES, Errno::EISDIR => e
         raise Failure, "#{file}: #{e.message.sub(/ @ .*/m, '')}"
       rescue DumpError => e
@@ -78,7 +78,7 @@ module Memintro
         Tempfile.create("memintro") do |copy|
           IO.copy_stream($stdin, copy.binmode)
           copy.close
-          Memintro::Report::Reader.read(copy.path)
+          CallSites::Reader.read(copy.path)
         rescue DumpError => e
           raise Failure, "standard input: #{e.message.gsub(copy.path, 'it')}"
         end

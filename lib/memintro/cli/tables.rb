@@ -24,7 +24,7 @@ module Memintro
       def write(out, top:, by:, older_than: nil)
         return out.write(old(Memintro::Report::Style.for(out), older_than, by)) && nil if older_than
 
-        sites = Memintro::Report::Reader.from_json(@answer)
+        sites = CallSites::Reader.from_json(@answer)
         sites.leave_out(*@rendering.values_at("left_out", "live_bytes", "variance"))
         Memintro::Report.write(sites, out, format: :text, top: top, by: by, app_root: @rendering["app_root"])
       rescue DumpError, TypeError => e
@@ -34,7 +34,7 @@ module Memintro
       private
 
       def old(style, older_than, by)
-        sites = Memintro::Report::Reader.old_sites(@answer)
+        sites = CallSites::Reader.old_sites(@answer)
         head = "pid #{@answer['process']['pid']}: #{Units.counted(sites.size, 'call site')} with blocks that " \
                "outlived #{Units.counted(older_than, 'collection')}, by #{by}"
         [head, "", *Memintro::Report::Old.lines(sites, Memintro::Report::Names.new(@rendering["app_root"]), style,

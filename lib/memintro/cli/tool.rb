@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../paths"
+require_relative "../support/paths"
 
 module Memintro
   module CLI

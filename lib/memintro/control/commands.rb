@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 require_relative "json"
-require_relative "../cgroup_files"
+require_relative "../process/cgroup_files"
 require_relative "../report/old"
-require_relative "../report/reader"
+require_relative "../malloc/reader"
 require_relative "../snapshot/parts"
 
 module Memintro
@@ -137,7 +137,7 @@ module Memintro
       # Unlike {Memintro.top}, without objects for those that are left out.
       def old_sites(count, by, older_than)
         sites = take_old(count, by, older_than)
-        Report::Reader.old_sites(Json.parse(Native::Text.report({}, sites, {}).to_s))
+        CallSites::Reader.old_sites(Json.parse(Native::Text.report({}, sites, {}).to_s))
       ensure
         sites&.clear
       end
@@ -164,7 +164,7 @@ module Memintro
         by = Arguments.choice(:by, by, CallSite::FIGURES)
         root = Arguments.text(:app_root, app_root, optional: true)
         totals, process = CallSites.head
-        send_sites({ version: Report::Json::LAYOUT, process: process, totals: totals.to_h },
+        send_sites({ version: CallSites::LAYOUT, process: process, totals: totals.to_h },
                    Native::Sites.take(top, by, nil), root, Arguments.flag(:rendering, rendering))
       end
 

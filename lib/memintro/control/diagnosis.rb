@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../report/names"
+require_relative "../support/names"
 require_relative "life"
 
 module Memintro

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "../call_sites"
-require_relative "../report/reader"
+require_relative "../malloc/call_sites"
+require_relative "../malloc/reader"
 
 module Memintro
   module Control
@@ -30,7 +30,7 @@ module Memintro
       # @return [CallSites] of all together
       # @raise [DumpError] if one is no report
       def self.sum(reports)
-        members = reports.map { |report| Report::Reader.from_json(report) }
+        members = reports.map { |report| CallSites::Reader.from_json(report) }
         CallSites.new(totals(members.map(&:totals)), rows(members), process(members))
       end
 

@@ -92,7 +92,7 @@ module Memintro
       # @param inode [Integer, nil] of the file that is meant; nil: any
       # @return [Boolean] whether it has gone
       def self.remove(folder, name, inode = nil)
-        require_relative "../native"
+        require_relative "../support/native"
         Native.remove_socket(folder.path, folder.uid, name, inode)
       rescue LoadError
         false # without the extension it stays

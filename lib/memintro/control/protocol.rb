@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../arguments"
+require_relative "../support/arguments"
 require_relative "../error"
 require_relative "../version"
 require_relative "json"

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "../call_site"
-require_relative "names"
+require_relative "../malloc/call_sites"
+require_relative "../support/names"
 
 module Memintro
   module Report
@@ -11,8 +11,6 @@ module Memintro
     # yet to be chosen, and a million sites must not become one string. Bytes that are not UTF-8 become `\xNN` in the
     # text, so that every reader can read it.
     class Json
-      # Changes when a key changes its meaning or goes away.
-      LAYOUT = 1
       # What RFC 8259 demands to be escaped, and all else that a terminal acts upon.
       SPECIAL = /["\\#{Names::UNPRINTABLE.source}]/
       # Of these what texts have that are ASCII, as most are: looked for in a tenth of the time.
@@ -35,7 +33,7 @@ module Memintro
       # @param io [#write]
       # @return [nil]
       def write(io)
-        io.write("{\"version\":#{LAYOUT},\n\"process\":#{encode(@snapshot.process)},\n" \
+        io.write("{\"version\":#{CallSites::LAYOUT},\n\"process\":#{encode(@snapshot.process)},\n" \
                  "\"totals\":#{encode(@snapshot.totals.to_h)},\n\"call_sites\":[")
         write_sites(io)
         io.write("\n]}\n")

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-require_relative "../estimates"
-require_relative "../units"
-require_relative "table"
+require_relative "../support/estimates"
+require_relative "../support/units"
+require_relative "../support/table"
 
 module Memintro
   module Report

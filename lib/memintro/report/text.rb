@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-require_relative "../units"
-require_relative "names"
-require_relative "style"
-require_relative "table"
+require_relative "../support/units"
+require_relative "../support/names"
+require_relative "../support/style"
+require_relative "../support/table"
 
 module Memintro
   module Report

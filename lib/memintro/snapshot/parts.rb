@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-require_relative "../call_sites"
-require_relative "../heap_look"
-require_relative "../json_text"
-require_relative "../list"
+require_relative "../malloc/call_sites"
+require_relative "../heap/walk"
+require_relative "../support/json_text"
+require_relative "../support/list"
 require_relative "row"
 
 module Memintro
@@ -76,7 +76,7 @@ module Memintro
         totals, process = CallSites.head
         sites = Native::Sites.take(most_sites(wanted), :live_bytes, nil)
         look = look_at_heap(wanted, data, strict) || Native::Look.new([], [])
-        head = { memintro_snapshot: LAYOUT, version: Report::Json::LAYOUT,
+        head = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT,
                  **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),
                  totals: totals.to_h, call_sites_left_out: sites.left_out }
         Native::Text.snapshot(ordered(head), sites, look, free_pages(data[:gc]))

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "../units"
-require_relative "../value_object"
+require_relative "../support/units"
+require_relative "../support/value_object"
 
 module Memintro
   class Snapshot

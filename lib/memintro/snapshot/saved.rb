@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 require_relative "../error"
-require_relative "../files"
-require_relative "../json_text"
-require_relative "../report_target"
+require_relative "../support/files"
+require_relative "../support/json_text"
+require_relative "../support/output_target"
 require_relative "parts"
 require_relative "shape"
 
@@ -28,7 +28,7 @@ module Memintro
       # @return [String]
       def self.text(snapshot)
         # The second is the layout of a report, whose `process`, `totals` and `call_sites` are the same here.
-        layouts = { memintro_snapshot: LAYOUT, version: Report::Json::LAYOUT }
+        layouts = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT }
         JsonText.dump({ **layouts, **snapshot.to_h }, exact: true) << "\n"
       end
 
@@ -131,9 +131,9 @@ module Memintro
       private_class_method :likely
 
       def self.data(found)
-        Loading.need(:Reader, within: Report)
+        Loading.need(:Reader, within: CallSites)
         Shape.check(found)
-        sites = Report::Reader.from_json(found)
+        sites = CallSites::Reader.from_json(found)
         sites.leave_out(found["call_sites_left_out"])
         sites.process.transform_values! { |value| value.is_a?(String) ? value.freeze : value }
         sites.process[:mode] = sites.process[:mode]&.to_sym

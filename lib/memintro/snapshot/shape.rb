@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../arguments"
+require_relative "../support/arguments"
 
 module Memintro
   class Snapshot

@@ -4,7 +4,7 @@
 # for the process, or in cluster mode for the master, each worker and their total.
 require "puma/plugin"
 require_relative "../../memintro"
-require_relative "../../memintro/puma_report"
+require_relative "../../memintro/integrations/puma_report"
 
 Puma::Plugin.create do
   def start(launcher)

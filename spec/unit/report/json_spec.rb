@@ -53,7 +53,7 @@ RSpec.describe Memintro::Report::Json do
     native.rows = [[1, :ruby, "/a#{ACTED_UPON}é.rb", 1, 1, 0, 9, 0, 0, 0, 0]]
     expect(json).to include("\"path\":\"/a#{ESCAPED}é.rb\"")
     expect(JSON.parse(json)["call_sites"].first["path"]).to eq("/a#{ACTED_UPON}é.rb")
-    require "memintro/json_text"
+    require "memintro/support/json_text"
     text = Memintro::JsonText.dump({ ACTED_UPON => "é#{ACTED_UPON}" })
     expect(text).to eq("{\"#{ESCAPED}\":\"é#{ESCAPED}\"}")
   end
@@ -65,7 +65,7 @@ RSpec.describe Memintro::Report::Json do
     expect(result.status.exitstatus).to eq(0), result.stderr
   end
 
-  describe Memintro::Report::Reader do
+  describe Memintro::CallSites::Reader do
     def saved(text)
       Dir.mktmpdir { |folder| yield File.join(folder, "r.json").tap { |path| File.write(path, text) } }
     end

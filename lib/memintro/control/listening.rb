@@ -1,0 +1,98 @@
+# frozen_string_literal: true
+
+require_relative "../support/arguments"
+
+module Memintro
+  # What lets a shell beside the process ask it: `memintro ps`, `memintro top PID` and so on. {Memintro} has these
+  # methods; docs/live_process.md has the protocol and what protects it. The server itself is loaded by the first
+  # {#listen}.
+  #
+  # `MEMINTRO_LISTEN=1` in the environment has every process listen that requires memintro.
+  module Listening
+    # Longest wait for the socket to be there; beyond, something else is stuck.
+    PATIENCE_SECONDS = 10
+    private_constant :PATIENCE_SECONDS
+
+    # Opens a Unix socket through which this user (and root) can start and stop tracking and read figures of this
+    # process. It goes away at exit, and each forked child gets one of its own. Costs a thread that sleeps until it is
+    # asked. May be called from a signal handler, and so through rbtrace.
+    #
+    # @param name [String, nil] what to call the process besides its id; nil: its program's name
+    # @return [String, nil] path of the socket; where the process listens already, that one's; nil under
+    #   `MEMINTRO_DISABLE`, where there is none
+    # @raise [ListenError] if there is no safe folder for the socket
+    # @raise [TypeError, ArgumentError] on a wrong name
+    # @raise [RactorError] in a Ractor other than the main one
+    # @example
+    #   Memintro.listen(name: "web")   # then, in a shell: memintro top web
+    def listen(name: nil)
+      return if Brake.holds?
+
+      MainRactor.only
+      name = checked_name(name)
+      return start_to_listen(name) unless in_signal_handler?
+
+      # Nothing can be required there, and no lock be taken.
+      starter = Thread.new { start_to_listen(name) }
+      starter.report_on_exception = false
+      return starter.value if starter.join(PATIENCE_SECONDS)
+
+      starter.kill
+      raise ListenError, "the socket was not there after #{PATIENCE_SECONDS} s: another thread is loading code or " \
+                         "holds Ruby's lock; call Memintro.listen again later"
+    end
+
+    # Removes the socket and ends its thread. An answer that is being sent is cut short.
+    #
+    # @return [Boolean] whether the process listened
+    def stop_listening
+      defined?(Control) ? Control.stop : false
+    rescue Ractor::Error
+      MainRactor.refuse
+    end
+
+    # @return [Boolean] whether this process listens
+    def listening?
+      defined?(Control) ? Control.listening? : false
+    rescue Ractor::Error
+      MainRactor.refuse
+    end
+
+    # For `MEMINTRO_LISTEN=1`: the program must not notice when it does not work.
+    # @api private
+    def listen_if_asked
+      return unless Settings.listen?
+
+      start_to_listen(nil)
+    rescue StandardError, ScriptError => e
+      begin
+        STDERR.write("memintro: process #{Native.pid} does not listen: #{e.message}\n")
+      rescue StandardError
+        nil # without standard error there is nobody to tell
+      end
+    end
+
+    private
+
+    def start_to_listen(name)
+      untracked do
+        require_relative "../control"
+        Control.start(name)
+      end
+    end
+
+    def in_signal_handler?
+      Mutex.new.synchronize { false }
+    rescue ThreadError
+      true
+    end
+
+    def checked_name(name)
+      name = Arguments.text(:name, name, optional: true)
+      return name if name.nil? || name.match?(/\A(?!\d+\z)[\w.:@+-]{1,64}\z/)
+
+      raise ArgumentError, "name is #{Arguments.shown(name)}; it must have 1 to 64 letters, digits, or . : @ + - _, " \
+                           "and must not be a number, or nil"
+    end
+  end
+end

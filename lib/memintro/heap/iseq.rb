@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+require_relative "../support/units"
+require_relative "../support/value_object"
+
+module Memintro
+  # What is known of one instruction sequence; the sequence itself is not kept alive by it. Frozen.
+  class Iseq
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[path lineno label bytes].freeze
+
+    # @return [String] the file it was compiled from, or what `eval` was told; `"(unknown)"` while it is being compiled
+    attr_reader :path
+    # @return [Integer] its first line; 0 where there is none, and below 0 where `eval` was told so
+    attr_reader :lineno
+    # @return [String] such as `"initialize"`, `"block in each"`, `"<class:User>"`
+    attr_reader :label
+    # @return [Integer] bytes of its slot and of what it owns outside
+    attr_reader :bytes
+
+    # @api private
+    def initialize(path, lineno, label, bytes)
+      @path = path
+      @lineno = lineno
+      @label = label
+      @bytes = bytes
+      freeze
+    end
+
+    # @return [String] `path:lineno`
+    def location
+      "#{path}:#{lineno}"
+    end
+
+    # @return [String] one short line
+    def inspect
+      "#<#{self.class} #{location} #{label}: #{Units.bytes(bytes)}>"
+    end
+    alias to_s inspect
+  end
+end

@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+require_relative "../support/list"
+require_relative "../support/units"
+require_relative "../support/value_object"
+
+module Memintro
+  # How full the pages of Ruby's heap are, and what keeps the emptiest: why Ruby does not give memory back. A page can
+  # only be given back when not one object is on it. Frozen.
+  #
+  # @example
+  #   Memintro.occupancy.sparse_pages         # => 812
+  #   Memintro.occupancy.holders.first.name   # => "String"
+  class Occupancy
+    # They open this class, which `autoload` loads: outside of it that would be a circle.
+    require_relative "occupancy/holder"
+    require_relative "occupancy/pool"
+
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[pages slots live_slots free_slots sparse_pages sparse_live_slots empty_pages pools holders].freeze
+
+    # @return [List<Pool>] a row for each size of slot, the smallest first
+    attr_reader :pools
+    # @return [List<Holder>] what is on the sparse pages, what is on most of them first
+    attr_reader :holders
+    # @return [Integer] pages without any object, which Ruby keeps for later or will give back
+    attr_reader :empty_pages
+
+    # @api private
+    def initialize(pools, holders, empty_pages)
+      @pools = pools
+      @holders = holders
+      @empty_pages = empty_pages
+      freeze
+    end
+
+    # @!attribute [r] pages
+    #   @return [Integer] pages in use
+    # @!attribute [r] slots
+    #   @return [Integer] slots on them
+    # @!attribute [r] live_slots
+    #   @return [Integer] slots that are taken, garbage that is not collected yet included: `GC.stat`'s
+    #     `heap_live_slots` and `heap_final_slots` together, at that instant
+    # @!attribute [r] free_slots
+    #   @return [Integer] slots that are not
+    # @!attribute [r] sparse_pages
+    #   @return [Integer] pages with fewer than 5% of their slots taken
+    # @!attribute [r] sparse_live_slots
+    #   @return [Integer] slots that are taken on these
+    %i[pages slots live_slots free_slots sparse_pages sparse_live_slots].each do |name|
+      define_method(name) { @pools.sum(&name) }
+    end
+
+    # @return [Hash{Symbol => Object}] every figure; pools and holders as arrays of hashes
+    def to_h
+      super.merge(pools: pools.map(&:to_h), holders: holders.map(&:to_h))
+    end
+
+    # @return [String] one short line
+    def inspect
+      kept = holders.first(3).map(&:name).join(", ")
+      "#<#{self.class} #{Units.counted(pages, 'page')}, #{Units.share(live_slots, slots)} of " \
+        "#{Units.noun(pages, 'its', 'their')} slots taken; " \
+        "#{Units.counted(sparse_pages, 'page')} with under 5%#{", held by #{kept}" unless kept.empty?}>"
+    end
+    alias to_s inspect
+  end
+end

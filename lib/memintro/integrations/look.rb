@@ -1,0 +1,145 @@
+# frozen_string_literal: true
+
+require_relative "../runtime/background"
+require_relative "../support/warn_once"
+require_relative "../report/heap_table"
+require_relative "../snapshot/snapshots"
+require_relative "../support/text_buffer"
+
+module Memintro
+  # What `memintro snapshot`, `diff`, `iseqs` and `histogram` do within the program that they start: look at it when it
+  # ends, and, if asked, every so often. Used by memintro/look_autorun.
+  #
+  # The program must not notice: what goes wrong is told once, on standard error.
+  # @api private
+  class Look
+    include Complaint
+
+    # What to do comes by variables of this beginning.
+    PREFIX = "MEMINTRO_LOOK_"
+    # Holds the id of the process that takes FILE itself where FILE has no %p.
+    FIRST_PID = "MEMINTRO_FIRST_PID"
+    # Seconds that a look may take beyond the program's end.
+    PATIENCE = 10
+    private_constant :PATIENCE
+
+    # @param env [#[]] variables
+    def initialize(env)
+      @env = env
+      @number = 0
+      @warned = false
+    end
+
+    # @return [nil]
+    def install
+      ENV[FIRST_PID] ||= Process.pid.to_s
+      # For `require "memintro"` in a program whose bundle does not have it.
+      $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
+      Memintro.start if self["TRACK"] && !Memintro.tracking?
+      begin_process
+      AfterFork.install { begin_process }
+      at_exit { look_last }
+      repeat(Float(self["EVERY"])) if self["EVERY"]
+      nil
+    end
+
+    # Looks once, and writes what it sees.
+    # @return [Boolean] whether that worked
+    def look
+      Memintro.untracked do
+        @number += 1
+        send(:"look_#{self["COMMAND"]}")
+      end
+      true
+    rescue StandardError => e
+      tell_once(e)
+      false
+    end
+
+    private
+
+    # Garbage would only blur the picture, and a program that ends has the time. A look that has begun comes to its end
+    # first: it would have the number of this one, or be lost.
+    def look_last
+      @background&.stop(patience: PATIENCE)
+      GC.start unless self["EVERY"]
+      look
+    end
+
+    def [](name)
+      value = @env["#{PREFIX}#{name}"]
+      value unless value.to_s.empty?
+    end
+
+    # In a forked child the numbers begin anew, and growth counts from the fork.
+    def begin_process
+      @number = 0
+      return unless self["COMMAND"] == "diff"
+
+      GC.start
+      @before = Memintro.snapshot(*parts)
+    rescue StandardError => e
+      tell_once(e)
+    end
+
+    def repeat(seconds)
+      @background = Background.start("memintro-look") { |stop| look until stop.wait(seconds) }
+    end
+
+    def look_snapshot
+      snapshot = Memintro.snapshot(*parts)
+      return STDERR.write("#{snapshot.summary(top)}\n") unless file
+
+      snapshot.save(file)
+      forget_old if self["KEEP"]
+    end
+
+    def look_diff
+      put(Memintro.snapshot(*parts) - @before) if @before
+    end
+
+    def look_iseqs
+      by = (self["BY"] || "path").to_sym
+      put(Listing.iseqs(Memintro.top_iseqs(nil, by: by), by: by))
+    end
+
+    def look_histogram
+      put(Listing.classes(Memintro.histogram))
+    end
+
+    def parts
+      self["PARTS"].to_s.split(",").map(&:to_sym)
+    end
+
+    def put(what)
+      options = { format: (self["FORMAT"] || "text").to_sym, top: top }
+      return what.write(STDERR, **options) unless file
+
+      Snapshot::Saved.write(file, (+"").tap { |text| what.write(TextBuffer.new(text), **options) })
+    end
+
+    # @return [Integer, nil] nil: all
+    def top
+      self["TOP"] == "all" ? nil : Integer(self["TOP"], 10)
+    end
+
+    def file(number = @number)
+      pattern = self["OUT"] or return
+      path = pattern.gsub("%n", number.to_s)
+      return path.gsub("%p", Process.pid.to_s) if path.include?("%p")
+
+      Process.pid.to_s == ENV[FIRST_PID] ? path : "#{path}.#{Process.pid}"
+    end
+
+    def forget_old
+      old = @number - Integer(self["KEEP"], 10)
+      File.unlink(file(old)) if old.positive?
+    rescue SystemCallError
+      nil # somebody has taken it away
+    end
+
+    def tell_once(error)
+      complain_once("no #{self['COMMAND']} of process #{Process.pid}: #{error.message}")
+    end
+  end
+end

@@ -1,0 +1,149 @@
+# frozen_string_literal: true
+
+require_relative "../runtime/after_fork"
+require_relative "../support/warn_once"
+require_relative "../support/paths"
+require_relative "../support/output_target"
+require_relative "../support/settings"
+
+module Memintro
+  # The report that a process writes about itself, at its end and, if asked, every so often. Used by memintro/autorun.
+  class ProcessReport
+    include Complaint
+
+    # Seconds that the last report waits for one that is being written.
+    PATIENCE = 10
+    private_constant :PATIENCE
+
+    # See Process.daemon.
+    module Daemon
+      # @api private
+      def daemon(*arguments)
+        ProcessReport.installed.become_daemon { super(*arguments) }
+      end
+    end
+
+    class << self
+      # @api private
+      # @return [ProcessReport]
+      attr_accessor :installed
+    end
+
+    # @param configuration [Configuration]
+    def initialize(configuration)
+      @configuration = configuration
+      @warned = false
+    end
+
+    # @return [nil]
+    def install
+      # For `require "memintro"` in a program whose bundle does not have it.
+      $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
+      answer_for_mwrap if @configuration.compat == :mwrap
+      Memintro.tracking? ? go_on : Memintro.start
+      aim
+      begin_process
+      repeat if @configuration.every
+      AfterFork.install { begin_process }
+      ProcessReport.installed = self
+      Process.singleton_class.prepend(Daemon)
+      at_exit { Memintro.untracked { write_last } }
+      nil
+    end
+
+    # Writes the report of now. Whatever goes wrong is told once and does not disturb the program.
+    # @return [Boolean] whether it was written
+    def write
+      Memintro.untracked { @target.write { |io| render(io) } }
+      true
+    rescue StandardError => e
+      tell_once(e.message)
+      false
+    end
+
+    # A process and the daemon that it becomes are one: what goes on for it reports, and nothing is left of what ends.
+    #
+    # @api private
+    # @yield becomes a daemon
+    # @return [Object] the block's value
+    def become_daemon
+      @target.heir = @becoming = true
+      Native.dump_at_exit(nil)
+      yield
+    ensure
+      @target.heir = @becoming = false
+      Memintro.untracked do
+        @target.renew
+        arm
+      end
+    end
+
+    private
+
+    # A preloaded hook has tracked since the process started.
+    def go_on
+      StopTimer.set(@configuration.stop_after)
+      problem = Native.unseen
+      raise NotSeenError, problem if problem
+    end
+
+    # The program may change its folder and its variables; what it starts shall mean the same file.
+    def aim
+      given = @configuration.report
+      @target = ReportTarget.new(given)
+      variable = Settings[:report].variable
+      ENV[variable] = @target.pattern if @target.pattern && ENV[variable] == given
+      trouble = given && ReportTarget.trouble(given.b.gsub("%p", Process.pid.to_s))
+      tell_once("#{variable} is #{given.b}: #{trouble.b}") if trouble
+    end
+
+    def begin_process
+      @target.forget
+      arm unless @becoming
+    end
+
+    # A process that dies leaves a raw dump.
+    def arm
+      Native.dump_at_exit(@target.replaceable? ? @target.file : nil)
+    rescue StandardError => e
+      tell_once(e.message)
+    end
+
+    def write_last
+      @background&.stop(patience: PATIENCE)
+      return unless wanted?
+
+      # A report says more than the raw dump that would follow it to the same file.
+      write ? Native.dump_at_exit(nil) : @target.release
+    end
+
+    # Programs written for mwrap expect to be alone with their output.
+    def wanted?
+      !(@configuration.compat == :mwrap && @configuration.report.nil?)
+    end
+
+    def repeat
+      seconds = @configuration.every
+      @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
+    rescue Error => e
+      complain_once("process #{Process.pid} reports at its end only: #{e.message}")
+    end
+
+    def render(io)
+      format = @configuration.format
+      top = @configuration.top || Report.default_top(format)
+      Memintro.report(io, format: format, top: top == :all ? nil : top, by: @configuration.by,
+                          app_root: @configuration.app_root)
+    end
+
+    # Required at once: a `require "mwrap"` is then answered even where the bundle has a gem of that name in front.
+    def answer_for_mwrap
+      $LOAD_PATH.unshift(Paths::COMPAT)
+      require File.join(Paths::COMPAT, "mwrap.rb")
+    end
+
+    def tell_once(text)
+      complain_once("no report of process #{Process.pid}: #{text}")
+    end
+  end
+end

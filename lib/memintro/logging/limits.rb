@@ -1,0 +1,157 @@
+# frozen_string_literal: true
+
+require_relative "../support/arguments"
+require_relative "crossing"
+require_relative "../support/json_text"
+require_relative "memory_line"
+
+module Memintro
+  # Watches RSS, as requests bring it along, for a bound and for growth an hour. What a crossing leads to happens once,
+  # in a thread of its own, and again only after the figure has been 5% below the bound: a block is called, or the log
+  # gets what changed since the first look, as a diff of two snapshots. Nothing is ever killed.
+  #
+  # @api private
+  class Limits
+    # Of the snapshots, beside the light part. They walk Ruby's heap: some 10 ms for each million objects.
+    PARTS = %i[classes iseqs].freeze
+    # Seconds between two points that growth is told from, points that are kept, and the fewest that tell something.
+    STEP_SECONDS = 60
+    MOST_POINTS = 61
+    FEWEST_POINTS = 11
+    REARM_SHARE = 0.95
+    # Rows of each list in JSON, as many as leave the line whole: Docker for one cuts lines at 16 KiB.
+    LOGGED_ROWS = [10, 5, 3, 1].freeze
+    LOGGED_BYTES = 15_000
+
+    # @param max_rss_bytes [Integer, nil]
+    # @param max_growth_bytes_per_hour [Integer, nil]
+    # @param on_limit [#call, nil] gets a {Crossing}; nil: the log gets a diff
+    # @param target [LogTarget]
+    # @param format [Symbol] of the log, one of {MemoryLine::FORMATS}
+    # @param clock [#call] seconds that never go back
+    # @return [Limits, nil] nil where there is no bound
+    def self.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, target, format: :logfmt, clock: MONOTONIC)
+      rss = Arguments.count(:max_rss_bytes, max_rss_bytes, least: 1, optional: true)
+      growth = Arguments.count(:max_growth_bytes_per_hour, max_growth_bytes_per_hour, least: 1, optional: true)
+      bounds = { rss: rss, growth: growth }.compact
+      unless on_limit.nil? || on_limit.respond_to?(:call)
+        raise TypeError, "on_limit is #{Arguments.shown(on_limit)}; it must have a method call, or be nil"
+      end
+      return new(bounds, on_limit, target, format, clock) unless bounds.empty?
+
+      raise ArgumentError, "on_limit needs max_rss_bytes or max_growth_bytes_per_hour" if on_limit
+    end
+
+    MONOTONIC = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+    private_constant :MONOTONIC
+
+    # @see .build
+    def initialize(bounds, on_limit, target, format, clock)
+      @bounds = bounds
+      @on_limit = on_limit
+      @target = target
+      @json = format == :json
+      # A program should not have to look for the time beside the object.
+      @line = MemoryLine.new(@json ? [*Crossing::ATTRIBUTES, :time] : Crossing::ATTRIBUTES, format)
+      @clock = clock
+      @mutex = Mutex.new
+      begin_process
+    end
+
+    # Costs a comparison or two, as long as nothing is crossed.
+    #
+    # @param rss_bytes [Integer, nil]
+    # @param logger_at_hand [#info, #write, nil]
+    # @return [void]
+    def check(rss_bytes, logger_at_hand = nil)
+      # Whoever finds another at it need not look too.
+      return if rss_bytes.nil? || !@mutex.try_lock
+
+      begin
+        begin_process unless @pid == Process.pid
+        remember unless @earlier || @on_limit
+        judge(:rss, rss_bytes, rss_bytes, logger_at_hand) if @bounds[:rss]
+        note_growth(rss_bytes, logger_at_hand) if @bounds[:growth]
+      ensure
+        @mutex.unlock
+      end
+    end
+
+    # Theil and Sen's slope: one point, or a third of them, may be anything without moving it far.
+    #
+    # @param points [Array<Array(Float, Integer)>] seconds and bytes
+    # @return [Integer] bytes an hour
+    def self.growth(points)
+      slopes = points.combination(2).map { |(s1, b1), (s2, b2)| (b2 - b1) / (s2 - s1) }.sort
+      (slopes[slopes.size / 2] * 3600).round
+    end
+
+    private
+
+    # Also in a forked child: nothing that its parent found holds for it.
+    def begin_process
+      @pid = Process.pid
+      @over = {}
+      @points = []
+      @earlier = nil
+    end
+
+    def note_growth(rss_bytes, logger)
+      now = @clock.call
+      return if @points.any? && now - @points.last[0] < STEP_SECONDS
+
+      @points << [now, rss_bytes]
+      @points.shift if @points.size > MOST_POINTS
+      return if @points.size < FEWEST_POINTS
+
+      judge(:growth, Limits.growth(@points), rss_bytes, logger)
+    end
+
+    def judge(limit, value, rss_bytes, logger)
+      bound = @bounds[limit]
+      if value > bound
+        return if @over[limit]
+
+        @over[limit] = true
+        beside { tell(Crossing.new(limit, value, bound, rss_bytes), logger) }
+      elsif value < bound * REARM_SHARE
+        @over[limit] = false
+      end
+    end
+
+    # What is there at first, to compare with later.
+    def remember
+      @earlier = :on_its_way
+      beside { @earlier = Memintro.snapshot(*PARTS) }
+    end
+
+    def tell(crossing, logger)
+      return @on_limit.call(crossing) if @on_limit
+
+      line = @line.of(crossing)
+      later = Memintro.snapshot(*PARTS)
+      earlier = @earlier
+      @earlier = later
+      @target.write(earlier.is_a?(Snapshot) ? with(later - earlier, line) : line, logger)
+    end
+
+    # Texts in JSON have no line's end of their own: whoever reads a log line by line gets one object.
+    def with(diff, line)
+      return "#{line}\n#{diff}" unless @json
+
+      texts = LOGGED_ROWS.lazy.map { |rows| JsonText.dump(diff.to_h(top: rows)).delete("\n") }
+      "#{line.delete_suffix('}')},\"diff\":#{texts.find { |text| text.bytesize < LOGGED_BYTES } || texts.to_a.last}}"
+    end
+
+    # No request waits for it.
+    def beside
+      thread = Thread.new do
+        Thread.current.report_on_exception = false
+        yield
+      rescue StandardError, ScriptError => e
+        @target.tell_once(e)
+      end
+      thread.name = "memintro-limits"
+    end
+  end
+end

@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+require_relative "../support/arguments"
+require_relative "log_target"
+require_relative "memory_line"
+
+module Memintro
+  # Decides which pieces of work get a line, and writes it. Shared by all threads; nothing here raises once it is made.
+  #
+  # @api private
+  class LineLog
+    # @return [LogTarget]
+    attr_reader :target
+
+    # @param fields [Array<Symbol>, nil] those of the line, in order; nil: `default`, and `time` where the log does not
+    #   say it
+    # @param format [Symbol] `:logfmt` or `:json`
+    # @param every [Integer] a line for each so many pieces of work
+    # @param over [Integer, nil] a line for those that took more bytes than that (with `every:` for each so many, too)
+    # @param logger [#info, #write, nil]
+    # @param default [Array<Symbol>]
+    # @param known [Array<Symbol>] all there are
+    # @raise [ArgumentError, TypeError]
+    def initialize(default:, known:, fields: nil, format: :logfmt, every: nil, over: nil, logger: nil)
+      @every = Arguments.count(:every, every, least: 1, optional: true)
+      @over = Arguments.count(:over, over, optional: true)
+      Arguments.choice(:format, format, MemoryLine::FORMATS)
+      @timed = MemoryLine.new(LineLog.fields(fields, [*default, :time].freeze, known), format)
+      # JSON goes to programs, which should not have to look beside the object.
+      @line = fields || format == :json ? @timed : MemoryLine.new(default, format)
+      @target = LogTarget.new(logger)
+      @turn = 0
+    end
+
+    # @return [Array<Symbol>]
+    def self.fields(fields, default, known)
+      return default if fields.nil?
+      return fields.map { |field| Arguments.choice(:fields, field, known) }.freeze if fields.is_a?(Array)
+
+      raise TypeError, "fields is #{Arguments.shown(fields)}; it must be an Array of names, or nil"
+    end
+
+    # @param work [Measurement] that has ended
+    # @param logger_at_hand [#info, #write, nil]
+    # @return [void]
+    def write(work, logger_at_hand = nil)
+      return unless wanted?(work)
+
+      logger = @target.logger(logger_at_hand)
+      @target.put(text(work, logger), logger)
+    rescue StandardError, ScriptError => e
+      @target.tell_once(e)
+    end
+
+    # @return [void]
+    def tell_once(error) = @target.tell_once(error)
+
+    private
+
+    def text(work, logger)
+      Native.untracked_enter
+      (LogTarget.writes_time?(logger) ? @line : @timed).of(work)
+    ensure
+      Native.untracked_leave
+    end
+
+    def wanted?(work)
+      return true unless @every || @over
+      return true if @over && (work.malloc_bytes || work.rss_delta_bytes || 0) > @over
+
+      @every ? ((@turn += 1) % @every).zero? : false
+    end
+  end
+end

@@ -1,0 +1,145 @@
+# frozen_string_literal: true
+
+require_relative "../support/native"
+
+module Memintro
+  # What one piece of work cost, between {#begin} and {#end}: figures of the thread that did it, where they can be
+  # known, and of the process meanwhile. Costs some microseconds, most of them two readings of RSS.
+  #
+  # The thread's figures are what this thread did between the two, exactly; what other threads did for the work is not
+  # in them, and cannot be told from what they did for others. They are nil when they would be something else: tracking
+  # was off at either end, or out of budget, or figures began anew in between (start, stop, clear); sampled mode knows
+  # the bytes alone; the work is known to have been done in another thread, or ended in one; several fibers may take
+  # turns under a scheduler, or several threads share a native one.
+  #
+  # @api private
+  class Measurement
+    # What {Native} counts as being served.
+    REQUEST = 0
+    JOB = 1
+
+    # Ruby threads that share native ones move between them.
+    SHARED_THREADS = RUBY_DESCRIPTION.include?("+MN")
+
+    # @return [Integer] of the process at the end, resident; nil where it cannot be read
+    attr_reader :rss_bytes
+    # @return [Integer, nil] bytes that the thread asked malloc for
+    attr_reader :malloc_bytes
+    # @return [Integer, nil] how often
+    attr_reader :malloc_calls
+    # @return [Integer, nil] bytes that the thread gave back, whoever had asked for them: garbage is freed by whoever
+    #   happens to collect, so this says nothing of the work
+    attr_reader :freed_bytes
+    # @return [Integer] objects that the process made meanwhile
+    attr_reader :process_objects
+    # @return [Integer] pieces of work of this kind that were under way in the process, this one included: at the begin
+    #   or at the end, whichever was more
+    attr_reader :in_flight
+
+    # @param kind [Integer] {REQUEST} or {JOB}
+    def initialize(kind)
+      Native.untracked_enter
+      @kind = kind
+      @ended = false
+      # All of them now: to add one later would take memory that counts.
+      @malloc_bytes = @malloc_calls = @freed_bytes = @process_objects = @process_gc_ns = @duration_ns = @traffic = nil
+      @alone = own_thread?
+      @thread = Thread.current
+      @in_flight = Native.served_begin(kind)
+      @rss_before = @rss_bytes = Measurement.rss
+      @gc_before = GC.measure_total_time && GC.total_time
+      @objects_before = GC.stat(:total_allocated_objects)
+      @begun_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+    ensure
+      Native.untracked_leave
+    end
+
+    # The last thing before the work: what is allocated from here on is the work's.
+    # @return [void]
+    def begin
+      @traffic = Native.thread_traffic if @alone
+    end
+
+    # Takes the figures; the first thing after the work. Only the first call counts.
+    #
+    # @param here [Boolean] whether all of the work was done in this thread
+    # @return [Boolean] whether this was the first call
+    def end(here: true)
+      return false if @ended
+
+      @ended = true
+      traffic = Native.thread_traffic if here && @traffic
+      Native.untracked_enter
+      begin
+        take(traffic)
+      ensure
+        Native.untracked_leave
+      end
+      true
+    end
+
+    # @return [Integer, nil] growth of the process's resident memory meanwhile; may be negative
+    def rss_delta_bytes
+      @rss_bytes && @rss_before && (@rss_bytes - @rss_before)
+    end
+
+    # @return [Float, nil] milliseconds that the process spent in GC meanwhile; nil where Ruby does not measure
+    def process_gc_ms
+      @process_gc_ns && (@process_gc_ns / 1e6).round(1)
+    end
+
+    # @return [Float] by the monotonic clock
+    def duration_ms
+      (@duration_ns / 1e6).round(1)
+    end
+
+    # @return [Integer]
+    def pid
+      Process.pid
+    end
+
+    # @return [Integer, nil] the thread's id, as the kernel has it
+    def tid
+      @thread.native_thread_id
+    end
+
+    # @return [Integer, nil] nil where it cannot be read
+    def self.rss
+      Native.rss
+    rescue ProcError
+      nil
+    end
+
+    private
+
+    def take(traffic)
+      @duration_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - @begun_ns
+      @rss_bytes = Measurement.rss
+      @process_gc_ns = @gc_before && (GC.total_time - @gc_before)
+      @process_objects = GC.stat(:total_allocated_objects) - @objects_before
+      served = Native.served_end(@kind)
+      @in_flight = served if served > @in_flight
+      subtract(traffic) if traffic && @thread.equal?(Thread.current) && own_thread?
+    end
+
+    def subtract(after)
+      before = @traffic
+      # Not of the same beginning or mode, or not all of it was followed.
+      return unless before[0] == after[0] && before[4] == after[4] && before[2].nil? == after[2].nil?
+
+      @malloc_bytes = after[1] - before[1]
+      return if after[2].nil? # sampled
+
+      @malloc_calls = after[2] - before[2]
+      @freed_bytes = after[3] - before[3]
+    end
+
+    def own_thread?
+      !SHARED_THREADS && Fiber.scheduler.nil? && Ractor.current.equal?(MAIN_RACTOR)
+    end
+
+    # Threads of the other Ractors share native ones.
+    MAIN_RACTOR = Ractor.current
+    private_constant :MAIN_RACTOR
+  end
+end

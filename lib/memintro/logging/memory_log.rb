@@ -1,0 +1,144 @@
+# frozen_string_literal: true
+
+require_relative "../support/arguments"
+require_relative "../runtime/background"
+require_relative "log_target"
+require_relative "../support/untracked_text"
+
+module Memintro
+  # A line in the log every so many seconds: what {Memintro.log_every} answers.
+  #
+  # The line is written by a thread of memintro's own, that exists in each forked child too. Whatever the logger does
+  # (it raises, its disk is full, it blocks), nobody else notices.
+  class MemoryLog
+    prepend UntrackedText
+
+    # A thousand lines a second are too many for any log, and a day is long enough.
+    SECONDS = 0.01..86_400
+    private_constant :SECONDS
+
+    # @return [Numeric] seconds between two lines
+    attr_reader :seconds
+
+    # @api private
+    def initialize(seconds, logger, details:)
+      @details = details ? true : false
+      @seconds = seconds
+      return if Brake.holds?
+
+      MemoryLog.check_seconds(seconds)
+      @target = LogTarget.new(logger)
+      # A local variable of the thread: in a forked child the collector's time begins anew.
+      @background = Background.start("memintro-log") { |stop| write_until(stop) }
+    end
+
+    # Ends it, at once. Has no effect the second time.
+    # @return [nil]
+    def stop
+      @background&.stop
+    end
+
+    # @return [Boolean] whether lines are written in this process
+    def running?
+      @background ? @background.alive? : false
+    end
+
+    # @return [Boolean] whether lines have malloc's and GC's figures
+    def details?
+      @details
+    end
+
+    # @return [String]
+    def inspect
+      "#<Memintro::MemoryLog every #{@seconds} s, #{running? ? 'running' : 'stopped'}>"
+    end
+
+    # @api private
+    def self.check_seconds(seconds)
+      unless seconds.is_a?(Integer) || seconds.is_a?(Float) || seconds.is_a?(Rational)
+        raise TypeError, "seconds is #{Arguments.shown(seconds)}; it must be a number of seconds"
+      end
+      return seconds if SECONDS.cover?(seconds)
+
+      raise ArgumentError, "seconds is #{seconds}; it must be from #{SECONDS.begin} to #{SECONDS.end}"
+    end
+
+    private
+
+    def write_until(stop)
+      collector = @details ? CollectorTime.new : nil
+      loop do
+        write(collector)
+        break if stop.wait(@seconds)
+      end
+    end
+
+    # Also what is no StandardError must not end the log: who would notice?
+    def write(collector)
+      line = MemoryLog.line(collector)
+      Background.visible { @target.write(line, LogTarget.seen) }
+    rescue Exception => e # rubocop:disable Lint/RescueException
+      @target.tell_once(e)
+    end
+
+    # How long the collector has worked since it was last asked.
+    class CollectorTime
+      def initialize
+        @before = total
+      end
+
+      # @return [Float, nil] milliseconds; nil where Ruby does not measure
+      def passed_ms
+        now = total
+        passed = now && @before && ((now - @before) / 1e6)
+        @before = now
+        passed
+      end
+
+      private
+
+      def total
+        GC.total_time if GC.measure_total_time
+      end
+    end
+    private_constant :CollectorTime
+
+    class << self
+      # Megabytes are always megabytes of 1,024 kilobytes, and objects always millions: a plot takes the numbers alone.
+      #
+      # @api private
+      # @param collector [CollectorTime, nil] nil: no details
+      # @return [String]
+      def line(collector)
+        line = "MEMORY[#{Native.kernel_pid}]: time: #{Time.now.strftime('%Y-%m-%d %H:%M:%S %z')} " \
+               "rss: #{megabytes(Memintro.rss)} MB, live_objects: #{millions(GC.stat(:heap_live_slots))} Million"
+        collector ? line + details(collector) : line
+      end
+
+      private
+
+      def details(collector)
+        passed_ms = collector.passed_ms
+        "#{malloc_live}, gc_count: #{GC.count}#{", gc_time: #{passed_ms.round(1)} ms" if passed_ms}"
+      end
+
+      # Neither absent nor zero where nothing is tracked: whoever asked for it shall see why it is not there.
+      def malloc_live
+        return ", malloc_live: off" unless Memintro.tracking?
+
+        totals = Memintro.totals
+        estimate = " (estimate ±#{megabytes(totals.live_bytes_standard_error)} MB)" if totals.estimated?
+        ", malloc_live: #{megabytes(totals.live_bytes)} MB#{estimate}"
+      end
+
+      def megabytes(bytes)
+        format("%.1f", bytes / 1_048_576.0)
+      end
+
+      # One digit behind the point at least, three at most.
+      def millions(count)
+        format("%.3f", count / 1_000_000.0).sub(/(\.\d)0{1,2}\z/, '\1').sub(/(\.\d\d)0\z/, '\1')
+      end
+    end
+  end
+end

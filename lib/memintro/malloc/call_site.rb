@@ -1,0 +1,258 @@
+# frozen_string_literal: true
+
+require_relative "../support/estimates"
+require_relative "../support/units"
+require_relative "../support/value_object"
+
+module Memintro
+  # One place that allocates, as it stood at one instant. Frozen.
+  #
+  # A site is a line of Ruby (`:ruby`), a native caller outside Ruby's lock (`:native`), or one of `(boot)`, `(gc)` and
+  # `(other)` (`:pseudo`). It holds on to the row that the tracker handed over and computes the rest, so that a
+  # million of them stay small.
+  #
+  # @example
+  #   site = Memintro["leak.rb:12"]
+  #   site.live_bytes                                    # => 51_200_000
+  #   site.each_block { |size, generation, address| … }
+  class CallSite
+    # Names of the attributes, in the order of {#to_h}.
+    ATTRIBUTES = %i[name path lineno kind allocations frees total_bytes freed_bytes live_bytes live_blocks
+                    mean_lifespan max_lifespan age_total growth].freeze
+    # The attributes that are numbers to sort by.
+    FIGURES = (ATTRIBUTES - %i[name path lineno kind]).freeze
+    # The figures that have a standard error: `live_bytes_standard_error` and so on. (`max_lifespan` is the
+    # greatest that was seen in the sample.)
+    ESTIMATES = (FIGURES - %i[max_lifespan]).freeze
+
+    # Greatest age in GC generations that can be asked for.
+    MOST_AGE = (2**32) - 1
+
+    include ValueObject
+    include Estimates
+
+    # Longest name that {#inspect} shows whole.
+    INSPECTED_NAME = 80
+    private_constant :INSPECTED_NAME
+
+    # @api private
+    # @param row [Array] see Memintro::Native.sites
+    # @param aged [Array(Integer, Integer), nil] bytes and blocks that are old enough, if only those count as live
+    # @param epoch [Integer, nil] which start or clear the row belongs to; nil: the row was read from a file
+    def initialize(row, aged = nil, epoch = nil)
+      @row = row
+      @variances = row[11]
+      @aged = aged
+      @epoch = epoch
+      freeze
+    end
+
+    # @return [String] `path:line`, `libfoo.so(symbol+0x1c)` or `(gc)`
+    def name
+      Native.untracked_enter
+      kind == :ruby ? "#{@row[2]}:#{@row[3]}" : @row[2]
+    ensure
+      Native.untracked_leave
+    end
+
+    # @return [String, nil] path of the Ruby file as Ruby has it; binary if it is not valid UTF-8
+    def path
+      @row[2] if kind == :ruby
+    end
+
+    # @return [Integer, nil] line of the Ruby file, from 1
+    def lineno
+      @row[3] if kind == :ruby
+    end
+
+    # @return [Symbol] `:ruby`, `:native` or `:pseudo`
+    def kind
+      @row[1]
+    end
+
+    # @return [Integer] allocations made here
+    def allocations
+      @row[4]
+    end
+
+    # @return [Integer] blocks from here that were given back, wherever that happened
+    def frees
+      @row[5]
+    end
+
+    # @return [Integer] bytes allocated here
+    def total_bytes
+      @row[6]
+    end
+
+    # @return [Integer] bytes of the blocks from here that were given back
+    def freed_bytes
+      @row[7]
+    end
+
+    # @return [Integer] bytes of the blocks from here that are live; with `older_than:` only of the old ones
+    def live_bytes
+      @aged ? @aged[0] : @row[6] - @row[7]
+    end
+
+    # @return [Integer] blocks from here that are live; with `older_than:` only the old ones
+    def live_blocks
+      @aged ? @aged[1] : @row[4] - @row[5]
+    end
+
+    # @return [Integer] sum of the ages, in GC generations, at which blocks from here were given back
+    def age_total
+      @row[8]
+    end
+
+    # @return [Integer] greatest such age
+    def max_lifespan
+      @row[9]
+    end
+
+    # @return [Float] mean such age; 0.0 if nothing was given back
+    def mean_lifespan
+      frees.zero? ? 0.0 : age_total.fdiv(frees)
+    end
+
+    # @return [Integer] live bytes of all ages now, less those at {Memintro.mark}; all of them without a mark
+    def growth
+      @row[6] - @row[7] - @row[10]
+    end
+
+    # What is live and no garbage that waits for a collection: of the same instant as all else, and kept by counters, so
+    # that no block is visited. `Memintro.top(older_than: 1)` is the same by a visit.
+    #
+    # @return [Integer, nil] bytes of the blocks from here that are live and have outlived a collection; nil where that
+    #   is not known, as of a raw dump. A minor one that did not look at them counts as well.
+    def old_bytes
+      @row[12]&.first
+    end
+
+    # @return [Integer, nil] how many blocks these are
+    def old_blocks
+      @row[12]&.at(1)
+    end
+
+    # @api private
+    # @return [CallSite, nil] with the standard errors of these, as its live figures
+    def old
+      @row[12] && CallSite.new(@row, @row[12], @epoch)
+    end
+
+    # Visits the blocks from here that are live at this moment (not at the snapshot's). Blocks that {Memintro.clear} or
+    # a new start has forgotten are not visited. Allocators wait while the blocks are copied out: about
+    # 10 ns for each live block of the process. In sampled mode these are the sampled ones.
+    #
+    # @yieldparam block [Array(Integer, Integer, Integer)] size (the bytes asked for), generation (the GC count when it
+    #   was allocated) and address
+    # @return [self, Enumerator] an enumerator without a block
+    # @raise [Memintro::Error] if the site was read from a file
+    # @example
+    #   site.each_block.sum { |size, _generation, _address| size }
+    #   site.each_block.map(&:first).max
+    def each_block
+      return enum_for(:each_block) unless block_given?
+
+      each_weighted_block { |size, generation, address, _| yield [size, generation, address] }
+    end
+
+    # As {#each_block}, and with each block how many it stands for: 1.0 unless it was sampled.
+    #
+    # @api private
+    # @yieldparam size [Integer]
+    # @yieldparam generation [Integer]
+    # @yieldparam address [Integer]
+    # @yieldparam weight [Float]
+    # @return [self]
+    def each_weighted_block
+      raise Error, "#{inspect} was read from a file; only a live process has blocks to visit" unless @epoch
+
+      blocks, now = live_blocks_now
+      0.step(blocks.size - 1, 4) { |i| yield blocks[i + 1], now - blocks[i + 2], blocks[i], blocks[i + 3] }
+      self
+    end
+
+    # @return [String] one short line, whatever the length of the name
+    def inspect
+      short = name.dup.force_encoding(Encoding::UTF_8).scrub("?")
+      short = "...#{short[-INSPECTED_NAME..]}" if short.size > INSPECTED_NAME
+      "#<#{self.class} #{short} live #{shown(:live_bytes) { |count| Units.bytes(count) }} in " \
+        "#{counted(:live_blocks, 'block', &:to_s)}, #{counted(:allocations, 'allocation', &:to_s)}, " \
+        "#{counted(:frees, 'free', &:to_s)}>"
+    end
+    alias to_s inspect
+
+    private
+
+    # In the order of Memintro::Native.sites: with variances, some of these have skews.
+    SUMS = %i[allocations frees total_bytes freed_bytes growth age_total].freeze
+    SKEWS = 7
+    private_constant :SUMS, :SKEWS
+
+    def variance_of(name)
+      case name
+      when :live_bytes then @aged ? @aged[2].to_f : Estimates.left(@variances[2], @variances[3])
+      when :live_blocks then @aged ? @aged[3].to_f : Estimates.left(@variances[0], @variances[1])
+      when :mean_lifespan then mean_lifespan_variance
+      else @variances[SUMS.index(name)]
+      end
+    end
+
+    def skew_of(name)
+      case name
+      when :live_bytes then @aged ? @aged[4].to_f : Estimates.left(sum_of_skews(2), sum_of_skews(3))
+      when :live_blocks then @aged ? @aged[5].to_f : Estimates.left(sum_of_skews(0), sum_of_skews(1))
+      when *summed then sum_of_skews(SUMS.index(name))
+      else 0.0
+      end
+    end
+
+    # Files that an older memintro wrote have none.
+    def sum_of_skews(index)
+      @variances[SKEWS + index].to_f
+    end
+
+    def told = ESTIMATES - %i[mean_lifespan age_total]
+
+    def summed = SUMS.first(4)
+
+    # Of frees none may have been sampled, of allocations there was a sample: else nobody would know the site.
+    def others_per_sample(name)
+      case name
+      when :allocations, :frees, :live_blocks then own_per_sample(:allocations)
+      when :total_bytes, :freed_bytes, :live_bytes, :growth then own_per_sample(:total_bytes)
+      else 0.0
+      end
+    end
+
+    # Without a mark all that is live has grown.
+    def bounds(name, value)
+      name == :growth && @aged.nil? ? super(:live_bytes, value) : super
+    end
+
+    def signed?(name)
+      case name
+      when :growth then @aged || !@row[10].zero?
+      when :mean_lifespan, :age_total then true
+      end
+    end
+
+    # Of a quotient of two sums over the same blocks, as good as some ten of them or more allow.
+    def mean_lifespan_variance
+      return 0.0 if frees.zero?
+
+      mean = mean_lifespan
+      (@variances[5] - (2 * mean * @variances[6]) + (mean * mean * @variances[1])) / (frees.to_f**2)
+    end
+
+    # The generation is read first: making the array may run the collector.
+    def live_blocks_now
+      Native.untracked_enter
+      now = Native.generation
+      [@epoch == Memintro.epoch ? Native.blocks(@row[0]) : [], now]
+    ensure
+      Native.untracked_leave
+    end
+  end
+end

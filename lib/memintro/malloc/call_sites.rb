@@ -1,0 +1,216 @@
+# frozen_string_literal: true
+
+require_relative "../support/arguments"
+require_relative "call_site"
+require_relative "../support/list"
+require_relative "totals"
+
+module Memintro
+  # The figures at one instant, wherever they come from: this process, a raw dump or a saved report. Reports are made
+  # of it and of nothing else.
+  #
+  # The rows are the tracker's own; {CallSite}s are made for those that are asked for. Making them is never tracked,
+  # while blocks given by the user run as they would without us.
+  # @api private
+  class CallSites
+    # Of the JSON that {Reader} reads; changes when a key changes its meaning or goes away.
+    LAYOUT = 1
+    # How a figure is computed from a row, for sorting a million rows without making a million objects.
+    FIGURES = {
+      allocations: ->(row) { row[4] },
+      frees: ->(row) { row[5] },
+      total_bytes: ->(row) { row[6] },
+      freed_bytes: ->(row) { row[7] },
+      live_bytes: ->(row) { row[6] - row[7] },
+      live_blocks: ->(row) { row[4] - row[5] },
+      mean_lifespan: ->(row) { row[5].zero? ? 0.0 : row[8].fdiv(row[5]) },
+      max_lifespan: ->(row) { row[9] },
+      age_total: ->(row) { row[8] },
+      growth: ->(row) { row[6] - row[7] - row[10] }
+    }.freeze
+    Ractor.make_shareable(FIGURES)
+    # Sites made at a time.
+    SLICE = 256
+    private_constant :SLICE
+
+    autoload :Reader, File.join(__dir__, "reader.rb")
+
+    # @return [Totals]
+    attr_reader :totals
+    # @return [Hash{Symbol => Object}] whose figures they are: pid, program, Ruby, mode and the like; problem, if
+    #   allocations do not reach the hook
+    attr_reader :process
+    # @return [Array<Array>] see Memintro::Native.sites
+    attr_reader :rows
+
+    # @return [Integer] call sites that {rows} leaves out, none of which has more than one that is there
+    attr_reader :left_out
+
+    # @return [Integer] the live bytes of those
+    attr_reader :live_bytes_left_out
+
+    # @return [Float, nil] the variance of these; nil: they are exact
+    attr_reader :variance_left_out
+
+    # @param most [Integer, nil] only so many, those with most; nil: all
+    # @param by [Symbol] most of what, one of {CallSite::FIGURES}
+    # @return [CallSites] of this process, now. Of sites that are left out no object is made.
+    def self.take(most: nil, by: :live_bytes)
+      Memintro.untracked do
+        totals, process = head
+        rows, *left_out = most ? Native.top_sites(most, by) : [Native.sites]
+        new(totals, rows, process, Memintro.epoch).tap { |sites| sites.leave_out(*left_out) }
+      end
+    end
+
+    # @return [Array(Totals, Hash)] of this process, now: all but the sites
+    def self.head
+      MainRactor.only
+      totals = Totals.of(Native.totals)
+      process = live_process
+      process[:sample_bytes] = Native.sample_bytes if totals.estimated?
+      problem = Native.unseen
+      process[:problem] = problem if problem
+      [totals, process]
+    end
+
+    # @return [Hash{Symbol => Object}]
+    def self.live_process
+      { pid: ::Process.pid, program: $PROGRAM_NAME.dup, ruby: RUBY_VERSION, platform: RUBY_PLATFORM,
+        memintro: VERSION, mode: Native.mode, tracking: Native.tracking?, preloaded: Native.preloaded?,
+        generation: Native.generation, time: Time.now.utc.strftime("%FT%TZ") }
+    end
+    private_class_method :live_process
+
+    # @param totals [Totals]
+    # @param rows [Array<Array>]
+    # @param process [Hash]
+    # @param epoch [Integer, nil] nil: not this process's
+    def initialize(totals, rows, process, epoch = nil)
+      @totals = totals
+      @rows = rows
+      @process = process
+      @epoch = epoch
+      leave_out
+    end
+
+    # @param sites [Integer] how many
+    # @param live_bytes [Integer] theirs
+    # @param variance [Float, nil] of these
+    # @return [nil]
+    def leave_out(sites = 0, live_bytes = 0, variance = nil)
+      @left_out = sites
+      @live_bytes_left_out = live_bytes
+      @variance_left_out = variance
+      nil
+    end
+
+    # @return [Integer] how many call sites there are, those that are left out included
+    def size
+      rows.size + left_out
+    end
+
+    # @yieldparam site [CallSite]
+    # @return [self]
+    def each(min_live_bytes: 0)
+      (0...rows.size).step(SLICE) do |start|
+        Memintro.untracked { make(rows[start, SLICE], min_live_bytes) }.each { |site| yield site }
+      end
+      self
+    end
+
+    # @param count [Integer, nil] nil: all
+    # @param by [Symbol] one of {FIGURES}
+    # @param older_than [Integer, nil] count only live blocks of at least this age; of this process only
+    # @return [List<CallSite>] greatest first, the earlier site first where they are equal
+    def top(count, by: :live_bytes, older_than: nil)
+      Memintro.untracked do
+        aged = older_than && Native.live_by_site(older_than)
+        List.new(sorted(count, by, aged).map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) })
+      end
+    end
+
+    # As {#top}, for writing them one after the other: there is a slice of them at a time.
+    #
+    # @param count [Integer, nil] nil: all
+    # @param by [Symbol] one of {FIGURES}
+    # @yieldparam sites [Array<CallSite>] some, greatest first
+    # @return [nil]
+    def each_slice_of_top(count, by: :live_bytes)
+      Memintro.untracked { sorted(count, by) }.each_slice(SLICE) { |slice| yield Memintro.untracked { make(slice, 0) } }
+      nil
+    end
+
+    # @param name [String] a whole name, or the end of one from a folder or file on
+    # @return [CallSite, nil]
+    # @raise [AmbiguousNameError]
+    def find(name)
+      Memintro.untracked do
+        exact, ends = matches(name)
+        raise AmbiguousNameError.new(name, ends.map { |row| CallSite.new(row).name }) if exact.empty? && ends.size > 1
+
+        # Two native callers can have one name (a stripped library mapped twice); the larger one is meant.
+        row = exact.max_by(&FIGURES[:live_bytes]) || ends.first
+        row && CallSite.new(row, nil, @epoch)
+      end
+    end
+
+    private
+
+    def sorted(count, by, aged = nil)
+      chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
+      key = sort_key(figure_of(by, aged))
+      # min_by makes room for as many as it is asked for.
+      count && count < chosen.size ? chosen.min_by(count, &key) : chosen.sort_by(&key)
+    end
+
+    # After Mwrap.reset frees can outweigh allocations; those sites are there nevertheless.
+    def make(slice, min_live_bytes)
+      slice = slice.select { |row| row[6] - row[7] >= min_live_bytes } if min_live_bytes.positive?
+      slice.map { |row| CallSite.new(row, nil, @epoch) }
+    end
+
+    # The greater figure first, then the lower number, in one Integer: comparing arrays takes ten times as long.
+    # Numbers of sites have 24 bits.
+    def sort_key(figure)
+      lambda do |row|
+        value = figure.call(row)
+        value.is_a?(Float) ? [-value, row[0]] : (-value << 24) + row[0]
+      end
+    end
+
+    def figure_of(by, aged)
+      case aged && by
+      when :live_bytes then ->(row) { aged[row[0]][0] }
+      when :live_blocks then ->(row) { aged[row[0]][1] }
+      else FIGURES.fetch(by)
+      end
+    end
+
+    # Bytes are compared: paths need not be valid in any encoding.
+    def matches(name)
+      path, line = name.b.match(/\A(.+):(\d+)\z/m)&.captures
+      line = line&.to_i
+      path &&= path.delete_prefix("./")
+      exact = []
+      ends = []
+      rows.each do |row|
+        if row[1] != :ruby
+          exact << row if row[2].b == name.b
+        elsif row[3] == line
+          sort_in(row, path, exact, ends)
+        end
+      end
+      [exact, ends]
+    end
+
+    def sort_in(row, path, exact, ends)
+      whole = row[2].b
+      if whole.delete_prefix("./") == path
+        exact << row
+      elsif whole.end_with?("/#{path}".b)
+        ends << row
+      end
+    end
+  end
+end

@@ -1,0 +1,157 @@
+# frozen_string_literal: true
+
+require_relative "../support/arguments"
+require_relative "call_sites"
+require_relative "../runtime/loading"
+
+module Memintro
+  class CallSites
+    # Makes a {CallSites} of what a process has written: a JSON report, or the raw dump of one that could not report.
+    module Reader
+      # First bytes of a raw dump.
+      MAGIC = "MEMINTR".b.freeze
+      # Figures of a JSON report that a row holds, in the row's order.
+      ROW = %w[allocations frees total_bytes freed_bytes age_total max_lifespan].freeze
+      # Figures that {Totals.new} takes, in its order.
+      TOTALS = %w[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
+      # What a call site can be.
+      KINDS = %i[ruby native pseudo].freeze
+      # Figures of which a row holds the variance.
+      VARIANCES = %w[allocations frees total_bytes freed_bytes growth age_total].freeze
+      # Standard errors of what is live.
+      OLD_ERRORS = %w[live_bytes_standard_error live_blocks_standard_error].freeze
+      private_constant :OLD_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
+
+      # @param path [String]
+      # @return [CallSites]
+      # @raise [DumpError] if it is neither
+      # @raise [SystemCallError] if it cannot be read
+      def self.read(path)
+        Loading.json
+        start = File.binread(path, MAGIC.size).to_s
+        return from_dump(Native.read_dump(path)) if start == MAGIC
+        return from_json(JSON.parse(File.read(path, encoding: Encoding::UTF_8))) if start.start_with?("{")
+
+        raise DumpError, "neither a raw dump nor a JSON report of memintro (a text report can be read as it is)"
+      rescue JSON::ParserError
+        raise DumpError, "begins like a JSON report, but is not valid JSON; was it cut short?"
+      end
+
+      # @param dump [Hash] see Memintro::Native.read_dump
+      # @return [CallSites]
+      def self.from_dump(dump)
+        signal = dump[:signal].to_i
+        process = { pid: dump[:pid], memintro: VERSION, generation: dump[:totals][8],
+                    time: Time.at(dump[:time]).utc.strftime("%FT%TZ"),
+                    signal: signal, exit_status: signal.zero? ? dump[:exit_status] : nil }
+        process[:sample_bytes] = dump[:sample_bytes] if dump[:sample_bytes].to_i.positive?
+        CallSites.new(Totals.of(dump[:totals]), dump[:sites], process)
+      end
+
+      # @param report [Hash] a parsed report
+      # @return [CallSites]
+      # @raise [DumpError] if its layout is another
+      def self.from_json(report)
+        version = report["version"]
+        unless version == LAYOUT
+          raise DumpError, "a report of layout #{version.inspect}; memintro #{VERSION} reads layout #{LAYOUT}"
+        end
+
+        rows = part(report, "call_sites", Array).each_with_index.map { |site, id| row(site, id) }
+        totals = totals_of(part(report, "totals", Hash))
+        CallSites.new(totals, rows, part(report, "process", Hash).transform_keys(&:to_sym))
+      end
+
+      # @param answer [Hash] with call sites of which only blocks of some age count as live
+      # @return [Array<CallSite>]
+      # @raise [DumpError] if it is something else
+      def self.old_sites(answer)
+        part(answer, "call_sites", Array).each_with_index.map do |site, id|
+          live = numbers(site, %w[live_bytes live_blocks], "call site #{id + 1}")
+          errors = site["estimated"] ? numbers(site, OLD_ERRORS, "call site #{id + 1}").map { |error| error**2 } : []
+          CallSite.new(row(site, id), [*live, *errors])
+        end
+      end
+
+      def self.part(report, name, type)
+        return report[name] if report[name].is_a?(type)
+
+        raise DumpError, "not a report of memintro: it has no #{name}"
+      end
+      private_class_method :part
+
+      def self.row(site, id)
+        where = "call site #{id + 1}"
+        raise DumpError, "not a report of memintro: #{where} is #{Arguments.shown(site)}" unless site.is_a?(Hash)
+
+        kind = site["kind"].to_s.to_sym
+        name = site[kind == :ruby ? "path" : "name"]
+        unless KINDS.include?(kind) && name.is_a?(String)
+          raise DumpError, "not a report of memintro: #{where} has no kind or no name"
+        end
+
+        live, growth = numbers(site, %w[live_bytes growth], where)
+        [id, kind, name, site["lineno"].to_i, *numbers(site, ROW, where), live - growth,
+         variances = variances(site, where), old(site, variances)]
+      end
+      private_class_method :row
+
+      def self.totals_of(figures)
+        variances = (doubts(figures, TOTALS.first(4), [0, 0, 2, 2], "totals").flatten if figures["estimated"])
+        Totals.new(*numbers(figures, TOTALS, "totals"), variances)
+      end
+      private_class_method :totals_of
+
+      # What {Estimates#standard_error} is made of.
+      #
+      # @param origins [Array<Integer>] for each of the names: of which of them a sample is there, if of any
+      # @return [Array(Array<Float>, Array<Float>)] variances and skews
+      def self.doubts(figures, names, origins, where)
+        errors = numbers(figures, names.map { |name| "#{name}_standard_error" }, where)
+        # Older reports have none.
+        own = names.map { |name| figures["#{name}_per_sample"].then { |value| value.is_a?(Numeric) ? value : 0.0 } }
+        per_sample = own.zip(origins).map { |value, origin| [value, origin ? own[origin] : 0.0].max }
+        variances = errors.zip(per_sample).map { |error, one| [(error**2) - (one**2), 0.0].max }
+        [variances, variances.zip(own).map { |variance, one| variance * one }]
+      end
+      private_class_method :doubts
+
+      def self.numbers(figures, names, where)
+        names.map do |name|
+          next figures[name] if figures[name].is_a?(Numeric)
+
+          raise DumpError, "not a whole report of memintro: #{where} has no number #{name.inspect}"
+        end
+      end
+      private_class_method :numbers
+
+      # As Memintro::Native.sites has them. What of a standard error is not the site's own sample is variance.
+      def self.old(site, variances)
+        bytes, blocks = site.values_at("old_bytes", "old_blocks")
+        return unless bytes.is_a?(Integer) && blocks.is_a?(Integer)
+        return [bytes, blocks] unless variances
+
+        errors = %w[bytes blocks].zip([2, 0]).map do |unit, at|
+          error = site["old_#{unit}_standard_error"]
+          per_sample = variances[at].positive? ? variances[7 + at] / variances[at] : 0.0
+          error.is_a?(Numeric) ? [(error**2) - (per_sample**2), 0.0].max : 0.0
+        end
+        [bytes, blocks, *errors, 0.0, 0.0]
+      end
+      private_class_method :old
+
+      # As Memintro::Native.sites has them; the last one is what gives the mean lifespan its standard error.
+      def self.variances(site, where)
+        return unless site["estimated"]
+
+        # Of growth as of bytes; of ages nothing but the variance is known.
+        variances, skews = doubts(site, VARIANCES, [0, 0, 2, 2, 2, nil], where)
+        mean, error = numbers(site, %w[mean_lifespan mean_lifespan_standard_error], where)
+        own = (error * site["frees"])**2
+        covariance = mean.positive? ? (variances[5] + (mean * mean * variances[1]) - own) / (2 * mean) : 0.0
+        [*variances, covariance, *skews.first(4)]
+      end
+      private_class_method :variances
+    end
+  end
+end

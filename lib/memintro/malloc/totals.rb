@@ -1,0 +1,261 @@
+# frozen_string_literal: true
+
+require_relative "../support/estimates"
+require_relative "../support/units"
+require_relative "../support/value_object"
+
+module Memintro
+  # Traffic of the whole process since tracking started, or since {Memintro.clear}. Frozen.
+  #
+  # @example
+  #   totals = Memintro.totals
+  #   totals.live_bytes   # => 51_200_000
+  #   totals[:frees]      # => 50_000
+  class Totals
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[allocated_bytes freed_bytes live_bytes allocations frees live_blocks missed_frees tracker_bytes
+                    dropped].freeze
+    # The figures that have a standard error: `live_bytes_standard_error` and so on.
+    ESTIMATES = %i[allocated_bytes freed_bytes live_bytes allocations frees live_blocks].freeze
+
+    include ValueObject
+    include Estimates
+
+    # @param figures [Array] see Memintro::Native.totals
+    # @return [Totals]
+    # @api private
+    def self.of(figures)
+      new(*figures.first(7), figures[9], per_sample: figures[9] && nothing_sampled(figures[9]))
+    end
+
+    # The least block that an allocator hands out: where nothing was sampled, of allocations not even that is known.
+    LEAST_BLOCK = 16
+    private_constant :LEAST_BLOCK
+
+    # @return [Array(Float, Float), nil] what a sample would have stood for, where there is none
+    def self.nothing_sampled(variances)
+      mean = Native.sample_bytes.to_f
+      [mean, mean / LEAST_BLOCK] unless variances.first.positive? || mean.zero?
+    end
+    private_class_method :nothing_sampled
+
+    # @return [Integer] bytes that all tracked allocations asked for
+    attr_reader :allocated_bytes
+    # @return [Integer] bytes of the tracked blocks that were given back
+    attr_reader :freed_bytes
+    # @return [Integer] number of tracked allocations
+    attr_reader :allocations
+    # @return [Integer] number of tracked blocks that were given back
+    attr_reader :frees
+    # @return [Integer] blocks whose free went past the hook, found out when their address was handed out again
+    attr_reader :missed_frees
+    # @return [Integer] resident bytes that tracking itself uses
+    attr_reader :tracker_bytes
+    # @return [Integer] allocations that could not be followed because the budget, the memory or the table's
+    #   room for different sizes (65,536 of 64 KiB and more) ran out
+    attr_reader :dropped
+
+    # @api private
+    # @param variances [Array<Float>, nil] of the first four, and their skews; nil: all is exact
+    # @param is_flow [Boolean] whether these are differences of totals
+    # @param per_sample [Array(Float, Float), nil] of bytes and of blocks, where these figures' own samples do not tell
+    def initialize(allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped,
+                   variances = nil, is_flow: false, per_sample: nil)
+      @allocated_bytes = allocated_bytes
+      @freed_bytes = freed_bytes
+      @allocations = allocations
+      @frees = frees
+      @missed_frees = missed_frees
+      @tracker_bytes = tracker_bytes
+      @dropped = dropped
+      @variances = variances
+      @is_flow = is_flow
+      @per_sample = per_sample
+      freeze
+    end
+
+    # @return [Integer] bytes of the blocks that are live now
+    def live_bytes
+      @allocated_bytes - @freed_bytes
+    end
+
+    # @return [Integer] number of blocks that are live now
+    def live_blocks
+      @allocations - @frees
+    end
+
+    # What happened between two moments. `tracker_bytes` is a level, not a flow: it stays the later one. The standard
+    # errors of what is live are upper bounds then.
+    #
+    # @param earlier [Totals]
+    # @return [Totals]
+    # @raise [TypeError] if `earlier` is something else
+    # @example
+    #   before = Memintro.totals
+    #   handle(request)
+    #   (Memintro.totals - before).live_bytes
+    def -(earlier)
+      raise TypeError, "#{earlier.inspect} is not a Memintro::Totals" unless earlier.is_a?(Totals)
+
+      Totals.new(allocated_bytes - earlier.allocated_bytes, freed_bytes - earlier.freed_bytes,
+                 allocations - earlier.allocations, frees - earlier.frees,
+                 missed_frees - earlier.missed_frees, tracker_bytes, dropped - earlier.dropped,
+                 variances_since(earlier),
+                 is_flow: true, per_sample: all_per_sample.zip(earlier.all_per_sample).map(&:max))
+    end
+
+    # @api private
+    # @return [Array<String>] what these figures lack, a line each
+    def caveats
+      [*(dropped_caveat if dropped.positive?), *(missed_caveat if missed_frees.positive?)]
+    end
+
+    # @return [String] one short line
+    def inspect
+      bytes = Units.method(:bytes)
+      "#<#{self.class} live #{shown(:live_bytes, &bytes)} in #{counted(:live_blocks, 'block', &:to_s)}, allocated " \
+        "#{shown(:allocated_bytes, &bytes)} in #{shown(:allocations, &:to_s)}, freed " \
+        "#{shown(:freed_bytes, &bytes)} in #{shown(:frees, &:to_s)}>"
+    end
+    alias to_s inspect
+
+    protected
+
+    # @return [Array<Float>, nil]
+    attr_reader :variances
+
+    # @return [Array(Float, Float)] of bytes and of blocks
+    def all_per_sample
+      estimated? ? %i[allocated_bytes allocations].map { |name| per_sample(name) } : [0.0, 0.0]
+    end
+
+    private
+
+    def dropped_caveat
+      "#{Units.counted(dropped, 'allocation')} could not be followed: the budget (max_tracker_bytes), the memory or " \
+        "the 65,536 different sizes of 64 KiB and more that fit the table ran out. The figures are too low by these."
+    end
+
+    def missed_caveat
+      "#{Units.counted(missed_frees, 'free')} went past the hook and #{Units.noun(missed_frees, 'was', 'were')} " \
+        "noticed when the address came back."
+    end
+
+    # A block of which both is in the sums, birth and death, leaves no doubt behind; of a flow it is not known.
+    def variance_of(name)
+      case name
+      when :live_bytes then @is_flow ? @variances[0] + @variances[1] : Estimates.left(*@variances[0, 2])
+      when :live_blocks then @is_flow ? @variances[2] + @variances[3] : Estimates.left(*@variances[2, 2])
+      else @variances[summed.index(name)]
+      end
+    end
+
+    def skew_of(name)
+      return 0.0 unless @variances.size > summed.size
+
+      skews = @variances.drop(summed.size)
+      case name
+      when :live_bytes then @is_flow ? 0.0 : Estimates.left(*skews[0, 2])
+      when :live_blocks then @is_flow ? 0.0 : Estimates.left(*skews[2, 2])
+      else skews[summed.index(name)]
+      end
+    end
+
+    def summed = %i[allocated_bytes freed_bytes allocations frees]
+
+    def others_per_sample(name)
+      bytes, blocks = @per_sample
+      if %i[allocated_bytes freed_bytes live_bytes].include?(name)
+        [bytes.to_f, own_per_sample(:allocated_bytes)].max
+      else
+        [blocks.to_f, own_per_sample(:allocations)].max
+      end
+    end
+
+    def signed?(name)
+      @is_flow && %i[live_bytes live_blocks].include?(name)
+    end
+
+    def variances_since(earlier)
+      return variances unless variances && earlier.variances
+
+      variances.zip(earlier.variances).map { |now, before| now - before }
+    end
+  end
+
+  # Traffic of one thread since it was first seen. Frozen. A block that another thread gave back counts as freed there.
+  #
+  # In sampled mode `allocated_bytes` is exact nevertheless (of calls that failed too); the others are estimates.
+  class ThreadTotals
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[allocated_bytes freed_bytes allocations frees].freeze
+    # The figures that have a standard error: `freed_bytes_standard_error` and so on.
+    ESTIMATES = %i[freed_bytes allocations frees].freeze
+
+    include ValueObject
+    include Estimates
+
+    # @return [Integer] bytes this thread asked for
+    attr_reader :allocated_bytes
+    # @return [Integer] bytes of tracked blocks that this thread gave back, whoever allocated them
+    attr_reader :freed_bytes
+    # @return [Integer] number of this thread's allocations
+    attr_reader :allocations
+    # @return [Integer] number of tracked blocks that this thread gave back
+    attr_reader :frees
+
+    # @api private
+    # @param variances [Array<Float>, nil] of {ESTIMATES}, and what of each one sample stands for; nil: all is exact
+    def initialize(allocated_bytes, freed_bytes, allocations, frees, variances = nil)
+      @allocated_bytes = allocated_bytes
+      @freed_bytes = freed_bytes
+      @allocations = allocations
+      @frees = frees
+      @variances = variances
+      freeze
+    end
+
+    # What this thread did between two moments.
+    #
+    # @param earlier [ThreadTotals] of the same thread
+    # @return [ThreadTotals]
+    # @raise [TypeError] if `earlier` is something else
+    def -(earlier)
+      raise TypeError, "#{earlier.inspect} is not a Memintro::ThreadTotals" unless earlier.is_a?(ThreadTotals)
+
+      ThreadTotals.new(allocated_bytes - earlier.allocated_bytes, freed_bytes - earlier.freed_bytes,
+                       allocations - earlier.allocations, frees - earlier.frees, variances_since(earlier))
+    end
+
+    # @return [String] one short line
+    def inspect
+      "#<#{self.class} allocated #{Units.bytes(allocated_bytes)} in #{shown(:allocations, &:to_s)}, " \
+        "freed #{shown(:freed_bytes) { |count| Units.bytes(count) }} in #{shown(:frees, &:to_s)}>"
+    end
+    alias to_s inspect
+
+    protected
+
+    # @return [Array<Float>, nil]
+    attr_reader :variances
+
+    private
+
+    def variance_of(name)
+      @variances[ESTIMATES.index(name)]
+    end
+
+    def others_per_sample(name)
+      @variances[ESTIMATES.size + ESTIMATES.index(name)].to_f
+    end
+
+    # What a sample stands for is no flow.
+    def variances_since(earlier)
+      return variances unless variances && earlier.variances
+
+      variances.zip(earlier.variances).each_with_index.map do |(now, before), at|
+        at < ESTIMATES.size ? now - before : [now, before.to_f].max
+      end
+    end
+  end
+end

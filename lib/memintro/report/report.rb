@@ -1,0 +1,36 @@
+# frozen_string_literal: true
+
+require_relative "../support/arguments"
+require_relative "../malloc/call_site"
+require_relative "json"
+require_relative "text"
+
+module Memintro
+  # The formats of a report. Each is a class with one verb, `write`, that takes a {CallSites} and knows nothing of the
+  # process it came from.
+  module Report
+    # Format names and their classes.
+    FORMATS = { text: Text, json: Json }.freeze
+    # Call sites that a table shows unless told otherwise: what fits a screen.
+    DEFAULT_TOP = 20
+
+    # @param format [Symbol]
+    # @return [Integer, nil] how many call sites that format shows by default; nil: all
+    def self.default_top(format)
+      format.to_s == "json" ? nil : DEFAULT_TOP
+    end
+
+    # @param snapshot [CallSites]
+    # @param io [#write]
+    # @return [nil]
+    # @raise [ArgumentError, TypeError]
+    def self.write(snapshot, io, format: :text, top: default_top(format), by: :live_bytes, app_root: nil)
+      Arguments.output(io)
+      renderer = FORMATS.fetch(Arguments.choice(:format, format, FORMATS.keys))
+      Arguments.count(:top, top, optional: true)
+      renderer.new(snapshot, top: top, by: Arguments.choice(:by, by, CallSite::FIGURES),
+                             app_root: Arguments.text(:app_root, app_root, optional: true)).write(io)
+      nil
+    end
+  end
+end

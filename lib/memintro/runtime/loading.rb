@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+require_relative "../support/paths"
+
+module Memintro
+  # Loads what few programs need only when they need it.
+  #
+  # A constant that is named by `autoload` is enough for that, except in signal handlers: Ruby's require takes locks,
+  # and raises ThreadError there. Methods that may be called from a handler say what they need first, and what programs
+  # name themselves is Late.
+  # @api private
+  module Loading
+    # For another thread to load some small files, on a machine that is very busy.
+    PATIENCE_SECONDS = 10
+    private_constant :PATIENCE_SECONDS
+    # Who loads this file. What is loaded later may be by another.
+    MAIN_RACTOR = Ractor.current
+
+    # @param names [Array<Symbol>] constants that are loaded by name; for other Ractors than the main one
+    #   what a file requires comes before it
+    # @param within [Module] whose constants
+    # @return [nil]
+    # @raise [RactorError] in another Ractor than the main one, where this Ruby loads nothing by name (3.3)
+    def self.need(*names, within: Memintro)
+      paths = names.filter_map { |name| within.autoload?(name) }
+      bring(paths) unless paths.empty?
+    rescue Ractor::UnsafeError
+      missing = names.select { |name| within.autoload?(name) }.map { |name| "#{within}::#{name}" }
+      raise RactorError, "#{missing.join(', ')} is not loaded, and Ruby #{RUBY_VERSION} cannot load it in a " \
+                              "Ractor; call this method once in the main Ractor before"
+    end
+
+    # Ruby's JSON, which is not loaded into a program that does not read any.
+    # @return [nil]
+    # @raise [RactorError] in a Ractor other than the main one
+    def self.json
+      return if defined?(::JSON::VERSION)
+      return bring(["json"]) if Ractor.current.equal?(MAIN_RACTOR)
+
+      raise RactorError, "Ruby's JSON is not loaded, and a Ractor cannot load it; in the main Ractor, write " \
+                              "require \"json\" before"
+    end
+
+    # @param name [Symbol] see Late
+    # @return [nil]
+    def self.late(name)
+      bring([File.join(Paths::CODE, "#{name.to_s.downcase}.rb")])
+    end
+
+    def self.bring(paths)
+      Memintro.untracked { in_signal_handler? ? load_apart(paths) : load(paths) }
+      nil
+    end
+    private_class_method :bring
+
+    # @return [Boolean]
+    def self.in_signal_handler?
+      Mutex.new.synchronize { false }
+    rescue ThreadError
+      true
+    end
+
+    # Not `require`: others' versions of it, RubyGems' too, take locks of their own and know nothing of Ractors.
+    def self.load(paths)
+      paths.each { |path| path.start_with?("/") ? require_relative(path) : require(path) }
+    end
+    private_class_method :load
+
+    def self.load_apart(paths)
+      loader = Thread.new { Memintro.untracked { load(paths) } }
+      loader.report_on_exception = false
+      return loader.value if loader.join(PATIENCE_SECONDS)
+
+      loader.kill
+      raise Error, "#{paths.join(', ')} could not be loaded in a signal handler within #{PATIENCE_SECONDS} s, for " \
+                   "the signal came while it was being loaded; ask again later"
+    end
+    private_class_method :load_apart
+  end
+end

@@ -1,0 +1,138 @@
+# frozen_string_literal: true
+
+require_relative "../../support/estimates"
+require_relative "../../support/names"
+require_relative "../../support/units"
+require_relative "../../support/value_object"
+
+module Memintro
+  class Diff
+    # One thing that there is more or less of than before. Frozen.
+    #
+    # What malloc's figures of a sampled process say is estimated, and has standard errors:
+    # `growth_standard_error` and so on. Of allocations and frees between two snapshots of one process they are those
+    # of the samples drawn in between. What is live at both moments is in both estimates and leaves the difference, but
+    # how much that is is not known: of the growth of what is live the error is at most this, the lesser of two upper
+    # bounds (the root of the sum of the squares of both snapshots' errors, and the error of all that came and went in
+    # between). With {#at_least}, only the error of the side that is known is in it.
+    class Change
+      # Names of the attributes, in the order of {#to_h}.
+      ATTRIBUTES = %i[name unit before after growth count_before count_after count_growth at_least].freeze
+      # The figures that have a standard error: `growth_standard_error` and so on.
+      ESTIMATES = %i[before after growth count_before count_after count_growth].freeze
+
+      include ValueObject
+      include Estimates
+
+      # @return [String] of the class, file, counter …
+      attr_reader :name
+      # @return [Symbol] what {#before}, {#after} and {#growth} are in: `:bytes`, `:ms` or `:count`
+      attr_reader :unit
+      # @return [Numeric]
+      attr_reader :before
+      # @return [Numeric]
+      attr_reader :after
+      # @return [Integer, nil] how many there were, where {#before} is in bytes
+      attr_reader :count_before
+      # @return [Integer, nil]
+      attr_reader :count_after
+      # @return [Boolean] whether it changed by at least so much: a list that was cut short does not tell the rest
+      attr_reader :at_least
+
+      # @api private
+      # @param variances [Hash{Symbol => Float}, nil] of {ESTIMATES}; nil: all is exact
+      # @param per_sample [Hash{Symbol => Float}] how much of each one sampled block stands for
+      def initialize(name, unit, before, after, count_before: nil, count_after: nil, at_least: false, variances: nil,
+                     per_sample: {})
+        @name = name
+        @unit = unit
+        @before = before
+        @after = after
+        @count_before = count_before
+        @count_after = count_after
+        @at_least = at_least
+        @variances = variances
+        @per_sample = per_sample
+        freeze
+      end
+
+      # @return [Numeric] negative where it shrank
+      def growth
+        after - before
+      end
+
+      # @return [Integer, nil]
+      def count_growth
+        count_after - count_before if count_after
+      end
+
+      # @return [Boolean] whether nothing changed
+      def none?
+        growth.zero? && (count_growth || 0).zero?
+      end
+
+      # @return [String] the growth, to be read; an estimate with its standard error
+      def growth_text
+        "#{'at least ' if at_least}#{Units.uncertain_growth(growth, error_of(:growth), unit)}"
+      end
+
+      # @return [String, nil] the growth of the count, to be read
+      def count_growth_text
+        Units.uncertain_growth(count_growth, error_of(:count_growth), :count) if count_growth
+      end
+
+      # @return [String] what there was, to be read
+      def before_text
+        shown(:before) { |number| Units.plain(number, unit) }
+      end
+
+      # @return [String] what there is, to be read
+      def after_text
+        shown(:after) { |number| Units.plain(number, unit) }
+      end
+
+      # @return [String, nil] how many there are, to be read
+      def count_after_text
+        shown(:count_after) { |number| Units.count(number) } if count_after
+      end
+
+      # @api private
+      # @return [Hash{Symbol => Float}] of the figures that there are
+      def standard_errors
+        super.select { |name, _| public_send(name.to_s.delete_suffix("_standard_error")) }
+      end
+
+      # @api private
+      # @return [Hash{Symbol => Object}] of the figures that there are
+      def doubts
+        super.select { |name, _| public_send(name.to_s.delete_suffix("_interval")) }
+      end
+
+      # @return [String] one short line
+      def inspect
+        shown = Report::Names.printable(name)
+        shown = "...#{shown[-77..]}" if shown.size > 80
+        "#<#{self.class} #{shown} #{growth_text}#{", #{count_growth_text} of them" if count_growth}>"
+      end
+      alias to_s inspect
+
+      private
+
+      def error_of(name)
+        standard_error(name) if estimated?
+      end
+
+      def variance_of(name)
+        @variances.fetch(name, 0.0)
+      end
+
+      def others_per_sample(name)
+        @per_sample.fetch(name, 0.0)
+      end
+
+      def signed?(name)
+        %i[growth count_growth].include?(name)
+      end
+    end
+  end
+end

@@ -1,0 +1,245 @@
+# frozen_string_literal: true
+
+require_relative "../support/by_name"
+require_relative "../runtime/lazy"
+require_relative "../support/list"
+require_relative "snapshot"
+require_relative "trend/line"
+require_relative "trend/statistics"
+require_relative "trend/text"
+require_relative "../support/untracked_text"
+
+module Memintro
+  # What grew over a row of {Snapshot}s: each figure with its slope a minute (Theil and Sen's) and the confidence that
+  # it grows at all (Mann and Kendall's test with Yue and Wang's correction for values that depend on those before, and
+  # Student's test of the steps). Frozen.
+  #
+  # A test at 99% takes one flat figure in a hundred for a growing one, and a process has hundreds: look at the top of
+  # the list, and at more snapshots. With fewer than five nothing can be 99% sure, and the more each value depends on
+  # the one before, the more of them it takes. What cannot be told from growth: a saw or a wave that is longer than the
+  # time between the first and the last snapshot, as of a cache that is emptied once an hour (one in twelve is taken for
+  # growth where its period is just that time), and up to ten snapshots of a level that wanders slowly. Take more, over
+  # several periods. Costs 0.1 ms for each name of the
+  # last snapshot that grew, 10 ms with 100 snapshots.
+  #
+  # @example
+  #   trend = Memintro::Trend.new(Dir["tmp/*.json"].sort.map { |file| Memintro::Snapshot.load(file) })
+  #   trend.growing.first   # => #<Memintro::Trend::Line classes Session +12,000 a minute, 99.9% sure, in every step>
+  class Trend
+    extend Late
+    include ByName
+    prepend UntrackedText
+
+    # What can be read by name: all that {#to_h} has, in its order.
+    ATTRIBUTES = %i[snapshots confidence notes lines].freeze
+    # Lines that texts and pages show unless told otherwise.
+    DEFAULT_TOP = 20
+    # Most snapshots that are looked at; of more, so many evenly chosen.
+    MOST = 100
+    # Formats that {#write} knows.
+    FORMATS = %i[text json html].freeze
+    # Counters that go up and down; the others of `GC.stat` can only rise.
+    LEVELS = %i[heap_live_slots heap_allocated_pages old_objects malloc_increase_bytes oldmalloc_increase_bytes].freeze
+    # Figures of memory that can only rise.
+    PEAKS = /peak/
+    private_constant :LEVELS, :PEAKS
+
+    # @return [Array<Snapshot>] by time
+    attr_reader :snapshots
+    # @return [Array<Float>] when each was taken, in minutes since the first
+    attr_reader :minutes
+    # @return [Float] from 0 to 1: how sure a figure of {#growing} is
+    attr_reader :confidence
+    # @return [List<Line>] every figure that is greater in the last snapshot than in the first, those of which it is
+    #   surest that they grow first: sure ones by their slope in bytes
+    attr_reader :lines
+
+    # @param snapshots [Array<Snapshot>] of one process, at least three, in any order
+    # @param confidence [Float] that {#growing} asks for
+    # @raise [ArgumentError, TypeError]
+    def initialize(snapshots, confidence: 0.99)
+      check(snapshots, confidence)
+      @confidence = confidence
+      @snapshots = thinned(snapshots.sort_by(&:time)).freeze
+      @minutes = clock.freeze
+      @lines = Memintro.untracked { List.new(sorted(lines_of(series))) }
+      freeze
+    end
+
+    # @return [List<Line>] what grows with at least {#confidence}
+    def growing
+      List.new(lines.select { |line| sure?(line) })
+    end
+
+    # @return [List<Line>] what was greater in each snapshot than in the one before
+    def every_step
+      List.new(lines.select(&:every_step))
+    end
+
+    # @return [Diff] of the first and the last
+    def diff
+      snapshots.last - snapshots.first
+    end
+
+    # @param io [#write]
+    # @param format [Symbol] `:text`, to read; `:json`; `:html`, a page that needs nothing else
+    # @param top [Integer, nil] lines; nil: all, the default for `:json`
+    # @return [nil]
+    # @raise [ArgumentError, TypeError]
+    def write(io = $stdout, format: :text, top: format.to_s == "json" ? nil : DEFAULT_TOP)
+      Arguments.output(io)
+      Arguments.count(:top, top, least: 1, optional: true)
+      format = Arguments.choice(:format, format, FORMATS)
+      Memintro.untracked { io.write(rendered(format, top, Report::Style.for(io))) }
+      nil
+    end
+
+    # @return [String] for people; the first {DEFAULT_TOP} lines
+    def to_s
+      Memintro.untracked { rendered(:text, DEFAULT_TOP, Report::Style.new(false)) }
+    end
+
+    # @return [String] a page with inline styles and nothing to fetch
+    def to_html
+      Memintro.untracked { rendered(:html, DEFAULT_TOP, nil) }
+    end
+
+    # @param top [Integer, nil] lines; nil: all
+    # @return [Hash{Symbol => Object}]
+    # @raise [ArgumentError, TypeError]
+    def to_h(top = nil)
+      Arguments.count(:top, top, optional: true)
+      { snapshots: snapshots.map { |one| { time: one.time.strftime("%FT%T.%3NZ"), pid: one.pid } },
+        confidence: confidence, notes: notes, lines: (top ? lines.first(top) : lines).map(&:to_h) }
+    end
+
+    # @return [String] {#to_h} as JSON
+    def to_json(top = nil, *)
+      JsonText.dump({ memintro_trend: 1, **to_h(top.is_a?(Integer) ? top : nil) }) << "\n"
+    end
+
+    # @return [Array<String>] what to beware of
+    def notes
+      few = "With #{snapshots.size} snapshots nothing can be #{Text.percent(confidence)} sure; take at least 5." if few?
+      [*few, *diff.notes]
+    end
+
+    # @return [String] one line for each of the first figures that grow
+    def inspect
+      "#<#{self.class} of #{snapshots.size} snapshots in #{Units.duration(minutes.last * 60)}, " \
+        "#{Units.counted(growing.size, 'figure')} #{Units.noun(growing.size, 'grows', 'grow')}: " \
+        "#{growing.first(3).map(&:inspect).join(', ')}>"
+    end
+
+    private
+
+    def check(snapshots, confidence)
+      unless snapshots.is_a?(Array) && snapshots.all?(Snapshot)
+        raise TypeError, "snapshots is #{Arguments.shown(snapshots)}; it must be an Array of Memintro::Snapshot"
+      end
+
+      few = snapshots.size
+      if few < 3
+        raise ArgumentError, "#{Units.counted(few, 'snapshot')} #{Units.noun(few, 'is', 'are')} no trend; give at " \
+                             "least 3, or subtract one from the other"
+      end
+      return if confidence.is_a?(Numeric) && confidence.between?(0.5, 1)
+
+      raise ArgumentError, "confidence is #{Arguments.shown(confidence)}; it must be a number from 0.5 to 1"
+    end
+
+    def thinned(all)
+      return all if all.size <= MOST
+
+      Array.new(MOST) { |i| all[i * (all.size - 1) / (MOST - 1)] }
+    end
+
+    # By the clock that nobody sets, where it is one machine's.
+    def clock
+      first = snapshots.first
+      same = snapshots.all? { |one| one.pid == first.pid && one.process[:started] == first.process[:started] }
+      snapshots.map { |one| (same ? one.monotonic_s - first.monotonic_s : one.time - first.time) / 60.0 }
+    end
+
+    # @return [Hash{Array(Symbol, String, Symbol) => Array<Numeric>}] of all snapshots, 0 where one does not have it
+    def series
+      figures = snapshots.map { |snapshot| figures(snapshot) }
+      figures.last.keys.to_h { |key| [key, figures.map { |all| all[key] || 0 }] }
+    end
+
+    def figures(snapshot)
+      found = {}
+      memory = Diff::Sections.memory(snapshot).reject { |name, _| name.match?(PEAKS) || name.match?(/limit|high|max/) }
+      add(found, :memory, memory, nil)
+      add(found, :gc, snapshot.gc.slice(*LEVELS), nil)
+      { types: snapshot.types, classes: snapshot.classes, internals: snapshot.internals,
+        iseqs: snapshot.iseqs && snapshot.iseqs[:paths] }.each do |section, rows|
+        rows&.each { |row| found[[section, row.name, row.bytes ? :bytes : :count]] = row.bytes || row.count }
+      end
+      add(found, :call_sites, snapshot.call_sites.to_h { |site| [JsonText.normal(site.name), site.live_bytes] }, :bytes)
+      found
+    end
+
+    def add(found, section, figures, unit)
+      figures.each do |name, value|
+        found[[section, name.to_s, unit || Diff::Sections.unit(name)]] = value if value.is_a?(Numeric)
+      end
+    end
+
+    def lines_of(series)
+      doubts = [snapshots.first, snapshots.last].map { |snapshot| doubts(snapshot) }
+      series.filter_map do |(section, name, unit), values|
+        next unless values.last > values.first
+        # A site that is not in a list that was cut may have been anything.
+        next if section == :call_sites && values.include?(0) && snapshots.any? { |one|
+                  one.call_sites_left_out.positive?
+                }
+
+        Line.new(section, name, unit, minutes, values, variances(section, name, doubts))
+      end
+    end
+
+    # @return [Hash{String => Float}, nil] the square of each call site's standard error; nil where all is exact
+    def doubts(snapshot)
+      return unless snapshot.totals&.estimated?
+
+      snapshot.call_sites.to_h { |site| [JsonText.normal(site.name), site.standard_error(:live_bytes)**2] }
+    end
+
+    def variances(section, name, doubts)
+      return unless section == :call_sites && doubts.any?
+
+      doubts.map { |known| (known && known[name]) || 0.0 }
+    end
+
+    def sorted(lines)
+      lines.sort_by do |line|
+        [sure?(line) ? 0 : 1, line.unit == :bytes ? 0 : 1, -line.slope_per_minute, line.section, line.name.b]
+      end
+    end
+
+    # Rounding must not decide.
+    def sure?(line)
+      line.slope_per_minute.positive? && line.confidence >= confidence - 1e-9
+    end
+
+    def few?
+      1.0 - Statistics.confidence((0...snapshots.size).to_a) > 1.0 - confidence + 1e-9
+    end
+
+    def rendered(format, top, style)
+      case format
+      when :text then Text.new(self, top: top).text(style)
+      when :html then Html.new(self, top: top).page
+      else to_json(top)
+      end
+    end
+
+    # See Late.
+    WHOLE = true
+    private_constant :WHOLE
+  end
+end
+
+# Ractors can load nothing, not even by name, so it is there from the start.
+require_relative "trend/html"

@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+require_relative "../../support/page"
+require_relative "text"
+
+module Memintro
+  class Trend
+    # What grows, as one page, with each figure's course beside it.
+    class Html
+      # Of a course, in pixels that are scaled.
+      WIDTH = 128
+      # Of a course.
+      HEIGHT = 24
+      # What the lines of a course are.
+      LEGEND = "Each course goes from its own lowest to its highest value; the broken line is the slope (Theil-Sen)."
+      private_constant :WIDTH, :HEIGHT, :LEGEND
+
+      # @param trend [Trend]
+      # @param top [Integer, nil] rows; nil: all
+      def initialize(trend, top: DEFAULT_TOP)
+        @trend = trend
+        @text = Text.new(trend, top: top)
+      end
+
+      # @return [String]
+      def page
+        program = @trend.snapshots.last.process[:program]
+        Report::Page.html(title: @text.header, heading: "What grew in #{@text.duration}",
+                          facts: [@text.header, *(program && Report::Names.printable(program))],
+                          verdict: ["#{@text.verdict}.", *(LEGEND unless @trend.lines.empty?)], notes: @trend.notes,
+                          tables: [*table])
+      end
+
+      private
+
+      def table
+        rows, rest = @text.shown
+        return if rows.empty?
+
+        title = @trend.growing.empty? ? "greater now than at first" : "what grows"
+        Report::Page.table(title, ["course", *Text::HEADS, Text::LAST], rows.map { |line| row(line) }, rest)
+      end
+
+      def row(line)
+        slope, *others = @text.cells(line)
+        cells = [Report::Page.cell(slope, line.slope_per_minute), *others.map { |text| Report::Page.cell(text) }]
+        name = Report::Page.name(line.name, @text.short(line))
+        "<tr><td class=\"spark\">#{course(line)}</td>#{cells.join}#{name}</tr>"
+      end
+
+      # Its values from the lowest to the highest, a dot for the last, and the slope as a broken line.
+      def course(line)
+        low, high = line.values.minmax
+        points = line.values.each_with_index.map { |value, i| "#{x(i)},#{y(value, low, high)}" }
+        told = "from #{about(low, line)} to #{about(high, line)}"
+        first, last = ends(line).map { |value| y(value, low, high) }
+        "<svg viewBox=\"0 0 #{WIDTH} #{HEIGHT}\" role=\"img\" aria-label=\"#{told}\"><title>#{told}</title>" \
+          "<line x1=\"#{x(0)}\" y1=\"#{first}\" x2=\"#{x(-1)}\" y2=\"#{last}\"></line>" \
+          "<polyline points=\"#{points.join(' ')}\"></polyline>" \
+          "<circle cx=\"#{x(-1)}\" cy=\"#{y(line.last, low, high)}\" r=\"2\"></circle></svg>"
+      end
+
+      def about(value, line)
+        "#{'~' if line.estimated?}#{Units.plain(value, line.unit)}"
+      end
+
+      # Of the broken line: as many values are above it as below.
+      def ends(line)
+        slope = line.slope_per_minute
+        level = Statistics.median(@trend.minutes.zip(line.values).map { |minute, value| value - (slope * minute) })
+        [level, level + (slope * @trend.minutes.last)]
+      end
+
+      # Snapshots of one instant stand side by side.
+      def x(index)
+        minutes = @trend.minutes
+        index %= minutes.size
+        share = minutes.last.positive? ? minutes[index] / minutes.last : index.fdiv(minutes.size - 1)
+        (2 + (share * (WIDTH - 4))).round(1)
+      end
+
+      # Only what is greater at last than at first is shown: high is above low.
+      def y(value, low, high)
+        (HEIGHT - 2 - ((value - low).fdiv(high - low) * (HEIGHT - 4))).round(1)
+      end
+    end
+  end
+end

@@ -1,0 +1,158 @@
+# frozen_string_literal: true
+
+require_relative "files"
+require_relative "output_claim"
+require_relative "text_buffer"
+
+module Memintro
+  # Where the report of a process goes: a stream, a device, a named pipe, or a file of this process's own.
+  #
+  # A file is written beside its final name and renamed, so that a reader never sees half of one, and is its owner's
+  # alone: paths and sizes may tell more than the program's users should know.
+  #
+  # @api private
+  class ReportTarget
+    # Streams that the process has anyway: opened anew, they would be written to from their beginning.
+    STREAMS = { nil => STDERR, "-" => STDERR, "/dev/stderr" => STDERR, "/dev/stdout" => STDOUT }.freeze
+    # Seconds to wait for a reader to open a named pipe, and to read from it.
+    PATIENCE = 2
+    private_constant :STREAMS, :PATIENCE
+
+    # @param file [String] as given, for a command or a process that has yet to write to it
+    # @return [String, nil] why that cannot work
+    def self.trouble(file)
+      return if STREAMS.key?(file)
+
+      path = absolute(file)
+      folder = File.dirname(path)
+      return "there is no folder #{folder}" unless File.directory?(folder)
+      return "this is a folder; give a file in it" if File.directory?(path)
+      return ("it cannot be written to" unless File.writable?(path)) unless replaceable?(path)
+
+      "folder #{folder} cannot be written to" unless File.writable?(folder)
+    end
+
+    # @param file [String] need not be text
+    # @return [String]
+    def self.absolute(file)
+      File.expand_path(file.b, Dir.pwd.b).force_encoding(Encoding.find("filesystem"))
+    end
+
+    # To rename something over /dev/null, a named pipe or the like would be a disaster.
+    # @return [Boolean]
+    def self.replaceable?(path)
+      return false if path.start_with?("/dev/", "/proc/") && !path.start_with?("/dev/shm/")
+
+      found = File.lstat(path)
+      found.file? || found.symlink?
+    rescue Errno::ENOENT
+      true
+    end
+
+    # @param pattern [String, nil] as the setting has it. Read once: the program may change its folder.
+    def initialize(pattern)
+      @pid = Native.kernel_pid
+      @stream = STREAMS[pattern]
+      return if @stream
+
+      # As bytes: a name need not be text.
+      @pattern = self.class.absolute(pattern).b
+      @claim = ReportClaim.new(@pattern) unless own_names? || !self.class.replaceable?(@pattern)
+    end
+
+    # @return [String, nil] for %p and all: absolute; nil for a stream
+    attr_reader :pattern
+
+    # @return [String, nil] this process's file; nil for a stream
+    # @raise [SystemCallError] if nothing can be written there
+    def file
+      # A thread of ours may be there before a forked child was told, and nobody tells a child that C code forked.
+      forget unless @pid == Native.kernel_pid
+      @file ||= @pattern && choose
+    end
+
+    # @return [Boolean] whether a raw dump may take its place
+    def replaceable?
+      file ? self.class.replaceable?(file) : false
+    end
+
+    # @return [Boolean] whether a forked child goes on for its parent
+    attr_writer :heir
+
+    # In a forked child: files are chosen anew.
+    # @return [nil]
+    def forget
+      @claim&.forget unless @heir
+      @pid = Native.kernel_pid
+      @file = nil
+    end
+
+    # See {ReportClaim#renew}
+    # @return [nil]
+    def renew
+      @claim&.renew
+    end
+
+    # See {ReportClaim#release}
+    # @return [nil]
+    def release
+      @claim&.release
+    end
+
+    # @yieldparam io [#write]
+    # @return [nil]
+    # @raise [SystemCallError, Error]
+    def write(&render)
+      return render.call(@stream) if @stream
+      return Files.replace(file, &render) if replaceable?
+      return feed(file, &render) if File.pipe?(file)
+
+      File.open(file, "a", &render)
+    end
+
+    private
+
+    def own_names?
+      @pattern.include?("%p")
+    end
+
+    def choose
+      return @pattern.gsub("%p", Native.kernel_pid.to_s) if own_names?
+
+      @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Native.kernel_pid}".b
+    end
+
+    # The program must end although nobody reads.
+    def feed(path)
+      text = TextBuffer.new(+"").tap { |buffer| yield buffer }.text
+      pipe = patiently { open_pipe(path) }
+      while pipe && !text.empty? && IO.select(nil, [pipe], nil, PATIENCE)
+        taken = pipe.write_nonblock(text, exception: false)
+        text = text.byteslice(taken..) if taken.is_a?(Integer)
+      end
+      raise Error, "nobody reads from the named pipe #{path}" unless text.empty?
+    ensure
+      pipe&.close
+    end
+
+    def open_pipe(path)
+      File.open(path, File::WRONLY | File::NONBLOCK)
+    rescue Errno::ENXIO
+      nil
+    end
+
+    def patiently
+      due = now + PATIENCE
+      until (found = yield)
+        return if now > due
+
+        sleep(0.02)
+      end
+      found
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    end
+  end
+end

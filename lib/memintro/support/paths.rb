@@ -1,0 +1,59 @@
+# frozen_string_literal: true
+
+module Memintro
+  # Where the built parts of memintro lie. Needs nothing loaded: the command asks before there is a VM to measure.
+  #
+  # A checkout and most installations have the compiled parts beside the Ruby files; RubyGems can be told to keep
+  # compiled ones apart, in its folder of extensions.
+  module Paths
+    # File name of the extension.
+    EXTENSION = "memintro.so"
+    # File name of the hook.
+    HOOK = "libmemintro_hook.so"
+    # File name of the program for plots and the live view.
+    TOOL = "memintro-tool"
+    # Folder to put on the load path for `require "memintro"`.
+    LIB = File.expand_path("../..", __dir__).freeze
+    # Folder of the Ruby code and of the built parts.
+    CODE = File.join(LIB, "memintro").freeze
+    # What the command has the child Ruby require.
+    AUTORUN = File.join(CODE, "autorun.rb").freeze
+    # What the commands that look into a program have it require.
+    LOOK = File.join(CODE, "integrations/look_autorun.rb").freeze
+    # Folder whose `mwrap.rb` answers `require "mwrap"`.
+    COMPAT = File.join(CODE, "compat/load_path").freeze
+
+    # @return [String] absolute path of the extension, whether or not it has been built
+    def self.extension
+      find(EXTENSION)
+    end
+
+    # @return [String] absolute path of the hook, whether or not it has been built
+    def self.hook
+      find(HOOK)
+    end
+
+    # @return [String] absolute path of the program for plots and the live view, whether or not it has been built
+    def self.tool
+      find(TOOL)
+    end
+
+    def self.find(file)
+      beside = File.join(CODE, file)
+      File.exist?(beside) ? beside : apart(file) || beside
+    end
+    private_class_method :find
+
+    # <gems>/extensions/<platform>/<api>/memintro-<version>/memintro/<file>
+    def self.apart(file)
+      require "rbconfig"
+      gem_folder = File.dirname(LIB)
+      api = RbConfig::CONFIG["ruby_version"]
+      pattern = File.join("extensions", "*", "{#{api},#{api}-static}", File.basename(gem_folder), "memintro", file)
+      gems = File.expand_path("../..", gem_folder)
+      found = Dir.glob(pattern, base: gems).first
+      found && File.join(gems, found)
+    end
+    private_class_method :apart
+  end
+end

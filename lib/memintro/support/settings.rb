@@ -1,0 +1,189 @@
+# frozen_string_literal: true
+
+require_relative "brake"
+
+module Memintro
+  # Every setting once: its name here is its attribute in {Configuration}, its flag (`--max-sites`) and its variable
+  # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
+  module Settings
+    # Ways to track, and the numbers the hook has for them.
+    MODES = { full: 1, sampled: 2 }.freeze
+    # Greatest mean distance of two sampled bytes.
+    MOST_SAMPLE_BYTES = 2**30
+    # Most call sites that the table of blocks can tell apart.
+    MOST_SITES = 2**24
+    # Least budget of memory: below, what is always there would leave nothing for blocks.
+    LEAST_TRACKER_BYTES = 4 * 1024 * 1024
+    # Greatest whole number where there is no lower limit. Messages name it to those who have passed it.
+    MOST = (2**63) - 1
+    # Greatest number of seconds, more than thirty years: Ruby cannot sleep for any number of them.
+    MOST_SECONDS = 1_000_000_000
+    # What a report can be sorted by.
+    SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
+                  age_total].freeze
+
+    # One setting. `allowed` are its choices or its greatest number, `least` its least. `parse` turns text into a value,
+    # `check` refuses wrong values; both name the setting as the caller knows it.
+    Setting = Struct.new(:name, :kind, :default, :allowed, :least, :argument, :help, keyword_init: true) do
+      # @return [String] such as `MEMINTRO_MAX_SITES`
+      def variable
+        "MEMINTRO_#{name.to_s.upcase}"
+      end
+
+      # @return [String] such as `--max-sites`
+      def flag
+        "--#{name.to_s.tr('_', '-')}"
+      end
+
+      # @param text [String]
+      # @param called [String] what the text was given for, for the message
+      # @return [Object] the value
+      # @raise [ArgumentError]
+      def parse(text, called = variable)
+        value = Settings.value_of(kind, text, allowed || most)
+        return value unless value.nil? || few?(value)
+
+        beyond = value.nil? && most && Settings.value_of(kind, text, Float::INFINITY)
+        raise ArgumentError, "#{called} is #{text.inspect}; it must be #{expected(beyond)}"
+      end
+
+      # @param value [Object]
+      # @return [Object] the value, normalised
+      # @raise [ArgumentError]
+      def check(value)
+        return value if value.nil?
+
+        checked = Settings.checked(kind, value, allowed || most)
+        return checked unless checked.nil? || few?(checked)
+
+        beyond = checked.nil? && most && Settings.checked(kind, value, Float::INFINITY)
+        raise ArgumentError, "#{name} is #{value.inspect}; it must be #{expected(beyond)}#{', or nil' if default.nil?}"
+      end
+
+      # @param value [Object]
+      # @return [String] as it stands in the variable
+      def to_variable(value)
+        kind == :switch ? (value ? "1" : "0") : value.to_s
+      end
+
+      # @return [Integer, nil] greatest value of those that are numbers
+      def most
+        { count: MOST, count_or_all: MOST, seconds: MOST_SECONDS }[kind]
+      end
+
+      # @param beyond [Object] whether it is the greatest value that was passed
+      # @return [String] what is allowed, in words
+      def expected(beyond = nil)
+        limit = " and at most #{most}" if beyond
+        case kind
+        when :choice then allowed.join(" or ")
+        when :count then "a whole number #{allowed ? "from #{from} to #{allowed}" : "of at least #{from}#{limit}"}"
+        when :count_or_all then "a whole number of at least 1#{limit}, or all"
+        when :seconds then "a number of seconds above 0#{limit}"
+        when :switch then "1 or 0"
+        else "some text"
+        end
+      end
+
+      private
+
+      def from
+        least || 1
+      end
+
+      def few?(value)
+        kind == :count && value < from
+      end
+    end
+
+    # @api private
+    # @return [Object, nil] nil: not allowed
+    def self.value_of(kind, text, allowed)
+      case kind
+      when :choice then allowed.find { |choice| choice.to_s == text }
+      when :count then within(Integer(text, 10), allowed) if text.match?(/\A[1-9]\d*\z/)
+      when :count_or_all then text == "all" ? :all : value_of(:count, text, allowed)
+      when :seconds
+        seconds = Float("0#{text}") if text.match?(/\A\d*\.?\d+\z/)
+        within(seconds, allowed) if seconds&.positive?
+      when :switch then { "1" => true, "0" => false }[text]
+      else text unless text.empty?
+      end
+    end
+
+    # @api private
+    # @return [Object, nil] nil: not allowed
+    def self.checked(kind, value, allowed)
+      case kind
+      when :switch then value if [true, false].include?(value)
+      when :count, :count_or_all, :seconds
+        value == :all ? value_of(kind, "all", allowed) : within(number(kind, value), allowed)
+      else value_of(kind, value.to_s, allowed) if value.is_a?(String) || value.is_a?(Symbol)
+      end
+    end
+
+    def self.within(number, most)
+      number if number && (most.nil? || number <= most)
+    end
+    private_class_method :within
+
+    def self.number(kind, value)
+      value if (value.is_a?(Integer) || (kind == :seconds && value.is_a?(Float))) && value.positive?
+    end
+    private_class_method :number
+
+    # In the order in which help lists them.
+    ALL = [
+      Setting.new(name: :report, kind: :text, argument: "FILE",
+                  help: ["write the report at exit to FILE; %p in it becomes the process id;",
+                         "default, and the meaning of -: standard error"]),
+      Setting.new(name: :format, kind: :choice, default: :text, allowed: %i[text json].freeze, argument: "FORMAT",
+                  help: ["text (default) or json"]),
+      Setting.new(name: :top, kind: :count_or_all, argument: "N",
+                  help: ["so many call sites, or all; default 20 in text, all in json"]),
+      Setting.new(name: :by, kind: :choice, default: :live_bytes, allowed: SORTABLE, argument: "FIGURE",
+                  help: ["sort by live_bytes (default), growth, total_bytes, allocations, …"]),
+      Setting.new(name: :every, kind: :seconds, argument: "SECONDS",
+                  help: ["write the report so often as well as at exit, in a thread of its own"]),
+      Setting.new(name: :app_root, kind: :text, argument: "FOLDER",
+                  help: ["show paths relative to FOLDER; default: where the command starts"]),
+      Setting.new(name: :compat, kind: :choice, allowed: %i[mwrap].freeze, argument: "NAME",
+                  help: ['mwrap: make `require "mwrap"` work']),
+      Setting.new(name: :native_children, kind: :switch, default: false,
+                  help: ["also track processes that are not Ruby; needs %p in --report"]),
+      Setting.new(name: :mode, kind: :choice, default: :full, allowed: MODES.keys.freeze, argument: "MODE",
+                  help: ["full (default): every block, exactly;",
+                         "sampled: estimates, cheap enough to leave on"]),
+      Setting.new(name: :sample_bytes, kind: :count, allowed: MOST_SAMPLE_BYTES, argument: "N",
+                  help: ["in sampled mode: sample one byte in N on average; default 524288"]),
+      Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
+                  help: ["stop tracking after so long; the figures stay; takes a thread of its own"]),
+      Setting.new(name: :max_sites, kind: :count, allowed: MOST_SITES, argument: "N",
+                  help: ["tell at most N call sites apart; the rest share (other)"]),
+      Setting.new(name: :max_tracker_bytes, kind: :count, least: LEAST_TRACKER_BYTES, argument: "BYTES",
+                  help: ["most memory that tracking itself may use; at least 4194304"])
+    ].each(&:freeze).freeze
+
+    # @return [Setting]
+    def self.[](name)
+      ALL.find { |setting| setting.name == name }
+    end
+
+    # @param env [#[]] variables
+    # @return [Boolean] whether `MEMINTRO_DISABLE` forbids everything
+    def self.disabled?(env = ENV)
+      Brake.on?(env)
+    end
+
+    # @return [Boolean] whether `MEMINTRO_LISTEN` wants this process to listen
+    def self.listen?
+      ENV["MEMINTRO_LISTEN"] == "1" && !@never_listens && !disabled?
+    end
+
+    # Of the `memintro` command: it asks other processes, and is not one to be asked.
+    # @return [void]
+    def self.never_listen
+      @never_listens = true
+    end
+  end
+end
