@@ -6,17 +6,13 @@ return if defined?(Memintro.start)
 require_relative "memintro/version"
 require_relative "memintro/support/native"
 require_relative "memintro/support/configuration"
-require_relative "memintro/heap/gc_figures"
 require_relative "memintro/heap/figures"
-require_relative "memintro/control/listening"
-require_relative "memintro/runtime/loading"
+require_relative "memintro/control/listen"
+require_relative "memintro/runtime/loader"
 require_relative "memintro/runtime/main_ractor"
-require_relative "memintro/runtime/lazy"
-require_relative "memintro/logging/memory_logging"
 require_relative "memintro/process/figures"
 require_relative "memintro/process/memory"
 require_relative "memintro/report/report"
-require_relative "memintro/snapshot/snapshots"
 require_relative "memintro/malloc/call_sites"
 require_relative "memintro/runtime/stop_timer"
 
@@ -41,17 +37,43 @@ require_relative "memintro/runtime/stop_timer"
 module Memintro
   {
     Background: "runtime/background", Doctor: "malloc/doctor",
-    GcDelta: "heap/gc_delta", HistogramRow: "heap/histogram_row", InternalRow: "heap/internal_row",
-    Iseq: "heap/iseq", IseqGroup: "heap/iseq_group", IseqTotals: "heap/iseq_totals", Occupancy: "heap/occupancy",
+    GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
+    IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
     CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log"
   }.each { |name, file| autoload name, File.join(__dir__, "memintro/#{file}.rb") }
 
+  # See memintro/diff.
+  class Diff
+    extend Lazy
+  end
+
+  # See memintro/sampler.
+  class Sampler
+    extend Lazy
+
+    # @raise [RactorError] in a Ractor other than the main one: what it asks is the main one's to answer
+    def self.new(*arguments, **options, &block)
+      return super if Ractor.current.equal?(Loader::MAIN_RACTOR)
+
+      raise RactorError, "a sampler can be made in the main Ractor only; make it there, and ask Memintro.rss " \
+                              "and the like in others"
+    end
+  end
+
+  # See memintro/snapshot.
+  class Snapshot
+    extend Lazy
+    extend Lazy::Load
+  end
+
+  # See memintro/trend.
+  class Trend
+    extend Lazy
+  end
+
   extend HeapFigures
-  extend MemoryLogging
-  extend Listening
+  extend Listen
   extend ProcessFigures
-  extend GcFigures
-  extend Snapshots
 
   @epoch = 0
 
@@ -255,13 +277,92 @@ module Memintro
       end
     end
 
+    # Takes a snapshot of this process. The light one, without arguments, holds the memory of the process, `GC.stat`,
+    # `GC.stat_heap` where Ruby has it, and while tracking the totals and the 100 call sites with most live bytes. It
+    # costs about a millisecond, most of it for the control group, and 3 to 4 ms in a process of a GiB with 35,000 call
+    # sites. What cannot be had, as without /proc, is named in {Snapshot#missing}.
+    #
+    # Each part adds to that. Those that walk the heap do so together, in steps of some milliseconds between which other
+    # threads have their turn, and finish a garbage collection that is under way. Each page of the heap is seen at one
+    # instant, and the whole is of the time that the walk takes. What is memintro's own is left out:
+    #
+    # - `:pss` – proportional and private memory: the kernel walks the page tables, 40 ms for each GiB;
+    # - `:sites` – all call sites: a microsecond for each;
+    # - `:types` – objects by type, `:classes` – by class, `:iseqs` – instruction sequences by file and line,
+    #   `:internals` – what only the VM sees, `:occupancy` – how full the heap's pages are: each a walk of the heap,
+    #   8 to 50 ms for a million objects ({Snapshot::Parts::COSTS});
+    # - `:all` – all of these as far as they can be had.
+    #
+    # @param parts [Array<Symbol>] of {Snapshot::Parts::ALL}, or `:all`
+    # @return [Snapshot]
+    # @raise [ArgumentError, TypeError] on an unknown part
+    # @raise [RactorError] in a Ractor other than the main one
+    # @raise [Error] if a part that was named cannot be had
+    # @example
+    #   Memintro.snapshot.save("before.json")
+    #   Memintro.snapshot(:iseqs, :classes).iseqs[:bytes]
+    def snapshot(*parts)
+      unless Ractor.current.equal?(Loader::MAIN_RACTOR)
+        raise RactorError, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
+      end
+
+      Lazy.whole(Snapshot)
+      Snapshot.take(parts)
+    end
+
+    # What the collector did while the block ran, in all threads. Costs some 10 µs; of its own objects none is counted.
+    #
+    # @yield
+    # @return [GcDelta] with the block's value; an exception of the block passes through
+    # @raise [ArgumentError] without a block
+    # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
+    # @example
+    #   Memintro.gc_delta { 1_000.times { Object.new } }.objects_allocated   # => 1_000
+    def gc_delta
+      raise ArgumentError, "gc_delta needs a block: Memintro.gc_delta { … }" unless block_given?
+
+      Loader.need(:GcDelta)
+      # Filled twice, so that the hashes are there before counting begins.
+      before = GC.stat
+      after = GC.stat
+      begun = GC.total_time
+      GC.stat(before)
+      value = yield
+      GC.stat(after)
+      GcDelta.new(value, before, after, GC.total_time - begun)
+    end
+
+    # Writes a line about this process's memory into a log now and every so many seconds, until the process ends or
+    # {MemoryLog#stop}; forked children and daemons write lines of their own. A line costs about 0.1 ms, in a thread of
+    # its own. `memintro plot` draws these lines.
+    #
+    #     MEMORY[123]: time: 2026-01-01 12:00:00 +0000 rss: 1123.4 MB, live_objects: 1.2 Million
+    #
+    # @param seconds [Numeric] between two lines
+    # @param logger [#info, #write, nil] nil: the `rack.logger` that {Middleware} saw last (so none before the first
+    #   request, nor without {Middleware}), else Rails' logger, else standard error
+    # @param details [Boolean] adds bytes that malloc has handed out (`malloc_live: off` while nothing is tracked; in
+    #   sampled mode followed by `(estimate ±0.3 MB)`, the standard error), the number of collections, and the
+    #   collector's time since the line before
+    # @return [MemoryLog] under `MEMINTRO_DISABLE` one that writes nothing
+    # @raise [TypeError, ArgumentError] on wrong arguments
+    # @raise [RactorError] in a Ractor that is not the main one
+    # @example
+    #   log = Memintro.log_every(2, Logger.new("log/memory.log"))
+    #   log.stop
+    def log_every(seconds = 2, logger = nil, details: false)
+      MainRactor.only unless Brake.on?
+      Loader.need(:MemoryLog)
+      untracked { MemoryLog.new(seconds, logger, details: details) }
+    end
+
     # What is on, what was found and patched, what escapes, and what would not work here and why. Loads the hook (which
     # by itself changes nothing) to ask it.
     #
     # @return [Doctor]
     def doctor
       MainRactor.only
-      Loading.need(:Doctor)
+      Loader.need(:Doctor)
       untracked { Doctor.examine }
     end
 

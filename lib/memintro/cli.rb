@@ -103,7 +103,7 @@ module Memintro
     # @return [true]
     def self.complain(err, message)
       require_relative "support/names"
-      err.puts("memintro: #{Memintro::Report::Names.lines(message)}")
+      err.puts("memintro: #{Names.lines(message)}")
       true
     end
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
-require_relative "control/place"
+require_relative "control/socket_path"
 require_relative "control/server"
 
 module Memintro

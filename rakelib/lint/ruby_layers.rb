@@ -153,7 +153,7 @@ class RubyLayers
     name
   end
 
-  # @return [Array(String, Integer), nil] such as "Report::Table", and its line; nil where the beginning is no constant
+  # @return [Array(String, Integer), nil] such as "Table", and its line; nil where the beginning is no constant
   def constant_name(node)
     case node&.first
     when :@const then [node[1], node[2][0]]

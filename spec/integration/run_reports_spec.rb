@@ -76,7 +76,7 @@ RSpec.describe "reports of memintro run" do
       end
     end
 
-    it "is not at a standstill while its threads wake each other, nor while one sleeps, reads or waits for a child" do
+    it "is not at a deadlock while its threads wake each other, nor while one sleeps, reads or waits for a child" do
       result = run("--every", "0.2", "--report", "r.txt", code: <<~'RUBY', deadline_seconds: 60).must_succeed
         there, back = Queue.new, Queue.new
         Thread.new { loop { back << there.pop } }

@@ -63,7 +63,7 @@ RSpec.describe Memintro::Snapshot do
     end
 
     it "asks for nothing that walks the heap" do
-      expect(Memintro::HeapLook).not_to receive(:take)
+      expect(Memintro::HeapSurvey).not_to receive(:take)
       expect(Memintro).not_to receive(:pss)
       light
     end

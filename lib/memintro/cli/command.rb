@@ -65,6 +65,13 @@ module Memintro
         end
       end
 
+      # @return [Numeric] what a flag got that is no setting
+      def seconds(flag, text)
+        Settings[:every].parse(text, flag)
+      rescue ArgumentError => e
+        raise UsageError, e.message
+      end
+
       def value(setting, text)
         text = text.dup.force_encoding(Encoding.find("locale")) if setting.kind == :text
         setting.parse(text, setting.flag)

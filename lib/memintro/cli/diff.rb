@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "look"
+require_relative "inspection"
 
 module Memintro
   module CLI
     # `memintro diff`: says what grew between snapshots, or from a program's first line to its end.
-    class Diff < Look
+    class Diff < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro diff [options] EARLIER LATER
@@ -20,9 +20,9 @@ module Memintro
         collected before each look, unless --no-gc is given. Several, or with --workers a server and its workers,
         have a diff each.
       TEXT
-      # See Look.
+      # See Inspection.
       FORMATS = %w[text json html].freeze
-      # See Look.
+      # See Inspection.
       TOP = 10
 
       # @return [OptionParser]

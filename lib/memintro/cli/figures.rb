@@ -41,7 +41,7 @@ module Memintro
       def document(asked, command, arguments)
         require "json"
         text = asked.ask(command, arguments)
-        [Memintro::Report::Names.json(text), asked.checked(command, JSON.parse(text, max_nesting: 8))]
+        [Names.json(text), asked.checked(command, JSON.parse(text, max_nesting: 8))]
       rescue JSON::ParserError, EncodingError, ArgumentError
         raise ControlError, asked.bad(command, "it is not JSON")
       end
@@ -55,14 +55,14 @@ module Memintro
       # All sites of all: what is small in each may be much together.
       def family(listeners, default_top)
         require_relative "../../memintro"
-        require_relative "../control/family"
+        require_relative "../control/worker_reports"
         reports = {}
         code = over_all(listeners, apart: false) do |listener|
           reports[listener] = document(client(listener), "report", { format: :json, top: nil }).last
         end
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 
-        sum = Control::Family.sum(reports.values)
+        sum = Control::WorkerReports.sum(reports.values)
         @out.puts(*members(reports), "", "together, as the first one would report it:") unless json?
         Memintro::Report.write(sum, Printed.new(@out, json? ? "json" : "text"),
                                format: json? ? :json : :text, top: count(default_top),
@@ -77,8 +77,8 @@ module Memintro
           [listener.pid.to_s, rss ? Units.bytes(rss) : "-", shown(totals, :bytes, "live_bytes"),
            shown(totals, :count, "live_blocks"), listener.program]
         end
-        table = Memintro::Report::Table.new(%w[PID RSS live blocks], "PROGRAM", rows)
-        [*table.lines(Memintro::Report::Style.for(@out)), *idle(reports)]
+        table = Table.new(%w[PID RSS live blocks], "PROGRAM", rows)
+        [*table.lines(Style.for(@out)), *idle(reports)]
       end
 
       # The sum has only what these had collected before.

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "look"
+require_relative "inspection"
 
 module Memintro
   module CLI
     # `memintro histogram`: how many objects of which class there are, and how much they take.
-    class Histogram < Look
+    class Histogram < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro histogram [options] FILE
@@ -28,7 +28,7 @@ module Memintro
         raise SnapshotError, "#{name} has no classes: it was taken without part :classes" unless found
 
         require_relative "../report/heap_table"
-        Listing.classes(found, pid: pid)
+        HeapTable.classes(found, pid: pid)
       end
     end
   end

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "look"
+require_relative "inspection"
 
 module Memintro
   module CLI
     # `memintro iseqs`: which files the compiled code in memory comes from.
-    class Iseqs < Look
+    class Iseqs < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro iseqs [options] FILE
@@ -43,7 +43,7 @@ module Memintro
 
         require_relative "../report/heap_table"
         by = (@by || "path").to_sym
-        Listing.iseqs(found[by == :path ? :paths : :locations], by: by, pid: pid)
+        HeapTable.iseqs(found[by == :path ? :paths : :locations], by: by, pid: pid)
       end
     end
   end

@@ -75,7 +75,7 @@ module Memintro
       #   name for it. Not for what starts again and again with the same variables.
       def beginning
         file = settings["MEMINTRO_REPORT"]
-        file.nil? || file == "-" || file.include?("%p") ? {} : { ReportClaim::SINCE => ReportClaim.now }
+        file.nil? || file == "-" || file.include?("%p") ? {} : { OutputClaim::SINCE => OutputClaim.now }
       end
 
       # @param command [Array<String>] what this process becomes; there is no parent left to stand between the command
@@ -119,7 +119,7 @@ module Memintro
       end
 
       def absolute(file)
-        file.to_s.empty? || file == "-" ? file : ReportTarget.absolute(file)
+        file.to_s.empty? || file == "-" ? file : OutputTarget.absolute(file)
       end
 
       def check_mode
@@ -133,7 +133,7 @@ module Memintro
         called, file = @given[:report] ? ["--report", @given[:report]] : ["MEMINTRO_REPORT", ENV["MEMINTRO_REPORT"]]
         file = nil if file.to_s.empty?
         check_native_children(file)
-        trouble = ReportTarget.trouble(file)
+        trouble = OutputTarget.trouble(file)
         raise Failure, "#{called} #{file}: #{trouble}" if trouble
 
         self

@@ -39,8 +39,8 @@ module Memintro
       def harmless(text)
         case @format
         when "html" then text
-        when "json" then Memintro::Report::Names.json(Memintro::Report::Names.utf8(text))
-        else Memintro::Report::Names.lines(text, colour: tty?)
+        when "json" then Names.json(Names.utf8(text))
+        else Names.lines(text, colour: tty?)
         end
       end
     end

@@ -65,9 +65,9 @@ module Memintro
 
       def table(listeners)
         rows = listeners.map { |listener| [*COLUMNS.values.map { |cell| cell.call(listener) }, listener.program] }
-        @out.puts(Memintro::Report::Table.new(COLUMNS.keys, "PROGRAM", rows).lines(Memintro::Report::Style.for(@out)))
+        @out.puts(Table.new(COLUMNS.keys, "PROGRAM", rows).lines(Style.for(@out)))
         problems = listeners.filter_map(&:problem)
-        problems << "#{Control::Life::BLIND}: each tells of itself" unless Control::Life.proc?
+        problems << "#{Control::Liveness::BLIND}: each tells of itself" unless Control::Liveness.proc?
         @out.puts("", *problems.map { |problem| "note: #{problem}" }) if problems.any?
       end
     end

@@ -33,7 +33,7 @@ module Memintro
           user_option(parser)
           default = Control::Client::PATIENCE_SECONDS
           parser.on("--timeout SECONDS", "wait so long for an answer; default #{default}") do |text|
-            @timeout = seconds(text)
+            @timeout = seconds("--timeout", text)
           end
           parser.on("--json", "print JSON, a line for each process") { @json = true }
         end
@@ -70,10 +70,10 @@ module Memintro
         asked.ask(command, arguments) do |piece|
           rest << piece
           last = rest.rindex("\n") || (rest.bytesize > LONGEST_LINE ? rest.bytesize - 1 : next)
-          @out.write(Memintro::Report::Names.lines(rest.slice!(0..last), colour: arguments[:colour]))
+          @out.write(Names.lines(rest.slice!(0..last), colour: arguments[:colour]))
         end
       ensure
-        @out.write(Memintro::Report::Names.lines(rest, colour: arguments[:colour])) unless rest.empty?
+        @out.write(Names.lines(rest, colour: arguments[:colour])) unless rest.empty?
       end
 
       # @return [Hash]
@@ -96,12 +96,6 @@ module Memintro
       # @return [String] with its standard error, if the process estimates it
       def shown(figures, unit, name)
         Units.uncertain(figures[name], figures["#{name}_standard_error"], &Units.method(unit))
-      end
-
-      def seconds(text)
-        Settings[:every].parse(text, "--timeout")
-      rescue ArgumentError => e
-        raise UsageError, e.message
       end
     end
   end

@@ -9,7 +9,7 @@ module Memintro
     # `memintro rss`: memory of processes as the kernel counts it. Nothing is loaded into a process.
     class Rss < Command
       autoload :Run, File.join(__dir__, "rss_run.rb")
-      autoload :Look, File.join(__dir__, "rss_look.rb")
+      autoload :Reading, File.join(__dir__, "rss_reading.rb")
 
       # What its help begins with.
       BANNER = <<~TEXT
@@ -27,7 +27,9 @@ module Memintro
       def options
         super do |parser|
           parser.separator("\nOptions:")
-          parser.on("--watch SECONDS", "show a line so often, until the process ends") { |text| @watch = seconds(text) }
+          parser.on("--watch SECONDS", "show a line so often, until the process ends") do |text|
+            @watch = seconds("--watch", text)
+          end
           parser.on("--children", "all its descendants too; PSS counts shared pages once") { @children = true }
           parser.on("--format FORMAT", "text (default) or json, an object a line") { |text| @format = known(text) }
         end
@@ -60,7 +62,7 @@ module Memintro
       end
 
       # @api private
-      # @param look [Look]
+      # @param look [Reading]
       # @param out [IO]
       def show(look, out = @out)
         json? ? show_json(look, out) : show_text(look, out)
@@ -79,12 +81,6 @@ module Memintro
 
         @command = true
         argv.drop(at + 1)
-      end
-
-      def seconds(text)
-        Settings[:every].parse(text, "--watch")
-      rescue ArgumentError => e
-        raise UsageError, e.message
       end
 
       def known(text)
@@ -133,7 +129,7 @@ module Memintro
       end
 
       def look(subject)
-        subject.is_a?(String) ? Look.saved(subject) : Look.at(subject)
+        subject.is_a?(String) ? Reading.saved(subject) : Reading.at(subject)
       end
 
       def watch(subjects)
@@ -150,7 +146,7 @@ module Memintro
       def show_json(look, out)
         about = { pid: look.pid, file: look.file, time: look.time.to_f, children: @children ? true : false }.compact
         text = JSON.generate(about.merge(look.figures.transform_keys { |name| "#{name}_bytes" }))
-        out.puts(Memintro::Report::Names.json(text))
+        out.puts(Names.json(text))
       end
 
       def show_text(look, out)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "rss"
-require_relative "rss_look"
+require_relative "rss_reading"
 
 module Memintro
   module CLI
@@ -57,9 +57,9 @@ module Memintro
           waiter.value
         end
 
-        # @return [Look, nil] nil where it has just ended
+        # @return [Reading, nil] nil where it has just ended
         def seen(memory)
-          look = Look.at(memory)
+          look = Reading.at(memory)
           look unless look.ended?
         rescue NoProcessError
           nil
@@ -74,7 +74,7 @@ module Memintro
 
         def tell_peak(pid)
           known = peak > floor
-          return @rss.show(Look.unseen(pid, known ? peak : nil), @out) if @rss.json?
+          return @rss.show(Reading.unseen(pid, known ? peak : nil), @out) if @rss.json?
 
           @out.puts("memintro: it ended before it was looked at; its peak RSS was #{'at most ' unless known}" \
                     "#{Units.bytes(peak)}")

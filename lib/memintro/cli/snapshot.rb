@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "look"
+require_relative "inspection"
 
 module Memintro
   module CLI
     # `memintro snapshot`: keeps what a process looks like inside, to be compared.
-    class Snapshot < Look
+    class Snapshot < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro snapshot [options] -- CMD [ARGUMENTS]
@@ -18,9 +18,9 @@ module Memintro
         Of PID or NAME, a process that listens (memintro ps), it is taken now, and saved with -o:
         memintro snapshot --workers -o snap.%p.json PID saves a server and each of its workers.
       TEXT
-      # See Look.
+      # See Inspection.
       SEPARATE = %w[text json].freeze
-      # See Look: as many as {Memintro::Snapshot#inspect} shows.
+      # See Inspection: as many as {Memintro::Snapshot#inspect} shows.
       TOP = 3
       # What a CMD's snapshots hold unless told otherwise.
       PARTS = %w[pss sites types classes iseqs internals occupancy].freeze

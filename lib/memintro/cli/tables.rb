@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../report/old"
+require_relative "../report/old_sites"
 
 module Memintro
   module CLI
@@ -22,7 +22,7 @@ module Memintro
       # @return [nil]
       # @raise [ControlError]
       def write(out, top:, by:, older_than: nil)
-        return out.write(old(Memintro::Report::Style.for(out), older_than, by)) && nil if older_than
+        return out.write(old(Style.for(out), older_than, by)) && nil if older_than
 
         sites = CallSites::Reader.from_json(@answer)
         sites.leave_out(*@rendering.values_at("left_out", "live_bytes", "variance"))
@@ -37,8 +37,8 @@ module Memintro
         sites = CallSites::Reader.old_sites(@answer)
         head = "pid #{@answer['process']['pid']}: #{Units.counted(sites.size, 'call site')} with blocks that " \
                "outlived #{Units.counted(older_than, 'collection')}, by #{by}"
-        [head, "", *Memintro::Report::Old.lines(sites, Memintro::Report::Names.new(@rendering["app_root"]), style,
-                                                @answer["process"]["sample_bytes"])].join("\n") << "\n"
+        [head, "", *Memintro::Report::OldSites.lines(sites, Names.new(@rendering["app_root"]), style,
+                                                     @answer["process"]["sample_bytes"])].join("\n") << "\n"
       end
     end
   end

@@ -27,7 +27,9 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--every SECONDS", "ask for figures so often; default 1") { |text| @seconds = seconds(text) }
+          parser.on("--every SECONDS", "ask for figures so often; default 1") do |text|
+            @seconds = seconds("--every", text)
+          end
           user_option(parser)
         end
       end
@@ -77,12 +79,6 @@ module Memintro
         require "rbconfig"
         chosen = Array(users).flat_map { |user| ["--user", user.to_s] }
         [RbConfig.ruby, File.expand_path("../../../exe/memintro", __dir__), "watch", PRINT_TARGET, *chosen, "--", word]
-      end
-
-      def seconds(text)
-        Settings[:every].parse(text, "--every")
-      rescue ArgumentError => e
-        raise UsageError, e.message
       end
     end
   end

@@ -70,7 +70,7 @@ module Memintro
       # @param problem [String]
       # @return [String] what is said of an answer that is none
       def bad(command, problem)
-        Report::Names.printable("process #{@pid} gave no valid answer to #{command}: #{problem}. Something else than " \
+        Names.printable("process #{@pid} gave no valid answer to #{command}: #{problem}. Something else than " \
                                 "memintro may listen at #{@path}")
       end
 
@@ -101,7 +101,7 @@ module Memintro
       rescue Stream::Endless
         raise ControlError, strange
       rescue Stream::Stranger => e
-        raise ControlError, "at #{Report::Names.printable(@path)} user #{e.uid} listens, and not user #{@uid}, whose " \
+        raise ControlError, "at #{Names.printable(@path)} user #{e.uid} listens, and not user #{@uid}, whose " \
                             "folder it is: nothing was asked"
       ensure
         stream&.close
@@ -113,7 +113,7 @@ module Memintro
       rescue Errno::EACCES, Errno::EPERM
         raise ControlError, Diagnosis.forbidden(@pid)
       rescue SystemCallError, SocketError => e
-        raise ControlError, Report::Names.printable("process #{@pid} cannot be asked at #{@path}: #{e.message}")
+        raise ControlError, Names.printable("process #{@pid} cannot be asked at #{@path}: #{e.message}")
       end
 
       def receive(stream, most, sink)
@@ -165,7 +165,7 @@ module Memintro
       end
 
       def strange
-        "what listens at #{Report::Names.printable(@path)} does not speak memintro's protocol"
+        "what listens at #{Names.printable(@path)} does not speak memintro's protocol"
       end
 
       def held_open(owner)
@@ -180,10 +180,10 @@ module Memintro
 
       def refusal(line)
         header = Schema.check(line, Schema::REFUSAL)
-        message = Report::Names.printable(header["message"])
+        message = Names.printable(header["message"])
         return "#{message}#{remedy(header)}" if header["error"] == "Memintro::ControlError"
 
-        "process #{@pid} answers: #{message} (#{Report::Names.printable(header['error'])})#{remedy(header)}"
+        "process #{@pid} answers: #{message} (#{Names.printable(header['error'])})#{remedy(header)}"
       end
 
       # What one version knows and the other does not. Where the protocols differ, the process says so itself.

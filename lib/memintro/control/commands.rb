@@ -2,7 +2,7 @@
 
 require_relative "json"
 require_relative "../process/cgroup_files"
-require_relative "../report/old"
+require_relative "../report/old_sites"
 require_relative "../malloc/reader"
 require_relative "../snapshot/parts"
 
@@ -118,8 +118,8 @@ module Memintro
         sites = old_sites(few(:n, n, OLD_TEXT_ROWS), by, older_than)
         head = "pid #{Native.pid}: #{Units.counted(sites.size, 'call site')} with blocks that outlived " \
                "#{Units.counted(older_than, 'collection')}, by #{by}"
-        names = Report::Names.new(root || Memintro.configuration.app_root)
-        lines = Report::Old.lines(sites, names, Report::Style.for(@answer), Native.sample_bytes)
+        names = Names.new(root || Memintro.configuration.app_root)
+        lines = Report::OldSites.lines(sites, names, Style.for(@answer), Native.sample_bytes)
         @answer.write([head, "", *lines].join("\n") << "\n")
       end
 
@@ -232,7 +232,7 @@ module Memintro
 
       # An estimate goes with its standard error. Of a long name the end says more.
       def vital_site(site)
-        name = Report::Names.utf8(site.name)
+        name = Names.utf8(site.name)
         name = "...#{name[-997..]}" if name.size > 1_000
         figures = { name: name,
                     **site.to_h.slice(*VITAL, :estimated, *VITAL.map { |figure| :"#{figure}_standard_error" }) }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/names"
-require_relative "life"
+require_relative "liveness"
 
 module Memintro
   module Control
@@ -16,7 +16,7 @@ module Memintro
       # @return [String] why a process whose socket is there does not answer
       def self.silent(pid, seconds)
         states = thread_states(pid)
-        return absent(pid) if Life.gone?(pid) || states.first == "Z"
+        return absent(pid) if Liveness.gone?(pid) || states.first == "Z"
 
         intro = "process #{pid} did not answer within #{seconds} s"
         return "#{intro}; why not is not to be seen from here: #{blindness(pid)}" if states.empty?
@@ -38,10 +38,10 @@ module Memintro
       # @param listening_below [Integer] how many processes that descend from it listen
       # @return [String] why there is no socket
       def self.absent(pid, listening_below: 0)
-        return "there is no process #{pid}" if Life.gone?(pid)
+        return "there is no process #{pid}" if Liveness.gone?(pid)
 
         uid = owner(pid)
-        return forbidden(pid) unless uid ? [uid, 0].include?(Process.euid) : !Life.foreign?(pid)
+        return forbidden(pid) unless uid ? [uid, 0].include?(Process.euid) : !Liveness.foreign?(pid)
         return "process #{pid} has ended, and its parent has not noticed" if thread_states(pid).first == "Z"
 
         blind = "; #{blindness(pid)}" if uid.nil?
@@ -65,7 +65,7 @@ module Memintro
         return rbtrace(pid) if rbtrace?(pid)
 
         "it cannot be made to from outside: start it anew #{start}, in a console or a trap, say" \
-          "#{". What works on it as it is: memintro rss #{pid}" if Life.proc?}"
+          "#{". What works on it as it is: memintro rss #{pid}" if Liveness.proc?}"
       end
 
       def self.rbtrace(pid)
@@ -84,7 +84,7 @@ module Memintro
       # @param pid [Integer]
       # @return [String] why nothing is known of a process that is there
       def self.blindness(pid)
-        return Life::BLIND unless Life.proc?
+        return Liveness::BLIND unless Liveness.proc?
 
         "/proc shows nothing of process #{pid} to this user (hidepid)"
       end
@@ -92,7 +92,7 @@ module Memintro
       # @param pid [Integer]
       # @return [Boolean] whether it is gone, or has ended and its parent has not noticed
       def self.ended?(pid)
-        Life.gone?(pid) || %w[Z X].include?(thread_states(pid).first)
+        Liveness.gone?(pid) || %w[Z X].include?(thread_states(pid).first)
       end
 
       # @param pid [Integer]
@@ -100,7 +100,7 @@ module Memintro
       def self.title(pid)
         words = File.binread("/proc/#{pid}/cmdline").split("\0")
         title = words.empty? ? File.binread("/proc/#{pid}/comm").chomp : words.join(" ")
-        Report::Names.printable(title)[0, 200]
+        Names.printable(title)[0, 200]
       rescue SystemCallError
         "?"
       end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "client"
-require_relative "place"
+require_relative "socket_path"
 
 module Memintro
   module Control
@@ -22,12 +22,12 @@ module Memintro
       Listener = Struct.new(:pid, :path, :uid, :info, :problem, :called, keyword_init: true) do
         # @return [String] the program, as it calls itself
         def program
-          Report::Names.printable((info && info["program"]) || called || Diagnosis.title(pid))
+          Names.printable((info && info["program"]) || called || Diagnosis.title(pid))
         end
 
         # @return [String, nil] the name it was given
         def name
-          info && info["name"] && Report::Names.printable(info["name"])
+          info && info["name"] && Names.printable(info["name"])
         end
 
         # @return [Array<String>] every name that it can be asked by
@@ -64,7 +64,7 @@ module Memintro
       def initialize(patience: PATIENCE_SECONDS, users: nil)
         @patience = patience
         @users = users || [Process.euid]
-        @folders = Place.search(@users)
+        @folders = SocketPath.search(@users)
       end
 
       # @return [Array<Listener>] by process id
@@ -103,7 +103,7 @@ module Memintro
 
       private
 
-      # @return [Array<Integer, String, Place::Folder>] process ids, the paths of their sockets, and where these are
+      # @return [Array<Integer, String, SocketPath::Folder>] process ids, paths of their sockets, and where these are
       def sockets
         @folders.flat_map { |folder| folder.sockets.map { |pid, path| [pid, path, folder] } }
       end
@@ -117,7 +117,7 @@ module Memintro
         listener.info = client.ask_json("info")
         listener
       rescue ControlError => e
-        return if client.dead? && (Place.remove(folder, File.basename(path), inode) || !File.exist?(path))
+        return if client.dead? && (SocketPath.remove(folder, File.basename(path), inode) || !File.exist?(path))
 
         listener.problem = e.message
         listener
@@ -128,7 +128,7 @@ module Memintro
       # No question beforehand: whoever is asked by number is asked at once.
       def by_pid(pid)
         check_user(pid)
-        look_into(Place.of_process(pid, @users))
+        look_into(SocketPath.of_process(pid, @users))
         id, path, folder = sockets.find { |found, file, _| found == pid && File.socket?(file) }
         return Listener.new(pid: id, path: path, uid: folder.uid) if id
 
@@ -137,7 +137,7 @@ module Memintro
 
       def family(pid)
         check_user(pid)
-        look_into(Place.of_process(pid, @users))
+        look_into(SocketPath.of_process(pid, @users))
         below(pid).tap { |found| raise ControlError, Diagnosis.absent(pid) if found.empty? }
       end
 

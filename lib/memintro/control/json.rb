@@ -13,7 +13,7 @@ module Memintro
       # Deepest nesting that is read.
       DEEPEST = 8
       # What has to be escaped in text, and what a terminal must not get.
-      SPECIAL = Regexp.union(/["\\]/, Report::Names::UNPRINTABLE)
+      SPECIAL = Regexp.union(/["\\]/, Names::UNPRINTABLE)
       # Two-character escapes, read.
       ESCAPES = { "n" => "\n", "t" => "\t", "r" => "\r", "b" => "\b", "f" => "\f" }.freeze
       private_constant :DEEPEST, :SPECIAL, :ESCAPES
@@ -47,7 +47,7 @@ module Memintro
       end
 
       def self.text(string)
-        string = Report::Names.utf8(string)
+        string = Names.utf8(string)
         "\"#{string.gsub(SPECIAL) { |char| %w[" \\].include?(char) ? "\\#{char}" : format('\\u%04x', char.ord) }}\""
       end
       private_class_method :text

@@ -63,7 +63,7 @@ module Memintro
       # @param text [String]
       # @return [String] as much of it as answers may have
       def self.cut(text)
-        text = Report::Names.utf8(text)
+        text = Names.utf8(text)
         text.size > Schema::LONGEST_TEXT ? "#{text[0, Schema::LONGEST_TEXT - 3]}..." : text
       end
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "life"
+require_relative "liveness"
 
 module Memintro
   module Control
@@ -48,8 +48,8 @@ module Memintro
       ANSWER_BYTES = { "info" => 65_536, "start" => 65_536, "stop" => 65_536, "mark" => 65_536, "clear" => 65_536,
                        "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20 }.freeze
 
-      PID = whole(1..Life::MOST_PID)
-      PARENT = whole(0..Life::MOST_PID)
+      PID = whole(1..Liveness::MOST_PID)
+      PARENT = whole(0..Liveness::MOST_PID)
       COUNT = whole(0..(2**64) - 1)
       SIGNED = whole(-(2**63)..(2**63) - 1)
       # Numbers that can be squared and multiplied without becoming infinite.

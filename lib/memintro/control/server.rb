@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "connection"
-require_relative "crowd"
-require_relative "place"
+require_relative "connection_limit"
+require_relative "socket_path"
 
 module Memintro
   module Control
@@ -38,7 +38,7 @@ module Memintro
         @name = name
         @pid = Native.pid
         @connections = []
-        @crowd = Crowd.new
+        @crowd = ConnectionLimit.new
         @stopping = false
       end
 
@@ -46,10 +46,10 @@ module Memintro
       # @return [self]
       # @raise [ListenError]
       def open
-        @path = Place.prepare(@pid)
-        @folder = Place::Folder.new(File.dirname(@path), Process.euid)
+        @path = SocketPath.prepare(@pid)
+        @folder = SocketPath::Folder.new(File.dirname(@path), Process.euid)
         beside = @path.sub(/sock\z/, "new")
-        Place.remove(@folder, File.basename(beside))
+        SocketPath.remove(@folder, File.basename(beside))
         @listener = bind(beside)
         @listener.listen(Socket::SOMAXCONN)
         File.rename(beside, @path)
@@ -94,7 +94,7 @@ module Memintro
       # @return [nil]
       def leave
         @stopping = true
-        Place.remove(@folder, File.basename(@path), @inode)
+        SocketPath.remove(@folder, File.basename(@path), @inode)
         nil
       rescue SystemCallError, IOError
         nil

@@ -152,7 +152,7 @@ module Memintro
       def check_peer(uid)
         pid, peer, = @socket.getsockopt(:SOCKET, :PEERCRED).unpack("iII")
         raise Stranger, peer unless peer == uid
-        raise Dead, pid if pid.positive? && Life.gone?(pid)
+        raise Dead, pid if pid.positive? && Liveness.gone?(pid)
       end
 
       def fill

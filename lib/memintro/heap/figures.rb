@@ -167,7 +167,7 @@ module Memintro
 
     def walk_heap(&block)
       HeapFigures.only_ractor
-      Loading.need(*ROWS)
+      Loader.need(*ROWS)
       untracked(&block)
     end
   end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../support/names"
 require_relative "../support/units"
 require_relative "../support/value_object"
 
@@ -15,7 +16,8 @@ module Memintro
     attr_reader :name
     # @return [Integer] number of objects
     attr_reader :count
-    # @return [Integer] bytes of their slots and of what they own outside, as `ObjectSpace.memsize_of` counts them
+    # @return [Integer, nil] bytes of their slots and of what they own outside, as `ObjectSpace.memsize_of` counts them;
+    #   nil where only their number is known, as of {Snapshot#types}
     attr_reader :bytes
 
     # @api private
@@ -28,8 +30,35 @@ module Memintro
 
     # @return [String] one short line
     def inspect
-      "#<#{self.class} #{name}: #{Units.count(count)}, #{Units.bytes(bytes)}>"
+      "#<#{self.class} #{Names.printable(name)}: #{Units.count(count)}#{", #{Units.bytes(bytes)}" if bytes}>"
     end
     alias to_s inspect
+  end
+
+  # All objects of one class, by {Memintro.histogram}. Frozen.
+  #
+  # The name is the class's own, whatever its `name` method says. Objects with a singleton class count with the class
+  # below it. Names in parentheses, and those that begin with `imemo_`, are no classes: `(anonymous class < Struct)`,
+  # `(singleton class)`, `(included module)`, `(hidden T_ARRAY)`.
+  class HistogramRow < HeapRow
+    # @api private
+    def initialize(name, count, bytes, internal)
+      @internal = internal
+      super(name, count, bytes)
+    end
+
+    # @return [Boolean] whether Ruby hides these objects, from `ObjectSpace.each_object` too
+    def internal?
+      @internal
+    end
+  end
+
+  # The VM's own objects of one kind, by {Memintro.internals}. Frozen. The name is a key of
+  # `ObjectSpace.count_imemo_objects`, such as `"imemo_iseq"`.
+  class InternalRow < HeapRow
+  end
+
+  # Instruction sequences with the same path, location or label, by {Memintro.top_iseqs}. Frozen.
+  class IseqGroup < HeapRow
   end
 end

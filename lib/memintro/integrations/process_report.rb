@@ -9,7 +9,7 @@ require_relative "../support/settings"
 module Memintro
   # The report that a process writes about itself, at its end and, if asked, every so often. Used by memintro/autorun.
   class ProcessReport
-    include Complaint
+    include WarnOnce
 
     # Seconds that the last report waits for one that is being written.
     PATIENCE = 10
@@ -90,10 +90,10 @@ module Memintro
     # The program may change its folder and its variables; what it starts shall mean the same file.
     def aim
       given = @configuration.report
-      @target = ReportTarget.new(given)
+      @target = OutputTarget.new(given)
       variable = Settings[:report].variable
       ENV[variable] = @target.pattern if @target.pattern && ENV[variable] == given
-      trouble = given && ReportTarget.trouble(given.b.gsub("%p", Process.pid.to_s))
+      trouble = given && OutputTarget.trouble(given.b.gsub("%p", Process.pid.to_s))
       tell_once("#{variable} is #{given.b}: #{trouble.b}") if trouble
     end
 
@@ -126,7 +126,7 @@ module Memintro
       seconds = @configuration.every
       @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
     rescue Error => e
-      complain_once("process #{Process.pid} reports at its end only: #{e.message}")
+      warn_once("process #{Process.pid} reports at its end only: #{e.message}")
     end
 
     def render(io)
@@ -143,7 +143,7 @@ module Memintro
     end
 
     def tell_once(text)
-      complain_once("no report of process #{Process.pid}: #{text}")
+      warn_once("no report of process #{Process.pid}: #{text}")
     end
   end
 end

@@ -31,10 +31,10 @@ module Memintro
       return DEFAULT_SECONDS.to_f if text.empty?
 
       seconds = Float(text, exception: false)
-      return seconds if seconds&.between?(Float::MIN, Settings::MOST_SECONDS)
+      return seconds if seconds&.between?(Float::MIN, Arguments::MOST_SECONDS)
 
       raise ArgumentError, "#{VARIABLE} is #{text.inspect}; it must be a number of seconds above 0 and at most " \
-                           "#{Settings::MOST_SECONDS}"
+                           "#{Arguments::MOST_SECONDS}"
     end
 
     # Writes them every so often, until the process ends.

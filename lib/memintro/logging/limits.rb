@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "crossing"
+require_relative "limit_exceeded"
 require_relative "../support/json_text"
 require_relative "memory_line"
 

@@ -12,7 +12,7 @@ module Memintro
   #
   # @api private
   class LogTarget
-    include Complaint
+    include WarnOnce
 
     # @param logger [#info, #write, nil]
     # @raise [TypeError] if it has neither method
@@ -109,7 +109,7 @@ module Memintro
 
     # @return [false]
     def complain(trouble)
-      complain_once("a line is lost, and perhaps others: #{trouble}")
+      warn_once("a line is lost, and perhaps others: #{trouble}")
       false
     end
 

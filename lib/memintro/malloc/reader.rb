@@ -2,7 +2,7 @@
 
 require_relative "../support/arguments"
 require_relative "call_sites"
-require_relative "../runtime/loading"
+require_relative "../runtime/loader"
 
 module Memintro
   class CallSites
@@ -27,7 +27,7 @@ module Memintro
       # @raise [DumpError] if it is neither
       # @raise [SystemCallError] if it cannot be read
       def self.read(path)
-        Loading.json
+        Loader.json
         start = File.binread(path, MAGIC.size).to_s
         return from_dump(Native.read_dump(path)) if start == MAGIC
         return from_json(JSON.parse(File.read(path, encoding: Encoding::UTF_8))) if start.start_with?("{")

@@ -71,7 +71,7 @@ module Memintro
     # @return [Cgroup, nil] nil if no memory control group holds the process, or none that can be seen
     # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
     def cgroup
-      Loading.need(:Cgroup, :CgroupFiles)
+      Loader.need(:Cgroup, :CgroupFiles)
       Native.untracked_enter
       CgroupFiles.new.read
     ensure

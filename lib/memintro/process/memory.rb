@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "../support/by_name"
+require_relative "../support/value_object"
 require_relative "../support/units"
 require_relative "../support/untracked_text"
 

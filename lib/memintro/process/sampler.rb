@@ -3,7 +3,7 @@
 require_relative "../support/arguments"
 require_relative "../runtime/background"
 require_relative "../support/warn_once"
-require_relative "../runtime/lazy"
+require_relative "../runtime/loader"
 require_relative "../support/list"
 require_relative "sampler/point"
 require_relative "sampler/ring"
@@ -24,8 +24,8 @@ module Memintro
   #   sampler.on_sample { |sample| statsd.gauge("rss", sample.rss) }
   #   sampler.points.map { |point| point[:rss].max }.max
   class Sampler
-    extend Late
-    include Complaint
+    extend Lazy
+    include WarnOnce
     prepend UntrackedText
 
     # Name of the thread.
@@ -160,7 +160,7 @@ module Memintro
     rescue StandardError, ScriptError, NoMemoryError, SystemStackError => e
       @errors += 1
       @last_error = e
-      complain_once("a sample is missing, and perhaps others: #{e.class}: #{e.message}")
+      warn_once("a sample is missing, and perhaps others: #{e.class}: #{e.message}")
     end
 
     def look(pss)
@@ -194,7 +194,7 @@ module Memintro
       end
     end
 
-    # See Late.
+    # See Lazy.
     WHOLE = true
     private_constant :WHOLE
   end

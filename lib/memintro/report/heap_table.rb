@@ -9,7 +9,7 @@ require_relative "../support/units"
 module Memintro
   # Rows of name, count and bytes as a table or as JSON: what `memintro iseqs` and `memintro histogram` print.
   # @api private
-  class Listing
+  class HeapTable
     # Formats that {#write} knows.
     FORMATS = %i[text json].freeze
 
@@ -17,7 +17,7 @@ module Memintro
     # @param groups [Array<#name, #count, #bytes>]
     # @param by [Symbol] `:path` or `:location`
     # @param pid [Integer, nil] of the process, for JSON
-    # @return [Listing]
+    # @return [HeapTable]
     def self.iseqs(groups, by: :path, pid: nil)
       new("instruction sequence", by == :path ? "file" : "line", groups, paths: true, pid: pid)
     end
@@ -25,7 +25,7 @@ module Memintro
     # Of all objects.
     # @param rows [Array<#name, #count, #bytes>]
     # @param pid [Integer, nil] of the process, for JSON
-    # @return [Listing]
+    # @return [HeapTable]
     def self.classes(rows, pid: nil)
       new("object", "class", rows, paths: false, pid: pid)
     end
@@ -40,7 +40,7 @@ module Memintro
       @column = column
       @pid = pid
       @rows = rows
-      @names = paths ? Report::Names.new : nil
+      @names = paths ? Names.new : nil
     end
 
     # @param io [#write]
@@ -49,7 +49,7 @@ module Memintro
     # @return [nil]
     def write(io, format: :text, top: 20)
       rows = top ? @rows.first(top) : @rows
-      io.write(format == :json ? json(rows) : text(rows, Report::Style.for(io)))
+      io.write(format == :json ? json(rows) : text(rows, Style.for(io)))
       nil
     end
 
@@ -67,11 +67,11 @@ module Memintro
       left = @rows.drop(rows.size)
       rest = left.empty? ? [] : ["", "#{Units.count(left.size)} more, #{Units.bytes(left.sum(&:bytes))}"]
       [style.bold("#{Units.counted(count, @what)}, #{Units.bytes(bytes)}, by #{@column}:"), "",
-       *Report::Table.new(%w[bytes share count], @column, cells).lines(style), *rest].join("\n") << "\n"
+       *Table.new(%w[bytes share count], @column, cells).lines(style), *rest].join("\n") << "\n"
     end
 
     def short(name)
-      @names ? @names.shortened(name) : Report::Names.printable(name)
+      @names ? @names.shortened(name) : Names.printable(name)
     end
 
     def count

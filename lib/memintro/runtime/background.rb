@@ -11,7 +11,7 @@ module Memintro
   # {#thread}) after a fork by C code. The end of the process does not wait for it. An error ends it and is in {#error}
   # then; nothing is printed, and Thread.abort_on_exception does not apply.
   #
-  # It keeps no program going. Where all other threads wait without end ({Standstill}), it ends for who may join all
+  # It keeps no program going. Where all other threads wait without end ({Deadlock}), it ends for who may join all
   # threads, with the work begun anew in another one; and where that changes nothing, Ruby is let find its deadlock.
   #
   # @api private
@@ -26,15 +26,15 @@ module Memintro
   class Background
     # How the thread learns that it shall end.
     class Stop
-      # @param standstill [Standstill, nil] what the thread before has seen
-      def initialize(standstill = nil)
+      # @param deadlock [Deadlock, nil] what the thread before has seen
+      def initialize(deadlock = nil)
         @requested = false
-        @standstill = Standstill.new(standstill)
+        @deadlock = Deadlock.new(deadlock)
       end
 
       # @api private
-      # @return [Standstill]
-      attr_reader :standstill
+      # @return [Deadlock]
+      attr_reader :deadlock
 
       # @return [Boolean]
       def requested?
@@ -51,8 +51,8 @@ module Memintro
           rest = due && (due - now)
           return @requested if rest && rest <= 0
 
-          sleep([rest, Standstill::BETWEEN].compact.min)
-          @standstill.reached? && give_way
+          sleep([rest, Deadlock::BETWEEN].compact.min)
+          @deadlock.reached? && give_way
         end
         true
       end
@@ -84,7 +84,7 @@ module Memintro
 
       # Thread.stop is what Ruby looks for a deadlock at, unlike sleep and the end of a thread.
       def give_way
-        throw(self) unless @standstill.unchanged?
+        throw(self) unless @deadlock.unchanged?
         Thread.stop
       end
 
@@ -103,7 +103,7 @@ module Memintro
       # @raise [RactorError] in a Ractor other than the main one, which would take the thread along when it ends
       def start(name, &work)
         raise ArgumentError, "start needs a block: Background.start(name) { |stop| … }" unless work
-        unless Ractor.current == Loading::MAIN_RACTOR
+        unless Ractor.current == Loader::MAIN_RACTOR
           raise RactorError, "#{name} cannot be started in a Ractor; start it in the main one"
         end
 
@@ -223,10 +223,10 @@ module Memintro
     private
 
     # @raise [ThreadError] if the system gives no thread
-    def launch(standstill = nil)
+    def launch(deadlock = nil)
       before = @pid
       @pid = Native.kernel_pid
-      @stop = stop = Stop.new(standstill)
+      @stop = stop = Stop.new(deadlock)
       @started = Thread.new { run(stop) }
       @started.name = @name
       @started.report_on_exception = false
@@ -248,7 +248,7 @@ module Memintro
       Native.untracked_enter
       self.class.refuse_signals
       catch(stop) { return @work.call(stop) }
-      launch(stop.standstill) unless @stopped
+      launch(stop.deadlock) unless @stopped
     rescue StandardError, ScriptError, NoMemoryError, SystemStackError => e
       @error = e
     ensure

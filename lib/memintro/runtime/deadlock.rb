@@ -6,7 +6,7 @@ module Memintro
   # joins all threads of Thread.list would wait for ours.
   #
   # @api private
-  class Standstill
+  class Deadlock
     # Looks in a row that must see the same.
     LOOKS = 3
     # Least seconds between them.
@@ -15,7 +15,7 @@ module Memintro
     TO_S = Thread.instance_method(:to_s)
     private_constant :TO_S
 
-    # @param former [Standstill, nil] one that was reached
+    # @param former [Deadlock, nil] one that was reached
     def initialize(former = nil)
       @former = former&.seen
       @same = 0

@@ -20,7 +20,7 @@ module Memintro
       return unless seconds
 
       due = now + seconds
-      Loading.need(:Background)
+      Loader.need(:Background)
       @timer = Background.start("memintro-stop") { |stop| wait(stop, due) }
       nil
     end

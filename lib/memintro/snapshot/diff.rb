@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "../support/by_name"
+require_relative "../support/value_object"
 require_relative "diff/change"
-require_relative "diff/kinds"
+require_relative "diff/totals_by_kind"
 require_relative "diff/notes"
 require_relative "diff/sections"
 require_relative "diff/text"
 require_relative "../support/json_text"
-require_relative "../runtime/lazy"
+require_relative "../runtime/loader"
 require_relative "../support/units"
 
 module Memintro
@@ -20,7 +20,7 @@ module Memintro
   #   diff.classes.first             # => #<Memintro::Diff::Change String +1.2 MiB, +30,000 of them>
   #   puts diff                      # a text for people; write(io, format: :html) and :json for others
   class Diff
-    extend Late
+    extend Lazy
     include ByName
 
     # Changes of each list that texts and pages show unless told otherwise.
@@ -49,7 +49,7 @@ module Memintro
       @earlier = earlier
       @later = later
       @sections = Sections.compare(earlier, later).freeze
-      @kinds = Kinds.compare(earlier, later, @sections)
+      @kinds = TotalsByKind.compare(earlier, later, @sections)
       @notes = Notes.new(earlier, later).list.freeze
       freeze
     end
@@ -166,7 +166,7 @@ module Memintro
         sections: sections.transform_values { |list| (top ? list.first(top) : list).map(&:to_h) } }
     end
 
-    # See Late.
+    # See Lazy.
     WHOLE = true
     private_constant :WHOLE
   end

@@ -1,10 +1,9 @@
 # frozen_string_literal: true
 
 require_relative "../malloc/call_sites"
-require_relative "../heap/walk"
+require_relative "../heap/survey"
 require_relative "../support/json_text"
 require_relative "../support/list"
-require_relative "row"
 
 module Memintro
   class Snapshot
@@ -53,17 +52,17 @@ module Memintro
       # @return [Hash{Symbol => Object}] what {Snapshot.new} takes
       def self.take(wanted, strict:)
         # Loaded before the walk: later it would be more code, and count. In signal handlers nothing loads by name.
-        Loading.need(:Occupancy)
+        Loader.need(:Occupancy)
         data = light(wanted, strict)
         data[:sites] = CallSites.take(most: most_sites(wanted))
         data[:sites].process.merge!(identity)
-        look = look_at_heap(wanted, data, strict)
-        (HeapLook::PARTS & wanted - data[:missing].keys).each do |part|
-          data[part] = send(:"rows_of_#{part}", look, data[:gc])
+        survey = survey_heap(wanted, data, strict)
+        (HeapSurvey::PARTS & wanted - data[:missing].keys).each do |part|
+          data[part] = send(:"rows_of_#{part}", survey, data[:gc])
         end
         data
       ensure
-        look&.clear
+        survey&.clear
       end
 
       # The same as a file has it.
@@ -75,13 +74,13 @@ module Memintro
         data = light(wanted, strict)
         totals, process = CallSites.head
         sites = Native::Sites.take(most_sites(wanted), :live_bytes, nil)
-        look = look_at_heap(wanted, data, strict) || Native::Look.new([], [])
+        survey = survey_heap(wanted, data, strict) || Native::HeapSurvey.new([], [])
         head = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT,
                  **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),
                  totals: totals.to_h, call_sites_left_out: sites.left_out }
-        Native::Text.snapshot(ordered(head), sites, look, free_pages(data[:gc]))
+        Native::Text.snapshot(ordered(head), sites, survey, free_pages(data[:gc]))
       ensure
-        [sites, look].compact.each(&:clear)
+        [sites, survey].compact.each(&:clear)
       end
 
       # @param seconds [Float]
@@ -114,21 +113,21 @@ module Memintro
       end
       private_class_method :most_sites
 
-      # @return [Native::Look, nil] nil: no part needs one, or there is none
-      def self.look_at_heap(wanted, data, strict)
-        parts = (HeapLook::PARTS & wanted).select do |part|
-          attempt(part, data[:missing], strict) { Native::Look.check(part) || true }
+      # @return [Native::HeapSurvey, nil] nil: no part needs one, or there is none
+      def self.survey_heap(wanted, data, strict)
+        parts = (HeapSurvey::PARTS & wanted).select do |part|
+          attempt(part, data[:missing], strict) { Native::HeapSurvey.check(part) || true }
         end
         return if parts.empty?
 
-        HeapLook.take(parts, data[:gc])
+        HeapSurvey.take(parts, data[:gc])
       rescue Memintro::Error => e
         raise if strict
 
         parts.each { |part| data[:missing][part] = e.message.lines.first.to_s.chomp }
         nil
       end
-      private_class_method :look_at_heap
+      private_class_method :survey_heap
 
       def self.figures(methods, missing, strict)
         methods.each_with_object({}) do |(name, method), found|
@@ -179,19 +178,19 @@ module Memintro
       end
       private_class_method :started
 
-      def self.rows_of_types(look, _) = rows_of(look, :types)
-      def self.rows_of_classes(look, _) = rows_of(look, :classes)
-      def self.rows_of_internals(look, _) = rows_of(look, :internals)
+      def self.rows_of_types(survey, _) = rows_of(survey, :types)
+      def self.rows_of_classes(survey, _) = rows_of(survey, :classes)
+      def self.rows_of_internals(survey, _) = rows_of(survey, :internals)
 
-      def self.rows_of_iseqs(look, _)
-        count, bytes = look.iseq_totals
-        { count: count, bytes: bytes, paths: rows_of(look, :paths), locations: rows_of(look, :locations) }
+      def self.rows_of_iseqs(survey, _)
+        count, bytes = survey.iseq_totals
+        { count: count, bytes: bytes, paths: rows_of(survey, :paths), locations: rows_of(survey, :locations) }
       end
 
-      def self.rows_of_occupancy(look, counters)
+      def self.rows_of_occupancy(survey, counters)
         holders = []
-        look.rows(:occupancy) { |slice| slice.each { |row| holders << Occupancy::Holder.new(*row) } }
-        pools = look.pools
+        survey.rows(:occupancy) { |slice| slice.each { |row| holders << Occupancy::Holder.new(*row) } }
+        pools = survey.pools
         plain(Occupancy.new(List.new(pools.map { |pool| Occupancy::Pool.new(*pool.first(6)) }), List.new(holders),
                             pools.sum(&:last) + free_pages(counters)).to_h)
       end
@@ -204,9 +203,9 @@ module Memintro
       private_class_method :free_pages
 
       # They are greatest first already.
-      def self.rows_of(look, list)
+      def self.rows_of(survey, list)
         made = []
-        look.rows(list) do |slice|
+        survey.rows(list) do |slice|
           Thread.pass
           slice.each { |name, count, bytes| made << Row.new(JsonText.normal(name).freeze, count, bytes) }
         end

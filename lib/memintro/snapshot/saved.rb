@@ -38,7 +38,7 @@ module Memintro
       # @raise [SnapshotError]
       def self.write(path, text)
         # To rename something over /dev/null, a named pipe or a folder would be a disaster.
-        ReportTarget.replaceable?(File.absolute_path(path)) ? replace(path, text) : write_into(path, text)
+        OutputTarget.replaceable?(File.absolute_path(path)) ? replace(path, text) : write_into(path, text)
         nil
       rescue SystemCallError, IOError, ArgumentError, EncodingError => e
         raise SnapshotError, "#{named(path)} cannot be written: #{reason(e)}"
@@ -88,7 +88,7 @@ module Memintro
         start = text[BEGINNING] or
           raise SnapshotError, "#{path} is no snapshot of memintro: it does not begin as one"
 
-        Loading.json
+        Loader.json
         text = text.byteslice(start.bytesize..) unless start.empty?
         damaged(text, path) unless text.force_encoding(Encoding::UTF_8).valid_encoding?
         begin
@@ -131,7 +131,7 @@ module Memintro
       private_class_method :likely
 
       def self.data(found)
-        Loading.need(:Reader, within: CallSites)
+        Loader.need(:Reader, within: CallSites)
         Shape.check(found)
         sites = CallSites::Reader.from_json(found)
         sites.leave_out(found["call_sites_left_out"])

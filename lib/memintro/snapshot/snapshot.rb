@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "../support/by_name"
+require_relative "../support/value_object"
 require_relative "../malloc/call_sites"
 require_relative "diff"
-require_relative "../runtime/lazy"
+require_relative "../runtime/loader"
+require_relative "../heap/row"
 require_relative "parts"
-require_relative "row"
 require_relative "saved"
 require_relative "../support/units"
 require_relative "../support/untracked_text"
@@ -20,9 +20,13 @@ module Memintro
   #   handle(requests)
   #   puts Memintro.snapshot(:iseqs, :classes) - before
   class Snapshot
-    extend Late
+    extend Lazy
     include ByName
     prepend UntrackedText
+
+    # One line of a list: a class, a kind of object, a place that instruction sequences come from. Frozen. The name is
+    # in UTF-8, or binary if it is not valid in it.
+    class Row < HeapRow; end
 
     # What can be read by name: all that {#to_h} has, in its order.
     ATTRIBUTES = %i[time monotonic_s parts missing process memory cgroup gc gc_heaps totals call_sites_left_out
@@ -236,12 +240,12 @@ module Memintro
     end
 
     def led(name, amount)
-      name = Report::Names.printable(name)
+      name = Names.printable(name)
       name = "...#{name[-77..]}" if name.size > 80
       "#{name} #{amount}"
     end
 
-    # See Late.
+    # See Lazy.
     WHOLE = true
     private_constant :WHOLE
   end

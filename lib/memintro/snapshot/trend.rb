@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "../support/by_name"
-require_relative "../runtime/lazy"
+require_relative "../support/value_object"
+require_relative "../runtime/loader"
 require_relative "../support/list"
 require_relative "snapshot"
 require_relative "trend/line"
@@ -26,7 +26,7 @@ module Memintro
   #   trend = Memintro::Trend.new(Dir["tmp/*.json"].sort.map { |file| Memintro::Snapshot.load(file) })
   #   trend.growing.first   # => #<Memintro::Trend::Line classes Session +12,000 a minute, 99.9% sure, in every step>
   class Trend
-    extend Late
+    extend Lazy
     include ByName
     prepend UntrackedText
 
@@ -90,13 +90,13 @@ module Memintro
       Arguments.output(io)
       Arguments.count(:top, top, least: 1, optional: true)
       format = Arguments.choice(:format, format, FORMATS)
-      Memintro.untracked { io.write(rendered(format, top, Report::Style.for(io))) }
+      Memintro.untracked { io.write(rendered(format, top, Style.for(io))) }
       nil
     end
 
     # @return [String] for people; the first {DEFAULT_TOP} lines
     def to_s
-      Memintro.untracked { rendered(:text, DEFAULT_TOP, Report::Style.new(false)) }
+      Memintro.untracked { rendered(:text, DEFAULT_TOP, Style.new(false)) }
     end
 
     # @return [String] a page with inline styles and nothing to fetch
@@ -235,7 +235,7 @@ module Memintro
       end
     end
 
-    # See Late.
+    # See Lazy.
     WHOLE = true
     private_constant :WHOLE
   end

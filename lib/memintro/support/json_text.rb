@@ -7,7 +7,7 @@ module Memintro
   # required in a signal handler.
   module JsonText
     # What RFC 8259 demands to be escaped, and all else that a terminal acts upon.
-    SPECIAL = /["\\#{Report::Names::UNPRINTABLE.source}]/
+    SPECIAL = /["\\#{Names::UNPRINTABLE.source}]/
     # Of these what texts have that are ASCII, as most are: looked for in a tenth of the time.
     ASCII_SPECIAL = /["\\\x00-\x1f\x7f]/
     # Short forms.
@@ -76,7 +76,7 @@ module Memintro
     private_class_method :list
 
     def self.key(key)
-      "#{quote(Report::Names.utf8(key.to_s))}:"
+      "#{quote(Names.utf8(key.to_s))}:"
     end
     private_class_method :key
 
@@ -84,7 +84,7 @@ module Memintro
       normal = normal(string)
       return "{\"base64\":\"#{[normal].pack('m0')}\"}" if exact && normal.encoding == Encoding::BINARY
 
-      quote(Report::Names.utf8(normal))
+      quote(Names.utf8(normal))
     end
     private_class_method :text
 

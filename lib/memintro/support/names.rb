@@ -1,107 +1,105 @@
 # frozen_string_literal: true
 
 module Memintro
-  module Report
-    # Call sites' names as a table shows them: printable, and no longer than needed to know the file. What is shown
-    # is an end of the name wherever it has not been cut, so that {Memintro.[]} finds the site by it.
-    class Names
-      # Longest name a table shows.
-      WIDEST = 100
-      # `/gems/` also ends the folders in which Debian and Bundler keep gems.
-      GEM = %r{\A.*/(?:gems|bundler/gems)/(?=[^/]+-[^/]+/)}m
-      # Ruby's own library, in any prefix.
-      STANDARD = %r{\A.*/(?=ruby/(?:\d+\.\d+\.\d+|vendor_ruby|site_ruby)/)}m
-      private_constant :GEM, :STANDARD
+  # Call sites' names as a table shows them: printable, and no longer than needed to know the file. What is shown
+  # is an end of the name wherever it has not been cut, so that {Memintro.[]} finds the site by it.
+  class Names
+    # Longest name a table shows.
+    WIDEST = 100
+    # `/gems/` also ends the folders in which Debian and Bundler keep gems.
+    GEM = %r{\A.*/(?:gems|bundler/gems)/(?=[^/]+-[^/]+/)}m
+    # Ruby's own library, in any prefix.
+    STANDARD = %r{\A.*/(?=ruby/(?:\d+\.\d+\.\d+|vendor_ruby|site_ruby)/)}m
+    private_constant :GEM, :STANDARD
 
-      # @param app_root [String, nil] folder whose files are shown relative to it; nil: the current one
-      def initialize(app_root = nil)
-        root = (app_root || current_folder).to_s
-        @prefix = root.empty? ? nil : "#{root.chomp('/')}/".b
+    # @param app_root [String, nil] folder whose files are shown relative to it; nil: the current one
+    def initialize(app_root = nil)
+      root = (app_root || current_folder).to_s
+      @prefix = root.empty? ? nil : "#{root.chomp('/')}/".b
+    end
+
+    # @param site [CallSite]
+    # @return [String] printable, at most {WIDEST} characters
+    def short(site)
+      name = site.name.b
+      name = shorten(name) if site.kind == :ruby
+      cut(self.class.printable(name))
+    end
+
+    # @param name [String] a path, with a line or without
+    # @return [String] printable, at most {WIDEST} characters
+    def shortened(name)
+      cut(self.class.printable(shorten(name.b)))
+    end
+
+    # What a terminal acts upon, or shows elsewhere than where it stands: C0, DEL and C1, marks that turn the
+    # direction of writing, and separators of lines.
+    UNPRINTABLE = /[\u0000-\u001F\u007F-\u009F\u061C\u200E\u200F\u2028-\u202E\u2066-\u2069]/
+
+    # @param text [String] in any encoding, valid or not
+    # @return [String] UTF-8; bytes that are not, and what is {UNPRINTABLE}, as `\xNN`
+    def self.printable(text)
+      text = utf8(text)
+      text.match?(UNPRINTABLE) ? text.gsub(UNPRINTABLE) { |control| hex(control) } : text
+    end
+
+    # Colours that {Style} uses, and whatever else is {UNPRINTABLE}.
+    COLOUR = /\e\[(?:0|1|2|33)m/
+    DRESSED = Regexp.union(COLOUR, UNPRINTABLE)
+    private_constant :COLOUR, :DRESSED
+
+    # @param text [String] in any encoding, valid or not
+    # @param colour [Boolean] whether the colours of reports may stay
+    # @return [String] as {printable}, of several lines
+    def self.lines(text, colour: false)
+      utf8(text).gsub(colour ? DRESSED : UNPRINTABLE) { |found| found == "\n" || found.size > 1 ? found : hex(found) }
+    end
+
+    # @param text [String] JSON in UTF-8
+    # @return [String] the same with all that is {UNPRINTABLE} but line breaks as `\uNNNN`; outside of strings JSON
+    #   has no more than blanks of it
+    def self.json(text)
+      text.gsub(UNPRINTABLE) do |found|
+        next found == "\n" ? found : " " if found.ord < 32
+
+        format("\\u%04x", found.ord)
       end
+    end
 
-      # @param site [CallSite]
-      # @return [String] printable, at most {WIDEST} characters
-      def short(site)
-        name = site.name.b
-        name = shorten(name) if site.kind == :ruby
-        cut(self.class.printable(name))
-      end
+    # @param text [String] in any encoding, valid or not
+    # @return [String] UTF-8; bytes that are not, as `\xNN`
+    def self.utf8(text)
+      text = text.dup.force_encoding(Encoding::UTF_8) unless text.encoding == Encoding::UTF_8
+      text.valid_encoding? ? text : text.scrub { |bad| hex(bad) }
+    end
 
-      # @param name [String] a path, with a line or without
-      # @return [String] printable, at most {WIDEST} characters
-      def shortened(name)
-        cut(self.class.printable(shorten(name.b)))
-      end
+    def self.hex(text)
+      text.bytes.map { |byte| format("\\x%02X", byte) }.join
+    end
+    private_class_method :hex
 
-      # What a terminal acts upon, or shows elsewhere than where it stands: C0, DEL and C1, marks that turn the
-      # direction of writing, and separators of lines.
-      UNPRINTABLE = /[\u0000-\u001F\u007F-\u009F\u061C\u200E\u200F\u2028-\u202E\u2066-\u2069]/
+    private
 
-      # @param text [String] in any encoding, valid or not
-      # @return [String] UTF-8; bytes that are not, and what is {UNPRINTABLE}, as `\xNN`
-      def self.printable(text)
-        text = utf8(text)
-        text.match?(UNPRINTABLE) ? text.gsub(UNPRINTABLE) { |control| hex(control) } : text
-      end
+    def current_folder
+      Dir.pwd
+    rescue SystemCallError
+      nil # it has been removed; a report must still be written
+    end
 
-      # Colours that {Style} uses, and whatever else is {UNPRINTABLE}.
-      COLOUR = /\e\[(?:0|1|2|33)m/
-      DRESSED = Regexp.union(COLOUR, UNPRINTABLE)
-      private_constant :COLOUR, :DRESSED
+    # What Ruby itself is written in: the path is in brackets, the line after them.
+    INTERNAL = /\A<internal:(.+)>(:\d+)\z/mn
+    private_constant :INTERNAL
 
-      # @param text [String] in any encoding, valid or not
-      # @param colour [Boolean] whether the colours of reports may stay
-      # @return [String] as {printable}, of several lines
-      def self.lines(text, colour: false)
-        utf8(text).gsub(colour ? DRESSED : UNPRINTABLE) { |found| found == "\n" || found.size > 1 ? found : hex(found) }
-      end
+    def shorten(name)
+      inner = name.match(INTERNAL)
+      return "<internal:#{shorten(inner[1])}>#{inner[2]}" if inner
+      return name.delete_prefix(@prefix) if @prefix && name.start_with?(@prefix) && !name.match?(GEM)
 
-      # @param text [String] JSON in UTF-8
-      # @return [String] the same with all that is {UNPRINTABLE} but line breaks as `\uNNNN`; outside of strings JSON
-      #   has no more than blanks of it
-      def self.json(text)
-        text.gsub(UNPRINTABLE) do |found|
-          next found == "\n" ? found : " " if found.ord < 32
+      name.match?(GEM) ? name.sub(GEM, "") : name.sub(STANDARD, "")
+    end
 
-          format("\\u%04x", found.ord)
-        end
-      end
-
-      # @param text [String] in any encoding, valid or not
-      # @return [String] UTF-8; bytes that are not, as `\xNN`
-      def self.utf8(text)
-        text = text.dup.force_encoding(Encoding::UTF_8) unless text.encoding == Encoding::UTF_8
-        text.valid_encoding? ? text : text.scrub { |bad| hex(bad) }
-      end
-
-      def self.hex(text)
-        text.bytes.map { |byte| format("\\x%02X", byte) }.join
-      end
-      private_class_method :hex
-
-      private
-
-      def current_folder
-        Dir.pwd
-      rescue SystemCallError
-        nil # it has been removed; a report must still be written
-      end
-
-      # What Ruby itself is written in: the path is in brackets, the line after them.
-      INTERNAL = /\A<internal:(.+)>(:\d+)\z/mn
-      private_constant :INTERNAL
-
-      def shorten(name)
-        inner = name.match(INTERNAL)
-        return "<internal:#{shorten(inner[1])}>#{inner[2]}" if inner
-        return name.delete_prefix(@prefix) if @prefix && name.start_with?(@prefix) && !name.match?(GEM)
-
-        name.match?(GEM) ? name.sub(GEM, "") : name.sub(STANDARD, "")
-      end
-
-      def cut(name)
-        name.size > WIDEST ? "...#{name[(3 - WIDEST)..]}" : name
-      end
+    def cut(name)
+      name.size > WIDEST ? "...#{name[(3 - WIDEST)..]}" : name
     end
   end
 end

@@ -11,7 +11,7 @@ module Memintro
   # gone.
   #
   # @api private
-  class ReportClaim
+  class OutputClaim
     # Holds the id of the process that has FILE, which may become another program.
     HOLDER = "MEMINTRO_REPORT_HOLDER"
     # Holds when `memintro run` or `env` began, or the first process that was not started by them.

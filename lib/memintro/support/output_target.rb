@@ -11,7 +11,7 @@ module Memintro
   # alone: paths and sizes may tell more than the program's users should know.
   #
   # @api private
-  class ReportTarget
+  class OutputTarget
     # Streams that the process has anyway: opened anew, they would be written to from their beginning.
     STREAMS = { nil => STDERR, "-" => STDERR, "/dev/stderr" => STDERR, "/dev/stdout" => STDOUT }.freeze
     # Seconds to wait for a reader to open a named pipe, and to read from it.
@@ -57,7 +57,7 @@ module Memintro
 
       # As bytes: a name need not be text.
       @pattern = self.class.absolute(pattern).b
-      @claim = ReportClaim.new(@pattern) unless own_names? || !self.class.replaceable?(@pattern)
+      @claim = OutputClaim.new(@pattern) unless own_names? || !self.class.replaceable?(@pattern)
     end
 
     # @return [String, nil] for %p and all: absolute; nil for a stream
@@ -87,13 +87,13 @@ module Memintro
       @file = nil
     end
 
-    # See {ReportClaim#renew}
+    # See {OutputClaim#renew}
     # @return [nil]
     def renew
       @claim&.renew
     end
 
-    # See {ReportClaim#release}
+    # See {OutputClaim#release}
     # @return [nil]
     def release
       @claim&.release

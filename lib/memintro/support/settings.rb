@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "arguments"
 require_relative "brake"
 
 module Memintro
@@ -14,10 +15,6 @@ module Memintro
     MOST_SITES = 2**24
     # Least budget of memory: below, what is always there would leave nothing for blocks.
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
-    # Greatest whole number where there is no lower limit. Messages name it to those who have passed it.
-    MOST = (2**63) - 1
-    # Greatest number of seconds, more than thirty years: Ruby cannot sleep for any number of them.
-    MOST_SECONDS = 1_000_000_000
     # What a report can be sorted by.
     SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
                   age_total].freeze
@@ -68,7 +65,7 @@ module Memintro
 
       # @return [Integer, nil] greatest value of those that are numbers
       def most
-        { count: MOST, count_or_all: MOST, seconds: MOST_SECONDS }[kind]
+        { count: Arguments::MOST, count_or_all: Arguments::MOST, seconds: Arguments::MOST_SECONDS }[kind]
       end
 
       # @param beyond [Object] whether it is the greatest value that was passed

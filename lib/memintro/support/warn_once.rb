@@ -3,10 +3,10 @@
 module Memintro
   # What cannot be done for a program is told on standard error, once, and never raised into it.
   # @api private
-  module Complaint
+  module WarnOnce
     private
 
-    def complain_once(text)
+    def warn_once(text)
       return if @warned
 
       @warned = true

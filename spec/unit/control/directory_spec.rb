@@ -12,7 +12,7 @@ RSpec.describe Memintro::Control::Directory do
       described_class::Listener.new(pid: pid, path: "/#{pid}.sock", info: { "name" => name, "program" => "x" })
     end
     allow(Memintro::Control::Diagnosis).to receive(:parent) { |pid| parents.fetch(pid, 0) }
-    allow(Memintro::Control::Place).to receive(:of_process).and_return([])
+    allow(Memintro::Control::SocketPath).to receive(:of_process).and_return([])
     described_class.new.tap { |found| allow(found).to receive(:all).and_return(listeners) }
   end
 

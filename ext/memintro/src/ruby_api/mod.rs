@@ -8,7 +8,6 @@ mod heap;
 mod histogram;
 mod internals;
 mod iseqs;
-mod look;
 mod missing;
 mod names;
 mod native;
@@ -19,6 +18,7 @@ mod request;
 mod sites;
 mod slices;
 mod sockets;
+mod survey;
 mod text;
 mod top_sites;
 mod trial;
@@ -44,7 +44,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     occupancy::init(native)?;
     sockets::init(native)?;
     top_sites::init(native)?;
-    look::init(ruby, native)?;
+    survey::init(ruby, native)?;
     sites::init(ruby, native)?;
     text::init(ruby, native)?;
     trial::init(native)

@@ -10,8 +10,8 @@ use magnus::{Error, RHash, RModule, RString, Ruby, function, method, prelude::*}
 use memintro_analysis::buffer::Buffer;
 use memintro_analysis::json::{self, Bytes};
 
-use super::look::Look;
 use super::sites::Sites;
+use super::survey::HeapSurvey;
 use super::values;
 use super::without_gvl::without_gvl;
 
@@ -53,18 +53,18 @@ impl Text {
         })
     }
 
-    /// What the hash has, `call_sites`, and what the look has found. `free_pages` is how many pages Ruby keeps beside
+    /// What the hash has, `call_sites`, and what the survey has found. `free_pages` is how many pages Ruby keeps beside
     /// those that were walked over.
     fn snapshot(
         ruby: &Ruby,
         head: RHash,
         sites: Obj<Sites>,
-        look: Obj<Look>,
+        survey: Obj<HeapSurvey>,
         free_pages: u64,
     ) -> Result<Self, Error> {
         let head = values::members(head, Bytes::Exact)?;
         let sites = sites.rows();
-        look.read(ruby, |heap| {
+        survey.read(ruby, |heap| {
             Self::written(ruby, |out| {
                 write!(out, "{{{}\"call_sites\":", comma(&head, "", ",\n"))?;
                 json::sites(out, &sites, Bytes::Exact)?;

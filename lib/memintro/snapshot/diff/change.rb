@@ -110,7 +110,7 @@ module Memintro
 
       # @return [String] one short line
       def inspect
-        shown = Report::Names.printable(name)
+        shown = Names.printable(name)
         shown = "...#{shown[-77..]}" if shown.size > 80
         "#<#{self.class} #{shown} #{growth_text}#{", #{count_growth_text} of them" if count_growth}>"
       end

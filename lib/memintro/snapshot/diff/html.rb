@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../../support/page"
+require_relative "../../support/html_page"
 require_relative "text"
 
 module Memintro
@@ -16,9 +16,9 @@ module Memintro
 
       # @return [String]
       def page
-        Report::Page.html(title: @text.header, heading: "What changed in #{Text.period(@diff)}",
-                          facts: [@text.header, *@text.program], verdict: @text.verdict, notes: @diff.notes,
-                          tables: @diff.sections.filter_map { |name, changes| section(name, changes) })
+        HtmlPage.html(title: @text.header, heading: "What changed in #{Text.period(@diff)}",
+                      facts: [@text.header, *@text.program], verdict: @text.verdict, notes: @diff.notes,
+                      tables: @diff.sections.filter_map { |name, changes| section(name, changes) })
       end
 
       private
@@ -30,7 +30,7 @@ module Memintro
         counted = rows.any?(&:count_growth)
         heads = ["", "growth", *("count" if counted), "before", "now", *("count now" if counted),
                  Sections::LAST.fetch(name, "counter")]
-        Report::Page.table(Sections::TITLES[name], heads, lines(name, rows, counted), rest)
+        HtmlPage.table(Sections::TITLES[name], heads, lines(name, rows, counted), rest)
       end
 
       # Bars of different units would compare bytes with milliseconds.
@@ -44,7 +44,7 @@ module Memintro
         cells << cell(change.count_growth_text.to_s) if counted
         cells << cell(change.before_text) << cell(change.after_text)
         cells << cell(change.count_after_text.to_s) if counted
-        "<tr>#{cells.join}#{Report::Page.name(change.name, @text.short(name, change.name))}</tr>"
+        "<tr>#{cells.join}#{HtmlPage.name(change.name, @text.short(name, change.name))}</tr>"
       end
 
       def bar(change, widest)
@@ -55,7 +55,7 @@ module Memintro
       end
 
       def cell(text, growth = 0)
-        Report::Page.cell(text, growth)
+        HtmlPage.cell(text, growth)
       end
     end
   end

@@ -78,7 +78,7 @@ module Memintro
       end
 
       def process(snapshot)
-        "#{snapshot.pid} (#{Report::Names.printable(snapshot.process[:program].to_s)})"
+        "#{snapshot.pid} (#{Names.printable(snapshot.process[:program].to_s)})"
       end
     end
   end

@@ -4,9 +4,9 @@ require_relative "../../support/names"
 require_relative "../../support/style"
 require_relative "../../support/table"
 require_relative "../../support/units"
-require_relative "kinds"
+require_relative "totals_by_kind"
 require_relative "sections"
-require_relative "spread"
+require_relative "concentration"
 
 module Memintro
   class Diff
@@ -34,7 +34,7 @@ module Memintro
       def initialize(diff, top: DEFAULT_TOP)
         @diff = diff
         @top = top
-        @names = Report::Names.new
+        @names = Names.new
       end
 
       # @param diff [Diff]
@@ -46,7 +46,7 @@ module Memintro
       # @param io [#write, nil] where it will go, for colours
       # @return [String]
       def text(io = nil)
-        style = io ? Report::Style.for(io) : Report::Style.new(false)
+        style = io ? Style.for(io) : Style.new(false)
         tables = @diff.sections.flat_map { |name, changes| table(name, changes, style) }
         [style.bold(header), program, *verdict, *@diff.notes.map { |note| style.warn("note: ") + note },
          *tables].compact.join("\n") << "\n"
@@ -68,7 +68,7 @@ module Memintro
       # @return [String, nil]
       def program
         name = @diff.later.process[:program]
-        name && Report::Names.printable(name)
+        name && Names.printable(name)
       end
 
       # @param section [Symbol]
@@ -88,7 +88,7 @@ module Memintro
       # @param name [String]
       # @return [String] printable; paths are shortened
       def short(section, name)
-        %i[call_sites iseqs iseq_locations].include?(section) ? @names.shortened(name) : Report::Names.printable(name)
+        %i[call_sites iseqs iseq_locations].include?(section) ? @names.shortened(name) : Names.printable(name)
       end
 
       private
@@ -104,7 +104,7 @@ module Memintro
       # Totals of each kind, and where they are.
       def kind_sentences
         @diff.kinds.select { |change| change.growth >= WORTH_A_WORD }.map do |change|
-          section = Kinds::NAMES.key(change.name)
+          section = TotalsByKind::NAMES.key(change.name)
           where = place(section, Spread.new(telling(section), change.growth))
           "#{change.name.capitalize} #{amount(change)}#{", #{where}" if where}."
         end
@@ -152,8 +152,8 @@ module Memintro
 
       # What one list tells, another need not tell again.
       def telling(section)
-        name = Kinds::NAMES.fetch(section)
-        @diff.sections[section].to_a.select { |change| Kinds.counts?(name, change, iseqs: @diff.iseqs) }
+        name = TotalsByKind::NAMES.fetch(section)
+        @diff.sections[section].to_a.select { |change| TotalsByKind.counts?(name, change, iseqs: @diff.iseqs) }
       end
 
       def table(section, changes, style)
@@ -213,7 +213,7 @@ module Memintro
         counted = changes.any?(&:count_growth)
         titles = ["growth", *("count" if counted), "now", *("count now" if counted)]
         rows = changes.map { |change| [*cells(change, counted), short(section, change.name)] }
-        Report::Table.new(titles, Sections::LAST.fetch(section, "counter"), rows).lines(style)
+        Table.new(titles, Sections::LAST.fetch(section, "counter"), rows).lines(style)
       end
 
       def cells(change, counted)

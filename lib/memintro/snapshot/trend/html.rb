@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../../support/page"
+require_relative "../../support/html_page"
 require_relative "text"
 
 module Memintro
@@ -25,10 +25,10 @@ module Memintro
       # @return [String]
       def page
         program = @trend.snapshots.last.process[:program]
-        Report::Page.html(title: @text.header, heading: "What grew in #{@text.duration}",
-                          facts: [@text.header, *(program && Report::Names.printable(program))],
-                          verdict: ["#{@text.verdict}.", *(LEGEND unless @trend.lines.empty?)], notes: @trend.notes,
-                          tables: [*table])
+        HtmlPage.html(title: @text.header, heading: "What grew in #{@text.duration}",
+                      facts: [@text.header, *(program && Names.printable(program))],
+                      verdict: ["#{@text.verdict}.", *(LEGEND unless @trend.lines.empty?)], notes: @trend.notes,
+                      tables: [*table])
       end
 
       private
@@ -38,13 +38,13 @@ module Memintro
         return if rows.empty?
 
         title = @trend.growing.empty? ? "greater now than at first" : "what grows"
-        Report::Page.table(title, ["course", *Text::HEADS, Text::LAST], rows.map { |line| row(line) }, rest)
+        HtmlPage.table(title, ["course", *Text::HEADS, Text::LAST], rows.map { |line| row(line) }, rest)
       end
 
       def row(line)
         slope, *others = @text.cells(line)
-        cells = [Report::Page.cell(slope, line.slope_per_minute), *others.map { |text| Report::Page.cell(text) }]
-        name = Report::Page.name(line.name, @text.short(line))
+        cells = [HtmlPage.cell(slope, line.slope_per_minute), *others.map { |text| HtmlPage.cell(text) }]
+        name = HtmlPage.name(line.name, @text.short(line))
         "<tr><td class=\"spark\">#{course(line)}</td>#{cells.join}#{name}</tr>"
       end
 

@@ -74,7 +74,7 @@ module Memintro
 
       # @return [String] one short line
       def inspect
-        shown = Report::Names.printable(name)
+        shown = Names.printable(name)
         shown = "...#{shown[-77..]}" if shown.size > 80
         "#<#{self.class} #{section} #{shown} #{slope_text} a minute, " \
           "#{format('%.1f', confidence * 100)}% sure#{', in every step' if every_step}>"

@@ -25,14 +25,14 @@ module Memintro
       def initialize(trend, top: DEFAULT_TOP)
         @trend = trend
         @top = top
-        @names = Report::Names.new
+        @names = Names.new
       end
 
-      # @param style [Report::Style]
+      # @param style [Style]
       # @return [String]
       def text(style)
         rows, rest = shown
-        table = Report::Table.new(HEADS, LAST, rows.map { |line| [*cells(line), short(line)] }).lines(style)
+        table = Table.new(HEADS, LAST, rows.map { |line| [*cells(line), short(line)] }).lines(style)
         [style.bold(header), *@trend.notes.map { |note| style.warn("note: ") + note }, introduction,
          *(["", *table] unless rows.empty?), *(["", rest] if rest), ""].join("\n")
       end
@@ -76,7 +76,7 @@ module Memintro
       # @return [String] what stands under {LAST}: printable, with a shortened path
       def short(line)
         paths = %i[call_sites iseqs].include?(line.section)
-        name = paths ? @names.shortened(line.name) : Report::Names.printable(line.name)
+        name = paths ? @names.shortened(line.name) : Names.printable(line.name)
         "#{Diff::Sections::LAST.fetch(line.section, 'GC')} #{name}"
       end
 

@@ -6,7 +6,7 @@ module Memintro
   module Control
     # Where sockets are: in a folder that its user alone may enter. Used by the server, to make it, and by the command,
     # to look for it.
-    module Place
+    module SocketPath
       # Bytes that a socket's path may have: `sun_path` less its final NUL.
       LONGEST_PATH = 107
       # Overrides all others.

@@ -103,7 +103,7 @@ fn is_own_class(name: &[u8]) -> bool {
 }
 
 /// The walk, and what it has counted so far.
-pub(crate) struct Look {
+pub(crate) struct HeapSurvey {
     wanted: Wanted,
     own: Files,
     /// Pages that are still to be seen; none before they have been noted.
@@ -123,7 +123,7 @@ pub(crate) struct Look {
     buffer: Vec<Slot>,
 }
 
-impl Look {
+impl HeapSurvey {
     pub(crate) fn new(wanted: Wanted, own: Files) -> Result<Self, Trouble> {
         wanted.check()?;
         Ok(Self {

@@ -6,8 +6,8 @@ module Memintro
   module CLI
     # What `snapshot`, `diff`, `iseqs` and `histogram` do where PIDs and NAMEs stand instead of files: they ask each
     # process for a snapshot through its control socket, one after the other, so that never more than one of a
-    # server's workers is busy with it, and show what they show of files. For {Look}.
-    module LiveLook
+    # server's workers is busy with it, and show what they show of files. For {Inspection}.
+    module LiveInspection
       include Targets
 
       # A walk of a large heap takes its time.
@@ -34,7 +34,7 @@ module Memintro
 
       # @return [Boolean] whether all operands are processes
       def live?(operands)
-        files = operands.reject { |word| LiveLook.process?(word) }
+        files = operands.reject { |word| LiveInspection.process?(word) }
         if @workers && files.any?
           raise UsageError, "--workers needs the PID or NAME of a running process, and #{files.first} is a file"
         end
@@ -105,7 +105,7 @@ module Memintro
       def heading(listener, sink)
         sink.puts if @shown
         @shown = true
-        sink.puts(Memintro::Report::Style.for(sink).bold("#{who(listener)}:"))
+        sink.puts(Style.for(sink).bold("#{who(listener)}:"))
       end
 
       def file_of(listener)

@@ -4,7 +4,7 @@ require_relative "../../spec_helper"
 require "memintro"
 require "memintro/control"
 
-RSpec.describe Memintro::Control::Place do
+RSpec.describe Memintro::Control::SocketPath do
   let(:folder) { Dir.mktmpdir }
 
   after { FileUtils.rm_rf(folder) }

@@ -10,7 +10,7 @@ module Memintro
   #
   # What is memintro's own is left out: instances of its classes, these classes, and the code of its files.
   # @api private
-  module HeapLook
+  module HeapSurvey
     # What can be asked for, in the order of {Snapshot::Parts::ALL}.
     PARTS = %i[types classes iseqs internals occupancy].freeze
     # Each step finishes a sweep that is under way, and where Ruby offers no way around it, a marking. In a heap of so
@@ -21,7 +21,7 @@ module Memintro
     # ... looked at so often.
     NAP_SECONDS = 0.005
     # States of the collector in which a step leaves it alone.
-    HARMLESS = (Native::Look.leaves_marking? ? %i[none marking] : %i[none]).freeze
+    HARMLESS = (Native::HeapSurvey.leaves_marking? ? %i[none marking] : %i[none]).freeze
     # The files: what ends in a slash is a folder.
     OWN = [*["#{Paths::LIB}/memintro.rb", Memintro.method(:untracked).source_location&.first].compact.flat_map do |file|
       [file, "#{file.delete_suffix('.rb')}/"]
@@ -30,21 +30,21 @@ module Memintro
 
     # @param parts [Array<Symbol>] of {PARTS}
     # @param counters [Hash{Symbol => Integer}] what `GC.stat` said: it says so again when the last page has been seen
-    # @return [Native::Look] which has seen all
+    # @return [Native::HeapSurvey] which has seen all
     # @raise [RactorError, BusyError, UnknownRubyError]
     def self.take(parts, counters)
-      look = Native::Look.new(parts, OWN)
+      survey = Native::HeapSurvey.new(parts, OWN)
       deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE_SECONDS
       loop do
         wait_for_collector(deadline)
         HeapFigures.only_ractor
-        break if look.step(counters)
+        break if survey.step(counters)
 
         Thread.pass
       end
-      found = look
+      found = survey
     ensure
-      look&.clear unless found
+      survey&.clear unless found
     end
 
     # An idle program never finishes what it has begun.

@@ -7,7 +7,7 @@ module Memintro
   class Diff
     # What there is more of in all, of each kind of thing that memory goes to. Kinds overlap: an instruction sequence's
     # bytes are among malloc's.
-    module Kinds
+    module TotalsByKind
       # The lists that kinds are the sums of, and their names.
       NAMES = { call_sites: "malloc", iseqs: "instruction sequences", classes: "objects",
                 internals: "internal objects" }.freeze

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
-require_relative "../../spec_helper"
+require_relative "../spec_helper"
 require "memintro"
 
-RSpec.describe Memintro::Report::Names do
+RSpec.describe Memintro::Names do
   include_context "with a fake native"
 
   def short(path, line = 7, app_root: "/srv/app")

@@ -11,7 +11,7 @@ module Memintro
     # Of estimates the variances are summed up, for each process draws its own sample: the standard error is the root of
     # the sum of squares. Of blocks that workers were forked with all have the same sample; where these are many, the
     # sum is less sure than it says.
-    module Family
+    module WorkerReports
       # Figures that {Totals.new} takes, in its order; the first have variances.
       TOTALS = %i[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
       # How many.

@@ -3,7 +3,6 @@
 require_relative "../runtime/background"
 require_relative "../support/warn_once"
 require_relative "../report/heap_table"
-require_relative "../snapshot/snapshots"
 require_relative "../support/text_buffer"
 
 module Memintro
@@ -12,11 +11,11 @@ module Memintro
   #
   # The program must not notice: what goes wrong is told once, on standard error.
   # @api private
-  class Look
-    include Complaint
+  class LaunchedCommand
+    include WarnOnce
 
     # What to do comes by variables of this beginning.
-    PREFIX = "MEMINTRO_LOOK_"
+    PREFIX = "MEMINTRO_LAUNCHED_"
     # Holds the id of the process that takes FILE itself where FILE has no %p.
     FIRST_PID = "MEMINTRO_FIRST_PID"
     # Seconds that a look may take beyond the program's end.
@@ -100,11 +99,11 @@ module Memintro
 
     def look_iseqs
       by = (self["BY"] || "path").to_sym
-      put(Listing.iseqs(Memintro.top_iseqs(nil, by: by), by: by))
+      put(HeapTable.iseqs(Memintro.top_iseqs(nil, by: by), by: by))
     end
 
     def look_histogram
-      put(Listing.classes(Memintro.histogram))
+      put(HeapTable.classes(Memintro.histogram))
     end
 
     def parts
@@ -139,7 +138,7 @@ module Memintro
     end
 
     def tell_once(error)
-      complain_once("no #{self['COMMAND']} of process #{Process.pid}: #{error.message}")
+      warn_once("no #{self['COMMAND']} of process #{Process.pid}: #{error.message}")
     end
   end
 end

@@ -7,9 +7,9 @@ module Memintro
   #
   # A constant that is named by `autoload` is enough for that, except in signal handlers: Ruby's require takes locks,
   # and raises ThreadError there. Methods that may be called from a handler say what they need first, and what programs
-  # name themselves is Late.
+  # name themselves is Lazy.
   # @api private
-  module Loading
+  module Loader
     # For another thread to load some small files, on a machine that is very busy.
     PATIENCE_SECONDS = 10
     private_constant :PATIENCE_SECONDS
@@ -41,7 +41,7 @@ module Memintro
                               "require \"json\" before"
     end
 
-    # @param name [Symbol] see Late
+    # @param name [Symbol] see Lazy
     # @return [nil]
     def self.late(name)
       bring([File.join(Paths::CODE, "#{name.to_s.downcase}.rb")])
@@ -76,5 +76,57 @@ module Memintro
                    "the signal came while it was being loaded; ask again later"
     end
     private_class_method :load_apart
+  end
+
+  # Classes that programs name themselves, but few programs need: there from the start, and loaded when one of their
+  # objects is made, or a constant in them is named. An `autoload` would do, but Ruby refuses it in signal handlers and
+  # in Ractors, in words that nobody understands. In signal handlers this works; in Ractors it says what to do.
+  #
+  # A class that is loaded has a constant WHOLE.
+  # @api private
+  module Lazy
+    # The classes.
+    NAMES = %i[Diff Sampler Snapshot Trend].freeze
+
+    # {Snapshot.load}, until Snapshot's own is there.
+    module Load
+      # @return [Snapshot]
+      def load(...)
+        Lazy.whole(self)
+        # This one is behind the loaded one.
+        public_send(:load, ...)
+      end
+    end
+
+    # @param klass [Class]
+    # @return [nil]
+    # @raise [RactorError] in a Ractor other than the main one
+    def self.whole(klass)
+      return if klass.const_defined?(:WHOLE)
+
+      name = NAMES.find { |each| klass <= Memintro.const_get(each) }
+      return Loader.late(name) if Ractor.current.equal?(Loader::MAIN_RACTOR)
+
+      raise RactorError, "Memintro::#{name} is not loaded, and a Ractor cannot load it; in the main Ractor, " \
+                              "write require \"memintro/#{name.to_s.downcase}\" before"
+    end
+
+    # Named arguments here and below: Ruby 3.4 crashes in half of the Ractors that `super` passes `...` on in.
+    def new(*arguments, **options, &block)
+      Lazy.whole(self)
+      super
+    end
+
+    def inherited(subclass)
+      Lazy.whole(self)
+      super
+    end
+
+    def const_missing(name)
+      return super if const_defined?(:WHOLE)
+
+      Lazy.whole(self)
+      const_get(name)
+    end
   end
 end

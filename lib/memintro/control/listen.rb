@@ -8,7 +8,7 @@ module Memintro
   # {#listen}.
   #
   # `MEMINTRO_LISTEN=1` in the environment has every process listen that requires memintro.
-  module Listening
+  module Listen
     # Longest wait for the socket to be there; beyond, something else is stuck.
     PATIENCE_SECONDS = 10
     private_constant :PATIENCE_SECONDS
@@ -30,7 +30,7 @@ module Memintro
 
       MainRactor.only
       name = checked_name(name)
-      return start_to_listen(name) unless in_signal_handler?
+      return start_to_listen(name) unless Loader.in_signal_handler?
 
       # Nothing can be required there, and no lock be taken.
       starter = Thread.new { start_to_listen(name) }
@@ -79,12 +79,6 @@ module Memintro
         require_relative "../control"
         Control.start(name)
       end
-    end
-
-    def in_signal_handler?
-      Mutex.new.synchronize { false }
-    rescue ThreadError
-      true
     end
 
     def checked_name(name)

@@ -7,20 +7,20 @@ module Memintro
     class Rss
       # Figures of a process at one time: seen just now, or kept in a snapshot.
       # @api private
-      class Look
+      class Reading
         # Figures and their headings.
         COLUMNS = { rss: "RSS", peak_rss: "peak RSS", pss: "PSS", uss: "USS", swap: "swap",
                     vsize: "address space" }.freeze
 
         # @param memory [ProcessMemory]
-        # @return [Look]
+        # @return [Reading]
         # @raise [NoProcessError, ForbiddenError]
         def self.at(memory)
           new(figures(memory), memory.pid, Time.now, "not allowed")
         end
 
         # @param file [String]
-        # @return [Look]
+        # @return [Reading]
         # @raise [SnapshotError]
         def self.saved(file)
           snapshot = Memintro::Snapshot.load(file)
@@ -30,7 +30,7 @@ module Memintro
 
         # @param pid [Integer]
         # @param peak [Integer, nil] all that is known
-        # @return [Look]
+        # @return [Reading]
         def self.unseen(pid, peak)
           new(COLUMNS.to_h { |name, _| [name, nil] }.merge(peak_rss: peak), pid, Time.now, "not seen")
         end
@@ -70,7 +70,7 @@ module Memintro
           @file = file
         end
 
-        # @return [Look] with another peak
+        # @return [Reading] with another peak
         def with_peak(bytes)
           self.class.new(figures.merge(peak_rss: bytes), pid, time, @none, file)
         end
@@ -82,7 +82,7 @@ module Memintro
 
         # @return [String, nil] of the snapshot, printable
         def shown_file
-          file && Memintro::Report::Names.printable(file)
+          file && Names.printable(file)
         end
 
         # @return [String] above the figures

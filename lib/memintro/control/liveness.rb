@@ -4,7 +4,7 @@ module Memintro
   module Control
     # Whether a process is there, asked of the kernel with a signal that is never sent. /proc may be missing, as in a
     # small container, or hide others' processes (hidepid): that something is not in it proves nothing.
-    module Life
+    module Liveness
       # Greatest process id that Linux hands out.
       MOST_PID = 2**22
 

@@ -4,7 +4,7 @@ module Memintro
   module Control
     # Who is sent away where more clients knock than the server takes at a time: who does not ask, longest first, and
     # then who does not take its answer.
-    class Crowd
+    class ConnectionLimit
       # A client that has asked nothing for so long, since it came or since its last answer, makes way.
       IDLE_SECONDS = 1
       # The same once clients have been waiting for {IDLE_SECONDS}: who comes in then has waited behind others in the

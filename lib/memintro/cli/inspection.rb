@@ -3,7 +3,7 @@
 require "stringio"
 require_relative "command"
 require_relative "launch"
-require_relative "live_look"
+require_relative "live_inspection"
 require_relative "printed"
 
 module Memintro
@@ -13,8 +13,8 @@ module Memintro
     # front of the program.
     #
     # A subcommand makes what it shows of a snapshot in `content(snapshot, name, pid:)`.
-    class Look < Command
-      include LiveLook
+    class Inspection < Command
+      include LiveInspection
 
       # Formats of the subcommand; the first is the default.
       FORMATS = %w[text json].freeze
@@ -90,12 +90,6 @@ module Memintro
         allowed.include?(value) ? value : wrong(flag, value, allowed.join(" or "))
       end
 
-      def seconds(flag, text)
-        value = Float(text, exception: false)
-        allowed = "a number of seconds above 0, at most #{Settings::MOST_SECONDS}"
-        value&.between?(Float::MIN, Settings::MOST_SECONDS) ? text : wrong(flag, text, allowed)
-      end
-
       def wrong(flag, value, allowed)
         raise UsageError, "#{flag} is #{value.inspect}; it must be #{allowed}"
       end
@@ -116,14 +110,14 @@ module Memintro
       end
 
       def environment(launch)
-        { **variables.compact.to_h { |key, value| ["MEMINTRO_LOOK_#{key}", value.to_s] },
+        { **variables.compact.to_h { |key, value| ["MEMINTRO_LAUNCHED_#{key}", value.to_s] },
           "MEMINTRO_FIRST_PID" => Process.pid.to_s,
           "RUBYOPT" => Launch.before(launch.require_flag(Paths::LOOK), ENV["RUBYOPT"], " ") }
       end
 
       # The command may change its folder.
       def variables
-        { COMMAND: name, OUT: @output && File.expand_path(@output), EVERY: @every,
+        { COMMAND: name, OUT: @output && File.expand_path(@output), EVERY: @every&.to_s,
           FORMAT: format_name, TOP: @top || default_top }
       end
 
@@ -154,7 +148,7 @@ module Memintro
       # @param operand [String] a file, or the PID or NAME of a process
       # @return [Memintro::Snapshot]
       def snapshot(operand)
-        return Memintro::Snapshot.load(operand) unless LiveLook.process?(operand)
+        return Memintro::Snapshot.load(operand) unless LiveInspection.process?(operand)
 
         live_snapshot(Control::Directory.new(users: users).find(operand))
       rescue ControlError => e

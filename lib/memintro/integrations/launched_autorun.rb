@@ -4,11 +4,11 @@
 # whether or not somebody can look at it.
 require_relative "../support/brake"
 
-unless Memintro::Brake.on? || defined?(Memintro::Look)
+unless Memintro::Brake.on? || defined?(Memintro::LaunchedCommand)
   begin
     require_relative "../../memintro"
-    require_relative "look"
-    Memintro::Look.new(ENV.to_h).install
+    require_relative "launched_command"
+    Memintro::LaunchedCommand.new(ENV.to_h).install
   rescue StandardError, ScriptError => e
     begin
       STDERR.write("memintro: not looking at process #{Process.pid}: #{e.message}\n")

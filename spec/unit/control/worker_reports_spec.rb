@@ -2,11 +2,11 @@
 
 require_relative "../../spec_helper"
 require "memintro"
-require "memintro/control/family"
+require "memintro/control/worker_reports"
 require "json"
 require "stringio"
 
-RSpec.describe Memintro::Control::Family do
+RSpec.describe Memintro::Control::WorkerReports do
   include_context "with a fake native"
 
   # Allocations, frees, total and freed bytes, age total, greatest lifespan, live bytes at the mark; and the variances

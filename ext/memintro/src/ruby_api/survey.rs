@@ -1,4 +1,4 @@
-//! `Memintro::Native::Look`: what a snapshot asks of the heap, walked over in steps, as rows of Rust's.
+//! `Memintro::Native::HeapSurvey`: what a snapshot asks of the heap, walked over in steps, as rows of Rust's.
 
 use std::cell::RefCell;
 use std::mem;
@@ -13,22 +13,22 @@ use super::names;
 use super::slices::yield_rows;
 use super::without_gvl::without_gvl;
 use crate::heap::leaves_marking;
-use crate::heap::look::{Files, Look as Walk, Wanted};
+use crate::heap::survey::{Files, HeapSurvey as Walk, Wanted};
 
 /// How long a step keeps other threads waiting, beside what Ruby needs to list its pages.
 const STEP: Duration = Duration::from_millis(4);
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
-    let class = native.define_class("Look", ruby.class_object())?;
+    let class = native.define_class("HeapSurvey", ruby.class_object())?;
     class.undef_default_alloc_func();
-    class.define_singleton_method("new", function!(Look::new, 2))?;
+    class.define_singleton_method("new", function!(HeapSurvey::new, 2))?;
     class.define_singleton_method("check", function!(check, 1))?;
     class.define_singleton_method("leaves_marking?", function!(leaves_marking, 0))?;
-    class.define_method("step", method!(Look::step, 1))?;
-    class.define_method("rows", method!(Look::rows, 1))?;
-    class.define_method("iseq_totals", method!(Look::iseq_totals, 0))?;
-    class.define_method("pools", method!(Look::pools, 0))?;
-    class.define_method("clear", method!(Look::clear, 0))
+    class.define_method("step", method!(HeapSurvey::step, 1))?;
+    class.define_method("rows", method!(HeapSurvey::rows, 1))?;
+    class.define_method("iseq_totals", method!(HeapSurvey::iseq_totals, 0))?;
+    class.define_method("pools", method!(HeapSurvey::pools, 0))?;
+    class.define_method("clear", method!(HeapSurvey::clear, 0))
 }
 
 enum State {
@@ -38,9 +38,9 @@ enum State {
     Failed,
 }
 
-/// See [`crate::heap::look`].
-#[magnus::wrap(class = "Memintro::Native::Look", free_immediately)]
-pub(super) struct Look(RefCell<State>);
+/// See [`crate::heap::survey`].
+#[magnus::wrap(class = "Memintro::Native::HeapSurvey", free_immediately)]
+pub(super) struct HeapSurvey(RefCell<State>);
 
 fn with(part: &str, mut wanted: Wanted) -> Wanted {
     match part {
@@ -59,7 +59,7 @@ fn check(ruby: &Ruby, part: Symbol) -> Result<(), Error> {
     checked(ruby, with(&part.name()?, Wanted::default()).check())
 }
 
-impl Look {
+impl HeapSurvey {
     /// For these parts; `own` are memintro's files, and folders with a slash behind.
     fn new(ruby: &Ruby, parts: RArray, own: RArray) -> Result<Self, Error> {
         let mut wanted = Wanted::default();
@@ -170,5 +170,5 @@ impl Look {
 }
 
 fn busy(ruby: &Ruby) -> Error {
-    errors::error(ruby, "BusyError", "another thread uses this look at the heap: take one of your own")
+    errors::error(ruby, "BusyError", "another thread uses this walk over the heap: take one of your own")
 }
