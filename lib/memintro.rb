@@ -48,7 +48,7 @@ module Memintro
   end
 
   # See memintro/sampler.
-  class Sampler
+  class RSSSampler
     extend Lazy
 
     # @raise [RactorError] in a Ractor other than the main one: what it asks is the main one's to answer
@@ -59,6 +59,10 @@ module Memintro
                               "and the like in others"
     end
   end
+
+  # The former name.
+  Sampler = RSSSampler
+  deprecate_constant :Sampler
 
   # See memintro/snapshot.
   class Snapshot
@@ -128,9 +132,9 @@ module Memintro
     end
 
     # Whether `MEMINTRO_DISABLE` is in the environment: the brake of whoever runs the program. With it {start}, {track}
-    # (which runs its block), {listen}, {log_every}, {Sampler#start}, the middleware and all else do nothing and raise
-    # nothing, as if tracking were off; what only reads, as {rss}, {snapshot} or {totals}, answers. `0`, `false`, `no`,
-    # `off` and an empty value are no brake; whatever else it is set to is one.
+    # (which runs its block), {listen}, {log_every}, {RSSSampler#start}, the middleware and all else do nothing and
+    # raise nothing, as if tracking were off; what only reads, as {rss}, {snapshot} or {totals}, answers. `0`, `false`,
+    # `no`, `off` and an empty value are no brake; whatever else it is set to is one.
     #
     # @return [Boolean]
     def disabled?
@@ -238,15 +242,17 @@ module Memintro
     #
     # @param n [Integer, nil] how many; nil: all
     # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
-    # @param older_than [Integer, nil] count as live only blocks that outlived so many GCs, and leave out sites without
-    #   any: that shows what leaks, not caches that turn over. Visits every live block.
+    # @param older_than_gcs [Integer, nil] count as live only blocks that outlived so many GCs, and leave out sites
+    #   without any: that shows what leaks, not caches that turn over. Visits every live block.
+    # @param older_than [Integer, nil] the former name of `older_than_gcs`
     # @return [List<CallSite>] greatest first
     # @raise [ArgumentError, TypeError]
-    def top(n = 20, by: :live_bytes, older_than: nil)
+    def top(n = 20, by: :live_bytes, older_than_gcs: nil, older_than: nil)
       Arguments.count(:n, n, optional: true)
-      Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
+      Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE, optional: true)
+      older_than_gcs ||= Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
       by = untracked { Arguments.choice(:by, by, CallSite::FIGURES) }
-      CallSites.take(most: older_than ? nil : n, by: by).top(n, by: by, older_than: older_than)
+      CallSites.take(most: older_than_gcs ? nil : n, by: by).top(n, by: by, older_than_gcs: older_than_gcs)
     end
 
     # One call site by its name, or by the end of its name from a folder or file on.
@@ -306,7 +312,7 @@ module Memintro
         raise RactorError, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
       end
 
-      Lazy.whole(Snapshot)
+      Lazy.load(Snapshot)
       Snapshot.take(parts)
     end
 

@@ -1,3 +1,3 @@
 # frozen_string_literal: true
 
-require_relative "process/sampler"
+require_relative "process/rss_sampler"

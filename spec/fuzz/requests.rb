@@ -11,7 +11,7 @@ module Fuzz
     ARGUMENTS = {
       "info" => {}, "stop" => {}, "mark" => {}, "clear" => {}, "doctor" => {}, "gc" => {},
       "start" => { "mode" => "sampled", "max_sites" => 1000, "sample_bytes" => 4096 },
-      "top" => { "n" => 5, "by" => "growth", "older_than" => 1, "format" => "json",
+      "top" => { "n" => 5, "by" => "growth", "older_than_gcs" => 1, "format" => "json",
                  "app_root" => "/", "colour" => true },
       "report" => { "format" => "text", "top" => 3, "by" => "live_bytes" }, "snapshot" => { "parts" => ["types"] },
       "vitals" => { "top" => 10, "by" => "live_blocks" }

@@ -140,7 +140,7 @@ RSpec.describe "the Ruby API" do
       young = Fiddle.malloc(30_001)
       names = ->(sites) { sites.select { |site| site.live_bytes > 20_000 }.map(&:name) }
       blocks = Memintro["-e:2"].each_block.to_a.select { |size,| size == 20_001 }
-      puts JSON.generate(all: names[Memintro.top], old: names[Memintro.top(older_than: 3)],
+      puts JSON.generate(all: names[Memintro.top], old: names[Memintro.top(older_than_gcs: 3)],
                          ages: blocks.map { |_, generation,| GC.count - generation },
                          address: blocks.map { |block| block[2] } == [old.to_i])
     RUBY
@@ -160,7 +160,7 @@ RSpec.describe "the Ruby API" do
         Memintro.start(%s)
         born = Array.new(4) { |i| make.call(i); GC.count.tap { GC.start if i < 3 } }
         now = GC.count
-        aged = (0..4).map { |least| Memintro.top(nil, older_than: least).find { |site| site.name == "-e:2" } }
+        aged = (0..4).map { |least| Memintro.top(nil, older_than_gcs: least).find { |site| site.name == "-e:2" } }
         ages = Memintro["-e:2"].each_block.select { |size,| size == 50_001 }.map { |_, generation,| now - generation }
         puts JSON.generate(outlived: born.map { |count| now - count }, ages: ages.sort, now: GC.count - now,
                            live: aged.map { |site| site && site.live_bytes / 50_001 },
@@ -242,7 +242,7 @@ RSpec.describe "the Ruby API" do
       reading = lambda do
         Memintro.report(out)
         Memintro.report(out, format: :json)
-        Memintro.top(5, older_than: 0)
+        Memintro.top(5, older_than_gcs: 0)
         Memintro.each_call_site { |site| site }
         Memintro["(gc)"]
         Memintro.doctor

@@ -22,7 +22,7 @@ RSpec.describe "MEMINTRO_DISABLE" do
       Memintro.report(out = StringIO.new)
       p out.string.lines.first.include?("not tracking"), Memintro.doctor.problems
       log = Memintro.log_every(0.01, out)
-      sampler = Memintro::Sampler.new(interval: "often").start
+      sampler = Memintro::RSSSampler.new(interval: "often").start
       sleep 0.1
       p log.running?, log.stop, sampler.running?, sampler.points.size, out.string.include?("MEMORY"), Thread.list.size
       p sampler.take.rss.positive?, Memintro.rss.positive?, Memintro.snapshot.memory[:rss_bytes].positive?

@@ -83,9 +83,9 @@ RSpec.describe "A wall clock that is set" do
     expect(result.stderr).to eq("")
   end
 
-  it "neither stops nor hurries the Sampler, whose points keep their order" do
+  it "neither stops nor hurries the RSSSampler, whose points keep their order" do
     answer = clocked(<<~'RUBY').json
-      sampler = Memintro::Sampler.new(interval: 0.02)
+      sampler = Memintro::RSSSampler.new(interval: 0.02)
       seen = []
       sampler.on_sample { |sample| seen << sample.time }
       sampler.start

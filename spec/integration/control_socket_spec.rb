@@ -86,7 +86,7 @@ RSpec.describe "the control socket", :listening do
   ODD = ["x", -1, 1.5, 10**22, false, ["x"], { "a" => 1 }].freeze
   # Arguments of the commands, and what each takes of these.
   TAKEN = {
-    "top" => { n: [], by: [], older_than: [], format: [], app_root: ["x"], colour: [false] },
+    "top" => { n: [], by: [], older_than: [], older_than_gcs: [], format: [], app_root: ["x"], colour: [false] },
     "report" => { top: [], by: [], format: [], app_root: ["x", false], colour: [false] },
     "vitals" => { top: [], by: [] },
     "snapshot" => { parts: [], settle: [false] },

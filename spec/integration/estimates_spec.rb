@@ -141,7 +141,7 @@ RSpec.describe "the mark of estimates", :listening do
 
   it "stands in what the sampler keeps" do
     answer = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
-      sampler = Memintro::Sampler.new
+      sampler = Memintro::RSSSampler.new
       off = sampler.take
       Memintro.start
       full = sampler.take

@@ -97,7 +97,7 @@ RSpec.describe "require \"memintro\"" do
       Memintro::Trend.new(shots).to_s
       Memintro.gc_delta { [Memintro.occupancy, Memintro.histogram, Memintro.top_iseqs, Memintro.internals] }
       Memintro::ProcessMemory.new(Process.pid).to_h
-      Memintro::Sampler.new
+      Memintro::RSSSampler.new
       Memintro.report($stdout, format: :json)
       Memintro.stop
     RUBY

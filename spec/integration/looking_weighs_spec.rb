@@ -63,7 +63,7 @@ RSpec.describe "looking at a running process", :listening do
     start_server(*SIZES.fetch("large"))
     client = Memintro::Control::Client.new(@server.pid, File.join(socket_folder, "#{@server.pid}.sock"))
     asking = -made + made
-    requests = [["top", { n: nil }], ["report", { top: nil }], ["top", { n: nil, older_than: 1 }]]
+    requests = [["top", { n: nil }], ["report", { top: nil }], ["top", { n: nil, older_than_gcs: 1 }]]
     found = requests.map do |command, arguments|
       client.ask(command, arguments)
       before = made

@@ -43,7 +43,7 @@ RSpec.describe "Memintro in a Ractor" do
       "snapshot" => "Memintro::RactorError: a snapshot can be taken in the main Ractor only; ask there",
       "disabled?" => "FalseClass", "untracked { :value }" => "Symbol", "gc_delta {}" => "Memintro::GcDelta",
       "cgroup" => /\A(NilClass|Memintro::Cgroup)$/,
-      "Sampler.new" => "Memintro::RactorError: a sampler can be made in the main Ractor",
+      "RSSSampler.new" => "Memintro::RactorError: a sampler can be made in the main Ractor",
       "ProcessMemory.new(Process.pid).rss" => "Integer" }
   end
 
@@ -94,7 +94,7 @@ RSpec.describe "Memintro in a Ractor" do
   it "says what to do for what is not loaded" do
     lines = answers(<<~RUBY)
       puts answer_of(Ractor.new {
-        [asked { Memintro::Sampler.new }, asked { Memintro::Trend.new([]) }, asked { Memintro::Snapshot.load("s.json") },
+        [asked { Memintro::RSSSampler.new }, asked { Memintro::Trend.new([]) }, asked { Memintro::Snapshot.load("s.json") },
          asked { Memintro::Snapshot::Parts }]
       })
     RUBY

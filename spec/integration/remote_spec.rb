@@ -51,7 +51,7 @@ RSpec.describe "asking a running process", :listening do
     expect(top).not_to include("control/")
     report = JSON.parse(said("report", pid, "--json"))
     expect(report["call_sites"].find { |site| site["name"] == "-e:1" }["live_bytes"]).to be >= 10_000
-    expect(said("top", pid, "--older-than", "1")).to include("outlived 1 collection,")
+    expect(said("top", pid, "--older-than-gcs", "1")).to include("outlived 1 collection,")
     expect(said("mark", pid)).to match(/\A#{Regexp.escape(who)} counts growth from now on: live /)
     expect(said("gc", pid)).to match(/collected its garbage in [\d.]+ ms: .* -> .* live objects, RSS/)
     expect(said("doctor", pid)).to include("allocator")

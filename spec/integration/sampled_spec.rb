@@ -117,7 +117,7 @@ RSpec.describe "sampled mode" do
       4.times { GC.start }
       Memintro.mark
       young = Array.new(1_000) { Fiddle.malloc(300) }
-      aged = Memintro.top(nil, older_than: 3).find { |site| site.name == "-e:2" }
+      aged = Memintro.top(nil, older_than_gcs: 3).find { |site| site.name == "-e:2" }
       grown = [Memintro["-e:2"], Memintro["-e:5"]].map { |site| [site.growth, site.growth_standard_error] }
       60.times { |i| eval("Fiddle.malloc(5_001)", binding, "made/up_#{i}.rb", 1) }
       other = Memintro["(other)"].live_bytes

@@ -20,7 +20,7 @@ RSpec.describe "What inspect and to_s allocate" do
                   change: (snapshots.last - before).memory.first, trend: Memintro::Trend.new(snapshots),
                   histogram: Memintro.histogram, iseqs: Memintro.iseqs, top_iseqs: Memintro.top_iseqs(20),
                   iseq: Memintro.each_iseq.first, internals: Memintro.internals, occupancy: Memintro.occupancy,
-                  process: Memintro::ProcessMemory.new(Process.pid), sample: Memintro::Sampler.new.take,
+                  process: Memintro::ProcessMemory.new(Process.pid), sample: Memintro::RSSSampler.new.take,
                   gc_delta: Memintro.gc_delta { nil }, doctor: Memintro.doctor, configuration: Memintro.configuration }
       # Ruby's own caches at each line that shows them.
       show = ->(figure) { 30.times { figure.inspect && figure.to_s } }

@@ -33,7 +33,7 @@ RSpec.describe Memintro::CLI do
 
   it "has no flag in the help of run that it does not have as a variable" do
     cli("run", "--help")
-    flags = out.string.scan(/^ +(?:-h, )?(--[a-z-]+)/).flatten - ["--help"]
+    flags = out.string.scan(/^ +(?:-[hn], )?(--[a-z-]+)/).flatten - ["--help"]
     expect(flags).to match_array(Memintro::Settings::ALL.map(&:flag))
   end
 
@@ -60,7 +60,7 @@ RSpec.describe Memintro::CLI do
       ["ps", "now"] => /ps takes no arguments \("now"\)/,
       ["top"] => /give the PID or NAME of a process; memintro ps lists them/,
       ["start", "--timeout", "soon", "1"] => /--timeout is "soon"; it must be a number of seconds above 0/,
-      ["top", "--older-than", "2", "--workers", "1"] => /--older-than is answered by each process alone/
+      ["top", "--older-than", "2", "--workers", "1"] => /--older-than-gcs is answered by each process alone/
     }.each do |argv, message|
       it "memintro #{argv.join(' ')} is told what is wrong, with exit code 2" do
         code, output, error = cli(*argv)

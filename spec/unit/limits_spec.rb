@@ -70,9 +70,9 @@ RSpec.describe "Memintro::Limits" do
   end
 
   it "shows itself in short" do
-    expect(Memintro::Crossing.new(:rss, 2 << 20, 1 << 20, 2 << 20).inspect)
-      .to eq("#<Memintro::Crossing RSS is 2.0 MiB, over 1.0 MiB>")
-    expect(Memintro::Crossing.new(:growth, 2 << 20, 1 << 20, 5 << 20).inspect)
-      .to eq("#<Memintro::Crossing RSS grows in an hour by 2.0 MiB, over 1.0 MiB>")
+    expect(Memintro::LimitExceeded.new(:rss, 2 << 20, 1 << 20, 2 << 20).inspect)
+      .to eq("#<Memintro::LimitExceeded RSS is 2.0 MiB, over 1.0 MiB>")
+    expect(Memintro::LimitExceeded.new(:growth, 2 << 20, 1 << 20, 5 << 20).inspect)
+      .to eq("#<Memintro::LimitExceeded RSS grows in an hour by 2.0 MiB, over 1.0 MiB>")
   end
 end

@@ -162,20 +162,20 @@ RSpec.describe "Memintro" do
 
     it "counts only old blocks, and leaves out sites without any" do
       native.aged = { 3 => [2048, 2], 4 => [4000, 8] }
-      top = Memintro.top(older_than: 3)
+      top = Memintro.top(older_than_gcs: 3)
       expect(top.map { |site| [site.name, site.live_bytes, site.live_blocks] })
         .to eq([["libz.so.1(deflateInit2_+0x9c)", 4000, 8], ["/app/leak.rb:12", 2048, 2]])
       expect(native.calls).to eq([[:live_by_site, 3]])
-      expect(Memintro.top(older_than: 3, by: :live_blocks).map(&:live_blocks)).to eq([8, 2])
+      expect(Memintro.top(older_than_gcs: 3, by: :live_blocks).map(&:live_blocks)).to eq([8, 2])
     end
 
     it "says what is allowed" do
       expect { Memintro.top(-1) }.to raise_error(ArgumentError, "n is -1; it must be an Integer from 0, or nil")
       expect { Memintro.top("3") }.to raise_error(TypeError, /n is "3"/)
       expect { Memintro.top(by: :size) }.to raise_error(ArgumentError, /by is :size; it must be one of :allocations, /)
-      expect { Memintro.top(older_than: 1.5) }.to raise_error(TypeError, /older_than is 1.5/)
-      expect { Memintro.top(older_than: 2**32) }.to raise_error(
-        ArgumentError, "older_than is 4294967296; it must be an Integer from 0 to 4294967295, or nil"
+      expect { Memintro.top(older_than_gcs: 1.5) }.to raise_error(TypeError, /older_than_gcs is 1.5/)
+      expect { Memintro.top(older_than_gcs: 2**32) }.to raise_error(
+        ArgumentError, "older_than_gcs is 4294967296; it must be an Integer from 0 to 4294967295, or nil"
       )
       expect { Memintro.top(2**63) }.to raise_error(
         ArgumentError, "n is 9223372036854775808; it must be an Integer from 0 to 9223372036854775807, or nil"

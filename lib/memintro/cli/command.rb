@@ -60,7 +60,9 @@ module Memintro
 
       def flag(parser, setting)
         form = setting.argument ? "#{setting.flag} #{setting.argument}" : setting.flag
-        parser.on(form, *setting.help) do |text|
+        # What head and top call it.
+        short = ["-n"] if setting.name == :top
+        parser.on(*short, form, *setting.help) do |text|
           @given[setting.name] = setting.argument ? value(setting, text) : true
         end
       end

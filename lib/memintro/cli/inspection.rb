@@ -47,7 +47,8 @@ module Memintro
           parser.on("--format FORMAT", "#{self.class::FORMATS.first} (default), #{rest_of_formats}") do |format|
             @format = one_of("--format", format, self.class::FORMATS)
           end
-          parser.on("--top N", "rows of each list, or all; default #{self.class::TOP} in text, all in json") do |text|
+          parser.on("-n", "--top N",
+                    "rows of each list, or all; default #{self.class::TOP} in text, all in json") do |text|
             @top = text.match?(/\A[1-9]\d*\z/) || text == "all" ? text : wrong("--top", text, "a number from 1, or all")
           end
           parser.on("--json", "as --format json") { @format = "json" }

@@ -29,7 +29,9 @@ module Memintro
           parser.on("--by FIGURE", "sort by bytes that the requests asked malloc for (default), calls of it,",
                     "count of requests, p95 or max of one request's bytes, or rss, its growth",
                     "meanwhile (default where no line has malloc_bytes)") { |name| @by = figure_named(name) }
-          parser.on("--top N", "so many kinds, or all; default #{TOP}, all in JSON") { |text| @top = number(text) }
+          parser.on("-n", "--top N", "so many kinds, or all; default #{TOP}, all in JSON") { |text|
+            @top = number(text)
+          }
           parser.on("--json", "JSON, for programs") { @json = true }
         end
       end

@@ -18,11 +18,11 @@ module Memintro
       # @param out [IO]
       # @param top [Integer, nil] call sites to show; nil: all
       # @param by [Symbol]
-      # @param older_than [Integer, nil] collections that the blocks outlived; nil: blocks of any age
+      # @param older_than_gcs [Integer, nil] collections that the blocks outlived; nil: blocks of any age
       # @return [nil]
       # @raise [ControlError]
-      def write(out, top:, by:, older_than: nil)
-        return out.write(old(Style.for(out), older_than, by)) && nil if older_than
+      def write(out, top:, by:, older_than_gcs: nil)
+        return out.write(old(Style.for(out), older_than_gcs, by)) && nil if older_than_gcs
 
         sites = CallSites::Reader.from_json(@answer)
         sites.leave_out(*@rendering.values_at("left_out", "live_bytes", "variance"))
@@ -33,10 +33,10 @@ module Memintro
 
       private
 
-      def old(style, older_than, by)
+      def old(style, older_than_gcs, by)
         sites = CallSites::Reader.old_sites(@answer)
         head = "pid #{@answer['process']['pid']}: #{Units.counted(sites.size, 'call site')} with blocks that " \
-               "outlived #{Units.counted(older_than, 'collection')}, by #{by}"
+               "outlived #{Units.counted(older_than_gcs, 'collection')}, by #{by}"
         [head, "", *Memintro::Report::OldSites.lines(sites, Names.new(@rendering["app_root"]), style,
                                                      @answer["process"]["sample_bytes"])].join("\n") << "\n"
       end

@@ -19,8 +19,9 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--older-than N", "count only blocks that outlived N garbage collections") do |text|
-            @older_than = Settings[:top].parse(text, "--older-than")
+          parser.on("--older-than-gcs N", "--older-than N",
+                    "count only blocks that outlived N garbage collections") do |text|
+            @older_than_gcs = Settings[:top].parse(text, "--older-than-gcs")
           rescue ArgumentError => e
             raise UsageError, e.message
           end
@@ -30,8 +31,9 @@ module Memintro
       # @param words [Array<String>] PIDs and names
       # @return [Integer]
       def run(words)
-        if @older_than && @workers
-          raise UsageError, "--older-than is answered by each process alone; leave out --workers, or give several PIDs"
+        if @older_than_gcs && @workers
+          raise UsageError,
+                "--older-than-gcs is answered by each process alone; leave out --workers, or give several PIDs"
         end
 
         figures(targets(words), default_top: 20)
@@ -40,11 +42,11 @@ module Memintro
       private
 
       def manner
-        { older_than: @older_than }
+        { older_than_gcs: @older_than_gcs }
       end
 
       def request(top)
-        ["top", { n: top, by: given[:by] || :live_bytes, older_than: @older_than }]
+        ["top", { n: top, by: given[:by] || :live_bytes, older_than_gcs: @older_than_gcs }]
       end
     end
   end

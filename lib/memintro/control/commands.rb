@@ -103,40 +103,42 @@ module Memintro
         json(tracking: Memintro.tracking?, totals: Memintro.totals.to_h)
       end
 
-      # The sites that matter most; with `older_than` only those whose blocks outlived so many collections. With
+      # The sites that matter most; with `older_than_gcs` only those whose blocks outlived so many collections. With
       # `rendering`, for who makes a table of the JSON, what a table says beside that.
-      def top(n: Report::DEFAULT_TOP, by: "live_bytes", older_than: nil, format: "text", app_root: nil,
-              rendering: false)
-        if older_than.nil?
+      def top(n: Report::DEFAULT_TOP, by: "live_bytes", older_than_gcs: nil, older_than: nil, format: "text",
+              app_root: nil, rendering: false)
+        older = Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
+        older_than_gcs = older if older_than_gcs.nil?
+        if older_than_gcs.nil?
           return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering)
         end
 
         format = Arguments.choice(:format, format, Report::FORMATS.keys)
         root = Arguments.text(:app_root, app_root, optional: true)
-        return old_json(n, by, older_than, root, rendering) if format == :json
+        return old_json(n, by, older_than_gcs, root, rendering) if format == :json
 
-        sites = old_sites(few(:n, n, OLD_TEXT_ROWS), by, older_than)
+        sites = old_sites(few(:n, n, OLD_TEXT_ROWS), by, older_than_gcs)
         head = "pid #{Native.pid}: #{Units.counted(sites.size, 'call site')} with blocks that outlived " \
-               "#{Units.counted(older_than, 'collection')}, by #{by}"
+               "#{Units.counted(older_than_gcs, 'collection')}, by #{by}"
         names = Names.new(root || Memintro.configuration.app_root)
         lines = Report::OldSites.lines(sites, names, Style.for(@answer), Native.sample_bytes)
         @answer.write([head, "", *lines].join("\n") << "\n")
       end
 
-      def old_json(count, by, older_than, root, rendering)
-        sites = take_old(count, by, older_than)
+      def old_json(count, by, older_than_gcs, root, rendering)
+        sites = take_old(count, by, older_than_gcs)
         send_sites({ process: CallSites.head.last }, sites, root, Arguments.flag(:rendering, rendering))
       end
 
-      def take_old(count, by, older_than)
+      def take_old(count, by, older_than_gcs)
         Arguments.count(:n, count, optional: true)
-        Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE)
-        Native::Sites.take(count, Arguments.choice(:by, by, CallSite::FIGURES), older_than)
+        Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE)
+        Native::Sites.take(count, Arguments.choice(:by, by, CallSite::FIGURES), older_than_gcs)
       end
 
       # Unlike {Memintro.top}, without objects for those that are left out.
-      def old_sites(count, by, older_than)
-        sites = take_old(count, by, older_than)
+      def old_sites(count, by, older_than_gcs)
+        sites = take_old(count, by, older_than_gcs)
         CallSites::Reader.old_sites(Json.parse(Native::Text.report({}, sites, {}).to_s))
       ensure
         sites&.clear
@@ -150,7 +152,7 @@ module Memintro
 
       # A table makes some 50 objects for each of its rows in the process that is looked at.
       TEXT_ROWS = 20
-      # With `older_than` it makes some 290.
+      # With `older_than_gcs` it makes some 290.
       OLD_TEXT_ROWS = 5
       private_constant :TEXT_ROWS, :OLD_TEXT_ROWS
 

@@ -131,7 +131,7 @@ module Memintro
                       "escapes?" => REMARKS },
         "report" => { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES,
                       "rendering?" => RENDERING },
-        # With `older_than`; without, it is a report.
+        # With `older_than_gcs`; without, it is a report.
         "top" => { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES,
                    "rendering?" => RENDERING }
       }.freeze

@@ -37,7 +37,7 @@ module Memintro
     # @option options [#info, #write] :logger by default `rack.logger`, else Rails', else standard error
     # @param max_rss_bytes [Integer, nil] a bound that RSS should stay below
     # @param max_growth_bytes_per_hour [Integer, nil] a bound for the growth of RSS, told from at least ten minutes
-    # @param on_limit [#call, nil] is called with a {Crossing} in a thread of its own, once for each time that a bound
+    # @param on_limit [#call, nil] gets a {LimitExceeded} in a thread of its own, once for each time that a bound
     #   is crossed; nil: the log gets the {Diff} of two snapshots instead, the first of them taken at the first request.
     #   They walk Ruby's heap, which takes about 10 ms for each million objects
     # @raise [ArgumentError, TypeError] on a wrong option

@@ -4,8 +4,8 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # A limit of {Middleware} that was crossed. Frozen.
-  class Crossing
+  # A limit of {Middleware} that was exceeded. Frozen.
+  class LimitExceeded
     include ValueObject
 
     # Names of the figures, in the order of {#to_h}.
@@ -39,4 +39,8 @@ module Memintro
     end
     alias to_s inspect
   end
+
+  # The former name.
+  Crossing = LimitExceeded
+  deprecate_constant :Crossing
 end

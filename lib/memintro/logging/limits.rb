@@ -25,7 +25,7 @@ module Memintro
 
     # @param max_rss_bytes [Integer, nil]
     # @param max_growth_bytes_per_hour [Integer, nil]
-    # @param on_limit [#call, nil] gets a {Crossing}; nil: the log gets a diff
+    # @param on_limit [#call, nil] gets a {LimitExceeded}; nil: the log gets a diff
     # @param target [LogTarget]
     # @param format [Symbol] of the log, one of {MemoryLine::FORMATS}
     # @param clock [#call] seconds that never go back
@@ -52,7 +52,7 @@ module Memintro
       @target = target
       @json = format == :json
       # A program should not have to look for the time beside the object.
-      @line = MemoryLine.new(@json ? [*Crossing::ATTRIBUTES, :time] : Crossing::ATTRIBUTES, format)
+      @line = MemoryLine.new(@json ? [*LimitExceeded::ATTRIBUTES, :time] : LimitExceeded::ATTRIBUTES, format)
       @clock = clock
       @mutex = Mutex.new
       begin_process
@@ -113,7 +113,7 @@ module Memintro
         return if @over[limit]
 
         @over[limit] = true
-        beside { tell(Crossing.new(limit, value, bound, rss_bytes), logger) }
+        beside { tell(LimitExceeded.new(limit, value, bound, rss_bytes), logger) }
       elsif value < bound * REARM_SHARE
         @over[limit] = false
       end

@@ -90,12 +90,12 @@ module Memintro
       @row[7]
     end
 
-    # @return [Integer] bytes of the blocks from here that are live; with `older_than:` only of the old ones
+    # @return [Integer] bytes of the blocks from here that are live; with `older_than_gcs:` only of the old ones
     def live_bytes
       @aged ? @aged[0] : @row[6] - @row[7]
     end
 
-    # @return [Integer] blocks from here that are live; with `older_than:` only the old ones
+    # @return [Integer] blocks from here that are live; with `older_than_gcs:` only the old ones
     def live_blocks
       @aged ? @aged[1] : @row[4] - @row[5]
     end
@@ -121,7 +121,7 @@ module Memintro
     end
 
     # What is live and no garbage that waits for a collection: of the same instant as all else, and kept by counters, so
-    # that no block is visited. `Memintro.top(older_than: 1)` is the same by a visit.
+    # that no block is visited. `Memintro.top(older_than_gcs: 1)` is the same by a visit.
     #
     # @return [Integer, nil] bytes of the blocks from here that are live and have outlived a collection; nil where that
     #   is not known, as of a raw dump. A minor one that did not look at them counts as well.

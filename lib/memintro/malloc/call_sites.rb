@@ -121,11 +121,11 @@ module Memintro
 
     # @param count [Integer, nil] nil: all
     # @param by [Symbol] one of {FIGURES}
-    # @param older_than [Integer, nil] count only live blocks of at least this age; of this process only
+    # @param older_than_gcs [Integer, nil] count only live blocks of at least this age; of this process only
     # @return [List<CallSite>] greatest first, the earlier site first where they are equal
-    def top(count, by: :live_bytes, older_than: nil)
+    def top(count, by: :live_bytes, older_than_gcs: nil)
       Memintro.untracked do
-        aged = older_than && Native.live_by_site(older_than)
+        aged = older_than_gcs && Native.live_by_site(older_than_gcs)
         List.new(sorted(count, by, aged).map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) })
       end
     end

@@ -7,7 +7,7 @@ require_relative "../support/table"
 module Memintro
   module Report
     # A table of call sites of which only blocks of some age count.
-    module Old
+    module OldSites
       # @param sites [Array<CallSite>]
       # @param names [Names]
       # @param style [Style]

@@ -41,10 +41,10 @@ module Memintro
                               "require \"json\" before"
     end
 
-    # @param name [Symbol] see Lazy
+    # @param name [String] a file of lib/memintro
     # @return [nil]
-    def self.late(name)
-      bring([File.join(Paths::CODE, "#{name.to_s.downcase}.rb")])
+    def self.file(name)
+      bring([File.join(Paths::CODE, "#{name}.rb")])
     end
 
     def self.bring(paths)
@@ -82,17 +82,18 @@ module Memintro
   # objects is made, or a constant in them is named. An `autoload` would do, but Ruby refuses it in signal handlers and
   # in Ractors, in words that nobody understands. In signal handlers this works; in Ractors it says what to do.
   #
-  # A class that is loaded has a constant WHOLE.
+  # A class that is loaded has a constant LOADED.
   # @api private
   module Lazy
-    # The classes.
-    NAMES = %i[Diff Sampler Snapshot Trend].freeze
+    # The classes, and the files in lib/memintro that load them.
+    FILES = { Diff: "diff", RSSSampler: "sampler", Snapshot: "snapshot", Trend: "trend" }.freeze
+    Ractor.make_shareable(FILES)
 
     # {Snapshot.load}, until Snapshot's own is there.
     module Load
       # @return [Snapshot]
       def load(...)
-        Lazy.whole(self)
+        Lazy.load(self)
         # This one is behind the loaded one.
         public_send(:load, ...)
       end
@@ -101,31 +102,31 @@ module Memintro
     # @param klass [Class]
     # @return [nil]
     # @raise [RactorError] in a Ractor other than the main one
-    def self.whole(klass)
-      return if klass.const_defined?(:WHOLE)
+    def self.load(klass)
+      return if klass.const_defined?(:LOADED)
 
-      name = NAMES.find { |each| klass <= Memintro.const_get(each) }
-      return Loader.late(name) if Ractor.current.equal?(Loader::MAIN_RACTOR)
+      name, file = FILES.find { |each, _| klass <= Memintro.const_get(each) }
+      return Loader.file(file) if Ractor.current.equal?(Loader::MAIN_RACTOR)
 
       raise RactorError, "Memintro::#{name} is not loaded, and a Ractor cannot load it; in the main Ractor, " \
-                              "write require \"memintro/#{name.to_s.downcase}\" before"
+                              "write require \"memintro/#{file}\" before"
     end
 
     # Named arguments here and below: Ruby 3.4 crashes in half of the Ractors that `super` passes `...` on in.
     def new(*arguments, **options, &block)
-      Lazy.whole(self)
+      Lazy.load(self)
       super
     end
 
     def inherited(subclass)
-      Lazy.whole(self)
+      Lazy.load(self)
       super
     end
 
     def const_missing(name)
-      return super if const_defined?(:WHOLE)
+      return super if const_defined?(:LOADED)
 
-      Lazy.whole(self)
+      Lazy.load(self)
       const_get(name)
     end
   end

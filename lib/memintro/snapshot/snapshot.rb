@@ -246,7 +246,7 @@ module Memintro
     end
 
     # See Lazy.
-    WHOLE = true
-    private_constant :WHOLE
+    LOADED = true
+    private_constant :LOADED
   end
 end

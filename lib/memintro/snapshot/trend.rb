@@ -236,8 +236,8 @@ module Memintro
     end
 
     # See Lazy.
-    WHOLE = true
-    private_constant :WHOLE
+    LOADED = true
+    private_constant :LOADED
   end
 end
 

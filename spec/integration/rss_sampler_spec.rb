@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 
 # The sampler in a program of its own: what it keeps, and that it disturbs nothing.
-RSpec.describe "Memintro::Sampler" do
+RSpec.describe "Memintro::RSSSampler" do
   SAMPLER_HELPERS = <<~'RUBY'
     require "json"
     def put(answer) = puts(JSON.generate(answer))
@@ -20,7 +20,7 @@ RSpec.describe "Memintro::Sampler" do
   it "keeps what it sees, in one named thread" do
     answer = sampler(<<~RUBY)
       before = Thread.list
-      sampler = Memintro::Sampler.new(interval: 0.02).start.start
+      sampler = Memintro::RSSSampler.new(interval: 0.02).start.start
       eventually { sampler.points.size >= 5 }
       names = (Thread.list - before).map(&:name)
       latest = sampler.latest
@@ -37,16 +37,16 @@ RSpec.describe "Memintro::Sampler" do
     expect(answer).to include(off: nil, pss: nil, none: nil, count: 1, spread: 1, running: false, frozen: true, left: 0)
     expect(answer[:keys]).to eq(%w[time rss pss live_objects malloc_live_bytes gc_time_ns])
     expect(answer[:time]).to be < 60
-    expect(answer[:shown]).to match(/\A#<Memintro::Sampler every 0.02 s, stopped, .* rss \d+\.\d MiB/)
+    expect(answer[:shown]).to match(/\A#<Memintro::RSSSampler every 0.02 s, stopped, .* rss \d+\.\d MiB/)
   end
 
   it "takes pss when asked, and malloc's live bytes while tracking" do
     answer = sampler(<<~RUBY)
       Memintro.start
-      sampler = Memintro::Sampler.new
+      sampler = Memintro::RSSSampler.new
       plain = sampler.take
       asked = sampler.take(pss: true)
-      always = Memintro::Sampler.new(pss: true).take
+      always = Memintro::RSSSampler.new(pss: true).take
       put(pss: [plain.pss, asked.pss && (asked.pss - Memintro.pss).abs < 1 << 20, always.pss&.positive?],
           live: plain.malloc_live_bytes, points: sampler.points.size)
     RUBY
@@ -57,7 +57,7 @@ RSpec.describe "Memintro::Sampler" do
   it "says of live objects, malloc and the collector what they say of themselves" do
     answer = sampler(<<~'RUBY')
       Memintro.start
-      sampler = Memintro::Sampler.new
+      sampler = Memintro::RSSSampler.new
       GC.start
       GC.disable
       near = lambda do |ours, &theirs|
@@ -86,13 +86,13 @@ RSpec.describe "Memintro::Sampler" do
       Thread.report_on_exception = true
       seen = []
       threads = []
-      sampler = Memintro::Sampler.new(interval: 0.02)
+      sampler = Memintro::RSSSampler.new(interval: 0.02)
       sampler.on_sample { raise "on purpose" }.on_sample { |sample| seen << sample and threads << Thread.current.name }
       sampler.start
       eventually { seen.size >= 5 }
       sampler.stop
       Memintro.start
-      quiet = Memintro::Sampler.new(interval: 0.01).start
+      quiet = Memintro::RSSSampler.new(interval: 0.01).start
       eventually { quiet.points.size > 2 }
       Memintro.clear
       now = quiet.points.sum(&:count)
@@ -107,7 +107,7 @@ RSpec.describe "Memintro::Sampler" do
   it "goes on in forked children and after Process.daemon, with a history of their own" do
     answer = sampler(<<~'RUBY')
       require "fiddle"
-      sampler = Memintro::Sampler.new(interval: 0.02).start
+      sampler = Memintro::RSSSampler.new(interval: 0.02).start
       eventually { sampler.points.size >= 3 }
       check = lambda do |io|
         begun = Process.clock_gettime(Process::CLOCK_REALTIME)
@@ -133,7 +133,7 @@ RSpec.describe "Memintro::Sampler" do
 
   it "takes no signal, and works in trap handlers and finalizers" do
     answer = sampler(<<~'RUBY')
-      sampler = Memintro::Sampler.new(interval: 0.01).start
+      sampler = Memintro::RSSSampler.new(interval: 0.01).start
       handled = 0
       sampled = nil
       trap(:USR1) { handled += 1 if Thread.current == Thread.main; sampled = sampler.take && sampler.points.size }
@@ -147,7 +147,7 @@ RSpec.describe "Memintro::Sampler" do
   end
 
   it "does not keep the process from ending" do
-    code = "Memintro::Sampler.new(interval: 3_600).start; at_exit { puts :ended }"
+    code = "Memintro::RSSSampler.new(interval: 3_600).start; at_exit { puts :ended }"
     result = run_ruby(code: code, deadline_seconds: 60)
     expect([result.must_succeed.stdout, result.stderr]).to eq(["ended\n", ""])
   end
@@ -180,12 +180,12 @@ RSpec.describe "Memintro::Sampler" do
         end
       end
       if ARGV.first == "start"
-        sampler = Memintro::Sampler.new(interval: 0.02)
+        sampler = Memintro::RSSSampler.new(interval: 0.02)
         kept = take_all.call
         sampler.start
         put(recovered(sampler) { free.call; kept.each(&:close) })
       else
-        sampler = Memintro::Sampler.new(interval: 0.02).start
+        sampler = Memintro::RSSSampler.new(interval: 0.02).start
         eventually { sampler.points.size >= 2 }
         kept = take_all.call
         pid = fork { put_all[recovered(sampler) { free.call; kept.each(&:close) }]; exit!(0) }
@@ -211,7 +211,7 @@ RSpec.describe "Memintro::Sampler" do
     result = run_command("unshare", "--mount", "sh", "-c", shell, "sh", *ruby, <<~RUBY)
       #{SAMPLER_HELPERS + RECOVERY}
       unmount = Fiddle::Function.new(Fiddle.dlopen(nil)["umount2"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_INT], Fiddle::TYPE_INT)
-      put(recovered(Memintro::Sampler.new(interval: 0.02).start) { unmount.call("/proc", 2) })
+      put(recovered(Memintro::RSSSampler.new(interval: 0.02).start) { unmount.call("/proc", 2) })
     RUBY
     skip "mounts are refused here: #{result.stderr}" if result.status.exitstatus == 99 || /unshare/ =~ result.stderr
     expect(result.must_succeed.json).to eq([true, true, 0, "Memintro::ProcError", 0, true, true])
@@ -220,7 +220,7 @@ RSpec.describe "Memintro::Sampler" do
 
   it "outlives a callback that raises what is no StandardError" do
     answer = sampler(<<~'RUBY')
-      sampler = Memintro::Sampler.new(interval: 0.02).on_sample { raise NotImplementedError, "on purpose" }.start
+      sampler = Memintro::RSSSampler.new(interval: 0.02).on_sample { raise NotImplementedError, "on purpose" }.start
       eventually { sampler.callback_errors >= 3 }
       put([sampler.running?, sampler.errors, sampler.last_error.class.name])
     RUBY
@@ -230,7 +230,7 @@ RSpec.describe "Memintro::Sampler" do
   it "outlives a callback that raises what only Exception is above, and lets one end the program by exit" do
     answer = sampler(<<~'RUBY')
       called = 0
-      sampler = Memintro::Sampler.new(interval: 0.02)
+      sampler = Memintro::RSSSampler.new(interval: 0.02)
       sampler.on_sample { raise Exception, "on purpose" }.on_sample { raise Interrupt }.on_sample { called += 1 }.start
       eventually { called >= 3 }
       found = [sampler.running?, sampler.errors, sampler.last_error.class.name, sampler.callback_errors >= 6]
@@ -239,14 +239,14 @@ RSpec.describe "Memintro::Sampler" do
       put([*found, eventually { !thread.alive? }])
     RUBY
     expect(answer).to eq([true, 0, "Interrupt", true, true])
-    code = "Memintro::Sampler.new(interval: 0.02).on_sample { exit 3 }.start; sleep 60"
+    code = "Memintro::RSSSampler.new(interval: 0.02).on_sample { exit 3 }.start; sleep 60"
     result = run_ruby(code: code, deadline_seconds: 55)
     expect([result.status.exitstatus, result.stderr]).to eq([3, ""])
   end
 
   it "stops at once however long it would sleep, and sleeps meanwhile" do
     answer = sampler(<<~'RUBY')
-      sampler = Memintro::Sampler.new(interval: 3_600).start
+      sampler = Memintro::RSSSampler.new(interval: 3_600).start
       eventually { sampler.latest }
       task = Dir.children("/proc/self/task").find { |id| File.read("/proc/self/task/#{id}/comm").start_with?("memintro-sample") }
       # Of a thread that sleeps; Ruby lends the native one, so that its name may be on none.
@@ -269,7 +269,7 @@ RSpec.describe "Memintro::Sampler" do
   it "is woken up by stop" do
     answer = sampler(<<~'RUBY')
       least = Array.new(10) do
-        sampler = Memintro::Sampler.new(interval: 3_600).start
+        sampler = Memintro::RSSSampler.new(interval: 3_600).start
         thread = Thread.list.find { |one| one.name == "memintro-sampler" }
         eventually { sampler.latest && thread.status == "sleep" }
         begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -283,7 +283,7 @@ RSpec.describe "Memintro::Sampler" do
 
   it "answers with a list that a datagram can hold, of a day" do
     answer = sampler(<<~'RUBY')
-      sampler = Memintro::Sampler.new
+      sampler = Memintro::RSSSampler.new
       ring = sampler.instance_variable_get(:@ring)
       43_200.times { |i| ring.add(1_700_000_000.0 + (2 * i), [50_000_000 + i, nil, 40_000 + i, nil, i]) }
       points = sampler.points
@@ -295,11 +295,11 @@ RSpec.describe "Memintro::Sampler" do
   it "refuses a wrong interval, naming it, and a Ractor" do
     answer = sampler(<<~'RUBY', flags: ["-W0"])
       messages = [0, -1, 0.001, Float::INFINITY, Float::NAN, "2", nil].map do |interval|
-        Memintro::Sampler.new(interval: interval) && "accepted"
+        Memintro::RSSSampler.new(interval: interval) && "accepted"
       rescue ArgumentError, TypeError => e
         e.message[/\Ainterval is .*; it must be|\Ainterval is .*it must be at least/] || e.message
       end
-      ractor = Ractor.new { Memintro::Sampler.new.start rescue "#{$!.class}: #{$!.message}" }
+      ractor = Ractor.new { Memintro::RSSSampler.new.start rescue "#{$!.class}: #{$!.message}" }
       put(messages: messages.count { |message| message.start_with?("interval is ") },
           ractor: ractor.respond_to?(:value) ? ractor.value : ractor.take)
     RUBY

@@ -6,7 +6,7 @@ require_relative "spread"
 require_relative "../../support/untracked_text"
 
 module Memintro
-  class Sampler
+  class RSSSampler
     # One or more samples after one another, as the ring keeps them. Frozen.
     class Point
       prepend UntrackedText

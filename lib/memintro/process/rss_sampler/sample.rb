@@ -5,7 +5,7 @@ require_relative "../../support/units"
 require_relative "../../support/value_object"
 
 module Memintro
-  class Sampler
+  class RSSSampler
     # One look at the process. Frozen. In sampled mode malloc's live bytes are an estimate, with
     # `malloc_live_bytes_standard_error` beside them.
     class Sample

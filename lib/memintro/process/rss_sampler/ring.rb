@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Memintro
-  class Sampler
+  class RSSSampler
     # Samples in a fixed number of places. The newest are kept one by one; where a level is full, its two oldest points
     # become one of the next level, which covers twice as many samples. On the last level they stay together, however
     # many they cover: nothing is forgotten, the past only gets coarser.

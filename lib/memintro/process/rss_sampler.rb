@@ -5,9 +5,9 @@ require_relative "../runtime/background"
 require_relative "../support/warn_once"
 require_relative "../runtime/loader"
 require_relative "../support/list"
-require_relative "sampler/point"
-require_relative "sampler/ring"
-require_relative "sampler/sample"
+require_relative "rss_sampler/point"
+require_relative "rss_sampler/ring"
+require_relative "rss_sampler/sample"
 require_relative "../support/untracked_text"
 
 module Memintro
@@ -20,10 +20,10 @@ module Memintro
   # while the process has no descriptor left, is left out, counted in {#errors} and told once on standard error.
   #
   # @example
-  #   sampler = Memintro::Sampler.new.start
+  #   sampler = Memintro::RSSSampler.new.start
   #   sampler.on_sample { |sample| statsd.gauge("rss", sample.rss) }
   #   sampler.points.map { |point| point[:rss].max }.max
-  class Sampler
+  class RSSSampler
     extend Lazy
     include WarnOnce
     prepend UntrackedText
@@ -195,7 +195,7 @@ module Memintro
     end
 
     # See Lazy.
-    WHOLE = true
-    private_constant :WHOLE
+    LOADED = true
+    private_constant :LOADED
   end
 end

@@ -4,9 +4,9 @@ require_relative "../spec_helper"
 require "objspace"
 require "memintro"
 
-RSpec.describe "Memintro::Sampler::Ring" do
-  let(:ring) { Memintro::Sampler::Ring.new }
-  let(:head) { Memintro::Sampler::Ring::HEAD }
+RSpec.describe "Memintro::RSSSampler::Ring" do
+  let(:ring) { Memintro::RSSSampler::Ring.new }
+  let(:head) { Memintro::RSSSampler::Ring::HEAD }
 
   def bytes
     levels = ring.instance_variable_get(:@levels)

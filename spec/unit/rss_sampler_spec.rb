@@ -3,7 +3,7 @@
 require_relative "../spec_helper"
 require "memintro"
 
-RSpec.describe Memintro::Sampler do
+RSpec.describe Memintro::RSSSampler do
   it "looks every two seconds unless told otherwise, and leaves pss out" do
     sampler = described_class.new
     expect(sampler.interval).to eq(2)
@@ -42,7 +42,7 @@ RSpec.describe Memintro::Sampler do
 
   describe "#points" do
     # So few places that seven samples make a point of the oldest four.
-    before { stub_const("Memintro::Sampler::Ring::PLACES", 2) }
+    before { stub_const("Memintro::RSSSampler::Ring::PLACES", 2) }
 
     # Of seven samples, the oldest four together.
     def oldest(*rows)

@@ -3,7 +3,7 @@
 require_relative "../../support/value_object"
 
 module Memintro
-  class Sampler
+  class RSSSampler
     # One figure over one or more samples. Frozen.
     class Spread
       include ValueObject
