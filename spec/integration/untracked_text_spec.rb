@@ -49,7 +49,7 @@ RSpec.describe "What inspect and to_s allocate" do
 
   it "is a text also where the extension is not loaded, which showing does not load" do
     Dir.mktmpdir do |folder|
-      %w[list value_object by_name untracked_text units].each do |name|
+      %w[list value_object untracked_text units].each do |name|
         FileUtils.cp(File.join(Subprocess::LIB, "memintro/support", "#{name}.rb"), folder)
       end
       answer = run_ruby(code: <<~RUBY, requires: ["#{folder}/value_object", "#{folder}/list"], chdir: folder)

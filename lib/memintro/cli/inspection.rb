@@ -113,7 +113,7 @@ module Memintro
       def environment(launch)
         { **variables.compact.to_h { |key, value| ["MEMINTRO_LAUNCHED_#{key}", value.to_s] },
           "MEMINTRO_FIRST_PID" => Process.pid.to_s,
-          "RUBYOPT" => Launch.before(launch.require_flag(Paths::LOOK), ENV["RUBYOPT"], " ") }
+          "RUBYOPT" => Launch.before(launch.require_flag(Paths::LAUNCHED), ENV["RUBYOPT"], " ") }
       end
 
       # The command may change its folder.

@@ -7,7 +7,7 @@ require_relative "../support/text_buffer"
 
 module Memintro
   # What `memintro snapshot`, `diff`, `iseqs` and `histogram` do within the program that they start: look at it when it
-  # ends, and, if asked, every so often. Used by memintro/look_autorun.
+  # ends, and, if asked, every so often. Used by integrations/launched_autorun.
   #
   # The program must not notice: what goes wrong is told once, on standard error.
   # @api private

@@ -19,7 +19,7 @@ module Memintro
     # What the command has the child Ruby require.
     AUTORUN = File.join(CODE, "autorun.rb").freeze
     # What the commands that look into a program have it require.
-    LOOK = File.join(CODE, "integrations/look_autorun.rb").freeze
+    LAUNCHED = File.join(CODE, "integrations/launched_autorun.rb").freeze
     # Folder whose `mwrap.rb` answers `require "mwrap"`.
     COMPAT = File.join(CODE, "compat/load_path").freeze
 
