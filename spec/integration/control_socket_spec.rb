@@ -94,10 +94,17 @@ RSpec.describe "the control socket", :listening do
     "start" => { mode: [], sample_bytes: [], stop_after: [1.5], max_tracker_bytes: [], max_sites: [] }
   }.freeze
 
+  it "says that a number is greater than any that it reads" do
+    path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
+    answer = ask(path, "{\"command\":\"top\",\"arguments\":{\"n\":1#{'0' * 3_000}}}").first
+    expect(answer).to include("ok" => false, "error" => "Memintro::ControlError")
+    expect(answer["message"]).to start_with("the request is not JSON: a number is too great at line 1")
+  end
+
   it "names a wrong argument, its value and what is allowed, whatever it is" do
     path = path_of(start_program("Memintro.listen; puts :ready; sleep").pid)
     wrong = TAKEN.flat_map { |command, all| all.flat_map { |name, taken| [command].product([name], ODD - taken) } }
-    wrong.push(["top", :older_than, 2**32], ["top", :n, 2**63], ["report", :top, 10**3_000], ["snapshot", :parts, [5]])
+    wrong.push(["top", :older_than, 2**32], ["top", :n, 2**63], ["report", :top, 10**22], ["snapshot", :parts, [5]])
     answers = wrong.to_h do |command, name, value|
       # Without it, top is a report.
       others = command == "top" ? { older_than: 0 } : {}

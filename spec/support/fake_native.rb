@@ -16,6 +16,7 @@ class FakeNative
   attr_reader :calls, :depth
 
   def initialize(rows: ROWS, figures: TOTALS, tracking: true)
+    @real = Memintro::Native if defined?(Memintro::Native)
     @rows = rows
     @figures = figures
     @tracking = tracking
@@ -41,6 +42,7 @@ class FakeNative
 
   %i[mark clear reset refresh].each { |name| define_method(name) { @calls << name and nil } }
 
+  def parse_json(...) = @real.parse_json(...)
   def load_hook = @calls << :load_hook && :loaded
   def tracking? = @tracking
   def preloaded? = false

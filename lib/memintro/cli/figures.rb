@@ -39,10 +39,9 @@ module Memintro
 
       # @return [Array<String, Hash>] an answer as it came, and what it says, both without a surprise in them
       def document(asked, command, arguments)
-        require "json"
         text = asked.ask(command, arguments)
-        [Names.json(text), asked.checked(command, JSON.parse(text, max_nesting: 8))]
-      rescue JSON::ParserError, EncodingError, ArgumentError
+        [Names.json(text), asked.checked(command, JsonText.parse(text, deepest: Control::Protocol::DEEPEST))]
+      rescue JsonText::Invalid, EncodingError, ArgumentError
         raise ControlError, asked.bad(command, "it is not JSON")
       end
 

@@ -47,7 +47,7 @@ module Memintro
         listeners.each do |listener|
           row = { pid: listener.pid, socket: listener.path }
           row.merge!(listener.info ? listener.info.except("pid", "commands") : { problem: listener.problem })
-          @out.puts(Control::Json.generate(row))
+          @out.puts(JsonText.line(row))
         end
         0
       end

@@ -60,7 +60,7 @@ module Memintro
         asked = client(listener)
         reply = asked.ask_json(self.class::COMMAND, arguments)
         listener.called = asked.program
-        json? ? @out.puts(Control::Json.generate({ pid: listener.pid }.merge(reply))) : show(listener, reply)
+        json? ? @out.puts(JsonText.line({ pid: listener.pid }.merge(reply))) : show(listener, reply)
       end
 
       # Prints a text as it comes, line by line: a character must not be cut in two, and a line that does not end is

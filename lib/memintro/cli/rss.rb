@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "json"
 require_relative "../error"
 require_relative "command"
 
@@ -145,7 +144,7 @@ module Memintro
 
       def show_json(look, out)
         about = { pid: look.pid, file: look.file, time: look.time.to_f, children: @children ? true : false }.compact
-        text = JSON.generate(about.merge(look.figures.transform_keys { |name| "#{name}_bytes" }))
+        text = JsonText.line(about.merge(look.figures.transform_keys { |name| "#{name}_bytes" }))
         out.puts(Names.json(text))
       end
 

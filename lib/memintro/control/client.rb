@@ -2,7 +2,7 @@
 
 require_relative "../error"
 require_relative "diagnosis"
-require_relative "json"
+require_relative "../support/json_text"
 require_relative "protocol"
 require_relative "schema"
 require_relative "stream"
@@ -51,8 +51,8 @@ module Memintro
       # @return [Hash] the answer, with the fields that its schema has
       # @raise [ControlError]
       def ask_json(command, arguments = {})
-        checked(command, Json.parse(ask(command, arguments)))
-      rescue Json::Invalid => e
+        checked(command, JsonText.parse(ask(command, arguments), deepest: Protocol::DEEPEST))
+      rescue JsonText::Invalid => e
         raise ControlError, bad(command, "it is not JSON (#{e.message})")
       end
 
@@ -143,19 +143,19 @@ module Memintro
 
       # A refusal may be large, so it is told before its fields are.
       def read_header(stream)
-        header = Json.parse(stream.line(Schema::LONGEST_LINE))
+        header = JsonText.parse(stream.line(Schema::LONGEST_LINE), deepest: Protocol::DEEPEST)
         raise ControlError, strange unless header.is_a?(Hash) && header.key?("ok")
         raise ControlError, refusal(header) if header["ok"] == false
 
         Schema.check(header, Schema::HEADER)
-      rescue Json::Invalid
+      rescue JsonText::Invalid
         raise ControlError, strange
       end
 
       # In the middle of pieces.
       def refuse_line(line)
-        raise ControlError, refusal(Json.parse(line))
-      rescue Json::Invalid
+        raise ControlError, refusal(JsonText.parse(line, deepest: Protocol::DEEPEST))
+      rescue JsonText::Invalid
         raise ControlError, strange
       end
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "json"
+require_relative "../support/json_text"
 require_relative "../process/cgroup_files"
 require_relative "../report/old_sites"
 require_relative "../malloc/reader"
@@ -54,7 +54,7 @@ module Memintro
 
       def json(value)
         @answer.format = :json
-        @answer.write(Json.generate(value) << "\n")
+        @answer.write(JsonText.line(value) << "\n")
       end
 
       # What `memintro ps` shows.
@@ -139,7 +139,7 @@ module Memintro
       # Unlike {Memintro.top}, without objects for those that are left out.
       def old_sites(count, by, older_than_gcs)
         sites = take_old(count, by, older_than_gcs)
-        CallSites::Reader.old_sites(Json.parse(Native::Text.report({}, sites, {}).to_s))
+        CallSites::Reader.old_sites(JsonText.parse(Native::Text.report({}, sites, {}).to_s))
       ensure
         sites&.clear
       end

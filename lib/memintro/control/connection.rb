@@ -2,7 +2,7 @@
 
 require_relative "answer"
 require_relative "commands"
-require_relative "json"
+require_relative "../support/json_text"
 require_relative "protocol"
 
 module Memintro

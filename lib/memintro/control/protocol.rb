@@ -3,7 +3,7 @@
 require_relative "../support/arguments"
 require_relative "../error"
 require_relative "../version"
-require_relative "json"
+require_relative "../support/json_text"
 require_relative "schema"
 
 module Memintro
@@ -12,6 +12,8 @@ module Memintro
     module Protocol
       # Changes when one side would misunderstand the other.
       NUMBER = 1
+      # Lists and objects within each other that a request or an answer may have.
+      DEEPEST = 8
       # What to do where the versions at both ends do not fit together.
       REMEDY = "use the command of the process's version, for example in its folder: bundle exec memintro"
 
@@ -20,7 +22,7 @@ module Memintro
       # @raise [ControlError]
       # @raise [TypeError] on a protocol or stream that is of another kind
       def self.request(line)
-        request = Json.parse(line)
+        request = JsonText.parse(line, deepest: DEEPEST)
         raise ControlError, "a request is a JSON object on a line" unless request.is_a?(Hash)
 
         check_version(request)
@@ -31,7 +33,7 @@ module Memintro
 
         { "command" => command, "arguments" => arguments.transform_keys(&:to_sym),
           "stream" => Arguments.flag(:stream, request.fetch("stream", false)) }
-      rescue Json::Invalid => e
+      rescue JsonText::Invalid => e
         raise ControlError, "the request is not JSON: #{e.message}"
       end
 
@@ -39,20 +41,20 @@ module Memintro
       # @param arguments [Hash]
       # @return [String] a line
       def self.question(command, arguments)
-        "#{Json.generate(memintro: VERSION, protocol: NUMBER, command: command, arguments: arguments, stream: true)}\n"
+        "#{JsonText.line(memintro: VERSION, protocol: NUMBER, command: command, arguments: arguments, stream: true)}\n"
       end
 
       # @param format [Symbol]
       # @param bytes [Integer, nil] nil: pieces follow, each after a line with its size, then a line with 0
       # @return [String]
       def self.header(format, bytes)
-        "#{Json.generate(ok: true, memintro: VERSION, protocol: NUMBER, program: program, bytes: bytes,
+        "#{JsonText.line(ok: true, memintro: VERSION, protocol: NUMBER, program: program, bytes: bytes,
                          format: format)}\n"
       end
 
       # @return [String]
       def self.refusal(kind, message)
-        "#{Json.generate(ok: false, memintro: VERSION, protocol: NUMBER, error: kind, message: cut(message))}\n"
+        "#{JsonText.line(ok: false, memintro: VERSION, protocol: NUMBER, error: kind, message: cut(message))}\n"
       end
 
       # @return [String] what the program calls itself

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
+require_relative "../support/json_text"
 require_relative "../support/wall_clock"
 
 module Memintro
@@ -59,7 +60,7 @@ module Memintro
 
       text = utf8(text)
       text = text.scrub { |bytes| bytes.bytes.map { |byte| format("\\x%02X", byte) }.join } unless text.valid_encoding?
-      JSON.generate(text)
+      JsonText.quote(text)
     end
 
     # @param text [String] of any encoding, or of none
@@ -92,7 +93,6 @@ module Memintro
     end
 
     def write_json
-      require "json"
       write(@fields.map do |field|
         "value = #{value_of(field)}\n" \
           "line << ',\"#{field}\":' << (::Numeric === value ? value.to_s : ::Memintro::MemoryLine.json(value)) " \

@@ -2,7 +2,7 @@
 
 require_relative "../support/arguments"
 require_relative "call_sites"
-require_relative "../runtime/loader"
+require_relative "../support/json_text"
 
 module Memintro
   class CallSites
@@ -27,13 +27,12 @@ module Memintro
       # @raise [DumpError] if it is neither
       # @raise [SystemCallError] if it cannot be read
       def self.read(path)
-        Loader.json
         start = File.binread(path, MAGIC.size).to_s
         return from_dump(Native.read_dump(path)) if start == MAGIC
-        return from_json(JSON.parse(File.read(path, encoding: Encoding::UTF_8))) if start.start_with?("{")
+        return from_json(JsonText.parse(File.binread(path))) if start.start_with?("{")
 
         raise DumpError, "neither a raw dump nor a JSON report of memintro (a text report can be read as it is)"
-      rescue JSON::ParserError
+      rescue JsonText::Invalid
         raise DumpError, "begins like a JSON report, but is not valid JSON; was it cut short?"
       end
 

@@ -1,25 +1,18 @@
 # frozen_string_literal: true
 
 require_relative "../malloc/call_sites"
-require_relative "../support/names"
+require_relative "../support/json_text"
 
 module Memintro
   module Report
     # The report for programs: `version` (of this layout), `process`, `totals`, `call_sites`.
     #
-    # It is written by hand and site by site: a report must not load a json gem into a process whose own version has
-    # yet to be chosen, and a million sites must not become one string. Bytes that are not UTF-8 become `\xNN` in the
-    # text, so that every reader can read it.
+    # It is written site by site: a million sites must not become one string. Bytes that are not UTF-8 become `\xNN` in
+    # the text, so that every reader can read it.
     class Json
-      # What RFC 8259 demands to be escaped, and all else that a terminal acts upon.
-      SPECIAL = /["\\#{Names::UNPRINTABLE.source}]/
-      # Of these what texts have that are ASCII, as most are: looked for in a tenth of the time.
-      ASCII_SPECIAL = /["\\\x00-\x1f\x7f]/
-      # Short forms.
-      ESCAPES = { "\"" => "\\\"", "\\" => "\\\\", "\n" => "\\n", "\t" => "\\t", "\r" => "\\r" }.freeze
       # How a site's attributes begin.
       KEYS = CallSite::ATTRIBUTES.to_h { |name| [name, "\"#{name}\":"] }.freeze
-      private_constant :SPECIAL, :ASCII_SPECIAL, :ESCAPES, :KEYS
+      private_constant :KEYS
 
       # @param snapshot [CallSites]
       # @param top [Integer, nil] nil: all
@@ -33,8 +26,8 @@ module Memintro
       # @param io [#write]
       # @return [nil]
       def write(io)
-        io.write("{\"version\":#{CallSites::LAYOUT},\n\"process\":#{encode(@snapshot.process)},\n" \
-                 "\"totals\":#{encode(@snapshot.totals.to_h)},\n\"call_sites\":[")
+        io.write("{\"version\":#{CallSites::LAYOUT},\n\"process\":#{JsonText.line(@snapshot.process)},\n" \
+                 "\"totals\":#{JsonText.line(@snapshot.totals.to_h)},\n\"call_sites\":[")
         write_sites(io)
         io.write("\n]}\n")
         nil
@@ -54,12 +47,12 @@ module Memintro
         end
       end
 
-      # As `encode(site.to_h)` would, in a fifth of the time: there may be a million.
+      # As `JsonText.line(site.to_h)` would, in a fifth of the time: there may be a million.
       def append(site, buffer)
         lead = "{"
         CallSite::ATTRIBUTES.each do |name|
           value = site.public_send(name)
-          buffer << lead << KEYS[name] << (value.is_a?(Numeric) ? value.to_s : encode(value))
+          buffer << lead << KEYS[name] << (value.is_a?(Numeric) ? value.to_s : JsonText.line(value))
           lead = ","
         end
         append_old(site, buffer) if site.old_bytes
@@ -79,24 +72,7 @@ module Memintro
 
       def append_errors(site, buffer)
         buffer << ",\"estimated\":true"
-        site.standard_errors.merge(site.doubts).each { |name, value| buffer << ",\"#{name}\":" << encode(value) }
-      end
-
-      def encode(value)
-        case value
-        when Hash then "{#{value.map { |key, item| "\"#{key}\":#{encode(item)}" }.join(',')}}"
-        when Array then "[#{value.map { |item| encode(item) }.join(',')}]"
-        when String, Symbol then text(value.to_s)
-        when nil then "null"
-        else value.to_s
-        end
-      end
-
-      def text(string)
-        string = Names.utf8(string)
-        special = string.ascii_only? ? ASCII_SPECIAL : SPECIAL
-        string = string.gsub(special) { |char| ESCAPES[char] || format("\\u%04x", char.ord) } if string.match?(special)
-        "\"#{string}\""
+        site.standard_errors.merge(site.doubts).each { |name, value| buffer << ",\"#{name}\":" << JsonText.line(value) }
       end
     end
   end

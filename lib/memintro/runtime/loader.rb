@@ -30,17 +30,6 @@ module Memintro
                               "Ractor; call this method once in the main Ractor before"
     end
 
-    # Ruby's JSON, which is not loaded into a program that does not read any.
-    # @return [nil]
-    # @raise [RactorError] in a Ractor other than the main one
-    def self.json
-      return if defined?(::JSON::VERSION)
-      return bring(["json"]) if Ractor.current.equal?(MAIN_RACTOR)
-
-      raise RactorError, "Ruby's JSON is not loaded, and a Ractor cannot load it; in the main Ractor, write " \
-                              "require \"json\" before"
-    end
-
     # @param name [String] a file of lib/memintro
     # @return [nil]
     def self.file(name)
@@ -62,7 +51,7 @@ module Memintro
 
     # Not `require`: others' versions of it, RubyGems' too, take locks of their own and know nothing of Ractors.
     def self.load(paths)
-      paths.each { |path| path.start_with?("/") ? require_relative(path) : require(path) }
+      paths.each { |path| require_relative(path) }
     end
     private_class_method :load
 

@@ -88,12 +88,11 @@ module Memintro
         start = text[BEGINNING] or
           raise SnapshotError, "#{path} is no snapshot of memintro: it does not begin as one"
 
-        Loader.json
         text = text.byteslice(start.bytesize..) unless start.empty?
         damaged(text, path) unless text.force_encoding(Encoding::UTF_8).valid_encoding?
         begin
-          JsonText.restore(JSON.parse(text))
-        rescue JSON::ParserError, EncodingError, ArgumentError
+          JsonText.restore(JsonText.parse(text))
+        rescue JsonText::Invalid
           damaged(text, path)
         end
       end

@@ -3,27 +3,55 @@
 require_relative "names"
 
 module Memintro
-  # Writes plain values as JSON by hand: a process's own json gem may not have been chosen yet, and nothing can be
-  # required in a signal handler.
+  # Writes plain values as JSON, and reads it. Not by the json gem: which of its versions a program wants is the
+  # program's choice, made maybe later, and nothing can be required in a signal handler. What is read goes through the
+  # extension.
   module JsonText
+    # The text is not JSON, or nested too deeply.
+    class Invalid < StandardError; end
+
+    # Deepest nesting that is read.
+    DEEPEST = 64
     # What RFC 8259 demands to be escaped, and all else that a terminal acts upon.
     SPECIAL = /["\\#{Names::UNPRINTABLE.source}]/
     # Of these what texts have that are ASCII, as most are: looked for in a tenth of the time.
     ASCII_SPECIAL = /["\\\x00-\x1f\x7f]/
     # Short forms.
     ESCAPES = { "\"" => "\\\"", "\\" => "\\\\", "\n" => "\\n", "\t" => "\\t", "\r" => "\\r" }.freeze
-    private_constant :SPECIAL, :ASCII_SPECIAL, :ESCAPES
+    # Items from which on a list is long.
+    LONG = 8
+    private_constant :SPECIAL, :ASCII_SPECIAL, :ESCAPES, :LONG
 
     # @api private
     # @param value [Hash, Array, String, Symbol, Numeric, true, false, nil] nested as deep as one likes
     # @param exact [Boolean] whether text that is not UTF-8 becomes `{"base64": …}`, which {restore} takes back; else
     #   its bytes are shown as `\xNN`
-    # @return [String]
+    # @return [String] rows of a long list stand on a line each, so that line tools can be used on a file
     def self.dump(value, exact: false)
-      append(+"", value, exact)
+      append(+"", value, exact, LONG)
     end
 
-    # What a JSON parser read, with texts that are not UTF-8 as they were.
+    # @api private
+    # @param value [Object] as of {dump}
+    # @return [String] in one line, without its end
+    def self.line(value)
+      append(+"", value, false, Float::INFINITY)
+    end
+
+    # @api private
+    # @param text [String] not the program's own: anything
+    # @param deepest [Integer] lists and objects that may be within each other
+    # @return [Object] with text for keys; numbers from 2^64 on are rounded
+    # @raise [Invalid]
+    def self.parse(text, deepest: DEEPEST)
+      # The command has no extension until it needs one.
+      require_relative "native" unless defined?(Native)
+      Native.parse_json(text, deepest)
+    rescue ArgumentError => e
+      raise Invalid, e.message
+    end
+
+    # What {parse} read, with texts that are not UTF-8 as they were.
     # @api private
     def self.restore(value)
       case value
@@ -49,11 +77,11 @@ module Memintro
       text.valid_encoding? ? text : text.force_encoding(Encoding::BINARY)
     end
 
-    def self.append(buffer, value, exact)
+    def self.append(buffer, value, exact, long)
       case value
       when String, Symbol then buffer << text(value.to_s, exact)
-      when Hash then list(buffer, "{", value, "}") { |key, item| append(buffer << key(key), item, exact) }
-      when Array then list(buffer, "[", value, "]") { |item| append(buffer, item, exact) }
+      when Hash then list(buffer, "{", value, "}", long) { |key, item| append(buffer << key(key), item, exact, long) }
+      when Array then list(buffer, "[", value, "]", long) { |item| append(buffer, item, exact, long) }
       when nil then buffer << "null"
       when Float then buffer << (value.finite? ? value.to_s : "null")
       else buffer << value.to_s
@@ -61,9 +89,8 @@ module Memintro
     end
     private_class_method :append
 
-    # Rows of a long list stand on a line each, so that line tools can be used on a file.
-    def self.list(buffer, left, items, right)
-      between = items.size > 8 ? ",\n" : ","
+    def self.list(buffer, left, items, right, long)
+      between = items.size > long ? ",\n" : ","
       buffer << left
       first = true
       items.each do |*item|
@@ -88,11 +115,13 @@ module Memintro
     end
     private_class_method :text
 
+    # @api private
+    # @param text [String] in UTF-8
+    # @return [String] as it stands in JSON
     def self.quote(text)
       special = text.ascii_only? ? ASCII_SPECIAL : SPECIAL
       text = text.gsub(special) { |char| ESCAPES[char] || format("\\u%04x", char.ord) } if text.match?(special)
       "\"#{text}\""
     end
-    private_class_method :quote
   end
 end

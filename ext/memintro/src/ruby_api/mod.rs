@@ -8,6 +8,7 @@ mod heap;
 mod histogram;
 mod internals;
 mod iseqs;
+mod json;
 mod missing;
 mod names;
 mod native;
@@ -38,6 +39,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     blocks::init(native)?;
     dump::init(native)?;
     iseqs::init(native)?;
+    json::init(native)?;
     missing::init(native)?;
     internals::init(native)?;
     histogram::init(native)?;
