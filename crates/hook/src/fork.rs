@@ -101,7 +101,7 @@ fn hold(own: &ThreadState) -> Held {
     }
     let patches = patch::before_fork(sleeps);
     let world = THREADS.hold_for_fork(own, sleeps);
-    if world == Held::Paused {
+    if world.is_for_forks() {
         HOLDS_CHANGES.fetch_or(changes == Changes::Held, Ordering::Relaxed);
         HOLDS_PATCHES.fetch_or(patches, Ordering::Relaxed);
     } else {
@@ -157,10 +157,10 @@ unsafe extern "C" fn in_child() {
         state::give_up();
         Pending::forget_all();
     }
-    if held != Held::Paused || !HOLDS_CHANGES.load(Ordering::Relaxed) {
+    if !held.is_for_forks() || !HOLDS_CHANGES.load(Ordering::Relaxed) {
         state::forget_changes();
     }
-    if held != Held::Paused || !HOLDS_PATCHES.load(Ordering::Relaxed) {
+    if !held.is_for_forks() || !HOLDS_PATCHES.load(Ordering::Relaxed) {
         patch::abandoned_by_fork();
     }
     let Some(own) = own.filter(|own| own.forks.get() > 0) else { return };
