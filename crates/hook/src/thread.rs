@@ -61,6 +61,12 @@ impl Drop for Own {
     }
 }
 
+/// A number that is no other thread's, as long as this one lives: even, for threads begin at such addresses, and not 0.
+pub(crate) fn number() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize & !1 }
+}
+
 /// Creates the key whose destructor gives states back. Called once, by the constructor.
 pub(crate) fn init() {
     let mut key: libc::pthread_key_t = 0;
