@@ -156,6 +156,47 @@ RSpec.describe "memintro rss" do
     expect([seen.first(2), seen.last(2)]).to eq([pids, [pids.last] * 2])
   end
 
+  # What a terminal acts upon: C0, DEL, C1, marks that turn the direction of writing, separators of lines.
+  ACTED_UPON = "\e]0;x\a\u007F\u009B2J\u0085\u061C\u200F\u202E\u2028\u2066"
+  ESCAPED = "\\x1B]0;x\\x07\\x7F\\xC2\\x9B2J\\xC2\\x85\\xD8\\x9C\\xE2\\x80\\x8F" \
+            "\\xE2\\x80\\xAE\\xE2\\x80\\xA8\\xE2\\x81\\xA6"
+
+  it "escapes what a terminal acts upon in the names of files, in text and in JSON" do
+    Dir.mktmpdir do |folder|
+      file, plain = [ACTED_UPON, "s"].map { |name| File.join(folder, "#{name}.json") }
+      run_ruby(nil, plain, code: "Memintro.snapshot.save(ARGV.first)").must_succeed
+      FileUtils.cp(plain, file)
+      title = run_memintro("rss", file).must_succeed.stdout.lines.first
+      expect(title).to match(/\Aprocess \d+ at [^,]+Z, #{Regexp.escape("#{folder}/#{ESCAPED}")}\.json\n\z/o)
+      rows = run_memintro("rss", plain, file).must_succeed.stdout
+      expect(rows.lines.last).to end_with("B  #{folder}/#{ESCAPED}.json\n")
+      json = run_memintro("rss", "--format", "json", file).must_succeed.stdout
+      expect(json).to match(/\A[ -~]+\n\z/)
+      expect(JSON.parse(json)["file"]).to eq(file)
+      complaint = run_memintro("rss", "#{file}.none").stderr
+      expect(complaint).to start_with("memintro: #{folder}/#{ESCAPED}.json.none cannot be read: ")
+    end
+  end
+
+  it "escapes what a terminal acts upon in what somebody has written into a snapshot", :aggregate_failures do
+    Dir.mktmpdir do |folder|
+      file = File.join(folder, "s.json")
+      run_ruby(nil, file, code: "Memintro.snapshot.save(ARGV.first)").must_succeed
+      whole = JSON.parse(File.read(file))
+      process = whole.fetch("process")
+      [{ "version" => ACTED_UPON }, { "time" => ACTED_UPON }, { "memory" => { "rss_bytes" => ACTED_UPON } },
+       { "memory" => { ACTED_UPON => 1 } }, { ACTED_UPON => ACTED_UPON }, { "process" => { ACTED_UPON => 1 } },
+       *process.keys.map { |key| { "process" => process.merge(key => ACTED_UPON) } }].each do |change|
+        File.write(file, JSON.generate(whole.merge(change)))
+        [[], %w[--format json]].each do |flags|
+          result = run_memintro("rss", *flags, file)
+          expect([0, 1]).to include(result.status.exitstatus)
+          expect(result.stdout + result.stderr).to match(/\A[ -~\n]+\z/), "#{change}: #{result.inspect}"
+        end
+      end
+    end
+  end
+
   it "shows what a saved snapshot has" do
     Dir.mktmpdir do |folder|
       file = File.join(folder, "s.json")

@@ -10,12 +10,12 @@
 //! that forks may have interrupted its own thread in the middle of anything of ours. Where the world could not be paused,
 //! the child cannot trust what it got, and tracks no more.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use memintro_tracker::lock::wait_round;
 use memintro_tracker::stack;
 use memintro_tracker::threads::{Held, ThreadState};
 
+use crate::count::Count;
 use crate::defer::Pending;
 use crate::patch::{self, walkers};
 use crate::state::{self, Changes, PID, THREADS};
@@ -36,17 +36,11 @@ static HOLDS_CHANGES: AtomicBool = AtomicBool::new(false);
 static HOLDS_PATCHES: AtomicBool = AtomicBool::new(false);
 
 /// Forks that hold nothing, as nothing has been tracked when they began.
-static UNUSED: AtomicU32 = AtomicU32::new(0);
-
-fn unused_is_over() {
-    // It is an error to have none, in a child that has forgotten the others, and means just that.
-    let _ = UNUSED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
-}
+static UNUSED: Count = Count::new();
 
 /// The first start waits for forks that began before it.
 pub(crate) fn wait_for_unused() {
-    let mut rounds = 0;
-    while UNUSED.load(Ordering::SeqCst) != 0 && wait_round(&mut rounds, SLEEPS) {}
+    UNUSED.wait_for_none(SLEEPS);
 }
 
 pub(crate) fn init() {
@@ -68,14 +62,14 @@ unsafe extern "C" fn before() {
 }
 
 fn before_tracked() {
-    // Sequentially consistent here and in `wait_for_unused`: one of the two sees the other.
-    UNUSED.fetch_add(1, Ordering::SeqCst);
+    // First of all: either we see a start, or that sees us in `wait_for_unused`.
+    UNUSED.enter();
     // A thread whose destructors have run keeps no state: its child cannot trust what it gets.
     if !(state::is_wanted() || is_used()) || thread::own().is_none() {
         return;
     }
     let Some(own) = thread::kept() else { return };
-    unused_is_over();
+    UNUSED.leave();
     let depth = own.forks.get();
     own.forks.set(depth.wrapping_add(1));
     if depth > 0 {
@@ -101,7 +95,7 @@ fn hold(own: &ThreadState) -> Held {
     }
     let patches = patch::before_fork(sleeps);
     let world = THREADS.hold_for_fork(own, sleeps);
-    if world == Held::Paused {
+    if world.is_for_forks() {
         HOLDS_CHANGES.fetch_or(changes == Changes::Held, Ordering::Relaxed);
         HOLDS_PATCHES.fetch_or(patches, Ordering::Relaxed);
     } else {
@@ -134,7 +128,7 @@ fn end(own: &ThreadState) -> Option<Held> {
 
 unsafe extern "C" fn in_parent() {
     walkers::after_fork();
-    let Some(own) = thread::kept().filter(|own| own.forks.get() > 0) else { return unused_is_over() };
+    let Some(own) = thread::kept().filter(|own| own.forks.get() > 0) else { return UNUSED.leave() };
     if let Some(held) = end(own) {
         THREADS.release_after_fork(own, held, let_go_of_all);
     }
@@ -142,7 +136,7 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     walkers::in_child();
-    UNUSED.store(0, Ordering::SeqCst);
+    UNUSED.forget();
     // SAFETY: a plain system call.
     PID.store(unsafe { libc::getpid() }.unsigned_abs(), Ordering::Relaxed);
     THREADS.register();
@@ -157,10 +151,10 @@ unsafe extern "C" fn in_child() {
         state::give_up();
         Pending::forget_all();
     }
-    if held != Held::Paused || !HOLDS_CHANGES.load(Ordering::Relaxed) {
+    if !held.is_for_forks() || !HOLDS_CHANGES.load(Ordering::Relaxed) {
         state::forget_changes();
     }
-    if held != Held::Paused || !HOLDS_PATCHES.load(Ordering::Relaxed) {
+    if !held.is_for_forks() || !HOLDS_PATCHES.load(Ordering::Relaxed) {
         patch::abandoned_by_fork();
     }
     let Some(own) = own.filter(|own| own.forks.get() > 0) else { return };

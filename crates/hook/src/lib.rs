@@ -22,6 +22,7 @@
 //! One symbol, [`control::memintro_control`], a table of functions ([`memintro_abi::Control`]).
 
 mod control;
+mod count;
 mod defer;
 mod dump;
 mod dump_file;

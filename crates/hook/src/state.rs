@@ -51,7 +51,7 @@ const FIXED_BYTES: usize = 1 << 20;
 /// Less than this would hold nothing.
 const LEAST_TABLE_BYTES: usize = 1 << 20;
 
-/// The thread that starts or stops, or that forks, and which of them it does: `pthread_self` and [`FORK`] or nothing.
+/// The thread that starts or stops, or that forks, and which of them it does: [`thread::number`] and [`FORK`] or nothing.
 static CHANGING: AtomicUsize = AtomicUsize::new(IDLE);
 const IDLE: usize = 0;
 const FORK: usize = 1;
@@ -112,9 +112,11 @@ pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
     }
     HAS_CHANGED.store(true, Ordering::Release);
     let mut rounds = 0;
-    while let Err(now) = CHANGING.compare_exchange(IDLE, this_thread(), Ordering::Acquire, Ordering::Relaxed)
+    while let Err(now) =
+        CHANGING.compare_exchange(IDLE, thread::number(), Ordering::Acquire, Ordering::Relaxed)
     {
-        if now & FORK == 0 || now & !FORK == this_thread() || !wait_round(&mut rounds, SLEEPS_FOR_CHANGES) {
+        if now & FORK == 0 || now & !FORK == thread::number() || !wait_round(&mut rounds, SLEEPS_FOR_CHANGES)
+        {
             return Status::BUSY;
         }
     }
@@ -140,9 +142,9 @@ pub(crate) fn hold_changes(sleeps: u32, joined: impl Fn() -> bool) -> Changes {
     let mut rounds = 0;
     let mut shortly = 0;
     while let Err(now) =
-        CHANGING.compare_exchange(IDLE, this_thread() | FORK, Ordering::Acquire, Ordering::Relaxed)
+        CHANGING.compare_exchange(IDLE, thread::number() | FORK, Ordering::Acquire, Ordering::Relaxed)
     {
-        if now & !FORK == this_thread() {
+        if now & !FORK == thread::number() {
             return Changes::NotHeld;
         }
         if !wait_round(&mut shortly, SLEEPS_FOR_FORKS) && joined() {
@@ -163,12 +165,6 @@ pub(crate) fn is_wanted() -> bool {
 /// Whether anybody has begun to.
 pub(crate) fn has_changed() -> bool {
     HAS_CHANGED.load(Ordering::Acquire)
-}
-
-/// Addresses of threads are multiples of more than two.
-fn this_thread() -> usize {
-    // SAFETY: no preconditions.
-    unsafe { libc::pthread_self() as usize & !FORK }
 }
 
 /// Figures are in the middle of a change that nobody will end, in a forked child or for good: nobody looks at them or changes

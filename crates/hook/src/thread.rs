@@ -61,6 +61,12 @@ impl Drop for Own {
     }
 }
 
+/// A number that is no other thread's, as long as this one lives: even, for threads begin at such addresses, and not 0.
+pub(crate) fn number() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize & !1 }
+}
+
 /// Creates the key whose destructor gives states back. Called once, by the constructor.
 pub(crate) fn init() {
     let mut key: libc::pthread_key_t = 0;
@@ -91,10 +97,8 @@ fn first_call(word: usize) -> Option<Own> {
     let state_ref: &'static ThreadState = unsafe { state.as_ref() };
     let key = KEY.load(Ordering::Acquire);
     let is_kept = word != DEAD && key != u32::MAX;
-    // First of all the word: a signal handler that comes now finds the state, and pthread_setspecific may allocate.
-    if is_kept {
-        tls::set(state.as_ptr() as usize);
-    }
+    // Counted first, found by the word second: a signal handler that comes before that arrives by itself, as another thread
+    // would, and does not record as one that nobody knows of.
     if CROWD.fetch_add(1, Ordering::SeqCst) > 0 && !TABLE.is_shared() {
         THREADS.announce(state_ref);
     }
@@ -105,6 +109,14 @@ fn first_call(word: usize) -> Option<Own> {
         }
         return Some(Own::Borrowed(state_ref));
     }
+    if let Err(found) = tls::set_first(state.as_ptr() as usize) {
+        // A handler has come, and has got a state for this thread.
+        give_back(state_ref);
+        drop(errno);
+        // SAFETY: as in `own`.
+        return Some(Own::Kept(unsafe { &*((found & !DEAD) as *const ThreadState) }));
+    }
+    // After the word: pthread_setspecific may allocate.
     // SAFETY: the key was created and is never deleted.
     unsafe { libc::pthread_setspecific(key, state.as_ptr().cast_const().cast()) };
     drop(errno);
@@ -143,8 +155,9 @@ pub(crate) fn is_alone() {
     TABLE.set_shared(false);
 }
 
+/// As C's functions are, so that nothing that calls it needs a table of what to clean up: see [`memintro_tracker::threads::Settle`].
 #[cold]
-fn give_back(state: &'static ThreadState) {
+extern "C" fn give_back(state: &'static ThreadState) {
     sampling::forget_distance(state);
     if CROWD.fetch_sub(1, Ordering::SeqCst) == 2
         && RETURNS.load(Ordering::Relaxed) > 0

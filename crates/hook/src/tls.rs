@@ -5,6 +5,7 @@
 //! load through the thread pointer. glibc keeps room for such words in libraries that are loaded late.
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 macro_rules! word {
     ($name:literal, $nobits:literal) => {
@@ -103,6 +104,49 @@ pub(crate) fn set(word: usize) {
             options(nostack, preserves_flags),
         );
     }
+}
+
+/// Where the word of the calling thread lies.
+#[cfg(target_arch = "x86_64")]
+fn address() -> *mut usize {
+    let address: *mut usize;
+    // SAFETY: the thread pointer's own word holds its address.
+    unsafe {
+        asm!(
+            "mov {address}, qword ptr fs:[0]",
+            "add {address}, qword ptr [rip + memintro_thread@GOTTPOFF]",
+            address = out(reg) address,
+            options(nostack, readonly),
+        );
+    }
+    address
+}
+
+/// Where the word of the calling thread lies.
+#[cfg(target_arch = "aarch64")]
+fn address() -> *mut usize {
+    let address: *mut usize;
+    // SAFETY: reads the thread pointer and an offset from it.
+    unsafe {
+        asm!(
+            "mrs {base}, tpidr_el0",
+            "adrp {address}, :gottprel:memintro_thread",
+            "ldr {address}, [{address}, :gottprel_lo12:memintro_thread]",
+            "add {address}, {base}, {address}",
+            base = out(reg) _,
+            address = out(reg) address,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    address
+}
+
+/// Sets the word of the calling thread unless a signal handler has set it; answers what that was.
+#[cold]
+pub(crate) fn set_first(word: usize) -> Result<(), usize> {
+    // SAFETY: the calling thread's own word, which is aligned and lives as long as the thread.
+    let own = unsafe { AtomicUsize::from_ptr(address()) };
+    own.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
 }
 
 /// Takes `cost` from the calling thread's distance; `false` if it was less, and now lies below zero by so much. One

@@ -154,9 +154,17 @@ impl Deferred {
         self.memory.load(Ordering::Acquire)
     }
 
-    /// Writes an event into a place that the caller has reserved in this memory together with room for `text`.
-    pub(crate) fn write(&self, memory: *mut u8, place: u32, text_at: u32, text: &[u8], event: &Event) {
-        let Some(at) = self.place_in(memory, place) else { return };
+    /// Writes an event into a place that the caller has reserved in this memory together with room for `text`. `false`: nobody
+    /// has waited for it.
+    pub(crate) fn write(
+        &self,
+        memory: *mut u8,
+        place: u32,
+        text_at: u32,
+        text: &[u8],
+        event: &Event,
+    ) -> bool {
+        let Some(at) = self.place_in(memory, place) else { return false };
         if !text.is_empty() {
             // SAFETY: the room was reserved for this text, and lies within the mapping.
             unsafe { ptr::copy_nonoverlapping(text.as_ptr(), self.text_in(memory, text_at), text.len()) };
@@ -165,7 +173,8 @@ impl Deferred {
         // SAFETY: the place is this writer's own until it says that it is written.
         unsafe { (&raw mut (*at).event).write(event) };
         // SAFETY: as above. Release: whoever sees that it is written sees all of it. If it was passed over, it stays so.
-        let _ = unsafe { &(*at).state }.compare_exchange(FREE, WRITTEN, Ordering::Release, Ordering::Relaxed);
+        let state = unsafe { &(*at).state };
+        state.compare_exchange(FREE, WRITTEN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Reads what was written into the places below `end`, each once. Whoever has paused the world calls it.

@@ -23,6 +23,7 @@
 //! busy. States are never given back to the kernel: a dead thread's state serves the next thread.
 
 mod forks;
+mod note;
 mod pause;
 
 use core::cell::Cell;
@@ -40,6 +41,7 @@ use crate::sampler::Sampler;
 use crate::sites::SiteCache;
 use crate::stack;
 pub use forks::Held;
+pub use note::Noted;
 pub use pause::Paused;
 
 /// How often a reader looks again when figures are being reset.
@@ -125,8 +127,8 @@ pub struct ThreadState {
     owned: AtomicBool,
     /// Its thread has ended, and could not give it back.
     leaving: AtomicBool,
-    /// Whether its thread is writing an event down.
-    noting: Cell<u32>,
+    /// 0, or where the stack ended when its thread began to write an event down.
+    noting: Cell<usize>,
     /// How many forks of its thread lie on top of each other, by signal handlers; and how the first one found the world.
     pub forks: Cell<u32>,
     /// See [`ThreadState::forks`].
@@ -178,6 +180,12 @@ impl ThreadState {
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed) != 0
     }
+
+    /// Whether its thread is in the middle of writing an event down: who opens the gate on top of that would wait for itself.
+    /// Asked by that thread itself, which may have left it by `longjmp`.
+    fn is_noting(&self) -> bool {
+        self.noting.get() != 0 && !stack::is_gone(self.noting.get(), stack::pointer())
+    }
 }
 
 /// What whoever opens the gate does before: with the world paused, and nobody else at it.
@@ -206,17 +214,6 @@ impl Settle for NothingToSettle {
     extern "C" fn flush(&self, _counters: &CounterCache) {}
     extern "C" fn torn(&self) {}
     extern "C" fn record(&self, _own: &ThreadState, _event: &Event, _path: &[u8]) {}
-}
-
-/// What became of an event that was to be written down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noted {
-    /// It is written down.
-    Down,
-    /// The gate is open: it can be recorded.
-    GateIsOpen,
-    /// There is no room for it.
-    Lost,
 }
 
 /// All threads' states.
@@ -424,50 +421,6 @@ impl Threads {
     pub fn is_closed(&self) -> bool {
         // Acquire: whoever sees it open sees what was recorded before.
         self.gate.load(Ordering::Acquire) != 0
-    }
-
-    /// Writes an event down, if the gate is closed. Waits for nobody; only if very many have been written down already
-    /// does it sleep for a moment, so that whoever is to record them comes to an end.
-    #[cold]
-    pub fn note(&self, own: &ThreadState, event: &Event, text: &[u8]) -> Noted {
-        own.noting.set(own.noting.get().wrapping_add(1));
-        let noted = self.write_down(event, text);
-        own.noting.set(own.noting.get().wrapping_sub(1));
-        noted
-    }
-
-    fn write_down(&self, event: &Event, text: &[u8]) -> Noted {
-        let memory = self.deferred.memory();
-        let text_words = text.len().div_ceil(8) as u32;
-        let mut gate = self.gate.load(Ordering::Acquire);
-        if (self.deferred.many()..self.deferred.places()).contains(&places(gate)) {
-            let mut rounds = u32::MAX / 2;
-            let _ = wait_round(&mut rounds, u32::MAX);
-            gate = self.gate.load(Ordering::Acquire);
-        }
-        loop {
-            if gate & CLOSED == 0 {
-                return Noted::GateIsOpen;
-            }
-            let (place, word) = (places(gate), words(gate));
-            if memory.is_null()
-                || place >= self.deferred.places()
-                || word.saturating_add(text_words) > self.deferred.text_words()
-            {
-                return Noted::Lost;
-            }
-            let next = gate.wrapping_add(1 << PLACE_SHIFT).wrapping_add(u64::from(text_words));
-            // AcqRel: events of one address are written down in the order in which they happened.
-            match self.gate.compare_exchange_weak(gate, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) if self.deferred.memory() == memory => {
-                    self.deferred.write(memory, place, word, text, event);
-                    return Noted::Down;
-                }
-                // Nobody waited for what was to be written here.
-                Ok(_) => return Noted::Lost,
-                Err(now) => gate = now,
-            }
-        }
     }
 
     /// Every state there is, owned or not. Its cells may be read only while paused.

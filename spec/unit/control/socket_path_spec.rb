@@ -79,6 +79,52 @@ RSpec.describe Memintro::Control::SocketPath do
     ensure
       FileUtils.rm_rf(victim)
     end
+
+    describe "while another process swaps the folder for a link to somebody else's, all the time" do
+      let(:tries) { 3000 }
+      let(:swapped) { File.join(folder, "sockets") }
+      let(:victim) { File.join(folder, "victim") }
+      let(:names) { Array.new(tries) { |i| "#{i + 1}.sock" } }
+
+      before do
+        [swapped, victim].each do |path|
+          Dir.mkdir(path, 0o700)
+          names.each { |name| socket(File.join(path, name)) }
+        end
+        link, aside = %w[link aside].map { |name| File.join(folder, name) }
+        File.symlink(victim, link)
+        @swapper = fork do
+          renames = [[swapped, aside], [link, swapped], [swapped, link], [aside, swapped]]
+          loop { renames.each { |pair| File.rename(*pair) } }
+        ensure
+          exit!
+        end
+      end
+
+      after do
+        Process.kill(:KILL, @swapper)
+        Process.wait(@swapper)
+      end
+
+      it "goes through the folder that it has opened, thousands of times" do
+        place = described_class::Folder.new(swapped, uid)
+        removed = names.count { |name| described_class.remove(place, name) }
+        expect(Dir.children(victim).size).to eq(tries)
+        # Both were met often.
+        expect(removed).to be_between(tries / 20, tries - (tries / 20))
+      end
+
+      it "would be led there if it went by the path twice" do
+        names.each do |name|
+          next unless File.lstat(swapped).directory? && Dir.children(victim).size == tries
+
+          File.unlink(File.join(swapped, name))
+        rescue SystemCallError
+          next
+        end
+        expect(Dir.children(victim).size).to be < tries
+      end
+    end
   end
 
   it "trusts only a folder of this user's own that nobody else may enter" do

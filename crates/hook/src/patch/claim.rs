@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use memintro_tracker::lock::wait_round;
 
+use crate::thread;
+
 use super::{Book, Outcome, sweep};
 
 const FREE: u32 = 0;
@@ -21,7 +23,7 @@ const WISHED: u32 = 2;
 const SLEEPS: u32 = 50_000;
 
 static STATE: AtomicU32 = AtomicU32::new(FREE);
-/// `pthread_self` of the thread that has the claim.
+/// The thread that has the claim.
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
 struct Shared(UnsafeCell<Book>);
@@ -33,7 +35,7 @@ static BOOK: Shared = Shared(UnsafeCell::new(Book::new()));
 fn take() -> bool {
     let is_mine = STATE.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
     if is_mine {
-        OWNER.store(this_thread(), Ordering::Relaxed);
+        OWNER.store(thread::number(), Ordering::Relaxed);
     }
     is_mine
 }
@@ -45,12 +47,7 @@ fn give() -> u32 {
 
 /// Whether this very thread has the claim, further down its stack.
 pub(super) fn is_mine() -> bool {
-    OWNER.load(Ordering::Relaxed) == this_thread()
-}
-
-fn this_thread() -> usize {
-    // SAFETY: no preconditions.
-    unsafe { libc::pthread_self() as usize }
+    OWNER.load(Ordering::Relaxed) == thread::number()
 }
 
 fn take_or_wish() -> bool {

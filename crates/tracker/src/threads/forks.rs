@@ -15,8 +15,19 @@ pub enum Held {
     NotPaused,
     /// Paused for all threads that fork now; the last one ends it.
     Paused,
+    /// Paused. A signal handler forks that interrupted its thread while that recorded. Nobody takes part in this pause: in the
+    /// child of another thread, the recording would never come to its end.
+    OverRecording,
     /// Paused. A signal handler forks that interrupted its thread in a pause, which is for that to end.
     OverPause,
+}
+
+impl Held {
+    /// Whether the pause is there for forks, and for them to end.
+    #[must_use]
+    pub fn is_for_forks(self) -> bool {
+        matches!(self, Self::Paused | Self::OverRecording)
+    }
 }
 
 impl Threads {
@@ -68,6 +79,9 @@ impl Threads {
             }
         }
         if self.still(own, sleeps) {
+            if own.is_busy() {
+                return Held::OverRecording;
+            }
             // Release: who joins finds the world paused.
             self.forks.store(1, Ordering::Release);
             return Held::Paused;
@@ -79,12 +93,16 @@ impl Threads {
     /// After a fork, in either process: ends what [`Threads::hold_for_fork`] or [`Threads::join_forks`] began. `last` is called
     /// by the last one, before the world goes on.
     pub fn release_after_fork(&self, own: &ThreadState, held: Held, last: impl FnOnce()) {
-        if held != Held::Paused || self.forks.fetch_sub(1, Ordering::AcqRel) != 1 {
+        let is_last = match held {
+            Held::Paused => self.forks.fetch_sub(1, Ordering::AcqRel) == 1,
+            held => held == Held::OverRecording,
+        };
+        if !is_last {
             return;
         }
         last();
         let forkers = self.forkers();
-        if own.is_busy() || own.noting.get() != 0 {
+        if own.is_busy() || own.is_noting() {
             // It was interrupted while recording or writing down: whoever comes later records what was written down.
             return self.leave(forkers);
         }
@@ -123,7 +141,7 @@ impl Threads {
         let pauser = self.pausing.load(Ordering::Relaxed);
         // Whoever else was the pauser, or about to be, is not here.
         let is_own_turn = own.is_some_and(|own| ptr::eq(pauser, own));
-        if held != Held::Paused && !is_own_turn {
+        if !held.is_for_forks() && !is_own_turn {
             self.resets.fetch_and(!1, Ordering::Relaxed);
             self.pausing.store(ptr::null_mut(), Ordering::Release);
         }

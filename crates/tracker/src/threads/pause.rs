@@ -19,8 +19,8 @@ pub(super) const LOOKS: u32 = 100;
 
 impl Threads {
     /// Waits until nobody is busy and keeps it so until the answer is dropped. `own` is the caller's state, which
-    /// becomes busy: what the caller allocates meanwhile is not tracked. `None` if the caller is busy already, or if
-    /// somebody else does not finish within seconds.
+    /// becomes busy: what the caller allocates meanwhile is not tracked. `None` if the caller is busy already or writes an event
+    /// down, which it has interrupted, or if somebody else does not finish within seconds.
     pub fn pause<'a>(&'a self, own: &'a ThreadState) -> Option<Paused<'a>> {
         self.pause_for(own, SLEEPS_FOR_TURN)
     }
@@ -32,7 +32,7 @@ impl Threads {
             self.look_whether_torn(own, stack::pointer());
             return None;
         }
-        if !self.take_turn(own, sleeps) {
+        if own.is_noting() || !self.take_turn(own, sleeps) {
             return None;
         }
         // The pause outlives this function's part of the stack.
@@ -96,7 +96,8 @@ impl Threads {
         stack::touch::<PAUSE_STACK_BYTES>();
         let pointer = ptr::from_ref(own).cast_mut();
         // A look first, which costs nothing.
-        if !self.pausing.load(Ordering::Relaxed).is_null()
+        if own.is_noting()
+            || !self.pausing.load(Ordering::Relaxed).is_null()
             || self
                 .pausing
                 .compare_exchange(ptr::null_mut(), pointer, Ordering::Acquire, Ordering::Relaxed)

@@ -1,0 +1,66 @@
+//! Writing an event down while the gate is closed. See [`super`].
+
+use core::sync::atomic::Ordering;
+
+use super::{CLOSED, PLACE_SHIFT, ThreadState, Threads, places, words};
+use crate::deferred::Event;
+use crate::lock::wait_round;
+use crate::stack;
+
+/// What became of an event that was to be written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It is written down.
+    Down,
+    /// The gate is open: it can be recorded.
+    GateIsOpen,
+    /// There is no room for it.
+    Lost,
+}
+
+impl Threads {
+    /// Writes an event down, if the gate is closed. Waits for nobody; only if very many have been written down already
+    /// does it sleep for a moment, so that whoever is to record them comes to an end.
+    #[cold]
+    pub fn note(&self, own: &ThreadState, event: &Event, text: &[u8]) -> Noted {
+        let before = if own.is_noting() { own.noting.get() } else { 0 };
+        own.noting.set(if before == 0 { stack::pointer() } else { before });
+        let noted = self.write_down(event, text);
+        own.noting.set(before);
+        noted
+    }
+
+    fn write_down(&self, event: &Event, text: &[u8]) -> Noted {
+        let memory = self.deferred.memory();
+        let text_words = text.len().div_ceil(8) as u32;
+        let mut gate = self.gate.load(Ordering::Acquire);
+        if (self.deferred.many()..self.deferred.places()).contains(&places(gate)) {
+            let mut rounds = u32::MAX / 2;
+            let _ = wait_round(&mut rounds, u32::MAX);
+            gate = self.gate.load(Ordering::Acquire);
+        }
+        loop {
+            if gate & CLOSED == 0 {
+                return Noted::GateIsOpen;
+            }
+            let (place, word) = (places(gate), words(gate));
+            if memory.is_null()
+                || place >= self.deferred.places()
+                || word.saturating_add(text_words) > self.deferred.text_words()
+            {
+                return Noted::Lost;
+            }
+            let next = gate.wrapping_add(1 << PLACE_SHIFT).wrapping_add(u64::from(text_words));
+            // AcqRel: events of one address are written down in the order in which they happened.
+            match self.gate.compare_exchange_weak(gate, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if self.deferred.memory() == memory => {
+                    let is_written = self.deferred.write(memory, place, word, text, event);
+                    return if is_written { Noted::Down } else { Noted::Lost };
+                }
+                // Nobody waited for what was to be written here.
+                Ok(_) => return Noted::Lost,
+                Err(now) => gate = now,
+            }
+        }
+    }
+}
