@@ -112,6 +112,17 @@ RSpec.describe "looking into a program" do
         .to eq("s.json" => 1, "s.json.PID" => 2)
     end
 
+    it "does not have a later process of the same run write over the file of an earlier one" do
+      ruby = "#{RbConfig.ruby.inspect}, '-e', ''"
+      saved(code: "2.times { system(#{ruby}) }; exec(#{ruby})")
+      expect(Dir.children(@folder).grep(/\As\.json/).map { |name| name[/\.(\d+)\z/] ? "s.json.PID" : name }.tally)
+        .to eq("s.json" => 1, "s.json.PID" => 2)
+      script = "#{RbConfig.ruby} -e 1; #{RbConfig.ruby} -e 2"
+      memintro("snapshot", "-o", path("t.json"), "--", "sh", "-c", script).must_succeed
+      expect(Dir.children(@folder).grep(/\At\.json/).map { |name| name.sub(/\d+\z/, "PID") })
+        .to contain_exactly("t.json", "t.json.PID")
+    end
+
     it "takes one every so often, numbers them, and keeps the last" do
       code = "deadline = Time.now + 60; sleep 0.05 until File.exist?('#{path("s.5.json")}') || Time.now > deadline"
       options = %w[--every 0.1 --keep 3 --parts none]

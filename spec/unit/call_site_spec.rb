@@ -9,6 +9,11 @@ RSpec.describe "a call site" do
   let(:leak) { Memintro::CallSite.new(FakeNative::ROWS[1], nil, Memintro.epoch) }
   let(:native_caller) { Memintro::CallSite.new(FakeNative::ROWS[2], nil, Memintro.epoch) }
 
+  it "reads the columns that the extension writes" do
+    code = "p Memintro.const_get(:Native)::SITE_COLUMNS == Memintro::SiteRow::COLUMNS"
+    expect(run_ruby(code: code).must_succeed.stdout).to eq("true\n")
+  end
+
   it "has the figures of its row and those that follow from them" do
     expect(leak.to_h).to eq(
       name: "/app/leak.rb:12", path: "/app/leak.rb", lineno: 12, kind: :ruby, allocations: 100_000, frees: 50_000,

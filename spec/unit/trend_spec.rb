@@ -36,8 +36,8 @@ RSpec.describe Memintro::Trend do
     it "raises at most 5 false alarms in 100 flat series: #{name}" do
       random = Random.new(20_261_122)
       alarms = Array.new(100) { make.call(random, method(:noise)) }.count do |values|
-        described_class::Statistics.confidence(values) >= 0.99 &&
-          described_class::Statistics.slope((0...values.size).to_a, values).positive?
+        Memintro::Statistics.confidence(values) >= 0.99 &&
+          Memintro::Statistics.slope((0...values.size).to_a, values).positive?
       end
       expect(alarms).to be <= 5
     end
@@ -99,7 +99,7 @@ RSpec.describe Memintro::Trend do
   it "knows Student's distribution" do
     { [6.965, 2] => 0.99, [3.365, 5] => 0.99, [2.764, 10] => 0.99, [2.457, 30] => 0.99, [1.812, 10] => 0.95,
       [-1.812, 10] => 0.05 }.each do |(deviation, freedom), probability|
-      expect(described_class::Statistics.send(:student, deviation, freedom)).to be_within(0.0015).of(probability)
+      expect(Memintro::Statistics.send(:student, deviation, freedom)).to be_within(0.0015).of(probability)
     end
   end
 
@@ -115,13 +115,13 @@ RSpec.describe Memintro::Trend do
   it "is not led astray by one value that stands out" do
     values = Array.new(20) { |i| 1_000 + (10 * i) }
     values[3] = 900_000
-    expect(described_class::Statistics.slope((0...20).to_a, values)).to be_within(0.5).of(10)
-    expect(described_class::Statistics.confidence(values)).to be > 0.99
+    expect(Memintro::Statistics.slope((0...20).to_a, values)).to be_within(0.5).of(10)
+    expect(Memintro::Statistics.confidence(values)).to be > 0.99
   end
 
   it "knows the exact probabilities of few values" do
     # 1 order of 3! = 6, of 4! = 24, of 5! = 120 is ascending; of 4 values 3 + 1 orders have a score of 4 or more.
-    confidence = described_class::Statistics.method(:confidence)
+    confidence = Memintro::Statistics.method(:confidence)
     expect([[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 4, 3], [4, 3, 2, 1]].map { |list|
              confidence.(list).round(6)
            })
@@ -133,7 +133,7 @@ RSpec.describe Memintro::Trend do
     values = [3, 1, 4, 2, 6, 5]
     score = ->(list) { list.combination(2).sum { |a, b| b <=> a } }
     lower = values.permutation.count { |order| score.(order) < score.(values) }
-    expect(described_class::Statistics.confidence(values)).to be_within(1e-12).of(lower / 720.0)
+    expect(Memintro::Statistics.confidence(values)).to be_within(1e-12).of(lower / 720.0)
   end
 
   it "tells what grew in every step from what grew on the whole" do

@@ -16,15 +16,7 @@ module Memintro
       TOTALS = %i[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
       # How many.
       ESTIMATES = 4
-      # What a row of a call site begins with; then come sums, one maximum, and sums again.
-      NAME = 0..3
-      # See {NAME}.
-      MAX_LIFESPAN = 9
-      # See {NAME}: one for each figure, or nil.
-      VARIANCES = 11
-      # See {NAME}: figures of old blocks and, of estimates, their variances; or nil where that is not known.
-      OLD = 12
-      private_constant :TOTALS, :ESTIMATES, :NAME, :MAX_LIFESPAN, :VARIANCES, :OLD
+      private_constant :TOTALS, :ESTIMATES
 
       # @param reports [Array<Hash>] parsed, the master's first
       # @return [CallSites] of all together
@@ -37,10 +29,10 @@ module Memintro
       def self.rows(members)
         found = {}
         members.flat_map(&:rows).each do |row|
-          key = row[1..3]
+          key = row.values_at(SiteRow::KIND, SiteRow::NAME, SiteRow::LINENO)
           found[key] = found.key?(key) ? add(found[key], row) : row
         end
-        found.values.each_with_index.map { |row, id| [id, *row.drop(1)] }
+        found.values.each_with_index.map { |row, id| row.dup.tap { |copy| copy[SiteRow::ID] = id } }
       end
       private_class_method :rows
 
@@ -48,10 +40,10 @@ module Memintro
       def self.add(one, other)
         one.each_with_index.map do |value, at|
           case at
-          when NAME then value
-          when MAX_LIFESPAN then [value, other[at]].max
-          when VARIANCES then added(value, other[at])
-          when OLD then value && other[at] && summed(value, other[at])
+          when SiteRow::ID..SiteRow::LINENO then value
+          when SiteRow::MAX_LIFESPAN then [value, other[at]].max
+          when SiteRow::VARIANCES then added(value, other[at])
+          when SiteRow::OLD then value && other[at] && summed(value, other[at])
           else value + other[at]
           end
         end

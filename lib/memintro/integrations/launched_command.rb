@@ -3,6 +3,7 @@
 require_relative "../runtime/background"
 require_relative "../support/warn_once"
 require_relative "../report/heap_table"
+require_relative "../support/output_target"
 require_relative "../support/text_buffer"
 
 module Memintro
@@ -16,8 +17,6 @@ module Memintro
 
     # What to do comes by variables of this beginning.
     PREFIX = "MEMINTRO_LAUNCHED_"
-    # Holds the id of the process that takes FILE itself where FILE has no %p.
-    FIRST_PID = "MEMINTRO_FIRST_PID"
     # Seconds that a look may take beyond the program's end.
     PATIENCE = 10
     private_constant :PATIENCE
@@ -31,7 +30,6 @@ module Memintro
 
     # @return [nil]
     def install
-      ENV[FIRST_PID] ||= Process.pid.to_s
       # For `require "memintro"` in a program whose bundle does not have it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       Memintro.start if self["TRACK"] && !Memintro.tracking?
@@ -62,7 +60,17 @@ module Memintro
     def look_last
       @background&.stop(patience: PATIENCE)
       GC.start unless self["EVERY"]
-      look
+      look || @claim&.release
+    end
+
+    # Of several processes the first one takes FILE itself where FILE has no %p.
+    def claim
+      @claim&.forget
+      first = file_of(1) or return
+      @claim ||= OutputClaim.new(first) if !first.include?("%p") && OutputTarget.replaceable?(first)
+      @own = @claim.nil? || @claim.take
+    rescue SystemCallError
+      @own = true # to write it will fail with better words
     end
 
     def [](name)
@@ -73,6 +81,7 @@ module Memintro
     # In a forked child the numbers begin anew, and growth counts from the fork.
     def begin_process
       @number = 0
+      claim
       return unless self["COMMAND"] == "diff"
 
       GC.start
@@ -123,11 +132,14 @@ module Memintro
     end
 
     def file(number = @number)
-      pattern = self["OUT"] or return
-      path = pattern.gsub("%n", number.to_s)
+      path = file_of(number) or return
       return path.gsub("%p", Process.pid.to_s) if path.include?("%p")
 
-      Process.pid.to_s == ENV[FIRST_PID] ? path : "#{path}.#{Process.pid}"
+      @own ? path : "#{path}.#{Process.pid}"
+    end
+
+    def file_of(number)
+      self["OUT"]&.gsub("%n", number.to_s)
     end
 
     def forget_old

@@ -28,13 +28,7 @@ module Memintro
     # @raise [ArgumentError] where the variable holds no such number
     def self.seconds
       text = ENV.fetch(VARIABLE, "")
-      return DEFAULT_SECONDS.to_f if text.empty?
-
-      seconds = Float(text, exception: false)
-      return seconds if seconds&.between?(Float::MIN, Arguments::MOST_SECONDS)
-
-      raise ArgumentError, "#{VARIABLE} is #{text.inspect}; it must be a number of seconds above 0 and at most " \
-                           "#{Arguments::MOST_SECONDS}"
+      text.empty? ? DEFAULT_SECONDS.to_f : Settings[:every].parse(text, VARIABLE)
     end
 
     # Writes them every so often, until the process ends.

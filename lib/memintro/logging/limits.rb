@@ -3,6 +3,7 @@
 require_relative "../support/arguments"
 require_relative "limit_exceeded"
 require_relative "../support/json_text"
+require_relative "../support/statistics"
 require_relative "memory_line"
 
 module Memintro
@@ -77,15 +78,6 @@ module Memintro
       end
     end
 
-    # Theil and Sen's slope: one point, or a third of them, may be anything without moving it far.
-    #
-    # @param points [Array<Array(Float, Integer)>] seconds and bytes
-    # @return [Integer] bytes an hour
-    def self.growth(points)
-      slopes = points.combination(2).map { |(s1, b1), (s2, b2)| (b2 - b1) / (s2 - s1) }.sort
-      (slopes[slopes.size / 2] * 3600).round
-    end
-
     private
 
     # Also in a forked child: nothing that its parent found holds for it.
@@ -104,7 +96,7 @@ module Memintro
       @points.shift if @points.size > MOST_POINTS
       return if @points.size < FEWEST_POINTS
 
-      judge(:growth, Limits.growth(@points), rss_bytes, logger)
+      judge(:growth, (Statistics.slope(*@points.transpose) * 3600).round, rss_bytes, logger)
     end
 
     def judge(limit, value, rss_bytes, logger)

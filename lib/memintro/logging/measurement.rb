@@ -123,15 +123,17 @@ module Memintro
     end
 
     def subtract(after)
-      before = @traffic
+      # In the order of Memintro::Native.thread_traffic; calls and freed bytes are nil while sampling.
+      beginning, bytes, calls, freed_bytes, dropped = after
+      beginning_before, bytes_before, calls_before, freed_bytes_before, dropped_before = @traffic
       # Not of the same beginning or mode, or not all of it was followed.
-      return unless before[0] == after[0] && before[4] == after[4] && before[2].nil? == after[2].nil?
+      return unless beginning == beginning_before && dropped == dropped_before && calls.nil? == calls_before.nil?
 
-      @malloc_bytes = after[1] - before[1]
-      return if after[2].nil? # sampled
+      @malloc_bytes = bytes - bytes_before
+      return if calls.nil?
 
-      @malloc_calls = after[2] - before[2]
-      @freed_bytes = after[3] - before[3]
+      @malloc_calls = calls - calls_before
+      @freed_bytes = freed_bytes - freed_bytes_before
     end
 
     def own_thread?

@@ -3,6 +3,7 @@
 require_relative "../support/estimates"
 require_relative "../support/units"
 require_relative "../support/value_object"
+require_relative "site_row"
 
 module Memintro
   # One place that allocates, as it stood at one instant. Frozen.
@@ -36,12 +37,12 @@ module Memintro
     private_constant :INSPECTED_NAME
 
     # @api private
-    # @param row [Array] see Memintro::Native.sites
+    # @param row [Array] see {SiteRow}
     # @param aged [Array(Integer, Integer), nil] bytes and blocks that are old enough, if only those count as live
     # @param epoch [Integer, nil] which start or clear the row belongs to; nil: the row was read from a file
     def initialize(row, aged = nil, epoch = nil)
       @row = row
-      @variances = row[11]
+      @variances = row[SiteRow::VARIANCES]
       @aged = aged
       @epoch = epoch
       freeze
@@ -50,64 +51,64 @@ module Memintro
     # @return [String] `path:line`, `libfoo.so(symbol+0x1c)` or `(gc)`
     def name
       Native.untracked_enter
-      kind == :ruby ? "#{@row[2]}:#{@row[3]}" : @row[2]
+      kind == :ruby ? "#{@row[SiteRow::NAME]}:#{@row[SiteRow::LINENO]}" : @row[SiteRow::NAME]
     ensure
       Native.untracked_leave
     end
 
     # @return [String, nil] path of the Ruby file as Ruby has it; binary if it is not valid UTF-8
     def path
-      @row[2] if kind == :ruby
+      @row[SiteRow::NAME] if kind == :ruby
     end
 
     # @return [Integer, nil] line of the Ruby file, from 1
     def lineno
-      @row[3] if kind == :ruby
+      @row[SiteRow::LINENO] if kind == :ruby
     end
 
     # @return [Symbol] `:ruby`, `:native` or `:pseudo`
     def kind
-      @row[1]
+      @row[SiteRow::KIND]
     end
 
     # @return [Integer] allocations made here
     def allocations
-      @row[4]
+      @row[SiteRow::ALLOCATIONS]
     end
 
     # @return [Integer] blocks from here that were given back, wherever that happened
     def frees
-      @row[5]
+      @row[SiteRow::FREES]
     end
 
     # @return [Integer] bytes allocated here
     def total_bytes
-      @row[6]
+      @row[SiteRow::TOTAL_BYTES]
     end
 
     # @return [Integer] bytes of the blocks from here that were given back
     def freed_bytes
-      @row[7]
+      @row[SiteRow::FREED_BYTES]
     end
 
     # @return [Integer] bytes of the blocks from here that are live; with `older_than_gcs:` only of the old ones
     def live_bytes
-      @aged ? @aged[0] : @row[6] - @row[7]
+      @aged ? @aged[SiteRow::OLD_BYTES] : SiteRow.live_bytes(@row)
     end
 
     # @return [Integer] blocks from here that are live; with `older_than_gcs:` only the old ones
     def live_blocks
-      @aged ? @aged[1] : @row[4] - @row[5]
+      @aged ? @aged[SiteRow::OLD_BLOCKS] : SiteRow.live_blocks(@row)
     end
 
     # @return [Integer] sum of the ages, in GC generations, at which blocks from here were given back
     def age_total
-      @row[8]
+      @row[SiteRow::AGE_TOTAL]
     end
 
     # @return [Integer] greatest such age
     def max_lifespan
-      @row[9]
+      @row[SiteRow::MAX_LIFESPAN]
     end
 
     # @return [Float] mean such age; 0.0 if nothing was given back
@@ -117,7 +118,7 @@ module Memintro
 
     # @return [Integer] live bytes of all ages now, less those at {Memintro.mark}; all of them without a mark
     def growth
-      @row[6] - @row[7] - @row[10]
+      SiteRow.growth(@row)
     end
 
     # What is live and no garbage that waits for a collection: of the same instant as all else, and kept by counters, so
@@ -126,18 +127,18 @@ module Memintro
     # @return [Integer, nil] bytes of the blocks from here that are live and have outlived a collection; nil where that
     #   is not known, as of a raw dump. A minor one that did not look at them counts as well.
     def old_bytes
-      @row[12]&.first
+      @row[SiteRow::OLD]&.at(SiteRow::OLD_BYTES)
     end
 
     # @return [Integer, nil] how many blocks these are
     def old_blocks
-      @row[12]&.at(1)
+      @row[SiteRow::OLD]&.at(SiteRow::OLD_BLOCKS)
     end
 
     # @api private
     # @return [CallSite, nil] with the standard errors of these, as its live figures
     def old
-      @row[12] && CallSite.new(@row, @row[12], @epoch)
+      @row[SiteRow::OLD] && CallSite.new(@row, @row[SiteRow::OLD], @epoch)
     end
 
     # Visits the blocks from here that are live at this moment (not at the snapshot's). Blocks that {Memintro.clear} or
@@ -185,37 +186,32 @@ module Memintro
 
     private
 
-    # In the order of Memintro::Native.sites: with variances, some of these have skews.
-    SUMS = %i[allocations frees total_bytes freed_bytes growth age_total].freeze
-    SKEWS = 7
-    private_constant :SUMS, :SKEWS
-
     def variance_of(name)
       case name
-      when :live_bytes then @aged ? @aged[2].to_f : Estimates.left(@variances[2], @variances[3])
-      when :live_blocks then @aged ? @aged[3].to_f : Estimates.left(@variances[0], @variances[1])
+      when :live_bytes then left(:OLD_BYTES_VARIANCE, :total_bytes, :freed_bytes) { |figure| variance_of(figure) }
+      when :live_blocks then left(:OLD_BLOCKS_VARIANCE, :allocations, :frees) { |figure| variance_of(figure) }
       when :mean_lifespan then mean_lifespan_variance
-      else @variances[SUMS.index(name)]
+      else SiteRow.variance(@variances, name)
       end
     end
 
     def skew_of(name)
       case name
-      when :live_bytes then @aged ? @aged[4].to_f : Estimates.left(sum_of_skews(2), sum_of_skews(3))
-      when :live_blocks then @aged ? @aged[5].to_f : Estimates.left(sum_of_skews(0), sum_of_skews(1))
-      when *summed then sum_of_skews(SUMS.index(name))
+      when :live_bytes then left(:OLD_BYTES_SKEW, :total_bytes, :freed_bytes) { |figure| skew_of(figure) }
+      when :live_blocks then left(:OLD_BLOCKS_SKEW, :allocations, :frees) { |figure| skew_of(figure) }
+      when *SiteRow::SKEWED then SiteRow.skew(@variances, name)
       else 0.0
       end
     end
 
-    # Files that an older memintro wrote have none.
-    def sum_of_skews(index)
-      @variances[SKEWS + index].to_f
+    # Of what is live: of the old blocks where only these count, else of what came and was not given back.
+    def left(column, came, went)
+      @aged ? @aged[SiteRow.const_get(column)].to_f : Estimates.left(yield(came), yield(went))
     end
 
     def told = ESTIMATES - %i[mean_lifespan age_total]
 
-    def summed = SUMS.first(4)
+    def summed = SiteRow::SKEWED
 
     # Of frees none may have been sampled, of allocations there was a sample: else nobody would know the site.
     def others_per_sample(name)
@@ -233,7 +229,7 @@ module Memintro
 
     def signed?(name)
       case name
-      when :growth then @aged || !@row[10].zero?
+      when :growth then @aged || !@row[SiteRow::MARKED_BYTES].zero?
       when :mean_lifespan, :age_total then true
       end
     end
@@ -243,14 +239,15 @@ module Memintro
       return 0.0 if frees.zero?
 
       mean = mean_lifespan
-      (@variances[5] - (2 * mean * @variances[6]) + (mean * mean * @variances[1])) / (frees.to_f**2)
+      covariance = @variances[SiteRow::LIFESPAN_COVARIANCE]
+      (variance_of(:age_total) - (2 * mean * covariance) + (mean * mean * variance_of(:frees))) / (frees.to_f**2)
     end
 
     # The generation is read first: making the array may run the collector.
     def live_blocks_now
       Native.untracked_enter
       now = Native.generation
-      [@epoch == Memintro.epoch ? Native.blocks(@row[0]) : [], now]
+      [@epoch == Memintro.epoch ? Native.blocks(@row[SiteRow::ID]) : [], now]
     ensure
       Native.untracked_leave
     end

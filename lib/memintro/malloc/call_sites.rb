@@ -17,16 +17,16 @@ module Memintro
     LAYOUT = 1
     # How a figure is computed from a row, for sorting a million rows without making a million objects.
     FIGURES = {
-      allocations: ->(row) { row[4] },
-      frees: ->(row) { row[5] },
-      total_bytes: ->(row) { row[6] },
-      freed_bytes: ->(row) { row[7] },
-      live_bytes: ->(row) { row[6] - row[7] },
-      live_blocks: ->(row) { row[4] - row[5] },
-      mean_lifespan: ->(row) { row[5].zero? ? 0.0 : row[8].fdiv(row[5]) },
-      max_lifespan: ->(row) { row[9] },
-      age_total: ->(row) { row[8] },
-      growth: ->(row) { row[6] - row[7] - row[10] }
+      allocations: ->(row) { row[SiteRow::ALLOCATIONS] },
+      frees: ->(row) { row[SiteRow::FREES] },
+      total_bytes: ->(row) { row[SiteRow::TOTAL_BYTES] },
+      freed_bytes: ->(row) { row[SiteRow::FREED_BYTES] },
+      live_bytes: ->(row) { SiteRow.live_bytes(row) },
+      live_blocks: ->(row) { SiteRow.live_blocks(row) },
+      mean_lifespan: ->(row) { row[SiteRow::FREES].zero? ? 0.0 : row[SiteRow::AGE_TOTAL].fdiv(row[SiteRow::FREES]) },
+      max_lifespan: ->(row) { row[SiteRow::MAX_LIFESPAN] },
+      age_total: ->(row) { row[SiteRow::AGE_TOTAL] },
+      growth: ->(row) { SiteRow.growth(row) }
     }.freeze
     Ractor.make_shareable(FIGURES)
     # Sites made at a time.
@@ -40,7 +40,7 @@ module Memintro
     # @return [Hash{Symbol => Object}] whose figures they are: pid, program, Ruby, mode and the like; problem, if
     #   allocations do not reach the hook
     attr_reader :process
-    # @return [Array<Array>] see Memintro::Native.sites
+    # @return [Array<Array>] see {SiteRow}
     attr_reader :rows
 
     # @return [Integer] call sites that {rows} leaves out, none of which has more than one that is there
@@ -126,7 +126,7 @@ module Memintro
     def top(count, by: :live_bytes, older_than_gcs: nil)
       Memintro.untracked do
         aged = older_than_gcs && Native.live_by_site(older_than_gcs)
-        List.new(sorted(count, by, aged).map { |row| CallSite.new(row, aged && aged[row[0]], @epoch) })
+        List.new(sorted(count, by, aged).map { |row| CallSite.new(row, aged && aged[row[SiteRow::ID]], @epoch) })
       end
     end
 
@@ -158,7 +158,7 @@ module Memintro
     private
 
     def sorted(count, by, aged = nil)
-      chosen = aged ? rows.select { |row| aged.key?(row[0]) } : rows
+      chosen = aged ? rows.select { |row| aged.key?(row[SiteRow::ID]) } : rows
       key = sort_key(figure_of(by, aged))
       # min_by makes room for as many as it is asked for.
       count && count < chosen.size ? chosen.min_by(count, &key) : chosen.sort_by(&key)
@@ -166,7 +166,7 @@ module Memintro
 
     # After Mwrap.reset frees can outweigh allocations; those sites are there nevertheless.
     def make(slice, min_live_bytes)
-      slice = slice.select { |row| row[6] - row[7] >= min_live_bytes } if min_live_bytes.positive?
+      slice = slice.select { |row| SiteRow.live_bytes(row) >= min_live_bytes } if min_live_bytes.positive?
       slice.map { |row| CallSite.new(row, nil, @epoch) }
     end
 
@@ -175,14 +175,14 @@ module Memintro
     def sort_key(figure)
       lambda do |row|
         value = figure.call(row)
-        value.is_a?(Float) ? [-value, row[0]] : (-value << 24) + row[0]
+        value.is_a?(Float) ? [-value, row[SiteRow::ID]] : (-value << 24) + row[SiteRow::ID]
       end
     end
 
     def figure_of(by, aged)
       case aged && by
-      when :live_bytes then ->(row) { aged[row[0]][0] }
-      when :live_blocks then ->(row) { aged[row[0]][1] }
+      when :live_bytes then ->(row) { aged[row[SiteRow::ID]][SiteRow::OLD_BYTES] }
+      when :live_blocks then ->(row) { aged[row[SiteRow::ID]][SiteRow::OLD_BLOCKS] }
       else FIGURES.fetch(by)
       end
     end
@@ -195,9 +195,9 @@ module Memintro
       exact = []
       ends = []
       rows.each do |row|
-        if row[1] != :ruby
-          exact << row if row[2].b == name.b
-        elsif row[3] == line
+        if row[SiteRow::KIND] != :ruby
+          exact << row if row[SiteRow::NAME].b == name.b
+        elsif row[SiteRow::LINENO] == line
           sort_in(row, path, exact, ends)
         end
       end
@@ -205,7 +205,7 @@ module Memintro
     end
 
     def sort_in(row, path, exact, ends)
-      whole = row[2].b
+      whole = row[SiteRow::NAME].b
       if whole.delete_prefix("./") == path
         exact << row
       elsif whole.end_with?("/#{path}".b)

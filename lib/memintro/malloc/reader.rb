@@ -11,13 +11,13 @@ module Memintro
       # First bytes of a raw dump.
       MAGIC = "MEMINTR".b.freeze
       # Figures of a JSON report that a row holds, in the row's order.
-      ROW = %w[allocations frees total_bytes freed_bytes age_total max_lifespan].freeze
+      ROW = SiteRow::COLUMNS[SiteRow::ALLOCATIONS..SiteRow::MAX_LIFESPAN].map(&:to_s).freeze
       # Figures that {Totals.new} takes, in its order.
       TOTALS = %w[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
       # What a call site can be.
       KINDS = %i[ruby native pseudo].freeze
       # Figures of which a row holds the variance.
-      VARIANCES = %w[allocations frees total_bytes freed_bytes growth age_total].freeze
+      VARIANCES = SiteRow::SUMS.map(&:to_s).freeze
       # Standard errors of what is live.
       OLD_ERRORS = %w[live_bytes_standard_error live_blocks_standard_error].freeze
       private_constant :OLD_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
@@ -40,7 +40,7 @@ module Memintro
       # @return [CallSites]
       def self.from_dump(dump)
         signal = dump[:signal].to_i
-        process = { pid: dump[:pid], memintro: VERSION, generation: dump[:totals][8],
+        process = { pid: dump[:pid], memintro: VERSION, generation: Totals.generation_of(dump[:totals]),
                     time: Time.at(dump[:time]).utc.strftime("%FT%TZ"),
                     signal: signal, exit_status: signal.zero? ? dump[:exit_status] : nil }
         process[:sample_bytes] = dump[:sample_bytes] if dump[:sample_bytes].to_i.positive?
@@ -130,9 +130,10 @@ module Memintro
         return unless bytes.is_a?(Integer) && blocks.is_a?(Integer)
         return [bytes, blocks] unless variances
 
-        errors = %w[bytes blocks].zip([2, 0]).map do |unit, at|
+        errors = { "bytes" => :total_bytes, "blocks" => :allocations }.map do |unit, figure|
           error = site["old_#{unit}_standard_error"]
-          per_sample = variances[at].positive? ? variances[7 + at] / variances[at] : 0.0
+          variance = SiteRow.variance(variances, figure)
+          per_sample = variance.positive? ? SiteRow.skew(variances, figure) / variance : 0.0
           error.is_a?(Numeric) ? [(error**2) - (per_sample**2), 0.0].max : 0.0
         end
         [bytes, blocks, *errors, 0.0, 0.0]
@@ -147,8 +148,9 @@ module Memintro
         variances, skews = doubts(site, VARIANCES, [0, 0, 2, 2, 2, nil], where)
         mean, error = numbers(site, %w[mean_lifespan mean_lifespan_standard_error], where)
         own = (error * site["frees"])**2
-        covariance = mean.positive? ? (variances[5] + (mean * mean * variances[1]) - own) / (2 * mean) : 0.0
-        [*variances, covariance, *skews.first(4)]
+        ages, frees = %i[age_total frees].map { |figure| SiteRow.variance(variances, figure) }
+        covariance = mean.positive? ? (ages + (mean * mean * frees) - own) / (2 * mean) : 0.0
+        [*variances, covariance, *skews.first(SiteRow::SKEWED.size)]
       end
       private_class_method :variances
     end

@@ -25,8 +25,20 @@ module Memintro
     # @return [Totals]
     # @api private
     def self.of(figures)
-      new(*figures.first(7), figures[9], per_sample: figures[9] && nothing_sampled(figures[9]))
+      allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped, _sites, _generation,
+        variances = figures
+      new(allocated_bytes, freed_bytes, allocations, frees, missed_frees, tracker_bytes, dropped, variances,
+          per_sample: variances && nothing_sampled(variances))
     end
+
+    # @param figures [Array] as of {of}
+    # @return [Integer]
+    # @api private
+    def self.generation_of(figures) = figures[NATIVE_GENERATION]
+
+    # Where Memintro::Native.totals has the generation.
+    NATIVE_GENERATION = 8
+    private_constant :NATIVE_GENERATION
 
     # The least block that an allocator hands out: where nothing was sampled, of allocations not even that is known.
     LEAST_BLOCK = 16
@@ -144,10 +156,16 @@ module Memintro
     # A block of which both is in the sums, birth and death, leaves no doubt behind; of a flow it is not known.
     def variance_of(name)
       case name
-      when :live_bytes then @is_flow ? @variances[0] + @variances[1] : Estimates.left(*@variances[0, 2])
-      when :live_blocks then @is_flow ? @variances[2] + @variances[3] : Estimates.left(*@variances[2, 2])
+      when :live_bytes then variance_of_difference(:allocated_bytes, :freed_bytes)
+      when :live_blocks then variance_of_difference(:allocations, :frees)
       else @variances[summed.index(name)]
       end
+    end
+
+    def variance_of_difference(came, went)
+      came = variance_of(came)
+      went = variance_of(went)
+      @is_flow ? came + went : Estimates.left(came, went)
     end
 
     def skew_of(name)

@@ -93,7 +93,7 @@ module Memintro
       end
 
       def ruby?
-        @snapshot.rows.any? { |row| row[1] == :ruby }
+        @snapshot.rows.any? { |row| row[SiteRow::KIND] == :ruby }
       end
 
       def totals
@@ -141,11 +141,11 @@ module Memintro
 
       # The sites' samples are drawn independently: their variances add up.
       def remaining_error(sites)
-        sampled = @snapshot.rows.filter_map { |row| row[11] }
+        sampled = @snapshot.rows.filter_map { |row| row[SiteRow::VARIANCES] }
         return if sampled.empty? && @snapshot.variance_left_out.nil?
 
-        variance = sampled.sum { |variances| variances[2] - variances[3] } + @snapshot.variance_left_out.to_f -
-                   sites.sum { |site| site.variance(:live_bytes) }
+        variance = sampled.sum { |one| SiteRow.variance(one, :total_bytes) - SiteRow.variance(one, :freed_bytes) } +
+                   @snapshot.variance_left_out.to_f - sites.sum { |site| site.variance(:live_bytes) }
         Math.sqrt([variance, 0.0].max + (@snapshot.totals.per_sample(:live_bytes)**2))
       end
 

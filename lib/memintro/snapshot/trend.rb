@@ -5,7 +5,7 @@ require_relative "../runtime/loader"
 require_relative "../support/list"
 require_relative "snapshot"
 require_relative "trend/line"
-require_relative "trend/statistics"
+require_relative "../support/statistics"
 require_relative "trend/text"
 require_relative "../support/untracked_text"
 

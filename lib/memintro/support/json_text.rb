@@ -44,8 +44,8 @@ module Memintro
     # @return [Object] with text for keys; numbers from 2^64 on are rounded
     # @raise [Invalid]
     def self.parse(text, deepest: DEEPEST)
-      # The command has no extension until it needs one.
-      require_relative "native" unless defined?(Native)
+      # The command has no extension until it needs one; another of its threads may be loading it now.
+      require_relative "native" unless defined?(Native) && Native.respond_to?(:parse_json)
       Native.parse_json(text, deepest)
     rescue ArgumentError => e
       raise Invalid, e.message

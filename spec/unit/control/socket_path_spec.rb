@@ -110,15 +110,17 @@ RSpec.describe Memintro::Control::SocketPath do
         place = described_class::Folder.new(swapped, uid)
         removed = names.count { |name| described_class.remove(place, name) }
         expect(Dir.children(victim).size).to eq(tries)
-        # Both were met often.
-        expect(removed).to be_between(tries / 20, tries - (tries / 20))
+        # Both were met; how often, the kernel decides.
+        expect(removed).to be_between(1, tries - 1)
       end
 
       it "would be led there if it went by the path twice" do
-        names.each do |name|
-          next unless File.lstat(swapped).directory? && Dir.children(victim).size == tries
+        # As long as it takes: the other process has to have its turn between the two steps.
+        deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
+        names.cycle do |name|
+          break if Dir.children(victim).size < tries || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
 
-          File.unlink(File.join(swapped, name))
+          File.unlink(File.join(swapped, name)) if File.lstat(swapped).directory?
         rescue SystemCallError
           next
         end

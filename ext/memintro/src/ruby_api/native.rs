@@ -22,7 +22,7 @@ use crate::{hook_link, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
-pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
+pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
@@ -41,6 +41,7 @@ pub(crate) fn init(_ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("reset", function!(reset, 0))?;
     native.define_singleton_method("totals", function!(totals, 0))?;
     native.define_singleton_method("thread_totals", function!(thread_totals, 0))?;
+    native.const_set("SITE_COLUMNS", ruby.ary_from_iter(SITE_COLUMNS.map(|name| ruby.to_symbol(name))))?;
     native.define_singleton_method("sites", function!(sites, 0))?;
     native.define_singleton_method("generation", function!(generation, 0))?;
     native.define_singleton_method("refresh", function!(refresh, 0))?;
@@ -331,13 +332,30 @@ impl Paths {
     }
 }
 
+/// What `lib/memintro/malloc/site_row.rb` calls the columns of a row.
+const SITE_COLUMNS: [&str; 13] = [
+    "id",
+    "kind",
+    "name",
+    "lineno",
+    "allocations",
+    "frees",
+    "total_bytes",
+    "freed_bytes",
+    "age_total",
+    "max_lifespan",
+    "marked_bytes",
+    "variances",
+    "old",
+];
+
 pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> Result<RArray, Error> {
     let (kind, name) = match record.kind {
         SiteKind::RUBY => ("ruby", paths.string(ruby, record)?),
         SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record).as_bytes())),
         _ => ("pseudo", names::string(ruby, pseudo_name(record.id).as_bytes())),
     };
-    let row = ruby.ary_new_capa(13);
+    let row = ruby.ary_new_capa(SITE_COLUMNS.len());
     row.push(record.id)?;
     row.push(ruby.to_symbol(kind))?;
     row.push(name)?;

@@ -1,0 +1,46 @@
+# frozen_string_literal: true
+
+module Memintro
+  # The columns of a call site's row: a plain Array, for there may be a million of them. The extension hands rows over
+  # in this order (`Native::SITE_COLUMNS` says so too), {CallSites::Reader} makes the same of JSON, and everybody else
+  # names columns by these constants.
+  # @api private
+  module SiteRow
+    # Their names. `lineno` is 0 and `name` the whole name where the site is no line of Ruby, else `name` is the path;
+    # `marked_bytes` were live at the mark; `variances` is nil where all is exact; `old` is nil where that is not known.
+    COLUMNS = %i[id kind name lineno allocations frees total_bytes freed_bytes age_total max_lifespan marked_bytes
+                 variances old].freeze
+    ID, KIND, NAME, LINENO, ALLOCATIONS, FREES, TOTAL_BYTES, FREED_BYTES, AGE_TOTAL, MAX_LIFESPAN, MARKED_BYTES,
+      VARIANCES, OLD = *0...COLUMNS.size
+
+    # What `old` and the rows of Memintro::Native.live_by_site begin with: bytes and blocks of some age; and, of
+    # estimates, their variances and skews.
+    OLD_BYTES, OLD_BLOCKS, OLD_BYTES_VARIANCE, OLD_BLOCKS_VARIANCE, OLD_BYTES_SKEW, OLD_BLOCKS_SKEW = *0...6
+
+    # What `variances` holds: of these figures; what gives the mean lifespan its standard error; and skews of the first
+    # four.
+    SUMS = %i[allocations frees total_bytes freed_bytes growth age_total].freeze
+    LIFESPAN_COVARIANCE = SUMS.size
+    SKEWS = LIFESPAN_COVARIANCE + 1
+    SKEWED = SUMS.first(4).freeze
+
+    # @return [Integer] live bytes; after `Mwrap.reset` frees can outweigh allocations
+    def self.live_bytes(row) = row[TOTAL_BYTES] - row[FREED_BYTES]
+
+    # @return [Integer]
+    def self.live_blocks(row) = row[ALLOCATIONS] - row[FREES]
+
+    # @return [Integer] live bytes less those at the mark
+    def self.growth(row) = live_bytes(row) - row[MARKED_BYTES]
+
+    # @param variances [Array<Float>]
+    # @param figure [Symbol] of {SUMS}
+    # @return [Float]
+    def self.variance(variances, figure) = variances[SUMS.index(figure)]
+
+    # @param variances [Array<Float>]
+    # @param figure [Symbol] of {SKEWED}
+    # @return [Float] 0.0 where a file of an older memintro has none
+    def self.skew(variances, figure) = variances[SKEWS + SKEWED.index(figure)].to_f
+  end
+end
