@@ -59,6 +59,26 @@ RSpec.describe "README.md and docs/ as pages" do
     expect(named.reject { |_, page| Documents::PAGES.key?(page) }).to eq([])
   end
 
+  it "name files and folders that exist, with RULES.md and CONTRIBUTING.md" do
+    root = Subprocess::ROOT
+    pages = ["README.md", "RULES.md", "CONTRIBUTING.md", *Dir.chdir(root) { Dir["docs/*.md"] }]
+    named = pages.flat_map do |page|
+      File.read(File.join(root, page), encoding: "UTF-8")
+          .scan(%r{`((?:bench|bin|crates|docs|examples|exe|ext|lib|rakelib|sig|spec)/[^`\s<>]*)`}).flatten
+          .map { |path| [page, path] }
+    end
+    expect(named.count { |page, _| page == "CONTRIBUTING.md" }).to be >= 90
+    expect(named.reject { |_, path| Dir[File.join(root, path)].any? }).to eq([])
+  end
+
+  it "name the files of ten typical changes" do
+    contributing = File.read(File.join(Subprocess::ROOT, "CONTRIBUTING.md"), encoding: "UTF-8")
+    chapter = contributing[/^## Ten typical changes$.*?(?=^## )/m]
+    changes = chapter.split(/^### \d+\. /).drop(1)
+    expect(changes.size).to eq(10)
+    expect(changes.map { |change| change.scan(%r{`[a-z]+/[^`]+\.(?:rb|rs|rbs|h|yml|cc)`}).size }).to all(be >= 2)
+  end
+
   it "are all in the index" do
     index = Documents::PAGES.fetch("docs/README.md")
     missing = (Documents::PAGES.keys - ["README.md", "docs/README.md"]).reject do |page|
