@@ -241,7 +241,7 @@ RSpec.describe "the control socket", :listening do
     FORKS.each do |name, code|
       it "is a new one, after #{name}" do
         # Fiddle first: Ruby wakes threads while it loads, and a C fork at such a moment leaves a child that cannot
-        # be asked (docs/live_process.md).
+        # be asked (docs/control_socket.md).
         program = start_program("require 'fiddle'; c_fork = Fiddle::Function.new(Fiddle.dlopen(nil)['fork'], [], " \
                                 "Fiddle::TYPE_INT, need_gvl: true); Memintro.listen(name: 'web'); #{code}; " \
                                 "puts :ready; sleep")

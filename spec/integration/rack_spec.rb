@@ -126,13 +126,16 @@ RSpec.describe "Memintro::Middleware with tracking on" do
     end
   end
 
-  it "is put in place by what README.md shows" do
-    readme = File.read(File.join(Subprocess::ROOT, "README.md"), encoding: "UTF-8")
-    rackup = readme[/^```ruby config\.ru\n(.*?)^```$/m, 1]
+  it "is put in place by what README.md shows, with the fields that it and docs/rack.md show" do
+    rackup = Documents.blocks("ruby config.ru").first.code
     printed = run_ruby(code: <<~RUBY, requires: ["memintro", "rack"]).must_succeed
       app = Rack::Builder.new { eval(#{rackup.dump}) }.to_app
       10.times { app.call({ "REQUEST_METHOD" => "GET", "SCRIPT_NAME" => "", "PATH_INFO" => "/posts" }) }
     RUBY
     expect(printed.stderr.lines).to match([/\AMEMORY method=GET path=\/posts status=200 .* malloc_bytes=\d+ /])
+    fields = ->(line) { line.scan(/ (\w+)=/).flatten - %w[request_id time] }
+    shown = Documents.blocks("").map(&:code).grep(/\AMEMORY method=/)
+    given = fields[printed.stderr]
+    expect(shown.map { |line| fields[line] }).to eq([given.first(9), given])
   end
 end

@@ -77,9 +77,9 @@ RSpec.describe "memintro/railtie" do
       .to raise_error(/config.memintro has no evry; it has enabled, start, fields, format, every, /)
   end
 
-  it "has the settings that README.md shows" do
-    readme = File.read(File.join(Subprocess::ROOT, "README.md"), encoding: "UTF-8")
-    settings = readme.scan(/^config\.memintro\.(\w+) = (.*?)(?: +#.*)?$/)
+  it "has the settings that docs/rack.md shows" do
+    shown = Documents.blocks("ruby config/application.rb").first.code
+    settings = shown.scan(/^config\.memintro\.(\w+) = (.*?)(?: +#.*)?$/)
     expect(settings.size).to be >= 4
     # A list's own comma is no end of a setting here.
     text = settings.map { |name, value| "#{name}=#{value.sub('["/assets", "/up"]', '%w[/assets /up]')}" }.join(",")

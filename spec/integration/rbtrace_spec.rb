@@ -48,10 +48,10 @@ RSpec.describe "through rbtrace", :listening do
     expect(rbtrace("Memintro.stop")).to match(/\A#<Memintro::Totals live .*allocated/)
   end
 
-  # README's commands and what it shows of each, on the program that it shows them on.
-  describe "what README.md shows" do
-    readme = File.read(File.join(Subprocess::ROOT, "README.md"), encoding: "UTF-8")
-    shown = readme[/^```console\n(\$ rbtrace .*?)^```$/m, 1].split(/^\$ /).drop(1).to_h { |text| text.split("\n", 2) }
+  # The commands of docs/live_process.md and what it shows of each, on the program that it shows them on.
+  describe "what docs/live_process.md shows" do
+    block = Documents.blocks("console").find { |found| found.code.start_with?("$ rbtrace ") }
+    shown = block.commands.to_h { |command| [command.text, command.shown] }
 
     def worker
       shop = start_program("load ARGV.first", File.join(Subprocess::ROOT, "examples", "shop.rb"),

@@ -1,76 +1,63 @@
 # frozen_string_literal: true
 
-require_relative "../spec_helper"
-require_relative "../support/listening"
-require "tmpdir"
+require_relative "../../spec_helper"
+require_relative "../../support/listening"
 
-# README.md promises that a program under `MEMINTRO_DISABLE` runs as if nothing were tracked. Here each of its examples,
-# and those of docs/rack.md, is run with the variable set: typed in a folder that has `examples` and nothing else.
-RSpec.describe "README.md under MEMINTRO_DISABLE=1", :listening do
-  PAGE = File.read(File.join(Subprocess::ROOT, "README.md"), encoding: "UTF-8")
-  RACK_PAGE = File.read(File.join(Subprocess::ROOT, "docs", "rack.md"), encoding: "UTF-8")
+# docs/settings.md promises that a program under `MEMINTRO_DISABLE` runs as if nothing were tracked. Here each example
+# of README.md and docs/ is run with the variable set: typed in a folder that has `examples` and nothing else.
+RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
   BRAKE = { "MEMINTRO_DISABLE" => "1" }.freeze
   ONE_LINE = /\A(?:memintro: MEMINTRO_DISABLE=1 is set, so nothing is tracked in process \d+, .*\n)?\z/
 
-  def self.fenced(text, language) = text.scan(/^```#{Regexp.escape(language)}\n(.*?)^```$/m).flatten
-
-  # Not typed: they install packages or run all specs.
-  ELSEWHERE = %r{\A(?:apt-get|gem |bin/|rbtrace )}
   # What ends otherwise than well, and what it says: a file that was not made, a process that does not listen.
   ENDS = {
-    /\Amemintro snapshot .*; memintro histogram/ => [1, %r{\Amemintro: tmp/one\.json cannot be read: No such file}],
-    /\Amemintro rss -- / => [0, /\Aprocess \d+\n  RSS /],
-    /\Amemintro doctor/ => [1, /\A\z/],
-    /\Amemintro (?:start|top|gc|mark|stop) "?shop/ => [1, /\Amemintro: no process that listens|\Amemintro: .*listen/i]
+    /\Amemintro \w+ "?(?:shop|puma)/ => [1, /\Amemintro: no process that listens|\Amemintro: .*listen/i],
+    /; memintro (?:diff|histogram) |\Amemintro (?:diff|snapshot) .*tmp\/(?:one|snap)(?!.* -- )/ =>
+      [1, %r{\Amemintro: tmp/\w+\.(?:\d+\.)?json cannot be read: No such file}],
+    /\Amemintro (?:rss|requests|plot) / => [0, /\A(?:process \d+\n  RSS .*|[^!]*)\z/m],
+    /\Amemintro doctor/ => [1, /\A\z/]
   }.freeze
   # What must stand on standard output; what a program of ours prints is there as without memintro.
   PRINTS = {
     %r{mwrap_leak\.rb} => /\ARSS: \d+ ObjectSpace size \d+\nRSS: \d+ ObjectSpace size \d+\n\z/,
     %r{-rmemintro -e.*leak\.rb} => /\ARSS .*\nRSS .*\nmemintro .* not tracking,.*Nothing has been tracked/m,
-    %r{\Amemintro rss -- } => /\ARSS .*\nRSS .*\n/,
+    %r{\Amemintro rss -- } => /\A10000 methods, and the answer is 142\n\z/,
+    %r{; memintro snapshot} => /\A(?:RSS \d+ kB, ObjectSpace \d+ kB\n){4}\z/,
     %r{examples/leak\.rb} => /\ARSS \d+ kB, ObjectSpace \d+ kB\nRSS \d+ kB, ObjectSpace \d+ kB\n\z/,
     %r{examples/big_module\.rb} => /\A10000 methods, and the answer is 142\n\z/,
-    /leaks\/visit\.rb/ => %r{\Asaved tmp/leaks/thumbnails\.before\.json and },
-    /\Amemintro diff .*thumbnails/ => /RSS (?:grew|shrank|stayed|is)/,
     /\Amemintro env/ => /LD_PRELOAD=/,
     /\Amemintro doctor/ => /^memintro run: does not work: MEMINTRO_DISABLE=1 is set\n\z/,
-    /\Amemintro/ => /\A[^!]*\z/
+    /\Amemintro/ => /\A[^!]*\z/,
+    /requests --json/ => /"kinds":4,/
   }.freeze
+  # What reads a log goes on, and may write a picture.
+  PICTURE = "memory.svg"
 
-  commands = fenced(PAGE, "console").flat_map { |block| block.scan(/^\$ (.*?)(?:\s+# .*)?$/).flatten }.grep_v(ELSEWHERE)
+  commands = Documents.blocks("console", "sh").flat_map(&:commands).map(&:text).uniq
+  commands = commands.reject { |text| Documents::NOT_TYPED.any? { |pattern, _| text.match?(pattern) } }
+                     .grep_v(/\A(?:gem|rbtrace|MEMINTRO_LISTEN=1) /)
 
-  around do |example|
-    Dir.mktmpdir("memintro-brake") do |folder|
-      @folder = folder
-      FileUtils.mkdir_p([File.join(folder, "tmp"), File.join(folder, "bin")])
-      File.symlink(File.join(Subprocess::ROOT, "examples"), File.join(folder, "examples"))
-      File.symlink(Subprocess::EXE, File.join(folder, "bin", "memintro"))
-      example.run
-    end
-  end
+  around { |example| Documents.workspace { |folder| (@folder = folder) && example.run } }
 
   def typed(command, **options)
     env = listening_env("PATH" => "#{@folder}/bin:#{ENV.fetch('PATH')}", "RUBYLIB" => Subprocess::LIB, **BRAKE)
     run_command("sh", "-c", command, env: env, chdir: @folder, **options)
   end
 
-  def rack?
-    run_ruby(code: "require 'rack/body_proxy'", requires: []).success?
-  end
-
-  commands.grep_v(/examples\/shop\.rb &/).each do |command|
+  commands.each do |command|
     it "types: #{command}" do
-      skip "no Rack here (Debian's ruby-rack)" if command.include?("leaks/") && !rack?
-      typed("ruby examples/leaks/visit.rb thumbnails") if command.include?("before.json")
+      reason = Documents.missing(command)
+      skip reason if reason
+      Documents.write_log(@folder) if command.include?("log/production")
       result = typed(command)
       code, complaint = ENDS.find { |pattern, _| command.match?(pattern) }&.last || [0, ONE_LINE]
       expect([result.status.exitstatus, result.stderr]).to match([code, complaint]), result.inspect
       expect(result.stdout).to match(PRINTS.find { |pattern, _| command.match?(pattern) }.last)
-      expect(Dir.children(File.join(@folder, "tmp")) - ["leaks"]).to eq([])
+      expect(Dir.children(File.join(@folder, "tmp")) - [PICTURE]).to eq([])
     end
   end
 
-  it "starts the shop of the chapter on live processes, with no socket and with nobody to ask" do
+  it "starts the shop of the page on live processes, with no socket and with nobody to ask" do
     shop = start_program("load ARGV.first", File.join(@folder, "examples", "shop.rb"),
                          env: { "MEMINTRO_LISTEN" => "1", **BRAKE }, chdir: @folder, wait: false)
     eventually { File.read("/proc/#{shop.pid}/task/#{shop.pid}/children").split.size == 2 }
@@ -78,23 +65,20 @@ RSpec.describe "README.md under MEMINTRO_DISABLE=1", :listening do
     expect(shop).to be_alive
   end
 
-  pages = { "README.md" => PAGE, "docs/rack.md" => RACK_PAGE }
-  examples = pages.flat_map { |page, text| fenced(text, "ruby").map { |code| [page, code] } }
-  examples.each_with_index do |(page, code), index|
-    it "runs Ruby example #{index + 1}, of #{page}: #{code.lines.first.chomp}" do
-      sidekiq = run_ruby(code: "require 'sidekiq'", requires: []).success?
-      skip "no Sidekiq here (Debian's ruby-sidekiq)" if code.include?("Sidekiq") && !sidekiq
-
-      FileUtils.mkdir_p(File.join(@folder, "tmp"))
-      requires = code.include?("Sidekiq") ? %w[sidekiq memintro] : ["memintro"]
-      result = run_ruby(code: code, requires: requires, env: BRAKE, chdir: @folder).must_succeed
+  Documents.blocks("ruby").each do |block|
+    it "runs the Ruby of #{block}: #{block.code.lines.first.chomp}" do
+      reason = Documents.missing(block.code)
+      skip reason if reason
+      requires = block.code.include?("Sidekiq") ? %w[sidekiq memintro] : ["memintro"]
+      result = run_ruby(code: block.code, requires: requires, env: BRAKE, chdir: @folder).must_succeed
       expect(result.stderr).to match(ONE_LINE)
       expect(result.stdout).not_to include("full mode")
     end
   end
 
   it "answers what rbtrace and signals ask for, from within a handler" do
-    asked = PAGE.scan(/^\$ rbtrace -p PID -e '(.*)'$/).flatten
+    page = Documents::PAGES.fetch("docs/live_process.md")
+    asked = page.scan(/^\$ rbtrace -p PID -e '(.*)'$/).flatten
     expect(asked.size).to be >= 4
     asked = asked.map { |text| text.sub("/tmp/report.txt", "tmp/report.txt") }
     code = "trap('USR1') { $answers = [#{asked.join(', ')}] }; Process.kill(:USR1, $$); sleep 0.01 until $answers; " \
@@ -108,7 +92,7 @@ RSpec.describe "README.md under MEMINTRO_DISABLE=1", :listening do
 
     it "has the config.ru serve, and log no line" do
       rackup = File.join(@folder, "config.ru")
-      File.write(rackup, PAGE[/^```ruby config\.ru\n(.*?)^```$/m, 1])
+      File.write(rackup, Documents.blocks("ruby config.ru").first.code)
       [[], ["-w", "2"]].each do |arguments|
         PumaServer.run(rackup, env: BRAKE, arguments: arguments) do |server|
           answers = Array.new(20) { server.get("/") }
@@ -126,7 +110,7 @@ RSpec.describe "README.md under MEMINTRO_DISABLE=1", :listening do
 
       application = File.read(File.join(Subprocess::ROOT, "spec", "fixtures", "web", "rails.ru"))
       rackup = File.join(@folder, "config.ru")
-      settings = PAGE[/^```ruby config\/application\.rb\n(.*?)^```$/m, 1]
+      settings = Documents.blocks("ruby config/application.rb").first.code
       File.write(rackup, application.sub(/^  config\.memintro\.start.*$/, settings))
       PumaServer.run(rackup, env: BRAKE) do |server|
         expect(server.get("/posts/7/3000").body.size).to eq(3_000)
