@@ -4,6 +4,7 @@
 # files run at a time: one more than there are processors, or as many as MEMINTRO_SPEC_JOBS says.
 #
 #   rake spec             what every change must pass
+#   rake spec:fast        those of a minute: spec/unit, the API, exact figures
 #   rake spec:gc_stress   the specs marked :vm again, with the collector run at every chance
 #   rake spec:long        the specs marked :long
 
@@ -21,6 +22,15 @@ task spec: :compile do
 end
 
 namespace :spec do
+  desc "Run the specs that find most mistakes in little time"
+  task fast: :compile do
+    quick = all_specs.select do |file|
+      file.start_with?("spec/unit/") ||
+        %w[api call_sites command inert native_truth ruby_truth run_reports snapshots].include?(File.basename(file, "_spec.rb"))
+    end
+    side_by_side["--tag", "~long", files: quick]
+  end
+
   desc "Run the specs that touch the VM, under GC.stress"
   task gc_stress: :compile do
     marked = all_specs.select { |file| File.read(file).match?(/(?<!:):vm\b|\bvm: true/) }
