@@ -12,7 +12,6 @@ require_relative "memintro/runtime/loader"
 require_relative "memintro/runtime/main_ractor"
 require_relative "memintro/process/figures"
 require_relative "memintro/process/memory"
-require_relative "memintro/report/report"
 require_relative "memintro/malloc/call_sites"
 require_relative "memintro/runtime/stop_timer"
 
@@ -39,7 +38,8 @@ module Memintro
     Background: "runtime/background", Doctor: "malloc/doctor",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
-    CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log"
+    CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log",
+    Report: "report/report"
   }.each { |name, file| autoload name, File.join(__dir__, "memintro/#{file}.rb") }
 
   # See memintro/diff.
@@ -273,8 +273,10 @@ module Memintro
     # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
     # @return [nil]
     # @raise [ArgumentError, TypeError]
-    def report(io = $stdout, format: :text, top: Report.default_top(format), by: :live_bytes, app_root: nil)
+    def report(io = $stdout, format: :text, top: rows_of(format), by: :live_bytes, app_root: nil)
       Arguments.output(io)
+      MainRactor.only
+      Loader.need(:Report)
       untracked do
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
@@ -397,6 +399,13 @@ module Memintro
     attr_reader :epoch
 
     private
+
+    # How many call sites a report has that does not say it.
+    def rows_of(format)
+      MainRactor.only
+      Loader.need(:Report)
+      Report.default_top(format)
+    end
 
     # Under the brake nothing is refused, also where the configuration cannot be had, as in another Ractor.
     def default(setting)

@@ -7,6 +7,7 @@
 mod heap;
 mod hook_link;
 mod lookup;
+mod pages;
 mod process;
 mod ruby_api;
 mod symbols;
@@ -14,8 +15,10 @@ mod vm;
 
 use magnus::{Error, Ruby};
 
-/// Called by Ruby when it loads `memintro.so`. Defines classes and does nothing else.
+/// Called by Ruby when it loads `memintro.so`. Defines classes, and gives back the pages that took.
 #[magnus::init]
 fn init(ruby: &Ruby) -> Result<(), Error> {
-    ruby_api::init(ruby)
+    ruby_api::init(ruby)?;
+    pages::give_back();
+    Ok(())
 }

@@ -56,7 +56,8 @@ module Memintro
     def write
       Memintro.untracked { @target.write { |io| render(io) } }
       true
-    rescue StandardError => e
+    # What a report needs is loaded now: the program may have left the folders that it is in.
+    rescue StandardError, ScriptError => e
       tell_once(e.message)
       false
     end

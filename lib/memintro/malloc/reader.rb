@@ -11,13 +11,13 @@ module Memintro
       # First bytes of a raw dump.
       MAGIC = "MEMINTR".b.freeze
       # Figures of a JSON report that a row holds, in the row's order.
-      ROW = SiteRow::COLUMNS[SiteRow::ALLOCATIONS..SiteRow::MAX_LIFESPAN].map(&:to_s).freeze
+      ROW = SiteRow::COLUMNS[SiteRow::ALLOCATIONS..SiteRow::MAX_LIFESPAN].map(&:name).freeze
       # Figures that {Totals.new} takes, in its order.
       TOTALS = %w[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
       # What a call site can be.
       KINDS = %i[ruby native pseudo].freeze
       # Figures of which a row holds the variance.
-      VARIANCES = SiteRow::SUMS.map(&:to_s).freeze
+      VARIANCES = SiteRow::SUMS.map(&:name).freeze
       # Standard errors of what is live.
       OLD_ERRORS = %w[live_bytes_standard_error live_blocks_standard_error].freeze
       private_constant :OLD_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES

@@ -122,6 +122,7 @@ fn start(
     request::figures_begin_anew();
     // The test allocation is not the program's.
     check(ruby, (control.clear)())?;
+    crate::pages::give_back();
     Ok(ruby.to_symbol("ok"))
 }
 
