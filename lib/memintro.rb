@@ -352,16 +352,18 @@ module Memintro
     # @param details [Boolean] adds bytes that malloc has handed out (`malloc_live: off` while nothing is tracked; in
     #   sampled mode followed by `(estimate ±0.3 MB)`, the standard error), the number of collections, and the
     #   collector's time since the line before
+    # @param format [Symbol] `:article`, the line above; `:logfmt` or `:json`, as lines of requests: `rss_bytes`,
+    #   `live_objects`, and with details `malloc_live_bytes`, its standard error while sampling, `gc_count`, `gc_ms`
     # @return [MemoryLog] under `MEMINTRO_DISABLE` one that writes nothing
     # @raise [TypeError, ArgumentError] on wrong arguments
     # @raise [RactorError] in a Ractor that is not the main one
     # @example
     #   log = Memintro.log_every(2, Logger.new("log/memory.log"))
     #   log.stop
-    def log_every(seconds = 2, logger = nil, details: false)
+    def log_every(seconds = 2, logger = nil, details: false, format: :article)
       MainRactor.only unless Brake.on?
       Loader.need(:MemoryLog)
-      untracked { MemoryLog.new(seconds, logger, details: details) }
+      untracked { MemoryLog.new(seconds, logger, details: details, format: format) }
     end
 
     # What is on, what was found and patched, what escapes, and what would not work here and why. Loads the hook (which

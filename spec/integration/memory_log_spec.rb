@@ -24,6 +24,21 @@ RSpec.describe "Memintro.log_every" do
     run_ruby(code: helpers + code, **options).must_succeed
   end
 
+  it "writes the same figures as logfmt or JSON" do
+    lines = logging(<<~RUBY).json[:lines]
+      put(lines: %i[logfmt json].map { |format|
+        out = StringIO.new
+        log = Memintro.log_every(10, out, details: true, format: format)
+        eventually { out.string.end_with?("\n") }
+        log.stop
+        out.string
+      })
+    RUBY
+    expect(lines.first.gsub(/\d+(\.\d+)?/, "N"))
+      .to eq("MEMORY rss_bytes=N live_objects=N gc_count=N gc_ms=N pid=N time=N-N-NTN:N:NZ\n")
+    expect(JSON.parse(lines.last).keys).to eq(%w[event rss_bytes live_objects gc_count gc_ms pid time])
+  end
+
   it "writes the line at once and every so many seconds, with the figures of now" do
     answer = logging(<<~RUBY).json
       out = StringIO.new

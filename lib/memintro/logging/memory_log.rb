@@ -3,6 +3,8 @@
 require_relative "../support/arguments"
 require_relative "../runtime/background"
 require_relative "log_target"
+require_relative "memory_line"
+require_relative "memory_reading"
 require_relative "../support/untracked_text"
 
 module Memintro
@@ -16,17 +18,24 @@ module Memintro
     # A thousand lines a second are too many for any log, and a day is long enough.
     SECONDS = 0.01..86_400
     private_constant :SECONDS
+    # How a line may look: as in the article that memintro comes from, or as those of requests do.
+    FORMATS = [:article, *MemoryLine::FORMATS].freeze
 
     # @return [Numeric] seconds between two lines
     attr_reader :seconds
+    # @return [Symbol] one of {FORMATS}
+    attr_reader :format
 
     # @api private
-    def initialize(seconds, logger, details:)
+    def initialize(seconds, logger, details:, format: :article)
       @details = details ? true : false
       @seconds = seconds
+      @format = format
       return if Brake.holds?
 
       MemoryLog.check_seconds(seconds)
+      @format = Arguments.choice(:format, format, FORMATS)
+      @line = MemoryLine.new([*MemoryReading::FIELDS.keys, :pid, :time], @format) unless @format == :article
       @target = LogTarget.new(logger)
       # A local variable of the thread: in a forked child the collector's time begins anew.
       @background = Background.start("memintro-log") { |stop| write_until(stop) }
@@ -75,7 +84,8 @@ module Memintro
 
     # Also what is no StandardError must not end the log: who would notice?
     def write(collector)
-      line = MemoryLog.line(collector)
+      reading = MemoryReading.new(@details, collector&.passed_ms)
+      line = @line ? @line.of(reading) : reading.article
       Background.visible { @target.write(line, LogTarget.seen) }
     rescue Exception => e # rubocop:disable Lint/RescueException
       @target.tell_once(e)
@@ -102,43 +112,5 @@ module Memintro
       end
     end
     private_constant :CollectorTime
-
-    class << self
-      # Megabytes are always megabytes of 1,024 kilobytes, and objects always millions: a plot takes the numbers alone.
-      #
-      # @api private
-      # @param collector [CollectorTime, nil] nil: no details
-      # @return [String]
-      def line(collector)
-        line = "MEMORY[#{Native.kernel_pid}]: time: #{Time.now.strftime('%Y-%m-%d %H:%M:%S %z')} " \
-               "rss: #{megabytes(Memintro.rss)} MB, live_objects: #{millions(GC.stat(:heap_live_slots))} Million"
-        collector ? line + details(collector) : line
-      end
-
-      private
-
-      def details(collector)
-        passed_ms = collector.passed_ms
-        "#{malloc_live}, gc_count: #{GC.count}#{", gc_time: #{passed_ms.round(1)} ms" if passed_ms}"
-      end
-
-      # Neither absent nor zero where nothing is tracked: whoever asked for it shall see why it is not there.
-      def malloc_live
-        return ", malloc_live: off" unless Memintro.tracking?
-
-        totals = Memintro.totals
-        estimate = " (estimate ±#{megabytes(totals.live_bytes_standard_error)} MB)" if totals.estimated?
-        ", malloc_live: #{megabytes(totals.live_bytes)} MB#{estimate}"
-      end
-
-      def megabytes(bytes)
-        format("%.1f", bytes / 1_048_576.0)
-      end
-
-      # One digit behind the point at least, three at most.
-      def millions(count)
-        format("%.3f", count / 1_000_000.0).sub(/(\.\d)0{1,2}\z/, '\1').sub(/(\.\d\d)0\z/, '\1')
-      end
-    end
   end
 end
