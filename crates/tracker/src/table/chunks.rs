@@ -2,8 +2,11 @@
 //! taken as they are wanted.
 
 use super::budget::HUGE;
-use super::store::CHUNK_BYTES;
-use crate::space::{Refusal, Space};
+use crate::mmap::Refusal;
+use crate::space::Space;
+
+/// What a pool gets at a time.
+pub(super) const CHUNK_BYTES: usize = 32 << 10;
 
 /// Which chunks no pool has.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::budget::{Budget, HUGE};
-use super::chunks::Chunks;
+use super::chunks::{CHUNK_BYTES, Chunks};
 use crate::lock::SpinLock;
 use crate::mmap;
 use crate::space::Space;
@@ -28,8 +28,7 @@ const LENGTHS: [u16; 32] = [
 /// Arrays are counted in pairs of cells.
 const PAIR_BYTES: usize = 16;
 const POOLS: usize = 8;
-const CHUNK_PAIRS: u32 = 2048;
-pub(super) const CHUNK_BYTES: usize = CHUNK_PAIRS as usize * PAIR_BYTES;
+const CHUNK_PAIRS: u32 = (CHUNK_BYTES / PAIR_BYTES) as u32;
 /// Cells of each of the two sets of bits.
 const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
 /// What the bits take of a chunk.
