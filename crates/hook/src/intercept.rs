@@ -8,13 +8,13 @@ use core::ffi::{c_char, c_int, c_void};
 use memintro_tracker::mmap::Errno;
 use memintro_tracker::stack;
 
+use crate::draw::draw;
 use crate::functions;
 use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
 use crate::patch;
 use crate::real::call;
 use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
 use crate::sampling::{self, Debt};
-use crate::start;
 
 type Pointer = *mut c_void;
 
@@ -50,7 +50,7 @@ fn allocate(size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Point
 #[cold]
 #[inline(never)]
 fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() -> Pointer) -> Pointer {
-    let mean = sampling::draw(size, debt);
+    let mean = draw(size, debt);
     let block = real();
     if let Some(mean) = mean {
         sampled(block, size, caller, mean);
@@ -156,7 +156,7 @@ fn resize(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Poi
         if charged.is_ok() && !sampling::may_hold(block as usize) {
             return real();
         }
-        let mean = charged.err().and_then(|debt| sampling::draw(size, debt));
+        let mean = charged.err().and_then(|debt| draw(size, debt));
         return replace(block, size, caller, Birth::Sampled(mean), real);
     }
     replace(block, size, caller, Birth::Every, real)
@@ -340,7 +340,7 @@ pub(crate) unsafe extern "C" fn xallocx(
     caller: usize,
 ) -> usize {
     let birth = if sampling::is_on() {
-        Birth::Sampled(sampling::charge(size).err().and_then(|debt| sampling::draw(size, debt)))
+        Birth::Sampled(sampling::charge(size).err().and_then(|debt| draw(size, debt)))
     } else {
         Birth::Every
     };
@@ -445,6 +445,6 @@ pub(crate) unsafe extern "C" fn dlsym() {
 
 extern "C" fn look_for_new_modules() {
     let errno = Errno::save();
-    start::refresh();
+    patch::refresh();
     drop(errno);
 }
