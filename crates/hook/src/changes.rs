@@ -13,8 +13,8 @@ use crate::tls;
 static CHANGING: AtomicUsize = AtomicUsize::new(IDLE);
 const IDLE: usize = 0;
 const FORK: usize = 1;
-/// Sleeps of a start or stop until a fork is over: a quarter of a second at least. The fork may have been interrupted by the signal
-/// handler that starts or stops.
+/// Sleeps of a start or stop until a fork is over: a quarter of a second at least. The fork may have been interrupted
+/// by the signal handler that starts or stops.
 const SLEEPS_FOR_CHANGES: u32 = 5_000;
 /// Sleeps of a fork until it takes part in what another one holds.
 const SLEEPS_FOR_FORKS: u32 = 20;
@@ -22,7 +22,8 @@ const SLEEPS_FOR_FORKS: u32 = 20;
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 /// See [`has_changed`].
 static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
-/// Forks that hold nothing, as nothing has been tracked when they began. The first start waits for those that began before it.
+/// Forks that hold nothing, as nothing has been tracked when they began. The first start waits for those that began
+/// before it.
 pub(crate) static UNUSED_FORKS: Count = Count::new();
 /// Sleeps of 50 µs of that start.
 const SLEEPS_FOR_UNUSED: u32 = 3_000;

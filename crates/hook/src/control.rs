@@ -145,26 +145,26 @@ unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
 
 unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status {
     reach_down();
-    static LOOKS: AtomicU32 = AtomicU32::new(0);
-    let modules = patch::Look::now();
+    static WALKS: AtomicU32 = AtomicU32::new(0);
+    let modules = patch::LoadedModules::now();
     state::done(state::paused(|_| {
-        let look = LOOKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        modules.each(|path, build, base| SITES.note_loaded(look, path, build, base));
+        let walk = WALKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        modules.each(|path, build, base| SITES.note_loaded(walk, path, build, base));
         state::flush();
         let now = shared::generation();
         for id in 0..SITES.count() {
             if let Some(site) = SITES.get(id).filter(|site| is_used(id, site)) {
                 // SAFETY: the caller's own callback and context.
-                unsafe { visit(context, &site_record(id, site, now, look)) };
+                unsafe { visit(context, &site_record(id, site, now, walk)) };
             }
         }
     }))
 }
 
-fn site_record(id: u32, site: &Site, now: u32, look: u32) -> SiteRecord {
+fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
     let (path, path_len) = site.path();
     // Where a module is not loaded any more, something else may be at the address.
-    let (address, module_build) = match SITES.loaded(site, look) {
+    let (address, module_build) = match SITES.loaded(site, walk) {
         Some(module) => (module.base.map_or(0, |base| base.wrapping_add(site.offset())), module.build),
         None => (site.address(), 0),
     };

@@ -2,8 +2,8 @@
 //!
 //! # Rules of the house
 //!
-//! What runs inside malloc ([`intercept`], [`nested`], [`place`], [`record`], [`apply`], [`defer`], [`replay`], [`sampling`], [`draw`], [`thread`], and the tracker
-//! below them):
+//! What runs inside malloc ([`stubs`], [`intercept`], [`nested`], [`place`], [`record`], [`apply`], [`defer`], [`replay`],
+//! [`sampling`], [`draw`], [`thread`], [`tls`], and the tracker below them):
 //! 1. allocates nothing from the heap it watches; its memory comes from `mmap`;
 //! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them; waits for another thread of
 //!    the program only for the few instructions of a lock of its own, and goes on unrecorded if they do not come to an end;

@@ -1,4 +1,5 @@
-//! Blocks whose birth was written down and is not recorded yet: their frees must be recorded, whether they are sampled or not.
+//! Blocks whose birth was written down and is not recorded yet: their frees must be recorded, whether they are sampled
+//! or not.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

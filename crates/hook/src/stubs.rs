@@ -42,8 +42,8 @@ macro_rules! stub_asm {
     };
 }
 
-/// Declares the stub of one function. Those of the family `C` become symbols of the library, for preloading; all others are only
-/// written into relocation slots.
+/// Declares the stub of one function. Those of the family `C` become symbols of the library, for preloading; all others
+/// are only written into relocation slots.
 macro_rules! stub {
     ($family:ident $name:ident = $symbol:literal) => {
         mod $name {

@@ -7,7 +7,7 @@
 //! | [`judge`] | whether a slot may be ours |
 //! | [`slot`] | reading and writing one slot, read-only or not |
 //! | [`sweep`] | all modules, in either direction |
-//! | [`look`] | what was loaded at one moment |
+//! | [`loaded_modules`] | what was loaded at one moment |
 //! | [`book`] | which slots were found and what they held |
 //! | [`claim`] | one thread at a time |
 //!
@@ -20,7 +20,7 @@
 mod book;
 mod claim;
 mod judge;
-mod look;
+mod loaded_modules;
 mod modules;
 mod names;
 mod resolve;
@@ -39,7 +39,7 @@ use crate::place;
 use crate::real::{Function, Stub};
 use crate::shared;
 
-pub(crate) use look::Look;
+pub(crate) use loaded_modules::LoadedModules;
 pub(crate) use modules::build_at;
 pub(crate) use resolve::{look_up, next, resolve};
 use sweep::Direction;
