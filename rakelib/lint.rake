@@ -5,6 +5,7 @@
 require "json"
 require "open3"
 require_relative "lint/ruby_layers"
+require_relative "lint/rust_circles"
 
 # Who may depend on whom in the workspace; RULES.md says why. A crate that is not named here is not allowed.
 ALLOWED_DEPENDENCIES = {
@@ -17,6 +18,8 @@ ALLOWED_DEPENDENCIES = {
   "memintro" => %w[memintro-abi memintro-analysis]
 }.freeze
 RUBY_BINDINGS = %w[rb-sys magnus].freeze
+# Most files of a crate that may use each other in a circle.
+LARGEST_CIRCLE = 3
 
 desc "Run every lint"
 task lint: %w[lint:rustfmt lint:clippy lint:rustdoc lint:layers lint:rubocop lint:yard lint:rbs]
@@ -39,8 +42,8 @@ namespace :lint do
           RUSTDOCFLAGS: "-D warnings -A rustdoc::private_intra_doc_links"
   end
 
-  desc "Nothing depends on what is above it: neither crates nor the folders of lib/memintro"
-  task layers: %w[lint:crate_layers lint:ruby_layers]
+  desc "Nothing depends on what is above it: neither crates, nor their files, nor the folders of lib/memintro"
+  task layers: %w[lint:crate_layers lint:rust_circles lint:ruby_layers]
 
   desc "No folder of lib/memintro uses one that is above it"
   task :ruby_layers do
@@ -48,6 +51,15 @@ namespace :lint do
     wrong = layers.wrong
     abort "Wrong direction (see RULES.md):\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
     puts "#{layers.size} Ruby files use only folders below their own"
+  end
+
+  desc "No more than a few files of a crate use each other in a circle"
+  task :rust_circles do
+    circles = RustCircles.new("crates")
+    wrong = circles.circles.select { |files| files.size > LARGEST_CIRCLE }
+    text = wrong.map { |files| "  #{files.size} files: #{files.join(" ")}" }.join("\n")
+    abort "Files that use each other in a circle (at most #{LARGEST_CIRCLE} may):\n#{text}" if wrong.any?
+    puts "#{circles.size} Rust files, of which at most #{LARGEST_CIRCLE} use each other in a circle"
   end
 
   desc "No crate depends on one that is above it; the hook knows nothing of Ruby"

@@ -6,7 +6,7 @@ require "spec_helper"
 RSpec.describe "The functions that the hook takes over" do
   # [family, name] of each, as the hook has them; and those that are taken over for the end of a process.
   taken_over = File.read(File.join(Subprocess::ROOT, "crates", "hook", "src", "functions.rs"))
-                   .scan(/^    (C|Operator|Extended|Text|Loader) \w+ = "(\w+)"/)
+                   .scan(/^ +(C|Operator|Extended|Text|Loader) \w+ = "(\w+)"/)
   c_functions = taken_over.filter_map { |family, name| name if family == "C" } + %w[_exit _Exit raise]
   all_functions = c_functions | taken_over.map(&:last)
 

@@ -12,8 +12,8 @@ use memintro_tracker::stack;
 
 use crate::figures::{self, SiteFigures, is_used};
 use crate::sampling::{self, SAMPLES};
-use crate::state::{self, SITES, TABLE, THREADS};
-use crate::{dump, exit, functions, init, patch, start, thread};
+use crate::shared::{self, SITES, TABLE, THREADS};
+use crate::{dump, exit, functions, patch, start, state, thread};
 
 /// The table. Whoever finds it compares `version` and `size` before anything else.
 #[unsafe(no_mangle)]
@@ -57,7 +57,7 @@ extern "C" fn origin() -> Origin {
 }
 
 extern "C" fn mode() -> Mode {
-    state::mode()
+    shared::mode()
 }
 
 unsafe extern "C" fn start(options: *const StartOptions) -> Status {
@@ -145,26 +145,26 @@ unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
 
 unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status {
     reach_down();
-    static LOOKS: AtomicU32 = AtomicU32::new(0);
-    let modules = patch::Look::now();
+    static WALKS: AtomicU32 = AtomicU32::new(0);
+    let modules = patch::LoadedModules::now();
     state::done(state::paused(|_| {
-        let look = LOOKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        modules.each(|path, build, base| SITES.note_loaded(look, path, build, base));
+        let walk = WALKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        modules.each(|path, build, base| SITES.note_loaded(walk, path, build, base));
         state::flush();
-        let now = state::generation();
+        let now = shared::generation();
         for id in 0..SITES.count() {
             if let Some(site) = SITES.get(id).filter(|site| is_used(id, site)) {
                 // SAFETY: the caller's own callback and context.
-                unsafe { visit(context, &site_record(id, site, now, look)) };
+                unsafe { visit(context, &site_record(id, site, now, walk)) };
             }
         }
     }))
 }
 
-fn site_record(id: u32, site: &Site, now: u32, look: u32) -> SiteRecord {
+fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
     let (path, path_len) = site.path();
     // Where a module is not loaded any more, something else may be at the address.
-    let (address, module_build) = match SITES.loaded(site, look) {
+    let (address, module_build) = match SITES.loaded(site, walk) {
         Some(module) => (module.base.map_or(0, |base| base.wrapping_add(site.offset())), module.build),
         None => (site.address(), 0),
     };
@@ -217,7 +217,7 @@ unsafe extern "C" fn blocks(
     visit: Visitor<BlockRecord>,
 ) -> Status {
     reach_down();
-    let now = state::generation();
+    let now = shared::generation();
     state::done(state::paused(|_| {
         TABLE.for_each(now, &mut |address, block| {
             if (site == u32::MAX || block.site == site) && block.age >= min_age {
@@ -251,7 +251,7 @@ unsafe extern "C" fn blocks(
 
 extern "C" fn refresh() -> Status {
     reach_down();
-    start::refresh();
+    patch::refresh();
     Status::OK
 }
 
@@ -266,7 +266,7 @@ unsafe extern "C" fn patches(context: *mut c_void, visit: Visitor<PatchEntry>) {
 unsafe extern "C" fn allocator(buffer: *mut c_char, len: usize) -> Status {
     let real = functions::malloc::REAL.load(Ordering::Acquire).cast_const().cast();
     // Who stands before a preloaded hook is asked first, and need not pass anything on.
-    let first = init::look_up(c"malloc");
+    let first = patch::look_up(c"malloc");
     let is_ours = module(first).is_none_or(|found| {
         module((&raw const memintro_control).cast()).is_some_and(|own| own.dli_fbase == found.dli_fbase)
     });

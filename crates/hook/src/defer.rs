@@ -1,4 +1,5 @@
-//! What happens while the gate is closed: written down by the thread that it happens to, recorded by whoever opens the gate.
+//! What happens while the gate is closed: written down by the thread that it happens to. Whoever opens the gate records it
+//! ([`crate::replay`]).
 //!
 //! The thread asks the VM for the line at once, since frames and paths are there only now; but it interns nothing,
 //! for during a fork nobody may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and why
@@ -6,43 +7,36 @@
 
 use core::ffi::CStr;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use memintro_abi::{Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER};
-use memintro_tracker::counters::CounterCache;
 use memintro_tracker::deferred::Event;
 use memintro_tracker::mmap::Errno;
-use memintro_tracker::samples::Sample;
-use memintro_tracker::sites::{MAX_PATH_BYTES, Place};
-use memintro_tracker::table::Removed;
-use memintro_tracker::threads::{Noted, Settle, ThreadState, bump};
+use memintro_tracker::sites::MAX_PATH_BYTES;
+use memintro_tracker::threads::{Noted, ThreadState};
 
-use crate::record::{self, Moving, Old, Origin};
-use crate::sampling::{self, SAMPLES};
-use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, THREADS};
-use crate::{place, thread};
-
-/// What the hook does when the gate opens.
-#[derive(Debug)]
-pub(crate) struct Opening;
+use crate::apply::{Moving, Old};
+use crate::pending::Pending;
+use crate::place;
+use crate::shared::{self, ACTIVE, BOOTING, EPOCH, THREADS};
 
 /// Kinds of events.
-mod kind {
-    pub(super) const BIRTH: u32 = 1;
-    pub(super) const SAMPLED_BIRTH: u32 = 2;
-    pub(super) const UNTRACKED_BIRTH: u32 = 3;
-    pub(super) const FREE: u32 = 4;
-    pub(super) const DEATH: u32 = 5;
-    pub(super) const SAMPLED_DEATH: u32 = 6;
-    pub(super) const PUT_BACK: u32 = 7;
-    pub(super) const PUT_BACK_SAMPLE: u32 = 8;
+pub(crate) mod kind {
+    pub(crate) const BIRTH: u32 = 1;
+    pub(crate) const SAMPLED_BIRTH: u32 = 2;
+    pub(crate) const UNTRACKED_BIRTH: u32 = 3;
+    pub(crate) const FREE: u32 = 4;
+    pub(crate) const DEATH: u32 = 5;
+    pub(crate) const SAMPLED_DEATH: u32 = 6;
+    pub(crate) const PUT_BACK: u32 = 7;
+    pub(crate) const PUT_BACK_SAMPLE: u32 = 8;
 }
 
 /// How an event tells its call site: one of these numbers, or that of a pseudo-site.
-mod told {
-    pub(super) const BY_CALLER: u32 = u32::MAX;
-    pub(super) const BY_LINE: u32 = u32::MAX - 1;
-    pub(super) const BY_PLACE: u32 = u32::MAX - 2;
+pub(crate) mod told {
+    pub(crate) const BY_CALLER: u32 = u32::MAX;
+    pub(crate) const BY_LINE: u32 = u32::MAX - 1;
+    pub(crate) const BY_PLACE: u32 = u32::MAX - 2;
 }
 
 /// Whether events are to be written down: the gate is closed and something is tracked. Otherwise this thread is busy, or the
@@ -54,7 +48,7 @@ fn is_wanted(own: &ThreadState) -> bool {
 fn event(own: &ThreadState, kind: u32, address: usize) -> Event {
     let mut event = Event::default();
     (event.kind, event.address, event.owner) = (kind, address as u64, ptr::from_ref(own) as u64);
-    (event.epoch, event.generation) = (EPOCH.load(Ordering::Relaxed), state::generation());
+    (event.epoch, event.generation) = (EPOCH.load(Ordering::Relaxed), shared::generation());
     event
 }
 
@@ -123,7 +117,7 @@ enum Told<'a> {
 
 /// Fills in whose the block is, as far as the VM knows.
 fn tell_site(birth: &mut Event) -> Told<'static> {
-    let Some(vm) = state::vm() else {
+    let Some(vm) = shared::vm() else {
         if BOOTING.load(Ordering::Relaxed) {
             birth.site = SITE_BOOT;
             return Told::Known;
@@ -185,124 +179,4 @@ pub(crate) fn settled(own: &ThreadState, moving: &Moving, address: Option<usize>
         }
     }
     note(own, &settled, &[], address.map(|_| Pending::begin()))
-}
-
-/// Blocks that were written down and that the filter of sampled blocks does not know yet.
-static PENDING: AtomicU32 = AtomicU32::new(0);
-
-/// Whether a free must be recorded whatever that filter says.
-#[inline(always)]
-pub(crate) fn is_pending() -> bool {
-    // Acquire: whoever sees that none is pending sees them in the filter.
-    PENDING.load(Ordering::Acquire) != 0
-}
-
-/// One more, until it is dropped or, once it [`Pending::goes_on`], recorded.
-#[derive(Debug)]
-pub(crate) struct Pending(());
-
-impl Pending {
-    pub(crate) fn begin() -> Self {
-        PENDING.fetch_add(1, Ordering::SeqCst);
-        Self(())
-    }
-
-    fn goes_on(self) {
-        core::mem::forget(self);
-    }
-
-    /// It has been recorded.
-    fn end() {
-        drop(Self(()));
-    }
-
-    /// In a forked child, where nobody else can have written anything down.
-    pub(crate) fn forget_all() {
-        PENDING.store(0, Ordering::Release);
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        PENDING.fetch_sub(1, Ordering::Release);
-    }
-}
-
-#[allow(improper_ctypes_definitions, reason = "see the trait")]
-impl Settle for Opening {
-    extern "C" fn settle(&self) {
-        thread::share_if_crowded();
-    }
-
-    extern "C" fn flush(&self, counters: &CounterCache) {
-        counters.flush(|id| SITES.counters(id));
-    }
-
-    extern "C" fn torn(&self) {
-        state::give_up();
-    }
-
-    extern "C" fn record(&self, own: &ThreadState, event: &Event, path: &[u8]) {
-        record_event(own, event, path);
-        if !matches!(event.kind, kind::FREE | kind::DEATH | kind::SAMPLED_DEATH) {
-            Pending::end();
-        }
-    }
-}
-
-fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
-    // What came before a clear is forgotten with all else.
-    if event.epoch != EPOCH.load(Ordering::Relaxed) || state::is_lost() {
-        return;
-    }
-    // SAFETY: states are never unmapped, and the world is paused.
-    let Some(owner) = (unsafe { (event.owner as *const ThreadState).as_ref() }) else { return };
-    let origin = Origin { owner, counters: &own.counters };
-    let address = event.address as usize;
-    let removed = || Removed { site: event.site, size: event.size, age: event.extra };
-    let sample = || Sample {
-        size: event.size,
-        mean: event.mean,
-        site: event.site,
-        birth: event.line,
-        mark: event.extra,
-    };
-    match event.kind {
-        kind::BIRTH => {
-            record::born(origin, address, event.size, site(event, path), event.generation);
-            if sampling::is_on() {
-                // The mode has changed meanwhile.
-                SAMPLES.count_again(address);
-            }
-        }
-        kind::SAMPLED_BIRTH => {
-            let site = site(event, path);
-            record::born_sampled(origin, address, event.size, site, event.generation, event.mean);
-        }
-        kind::UNTRACKED_BIRTH => record::born_untracked(origin, address, event.generation),
-        kind::FREE => {
-            let old = record::take(address, event.generation);
-            record::gone(origin, &old, event.generation);
-        }
-        kind::DEATH => record::gone(origin, &Old::Followed(removed()), event.generation),
-        kind::SAMPLED_DEATH => record::gone(origin, &Old::Sampled(sample()), event.generation),
-        kind::PUT_BACK => record::put_back(origin, &Old::Followed(removed()), address, event.generation),
-        kind::PUT_BACK_SAMPLE => {
-            record::put_back(origin, &Old::Sampled(sample()), address, event.generation);
-        }
-        _ => bump(&owner.traffic.dropped, 1),
-    }
-}
-
-fn site(event: &Event, path: &[u8]) -> u32 {
-    match event.site {
-        told::BY_CALLER => SITES.native(event.caller as usize, None),
-        told::BY_PLACE => {
-            let place = Place { path, build: event.build, offset: event.offset };
-            SITES.native(event.caller as usize, Some(place))
-        }
-        told::BY_LINE => SITES.ruby_line(path, event.line),
-        pseudo => Some(pseudo),
-    }
-    .unwrap_or(SITE_OTHER)
 }

@@ -18,8 +18,8 @@ use memintro_tracker::threads::ThreadState;
 
 use crate::dump_file::{DumpFile, PathBuffer};
 use crate::figures::{self, SiteFigures, is_used};
-use crate::state::{self, SITES, THREADS};
-use crate::{sampling, thread};
+use crate::shared::{SITES, THREADS};
+use crate::{sampling, state, thread};
 
 /// Sleeps of 50 µs for other threads before a dump goes on without them; some tenths of a second.
 const PATIENCE: u32 = 2_000;

@@ -9,7 +9,8 @@ use core::ffi::{CStr, c_char, c_int};
 
 use memintro_abi::Status;
 
-use crate::exit::MAX_PATH;
+/// Longest path of a dump, with its NUL.
+pub(crate) const MAX_PATH: usize = 4096;
 
 /// Names to try: one that is taken was planted or is a miracle.
 const TRIES: u32 = 8;

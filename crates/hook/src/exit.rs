@@ -10,11 +10,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use memintro_abi::{EXIT_STATUS_UNKNOWN, Status};
 
-use crate::state::{PID, PRELOADED};
+use crate::dump_file::MAX_PATH;
+use crate::shared::{PID, PRELOADED};
 use crate::{dump, patch};
-
-/// Longest path of a dump, with its NUL.
-pub(crate) const MAX_PATH: usize = 4096;
 
 const FATAL_SIGNALS: [c_int; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 

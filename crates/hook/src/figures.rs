@@ -9,7 +9,8 @@ use memintro_tracker::sites::Site;
 use memintro_tracker::threads::{ThreadState, Traffic};
 
 use crate::sampling::{self, SAMPLES};
-use crate::state::{self, SITES, THREADS};
+use crate::shared::{self, SITES, THREADS};
+use crate::state;
 
 /// Sums over all threads. Nobody who records has to wait: every thread's figures only grow until they are reset, and what
 /// was freed is read before what was allocated, so that no sum can show more freed than allocated.
@@ -49,7 +50,7 @@ fn sums() -> Figures {
     }
     sum.tracker_bytes = state::tracker_bytes();
     sum.sites = u64::from(SITES.count());
-    sum.generation = u64::from(state::generation());
+    sum.generation = u64::from(shared::generation());
     sum
 }
 

@@ -15,10 +15,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use memintro_tracker::stack;
 use memintro_tracker::threads::{Held, ThreadState};
 
-use crate::count::Count;
-use crate::defer::Pending;
+use crate::changes::{self, Changes, UNUSED_FORKS};
 use crate::patch::{self, walkers};
-use crate::state::{self, Changes, PID, THREADS};
+use crate::pending::Pending;
+use crate::shared::{self, PID, THREADS};
 use crate::{sampling, thread};
 
 /// Sleeps of 50 µs until somebody has ended what is patched, a pause, what is recorded.
@@ -35,14 +35,6 @@ const STACK_BYTES: usize = 3072;
 static HOLDS_CHANGES: AtomicBool = AtomicBool::new(false);
 static HOLDS_PATCHES: AtomicBool = AtomicBool::new(false);
 
-/// Forks that hold nothing, as nothing has been tracked when they began.
-static UNUSED: Count = Count::new();
-
-/// The first start waits for forks that began before it.
-pub(crate) fn wait_for_unused() {
-    UNUSED.wait_for_none(SLEEPS);
-}
-
 pub(crate) fn init() {
     // SAFETY: the handlers are plain functions that live as long as the process.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
@@ -50,7 +42,7 @@ pub(crate) fn init() {
 
 /// Whether this process has ever tracked: otherwise a child has got nothing that could be wrong.
 fn is_used() -> bool {
-    state::has_changed() || THREADS.states().next().is_some()
+    changes::has_changed() || THREADS.states().next().is_some()
 }
 
 unsafe extern "C" fn before() {
@@ -62,14 +54,14 @@ unsafe extern "C" fn before() {
 }
 
 fn before_tracked() {
-    // First of all: either we see a start, or that sees us in `wait_for_unused`.
-    UNUSED.enter();
+    // First of all: either we see a start, or that waits for us.
+    UNUSED_FORKS.enter();
     // A thread whose destructors have run keeps no state: its child cannot trust what it gets.
-    if !(state::is_wanted() || is_used()) || thread::own().is_none() {
+    if !(changes::is_wanted() || is_used()) || thread::own().is_none() {
         return;
     }
     let Some(own) = thread::kept() else { return };
-    UNUSED.leave();
+    UNUSED_FORKS.leave();
     let depth = own.forks.get();
     own.forks.set(depth.wrapping_add(1));
     if depth > 0 {
@@ -89,7 +81,7 @@ fn hold(own: &ThreadState) -> Held {
     // While this thread is recording, nobody else can pause the world: it is no use to wait for that.
     let (sleeps, sleeps_for_changes) =
         if own.is_busy() { (SLEEPS_ON_TOP, SLEEPS_ON_TOP) } else { (SLEEPS, SLEEPS_FOR_CHANGES) };
-    let changes = state::hold_changes(sleeps_for_changes, || THREADS.join_forks());
+    let changes = changes::hold_changes(sleeps_for_changes, || THREADS.join_forks());
     if changes == Changes::Joined {
         return Held::Paused;
     }
@@ -110,7 +102,7 @@ fn let_go(changes: bool, patches: bool) {
         patch::after_fork();
     }
     if changes {
-        state::forget_changes();
+        changes::forget_changes();
     }
 }
 
@@ -128,7 +120,7 @@ fn end(own: &ThreadState) -> Option<Held> {
 
 unsafe extern "C" fn in_parent() {
     walkers::after_fork();
-    let Some(own) = thread::kept().filter(|own| own.forks.get() > 0) else { return UNUSED.leave() };
+    let Some(own) = thread::kept().filter(|own| own.forks.get() > 0) else { return UNUSED_FORKS.leave() };
     if let Some(held) = end(own) {
         THREADS.release_after_fork(own, held, let_go_of_all);
     }
@@ -136,7 +128,7 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     walkers::in_child();
-    UNUSED.forget();
+    UNUSED_FORKS.forget();
     // SAFETY: a plain system call.
     PID.store(unsafe { libc::getpid() }.unsigned_abs(), Ordering::Relaxed);
     THREADS.register();
@@ -148,11 +140,11 @@ unsafe extern "C" fn in_child() {
         sampling::in_child(own, PID.load(Ordering::Relaxed));
     }
     if held == Held::NotPaused && is_used() {
-        state::give_up();
+        shared::give_up();
         Pending::forget_all();
     }
     if !held.is_for_forks() || !HOLDS_CHANGES.load(Ordering::Relaxed) {
-        state::forget_changes();
+        changes::forget_changes();
     }
     if !held.is_for_forks() || !HOLDS_PATCHES.load(Ordering::Relaxed) {
         patch::abandoned_by_fork();

@@ -1,74 +1,15 @@
-//! Every function that is taken over, named once: its stub, its real counterpart, its bootstrap.
+//! Every function that is taken over, named once: its real counterpart, its bootstrap. What others call in its place is in
+//! [`crate::stubs`].
 //!
-//! - The **stub** is what others call. While nothing is recorded it is a compare and a jump to the real function;
-//!   otherwise it passes the caller's address on to the body in [`crate::intercept`]. It is naked, so that the real
-//!   function is entered with the stack and registers as the caller left them.
 //! - The **real** function's address lies in a static that starts out at the bootstrap.
 //! - The **bootstrap** finds the real function and goes on there: allocations come before any constructor has run,
 //!   and a C++ library may be loaded long after us.
 
 use core::ffi::CStr;
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::fallback;
-use crate::intercept as body;
-use crate::real::real_address;
-use crate::state::ACTIVE;
-
-/// One function that is taken over.
-#[derive(Debug)]
-pub(crate) struct Function {
-    /// Its symbol.
-    pub(crate) name: &'static CStr,
-    /// What others are to call.
-    pub(crate) stub: *const (),
-    /// What we call.
-    pub(crate) real: &'static AtomicPtr<()>,
-    /// Where `real` points before it is found.
-    pub(crate) boot: *const (),
-    /// Whose it is.
-    pub(crate) family: Family,
-    /// Serves while nobody defines the function; null if that cannot be.
-    pub(crate) fallback: *const (),
-}
-
-/// Whose functions they are: what may stand behind them, and how others come to call ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
-    /// Every C program's. The only ones that are symbols of this library: libc has them, too, so a program that has
-    /// this library has no other functions than without it.
-    C,
-    /// C++'s operators, the allocator's own or the C++ runtime's. They get into slots only: who would find them here
-    /// by their names might have a library with other ones.
-    Operator,
-    /// jemalloc's own. In slots only: their mere presence would tell programs that another allocator is there.
-    Extended,
-    /// Texts that are copied, where the allocator brings its own functions that do not come back to malloc (mimalloc 3
-    /// does): libc's, which call malloc, are left alone.
-    Text,
-    /// The loader's. In slots only.
-    Loader,
-}
-
-// SAFETY: the pointers are addresses of functions.
-unsafe impl Sync for Function {}
-
-/// A stub's instructions. The caller's address goes into the register of the fifth argument: only `xallocx` has
-/// four, none has five.
-#[cfg(target_arch = "x86_64")]
-macro_rules! stub_asm {
-    ($name:ident) => {
-        core::arch::naked_asm!(
-            "cmp dword ptr [rip + {active}], 0",
-            "jne 2f",
-            "jmp qword ptr [rip + {real}]",
-            "2:",
-            "mov r8, [rsp]",
-            "jmp {body}",
-            active = sym ACTIVE, real = sym REAL, body = sym body::$name,
-        )
-    };
-}
+use crate::patch::resolve as find;
+use crate::real::{Family, Function, is_resolved};
 
 /// A bootstrap's instructions: the arguments survive the search for the real function.
 #[cfg(target_arch = "x86_64")]
@@ -81,22 +22,6 @@ macro_rules! boot_asm {
             "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
             "jmp rax",
             real = sym REAL, find = sym real_address,
-        )
-    };
-}
-
-/// A stub's instructions, as above.
-#[cfg(target_arch = "aarch64")]
-macro_rules! stub_asm {
-    ($name:ident) => {
-        core::arch::naked_asm!(
-            "adrp x9, {active}", "ldr w9, [x9, :lo12:{active}]",
-            "cbnz w9, 2f",
-            "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
-            "2:",
-            "mov x4, x30",
-            "b {body}",
-            active = sym ACTIVE, real = sym REAL, body = sym body::$name,
         )
     };
 }
@@ -117,8 +42,7 @@ macro_rules! boot_asm {
     };
 }
 
-/// Declares everything about one function. Those of the family `C` become symbols of the library, for preloading; all
-/// others are only written into relocation slots.
+/// Declares everything about one function.
 macro_rules! function {
     ($family:ident $name:ident = $symbol:literal, fallback $fallback:expr) => {
         pub(crate) mod $name {
@@ -131,23 +55,11 @@ macro_rules! function {
                     Ok(name) => name,
                     Err(_) => c"",
                 },
-                stub: stub as *const (),
                 real: &REAL,
                 boot: boot as *const (),
                 family: Family::$family,
                 fallback: $fallback,
             };
-
-            /// What slots get. Not the exported symbol: the loader would bind our own use of that to somebody else's.
-            ///
-            /// # Safety
-            /// As the function whose place it takes.
-            #[unsafe(naked)]
-            unsafe extern "C" fn stub() {
-                stub_asm!($name)
-            }
-
-            function!(@$family $symbol $name);
 
             /// # Safety
             /// As the function whose place it takes.
@@ -157,18 +69,6 @@ macro_rules! function {
             }
         }
     };
-    (@C $symbol:literal $name:ident) => {
-        /// Takes the place of the allocator's function of this name.
-        ///
-        /// # Safety
-        /// As that function.
-        #[unsafe(export_name = $symbol)]
-        #[unsafe(naked)]
-        unsafe extern "C" fn exported() {
-            stub_asm!($name)
-        }
-    };
-    (@$family:ident $symbol:literal $name:ident) => {};
 }
 
 macro_rules! functions {
@@ -186,49 +86,145 @@ const NEW: *const () = fallback::new as *const ();
 const NEW_ALIGNED: *const () = fallback::new_aligned as *const ();
 const DELETE: *const () = fallback::delete as *const ();
 
-functions! {
-    C malloc = "malloc", fallback NONE;
-    C free = "free", fallback NONE;
-    C calloc = "calloc", fallback NONE;
-    C realloc = "realloc", fallback NONE;
-    C reallocarray = "reallocarray", fallback REALLOCARRAY;
-    C memalign = "memalign", fallback NONE;
-    C posix_memalign = "posix_memalign", fallback NONE;
-    C aligned_alloc = "aligned_alloc", fallback NONE;
-    C valloc = "valloc", fallback NONE;
-    C pvalloc = "pvalloc", fallback NONE;
+/// Hands all of them to a macro: this is the list.
+macro_rules! for_each_function {
+    ($receiver:ident) => {
+        $receiver! {
+            C malloc = "malloc", fallback NONE;
+            C free = "free", fallback NONE;
+            C calloc = "calloc", fallback NONE;
+            C realloc = "realloc", fallback NONE;
+            C reallocarray = "reallocarray", fallback REALLOCARRAY;
+            C memalign = "memalign", fallback NONE;
+            C posix_memalign = "posix_memalign", fallback NONE;
+            C aligned_alloc = "aligned_alloc", fallback NONE;
+            C valloc = "valloc", fallback NONE;
+            C pvalloc = "pvalloc", fallback NONE;
 
-    Operator new = "_Znwm", fallback NEW;
-    Operator new_array = "_Znam", fallback NEW;
-    Operator new_nothrow = "_ZnwmRKSt9nothrow_t", fallback NEW;
-    Operator new_array_nothrow = "_ZnamRKSt9nothrow_t", fallback NEW;
-    Operator new_aligned = "_ZnwmSt11align_val_t", fallback NEW_ALIGNED;
-    Operator new_array_aligned = "_ZnamSt11align_val_t", fallback NEW_ALIGNED;
-    Operator new_aligned_nothrow = "_ZnwmSt11align_val_tRKSt9nothrow_t", fallback NEW_ALIGNED;
-    Operator new_array_aligned_nothrow = "_ZnamSt11align_val_tRKSt9nothrow_t", fallback NEW_ALIGNED;
+            Operator new = "_Znwm", fallback NEW;
+            Operator new_array = "_Znam", fallback NEW;
+            Operator new_nothrow = "_ZnwmRKSt9nothrow_t", fallback NEW;
+            Operator new_array_nothrow = "_ZnamRKSt9nothrow_t", fallback NEW;
+            Operator new_aligned = "_ZnwmSt11align_val_t", fallback NEW_ALIGNED;
+            Operator new_array_aligned = "_ZnamSt11align_val_t", fallback NEW_ALIGNED;
+            Operator new_aligned_nothrow = "_ZnwmSt11align_val_tRKSt9nothrow_t", fallback NEW_ALIGNED;
+            Operator new_array_aligned_nothrow = "_ZnamSt11align_val_tRKSt9nothrow_t", fallback NEW_ALIGNED;
 
-    Operator delete = "_ZdlPv", fallback DELETE;
-    Operator delete_array = "_ZdaPv", fallback DELETE;
-    Operator delete_nothrow = "_ZdlPvRKSt9nothrow_t", fallback DELETE;
-    Operator delete_array_nothrow = "_ZdaPvRKSt9nothrow_t", fallback DELETE;
-    Operator delete_sized = "_ZdlPvm", fallback DELETE;
-    Operator delete_array_sized = "_ZdaPvm", fallback DELETE;
-    Operator delete_aligned = "_ZdlPvSt11align_val_t", fallback DELETE;
-    Operator delete_array_aligned = "_ZdaPvSt11align_val_t", fallback DELETE;
-    Operator delete_aligned_nothrow = "_ZdlPvSt11align_val_tRKSt9nothrow_t", fallback DELETE;
-    Operator delete_array_aligned_nothrow = "_ZdaPvSt11align_val_tRKSt9nothrow_t", fallback DELETE;
-    Operator delete_sized_aligned = "_ZdlPvmSt11align_val_t", fallback DELETE;
-    Operator delete_array_sized_aligned = "_ZdaPvmSt11align_val_t", fallback DELETE;
+            Operator delete = "_ZdlPv", fallback DELETE;
+            Operator delete_array = "_ZdaPv", fallback DELETE;
+            Operator delete_nothrow = "_ZdlPvRKSt9nothrow_t", fallback DELETE;
+            Operator delete_array_nothrow = "_ZdaPvRKSt9nothrow_t", fallback DELETE;
+            Operator delete_sized = "_ZdlPvm", fallback DELETE;
+            Operator delete_array_sized = "_ZdaPvm", fallback DELETE;
+            Operator delete_aligned = "_ZdlPvSt11align_val_t", fallback DELETE;
+            Operator delete_array_aligned = "_ZdaPvSt11align_val_t", fallback DELETE;
+            Operator delete_aligned_nothrow = "_ZdlPvSt11align_val_tRKSt9nothrow_t", fallback DELETE;
+            Operator delete_array_aligned_nothrow = "_ZdaPvSt11align_val_tRKSt9nothrow_t", fallback DELETE;
+            Operator delete_sized_aligned = "_ZdlPvmSt11align_val_t", fallback DELETE;
+            Operator delete_array_sized_aligned = "_ZdaPvmSt11align_val_t", fallback DELETE;
 
-    Extended mallocx = "mallocx", fallback NONE;
-    Extended rallocx = "rallocx", fallback NONE;
-    Extended xallocx = "xallocx", fallback NONE;
-    Extended dallocx = "dallocx", fallback NONE;
-    Extended sdallocx = "sdallocx", fallback NONE;
+            Extended mallocx = "mallocx", fallback NONE;
+            Extended rallocx = "rallocx", fallback NONE;
+            Extended xallocx = "xallocx", fallback NONE;
+            Extended dallocx = "dallocx", fallback NONE;
+            Extended sdallocx = "sdallocx", fallback NONE;
 
-    Text strdup = "strdup", fallback NONE;
-    Text strndup = "strndup", fallback NONE;
+            Text strdup = "strdup", fallback NONE;
+            Text strndup = "strndup", fallback NONE;
 
-    Loader dlsym = "dlsym", fallback NONE;
-    Loader dlopen = "dlopen", fallback NONE;
+            Loader dlsym = "dlsym", fallback NONE;
+            Loader dlopen = "dlopen", fallback NONE;
+        }
+    };
+}
+pub(crate) use for_each_function;
+
+for_each_function!(functions);
+
+/// Called by a bootstrap: the address to go on to. Finds all functions that can be found by now.
+pub(crate) extern "C" fn real_address(slot: &'static AtomicPtr<()>) -> *const () {
+    resolve();
+    let Some(function) = FUNCTIONS.iter().find(|function| core::ptr::eq(function.real, slot)) else {
+        return core::ptr::null();
+    };
+    if is_resolved(function) {
+        return slot.load(Ordering::Acquire);
+    }
+    if function.family == Family::C && !function.fallback.is_null() {
+        // It is called through a symbol of ours, so it may be called again and again.
+        slot.store(function.fallback.cast_mut(), Ordering::Release);
+    }
+    function.fallback
+}
+
+/// Finds the real functions: those that the loader would bind (jemalloc's, when it is preloaded). Allocates nothing
+/// and takes no lock but that of the loader's list.
+pub(crate) fn resolve() {
+    find(FUNCTIONS);
+}
+
+/// Whether the allocator was found.
+pub(crate) fn has_allocator() -> bool {
+    [malloc::FUNCTION, free::FUNCTION, realloc::FUNCTION, calloc::FUNCTION].iter().all(is_resolved)
+}
+
+/// What serves while nobody defines a function that others may come to call through us.
+mod fallback {
+    use core::ffi::c_void;
+
+    use super::{free, malloc, memalign, realloc};
+    use crate::real::call;
+
+    type Pointer = *mut c_void;
+
+    /// reallocarray with a libc that has none.
+    ///
+    /// # Safety
+    /// As reallocarray.
+    pub(crate) unsafe extern "C" fn reallocarray(block: Pointer, count: usize, size: usize) -> Pointer {
+        let Some(bytes) = count.checked_mul(size) else {
+            // SAFETY: the location of errno is valid for the calling thread.
+            unsafe { *libc::__errno_location() = libc::ENOMEM };
+            return core::ptr::null_mut();
+        };
+        // SAFETY: the caller's own arguments.
+        unsafe { call!(realloc::REAL, fn(Pointer, usize) -> Pointer)(block, bytes) }
+    }
+
+    /// operator new by a pointer that was copied, when the C++ library is gone.
+    ///
+    /// # Safety
+    /// As operator new.
+    pub(crate) unsafe extern "C" fn new(size: usize) -> Pointer {
+        // SAFETY: any size is fine for malloc.
+        let block = unsafe { call!(malloc::REAL, fn(usize) -> Pointer)(size.max(1)) };
+        if block.is_null() {
+            // SAFETY: there is nobody to throw to; this is what an exception without a handler does.
+            unsafe { libc::abort() };
+        }
+        block
+    }
+
+    /// Aligned operator new by a pointer that was copied, when the C++ library is gone.
+    ///
+    /// # Safety
+    /// As operator new.
+    pub(crate) unsafe extern "C" fn new_aligned(size: usize, alignment: usize) -> Pointer {
+        // SAFETY: C++ asks only for powers of two.
+        let block = unsafe { call!(memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size.max(1)) };
+        if block.is_null() {
+            // SAFETY: as above.
+            unsafe { libc::abort() };
+        }
+        block
+    }
+
+    /// operator delete, likewise.
+    ///
+    /// # Safety
+    /// As operator delete.
+    pub(crate) unsafe extern "C" fn delete(block: Pointer) {
+        // SAFETY: such a block came from malloc.
+        unsafe { call!(free::REAL, fn(Pointer))(block) };
+    }
 }

@@ -9,8 +9,10 @@ use core::sync::atomic::Ordering;
 
 use memintro_abi::{Mode, StartOptions};
 
-use crate::state::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
-use crate::{control, exit, fork, place, real, start, thread};
+use crate::patch::look_up;
+use crate::replay::Opening;
+use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
+use crate::{control, exit, fork, functions, place, start, thread};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -26,6 +28,8 @@ extern "C" fn destructor() {
 }
 
 extern "C" fn constructor() {
+    // SAFETY: nothing is tracked yet, so nobody has closed the gate.
+    unsafe { THREADS.settle_with(&Opening) };
     // SAFETY: plain system calls.
     unsafe {
         PID.store(libc::getpid().unsigned_abs(), Ordering::Relaxed);
@@ -34,7 +38,7 @@ extern "C" fn constructor() {
             return;
         }
     }
-    real::resolve();
+    functions::resolve();
     exit::init();
     if variable(c"MEMINTRO_DISABLE").is_some_and(|value| is_brake(value.to_bytes())) {
         DISABLED.store(true, Ordering::Relaxed);
@@ -72,12 +76,6 @@ extern "C" fn constructor() {
             exit::arm_child(path);
         }
     }
-}
-
-/// A symbol in the scope of the program itself.
-pub(crate) fn look_up(symbol: &CStr) -> *const libc::c_void {
-    // SAFETY: look-ups by name; the handle of the program itself needs no closing.
-    unsafe { libc::dlsym(libc::dlopen(core::ptr::null(), libc::RTLD_LAZY), symbol.as_ptr()) }
 }
 
 fn variable(name: &CStr) -> Option<&'static CStr> {

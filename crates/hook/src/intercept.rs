@@ -8,13 +8,13 @@ use core::ffi::{c_char, c_int, c_void};
 use memintro_tracker::mmap::Errno;
 use memintro_tracker::stack;
 
+use crate::draw::draw;
 use crate::functions;
 use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
 use crate::patch;
 use crate::real::call;
 use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
 use crate::sampling::{self, Debt};
-use crate::start;
 
 type Pointer = *mut c_void;
 
@@ -50,7 +50,7 @@ fn allocate(size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Point
 #[cold]
 #[inline(never)]
 fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() -> Pointer) -> Pointer {
-    let mean = sampling::draw(size, debt);
+    let mean = draw(size, debt);
     let block = real();
     if let Some(mean) = mean {
         sampled(block, size, caller, mean);
@@ -156,7 +156,7 @@ fn resize(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Poi
         if charged.is_ok() && !sampling::may_hold(block as usize) {
             return real();
         }
-        let mean = charged.err().and_then(|debt| sampling::draw(size, debt));
+        let mean = charged.err().and_then(|debt| draw(size, debt));
         return replace(block, size, caller, Birth::Sampled(mean), real);
     }
     replace(block, size, caller, Birth::Every, real)
@@ -340,7 +340,7 @@ pub(crate) unsafe extern "C" fn xallocx(
     caller: usize,
 ) -> usize {
     let birth = if sampling::is_on() {
-        Birth::Sampled(sampling::charge(size).err().and_then(|debt| sampling::draw(size, debt)))
+        Birth::Sampled(sampling::charge(size).err().and_then(|debt| draw(size, debt)))
     } else {
         Birth::Every
     };
@@ -392,28 +392,28 @@ duplicates!(strndup, text, limit, libc::strnlen(text, limit));
 /// The instructions of a function that has a look with the first two arguments, and enters the real one by a jump: with the
 /// arguments, the stack and the return address as the caller left them.
 #[cfg(target_arch = "x86_64")]
-macro_rules! look_and_go_on {
-    ($look:ident, $name:ident) => {
+macro_rules! observe_and_jump {
+    ($observer:ident, $name:ident) => {
         core::arch::naked_asm!(
             "push rdi", "push rsi", "sub rsp, 8",
-            "call {look}",
+            "call {observer}",
             "add rsp, 8", "pop rsi", "pop rdi",
             "jmp qword ptr [rip + {real}]",
-            look = sym $look, real = sym functions::$name::REAL,
+            observer = sym $observer, real = sym functions::$name::REAL,
         )
     };
 }
 
 /// The same.
 #[cfg(target_arch = "aarch64")]
-macro_rules! look_and_go_on {
-    ($look:ident, $name:ident) => {
+macro_rules! observe_and_jump {
+    ($observer:ident, $name:ident) => {
         core::arch::naked_asm!(
             "stp x29, x30, [sp, #-32]!", "stp x0, x1, [sp, #16]",
-            "bl {look}",
+            "bl {observer}",
             "ldp x0, x1, [sp, #16]", "ldp x29, x30, [sp], #32",
             "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
-            look = sym $look, real = sym functions::$name::REAL,
+            observer = sym $observer, real = sym functions::$name::REAL,
         )
     };
 }
@@ -425,10 +425,10 @@ macro_rules! look_and_go_on {
 /// As dlopen.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlopen() {
-    look_and_go_on!(look_at_dlopen, dlopen)
+    observe_and_jump!(observe_dlopen, dlopen)
 }
 
-extern "C" fn look_at_dlopen(_path: *const c_char, mode: c_int) {
+extern "C" fn observe_dlopen(_path: *const c_char, mode: c_int) {
     patch::about_to_load(mode);
 }
 
@@ -440,11 +440,11 @@ extern "C" fn look_at_dlopen(_path: *const c_char, mode: c_int) {
 /// As dlsym.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn dlsym() {
-    look_and_go_on!(look_for_new_modules, dlsym)
+    observe_and_jump!(look_for_new_modules, dlsym)
 }
 
 extern "C" fn look_for_new_modules() {
     let errno = Errno::save();
-    start::refresh();
+    patch::refresh();
     drop(errno);
 }

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use memintro_tracker::sites::Place;
 
-use crate::patch;
+use crate::patch::{build_at, next};
 
 /// What `_dl_find_object` answers, as libc's `<dlfcn.h>` has it on 64-bit machines.
 #[repr(C)]
@@ -49,7 +49,7 @@ static PROGRAM_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Called once, by the constructor.
 pub(crate) fn init() {
-    FIND_OBJECT.store(patch::next(c"_dl_find_object").cast_mut(), Ordering::Release);
+    FIND_OBJECT.store(next(c"_dl_find_object").cast_mut(), Ordering::Release);
     // SAFETY: writes at most the buffer's length, and nobody reads it before its length is known.
     let len = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), PROGRAM.0.get().cast(), MOST_OF_PATH) };
     PROGRAM_LEN.store(usize::try_from(len).unwrap_or(0), Ordering::Release);
@@ -99,6 +99,6 @@ pub(crate) fn with_place<R>(caller: usize, action: impl FnOnce(Option<Place<'_>>
     let name = if map.name.is_null() { c"" } else { unsafe { CStr::from_ptr(map.name) } };
     let pages = found.start as usize..found.end as usize;
     // SAFETY: the module's pages, mapped while its code runs.
-    let build = unsafe { patch::build_at(map.base, name, pages) };
+    let build = unsafe { build_at(map.base, name, pages) };
     action(Some(Place { path: path_of(name), build, offset: (caller as u64).wrapping_sub(map.base) }))
 }

@@ -1,14 +1,43 @@
-//! The real functions: how they are found, how they are called, and Rust's own allocator on top of them.
-//!
-//! What the library itself allocates (in `doctor`, in tests) goes straight to the real functions: it is never
-//! recorded and cannot recurse.
+//! A function that is taken over, and the real one that stands behind it: how it is kept, and how it is called.
 
-use core::alloc::{GlobalAlloc, Layout};
-use core::ffi::c_void;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::functions::{self, FUNCTIONS, Family, Function};
-use crate::patch;
+/// One function that is taken over.
+#[derive(Debug)]
+pub(crate) struct Function {
+    /// Its symbol.
+    pub(crate) name: &'static CStr,
+    /// What we call.
+    pub(crate) real: &'static AtomicPtr<()>,
+    /// Where `real` points before it is found.
+    pub(crate) boot: *const (),
+    /// Whose it is.
+    pub(crate) family: Family,
+    /// Serves while nobody defines the function; null if that cannot be.
+    pub(crate) fallback: *const (),
+}
+
+/// Whose functions they are: what may stand behind them, and how others come to call ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Every C program's. The only ones that are symbols of this library: libc has them, too, so a program that has
+    /// this library has no other functions than without it.
+    C,
+    /// C++'s operators, the allocator's own or the C++ runtime's. They get into slots only: who would find them here
+    /// by their names might have a library with other ones.
+    Operator,
+    /// jemalloc's own. In slots only: their mere presence would tell programs that another allocator is there.
+    Extended,
+    /// Texts that are copied, where the allocator brings its own functions that do not come back to malloc (mimalloc 3
+    /// does): libc's, which call malloc, are left alone.
+    Text,
+    /// The loader's. In slots only.
+    Loader,
+}
+
+// SAFETY: the pointers are addresses of functions.
+unsafe impl Sync for Function {}
 
 /// The real function in this static, as a function of this type.
 macro_rules! call {
@@ -26,71 +55,17 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// Called by a bootstrap: the address to go on to. Finds all functions that can be found by now.
-pub(crate) extern "C" fn real_address(slot: &'static AtomicPtr<()>) -> *const () {
-    resolve();
-    let Some(function) = FUNCTIONS.iter().find(|function| core::ptr::eq(function.real, slot)) else {
-        return core::ptr::null();
-    };
-    if is_resolved(function) {
-        return slot.load(Ordering::Acquire);
-    }
-    if function.family == Family::C && !function.fallback.is_null() {
-        // It is called through a symbol of ours, so it may be called again and again.
-        slot.store(function.fallback.cast_mut(), Ordering::Release);
-    }
-    function.fallback
-}
-
 /// Whether the real function is known.
 pub(crate) fn is_resolved(function: &Function) -> bool {
     !core::ptr::eq(function.real.load(Ordering::Acquire), function.boot)
 }
 
-/// Finds the real functions: those that the loader would bind (jemalloc's, when it is preloaded). Allocates nothing
-/// and takes no lock but that of the loader's list.
-pub(crate) fn resolve() {
-    patch::resolve();
-}
-
-/// Whether the allocator was found.
-pub(crate) fn has_allocator() -> bool {
-    [
-        functions::malloc::FUNCTION,
-        functions::free::FUNCTION,
-        functions::realloc::FUNCTION,
-        functions::calloc::FUNCTION,
-    ]
-    .iter()
-    .all(is_resolved)
-}
-
+/// What others are to call in the place of a function.
 #[derive(Debug)]
-struct Real;
-
-#[global_allocator]
-static ALLOCATOR: Real = Real;
-
-// SAFETY: passes everything on to a C allocator, which fulfils the trait's contract for these alignments.
-unsafe impl GlobalAlloc for Real {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let block: *mut c_void = if layout.align() <= 16 {
-            // SAFETY: any size is fine for malloc.
-            unsafe { call!(functions::malloc::REAL, fn(usize) -> *mut c_void)(layout.size()) }
-        } else {
-            // SAFETY: Rust's alignments are powers of two.
-            unsafe {
-                call!(functions::memalign::REAL, fn(usize, usize) -> *mut c_void)(
-                    layout.align(),
-                    layout.size(),
-                )
-            }
-        };
-        block.cast()
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
-        // SAFETY: the block came from the same allocator.
-        unsafe { call!(functions::free::REAL, fn(*mut c_void))(block.cast()) };
-    }
+pub(crate) struct Stub {
+    pub(crate) function: &'static Function,
+    pub(crate) address: *const (),
 }
+
+// SAFETY: as above.
+unsafe impl Sync for Stub {}

@@ -3,8 +3,8 @@
 //! A free is recorded **before** the block is given back: in the other order another thread could get the address
 //! and record its birth first. A block that moves is taken out before the real call and put back if that fails.
 //!
-//! What happens while the world is paused is written down instead ([`crate::defer`]) and recorded a moment later, by the same
-//! functions.
+//! What happens while the world is paused is written down instead ([`crate::defer`]) and recorded a moment later
+//! ([`crate::replay`]), by the same functions ([`crate::apply`]).
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -12,52 +12,16 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use memintro_abi::{Frame, FrameKind, Mode, SITE_BOOT, SITE_GC, SITE_OTHER};
-use memintro_tracker::counters::CounterCache;
 use memintro_tracker::lock::given_up;
-use memintro_tracker::samples::{Put, Sample};
-use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
+use crate::apply::{Moving, Old, Origin, born, born_sampled, born_untracked, gone, put_back, take};
 use crate::defer;
 use crate::nested;
 use crate::place;
-use crate::sampling::{self, SAMPLES};
-use crate::state::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
+use crate::sampling;
+use crate::shared::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
 use crate::thread::{self, Own};
-
-/// A block that was taken out of the table while the allocator moves it.
-#[derive(Debug)]
-pub(crate) struct Moving {
-    pub(crate) old: Old,
-    pub(crate) epoch: u32,
-    /// GC generation in which it was taken out.
-    pub(crate) generation: u32,
-}
-
-/// What was known of it.
-#[derive(Debug)]
-pub(crate) enum Old {
-    Nothing,
-    Followed(Removed),
-    Sampled(Sample),
-    /// Nobody has looked yet: that it is gone was written down.
-    WrittenDown,
-}
-
-/// Whose event it is: the state of the thread that it happened to, and the counters it goes to, which are those of the
-/// thread that records it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin<'a> {
-    pub(crate) owner: &'a ThreadState,
-    pub(crate) counters: &'a CounterCache,
-}
-
-impl<'a> Origin<'a> {
-    #[inline(always)]
-    fn of(own: &'a Own) -> Self {
-        Self { owner: own, counters: &own.counters }
-    }
-}
 
 /// Begins to record. `None`: what happened has been written down, or is not to be recorded. `write_down` answers `false`
 /// when that is no longer needed.
@@ -107,34 +71,11 @@ pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usiz
 fn record(own: &Own, address: usize, size: u64, caller: usize) {
     let origin = Origin::of(own);
     if own.untracked.get() != 0 {
-        born_untracked(origin, address, state::generation());
+        born_untracked(origin, address, shared::generation());
         return;
     }
     let (site, generation) = site(own, caller);
     born(origin, address, size, site, generation);
-}
-
-/// Nothing is known of a block that is born here; what the table says of its address is stale.
-pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
-    heal(origin, TABLE.remove(address, generation), generation);
-    heal_sample(origin, address);
-}
-
-#[inline]
-pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, generation: u32) {
-    heal_sample(origin, address);
-    let traffic = &origin.owner.traffic;
-    match TABLE.insert(address, Block { site, size, generation }, generation) {
-        Inserted::New => {}
-        Inserted::Replaced(stale) => heal(origin, Some(stale), generation),
-        Inserted::Full => {
-            bump(&traffic.dropped, 1);
-            return;
-        }
-    }
-    bump(&traffic.allocations, 1);
-    bump(&traffic.allocated_bytes, size);
-    origin.counters.allocated(site, size, generation, |id| SITES.counters(id));
 }
 
 /// A block was born that had been sampled with this mean.
@@ -156,70 +97,10 @@ fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64)
     born_sampled(Origin::of(own), address, size, site, birth, mean);
 }
 
-pub(crate) fn born_sampled(origin: Origin<'_>, address: usize, size: u64, site: u32, birth: u32, mean: u64) {
-    let own = origin.owner;
-    if SAMPLES.filter.may_hold(address)
-        && let Some(stale) = TABLE.remove(address, birth)
-    {
-        SAMPLES.uncount(address);
-        heal(origin, Some(stale), birth);
-    }
-    let sample = Sample { size, mean, site, birth, mark: SAMPLES.marks() };
-    match SAMPLES.put(address, sample) {
-        Put::New => {}
-        Put::Replaced(stale) => {
-            bump(&own.traffic.missed_frees, 1);
-            SAMPLES.count_death(&stale, birth, &own.estimate);
-        }
-        Put::Full => {
-            bump(&own.traffic.dropped, sample.share().blocks());
-            return;
-        }
-    }
-    SAMPLES.count_birth(&sample, &own.estimate);
-}
-
-/// As [`heal`], for blocks that were sampled before every block was followed.
-#[inline]
-fn heal_sample(origin: Origin<'_>, address: usize) {
-    if !SAMPLES.is_empty()
-        && let Some(stale) = SAMPLES.take(address)
-    {
-        bump(&origin.owner.traffic.missed_frees, 1);
-        SAMPLES.count_death(&stale, state::generation(), &origin.owner.estimate);
-    }
-}
-
-/// An address came up again whose free was never seen.
-fn heal(origin: Origin<'_>, stale: Option<Removed>, now: u32) {
-    if let Some(stale) = stale {
-        bump(&origin.owner.traffic.missed_frees, 1);
-        died(origin, &stale, now);
-    }
-}
-
-/// `now`: the GC generation by which its age was told.
-#[inline]
-fn died(origin: Origin<'_>, block: &Removed, now: u32) {
-    bump(&origin.owner.traffic.frees, 1);
-    bump(&origin.owner.traffic.freed_bytes, block.size);
-    origin.counters.freed(block.site, block.size, block.age, now, |id| SITES.counters(id));
-}
-
-/// A block that was taken out is gone. `told`: the GC generation by which its age was told.
-#[inline]
-pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
-    match old {
-        Old::Nothing | Old::WrittenDown => {}
-        Old::Followed(removed) => died(origin, removed, told),
-        Old::Sampled(sample) => SAMPLES.count_death(sample, state::generation(), &origin.owner.estimate),
-    }
-}
-
 /// Who is asking, and in which generation.
 #[inline]
 fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
-    let Some(vm) = state::vm() else {
+    let Some(vm) = shared::vm() else {
         if BOOTING.load(Ordering::Relaxed) {
             return (SITE_BOOT, 0);
         }
@@ -265,7 +146,7 @@ pub(crate) fn freeing(block: *mut c_void) {
     let Some(busy) = enter(&own, || defer::free(&own, address)) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         let given_up_before = given_up();
-        let now = state::generation();
+        let now = shared::generation();
         let old = take(address, now);
         if matches!(old, Old::Nothing) && given_up() != given_up_before {
             // Somebody else did not let it be looked up: it will be taken for live until its address comes again.
@@ -274,21 +155,6 @@ pub(crate) fn freeing(block: *mut c_void) {
         gone(Origin::of(&own), &old, now);
     }
     drop(busy);
-}
-
-/// Takes a block out of whatever knows it.
-#[inline]
-pub(crate) fn take(address: usize, now: u32) -> Old {
-    if let Some(removed) = TABLE.remove(address, now) {
-        if sampling::is_on() {
-            SAMPLES.uncount(address);
-        }
-        return Old::Followed(removed);
-    }
-    if SAMPLES.is_empty() {
-        return Old::Nothing;
-    }
-    SAMPLES.take(address).map_or(Old::Nothing, Old::Sampled)
 }
 
 /// A block is about to be resized and perhaps moved.
@@ -303,7 +169,7 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
         return moving;
     };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        moving.generation = state::generation();
+        moving.generation = shared::generation();
         moving.old = take(address, moving.generation);
         moving.epoch = EPOCH.load(Ordering::Relaxed);
     }
@@ -362,29 +228,4 @@ pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
         put_back(Origin::of(&own), &moving.old, address, moving.generation);
     }
     drop(busy);
-}
-
-/// A block that was taken out is there after all. `told`: the GC generation by which its age was told.
-pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32) {
-    let now = state::generation();
-    let traffic = &origin.owner.traffic;
-    match old {
-        Old::Nothing | Old::WrittenDown => {}
-        Old::Followed(old) => {
-            let again = Block { site: old.site, size: old.size, generation: told.wrapping_sub(old.age) };
-            if let Inserted::Full = TABLE.insert(address, again, now) {
-                // It can no longer be followed; the books must still balance.
-                bump(&traffic.dropped, 1);
-                died(origin, old, told);
-            } else if sampling::is_on() {
-                SAMPLES.count_again(address);
-            }
-        }
-        Old::Sampled(old) => {
-            if SAMPLES.put(address, *old) == Put::Full {
-                bump(&traffic.dropped, old.share().blocks());
-                SAMPLES.count_death(old, now, &origin.owner.estimate);
-            }
-        }
-    }
 }

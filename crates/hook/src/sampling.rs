@@ -1,4 +1,4 @@
-//! Sampling: who pays, who is drawn, and the blocks that were.
+//! Sampling: who pays, and the blocks that were drawn ([`crate::draw`] draws them).
 //!
 //! Every thread has a distance, counted in parts of the mean. An allocation pays for each of its bytes; one that cannot
 //! is sampled, and a fresh distance is drawn. So an allocation that is not sampled costs a multiplication and a
@@ -12,13 +12,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use memintro_abi::Mode;
 use memintro_tracker::chance::{self, Generator};
-use memintro_tracker::mmap::Errno;
 use memintro_tracker::samples::Samples;
 use memintro_tracker::threads::ThreadState;
 
-use crate::defer::{self, Pending};
-use crate::state::{ACTIVE, THREADS};
-use crate::{nested, thread, tls};
+use crate::pending::{self, Pending};
+use crate::shared::{ACTIVE, THREADS};
+use crate::tls;
 
 /// The sampled blocks.
 pub(crate) static SAMPLES: Samples = Samples::new();
@@ -27,18 +26,18 @@ pub(crate) static SAMPLES: Samples = Samples::new();
 pub(crate) const DEFAULT_MEAN: u64 = 512 * 1024;
 
 /// Parts of the mean that a byte costs.
-static RATE: AtomicU64 = AtomicU64::new(0);
-static MEAN: AtomicU64 = AtomicU64::new(0);
+pub(crate) static RATE: AtomicU64 = AtomicU64::new(0);
+pub(crate) static MEAN: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
 /// Counts starts: each seeds the threads' generators anew.
-static SEEDS: AtomicU32 = AtomicU32::new(0);
+pub(crate) static SEEDS: AtomicU32 = AtomicU32::new(0);
 /// Counts generators.
 static STREAM: AtomicU64 = AtomicU64::new(0);
 /// Whether there has been sampling since everything was empty.
 static ESTIMATES: AtomicBool = AtomicBool::new(false);
 
 /// The distance of a thread that is not tracked: further than it will come before somebody looks.
-const SUSPENDED: u64 = u64::MAX;
+pub(crate) const SUSPENDED: u64 = u64::MAX;
 
 /// Whether blocks are sampled now.
 #[inline(always)]
@@ -50,7 +49,7 @@ pub(crate) fn is_on() -> bool {
 /// Whether a block at this address may be one that is followed; never a false no.
 #[inline(always)]
 pub(crate) fn may_hold(address: usize) -> bool {
-    defer::is_pending() || SAMPLES.filter.may_hold(address)
+    pending::is_pending() || SAMPLES.filter.may_hold(address)
 }
 
 /// Counts anew which pages may hold a block that is followed. The world is paused, but threads go on to ask.
@@ -72,7 +71,7 @@ pub(crate) fn mean() -> u64 {
 
 /// What an allocation could not pay: what was taken from the distance all the same.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Debt(u64);
+pub(crate) struct Debt(pub(crate) u64);
 
 /// Lets an allocation pay.
 #[inline(always)]
@@ -85,50 +84,7 @@ pub(crate) fn charge(size: usize) -> Result<(), Debt> {
     if tls::pay(cost) { Ok(()) } else { Err(Debt(cost)) }
 }
 
-/// An allocation could not pay: answers the mean it was sampled with, unless the thread is not tracked or only now draws
-/// its first distance.
-#[cold]
-#[inline(never)]
-#[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
-pub(crate) extern "C" fn draw(size: usize, debt: Debt) -> Option<u64> {
-    let _errno = Errno::save();
-    let word = tls::distance();
-    let own = thread::own();
-    if own.as_ref().is_some_and(|own| nested::forget_if_over(own)) {
-        // It was not to pay, and does from here on: what it had set aside is its distance again.
-        return None;
-    }
-    // SAFETY: the calling thread's own word.
-    let before = unsafe { word.read() }.wrapping_add(debt.0);
-    let rest = |distance| {
-        // SAFETY: as above.
-        unsafe { word.write(distance) };
-    };
-    let Some(own) = own.filter(|own| own.untracked.get() == 0 && own.nested.get() == 0) else {
-        rest(SUSPENDED);
-        return None;
-    };
-    let (rate, mean) = (RATE.load(Ordering::Relaxed), MEAN.load(Ordering::Relaxed));
-    let size = (size as u64).max(1);
-    let fresh = || own.sampler.draw(SEEDS.load(Ordering::Relaxed), seeded);
-    own.distance.set(word);
-    let mut reached = before;
-    if before == 0 {
-        // The first allocation of this thread: there was nothing to pay from.
-        reached = fresh();
-        own.sampler.settle(0, 0, reached, rate);
-        if let Some(left) = size.checked_mul(rate).and_then(|cost| reached.checked_sub(cost)) {
-            rest(left);
-            return None;
-        }
-    }
-    let next = fresh();
-    own.sampler.settle(reached, size, next, rate);
-    rest(next);
-    Some(mean)
-}
-
-fn seeded() -> Generator {
+pub(crate) fn seeded() -> Generator {
     Generator::seeded(SEED.load(Ordering::Relaxed), STREAM.fetch_add(1, Ordering::Relaxed))
 }
 

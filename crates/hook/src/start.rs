@@ -3,12 +3,14 @@
 use core::sync::atomic::Ordering;
 
 use memintro_abi::{Mode, StartOptions, Status};
-use memintro_tracker::stack;
 
-use crate::functions::{FUNCTIONS, Family};
+use crate::changes::exclusively;
+use crate::functions;
 use crate::patch::{self, Outcome};
-use crate::real;
-use crate::state::{self, DISABLED, PRELOADED};
+use crate::real::{Family, is_resolved};
+use crate::shared::{DISABLED, PRELOADED, mode};
+use crate::state;
+use crate::stubs::STUBS;
 
 /// Begins to track with empty figures; a no-op if that is what goes on already.
 pub(crate) fn start(options: &StartOptions) -> Status {
@@ -19,12 +21,12 @@ pub(crate) fn start(options: &StartOptions) -> Status {
         Ok(options) => options,
         Err(status) => return status,
     };
-    state::exclusively(|| {
+    exclusively(|| {
         if state::is_active_with(&options) {
             return Status::UNCHANGED;
         }
-        real::resolve();
-        if !real::has_allocator() {
+        functions::resolve();
+        if !functions::has_allocator() {
             return Status::NO_ALLOCATOR;
         }
         let status = state::activate(&options);
@@ -40,8 +42,8 @@ pub(crate) fn start(options: &StartOptions) -> Status {
 
 /// Stops tracking. Other threads may be inside one of our functions: those go on to the real ones.
 pub(crate) fn stop() -> Status {
-    state::exclusively(|| {
-        if state::mode() == Mode::OFF {
+    exclusively(|| {
+        if mode() == Mode::OFF {
             return Status::UNCHANGED;
         }
         patch::remove();
@@ -53,19 +55,10 @@ pub(crate) fn stop() -> Status {
 /// In a process that was preloaded, C's functions are this library's symbols.
 fn install() -> Outcome {
     let is_preloaded = PRELOADED.load(Ordering::Relaxed);
-    patch::install(FUNCTIONS.iter().filter(|function| match function.family {
+    patch::install(STUBS, |function| match function.family {
         Family::C => !is_preloaded,
         // Who has no strdup of its own uses libc's, which calls malloc.
-        Family::Text => real::is_resolved(function),
+        Family::Text => is_resolved(function),
         Family::Operator | Family::Extended | Family::Loader => true,
-    }))
-}
-
-/// Looks for modules that came since, and verifies what was patched.
-pub(crate) fn refresh() {
-    if state::mode() != Mode::OFF {
-        // A stack overflow in the middle would leave the claim taken.
-        stack::touch_pages::<2>();
-        patch::refresh();
-    }
+    })
 }

@@ -1,4 +1,4 @@
-//! What the hook holds, and its life: off → full or sampled, from one to the other, → off.
+//! The life of tracking: off → full or sampled, from one to the other, → off.
 //!
 //! | state | who may change it | effect |
 //! |---|---|---|
@@ -6,41 +6,21 @@
 //! | [`ACTIVE`] 1 | `start`, `stop` | every event is recorded |
 //! | [`ACTIVE`] 2 | `start`, `stop` | those of sampled blocks are ([`crate::sampling`]) |
 //!
-//! Transitions are serialised by [`CHANGING`] and made while the world is paused, so that no thread sees half of one.
+//! Transitions are serialised by [`crate::changes`] and made while the world is paused, so that no thread sees half of one.
 
-use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, StartOptions, Status, VmSource};
 use memintro_tracker::chance::MOST_MEAN;
-use memintro_tracker::lock::wait_round;
 use memintro_tracker::mmap;
-use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_SITES, Sites};
-use memintro_tracker::table::Table;
-use memintro_tracker::threads::{Paused, Threads};
+use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_SITES};
+use memintro_tracker::threads::Paused;
 
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
-use crate::{defer, fork, thread};
-
-/// Live blocks.
-pub(crate) static TABLE: Table = Table::new();
-/// Call sites.
-pub(crate) static SITES: Sites = Sites::new();
-/// Threads.
-pub(crate) static THREADS: Threads = Threads::new(&defer::Opening);
-
-/// Not 0 while events are recorded. Read by every stub, so it is a word of its own.
-pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
-/// Set by the constructor when the library is first in the process.
-pub(crate) static PRELOADED: AtomicBool = AtomicBool::new(false);
-/// `MEMINTRO_DISABLE=1`, or a privileged process.
-pub(crate) static DISABLED: AtomicBool = AtomicBool::new(false);
-/// A Ruby is in the process, and has not lent its functions yet.
-pub(crate) static BOOTING: AtomicBool = AtomicBool::new(false);
-/// Counts clears: a block that was taken out before one must not be put back after it.
-pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
-/// The process that the state belongs to; a vfork child shares the memory but is not it.
-pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
+use crate::shared::{
+    self, ACTIVE, BOOTING, EPOCH, PRELOADED, SITES, TABLE, THREADS, generation, is_lost, mode,
+};
+use crate::thread;
 
 /// What the table may come to, far more than it reserves at first: room for a billion blocks.
 const MOST_TABLE_BYTES: usize = 16 << 30;
@@ -51,137 +31,12 @@ const FIXED_BYTES: usize = 1 << 20;
 /// Less than this would hold nothing.
 const LEAST_TABLE_BYTES: usize = 1 << 20;
 
-/// The thread that starts or stops, or that forks, and which of them it does: [`thread::number`] and [`FORK`] or nothing.
-static CHANGING: AtomicUsize = AtomicUsize::new(IDLE);
-const IDLE: usize = 0;
-const FORK: usize = 1;
-/// Sleeps of a start or stop until a fork is over: a quarter of a second at least. The fork may have been interrupted by the signal
-/// handler that starts or stops.
-const SLEEPS_FOR_CHANGES: u32 = 5_000;
-/// Sleeps of a fork until it takes part in what another one holds.
-const SLEEPS_FOR_FORKS: u32 = 20;
-/// The figures of this process cannot be trusted, and are not to be touched: it was forked in the middle of something, or a
-/// thread has left the middle of something for good.
-static IS_LOST: AtomicBool = AtomicBool::new(false);
-/// Whether anybody has ever wanted to start or stop.
-static IS_WANTED: AtomicBool = AtomicBool::new(false);
-/// See [`has_changed`].
-static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
-static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
-static VM_SLOTS: [VmSlot; 2] = [const { VmSlot(core::cell::UnsafeCell::new(None)) }; 2];
-static VM_TURN: AtomicUsize = AtomicUsize::new(0);
-
-#[derive(Debug)]
-struct VmSlot(core::cell::UnsafeCell<Option<VmSource>>);
-// SAFETY: a slot is written only while the world is paused and no reader can hold it.
-unsafe impl Sync for VmSlot {}
-
-/// The functions that the VM has lent, if any.
-#[inline]
-pub(crate) fn vm() -> Option<&'static VmSource> {
-    // SAFETY: the pointer is null or leads into VM_SLOTS.
-    unsafe { VM.load(Ordering::Acquire).as_ref() }
-}
-
-/// GC generation now; 0 without a VM.
-#[inline]
-pub(crate) fn generation() -> u32 {
-    match vm() {
-        // SAFETY: the lender promises that it may be called from any thread.
-        Some(vm) => unsafe { (vm.generation)() },
-        None => 0,
-    }
-}
-
-/// What tracking does now.
-pub(crate) fn mode() -> Mode {
-    Mode(ACTIVE.load(Ordering::Relaxed))
-}
 
 /// How the library came here.
 pub(crate) fn origin() -> Origin {
     if PRELOADED.load(Ordering::Relaxed) { Origin::PRELOADED } else { Origin::LOADED }
-}
-
-/// One transition at a time; whoever comes second is told. A fork is waited for, but not for ever.
-pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
-    if !IS_WANTED.swap(true, Ordering::SeqCst) {
-        fork::wait_for_unused();
-    }
-    HAS_CHANGED.store(true, Ordering::Release);
-    let mut rounds = 0;
-    while let Err(now) =
-        CHANGING.compare_exchange(IDLE, thread::number(), Ordering::Acquire, Ordering::Relaxed)
-    {
-        if now & FORK == 0 || now & !FORK == thread::number() || !wait_round(&mut rounds, SLEEPS_FOR_CHANGES)
-        {
-            return Status::BUSY;
-        }
-    }
-    let status = if is_lost() { Status::FIGURES_LOST } else { change() };
-    CHANGING.store(IDLE, Ordering::Release);
-    status
-}
-
-/// How a fork finds starts and stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Changes {
-    /// Nobody is at it, and nobody will until [`forget_changes`].
-    Held,
-    /// Somebody is, perhaps this thread itself, whose signal handler forks.
-    NotHeld,
-    /// Others fork, and `joined` took part in what they hold.
-    Joined,
-}
-
-/// Waits until nobody starts or stops, and lets nobody until [`forget_changes`]. Not for ever: whoever forks may have
-/// interrupted such a change in a signal handler. Others who fork are waited for only shortly.
-pub(crate) fn hold_changes(sleeps: u32, joined: impl Fn() -> bool) -> Changes {
-    let mut rounds = 0;
-    let mut shortly = 0;
-    while let Err(now) =
-        CHANGING.compare_exchange(IDLE, thread::number() | FORK, Ordering::Acquire, Ordering::Relaxed)
-    {
-        if now & !FORK == thread::number() {
-            return Changes::NotHeld;
-        }
-        if !wait_round(&mut shortly, SLEEPS_FOR_FORKS) && joined() {
-            return Changes::Joined;
-        }
-        if !wait_round(&mut rounds, sleeps) {
-            return Changes::NotHeld;
-        }
-    }
-    Changes::Held
-}
-
-/// Whether anybody has ever wanted to start or stop; who is the first waits for forks that have seen that nobody has.
-pub(crate) fn is_wanted() -> bool {
-    IS_WANTED.load(Ordering::SeqCst)
-}
-
-/// Whether anybody has begun to.
-pub(crate) fn has_changed() -> bool {
-    HAS_CHANGED.load(Ordering::Acquire)
-}
-
-/// Figures are in the middle of a change that nobody will end, in a forked child or for good: nobody looks at them or changes
-/// them any more.
-pub(crate) fn give_up() {
-    IS_LOST.store(true, Ordering::Release);
-    ACTIVE.store(0, Ordering::Release);
-}
-
-/// Whether that is so.
-pub(crate) fn is_lost() -> bool {
-    IS_LOST.load(Ordering::Acquire)
-}
-
-/// After a fork, in the parent when it held changes, and always in the child: who was at it there is not here.
-pub(crate) fn forget_changes() {
-    CHANGING.store(IDLE, Ordering::Release);
 }
 
 /// Runs `action` while no other thread records. `None` if that cannot be (no memory for a state, called from
@@ -208,18 +63,7 @@ pub(crate) fn done<R>(outcome: Option<R>) -> Status {
 
 /// Lends the VM's functions to the hook, or takes them back.
 pub(crate) fn set_vm(source: Option<VmSource>) -> Status {
-    let done = paused(|_| {
-        let turn = VM_TURN.fetch_add(1, Ordering::Relaxed) & 1;
-        let Some((slot, source)) = VM_SLOTS.get(turn).zip(source) else {
-            VM.store(ptr::null_mut(), Ordering::Release);
-            return;
-        };
-        // SAFETY: the world is paused, and the other slot is the one in use.
-        unsafe { *slot.0.get() = Some(source) };
-        // SAFETY: the slot was just filled.
-        let lent = unsafe { (*slot.0.get()).as_mut() };
-        VM.store(lent.map_or(ptr::null_mut(), ptr::from_mut), Ordering::Release);
-    });
+    let done = paused(|_| shared::lend_vm(source));
     BOOTING.store(false, Ordering::Release);
     self::done(done)
 }

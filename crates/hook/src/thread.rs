@@ -13,7 +13,7 @@ use memintro_tracker::mmap::Errno;
 use memintro_tracker::stack;
 use memintro_tracker::threads::ThreadState;
 
-use crate::state::{TABLE, THREADS};
+use crate::shared::{TABLE, THREADS};
 use crate::{sampling, tls};
 
 /// The word of a thread whose destructors have run: frees still come, and it must not take a state for good. Beside the
@@ -59,12 +59,6 @@ impl Drop for Own {
             give_back(state);
         }
     }
-}
-
-/// A number that is no other thread's, as long as this one lives: even, for threads begin at such addresses, and not 0.
-pub(crate) fn number() -> usize {
-    // SAFETY: no preconditions.
-    unsafe { libc::pthread_self() as usize & !1 }
 }
 
 /// Creates the key whose destructor gives states back. Called once, by the constructor.

@@ -219,3 +219,9 @@ pub(crate) fn distance() -> *mut u64 {
     }
     address
 }
+
+/// A number that is no other thread's, as long as this one lives: even, for threads begin at such addresses, and not 0.
+pub(crate) fn number() -> usize {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as usize & !1 }
+}

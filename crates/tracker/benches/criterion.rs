@@ -25,7 +25,7 @@ use std::time::Duration;
 use cases::{CASES, Case};
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
 use memintro_tracker::table::Table;
-use shapes::{Bare, Lines, Open, Radix, Shape};
+use shapes::{Bare, Open, Radix, Shape, Tracked};
 use traffic::{Ring, Worker, cpu_ns, trade};
 
 /// Names the group that a process is to measure.
@@ -33,8 +33,8 @@ const GROUP: &str = "MEMINTRO_BENCH_GROUP";
 const HUGE: &str = "MEMINTRO_BENCH_HUGE";
 
 static TABLE: Table = Table::new();
-static LOCKED: Lines = Lines { table: &TABLE, shared: true };
-static ALONE: Lines = Lines { table: &TABLE, shared: false };
+static LOCKED: Tracked = Tracked { table: &TABLE, shared: true };
+static ALONE: Tracked = Tracked { table: &TABLE, shared: false };
 
 fn main() {
     match env::var(GROUP) {

@@ -5,8 +5,6 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::space::Refusal;
-
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Address space that a large reservation leaves to what else a start maps, and to the program.
@@ -33,6 +31,15 @@ pub(crate) fn reserve_large(len: usize, usable: bool) -> Option<NonNull<u8>> {
     let address = anonymous(len.checked_add(SPARED)?, protection)?;
     unreserve(address.as_ptr().wrapping_add(len), SPARED);
     Some(address)
+}
+
+/// Why memory was not had at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Something else is there.
+    InTheWay,
+    /// The kernel has no more, or it was not to have so much.
+    Exhausted,
 }
 
 /// Address space right at `address`, where nothing else is; with the same regard for the last mebibyte.

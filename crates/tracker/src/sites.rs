@@ -265,20 +265,20 @@ impl Sites {
         Some(id)
     }
 
-    /// Says that a module is loaded at `base`, in the course of one look at all modules. Modules without sites are of
+    /// Says that a module is loaded at `base`, in the course of one walk over all modules. Modules without sites are of
     /// no interest.
-    pub fn note_loaded(&self, look: u32, path: &[u8], build: u64, base: u64) {
+    pub fn note_loaded(&self, walk: u32, path: &[u8], build: u64, base: u64) {
         let mut inner = self.inner.lock();
         if let Some(number) = inner.find_module(path, build) {
-            inner.module_list.update(number - 1, |entry| (entry.look, entry.base) = (look, base));
+            inner.module_list.update(number - 1, |entry| (entry.walk, entry.base) = (walk, base));
         }
     }
 
-    /// A native site's module, if that is known, as it was at this look or a later one.
-    pub fn loaded(&self, site: &Site, look: u32) -> Option<Loaded> {
+    /// A native site's module, if that is known, as it was at this walk or a later one.
+    pub fn loaded(&self, site: &Site, walk: u32) -> Option<Loaded> {
         let number = site.module().checked_sub(1)?;
         let entry = self.inner.lock().module_list.get(number)?;
-        let is_loaded = entry.look.wrapping_sub(look) < 1 << 31;
+        let is_loaded = entry.walk.wrapping_sub(walk) < 1 << 31;
         Some(Loaded { build: entry.build, base: is_loaded.then_some(entry.base) })
     }
 

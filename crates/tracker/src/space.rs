@@ -10,7 +10,7 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::mmap::{self, Errno};
+use crate::mmap::{self, Errno, Refusal};
 
 /// What is reserved at a time, or an eighth of what there is.
 pub(crate) const STEP: usize = 32 << 20;
@@ -25,15 +25,6 @@ const LOOKS: usize = 32;
 
 /// Behind the last space that was found such a place, for the next one. 0: anywhere.
 static BESIDE: AtomicUsize = AtomicUsize::new(0);
-
-/// Why a space did not grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// Something else is there.
-    InTheWay,
-    /// The kernel has no more, or it was not to have so much.
-    Exhausted,
-}
 
 /// A stretch of address space.
 #[derive(Debug)]

@@ -1,43 +1,39 @@
 //! The live-block table: address → call site, size and birth generation of a block.
 //!
 //! It is a side table over memory of its own, made for the inside of malloc: an operation usually touches one
-//! cache line and takes the lock of that line only. It adds 9 to 15 bytes to a live block of whatever size while a heap
+//! cache line and takes the lock of that bucket only. It adds 9 to 15 bytes to a live block of whatever size while a heap
 //! fills; `docs/table.md` says what long traffic of uneven sizes makes of that.
 //!
-//! Shape: two halves ([`halves`]). Where blocks are dense they live in cells of 8 bytes ([`near`], [`leaf`], [`plot`],
-//! [`mod@array`], [`cell`], [`store`]), found by their address. All others live in lines: 256 shards, each an array of 64-byte
-//! [`line::Line`]s of five blocks. [`hash`] permutes an address; the
-//! permuted bits choose shard and home line in order of magnitude, so a shard grows in place ([`growth`]).
-//! A block that finds its home full is chained to it in a node of 16 bytes ([`nodes`]). [`shards`] says where all that
-//! lies. [`packed`] puts a block into 12 bytes, [`sizes`] holds what does not fit there, [`ages`] keeps generations from
-//! wrapping around.
+//! Shape: two structures ([`routing`]). Where blocks are dense they live in cells of 8 bytes ([`dense`], [`page_map`],
+//! [`mod@array`], [`cell`], [`arena`]), found by their address. All others live in buckets: 256 shards, each an array
+//! of 64-byte [`bucket::Bucket`]s of five blocks. [`hash`] permutes an address; the permuted bits choose shard and home
+//! bucket in order of magnitude, so a shard grows in place ([`growth`]). A block that finds its home full is chained to
+//! it in an overflow entry of 16 bytes ([`overflow`]). [`shards`] says where all that lies. [`packed`] puts a block
+//! into 12 bytes, [`sizes`] holds what does not fit there, [`ages`] keeps generations from wrapping around.
 //!
-//! Rules for neighbours: the lock of a home line guards every block of that home, the lock of an open plot every block of
-//! that plot. Order of locks: administration, resizing, lines (one; or all of a shard, for who resizes), plot, pool,
-//! region; dictionary last. Whoever changes the number of
-//! lines of a shard holds all its line locks, and everybody else looks at that number again once they hold one.
+//! Rules for neighbours: the lock of a home bucket guards every block of that home, the lock of an open heap page every
+//! block of that heap page. Order of locks: administration, resizing, buckets (one; or all of a shard, for who
+//! resizes), heap page, pool, region; dictionary last. Whoever changes the number of buckets of a shard holds all its
+//! bucket locks, and everybody else looks at that number again once they hold one.
 
 mod ages;
+mod arena;
 mod array;
+mod bucket;
 mod budget;
 mod cell;
 mod chunks;
+mod dense;
 mod growth;
-mod halves;
 mod hash;
-mod idle;
-mod leaf;
 mod lengths;
-mod line;
-mod near;
-mod nodes;
-mod opening;
 mod operations;
+mod overflow;
 mod packed;
-mod plot;
+mod page_map;
+mod routing;
 mod shards;
 mod sizes;
-mod store;
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -121,9 +117,8 @@ pub enum Inserted {
     /// The block is in the table, in the place of one whose free was never seen.
     Replaced(Removed),
     /// The block was not kept and the table is unchanged: the budget or the kernel's memory is used up, the address is
-    /// not a multiple of 8 or above 2^48, the site is above [`MAX_SITE`], the size above
-    /// [`MAX_SIZE`], or too many different large sizes are live.
-    /// If the address held a block whose free was never seen, that block stays.
+    /// not a multiple of 8 or above 2^48, the site is above [`MAX_SITE`], the size above [`MAX_SIZE`], or too many
+    /// different large sizes are live. If the address held a block whose free was never seen, that block stays.
     Full,
 }
 
@@ -151,11 +146,9 @@ impl core::error::Error for Exhausted {}
 /// ```
 /// use memintro_tracker::table::{Block, Inserted, Removed, Table};
 ///
-/// static TABLE: Table = Table::new();
-/// TABLE.init(64 << 20)?;
-/// assert_eq!(TABLE.insert(0x1000, Block { site: 3, size: 48, generation: 7 }, 7), Inserted::New);
-/// assert_eq!(TABLE.remove(0x1000, 9), Some(Removed { site: 3, size: 48, age: 2 }));
-/// assert_eq!(TABLE.remove(0x1000, 9), None);
+/// static TABLE: Table = Table::new(); TABLE.init(64 << 20)?; assert_eq!(TABLE.insert(0x1000, Block { site: 3, size:
+/// 48, generation: 7 }, 7), Inserted::New); assert_eq!(TABLE.remove(0x1000, 9), Some(Removed { site: 3, size: 48, age:
+/// 2 })); assert_eq!(TABLE.remove(0x1000, 9), None);
 /// # Ok::<(), memintro_tracker::table::Exhausted>(())
 /// ```
 #[derive(Debug)]
@@ -163,17 +156,17 @@ pub struct Table {
     spans: [Span; SHARDS],
     clock: ages::Clock,
     sizes: sizes::Sizes,
-    near: near::Near,
-    /// Bytes that lines, words and arrays may take, and do.
+    dense: dense::Dense,
+    /// Bytes that buckets, words and arrays may take, and do.
     budget: budget::Budget,
     shards: [Shard; SHARDS],
     region: SpinLock<Region>,
     /// Whether more than one thread may use the table at once.
     shared: AtomicBool,
-    /// Where the nodes are.
-    nodes_base: AtomicUsize,
-    /// Rows of nodes that shards who share a page have got and that are counted.
-    node_rows: [AtomicUsize; SHARDS / shards::SHARDS_OF_PAGE],
+    /// Where the overflow entries are.
+    overflow_base: AtomicUsize,
+    /// Rows of overflow entries that shards who share a page have got and that are counted.
+    overflow_rows: [AtomicUsize; SHARDS / shards::SHARDS_OF_PAGE],
     /// Held by who sets up or empties the table.
     administration: SpinLock<()>,
 }
@@ -187,13 +180,13 @@ impl Table {
             spans: [const { Span::new() }; SHARDS],
             clock: ages::Clock::new(),
             sizes: sizes::Sizes::new(),
-            near: near::Near::new(),
+            dense: dense::Dense::new(),
             budget: budget::Budget::new(),
             shards: [const { Shard::new() }; SHARDS],
             region: SpinLock::new(Region::new()),
             shared: AtomicBool::new(true),
-            nodes_base: AtomicUsize::new(0),
-            node_rows: [const { AtomicUsize::new(0) }; SHARDS / shards::SHARDS_OF_PAGE],
+            overflow_base: AtomicUsize::new(0),
+            overflow_rows: [const { AtomicUsize::new(0) }; SHARDS / shards::SHARDS_OF_PAGE],
             administration: SpinLock::new(()),
         }
     }
@@ -201,7 +194,7 @@ impl Table {
     /// Says whether more than one thread may use the table at once; so it is taken to be in the beginning. The caller
     /// sees to it that no operation is in flight.
     ///
-    /// While one thread uses it, lines are marked as locked with a plain store: a locked instruction waits for every
+    /// While one thread uses it, buckets are marked as locked with a plain store: a locked instruction waits for every
     /// store before it, which inside malloc costs more than all the rest of an operation.
     pub fn set_shared(&self, shared: bool) {
         self.shared.store(shared, Ordering::SeqCst);
@@ -224,30 +217,36 @@ impl Table {
     /// twice: pause all writers for one instant's truth. No lock is held while `visit` runs.
     pub fn for_each(&self, now: u32, visit: &mut dyn FnMut(usize, Removed)) {
         self.clock.tick(self, now);
-        self.near.for_each(now, visit);
+        self.dense.for_each(now, visit);
         for (shard, span) in self.spans.iter().enumerate() {
             let mut index = 0;
-            // The span is read anew for each line: a shard may grow meanwhile, and blocks then move forward only.
-            while let Some(line) = span.load(shard).line(index) {
+            // The span is read anew for each bucket: a shard may grow meanwhile, and blocks then move forward only.
+            while let Some(bucket) = span.load(shard).bucket(index) {
                 index += 1;
-                if !line.peek_empty() {
-                    self.visit_line(shard, line, now, visit);
+                if !bucket.peek_empty() {
+                    self.visit_bucket(shard, bucket, now, visit);
                 }
             }
         }
     }
 
-    /// Visits the blocks of a line and its chain, a few at a time.
-    fn visit_line(&self, shard: usize, line: &line::Line, now: u32, visit: &mut dyn FnMut(usize, Removed)) {
+    /// Visits the blocks of a bucket and its chain, a few at a time.
+    fn visit_bucket(
+        &self,
+        shard: usize,
+        bucket: &bucket::Bucket,
+        now: u32,
+        visit: &mut dyn FnMut(usize, Removed),
+    ) {
         let mut visited = 0;
         loop {
             let mut copies = [(0, Removed { site: 0, size: 0, age: 0 }); 8];
             let mut filled = 0;
             {
-                let line = line.lock();
-                let slots = line.occupied().map(|slot| (line.key(slot), line.value(slot)));
-                let chain = shards::Nodes::new(self, shard).chain(line.chain());
-                let all = slots.chain(chain.map(|(_, node)| (node.key(), node.value())));
+                let bucket = bucket.lock();
+                let slots = bucket.occupied().map(|slot| (bucket.key(slot), bucket.value(slot)));
+                let chain = shards::Overflows::new(self, shard).chain(bucket.chain());
+                let all = slots.chain(chain.map(|(_, overflow)| (overflow.key(), overflow.value())));
                 for ((key, value), copy) in all.skip(visited).zip(&mut copies) {
                     let address = hash::address(shard, packed::residue(value, key));
                     *copy = (address, packed::decode(value, now, |code| self.sizes.get(code)));
@@ -267,17 +266,17 @@ impl Table {
     /// Number of blocks: exact while nobody writes. Walks the whole table.
     #[must_use]
     pub fn len_estimate(&self) -> usize {
-        let mut blocks = self.near.len();
+        let mut blocks = self.dense.len();
         for (i, (span, shard)) in self.spans.iter().zip(&self.shards).enumerate() {
-            let lines = span.load(i).all().filter(|line| !line.peek_empty());
-            blocks += lines.map(|line| line.lock().occupied().count()).sum::<usize>();
+            let buckets = span.load(i).all().filter(|bucket| !bucket.peek_empty());
+            blocks += buckets.map(|bucket| bucket.lock().occupied().count()).sum::<usize>();
             blocks += shard.pool.lock().used as usize;
         }
         blocks
     }
 
-    /// Bytes that the table takes: its lines, touched or not, the pages of its nodes and the dictionary of large sizes as
-    /// far as used.
+    /// Bytes that the table takes: its buckets, touched or not, the pages of its overflow entries and the dictionary of
+    /// large sizes as far as used.
     #[must_use]
     pub fn resident_bytes(&self) -> usize {
         self.budget.taken().saturating_add(self.sizes.resident_bytes())

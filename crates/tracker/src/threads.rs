@@ -26,7 +26,7 @@ mod forks;
 mod note;
 mod pause;
 
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
@@ -232,7 +232,7 @@ pub struct Threads {
     pub deferred: Deferred,
     /// Held by who reads the others' thread-local words, and by a thread that ends while it takes its own away.
     pub words: SpinLock<()>,
-    settle: &'static dyn Settle,
+    settle: UnsafeCell<&'static dyn Settle>,
 }
 
 impl core::fmt::Debug for Threads {
@@ -245,8 +245,9 @@ impl core::fmt::Debug for Threads {
 unsafe impl Sync for Threads {}
 
 impl Threads {
-    /// No threads yet. `settle` is called by whoever opens the gate.
-    pub const fn new(settle: &'static dyn Settle) -> Self {
+    /// No threads yet, and nothing to settle.
+    #[allow(clippy::new_without_default, reason = "it belongs into a static")]
+    pub const fn new() -> Self {
         Self {
             first: AtomicPtr::new(ptr::null_mut()),
             gate: AtomicU64::new(0),
@@ -257,8 +258,23 @@ impl Threads {
             resets: AtomicU32::new(0),
             deferred: Deferred::new(),
             words: SpinLock::new(()),
-            settle,
+            settle: UnsafeCell::new(&NothingToSettle),
         }
+    }
+
+    /// What whoever opens the gate calls from here on.
+    ///
+    /// # Safety
+    /// No thread has a state yet, and none gets one meanwhile.
+    pub const unsafe fn settle_with(&self, settle: &'static dyn Settle) {
+        // SAFETY: nobody else looks, by the caller's promise.
+        unsafe { *self.settle.get() = settle };
+    }
+
+    #[inline]
+    fn settle(&self) -> &'static dyn Settle {
+        // SAFETY: whoever calls this has a state or has paused those that do; it was written before any of them came.
+        unsafe { *self.settle.get() }
     }
 
     /// Sets all traffic to zero. The world is paused.
@@ -350,7 +366,7 @@ impl Threads {
     }
 
     fn take_back(&self, state: &ThreadState) {
-        self.settle.flush(&state.counters);
+        self.settle().flush(&state.counters);
         state.forget_owner();
     }
 
@@ -389,7 +405,7 @@ impl Threads {
     /// The calling thread will never end what it was recording, or its pause. From here on it is not busy.
     #[cold]
     pub fn tear(&self, own: &ThreadState) {
-        self.settle.torn();
+        self.settle().torn();
         own.noting.set(0);
         // Release: whoever pauses next sees that nothing may be touched.
         own.busy.store(0, Ordering::Release);

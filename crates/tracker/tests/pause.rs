@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use memintro_tracker::threads::{NothingToSettle, Threads, Traffic, bump};
+use memintro_tracker::threads::{Threads, Traffic, bump};
 
 fn threads() -> Threads {
-    let threads = Threads::new(&NothingToSettle);
+    let threads = Threads::new();
     threads.register();
     threads
 }

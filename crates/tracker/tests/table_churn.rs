@@ -175,7 +175,7 @@ fn measure(first: fn(&mut Random) -> usize, second: fn(&mut Random) -> usize) ->
 
 #[test]
 fn traffic_adds_little_and_what_goes_makes_room() {
-    // The last case is known to be above 16: where blocks of tens of KiB lie between small ones, words of plots and lines
+    // The last case is known to be above 16: where blocks of tens of KiB lie between small ones, words of heap pages and buckets
     // are both needed.
     for (name, first, second, most) in [
         ("64 B", (|_| 64) as fn(&mut Random) -> usize, (|_| 64) as fn(&mut Random) -> usize, 16.0),

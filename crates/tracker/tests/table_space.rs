@@ -33,7 +33,7 @@ fn fill(table: &Table, dense: usize, sparse: usize) {
     assert_eq!(table.len_estimate(), dense + sparse);
     let (grown, resident) = (address_space() - before, table.resident_bytes());
     assert!(resident <= (dense + sparse) * 16, "{resident} bytes");
-    // A step of three kinds of memory; an eighth ahead; words of plots are a thousandth of the heap.
+    // A step of three kinds of memory; an eighth ahead; words of heap pages are a thousandth of the heap.
     let words = (dense * 80 + sparse * 16_400) / 1000;
     assert!(grown <= resident * 5 / 4 + words + 128 * MIB, "{grown} bytes of address space for {resident}");
     for i in 0..dense {

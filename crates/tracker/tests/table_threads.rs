@@ -146,10 +146,10 @@ fn clearing_and_visiting_go_on_beside_the_traffic() {
     assert_eq!(table.len_estimate(), 1);
 }
 
-/// Plots open and close all the time: each thread has three places in each of 3,000 plots, mostly one block or none there.
+/// Heap pages open and close all the time: each thread has three places in each of 3,000, mostly one block or none there.
 #[test]
-fn blocks_survive_while_plots_open_and_close() {
-    const PLOTS: usize = 3000;
+fn blocks_survive_while_pages_open_and_close() {
+    const PAGES: usize = 3000;
     let table = Table::new();
     table.init(64 << 20).unwrap();
     thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn blocks_survive_while_plots_open_and_close() {
             let table = &table;
             scope.spawn(move || {
                 let mut random = 0x9E37_79B9_7F4A_7C15u64 + thread as u64;
-                let mut live = vec![0u64; PLOTS * 3];
+                let mut live = vec![0u64; PAGES * 3];
                 for turn in 1..2_000_000u64 {
                     random ^= random << 13;
                     random ^= random >> 7;

@@ -9,6 +9,7 @@ use memintro_tracker::mmap;
 use super::judge::Verdict;
 use super::modules::Changes;
 use crate::functions::FUNCTIONS;
+use crate::real::Stub;
 
 /// One slot of one of our functions.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,8 @@ pub(super) struct Known {
 /// Everything that is known. Records of a module follow each other, in the order of its relocations.
 #[derive(Debug)]
 pub(super) struct Book {
+    /// What is put in, in the order of [`FUNCTIONS`].
+    pub(super) stubs: &'static [Stub],
     /// The functions that are patched, one bit each.
     pub(super) wanted: u64,
     /// The loader's counters when the list was last walked.
@@ -55,6 +58,7 @@ pub(super) struct Book {
 impl Book {
     pub(super) const fn new() -> Self {
         Self {
+            stubs: &[],
             wanted: 0,
             changes: Changes { loaded: 0, unloaded: 0 },
             is_pending: false,

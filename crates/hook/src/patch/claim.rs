@@ -10,9 +10,10 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use memintro_tracker::lock::wait_round;
 
-use crate::thread;
+use crate::tls;
 
-use super::{Book, Outcome, sweep};
+use super::book::Book;
+use super::{Outcome, sweep};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -35,7 +36,7 @@ static BOOK: Shared = Shared(UnsafeCell::new(Book::new()));
 fn take() -> bool {
     let is_mine = STATE.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
     if is_mine {
-        OWNER.store(thread::number(), Ordering::Relaxed);
+        OWNER.store(tls::number(), Ordering::Relaxed);
     }
     is_mine
 }
@@ -47,7 +48,7 @@ fn give() -> u32 {
 
 /// Whether this very thread has the claim, further down its stack.
 pub(super) fn is_mine() -> bool {
-    OWNER.load(Ordering::Relaxed) == thread::number()
+    OWNER.load(Ordering::Relaxed) == tls::number()
 }
 
 fn take_or_wish() -> bool {

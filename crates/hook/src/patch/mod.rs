@@ -7,7 +7,7 @@
 //! | [`judge`] | whether a slot may be ours |
 //! | [`slot`] | reading and writing one slot, read-only or not |
 //! | [`sweep`] | all modules, in either direction |
-//! | [`look`] | what was loaded at one moment |
+//! | [`loaded_modules`] | what was loaded at one moment |
 //! | [`book`] | which slots were found and what they held |
 //! | [`claim`] | one thread at a time |
 //!
@@ -20,7 +20,7 @@
 mod book;
 mod claim;
 mod judge;
-mod look;
+mod loaded_modules;
 mod modules;
 mod names;
 mod resolve;
@@ -31,15 +31,17 @@ pub(crate) mod walkers;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::PatchEntry;
+use memintro_abi::{Mode, PatchEntry};
+use memintro_tracker::stack;
 
-use crate::functions::{FUNCTIONS, Function};
+use crate::functions::FUNCTIONS;
 use crate::place;
+use crate::real::{Function, Stub};
+use crate::shared;
 
-use book::Book;
-pub(crate) use look::Look;
+pub(crate) use loaded_modules::LoadedModules;
 pub(crate) use modules::build_at;
-pub(crate) use resolve::{next, resolve};
+pub(crate) use resolve::{look_up, next, resolve};
 use sweep::Direction;
 
 /// What was found and done, in slots (`modules`, `malformed`: in modules).
@@ -61,10 +63,12 @@ pub(crate) struct Outcome {
     pub(crate) unwritten: u32,
 }
 
-/// Patches these functions into all modules.
-pub(crate) fn install<'a>(functions: impl Iterator<Item = &'a Function>) -> Outcome {
-    let mask = functions.fold(0, |mask, function| mask | mask_of(function));
+/// Patches those of `stubs` whose functions are wanted into all modules.
+pub(crate) fn install(stubs: &'static [Stub], is_wanted: impl Fn(&Function) -> bool) -> Outcome {
+    let wanted = stubs.iter().enumerate().filter(|(_, stub)| is_wanted(stub.function));
+    let mask = wanted.fold(0, |mask, (index, _)| mask | resolve::bit(index));
     claim::exclusively(|book| {
+        book.stubs = stubs;
         book.wanted |= mask;
         sweep::everything(book, Direction::In)
     })
@@ -72,10 +76,13 @@ pub(crate) fn install<'a>(functions: impl Iterator<Item = &'a Function>) -> Outc
     .unwrap_or(Outcome { unwritten: 1, ..Outcome::default() })
 }
 
-/// Patches what was loaded since, and verifies all slots. If another thread is at it, that one does it again; the
-/// answer is then empty.
-pub(crate) fn refresh() -> Outcome {
-    claim::if_free(sweep::again)
+/// Patches what was loaded since, and verifies all slots. If another thread is at it, that one does it again.
+pub(crate) fn refresh() {
+    if shared::mode() != Mode::OFF {
+        // A stack overflow in the middle would leave the claim taken.
+        stack::touch_pages::<2>();
+        claim::if_free(sweep::again);
+    }
 }
 
 /// Somebody calls dlopen. With `RTLD_DEEPBIND` a library looks for functions in itself and what it needs before it
@@ -126,12 +133,6 @@ pub(crate) fn abandoned_by_fork() {
     if !claim::is_mine() {
         claim::reset();
     }
-}
-
-/// The bit that stands for a function in [`Book::wanted`].
-fn mask_of(function: &Function) -> u64 {
-    let index = FUNCTIONS.iter().position(|one| core::ptr::eq(one.real, function.real));
-    index.map_or(0, resolve::bit)
 }
 
 // One bit for each function.

@@ -16,8 +16,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use memintro_elf::{Definition, Module};
 
 use super::modules::{Loaded, walk, walk_again};
-use crate::functions::{self, FUNCTIONS, Family, Function};
 use crate::nested::MAY_COME_BACK;
+use crate::real::{Family, Function};
 
 /// References to libc's functions name such a version. Definitions of other ones are none for them.
 const LIBC_VERSIONS: &[&[u8]] = &[b"GLIBC_"];
@@ -78,11 +78,11 @@ pub(super) fn came_with_the_program(loaded: &Loaded<'_>) -> bool {
 
 /// Finds the real functions that are not known yet, and forgets those that are gone. Allocates nothing and takes no
 /// lock but that of the loader's list; may be called by several threads at once, and inside malloc.
-pub(crate) fn resolve() {
+pub(crate) fn resolve(functions: &[Function]) {
     let at_start = count_at_start();
     // The list is locked throughout, also while what was found is written down: whoever comes later has the last word.
     walk(|_| {
-        let mut search = Search::new(at_start);
+        let mut search = Search::new(functions, at_start);
         walk_again(|loaded| {
             search.visit(loaded);
             ControlFlow::Continue(())
@@ -139,8 +139,15 @@ pub(crate) fn next(name: &CStr) -> *const () {
     found
 }
 
+/// A symbol in the scope of the program itself.
+pub(crate) fn look_up(symbol: &CStr) -> *const libc::c_void {
+    // SAFETY: look-ups by name; the handle of the program itself needs no closing.
+    unsafe { libc::dlsym(libc::dlopen(core::ptr::null(), libc::RTLD_LAZY), symbol.as_ptr()) }
+}
+
 /// One walk over all modules, in the order of look-ups.
-struct Search {
+struct Search<'a> {
+    functions: &'a [Function],
     at_start: u32,
     /// Preloaded behind another library that stands before the allocator (another profiler), we are what that one
     /// calls: C's functions go on to what comes behind us.
@@ -159,9 +166,10 @@ struct Search {
     comes_back: bool,
 }
 
-impl Search {
-    fn new(at_start: u32) -> Self {
+impl<'a> Search<'a> {
+    fn new(functions: &'a [Function], at_start: u32) -> Self {
         Self {
+            functions,
             at_start,
             is_before_us: are_we_before_libc(),
             is_after_libc: false,
@@ -190,7 +198,7 @@ impl Search {
     fn look_into(&mut self, loaded: &Loaded<'_>, module: &Module<'_>) {
         let is_early = loaded.index < self.at_start;
         let has_malloc = matches!(module.defined(b"malloc"), Ok(Some(_)));
-        for (index, function) in FUNCTIONS.iter().enumerate() {
+        for (index, function) in self.functions.iter().enumerate() {
             let name = function.name.to_bytes();
             let Ok(Some(definition)) = module.defined(name) else { continue };
             let bit = bit(index);
@@ -247,9 +255,7 @@ impl Search {
             return;
         }
         self.early |= bit;
-        let is_resizing = [&functions::calloc::REAL, &functions::realloc::REAL];
-        self.comes_back |=
-            !loaded.is_libc() && is_resizing.iter().any(|real| core::ptr::eq(*real, function.real));
+        self.comes_back |= !loaded.is_libc() && [c"calloc", c"realloc"].contains(&function.name);
         // Another thread may have found the same. Where an indirect function was asked once, it is not asked again.
         if real(function).is_none() {
             let (boot, new) = (function.boot.cast_mut(), address(found).cast_mut());
@@ -264,7 +270,7 @@ impl Search {
         EARLY.store(self.early, Ordering::Relaxed);
         MAY_COME_BACK.store(self.comes_back, Ordering::Relaxed);
         let known = self.early | self.found_later;
-        for (_, function) in FUNCTIONS.iter().enumerate().filter(|(index, _)| known & bit(*index) == 0) {
+        for (_, function) in self.functions.iter().enumerate().filter(|(index, _)| known & bit(*index) == 0) {
             if real(function).is_some_and(|real| real != function.fallback as usize) {
                 function.real.store(function.boot.cast_mut(), Ordering::Release);
             }

@@ -12,10 +12,11 @@ use super::book::{Book, List, Record};
 use super::judge::{Candidate, Owner, Verdict, judge};
 use super::modules::{Changes, Loaded, changes, walk};
 use super::names::Names;
-use super::resolve::{came_with_the_program, real, resolve, scope};
+use super::resolve::{came_with_the_program, real, scope};
 use super::slot::{self, Kept, Writer};
-use crate::functions::FUNCTIONS;
+use crate::functions::{self, FUNCTIONS};
 use crate::place;
+use crate::real::Stub;
 
 /// Modules that another thread is loading are looked at again, but not for ever: somebody may have left a module in
 /// the state that looks like it.
@@ -139,7 +140,7 @@ impl<'a> Sweep<'a> {
             if self.direction == Direction::In {
                 self.book.changes = loaded.changes;
                 // While the list is locked: what is found stays until all slots have been judged by it.
-                resolve();
+                functions::resolve();
             }
         }
         let is_visited = self.direction == Direction::In && (loaded.index as usize) < self.book.modules.len();
@@ -185,6 +186,7 @@ impl<'a> Sweep<'a> {
 
     /// Finds the slots of our functions and what is to be thought of them.
     fn collect(&mut self, loaded: &Loaded<'_>, module: &Module<'_>) -> Result<(), Malformed> {
+        let stubs = self.book.stubs;
         let (records, outcome) = (&mut self.book.records, &mut self.outcome);
         let owner = Owner { module, base: loaded.base, is_early: came_with_the_program(loaded) };
         let (first, mut pending, mut evidence) = (records.len(), false, Evidence::default());
@@ -195,7 +197,7 @@ impl<'a> Sweep<'a> {
             let Some(function) = self.names.find(relocation.name).filter(|_| is_plain) else {
                 return;
             };
-            let Some(candidate) = candidate(function, &self.canonical) else { return };
+            let Some(candidate) = candidate(stubs, function, &self.canonical) else { return };
             let value = slot::read(relocation.slot);
             let verdict =
                 value.map_or(Verdict::Foreign, |value| judge(&candidate, &relocation, value, &owner));
@@ -254,7 +256,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn put_in(&mut self, writer: &mut Writer, record: &mut Record, previous: Option<Record>) {
-        let Some(candidate) = candidate(record.function, &self.canonical) else { return };
+        let Some(candidate) = candidate(self.book.stubs, record.function, &self.canonical) else { return };
         let was_ours = previous.is_some_and(|previous| previous.state == SlotState::PATCHED);
         if was_ours && record.verdict != Verdict::Ours {
             bump(&mut self.outcome.lost);
@@ -300,7 +302,7 @@ impl<'a> Sweep<'a> {
         if record.verdict != Verdict::Ours {
             return;
         }
-        let Some(candidate) = candidate(record.function, &self.canonical) else { return };
+        let Some(candidate) = candidate(self.book.stubs, record.function, &self.canonical) else { return };
         // An old record may tell of another module that was once at this address.
         let stub = previous.map(|previous| previous.original).filter(|stub| module.is_code(*stub as u64));
         match stub.or(candidate.real).map(|old| writer.put_back(record.slot, candidate.ours, old)) {
@@ -350,10 +352,10 @@ impl Evidence {
 }
 
 /// A function and what is known of the real one.
-fn candidate(index: u8, canonical: &[u64; 64]) -> Option<Candidate> {
-    let function = FUNCTIONS.get(usize::from(index))?;
+fn candidate(stubs: &[Stub], index: u8, canonical: &[u64; 64]) -> Option<Candidate> {
+    let Stub { function, address } = stubs.get(usize::from(index))?;
     let canonical = canonical.get(usize::from(index)).copied().filter(|address| *address != 0);
-    Some(Candidate { ours: function.stub as usize, real: real(function), scope: scope(index), canonical })
+    Some(Candidate { ours: *address as usize, real: real(function), scope: scope(index), canonical })
 }
 
 fn bump(count: &mut u32) {

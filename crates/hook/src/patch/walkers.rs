@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::count::Count;
-use crate::thread;
+use crate::tls;
 
 /// Sleeps of 50 µs until nobody walks, or forks: a second. A walk is over within some milliseconds of its thread's time; what
 /// waits so long has another cause, such as a fork of a very large process, or a thread that is stopped.
@@ -32,7 +32,7 @@ impl Walking {
             FORKERS.wait_for_none(SLEEPS);
             WALKERS.enter();
         }
-        LAST.store(thread::number(), Ordering::Relaxed);
+        LAST.store(tls::number(), Ordering::Relaxed);
         Self(())
     }
 }
@@ -47,7 +47,7 @@ impl Drop for Walking {
 pub(crate) fn before_fork() {
     FORKERS.enter();
     // A signal handler may have interrupted its own thread in a walk.
-    let is_own = WALKERS.now() == 1 && LAST.load(Ordering::Relaxed) == thread::number();
+    let is_own = WALKERS.now() == 1 && LAST.load(Ordering::Relaxed) == tls::number();
     if !is_own {
         WALKERS.wait_for_none(SLEEPS);
     }

@@ -10,6 +10,7 @@ mod plot {
     pub mod history;
     mod json_line;
     pub mod line;
+    pub mod record;
     pub mod stamp;
 }
 

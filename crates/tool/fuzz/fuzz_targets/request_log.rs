@@ -9,6 +9,7 @@ mod plot {
     #![allow(dead_code)]
     pub mod json_line;
     pub mod line;
+    pub mod record;
     pub mod stamp;
 }
 #[path = "../../src/requests"]

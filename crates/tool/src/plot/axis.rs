@@ -1,7 +1,7 @@
 //! Where the marks of an axis are, and what stands beside them.
 
 use super::history::History;
-use super::line::Metric;
+use super::record::Metric;
 use super::stamp::{Civil, Microseconds};
 
 /// The axis of one metric: values are divided by `scale`, and the title names the unit.

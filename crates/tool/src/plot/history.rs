@@ -1,6 +1,7 @@
 //! All figures of all lines: a curve for each process.
 
-use super::line::{self, Figures, Metric};
+use super::line;
+use super::record::{Figures, Metric};
 use super::stamp::Microseconds;
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! A MEMORY line that is a JSON object.
 
-use super::line::Record;
+use super::record::Record;
 use super::stamp::Stamp;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use std::fmt;

@@ -11,85 +11,9 @@
 //! a line of ours, so MEMORY counts only outside of quotes.
 
 use super::json_line;
+use super::record::{Metric, Record, decimal};
 use super::stamp::Stamp;
 use memchr::memmem;
-
-/// What can be plotted, in the order of the panels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
-    /// Resident bytes of the process.
-    Rss,
-    /// Occupied slots of Ruby's heap.
-    LiveObjects,
-    /// Bytes that malloc handed out and that were not given back.
-    MallocLive,
-    /// Milliseconds that the collector took, since the line before or during the request.
-    Gc,
-}
-
-impl Metric {
-    /// All of them.
-    pub const ALL: [Metric; 4] = [Metric::Rss, Metric::LiveObjects, Metric::MallocLive, Metric::Gc];
-}
-
-/// The figures of a line by metric; NaN where the line does not have one.
-pub type Figures = [f64; 4];
-
-/// What a MEMORY line says.
-#[derive(Clone, Copy, Debug)]
-pub struct Record {
-    /// The line's own time, else the one that its logger put in front. Where the line has whole seconds alone, the
-    /// logger's parts of them.
-    pub stamp: Option<Stamp>,
-    /// 0 if the line names no process.
-    pub pid: u32,
-    /// By [`Metric`].
-    pub figures: Figures,
-    /// Whether the figure of [`Metric::MallocLive`] was estimated from a sample.
-    pub estimated: bool,
-    /// Whether the line says that nothing was tracked.
-    pub untracked: bool,
-}
-
-impl Record {
-    pub(crate) fn empty() -> Record {
-        Record { stamp: None, pid: 0, figures: [f64::NAN; 4], estimated: false, untracked: false }
-    }
-
-    fn has_figures(&self) -> bool {
-        self.figures.iter().any(|figure| figure.is_finite())
-    }
-
-    /// Takes one field of the request line; other names are none of our business.
-    pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
-        let metric = match name {
-            b"rss_bytes" => Metric::Rss,
-            b"live_objects" | b"process_live_objects" => Metric::LiveObjects,
-            b"malloc_live_bytes" | b"process_malloc_live_bytes" | b"live_bytes" => Metric::MallocLive,
-            b"process_gc_ms" | b"gc_ms" => Metric::Gc,
-            b"pid" => {
-                self.pid = decimal(value).map_or(0, |(pid, _)| pid as u32);
-                return;
-            }
-            b"time" => {
-                self.stamp = Stamp::read(value).map(|(stamp, _)| stamp);
-                return;
-            }
-            b"estimated" => {
-                self.estimated |= value == b"true";
-                return;
-            }
-            b"malloc_live_bytes_standard_error" | b"live_bytes_standard_error" => {
-                self.estimated |= decimal(value).is_some();
-                return;
-            }
-            _ => return,
-        };
-        if let Some((figure, _)) = decimal(value) {
-            self.figures[metric as usize] = figure;
-        }
-    }
-}
 
 /// Reads one line without its line end. None: not a MEMORY line.
 pub fn read(line: &[u8]) -> Option<Record> {
@@ -236,35 +160,6 @@ pub(crate) fn logged_pid(prefix: &[u8]) -> u32 {
     memchr::memchr_iter(b'#', prefix)
         .find_map(|at| decimal(&prefix[at + 1..]))
         .map_or(0, |(pid, _)| pid as u32)
-}
-
-/// The decimal that `text` begins with, and the bytes it took. Thousands may be set apart by nothing: the lines that
-/// are read here never do.
-pub(crate) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
-    let (mut whole, mut at) = (0_u64, 0);
-    while let Some(digit) = text.get(at).filter(|byte| byte.is_ascii_digit()) {
-        whole = whole.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-        at += 1;
-    }
-    if at == 0 {
-        return None;
-    }
-    let mut figure = whole as f64;
-    if text.get(at) == Some(&b'.') {
-        let (mut part, mut scale, mut digits) = (0_u64, 1_u64, 0);
-        while let Some(digit) = text.get(at + 1 + digits).filter(|byte| byte.is_ascii_digit()) {
-            if digits < 15 {
-                part = part * 10 + u64::from(digit - b'0');
-                scale *= 10;
-            }
-            digits += 1;
-        }
-        if digits > 0 {
-            figure += part as f64 / scale as f64;
-            at += 1 + digits;
-        }
-    }
-    Some((figure, at))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod line;
 mod output;
 mod page;
 mod picture;
+pub mod record;
 pub mod stamp;
 mod terminal;
 mod thin;

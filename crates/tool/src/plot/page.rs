@@ -2,8 +2,8 @@
 
 use super::axis::with_commas;
 use super::history::{Curve, History};
-use super::line::Metric;
 use super::picture;
+use super::record::Metric;
 use std::fmt::Write;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;color:#282828;max-width:1200px;margin:24px auto;\

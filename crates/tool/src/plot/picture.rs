@@ -2,7 +2,7 @@
 
 use super::axis::{TimeAxis, ValueAxis};
 use super::history::{Curve, History};
-use super::line::Metric;
+use super::record::Metric;
 use super::thin::thin;
 use crate::requests::fold::harmless;
 use plotters::coord::Shift;

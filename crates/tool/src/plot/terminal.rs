@@ -2,7 +2,7 @@
 
 use super::axis::{TimeAxis, ValueAxis};
 use super::history::History;
-use super::line::Metric;
+use super::record::Metric;
 use super::thin::thin;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -3,7 +3,8 @@
 
 use super::fold;
 use crate::plot::json_line;
-use crate::plot::line::{self, decimal};
+use crate::plot::line;
+use crate::plot::record::decimal;
 use memchr::memmem;
 use std::borrow::Cow;
 

@@ -16,7 +16,7 @@ mod traffic;
 use cases::{CASES, Case};
 use memintro_tracker::table::Table;
 use rounds::{Figures, Spec};
-use shapes::{Bare, Lines, Open, Radix};
+use shapes::{Bare, Open, Radix, Tracked};
 
 static TABLE: Table = Table::new();
 
@@ -57,8 +57,8 @@ fn run(name: &str) {
         rounds: 5,
     };
     let (radix, open) = (Radix::new(), Open::new());
-    let table = Lines { table: &TABLE, shared: true };
-    let alone = Lines { table: &TABLE, shared: spec.threads > 1 };
+    let table = Tracked { table: &TABLE, shared: true };
+    let alone = Tracked { table: &TABLE, shared: spec.threads > 1 };
     let figures = if case.exchange {
         rounds::exchange(spec, &Bare, &radix, &open, &table, &alone)
     } else {

@@ -3,7 +3,7 @@
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use crate::shapes::{Bare, Lines, Open, Radix, Shape};
+use crate::shapes::{Bare, Open, Radix, Shape, Tracked};
 use crate::traffic::{Ring, Sizes, Worker, cpu_ns, trade};
 
 /// One case.
@@ -133,8 +133,8 @@ pub(crate) fn churn(
     bare: &Bare,
     radix: &Radix,
     open: &Open,
-    table: &Lines,
-    alone: &Lines,
+    table: &Tracked,
+    alone: &Tracked,
 ) -> [Figures; 5] {
     let stage = Stage::new(spec);
     in_threads(spec.threads, |thread| {
@@ -170,8 +170,8 @@ pub(crate) fn exchange(
     bare: &Bare,
     radix: &Radix,
     open: &Open,
-    table: &Lines,
-    _: &Lines,
+    table: &Tracked,
+    _: &Tracked,
 ) -> [Figures; 5] {
     let stage = Stage::new(spec);
     let size = spec.sizes.table()[0];

@@ -152,12 +152,12 @@ impl Shape for Open {
 }
 
 /// The product's table, for many threads or for one that is alone.
-pub(crate) struct Lines {
+pub(crate) struct Tracked {
     pub(crate) table: &'static Table,
     pub(crate) shared: bool,
 }
 
-impl Shape for Lines {
+impl Shape for Tracked {
     fn reset(&self, _: usize) {
         self.table.clear();
         self.table.set_shared(self.shared);

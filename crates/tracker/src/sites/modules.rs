@@ -14,7 +14,7 @@ pub struct Place<'a> {
     pub offset: u64,
 }
 
-/// A module at one look at what is loaded.
+/// A module at one walk over what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// See [`Place::build`].
@@ -28,8 +28,8 @@ pub struct Loaded {
 pub(super) struct ModuleEntry {
     pub(super) path: *const u8,
     pub(super) path_len: u32,
-    /// At which look it was loaded for the last time, and where.
-    pub(super) look: u32,
+    /// At which walk it was loaded for the last time, and where.
+    pub(super) walk: u32,
     pub(super) base: u64,
     pub(super) build: u64,
 }
@@ -59,7 +59,7 @@ impl Inner {
     fn add_module(&mut self, place: &Place<'_>) -> Option<u32> {
         let path = self.strings.add(place.path, &mut self.bytes)?;
         let entry =
-            ModuleEntry { path, path_len: place.path.len() as u32, look: 0, base: 0, build: place.build };
+            ModuleEntry { path, path_len: place.path.len() as u32, walk: 0, base: 0, build: place.build };
         let index = self.module_list.push(entry, &mut self.bytes)?;
         self.modules.add(hash(place.path, place.build), index, &mut self.bytes).then_some(index + 1)
     }

@@ -1,15 +1,15 @@
 //! Ages stay right although an entry knows the generation of its birth modulo 2^18 only.
 //!
-//! Every 256 generations the operation that notices visits one shard of the lines and every 256th plot, and gives each
+//! Every 256 generations the operation that notices visits one shard of the buckets and every 256th heap page, and gives each
 //! block that is older than [`MAX_AGE`] a birth that makes it exactly so old. All have had their turn after 65,536
-//! generations (and a block that moves from a line to a cell is looked at as well), so no
+//! generations (and a block that moves from a bucket to a cell is looked at as well), so no
 //! entry's true age passes 131,071 + 65,536 and a bit before it is seen again, which 18 bits tell apart.
 //!
 //! Rule for neighbours: each operation calls [`Clock::tick`] with the present generation, before it takes a lock.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::shards::Nodes;
+use super::shards::Overflows;
 use super::{MAX_AGE, SHARDS, Table, packed};
 use crate::lock::Patience;
 
@@ -82,24 +82,24 @@ fn step(table: &Table, stepped: u32, now: u32) {
             let age = packed::age(value, latest).saturating_add(now.wrapping_sub(latest));
             (age > MAX_AGE).then(|| packed::reborn(value, now.wrapping_sub(MAX_AGE)))
         };
-        table.near.age(shard, &aged);
+        table.dense.age(shard, &aged);
         let mut index = 0;
         // A shard that grows meanwhile moves blocks forward only: none is missed.
-        while let Some(line) = span.load(shard).line(index) {
+        while let Some(bucket) = span.load(shard).bucket(index) {
             index = index.wrapping_add(1);
-            if line.peek_empty() {
+            if bucket.peek_empty() {
                 continue;
             }
-            // Whoever holds a line that does not come free will be seen the next time round.
-            let Some(line) = line.lock_in_time() else { continue };
-            for slot in line.occupied() {
-                if let Some(value) = aged(line.value(slot)) {
-                    line.set_value(slot, value);
+            // Whoever holds a bucket that does not come free will be seen the next time round.
+            let Some(bucket) = bucket.lock_in_time() else { continue };
+            for slot in bucket.occupied() {
+                if let Some(value) = aged(bucket.value(slot)) {
+                    bucket.set_value(slot, value);
                 }
             }
-            for (_, node) in Nodes::new(table, shard).chain(line.chain()) {
-                if let Some(value) = aged(node.value()) {
-                    node.set_value(value);
+            for (_, overflow) in Overflows::new(table, shard).chain(bucket.chain()) {
+                if let Some(value) = aged(overflow.value()) {
+                    overflow.set_value(value);
                 }
             }
         }

@@ -1,16 +1,16 @@
-//! The cells of a plot: an array in which each block lies as near as can be to where its tag says.
+//! The cells of a heap page: an array in which each block lies as near as can be to where its tag says.
 //!
 //! The home of a cell is its tag scaled to the length of the array, so the order of homes is the order of tags, and an
-//! array is copied into a longer one from front to back. Tags are granules dealt out ([`super::near::tag`]): blocks at any
-//! even distance have homes at nearly even distances, so they hardly meet, though only a part of the plot be in use. A
+//! array is copied into a longer one from front to back. Tags are granules dealt out ([`super::cell::tag_at`]): blocks at any
+//! even distance have homes at nearly even distances, so they hardly meet, though only a part of the heap page be in use. A
 //! cell that finds its home taken lies behind it, in the order of homes (after the last place comes the first). So between
 //! a cell and its home no place is empty.
 //!
-//! Rule for neighbours: an array has at least one empty place, and whoever uses it holds its plot.
+//! Rule for neighbours: an array has at least one empty place, and whoever uses it holds its heap page.
 
 use super::cell;
 
-/// An array of cells in the store.
+/// An array of cells in the arena.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Array {
     first: *mut u64,
@@ -111,7 +111,8 @@ impl Array {
         }
     }
 
-    /// Where the block with this tag is, or else where its cell belongs: in front of the first cell that is nearer to its home.
+    /// Where the block with this tag is, or else where its cell belongs: in front of the first cell that is nearer to
+    /// its home.
     #[inline]
     pub(super) fn seek(self, tag: u64) -> Sought {
         let mut place = self.home(tag);

@@ -5,7 +5,7 @@
 //! | 0–23 | call site |
 //! | 24–41 | generation of birth, modulo 2^18, as in [`super::packed`] |
 //! | 42–54 | 1 + size below [`SHORT`]; from [`FIRST_LONG`] on the upper bits of a longer one; 0 in an extension |
-//! | 55–63 | tag: the granule of 16 bytes within the plot, dealt out ([`super::near::tag`]) |
+//! | 55–63 | tag: the granule of 16 bytes within the heap page, dealt out ([`tag_at`]) |
 //!
 //! A longer size has its lower 41 bits in an *extension*, a second cell with the same tag. An empty cell is 0; no other
 //! cell is.
@@ -34,6 +34,36 @@ const EXTENSION: u64 = 1 << EXTENSION_BITS;
 
 /// Greatest size that cells hold.
 pub(super) const MAX_SIZE: u64 = (128 << EXTENSION_BITS) - 1;
+
+const ADDRESS_BITS: u32 = 48;
+pub(super) const GRANULE_SHIFT: u32 = 4;
+const TAGS: usize = (1 << TAG_BITS) - 1;
+/// The golden section of the number of tags, made odd: so it has an inverse.
+const SPREAD: usize = 317;
+const GATHER: usize = 21;
+const _: () = assert!((SPREAD * GATHER) & TAGS == 1);
+
+/// Whether a block at this address may live in cells.
+#[inline]
+pub(super) fn is_granule(address: usize) -> bool {
+    // One test for both ends: low bits wander to the top.
+    address.rotate_right(GRANULE_SHIFT) < 1 << (ADDRESS_BITS - GRANULE_SHIFT)
+}
+
+/// The tag of the block at an address: the number of its granule in the heap page times the golden section (Knuth, The
+/// Art of Computer Programming 3, 6.4: multiples of it divide a circle about evenly, however many there are). A heap
+/// page is mostly not full of one size: with plain numbers the cells of its dense part lay in one run, which each
+/// insertion there had to pass.
+#[inline]
+pub(super) fn tag_at(address: usize) -> u64 {
+    ((address >> GRANULE_SHIFT).wrapping_mul(SPREAD) & TAGS) as u64
+}
+
+/// The granule whose tag this is.
+#[inline]
+pub(super) fn granule(tag: u64) -> usize {
+    (tag as usize).wrapping_mul(GATHER) & TAGS
+}
 
 /// The cell of a block, and its extension or 0.
 #[inline]

@@ -1,9 +1,12 @@
-//! Which chunks of the store are free: those that came back, and those that were never used, for which address space is
+//! Which chunks of the arena are free: those that came back, and those that were never used, for which address space is
 //! taken as they are wanted.
 
 use super::budget::HUGE;
-use super::store::CHUNK_BYTES;
-use crate::space::{Refusal, Space};
+use crate::mmap::Refusal;
+use crate::space::Space;
+
+/// What a pool gets at a time.
+pub(super) const CHUNK_BYTES: usize = 32 << 10;
 
 /// Which chunks no pool has.
 #[derive(Debug)]
@@ -17,7 +20,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Those of a store without memory.
+    /// Those of an arena without memory.
     pub(super) const NONE: Self = Self { fresh: 0, again: 0, space: Space::new(), pieces: Pieces::NEW };
 
     /// Those of a space that may come to so many.
@@ -74,7 +77,7 @@ impl Chunks {
 /// Chunks that are left out where somebody's memory is in the way: a GiB.
 const WAY_ROUND: usize = (1 << 30) / CHUNK_BYTES;
 
-/// The parts of the store that are its own, from chunk to chunk. There is one unless somebody came in its way.
+/// The parts of the arena that are its own, from chunk to chunk. There is one unless somebody came in its way.
 #[derive(Debug)]
 struct Pieces {
     all: [(usize, usize); 16],

@@ -98,15 +98,15 @@ impl Hash {
     }
 
     /// The least residue whose home is behind that of `residue`.
-    pub(super) fn next_home(residue: u64, lines: usize) -> u64 {
-        let home = Self { shard: 0, residue }.home(lines) as u64;
-        ((home + 1) << RESIDUE_BITS).div_ceil(lines.max(1) as u64)
+    pub(super) fn next_home(residue: u64, buckets: usize) -> u64 {
+        let home = Self { shard: 0, residue }.home(buckets) as u64;
+        ((home + 1) << RESIDUE_BITS).div_ceil(buckets.max(1) as u64)
     }
 
-    /// The line where blocks of this hash begin to look for a place. Monotone in the residue.
+    /// The bucket where blocks of this hash begin to look for a place. Monotone in the residue.
     #[inline]
-    pub(super) fn home(self, lines: usize) -> usize {
-        (self.residue.wrapping_mul(lines as u64) >> RESIDUE_BITS) as usize
+    pub(super) fn home(self, buckets: usize) -> usize {
+        (self.residue.wrapping_mul(buckets as u64) >> RESIDUE_BITS) as usize
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
                 assert_eq!(hash.shard, first.shard);
                 assert!((first.residue..=last.residue).contains(&hash.residue));
             }
-            for lines in [1, 8, 1000, 100_000] {
-                let next = Hash::next_home(first.residue, lines);
-                assert_eq!(Hash { shard: 0, residue: next - 1 }.home(lines), first.home(lines));
-                assert_eq!(Hash { shard: 0, residue: next }.home(lines), first.home(lines) + 1);
+            for buckets in [1, 8, 1000, 100_000] {
+                let next = Hash::next_home(first.residue, buckets);
+                assert_eq!(Hash { shard: 0, residue: next - 1 }.home(buckets), first.home(buckets));
+                assert_eq!(Hash { shard: 0, residue: next }.home(buckets), first.home(buckets) + 1);
             }
         }
     }

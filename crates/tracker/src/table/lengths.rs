@@ -1,14 +1,19 @@
-//! How long the array of a plot is: as long as its blocks need, longer where more are on their way or many were a moment
-//! ago.
+//! How long the array of a heap page is: as long as its blocks need, longer where more are on their way or many were a moment
+//! ago. And which open heap pages may be about to close, or their arrays to become shorter.
 //!
-//! Rule for neighbours: all of this is for plots that the caller holds, but for [`Near::trim`], which takes hold of one itself:
-//! it is called while no plot is held.
+//! A heap page of which little is left is not closed at once: the next blocks often come to where the last ones went. And a
+//! sweep of Ruby's takes most blocks of a heap page in a row: an array that followed would be copied for every few of them.
+//! So a heap page waits ([`Idle`]) until another one wants its place.
+//!
+//! Rule for neighbours: arrays are those of heap pages that the caller holds.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::arena::{self, Arena};
+use super::array::Array;
 use super::budget::Budget;
 use super::cell;
-use super::near::{Near, granule};
-use super::plot::Word;
-use super::store;
+use super::page_map::{HEAP_PAGE_SHIFT, Word};
 
 /// How much longer an array becomes at once where more blocks are expected.
 const MOST_GROWTH: usize = 4;
@@ -16,8 +21,8 @@ const MOST_GROWTH: usize = 4;
 /// From so many cells on an array grows further than it must: up to 14 bytes a cell.
 const MANY: usize = 14;
 
-/// Whether a plot may have to close, or its array is longer than it should be. Short ones are held closer, for there are many
-/// of them.
+/// Whether a heap page may have to close, or its array is longer than it should be. Short ones are held closer, for
+/// there are many of them.
 #[inline]
 pub(super) fn is_to_settle(word: Word) -> bool {
     let (used, len) = (word.used(), word.len());
@@ -27,26 +32,33 @@ pub(super) fn is_to_settle(word: Word) -> bool {
 /// The length that an array should have with what it holds, if that is less.
 pub(super) fn snug(word: Word) -> Option<usize> {
     let used = word.used();
-    store::length_for(used + used / 6 + 1).filter(|len| *len < word.len())
+    arena::length_for(used + used / 6 + 1).filter(|len| *len < word.len())
 }
 
 /// The length that an array grows to for so many cells.
 fn grown_length(used: usize) -> Option<usize> {
-    let least = store::length_for(used)?;
-    if used < MANY { Some(least) } else { Some(store::length_within(used * 7 / 4)?.max(least)) }
+    let least = arena::length_for(used)?;
+    if used < MANY { Some(least) } else { Some(arena::length_within(used * 7 / 4)?.max(least)) }
 }
 
-impl Near {
-    /// How many cells a plot will have whose blocks come upwards, one behind the other, if it goes on as it began; 0 for
-    /// any other plot. Without that its array would be copied a dozen times until it has its length.
+impl Arena {
+    /// The array of an open heap page.
+    #[inline]
+    pub(super) fn array(&self, word: Word) -> Array {
+        // SAFETY: a word names an array of its length in the arena, which is its heap page's own and never full.
+        unsafe { Array::new(self.cells(word.array()), word.len()) }
+    }
+
+    /// How many cells a heap page will have whose blocks come upwards, one behind the other, if it goes on as it began; 0 for
+    /// any other heap page. Without that its array would be copied a dozen times until it has its length.
     pub(super) fn expected(&self, word: Word, cell: u64) -> usize {
-        if word.used() < store::room(word.len()) {
+        if word.used() < arena::room(word.len()) {
             return 0;
         }
-        let new = granule(cell::tag(cell));
+        let new = cell::granule(cell::tag(cell));
         let (mut first, mut last) = (new, 0);
         for (_, cell) in self.array(word).cells() {
-            let granule = granule(cell::tag(cell));
+            let granule = cell::granule(cell::tag(cell));
             (first, last) = (first.min(granule), last.max(granule));
         }
         if new <= last {
@@ -55,21 +67,6 @@ impl Near {
         let (span, whole) = (new - first, (1 << cell::TAG_BITS) - first);
         let wanted = (word.used() * whole).checked_div(span).unwrap_or(0);
         wanted.min(word.used() * MOST_GROWTH)
-    }
-
-    /// Makes the array at `address` as short as its blocks allow: they have not come as expected.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn trim(&self, address: usize, shared: bool, budget: &Budget) {
-        let Some(leaf) = self.leaves.get(address) else { return };
-        let plot = leaf.plot(address);
-        let Some(mut word) = plot.hold(shared).open() else { return };
-        if let Some(len) = snug(word)
-            && let Some(trimmed) = self.resize(word, address, len, budget)
-        {
-            word = trimmed;
-        }
-        plot.put(word);
     }
 
     /// Room for some cells more, and for as many as are expected if it is not there anyway. Without memory the eighth that
@@ -83,10 +80,10 @@ impl Near {
         budget: &Budget,
     ) -> Option<Word> {
         let used = word.used() + cells;
-        if used <= store::room(word.len()) {
+        if used <= arena::room(word.len()) {
             return Some(word);
         }
-        let longer = |cells| store::length_for(cells).and_then(|len| self.resize(word, address, len, budget));
+        let longer = |cells| arena::length_for(cells).and_then(|len| self.resize(word, address, len, budget));
         let ahead = if expected > used { longer(expected) } else { None };
         let grown = ahead
             .or_else(|| self.resize(word, address, grown_length(used)?, budget))
@@ -94,15 +91,39 @@ impl Near {
         if grown.is_none() && used < word.len() { Some(word) } else { grown }
     }
 
-    /// Moves the cells of a held plot into an array of another length.
+    /// Moves the cells of a held heap page into an array of another length.
     #[cold]
     #[inline(never)]
     pub(super) fn resize(&self, word: Word, address: usize, len: usize, budget: &Budget) -> Option<Word> {
-        let new = Word::new(self.store.take(address, len, budget)?, len, word.used());
+        let new = Word::new(self.take(address, len, budget)?, len, word.used());
         let (from, to) = (self.array(word), self.array(new));
         to.empty();
         to.fill(from);
-        self.store.give(address, word.array(), word.len(), budget);
+        self.give(address, word.array(), word.len(), budget);
         Some(new)
+    }
+}
+
+const PLACES: usize = 256;
+
+/// Heap pages with their addresses, each in the place that its address says.
+#[derive(Debug)]
+pub(super) struct Idle([AtomicUsize; PLACES]);
+
+impl Idle {
+    pub(super) const fn new() -> Self {
+        Self([const { AtomicUsize::new(0) }; PLACES])
+    }
+
+    /// Notes the heap page around `address` and answers the one that had its place.
+    // Relaxed: who acts on an answer takes hold of the heap page first.
+    pub(super) fn wait(&self, address: usize) -> Option<usize> {
+        let heap_page = address >> HEAP_PAGE_SHIFT;
+        let place = self.0.get(heap_page % PLACES)?;
+        if place.load(Ordering::Relaxed) == heap_page {
+            return None;
+        }
+        let before = place.swap(heap_page, Ordering::Relaxed);
+        (before != heap_page && before != 0).then_some(before << HEAP_PAGE_SHIFT)
     }
 }

@@ -1,56 +1,56 @@
 //! Insert, remove and find, inside malloc.
 //!
-//! Rule for neighbours: everything here holds the lock of one line, the block's home, from beginning to end.
+//! Rule for neighbours: everything here holds the lock of one bucket, the block's home, from beginning to end.
 
 use core::ops::ControlFlow;
 
+use super::bucket::{BucketGuard, Slot};
+use super::cell::is_granule;
 use super::growth::{self, Growth};
 use super::hash::Hash;
-use super::line::{LineGuard, Slot};
-use super::near;
-use super::nodes::Node;
+use super::overflow::Overflow;
 use super::packed;
-use super::shards::{Lines, Nodes};
+use super::shards::{Buckets, Overflows};
 use super::{Block, Inserted, MAX_AGE, MAX_SITE, MAX_SIZE, Removed, Table};
 
-/// Free slots of a line with a chain from which on a block of the chain comes home. Not one: the next block to come is
+/// Free slots of a bucket with a chain from which on a block of the chain comes home. Not one: the next block to come is
 /// often the one that has just gone.
 const ROOM_AT_HOME: usize = 2;
 
-/// Traces of a chain from which on a removal finds out which are still true.
-const STALE_TRACES: u32 = 4;
+/// Bloom bits of a chain from which on a removal finds out which are still true.
+const STALE_BLOOM_BITS: u32 = 4;
 
-/// A block's locked home, and the lines that the shard has while the lock is held.
+/// A block's locked home, and the buckets that the shard has while the lock is held.
 pub(super) struct Home<'a> {
-    pub(super) lines: Lines<'a>,
-    pub(super) line: LineGuard<'a>,
+    pub(super) buckets: Buckets<'a>,
+    pub(super) bucket: BucketGuard<'a>,
 }
 
-/// Why a block has no home in the lines.
+/// Why a block has no home in the buckets.
 enum Away {
     NoMemory,
-    /// Its plot is open or being opened.
+    /// Its heap page is open or being opened.
     Moved,
 }
 
-/// Which blocks have a home in the lines.
+/// Which blocks have a home in the buckets.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whither {
-    /// Those of closed plots.
-    WhereClosed,
-    /// Any: who asks is closing the plot.
-    Anyway,
+pub(super) enum Accept {
+    /// Those of closed heap pages.
+    ClosedPages,
+    /// Any: who asks is closing the heap page.
+    AllPages,
 }
 
 /// Where a block is.
 enum Place<'a> {
     Slot(Slot),
-    Node { before: Option<&'a Node>, link: u32, node: &'a Node },
+    Overflow { before: Option<&'a Overflow>, link: u32, overflow: &'a Overflow },
 }
 
 impl Table {
     /// Notes that `address` was allocated, at generation `now`. Never allocates, and waits for nobody but other
-    /// operations on the same cache line or plot, a shard that grows or a plot that opens; for these not for ever
+    /// operations on the same cache line or heap page, a shard that grows or a heap page that opens; for these not for ever
     /// ([`crate::lock`]).
     #[inline]
     pub fn insert(&self, address: usize, block: Block, now: u32) -> Inserted {
@@ -58,47 +58,47 @@ impl Table {
         if block.site > MAX_SITE || block.size > MAX_SIZE {
             return Inserted::Full;
         }
-        self.insert_into_half(address, block, now)
+        self.route_insertion(address, block, now)
     }
 
-    /// Puts a block into the lines. `None`: its plot is not closed any more.
-    pub(super) fn insert_into_lines(
+    /// Puts a block into the buckets. `None`: its heap page is not closed any more.
+    pub(super) fn insert_into_buckets(
         &self,
         address: usize,
         block: Block,
         now: u32,
-        whither: Whither,
+        accept: Accept,
     ) -> Option<Inserted> {
         let Some(hash) = Hash::of(address) else { return Some(Inserted::Full) };
-        let mut home = match self.home(address, hash, whither) {
+        let mut home = match self.home(address, hash, accept) {
             Ok(home) => home,
             Err(Away::NoMemory) => return Some(Inserted::Full),
             Err(Away::Moved) => return None,
         };
         let key = packed::key(hash.residue);
         if block.size < packed::LARGE
-            && home.line.with_key(key).first().is_none()
-            && !home.line.may_chain(key)
-            && let Some(slot) = home.line.vacant().first()
+            && home.bucket.with_key(key).first().is_none()
+            && !home.bucket.may_chain(key)
+            && let Some(slot) = home.bucket.vacant().first()
         {
             let value = packed::value(hash.residue, block.site, birth(&block, now), block.size);
-            home.line.put(slot, key, value);
+            home.bucket.put(slot, key, value);
             return Some(Inserted::New);
         }
-        self.insert_slow(home, address, hash, block, now, whither)
+        self.insert_slow(home, address, hash, block, now, accept)
     }
 
     /// Forgets the block at `address` and tells what it was; `None` if it is not known, which is normal.
     #[inline]
     pub fn remove(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
-        self.remove_from_half(address, now).removed()
+        self.route_removal(address, now).removed()
     }
 
-    /// Takes a block out of the lines. `Continue`: its plot is not closed any more.
-    pub(super) fn take_from_lines(&self, address: usize, now: u32) -> ControlFlow<Option<Removed>> {
+    /// Takes a block out of the buckets. `Continue`: its heap page is not closed any more.
+    pub(super) fn take_from_buckets(&self, address: usize, now: u32) -> ControlFlow<Option<Removed>> {
         let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
-        match self.home(address, hash, Whither::WhereClosed) {
+        match self.home(address, hash, Accept::ClosedPages) {
             Ok(home) => ControlFlow::Break(self.take_at(home, hash, now)),
             Err(Away::NoMemory) => ControlFlow::Break(None),
             Err(Away::Moved) => ControlFlow::Continue(()),
@@ -108,89 +108,88 @@ impl Table {
     /// Takes a block out of its home.
     pub(super) fn take_at<'a>(&'a self, mut home: Home<'a>, hash: Hash, now: u32) -> Option<Removed> {
         let key = packed::key(hash.residue);
-        for slot in home.line.with_key(key) {
-            let value = home.line.value(slot);
+        for slot in home.bucket.with_key(key) {
+            let value = home.bucket.value(slot);
             if packed::matches(value, hash.residue) {
-                home.line.vacate(slot);
-                if home.line.chain() != 0 && home.line.vacant().count() >= ROOM_AT_HOME {
+                home.bucket.vacate(slot);
+                if home.bucket.chain() != 0 && home.bucket.vacant().count() >= ROOM_AT_HOME {
                     self.bring_home(&mut home, hash.shard);
                 }
                 return Some(self.take_out(value, now));
             }
         }
-        if home.line.may_chain(key) { self.remove_slow(home, hash, now) } else { None }
+        if home.bucket.may_chain(key) { self.remove_slow(home, hash, now) } else { None }
     }
 
     /// Fetches the cache line that a block at `address` may live in, for an operation that is soon to come.
     #[inline]
     pub fn prefetch(&self, address: usize) {
-        if near::is_granule(address) && self.near.prefetch(address) {
+        if is_granule(address) && self.dense.prefetch(address) {
             return;
         }
         let Some(hash) = Hash::of(address) else { return };
         let Some(span) = self.spans.get(hash.shard) else { return };
-        let lines = span.load(hash.shard);
-        if let Some(line) = lines.line(hash.home(lines.count())) {
-            line.prefetch();
+        let buckets = span.load(hash.shard);
+        if let Some(bucket) = buckets.bucket(hash.home(buckets.count())) {
+            bucket.prefetch();
         }
     }
 
-    /// Reads the value of the block's entry in the lines. `Continue`: its plot is not closed any more.
+    /// Reads the value of the block's entry in the buckets. `Continue`: its heap page is not closed any more.
     pub(super) fn find<T>(&self, address: usize, read: impl FnOnce(u64) -> T) -> ControlFlow<Option<T>> {
         let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
-        let home = match self.home(address, hash, Whither::WhereClosed) {
+        let home = match self.home(address, hash, Accept::ClosedPages) {
             Ok(home) => home,
             Err(Away::NoMemory) => return ControlFlow::Break(None),
             Err(Away::Moved) => return ControlFlow::Continue(()),
         };
         let value = self.seek(&home, hash).map(|place| match place {
-            Place::Slot(slot) => home.line.value(slot),
-            Place::Node { node, .. } => node.value(),
+            Place::Slot(slot) => home.bucket.value(slot),
+            Place::Overflow { overflow, .. } => overflow.value(),
         });
         ControlFlow::Break(value.map(read))
     }
 
     /// Locks the home of a block.
-    fn home(&self, address: usize, hash: Hash, whither: Whither) -> Result<Home<'_>, Away> {
+    fn home(&self, address: usize, hash: Hash, accept: Accept) -> Result<Home<'_>, Away> {
         let home = self.home_unchecked(hash).ok_or(Away::NoMemory)?;
-        let is_away =
-            whither == Whither::WhereClosed && near::is_granule(address) && !self.near.is_closed(address);
+        let is_away = accept == Accept::ClosedPages && is_granule(address) && !self.dense.is_closed(address);
         if is_away { Err(Away::Moved) } else { Ok(home) }
     }
 
-    /// Locks the home of a hash, whatever its plot. `None` if the table has no memory, or the holder of the line does not
-    /// get on.
+    /// Locks the home of a hash, whatever its heap page. `None` if the table has no memory, or the holder of the bucket
+    /// does not get on.
     pub(super) fn home_unchecked(&self, hash: Hash) -> Option<Home<'_>> {
         let span = self.spans.get(hash.shard)?;
         loop {
-            let lines = span.load(hash.shard);
-            let line = lines.line(hash.home(lines.count()))?;
+            let buckets = span.load(hash.shard);
+            let bucket = buckets.bucket(hash.home(buckets.count()))?;
             if !self.is_shared() {
-                return Some(Home { lines, line: line.held() });
+                return Some(Home { buckets, bucket: bucket.held() });
             }
-            let line = line.lock_in_time()?;
-            if span.load(hash.shard) == lines {
-                return Some(Home { lines, line });
+            let bucket = bucket.lock_in_time()?;
+            if span.load(hash.shard) == buckets {
+                return Some(Home { buckets, bucket });
             }
         }
     }
 
     fn seek<'a>(&'a self, home: &Home<'a>, hash: Hash) -> Option<Place<'a>> {
         let key = packed::key(hash.residue);
-        for slot in home.line.with_key(key) {
-            if packed::matches(home.line.value(slot), hash.residue) {
+        for slot in home.bucket.with_key(key) {
+            if packed::matches(home.bucket.value(slot), hash.residue) {
                 return Some(Place::Slot(slot));
             }
         }
-        if !home.line.may_chain(key) {
+        if !home.bucket.may_chain(key) {
             return None;
         }
         let mut before = None;
-        for (link, node) in Nodes::new(self, hash.shard).chain(home.line.chain()) {
-            if node.key() == key && packed::matches(node.value(), hash.residue) {
-                return Some(Place::Node { before, link, node });
+        for (link, overflow) in Overflows::new(self, hash.shard).chain(home.bucket.chain()) {
+            if overflow.key() == key && packed::matches(overflow.value(), hash.residue) {
+                return Some(Place::Overflow { before, link, overflow });
             }
-            before = Some(node);
+            before = Some(overflow);
         }
         None
     }
@@ -223,7 +222,7 @@ impl Table {
         hash: Hash,
         block: Block,
         now: u32,
-        whither: Whither,
+        accept: Accept,
     ) -> Option<Inserted> {
         let size = if block.size < packed::LARGE {
             block.size
@@ -235,19 +234,19 @@ impl Table {
         };
         let value = packed::value(hash.residue, block.site, birth(&block, now), size);
         loop {
-            let lines = home.lines;
+            let buckets = home.buckets;
             let placed = self.insert_at(&mut home, hash, value, now);
             drop(home);
             match placed {
                 Placed::Done(inserted) => return Some(inserted),
                 Placed::Crowded => {
-                    self.grow(hash.shard, lines);
+                    self.grow(hash.shard, buckets);
                     return Some(Inserted::New);
                 }
                 Placed::NoRoom => {}
             }
-            let changed = self.grow(hash.shard, lines) == Growth::Changed;
-            let again = self.home(address, hash, whither);
+            let changed = self.grow(hash.shard, buckets) == Growth::Changed;
+            let again = self.home(address, hash, accept);
             match again {
                 Ok(again) if changed => home = again,
                 _ => {
@@ -265,52 +264,53 @@ impl Table {
         if let Some(place) = self.seek(home, hash) {
             let old = match place {
                 Place::Slot(slot) => {
-                    let old = home.line.value(slot);
-                    home.line.set_value(slot, value);
+                    let old = home.bucket.value(slot);
+                    home.bucket.set_value(slot, value);
                     old
                 }
-                Place::Node { node, .. } => {
-                    let old = node.value();
-                    node.set_value(value);
+                Place::Overflow { overflow, .. } => {
+                    let old = overflow.value();
+                    overflow.set_value(value);
                     old
                 }
             };
             return Placed::Done(Inserted::Replaced(self.take_out(old, now)));
         }
-        if let Some(slot) = home.line.vacant().first() {
-            home.line.put(slot, key, value);
+        if let Some(slot) = home.bucket.vacant().first() {
+            home.bucket.put(slot, key, value);
             return Placed::Done(Inserted::New);
         }
-        let nodes = Nodes::new(self, hash.shard);
+        let overflows = Overflows::new(self, hash.shard);
         let Some(shard) = self.shards.get(hash.shard) else { return Placed::NoRoom };
         let (link, is_full) = {
             let Some(mut pool) = shard.pool.lock_in_time() else { return Placed::NoRoom };
-            let link = pool.take(|link| nodes.node(link), |count| self.more_nodes(hash.shard, count, false));
-            (link, growth::is_full(&mut pool, home.lines))
+            let link = pool
+                .take(|link| overflows.overflow(link), |count| self.more_overflow(hash.shard, count, false));
+            (link, growth::is_full(&mut pool, home.buckets))
         };
-        let Some((link, node)) = link.and_then(|link| Some((link, nodes.node(link)?))) else {
+        let Some((link, overflow)) = link.and_then(|link| Some((link, overflows.overflow(link)?))) else {
             return Placed::NoRoom;
         };
-        node.set(key, value, home.line.chain());
-        home.line.set_chain(link);
-        home.line.leave_trace(key);
+        overflow.set(key, value, home.bucket.chain());
+        home.bucket.set_chain(link);
+        home.bucket.set_bloom_bit(key);
         if is_full { Placed::Crowded } else { Placed::Done(Inserted::New) }
     }
 
     /// Removal of a block that may be in the chain.
     #[inline(never)]
     fn remove_slow<'a>(&'a self, mut home: Home<'a>, hash: Hash, now: u32) -> Option<Removed> {
-        let Place::Node { before, link, node } = self.seek(&home, hash)? else { return None };
-        let value = node.value();
+        let Place::Overflow { before, link, overflow } = self.seek(&home, hash)? else { return None };
+        let value = overflow.value();
         match before {
-            Some(before) => before.set_next(node.next()),
-            None => home.line.set_chain(node.next()),
+            Some(before) => before.set_next(overflow.next()),
+            None => home.bucket.set_chain(overflow.next()),
         }
-        self.give(hash.shard, link, node);
-        if home.line.traces() >= STALE_TRACES {
-            home.line.forget_traces();
-            for (_, node) in Nodes::new(self, hash.shard).chain(home.line.chain()) {
-                home.line.leave_trace(node.key());
+        self.give(hash.shard, link, overflow);
+        if home.bucket.bloom_bits() >= STALE_BLOOM_BITS {
+            home.bucket.clear_bloom_bits();
+            for (_, overflow) in Overflows::new(self, hash.shard).chain(home.bucket.chain()) {
+                home.bucket.set_bloom_bit(overflow.key());
             }
         }
         Some(self.take_out(value, now))
@@ -319,20 +319,21 @@ impl Table {
     /// Moves the first block of the chain into a free slot.
     #[inline(never)]
     fn bring_home(&self, home: &mut Home<'_>, shard: usize) {
-        let link = home.line.chain();
-        let (Some(node), Some(slot)) = (Nodes::new(self, shard).node(link), home.line.vacant().first())
+        let link = home.bucket.chain();
+        let (Some(overflow), Some(slot)) =
+            (Overflows::new(self, shard).overflow(link), home.bucket.vacant().first())
         else {
             return;
         };
-        home.line.put(slot, node.key(), node.value());
-        home.line.set_chain(node.next());
-        self.give(shard, link, node);
+        home.bucket.put(slot, overflow.key(), overflow.value());
+        home.bucket.set_chain(overflow.next());
+        self.give(shard, link, overflow);
     }
 
-    fn give(&self, shard: usize, link: u32, node: &Node) {
-        // Without the pool, the node stays unused.
+    fn give(&self, shard: usize, link: u32, overflow: &Overflow) {
+        // Without the pool, the overflow entry stays unused.
         if let Some(mut pool) = self.shards.get(shard).and_then(|shard| shard.pool.lock_in_time()) {
-            pool.give(link, node);
+            pool.give(link, overflow);
         }
     }
 }

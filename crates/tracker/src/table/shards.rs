@@ -1,20 +1,22 @@
-//! Where the lines of a shard are: stripes in one region of address space, which grows in place as shards grow.
+//! Where the buckets of a shard are: stripes in one region of address space, which grows in place as shards grow.
 //!
-//! A row of the region has 8 lines of each shard in turn (or, in its other part, 32 nodes), so shards that are about equally long leave no gaps: a small
-//! table is a few adjacent pages, a large one is whole huge pages, and pages are spread over all sets of the TLB. (Slices
-//! of a power of two for each shard put all hot pages into one set, and each operation then walked the page tables.)
+//! A row of the region has 8 buckets of each shard in turn (or, in its other part, 32 overflow entries), so shards that
+//! are about equally long leave no gaps: a small table is a few adjacent pages, a large one is whole huge pages, and
+//! pages are spread over all sets of the TLB. (Slices of a power of two for each shard put all hot pages into one set,
+//! and each operation then walked the page tables.)
 //!
 //! Rule for neighbours: a [`Span`] is read in one load and says both where and how many, so whoever sees it unchanged
-//! under a line's lock knows that the line still has its meaning, and so have the nodes that it links to. Memory that was
-//! ever part of a span stays readable and writable as long as the table lives; taken back it reads as open, empty lines.
+//! under a bucket's lock knows that the bucket still has its meaning, and so have the overflow entries that it links
+//! to. Memory that was ever part of a span stays readable and writable as long as the table lives; taken back it reads
+//! as open, empty buckets.
 
 use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::bucket::{BUCKET_BYTES, Bucket};
 use super::budget::{HUGE, PAGE, PAGE_SHIFT};
-use super::line::{LINE_BYTES, Line};
-use super::nodes::{NODE_BYTES, Node, Pool};
+use super::overflow::{OVERFLOW_BYTES, Overflow, Pool};
 use super::{Exhausted, SHARDS, Table};
 use crate::lock::SpinLock;
 use crate::mmap::Errno;
@@ -23,18 +25,18 @@ use crate::space::Space;
 /// From the kernel's `mman-common.h`: `libc` knows it for glibc only.
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// Lines of a shard that lie side by side.
+/// Buckets of a shard that lie side by side.
 pub(super) const STRIPE: usize = 8;
-const STRIPE_BYTES: usize = STRIPE * LINE_BYTES;
-/// The same for nodes.
-pub(super) const NODE_STRIPE: usize = STRIPE_BYTES / NODE_BYTES;
+const STRIPE_BYTES: usize = STRIPE * BUCKET_BYTES;
+/// The same for overflow entries.
+pub(super) const OVERFLOW_STRIPE: usize = STRIPE_BYTES / OVERFLOW_BYTES;
 const ROW_BYTES: usize = SHARDS * STRIPE_BYTES;
 
 /// Shards whose stripes of a row lie in one page.
 pub(super) const SHARDS_OF_PAGE: usize = PAGE / STRIPE_BYTES;
 
-/// Lines of a fresh shard: 128 KiB for all.
-const FIRST_LINES: usize = STRIPE;
+/// Buckets of a fresh shard: 128 KiB for all.
+const FIRST_BUCKETS: usize = STRIPE;
 
 /// Here shards begin to differ, by up to one step of growth: from then on they grow at different times, which spreads the
 /// pauses and keeps the table's mean load even.
@@ -46,7 +48,7 @@ const COMMIT_ROWS: usize = 8;
 const COUNT_BITS: u32 = 28;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// Base page of the region and number of home lines of a shard, in one word. No lines: no memory.
+/// Base page of the region and number of home buckets of a shard, in one word. No buckets: no memory.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct Span(AtomicU64);
@@ -56,56 +58,56 @@ impl Span {
         Self(AtomicU64::new(0))
     }
 
-    /// The lines of shard `shard`, which this span must be of.
+    /// The buckets of shard `shard`, which this span must be of.
     #[inline]
-    pub(super) fn load(&self, shard: usize) -> Lines<'_> {
-        // Acquire: lines that a resizer placed are seen with the number that covers them.
-        Lines { word: self.0.load(Ordering::Acquire), shard, span: PhantomData }
+    pub(super) fn load(&self, shard: usize) -> Buckets<'_> {
+        // Acquire: buckets that a resizer placed are seen with the number that covers them.
+        Buckets { word: self.0.load(Ordering::Acquire), shard, span: PhantomData }
     }
 
-    pub(super) fn store(&self, lines: Lines<'_>) {
+    pub(super) fn store(&self, buckets: Buckets<'_>) {
         // Release: see `load`.
-        self.0.store(lines.word, Ordering::Release);
+        self.0.store(buckets.word, Ordering::Release);
     }
 }
 
 /// What a [`Span`] said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lines<'a> {
+pub(super) struct Buckets<'a> {
     word: u64,
     shard: usize,
     span: PhantomData<&'a Span>,
 }
 
-impl<'a> Lines<'a> {
-    /// Home lines.
+impl<'a> Buckets<'a> {
+    /// Home buckets.
     #[inline]
     pub(super) fn count(self) -> usize {
         (self.word & COUNT_MASK) as usize
     }
 
-    /// The line at `index`.
+    /// The bucket at `index`.
     #[inline]
-    pub(super) fn line(self, index: usize) -> Option<&'a Line> {
+    pub(super) fn bucket(self, index: usize) -> Option<&'a Bucket> {
         if index >= self.count() {
             return None;
         }
         let offset = (index / STRIPE)
             .wrapping_mul(ROW_BYTES)
             .wrapping_add(self.shard.wrapping_mul(STRIPE_BYTES))
-            .wrapping_add((index % STRIPE).wrapping_mul(LINE_BYTES));
+            .wrapping_add((index % STRIPE).wrapping_mul(BUCKET_BYTES));
         let base: *const u8 =
             ptr::with_exposed_provenance(((self.word >> COUNT_BITS) << PAGE_SHIFT) as usize);
-        // SAFETY: a span covers its lines, which are mapped as long as the table lives; zeroed memory is a valid line.
-        Some(unsafe { &*base.add(offset).cast::<Line>() })
+        // SAFETY: a span covers its buckets, which are mapped as long as the table lives; zeroed memory is a valid bucket.
+        Some(unsafe { &*base.add(offset).cast::<Bucket>() })
     }
 
-    /// All lines.
-    pub(super) fn all(self) -> impl Iterator<Item = &'a Line> {
-        (0..).map_while(move |index| self.line(index))
+    /// All buckets.
+    pub(super) fn all(self) -> impl Iterator<Item = &'a Bucket> {
+        (0..).map_while(move |index| self.bucket(index))
     }
 
-    /// How many lines the shard has after it grows: a quarter more at first, a sixteenth later.
+    /// How many buckets the shard has after it grows: a quarter more at first, a sixteenth later.
     pub(super) fn next_count(self) -> usize {
         let count = self.count();
         if count >= PARTING {
@@ -115,55 +117,56 @@ impl<'a> Lines<'a> {
         if next < PARTING { next } else { PARTING.wrapping_add(self.shard / (SHARDS / (PARTING / 16))) }
     }
 
-    /// The same place with more or fewer lines.
+    /// The same place with more or fewer buckets.
     pub(super) fn with_count(self, count: usize) -> Self {
         Self { word: (self.word & !COUNT_MASK) | (count as u64 & COUNT_MASK), ..self }
     }
 
-    /// Bytes of the lines.
+    /// Bytes of the buckets.
     pub(super) fn bytes(self) -> usize {
-        self.count().wrapping_mul(LINE_BYTES)
+        self.count().wrapping_mul(BUCKET_BYTES)
     }
 
-    /// Rows that the lines reach into.
+    /// Rows that the buckets reach into.
     pub(super) fn rows(self) -> usize {
         self.count().div_ceil(STRIPE)
     }
 }
 
-/// The nodes of a shard. Valid while a lock of one of its lines is held.
+/// The overflow entries of a shard. Valid while a lock of one of its buckets is held.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Nodes<'a> {
+pub(super) struct Overflows<'a> {
     base: usize,
     shard: usize,
     table: PhantomData<&'a Table>,
 }
 
-impl<'a> Nodes<'a> {
+impl<'a> Overflows<'a> {
     pub(super) fn new(table: &'a Table, shard: usize) -> Self {
-        // Relaxed: changes only while no line is in use.
-        Self { base: table.nodes_base.load(Ordering::Relaxed), shard, table: PhantomData }
+        // Relaxed: changes only while no bucket is in use.
+        Self { base: table.overflow_base.load(Ordering::Relaxed), shard, table: PhantomData }
     }
 
-    /// The node that a link names; `None` if it is 0. Links come from the pool of this shard.
+    /// The overflow entry that a link names; `None` if it is 0. Links come from the pool of this shard.
     #[inline]
-    pub(super) fn node(self, link: u32) -> Option<&'a Node> {
+    pub(super) fn overflow(self, link: u32) -> Option<&'a Overflow> {
         let index = (link as usize).checked_sub(1)?;
-        let offset = (index / NODE_STRIPE)
+        let offset = (index / OVERFLOW_STRIPE)
             .wrapping_mul(ROW_BYTES)
             .wrapping_add(self.shard.wrapping_mul(STRIPE_BYTES))
-            .wrapping_add((index % NODE_STRIPE).wrapping_mul(NODE_BYTES));
+            .wrapping_add((index % OVERFLOW_STRIPE).wrapping_mul(OVERFLOW_BYTES));
         let base: *const u8 = ptr::with_exposed_provenance(self.base);
-        // SAFETY: the pool hands out links to nodes in usable memory only; zeroed memory is a valid node.
-        Some(unsafe { &*base.add(offset).cast::<Node>() })
+        // SAFETY: the pool hands out links to overflow entries in usable memory only; zeroed memory is a valid overflow
+        // entry.
+        Some(unsafe { &*base.add(offset).cast::<Overflow>() })
     }
 
-    /// The nodes of a chain, with their links.
-    pub(super) fn chain(self, link: u32) -> impl Iterator<Item = (u32, &'a Node)> {
-        let start = self.node(link).map(|node| (link, node));
-        core::iter::successors(start, move |(_, node)| {
-            let next = node.next();
-            self.node(next).map(|node| (next, node))
+    /// The overflow entries of a chain, with their links.
+    pub(super) fn chain(self, link: u32) -> impl Iterator<Item = (u32, &'a Overflow)> {
+        let start = self.overflow(link).map(|overflow| (link, overflow));
+        core::iter::successors(start, move |(_, overflow)| {
+            let next = overflow.next();
+            self.overflow(next).map(|overflow| (next, overflow))
         })
     }
 }
@@ -174,7 +177,7 @@ impl<'a> Nodes<'a> {
 pub(super) struct Shard {
     /// Held by who changes the span.
     pub(super) resizing: SpinLock<()>,
-    /// Its nodes.
+    /// Its overflow entries.
     pub(super) pool: SpinLock<Pool>,
 }
 
@@ -184,19 +187,19 @@ impl Shard {
     }
 }
 
-/// A part of the region: rows of lines, or rows of nodes.
+/// A part of the region: rows of buckets, or rows of overflow entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
-    Lines,
-    Nodes,
+    Buckets,
+    Overflows,
 }
 
 /// The address space of a table.
 #[derive(Debug)]
 pub(super) struct Region {
-    /// Of lines and of nodes.
+    /// Of buckets and of overflow entries.
     spaces: [Space; 2],
-    /// Rows that there may be, of lines and of nodes each.
+    /// Rows that there may be, of buckets and of overflow entries each.
     rows: usize,
     /// Rows of each part that are usable.
     committed_rows: [usize; 2],
@@ -212,22 +215,22 @@ impl Region {
     fn reserve(rows: usize) -> Option<Self> {
         let rows = rows.checked_next_multiple_of(HUGE / ROW_BYTES)?;
         let bytes = rows.checked_mul(ROW_BYTES)?;
-        let mut lines = Space::reserve(bytes, false)?;
-        let Some(nodes) = Space::reserve(bytes, false) else {
-            lines.release();
+        let mut buckets = Space::reserve(bytes, false)?;
+        let Some(overflows) = Space::reserve(bytes, false) else {
+            buckets.release();
             return None;
         };
-        lines.base().expose_provenance();
-        nodes.base().expose_provenance();
-        Some(Self { spaces: [lines, nodes], rows, ..Self::new() })
+        buckets.base().expose_provenance();
+        overflows.base().expose_provenance();
+        Some(Self { spaces: [buckets, overflows], rows, ..Self::new() })
     }
 
     /// A region of so many rows; if the kernel has less, of a half, a quarter and so on, but more than `least`.
     fn reserve_within(rows: usize, least: usize) -> Option<Self> {
-        let halves = core::iter::successors(Some(rows), |rows| {
+        let smaller = core::iter::successors(Some(rows), |rows| {
             (*rows > rows_for(0)).then(|| (rows / 2).max(rows_for(0)))
         });
-        halves.take_while(|rows| *rows > least).find_map(Self::reserve)
+        smaller.take_while(|rows| *rows > least).find_map(Self::reserve)
     }
 
     fn is_reserved(&self) -> bool {
@@ -235,18 +238,18 @@ impl Region {
     }
 
     fn space(&mut self, part: Part) -> &mut Space {
-        let [lines, nodes] = &mut self.spaces;
+        let [buckets, overflows] = &mut self.spaces;
         match part {
-            Part::Lines => lines,
-            Part::Nodes => nodes,
+            Part::Buckets => buckets,
+            Part::Overflows => overflows,
         }
     }
 
     fn base(&self, part: Part) -> *mut u8 {
-        let [lines, nodes] = &self.spaces;
+        let [buckets, overflows] = &self.spaces;
         match part {
-            Part::Lines => lines.base(),
-            Part::Nodes => nodes.base(),
+            Part::Buckets => buckets.base(),
+            Part::Overflows => overflows.base(),
         }
     }
 
@@ -275,10 +278,10 @@ impl Region {
     }
 
     fn committed(&mut self, part: Part) -> &mut usize {
-        let [lines, nodes] = &mut self.committed_rows;
+        let [buckets, overflows] = &mut self.committed_rows;
         match part {
-            Part::Lines => lines,
-            Part::Nodes => nodes,
+            Part::Buckets => buckets,
+            Part::Overflows => overflows,
         }
     }
 
@@ -286,10 +289,10 @@ impl Region {
     /// goes on with small ones.
     pub(super) fn gather(&mut self, part: Part, rows: usize) {
         let base = self.base(part);
-        let [lines, nodes] = &mut self.huge_bytes;
+        let [buckets, overflows] = &mut self.huge_bytes;
         let huge_bytes = match part {
-            Part::Lines => lines,
-            Part::Nodes => nodes,
+            Part::Buckets => buckets,
+            Part::Overflows => overflows,
         };
         let bytes = rows.wrapping_mul(ROW_BYTES) & !(HUGE - 1);
         let Some(more) = bytes.checked_sub(*huge_bytes).filter(|more| *more > 0) else { return };
@@ -303,17 +306,17 @@ impl Region {
         }
     }
 
-    /// Gives all memory back: every line is empty and open.
+    /// Gives all memory back: every bucket is empty and open.
     fn discard(&mut self) {
         let _errno = Errno::save();
-        let parts = [Part::Lines, Part::Nodes].map(|part| self.base(part));
+        let parts = [Part::Buckets, Part::Overflows].map(|part| self.base(part));
         for ((base, rows), huge_bytes) in parts.into_iter().zip(self.committed_rows).zip(&mut self.huge_bytes)
         {
             let bytes = rows.wrapping_mul(ROW_BYTES);
             if bytes == 0 {
                 continue;
             }
-            // SAFETY: the rows are this table's own, and zeroed memory is what empty lines are.
+            // SAFETY: the rows are this table's own, and zeroed memory is what empty buckets are.
             unsafe {
                 libc::madvise(base.cast(), *huge_bytes, libc::MADV_NOHUGEPAGE);
                 if libc::madvise(base.cast(), bytes, libc::MADV_DONTNEED) != 0 {
@@ -356,7 +359,7 @@ impl Table {
                 return Err(Exhausted { wanted_bytes: rows_for(0).saturating_mul(ROW_BYTES * 2) });
             }
         }
-        self.near.init(budget_bytes);
+        self.dense.init(budget_bytes);
         self.budget.set_limit(budget_bytes);
         for shard in &self.shards {
             shard.pool.lock().patience = 0;
@@ -370,13 +373,13 @@ impl Table {
         let _administration = self.administration.lock();
         for (i, (span, shard)) in self.spans.iter().zip(&self.shards).enumerate() {
             let _resizing = shard.resizing.lock();
-            let lines = span.load(i);
+            let buckets = span.load(i);
             // They stay locked until the memory goes: who waits for one of them then finds it empty.
-            lines.all().for_each(|line| line.lock().keep());
-            span.store(lines.with_count(0));
+            buckets.all().for_each(|bucket| bucket.lock().keep());
+            span.store(buckets.with_count(0));
         }
         self.region.lock().discard();
-        self.near.clear(&self.budget);
+        self.dense.clear(&self.budget);
         self.budget.restart(0);
         self.sizes.clear();
         // Cannot fail: the rows have been usable before.
@@ -385,29 +388,29 @@ impl Table {
 
     /// Whether no shard has grown.
     fn is_fresh(&self) -> bool {
-        self.spans.iter().enumerate().all(|(i, span)| span.load(i).count() <= FIRST_LINES)
+        self.spans.iter().enumerate().all(|(i, span)| span.load(i).count() <= FIRST_BUCKETS)
     }
 
-    /// Gives each shard its first lines.
+    /// Gives each shard its first buckets.
     fn open(&self) -> Result<(), Exhausted> {
         let mut region = self.region.lock();
         if !region.is_reserved() {
             return Ok(());
         }
-        if !self.sizes.init() || !region.commit(Part::Lines, rows_for(0)) {
+        if !self.sizes.init() || !region.commit(Part::Buckets, rows_for(0)) {
             return Err(Exhausted { wanted_bytes: rows_for(0) * ROW_BYTES });
         }
-        self.nodes_base.store(region.base(Part::Nodes).addr(), Ordering::Relaxed);
-        let page = (region.base(Part::Lines).addr() as u64) >> PAGE_SHIFT;
+        self.overflow_base.store(region.base(Part::Overflows).addr(), Ordering::Relaxed);
+        let page = (region.base(Part::Buckets).addr() as u64) >> PAGE_SHIFT;
         let mut committed = 0;
         for (i, (span, shard)) in self.spans.iter().zip(&self.shards).enumerate() {
-            let lines =
-                Lines { word: page << COUNT_BITS, shard: i, span: PhantomData }.with_count(FIRST_LINES);
-            committed += lines.bytes();
+            let buckets =
+                Buckets { word: page << COUNT_BITS, shard: i, span: PhantomData }.with_count(FIRST_BUCKETS);
+            committed += buckets.bytes();
             *shard.pool.lock() = Pool::new();
-            span.store(lines);
+            span.store(buckets);
         }
-        self.node_rows.iter().for_each(|rows| rows.store(0, Ordering::Release));
+        self.overflow_rows.iter().for_each(|rows| rows.store(0, Ordering::Release));
         self.budget.restart(committed);
         Ok(())
     }
@@ -415,7 +418,7 @@ impl Table {
 
 /// A quarter more than the budget, because shards differ in size; the budget itself is kept by counting.
 fn rows_for(budget_bytes: usize) -> usize {
-    (budget_bytes.saturating_add(budget_bytes / 4) / ROW_BYTES).max(FIRST_LINES / STRIPE)
+    (budget_bytes.saturating_add(budget_bytes / 4) / ROW_BYTES).max(FIRST_BUCKETS / STRIPE)
 }
 
 impl Drop for Table {

@@ -1,7 +1,7 @@
 //! The dictionary of large sizes: a size of 64 KiB or more ↔ a code of 16 bits, as long as a block of that size lives.
 //!
-//! Rule for neighbours: codes are acquired, read and released under the lock of the line that holds them, so that
-//! emptying the lines first and the dictionary then leaves no code behind. Reading takes no other lock.
+//! Rule for neighbours: codes are acquired, read and released under the lock of the bucket that holds them, so that
+//! emptying the buckets first and the dictionary then leaves no code behind. Reading takes no other lock.
 //! 65,536 different large sizes can live at once; blocks of one size share a code.
 
 use core::fmt;

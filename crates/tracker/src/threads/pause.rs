@@ -127,8 +127,8 @@ impl Threads {
     pub(super) fn open(&self, own: &ThreadState) {
         let mut gate = self.gate.load(Ordering::Acquire);
         while gate != 0 {
-            self.settle.settle();
-            self.deferred.read(places(gate), |event, path| self.settle.record(own, event, path));
+            self.settle().settle();
+            self.deferred.read(places(gate), |event, path| self.settle().record(own, event, path));
             self.deferred.tidy(places(gate), words(gate));
             // A newcomer's wish has been fulfilled, unless it comes only now: then this fails.
             match self.gate.compare_exchange(gate, 0, Ordering::SeqCst, Ordering::Acquire) {

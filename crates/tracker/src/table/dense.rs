@@ -1,45 +1,36 @@
-//! Blocks where they are dense, plot by plot.
+//! Blocks where they are dense, heap page by heap page.
 //!
 //! A program mostly frees and allocates beside what it has just touched. A hash scatters that over the whole table, and
 //! each operation then costs cache misses, its own and those of the program whose data it displaced. Here neighbours
 //! in the heap are in one array.
 //!
-//! Shape: a *plot* is 8 KiB of the watched heap. Its word ([`super::plot`]) says where its [`super::array`] of cells
+//! Shape: a *heap page* is 8 KiB of the watched heap. Its word ([`super::page_map`]) says where its [`super::array`] of cells
 //! is, which grows with the number of its blocks.
 //! Words lie in *leaves* of 1 GiB of address space, touched only where blocks are dense.
 //!
-//! Where they are not, words and arrays would cost more than the lines do. So a plot opens only when [`DENSE`] blocks live
-//! in it at once; until then they live in the lines. [`super::halves`] moves them.
+//! Where they are not, words and arrays would cost more than the buckets do. So a heap page opens only when
+//! [`OPENS_AT`] blocks live in it at once; until then they live in the buckets. [`super::routing`] moves them.
 //!
-//! Rules for neighbours: who holds a plot owns its array; a pool's lock is taken last. While one thread uses the
-//! table, plots are not locked at all.
+//! Rules for neighbours: who holds a heap page owns its array; a pool's lock is taken last. While one thread uses the
+//! table, heap pages are not locked at all.
 
 use core::ops::ControlFlow::{self, Break, Continue};
 use core::sync::atomic::AtomicUsize;
 
+use super::arena::{self, Arena};
 use super::array::{Array, Sought};
 use super::budget::Budget;
 use super::cell;
-use super::idle::Idle;
-use super::leaf::{Leaf, Leaves, PLOT_SHIFT};
-use super::lengths::{is_to_settle, snug};
-use super::opening::Opening;
-use super::plot::{Held, Word};
-use super::store::{self, Store};
+use super::lengths::{Idle, is_to_settle, snug};
+use super::page_map::{HEAP_PAGE_SHIFT, Held, Leaf, Leaves, Word};
 use super::{Block, Removed, SHARDS, Taken};
 
-const ADDRESS_BITS: u32 = 48;
-const GRANULE_SHIFT: u32 = 4;
-const _: () = assert!(PLOT_SHIFT == GRANULE_SHIFT + cell::TAG_BITS);
-const TAGS: usize = (1 << cell::TAG_BITS) - 1;
-/// The golden section of the number of tags, made odd: so it has an inverse.
-const SPREAD: usize = 317;
-const GATHER: usize = 21;
-const _: () = assert!((SPREAD * GATHER) & TAGS == 1);
-/// Blocks at which a plot opens: with fewer, the array takes more than 16 bytes a block.
-pub(super) const DENSE: usize = 3;
+const _: () = assert!(HEAP_PAGE_SHIFT == cell::GRANULE_SHIFT + cell::TAG_BITS);
 
-/// Blocks from this size on do not open a plot.
+/// Blocks at which a heap page opens: with fewer, the array takes more than 16 bytes a block.
+pub(super) const OPENS_AT: usize = 3;
+
+/// Blocks from this size on do not open a heap page.
 pub(super) const SPARSE: u64 = 4096;
 
 /// An insertion that passes or moves so many cells makes the array longer, if that leaves it at 14 bytes a cell.
@@ -49,51 +40,30 @@ const FAR: usize = 12;
 pub(super) enum Placed {
     New,
     Replaced(Removed),
-    /// The plot is not open: the block belongs into the lines.
+    /// The heap page is not open: the block belongs into the buckets.
     Closed,
-    /// No memory, or another thread holds the plot and does not get on.
+    /// No memory, or another thread holds the heap page and does not get on.
     NoMemory,
 }
 
-/// The dense half of the table.
+/// The blocks of open heap pages.
 #[derive(Debug)]
-pub(super) struct Near {
+pub(super) struct Dense {
     pub(super) leaves: Leaves,
-    pub(super) store: Store,
-    /// Plots whose arrays have become too long for what is left.
+    pub(super) arena: Arena,
+    /// Heap pages whose arrays have become too long for what is left.
     roomy: Idle,
-    /// Plots whose arrays are longer than their blocks need so far.
+    /// Heap pages whose arrays are longer than their blocks need so far.
     ahead: Idle,
-    /// Bytes that the words of plots take.
+    /// Bytes that the words of heap pages take.
     words: AtomicUsize,
 }
 
-/// Whether a block at this address may live here.
-#[inline]
-pub(super) fn is_granule(address: usize) -> bool {
-    // One test for both ends: low bits wander to the top.
-    address.rotate_right(GRANULE_SHIFT) < 1 << (ADDRESS_BITS - GRANULE_SHIFT)
-}
-
-/// The tag of a block: the number of its granule in the plot times the golden section (Knuth, The Art of Computer
-/// Programming 3, 6.4: multiples of it divide a circle about evenly, however many there are). A plot is mostly not full of
-/// one size: with plain numbers the cells of its dense part lay in one run, which each insertion there had to pass.
-#[inline]
-pub(super) fn tag(address: usize) -> u64 {
-    ((address >> GRANULE_SHIFT).wrapping_mul(SPREAD) & TAGS) as u64
-}
-
-/// The granule whose tag this is.
-#[inline]
-pub(super) fn granule(tag: u64) -> usize {
-    (tag as usize).wrapping_mul(GATHER) & TAGS
-}
-
-impl Near {
+impl Dense {
     pub(super) const fn new() -> Self {
         Self {
             leaves: Leaves::new(),
-            store: Store::new(),
+            arena: Arena::new(),
             roomy: Idle::new(),
             ahead: Idle::new(),
             words: AtomicUsize::new(0),
@@ -102,12 +72,12 @@ impl Near {
 
     /// Makes it usable, with room for `bytes` of cells; less if the kernel gives less.
     pub(super) fn init(&self, bytes: usize) {
-        if self.store.init(bytes) {
+        if self.arena.init(bytes) {
             self.leaves.init();
         }
     }
 
-    /// Puts a block in if its plot is open; `budget` is asked for each further piece of memory.
+    /// Puts a block in if its heap page is open; `budget` is asked for each further piece of memory.
     #[inline]
     pub(super) fn insert(
         &self,
@@ -119,25 +89,25 @@ impl Near {
         budget: &Budget,
     ) -> Placed {
         let Some(leaf) = self.leaves.get(address) else { return Placed::Closed };
-        let plot = leaf.plot(address);
-        let word = match plot.hold(shared) {
+        let heap_page = leaf.heap_page(address);
+        let word = match heap_page.hold(shared) {
             Held::Open(word) => word,
             Held::Closed => return Placed::Closed,
             Held::Stuck => return Placed::NoMemory,
         };
-        let tag = tag(address);
+        let tag = cell::tag_at(address);
         let (cell, extension) = cell::cells(tag, block.site, birth, block.size);
-        if extension == 0 && word.used() < store::room(word.len()) {
-            let array = self.array(word);
+        if extension == 0 && word.used() < arena::room(word.len()) {
+            let array = self.arena.array(word);
             let home = array.home(tag);
             if array.get(home) == 0 {
                 array.set(home, cell);
-                plot.put(word.with_more(1));
+                heap_page.put(word.with_more(1));
                 return Placed::New;
             }
         }
         let (word, placed, is_ahead) = self.insert_slow(word, address, cell, extension, now, budget);
-        plot.put(word);
+        heap_page.put(word);
         if is_ahead && let Some(passed) = self.ahead.wait(address) {
             self.trim(passed, shared, budget);
         }
@@ -156,9 +126,9 @@ impl Near {
         now: u32,
         budget: &Budget,
     ) -> (Word, Placed, bool) {
-        let array = self.array(word);
-        let found = match array.seek(tag(address)) {
-            Sought::Missing(gap) if extension == 0 && word.used() < store::room(word.len()) => {
+        let array = self.arena.array(word);
+        let found = match array.seek(cell::tag_at(address)) {
+            Sought::Missing(gap) if extension == 0 && word.used() < arena::room(word.len()) => {
                 let way = array.put_into(gap, cell);
                 return (self.shorten_ways(word.with_more(1), address, way, budget), Placed::New, false);
             }
@@ -170,13 +140,13 @@ impl Near {
             Sought::Found(..) => Some(()),
         };
         let cells = if extension == 0 { 1 } else { 2 };
-        let expected = if extension == 0 { self.expected(word, cell) } else { 0 };
-        let Some(grown) = self.ensure(word, address, cells, expected, budget) else {
+        let expected = if extension == 0 { self.arena.expected(word, cell) } else { 0 };
+        let Some(grown) = self.arena.ensure(word, address, cells, expected, budget) else {
             return (word, Placed::NoMemory, false);
         };
         let is_ahead = expected > word.used() + cells;
         word = grown;
-        let stale = if found.is_some() { self.take(&mut word, tag(address), now) } else { None };
+        let stale = if found.is_some() { self.take(&mut word, cell::tag_at(address), now) } else { None };
         let way;
         (word, way) = self.put(word, cell, extension);
         word = self.shorten_ways(word, address, way, budget);
@@ -187,9 +157,9 @@ impl Near {
     #[inline]
     fn shorten_ways(&self, word: Word, address: usize, way: usize, budget: &Budget) -> Word {
         if way >= FAR
-            && let Some(len) = store::length_within(word.used() * 7 / 4)
+            && let Some(len) = arena::length_within(word.used() * 7 / 4)
             && len > word.len()
-            && let Some(longer) = self.resize(word, address, len, budget)
+            && let Some(longer) = self.arena.resize(word, address, len, budget)
         {
             return longer;
         }
@@ -198,7 +168,7 @@ impl Near {
 
     /// Puts a block in that is not there; the array has room. Answers how many were passed or moved, too.
     pub(super) fn put(&self, word: Word, cell: u64, extension: u64) -> (Word, usize) {
-        let array = self.array(word);
+        let array = self.arena.array(word);
         let way = array.put(cell);
         if extension == 0 {
             return (word.with_more(1), way);
@@ -206,7 +176,7 @@ impl Near {
         (word.with_more(2), array.put(extension).max(way))
     }
 
-    /// Takes a block out if its plot is open. `apart` puts a block into the lines, where one closes.
+    /// Takes a block out if its heap page is open. `to_bucket` puts a block into the buckets, where one closes.
     #[inline]
     pub(super) fn remove(
         &self,
@@ -214,46 +184,62 @@ impl Near {
         now: u32,
         shared: bool,
         budget: &Budget,
-        apart: impl Fn(usize, Removed) -> bool,
+        to_bucket: impl Fn(usize, Removed) -> bool,
     ) -> ControlFlow<Taken> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
-        let plot = leaf.plot(address);
-        let word = match plot.hold(shared) {
+        let heap_page = leaf.heap_page(address);
+        let word = match heap_page.hold(shared) {
             Held::Open(word) => word,
             Held::Closed => return Continue(()),
             Held::Stuck => return Break(Taken::NONE),
         };
-        let array = self.array(word);
-        let Some((place, cell)) = array.find(tag(address)) else {
-            plot.put(word);
+        let array = self.arena.array(word);
+        let Some((place, cell)) = array.find(cell::tag_at(address)) else {
+            heap_page.put(word);
             return Break(Taken::NONE);
         };
         let (removed, left);
         if cell::is_long(cell) {
             let mut word = word;
-            removed = self.take(&mut word, tag(address), now);
+            removed = self.take(&mut word, cell::tag_at(address), now);
             left = word;
         } else {
             array.take(place);
             removed = Some(cell::decode(cell, 0, now));
             left = word.with_fewer(1);
         }
-        plot.put(left);
+        heap_page.put(left);
         if is_to_settle(left)
             && let Some(passed) = self.roomy.wait(address)
         {
-            self.settle(passed, now, shared, budget, &apart);
+            self.settle(passed, now, shared, budget, &to_bucket);
         }
         Break(removed.into())
     }
 
-    /// Whether a held plot has so few blocks that it should close.
-    fn is_idle(&self, word: Word) -> bool {
-        word.used() <= 1
-            || (word.used() == 2 && self.array(word).cells().any(|(_, cell)| cell::is_long(cell)))
+    /// Makes the array at `address` as short as its blocks allow: they have not come as expected.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn trim(&self, address: usize, shared: bool, budget: &Budget) {
+        let Some(leaf) = self.leaves.get(address) else { return };
+        let heap_page = leaf.heap_page(address);
+        let Some(mut word) = heap_page.hold(shared).open() else { return };
+        if let Some(len) = snug(word)
+            && let Some(trimmed) = self.arena.resize(word, address, len, budget)
+        {
+            word = trimmed;
+        }
+        heap_page.put(word);
     }
 
-    /// Makes the array of the plot at `address` shorter, or closes it if one block is left, unless blocks have come meanwhile.
+    /// Whether a held heap page has so few blocks that it should close.
+    fn is_idle(&self, word: Word) -> bool {
+        word.used() <= 1
+            || (word.used() == 2 && self.arena.array(word).cells().any(|(_, cell)| cell::is_long(cell)))
+    }
+
+    /// Makes the array of the heap page at `address` shorter, or closes it if one block is left, unless blocks have
+    /// come meanwhile.
     #[cold]
     #[inline(never)]
     fn settle(
@@ -262,41 +248,44 @@ impl Near {
         now: u32,
         shared: bool,
         budget: &Budget,
-        apart: &impl Fn(usize, Removed) -> bool,
+        to_bucket: &impl Fn(usize, Removed) -> bool,
     ) {
         let Some(leaf) = self.leaves.get(address) else { return };
-        let plot = leaf.plot(address);
-        let Some(word) = plot.hold(shared).open() else { return };
+        let heap_page = leaf.heap_page(address);
+        let Some(word) = heap_page.hold(shared).open() else { return };
         if !self.is_idle(word) {
             // No memory for that: it stays as it is.
             let len = if is_to_settle(word) { snug(word) } else { None };
-            let shrunk = len.and_then(|len| self.resize(word, address, len, budget));
-            return plot.put(shrunk.unwrap_or(word));
+            let shrunk = len.and_then(|len| self.arena.resize(word, address, len, budget));
+            return heap_page.put(shrunk.unwrap_or(word));
         }
-        plot.begin_to_close();
-        let array = self.array(word);
+        heap_page.begin_to_close();
+        let array = self.arena.array(word);
         let last = array.cells().find(|(_, cell)| cell::is_any_block(*cell));
-        let all_apart = last.is_none_or(|(_, cell)| {
-            let base = address >> PLOT_SHIFT << PLOT_SHIFT;
-            apart(base + (granule(cell::tag(cell)) << GRANULE_SHIFT), Self::read(array, cell, now))
+        let all_moved = last.is_none_or(|(_, cell)| {
+            let base = address >> HEAP_PAGE_SHIFT << HEAP_PAGE_SHIFT;
+            to_bucket(
+                base + (cell::granule(cell::tag(cell)) << cell::GRANULE_SHIFT),
+                Self::read(array, cell, now),
+            )
         });
-        if all_apart {
+        if all_moved {
             self.end(leaf, address, word, budget);
         } else {
-            plot.put(word);
+            heap_page.put(word);
         }
     }
 
-    /// Closes a plot that is held or whose blocks are on their way.
+    /// Closes a heap page that is held or whose blocks are on their way.
     pub(super) fn end(&self, leaf: &Leaf, address: usize, word: Word, budget: &Budget) {
-        leaf.plot(address).close();
-        self.store.give(address, word.array(), word.len(), budget);
+        leaf.heap_page(address).close();
+        self.arena.give(address, word.array(), word.len(), budget);
         leaf.leave(address, budget, &self.words);
     }
 
-    /// Takes a block out of the array of a held plot.
+    /// Takes a block out of the array of a held heap page.
     fn take(&self, word: &mut Word, tag: u64, now: u32) -> Option<Removed> {
-        let array = self.array(*word);
+        let array = self.arena.array(*word);
         let (_, cell) = array.find(tag)?;
         let mut extension = 0;
         if cell::is_long(cell)
@@ -312,22 +301,22 @@ impl Near {
         Some(cell::decode(cell, extension, now))
     }
 
-    /// The block at `address`, if its plot is open.
+    /// The block at `address`, if its heap page is open.
     pub(super) fn get(&self, address: usize, now: u32, shared: bool) -> ControlFlow<Option<Removed>> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
-        let plot = leaf.plot(address);
-        let word = match plot.hold(shared) {
+        let heap_page = leaf.heap_page(address);
+        let word = match heap_page.hold(shared) {
             Held::Open(word) => word,
             Held::Closed => return Continue(()),
             Held::Stuck => return Break(None),
         };
-        let array = self.array(word);
-        let found = array.find(tag(address)).map(|(_, cell)| Self::read(array, cell, now));
-        plot.put(word);
+        let array = self.arena.array(word);
+        let found = array.find(cell::tag_at(address)).map(|(_, cell)| Self::read(array, cell, now));
+        heap_page.put(word);
         Break(found)
     }
 
-    /// What a cell of a held plot says.
+    /// What a cell of a held heap page says.
     fn read(array: Array, cell: u64, now: u32) -> Removed {
         let extension = if cell::is_long(cell) {
             array.extension(cell::tag(cell)).map_or(0, |(_, cell)| cell)
@@ -337,19 +326,19 @@ impl Near {
         cell::decode(cell, extension, now)
     }
 
-    /// Fetches the cell that a block at `address` may have, if its plot is open.
+    /// Fetches the cell that a block at `address` may have, if its heap page is open.
     #[inline]
     pub(super) fn prefetch(&self, address: usize) -> bool {
-        let Some(word) = self.leaves.get(address).and_then(|leaf| leaf.plot(address).peek()) else {
+        let Some(word) = self.leaves.get(address).and_then(|leaf| leaf.heap_page(address).peek()) else {
             return false;
         };
         #[cfg(target_arch = "x86_64")]
         {
-            let home = ((tag(address) as usize).wrapping_mul(word.len())) >> cell::TAG_BITS;
+            let home = ((cell::tag_at(address) as usize).wrapping_mul(word.len())) >> cell::TAG_BITS;
             // SAFETY: a prefetch has no effect that a program can see.
             unsafe {
                 core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
-                    self.store.cells(word.array()).wrapping_add(home).cast(),
+                    self.arena.cells(word.array()).wrapping_add(home).cast(),
                 );
             }
         }
@@ -358,48 +347,49 @@ impl Near {
         true
     }
 
-    /// Whether blocks around `address` belong into the lines, as long as the caller holds the line of one.
+    /// Whether blocks around `address` belong into the buckets, as long as the caller holds the bucket of one.
     #[inline]
     pub(super) fn is_closed(&self, address: usize) -> bool {
-        self.leaves.get(address).is_none_or(|leaf| leaf.plot(address).is_closed())
+        self.leaves.get(address).is_none_or(|leaf| leaf.heap_page(address).is_closed())
     }
 
-    /// Waits until the blocks of the plot at `address` are not on their way; `false`: whoever moves them does not get on.
+    /// Waits until the blocks of the heap page at `address` are not on their way; `false`: whoever moves them does not
+    /// get on.
     pub(super) fn wait(&self, address: usize) -> bool {
-        self.leaves.get(address).is_none_or(|leaf| leaf.plot(address).wait())
+        self.leaves.get(address).is_none_or(|leaf| leaf.heap_page(address).wait())
     }
 
-    /// Begins to open the plot at `address`; [`Opening::done`] ends it. `None`: another thread does so, or there is no
-    /// memory for it.
-    pub(super) fn open(&self, address: usize, budget: &Budget) -> Option<Opening<'_>> {
+    /// Begins to open the heap page at `address`; [`Dense::end`] or giving its word back ends it. `None`: another
+    /// thread does so, or there is no memory for it.
+    pub(super) fn begin_to_open(&self, address: usize, budget: &Budget) -> Option<(&Leaf, Word)> {
         let leaf = self.leaves.get(address).or_else(|| self.leaves.add(address))?;
         if !leaf.enter(address, budget, &self.words) {
             return None;
         }
-        let plot = leaf.plot(address);
-        let len = store::length_for(DENSE)?;
-        let Some(array) = self.store.take(address, len, budget) else {
+        let heap_page = leaf.heap_page(address);
+        let len = arena::length_for(OPENS_AT)?;
+        let Some(array) = self.arena.take(address, len, budget) else {
             leaf.leave(address, budget, &self.words);
             return None;
         };
-        if !plot.begin_to_open() {
-            self.store.give(address, array, len, budget);
+        if !heap_page.begin_to_open() {
+            self.arena.give(address, array, len, budget);
             leaf.leave(address, budget, &self.words);
             return None;
         }
         let word = Word::new(array, len, 0);
-        self.array(word).empty();
-        Some(Opening { near: self, leaf, address, word, complete: true })
+        self.arena.array(word).empty();
+        Some((leaf, word))
     }
 
     /// Visits every block. No lock is held while `visit` runs.
     pub(super) fn for_each(&self, now: u32, visit: &mut dyn FnMut(usize, Removed)) {
         self.leaves.each(|leaf| {
-            for (number, plot) in leaf.used_plots() {
+            for (number, heap_page) in leaf.used_pages() {
                 let base = leaf.address(number);
                 let mut place = 0;
-                while let Some(word) = plot.hold(true).open() {
-                    let array = self.array(word);
+                while let Some(word) = heap_page.hold(true).open() {
+                    let array = self.arena.array(word);
                     let mut copies = [(0, Removed { site: 0, size: 0, age: 0 }); 16];
                     let mut filled = 0;
                     while place < word.len()
@@ -407,13 +397,13 @@ impl Near {
                     {
                         let cell = array.get(place);
                         if cell::is_any_block(cell) {
-                            let address = base + (granule(cell::tag(cell)) << GRANULE_SHIFT);
+                            let address = base + (cell::granule(cell::tag(cell)) << cell::GRANULE_SHIFT);
                             *copy = (address, Self::read(array, cell, now));
                             filled += 1;
                         }
                         place += 1;
                     }
-                    plot.put(word);
+                    heap_page.put(word);
                     if filled == 0 {
                         break;
                     }
@@ -429,26 +419,27 @@ impl Near {
     pub(super) fn len(&self) -> usize {
         let mut blocks = 0;
         self.leaves.each(|leaf| {
-            for (_, plot) in leaf.used_plots() {
-                if let Some(word) = plot.hold(true).open() {
-                    blocks += self.array(word).cells().filter(|(_, cell)| cell::is_any_block(*cell)).count();
-                    plot.put(word);
+            for (_, heap_page) in leaf.used_pages() {
+                if let Some(word) = heap_page.hold(true).open() {
+                    blocks +=
+                        self.arena.array(word).cells().filter(|(_, cell)| cell::is_any_block(*cell)).count();
+                    heap_page.put(word);
                 }
             }
         });
         blocks
     }
 
-    /// Gives each block of the plots whose turn it is another cell, if `aged` has one.
+    /// Gives each block of the heap pages whose turn it is another cell, if `aged` has one.
     pub(super) fn age(&self, turn: usize, aged: &impl Fn(u64) -> Option<u64>) {
         self.leaves.each(|leaf| {
-            for (number, plot) in leaf.used_plots() {
+            for (number, heap_page) in leaf.used_pages() {
                 if number % SHARDS != turn {
                     continue;
                 }
-                plot.wait();
-                if let Some(word) = plot.hold(true).open() {
-                    let array = self.array(word);
+                heap_page.wait();
+                if let Some(word) = heap_page.hold(true).open() {
+                    let array = self.arena.array(word);
                     for (place, cell) in array.cells() {
                         if cell::is_any_block(cell)
                             && let Some(cell) = aged(cell)
@@ -456,7 +447,7 @@ impl Near {
                             array.set(place, cell);
                         }
                     }
-                    plot.put(word);
+                    heap_page.put(word);
                 }
             }
         });
@@ -465,20 +456,13 @@ impl Near {
     /// Forgets all blocks. Memory goes back to the kernel unless blocks come in meanwhile.
     pub(super) fn clear(&self, budget: &Budget) {
         self.leaves.each(|leaf| {
-            for (number, plot) in leaf.used_plots() {
-                plot.wait();
-                if let Some(word) = plot.hold(true).open() {
+            for (number, heap_page) in leaf.used_pages() {
+                heap_page.wait();
+                if let Some(word) = heap_page.hold(true).open() {
                     self.end(leaf, leaf.address(number), word, budget);
                 }
             }
         });
-        self.store.discard_if_idle();
-    }
-
-    /// The array of an open plot.
-    #[inline]
-    pub(super) fn array(&self, word: Word) -> Array {
-        // SAFETY: a word names an array of its length in the store, which is its plot's own and never full.
-        unsafe { Array::new(self.store.cells(word.array()), word.len()) }
+        self.arena.discard_if_idle();
     }
 }

@@ -1,46 +1,46 @@
 //! One cache line of the table: a lock, five slots, and where the blocks are that found no slot.
 //!
-//! Rule for neighbours: everything about the blocks of a line, those in its chain of [`super::nodes`] included, changes
-//! and is read under the line's lock only. No operation holds two of these locks, but for who holds all of a shard.
+//! Rule for neighbours: everything about the blocks of a bucket, those in its chain of [`super::overflow`] included, changes
+//! and is read under the bucket's lock only. No operation holds two of these locks, but for who holds all of a shard.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::lock::{Patience, wait_round};
 
-/// Blocks of a line.
+/// Blocks of a bucket.
 pub(super) const SLOTS: usize = 5;
 
-/// Bytes of a line.
-pub(super) const LINE_BYTES: usize = 64;
-const _: () = assert!(size_of::<Line>() == LINE_BYTES);
+/// Bytes of a bucket.
+pub(super) const BUCKET_BYTES: usize = 64;
+const _: () = assert!(size_of::<Bucket>() == BUCKET_BYTES);
 
 const LOCKED: u32 = 1;
 const OCCUPIED_SHIFT: u32 = 1;
 const OCCUPIED: u32 = 0b11111;
-const TRACES_SHIFT: u32 = 6;
-const TRACES: u32 = 0xFF;
+const BLOOM_SHIFT: u32 = 6;
+const BLOOM: u32 = 0xFF;
 const CHAIN_SHIFT: u32 = 14;
 
-/// Most links that a line can name: 18 bits, without the 0 that names none.
+/// Most links that a bucket can name: 18 bits, without the 0 that names none.
 pub(super) const LINKS: u32 = u32::MAX >> CHAIN_SHIFT;
 
-/// Zeroed memory is an empty, open line.
+/// Zeroed memory is an empty, open bucket.
 ///
 /// | bits of `word` | what |
 /// |---|---|
 /// | 0 | locked |
 /// | 1–5 | occupied slots |
-/// | 6–13 | traces: which of eight kinds of keys the chain may hold |
-/// | 14–31 | link to the first node of the chain, or 0 |
+/// | 6–13 | Bloom bits: which of eight kinds of keys the chain may hold |
+/// | 14–31 | link to the first overflow entry of the chain, or 0 |
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Line {
+pub(super) struct Bucket {
     word: AtomicU32,
     keys: [AtomicU32; SLOTS],
     values: [AtomicU64; SLOTS],
 }
 
-/// A slot of a line: always less than [`SLOTS`].
+/// A slot of a bucket: always less than [`SLOTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot(u32);
 
@@ -71,15 +71,15 @@ impl Iterator for Slots {
     }
 }
 
-impl Line {
-    /// Waits for the line's lock as long as somebody inside malloc may; `None`: its holder does not get on.
+impl Bucket {
+    /// Waits for the bucket's lock as long as somebody inside malloc may; `None`: its holder does not get on.
     #[inline]
-    pub(super) fn lock_in_time(&self) -> Option<LineGuard<'_>> {
+    pub(super) fn lock_in_time(&self) -> Option<BucketGuard<'_>> {
         if self.take() || self.take_patiently() { Some(self.held()) } else { None }
     }
 
-    /// Waits for the line's lock, however long that takes: for whoever has paused all recording.
-    pub(super) fn lock(&self) -> LineGuard<'_> {
+    /// Waits for the bucket's lock, however long that takes: for whoever has paused all recording.
+    pub(super) fn lock(&self) -> BucketGuard<'_> {
         let mut rounds = 0;
         while !self.take() {
             if !wait_round(&mut rounds, u32::MAX) {
@@ -109,18 +109,18 @@ impl Line {
         false
     }
 
-    /// The guard of a line whose lock the caller holds, or that no other thread can want.
+    /// The guard of a bucket whose lock the caller holds, or that no other thread can want.
     #[inline]
-    pub(super) fn held(&self) -> LineGuard<'_> {
-        LineGuard { line: self, word: self.word.load(Ordering::Relaxed) & !LOCKED }
+    pub(super) fn held(&self) -> BucketGuard<'_> {
+        BucketGuard { bucket: self, word: self.word.load(Ordering::Relaxed) & !LOCKED }
     }
 
-    /// Whether the line had no blocks at some recent instant.
+    /// Whether the bucket had no blocks at some recent instant.
     pub(super) fn peek_empty(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !LOCKED == 0
     }
 
-    /// Fetches the line to be written.
+    /// Fetches the bucket to be written.
     #[inline]
     pub(super) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
@@ -133,14 +133,14 @@ impl Line {
     }
 }
 
-/// A locked line. It works on a copy of the line's word; dropping it writes the copy back and thereby opens the lock.
+/// A locked bucket. It works on a copy of the bucket's word; dropping it writes the copy back and thereby opens the lock.
 #[derive(Debug)]
-pub(super) struct LineGuard<'a> {
-    line: &'a Line,
+pub(super) struct BucketGuard<'a> {
+    bucket: &'a Bucket,
     word: u32,
 }
 
-impl LineGuard<'_> {
+impl BucketGuard<'_> {
     #[inline]
     pub(super) fn occupied(&self) -> Slots {
         Slots((self.word >> OCCUPIED_SHIFT) & OCCUPIED)
@@ -155,7 +155,7 @@ impl LineGuard<'_> {
     #[inline]
     pub(super) fn with_key(&self, key: u32) -> Slots {
         let mut mask = 0;
-        for (i, candidate) in self.line.keys.iter().enumerate() {
+        for (i, candidate) in self.bucket.keys.iter().enumerate() {
             mask |= u32::from(candidate.load(Ordering::Relaxed) == key) << i;
         }
         Slots(mask & self.occupied().0)
@@ -164,19 +164,19 @@ impl LineGuard<'_> {
     #[inline]
     pub(super) fn key(&self, slot: Slot) -> u32 {
         // SAFETY: a slot is less than SLOTS.
-        unsafe { self.line.keys.get_unchecked(slot.0 as usize) }.load(Ordering::Relaxed)
+        unsafe { self.bucket.keys.get_unchecked(slot.0 as usize) }.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(super) fn value(&self, slot: Slot) -> u64 {
         // SAFETY: a slot is less than SLOTS.
-        unsafe { self.line.values.get_unchecked(slot.0 as usize) }.load(Ordering::Relaxed)
+        unsafe { self.bucket.values.get_unchecked(slot.0 as usize) }.load(Ordering::Relaxed)
     }
 
     #[inline]
     pub(super) fn put(&mut self, slot: Slot, key: u32, value: u64) {
         // SAFETY: a slot is less than SLOTS.
-        unsafe { self.line.keys.get_unchecked(slot.0 as usize) }.store(key, Ordering::Relaxed);
+        unsafe { self.bucket.keys.get_unchecked(slot.0 as usize) }.store(key, Ordering::Relaxed);
         self.set_value(slot, value);
         self.word |= 1 << (OCCUPIED_SHIFT + slot.0);
     }
@@ -184,7 +184,7 @@ impl LineGuard<'_> {
     #[inline]
     pub(super) fn set_value(&self, slot: Slot, value: u64) {
         // SAFETY: a slot is less than SLOTS.
-        unsafe { self.line.values.get_unchecked(slot.0 as usize) }.store(value, Ordering::Relaxed);
+        unsafe { self.bucket.values.get_unchecked(slot.0 as usize) }.store(value, Ordering::Relaxed);
     }
 
     #[inline]
@@ -192,39 +192,39 @@ impl LineGuard<'_> {
         self.word &= !(1 << (OCCUPIED_SHIFT + slot.0));
     }
 
-    /// Link to the first node of the chain, or 0.
+    /// Link to the first overflow entry of the chain, or 0.
     #[inline]
     pub(super) fn chain(&self) -> u32 {
         self.word >> CHAIN_SHIFT
     }
 
-    /// Makes `link` the head of the chain; 0 is no chain, which leaves no traces.
+    /// Makes `link` the head of the chain; 0 is no chain, which has no Bloom bits.
     pub(super) fn set_chain(&mut self, link: u32) {
         self.word = (self.word & ((1 << CHAIN_SHIFT) - 1)) | (link << CHAIN_SHIFT);
         if link == 0 {
-            self.forget_traces();
+            self.clear_bloom_bits();
         }
     }
 
     /// Whether the chain may hold this key.
     #[inline]
     pub(super) fn may_chain(&self, key: u32) -> bool {
-        self.word & trace(key) != 0
+        self.word & bloom_bit(key) != 0
     }
 
     /// The chain may hold this key from now on.
-    pub(super) fn leave_trace(&mut self, key: u32) {
-        self.word |= trace(key);
+    pub(super) fn set_bloom_bit(&mut self, key: u32) {
+        self.word |= bloom_bit(key);
     }
 
     /// How many kinds of keys the chain may hold.
-    pub(super) fn traces(&self) -> u32 {
-        ((self.word >> TRACES_SHIFT) & TRACES).count_ones()
+    pub(super) fn bloom_bits(&self) -> u32 {
+        ((self.word >> BLOOM_SHIFT) & BLOOM).count_ones()
     }
 
     /// The caller says anew which keys the chain holds.
-    pub(super) fn forget_traces(&mut self) {
-        self.word &= !(TRACES << TRACES_SHIFT);
+    pub(super) fn clear_bloom_bits(&mut self) {
+        self.word &= !(BLOOM << BLOOM_SHIFT);
     }
 
     /// Forgets all blocks.
@@ -232,23 +232,23 @@ impl LineGuard<'_> {
         self.word = 0;
     }
 
-    /// Writes the word back and leaves the line locked.
+    /// Writes the word back and leaves the bucket locked.
     pub(super) fn keep(self) {
-        self.line.word.store(self.word | LOCKED, Ordering::Relaxed);
+        self.bucket.word.store(self.word | LOCKED, Ordering::Relaxed);
         core::mem::forget(self);
     }
 }
 
-impl Drop for LineGuard<'_> {
+impl Drop for BucketGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release: the next holder sees what was written.
-        self.line.word.store(self.word, Ordering::Release);
+        self.bucket.word.store(self.word, Ordering::Release);
     }
 }
 
 #[inline]
-fn trace(key: u32) -> u32 {
+fn bloom_bit(key: u32) -> u32 {
     // The lowest bit of nearly all keys is 0.
-    1 << (TRACES_SHIFT + ((key >> 1) & 7))
+    1 << (BLOOM_SHIFT + ((key >> 1) & 7))
 }

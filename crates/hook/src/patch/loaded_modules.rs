@@ -16,23 +16,23 @@ struct Entry {
 
 /// All modules at one moment.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct LoadedModules {
     entries: List<Entry>,
     paths: List<u8>,
 }
 
-impl Look {
+impl LoadedModules {
     /// As far as there is memory.
     pub(crate) fn now() -> Self {
-        let mut look = Self { entries: List::new(), paths: List::new() };
+        let mut modules = Self { entries: List::new(), paths: List::new() };
         walk(|loaded| {
-            if !look.paths.extend(place::path_of(loaded.name)) {
+            if !modules.paths.extend(place::path_of(loaded.name)) {
                 return ControlFlow::Break(());
             }
-            let entry = Entry { build: loaded.build(), base: loaded.base, path_end: look.paths.len() };
-            if look.entries.push(entry) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            let entry = Entry { build: loaded.build(), base: loaded.base, path_end: modules.paths.len() };
+            if modules.entries.push(entry) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        look
+        modules
     }
 
     /// Visits the path, build and load address of each.

@@ -1,26 +1,27 @@
-//! Blocks that find their home line full: nodes of 16 bytes, chained to the line.
+//! Blocks that find their home bucket full: overflow entries of 16 bytes, chained to the bucket.
 //!
-//! Rule for neighbours: a node belongs to the line that links to it and is guarded by that line's lock; free nodes are
-//! guarded by the lock of the shard's [`Pool`], which is taken last. Links are indices plus one, 0 is none.
+//! Rule for neighbours: an overflow entry belongs to the bucket that links to it and is guarded by that bucket's lock;
+//! free overflow entries are guarded by the lock of the shard's [`Pool`], which is taken last. Links are indices plus
+//! one, 0 is none.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::line::LINKS;
+use super::bucket::LINKS;
 
-/// Bytes of a node.
-pub(super) const NODE_BYTES: usize = 16;
-const _: () = assert!(size_of::<Node>() == NODE_BYTES);
+/// Bytes of an overflow entry.
+pub(super) const OVERFLOW_BYTES: usize = 16;
+const _: () = assert!(size_of::<Overflow>() == OVERFLOW_BYTES);
 
 /// A block in a chain.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Node {
+pub(super) struct Overflow {
     value: AtomicU64,
     key: AtomicU32,
     next: AtomicU32,
 }
 
-impl Node {
+impl Overflow {
     pub(super) fn key(&self) -> u32 {
         self.key.load(Ordering::Relaxed)
     }
@@ -48,14 +49,14 @@ impl Node {
     }
 }
 
-/// Which nodes of a shard are free.
+/// Which overflow entries of a shard are free.
 #[derive(Debug)]
 pub(super) struct Pool {
     /// First of those that were used once.
     free: u32,
-    /// Nodes that were ever used: those behind have no memory yet.
+    /// Overflow entries that were ever used: those behind have no memory yet.
     pub(super) touched: u32,
-    /// Nodes in chains.
+    /// Overflow entries in chains.
     pub(super) used: u32,
     /// Full homes to go until growing is tried again.
     pub(super) patience: u32,
@@ -66,16 +67,16 @@ impl Pool {
         Self { free: 0, touched: 0, used: 0, patience: 0 }
     }
 
-    /// Takes a node: its link. `more` is asked for memory whenever the pool needs some, with the number of nodes that must
-    /// be usable then.
+    /// Takes an overflow entry: its link. `more` is asked for memory whenever the pool needs some, with the number of
+    /// overflow entries that must be usable then.
     pub(super) fn take<'a>(
         &mut self,
-        node: impl Fn(u32) -> Option<&'a Node>,
+        overflow: impl Fn(u32) -> Option<&'a Overflow>,
         more: impl FnOnce(usize) -> bool,
     ) -> Option<u32> {
         let link = self.free;
-        if let Some(node) = node(link) {
-            self.free = node.next();
+        if let Some(overflow) = overflow(link) {
+            self.free = overflow.next();
             self.used = self.used.wrapping_add(1);
             return Some(link);
         }
@@ -88,9 +89,9 @@ impl Pool {
         Some(link)
     }
 
-    /// Takes a node back.
-    pub(super) fn give(&mut self, link: u32, node: &Node) {
-        node.set_next(self.free);
+    /// Takes an overflow entry back.
+    pub(super) fn give(&mut self, link: u32, overflow: &Overflow) {
+        overflow.set_next(self.free);
         self.free = link;
         self.used = self.used.wrapping_sub(1);
     }

@@ -2,24 +2,25 @@
 //! It grows in place; where somebody else's memory is in the way, it goes on behind that ([`super::chunks`]).
 //!
 //! Arrays that are free and side by side become one *extent*, out of which arrays of any length are cut again; a chunk
-//! that is free as a whole goes back to the kernel. So memory follows the number of blocks, whatever plots were like before.
+//! that is free as a whole goes back to the kernel. So memory follows the number of blocks, whatever heap pages were
+//! like before.
 //!
 //! A chunk begins with two bits for each of its pairs of cells: an extent begins here, an extent ends here. An extent
 //! has its links in its first cell and its length in its second and in its last.
 //!
 //! Many chunks lie in huge pages: with hundreds of megabytes of cells each operation would else miss the TLB.
 //!
-//! Rule for neighbours: the lock of a pool is taken last. Memory of the store stays readable and writable for good.
+//! Rule for neighbours: the lock of a pool is taken last. Memory of the arena stays readable and writable for good.
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::budget::{Budget, HUGE};
-use super::chunks::Chunks;
+use super::chunks::{CHUNK_BYTES, Chunks};
 use crate::lock::SpinLock;
 use crate::mmap;
 use crate::space::Space;
 
-/// Lengths of arrays. The last one holds a plot full of the smallest blocks, were they all long.
+/// Lengths of arrays. The last one holds a heap page full of the smallest blocks, were they all long.
 const LENGTHS: [u16; 32] = [
     4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384,
     448, 512, 640, 768, 896, 1024, 1280,
@@ -28,8 +29,7 @@ const LENGTHS: [u16; 32] = [
 /// Arrays are counted in pairs of cells.
 const PAIR_BYTES: usize = 16;
 const POOLS: usize = 8;
-const CHUNK_PAIRS: u32 = 2048;
-pub(super) const CHUNK_BYTES: usize = CHUNK_PAIRS as usize * PAIR_BYTES;
+const CHUNK_PAIRS: u32 = (CHUNK_BYTES / PAIR_BYTES) as u32;
 /// Cells of each of the two sets of bits.
 const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
 /// What the bits take of a chunk.
@@ -69,7 +69,7 @@ struct Aligned(SpinLock<Pool>);
 
 /// All arrays. An array is known by the number of its first pair; 0 is none.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct Arena {
     base: AtomicPtr<u64>,
     /// Chunks that there may be.
     reserved: AtomicUsize,
@@ -118,7 +118,7 @@ const _: () = {
     }
 };
 
-impl Store {
+impl Arena {
     pub(super) const fn new() -> Self {
         Self {
             base: AtomicPtr::new(core::ptr::null_mut()),
@@ -138,7 +138,7 @@ impl Store {
         while wanted > reserved && pools.iter().all(|pool| pool.taken == 0) {
             if let Some(mut space) = Space::reserve(wanted * CHUNK_BYTES, true) {
                 if let Some(again) = mmap::reserve(wanted * size_of::<u32>()) {
-                    // A former, smaller store stays mapped: a thread may be about to look into it.
+                    // A former, smaller arena stays mapped: a thread may be about to look into it.
                     self.base.store(space.base().cast(), Ordering::Relaxed);
                     self.again.store(again.as_ptr().cast(), Ordering::Relaxed);
                     self.reserved.store(wanted, Ordering::Relaxed);
@@ -229,7 +229,8 @@ impl Store {
         };
         drop(chunks);
         let first = chunk * CHUNK_PAIRS;
-        // SAFETY: the chunk is this pool's, and begins with its bits. Locked memory may not be zeroes after it was given back.
+        // SAFETY: the chunk is this pool's, and begins with its bits. Locked memory may not be zeroes after it was
+        // given back.
         unsafe { self.cells(first).write_bytes(0, 2 * BITS_CELLS) };
         self.link(pool, first + HEADER_PAIRS, WHOLE);
         Some(())
@@ -313,7 +314,7 @@ impl Store {
 
     /// A cell of an extent, so far from the beginning of `pair`.
     fn read(&self, pair: u32, cell: isize) -> u64 {
-        // SAFETY: the extent is in the store, and guarded by the lock of its pool.
+        // SAFETY: the extent is in the arena, and guarded by the lock of its pool.
         unsafe { self.cells(pair).offset(cell).read() }
     }
 
@@ -343,15 +344,15 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, CHUNK_BYTES, LENGTHS, POOLS, Store};
+    use super::{Arena, Budget, CHUNK_BYTES, LENGTHS, POOLS};
     use crate::mmap;
     use crate::space::STEP;
 
     #[test]
     fn arrays_never_overlap_and_all_memory_comes_back() {
-        let (store, budget) = (Store::new(), Budget::new());
+        let (arena, budget) = (Arena::new(), Budget::new());
         budget.set_limit(1 << 30);
-        assert!(store.init(64 << 20));
+        assert!(arena.init(64 << 20));
         let mut random = 7u64;
         let mut next = move |limit: usize| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -361,10 +362,10 @@ mod tests {
         for round in 0..4 {
             while taken.len() < 5000 {
                 let (address, len) = (next(64) << 20, usize::from(LENGTHS[next(8 + 8 * round)]));
-                let array = store.take(address, len, &budget).expect("room");
+                let array = arena.take(address, len, &budget).expect("room");
                 let mark = ((array as u64) << 32) | len as u64;
                 // SAFETY: the array is this test's.
-                (0..len).for_each(|place| unsafe { store.cells(array).add(place).write(mark) });
+                (0..len).for_each(|place| unsafe { arena.cells(array).add(place).write(mark) });
                 taken.push((address, array, len));
             }
             let full = budget.taken();
@@ -374,8 +375,8 @@ mod tests {
                 let (address, array, len) = taken.swap_remove(next(taken.len()));
                 let mark = ((array as u64) << 32) | len as u64;
                 // SAFETY: as above.
-                assert!((0..len).all(|place| unsafe { store.cells(array).add(place).read() } == mark));
-                store.give(address, array, len, &budget);
+                assert!((0..len).all(|place| unsafe { arena.cells(array).add(place).read() } == mark));
+                arena.give(address, array, len, &budget);
             }
         }
         assert!(budget.taken() <= POOLS * CHUNK_BYTES, "{} bytes stay", budget.taken());
@@ -383,30 +384,30 @@ mod tests {
 
     #[test]
     fn what_is_in_the_way_is_left_alone_and_passed_round() {
-        let (store, budget) = (Store::new(), Budget::new());
+        let (arena, budget) = (Arena::new(), Budget::new());
         budget.set_limit(1 << 30);
-        assert!(store.init(8 << 30));
-        let behind = store.cells(0).wrapping_byte_add(STEP).cast::<u8>();
+        assert!(arena.init(8 << 30));
+        let behind = arena.cells(0).wrapping_byte_add(STEP).cast::<u8>();
         assert_eq!(mmap::reserve_at(behind, 4096, true), Ok(()));
         // SAFETY: just mapped.
         unsafe { behind.write(42) };
         for _ in 0..2 {
-            let arrays: Vec<_> = (0..12_000).map(|_| store.take(0, 1280, &budget).expect("room")).collect();
+            let arrays: Vec<_> = (0..12_000).map(|_| arena.take(0, 1280, &budget).expect("room")).collect();
             let (before, after) =
                 arrays.iter().partition::<Vec<&u32>, _>(|array| **array < (STEP / 16) as u32);
             assert!(before.len() > 2000 && after.len() > 8000, "{} and {}", before.len(), after.len());
             assert!(after.iter().all(|array| **array as usize >= (1 << 30) / 16));
             for (number, array) in arrays.iter().enumerate() {
                 // SAFETY: the array is this test's.
-                (0..1280).for_each(|place| unsafe { store.cells(*array).add(place).write(number as u64) });
+                (0..1280).for_each(|place| unsafe { arena.cells(*array).add(place).write(number as u64) });
             }
             for (number, array) in arrays.iter().enumerate() {
                 // SAFETY: as above.
-                let read = |place| unsafe { store.cells(*array).add(place).read() };
+                let read = |place| unsafe { arena.cells(*array).add(place).read() };
                 assert!((0..1280).all(|place| read(place) == number as u64));
             }
-            arrays.iter().for_each(|array| store.give(0, *array, 1280, &budget));
-            store.discard_if_idle();
+            arrays.iter().for_each(|array| arena.give(0, *array, 1280, &budget));
+            arena.discard_if_idle();
             // SAFETY: as above.
             assert_eq!(unsafe { behind.read() }, 42);
         }

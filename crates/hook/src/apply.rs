@@ -1,0 +1,166 @@
+//! What an event changes: the table, the samples, the counters. [`crate::record`] and [`crate::replay`] say when.
+
+use memintro_tracker::counters::CounterCache;
+use memintro_tracker::samples::{Put, Sample};
+use memintro_tracker::table::{Block, Inserted, Removed};
+use memintro_tracker::threads::{ThreadState, bump};
+
+use crate::sampling::{self, SAMPLES};
+use crate::shared::{self, SITES, TABLE};
+
+/// A block that was taken out of the table while the allocator moves it.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    pub(crate) old: Old,
+    pub(crate) epoch: u32,
+    /// GC generation in which it was taken out.
+    pub(crate) generation: u32,
+}
+
+/// What was known of it.
+#[derive(Debug)]
+pub(crate) enum Old {
+    Nothing,
+    Followed(Removed),
+    Sampled(Sample),
+    /// Nobody has looked yet: that it is gone was written down.
+    WrittenDown,
+}
+
+/// Whose event it is: the state of the thread that it happened to, and the counters it goes to, which are those of the
+/// thread that records it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin<'a> {
+    pub(crate) owner: &'a ThreadState,
+    pub(crate) counters: &'a CounterCache,
+}
+
+impl<'a> Origin<'a> {
+    #[inline(always)]
+    pub(crate) fn of(own: &'a ThreadState) -> Self {
+        Self { owner: own, counters: &own.counters }
+    }
+}
+
+/// Nothing is known of a block that is born here; what the table says of its address is stale.
+pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
+    heal(origin, TABLE.remove(address, generation), generation);
+    heal_sample(origin, address);
+}
+
+#[inline]
+pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, generation: u32) {
+    heal_sample(origin, address);
+    let traffic = &origin.owner.traffic;
+    match TABLE.insert(address, Block { site, size, generation }, generation) {
+        Inserted::New => {}
+        Inserted::Replaced(stale) => heal(origin, Some(stale), generation),
+        Inserted::Full => {
+            bump(&traffic.dropped, 1);
+            return;
+        }
+    }
+    bump(&traffic.allocations, 1);
+    bump(&traffic.allocated_bytes, size);
+    origin.counters.allocated(site, size, generation, |id| SITES.counters(id));
+}
+
+pub(crate) fn born_sampled(origin: Origin<'_>, address: usize, size: u64, site: u32, birth: u32, mean: u64) {
+    let own = origin.owner;
+    if SAMPLES.filter.may_hold(address)
+        && let Some(stale) = TABLE.remove(address, birth)
+    {
+        SAMPLES.uncount(address);
+        heal(origin, Some(stale), birth);
+    }
+    let sample = Sample { size, mean, site, birth, mark: SAMPLES.marks() };
+    match SAMPLES.put(address, sample) {
+        Put::New => {}
+        Put::Replaced(stale) => {
+            bump(&own.traffic.missed_frees, 1);
+            SAMPLES.count_death(&stale, birth, &own.estimate);
+        }
+        Put::Full => {
+            bump(&own.traffic.dropped, sample.share().blocks());
+            return;
+        }
+    }
+    SAMPLES.count_birth(&sample, &own.estimate);
+}
+
+/// As [`heal`], for blocks that were sampled before every block was followed.
+#[inline]
+fn heal_sample(origin: Origin<'_>, address: usize) {
+    if !SAMPLES.is_empty()
+        && let Some(stale) = SAMPLES.take(address)
+    {
+        bump(&origin.owner.traffic.missed_frees, 1);
+        SAMPLES.count_death(&stale, shared::generation(), &origin.owner.estimate);
+    }
+}
+
+/// An address came up again whose free was never seen.
+fn heal(origin: Origin<'_>, stale: Option<Removed>, now: u32) {
+    if let Some(stale) = stale {
+        bump(&origin.owner.traffic.missed_frees, 1);
+        died(origin, &stale, now);
+    }
+}
+
+/// `now`: the GC generation by which its age was told.
+#[inline]
+fn died(origin: Origin<'_>, block: &Removed, now: u32) {
+    bump(&origin.owner.traffic.frees, 1);
+    bump(&origin.owner.traffic.freed_bytes, block.size);
+    origin.counters.freed(block.site, block.size, block.age, now, |id| SITES.counters(id));
+}
+
+/// A block that was taken out is gone. `told`: the GC generation by which its age was told.
+#[inline]
+pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
+    match old {
+        Old::Nothing | Old::WrittenDown => {}
+        Old::Followed(removed) => died(origin, removed, told),
+        Old::Sampled(sample) => SAMPLES.count_death(sample, shared::generation(), &origin.owner.estimate),
+    }
+}
+
+/// Takes a block out of whatever knows it.
+#[inline]
+pub(crate) fn take(address: usize, now: u32) -> Old {
+    if let Some(removed) = TABLE.remove(address, now) {
+        if sampling::is_on() {
+            SAMPLES.uncount(address);
+        }
+        return Old::Followed(removed);
+    }
+    if SAMPLES.is_empty() {
+        return Old::Nothing;
+    }
+    SAMPLES.take(address).map_or(Old::Nothing, Old::Sampled)
+}
+
+/// A block that was taken out is there after all. `told`: the GC generation by which its age was told.
+pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32) {
+    let now = shared::generation();
+    let traffic = &origin.owner.traffic;
+    match old {
+        Old::Nothing | Old::WrittenDown => {}
+        Old::Followed(old) => {
+            let again = Block { site: old.site, size: old.size, generation: told.wrapping_sub(old.age) };
+            if let Inserted::Full = TABLE.insert(address, again, now) {
+                // It can no longer be followed; the books must still balance.
+                bump(&traffic.dropped, 1);
+                died(origin, old, told);
+            } else if sampling::is_on() {
+                SAMPLES.count_again(address);
+            }
+        }
+        Old::Sampled(old) => {
+            if SAMPLES.put(address, *old) == Put::Full {
+                bump(&traffic.dropped, old.share().blocks());
+                SAMPLES.count_death(old, now, &origin.owner.estimate);
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The allocation that cannot pay: it is sampled, and its thread gets another distance to go ([`crate::sampling`]).
+
+use core::sync::atomic::Ordering;
+
+use memintro_tracker::mmap::Errno;
+
+use crate::sampling::{Debt, MEAN, RATE, SEEDS, SUSPENDED, seeded};
+use crate::{nested, thread, tls};
+
+/// An allocation could not pay: answers the mean it was sampled with, unless the thread is not tracked or only now draws
+/// its first distance.
+#[cold]
+#[inline(never)]
+#[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
+pub(crate) extern "C" fn draw(size: usize, debt: Debt) -> Option<u64> {
+    let _errno = Errno::save();
+    let word = tls::distance();
+    let own = thread::own();
+    if own.as_ref().is_some_and(|own| nested::forget_if_over(own)) {
+        // It was not to pay, and does from here on: what it had set aside is its distance again.
+        return None;
+    }
+    // SAFETY: the calling thread's own word.
+    let before = unsafe { word.read() }.wrapping_add(debt.0);
+    let rest = |distance| {
+        // SAFETY: as above.
+        unsafe { word.write(distance) };
+    };
+    let Some(own) = own.filter(|own| own.untracked.get() == 0 && own.nested.get() == 0) else {
+        rest(SUSPENDED);
+        return None;
+    };
+    let (rate, mean) = (RATE.load(Ordering::Relaxed), MEAN.load(Ordering::Relaxed));
+    let size = (size as u64).max(1);
+    let fresh = || own.sampler.draw(SEEDS.load(Ordering::Relaxed), seeded);
+    own.distance.set(word);
+    let mut reached = before;
+    if before == 0 {
+        // The first allocation of this thread: there was nothing to pay from.
+        reached = fresh();
+        own.sampler.settle(0, 0, reached, rate);
+        if let Some(left) = size.checked_mul(rate).and_then(|cost| reached.checked_sub(cost)) {
+            rest(left);
+            return None;
+        }
+    }
+    let next = fresh();
+    own.sampler.settle(reached, size, next, rate);
+    rest(next);
+    Some(mean)
+}

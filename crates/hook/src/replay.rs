@@ -1,0 +1,101 @@
+//! What is done when the gate opens: what was written down meanwhile ([`crate::defer`]) is recorded, in order.
+
+use core::sync::atomic::Ordering;
+
+use memintro_abi::SITE_OTHER;
+use memintro_tracker::counters::CounterCache;
+use memintro_tracker::deferred::Event;
+use memintro_tracker::samples::Sample;
+use memintro_tracker::sites::Place;
+use memintro_tracker::table::Removed;
+use memintro_tracker::threads::{Settle, ThreadState, bump};
+
+use crate::apply::{self, Old, Origin};
+use crate::defer::{kind, told};
+use crate::pending::Pending;
+use crate::sampling::{self, SAMPLES};
+use crate::shared::{self, EPOCH, SITES};
+use crate::thread;
+
+/// What the hook does when the gate opens.
+#[derive(Debug)]
+pub(crate) struct Opening;
+
+#[allow(improper_ctypes_definitions, reason = "see the trait")]
+impl Settle for Opening {
+    extern "C" fn settle(&self) {
+        thread::share_if_crowded();
+    }
+
+    extern "C" fn flush(&self, counters: &CounterCache) {
+        counters.flush(|id| SITES.counters(id));
+    }
+
+    extern "C" fn torn(&self) {
+        shared::give_up();
+    }
+
+    extern "C" fn record(&self, own: &ThreadState, event: &Event, path: &[u8]) {
+        record_event(own, event, path);
+        if !matches!(event.kind, kind::FREE | kind::DEATH | kind::SAMPLED_DEATH) {
+            Pending::end();
+        }
+    }
+}
+
+fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
+    // What came before a clear is forgotten with all else.
+    if event.epoch != EPOCH.load(Ordering::Relaxed) || shared::is_lost() {
+        return;
+    }
+    // SAFETY: states are never unmapped, and the world is paused.
+    let Some(owner) = (unsafe { (event.owner as *const ThreadState).as_ref() }) else { return };
+    let origin = Origin { owner, counters: &own.counters };
+    let address = event.address as usize;
+    let removed = || Removed { site: event.site, size: event.size, age: event.extra };
+    let sample = || Sample {
+        size: event.size,
+        mean: event.mean,
+        site: event.site,
+        birth: event.line,
+        mark: event.extra,
+    };
+    match event.kind {
+        kind::BIRTH => {
+            apply::born(origin, address, event.size, site(event, path), event.generation);
+            if sampling::is_on() {
+                // The mode has changed meanwhile.
+                SAMPLES.count_again(address);
+            }
+        }
+        kind::SAMPLED_BIRTH => {
+            let site = site(event, path);
+            apply::born_sampled(origin, address, event.size, site, event.generation, event.mean);
+        }
+        kind::UNTRACKED_BIRTH => apply::born_untracked(origin, address, event.generation),
+        kind::FREE => {
+            let old = apply::take(address, event.generation);
+            apply::gone(origin, &old, event.generation);
+        }
+        kind::DEATH => apply::gone(origin, &Old::Followed(removed()), event.generation),
+        kind::SAMPLED_DEATH => apply::gone(origin, &Old::Sampled(sample()), event.generation),
+        kind::PUT_BACK => apply::put_back(origin, &Old::Followed(removed()), address, event.generation),
+        kind::PUT_BACK_SAMPLE => {
+            apply::put_back(origin, &Old::Sampled(sample()), address, event.generation);
+        }
+        _ => bump(&owner.traffic.dropped, 1),
+    }
+}
+
+fn site(event: &Event, path: &[u8]) -> u32 {
+    match event.site {
+        told::BY_CALLER => SITES.native(event.caller as usize, None),
+        told::BY_PLACE => {
+            let place = Place { path, build: event.build, offset: event.offset };
+            SITES.native(event.caller as usize, Some(place))
+        }
+        told::BY_LINE => SITES.ruby_line(path, event.line),
+        pseudo => Some(pseudo),
+    }
+    .unwrap_or(SITE_OTHER)
+}

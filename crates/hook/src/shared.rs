@@ -1,0 +1,91 @@
+//! What all parts of the hook share: live blocks, call sites, threads, and a few words that say what goes on.
+//!
+//! It uses no other file of the hook. What begins and ends tracking is in [`crate::state`].
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use memintro_abi::{Mode, VmSource};
+use memintro_tracker::sites::Sites;
+use memintro_tracker::table::Table;
+use memintro_tracker::threads::Threads;
+
+/// Live blocks.
+pub(crate) static TABLE: Table = Table::new();
+/// Call sites.
+pub(crate) static SITES: Sites = Sites::new();
+/// Threads.
+pub(crate) static THREADS: Threads = Threads::new();
+
+/// Not 0 while events are recorded. Read by every stub, so it is a word of its own.
+pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
+/// Set by the constructor when the library is first in the process.
+pub(crate) static PRELOADED: AtomicBool = AtomicBool::new(false);
+/// `MEMINTRO_DISABLE=1`, or a privileged process.
+pub(crate) static DISABLED: AtomicBool = AtomicBool::new(false);
+/// A Ruby is in the process, and has not lent its functions yet.
+pub(crate) static BOOTING: AtomicBool = AtomicBool::new(false);
+/// Counts clears: a block that was taken out before one must not be put back after it.
+pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
+/// The process that the state belongs to; a vfork child shares the memory but is not it.
+pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
+
+/// The figures of this process cannot be trusted, and are not to be touched: it was forked in the middle of something, or a
+/// thread has left the middle of something for good.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
+static VM_SLOTS: [VmSlot; 2] = [const { VmSlot(core::cell::UnsafeCell::new(None)) }; 2];
+static VM_TURN: AtomicUsize = AtomicUsize::new(0);
+
+#[derive(Debug)]
+struct VmSlot(core::cell::UnsafeCell<Option<VmSource>>);
+// SAFETY: a slot is written only while the world is paused and no reader can hold it.
+unsafe impl Sync for VmSlot {}
+
+/// The functions that the VM has lent, if any.
+#[inline]
+pub(crate) fn vm() -> Option<&'static VmSource> {
+    // SAFETY: the pointer is null or leads into VM_SLOTS.
+    unsafe { VM.load(Ordering::Acquire).as_ref() }
+}
+
+/// GC generation now; 0 without a VM.
+#[inline]
+pub(crate) fn generation() -> u32 {
+    match vm() {
+        // SAFETY: the lender promises that it may be called from any thread.
+        Some(vm) => unsafe { (vm.generation)() },
+        None => 0,
+    }
+}
+
+/// Lends other functions, or none. The world is paused.
+pub(crate) fn lend_vm(source: Option<VmSource>) {
+    let turn = VM_TURN.fetch_add(1, Ordering::Relaxed) & 1;
+    let Some((slot, source)) = VM_SLOTS.get(turn).zip(source) else {
+        VM.store(ptr::null_mut(), Ordering::Release);
+        return;
+    };
+    // SAFETY: the world is paused, and the other slot is the one in use.
+    unsafe { *slot.0.get() = Some(source) };
+    // SAFETY: the slot was just filled.
+    let lent = unsafe { (*slot.0.get()).as_mut() };
+    VM.store(lent.map_or(ptr::null_mut(), ptr::from_mut), Ordering::Release);
+}
+
+/// What tracking does now.
+pub(crate) fn mode() -> Mode {
+    Mode(ACTIVE.load(Ordering::Relaxed))
+}
+
+/// Figures are in the middle of a change that nobody will end, in a forked child or for good: nobody looks at them or changes
+/// them any more.
+pub(crate) fn give_up() {
+    IS_LOST.store(true, Ordering::Release);
+    ACTIVE.store(0, Ordering::Release);
+}
+
+/// Whether that is so.
+pub(crate) fn is_lost() -> bool {
+    IS_LOST.load(Ordering::Acquire)
+}

@@ -1,0 +1,89 @@
+//! What others call in the place of each function of [`crate::functions`].
+//!
+//! While nothing is recorded a stub is a compare and a jump to the real function; otherwise it passes the caller's address on
+//! to the body in [`crate::intercept`]. It is naked, so that the real function is entered with the stack and registers as
+//! the caller left them.
+
+use crate::functions::{self, for_each_function};
+use crate::intercept as body;
+use crate::real::Stub;
+use crate::shared::ACTIVE;
+
+/// A stub's instructions. The caller's address goes into the register of the fifth argument: only `xallocx` has
+/// four, none has five.
+#[cfg(target_arch = "x86_64")]
+macro_rules! stub_asm {
+    ($name:ident) => {
+        core::arch::naked_asm!(
+            "cmp dword ptr [rip + {active}], 0",
+            "jne 2f",
+            "jmp qword ptr [rip + {real}]",
+            "2:",
+            "mov r8, [rsp]",
+            "jmp {body}",
+            active = sym ACTIVE, real = sym functions::$name::REAL, body = sym body::$name,
+        )
+    };
+}
+
+/// A stub's instructions, as above.
+#[cfg(target_arch = "aarch64")]
+macro_rules! stub_asm {
+    ($name:ident) => {
+        core::arch::naked_asm!(
+            "adrp x9, {active}", "ldr w9, [x9, :lo12:{active}]",
+            "cbnz w9, 2f",
+            "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
+            "2:",
+            "mov x4, x30",
+            "b {body}",
+            active = sym ACTIVE, real = sym functions::$name::REAL, body = sym body::$name,
+        )
+    };
+}
+
+/// Declares the stub of one function. Those of the family `C` become symbols of the library, for preloading; all others
+/// are only written into relocation slots.
+macro_rules! stub {
+    ($family:ident $name:ident = $symbol:literal) => {
+        mod $name {
+            use super::*;
+
+            pub(super) const STUB: Stub = Stub { function: &functions::$name::FUNCTION, address: stub as *const () };
+
+            /// What slots get. Not the exported symbol: the loader would bind our own use of that to somebody else's.
+            ///
+            /// # Safety
+            /// As the function whose place it takes.
+            #[unsafe(naked)]
+            unsafe extern "C" fn stub() {
+                stub_asm!($name)
+            }
+
+            stub!(@$family $symbol $name);
+        }
+    };
+    (@C $symbol:literal $name:ident) => {
+        /// Takes the place of the allocator's function of this name.
+        ///
+        /// # Safety
+        /// As that function.
+        #[unsafe(export_name = $symbol)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn exported() {
+            stub_asm!($name)
+        }
+    };
+    (@$family:ident $symbol:literal $name:ident) => {};
+}
+
+macro_rules! stubs {
+    ($($family:ident $name:ident = $symbol:literal, fallback $fallback:expr;)*) => {
+        $(stub!($family $name = $symbol);)*
+
+        /// All of them, in the order of [`functions::FUNCTIONS`].
+        pub(crate) static STUBS: &[Stub] = &[$($name::STUB),*];
+    };
+}
+
+for_each_function!(stubs);

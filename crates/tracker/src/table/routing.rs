@@ -1,0 +1,218 @@
+//! Routing: blocks where they are dense live in cells ([`super::dense`]), all others in buckets.
+//!
+//! Which of the two is a matter of the heap page, 8 KiB of the heap: all blocks of an open heap page are in cells, all
+//! of a closed one in buckets. A heap page is closed in the beginning and opens when enough blocks live in it; then its
+//! blocks move. When one is left at most, and another heap page has taken its place in [`super::lengths::Idle`], it
+//! closes again. The hash keeps blocks of 4 KiB together, so that the buckets need not be searched for them.
+//!
+//! Rule for neighbours: whoever has found a heap page closed locks the bucket of the block and looks once more. Who
+//! opens or closes a heap page first says so and then locks these buckets one by one. So nobody works on a block that
+//! moves.
+//!
+//! Addresses that are no multiple of 16 always live in the buckets.
+
+use core::ops::{ControlFlow, Range};
+
+use super::budget::Budget;
+use super::cell::{self, is_granule};
+use super::dense::{self, Dense, Placed};
+use super::hash::{self, Hash};
+use super::operations::{Accept, birth};
+use super::page_map::{HEAP_PAGE_SHIFT, Leaf, Word};
+use super::shards::Overflows;
+use super::{Block, Inserted, Removed, Table, Taken, packed};
+
+const _: () = assert!(hash::UNIT_SHIFT <= HEAP_PAGE_SHIFT);
+
+/// The units of the heap page around `address`.
+fn units(address: usize) -> Range<usize> {
+    let first = (address >> HEAP_PAGE_SHIFT) << (HEAP_PAGE_SHIFT - hash::UNIT_SHIFT);
+    first..first + (1 << (HEAP_PAGE_SHIFT - hash::UNIT_SHIFT))
+}
+
+/// A heap page that is being opened by this thread; nobody else touches its blocks meanwhile.
+struct Opening<'a> {
+    dense: &'a Dense,
+    leaf: &'a Leaf,
+    address: usize,
+    word: Word,
+    complete: bool,
+}
+
+impl Opening<'_> {
+    /// Takes in a block from the buckets, which holds it until all are in.
+    fn take_in(&mut self, address: usize, block: Removed, now: u32, budget: &Budget) {
+        let birth = now.wrapping_sub(block.age);
+        let (cell, extension) = cell::cells(cell::tag_at(address), block.site, birth, block.size);
+        match self.dense.arena.ensure(self.word, self.address, if extension == 0 { 1 } else { 2 }, 0, budget)
+        {
+            Some(word) => (self.word, _) = self.dense.put(word, cell, extension),
+            None => self.complete = false,
+        }
+    }
+
+    /// The heap page is open from now on, or closed again if not all blocks found room.
+    fn done(self, budget: &Budget) {
+        let heap_page = self.leaf.heap_page(self.address);
+        if self.complete {
+            heap_page.put(self.word);
+        } else {
+            self.dense.end(self.leaf, self.address, self.word, budget);
+        }
+    }
+}
+
+impl Table {
+    /// Puts a block into cells or a bucket.
+    #[inline]
+    pub(super) fn route_insertion(&self, address: usize, block: Block, now: u32) -> Inserted {
+        if is_granule(address) {
+            let shared = self.is_shared();
+            match self.dense.insert(address, &block, birth(&block, now), now, shared, &self.budget) {
+                Placed::New => return Inserted::New,
+                Placed::Replaced(stale) => return Inserted::Replaced(stale),
+                Placed::NoMemory => return Inserted::Full,
+                Placed::Closed => {}
+            }
+        }
+        self.insert_sparse(address, block, now)
+    }
+
+    /// Insertion where the heap page was closed a moment ago.
+    #[inline(never)]
+    fn insert_sparse(&self, address: usize, block: Block, now: u32) -> Inserted {
+        let Some(inserted) = self.insert_into_buckets(address, block, now, Accept::ClosedPages) else {
+            if !self.dense.wait(address) {
+                return Inserted::Full;
+            }
+            return self.route_insertion(address, block, now);
+        };
+        if inserted == Inserted::New
+            && block.size < dense::SPARSE
+            && is_granule(address)
+            && self.count_in_buckets(address) >= dense::OPENS_AT
+        {
+            self.open_page(address, now);
+        }
+        inserted
+    }
+
+    /// Takes a block out of cells or a bucket.
+    #[inline]
+    pub(super) fn route_removal(&self, address: usize, now: u32) -> Taken {
+        if is_granule(address) {
+            let to_bucket = |address, block| self.move_to_bucket(address, block, now);
+            let removed = self.dense.remove(address, now, self.is_shared(), &self.budget, to_bucket);
+            if let ControlFlow::Break(taken) = removed {
+                return taken;
+            }
+        }
+        self.remove_sparse(address, now)
+    }
+
+    /// Puts a block of a heap page that closes into the buckets; `false`: there is no memory.
+    fn move_to_bucket(&self, address: usize, block: Removed, now: u32) -> bool {
+        let Removed { site, size, age } = block;
+        let block = Block { site, size, generation: now.wrapping_sub(age) };
+        self.insert_into_buckets(address, block, now, Accept::AllPages) == Some(Inserted::New)
+    }
+
+    /// Removal where the heap page was closed a moment ago.
+    #[inline(never)]
+    fn remove_sparse(&self, address: usize, now: u32) -> Taken {
+        match self.take_from_buckets(address, now) {
+            ControlFlow::Break(removed) => removed.into(),
+            ControlFlow::Continue(()) => {
+                if self.dense.wait(address) {
+                    self.route_removal(address, now)
+                } else {
+                    Taken::NONE
+                }
+            }
+        }
+    }
+
+    /// The block at `address`, wherever it is.
+    pub(super) fn peek(&self, address: usize, now: u32) -> Option<Removed> {
+        loop {
+            if is_granule(address)
+                && let ControlFlow::Break(found) = self.dense.get(address, now, self.is_shared())
+            {
+                return found;
+            }
+            let decode = |value| packed::decode(value, now, |code| self.sizes.get(code));
+            match self.find(address, decode) {
+                ControlFlow::Break(found) => return found,
+                ControlFlow::Continue(()) if self.dense.wait(address) => {}
+                ControlFlow::Continue(()) => return None,
+            }
+        }
+    }
+
+    /// Number of blocks around `address` that the buckets hold of its heap page.
+    fn count_in_buckets(&self, address: usize) -> usize {
+        let mut blocks = 0;
+        units(address).for_each(|unit| {
+            self.visit_unit(unit, |_, _| blocks += 1);
+        });
+        blocks
+    }
+
+    /// Moves the blocks of a heap page from the buckets to cells.
+    #[cold]
+    #[inline(never)]
+    fn open_page(&self, address: usize, now: u32) {
+        let Some((leaf, word)) = self.dense.begin_to_open(address, &self.budget) else { return };
+        let mut opening = Opening { dense: &self.dense, leaf, address, word, complete: true };
+        // First all are copied, so that a lack of memory changes nothing.
+        for unit in units(address) {
+            let all = self.visit_unit(unit, |address, value| {
+                let block = packed::decode(value, now, |code| self.sizes.get(code));
+                opening.take_in(address, block, now, &self.budget);
+            });
+            if !all {
+                opening.complete = false;
+            }
+        }
+        if opening.complete {
+            units(address).for_each(|unit| self.empty_unit(unit, now));
+        }
+        opening.done(&self.budget);
+    }
+
+    /// Visits the entries of a unit that are in the buckets, each with its bucket locked. `false`: not all, for the holder of
+    /// a bucket does not get on.
+    fn visit_unit(&self, unit: usize, mut visit: impl FnMut(usize, u64)) -> bool {
+        let (first, last) = Hash::of_unit(unit);
+        let mut residue = first.residue;
+        while let Some(home) = self.home_unchecked(Hash { shard: first.shard, residue }) {
+            let overflows = Overflows::new(self, first.shard);
+            let slots = home.bucket.occupied().map(|slot| (home.bucket.key(slot), home.bucket.value(slot)));
+            let chain =
+                overflows.chain(home.bucket.chain()).map(|(_, overflow)| (overflow.key(), overflow.value()));
+            for (key, value) in slots.chain(chain) {
+                let address = hash::address(first.shard, packed::residue(value, key));
+                if address >> hash::UNIT_SHIFT == unit && is_granule(address) {
+                    visit(address, value);
+                }
+            }
+            // Mostly one bucket, seldom two.
+            match Hash::next_home(residue, home.buckets.count()) {
+                next if next <= last.residue => residue = next,
+                _ => return true,
+            }
+        }
+        false
+    }
+
+    /// Takes the entries of a unit out of the buckets.
+    fn empty_unit(&self, unit: usize, now: u32) {
+        loop {
+            let mut found = None;
+            self.visit_unit(unit, |address, _| found = Some(address));
+            let Some(hash) = found.and_then(Hash::of) else { return };
+            let Some(home) = self.home_unchecked(hash) else { return };
+            let _ = self.take_at(home, hash, now);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# A thread that is cancelled asynchronously inside malloc is unwound through the hook's frames. A function that has to
+# clean up on the way has a language-specific data area (LSDA), and an `extern "C"` one that has it aborts the process
+# when it is unwound. So nothing that runs inside malloc or free may have one, but what lets the exceptions of operator
+# new pass. One more call in a function is enough to give it one. Tests that cancel threads seldom hit it; tables tell.
+RSpec.describe "cleanup tables of the hook" do
+  # Functions of ours with an LSDA, by name.
+  def with_table(library)
+    names = names_by_address(library)
+    tables = {}
+    descriptions = []
+    frames = IO.popen(["readelf", "--debug-dump=frames", library], err: File::NULL, &:read)
+    frames.scan(/^(\h+) .* CIE\n.*\n  Augmentation: +"(\w*)"/) { |cie, flags| tables[cie.hex] = flags.include?("L") }
+    frames.scan(/ FDE cie=(\h+) pc=(\h+)\.\./) { |cie, address| descriptions << [tables.fetch(cie.hex), address.hex] }
+    descriptions.filter_map { |has_table, address| names[address] if has_table }
+  end
+
+  def names_by_address(library)
+    lines = IO.popen(["nm", "--demangle", library], &:readlines).grep(/ [tTwW] .*\bmemintro_/)
+    lines.to_h do |line|
+      address, _, name = line.chomp.split(" ", 3)
+      [address.to_i(16), name.gsub(/\{+closure[^}]*\}+/, "{closure}").gsub(/\A<|>\z/, "")]
+    end
+  end
+
+  let(:operators) do
+    %w[new new_aligned new_aligned_nothrow new_array new_array_aligned new_array_aligned_nothrow new_array_nothrow
+       new_nothrow].map { |name| "memintro_hook::intercept::#{name}::{closure}" }
+  end
+  # What takes something that must be given back, with pages of stack that it has made sure of.
+  let(:outside_malloc) do
+    %w[control::blocks control::patches control::refresh control::start control::stop init::constructor
+       intercept::look_for_new_modules start::start::{closure}].map { |name| "memintro_hook::#{name}" }
+  end
+
+  it "are those of operator new, and of what does not run inside malloc" do
+    expect(names_by_address(Subprocess::HOOK).values).to include("memintro_hook::intercept::malloc")
+    expect(with_table(Subprocess::HOOK)).to match_array(operators + outside_malloc)
+  end
+end
