@@ -15,10 +15,10 @@ class CargoBuild
   # Its message is for whoever installs: what went wrong and what to do.
   class Failed < StandardError; end
 
-  # What cargo calls each product, and what memintro looks for beside its own Ruby files.
-  PRODUCTS = { "libmemintro.so" => "memintro.so", "libmemintro_hook.so" => "libmemintro_hook.so",
-               "memintro-tool" => "memintro-tool" }.freeze
-  PACKAGES = %w[memintro memintro-hook memintro-tool].freeze
+  # Crate => what cargo calls its product, and what memintro looks for beside its own Ruby files.
+  PARTS = { "memintro" => %w[libmemintro.so memintro.so],
+            "memintro-hook" => %w[libmemintro_hook.so libmemintro_hook.so],
+            "memintro-tool" => %w[memintro-tool memintro-tool] }.freeze
   LIBCLANG_FOLDERS = "/usr/lib/llvm-*/lib"
   # Older ones cannot read the headers of Ruby 3.4.
   OLDEST_LIBCLANG = 15
@@ -28,8 +28,10 @@ class CargoBuild
   attr_reader :root
 
   # @param root [String] folder that holds Cargo.toml and Cargo.lock
-  def initialize(root: File.expand_path("../..", __dir__))
+  # @param crates [Array<String>] those of PARTS that are built
+  def initialize(root: File.expand_path("../..", __dir__), crates: PARTS.keys)
     @root = root
+    @crates = crates
   end
 
   # @return [Boolean] false where these files came in a gem, which ships no specs
@@ -48,7 +50,7 @@ class CargoBuild
   # @return [Array<String>] `cargo build`, whole; the lock file decides every version
   def command
     ["cargo", "build", "--locked", "--release", "--manifest-path", File.join(root, "Cargo.toml"),
-     "--target-dir", target_folder] + PACKAGES.flat_map { |name| ["--package", name] }
+     "--target-dir", target_folder] + @crates.flat_map { |name| ["--package", name] }
   end
 
   # @return [Hash{String => String}] what the build needs beside the caller's environment
@@ -63,7 +65,8 @@ class CargoBuild
   # @return [Hash{String => String}] path of what was built => name under which it is installed. Cargo has a folder for
   #   a target that it was told, be it this machine's own.
   def products
-    PRODUCTS.transform_keys { |file| File.join(target_folder, *ENV["CARGO_BUILD_TARGET"], "release", file) }
+    folder = File.join(target_folder, *ENV["CARGO_BUILD_TARGET"], "release")
+    PARTS.values_at(*@crates).to_h { |file, name| [File.join(folder, file), name] }
   end
 
   # Builds, unless nothing changed since, and puts the products into the folder.

@@ -1,4 +1,4 @@
-//! Finds the hook: the one that was preloaded, else the one beside this library.
+//! Finds the hook: the one that was preloaded, else the one beside this library, else the one a folder above.
 //!
 //! There is one tracker in a process. A hook of another version is refused by name: its table has another layout.
 
@@ -56,7 +56,8 @@ pub(crate) fn load() -> Result<&'static Control, String> {
     Ok(CONTROL.get_or_init(|| control))
 }
 
-/// Where the hook lies: beside this library.
+/// Where the hook lies: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a
+/// folder of its own, and one hook for all. Where there is none, beside.
 pub(crate) fn path() -> Option<PathBuf> {
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
     let this = unsafe {
@@ -70,7 +71,10 @@ pub(crate) fn path() -> Option<PathBuf> {
     };
     let this = PathBuf::from(OsStr::from_bytes(this.to_bytes()));
     let this = this.canonicalize().unwrap_or(this);
-    Some(this.parent()?.join(HOOK_FILE))
+    let folder = this.parent()?;
+    let beside = folder.join(HOOK_FILE);
+    let above = folder.parent().map(|folder| folder.join(HOOK_FILE));
+    Some(above.filter(|above| !beside.is_file() && above.is_file()).unwrap_or(beside))
 }
 
 fn checked(control: *const libc::c_void) -> Result<&'static Control, String> {

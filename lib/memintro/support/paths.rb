@@ -4,7 +4,8 @@ module Memintro
   # Where the built parts of memintro lie. Needs nothing loaded: the command asks before there is a VM to measure.
   #
   # A checkout and most installations have the compiled parts beside the Ruby files; RubyGems can be told to keep
-  # compiled ones apart, in its folder of extensions.
+  # compiled ones apart, in its folder of extensions. A precompiled gem has the extension once for each Ruby, in folders
+  # named 3.1, 3.3 and so on, and the other parts beside the Ruby files.
   module Paths
     # File name of the extension.
     EXTENSION = "memintro.so"
@@ -25,7 +26,15 @@ module Memintro
 
     # @return [String] absolute path of the extension, whether or not it has been built
     def self.extension
-      find(EXTENSION)
+      for_this_ruby = File.join(CODE, RUBY_VERSION[/\A\d+\.\d+/], EXTENSION)
+      File.exist?(for_this_ruby) ? for_this_ruby : find(EXTENSION)
+    end
+
+    # @return [Array<String>] the versions of Ruby for which a precompiled gem has the extension, such as "3.1"; none
+    #   where it was compiled on this machine
+    def self.precompiled
+      folders = Dir.glob("[0-9]*.[0-9]*/#{EXTENSION}", base: CODE).map { |file| File.dirname(file) }
+      folders.sort_by { |version| version.split(".").map(&:to_i) }
     end
 
     # @return [String] absolute path of the hook, whether or not it has been built
