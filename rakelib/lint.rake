@@ -22,7 +22,7 @@ RUBY_BINDINGS = %w[rb-sys magnus].freeze
 LARGEST_CIRCLE = 3
 
 desc "Run every lint"
-task lint: %w[lint:rustfmt lint:clippy lint:rustdoc lint:layers lint:rubocop lint:yard lint:rbs]
+task lint: %w[lint:rustfmt lint:clippy lint:rustdoc lint:deny lint:layers lint:rubocop lint:yard lint:rbs]
 
 namespace :lint do
   desc "Rust formatting"
@@ -40,6 +40,17 @@ namespace :lint do
     # With private items: the crates are read by those who change them, and only they follow such links.
     cargo "doc", "--locked", "--workspace", "--no-deps", "--document-private-items", "--quiet",
           RUSTDOCFLAGS: "-D warnings -A rustdoc::private_intra_doc_links"
+  end
+
+  desc "Licenses of the crates, and that none is there twice (deny.toml; where cargo-deny is installed)"
+  task :deny do
+    if system("cargo", "deny", "--version", out: File::NULL, err: File::NULL)
+      # What is known of holes has to be fetched, and a lint needs no network.
+      sh "cargo", "deny", "--offline", "--locked", "check",
+         "--deny", "unnecessary-skip", "--deny", "unmatched-skip", "licenses", "bans"
+    else
+      puts "no cargo-deny here: skipped (cargo install cargo-deny --locked; `bin/test --all` does so)"
+    end
   end
 
   desc "Nothing depends on what is above it: neither crates, nor their files, nor the folders of lib/memintro"
