@@ -38,8 +38,10 @@ module Documents
   # Commands that no spec types, and why.
   NOT_TYPED = {
     /\Agem install memintro\z/ => "needs the network, and a gem that is published",
-    /\Arake native\z/ => "compiles for minutes",
-    /\Agem install --local memintro-[\d.]+-x86_64-linux-gnu\.gem\z/ => "needs what rake native makes",
+    /\Arake native(?::check)?\z/ => "compiles for minutes",
+    %r{\Agem install --local (?:pkg/)?memintro-[\d.]+-x86_64-linux-gnu\.gem\z} => "rake native:check installs it",
+    /\Agem (?:uninstall memintro|install memintro --platform ruby)\z/ => "changes what is installed on this machine",
+    /\Agdb -ex "set debug-file-directory / => "needs gdb, and what rake native makes",
     /\Aapt-get / => "needs root and the network; bin/setup installs these",
     /\Arake "?matrix/ => "needs root and the network, for hours",
     /\Abin\/bench\b/ => "takes minutes; bench_spec.rb runs the harness with tiny sizes",

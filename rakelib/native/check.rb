@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+require "shellwords"
+require_relative "build"
+require_relative "trial"
+
+module Native
+  # Builds the gem twice, in folders of other names and one after the other, compares the bytes, and tries the gem with
+  # each of its Rubies.
+  class Check
+    # What must not be in the gem: it has no use for sources and debug files.
+    UNWANTED = %r{\A(ext|crates|spec)/|\ACargo\.|\.debug\z|/target/}
+
+    # @param matrix [String] folder of the matrix
+    # @param checkout [String]
+    def initialize(matrix:, checkout:)
+      @matrix = matrix
+      @checkout = checkout
+    end
+
+    # @raise [Failed, Matrix::Failed]
+    def call
+      builds = %w[first another-one].map { |name| Build.new(matrix: @matrix, checkout: @checkout, name: name).call }
+      build = builds.first
+      puts build.description
+      compare(*builds)
+      check_contents(build)
+      check_documentation(build)
+      try(build)
+    end
+
+    private
+
+    def compare(one, other)
+      files = [one, other].map { |build| bytes(build) }
+      names = files.map(&:keys)
+      raise Failed, "two builds have other files:\n#{names.map(&:inspect).join("\n")}" unless names.uniq.size == 1
+
+      different = names.first.reject { |name| files[0][name] == files[1][name] }
+      raise Failed, "two builds differ in #{different.join(', ')}" if different.any?
+
+      puts "  two builds: the same bytes, #{names.first.size} files"
+    end
+
+    # The gem and the debug files.
+    def bytes(build)
+      folder = File.dirname(build.gem)
+      Dir.glob("**/*", File::FNM_DOTMATCH, base: folder).sort.select { |name| File.file?(File.join(folder, name)) }
+         .to_h { |name| [name, File.binread(File.join(folder, name))] }
+    end
+
+    def check_contents(build)
+      names = IO.popen("tar -xOf #{build.gem.shellescape} data.tar.gz | tar -tz", &:readlines).map(&:strip)
+      compiled = names.grep(/\.so\z|-tool\z/)
+      expected = build.binaries.map { |binary| binary.path[%r{lib/memintro/.*}] }
+      raise Failed, "the gem has #{compiled.join(', ')}" unless compiled.sort == expected.sort
+
+      unwanted = names.grep(UNWANTED)
+      raise Failed, "the gem has #{unwanted.join(', ')}" if unwanted.any?
+
+      puts "  #{names.size} files in the gem, #{compiled.size} of them compiled"
+    end
+
+    # What the page for users says about glibc is what the symbols say.
+    def check_documentation(build)
+      said = File.read(File.join(@checkout, "docs/install.md"))[/glibc (\d+\.\d+) or later/, 1]
+      raise Failed, "docs/install.md says glibc #{said}, and it is #{build.glibc}" unless said == build.glibc.to_s
+
+      puts "  docs/install.md says glibc #{said}, as the symbols do"
+    end
+
+    def try(build)
+      rubies = TargetRubies.new(@matrix)
+      rubies.entries.each do |entry|
+        Trial.new(entry, matrix: @matrix, checkout: @checkout, rubies: rubies, gem: build.gem).call
+      end
+    end
+  end
+end
