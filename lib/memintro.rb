@@ -55,7 +55,7 @@ module Memintro
     def self.new(*arguments, **options, &block)
       return super if Ractor.current.equal?(Loader::MAIN_RACTOR)
 
-      raise RactorError, "a sampler can be made in the main Ractor only; make it there, and ask Memintro.rss " \
+      raise RactorError, "a sampler can be made only in the main Ractor; make it there, and ask Memintro.rss " \
                               "and the like in others"
     end
   end
@@ -311,7 +311,8 @@ module Memintro
     #   Memintro.snapshot(:iseqs, :classes).iseqs[:bytes]
     def snapshot(*parts)
       unless Ractor.current.equal?(Loader::MAIN_RACTOR)
-        raise RactorError, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
+        raise RactorError, "a snapshot can be taken only in the main Ractor; call Memintro.snapshot there, or send " \
+                           "the main Ractor a message to do so"
       end
 
       Lazy.load(Snapshot)

@@ -51,25 +51,25 @@ module Memintro
 
     # Subcommands, their classes and what each is for.
     COMMANDS = {
-      "run" => [:Run, "run a command, tracked from its start, and report when it ends"],
-      "env" => [:Env, "print the variables that do the same, for where no wrapper can stand"],
-      "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"],
-      "requests" => [:Requests, "say which requests ask for the memory, from the MEMORY lines of a log"],
-      "report" => [:Report, "show a saved report, the dump of a process that died, or a running process's"],
-      "rss" => [:Rss, "show processes' memory as the kernel counts it, or a command's peak"],
-      "snapshot" => [:Snapshot, "run a command and keep what its process looks like inside"],
-      "diff" => [:Diff, "say what grew between snapshots, or during a command"],
-      "iseqs" => [:Iseqs, "show which files Ruby's compiled code in memory comes from"],
+      "run" => [:Run, "run a command with tracking on, and report when it ends"],
+      "env" => [:Env, "print the environment variables that `run` sets"],
+      "plot" => [:Plot, "plot the MEMORY lines of a log: RSS, live objects, malloc and GC over time"],
+      "requests" => [:Requests, "rank requests by the memory they allocate, from the MEMORY lines of a log"],
+      "report" => [:Report, "show a saved report, a raw dump, or the report of a running process"],
+      "rss" => [:Rss, "show the RSS, PSS and USS of processes, or the peak of a command"],
+      "snapshot" => [:Snapshot, "save what is in a process: memory, GC, objects by class, compiled code"],
+      "diff" => [:Diff, "show what grew between snapshots, in a running process, or during a command"],
+      "iseqs" => [:Iseqs, "show Ruby's compiled code in memory, by file or by line"],
       "histogram" => [:Histogram, "show all objects by class"],
-      "doctor" => [:Doctor, "say what works here, what does not, and why"],
-      "ps" => [:Ps, "list the running processes that can be asked"],
-      "start" => [:Start, "have a running process track its allocations"],
-      "stop" => [:Stop, "have it stop"],
-      "mark" => [:Mark, "have it count growth from now on"],
-      "clear" => [:Clear, "have it forget its figures"],
-      "top" => [:Top, "show its call sites that matter most"],
-      "watch" => [:Watch, "show it live in the terminal"],
-      "gc" => [:Collect, "have it collect its garbage"]
+      "doctor" => [:Doctor, "check what works on this machine"],
+      "ps" => [:Ps, "list the running processes that listen"],
+      "start" => [:Start, "start tracking in a running process"],
+      "stop" => [:Stop, "stop tracking in a running process"],
+      "mark" => [:Mark, "set the mark from which growth is counted"],
+      "clear" => [:Clear, "clear the figures of a running process"],
+      "top" => [:Top, "show the top call sites of a running process"],
+      "watch" => [:Watch, "show a running process in the terminal, live"],
+      "gc" => [:Collect, "run a garbage collection in a running process"]
     }.freeze
 
     # @param argv [Array<String>]
@@ -161,13 +161,13 @@ module Memintro
     def self.help
       width = COMMANDS.keys.map(&:size).max
       <<~HELP
-        memintro #{VERSION}: where a Ruby process's memory went, by call site
+        memintro #{VERSION}: shows which line of Ruby code owns the memory of a process
 
         Usage: memintro COMMAND [options]
 
         #{COMMANDS.map { |name, (_, purpose)| "  #{name.ljust(width)}  #{purpose}" }.join("\n")}
 
-        memintro COMMAND --help tells more. To begin with:
+        Run memintro COMMAND --help for its options. To begin with:
           memintro run -- ruby app.rb
       HELP
     end

@@ -25,8 +25,8 @@ module Memintro
   # since. While it is set nothing is raised: see {Memintro.disabled?}.
   class DisabledError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "the hook stays off in this process: it is privileged (setuid, file capabilities), or was " \
-                      "started with MEMINTRO_DISABLE=1; start it again without"
+    DEFAULT_MESSAGE = "the hook is off in this process, because the process is privileged (setuid, file " \
+                      "capabilities) or was started with MEMINTRO_DISABLE=1; start it again without that"
   end
 
   # The kernel gave no memory for the table of live blocks.
@@ -46,8 +46,8 @@ module Memintro
   # The hook is in place, yet a test allocation went past it.
   class NotSeenError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "a test allocation was not seen: another library answers malloc before memintro; put memintro " \
-                      "first in LD_PRELOAD, for example with `memintro run -- CMD`"
+    DEFAULT_MESSAGE = "memintro did not see a test allocation, because another library comes first in LD_PRELOAD; " \
+                      "put memintro first, for example with `memintro run -- CMD`"
   end
 
   # Another thread is starting or stopping at this moment.
@@ -56,17 +56,18 @@ module Memintro
     DEFAULT_MESSAGE = "another thread is starting or stopping memintro; try again when it has finished"
   end
 
-  # This Ruby is none that memintro knows: it lacks a function that its heap is read with.
+  # memintro does not know this Ruby: a function for reading its heap is missing.
   class UnknownRubyError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "the heap of Ruby #{RUBY_VERSION} cannot be read; `memintro doctor` says what is lacking".freeze
+    DEFAULT_MESSAGE = "memintro cannot read the heap of Ruby #{RUBY_VERSION}; `memintro doctor` shows which " \
+                      "functions are missing".freeze
   end
 
   # Something that only the main Ractor can do was asked in another, or Ruby's heap was to be walked while more than one
   # is alive.
   class RactorError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "the heap can only be walked while there is one Ractor; wait for the end of the others"
+    DEFAULT_MESSAGE = "memintro can read the heap only while there is one Ractor; wait until the others have ended"
   end
 
   # The control socket could not be made: see {Memintro.listen}.
@@ -84,7 +85,7 @@ module Memintro
   # There is no process of the id that was given.
   class NoProcessError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "there is no such process (any more)"
+    DEFAULT_MESSAGE = "there is no such process; it may have ended"
   end
 
   # The kernel does not let this user see the memory of that process.
@@ -96,7 +97,7 @@ module Memintro
   # /proc is not there, or it is not Linux's.
   class ProcError < Error
     # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "memory of processes is read from Linux's /proc, which is not there"
+    DEFAULT_MESSAGE = "memintro reads the memory of processes from /proc, which does not exist here"
   end
 
   # A saved snapshot cannot be read or written: cut short, something else, of a newer memintro, no permission.

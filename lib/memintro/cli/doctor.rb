@@ -12,9 +12,9 @@ module Memintro
         Usage: memintro doctor
                memintro doctor [options] PID|NAME…
 
-        Starts tracking in this very process, looks around, and stops; then runs a Ruby with the hook preloaded. Says
-        what works, what does not and why. Exit status 1 if something does not work here. With PID or NAME:
-        what a running process found out about itself.
+        Checks both ways to track on this machine: starts and stops tracking in its own process, and runs a Ruby with
+        the hook preloaded. Prints what works, what does not, and why. The exit status is 1 if something does not
+        work. With a PID or NAME, prints what a running process reports about itself.
 
         #{TARGET}
       TEXT

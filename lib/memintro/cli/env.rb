@@ -11,7 +11,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro env [options of memintro run] [--for docker|systemd]
 
-        Prints on one line the variables that track a command from its start, for where no wrapper can stand:
+        Prints the environment variables that `memintro run` sets, on one line. Use it where you cannot put memintro
+        run in front of the command:
           eval "$(memintro env --report /tmp/%p.txt) ruby app.rb"
       TEXT
       # The settings it takes as flags.

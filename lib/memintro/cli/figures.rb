@@ -62,7 +62,7 @@ module Memintro
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 
         sum = Control::WorkerReports.sum(reports.values)
-        @out.puts(*members(reports), "", "together, as the first one would report it:") unless json?
+        @out.puts(*members(reports), "", "sum of these processes (the header is the first one's):") unless json?
         Memintro::Report.write(sum, Printed.new(@out, json? ? "json" : "text"),
                                format: json? ? :json : :text, top: count(default_top),
                                by: given[:by] || :live_bytes, app_root: given[:app_root])

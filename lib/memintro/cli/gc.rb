@@ -11,8 +11,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro gc [options] PID|NAME…
 
-        Has a running process collect its garbage, all of it, and says what that changed. The process stands
-        still meanwhile: some milliseconds for each 100,000 objects.
+        Runs a full garbage collection in a running process, and shows what it changed. The process stops
+        meanwhile: some milliseconds for each 100,000 objects.
 
         #{TARGET}
       TEXT

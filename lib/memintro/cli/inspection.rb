@@ -23,8 +23,9 @@ module Memintro
       # What nobody is left to say: this process becomes CMD.
       SILENT = <<~TEXT
 
-        Each Ruby process of CMD looks at itself when it ends. Where CMD has none, or they end by exit! or by a
-        signal like KILL, nothing is shown and no file is written; the exit status is CMD's in any case.
+        Each Ruby process of CMD takes the snapshot of itself when it ends. If CMD starts no Ruby, or if its processes
+        end by exit! or by a signal like KILL, nothing is shown and no file is written. The exit status is always
+        CMD's.
       TEXT
       private_constant :SILENT
 
@@ -52,7 +53,7 @@ module Memintro
             @top = text.match?(/\A[1-9]\d*\z/) || text == "all" ? text : wrong("--top", text, "a number from 1, or all")
           end
           parser.on("--json", "as --format json") { @format = "json" }
-          parser.on("--every SECONDS", "with a CMD: look so often as well as at its end") do |text|
+          parser.on("--every SECONDS", "with a CMD: also take a snapshot every SECONDS") do |text|
             @every = seconds("--every", text)
           end
           live_options(parser)

@@ -25,9 +25,10 @@ module Memintro
       private
 
       def live_options(parser)
-        parser.on("--workers", "with a PID: also all listening processes below it") { @workers = true }
+        parser.on("--workers", "with a PID: include all listening processes below it") { @workers = true }
         user_option(parser)
-        parser.on("--timeout SECONDS", "with a PID: wait so long for an answer; default #{PATIENCE_SECONDS}") do |text|
+        parser.on("--timeout SECONDS",
+                  "with a PID: seconds to wait for an answer; default #{PATIENCE_SECONDS}") do |text|
           @timeout = seconds("--timeout", text).to_f
         end
       end
@@ -57,8 +58,8 @@ module Memintro
       def check_file
         separate = self.class::SEPARATE.include?(format_name)
         if @several && separate && !@output.to_s.include?("%p") && (@output || format_name == "html")
-          raise UsageError, "each process needs a file of its own, and several are meant: give -o a name with %p, " \
-                            "which becomes the process id, such as -o #{with_pid}"
+          raise UsageError, "several processes need several files: put %p, which becomes the process id, into the " \
+                            "name of -o, for example -o #{with_pid}"
         end
 
         check_output

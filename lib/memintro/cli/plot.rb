@@ -11,11 +11,10 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro plot [options] FILE...
 
-        Draws what the MEMORY lines of a log say, over time and with a curve for each process: RSS, live objects,
-        bytes that malloc has handed out, time spent in GC. The lines are those of Memintro.log_every and of
-        Memintro::Middleware, as logfmt or JSON, whatever a logger puts in front; other lines are skipped and
-        counted. FILE may be compressed by gzip, or - for standard input. Without -o the picture is drawn in the
-        terminal.
+        Plots the MEMORY lines of a log over time, with a curve for each process: RSS, live objects, live bytes of
+        malloc, GC time. Memintro.log_every and Memintro::Middleware write these lines, as logfmt or JSON. A logger
+        may put text in front of them. Other lines are skipped and counted. FILE may be compressed by gzip; - is
+        standard input. Without -o, the plot is drawn in the terminal.
 
       TEXT
       # What an output file's name may end in.
@@ -29,10 +28,10 @@ module Memintro
           parser.separator("Options:")
           parser.on("-o", "--output FILE", "write the picture to FILE, whose name ends in .svg, .png, .html or .txt;",
                     "FILE - is standard output") { |file| @output = file }
-          parser.on("--format FORMAT", "svg, png, html or text, where the name does not say") do |name|
+          parser.on("--format FORMAT", "svg, png, html or text; default: by the name of FILE") do |name|
             @format = format_named(name)
           end
-          parser.on("-f", "--follow", "go on reading, also when the log is rotated or cut off, and draw anew") do
+          parser.on("-f", "--follow", "keep reading as the log grows, is rotated or is truncated, and redraw") do
             @follow = true
           end
         end

@@ -15,9 +15,10 @@ module Memintro
       include Targets
 
       # What banners say of the operand.
-      TARGET = <<~TEXT
-        PID is a process that listens: memintro ps lists them. Its NAME (Memintro.listen(name: …), or its
-        program's) does as well. A process listens after Memintro.listen, or with MEMINTRO_LISTEN=1.
+      TARGET = <<~TEXT.chomp.freeze
+        PID or NAME is a process that listens; memintro ps lists them. NAME is the name of
+        Memintro.listen(name: …), or of the program. A process listens after Memintro.listen, or with
+        MEMINTRO_LISTEN=1.
       TEXT
 
       # Bytes of a line of text that are waited for.
@@ -29,10 +30,10 @@ module Memintro
         super do |parser|
           parser.separator("\nOptions:") unless settings.any?
           yield parser if block_given?
-          parser.on("--workers", "also all listening processes below it") { @workers = true }
+          parser.on("--workers", "include all listening processes below it") { @workers = true }
           user_option(parser)
           default = Control::Client::PATIENCE_SECONDS
-          parser.on("--timeout SECONDS", "wait so long for an answer; default #{default}") do |text|
+          parser.on("--timeout SECONDS", "seconds to wait for an answer; default #{default}") do |text|
             @timeout = seconds("--timeout", text)
           end
           parser.on("--json", "print JSON, a line for each process") { @json = true }

@@ -11,9 +11,9 @@ module Memintro
         Usage: memintro report [options] FILE…
                memintro report [options] PID|NAME…
 
-        Shows each FILE, which is a JSON report, or the raw dump that a process left when exit! or a fatal signal
-        ended it; - is standard input. Or has a running process report; with --workers the figures of all that
-        listen below it are summed up.
+        Shows each FILE: a JSON report, or the raw dump of a process that ended by exit! or by a fatal signal. - is
+        standard input. With a PID or NAME, shows the report of a running process; --workers adds up the figures of
+        the process and of all listening processes below it.
 
         #{TARGET}
       TEXT

@@ -16,21 +16,21 @@ module Memintro
                memintro rss [options] FILE…
                memintro rss [options] -- CMD [ARGUMENTS]
 
-        Shows the memory of a process, of any program: RSS, its peak, PSS, USS, swap and address space; of several,
-        a line each. Of a FILE of memintro snapshot: what the process had when it was taken. With CMD, runs it and
-        shows on standard error what was last seen before it ended, and the peak of the greatest of its processes,
-        which the kernel keeps; CMD's exit status is passed on.
+        Shows the memory of any process: RSS, peak RSS, PSS, USS, swap and address space. With several PIDs, prints a
+        line for each. With a FILE of memintro snapshot, shows the figures at the time of the snapshot. With a CMD,
+        runs it, and shows the last figures before it ended and the peak of its largest process, on standard error.
+        The exit status is CMD's.
       TEXT
 
       # @return [OptionParser]
       def options
         super do |parser|
           parser.separator("\nOptions:")
-          parser.on("--watch SECONDS", "show a line so often, until the process ends") do |text|
+          parser.on("--watch SECONDS", "print a line every SECONDS, until the process ends") do |text|
             @watch = seconds("--watch", text)
           end
-          parser.on("--children", "all its descendants too; PSS counts shared pages once") { @children = true }
-          parser.on("--format FORMAT", "text (default) or json, an object a line") { |text| @format = known(text) }
+          parser.on("--children", "include all descendants; PSS counts shared pages once") { @children = true }
+          parser.on("--format FORMAT", "text (default), or json: one object per line") { |text| @format = known(text) }
         end
       end
 

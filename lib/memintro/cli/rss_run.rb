@@ -76,7 +76,7 @@ module Memintro
           known = peak > floor
           return @rss.show(Reading.unseen(pid, known ? peak : nil), @out) if @rss.json?
 
-          @out.puts("memintro: it ended before it was looked at; its peak RSS was #{'at most ' unless known}" \
+          @out.puts("memintro: it ended before memintro could read it; its peak RSS was #{'at most ' unless known}" \
                     "#{Units.bytes(peak)}")
         end
 

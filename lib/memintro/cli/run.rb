@@ -12,10 +12,10 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro run [options] -- CMD [ARGUMENTS]
 
-        Runs CMD with every malloc of its Ruby processes tracked from the start, and reports by call site when each
-        of them ends. Without --report the report goes to standard error. With a FILE without %p, the first
-        Ruby process takes FILE and each other one FILE.PID. A process that ends by exit! or a fatal signal leaves
-        a raw dump there instead, for memintro report. CMD's streams, signals and exit status are its own.
+        Runs CMD and tracks every malloc of its Ruby processes from the start. Each process writes a report by call
+        site when it ends. Reports go to standard error, or to the FILE of --report. If FILE has no %p, the first
+        Ruby process writes FILE, and each other one FILE.PID. A process that ends by exit! or by a fatal signal
+        leaves a raw dump there instead; memintro report shows it. CMD keeps its streams, signals and exit status.
       TEXT
       # The settings it takes as flags.
       SETTINGS = Launch::SETTINGS

@@ -26,7 +26,7 @@ module Memintro
           @absent = complain(e)
           []
         end
-        raise Failure, "none of these #{words.size} processes can be asked" if chosen.empty?
+        raise Failure, "none of these #{words.size} processes answered" if chosen.empty?
 
         # With --workers, those that were not named are asked because they are there: one may end meanwhile.
         @named = @workers ? words : nil

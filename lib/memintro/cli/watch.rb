@@ -13,11 +13,12 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro watch [options] PID|NAME
 
-        Shows a running process in the terminal, live: its RSS, the call sites that hold most and how they grow, the
-        collector's work. Keys start and stop tracking, set the mark that growth is counted from, and sort. Where
-        the process was given by its NAME and is restarted, the new one is shown.
+        Shows a running process in the terminal, live: RSS, the top call sites and their growth, and GC. Keys start
+        and stop tracking, set the mark, and sort. If the process was given by NAME and is restarted, the new one is
+        shown.
 
         #{Remote::TARGET}
+
         Options:
       TEXT
       # Print the process's id and socket, and end.
@@ -27,7 +28,7 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--every SECONDS", "ask for figures so often; default 1") do |text|
+          parser.on("--every SECONDS", "time between two updates; default 1") do |text|
             @seconds = seconds("--every", text)
           end
           user_option(parser)
@@ -63,8 +64,7 @@ module Memintro
       def check_terminal
         return if $stdin.tty? && @out.tty? && ENV["TERM"] != "dumb"
 
-        raise Failure, "watch needs a terminal, and standard input or output is none; for a program to read there is " \
-                       "memintro top --json PID"
+        raise Failure, "watch needs a terminal as standard input and output; for programs, use memintro top --json PID"
       end
 
       def print_target(listener)

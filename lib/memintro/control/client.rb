@@ -101,8 +101,8 @@ module Memintro
       rescue Stream::Endless
         raise ControlError, strange
       rescue Stream::Stranger => e
-        raise ControlError, "at #{Names.printable(@path)} user #{e.uid} listens, and not user #{@uid}, whose " \
-                            "folder it is: nothing was asked"
+        raise ControlError, "user #{e.uid} listens at #{Names.printable(@path)}, which belongs to user #{@uid}; " \
+                            "nothing was sent"
       ensure
         stream&.close
       end
@@ -169,13 +169,13 @@ module Memintro
       end
 
       def held_open(owner)
-        "process #{owner} has ended, but a child that inherited its control socket holds it open without knowing: " \
-          "`memintro ps` lists who can be asked"
+        "process #{owner} has ended, but a child still holds its control socket open; `memintro ps` lists the " \
+          "processes that listen"
       end
 
       def slow(bytes)
-        "process #{@pid} sends its answer too slowly: #{bytes} bytes came, and within #{@patience} s not 64 KiB " \
-          "more; ask again later, or give more time (--timeout)"
+        "process #{@pid} sends its answer too slowly: #{bytes} bytes arrived, then less than 64 KiB in " \
+          "#{@patience} s; try again later, or use a longer --timeout"
       end
 
       def refusal(line)

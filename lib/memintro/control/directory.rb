@@ -83,8 +83,8 @@ module Memintro
         found = called(word)
         return found.first if found.size == 1
 
-        raise ControlError, "#{found.size} processes are called #{word.inspect}; give the number of one, or " \
-                            "--workers where all are meant:#{found.map { |listener| "\n  #{listener}" }.join}"
+        raise ControlError, "#{found.size} processes are called #{word.inspect}; give the PID of one, or " \
+                            "--workers for all of them:#{found.map { |listener| "\n  #{listener}" }.join}"
       end
 
       # A process and all that descend from it. It need not listen itself: where each worker loads its program, the
@@ -146,8 +146,8 @@ module Memintro
         owner = Diagnosis.owner(pid)
         return if owner.nil? || !Process.euid.zero? || @users == :all || @users.include?(owner)
 
-        raise ControlError, "process #{pid} belongs to user #{Diagnosis.user(owner)}, into whose folders root looks " \
-                            "only when asked to: --user #{Diagnosis.user(owner)}"
+        name = Diagnosis.user(owner)
+        raise ControlError, "process #{pid} belongs to user #{name}; as root, add --user #{name}"
       end
 
       def below(pid)

@@ -4,7 +4,7 @@ require_relative "../support/arguments"
 
 module Memintro
   # What lets a shell beside the process ask it: `memintro ps`, `memintro top PID` and so on. {Memintro} has these
-  # methods; docs/live_process.md has the protocol and what protects it. The server itself is loaded by the first
+  # methods; docs/control_socket.md has the protocol and what protects it. The server itself is loaded by the first
   # {#listen}.
   #
   # `MEMINTRO_LISTEN=1` in the environment has every process listen that requires memintro.
@@ -38,7 +38,7 @@ module Memintro
       return starter.value if starter.join(PATIENCE_SECONDS)
 
       starter.kill
-      raise ListenError, "the socket was not there after #{PATIENCE_SECONDS} s: another thread is loading code or " \
+      raise ListenError, "the socket was not ready after #{PATIENCE_SECONDS} s, because another thread loads code or " \
                          "holds Ruby's lock; call Memintro.listen again later"
     end
 

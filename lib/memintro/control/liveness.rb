@@ -26,7 +26,7 @@ module Memintro
       end
 
       # What is said where /proc would have had more to say.
-      BLIND = "/proc is not there, so that parents, memory and states of other processes cannot be seen here"
+      BLIND = "/proc does not exist here, so memintro cannot see parents, memory and states of other processes"
 
       # A process id of 0 would mean a whole group.
       def self.signal(pid)

@@ -8,7 +8,7 @@ require_relative "schema"
 
 module Memintro
   module Control
-    # The lines of the protocol; docs/live_process.md describes it.
+    # The lines of the protocol; docs/control_socket.md describes it.
     module Protocol
       # Changes when one side would misunderstand the other.
       NUMBER = 1

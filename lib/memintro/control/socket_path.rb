@@ -41,8 +41,8 @@ module Memintro
 
           problem
         end
-        raise ListenError, "there is no folder for the control socket: #{refused.join('; ')}. Mend one of them, or " \
-                           "set #{VARIABLE} to a folder of this user's own, mode 0700"
+        raise ListenError, "no folder is safe for the control socket: #{refused.join('; ')}. Fix one of them, or set " \
+                           "#{VARIABLE} to a folder that belongs to this user, with mode 0700"
       end
 
       # @return [Array<String>] folders to use, the best first

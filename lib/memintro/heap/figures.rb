@@ -141,8 +141,8 @@ module Memintro
       ractors = Ractor.count
       return if ractors == 1
 
-      raise RactorError, "#{ractors} Ractors are alive, and the heap can only be walked while there is one: the " \
-                         "others would change it meanwhile. Wait for their end"
+      raise RactorError, "#{ractors} Ractors are alive, and memintro can read the heap only while there is one, " \
+                         "because the others would change it; wait until they have ended"
     end
 
     private

@@ -127,7 +127,7 @@ module Memintro
       seconds = @configuration.every
       @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
     rescue Error => e
-      warn_once("process #{Process.pid} reports at its end only: #{e.message}")
+      warn_once("process #{Process.pid} will report only at its end: #{e.message}")
     end
 
     def render(io)

@@ -167,7 +167,7 @@ module Memintro
     # @yieldparam weight [Float]
     # @return [self]
     def each_weighted_block
-      raise Error, "#{inspect} was read from a file; only a live process has blocks to visit" unless @epoch
+      raise Error, "#{inspect} was read from a file; each_block works only in the process that tracks" unless @epoch
 
       blocks, now = live_blocks_now
       0.step(blocks.size - 1, 4) { |i| yield blocks[i + 1], now - blocks[i + 2], blocks[i], blocks[i + 3] }

@@ -53,7 +53,8 @@ module Memintro
       def self.from_json(report)
         version = report["version"]
         unless version == LAYOUT
-          raise DumpError, "a report of layout #{version.inspect}; memintro #{VERSION} reads layout #{LAYOUT}"
+          raise DumpError, "the report has layout #{version.inspect}, and memintro #{VERSION} reads layout " \
+                           "#{LAYOUT}; use the version that wrote it, or a newer one"
         end
 
         rows = part(report, "call_sites", Array).each_with_index.map { |site, id| row(site, id) }

@@ -194,8 +194,8 @@ module Memintro
     rescue ForbiddenError => e
       raise unless Process.euid.zero?
 
-      raise ForbiddenError, "#{e.message[/\A\S+/]} may not be read although this is root: it lacks CAP_SYS_PTRACE " \
-                            "here (in a container, --cap-add=SYS_PTRACE gives it), or a security module forbids it"
+      raise ForbiddenError, "root may not read #{e.message[/\A\S+/]}: the capability CAP_SYS_PTRACE is missing (in a " \
+                            "container, add --cap-add=SYS_PTRACE), or a security module forbids it"
     end
   end
 end

@@ -151,7 +151,7 @@ module Memintro
 
       def advice
         problem = @snapshot.process[:problem]
-        return ["No allocation is seen in this process:", problem] if problem
+        return ["memintro sees no allocation in this process:", problem] if problem
         return ["No call site has allocated since tracking started."] if @snapshot.process[:tracking]
         # Only who tracked leaves a dump, in which nothing of the mode is said.
         return ["Nothing has been allocated in this process."] unless @snapshot.process.key?(:tracking)
@@ -165,7 +165,7 @@ module Memintro
         lines = []
         lines << Estimates.caution(@snapshot.process[:sample_bytes]) if figures.estimated?
         lines.concat(figures.caveats)
-        lines << "`Memintro.doctor` lists how frees can go past the hook." if figures.missed_frees.positive?
+        lines << "`Memintro.doctor` lists how frees can bypass the hook." if figures.missed_frees.positive?
         problem = @snapshot.process[:problem]
         lines << "Allocations are not seen: #{problem}" if problem && @snapshot.size.positive?
         lines << "Tracking is off: these are the figures of its last run." if stale?

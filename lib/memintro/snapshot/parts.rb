@@ -139,7 +139,7 @@ module Memintro
 
       def self.attempt(name, missing, strict)
         value = yield
-        raise Error, "#{name} is not known here" if value.nil?
+        raise Error, "#{name} is not available on this system" if value.nil?
 
         value
       rescue Memintro::Error, SystemCallError, NotImplementedError => e

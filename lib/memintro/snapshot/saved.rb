@@ -77,7 +77,7 @@ module Memintro
           rest = file.stat.file? ? file.read : file.read(MOST).to_s
           return text << rest if rest.bytesize < MOST || file.stat.file?
 
-          raise SnapshotError, "#{named(path)} is no snapshot of memintro: it does not end within #{Units.bytes(MOST)}"
+          raise SnapshotError, "#{named(path)} is not a snapshot of memintro: it is larger than #{Units.bytes(MOST)}"
         end
       end
       private_class_method :content
@@ -86,7 +86,7 @@ module Memintro
         raise SnapshotError, "#{path} is empty" if text.empty?
 
         start = text[BEGINNING] or
-          raise SnapshotError, "#{path} is no snapshot of memintro: it does not begin as one"
+          raise SnapshotError, "#{path} is not a snapshot of memintro: its first bytes are different"
 
         text = text.byteslice(start.bytesize..) unless start.empty?
         damaged(text, path) unless text.force_encoding(Encoding::UTF_8).valid_encoding?
@@ -103,17 +103,17 @@ module Memintro
           raise SnapshotError, "#{path} is a snapshot of memintro that was cut short or damaged"
         end
 
-        raise SnapshotError, "#{path} is no snapshot of memintro: it is not valid JSON"
+        raise SnapshotError, "#{path} is not a snapshot of memintro: it is not valid JSON"
       end
       private_class_method :damaged
 
       def self.snapshot(found, path)
         layout = found["memintro_snapshot"] if found.is_a?(Hash)
-        raise SnapshotError, "#{path} is no snapshot of memintro: #{likely(found)}" if layout.nil?
+        raise SnapshotError, "#{path} is not a snapshot of memintro: #{likely(found)}" if layout.nil?
 
         unless layout == LAYOUT
-          raise SnapshotError, "#{path} is a snapshot of layout #{Arguments.shown(layout)}, and memintro #{VERSION} " \
-                               "reads layout #{LAYOUT}; read it with the memintro that wrote it, or a newer one"
+          raise SnapshotError, "#{path} has layout #{Arguments.shown(layout)}, and memintro #{VERSION} reads layout " \
+                               "#{LAYOUT}; use the version that wrote it, or a newer one"
         end
 
         Snapshot.new(data(found))

@@ -120,7 +120,9 @@ module Memintro
 
     # @return [Array<String>] what to beware of
     def notes
-      few = "With #{snapshots.size} snapshots nothing can be #{Text.percent(confidence)} sure; take at least 5." if few?
+      if few?
+        few = "#{snapshots.size} snapshots are too few for #{Text.percent(confidence)} certainty; take at least 5."
+      end
       [*few, *diff.notes]
     end
 
@@ -140,8 +142,8 @@ module Memintro
 
       few = snapshots.size
       if few < 3
-        raise ArgumentError, "#{Units.counted(few, 'snapshot')} #{Units.noun(few, 'is', 'are')} no trend; give at " \
-                             "least 3, or subtract one from the other"
+        raise ArgumentError, "a trend needs at least 3 snapshots, not #{few}" \
+                             "#{'; for 2, subtract one from the other' if few == 2}"
       end
       return if confidence.is_a?(Numeric) && confidence.between?(0.5, 1)
 

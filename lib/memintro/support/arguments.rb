@@ -73,7 +73,8 @@ module Memintro
     def self.output(value)
       return value if value.respond_to?(:write)
 
-      raise TypeError, "#{shown(value)} cannot be written to; give an IO, a StringIO or whatever has a write method"
+      raise TypeError, "#{shown(value)} cannot be written to; give an IO, a StringIO or another object with " \
+                       "a method write"
     end
 
     # The caller's mistake must be readable even where its value is huge.

@@ -130,7 +130,7 @@ module Memintro
         taken = pipe.write_nonblock(text, exception: false)
         text = text.byteslice(taken..) if taken.is_a?(Integer)
       end
-      raise Error, "nobody reads from the named pipe #{path}" unless text.empty?
+      raise Error, "no process reads from the named pipe #{path}" unless text.empty?
     ensure
       pipe&.close
     end

@@ -78,7 +78,7 @@ module Memintro
         when :count_or_all then "a whole number of at least 1#{limit}, or all"
         when :seconds then "a number of seconds above 0#{limit}"
         when :switch then "1 or 0"
-        else "some text"
+        else "a text that is not empty"
         end
       end
 
@@ -137,11 +137,11 @@ module Memintro
       Setting.new(name: :format, kind: :choice, default: :text, allowed: %i[text json].freeze, argument: "FORMAT",
                   help: ["text (default) or json"]),
       Setting.new(name: :top, kind: :count_or_all, argument: "N",
-                  help: ["so many call sites, or all; default 20 in text, all in json"]),
+                  help: ["number of call sites, or all; default 20 in text, all in json"]),
       Setting.new(name: :by, kind: :choice, default: :live_bytes, allowed: SORTABLE, argument: "FIGURE",
                   help: ["sort by live_bytes (default), growth, total_bytes, allocations, …"]),
       Setting.new(name: :every, kind: :seconds, argument: "SECONDS",
-                  help: ["write the report so often as well as at exit, in a thread of its own"]),
+                  help: ["also write the report every SECONDS, in a thread of its own"]),
       Setting.new(name: :app_root, kind: :text, argument: "FOLDER",
                   help: ["show paths relative to FOLDER; default: where the command starts"]),
       Setting.new(name: :compat, kind: :choice, allowed: %i[mwrap].freeze, argument: "NAME",
@@ -154,7 +154,7 @@ module Memintro
       Setting.new(name: :sample_bytes, kind: :count, allowed: MOST_SAMPLE_BYTES, argument: "N",
                   help: ["in sampled mode: sample one byte in N on average; default 524288"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
-                  help: ["stop tracking after so long; the figures stay; takes a thread of its own"]),
+                  help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
       Setting.new(name: :max_sites, kind: :count, allowed: MOST_SITES, argument: "N",
                   help: ["tell at most N call sites apart; the rest share (other)"]),
       Setting.new(name: :max_tracker_bytes, kind: :count, least: LEAST_TRACKER_BYTES, argument: "BYTES",

@@ -13,7 +13,7 @@ module Memintro
       ALLOCATORS = /jemalloc|tcmalloc|mimalloc|hoard|snmalloc|mwrap|heaptrack/
       # What cannot be had for want of functions, by Memintro::Native.missing_functions.
       WITHOUT = {
-        lines: "call sites are native callers here, never lines of Ruby",
+        lines: "call sites are native callers, because lines of Ruby cannot be read",
         heap: "the heap cannot be read, so iseqs, each_iseq, top_iseqs, internals, histogram and occupancy raise " \
               "UnknownRubyError",
         classes: "the classes of objects cannot be told, so histogram and occupancy raise UnknownRubyError",
@@ -100,8 +100,8 @@ module Memintro
 
       def look_at_ruby
         Native.missing_functions.each do |what, names|
-          @problems << "Ruby #{RUBY_VERSION} does not have #{names.join(', ')}: #{WITHOUT.fetch(what)}; a newer " \
-                       "memintro may know this Ruby"
+          @problems << "Ruby #{RUBY_VERSION} has no function #{names.join(', ')}, so #{WITHOUT.fetch(what)}; a newer " \
+                       "version of memintro may support this Ruby"
         end
       end
 
@@ -121,7 +121,7 @@ module Memintro
         lost, refused, malformed = patches.map(&:last).tally.values_at(:lost, :refused, :malformed)
         if lost
           @notes << "#{Units.counted(lost, 'patched slot')} #{Units.noun(lost, 'was', 'were')} overwritten by " \
-                    "somebody else; what is called through #{Units.noun(lost, 'it', 'them')} is not seen"
+                    "other code; what is called through #{Units.noun(lost, 'it', 'them')} is not seen"
         end
         if refused
           @notes << "#{Units.counted(refused, 'slot')} #{Units.noun(refused, 'lies', 'lie')} in pages the kernel " \

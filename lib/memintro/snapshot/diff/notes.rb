@@ -40,11 +40,11 @@ module Memintro
         clock = same_process? ? :monotonic_s : :time
         return unless @later.public_send(clock) < @earlier.public_send(clock)
 
-        "The one given as the later is the older: growth is what there was more of then."
+        "The snapshot given as the later one is older: growth is computed backwards."
       end
 
       def tracking
-        return "Malloc was tracked in only one of the two: nothing can be said of call sites." if one_sided?
+        return "Malloc was tracked in only one of the two snapshots, so call sites cannot be compared." if one_sided?
         return if same?(:epoch) || !same?(:pid) || !@later.tracked?
 
         "Tracking was started or cleared in between: its figures begin there."

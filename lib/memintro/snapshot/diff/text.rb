@@ -55,7 +55,7 @@ module Memintro
       # @return [Array<String>] sentences: how much the process grew, how much of each kind there is more, and where
       def verdict
         sentences = [*memory_sentence, *kind_sentences]
-        sentences.empty? ? ["Nothing that was looked at has changed."] : sentences
+        sentences.empty? ? ["Nothing has changed."] : sentences
       end
 
       # @return [String]

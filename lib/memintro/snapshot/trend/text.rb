@@ -53,7 +53,7 @@ module Memintro
       def verdict
         sure = @trend.growing.size
         return "Nothing has grown" if @trend.lines.empty?
-        return "Of nothing is it #{asked} sure that it grows" if sure.zero?
+        return "Nothing grows with #{asked} certainty" if sure.zero?
 
         "#{Units.counted(sure, 'figure')} #{Units.noun(sure, 'grows', 'grow')}, at least #{asked} sure (Mann-Kendall)"
       end
@@ -84,7 +84,7 @@ module Memintro
 
       def introduction
         return "#{verdict}." if @trend.lines.empty?
-        return "#{verdict}. What is greater now than at first:" if @trend.growing.empty?
+        return "#{verdict}. Larger than in the first snapshot:" if @trend.growing.empty?
 
         "#{verdict}, by so much a minute (Theil-Sen):"
       end
