@@ -5,7 +5,7 @@ require_relative "log_device"
 require_relative "log_pause"
 
 module Memintro
-  # Where lines go: to the logger that was injected, else to the one at hand (`rack.logger`, Sidekiq's), else to Rails',
+  # Where lines go: to the logger that was given, else to the one at hand (`rack.logger`, Sidekiq's), else to Rails',
   # else to standard error. Rack's NullLogger, which Sinatra puts in place by itself, is no logger. A logger that raises
   # is told of once on standard error, and nothing is raised; where the file is closed or the disk is full, lines are
   # dropped for some seconds. What is lost is counted ({LogPause}).
@@ -51,7 +51,7 @@ module Memintro
       !(logger.respond_to?(:formatter) && WITHOUT_TIME.include?(logger.formatter.class.name))
     end
 
-    # @param logger [#info, #write, nil] the injected one
+    # @param logger [#info, #write, nil] the one that was given
     def initialize(logger)
       @logger = LogTarget.check(logger)
       @warned = false

@@ -140,7 +140,7 @@ module Memintro
     end
     private_class_method :autocorrelation
 
-    # Student's distribution, by Wallace's approximation (1959), which is right to 0.001 here.
+    # Student's distribution, by Wallace's formula (1959), which is within 0.001 here.
     def self.student(deviation, freedom)
       factor = ((8 * freedom) + 1) / ((8.0 * freedom) + 3)
       normal((deviation <=> 0) * factor * Math.sqrt(freedom * Math.log(1 + (deviation**2 / freedom.to_f))))
