@@ -44,7 +44,7 @@ module Memintro
       end
 
       # One wait for all of them.
-      def look_at(listeners)
+      def inspect_all(listeners)
         earlier = {}.compare_by_identity
         code = over_all(listeners, apart: false) do |listener|
           earlier[listener] = live_snapshot(listener, settle: !@keep_garbage)

@@ -68,7 +68,7 @@ module Memintro
         raise UsageError, "--every needs a program to run: memintro #{name} --every 10 -- CMD" if @every
 
         require_relative "../../memintro"
-        return look_live(operands) if live?(operands)
+        return inspect_live(operands) if live?(operands)
 
         show(operands)
         0

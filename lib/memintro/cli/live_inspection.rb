@@ -45,11 +45,11 @@ module Memintro
 
       # @param words [Array<String>] PIDs and names
       # @return [Integer] the exit code
-      def look_live(words)
+      def inspect_live(words)
         @live = true
         @several = @workers || words.size > 1
         check_file
-        code = look_at(targets(words))
+        code = inspect_all(targets(words))
         Memintro::Snapshot::Saved.write(@output, @together.string) if @together
         code
       end
@@ -72,7 +72,7 @@ module Memintro
       end
 
       # @return [Integer]
-      def look_at(listeners)
+      def inspect_all(listeners)
         over_all(listeners, apart: false) do |listener|
           found = live_snapshot(listener)
           write_live(listener, content(found, who(listener), pid: listener.pid))

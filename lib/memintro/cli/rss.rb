@@ -61,10 +61,10 @@ module Memintro
       end
 
       # @api private
-      # @param look [Reading]
+      # @param reading [Reading]
       # @param out [IO]
-      def show(look, out = @out)
-        json? ? show_json(look, out) : show_text(look, out)
+      def show(reading, out = @out)
+        json? ? show_json(reading, out) : show_text(reading, out)
         out.flush
       end
 
@@ -92,7 +92,7 @@ module Memintro
         check(words = words.uniq)
         @several = words.size > 1
         found = words.filter_map { |word| attempt(words) { pid?(word) ? memory_of(Integer(word, 10)) : word } }
-        found = found.select { |subject| attempt(words) { show(look(subject)) || true } }
+        found = found.select { |subject| attempt(words) { show(reading(subject)) || true } }
         watch(found) if @watch
         @failed ? 1 : 0
       end
@@ -127,7 +127,7 @@ module Memintro
         nil
       end
 
-      def look(subject)
+      def reading(subject)
         subject.is_a?(String) ? Reading.saved(subject) : Reading.at(subject)
       end
 
@@ -135,33 +135,35 @@ module Memintro
         until subjects.empty?
           sleep(@watch)
           subjects = subjects.select do |memory|
-            show(look(memory)) || true
+            show(reading(memory)) || true
           rescue NoProcessError
             false # it has ended, and all was shown
           end
         end
       end
 
-      def show_json(look, out)
-        about = { pid: look.pid, file: look.file, time: look.time.to_f, children: @children ? true : false }.compact
-        text = JsonText.line(about.merge(look.figures.transform_keys { |name| "#{name}_bytes" }))
+      def show_json(reading, out)
+        about = { pid: reading.pid, file: reading.file, time: reading.time.to_f,
+                  children: @children ? true : false }.compact
+        text = JsonText.line(about.merge(reading.figures.transform_keys { |name| "#{name}_bytes" }))
         out.puts(Names.json(text))
       end
 
-      def show_text(look, out)
-        cells = look.cells
-        return out.puts("#{look.name}#{' and its children' if @children}", *block(cells)) unless @several || @watch
+      def show_text(reading, out)
+        cells = reading.cells
+        return out.puts("#{reading.name}#{' and its children' if @children}", *block(cells)) unless @several || @watch
 
-        out.puts(line(["time", *cells.map(&:first)], "process")) unless @titled
+        out.puts(row(["time", *cells.map(&:first)], "process")) unless @titled
         @titled = true
-        out.puts(line([look.time.getlocal.strftime("%H:%M:%S"), *cells.map(&:last)], look.shown_file || look.pid))
+        time = reading.time.getlocal.strftime("%H:%M:%S")
+        out.puts(row([time, *cells.map(&:last)], reading.shown_file || reading.pid))
       end
 
       def block(cells)
         cells.map { |title, text| "  #{title.ljust(13)} #{text.rjust(12)}" }
       end
 
-      def line(cells, name)
+      def row(cells, name)
         "#{cells.map { |text| text.rjust(13) }.join(' ')}#{"  #{name}" if @several}"
       end
     end

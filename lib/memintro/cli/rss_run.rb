@@ -59,8 +59,8 @@ module Memintro
 
         # @return [Reading, nil] nil where it has just ended
         def seen(memory)
-          look = Reading.at(memory)
-          look unless look.ended?
+          reading = Reading.at(memory)
+          reading unless reading.ended?
         rescue NoProcessError
           nil
         end

@@ -17,7 +17,7 @@ module Memintro
 
     # What to do comes by variables of this beginning.
     PREFIX = "MEMINTRO_LAUNCHED_"
-    # Seconds that a look may take beyond the program's end.
+    # Seconds that the thread of --every may take to finish at the end of the program.
     PATIENCE = 10
     private_constant :PATIENCE
 
@@ -35,17 +35,17 @@ module Memintro
       Memintro.start if self["TRACK"] && !Memintro.tracking?
       begin_process
       AfterFork.install { begin_process }
-      at_exit { look_last }
+      at_exit { write_last }
       repeat(Float(self["EVERY"])) if self["EVERY"]
       nil
     end
 
-    # Looks once, and writes what it sees.
+    # Takes the figures once, and writes them.
     # @return [Boolean] whether that worked
-    def look
+    def write
       Memintro.untracked do
         @number += 1
-        send(:"look_#{self["COMMAND"]}")
+        send(:"write_#{self["COMMAND"]}")
       end
       true
     rescue StandardError => e
@@ -55,12 +55,12 @@ module Memintro
 
     private
 
-    # Garbage would only blur the picture, and a program that ends has the time. A look that has begun comes to its end
-    # first: it would have the number of this one, or be lost.
-    def look_last
+    # Garbage is collected first: it would only hide what is kept. A write that has begun is finished before: it would
+    # have the number of this one, or be lost.
+    def write_last
       @background&.stop(patience: PATIENCE)
       GC.start unless self["EVERY"]
-      look || @claim&.release
+      write || @claim&.release
     end
 
     # Of several processes the first one takes FILE itself where FILE has no %p.
@@ -91,10 +91,10 @@ module Memintro
     end
 
     def repeat(seconds)
-      @background = Background.start("memintro-look") { |stop| look until stop.wait(seconds) }
+      @background = Background.start("memintro-inspect") { |stop| write until stop.wait(seconds) }
     end
 
-    def look_snapshot
+    def write_snapshot
       snapshot = Memintro.snapshot(*parts)
       return STDERR.write("#{snapshot.summary(top)}\n") unless file
 
@@ -102,16 +102,16 @@ module Memintro
       forget_old if self["KEEP"]
     end
 
-    def look_diff
+    def write_diff
       put(Memintro.snapshot(*parts) - @before) if @before
     end
 
-    def look_iseqs
+    def write_iseqs
       by = (self["BY"] || "path").to_sym
       put(HeapTable.iseqs(Memintro.top_iseqs(nil, by: by), by: by))
     end
 
-    def look_histogram
+    def write_histogram
       put(HeapTable.classes(Memintro.histogram))
     end
 

@@ -102,7 +102,7 @@ module Memintro
     def take(pss: @pss)
       Memintro.untracked do
         begin_process if @pid != Native.kernel_pid
-        sample = look(pss)
+        sample = read_sample(pss)
         keep(sample)
         @latest = sample
       end
@@ -163,7 +163,7 @@ module Memintro
       warn_once("a sample is missing, and perhaps others: #{e.class}: #{e.message}")
     end
 
-    def look(pss)
+    def read_sample(pss)
       totals = Memintro.totals if Memintro.tracking?
       Sample.new(Process.clock_gettime(Process::CLOCK_REALTIME), Native.rss, pss ? Native.pss : nil,
                  GC.stat(:heap_live_slots), totals&.live_bytes, GC.total_time,

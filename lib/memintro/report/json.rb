@@ -14,11 +14,11 @@ module Memintro
       KEYS = CallSite::ATTRIBUTES.to_h { |name| [name, "\"#{name}\":"] }.freeze
       private_constant :KEYS
 
-      # @param snapshot [CallSites]
+      # @param call_sites [CallSites]
       # @param top [Integer, nil] nil: all
       # @param by [Symbol]
-      def initialize(snapshot, top: nil, by: :live_bytes, **)
-        @snapshot = snapshot
+      def initialize(call_sites, top: nil, by: :live_bytes, **)
+        @call_sites = call_sites
         @top = top
         @by = by
       end
@@ -26,8 +26,8 @@ module Memintro
       # @param io [#write]
       # @return [nil]
       def write(io)
-        io.write("{\"version\":#{CallSites::LAYOUT},\n\"process\":#{JsonText.line(@snapshot.process)},\n" \
-                 "\"totals\":#{JsonText.line(@snapshot.totals.to_h)},\n\"call_sites\":[")
+        io.write("{\"version\":#{CallSites::LAYOUT},\n\"process\":#{JsonText.line(@call_sites.process)},\n" \
+                 "\"totals\":#{JsonText.line(@call_sites.totals.to_h)},\n\"call_sites\":[")
         write_sites(io)
         io.write("\n]}\n")
         nil
@@ -37,7 +37,7 @@ module Memintro
 
       def write_sites(io)
         separator = "\n"
-        @snapshot.each_slice_of_top(@top, by: @by) do |sites|
+        @call_sites.each_slice_of_top(@top, by: @by) do |sites|
           buffer = +""
           sites.each do |site|
             append(site, buffer << separator)

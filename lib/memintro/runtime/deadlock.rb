@@ -28,7 +28,7 @@ module Memintro
       return false if now < @due
 
       @due = now + BETWEEN
-      seen = look
+      seen = sleep_counts
       @same = seen && seen == @seen ? @same + 1 : 0
       @seen = seen
       @same >= LOOKS - 1
@@ -48,7 +48,7 @@ module Memintro
     # A thread that was woken still looks asleep until it runs; how often each has run tells them apart.
     #
     # @return [Array, nil] how often each thread has gone to sleep; nil if one is up, or waits for a Ractor
-    def look
+    def sleep_counts
       return if Ractor.count > 1
 
       threads = Thread.list - Background.threads

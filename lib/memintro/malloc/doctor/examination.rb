@@ -34,10 +34,10 @@ module Memintro
       def findings
         origin = load_hook
         patches = origin == :none ? [] : patches_now
-        look_at_environment
-        look_at_figures unless origin == :none
-        look_at_slots(patches)
-        look_at_ruby
+        examine_environment
+        examine_figures unless origin == :none
+        examine_slots(patches)
+        examine_ruby
         { memintro: VERSION, ruby: RUBY_VERSION, platform: RUBY_PLATFORM, origin: origin, mode: mode(origin),
           hook: hook_path, allocator: allocator(origin), modules: patches.map(&:first).uniq.size,
           slots: count(patches), left_alone: left_alone(patches), problems: @problems, notes: @notes,
@@ -84,7 +84,7 @@ module Memintro
                .map { |patch| %i[module symbol slot value state].zip(patch).to_h.freeze }
       end
 
-      def look_at_environment
+      def examine_environment
         @problems << "#{Brake.cause}: nothing is tracked here; unset it and start the program again" if Brake.on?
         first = preloads.first
         if preloads.any? { |path| ours?(path) } && !ours?(first) && first.match?(ALLOCATORS)
@@ -98,7 +98,7 @@ module Memintro
         @problems << e.message
       end
 
-      def look_at_ruby
+      def examine_ruby
         Native.missing_functions.each do |what, names|
           @problems << "Ruby #{RUBY_VERSION} has no function #{names.join(', ')}, so #{WITHOUT.fetch(what)}; a newer " \
                        "version of memintro may support this Ruby"
@@ -113,11 +113,11 @@ module Memintro
         File.basename(path.to_s) == Paths::HOOK
       end
 
-      def look_at_figures
+      def examine_figures
         @notes.concat(Memintro.totals.caveats)
       end
 
-      def look_at_slots(patches)
+      def examine_slots(patches)
         lost, refused, malformed = patches.map(&:last).tally.values_at(:lost, :refused, :malformed)
         if lost
           @notes << "#{Units.counted(lost, 'patched slot')} #{Units.noun(lost, 'was', 'were')} overwritten by " \
