@@ -5,18 +5,19 @@ require_relative "support/settings"
 require_relative "version"
 
 module Memintro
-  # The `memintro` command. Each subcommand is an object with `options` and `run` that knows nothing of exit codes;
-  # {start} alone prints errors and chooses: 0 done, 1 failed, 2 wrong usage, and the shell's 126 and 127 where a
-  # command to run is not executable or not there. A reader that closes the pipe has seen enough: that is success.
+  # The `memintro` command. Each subcommand is an object with `options` and `run`, without exit codes. Only {start}
+  # prints errors and returns the exit code: 0 for success, 1 for failure, 2 for wrong usage, and like a shell 126 and
+  # 127 if a command to run is not executable or does not exist. If the reader closes the pipe, that is a success.
   #
-  # Nothing is loaded before it is needed: what `memintro run` takes is added to the start of every program.
+  # Files are loaded only when they are needed, because `memintro run` adds its own loading to the start of every
+  # program.
   module CLI
     Settings.never_listen
 
-    # What was typed makes no sense.
+    # The command line is wrong.
     class UsageError < StandardError; end
 
-    # Something did not work; the exit code says what kind.
+    # The command failed; `exit_code` says how.
     class Failure < StandardError
       # @return [Integer]
       attr_reader :exit_code
@@ -49,7 +50,7 @@ module Memintro
     autoload :Top, File.join(__dir__, "cli/top.rb")
     autoload :Collect, File.join(__dir__, "cli/gc.rb")
 
-    # Subcommands, their classes and what each is for.
+    # Subcommands, their classes and their purposes.
     COMMANDS = {
       "run" => [:Run, "run a command with tracking on, and report when it ends"],
       "env" => [:Env, "print the environment variables that `run` sets"],
@@ -96,7 +97,7 @@ module Memintro
       1
     end
 
-    # What is told may be called anything, and tell a terminal to do things.
+    # Messages contain names from outside, which could contain control sequences of the terminal.
     # @api private
     # @param err [IO]
     # @param message [String]
@@ -179,7 +180,7 @@ module Memintro
     end
     private_class_method :say
 
-    # What is still buffered would fail again when Ruby closes the stream.
+    # Buffered output would fail again when Ruby closes the stream.
     def self.silence(out)
       out.reopen(File::NULL, "w") if out.respond_to?(:reopen) && out.respond_to?(:fileno)
     rescue IOError, SystemCallError

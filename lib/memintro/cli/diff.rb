@@ -4,7 +4,8 @@ require_relative "inspection"
 
 module Memintro
   module CLI
-    # `memintro diff`: says what grew between snapshots, or from a program's first line to its end.
+    # `memintro diff`: shows what grew between snapshots, in a running process, or from a program's first line to its
+    # end.
     class Diff < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
@@ -43,7 +44,7 @@ module Memintro
         super.merge(PARTS: "all", TRACK: @track && 1)
       end
 
-      # One wait for all of them.
+      # Waits once for all of them.
       def inspect_all(listeners)
         earlier = {}.compare_by_identity
         code = over_all(listeners, apart: false) do |listener|
@@ -66,7 +67,7 @@ module Memintro
         put(snapshots.size == 2 ? older_first(files, *snapshots) : Memintro::Trend.new(snapshots))
       end
 
-      # Whoever mixes them up wants to know what grew all the same.
+      # If the files are in the wrong order, the older one still counts as the earlier.
       def older_first(files, first, last)
         diff = last - first
         return diff unless diff.seconds.negative?

@@ -4,8 +4,8 @@ require_relative "remote"
 
 module Memintro
   module CLI
-    # `memintro doctor`: tries both ways in on this machine, in throw-away processes, and says how it went; or asks a
-    # running process what it found out about itself.
+    # `memintro doctor`: checks both ways to track on this machine, in processes of its own; or asks a running process
+    # what it reports about itself.
     class Doctor < Remote
       # What its help begins with.
       BANNER = <<~TEXT

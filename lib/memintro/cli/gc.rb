@@ -5,7 +5,7 @@ require_relative "../support/units"
 
 module Memintro
   module CLI
-    # `memintro gc PID`. Named so, because GC is Ruby's.
+    # `memintro gc PID`. The class is not named GC, because that is Ruby's.
     class Collect < Remote
       # What its help begins with.
       BANNER = <<~TEXT

@@ -4,7 +4,7 @@ require_relative "inspection"
 
 module Memintro
   module CLI
-    # `memintro histogram`: how many objects of which class there are, and how much they take.
+    # `memintro histogram`: shows how many objects of each class there are, and how many bytes they use.
     class Histogram < Inspection
       # What its help begins with.
       BANNER = <<~TEXT

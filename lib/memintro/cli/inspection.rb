@@ -8,19 +8,18 @@ require_relative "printed"
 
 module Memintro
   module CLI
-    # What `snapshot`, `diff`, `iseqs` and `histogram` share: each looks at saved files, at running processes, or at a
-    # program that it starts. What stands after `--` is the program. Nothing is preloaded: only a file is required in
-    # front of the program.
+    # The base of `snapshot`, `diff`, `iseqs` and `histogram`: each reads saved files, running processes, or a program
+    # that it starts. The program follows `--`. Nothing is preloaded; only a file is required before the program.
     #
-    # A subcommand makes what it shows of a snapshot in `content(snapshot, name, pid:)`.
+    # A subcommand returns what it shows of a snapshot from `content(snapshot, name, pid:)`.
     class Inspection < Command
       include LiveInspection
 
       # Formats of the subcommand; the first is the default.
       FORMATS = %w[text json].freeze
-      # Those of which one file cannot hold several.
+      # Formats that cannot hold several snapshots in one file.
       SEPARATE = %w[html].freeze
-      # What nobody is left to say: this process becomes CMD.
+      # Printed in the help, because this process becomes CMD and cannot say it later.
       SILENT = <<~TEXT
 
         Each Ruby process of CMD takes the snapshot of itself when it ends. If CMD starts no Ruby, or if its processes
@@ -117,7 +116,7 @@ module Memintro
           "RUBYOPT" => Launch.before(launch.require_flag(Paths::LAUNCHED), ENV["RUBYOPT"], " ") }
       end
 
-      # The command may change its folder.
+      # Absolute, because the command may change its folder.
       def variables
         { COMMAND: name, OUT: @output && File.expand_path(@output), EVERY: @every&.to_s,
           FORMAT: format_name, TOP: @top || default_top }
@@ -137,7 +136,7 @@ module Memintro
         chosen == "all" ? nil : Integer(chosen, 10)
       end
 
-      # Told now, not at the program's end.
+      # Checked now rather than at the end of the program.
       def check_output
         return unless @output
 
@@ -183,7 +182,7 @@ module Memintro
         text.string
       end
 
-      # How it is to be written.
+      # Arguments of `write`.
       def form
         { format: format_name.to_sym, top: top }
       end

@@ -4,7 +4,7 @@ require_relative "inspection"
 
 module Memintro
   module CLI
-    # `memintro iseqs`: which files the compiled code in memory comes from.
+    # `memintro iseqs`: shows the compiled code in memory by file or line.
     class Iseqs < Inspection
       # What its help begins with.
       BANNER = <<~TEXT

@@ -5,7 +5,7 @@ require_relative "tool"
 
 module Memintro
   module CLI
-    # `memintro plot`: checks what was typed, then becomes `memintro-tool`, which draws.
+    # `memintro plot`: checks the command line, then becomes `memintro-tool`, which plots.
     class Plot < Command
       # What its help begins with.
       BANNER = <<~TEXT
@@ -17,9 +17,9 @@ module Memintro
         standard input. Without -o, the plot is drawn in the terminal.
 
       TEXT
-      # What an output file's name may end in.
+      # Endings of an output file's name, and their formats.
       FORMATS = { ".svg" => "svg", ".png" => "png", ".html" => "html", ".htm" => "html", ".txt" => "text" }.freeze
-      # What --format may be.
+      # Values of --format.
       NAMES = %w[svg png html text].freeze
 
       # @return [OptionParser]
@@ -71,7 +71,7 @@ module Memintro
         raise Failure, "#{folder}: is a folder; give the log files in it" if folder
       end
 
-      # By whatever name or link: what would be drawn over cannot be had back.
+      # Compares files, not names, because the plot would replace the log for good.
       def check_output(files)
         return if @output.nil? || @output == "-"
 

@@ -5,7 +5,7 @@ require_relative "tool"
 
 module Memintro
   module CLI
-    # `memintro requests`: checks what was typed, then becomes `memintro-tool`, which reads the log.
+    # `memintro requests`: checks the command line, then becomes `memintro-tool`, which reads the log.
     class Requests < Command
       # What its help begins with.
       BANNER = <<~TEXT
@@ -19,7 +19,7 @@ module Memintro
       TEXT
       # What rows can be sorted by.
       FIGURES = %w[bytes calls count p95 max rss].freeze
-      # Rows that are shown unless told otherwise.
+      # Default number of rows.
       TOP = 20
 
       # @return [OptionParser]
@@ -51,7 +51,7 @@ module Memintro
 
       def top
         chosen = @top || (@json ? :all : TOP)
-        # More kinds than the tool tells apart.
+        # More kinds than the tool can have.
         chosen == :all ? Settings::MOST_SITES : chosen
       end
 

@@ -70,7 +70,7 @@ module Memintro
 
       private
 
-      # What follows -- belongs to CMD.
+      # All words after -- belong to CMD.
       def parse(parser, argv)
         at = argv.index("--")
         return parser.permute(argv) unless at
@@ -116,7 +116,7 @@ module Memintro
         File.exist?(word) || word.match?(%r{/|\.json\z})
       end
 
-      # One that fails must not keep the others from being shown.
+      # If one fails, the others are still shown.
       def attempt(words)
         yield
       rescue Memintro::Error => e

@@ -5,8 +5,8 @@ require_relative "launch"
 
 module Memintro
   module CLI
-    # `memintro run`: becomes the command, tracked from its first allocation. There is no parent left to stand between
-    # the command and its signals, streams or exit status.
+    # `memintro run`: becomes the command, which is tracked from its first allocation. No parent process remains, so the
+    # command keeps its signals, streams and exit status.
     class Run < Command
       # What its help begins with.
       BANNER = <<~TEXT
@@ -30,7 +30,7 @@ module Memintro
 
       private
 
-      # What follows the first word that is no flag belongs to CMD.
+      # All words after the first one that is not a flag belong to CMD.
       def parse(parser, argv)
         parser.order(argv)
       end

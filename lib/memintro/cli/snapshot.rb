@@ -4,7 +4,7 @@ require_relative "inspection"
 
 module Memintro
   module CLI
-    # `memintro snapshot`: keeps what a process looks like inside, to be compared.
+    # `memintro snapshot`: saves what is in a process, to be compared.
     class Snapshot < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
@@ -22,7 +22,7 @@ module Memintro
       SEPARATE = %w[text json].freeze
       # See Inspection: as many as {Memintro::Snapshot#inspect} shows.
       TOP = 3
-      # What a CMD's snapshots hold unless told otherwise.
+      # Parts of a CMD's snapshots by default.
       PARTS = %w[pss sites types classes iseqs internals occupancy].freeze
 
       # @return [OptionParser]
@@ -46,7 +46,7 @@ module Memintro
         @parts || super
       end
 
-      # A file is for memintro diff.
+      # A file is saved for memintro diff.
       def format_name
         @format || (@live && @output ? "json" : super)
       end
@@ -74,7 +74,7 @@ module Memintro
         Summary.new(snapshot)
       end
 
-      # A snapshot as its own format.
+      # Writes a snapshot as JSON or as its summary.
       Summary = Struct.new(:snapshot) do
         # @api private
         def write(io, format:, top:)

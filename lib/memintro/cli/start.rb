@@ -27,7 +27,7 @@ module Memintro
         given
       end
 
-      # What came of it, by the state that the process answers.
+      # Results, by the state in the answer.
       STATES = { "started" => "tracks its allocations now",
                  "restarted" => "tracks its allocations anew, with the new settings",
                  "switched" => "changed the mode, and kept its figures",

@@ -5,7 +5,7 @@ require_relative "tool"
 
 module Memintro
   module CLI
-    # `memintro watch`: finds the process and makes sure that it answers, then becomes `memintro-tool`, which shows.
+    # `memintro watch`: finds the process and checks that it answers, then becomes `memintro-tool`, which shows it.
     class Watch < Command
       include Targets
 
@@ -21,7 +21,7 @@ module Memintro
 
         Options:
       TEXT
-      # Print the process's id and socket, and end.
+      # Prints the PID and socket of the process, and ends.
       PRINT_TARGET = "--print-target"
       private_constant :PRINT_TARGET
 
@@ -38,7 +38,7 @@ module Memintro
       # @param argv [Array<String>]
       # @return [Integer] never, if all is well
       def call(argv)
-        # For the tool, when the process that it shows has gone: nobody types it, so that no help describes it.
+        # For the tool, when the process has ended. No user types it, so the help does not describe it.
         @print = argv.first == PRINT_TARGET
         super(@print ? argv.drop(1) : argv)
       end
@@ -50,7 +50,7 @@ module Memintro
 
         check_terminal unless @print
         listener = Control::Directory.new(users: users).find(words.first)
-        # Whatever hinders it is better said before the screen is taken.
+        # An error must be printed before the tool takes over the screen.
         listener.client.ask_json("info")
         return print_target(listener) if @print
 
@@ -72,7 +72,7 @@ module Memintro
         0
       end
 
-      # A process id is never used again for the same purpose.
+      # A PID is not looked up again, because another process may have it later.
       def finder(word)
         return [] if word.match?(/\A\d+\z/)
 

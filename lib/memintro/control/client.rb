@@ -9,11 +9,11 @@ require_relative "stream"
 
 module Memintro
   module Control
-    # The other end: asks one process. Whatever hinders it, a stopped target, another user's, one that is gone or stuck,
-    # becomes a {ControlError} that says so and what to do. So does an answer that is not as {Schema} has it: whoever
-    # listens may be anybody's program.
+    # The client: sends a request to one process. If that fails, because the process is stopped, of another user, gone
+    # or stuck, it raises a {ControlError} that says so and what to do. An answer that does not match {Schema} also
+    # raises it, because any program may listen at the socket.
     class Client
-      # For the first byte of an answer, and for each further 64 KiB.
+      # Seconds for the first byte of an answer, and for each further 64 KiB.
       PATIENCE_SECONDS = 10
 
       # @return [String, nil] what the process calls its program, once it has answered
@@ -107,7 +107,7 @@ module Memintro
         stream&.close
       end
 
-      # What fails later is not the connection: the sink may be a pipe whose reader has seen enough.
+      # Later errors are not of the connection: the output may be a pipe that its reader has closed.
       def connect
         Stream.new(@path, uid: @uid, patience: @patience)
       rescue Errno::EACCES, Errno::EPERM
@@ -141,7 +141,7 @@ module Memintro
         stream.bytes(bytes, &sink)
       end
 
-      # A refusal may be large, so it is told before its fields are.
+      # An error may be large, so it is recognized before its fields are read.
       def read_header(stream)
         header = JsonText.parse(stream.line(Schema::LONGEST_LINE), deepest: Protocol::DEEPEST)
         raise ControlError, strange unless header.is_a?(Hash) && header.key?("ok")
@@ -152,7 +152,7 @@ module Memintro
         raise ControlError, strange
       end
 
-      # In the middle of pieces.
+      # Called between pieces.
       def refuse_line(line)
         raise ControlError, refusal(JsonText.parse(line, deepest: Protocol::DEEPEST))
       rescue JsonText::Invalid
@@ -186,7 +186,7 @@ module Memintro
         "process #{@pid} answers: #{message} (#{Names.printable(header['error'])})#{remedy(header)}"
       end
 
-      # What one version knows and the other does not. Where the protocols differ, the process says so itself.
+      # Says which side has another version. If the protocols differ, the process says so itself.
       def remedy(header)
         return if header["memintro"] == VERSION || header["protocol"] != Protocol::NUMBER
 

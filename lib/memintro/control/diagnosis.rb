@@ -5,9 +5,9 @@ require_relative "liveness"
 
 module Memintro
   module Control
-    # Why a process cannot be asked, found out in /proc where there is one, and what to do about it.
+    # Finds out, from /proc if there is one, why a process does not answer, and what to do about it.
     module Diagnosis
-      # States of threads, as /proc/PID/stat has them.
+      # States of threads in /proc/PID/stat.
       STOPPED = %w[T t].freeze
       private_constant :STOPPED
 

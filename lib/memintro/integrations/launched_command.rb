@@ -7,15 +7,15 @@ require_relative "../support/output_target"
 require_relative "../support/text_buffer"
 
 module Memintro
-  # What `memintro snapshot`, `diff`, `iseqs` and `histogram` do within the program that they start: look at it when it
-  # ends, and, if asked, every so often. Used by integrations/launched_autorun.
+  # What `memintro snapshot`, `diff`, `iseqs` and `histogram` do inside the program that they start: read its figures
+  # when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
   #
-  # The program must not notice: what goes wrong is told once, on standard error.
+  # The program must not be affected: errors are reported once, on standard error.
   # @api private
   class LaunchedCommand
     include WarnOnce
 
-    # What to do comes by variables of this beginning.
+    # Prefix of the variables that say what to do.
     PREFIX = "MEMINTRO_LAUNCHED_"
     # Seconds that the thread of --every may take to finish at the end of the program.
     PATIENCE = 10
@@ -30,7 +30,7 @@ module Memintro
 
     # @return [nil]
     def install
-      # For `require "memintro"` in a program whose bundle does not have it.
+      # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       Memintro.start if self["TRACK"] && !Memintro.tracking?
       begin_process
@@ -63,7 +63,7 @@ module Memintro
       write || @claim&.release
     end
 
-    # Of several processes the first one takes FILE itself where FILE has no %p.
+    # If several processes have one FILE without %p, the first one writes FILE itself.
     def claim
       @claim&.forget
       first = file_of(1) or return
@@ -78,7 +78,7 @@ module Memintro
       value unless value.to_s.empty?
     end
 
-    # In a forked child the numbers begin anew, and growth counts from the fork.
+    # In a forked child the numbers begin again, and growth counts from the fork.
     def begin_process
       @number = 0
       claim

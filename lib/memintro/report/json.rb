@@ -7,10 +7,10 @@ module Memintro
   module Report
     # The report for programs: `version` (of this layout), `process`, `totals`, `call_sites`.
     #
-    # It is written site by site: a million sites must not become one string. Bytes that are not UTF-8 become `\xNN` in
-    # the text, so that every reader can read it.
+    # It is written site by site, because a million sites would be too large for one string. Bytes that are not UTF-8
+    # become `\xNN`, so that every reader can read the text.
     class Json
-      # How a site's attributes begin.
+      # The keys of a site's attributes as JSON.
       KEYS = CallSite::ATTRIBUTES.to_h { |name| [name, "\"#{name}\":"] }.freeze
       private_constant :KEYS
 
@@ -47,7 +47,7 @@ module Memintro
         end
       end
 
-      # As `JsonText.line(site.to_h)` would, in a fifth of the time: there may be a million.
+      # Writes the same as `JsonText.line(site.to_h)` in a fifth of the time, because there may be a million sites.
       def append(site, buffer)
         lead = "{"
         CallSite::ATTRIBUTES.each do |name|

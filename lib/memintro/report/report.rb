@@ -6,12 +6,12 @@ require_relative "json"
 require_relative "text"
 
 module Memintro
-  # The formats of a report. Each is a class with one verb, `write`, that takes a {CallSites} and knows nothing of the
-  # process it came from.
+  # The formats of a report. Each is a class with one method, `write`, that takes a {CallSites} and does not depend on
+  # the process it came from.
   module Report
     # Format names and their classes.
     FORMATS = { text: Text, json: Json }.freeze
-    # Call sites that a table shows unless told otherwise: what fits a screen.
+    # Default number of call sites in a table: as many as fit a screen.
     DEFAULT_TOP = 20
 
     # @param format [Symbol]

@@ -7,8 +7,8 @@ require_relative "../support/table"
 
 module Memintro
   module Report
-    # The report for people: whose figures, the totals, a table of the call sites that matter most, and what to beware
-    # of. Colour only on a terminal, and not where `NO_COLOR` is set. Figures are rounded; take JSON to compute with.
+    # The report for people: the process, the totals, a table of the top call sites, and notes. Colour only on a
+    # terminal, and not if `NO_COLOR` is set. Figures are rounded; use JSON to compute with them.
     class Text
       BYTES = Units.method(:bytes).to_proc
       COUNT = Units.method(:count).to_proc
@@ -28,7 +28,7 @@ module Memintro
         max_lifespan: ["max life", ->(site) { "#{'~' if site.estimated?}#{Units.counted(site.max_lifespan, 'GC')}" }],
         age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }]
       }.freeze
-      # Beside churn, what stays: live bytes of blocks that outlived a collection.
+      # A column of live bytes of blocks that outlived a collection, which separates them from churn.
       OLD = "older than 1 GC"
       private_constant :BYTES, :COUNT, :COLUMNS, :ON_DEMAND, :OLD
 
@@ -124,7 +124,8 @@ module Memintro
                   sites.map { |site| columns.values.map { |cell| cell.call(site) } << @names.short(site) })
       end
 
-      # Of two estimates, one of which is a part of the other: it is no surer than the site's own figure.
+      # The quotient of two estimates, one of which is a part of the other, is no more certain than the site's own
+      # figure.
       def share(site, live)
         "#{'~' if site.estimated? && live.positive?}#{Units.share(site.live_bytes, live)}"
       end
@@ -139,7 +140,7 @@ module Memintro
              "live #{Units.uncertain(live, remaining_error(sites), &BYTES)}"]
       end
 
-      # The sites' samples are drawn independently: their variances add up.
+      # The sites' samples are drawn independently, so their variances add up.
       def remaining_error(sites)
         sampled = @call_sites.rows.filter_map { |row| row[SiteRow::VARIANCES] }
         return if sampled.empty? && @call_sites.variance_left_out.nil?
@@ -153,7 +154,7 @@ module Memintro
         problem = @call_sites.process[:problem]
         return ["memintro sees no allocation in this process:", problem] if problem
         return ["No call site has allocated since tracking started."] if @call_sites.process[:tracking]
-        # Only who tracked leaves a dump, in which nothing of the mode is said.
+        # Only a process that tracked leaves a dump, and the dump does not contain the mode.
         return ["Nothing has been allocated in this process."] unless @call_sites.process.key?(:tracking)
 
         ["Nothing has been tracked in this process. Call Memintro.start in it and ask again after some work,",

@@ -11,14 +11,14 @@ module Memintro
   # in the main Ractor. A method that takes longer, or that could fail half-way, calls {only} first.
   # @api private
   module MainRactor
-    # Where memintro's own code is.
+    # Folder of memintro's own code.
     FOLDER = "#{Paths::CODE}/"
-    # The file beside it.
+    # The main file beside it.
     MAIN_FILE = "#{Paths::CODE}.rb"
     [FOLDER, MAIN_FILE].each(&:freeze)
     private_constant :FOLDER, :MAIN_FILE
 
-    # Costs some 60 ns, and no object. A child that was forked in another Ractor has that one as its main one.
+    # Costs some 60 ns, and makes no object. In a child that was forked in another Ractor, that Ractor is the main one.
     # @return [nil]
     # @raise [RactorError] in a Ractor other than the main one
     def self.only
@@ -31,7 +31,7 @@ module Memintro
                          "message to call it. Memintro.rss, pss, uss and the like work in every Ractor"
     end
 
-    # The outermost of the methods that led here from the program: `start` asks for `configuration`.
+    # The public method that the program called: for example `start`, which itself calls `configuration`.
     def self.called
       own = caller_locations(2).take_while { |frame| own?(frame.path.to_s) }
       names = Memintro.singleton_methods

@@ -4,7 +4,7 @@ require_relative "../../support/names"
 
 module Memintro
   class Diff
-    # What makes two snapshots hard to compare, in sentences.
+    # Notes about what limits the comparison of two snapshots.
     class Notes
       # @param earlier [Snapshot]
       # @param later [Snapshot]
@@ -36,7 +36,7 @@ module Memintro
       end
 
       def order
-        # Of one process by the clock that nobody sets.
+        # Snapshots of one process are compared by the monotonic clock.
         clock = same_process? ? :monotonic_s : :time
         return unless @later.public_send(clock) < @earlier.public_send(clock)
 

@@ -7,11 +7,11 @@ require_relative "../../support/units"
 
 module Memintro
   class Trend
-    # What grows, for people: a verdict, then a table.
+    # What grows, as a text for people: a verdict, then a table.
     class Text
-      # Above the figures of the table.
+      # Titles of the columns of figures.
       HEADS = ["a minute", "sure", "each step", "first", "last"].freeze
-      # Above their names.
+      # Title of the column of names.
       LAST = "what"
 
       # @param share [Float] from 0 to 1
