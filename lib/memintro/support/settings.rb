@@ -4,7 +4,7 @@ require_relative "arguments"
 require_relative "brake"
 
 module Memintro
-  # Every setting once: its name here is its attribute in {Configuration}, its flag (`--max-sites`) and its variable
+  # All settings. The name here is also the attribute in {Configuration}, the flag (`--max-sites`) and the variable
   # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
   module Settings
     # Ways to track, and the numbers the hook has for them.
@@ -13,14 +13,14 @@ module Memintro
     MOST_SAMPLE_BYTES = 2**30
     # Most call sites that the table of blocks can tell apart.
     MOST_SITES = 2**24
-    # Least budget of memory: below, what is always there would leave nothing for blocks.
+    # Least budget: a smaller one would leave no memory for blocks.
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # What a report can be sorted by.
     SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
                   age_total].freeze
 
-    # One setting. `allowed` are its choices or its greatest number, `least` its least. `parse` turns text into a value,
-    # `check` refuses wrong values; both name the setting as the caller knows it.
+    # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number. `parse` turns
+    # text into a value, `check` raises an error for wrong values; both use the name that the caller knows.
     Setting = Struct.new(:name, :kind, :default, :allowed, :least, :argument, :help, keyword_init: true) do
       # @return [String] such as `MEMINTRO_MAX_SITES`
       def variable
@@ -177,7 +177,7 @@ module Memintro
       ENV["MEMINTRO_LISTEN"] == "1" && !@never_listens && !disabled?
     end
 
-    # Of the `memintro` command: it asks other processes, and is not one to be asked.
+    # For the `memintro` command, which asks other processes and does not listen itself.
     # @return [void]
     def self.never_listen
       @never_listens = true

@@ -1,9 +1,9 @@
-//! What the reader came for, in a sentence.
+//! The main result in one sentence.
 
 use super::tally::{By, OTHER, Tally};
 use crate::units;
 
-/// Of a [`Tally`] that is sorted by the same figure.
+/// The sentence about a [`Tally`] that is sorted by the same figure.
 pub(super) fn sentence(tally: &mut Tally, by: By) -> String {
     let sums = tally.sums;
     let Some(group) = tally.groups.iter_mut().find(|group| group.name != OTHER) else {
@@ -53,7 +53,7 @@ pub(super) fn share(part: f64, whole: f64) -> String {
     }
 }
 
-/// As reports have them; what is beyond any machine is cut.
+/// In the form of reports; impossibly large figures are cut.
 pub(super) fn bytes(number: i128) -> String {
     units::bytes(i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX }))
 }

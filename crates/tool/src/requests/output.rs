@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 const TITLES: [&str; 8] = ["bytes", "share", "requests", "p50", "p95", "max", "calls", "RSS growth"];
 
-/// Of a sorted [`Tally`]: the answer, a table of the first rows, and what was not counted. `note`: what to say besides.
+/// Text of a sorted [`Tally`]: the answer, a table of the first rows, and what was not counted. `note`: an additional
+/// line.
 pub(super) fn text(tally: &mut Tally, by: By, top: usize, note: &str) -> String {
     let mut out = format!("{}\n", answer::sentence(tally, by));
     if !note.is_empty() {
@@ -95,7 +96,7 @@ fn table(out: &mut String, rows: &[(Vec<String>, String)]) {
     }
 }
 
-/// What is not in the table, or not all of it, in words.
+/// Notes about lines that are not, or not fully, in the table.
 fn remarks(tally: &Tally) -> Vec<String> {
     let mut all = Vec::new();
     let unknown = tally.sums.requests - tally.sums.known;
@@ -132,7 +133,7 @@ fn remarks(tally: &Tally) -> Vec<String> {
     all
 }
 
-/// Of a sorted [`Tally`].
+/// JSON of a sorted [`Tally`].
 pub(super) fn json(tally: &mut Tally, by: By, name: &str, top: usize, note: &str) -> String {
     let answer = answer::sentence(tally, by);
     let sums = tally.sums;

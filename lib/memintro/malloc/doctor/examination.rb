@@ -4,14 +4,14 @@ require_relative "../../support/settings"
 
 module Memintro
   class Doctor
-    # Gathers the findings. Each part asks one thing and goes without where there is no answer: a doctor who faints
-    # helps nobody.
+    # Gathers the findings. Each part answers one question, and is left out if it fails, so that the others are still
+    # shown.
     class Examination
       # States of a slot, see Memintro::Native.patches.
       STATES = %i[patched foreign lost malformed refused].freeze
       # Libraries that bring an allocator of their own.
       ALLOCATORS = /jemalloc|tcmalloc|mimalloc|hoard|snmalloc|mwrap|heaptrack/
-      # What cannot be had for want of functions, by Memintro::Native.missing_functions.
+      # What does not work without certain functions, by Memintro::Native.missing_functions.
       WITHOUT = {
         lines: "call sites are native callers, because lines of Ruby cannot be read",
         heap: "the heap cannot be read, so iseqs, each_iseq, top_iseqs, internals, histogram and occupancy raise " \
