@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# One process, one memintro: under `memintro run` it is there before the application's own copy is required.
+# A process has one memintro: under `memintro run`, it is loaded before the application requires its own copy.
 return if defined?(Memintro.start)
 
 require_relative "memintro/version"
@@ -15,17 +15,17 @@ require_relative "memintro/process/memory"
 require_relative "memintro/malloc/call_sites"
 require_relative "memintro/runtime/stop_timer"
 
-# Where a Ruby process's memory went: malloc traffic by call site, exact, in the live process.
+# Shows which line of Ruby code owns the memory of a process: exact malloc figures by call site, in the live process.
 #
-# Requiring this file starts nothing and changes nothing; {start} does, and {stop} takes it back. All figures are
-# malloc's: what Ruby keeps inside its object slots (since 3.2 many short strings, arrays and objects) is not among
-# them. Reading figures is not tracked itself. Every method may be called from any thread and from signal handlers.
+# Requiring this file starts nothing and changes nothing. {start} begins to track, and {stop} puts everything back. All
+# figures are of malloc: what Ruby stores inside its object slots (since 3.2 many short strings, arrays and objects) is
+# not included. Reading figures is not tracked. Every method may be called from any thread and from signal handlers.
 #
-# In a Ractor other than the main one {rss} and its like, {cgroup}, {gc_delta} and {untracked} answer. The others are
-# the main Ractor's, and raise a {RactorError} elsewhere, which says what to do. What Ractors allocate is tracked, and
-# in the figures that the main one reads.
+# In a Ractor other than the main one, these methods work: {rss}, {pss}, {uss} and the other figures of the process,
+# {cgroup}, {gc_delta} and {untracked}. All others raise a {RactorError} there, which says what to do. What Ractors
+# allocate is tracked, and is included in the figures that the main Ractor reads.
 #
-# What not every program needs is loaded when it is first asked for: some milliseconds, once.
+# Parts that not every program needs are loaded at their first use, which takes some milliseconds once.
 #
 # @example A leak hunt
 #   Memintro.start
@@ -55,7 +55,7 @@ module Memintro
     def self.new(*arguments, **options, &block)
       return super if Ractor.current.equal?(Loader::MAIN_RACTOR)
 
-      raise RactorError, "a sampler can be made in the main Ractor only; make it there, and ask Memintro.rss " \
+      raise RactorError, "a sampler can be made only in the main Ractor; make it there, and ask Memintro.rss " \
                               "and the like in others"
     end
   end
@@ -82,10 +82,10 @@ module Memintro
   @epoch = 0
 
   class << self
-    # Starts tracking, with empty figures. Takes milliseconds: the malloc functions of every loaded module are
-    # redirected, unless the process was preloaded. With the settings that are in force already nothing happens.
-    # Another `mode` or `sample_bytes` takes over at once and keeps what was collected, each block with its weight (a
-    # {stop} between them does not); other limits start afresh.
+    # Starts tracking with empty figures. Takes milliseconds: the malloc functions of every loaded module are
+    # redirected, unless the process was preloaded. If the settings are already in force, nothing happens. Another
+    # `mode` or `sample_bytes` takes effect at once and keeps what was collected, each block with its weight (with a
+    # {stop} in between, nothing is kept). Other limits start again from zero.
     #
     # @param mode [Symbol] `:full`, every block; `:sampled`, estimates at a cost that can be left on
     # @param sample_bytes [Integer, nil] of sampled mode: one byte in so many is sampled on average, at most 2^30;
@@ -115,7 +115,7 @@ module Memintro
       Native.load_hook
       begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0) }
       @epoch += 1 if begun == :ok
-      # What Ruby takes for a first call is not the program's.
+      # Allocations that Ruby makes for a first call do not belong to the program.
       untracked { StopTimer.set(seconds) } if seconds || begun != :unchanged
       true
     end
@@ -131,10 +131,10 @@ module Memintro
       totals
     end
 
-    # Whether `MEMINTRO_DISABLE` is in the environment: the brake of whoever runs the program. With it {start}, {track}
-    # (which runs its block), {listen}, {log_every}, {RSSSampler#start}, the middleware and all else do nothing and
-    # raise nothing, as if tracking were off; what only reads, as {rss}, {snapshot} or {totals}, answers. `0`, `false`,
-    # `no`, `off` and an empty value are no brake; whatever else it is set to is one.
+    # Whether `MEMINTRO_DISABLE` is set in the environment. With it, the person who runs the program turns memintro off:
+    # {start}, {track} (which still runs its block), {listen}, {log_every}, {RSSSampler#start}, the middleware and the
+    # like do nothing and raise nothing, as if tracking were off. Methods that only read, such as {rss}, {snapshot} and
+    # {totals}, still work. `0`, `false`, `no`, `off` and an empty value do not turn it off; every other value does.
     #
     # @return [Boolean]
     def disabled?
@@ -162,8 +162,8 @@ module Memintro
       MainRactor.refuse
     end
 
-    # Tracks the block. Where tracking is on already it stays on, with its figures; otherwise it is on for the block
-    # only, and call sites can be read afterwards.
+    # Tracks the block. If tracking is already on, it stays on and keeps its figures. Otherwise it is on only during the
+    # block, and call sites can be read afterwards.
     #
     # @param settings [Hash] as for {start}; not allowed where tracking is on already
     # @return [Totals] what happened during the block, in all threads; nothing under `MEMINTRO_DISABLE`
@@ -185,8 +185,8 @@ module Memintro
       final
     end
 
-    # Does not track what the current thread allocates in the block. May be nested. Blocks allocated before are still
-    # followed to their free.
+    # Does not track what the current thread allocates in the block. May be nested. Blocks that were allocated before
+    # are still followed until they are freed.
     #
     # @return [Object] the block's value
     def untracked
@@ -196,14 +196,14 @@ module Memintro
       Native.untracked_leave
     end
 
-    # Makes the live bytes of now the baseline of {CallSite#growth}.
+    # Sets the mark: {CallSite#growth} counts from the live bytes of this moment.
     # @return [nil]
     def mark
       MainRactor.only
       Native.mark
     end
 
-    # Forgets all figures and blocks; tracking goes on, if it is on. The free of a forgotten block is not counted.
+    # Clears all figures and blocks; tracking goes on, if it is on. The free of a cleared block is not counted.
     # @return [nil]
     def clear
       MainRactor.only
@@ -238,7 +238,7 @@ module Memintro
       nil
     end
 
-    # The call sites that matter most.
+    # Returns the top call sites.
     #
     # @param n [Integer, nil] how many; nil: all
     # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
@@ -255,7 +255,7 @@ module Memintro
       CallSites.take(most: older_than_gcs ? nil : n, by: by).top(n, by: by, older_than_gcs: older_than_gcs)
     end
 
-    # One call site by its name, or by the end of its name from a folder or file on.
+    # Returns one call site by its name, or by the end of its name, beginning at a folder or file.
     #
     # @param name [String] such as `"leak.rb:12"`, `"app/models/user.rb:7"`, `"(gc)"`
     # @return [CallSite, nil] nil if there is none
@@ -285,21 +285,21 @@ module Memintro
       end
     end
 
-    # Takes a snapshot of this process. The light one, without arguments, holds the memory of the process, `GC.stat`,
-    # `GC.stat_heap` where Ruby has it, and while tracking the totals and the 100 call sites with most live bytes. It
-    # costs about a millisecond, most of it for the control group, and 3 to 4 ms in a process of a GiB with 35,000 call
-    # sites. What cannot be had, as without /proc, is named in {Snapshot#missing}.
+    # Takes a snapshot of this process. Without arguments it is light: the memory of the process, `GC.stat`,
+    # `GC.stat_heap` where Ruby has it, and, while tracking, the totals and the 100 call sites with most live bytes. It
+    # costs about a millisecond, most of it for the control group, and 3 to 4 ms in a process of one GiB with 35,000
+    # call sites. {Snapshot#missing} names what cannot be read, for example without /proc.
     #
-    # Each part adds to that. Those that walk the heap do so together, in steps of some milliseconds between which other
-    # threads have their turn, and finish a garbage collection that is under way. Each page of the heap is seen at one
-    # instant, and the whole is of the time that the walk takes. What is memintro's own is left out:
+    # Each part adds to that cost. The parts that walk the heap share one walk, in steps of some milliseconds. Other
+    # threads run between the steps. A garbage collection that is under way is finished first. Each page of the heap is
+    # read at one instant, and the whole heap over the time of the walk. Objects and code of memintro are left out:
     #
     # - `:pss` – proportional and private memory: the kernel walks the page tables, 40 ms for each GiB;
     # - `:sites` – all call sites: a microsecond for each;
     # - `:types` – objects by type, `:classes` – by class, `:iseqs` – instruction sequences by file and line,
     #   `:internals` – what only the VM sees, `:occupancy` – how full the heap's pages are: each a walk of the heap,
     #   8 to 50 ms for a million objects ({Snapshot::Parts::COSTS});
-    # - `:all` – all of these as far as they can be had.
+    # - `:all` – all of these, except those that cannot be read here.
     #
     # @param parts [Array<Symbol>] of {Snapshot::Parts::ALL}, or `:all`
     # @return [Snapshot]
@@ -311,14 +311,16 @@ module Memintro
     #   Memintro.snapshot(:iseqs, :classes).iseqs[:bytes]
     def snapshot(*parts)
       unless Ractor.current.equal?(Loader::MAIN_RACTOR)
-        raise RactorError, "a snapshot can be taken in the main Ractor only; ask there, or send it a message to do so"
+        raise RactorError, "a snapshot can be taken only in the main Ractor; call Memintro.snapshot there, or send " \
+                           "the main Ractor a message to do so"
       end
 
       Lazy.load(Snapshot)
       Snapshot.take(parts)
     end
 
-    # What the collector did while the block ran, in all threads. Costs some 10 µs; of its own objects none is counted.
+    # Returns what the garbage collector did while the block ran, in all threads. Costs some 10 µs; objects of this
+    # method are not counted.
     #
     # @yield
     # @return [GcDelta] with the block's value; an exception of the block passes through
@@ -340,18 +342,18 @@ module Memintro
       GcDelta.new(value, before, after, GC.total_time - begun)
     end
 
-    # Writes a line about this process's memory into a log now and every so many seconds, until the process ends or
-    # {MemoryLog#stop}; forked children and daemons write lines of their own. A line costs about 0.1 ms, in a thread of
-    # its own. `memintro plot` draws these lines.
+    # Writes a line about the memory of this process into a log, now and every `seconds`, until the process ends or
+    # {MemoryLog#stop} is called. Forked children and daemons write their own lines. A line costs about 0.1 ms, in a
+    # thread of its own. `memintro plot` plots these lines.
     #
     #     MEMORY[123]: time: 2026-01-01 12:00:00 +0000 rss: 1123.4 MB, live_objects: 1.2 Million
     #
     # @param seconds [Numeric] between two lines
     # @param logger [#info, #write, nil] nil: the `rack.logger` that {Middleware} saw last (so none before the first
     #   request, nor without {Middleware}), else Rails' logger, else standard error
-    # @param details [Boolean] adds bytes that malloc has handed out (`malloc_live: off` while nothing is tracked; in
-    #   sampled mode followed by `(estimate ±0.3 MB)`, the standard error), the number of collections, and the
-    #   collector's time since the line before
+    # @param details [Boolean] adds the live bytes of malloc (`malloc_live: off` while nothing is tracked; in sampled
+    #   mode followed by `(estimate ±0.3 MB)`, the standard error), the number of collections, and the GC time since the
+    #   line before
     # @param format [Symbol] `:article`, the line above; `:logfmt` or `:json`, as lines of requests: `rss_bytes`,
     #   `live_objects`, and with details `malloc_live_bytes`, its standard error while sampling, `gc_count`, `gc_ms`
     # @return [MemoryLog] under `MEMINTRO_DISABLE` one that writes nothing
@@ -366,8 +368,8 @@ module Memintro
       untracked { MemoryLog.new(seconds, logger, details: details, format: format) }
     end
 
-    # What is on, what was found and patched, what escapes, and what would not work here and why. Loads the hook (which
-    # by itself changes nothing) to ask it.
+    # Returns what is on, what was found and patched, which allocations no hook can see, and what would not work here
+    # and why. Loads the hook to ask it, which by itself changes nothing.
     #
     # @return [Doctor]
     def doctor
@@ -380,7 +382,7 @@ module Memintro
     #   `MEMINTRO_…` variables.
     # @raise [ArgumentError] if one of the variables has a wrong value
     def configuration
-      # No lock: reports are asked for in signal handlers too, and a second reading of ENV gives the same.
+      # Takes no lock: reports are also written in signal handlers, and reading ENV twice gives the same result.
       @configuration ||= Configuration.new(ENV)
     rescue Ractor::Error
       MainRactor.refuse
@@ -395,21 +397,21 @@ module Memintro
       nil
     end
 
-    # Changes whenever call sites become others: a block visit must not mistake a new site for the old one.
+    # Changes when the ids of call sites get a new meaning: a visit of blocks must not take a new site for the old one.
     # @api private
     # @return [Integer]
     attr_reader :epoch
 
     private
 
-    # How many call sites a report has that does not say it.
+    # The default number of call sites in a report.
     def rows_of(format)
       MainRactor.only
       Loader.need(:Report)
       Report.default_top(format)
     end
 
-    # Under the brake nothing is refused, also where the configuration cannot be had, as in another Ractor.
+    # Raises nothing while memintro is disabled, even where the configuration cannot be read, as in another Ractor.
     def default(setting)
       configuration.public_send(setting) unless Brake.on?
     end
@@ -423,7 +425,7 @@ module Memintro
       raise ArgumentError, "sample_bytes is #{mean}, but mode is #{mode.inspect}; it is for mode: :sampled"
     end
 
-    # A start makes a test allocation that must be seen, also where the caller is not tracked.
+    # A start makes a test allocation, which must be seen even if the caller is not tracked.
     def while_tracked
       Native.untracked_enter
       depth = Native.untracked_leave

@@ -6,6 +6,7 @@ require "json"
 require "open3"
 require_relative "lint/ruby_layers"
 require_relative "lint/rust_circles"
+require_relative "lint/words"
 
 # Who may depend on whom in the workspace; RULES.md says why. A crate that is not named here is not allowed.
 ALLOWED_DEPENDENCIES = {
@@ -22,7 +23,7 @@ RUBY_BINDINGS = %w[rb-sys magnus].freeze
 LARGEST_CIRCLE = 3
 
 desc "Run every lint"
-task lint: %w[lint:rustfmt lint:clippy lint:rustdoc lint:deny lint:layers lint:rubocop lint:yard lint:rbs]
+task lint: %w[lint:rustfmt lint:clippy lint:rustdoc lint:deny lint:layers lint:words lint:rubocop lint:yard lint:rbs]
 
 namespace :lint do
   desc "Rust formatting"
@@ -91,6 +92,14 @@ namespace :lint do
     end
     abort "Wrong direction (see RULES.md):\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
     puts "#{names.size} crates depend only on those below them; Ruby is known to the extension alone"
+  end
+
+  desc "No file uses a word that the glossary of RULES.md forbids"
+  task :words do
+    words = ForbiddenWords.new(".")
+    wrong = words.wrong
+    abort "Forbidden words (see RULES.md):\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
+    puts "#{words.size} files use no word that RULES.md forbids"
   end
 
   desc "Ruby lints"

@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
-# What `memintro run` has each Ruby process require: connects Ruby to the hook, starts tracking unless the preloaded
-# hook has done so already, and reports when the process ends. It can be required by hand as well; the settings are
-# those of the MEMINTRO_… variables.
+# `memintro run` lets each Ruby process require this file. It connects Ruby to the hook, starts tracking (unless the
+# preloaded hook already tracks), and writes the report when the process ends. You can also require it yourself; the
+# settings are those of the MEMINTRO_… variables.
 #
-# The program must not notice: nothing is raised here, what goes wrong is said once on standard error, and of memintro's
-# own loading only the extension's is among the figures.
+# The program must not be affected: this file raises nothing, and reports an error once on standard error. Of memintro's
+# own loading, the figures include only that of the extension.
 require_relative "support/brake"
 
 if Memintro::Brake.on?
-  # What the program requires is there, and does nothing.
+  # A later `require` of the program finds it loaded and does nothing.
   $LOAD_PATH.push(File.expand_path("..", __dir__))
   $LOAD_PATH.unshift(File.join(__dir__, "compat/load_path")) if ENV["MEMINTRO_COMPAT"] == "mwrap"
 elsif !defined?(Memintro::ProcessReport)
@@ -26,7 +26,7 @@ elsif !defined?(Memintro::ProcessReport)
     end
   rescue StandardError, ScriptError => e
     begin
-      # Not `warn`, which -W0 silences and programs redefine.
+      # Not `warn`, which -W0 silences and which programs redefine.
       STDERR.write("memintro: not tracking process #{Process.pid}: #{e.message}\n")
     rescue StandardError
       nil # without standard error there is nobody to tell

@@ -5,18 +5,19 @@ require_relative "support/settings"
 require_relative "version"
 
 module Memintro
-  # The `memintro` command. Each subcommand is an object with `options` and `run` that knows nothing of exit codes;
-  # {start} alone prints errors and chooses: 0 done, 1 failed, 2 wrong usage, and the shell's 126 and 127 where a
-  # command to run is not executable or not there. A reader that closes the pipe has seen enough: that is success.
+  # The `memintro` command. Each subcommand is an object with `options` and `run`, without exit codes. Only {start}
+  # prints errors and returns the exit code: 0 for success, 1 for failure, 2 for wrong usage, and like a shell 126 and
+  # 127 if a command to run is not executable or does not exist. If the reader closes the pipe, that is a success.
   #
-  # Nothing is loaded before it is needed: what `memintro run` takes is added to the start of every program.
+  # Files are loaded only when they are needed, because `memintro run` adds its own loading to the start of every
+  # program.
   module CLI
     Settings.never_listen
 
-    # What was typed makes no sense.
+    # The command line is wrong.
     class UsageError < StandardError; end
 
-    # Something did not work; the exit code says what kind.
+    # The command failed; `exit_code` says how.
     class Failure < StandardError
       # @return [Integer]
       attr_reader :exit_code
@@ -49,27 +50,27 @@ module Memintro
     autoload :Top, File.join(__dir__, "cli/top.rb")
     autoload :Collect, File.join(__dir__, "cli/gc.rb")
 
-    # Subcommands, their classes and what each is for.
+    # Subcommands, their classes and their purposes.
     COMMANDS = {
-      "run" => [:Run, "run a command, tracked from its start, and report when it ends"],
-      "env" => [:Env, "print the variables that do the same, for where no wrapper can stand"],
-      "plot" => [:Plot, "draw what MEMORY lines of a log say: RSS, live objects, malloc and GC over time"],
-      "requests" => [:Requests, "say which requests ask for the memory, from the MEMORY lines of a log"],
-      "report" => [:Report, "show a saved report, the dump of a process that died, or a running process's"],
-      "rss" => [:Rss, "show processes' memory as the kernel counts it, or a command's peak"],
-      "snapshot" => [:Snapshot, "run a command and keep what its process looks like inside"],
-      "diff" => [:Diff, "say what grew between snapshots, or during a command"],
-      "iseqs" => [:Iseqs, "show which files Ruby's compiled code in memory comes from"],
+      "run" => [:Run, "run a command with tracking on, and report when it ends"],
+      "env" => [:Env, "print the environment variables that `run` sets"],
+      "plot" => [:Plot, "plot the MEMORY lines of a log: RSS, live objects, malloc and GC over time"],
+      "requests" => [:Requests, "rank requests by the memory they allocate, from the MEMORY lines of a log"],
+      "report" => [:Report, "show a saved report, a raw dump, or the report of a running process"],
+      "rss" => [:Rss, "show the RSS, PSS and USS of processes, or the peak of a command"],
+      "snapshot" => [:Snapshot, "save what is in a process: memory, GC, objects by class, compiled code"],
+      "diff" => [:Diff, "show what grew between snapshots, in a running process, or during a command"],
+      "iseqs" => [:Iseqs, "show Ruby's compiled code in memory, by file or by line"],
       "histogram" => [:Histogram, "show all objects by class"],
-      "doctor" => [:Doctor, "say what works here, what does not, and why"],
-      "ps" => [:Ps, "list the running processes that can be asked"],
-      "start" => [:Start, "have a running process track its allocations"],
-      "stop" => [:Stop, "have it stop"],
-      "mark" => [:Mark, "have it count growth from now on"],
-      "clear" => [:Clear, "have it forget its figures"],
-      "top" => [:Top, "show its call sites that matter most"],
-      "watch" => [:Watch, "show it live in the terminal"],
-      "gc" => [:Collect, "have it collect its garbage"]
+      "doctor" => [:Doctor, "check what works on this machine"],
+      "ps" => [:Ps, "list the running processes that listen"],
+      "start" => [:Start, "start tracking in a running process"],
+      "stop" => [:Stop, "stop tracking in a running process"],
+      "mark" => [:Mark, "set the mark from which growth is counted"],
+      "clear" => [:Clear, "clear the figures of a running process"],
+      "top" => [:Top, "show the top call sites of a running process"],
+      "watch" => [:Watch, "show a running process in the terminal, live"],
+      "gc" => [:Collect, "run a garbage collection in a running process"]
     }.freeze
 
     # @param argv [Array<String>]
@@ -96,7 +97,7 @@ module Memintro
       1
     end
 
-    # What is told may be called anything, and tell a terminal to do things.
+    # Messages contain names from outside, which could contain control sequences of the terminal.
     # @api private
     # @param err [IO]
     # @param message [String]
@@ -161,13 +162,13 @@ module Memintro
     def self.help
       width = COMMANDS.keys.map(&:size).max
       <<~HELP
-        memintro #{VERSION}: where a Ruby process's memory went, by call site
+        memintro #{VERSION}: shows which line of Ruby code owns the memory of a process
 
         Usage: memintro COMMAND [options]
 
         #{COMMANDS.map { |name, (_, purpose)| "  #{name.ljust(width)}  #{purpose}" }.join("\n")}
 
-        memintro COMMAND --help tells more. To begin with:
+        Run memintro COMMAND --help for its options. To begin with:
           memintro run -- ruby app.rb
       HELP
     end
@@ -179,7 +180,7 @@ module Memintro
     end
     private_class_method :say
 
-    # What is still buffered would fail again when Ruby closes the stream.
+    # Buffered output would fail again when Ruby closes the stream.
     def self.silence(out)
       out.reopen(File::NULL, "w") if out.respond_to?(:reopen) && out.respond_to?(:fileno)
     rescue IOError, SystemCallError

@@ -5,11 +5,11 @@ require_relative "control/socket_path"
 require_relative "control/server"
 
 module Memintro
-  # The control socket of this process: at most one server, and what becomes of it in forked children and at exit.
+  # The control socket of this process: at most one server. Also handles forked children and the end of the process.
   # Loaded by {Memintro.listen}.
   #
-  # The kernel's process id is asked everywhere: Ruby's own is cached since 3.3, and a child that C code forked still
-  # has its parent's.
+  # All methods ask the kernel for the process id: Ruby caches its own since 3.3, and in a child that C code forked, the
+  # cached id is the parent's.
   # @api private
   module Control
     @server = nil
@@ -45,7 +45,7 @@ module Memintro
         !server.nil? && server.pid == Native.pid && server.alive?
       end
 
-      # Called by the extension in each child, whoever forked it, in a thread of its own.
+      # The extension calls it in each forked child, in a thread of its own.
       def forked
         Native.untracked_enter
         parents = @server
@@ -68,7 +68,7 @@ module Memintro
         at_exit { @server&.leave if @server&.pid == Native.pid }
       end
 
-      # In a child the parent's descriptors are closed: who holds them looks like who listens.
+      # Closes the parent's descriptors in a child: a process that holds them looks as if it listened.
       def abandon_inherited
         return if @server.nil? || @server.pid == Native.pid
 

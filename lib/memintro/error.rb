@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# Everything memintro raises by itself. Each message says what was wrong and what to do next; wrong arguments are
-# Ruby's own ArgumentError and TypeError.
+# All errors of memintro. Each message says what was wrong and what to do next. Wrong arguments raise Ruby's
+# ArgumentError and TypeError.
 module Memintro
   # Parent of all of memintro's errors.
   class Error < StandardError
-    # What is said when the raiser has nothing more precise to say.
+    # The message if the caller gives none.
     DEFAULT_MESSAGE = nil
 
     # @param message [String, nil] what was wrong and what to do; nil takes the kind's own words
@@ -14,98 +14,101 @@ module Memintro
     end
   end
 
-  # The hook does not work on this platform. What needs only Ruby's own interfaces keeps working, and never raises this.
+  # The hook does not work on this platform. Methods that use only Ruby's own interfaces still work, and never raise
+  # this.
   class UnsupportedError < Error
-    # Said when the raiser has nothing more precise to say.
+    # The message if the caller gives none.
     DEFAULT_MESSAGE = "memintro's hook needs Linux with glibc on x86-64 or aarch64, and this is #{RUBY_PLATFORM}; " \
                       "`memintro doctor` says what works here".freeze
   end
 
-  # The process is privileged (setuid and the like), or the hook was loaded under a `MEMINTRO_DISABLE` that has gone
-  # since. While it is set nothing is raised: see {Memintro.disabled?}.
+  # The process is privileged (setuid and the like), or the hook was loaded while `MEMINTRO_DISABLE` was set, which is
+  # no longer set. While it is set, nothing is raised: see {Memintro.disabled?}.
   class DisabledError < Error
-    # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "the hook stays off in this process: it is privileged (setuid, file capabilities), or was " \
-                      "started with MEMINTRO_DISABLE=1; start it again without"
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "the hook is off in this process, because the process is privileged (setuid, file " \
+                      "capabilities) or was started with MEMINTRO_DISABLE=1; start it again without that"
   end
 
   # The kernel gave no memory for the table of live blocks.
   class ExhaustedError < Error
-    # Said when the raiser has nothing more precise to say.
+    # The message if the caller gives none.
     DEFAULT_MESSAGE = "the kernel gave no memory for the table of live blocks; raise the process's limit " \
                       "(ulimit -v, the container's), or set max_tracker_bytes lower"
   end
 
   # The allocator's functions could not be found, as in a statically linked program.
   class AllocatorError < Error
-    # Said when the raiser has nothing more precise to say.
+    # The message if the caller gives none.
     DEFAULT_MESSAGE = "no module of this process defines malloc, calloc, realloc and free where memintro can find " \
                       "them (a statically linked Ruby?); `memintro doctor` lists what is loaded"
   end
 
-  # The hook is in place, yet a test allocation went past it.
+  # The hook is in place, but a test allocation did not reach it.
   class NotSeenError < Error
-    # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "a test allocation was not seen: another library answers malloc before memintro; put memintro " \
-                      "first in LD_PRELOAD, for example with `memintro run -- CMD`"
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "memintro did not see a test allocation, because another library comes first in LD_PRELOAD; " \
+                      "put memintro first, for example with `memintro run -- CMD`"
   end
 
   # Another thread is starting or stopping at this moment.
   class BusyError < Error
-    # Said when the raiser has nothing more precise to say.
+    # The message if the caller gives none.
     DEFAULT_MESSAGE = "another thread is starting or stopping memintro; try again when it has finished"
   end
 
-  # This Ruby is none that memintro knows: it lacks a function that its heap is read with.
+  # memintro does not know this Ruby: a function for reading its heap is missing.
   class UnknownRubyError < Error
-    # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "the heap of Ruby #{RUBY_VERSION} cannot be read; `memintro doctor` says what is lacking".freeze
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "memintro cannot read the heap of Ruby #{RUBY_VERSION}; `memintro doctor` shows which " \
+                      "functions are missing".freeze
   end
 
-  # Something that only the main Ractor can do was asked in another, or Ruby's heap was to be walked while more than one
-  # is alive.
+  # A method that works only in the main Ractor was called in another one, or a walk of the heap was requested while
+  # more than one Ractor is alive.
   class RactorError < Error
-    # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "the heap can only be walked while there is one Ractor; wait for the end of the others"
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "memintro can read the heap only while there is one Ractor; wait until the others have ended"
   end
 
-  # The control socket could not be made: see {Memintro.listen}.
+  # The control socket could not be created: see {Memintro.listen}.
   class ListenError < Error; end
 
-  # A process was asked through its control socket, and could not be reached or refused.
+  # A process could not be reached through its control socket, or refused the request.
   class ControlError < Error; end
 
-  # A raw dump is bad, foreign or cut short.
+  # A raw dump is damaged, of another format, or cut short.
   class DumpError < Error
-    # Said when the raiser has nothing more precise to say.
+    # The message if the caller gives none.
     DEFAULT_MESSAGE = "not a memintro dump of this version, or it was cut short"
   end
 
-  # There is no process of the id that was given.
+  # No process has this id.
   class NoProcessError < Error
-    # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "there is no such process (any more)"
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "there is no such process; it may have ended"
   end
 
   # The kernel does not let this user see the memory of that process.
   class ForbiddenError < Error
-    # Said when the raiser has nothing more precise to say.
+    # The message if the caller gives none.
     DEFAULT_MESSAGE = "the process is another user's; run as its user or as root"
   end
 
-  # /proc is not there, or it is not Linux's.
+  # /proc does not exist, or is not that of Linux.
   class ProcError < Error
-    # Said when the raiser has nothing more precise to say.
-    DEFAULT_MESSAGE = "memory of processes is read from Linux's /proc, which is not there"
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "memintro reads the memory of processes from /proc, which does not exist here"
   end
 
-  # A saved snapshot cannot be read or written: cut short, something else, of a newer memintro, no permission.
+  # A saved snapshot cannot be read or written: it is cut short, not a snapshot, or of a newer memintro, or permission
+  # is missing.
   class SnapshotError < Error
-    # Said when the raiser has nothing more precise to say.
+    # The message if the caller gives none.
     DEFAULT_MESSAGE = "not a snapshot that this memintro can read"
   end
 
-  # {Memintro.[]} was given the end of more than one call site's name.
+  # The name given to {Memintro.[]} is the end of the names of several call sites.
   class AmbiguousNameError < Error
     # Most names that the message lists.
     SHOWN = 10

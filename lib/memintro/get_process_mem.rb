@@ -3,16 +3,16 @@
 require "bigdecimal"
 require_relative "../memintro"
 
-# Answers what the gem get_process_mem answers, with its names and types, from a file that stays open: for code that was
-# written for that gem. Where the gem itself is loaded already, it stays; after this file, `require "get_process_mem"`
-# does nothing. Require it when the program starts: in a signal handler Ruby cannot require anything.
+# Returns what the gem get_process_mem returns, with its names and types, from a file that stays open: for code that was
+# written for that gem. If the gem is loaded already, it stays; after this file, `require "get_process_mem"` does
+# nothing. Require it when the program starts, because Ruby cannot require files in a signal handler.
 #
 # @example
 #   require "memintro/get_process_mem"
 #   GetProcessMem.new.mb   # => 31.4453125
 unless defined?(GetProcessMem)
   # Resident memory of a process, as BigDecimal bytes or Float KiB, MiB and GiB. As with the gem of that name, a process
-  # that is not there (any more) or not to be seen has none.
+  # that does not exist or cannot be read has 0.
   class GetProcessMem
     # Bytes of a KiB.
     KB_TO_BYTE = BigDecimal(1024)

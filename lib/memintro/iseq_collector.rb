@@ -5,10 +5,10 @@
 require "objspace"
 require_relative "../memintro"
 
-# Ruby's own module, with one method more.
+# Ruby's own module, with one more method.
 module ObjectSpace
-  # Bytes of all instruction sequences: their slots, and what they own outside. 5 ms for a million objects of any kind,
-  # and no wrapper object is made.
+  # Returns the bytes of all instruction sequences: their slots, and what they own outside. 5 ms for a million objects
+  # of any kind. Makes no wrapper objects.
   #
   # @return [Integer]
   # @raise [Memintro::RactorError, Memintro::UnknownRubyError]

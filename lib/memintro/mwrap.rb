@@ -4,9 +4,9 @@ require_relative "../memintro"
 require_relative "compat/mwrap/dump_at_exit"
 require_relative "compat/mwrap/source_location"
 
-# The interface of the mwrap gem, answered by memintro: same names, arguments and yields, for programs and habits that
-# exist. As with mwrap, requiring it starts nothing: run under `memintro run`, or call {Memintro.start}. What is not
-# Ruby is named `libfoo.so(symbol+0x1c)` instead of an address. Mwrap::HeapPageBody is not offered.
+# The interface of the mwrap gem, implemented by memintro: same names, arguments and yields, for existing programs. As
+# with mwrap, requiring it starts nothing: run the program under `memintro run`, or call {Memintro.start}. Native
+# callers are named `libfoo.so(symbol+0x1c)` instead of by an address. Mwrap::HeapPageBody does not exist.
 #
 # The `MWRAP` variable dumps at exit: `dump_path:FILE` (appended to) or `dump_fd:N`, and `dump_min:BYTES`, separated
 # by commas.
@@ -18,8 +18,8 @@ require_relative "compat/mwrap/source_location"
 #   Mwrap.each { |location, total, allocations, frees, age_total, max_lifespan| … }
 module Mwrap
   class << self
-    # Writes a line for each location: total bytes, allocations, location. In sampled mode a line before them, which
-    # begins with `#`, says that they are estimates.
+    # Writes a line for each location: total bytes, allocations, location. In sampled mode, a first line that begins
+    # with `#` says that they are estimates.
     #
     # @param io [IO, nil] a real one, no StringIO; nil: standard error
     # @param min [Integer, nil] leave out locations with so many total bytes or fewer
@@ -39,13 +39,13 @@ module Mwrap
       nil
     end
 
-    # Sets all counters to zero. Live blocks are still known, and their frees counted.
+    # Sets all counters to zero. Live blocks stay known, and their frees are counted.
     # @return [nil]
     def reset
       Memintro::Native.reset
     end
 
-    # Forgets all locations and blocks.
+    # Clears all locations and blocks.
     # @return [nil]
     def clear
       Memintro.clear

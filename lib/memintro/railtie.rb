@@ -4,8 +4,8 @@ require "rails/railtie"
 require_relative "rack"
 
 module Memintro
-  # Puts {Middleware} in place in a Rails application, outermost, so that the whole stack is measured; the line then has
-  # Rails' request id and `posts#show`. In the Gemfile: `gem "memintro", require: "memintro/railtie"`.
+  # Inserts {Middleware} into a Rails application as the outermost one, so that the whole stack is measured; the line
+  # then has Rails' request id and `posts#show`. In the Gemfile: `gem "memintro", require: "memintro/railtie"`.
   #
   # Settings below `config.memintro`, for config/application.rb or an environment's file: `enabled` (true), `start`
   # (nil; true, `:full` or `:sampled` tracks from the end of initialization), and each option of {Middleware}.
@@ -16,10 +16,10 @@ module Memintro
   #   config.memintro.skip = ["/assets", "/up"]
   #   config.memintro.start = true
   class Railtie < ::Rails::Railtie
-    # Those of {Middleware}, by the same names.
+    # The settings of {Middleware}, with the same names.
     MIDDLEWARE_SETTINGS = %i[fields format every over skip logger max_rss_bytes max_growth_bytes_per_hour
                              on_limit].freeze
-    # All there are.
+    # All settings.
     SETTINGS = [:enabled, :start, *MIDDLEWARE_SETTINGS].freeze
 
     config.memintro = ActiveSupport::OrderedOptions.new
@@ -46,7 +46,7 @@ module Memintro
       raise ArgumentError, "config.memintro has no #{unknown.join(', ')}; it has #{SETTINGS.join(', ')}"
     end
 
-    # An application is worth more than its figures.
+    # An error in memintro must not stop the application.
     #
     # @api private
     # @param mode [true, Symbol]

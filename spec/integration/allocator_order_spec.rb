@@ -47,7 +47,7 @@ RSpec.describe "The order of the hook and another allocator" do
 
     it "the report says so, as text and as JSON, also of what is not tracked" do
       expect(ruby("Memintro.report", wrong).must_succeed.stdout)
-        .to match(/\nNo allocation is seen in this process:\n#{sentence}/)
+        .to match(/\nmemintro sees no allocation in this process:\n#{sentence}/)
       code = "Memintro.untracked { Memintro.report($stdout, format: :json) }"
       report = JSON.parse(ruby(code, wrong).must_succeed.stdout)
       expect(report["process"]).to include("tracking" => true, "problem" => match(sentence))

@@ -103,7 +103,7 @@ RSpec.describe "looking into a master and its workers", :listening do
     start_mill
     refused = memintro("snapshot", "mill", "--workers", "-o", file("snap.json"))
     expect([refused.status.exitstatus, refused.stdout, refused.stderr])
-      .to match([2, "", /each process needs a file of its own, .* with %p, .* such as -o #{file("snap.%p.json")}$/])
+      .to match([2, "", /several processes need several files: put %p, .* for example -o #{file("snap.%p.json")}$/])
     expect(saved).to eq([])
     expect(said("snapshot", "mill", "--workers", "-o", file("snap.%p.json"))).to eq("")
     expect(saved).to eq(@pids.values.map { |pid| "snap.#{pid}.json" }.sort)
@@ -150,7 +150,7 @@ RSpec.describe "looking into a master and its workers", :listening do
     expect(gone.stdout.lines.map { |line| grains(JSON.parse(line)) }).to eq([300])
     none = memintro("iseqs", "999999999", "999999998")
     expect([none.status.exitstatus, none.stdout]).to eq([1, ""])
-    expect(none.stderr.lines.last).to eq("memintro: none of these 2 processes can be asked\n")
+    expect(none.stderr.lines.last).to eq("memintro: none of these 2 processes answered\n")
     # So it is with what is asked otherwise.
     marked = memintro("mark", "999999999", worker(2))
     expect([marked.status.exitstatus, marked.stderr]).to eq([1, "memintro: there is no process 999999999\n"])
@@ -201,8 +201,8 @@ RSpec.describe "looking into a master and its workers", :listening do
       %w[diff --workers mill a.json] => "--workers needs the PID or NAME of a running process, and a.json is a file",
       %w[iseqs --workers -- true] => "of a program that is started, all Ruby processes are looked at anyway",
       %w[snapshot --workers] => "give the PID or NAME of a process; memintro ps lists them",
-      %w[diff --workers mill --format html] => "with %p, which becomes the process id, such as -o diff.%p.html",
-      %w[diff 1 2 --format html -o a/d.html] => "such as -o a/d.%p.html",
+      %w[diff --workers mill --format html] => "into the name of -o, for example -o diff.%p.html",
+      %w[diff 1 2 --format html -o a/d.html] => "for example -o a/d.%p.html",
       %w[diff a.json b.json --for 3] => "--for needs PIDs or NAMEs of processes, and no files"
     }.each do |arguments, message|
       it "is said of: memintro #{arguments.join(' ')}" do

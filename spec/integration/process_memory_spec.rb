@@ -99,7 +99,7 @@ RSpec.describe Memintro::ProcessMemory do
   it "says so when a process is gone, and does not mistake its successor for it" do
     memory = nil
     with_child(FAMILY, 1) { |pid| memory = described_class.new(pid) }
-    expect { memory.rss }.to raise_error(Memintro::NoProcessError, /no process #{memory.pid} \(any more\)/)
+    expect { memory.rss }.to raise_error(Memintro::NoProcessError, /no process #{memory.pid}; it may have ended/)
     expect { memory.pss }.to raise_error(Memintro::NoProcessError)
     expect { described_class.new(memory.pid) }.to raise_error(Memintro::NoProcessError)
     expect { described_class.new(memory.pid, children: true) }.to raise_error(Memintro::NoProcessError)
@@ -158,8 +158,8 @@ RSpec.describe Memintro::ProcessMemory do
                          "-I#{Subprocess::LIB}", "-rmemintro", "-e", code, pid.to_s)
     skip "rights cannot be dropped here: #{result.stderr}" if result.stderr.start_with?("setpriv:")
     expect(result.must_succeed.stdout)
-      .to eq("/proc/#{pid}/smaps_rollup may not be read although this is root: it lacks CAP_SYS_PTRACE here (in a " \
-             "container, --cap-add=SYS_PTRACE gives it), or a security module forbids it\n")
+      .to eq("root may not read /proc/#{pid}/smaps_rollup: the capability CAP_SYS_PTRACE is missing (in a " \
+             "container, add --cap-add=SYS_PTRACE), or a security module forbids it\n")
   ensure
     if pid
       Process.kill(:KILL, pid)

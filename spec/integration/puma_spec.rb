@@ -94,7 +94,7 @@ RSpec.describe "Puma" do
         expect(pids_in(asked("start", "puma", "--workers"))).to eq(@workers)
         again = asked("start", server.pid, "--workers")
         expect(pids_in(again)).to eq(@workers)
-        expect(again.scan("was tracking already").size).to eq(2)
+        expect(again.scan("tracked already").size).to eq(2)
         bytes = 10.times.sum { |i| server.get("/bytes/#{5_000_000 + i}") && (5_000_000 + i) }
         sum = JSON.parse(asked("top", server.pid, "--workers", "--json", "--by", "total_bytes"))
         line = sum["call_sites"].find { |site| site["name"].match?(/plain\.ru:\d+\z/) }
@@ -111,10 +111,10 @@ RSpec.describe "Puma" do
         expect(memintro("start", server.pid).stderr)
           .to match(/\Amemintro: process #{server.pid} \(puma .*\) does not listen, but 2 processes below it do: with/)
         expect(memintro("start", "puma").stderr)
-          .to match(/\Amemintro: 2 processes are called "puma"; give the number of one, or --workers where all are /)
+          .to match(/\Amemintro: 2 processes are called "puma"; give the PID of one, or --workers for all of /)
         silent = start_program("puts :ready; sleep")
         expect(memintro("start", silent.pid, "--workers").stderr)
-          .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; it cannot be made to from outside/)
+          .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; it cannot be changed from outside/)
       end
     end
   end

@@ -23,8 +23,8 @@ RSpec.describe "Memintro in a Ractor" do
   end
 
   def self.main_only(call)
-    "Memintro::RactorError: Memintro.#{call[/\A[\w?]+|\A\[\]/]} works in the main Ractor only, and was called " \
-      "in another; call it there, or send the main Ractor a message to do so."
+    "Memintro::RactorError: Memintro.#{call[/\A[\w?]+|\A\[\]/]} works only in the main Ractor; call it there, " \
+      "or send the main Ractor a message to call it."
   end
 
   # Each call with what it answers in a Ractor: a class, or how the error begins.
@@ -34,16 +34,16 @@ RSpec.describe "Memintro in a Ractor" do
             "each_call_site.first", "top", "top(1, by: :growth, older_than: 1)", "[]('(boot)')", "report($stderr)",
             "report($stderr, format: :json, app_root: '/')", "doctor", "configuration", "configure { |c| c.top = 1 }",
             "listen", "listen(name: 'web')", "log_every"]
-    several = "Memintro::RactorError: 2 Ractors are alive, and the heap can only be walked while there is one"
+    several = "Memintro::RactorError: 2 Ractors are alive, and memintro can read the heap only while there is one"
     walks = ["iseqs", "each_iseq { break }", "top_iseqs", "internals", "histogram", "occupancy",
              "occupancy_and_counters"]
     figures = %w[rss peak_rss pss uss swap vsize]
     { **main.to_h { |call| [call, main_only(call)] }, **walks.to_h { |call| [call, several] },
       **figures.to_h { |call| [call, "Integer"] },
-      "snapshot" => "Memintro::RactorError: a snapshot can be taken in the main Ractor only; ask there",
+      "snapshot" => "Memintro::RactorError: a snapshot can be taken only in the main Ractor; call",
       "disabled?" => "FalseClass", "untracked { :value }" => "Symbol", "gc_delta {}" => "Memintro::GcDelta",
       "cgroup" => /\A(NilClass|Memintro::Cgroup)$/,
-      "RSSSampler.new" => "Memintro::RactorError: a sampler can be made in the main Ractor",
+      "RSSSampler.new" => "Memintro::RactorError: a sampler can be made only in the main Ractor",
       "ProcessMemory.new(Process.pid).rss" => "Integer" }
   end
 
@@ -98,7 +98,7 @@ RSpec.describe "Memintro in a Ractor" do
          asked { Memintro::Snapshot::Parts }]
       })
     RUBY
-    expect(lines).to match([/\AMemintro::RactorError: a sampler can be made in the main Ractor only/,
+    expect(lines).to match([/\AMemintro::RactorError: a sampler can be made only in the main Ractor/,
                             %r{\AMemintro::RactorError: Memintro::Trend .*, write require "memintro/trend" before},
                             *[%r{\AMemintro::RactorError: .*, write require "memintro/snapshot" before}] * 2])
   end

@@ -42,9 +42,9 @@ RSpec.describe "asking a running process", :listening do
     pid = start_program(LEAK).pid
     who = "process #{pid} (-e)"
     expect(said("start", pid)).to eq("#{who} tracks its allocations now (full mode)\n")
-    expect(said("start", pid)).to eq("#{who} was tracking already; nothing changed (full mode)\n")
+    expect(said("start", pid)).to eq("#{who} tracked already; nothing changed (full mode)\n")
     expect(said("start", pid, "--max-sites", "500"))
-      .to eq("#{who} tracks afresh, with the new settings (full mode)\n")
+      .to eq("#{who} tracks its allocations anew, with the new settings (full mode)\n")
     top = eventually { said("top", pid).then { |text| text if text.match?(/-e:1$/) } }
     expect(top).to match(/^memintro .*: pid #{pid}, ruby #{RUBY_VERSION}, full mode, started live/)
     # What the server itself allocates is in no figure.
@@ -55,7 +55,7 @@ RSpec.describe "asking a running process", :listening do
     expect(said("mark", pid)).to match(/\A#{Regexp.escape(who)} counts growth from now on: live /)
     expect(said("gc", pid)).to match(/collected its garbage in [\d.]+ ms: .* -> .* live objects, RSS/)
     expect(said("doctor", pid)).to include("allocator")
-    expect(said("clear", pid)).to eq("#{who} has forgotten its figures and tracks on\n")
+    expect(said("clear", pid)).to eq("#{who} cleared its figures; it goes on tracking\n")
     expect(said("stop", pid)).to start_with("#{who} stopped tracking; live ")
     expect(JSON.parse(said("stop", pid, "--json"))).to include("pid" => pid, "state" => "unchanged")
   end
@@ -109,7 +109,7 @@ RSpec.describe "asking a running process", :listening do
       before.positive? && sum && sum["live_bytes"].between?(before, live.call)
     end
     text = said("top", pid, "--workers", "--top", "3")
-    expect(text).to match(/^ *PID +RSS +live +blocks +PROGRAM$/).and include("shop: worker 0", "together, as the first")
+    expect(text).to match(/^ *PID +RSS +live +blocks +PROGRAM$/).and include("shop: worker 0", "sum of these processes")
     expect(said("stop", "shop: worker 1")).to include("(shop: worker 1) stopped tracking")
   end
 
@@ -192,9 +192,9 @@ RSpec.describe "asking a running process", :listening do
   it "switches the mode, and keeps what was collected" do
     pid = start_program(LEAK).pid
     expect(said("start", pid)).to end_with(" tracks its allocations now (full mode)\n")
-    expect(said("start", pid)).to end_with(" was tracking already; nothing changed (full mode)\n")
+    expect(said("start", pid)).to end_with(" tracked already; nothing changed (full mode)\n")
     expect(said("start", pid, "--mode", "sampled"))
-      .to end_with(" goes on in another way, with what it has collected (sampled mode)\n")
+      .to end_with(" changed the mode, and kept its figures (sampled mode)\n")
     expect(JSON.parse(said("top", pid, "--json")).dig("process", "mode")).to eq("sampled")
   end
 
@@ -221,7 +221,7 @@ RSpec.describe "asking a running process", :listening do
   it "refuses to guess between two processes of one name, and asks both where all are meant" do
     pids = Array.new(2) { start_program("Memintro.listen(name: 'twin'); puts :ready; sleep").pid }.sort
     expect(complaint("top", "twin"))
-      .to eq("memintro: 2 processes are called \"twin\"; give the number of one, or --workers where all are meant:\n" \
+      .to eq("memintro: 2 processes are called \"twin\"; give the PID of one, or --workers for all of them:\n" \
              "#{pids.map { |pid| "  #{pid} (-e)\n" }.join}")
     expect(said("start", "twin", "--workers"))
       .to eq(pids.map { |pid| "process #{pid} (-e) tracks its allocations now (full mode)\n" }.join)
@@ -252,7 +252,7 @@ RSpec.describe "asking a running process", :listening do
       sleep
     RUBY
     result = eventually { memintro("top", program.pid, "--timeout", "1").then { |done| done unless done.success? } }
-    expect(result.stderr).to match(/process #{program.pid} did not answer within 1.0 s: .* keeps Ruby's lock \(GVL\)/)
+    expect(result.stderr).to match(/process #{program.pid} did not answer within 1.0 s: .* holds Ruby's lock \(GVL\)/)
     writer.puts
     expect(memintro("mark", program.pid, "--timeout", "60")).to be_success
   end
@@ -261,8 +261,9 @@ RSpec.describe "asking a running process", :listening do
     program = start_program(LISTENER)
     silent = start_program("puts :ready; sleep")
     expect(complaint("top", silent.pid))
-      .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; it cannot be made to from outside: start/)
-      .and include("anew with MEMINTRO_LISTEN=1").and end_with("as it is: memintro rss #{silent.pid}\n")
+      .to match(/\Amemintro: process #{silent.pid} \(.*\) does not listen; it cannot be changed from outside: restart/)
+      .and include("restart it with MEMINTRO_LISTEN=1")
+      .and end_with(". memintro rss #{silent.pid} works without that\n")
     expect(said("rss", silent.pid)).to include("RSS")
     program.kill
     program.wait
@@ -270,7 +271,7 @@ RSpec.describe "asking a running process", :listening do
     skip "only root can try another user" unless Process.uid.zero? && system("which setpriv", out: File::NULL)
     other = %w[setpriv --reuid=65534 --regid=65534 --clear-groups]
     result = run_command(*other, RbConfig.ruby, Subprocess::EXE, "top", silent.pid.to_s, env: listening_env)
-    expect(result.stderr).to match(/process #{silent.pid} belongs to user root, who alone may ask it \(and root\)/)
+    expect(result.stderr).to match(/process #{silent.pid} belongs to user root; only root may ask it/)
   end
 
   it "lets no other user ask, also where the file's mode would" do
@@ -295,7 +296,7 @@ RSpec.describe "asking a running process", :listening do
     program.kill
     program.wait
     expect(complaint("top", program.pid))
-      .to match(/process #{program.pid} has ended, but a child that inherited its control/)
+      .to match(/process #{program.pid} has ended, but a child still holds its control socket/)
     expect(sockets.size).to eq(1)
     expect(said("ps")).to start_with("No process listens")
     expect(sockets).to eq([])
@@ -389,7 +390,8 @@ RSpec.describe "asking a running process", :listening do
       code = "puts :ready; begin; Memintro.listen; rescue Memintro::ListenError => e; puts e.message; end"
       long = File.join(socket_folder, "x" * 100)
       program = start_program(code, env: { "MEMINTRO_SOCKET_FOLDER" => long })
-      expect(program.line).to match(/no folder for the control socket: .*x is too long \(\d+ bytes with the socket's/)
+      expect(program.line)
+        .to match(/no folder is safe for the control socket: .*x is too long \(\d+ bytes with the socket's/)
       result = run_ruby(code: "puts 1", env: { "MEMINTRO_LISTEN" => "1", "MEMINTRO_SOCKET_FOLDER" => "/proc/nowhere" })
       expect(result.must_succeed.stdout).to eq("1\n")
       expect(result.stderr).to match(%r{\Amemintro: process \d+ does not listen: .*/proc/nowhere: .*\n\z})

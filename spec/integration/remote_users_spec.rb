@@ -42,14 +42,14 @@ RSpec.describe "whom the command asks", :listening do
       expect(sockets.map(&:to_i)).to contain_exactly(pid, worker)
       expect(listed).to match(/^ *#{pid} +\d+ +[\d.]+ MiB +off +\S+ +web +-e$/)
       expect(listed).to match(/^ *#{worker} +#{pid} +[\d.]+ MiB +off +\S+ +web +-e$/)
-      expect(listed).to match(%r{^note: /proc is not there, so that .* cannot be seen here})
+      expect(listed).to match(%r{^note: /proc does not exist here, so memintro cannot see .* other processes})
       expect(without_proc("mark", pid).must_succeed.stdout).to start_with("process #{pid} (-e) counts growth from now")
       expect(without_proc("mark", pid, "--workers").must_succeed.stdout.lines.size).to eq(2)
       expect(without_proc("gc", "web", "--workers").must_succeed.stdout.lines.size).to eq(2)
       absent = without_proc("mark", silent)
       expect([absent.status.exitstatus, absent.stdout]).to eq([1, ""])
       expect(absent.stderr).to start_with("memintro: process #{silent} (?) does not listen; ")
-        .and include("; /proc is not there")
+        .and include("; /proc does not exist here")
       expect(without_proc("mark", 4_194_303).stderr).to eq("memintro: there is no process 4194303\n")
     end
 
@@ -58,7 +58,7 @@ RSpec.describe "whom the command asks", :listening do
       program.kill(:STOP)
       result = without_proc("mark", program.pid, "--timeout", "0.5")
       expect([result.status.exitstatus, result.stderr])
-        .to match([1, /process #{program.pid} did not answer within 0.5 s; why not is not to be seen from here: .proc/])
+        .to match([1, /process #{program.pid} did not answer within 0.5 s; the cause is unknown: .proc/])
       expect(without_proc("ps").must_succeed.stdout).to match(/^ *#{program.pid} .* \?  /)
       expect(sockets).to eq(["#{program.pid}.sock"])
       program.kill
@@ -170,8 +170,7 @@ RSpec.describe "whom the command asks", :listening do
         result = as_root("mark", pid)
         user = Etc.getpwuid(65_534).name
         expect([result.status.exitstatus, result.stderr])
-          .to eq([1, "memintro: process #{pid} belongs to user #{user}, into whose folders root looks only when " \
-                     "asked to: --user #{user}\n"])
+          .to eq([1, "memintro: process #{pid} belongs to user #{user}; as root, add --user #{user}\n"])
         ["65534", user, "all"].each do |who|
           expect(as_root("ps", "--user", who).must_succeed.stdout).to match(/^ *#{pid} .* theirs +-e$/)
           [pid, "theirs"].each do |word|
@@ -198,7 +197,7 @@ RSpec.describe "whom the command asks", :listening do
       listed = said("ps")
       expect(listed).to match(/^ *4194001 .* \? +\? +- /)
       expect(listed)
-        .to include("note: at #{path} user 65534 listens, and not user 0, whose folder it is: nothing was asked\n")
+        .to include("note: user 65534 listens at #{path}, which belongs to user 0; nothing was sent\n")
       # Not a byte was sent.
       expect(out.read.lines.last).to eq("\"\"\n")
       Process.wait(pid)

@@ -68,7 +68,7 @@ RSpec.describe "memintro requests" do
     expect(answer[:lines]).to eq(other_memory: 1, skipped: 1, dropped: 0, beyond_belief: 0)
     kind, most = expected.max_by { |_, one| one[:malloc_bytes] }
     share = (100.0 * most[:malloc_bytes] / all.sum { |one| one[:bytes] }).round
-    expect(answer[:answer]).to start_with("#{kind} asked malloc for #{share}% of all bytes: ")
+    expect(answer[:answer]).to start_with("#{kind} allocated #{share}% of all bytes: ")
       .and end_with(" in 1,000 of 4,000 requests.")
   end
 
@@ -174,7 +174,7 @@ RSpec.describe "memintro requests" do
     logged = File.read("puma.log").scan(%r{path=/same/\S+ .*? malloc_bytes=(\d+) malloc_calls=(\d+)})
     bytes, calls = logged.transpose.map { |figures| figures.sum(&:to_i) }
     expect(rows["GET /same/:id/:id"]).to include(malloc_bytes: bytes, malloc_calls: calls)
-    expect(answer[:answer]).to start_with("GET /bytes/:id asked malloc for ")
+    expect(answer[:answer]).to start_with("GET /bytes/:id allocated ")
   end
 
   it "refuses what makes no sense, with what to do" do
@@ -192,6 +192,6 @@ RSpec.describe "memintro requests" do
       expect([result.status.exitstatus, result.stderr, result.stdout]).to eq([code, "memintro: #{message}\n", ""])
     end
     expect(requests("--help").must_succeed.stdout).to match(/--by FIGURE.*--top N.*--json/m)
-    expect(run_memintro("--help").stdout).to match(/^  requests +say which requests ask for the memory/)
+    expect(run_memintro("--help").stdout).to match(/^  requests +rank requests by the memory they allocate/)
   end
 end

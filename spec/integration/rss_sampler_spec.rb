@@ -305,7 +305,7 @@ RSpec.describe "Memintro::RSSSampler" do
     RUBY
     expect(answer[:messages]).to eq(7)
     expect(answer[:ractor])
-      .to eq("Memintro::RactorError: a sampler can be made in the main Ractor only; make it there, and ask " \
+      .to eq("Memintro::RactorError: a sampler can be made only in the main Ractor; make it there, and ask " \
              "Memintro.rss and the like in others")
   end
 end

@@ -37,7 +37,8 @@ RSpec.describe "reports of memintro run" do
       result = run("--every", "1", "--report", "r.txt",
                    command: [RbConfig.ruby, "-r./none.rb", "-e", "puts 1"]).must_succeed
       expect([result.stdout, first_words("r.txt")]).to eq(["1\n", "memintro "])
-      expect(result.stderr).to match(/\Amemintro: process \d+ reports at its end only: memintro-report .*no more.*\n\z/)
+      expect(result.stderr)
+        .to match(/\Amemintro: process \d+ will report only at its end: memintro-report .*no more.*\n\z/)
     end
 
     it "leaves signals to the program" do
@@ -212,7 +213,7 @@ RSpec.describe "reports of memintro run" do
       result = run("--report", "pipe", code: "puts 1", deadline_seconds: 60).must_succeed
       expect(result.stdout).to eq("1\n")
       expect(result.stderr)
-        .to match(/\Amemintro: no report of process \d+: nobody reads from the named pipe #{path('pipe')}\n\z/)
+        .to match(/\Amemintro: no report of process \d+: no process reads from the named pipe #{path('pipe')}\n\z/)
       expect(File.pipe?(path("pipe"))).to be(true)
     end
   end

@@ -260,9 +260,9 @@ RSpec.describe "memintro watch" do
   it "wants a terminal and a process that listens, and says so before it takes the screen" do
     result = run_memintro("watch", "1", env: env)
     expect([result.status.exitstatus, result.stdout]).to eq([1, ""])
-    expect(result.stderr).to start_with("memintro: watch needs a terminal, and standard input or output is none; ")
+    expect(result.stderr).to start_with("memintro: watch needs a terminal as standard input and output; ")
     watch(Process.pid) do |terminal|
-      terminal.wait_for("start it anew with MEMINTRO_LISTEN=1").wait_for("status 1, terminal as before")
+      terminal.wait_for("restart it with MEMINTRO_LISTEN=1").wait_for("status 1, terminal as before")
       expect(terminal.raw).not_to include("\e[?1049h")
     end
   end

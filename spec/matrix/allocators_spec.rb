@@ -94,7 +94,7 @@ RSpec.describe "Other allocators" do
           expect(run_ruby(code: code, env: in_front).must_succeed.stdout).to match(sentence)
         end
         expect(run_ruby(code: "Memintro.report", env: in_front).must_succeed.stdout)
-          .to match(/^No allocation is seen .*:\n.*#{sentence}/)
+          .to match(/^memintro sees no allocation .*:\n.*#{sentence}/)
       end
 
       it "before the hook is said by the doctor" do

@@ -17,7 +17,8 @@ RSpec.describe Memintro::CLI do
 
   it "prints its version and its help" do
     expect(cli("--version")).to eq([0, "memintro #{Memintro::VERSION}\n", ""])
-    expect(cli("--help")[1]).to include("Usage: memintro COMMAND").and match(/^  doctor +say what works here/)
+    expect(cli("--help")[1])
+      .to include("Usage: memintro COMMAND").and match(/^  doctor +check what works on this machine/)
   end
 
   described_class::COMMANDS.each_key do |command|
@@ -60,7 +61,7 @@ RSpec.describe Memintro::CLI do
       ["ps", "now"] => /ps takes no arguments \("now"\)/,
       ["top"] => /give the PID or NAME of a process; memintro ps lists them/,
       ["start", "--timeout", "soon", "1"] => /--timeout is "soon"; it must be a number of seconds above 0/,
-      ["top", "--older-than", "2", "--workers", "1"] => /--older-than-gcs is answered by each process alone/
+      ["top", "--older-than", "2", "--workers", "1"] => /--older-than-gcs cannot be added up over processes/
     }.each do |argv, message|
       it "memintro #{argv.join(' ')} is told what is wrong, with exit code 2" do
         code, output, error = cli(*argv)

@@ -47,7 +47,7 @@ RSpec.describe Memintro::Diff do
   it "turns round" do
     back = earlier - later
     expect(back.classes.map(&:growth)).to eq([200, -120, -1_200_000])
-    expect(back.notes).to eq(["The one given as the later is the older: growth is what there was more of then."])
+    expect(back.notes).to eq(["The snapshot given as the later one is older: growth is computed backwards."])
     expect(back.to_s.lines.first).to include("what changed in 90.0 s, backwards, pid ")
     expect(diff.to_s.lines.first).to include("what changed in 90.0 s, pid ")
   end
@@ -88,10 +88,9 @@ RSpec.describe Memintro::Diff do
     it "names what only one of the two has" do
       untracked = snapshot(1, classes: { "A" => [1, 1] }, process: { tracking: false })
       difference = untracked - snapshot(iseqs: {}, sites: { "a:1" => [1, 1] })
-      expect(difference.notes).to eq([
-                                       "Malloc was tracked in only one of the two: nothing can be said of call sites.",
-                                       "Only the earlier has iseqs.", "Only the later has classes."
-                                     ])
+      expect(difference.notes)
+        .to eq(["Malloc was tracked in only one of the two snapshots, so call sites cannot be compared.",
+                "Only the earlier has iseqs.", "Only the later has classes."])
       expect(difference.call_sites).to be_nil
     end
   end
@@ -176,7 +175,7 @@ RSpec.describe Memintro::Diff do
     end
 
     it "says so when nothing changed" do
-      expect(described_class.new(earlier, earlier).to_s).to end_with("Nothing that was looked at has changed.\n")
+      expect(described_class.new(earlier, earlier).to_s).to end_with("Nothing has changed.\n")
     end
   end
 

@@ -98,7 +98,7 @@ RSpec.describe Memintro::Snapshot do
       expect(light.memory).to eq({})
       expect(light.missing).to include(rss_bytes: "there is no /proc here", vsize_bytes: "there is no /proc here")
       expect(light.inspect).to include("missing rss_bytes")
-      expect(Memintro::Diff.new(light, light).to_s).to include("Nothing that was looked at has changed.")
+      expect(Memintro::Diff.new(light, light).to_s).to include("Nothing has changed.")
     end
 
     it "raises for a part that was named, and does without it for :all" do
@@ -259,7 +259,8 @@ RSpec.describe Memintro::Snapshot do
 
     it "says what is wrong with a file, and which" do
       text = full.to_json
-      { text[0, text.size / 2] => "was cut short or damaged", "" => "is empty", "RIFF\x00" => "does not begin as one",
+      { text[0, text.size / 2] => "was cut short or damaged", "" => "is empty",
+        "RIFF\x00" => "its first bytes are different",
         "{\"a\": [1, 2" => "is not valid JSON", "{\"a\": 1}" => "it is other JSON",
         "{\"version\":1,\"call_sites\":[]}" => "a report, which `memintro report` shows",
         text.sub(":1,", ":2,") => "layout 2, and memintro 0.1.0 reads layout 1",
@@ -292,7 +293,7 @@ RSpec.describe Memintro::Snapshot do
 
         read.call(most)
       end
-      { "/dev/zero" => "does not begin as one", "/dev/null" => "is empty" }.each do |device, reason|
+      { "/dev/zero" => "its first bytes are different", "/dev/null" => "is empty" }.each do |device, reason|
         expect { described_class.load(device) }.to raise_error(Memintro::SnapshotError, /\A#{device} .*#{reason}/)
       end
     end
@@ -302,7 +303,7 @@ RSpec.describe Memintro::Snapshot do
       reader, writer = IO.pipe
       endless = Thread.new { loop { writer.write("{" * 4096) } }
       expect { described_class.load("/proc/self/fd/#{reader.fileno}") }
-        .to raise_error(Memintro::SnapshotError, /is no snapshot of memintro: it does not end within 64.0 KiB/)
+        .to raise_error(Memintro::SnapshotError, /is not a snapshot of memintro: it is larger than 64.0 KiB/)
     ensure
       endless&.kill&.join(30)
       [reader, writer].each { |io| io&.close }

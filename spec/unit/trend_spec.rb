@@ -224,8 +224,8 @@ RSpec.describe Memintro::Trend do
 
     it "says when nothing is sure, or has grown" do
       few = trend([1, 2, 3, 4]).to_html
-      expect(few).to include("<li>Of nothing is it 99% sure that it grows.</li>", "<h2>greater now than at first</h2>",
-                             "<li class=\"note\">With 4 snapshots nothing can be 99% sure; take at least 5.</li>")
+      expect(few).to include("<li>Nothing grows with 99% certainty.</li>", "<h2>greater now than at first</h2>",
+                             "<li class=\"note\">4 snapshots are too few for 99% certainty; take at least 5.</li>")
       none = trend([4, 3, 2]).to_html
       expect(none).to include("<li>Nothing has grown.</li>")
       expect(none).not_to match(/<table|<svg/)
@@ -235,8 +235,8 @@ RSpec.describe Memintro::Trend do
   it "says when there is too little to be sure" do
     found = trend([1, 2, 3, 4])
     expect(found.growing).to be_empty
-    expect(found.notes).to eq(["With 4 snapshots nothing can be 99% sure; take at least 5."])
-    expect(found.to_s).to include("Of nothing is it 99% sure", "95.8%")
+    expect(found.notes).to eq(["4 snapshots are too few for 99% certainty; take at least 5."])
+    expect(found.to_s).to include("Nothing grows with 99% certainty", "95.8%")
     expect(trend([1, 2, 3, 4], confidence: 0.95).growing.map(&:name)).to eq(["rss_bytes"])
     expect(trend([4, 3, 2]).to_s).to include("Nothing has grown.")
   end
@@ -245,7 +245,8 @@ RSpec.describe Memintro::Trend do
     shuffled = described_class.new([2, 0, 1].map { |i| snapshot(i * 60, rss: 100 + i) })
     expect(shuffled.every_step.map(&:name)).to eq(["rss_bytes"])
     expect(described_class.new(Array.new(250) { |i| snapshot(i, rss: i) }).snapshots.size).to eq(100)
-    expect { described_class.new([snapshot, snapshot]) }.to raise_error(ArgumentError, /2 snapshots are no trend/)
+    expect { described_class.new([snapshot, snapshot]) }
+      .to raise_error(ArgumentError, /a trend needs at least 3 snapshots, not 2; for 2, subtract/)
     expect { described_class.new([1, 2, 3]) }.to raise_error(TypeError, /an Array of Memintro::Snapshot/)
     expect { trend([1, 2, 3], confidence: 95) }.to raise_error(ArgumentError, /confidence is 95/)
   end

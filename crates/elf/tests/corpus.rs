@@ -270,7 +270,7 @@ fn any_cut_of_a_real_library_is_read_without_a_panic() {
     }
 }
 
-/// Both seeds are built from the same lines: a call to its own malloc, one to strdup, a GOT entry for free, and
+/// Both seeds are built from the same lines: a call to its own malloc, one to strdup, a slot for free (of its GOT), and
 /// pointers in data to calloc, to the eighth byte of free and to the table itself.
 #[test]
 fn both_machines_are_understood() {

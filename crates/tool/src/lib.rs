@@ -1,7 +1,7 @@
-//! Drawing and looking on: the parts of memintro that need libraries for charts and terminals. They are a program of
-//! their own, so that no application ever loads them.
+//! Plots, request tables and the live view: the parts of memintro that need libraries for charts and terminals. They
+//! are a separate program, so that no application loads them.
 //!
-//! The `memintro` command checks what its user typed and then becomes this program, with plain arguments.
+//! The `memintro` command checks its arguments and then becomes this program.
 
 pub mod plot;
 #[cfg(test)]
@@ -13,7 +13,7 @@ pub mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Runs one subcommand, prints what went wrong, and chooses the exit status: 0 done, 1 failed, 2 wrong usage.
+/// Runs one subcommand, prints errors, and returns the exit status: 0 for success, 1 for failure, 2 for wrong usage.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let outcome = match arguments.first().and_then(|name| name.to_str()) {
         Some("plot") => plot::run(&arguments[1..]),

@@ -1,5 +1,5 @@
-//! `memintro-tool`: what memintro does outside of every application. The `memintro` command becomes this program for
-//! `plot`, `requests` and `watch`; see [`memintro_tool::run`] for the arguments, which nobody types by hand.
+//! `memintro-tool`: the part of memintro that runs outside of applications. The `memintro` command becomes this program
+//! for `plot`, `requests` and `watch`; see [`memintro_tool::run`] for the arguments, which users do not type.
 
 use std::process::ExitCode;
 

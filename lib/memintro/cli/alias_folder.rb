@@ -4,8 +4,8 @@ require "digest"
 
 module Memintro
   module CLI
-    # Another name for a folder whose path `LD_PRELOAD` and `RUBYOPT` cannot express: a link in a folder of this user's
-    # own. The name depends on the path alone, so that any number of starts leave one link.
+    # Another name for a folder whose path `LD_PRELOAD` and `RUBYOPT` cannot express: a link in a folder of this user.
+    # Its name depends only on the path, so that all starts use one link.
     module AliasFolder
       # @param path [String] a file
       # @return [String] the same file by another path
@@ -19,7 +19,7 @@ module Memintro
         raise Failure, "#{path} has a character that LD_PRELOAD cannot express, and a link to it failed: #{e.message}"
       end
 
-      # Preloading from a folder that somebody else may write to would run their code.
+      # A folder that another user can write to would let that user run code here.
       def self.own_folder
         folder = File.join(temporary_folder, "memintro-#{Process.uid}")
         begin

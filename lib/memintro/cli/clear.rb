@@ -11,7 +11,7 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro clear [options] PID|NAME…
 
-        Has a running process forget all figures and blocks. It goes on tracking, if it does.
+        Clears all figures and blocks of a running process. If it tracks, it goes on tracking.
 
         #{TARGET}
       TEXT
@@ -21,8 +21,8 @@ module Memintro
       private
 
       def show(listener, answer)
-        state = answer["tracking"] ? "tracks on" : "does not track"
-        @out.puts("#{who(listener)} has forgotten its figures and #{state}")
+        state = answer["tracking"] ? "it goes on tracking" : "it does not track"
+        @out.puts("#{who(listener)} cleared its figures; #{state}")
       end
     end
   end

@@ -2,10 +2,10 @@
 
 module Memintro
   module CLI
-    # What the subcommands share: an option parser with help, made of the table of settings.
+    # The base of the subcommands: an option parser with help, made from the table of settings.
     #
-    # A subcommand says its usage in `BANNER`, the settings it takes in `SETTINGS`, adds flags of its own in `options`
-    # and does its work in `run(arguments)`, which answers an exit code.
+    # A subcommand defines its usage in `BANNER` and its settings in `SETTINGS`, adds flags of its own in `options`, and
+    # does its work in `run(arguments)`, which returns an exit code.
     class Command
       # Settings that become flags.
       SETTINGS = [].freeze
@@ -20,7 +20,7 @@ module Memintro
       # @return [Integer] the exit code
       def call(argv)
         parser = options
-        # The parser compares text, and a file's name need not be any.
+        # The parser compares text, but the name of a file may be any bytes.
         arguments = parse(parser, argv.map { |word| word.valid_encoding? ? word : word.b })
         return run(arguments) unless @help
 
@@ -60,7 +60,7 @@ module Memintro
 
       def flag(parser, setting)
         form = setting.argument ? "#{setting.flag} #{setting.argument}" : setting.flag
-        # What head and top call it.
+        # The flag of head and top.
         short = ["-n"] if setting.name == :top
         parser.on(*short, form, *setting.help) do |text|
           @given[setting.name] = setting.argument ? value(setting, text) : true

@@ -4,7 +4,8 @@ require_relative "inspection"
 
 module Memintro
   module CLI
-    # `memintro diff`: says what grew between snapshots, or from a program's first line to its end.
+    # `memintro diff`: shows what grew between snapshots, in a running process, or from a program's first line to its
+    # end.
     class Diff < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
@@ -13,12 +14,11 @@ module Memintro
                memintro diff [options] PID|NAME… [--for SECONDS]
                memintro diff [options] -- CMD [ARGUMENTS]
 
-        Says what there is more of in LATER than in EARLIER, two files of memintro snapshot; the older one is the
-        earlier, in whatever order they are given. Of three and more files it says what grew over all of them, how
-        fast and how surely. With a CMD: what grew from before its first line to its end. With the PID or NAME of
-        a process that listens (memintro ps): what grew in it within 30 s, or --for so many; its garbage is
-        collected before each look, unless --no-gc is given. Several, or with --workers a server and its workers,
-        have a diff each.
+        Shows what grew from EARLIER to LATER, two files of memintro snapshot. The older file counts as EARLIER,
+        whatever the order. With three or more files: what grew over all of them, how fast, and how surely. With a
+        CMD: what grew from before its first line to its end. With the PID or NAME of a process that listens
+        (memintro ps): what grew in 30 s, or in --for SECONDS. Garbage is collected before both looks; --no-gc
+        leaves that out. With several PIDs or with --workers, each process has its own diff.
       TEXT
       # See Inspection.
       FORMATS = %w[text json html].freeze
@@ -28,12 +28,13 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--for SECONDS", "with a PID: between the two looks; default 30") do |text|
+          parser.on("--for SECONDS", "with a PID: time between the two looks; default 30") do |text|
             @for = seconds("--for", text).to_f
           end
-          parser.on("--no-gc", "with a PID: look without collecting garbage before, which stops",
-                    "the process for a second in a large heap; the garbage counts") { @keep_garbage = true }
-          parser.on("--track", "track malloc from CMD's first line, to have call sites too") { @track = true }
+          parser.on("--no-gc", "with a PID: do not collect garbage before the looks. A collection stops",
+                    "a process with a large heap for a second; without it, garbage counts",
+                    "as growth") { @keep_garbage = true }
+          parser.on("--track", "track malloc from CMD's first line, so that call sites are included") { @track = true }
         end
       end
 
@@ -43,8 +44,8 @@ module Memintro
         super.merge(PARTS: "all", TRACK: @track && 1)
       end
 
-      # One wait for all of them.
-      def look_at(listeners)
+      # Waits once for all of them.
+      def inspect_all(listeners)
         earlier = {}.compare_by_identity
         code = over_all(listeners, apart: false) do |listener|
           earlier[listener] = live_snapshot(listener, settle: !@keep_garbage)
@@ -66,7 +67,7 @@ module Memintro
         put(snapshots.size == 2 ? older_first(files, *snapshots) : Memintro::Trend.new(snapshots))
       end
 
-      # Whoever mixes them up wants to know what grew all the same.
+      # If the files are in the wrong order, the older one still counts as the earlier.
       def older_first(files, first, last)
         diff = last - first
         return diff unless diff.seconds.negative?

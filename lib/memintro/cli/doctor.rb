@@ -4,17 +4,17 @@ require_relative "remote"
 
 module Memintro
   module CLI
-    # `memintro doctor`: tries both ways in on this machine, in throw-away processes, and says how it went; or asks a
-    # running process what it found out about itself.
+    # `memintro doctor`: checks both ways to track on this machine, in processes of its own; or asks a running process
+    # what it reports about itself.
     class Doctor < Remote
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro doctor
                memintro doctor [options] PID|NAME…
 
-        Starts tracking in this very process, looks around, and stops; then runs a Ruby with the hook preloaded. Says
-        what works, what does not and why. Exit status 1 if something does not work here. With PID or NAME:
-        what a running process found out about itself.
+        Checks both ways to track on this machine: starts and stops tracking in its own process, and runs a Ruby with
+        the hook preloaded. Prints what works, what does not, and why. The exit status is 1 if something does not
+        work. With a PID or NAME, prints what a running process reports about itself.
 
         #{TARGET}
       TEXT

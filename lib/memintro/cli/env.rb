@@ -5,13 +5,14 @@ require_relative "launch"
 
 module Memintro
   module CLI
-    # `memintro env`: what {Run} would set, on one line, for the shell, a Dockerfile or a systemd unit.
+    # `memintro env`: prints what {Run} would set, on one line, for the shell, a Dockerfile or a systemd unit.
     class Env < Command
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro env [options of memintro run] [--for docker|systemd]
 
-        Prints on one line the variables that track a command from its start, for where no wrapper can stand:
+        Prints the environment variables that `memintro run` sets, on one line. Use it where you cannot put memintro
+        run in front of the command:
           eval "$(memintro env --report /tmp/%p.txt) ruby app.rb"
       TEXT
       # The settings it takes as flags.
@@ -46,7 +47,7 @@ module Memintro
         launch.variables.map { |name, value| "#{name}=#{Shellwords.escape(value.b)}" }.join(" ")
       end
 
-      # The image's own values are known when it is built, so the line refers to them.
+      # The values of the image are known only when it is built, so the line refers to them.
       # @api private
       def docker(launch)
         settings = launch.settings.map { |name, value| "#{name}=#{docker_quote(value.b)}" }

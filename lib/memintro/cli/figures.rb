@@ -8,8 +8,8 @@ require_relative "../support/units"
 
 module Memintro
   module CLI
-    # What `memintro top` and `memintro report` share: figures by call site of running processes, as each of them writes
-    # them, or summed up over a family of processes.
+    # Shared by `memintro top` and `memintro report`: figures by call site of running processes, one by one, or summed
+    # over a process and its descendants.
     class Figures < Remote
       # The settings it takes as flags.
       SETTINGS = %i[format top by app_root].freeze
@@ -32,7 +32,7 @@ module Memintro
         end
       end
 
-      # What else a table needs to know.
+      # Further arguments of a table.
       def manner
         {}
       end
@@ -51,7 +51,7 @@ module Memintro
         top == :all ? nil : top
       end
 
-      # All sites of all: what is small in each may be much together.
+      # Asks for all sites: a site that is small in each process may be large in total.
       def family(listeners, default_top)
         require_relative "../../memintro"
         require_relative "../control/worker_reports"
@@ -62,7 +62,7 @@ module Memintro
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 
         sum = Control::WorkerReports.sum(reports.values)
-        @out.puts(*members(reports), "", "together, as the first one would report it:") unless json?
+        @out.puts(*members(reports), "", "sum of these processes (the header is the first one's):") unless json?
         Memintro::Report.write(sum, Printed.new(@out, json? ? "json" : "text"),
                                format: json? ? :json : :text, top: count(default_top),
                                by: given[:by] || :live_bytes, app_root: given[:app_root])
@@ -80,7 +80,7 @@ module Memintro
         [*table.lines(Style.for(@out)), *idle(reports)]
       end
 
-      # The sum has only what these had collected before.
+      # The sum contains only what these processes collected before they stopped.
       def idle(reports)
         idle = reports.reject { |_, report| report.dig("process", "tracking") }.keys
         return [] if idle.empty? || idle.size == reports.size

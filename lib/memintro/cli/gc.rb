@@ -5,14 +5,14 @@ require_relative "../support/units"
 
 module Memintro
   module CLI
-    # `memintro gc PID`. Named so, because GC is Ruby's.
+    # `memintro gc PID`. The class is not named GC, because that is Ruby's.
     class Collect < Remote
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro gc [options] PID|NAME…
 
-        Has a running process collect its garbage, all of it, and says what that changed. The process stands
-        still meanwhile: some milliseconds for each 100,000 objects.
+        Runs a full garbage collection in a running process, and shows what it changed. The process stops
+        meanwhile: some milliseconds for each 100,000 objects.
 
         #{TARGET}
       TEXT

@@ -4,7 +4,7 @@ require_relative "inspection"
 
 module Memintro
   module CLI
-    # `memintro histogram`: how many objects of which class there are, and how much they take.
+    # `memintro histogram`: shows how many objects of each class there are, and how many bytes they use.
     class Histogram < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
@@ -12,9 +12,9 @@ module Memintro
                memintro histogram [options] PID|NAME…
                memintro histogram [options] -- CMD [ARGUMENTS]
 
-        Shows all objects by class, Ruby's internal ones too. FILE is one of memintro snapshot; with a CMD, it is
-        looked at when it ends. PID or NAME is a process that listens (memintro ps); of several, or with --workers,
-        each has a list of its own.
+        Shows all objects by class, Ruby's internal objects included. FILE is a file of memintro snapshot. With a
+        CMD, shows its Ruby processes when they end. PID or NAME is a process that listens (memintro ps). With
+        several, or with --workers, each process has its own list.
       TEXT
 
       private

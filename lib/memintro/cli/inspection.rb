@@ -8,23 +8,23 @@ require_relative "printed"
 
 module Memintro
   module CLI
-    # What `snapshot`, `diff`, `iseqs` and `histogram` share: each looks at saved files, at running processes, or at a
-    # program that it starts. What stands after `--` is the program. Nothing is preloaded: only a file is required in
-    # front of the program.
+    # The base of `snapshot`, `diff`, `iseqs` and `histogram`: each reads saved files, running processes, or a program
+    # that it starts. The program follows `--`. Nothing is preloaded; only a file is required before the program.
     #
-    # A subcommand makes what it shows of a snapshot in `content(snapshot, name, pid:)`.
+    # A subcommand returns what it shows of a snapshot from `content(snapshot, name, pid:)`.
     class Inspection < Command
       include LiveInspection
 
       # Formats of the subcommand; the first is the default.
       FORMATS = %w[text json].freeze
-      # Those of which one file cannot hold several.
+      # Formats that cannot hold several snapshots in one file.
       SEPARATE = %w[html].freeze
-      # What nobody is left to say: this process becomes CMD.
+      # Printed in the help, because this process becomes CMD and cannot say it later.
       SILENT = <<~TEXT
 
-        Each Ruby process of CMD looks at itself when it ends. Where CMD has none, or they end by exit! or by a
-        signal like KILL, nothing is shown and no file is written; the exit status is CMD's in any case.
+        Each Ruby process of CMD takes the snapshot of itself when it ends. If CMD starts no Ruby, or if its processes
+        end by exit! or by a signal like KILL, nothing is shown and no file is written. The exit status is always
+        CMD's.
       TEXT
       private_constant :SILENT
 
@@ -52,7 +52,7 @@ module Memintro
             @top = text.match?(/\A[1-9]\d*\z/) || text == "all" ? text : wrong("--top", text, "a number from 1, or all")
           end
           parser.on("--json", "as --format json") { @format = "json" }
-          parser.on("--every SECONDS", "with a CMD: look so often as well as at its end") do |text|
+          parser.on("--every SECONDS", "with a CMD: also take a snapshot every SECONDS") do |text|
             @every = seconds("--every", text)
           end
           live_options(parser)
@@ -67,7 +67,7 @@ module Memintro
         raise UsageError, "--every needs a program to run: memintro #{name} --every 10 -- CMD" if @every
 
         require_relative "../../memintro"
-        return look_live(operands) if live?(operands)
+        return inspect_live(operands) if live?(operands)
 
         show(operands)
         0
@@ -116,7 +116,7 @@ module Memintro
           "RUBYOPT" => Launch.before(launch.require_flag(Paths::LAUNCHED), ENV["RUBYOPT"], " ") }
       end
 
-      # The command may change its folder.
+      # Absolute, because the command may change its folder.
       def variables
         { COMMAND: name, OUT: @output && File.expand_path(@output), EVERY: @every&.to_s,
           FORMAT: format_name, TOP: @top || default_top }
@@ -136,7 +136,7 @@ module Memintro
         chosen == "all" ? nil : Integer(chosen, 10)
       end
 
-      # Told now, not at the program's end.
+      # Checked now rather than at the end of the program.
       def check_output
         return unless @output
 
@@ -182,7 +182,7 @@ module Memintro
         text.string
       end
 
-      # How it is to be written.
+      # Arguments of `write`.
       def form
         { format: format_name.to_sym, top: top }
       end

@@ -4,7 +4,7 @@ require_relative "inspection"
 
 module Memintro
   module CLI
-    # `memintro iseqs`: which files the compiled code in memory comes from.
+    # `memintro iseqs`: shows the compiled code in memory by file or line.
     class Iseqs < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
@@ -12,16 +12,16 @@ module Memintro
                memintro iseqs [options] PID|NAME…
                memintro iseqs [options] -- CMD [ARGUMENTS]
 
-        Shows where the instruction sequences come from, Ruby's compiled methods and blocks, which no tool shows that
-        looks at objects. FILE is one of memintro snapshot; with a CMD, it is looked at when it ends.
-        PID or NAME is a process that listens (memintro ps); of several, or with --workers, each has a list of
-        its own.
+        Shows the bytes of Ruby's compiled methods and blocks (instruction sequences) by file or line. Tools that
+        look at objects do not show them. FILE is a file of memintro snapshot. With a CMD, shows its Ruby processes
+        when they end. PID or NAME is a process that listens (memintro ps). With several, or with --workers, each
+        process has its own list.
       TEXT
 
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--by FIGURE", "path (default), or location: each first line apart") do |by|
+          parser.on("--by FIGURE", "path (default): by file; location: by line") do |by|
             @by = one_of("--by", by, %w[path location])
           end
         end

@@ -6,12 +6,12 @@ require_relative "../support/settings"
 
 module Memintro
   module CLI
-    # The variables under which a command is tracked from its start: the hook first in `LD_PRELOAD`, the settings, and
-    # `RUBYOPT` to have each Ruby connect to the hook and report.
+    # The variables that track a command from its start: the hook first in `LD_PRELOAD`, the settings, and `RUBYOPT`, by
+    # which each Ruby connects to the hook and writes a report.
     class Launch
-      # What a start can be given.
+      # The settings of a start.
       SETTINGS = Settings::ALL.map(&:name).freeze
-      # What `LD_PRELOAD` splits at or expands; `RUBYOPT` splits at white space too. Neither knows a way to quote.
+      # Characters at which `LD_PRELOAD` splits or expands; `RUBYOPT` also splits at white space. Neither can be quoted.
       UNSPEAKABLE = /[\s:;$]/
       private_constant :UNSPEAKABLE
 
@@ -128,7 +128,7 @@ module Memintro
         raise Failure, "--sample-bytes #{@given[:sample_bytes]} is for sampled mode: add --mode sampled"
       end
 
-      # Told now, not by every process at its end.
+      # Checked now rather than by every process at its end.
       def check_report
         called, file = @given[:report] ? ["--report", @given[:report]] : ["MEMINTRO_REPORT", ENV["MEMINTRO_REPORT"]]
         file = nil if file.to_s.empty?
@@ -139,7 +139,7 @@ module Memintro
         self
       end
 
-      # The hook writes these dumps by itself, one from each process, and knows %p only.
+      # The hook writes these dumps itself, one for each process, and supports only %p.
       def check_native_children(file)
         return if !effective(:native_children) || file.to_s.include?("%p")
 

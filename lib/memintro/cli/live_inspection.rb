@@ -4,15 +4,15 @@ require_relative "targets"
 
 module Memintro
   module CLI
-    # What `snapshot`, `diff`, `iseqs` and `histogram` do where PIDs and NAMEs stand instead of files: they ask each
-    # process for a snapshot through its control socket, one after the other, so that never more than one of a
-    # server's workers is busy with it, and show what they show of files. For {Inspection}.
+    # What `snapshot`, `diff`, `iseqs` and `histogram` do with PIDs and NAMEs instead of files: they ask each process
+    # for a snapshot through its control socket, and show it as they show files. They ask one after the other, so that
+    # only one worker of a server is busy at a time. For {Inspection}.
     module LiveInspection
       include Targets
 
-      # A walk of a large heap takes its time.
+      # Long enough for a walk of a large heap.
       PATIENCE_SECONDS = 60
-      # Ends of names that are files'.
+      # A name that matches is a file.
       FILE = %r{/|\.(?:json|txt|html)\z}
       private_constant :FILE
 
@@ -25,9 +25,10 @@ module Memintro
       private
 
       def live_options(parser)
-        parser.on("--workers", "with a PID: also all listening processes below it") { @workers = true }
+        parser.on("--workers", "with a PID: include all listening processes below it") { @workers = true }
         user_option(parser)
-        parser.on("--timeout SECONDS", "with a PID: wait so long for an answer; default #{PATIENCE_SECONDS}") do |text|
+        parser.on("--timeout SECONDS",
+                  "with a PID: seconds to wait for an answer; default #{PATIENCE_SECONDS}") do |text|
           @timeout = seconds("--timeout", text).to_f
         end
       end
@@ -44,21 +45,21 @@ module Memintro
 
       # @param words [Array<String>] PIDs and names
       # @return [Integer] the exit code
-      def look_live(words)
+      def inspect_live(words)
         @live = true
         @several = @workers || words.size > 1
         check_file
-        code = look_at(targets(words))
+        code = inspect_all(targets(words))
         Memintro::Snapshot::Saved.write(@output, @together.string) if @together
         code
       end
 
-      # What is wrong with -o is told before anything is asked, above all before a diff has waited.
+      # Checks -o before anything is asked, because a diff waits for a long time.
       def check_file
         separate = self.class::SEPARATE.include?(format_name)
         if @several && separate && !@output.to_s.include?("%p") && (@output || format_name == "html")
-          raise UsageError, "each process needs a file of its own, and several are meant: give -o a name with %p, " \
-                            "which becomes the process id, such as -o #{with_pid}"
+          raise UsageError, "several processes need several files: put %p, which becomes the process id, into the " \
+                            "name of -o, for example -o #{with_pid}"
         end
 
         check_output
@@ -71,7 +72,7 @@ module Memintro
       end
 
       # @return [Integer]
-      def look_at(listeners)
+      def inspect_all(listeners)
         over_all(listeners, apart: false) do |listener|
           found = live_snapshot(listener)
           write_live(listener, content(found, who(listener), pid: listener.pid))
@@ -86,7 +87,7 @@ module Memintro
         Memintro::Snapshot::Saved.parse(text, "the snapshot of #{who(listener)}")
       end
 
-      # What is asked of a running process.
+      # The parts that are asked of a running process.
       def live_parts
         ["all"]
       end
@@ -95,7 +96,7 @@ module Memintro
         return save(what, file_of(listener)) if @output && (!@several || @output.include?("%p"))
 
         sink = @output ? (@together ||= StringIO.new) : Printed.new(@out, format_name)
-        # A line for each, as everything that asks processes writes JSON; texts in it have no line breaks of their own.
+        # One line for each, as in all JSON of processes; texts in it contain no line breaks.
         return sink.puts(written(what).delete("\n")) if @several && format_name == "json"
 
         heading(listener, sink) if @several

@@ -11,8 +11,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro mark [options] PID|NAME…
 
-        Makes the live bytes of now the baseline of growth: memintro top --by growth PID then shows what came
-        since.
+        Sets the mark in a running process: growth counts from now on. memintro top --by growth PID then shows what
+        grew.
 
         #{TARGET}
       TEXT

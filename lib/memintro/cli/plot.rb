@@ -5,22 +5,21 @@ require_relative "tool"
 
 module Memintro
   module CLI
-    # `memintro plot`: checks what was typed, then becomes `memintro-tool`, which draws.
+    # `memintro plot`: checks the command line, then becomes `memintro-tool`, which plots.
     class Plot < Command
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro plot [options] FILE...
 
-        Draws what the MEMORY lines of a log say, over time and with a curve for each process: RSS, live objects,
-        bytes that malloc has handed out, time spent in GC. The lines are those of Memintro.log_every and of
-        Memintro::Middleware, as logfmt or JSON, whatever a logger puts in front; other lines are skipped and
-        counted. FILE may be compressed by gzip, or - for standard input. Without -o the picture is drawn in the
-        terminal.
+        Plots the MEMORY lines of a log over time, with a curve for each process: RSS, live objects, live bytes of
+        malloc, GC time. Memintro.log_every and Memintro::Middleware write these lines, as logfmt or JSON. A logger
+        may put text in front of them. Other lines are skipped and counted. FILE may be compressed by gzip; - is
+        standard input. Without -o, the plot is drawn in the terminal.
 
       TEXT
-      # What an output file's name may end in.
+      # Endings of an output file's name, and their formats.
       FORMATS = { ".svg" => "svg", ".png" => "png", ".html" => "html", ".htm" => "html", ".txt" => "text" }.freeze
-      # What --format may be.
+      # Values of --format.
       NAMES = %w[svg png html text].freeze
 
       # @return [OptionParser]
@@ -29,10 +28,10 @@ module Memintro
           parser.separator("Options:")
           parser.on("-o", "--output FILE", "write the picture to FILE, whose name ends in .svg, .png, .html or .txt;",
                     "FILE - is standard output") { |file| @output = file }
-          parser.on("--format FORMAT", "svg, png, html or text, where the name does not say") do |name|
+          parser.on("--format FORMAT", "svg, png, html or text; default: by the name of FILE") do |name|
             @format = format_named(name)
           end
-          parser.on("-f", "--follow", "go on reading, also when the log is rotated or cut off, and draw anew") do
+          parser.on("-f", "--follow", "keep reading as the log grows, is rotated or is truncated, and redraw") do
             @follow = true
           end
         end
@@ -72,7 +71,7 @@ module Memintro
         raise Failure, "#{folder}: is a folder; give the log files in it" if folder
       end
 
-      # By whatever name or link: what would be drawn over cannot be had back.
+      # Compares files, not names, because the plot would replace the log for good.
       def check_output(files)
         return if @output.nil? || @output == "-"
 

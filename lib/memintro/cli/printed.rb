@@ -4,8 +4,8 @@ require_relative "../support/names"
 
 module Memintro
   module CLI
-    # What is shown of other processes, on its way to a terminal: nothing in it can make the terminal do anything but
-    # show it, in reports' colours if it has any.
+    # An output for texts of other processes. Nothing in them can control the terminal; only the colours of reports are
+    # kept.
     class Printed
       # @param out [IO]
       # @param format [String] text, json or html
@@ -35,7 +35,7 @@ module Memintro
 
       private
 
-      # A page is made by memintro, and escapes what it shows.
+      # memintro makes the page itself, and escapes all texts in it.
       def harmless(text)
         case @format
         when "html" then text

@@ -16,8 +16,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro ps [options]
 
-        Lists the processes that listen: this user's, and for root with --user another's. A process listens after
-        Memintro.listen, or with MEMINTRO_LISTEN=1. Sockets that killed processes have left are removed.
+        Lists this user's processes that listen; root sees another user's with --user. A process listens after
+        Memintro.listen, or with MEMINTRO_LISTEN=1. Removes the sockets of processes that were killed.
       TEXT
 
       # @return [OptionParser]

@@ -6,21 +6,21 @@ require_relative "../support/style"
 
 module Memintro
   module CLI
-    # What the subcommands share that ask a running process through its control socket: flags, how long to wait, and how
-    # an answer is shown.
+    # The base of the subcommands that ask a running process through its control socket: flags, timeouts, and output.
     #
-    # A subcommand names the command it sends in `COMMAND`, the arguments in `arguments`, and prints an answer in
+    # A subcommand defines its command in `COMMAND` and the arguments in `arguments`, and prints an answer in
     # `show(listener, answer)`.
     class Remote < Command
       include Targets
 
-      # What banners say of the operand.
-      TARGET = <<~TEXT
-        PID is a process that listens: memintro ps lists them. Its NAME (Memintro.listen(name: …), or its
-        program's) does as well. A process listens after Memintro.listen, or with MEMINTRO_LISTEN=1.
+      # The help text about the operand.
+      TARGET = <<~TEXT.chomp.freeze
+        PID or NAME is a process that listens; memintro ps lists them. NAME is the name of
+        Memintro.listen(name: …), or of the program. A process listens after Memintro.listen, or with
+        MEMINTRO_LISTEN=1.
       TEXT
 
-      # Bytes of a line of text that are waited for.
+      # Most bytes of a line that are kept before they are printed.
       LONGEST_LINE = 65_536
       private_constant :LONGEST_LINE
 
@@ -29,10 +29,10 @@ module Memintro
         super do |parser|
           parser.separator("\nOptions:") unless settings.any?
           yield parser if block_given?
-          parser.on("--workers", "also all listening processes below it") { @workers = true }
+          parser.on("--workers", "include all listening processes below it") { @workers = true }
           user_option(parser)
           default = Control::Client::PATIENCE_SECONDS
-          parser.on("--timeout SECONDS", "wait so long for an answer; default #{default}") do |text|
+          parser.on("--timeout SECONDS", "seconds to wait for an answer; default #{default}") do |text|
             @timeout = seconds("--timeout", text)
           end
           parser.on("--json", "print JSON, a line for each process") { @json = true }
@@ -63,8 +63,8 @@ module Memintro
         json? ? @out.puts(JsonText.line({ pid: listener.pid }.merge(reply))) : show(listener, reply)
       end
 
-      # Prints a text as it comes, line by line: a character must not be cut in two, and a line that does not end is
-      # shown in pieces.
+      # Prints a text while it arrives, line by line, so that no character is cut in two. A line that is too long is
+      # printed in pieces.
       def text(asked, command, arguments)
         rest = +"".b
         asked.ask(command, arguments) do |piece|

@@ -4,21 +4,21 @@ require_relative "figures"
 
 module Memintro
   module CLI
-    # `memintro report`: shows what a process left behind, or the whole report of one that runs.
+    # `memintro report`: shows a saved report or raw dump, or the report of a running process.
     class Report < Figures
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro report [options] FILE…
                memintro report [options] PID|NAME…
 
-        Shows each FILE, which is a JSON report, or the raw dump that a process left when exit! or a fatal signal
-        ended it; - is standard input. Or has a running process report; with --workers the figures of all that
-        listen below it are summed up.
+        Shows each FILE: a JSON report, or the raw dump of a process that ended by exit! or by a fatal signal. - is
+        standard input. With a PID or NAME, shows the report of a running process; --workers adds up the figures of
+        the process and of all listening processes below it.
 
         #{TARGET}
       TEXT
 
-      # Stands for a file.
+      # Means standard input.
       STANDARD_INPUT = "-"
 
       # @param words [Array<String>] files, or PIDs and names
@@ -37,7 +37,7 @@ module Memintro
 
       private
 
-      # A process is meant by what can be no file's path, or is none.
+      # An operand means a process if it cannot be a path, or if there is no such file.
       def file?(word)
         word == STANDARD_INPUT || File.exist?(word) || word.include?("/") || word.match?(/\.(?:json|txt|dump)\z/)
       end
@@ -46,7 +46,7 @@ module Memintro
         ["report", { top: top, by: given[:by] || :live_bytes }]
       end
 
-      # One that cannot be shown must not keep the others from it.
+      # If one cannot be shown, the others still are.
       def show(files)
         require_relative "../../memintro"
         failures = files.each_with_index.count do |file, index|

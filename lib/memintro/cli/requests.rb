@@ -5,31 +5,31 @@ require_relative "tool"
 
 module Memintro
   module CLI
-    # `memintro requests`: checks what was typed, then becomes `memintro-tool`, which reads the log.
+    # `memintro requests`: checks the command line, then becomes `memintro-tool`, which reads the log.
     class Requests < Command
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro requests [options] LOG...
 
-        Says which requests ask for the memory, from the lines that Memintro::Middleware and the Sidekiq middleware
-        write, as logfmt or JSON, whatever a logger puts in front. Requests of one kind are counted together: of one
-        action in Rails, else of one method and path, where /posts/4711 and /posts/4712 are both /posts/:id. LOG may
-        be compressed by gzip, or - for standard input. docs/rack.md says what each figure means.
+        Ranks requests by the memory they allocate, from the lines that Memintro::Middleware and the Sidekiq
+        middleware write. Requests of one kind are counted together: one Rails action, one job class, or one method
+        and path. /posts/4711 and /posts/4712 are both /posts/:id. LOG may be compressed by gzip; - is standard
+        input. docs/requests.md explains the figures.
 
       TEXT
       # What rows can be sorted by.
       FIGURES = %w[bytes calls count p95 max rss].freeze
-      # Rows that are shown unless told otherwise.
+      # Default number of rows.
       TOP = 20
 
       # @return [OptionParser]
       def options
         super do |parser|
           parser.separator("Options:")
-          parser.on("--by FIGURE", "sort by bytes that the requests asked malloc for (default), calls of it,",
-                    "count of requests, p95 or max of one request's bytes, or rss, its growth",
-                    "meanwhile (default where no line has malloc_bytes)") { |name| @by = figure_named(name) }
-          parser.on("-n", "--top N", "so many kinds, or all; default #{TOP}, all in JSON") { |text|
+          parser.on("--by FIGURE", "bytes (default): allocated bytes; calls: calls of malloc;",
+                    "count: requests; p95, max: bytes of one request; rss: growth of RSS",
+                    "(default if no line has malloc_bytes)") { |name| @by = figure_named(name) }
+          parser.on("-n", "--top N", "number of kinds, or all; default #{TOP}, all in JSON") { |text|
             @top = number(text)
           }
           parser.on("--json", "JSON, for programs") { @json = true }
@@ -51,7 +51,7 @@ module Memintro
 
       def top
         chosen = @top || (@json ? :all : TOP)
-        # More kinds than the tool tells apart.
+        # More kinds than the tool can have.
         chosen == :all ? Settings::MOST_SITES : chosen
       end
 

@@ -16,21 +16,21 @@ module Memintro
                memintro rss [options] FILE…
                memintro rss [options] -- CMD [ARGUMENTS]
 
-        Shows the memory of a process, of any program: RSS, its peak, PSS, USS, swap and address space; of several,
-        a line each. Of a FILE of memintro snapshot: what the process had when it was taken. With CMD, runs it and
-        shows on standard error what was last seen before it ended, and the peak of the greatest of its processes,
-        which the kernel keeps; CMD's exit status is passed on.
+        Shows the memory of any process: RSS, peak RSS, PSS, USS, swap and address space. With several PIDs, prints a
+        line for each. With a FILE of memintro snapshot, shows the figures at the time of the snapshot. With a CMD,
+        runs it, and shows the last figures before it ended and the peak of its largest process, on standard error.
+        The exit status is CMD's.
       TEXT
 
       # @return [OptionParser]
       def options
         super do |parser|
           parser.separator("\nOptions:")
-          parser.on("--watch SECONDS", "show a line so often, until the process ends") do |text|
+          parser.on("--watch SECONDS", "print a line every SECONDS, until the process ends") do |text|
             @watch = seconds("--watch", text)
           end
-          parser.on("--children", "all its descendants too; PSS counts shared pages once") { @children = true }
-          parser.on("--format FORMAT", "text (default) or json, an object a line") { |text| @format = known(text) }
+          parser.on("--children", "include all descendants; PSS counts shared pages once") { @children = true }
+          parser.on("--format FORMAT", "text (default), or json: one object per line") { |text| @format = known(text) }
         end
       end
 
@@ -61,16 +61,16 @@ module Memintro
       end
 
       # @api private
-      # @param look [Reading]
+      # @param reading [Reading]
       # @param out [IO]
-      def show(look, out = @out)
-        json? ? show_json(look, out) : show_text(look, out)
+      def show(reading, out = @out)
+        json? ? show_json(reading, out) : show_text(reading, out)
         out.flush
       end
 
       private
 
-      # What follows -- belongs to CMD.
+      # All words after -- belong to CMD.
       def parse(parser, argv)
         at = argv.index("--")
         return parser.permute(argv) unless at
@@ -92,7 +92,7 @@ module Memintro
         check(words = words.uniq)
         @several = words.size > 1
         found = words.filter_map { |word| attempt(words) { pid?(word) ? memory_of(Integer(word, 10)) : word } }
-        found = found.select { |subject| attempt(words) { show(look(subject)) || true } }
+        found = found.select { |subject| attempt(words) { show(reading(subject)) || true } }
         watch(found) if @watch
         @failed ? 1 : 0
       end
@@ -116,7 +116,7 @@ module Memintro
         File.exist?(word) || word.match?(%r{/|\.json\z})
       end
 
-      # One that fails must not keep the others from being shown.
+      # If one fails, the others are still shown.
       def attempt(words)
         yield
       rescue Memintro::Error => e
@@ -127,7 +127,7 @@ module Memintro
         nil
       end
 
-      def look(subject)
+      def reading(subject)
         subject.is_a?(String) ? Reading.saved(subject) : Reading.at(subject)
       end
 
@@ -135,33 +135,35 @@ module Memintro
         until subjects.empty?
           sleep(@watch)
           subjects = subjects.select do |memory|
-            show(look(memory)) || true
+            show(reading(memory)) || true
           rescue NoProcessError
             false # it has ended, and all was shown
           end
         end
       end
 
-      def show_json(look, out)
-        about = { pid: look.pid, file: look.file, time: look.time.to_f, children: @children ? true : false }.compact
-        text = JsonText.line(about.merge(look.figures.transform_keys { |name| "#{name}_bytes" }))
+      def show_json(reading, out)
+        about = { pid: reading.pid, file: reading.file, time: reading.time.to_f,
+                  children: @children ? true : false }.compact
+        text = JsonText.line(about.merge(reading.figures.transform_keys { |name| "#{name}_bytes" }))
         out.puts(Names.json(text))
       end
 
-      def show_text(look, out)
-        cells = look.cells
-        return out.puts("#{look.name}#{' and its children' if @children}", *block(cells)) unless @several || @watch
+      def show_text(reading, out)
+        cells = reading.cells
+        return out.puts("#{reading.name}#{' and its children' if @children}", *block(cells)) unless @several || @watch
 
-        out.puts(line(["time", *cells.map(&:first)], "process")) unless @titled
+        out.puts(row(["time", *cells.map(&:first)], "process")) unless @titled
         @titled = true
-        out.puts(line([look.time.getlocal.strftime("%H:%M:%S"), *cells.map(&:last)], look.shown_file || look.pid))
+        time = reading.time.getlocal.strftime("%H:%M:%S")
+        out.puts(row([time, *cells.map(&:last)], reading.shown_file || reading.pid))
       end
 
       def block(cells)
         cells.map { |title, text| "  #{title.ljust(13)} #{text.rjust(12)}" }
       end
 
-      def line(cells, name)
+      def row(cells, name)
         "#{cells.map { |text| text.rjust(13) }.join(' ')}#{"  #{name}" if @several}"
       end
     end

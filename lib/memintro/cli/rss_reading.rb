@@ -5,7 +5,7 @@ require_relative "rss"
 module Memintro
   module CLI
     class Rss
-      # Figures of a process at one time: seen just now, or kept in a snapshot.
+      # Figures of a process at one time: read now, or saved in a snapshot.
       # @api private
       class Reading
         # Figures and their headings.
@@ -35,7 +35,7 @@ module Memintro
           new(COLUMNS.to_h { |name, _| [name, nil] }.merge(peak_rss: peak), pid, Time.now, "not seen")
         end
 
-        # All of one reading. RSS may be everybody's to know where PSS is not.
+        # Reads all figures at once. Other users may read RSS of a process, but not PSS.
         def self.figures(memory)
           memory.to_h
         rescue ForbiddenError

@@ -6,12 +6,12 @@ require_relative "rss_reading"
 module Memintro
   module CLI
     class Rss
-      # `memintro rss -- CMD`: looks at CMD while it runs, and asks the kernel for its peak when it has ended.
+      # `memintro rss -- CMD`: reads the memory of CMD while it runs, and its peak from the kernel when it has ended.
       # @api private
       class Run
-        # How often a CMD is looked at if nobody watches.
+        # Seconds between two readings without --watch.
         LOOK_SECONDS = 0.1
-        # The kernel counts roughly while a process runs.
+        # The kernel's count is rough while a process runs.
         ROUGHLY = 1 << 20
 
         # @param rss [Rss] who shows
@@ -22,7 +22,7 @@ module Memintro
           @out = $stderr
         end
 
-        # Its signals are the terminal's as ever; those sent to us are passed on.
+        # CMD gets the terminal's signals as usual; signals that are sent to memintro are passed on.
         #
         # @param command [Array<String>]
         # @return [Integer] its exit status
@@ -59,13 +59,13 @@ module Memintro
 
         # @return [Reading, nil] nil where it has just ended
         def seen(memory)
-          look = Reading.at(memory)
-          look unless look.ended?
+          reading = Reading.at(memory)
+          reading unless reading.ended?
         rescue NoProcessError
           nil
         end
 
-        # What it had since the last look is in no file any more.
+        # The last reading may be older than the peak of CMD, which only the kernel knows.
         def conclude(last)
           greater = peak > [last.figures[:peak_rss], floor].max
           last = last.with_peak(peak) if greater
@@ -76,7 +76,7 @@ module Memintro
           known = peak > floor
           return @rss.show(Reading.unseen(pid, known ? peak : nil), @out) if @rss.json?
 
-          @out.puts("memintro: it ended before it was looked at; its peak RSS was #{'at most ' unless known}" \
+          @out.puts("memintro: it ended before memintro could read it; its peak RSS was #{'at most ' unless known}" \
                     "#{Units.bytes(peak)}")
         end
 
@@ -84,7 +84,7 @@ module Memintro
           @peak ||= ProcessMemory.waited_peak_rss
         end
 
-        # Until it becomes CMD the child is a copy of this process, which counts.
+        # Until it executes CMD, the child is a copy of this process, which counts as well.
         def floor
           @own_peak + ROUGHLY
         end

@@ -5,17 +5,17 @@ require_relative "launch"
 
 module Memintro
   module CLI
-    # `memintro run`: becomes the command, tracked from its first allocation. There is no parent left to stand between
-    # the command and its signals, streams or exit status.
+    # `memintro run`: becomes the command, which is tracked from its first allocation. No parent process remains, so the
+    # command keeps its signals, streams and exit status.
     class Run < Command
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro run [options] -- CMD [ARGUMENTS]
 
-        Runs CMD with every malloc of its Ruby processes tracked from the start, and reports by call site when each
-        of them ends. Without --report the report goes to standard error. With a FILE without %p, the first
-        Ruby process takes FILE and each other one FILE.PID. A process that ends by exit! or a fatal signal leaves
-        a raw dump there instead, for memintro report. CMD's streams, signals and exit status are its own.
+        Runs CMD and tracks every malloc of its Ruby processes from the start. Each process writes a report by call
+        site when it ends. Reports go to standard error, or to the FILE of --report. If FILE has no %p, the first
+        Ruby process writes FILE, and each other one FILE.PID. A process that ends by exit! or by a fatal signal
+        leaves a raw dump there instead; memintro report shows it. CMD keeps its streams, signals and exit status.
       TEXT
       # The settings it takes as flags.
       SETTINGS = Launch::SETTINGS
@@ -30,7 +30,7 @@ module Memintro
 
       private
 
-      # What follows the first word that is no flag belongs to CMD.
+      # All words after the first one that is not a flag belong to CMD.
       def parse(parser, argv)
         parser.order(argv)
       end

@@ -4,7 +4,7 @@ require_relative "inspection"
 
 module Memintro
   module CLI
-    # `memintro snapshot`: keeps what a process looks like inside, to be compared.
+    # `memintro snapshot`: saves what is in a process, to be compared.
     class Snapshot < Inspection
       # What its help begins with.
       BANNER = <<~TEXT
@@ -12,27 +12,28 @@ module Memintro
                memintro snapshot FILE
                memintro snapshot [options] PID|NAME…
 
-        Runs CMD and takes a snapshot of each of its Ruby processes when it ends: memory, GC counters, objects
-        by class, instruction sequences. With -o it is saved, for memintro diff; else a summary goes to standard
-        error. With a FILE that has been saved, shows the summary, or with --format json all of it.
-        Of PID or NAME, a process that listens (memintro ps), it is taken now, and saved with -o:
-        memintro snapshot --workers -o snap.%p.json PID saves a server and each of its workers.
+        Runs CMD, and takes a snapshot of each of its Ruby processes when they end: memory, GC counters, objects by
+        class, instruction sequences. -o saves it, for memintro diff; without -o, a summary goes to standard error.
+        With a saved FILE, shows the summary, or all of it with --format json. With the PID or NAME of a process that
+        listens (memintro ps), takes the snapshot now: memintro snapshot --workers -o snap.%p.json PID saves a server
+        and each of its workers.
       TEXT
       # See Inspection.
       SEPARATE = %w[text json].freeze
       # See Inspection: as many as {Memintro::Snapshot#inspect} shows.
       TOP = 3
-      # What a CMD's snapshots hold unless told otherwise.
+      # Parts of a CMD's snapshots by default.
       PARTS = %w[pss sites types classes iseqs internals occupancy].freeze
 
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--parts LIST", Array, "of #{PARTS.join(', ')};",
-                    "default: all; none: only what costs nothing") do |list|
+          parser.on("--parts LIST", Array, "the parts to take: some of #{PARTS.take(4).join(', ')},",
+                    "#{PARTS.drop(4).join(', ')};",
+                    "default: all; none: only what costs next to nothing") do |list|
             @parts = list == %w[none] ? [] : list.each { |part| one_of("--parts", part, PARTS) }
           end
-          parser.on("--track", "track malloc from CMD's first line, to have call sites too") { @track = true }
+          parser.on("--track", "track malloc from CMD's first line, so that call sites are included") { @track = true }
           parser.on("--keep N", Integer, "with --every: the last N files only") do |n|
             @keep = n.positive? ? n : wrong("--keep", n, "a number from 1")
           end
@@ -45,7 +46,7 @@ module Memintro
         @parts || super
       end
 
-      # A file is for memintro diff.
+      # A file is saved for memintro diff.
       def format_name
         @format || (@live && @output ? "json" : super)
       end
@@ -73,7 +74,7 @@ module Memintro
         Summary.new(snapshot)
       end
 
-      # A snapshot as its own format.
+      # Writes a snapshot as JSON or as its summary.
       Summary = Struct.new(:snapshot) do
         # @api private
         def write(io, format:, top:)

@@ -11,9 +11,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro start [options] PID|NAME…
 
-        Has a running process track its allocations from now on. Where it does so already, with the same
-        settings, nothing changes; another mode takes over what was collected, and with other limits it
-        starts afresh.
+        Starts tracking in a running process. If it tracks already with the same settings, nothing changes. With
+        another mode, it keeps what was collected. With other limits, it starts again from zero.
 
         #{TARGET}
       TEXT
@@ -28,10 +27,11 @@ module Memintro
         given
       end
 
-      # What came of it, by the state that the process answers.
-      STATES = { "started" => "tracks its allocations now", "restarted" => "tracks afresh, with the new settings",
-                 "switched" => "goes on in another way, with what it has collected",
-                 "unchanged" => "was tracking already; nothing changed" }.freeze
+      # Results, by the state in the answer.
+      STATES = { "started" => "tracks its allocations now",
+                 "restarted" => "tracks its allocations anew, with the new settings",
+                 "switched" => "changed the mode, and kept its figures",
+                 "unchanged" => "tracked already; nothing changed" }.freeze
       private_constant :STATES
 
       def show(listener, answer)

@@ -11,7 +11,7 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro stop [options] PID|NAME…
 
-        Has a running process stop tracking. Its figures stay readable until the next start.
+        Stops tracking in a running process. Its figures stay readable until the next start.
 
         #{TARGET}
       TEXT

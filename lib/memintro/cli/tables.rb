@@ -4,7 +4,7 @@ require_relative "../report/old_sites"
 
 module Memintro
   module CLI
-    # A process's call sites as tables: it answers figures as JSON, for to make texts of them would make it grow.
+    # Makes tables of a process's call sites. The process answers in JSON, because making texts would make it grow.
     class Tables
       # @param answer [Hash] to `top` or `report`, checked
       # @raise [ControlError] if it has nothing for tables

@@ -4,12 +4,12 @@ require_relative "../control/directory"
 
 module Memintro
   module CLI
-    # Which running processes are meant by the words of a command line, and what to do when one of several fails. For
-    # classes that write to `@out`, and set `@workers` where all listening processes below those named are meant too.
+    # Finds the running processes that the words of a command line mean, and handles the failure of one of several. For
+    # classes that write to `@out`, and that set `@workers` to include all listening processes below those named.
     module Targets
       private
 
-      # One that is not there must not keep the others from being asked: it is told, and the exit code will be 1.
+      # If one process does not exist, the others are still asked: the error is printed, and the exit code will be 1.
       #
       # @param words [Array<String>] PIDs and names
       # @return [Array<Control::Directory::Listener>]
@@ -26,9 +26,9 @@ module Memintro
           @absent = complain(e)
           []
         end
-        raise Failure, "none of these #{words.size} processes can be asked" if chosen.empty?
+        raise Failure, "none of these #{words.size} processes answered" if chosen.empty?
 
-        # With --workers, those that were not named are asked because they are there: one may end meanwhile.
+        # With --workers, processes that were not named may end meanwhile, which is not an error.
         @named = @workers ? words : nil
         chosen.uniq(&:pid)
       end
@@ -61,7 +61,7 @@ module Memintro
                           "number, or all"
       end
 
-      # One that fails must not keep the others from being asked.
+      # If one process fails, the others are still asked.
       #
       # @param listeners [Array<Control::Directory::Listener>]
       # @param apart [Boolean] whether an empty line stands between what two of them write
@@ -89,11 +89,11 @@ module Memintro
         CLI.complain($stderr, error.message)
       end
 
-      # A worker that was found below one that was named.
+      # Whether it was found below a named process and has ended.
       def ended_meanwhile?(listener)
         return false if @named.nil? || @named.include?(listener.pid.to_s)
 
-        # What hung up is seen to have ended a moment later.
+        # A process that closed the connection may take a moment to end.
         3.times { Control::Diagnosis.ended?(listener.pid) ? (return true) : sleep(0.05) }
         false
       end

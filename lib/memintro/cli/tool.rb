@@ -4,8 +4,8 @@ require_relative "../support/paths"
 
 module Memintro
   module CLI
-    # Becomes `memintro-tool`, which has the libraries for charts and terminals. There is no parent left to stand
-    # between it and its signals, streams or exit status.
+    # Becomes `memintro-tool`, which contains the libraries for plots and terminals. No parent process remains, so the
+    # tool keeps the signals, streams and exit status.
     module Tool
       # @param arguments [Array<String>] plain ones: the tool checks nothing that a person typed
       # @return [void] never, if all is well
@@ -17,7 +17,7 @@ module Memintro
                          "gem run gem pristine memintro."
         end
 
-        # Nothing of this command is inherited but its streams.
+        # The tool inherits only the streams.
         exec({ "LD_PRELOAD" => nil }, [path, "memintro-tool"], *arguments)
       rescue Errno::EACCES, Errno::ENOEXEC => e
         raise Failure, "#{path}: cannot be run: #{e.message.sub(/ - .*/m, '')}"

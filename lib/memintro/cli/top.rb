@@ -10,8 +10,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro top [options] PID|NAME…
 
-        Shows the call sites of a running process that matter most. With --workers their figures are summed up
-        over the process and all that listen below it.
+        Shows the top call sites of a running process. --workers adds up the figures of the process and of all
+        listening processes below it.
 
         #{TARGET}
       TEXT
@@ -33,7 +33,7 @@ module Memintro
       def run(words)
         if @older_than_gcs && @workers
           raise UsageError,
-                "--older-than-gcs is answered by each process alone; leave out --workers, or give several PIDs"
+                "--older-than-gcs cannot be added up over processes; leave out --workers, or give several PIDs"
         end
 
         figures(targets(words), default_top: 20)

@@ -5,7 +5,7 @@ require_relative "tool"
 
 module Memintro
   module CLI
-    # `memintro watch`: finds the process and makes sure that it answers, then becomes `memintro-tool`, which shows.
+    # `memintro watch`: finds the process and checks that it answers, then becomes `memintro-tool`, which shows it.
     class Watch < Command
       include Targets
 
@@ -13,21 +13,22 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro watch [options] PID|NAME
 
-        Shows a running process in the terminal, live: its RSS, the call sites that hold most and how they grow, the
-        collector's work. Keys start and stop tracking, set the mark that growth is counted from, and sort. Where
-        the process was given by its NAME and is restarted, the new one is shown.
+        Shows a running process in the terminal, live: RSS, the top call sites and their growth, and GC. Keys start
+        and stop tracking, set the mark, and sort. If the process was given by NAME and is restarted, the new one is
+        shown.
 
         #{Remote::TARGET}
+
         Options:
       TEXT
-      # Print the process's id and socket, and end.
+      # Prints the PID and socket of the process, and ends.
       PRINT_TARGET = "--print-target"
       private_constant :PRINT_TARGET
 
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--every SECONDS", "ask for figures so often; default 1") do |text|
+          parser.on("--every SECONDS", "time between two updates; default 1") do |text|
             @seconds = seconds("--every", text)
           end
           user_option(parser)
@@ -37,7 +38,7 @@ module Memintro
       # @param argv [Array<String>]
       # @return [Integer] never, if all is well
       def call(argv)
-        # For the tool, when the process that it shows has gone: nobody types it, so that no help describes it.
+        # For the tool, when the process has ended. No user types it, so the help does not describe it.
         @print = argv.first == PRINT_TARGET
         super(@print ? argv.drop(1) : argv)
       end
@@ -49,7 +50,7 @@ module Memintro
 
         check_terminal unless @print
         listener = Control::Directory.new(users: users).find(words.first)
-        # Whatever hinders it is better said before the screen is taken.
+        # An error must be printed before the tool takes over the screen.
         listener.client.ask_json("info")
         return print_target(listener) if @print
 
@@ -63,8 +64,7 @@ module Memintro
       def check_terminal
         return if $stdin.tty? && @out.tty? && ENV["TERM"] != "dumb"
 
-        raise Failure, "watch needs a terminal, and standard input or output is none; for a program to read there is " \
-                       "memintro top --json PID"
+        raise Failure, "watch needs a terminal as standard input and output; for programs, use memintro top --json PID"
       end
 
       def print_target(listener)
@@ -72,7 +72,7 @@ module Memintro
         0
       end
 
-      # A process id is never used again for the same purpose.
+      # A PID is not looked up again, because another process may have it later.
       def finder(word)
         return [] if word.match?(/\A\d+\z/)
 

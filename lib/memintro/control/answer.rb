@@ -4,8 +4,8 @@ require_relative "protocol"
 
 module Memintro
   module Control
-    # What a command writes to. Small answers are sent whole, with their size; from a large one pieces are sent while
-    # it is being made, if the client understands them.
+    # The output of a command. Small answers are sent whole, with their size. A large answer is sent in pieces while it
+    # is being made, if the client supports that.
     class Answer
       # Bytes of a piece.
       PIECE = 65_536
@@ -58,7 +58,7 @@ module Memintro
         self
       end
 
-      # Answers with that and nothing else.
+      # Sends only this answer.
       # @param text [Native::Text] JSON
       # @return [nil]
       def send_text(text)
@@ -67,7 +67,7 @@ module Memintro
         nil
       end
 
-      # Asked by what chooses colours.
+      # Code that chooses colours calls it.
       # @return [Boolean]
       def tty?
         @colour
@@ -92,7 +92,7 @@ module Memintro
         @output << Protocol.header(@format, @text ? @text.bytesize : @body.bytesize) << @body
       end
 
-      # In the middle of pieces there is no header any more: a line that is no size carries the refusal.
+      # Between pieces there is no header; a line that is not a size is the error.
       def fail_with(error)
         @output << Protocol.refusal(error.class.name, error.message.to_s)
       end

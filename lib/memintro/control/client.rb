@@ -9,11 +9,11 @@ require_relative "stream"
 
 module Memintro
   module Control
-    # The other end: asks one process. Whatever hinders it, a stopped target, another user's, one that is gone or stuck,
-    # becomes a {ControlError} that says so and what to do. So does an answer that is not as {Schema} has it: whoever
-    # listens may be anybody's program.
+    # The client: sends a request to one process. If that fails, because the process is stopped, of another user, gone
+    # or stuck, it raises a {ControlError} that says so and what to do. An answer that does not match {Schema} also
+    # raises it, because any program may listen at the socket.
     class Client
-      # For the first byte of an answer, and for each further 64 KiB.
+      # Seconds for the first byte of an answer, and for each further 64 KiB.
       PATIENCE_SECONDS = 10
 
       # @return [String, nil] what the process calls its program, once it has answered
@@ -101,13 +101,13 @@ module Memintro
       rescue Stream::Endless
         raise ControlError, strange
       rescue Stream::Stranger => e
-        raise ControlError, "at #{Names.printable(@path)} user #{e.uid} listens, and not user #{@uid}, whose " \
-                            "folder it is: nothing was asked"
+        raise ControlError, "user #{e.uid} listens at #{Names.printable(@path)}, which belongs to user #{@uid}; " \
+                            "nothing was sent"
       ensure
         stream&.close
       end
 
-      # What fails later is not the connection: the sink may be a pipe whose reader has seen enough.
+      # Later errors are not of the connection: the output may be a pipe that its reader has closed.
       def connect
         Stream.new(@path, uid: @uid, patience: @patience)
       rescue Errno::EACCES, Errno::EPERM
@@ -141,7 +141,7 @@ module Memintro
         stream.bytes(bytes, &sink)
       end
 
-      # A refusal may be large, so it is told before its fields are.
+      # An error may be large, so it is recognized before its fields are read.
       def read_header(stream)
         header = JsonText.parse(stream.line(Schema::LONGEST_LINE), deepest: Protocol::DEEPEST)
         raise ControlError, strange unless header.is_a?(Hash) && header.key?("ok")
@@ -152,7 +152,7 @@ module Memintro
         raise ControlError, strange
       end
 
-      # In the middle of pieces.
+      # Called between pieces.
       def refuse_line(line)
         raise ControlError, refusal(JsonText.parse(line, deepest: Protocol::DEEPEST))
       rescue JsonText::Invalid
@@ -169,13 +169,13 @@ module Memintro
       end
 
       def held_open(owner)
-        "process #{owner} has ended, but a child that inherited its control socket holds it open without knowing: " \
-          "`memintro ps` lists who can be asked"
+        "process #{owner} has ended, but a child still holds its control socket open; `memintro ps` lists the " \
+          "processes that listen"
       end
 
       def slow(bytes)
-        "process #{@pid} sends its answer too slowly: #{bytes} bytes came, and within #{@patience} s not 64 KiB " \
-          "more; ask again later, or give more time (--timeout)"
+        "process #{@pid} sends its answer too slowly: #{bytes} bytes arrived, then less than 64 KiB in " \
+          "#{@patience} s; try again later, or use a longer --timeout"
       end
 
       def refusal(line)
@@ -186,7 +186,7 @@ module Memintro
         "process #{@pid} answers: #{message} (#{Names.printable(header['error'])})#{remedy(header)}"
       end
 
-      # What one version knows and the other does not. Where the protocols differ, the process says so itself.
+      # Says which side has another version. If the protocols differ, the process says so itself.
       def remedy(header)
         return if header["memintro"] == VERSION || header["protocol"] != Protocol::NUMBER
 

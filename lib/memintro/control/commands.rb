@@ -8,12 +8,12 @@ require_relative "../snapshot/parts"
 
 module Memintro
   module Control
-    # All that can be asked of a process through its socket. What may be large is made by the extension as JSON, without
-    # Ruby objects; the client makes tables of it.
+    # The commands of the control socket. The extension makes large answers as JSON, without Ruby objects; the client
+    # makes tables of them.
     #
-    # All code is loaded with this file: to be asked must not make the process grow.
-    # Nothing is evaluated: a command is one of {NAMES}, its
-    # arguments are the keywords of the method of that name, and these are checked as the public API checks them.
+    # All code is loaded with this file, so that a request does not make the process grow. Nothing is evaluated: a
+    # command is one of {NAMES}, its arguments are the keywords of the method of that name, and they are checked like
+    # those of the public API.
     class Commands
       # Every command.
       NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals].freeze
@@ -57,7 +57,7 @@ module Memintro
         @answer.write(JsonText.line(value) << "\n")
       end
 
-      # What `memintro ps` shows.
+      # Returns what `memintro ps` shows.
       def info
         json(pid: Native.pid, ppid: Process.ppid, name: @server.name, program: Protocol.program, ruby: RUBY_VERSION,
              memintro: VERSION, tracking: Memintro.tracking?, mode: Memintro.mode, preloaded: Memintro.preloaded?,
@@ -68,7 +68,7 @@ module Memintro
         tracking = Memintro.tracking?
         epoch = Memintro.epoch
         before = [Memintro.mode, Native.sample_bytes]
-        # What this thread allocates after the start, to say that it worked, is not the program's either.
+        # The allocations of this thread after the start belong to the answer, not to the program.
         Native.load_hook
         Native.untracked_enter
         Memintro.start(**settings)
@@ -76,14 +76,14 @@ module Memintro
         json(state: state, mode: Memintro.mode, tracking: Memintro.tracking?)
       end
 
-      # Another mode takes over and keeps what was collected, without a start.
+      # Another mode keeps what was collected, and is not a new start.
       def state_after(tracking, before, anew:)
         return tracking ? "restarted" : "started" if anew
 
         before == [Memintro.mode, Native.sample_bytes] ? "unchanged" : "switched"
       end
 
-      # What {Memintro.start} takes.
+      # The arguments of {Memintro.start}.
       SETTINGS = Memintro.method(:start).parameters.map(&:last).freeze
       private_constant :SETTINGS
 
@@ -103,8 +103,8 @@ module Memintro
         json(tracking: Memintro.tracking?, totals: Memintro.totals.to_h)
       end
 
-      # The sites that matter most; with `older_than_gcs` only those whose blocks outlived so many collections. With
-      # `rendering`, for who makes a table of the JSON, what a table says beside that.
+      # Returns the top call sites; with `older_than_gcs`, only those with blocks that outlived this many collections.
+      # With `rendering`, also what a table of the JSON needs.
       def top(n: Report::DEFAULT_TOP, by: "live_bytes", older_than_gcs: nil, older_than: nil, format: "text",
               app_root: nil, rendering: false)
         older = Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
@@ -136,7 +136,7 @@ module Memintro
         Native::Sites.take(count, Arguments.choice(:by, by, CallSite::FIGURES), older_than_gcs)
       end
 
-      # Unlike {Memintro.top}, without objects for those that are left out.
+      # Unlike {Memintro.top}, makes no objects for sites that are left out.
       def old_sites(count, by, older_than_gcs)
         sites = take_old(count, by, older_than_gcs)
         CallSites::Reader.old_sites(JsonText.parse(Native::Text.report({}, sites, {}).to_s))
@@ -150,9 +150,9 @@ module Memintro
         Memintro.report(@answer, format: format, top: few(:top, top), by: by, app_root: app_root)
       end
 
-      # A table makes some 50 objects for each of its rows in the process that is looked at.
+      # Making a table would allocate some 50 objects for each row in the process.
       TEXT_ROWS = 20
-      # With `older_than_gcs` it makes some 290.
+      # With `older_than_gcs` it would make some 290.
       OLD_TEXT_ROWS = 5
       private_constant :TEXT_ROWS, :OLD_TEXT_ROWS
 
@@ -170,14 +170,14 @@ module Memintro
                    Native::Sites.take(top, by, nil), root, Arguments.flag(:rendering, rendering))
       end
 
-      # Call sites as JSON, made and sent by the extension.
+      # Call sites as JSON, which the extension makes and sends.
       def send_sites(head, sites, root, rendering)
         @answer.send_text(Native::Text.report(head, sites, rendering ? { rendering: for_tables(sites, root) } : {}))
       ensure
         sites.clear
       end
 
-      # Relative to what folder paths are shown, and what the sites come to that are left out.
+      # The folder to which paths are relative, and the sum of the sites that are left out.
       def for_tables(sites, root)
         { app_root: root || Memintro.configuration.app_root || current_folder, left_out: sites.left_out,
           live_bytes: sites.live_bytes_left_out, variance: sites.variance_left_out }
@@ -189,7 +189,7 @@ module Memintro
         nil # it has been removed
       end
 
-      # As {Memintro.snapshot} saves it. With `settle`, for comparisons, garbage is collected before.
+      # Returns the snapshot that {Memintro.snapshot} saves. With `settle`, for comparisons, garbage is collected first.
       def snapshot(parts: [], settle: false)
         allowed = [:all, *Snapshot::Parts::ALL]
         parts = Arguments.array(:parts, parts).map { |part| Arguments.choice(:parts, part, allowed) }
@@ -215,7 +215,7 @@ module Memintro
              rss_bytes_before: before[1], rss_bytes: rss_bytes)
       end
 
-      # What a live view redraws, some times a second.
+      # Returns the figures that a live view draws several times a second.
       def vitals(top: 10, by: "live_bytes")
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
@@ -228,11 +228,11 @@ module Memintro
              sites: sites.map { |site| vital_site(site) })
       end
 
-      # What a live view shows of a site.
+      # Returns the figures of a site in a live view.
       VITAL = %i[live_bytes growth live_blocks allocations].freeze
       private_constant :VITAL
 
-      # An estimate goes with its standard error. Of a long name the end says more.
+      # An estimate has its standard error. Long names are cut at the beginning, because the end says more.
       def vital_site(site)
         name = Names.utf8(site.name)
         name = "...#{name[-997..]}" if name.size > 1_000
@@ -249,7 +249,7 @@ module Memintro
         GC.stat(:heap_live_slots)
       end
 
-      # Without /proc there is none, and all else is worth having.
+      # Without /proc this figure is missing, and the others are still returned.
       def rss_bytes
         Memintro.rss
       rescue Error, SystemCallError

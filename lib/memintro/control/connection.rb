@@ -7,25 +7,25 @@ require_relative "protocol"
 
 module Memintro
   module Control
-    # One client: reads its requests, line by line, and sends the answers, never waiting for it. An answer is made in a
-    # fiber that pauses while the client has not taken what there is, so that one of any size takes little memory.
+    # One client: reads its requests line by line and sends the answers, without waiting for it. An answer is made in a
+    # fiber that pauses until the client has read enough, so that large answers take little memory.
     class Connection
       # The client hung up in the middle of an answer.
       class Gone < StandardError; end
 
-      # For the first request, and for the rest of one that has begun.
+      # Seconds for the first request, and for the rest of a request that has begun.
       READ_SECONDS = 5
-      # For the next request of a client that has had an answer.
+      # Seconds for the next request of a client that has had an answer.
       IDLE_SECONDS = 60
-      # For a client to take {PROGRESS_BYTES} of its answer, or what there is of it.
+      # Seconds for a client to read {PROGRESS_BYTES} of its answer, or the rest of it.
       WRITE_SECONDS = 30
       # See {WRITE_SECONDS}.
       PROGRESS_BYTES = 65_536
-      # Bytes of a request.
+      # Most bytes of a request.
       LONGEST_REQUEST = 65_536
       # Bytes read at a time.
       READ_BYTES = 16_384
-      # Bytes that wait for the client while more are being made.
+      # Bytes that may wait for the client while more are made.
       MOST_WAITING = 262_144
       private_constant :READ_SECONDS, :IDLE_SECONDS, :WRITE_SECONDS, :PROGRESS_BYTES, :LONGEST_REQUEST, :READ_BYTES,
                        :MOST_WAITING
@@ -134,7 +134,7 @@ module Memintro
         @deadline = self.class.now + seconds
       end
 
-      # The folder and the socket's mode keep others out already; root passes both, and may.
+      # The mode of the folder and of the socket keeps other users out, except root, who is allowed.
       def refuse_strangers
         uid, = @socket.getpeereid
         return if [Process.euid, 0].include?(uid)
@@ -166,7 +166,7 @@ module Memintro
         go_on
       end
 
-      # Lets the command make more, up to what may wait.
+      # Lets the command make more, up to the limit.
       def go_on
         return unless @fiber
 
@@ -175,7 +175,7 @@ module Memintro
         wait_for(WRITE_SECONDS)
       end
 
-      # From the extension's memory: an answer of any size takes few turns, and no String.
+      # Sends from the extension's memory: large answers need few turns, and no String.
       def write_text
         taken = @text.send_to(@socket.fileno)
         return close if taken.negative?

@@ -2,25 +2,26 @@
 
 module Memintro
   module Control
-    # Who is sent away where more clients knock than the server takes at a time: who does not ask, longest first, and
-    # then who does not take its answer.
+    # Chooses which client is disconnected when more clients connect than the server accepts: first the one that has
+    # been without a request for longest, then one that does not read its answer.
     class ConnectionLimit
-      # A client that has asked nothing for so long, since it came or since its last answer, makes way.
+      # Seconds without a request, since it connected or since its last answer, after which a client may be
+      # disconnected.
       IDLE_SECONDS = 1
-      # The same once clients have been waiting for {IDLE_SECONDS}: who comes in then has waited behind others in the
-      # kernel, and had the time to ask.
+      # The same after clients have been waiting for {IDLE_SECONDS}: a new client has then waited in the kernel's queue,
+      # and had time to send its request.
       SHORT_SECONDS = 0.05
-      # A client that has taken nothing of its answer for so long makes way.
+      # Seconds without reading its answer after which a client may be disconnected.
       STALLED_SECONDS = 5
 
-      # Somebody waits, and all places are taken.
+      # Called when a client waits and all places are taken.
       # @return [true]
       def waits
         @since ||= Connection.now
         true
       end
 
-      # Nobody waits any more.
+      # Called when no client waits.
       # @return [false]
       def leaves
         @since = nil

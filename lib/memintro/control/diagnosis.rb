@@ -5,9 +5,9 @@ require_relative "liveness"
 
 module Memintro
   module Control
-    # Why a process cannot be asked, found out in /proc where there is one, and what to do about it.
+    # Finds out, from /proc if there is one, why a process does not answer, and what to do about it.
     module Diagnosis
-      # States of threads, as /proc/PID/stat has them.
+      # States of threads in /proc/PID/stat.
       STOPPED = %w[T t].freeze
       private_constant :STOPPED
 
@@ -19,17 +19,17 @@ module Memintro
         return absent(pid) if Liveness.gone?(pid) || states.first == "Z"
 
         intro = "process #{pid} did not answer within #{seconds} s"
-        return "#{intro}; why not is not to be seen from here: #{blindness(pid)}" if states.empty?
+        return "#{intro}; the cause is unknown: #{blindness(pid)}" if states.empty?
 
         if (states & STOPPED).any?
           "#{intro}: it is stopped (SIGSTOP, Ctrl-Z or a debugger); continue it with: kill -CONT #{pid}"
         elsif states.include?("D")
-          "#{intro}: it waits for a device or a network file system (state D); ask again later"
+          "#{intro}: it waits for a device or a network file system (state D); try again later"
         elsif states.include?("R")
-          "#{intro}: one of its threads computes and does not let others run, in C code that keeps Ruby's lock " \
-            "(GVL), or the machine is overloaded; ask again later, give more time (--timeout), or look: gdb -p #{pid}"
+          "#{intro}: C code in one of its threads computes while it holds Ruby's lock (GVL), or the machine is " \
+            "overloaded; try again later, use a longer --timeout, or look with gdb -p #{pid}"
         else
-          "#{intro}: C code in it waits for something and keeps Ruby's lock (GVL) meanwhile; ask again later, or " \
+          "#{intro}: C code in it waits for something while it holds Ruby's lock (GVL); try again later, or " \
             "look where it waits: gdb -p #{pid} -batch -ex 'thread apply all bt'"
         end
       end
@@ -42,30 +42,37 @@ module Memintro
 
         uid = owner(pid)
         return forbidden(pid) unless uid ? [uid, 0].include?(Process.euid) : !Liveness.foreign?(pid)
-        return "process #{pid} has ended, and its parent has not noticed" if thread_states(pid).first == "Z"
+        return zombie(pid) if thread_states(pid).first == "Z"
 
         blind = "; #{blindness(pid)}" if uid.nil?
         "process #{pid} (#{title(pid)[0, 60]}) does not listen#{workers(listening_below)}; #{how(pid)}#{blind}"
       end
 
+      def self.zombie(pid)
+        "process #{pid} is a zombie: it has ended, and its parent has not waited for it"
+      end
+      private_class_method :zombie
+
       # @param pid [Integer]
       # @return [String]
       def self.forbidden(pid)
         uid = owner(pid)
-        return "process #{pid} belongs to another user, who alone may ask it (and root); #{blindness(pid)}" if uid.nil?
+        return "process #{pid} is another user's; only that user and root may ask it; #{blindness(pid)}" if uid.nil?
 
-        "process #{pid} belongs to user #{user(uid)}, who alone may ask it (and root): sudo -u #{user(uid)} memintro …"
+        name = user(uid)
+        who = uid.zero? ? "root" : "#{name} and root"
+        "process #{pid} belongs to user #{name}; only #{who} may ask it: sudo -u #{name} memintro …"
       end
 
       # @param pid [Integer, nil] nil: any
       # @return [String] how a process comes to listen, and what can be done without
       def self.how(pid = nil)
-        start = "with MEMINTRO_LISTEN=1 (it must require memintro), or have its program call Memintro.listen"
+        start = "with MEMINTRO_LISTEN=1 (it must require memintro), or call Memintro.listen in it"
         return "start one #{start}" if pid.nil?
         return rbtrace(pid) if rbtrace?(pid)
 
-        "it cannot be made to from outside: start it anew #{start}, in a console or a trap, say" \
-          "#{". What works on it as it is: memintro rss #{pid}" if Liveness.proc?}"
+        "it cannot be changed from outside: restart it #{start}, for example in a console or a signal handler" \
+          "#{". memintro rss #{pid} works without that" if Liveness.proc?}"
       end
 
       def self.rbtrace(pid)

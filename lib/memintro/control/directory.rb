@@ -5,20 +5,21 @@ require_relative "socket_path"
 
 module Memintro
   module Control
-    # Who listens: finds sockets, asks each who it is, and takes away those that nobody is behind any more.
+    # The processes that listen: finds sockets, asks each process for its name, and removes sockets whose process is
+    # gone.
     class Directory
-      # For a process to say who it is.
+      # Seconds for a process to answer who it is.
       PATIENCE_SECONDS = 2
       # A word that is a process id.
       NUMBER = /\A\d+\z/
       # Processes that are asked at the same time.
       MOST_AT_ONCE = 64
-      # Of processes, from one to its forefather.
+      # Most generations between a process and its ancestor.
       MOST_GENERATIONS = 1_000
       private_constant :NUMBER, :MOST_AT_ONCE, :MOST_GENERATIONS
 
-      # A process that listens, or whose socket is there although it does not answer: `problem` says why not. `called`
-      # is what it called its program in a later answer, `uid` the user whose folder the socket is in.
+      # A process that listens, or that has a socket but does not answer: `problem` says why. `called` is the name of
+      # its program in a later answer, `uid` the owner of the socket's folder.
       Listener = Struct.new(:pid, :path, :uid, :info, :problem, :called, keyword_init: true) do
         # @return [String] the program, as it calls itself
         def program
@@ -83,12 +84,12 @@ module Memintro
         found = called(word)
         return found.first if found.size == 1
 
-        raise ControlError, "#{found.size} processes are called #{word.inspect}; give the number of one, or " \
-                            "--workers where all are meant:#{found.map { |listener| "\n  #{listener}" }.join}"
+        raise ControlError, "#{found.size} processes are called #{word.inspect}; give the PID of one, or " \
+                            "--workers for all of them:#{found.map { |listener| "\n  #{listener}" }.join}"
       end
 
-      # A process and all that descend from it. It need not listen itself: where each worker loads its program, the
-      # master has never heard of memintro. Of a name, all who have it are meant.
+      # Finds a process and all its descendants that listen. The process itself need not listen: if each worker loads
+      # the program, the master does not have memintro. With a name, returns all processes of that name.
       #
       # @param word [String] a process id or a name
       # @return [Array<Listener>] masters before their workers, at least one
@@ -108,8 +109,8 @@ module Memintro
         @folders.flat_map { |folder| folder.sockets.map { |pid, path| [pid, path, folder] } }
       end
 
-      # A socket that refuses has no listener: a name is given to sockets only when they listen. Whatever else it comes
-      # to is this one's problem and nobody else's.
+      # A socket that refuses the connection has no listener, because a socket gets its name only when it listens. Any
+      # other error concerns only this listener.
       def meet(pid, path, folder)
         inode = File.lstat(path).ino
         listener = Listener.new(pid: pid, path: path, uid: folder.uid)
@@ -125,7 +126,7 @@ module Memintro
         nil # it has gone meanwhile
       end
 
-      # No question beforehand: whoever is asked by number is asked at once.
+      # Sends no request first: a process that is given by its PID is asked at once.
       def by_pid(pid)
         check_user(pid)
         look_into(SocketPath.of_process(pid, @users))
@@ -141,20 +142,21 @@ module Memintro
         below(pid).tap { |found| raise ControlError, Diagnosis.absent(pid) if found.empty? }
       end
 
-      # Root could look everywhere, and does so where it was asked to.
+      # Root may read all folders, but does so only with --user.
       def check_user(pid)
         owner = Diagnosis.owner(pid)
         return if owner.nil? || !Process.euid.zero? || @users == :all || @users.include?(owner)
 
-        raise ControlError, "process #{pid} belongs to user #{Diagnosis.user(owner)}, into whose folders root looks " \
-                            "only when asked to: --user #{Diagnosis.user(owner)}"
+        name = Diagnosis.user(owner)
+        raise ControlError, "process #{pid} belongs to user #{name}; as root, add --user #{name}"
       end
 
       def below(pid)
         all.select { |listener| listener.pid == pid } + all.select { |listener| below?(listener.pid, pid) }
       end
 
-      # The socket of a process may be where only its own environment says, and those of its children beside it.
+      # The socket of a process may be in a folder that only its own environment names, and those of its children beside
+      # it.
       def look_into(folders)
         @all = nil unless (folders - @folders).empty?
         @folders |= folders
@@ -174,8 +176,8 @@ module Memintro
           "#{all.map(&:to_s).join(', ')}"
       end
 
-      # Parents that do not listen may be in between. In a container the first process may be a server's master. Where
-      # the kernel does not say, processes that have been met have said so themselves: a circle must not be gone round.
+      # Parents that do not listen may be in between. In a container, process 1 may be the master of a server. If the
+      # kernel hides parents, the processes report them; these may form a circle, so the number of steps is limited.
       def below?(pid, ancestor)
         MOST_GENERATIONS.times do
           pid = Diagnosis.parent(pid) || said_parent(pid)

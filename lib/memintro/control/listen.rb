@@ -3,19 +3,18 @@
 require_relative "../support/arguments"
 
 module Memintro
-  # What lets a shell beside the process ask it: `memintro ps`, `memintro top PID` and so on. {Memintro} has these
-  # methods; docs/live_process.md has the protocol and what protects it. The server itself is loaded by the first
-  # {#listen}.
+  # Methods of {Memintro} that let commands in a shell ask this process: `memintro ps`, `memintro top PID` and so on.
+  # docs/control_socket.md has the protocol and what protects it. The first {#listen} loads the server.
   #
-  # `MEMINTRO_LISTEN=1` in the environment has every process listen that requires memintro.
+  # With `MEMINTRO_LISTEN=1` in the environment, every process that requires memintro listens.
   module Listen
-    # Longest wait for the socket to be there; beyond, something else is stuck.
+    # Most seconds to wait for the socket.
     PATIENCE_SECONDS = 10
     private_constant :PATIENCE_SECONDS
 
     # Opens a Unix socket through which this user (and root) can start and stop tracking and read figures of this
-    # process. It goes away at exit, and each forked child gets one of its own. Costs a thread that sleeps until it is
-    # asked. May be called from a signal handler, and so through rbtrace.
+    # process. It is removed at exit, and each forked child gets its own. Costs a thread that sleeps until a request
+    # comes. May be called from a signal handler, and so through rbtrace.
     #
     # @param name [String, nil] what to call the process besides its id; nil: its program's name
     # @return [String, nil] path of the socket; where the process listens already, that one's; nil under
@@ -32,13 +31,13 @@ module Memintro
       name = checked_name(name)
       return start_to_listen(name) unless Loader.in_signal_handler?
 
-      # Nothing can be required there, and no lock be taken.
+      # A signal handler cannot require files or take locks, so another thread does.
       starter = Thread.new { start_to_listen(name) }
       starter.report_on_exception = false
       return starter.value if starter.join(PATIENCE_SECONDS)
 
       starter.kill
-      raise ListenError, "the socket was not there after #{PATIENCE_SECONDS} s: another thread is loading code or " \
+      raise ListenError, "the socket was not ready after #{PATIENCE_SECONDS} s, because another thread loads code or " \
                          "holds Ruby's lock; call Memintro.listen again later"
     end
 
@@ -58,7 +57,7 @@ module Memintro
       MainRactor.refuse
     end
 
-    # For `MEMINTRO_LISTEN=1`: the program must not notice when it does not work.
+    # For `MEMINTRO_LISTEN=1`: an error must not affect the program.
     # @api private
     def listen_if_asked
       return unless Settings.listen?

@@ -2,10 +2,10 @@
 
 module Memintro
   module Control
-    # Whether a process is there, asked of the kernel with a signal that is never sent. /proc may be missing, as in a
-    # small container, or hide others' processes (hidepid): that something is not in it proves nothing.
+    # Whether a process exists. Asks the kernel by `kill` with signal 0, because /proc may be missing, as in a small
+    # container, or hide the processes of other users (hidepid).
     module Liveness
-      # Greatest process id that Linux hands out.
+      # Largest process id of Linux.
       MOST_PID = 2**22
 
       # @param pid [Integer]
@@ -25,10 +25,10 @@ module Memintro
         File.exist?("/proc/self/stat")
       end
 
-      # What is said where /proc would have had more to say.
-      BLIND = "/proc is not there, so that parents, memory and states of other processes cannot be seen here"
+      # The note if /proc is missing.
+      BLIND = "/proc does not exist here, so memintro cannot see parents, memory and states of other processes"
 
-      # A process id of 0 would mean a whole group.
+      # Signal 0 to process id 0 would mean a whole group, so it is excluded.
       def self.signal(pid)
         return :gone unless pid.between?(1, MOST_PID)
 

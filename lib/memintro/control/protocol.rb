@@ -8,13 +8,13 @@ require_relative "schema"
 
 module Memintro
   module Control
-    # The lines of the protocol; docs/live_process.md describes it.
+    # The lines of the protocol; docs/control_socket.md describes it.
     module Protocol
-      # Changes when one side would misunderstand the other.
+      # Changes when the two sides would not understand each other.
       NUMBER = 1
-      # Lists and objects within each other that a request or an answer may have.
+      # Deepest nesting of lists and objects in a request or an answer.
       DEEPEST = 8
-      # What to do where the versions at both ends do not fit together.
+      # What to do if the versions of both sides do not match.
       REMEDY = "use the command of the process's version, for example in its folder: bundle exec memintro"
 
       # @param line [String]

@@ -5,14 +5,14 @@ require_relative "liveness"
 
 module Memintro
   module Control
-    # What the lines of the protocol may hold: for each command's answer, its header and a refusal, which fields there
-    # are, of which type, within which bounds, and how large all of it may be. Whoever listens may be anybody's program:
-    # what is not as said here is refused with the field's name, and what is not named here is left out.
+    # The allowed content of the protocol's lines: for each answer, its header and an error, the fields, their types and
+    # bounds, and the total size. Any program may listen at the socket, so a wrong field is refused by name, and an
+    # unknown field is left out.
     #
-    # A kind is a {Kind}; an Array with the kind of all its items and how many there may be; or a Hash of kinds by key.
-    # Keys end in ? where a field may be missing or null, as with another version of memintro.
+    # A kind is a {Kind}; an Array with the kind of all its items and their largest number; or a Hash of kinds by key. A
+    # key ends in ? if the field may be missing or null, as with another version of memintro.
     module Schema
-      # Something is not as it must be.
+      # A value does not match.
       class Invalid < StandardError; end
 
       # A type with its bounds, and how messages name it.
@@ -34,13 +34,13 @@ module Memintro
         Kind.new("one of #{words.map(&:inspect).join(', ')}", ->(value) { words.include?(value) })
       end
 
-      # Bytes of a header's line, and of the line with a piece's size.
+      # Most bytes of a header's line, and of a line with the size of a piece.
       LONGEST_LINE = 65_536
-      # Characters of a name that a program gives itself, and of a message; servers cut theirs.
+      # Most characters of a name that a program gives itself, and of a message; servers cut theirs.
       LONGEST_TEXT = 4_096
-      # Characters of a path, cut by the tracker at 16 KiB, and then escaped.
+      # Most characters of a path, which the tracker cuts at 16 KiB, and which is then escaped.
       LONGEST_PATH = 131_072
-      # Bytes of a document that is JSON, and how many values it may have: what is made of it takes some 100 bytes each.
+      # Most bytes of a JSON document, and of its values, each of which becomes some 100 bytes.
       MOST_BYTES = 256 << 20
       # See {MOST_BYTES}.
       MOST_VALUES = 12_000_000
@@ -55,7 +55,7 @@ module Memintro
       # Numbers that can be squared and multiplied without becoming infinite.
       NUMBER = Kind.new("a number up to 1e30", ->(value) { value.is_a?(Numeric) && value.abs <= 1e30 })
       FLAG = Kind.new("true or false", ->(value) { [true, false].include?(value) })
-      # What is shown as it is: a mode, a version, a time.
+      # A short text: a mode, a version, a time.
       WORD = Kind.new("a word of 1 to 64 printable ASCII characters",
                       ->(value) { value.is_a?(String) && value.match?(/\A[!-~]{1,64}\z/) })
       NAME = text(LONGEST_TEXT)
@@ -65,11 +65,11 @@ module Memintro
       # The first line of an answer.
       HEADER = { "ok" => FLAG, "memintro?" => WORD, "protocol?" => COUNT, "program?" => NAME, "bytes?" => COUNT,
                  "format?" => one_of("json", "text") }.freeze
-      # A header that says no.
+      # A header with an error.
       REFUSAL = { "ok" => one_of(false), "memintro?" => WORD, "protocol?" => COUNT, "error" => NAME,
                   "message" => NAME }.freeze
 
-      # What goes with an estimate: its error, the least and the most that it is likely to be, a sample's share.
+      # Fields of an estimate: its standard error, the interval, and what a sample stands for.
       # @api private
       def self.estimates(names)
         names.each_with_object({}) do |name, kinds|
@@ -101,7 +101,7 @@ module Memintro
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
                   "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT }.freeze
       SITES = [SITE, 1 << 24].freeze
-      # What a table of them says beside that.
+      # What a table also needs.
       RENDERING = { "app_root?" => PATH, "left_out" => COUNT, "live_bytes" => SIGNED, "variance?" => NUMBER }.freeze
       SLOT = { "module?" => PATH, "symbol?" => NAME, "slot?" => COUNT, "value?" => COUNT, "state?" => WORD }.freeze
       REMARKS = [text(LONGEST_PATH), 1_000].freeze
@@ -131,7 +131,7 @@ module Memintro
                       "escapes?" => REMARKS },
         "report" => { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES,
                       "rendering?" => RENDERING },
-        # With `older_than_gcs`; without, it is a report.
+        # With `older_than_gcs`; otherwise the answer is a report.
         "top" => { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES,
                    "rendering?" => RENDERING }
       }.freeze
@@ -194,7 +194,7 @@ module Memintro
       end
       private_class_method :list
 
-      # Never all of it: it may be as long as an answer.
+      # Shows only the beginning, because it may be as long as an answer.
       def self.shown(value)
         case value
         when Hash then "an object"

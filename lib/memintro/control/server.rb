@@ -6,21 +6,21 @@ require_relative "socket_path"
 
 module Memintro
   module Control
-    # Listens at a Unix socket and serves whoever connects, in one thread that sleeps in `select` while there is
-    # nothing to do. A client that is slow or silent costs the others nothing: nothing here waits for one client, except
-    # the work that it asked for.
+    # Listens at a Unix socket and serves all clients in one thread, which sleeps in `select` while there is nothing to
+    # do. A slow or silent client does not delay the others: the server waits for no client, except for the work that it
+    # requested.
     #
-    # Nothing that goes wrong in here may reach the program.
+    # Errors in the server must not reach the program.
     class Server
-      # Most clients at a time, and so descriptors; the next ones wait in the kernel.
+      # Most clients, and so descriptors, at a time; further clients wait in the kernel.
       MOST_CONNECTIONS = 64
-      # Most answers that are made and sent at a time; the next questions wait to be read.
+      # Most answers that are made and sent at a time; further requests wait.
       MOST_ANSWERS = 16
-      # Clients accepted at a time, so that those who are answered get their turn.
+      # Clients accepted at a time, so that answers are sent in between.
       MOST_ACCEPTED = 16
-      # How long to accept nothing when the process has no descriptor left.
+      # Seconds without accepting clients if the process has no free descriptor.
       RECOVERY_SECONDS = 1
-      # How long to wait for the thread to be idle.
+      # Seconds to wait until the thread is idle.
       START_SECONDS = 1
       private_constant :START_SECONDS
 
@@ -42,7 +42,7 @@ module Memintro
         @stopping = false
       end
 
-      # The socket gets its name when it listens already: whoever finds it and is refused can be sure that it is dead.
+      # The socket gets its name after it listens, so a client that is refused knows that the process is gone.
       # @return [self]
       # @raise [ListenError]
       def open
@@ -61,10 +61,10 @@ module Memintro
         raise ListenError, "the control socket #{@path} could not be made: #{e.message}"
       end
 
-      # Comes back when the thread is idle. Until then it queues for Ruby's lock, and a fork that C code makes copies
-      # the queue, not the thread: in the child the lock is offered to nobody, again and again, and whoever queues
-      # behind waits for ever. Not by sleeping: when a thread that slept goes on, Ruby may wake another one to wait for
-      # signals, this one above all, which then queues.
+      # Returns when the thread is idle. Until then it may wait for Ruby's lock. A fork by C code copies this queue but
+      # not the thread, so in the child the lock would be offered to a thread that does not exist, and all threads
+      # behind it would wait for ever. It does not sleep, because when a thread that slept goes on, Ruby may wake
+      # another thread to wait for signals, usually this one, which then waits for the lock.
       # @return [nil]
       def run
         @thread = Thread.new { serve }
@@ -81,7 +81,7 @@ module Memintro
         !@stopping && !@thread.nil? && @thread.alive?
       end
 
-      # Ends the thread, wherever it is idle, and takes the socket away.
+      # Ends the thread if it is idle, and removes the socket.
       # @return [nil]
       def stop
         leave
@@ -90,7 +90,7 @@ module Memintro
         nil
       end
 
-      # The process ends: only what others can see has to go.
+      # The process ends: only what other processes see is removed.
       # @return [nil]
       def leave
         @stopping = true
@@ -100,7 +100,7 @@ module Memintro
         nil
       end
 
-      # In a forked child: closes what is the parent's, and touches nothing else of it.
+      # In a forked child: closes the descriptors of the parent, and changes nothing else of it.
       # @return [nil]
       def abandon
         [@listener, @waker, @bell, *@connections.map(&:socket)].each { |io| close(io) }
@@ -109,7 +109,7 @@ module Memintro
 
       private
 
-      # Whoever holds Ruby's lock and sees the thread sleep knows that it is in no queue.
+      # If the caller holds Ruby's lock and sees the thread sleep, the thread is not waiting for the lock.
       def idle?
         status = @thread.status
         (@begun && status == "sleep") || !status
@@ -117,7 +117,7 @@ module Memintro
 
       def bind(path)
         socket = Socket.new(:UNIX, :STREAM)
-        # For the moment before chmod the folder's mode protects it.
+        # Until chmod, the mode of the folder protects it.
         socket.bind(Addrinfo.unix(path))
         File.chmod(0o600, path)
         socket
@@ -132,11 +132,11 @@ module Memintro
       ensure
         @connections.each { |connection| connection.close("the process stopped listening") }
         [@listener, @waker, @bell].each { |io| close(io) }
-        # Ruby lends the native thread to the next one.
+        # Ruby reuses the native thread for another thread.
         Native.accept_signals
       end
 
-      # Untracked each time anew: the hook may have been loaded meanwhile, also while this slept.
+      # Set to untracked each time: the hook may have been loaded while this thread slept.
       def step
         readable, writable = Memintro.untracked { select_ready }
         Memintro.untracked { serve_ready(readable, writable) } unless @stopping
@@ -152,10 +152,10 @@ module Memintro
         accept if readable.include?(@listener)
       end
 
-      # A program that closes descriptors which are not its own makes this fail: then all ends.
+      # Fails if the program closes descriptors that are not its own; then the server ends.
       def select_ready
         reading = [@waker]
-        # Asked once: while this looks, the time for somebody to make way may come.
+        # Read once: the time to disconnect a client may come meanwhile.
         listening = room? && !recovering?
         listening ? reading << @listener : somebody_waits?
         reading.concat(@connections.select(&:wants_to_read?).map(&:socket)) if room_for_answers?
@@ -173,7 +173,7 @@ module Memintro
         [deadlines.compact.min - Connection.now, 0].max
       end
 
-      # Whether one who knocks can be let in, perhaps in the place of another.
+      # Whether a client that connects can be accepted, perhaps after another is disconnected.
       def room?
         @connections.size < MOST_CONNECTIONS || !@crowd.idler(@connections).nil?
       end
@@ -182,7 +182,7 @@ module Memintro
         @connections.count(&:answering?) < MOST_ANSWERS
       end
 
-      # It has asked, perhaps: nobody looks as long as there are so many answers to be sent.
+      # The client may have sent a request, but it is not read while so many answers are sent.
       def kept_waiting?(connection)
         connection.wants_to_read? && !room_for_answers?
       end
@@ -191,7 +191,7 @@ module Memintro
         @recovery && @recovery > Connection.now
       end
 
-      # What a client has sent already is read at once: most ask as soon as they are connected.
+      # Reads at once what a client has already sent: most send their request directly after connecting.
       def accept
         MOST_ACCEPTED.times do
           socket = next_client or return
@@ -205,7 +205,7 @@ module Memintro
         nil # the client is gone already
       end
 
-      # Nobody is sent away before it is sure that somebody else is there.
+      # A client is disconnected only if another one is waiting.
       #
       # @return [Socket, nil]
       def next_client

@@ -4,20 +4,20 @@ require_relative "../error"
 
 module Memintro
   module Control
-    # Where sockets are: in a folder that its user alone may enter. Used by the server, to make it, and by the command,
-    # to look for it.
+    # Where sockets are: in a folder that only its user may enter. The server uses it to create the socket, the command
+    # to find it.
     module SocketPath
       # Bytes that a socket's path may have: `sun_path` less its final NUL.
       LONGEST_PATH = 107
-      # Overrides all others.
+      # Overrides all other folders.
       VARIABLE = "MEMINTRO_SOCKET_FOLDER"
       # Name of a socket.
       SOCKET = /\A(\d{1,9})\.sock\z/
-      # Folders of anybody's.
+      # Folders of all users.
       EVERYBODYS = ["/run/user/*/memintro", "/tmp/memintro-*"].freeze
       private_constant :EVERYBODYS
 
-      # A folder of sockets, and whose it is.
+      # A folder of sockets, and its owner.
       Folder = Struct.new(:path, :uid) do
         # @return [Array<Integer, String>] process ids and the paths of their sockets
         def sockets
@@ -41,8 +41,8 @@ module Memintro
 
           problem
         end
-        raise ListenError, "there is no folder for the control socket: #{refused.join('; ')}. Mend one of them, or " \
-                           "set #{VARIABLE} to a folder of this user's own, mode 0700"
+        raise ListenError, "no folder is safe for the control socket: #{refused.join('; ')}. Fix one of them, or set " \
+                           "#{VARIABLE} to a folder that belongs to this user, with mode 0700"
       end
 
       # @return [Array<String>] folders to use, the best first
@@ -84,8 +84,8 @@ module Memintro
         []
       end
 
-      # Takes a socket's file away, through its folder's descriptor: never through another folder that somebody may have
-      # put in its place.
+      # Removes the file of a socket, through the descriptor of its folder, so that it never uses another folder that
+      # another user may have put in its place.
       #
       # @param folder [Folder]
       # @param name [String]
@@ -129,7 +129,7 @@ module Memintro
       end
       private_class_method :make
 
-      # A folder that somebody else may write to could hold sockets that answer whatever they like.
+      # If another user may write to the folder, sockets in it cannot be trusted.
       #
       # @return [String, nil]
       def self.insecurity(folder, uid)

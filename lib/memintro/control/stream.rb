@@ -4,11 +4,11 @@ require "socket"
 
 module Memintro
   module Control
-    # A client's end of a control socket: connects, makes sure who listens, and reads no longer, and no more, than it is
-    # told. Each {PROGRESS_BYTES} of an answer renew the patience, up to {MOST_PATIENCES} times in all, so that one who
-    # sends a byte now and then is not waited for.
+    # The client's end of a control socket: connects, checks who listens, and limits the time and size of what it reads.
+    # Each {PROGRESS_BYTES} of an answer renew the time limit, up to {MOST_PATIENCES} times in total, so that a process
+    # that sends single bytes is not waited for.
     class Stream
-      # Nobody can ever answer at this socket again; `owner` had it, if that is known.
+      # No process will ever answer at this socket; `owner` is the process that had it, if known.
       class Dead < StandardError
         # @return [Integer, nil] the process that listened
         attr_reader :owner
@@ -32,12 +32,12 @@ module Memintro
         end
       end
 
-      # The other end hung up.
+      # The other end closed the connection.
       class Ended < StandardError; end
-      # A line that does not end.
+      # A line that is too long.
       class Endless < StandardError; end
 
-      # Who listens is another user than the folder's.
+      # The listener's user is not the owner of the folder.
       class Stranger < StandardError
         # @return [Integer]
         attr_reader :uid
@@ -126,7 +126,7 @@ module Memintro
         end
       end
 
-      # What was waited for has come: the patience begins anew.
+      # The expected bytes have come, so the time limit begins again.
       # @return [nil]
       def renew
         @deadline = [now + @patience, @end].min
@@ -135,7 +135,7 @@ module Memintro
 
       private
 
-      # A process that does not accept leaves clients in the kernel's queue; when that is full, connecting fails.
+      # If a process does not accept clients, they wait in the kernel's queue; when that is full, connecting fails.
       def connect(path)
         @socket.connect_nonblock(Addrinfo.unix(path))
       rescue Errno::EAGAIN
@@ -147,8 +147,8 @@ module Memintro
         raise Dead
       end
 
-      # Who called listen may have ended, and a child that inherited the socket may hold it without knowing. Of a
-      # process in a name space of its own the kernel says 0.
+      # The process that called listen may have ended while a child that inherited the socket still holds it. For a
+      # process in another PID namespace the kernel says 0.
       def check_peer(uid)
         pid, peer, = @socket.getsockopt(:SOCKET, :PEERCRED).unpack("iII")
         raise Stranger, peer unless peer == uid
@@ -173,7 +173,7 @@ module Memintro
         @received += piece.bytesize
         return renew if @received / PROGRESS_BYTES > before
 
-        # Who always has a byte is never waited for.
+        # Reading stops at the total limit, even if bytes always arrive.
         raise Slow, @received if time_left.zero?
       end
 

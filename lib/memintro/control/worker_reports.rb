@@ -5,16 +5,16 @@ require_relative "../malloc/reader"
 
 module Memintro
   module Control
-    # JSON reports of several processes, made into one: a call site's figures are summed up over all of them. Workers
-    # that were forked from one master run the same lines.
+    # Adds up JSON reports of several processes: the figures of a call site are summed over all of them. Workers that
+    # were forked from one master run the same lines.
     #
-    # Of estimates the variances are summed up, for each process draws its own sample: the standard error is the root of
-    # the sum of squares. Of blocks that workers were forked with all have the same sample; where these are many, the
-    # sum is less sure than it says.
+    # Of estimates, the variances are added, because each process draws its own sample: the standard error is the root
+    # of the sum of squares. Blocks that were allocated before the fork are in the same sample of every worker; if there
+    # are many of them, the true error is larger.
     module WorkerReports
       # Figures that {Totals.new} takes, in its order; the first have variances.
       TOTALS = %i[allocated_bytes freed_bytes allocations frees missed_frees tracker_bytes dropped].freeze
-      # How many.
+      # How many of them.
       ESTIMATES = 4
       private_constant :TOTALS, :ESTIMATES
 
@@ -36,7 +36,7 @@ module Memintro
       end
       private_class_method :rows
 
-      # A mean lifespan is made of these sums afterwards: nobody adds up means.
+      # The mean lifespan is computed from these sums; means cannot be added up.
       def self.add(one, other)
         one.each_with_index.map do |value, at|
           case at
@@ -55,7 +55,7 @@ module Memintro
       end
       private_class_method :summed
 
-      # What is exact adds nothing.
+      # Exact figures add no variance.
       def self.added(one, other)
         one && other ? one.zip(other).map(&:sum) : one || other
       end
@@ -72,7 +72,7 @@ module Memintro
       end
       private_class_method :totals
 
-      # Named after the first; how the figures were got is said of those that track.
+      # Has the name of the first process; mode and the like are of those that track.
       def self.process(members)
         all = members.map(&:process)
         tracking = all.select { |one| one[:tracking] }

@@ -3,7 +3,7 @@
 require_relative "../support/value_object"
 
 module Memintro
-  # What the collector did while a block ran, in the whole process: see {GcFigures#gc_delta}. Frozen.
+  # What the garbage collector did while a block ran, in the whole process: see {Memintro.gc_delta}. Frozen.
   #
   # @example
   #   delta = Memintro.gc_delta { parse(document) }
@@ -35,12 +35,12 @@ module Memintro
       freeze
     end
 
-    # @return [Integer] objects that came to be
+    # @return [Integer] objects that were allocated
     def objects_allocated
       difference(:total_allocated_objects)
     end
 
-    # @return [Integer] objects that were collected, whenever they had come to be
+    # @return [Integer] objects that were collected; they may have been allocated before the block
     def objects_freed
       difference(:total_freed_objects)
     end
@@ -50,23 +50,23 @@ module Memintro
       difference(:count)
     end
 
-    # @return [Integer] those that looked at young objects only
+    # @return [Integer] collections of young objects only
     def minor_gc_count
       difference(:minor_gc_count)
     end
 
-    # @return [Integer] those that looked at all objects
+    # @return [Integer] collections of all objects
     def major_gc_count
       difference(:major_gc_count)
     end
 
-    # @return [Hash{Symbol => Integer}] by how much each counter of GC.stat is another one now; levels may have sunk
+    # @return [Hash{Symbol => Integer}] the change of each counter of GC.stat; levels may have fallen
     def counters
       @after.to_h { |name, _| [name, difference(name)] }
     end
 
     # @param name [Symbol, String] a counter of GC.stat, or one of {ATTRIBUTES}
-    # @return [Integer, Hash] by how much it has grown
+    # @return [Integer, Hash] its change
     # @raise [ArgumentError] if there is no such counter
     def [](name)
       key = name.respond_to?(:to_sym) ? name.to_sym : name

@@ -4,7 +4,7 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # What is known of one instruction sequence; the sequence itself is not kept alive by it. Frozen.
+  # Figures of one instruction sequence; they do not keep the sequence alive. Frozen.
   class Iseq
     include ValueObject
 

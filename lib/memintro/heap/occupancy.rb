@@ -5,8 +5,8 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # How full the pages of Ruby's heap are, and what keeps the emptiest: why Ruby does not give memory back. A page can
-  # only be given back when not one object is on it. Frozen.
+  # How full the pages of Ruby's heap are, and which objects keep nearly empty pages: why Ruby does not give memory
+  # back. A page can be given back only if it holds no object. Frozen.
   #
   # @example
   #   Memintro.occupancy.sparse_pages         # => 812
@@ -19,7 +19,7 @@ module Memintro
 
     # @return [List<Pool>] a row for each size of slot, the smallest first
     attr_reader :pools
-    # @return [List<Holder>] what is on the sparse pages, what is on most of them first
+    # @return [List<Holder>] classes of the objects on sparse pages, the one on most pages first
     attr_reader :holders
     # @return [Integer] pages without any object, which Ruby keeps for later or will give back
     attr_reader :empty_pages

@@ -5,7 +5,7 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # Objects of Ruby's heap that have a name in common: how many, and how large. Frozen.
+  # Objects of Ruby's heap with one name: how many, and how large. Frozen.
   class HeapRow
     include ValueObject
 
@@ -37,9 +37,9 @@ module Memintro
 
   # All objects of one class, by {Memintro.histogram}. Frozen.
   #
-  # The name is the class's own, whatever its `name` method says. Objects with a singleton class count with the class
-  # below it. Names in parentheses, and those that begin with `imemo_`, are no classes: `(anonymous class < Struct)`,
-  # `(singleton class)`, `(included module)`, `(hidden T_ARRAY)`.
+  # The name is the class's own, even if the class defines a method `name`. Objects with a singleton class count for
+  # their class. Names in parentheses, and names that begin with `imemo_`, are not classes: `(anonymous class <
+  # Struct)`, `(singleton class)`, `(included module)`, `(hidden T_ARRAY)`.
   class HistogramRow < HeapRow
     # @api private
     def initialize(name, count, bytes, internal)

@@ -4,23 +4,23 @@ require_relative "figures"
 require_relative "../support/paths"
 
 module Memintro
-  # One walk over Ruby's heap for all that a snapshot asks of it, in steps of some milliseconds: between two of them
-  # other threads have their turn. What it finds stays in the extension's memory; Ruby objects are made only for who
-  # asks for rows.
+  # Walks Ruby's heap once for all parts that a snapshot asks for, in steps of some milliseconds. Other threads run
+  # between two steps. The results stay in the memory of the extension; Ruby objects are made only for callers that ask
+  # for rows.
   #
-  # What is memintro's own is left out: instances of its classes, these classes, and the code of its files.
+  # Objects of memintro are left out: instances of its classes, these classes, and the code of its files.
   # @api private
   module HeapSurvey
     # What can be asked for, in the order of {Snapshot::Parts::ALL}.
     PARTS = %i[types classes iseqs internals occupancy].freeze
-    # Each step finishes a sweep that is under way, and where Ruby offers no way around it, a marking. In a heap of so
-    # many objects that takes long, so the program is given time to come to its end by itself, ...
+    # Each step finishes a sweep that is under way and, if Ruby offers no way around it, a marking. In a heap of this
+    # many objects that takes long, so the program first gets time to finish it by itself.
     MANY_OBJECTS = 300_000
-    # ... so many seconds in all, ...
+    # Most seconds that it waits for that.
     PATIENCE_SECONDS = 1.0
-    # ... looked at so often.
+    # Seconds between two checks.
     NAP_SECONDS = 0.005
-    # States of the collector in which a step leaves it alone.
+    # States of the collector that a step does not change.
     HARMLESS = (Native::HeapSurvey.leaves_marking? ? %i[none marking] : %i[none]).freeze
     # The files: what ends in a slash is a folder.
     OWN = [*["#{Paths::LIB}/memintro.rb", Memintro.method(:untracked).source_location&.first].compact.flat_map do |file|
@@ -30,7 +30,7 @@ module Memintro
 
     # @param parts [Array<Symbol>] of {PARTS}
     # @param counters [Hash{Symbol => Integer}] what `GC.stat` said: it says so again when the last page has been seen
-    # @return [Native::HeapSurvey] which has seen all
+    # @return [Native::HeapSurvey] after the whole walk
     # @raise [RactorError, BusyError, UnknownRubyError]
     def self.take(parts, counters)
       survey = Native::HeapSurvey.new(parts, OWN)
@@ -47,7 +47,7 @@ module Memintro
       survey&.clear unless found
     end
 
-    # An idle program never finishes what it has begun.
+    # Does not wait for long: an idle program never finishes what it has begun.
     def self.wait_for_collector(deadline)
       return if GC.stat(:heap_live_slots) < MANY_OBJECTS
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What `memintro snapshot -- CMD` and its like have each Ruby process require. Nothing is raised here: the program runs
-# whether or not somebody can look at it.
+# `memintro snapshot -- CMD`, `diff`, `iseqs` and `histogram` let each Ruby process of CMD require this file. It raises
+# nothing: the program runs even if memintro fails.
 require_relative "../support/brake"
 
 unless Memintro::Brake.on? || defined?(Memintro::LaunchedCommand)

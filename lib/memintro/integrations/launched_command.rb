@@ -7,17 +7,17 @@ require_relative "../support/output_target"
 require_relative "../support/text_buffer"
 
 module Memintro
-  # What `memintro snapshot`, `diff`, `iseqs` and `histogram` do within the program that they start: look at it when it
-  # ends, and, if asked, every so often. Used by integrations/launched_autorun.
+  # What `memintro snapshot`, `diff`, `iseqs` and `histogram` do inside the program that they start: read its figures
+  # when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
   #
-  # The program must not notice: what goes wrong is told once, on standard error.
+  # The program must not be affected: errors are reported once, on standard error.
   # @api private
   class LaunchedCommand
     include WarnOnce
 
-    # What to do comes by variables of this beginning.
+    # Prefix of the variables that say what to do.
     PREFIX = "MEMINTRO_LAUNCHED_"
-    # Seconds that a look may take beyond the program's end.
+    # Seconds that the thread of --every may take to finish at the end of the program.
     PATIENCE = 10
     private_constant :PATIENCE
 
@@ -30,22 +30,22 @@ module Memintro
 
     # @return [nil]
     def install
-      # For `require "memintro"` in a program whose bundle does not have it.
+      # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       Memintro.start if self["TRACK"] && !Memintro.tracking?
       begin_process
       AfterFork.install { begin_process }
-      at_exit { look_last }
+      at_exit { write_last }
       repeat(Float(self["EVERY"])) if self["EVERY"]
       nil
     end
 
-    # Looks once, and writes what it sees.
+    # Takes the figures once, and writes them.
     # @return [Boolean] whether that worked
-    def look
+    def write
       Memintro.untracked do
         @number += 1
-        send(:"look_#{self["COMMAND"]}")
+        send(:"write_#{self["COMMAND"]}")
       end
       true
     rescue StandardError => e
@@ -55,15 +55,15 @@ module Memintro
 
     private
 
-    # Garbage would only blur the picture, and a program that ends has the time. A look that has begun comes to its end
-    # first: it would have the number of this one, or be lost.
-    def look_last
+    # Garbage is collected first: it would only hide what is kept. A write that has begun is finished before: it would
+    # have the number of this one, or be lost.
+    def write_last
       @background&.stop(patience: PATIENCE)
       GC.start unless self["EVERY"]
-      look || @claim&.release
+      write || @claim&.release
     end
 
-    # Of several processes the first one takes FILE itself where FILE has no %p.
+    # If several processes have one FILE without %p, the first one writes FILE itself.
     def claim
       @claim&.forget
       first = file_of(1) or return
@@ -78,7 +78,7 @@ module Memintro
       value unless value.to_s.empty?
     end
 
-    # In a forked child the numbers begin anew, and growth counts from the fork.
+    # In a forked child the numbers begin again, and growth counts from the fork.
     def begin_process
       @number = 0
       claim
@@ -91,10 +91,10 @@ module Memintro
     end
 
     def repeat(seconds)
-      @background = Background.start("memintro-look") { |stop| look until stop.wait(seconds) }
+      @background = Background.start("memintro-inspect") { |stop| write until stop.wait(seconds) }
     end
 
-    def look_snapshot
+    def write_snapshot
       snapshot = Memintro.snapshot(*parts)
       return STDERR.write("#{snapshot.summary(top)}\n") unless file
 
@@ -102,16 +102,16 @@ module Memintro
       forget_old if self["KEEP"]
     end
 
-    def look_diff
+    def write_diff
       put(Memintro.snapshot(*parts) - @before) if @before
     end
 
-    def look_iseqs
+    def write_iseqs
       by = (self["BY"] || "path").to_sym
       put(HeapTable.iseqs(Memintro.top_iseqs(nil, by: by), by: by))
     end
 
-    def look_histogram
+    def write_histogram
       put(HeapTable.classes(Memintro.histogram))
     end
 

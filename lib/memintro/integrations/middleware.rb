@@ -10,17 +10,16 @@ module Memintro
   #
   #     MEMORY method=GET path=/posts status=200 duration_ms=12.3 rss_bytes=91230208 rss_delta_bytes=4096 …
   #
-  # A request lasts until its body is closed, streaming included. `malloc_bytes` and `malloc_calls` are those
-  # of its own thread and are there only where they are exact: while {Memintro.start} tracks; sampled only
-  # `malloc_bytes`. What belongs to the process is named so. docs/rack.md says what each field means. Costs about 10 µs
-  # a request, twice that on busy cores; whatever goes wrong here, the application does not notice. Under
-  # `MEMINTRO_DISABLE` it passes requests on, and does nothing else.
+  # A request lasts until its body is closed, streaming included. `malloc_bytes` and `malloc_calls` are those of its own
+  # thread, and are present only if they are exact: while {Memintro.start} tracks; in sampled mode only `malloc_bytes`.
+  # Names of figures of the process say so. docs/rack.md explains each field. Costs about 10 µs a request, twice that on
+  # busy cores. Errors of memintro do not affect the application. Under `MEMINTRO_DISABLE` it only passes requests on.
   #
   # @example
   #   require "memintro/rack"
   #   use Memintro::Middleware, every: 100, over: 50_000_000, skip: ["/assets", %r{\A/up\z}]
   class Middleware
-    # Says that a request is being measured: the middleware may be in place twice.
+    # Marks a request that is being measured, because the middleware may be in place twice.
     KEY = "memintro.request"
 
     # @param app [#call]
@@ -81,11 +80,11 @@ module Memintro
       response = @app.call(env)
       told ? response : hand_over(request, response)
     ensure
-      # An exception, or a throw.
+      # The application raised an exception or used throw.
       finish(request, nil, $!.equal?(before) ? nil : $!) unless response || told
     end
 
-    # Servers of Rack 3 may say when they have finished.
+    # Servers of Rack 3 may report when they have finished.
     def wait_for_server(request, callbacks)
       return false unless callbacks.is_a?(Array)
 
@@ -97,7 +96,7 @@ module Memintro
 
     def hand_over(request, response)
       status, headers, body = response
-      # An Array has nothing left to do, and servers send it better as it is.
+      # An Array does no further work, and servers send it faster as an Array.
       if body.instance_of?(Array)
         finish(request, status)
         return response

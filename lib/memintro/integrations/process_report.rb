@@ -7,11 +7,12 @@ require_relative "../support/output_target"
 require_relative "../support/settings"
 
 module Memintro
-  # The report that a process writes about itself, at its end and, if asked, every so often. Used by memintro/autorun.
+  # The report that a process writes about itself, at its end and, with --every, at an interval. Used by
+  # memintro/autorun.
   class ProcessReport
     include WarnOnce
 
-    # Seconds that the last report waits for one that is being written.
+    # Seconds that the last report waits for a report that is being written.
     PATIENCE = 10
     private_constant :PATIENCE
 
@@ -37,7 +38,7 @@ module Memintro
 
     # @return [nil]
     def install
-      # For `require "memintro"` in a program whose bundle does not have it.
+      # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       answer_for_mwrap if @configuration.compat == :mwrap
       Memintro.tracking? ? go_on : Memintro.start
@@ -51,7 +52,7 @@ module Memintro
       nil
     end
 
-    # Writes the report of now. Whatever goes wrong is told once and does not disturb the program.
+    # Writes a report now. An error is reported once and does not affect the program.
     # @return [Boolean] whether it was written
     def write
       Memintro.untracked { @target.write { |io| render(io) } }
@@ -62,7 +63,7 @@ module Memintro
       false
     end
 
-    # A process and the daemon that it becomes are one: what goes on for it reports, and nothing is left of what ends.
+    # A process and the daemon that it becomes count as one: only the daemon writes a report.
     #
     # @api private
     # @yield becomes a daemon
@@ -81,14 +82,14 @@ module Memintro
 
     private
 
-    # A preloaded hook has tracked since the process started.
+    # A preloaded hook already tracks from the start of the process.
     def go_on
       StopTimer.set(@configuration.stop_after)
       problem = Native.unseen
       raise NotSeenError, problem if problem
     end
 
-    # The program may change its folder and its variables; what it starts shall mean the same file.
+    # The program may change its folder and its variables; processes that it starts must still use the same file.
     def aim
       given = @configuration.report
       @target = OutputTarget.new(given)
@@ -103,7 +104,7 @@ module Memintro
       arm unless @becoming
     end
 
-    # A process that dies leaves a raw dump.
+    # If the process dies, a raw dump is written.
     def arm
       Native.dump_at_exit(@target.replaceable? ? @target.file : nil)
     rescue StandardError => e
@@ -114,11 +115,11 @@ module Memintro
       @background&.stop(patience: PATIENCE)
       return unless wanted?
 
-      # A report says more than the raw dump that would follow it to the same file.
+      # The report is better than the raw dump, which would replace it in the same file.
       write ? Native.dump_at_exit(nil) : @target.release
     end
 
-    # Programs written for mwrap expect to be alone with their output.
+    # Programs that were written for mwrap expect no other output.
     def wanted?
       !(@configuration.compat == :mwrap && @configuration.report.nil?)
     end
@@ -127,7 +128,7 @@ module Memintro
       seconds = @configuration.every
       @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
     rescue Error => e
-      warn_once("process #{Process.pid} reports at its end only: #{e.message}")
+      warn_once("process #{Process.pid} will report only at its end: #{e.message}")
     end
 
     def render(io)
@@ -137,7 +138,7 @@ module Memintro
                           app_root: @configuration.app_root)
     end
 
-    # Required at once: a `require "mwrap"` is then answered even where the bundle has a gem of that name in front.
+    # Loaded at once, so that `require "mwrap"` finds it even if the bundle has a gem of that name.
     def answer_for_mwrap
       $LOAD_PATH.unshift(Paths::COMPAT)
       require File.join(Paths::COMPAT, "mwrap.rb")

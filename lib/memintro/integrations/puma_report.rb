@@ -4,12 +4,12 @@ require_relative "../logging/line_log"
 require_relative "../process/memory"
 
 module Memintro
-  # Lines about the processes of one Puma, written by the one that the plugin runs in: the master in cluster mode. The
-  # total is of PSS, in which what workers share with the master counts once.
+  # Writes lines about the processes of a Puma. The process in which the plugin runs writes them: the master in cluster
+  # mode. The total is PSS, in which pages that workers share with the master count once.
   #
   # @api private
   class PumaReport
-    # One process, or all of them. Each field of the line but `time`, which Puma's log does not say, is a method.
+    # One process, or all of them. Each field of the line is a method, except `time`, which Puma's log does not write.
     Row = Struct.new(:process, :index, :pid, :rss_bytes, :pss_bytes, :uss_bytes, :requests, :workers,
                      keyword_init: true)
     # Seconds between two reports, unless told otherwise.
@@ -31,7 +31,7 @@ module Memintro
       text.empty? ? DEFAULT_SECONDS.to_f : Settings[:every].parse(text, VARIABLE)
     end
 
-    # Writes them every so often, until the process ends.
+    # Writes lines at the interval until the process ends.
     # @return [void]
     def run(seconds = PumaReport.seconds)
       Memintro.untracked do
@@ -69,10 +69,10 @@ module Memintro
       end
     end
 
-    # Nil for a worker that is gone, or not there yet.
+    # Nil for a worker that has ended, or that has not started yet.
     def row(name, pid, **more)
       memory = ProcessMemory.new(pid)
-      # Of one reading.
+      # All figures are of one reading.
       rss, pss, uss = memory.to_h.values_at(:rss, :pss, :uss)
       Row.new(process: name, pid: pid, rss_bytes: rss, pss_bytes: pss, uss_bytes: uss, **more)
     rescue Error, ArgumentError, TypeError
@@ -81,7 +81,7 @@ module Memintro
 
     def sum(rows, figure) = rows.sum { |row| row[figure] }
 
-    # Puma's own log: its name changed with version 6.
+    # The log of Puma; its name changed with version 6.
     def log
       @log ||= Struct.new(:writer) { def info(line) = writer.log(line) }
                      .new(@launcher.respond_to?(:log_writer) ? @launcher.log_writer : @launcher.events)

@@ -9,15 +9,15 @@ module Memintro
   #
   #     MEMORY job=Import queue=default duration_ms=812.4 rss_bytes=… malloc_bytes=… … jid=3d1c…
   #
-  # The fields are those of {Middleware}, with `job`, `queue` and `jid` for what a request has. Whatever goes wrong
-  # here, the job does not notice.
+  # The fields are those of {Middleware}, with `job`, `queue` and `jid` in place of the request's. Errors of memintro do
+  # not affect the job.
   #
   # @example
   #   Sidekiq.configure_server do |config|
   #     config.server_middleware { |chain| chain.add Memintro::SidekiqMiddleware, every: 10 }
   #   end
   class SidekiqMiddleware
-    # Sidekiq makes an instance for each job; turns are counted, and options checked, once for all of them.
+    # Sidekiq makes an instance for each job. Turns are counted, and options checked, once for all instances.
     LOGS = {}
     LOCK = Mutex.new
     private_constant :LOGS, :LOCK

@@ -3,15 +3,15 @@
 require_relative "measurement"
 
 module Memintro
-  # One job: what it was, beside what it cost. Each field of the line but `time` is a method.
+  # One job: what it was, and what it cost. Each field of the line except `time` is a method.
   #
   # @api private
   class JobMeasurement < Measurement
-    # What a line holds unless told otherwise, in this order.
+    # Fields of a line by default, in this order.
     DEFAULT_FIELDS = %i[job queue duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls
                         process_objects process_gc_ms in_flight pid tid jid error].freeze
-    # All that it may hold; `time` comes by itself where nobody else writes it. `freed_bytes` misleads who does not know
-    # that garbage is freed in whichever one collects: it is there for those who ask for it.
+    # All fields. `time` is added if no logger writes it. `freed_bytes` is not among the defaults, because garbage of
+    # earlier work may be freed during any job.
     FIELDS = [*DEFAULT_FIELDS, :freed_bytes, :time].freeze
 
     # @return [String]

@@ -7,20 +7,20 @@ require_relative "../support/statistics"
 require_relative "memory_line"
 
 module Memintro
-  # Watches RSS, as requests bring it along, for a bound and for growth an hour. What a crossing leads to happens once,
-  # in a thread of its own, and again only after the figure has been 5% below the bound: a block is called, or the log
-  # gets what changed since the first look, as a diff of two snapshots. Nothing is ever killed.
+  # Compares RSS, which requests measure anyway, with a bound and with a bound for growth per hour. When a bound is
+  # crossed, memintro acts once, in a thread of its own, and again only after the figure has been 5% below the bound: it
+  # calls a block, or logs what changed since the first snapshot, as a diff. memintro never kills a process.
   #
   # @api private
   class Limits
-    # Of the snapshots, beside the light part. They walk Ruby's heap: some 10 ms for each million objects.
+    # Parts of the snapshots, in addition to the light part. They walk Ruby's heap: some 10 ms for each million objects.
     PARTS = %i[classes iseqs].freeze
-    # Seconds between two points that growth is told from, points that are kept, and the fewest that tell something.
+    # Seconds between two points from which growth is computed, points that are kept, and the fewest that are enough.
     STEP_SECONDS = 60
     MOST_POINTS = 61
     FEWEST_POINTS = 11
     REARM_SHARE = 0.95
-    # Rows of each list in JSON, as many as leave the line whole: Docker for one cuts lines at 16 KiB.
+    # Rows of each list in JSON, so few that the line stays whole: Docker, for example, cuts lines at 16 KiB.
     LOGGED_ROWS = [10, 5, 3, 1].freeze
     LOGGED_BYTES = 15_000
 
@@ -52,20 +52,20 @@ module Memintro
       @on_limit = on_limit
       @target = target
       @json = format == :json
-      # A program should not have to look for the time beside the object.
+      # JSON has the time inside the object, where a program finds it.
       @line = MemoryLine.new(@json ? [*LimitExceeded::ATTRIBUTES, :time] : LimitExceeded::ATTRIBUTES, format)
       @clock = clock
       @mutex = Mutex.new
       begin_process
     end
 
-    # Costs a comparison or two, as long as nothing is crossed.
+    # Costs a comparison or two while no bound is crossed.
     #
     # @param rss_bytes [Integer, nil]
     # @param logger_at_hand [#info, #write, nil]
     # @return [void]
     def check(rss_bytes, logger_at_hand = nil)
-      # Whoever finds another at it need not look too.
+      # If another thread is at this point, this one need not check.
       return if rss_bytes.nil? || !@mutex.try_lock
 
       begin
@@ -80,7 +80,7 @@ module Memintro
 
     private
 
-    # Also in a forked child: nothing that its parent found holds for it.
+    # Also called in a forked child, where the findings of its parent do not hold.
     def begin_process
       @pid = Process.pid
       @over = {}
@@ -111,7 +111,7 @@ module Memintro
       end
     end
 
-    # What is there at first, to compare with later.
+    # The first snapshot, to compare later ones with.
     def remember
       @earlier = :on_its_way
       beside { @earlier = Memintro.snapshot(*PARTS) }
@@ -127,7 +127,7 @@ module Memintro
       @target.write(earlier.is_a?(Snapshot) ? with(later - earlier, line) : line, logger)
     end
 
-    # Texts in JSON have no line's end of their own: whoever reads a log line by line gets one object.
+    # Texts in JSON contain no line breaks, so a reader gets one object on each line.
     def with(diff, line)
       return "#{line}\n#{diff}" unless @json
 
@@ -135,7 +135,7 @@ module Memintro
       "#{line.delete_suffix('}')},\"diff\":#{texts.find { |text| text.bytesize < LOGGED_BYTES } || texts.to_a.last}}"
     end
 
-    # No request waits for it.
+    # Runs in another thread, so that no request waits for it.
     def beside
       thread = Thread.new do
         Thread.current.report_on_exception = false

@@ -5,7 +5,8 @@ require_relative "log_target"
 require_relative "memory_line"
 
 module Memintro
-  # Decides which pieces of work get a line, and writes it. Shared by all threads; nothing here raises once it is made.
+  # Decides which requests or jobs get a line, and writes it. Shared by all threads. After it is made, it raises
+  # nothing.
   #
   # @api private
   class LineLog
@@ -26,7 +27,7 @@ module Memintro
       @over = Arguments.count(:over, over, optional: true)
       Arguments.choice(:format, format, MemoryLine::FORMATS)
       @timed = MemoryLine.new(LineLog.fields(fields, [*default, :time].freeze, known), format)
-      # JSON goes to programs, which should not have to look beside the object.
+      # JSON has the time inside the object, where a program finds it.
       @line = fields || format == :json ? @timed : MemoryLine.new(default, format)
       @target = LogTarget.new(logger)
       @turn = 0

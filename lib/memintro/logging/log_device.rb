@@ -2,16 +2,16 @@
 
 module Memintro
   # Finds out whether a line that went through one of Ruby's Loggers was written. A Logger raises nothing: its device
-  # rescues the error of a full disk or a closed file and warns on standard error, at each line. A line of memintro's
-  # must not do that to the program, so for as long as one is on its way the device's warning comes here instead. What
-  # the program logs itself is warned about as ever.
+  # rescues the error of a full disk or a closed file and warns on standard error, for each line. memintro's lines must
+  # not cause such warnings, so while one of them is written, the device's warning is caught here. Warnings about the
+  # program's own lines are printed as usual.
   # @api private
   module LogDevice
-    # Of the fiber: true while a line is on its way, and then the warning.
+    # A variable of the fiber: true while a line is written, and then the warning.
     KEY = :memintro_log_device
     private_constant :KEY
 
-    # In front of Logger::LogDevice.
+    # Prepended to Logger::LogDevice.
     module Warning
       private
 
@@ -38,12 +38,12 @@ module Memintro
       return false unless Thread.current[KEY]
 
       message = messages.join(" ")
-      # A log that could not be rotated is written to none the less.
+      # If a log cannot be rotated, it is still written to.
       Thread.current[KEY] = message unless message.start_with?("log shifting")
       true
     end
 
-    # The program may load its Logger at any time, or never.
+    # The program may load Logger at any time, or never.
     def self.install
       return unless defined?(::Logger::LogDevice)
 

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 module Memintro
-  # What becomes of lines while their log cannot be written: none is tried for some seconds, then one; all that are lost
-  # are counted, and the next line that can be written says how many. Shared by all threads.
+  # Handles lines while their log cannot be written: none is tried for some seconds, then one. All lost lines are
+  # counted, and the next line that is written contains their number. Shared by all threads.
   # @api private
   class LogPause
-    # Between two tries.
+    # Seconds between two tries.
     SECONDS = 5
-    # What the count is called in a line.
+    # Name of the count in a line.
     FIELD = "dropped_lines"
 
     # @param clock [#call] seconds that never go back
@@ -32,7 +32,7 @@ module Memintro
           next
         end
 
-        # The others wait for how this one goes.
+        # Other threads wait for the result of this try.
         @due = now + SECONDS
         @dropped.tap { @dropped = 0 }
       end
@@ -50,7 +50,7 @@ module Memintro
         @pid = Process.pid
         @dropped += carried + 1 if lost
         @due = outcome == :stuck ? @clock.call + SECONDS : 0
-        # What was lost while the last line was on its way is for the next one to say.
+        # Lines that were lost while the last one was written are reported by the next one.
         @over = lost || @dropped.positive?
       end
     end
@@ -67,7 +67,7 @@ module Memintro
 
     private
 
-    # In a forked child: its parent tells of those.
+    # In a forked child: the parent reports these lines.
     def forget_parents
       return if @pid == Process.pid
 

@@ -5,10 +5,10 @@ require_relative "log_device"
 require_relative "log_pause"
 
 module Memintro
-  # Where lines go: to the logger that was injected, else to the one at hand (`rack.logger`, Sidekiq's), else to Rails',
-  # else to standard error. Rack's NullLogger, which Sinatra puts in place by itself, is no logger. A logger that raises
-  # is told of once on standard error, and nothing is raised; where the file is closed or the disk is full, lines are
-  # dropped for some seconds. What is lost is counted ({LogPause}).
+  # Where lines go: to the logger that was given, else to the one of the request or job (`rack.logger`, Sidekiq's), else
+  # to Rails', else to standard error. Rack's NullLogger, which Sinatra sets by default, does not count as a logger. If
+  # a logger raises, this is reported once on standard error, and nothing is raised. If the file is closed or the disk
+  # is full, lines are dropped for some seconds. Lost lines are counted ({LogPause}).
   #
   # @api private
   class LogTarget
@@ -22,9 +22,9 @@ module Memintro
       raise TypeError, "logger is #{Arguments.shown(logger)}; it must have a method info or write, or be nil"
     end
 
-    # Formatters that leave the time out: of Rails' development log, and of Sidekiq's where the host adds one.
+    # Formatters that leave the time out: of Rails' development log, and of Sidekiq's if the host adds the time.
     WITHOUT_TIME = %w[ActiveSupport::Logger::SimpleFormatter Sidekiq::Logger::Formatters::WithoutTimestamp].freeze
-    # Drops what it gets.
+    # A logger that drops all lines.
     NOWHERE = "Rack::NullLogger"
     private_constant :WITHOUT_TIME, :NOWHERE
 
@@ -51,7 +51,7 @@ module Memintro
       !(logger.respond_to?(:formatter) && WITHOUT_TIME.include?(logger.formatter.class.name))
     end
 
-    # @param logger [#info, #write, nil] the injected one
+    # @param logger [#info, #write, nil] the one that was given
     def initialize(logger)
       @logger = LogTarget.check(logger)
       @warned = false
@@ -88,7 +88,7 @@ module Memintro
       @pause.settle(carried, outcome) if carried
     end
 
-    # Says on standard error what went wrong with the log, the first time.
+    # Reports the first problem with the log on standard error.
     # @param error [Exception]
     # @return [void]
     def tell_once(error)

@@ -3,22 +3,22 @@
 require_relative "../support/native"
 
 module Memintro
-  # What one piece of work cost, between {#begin} and {#end}: figures of the thread that did it, where they can be
-  # known, and of the process meanwhile. Costs some microseconds, most of them two readings of RSS.
+  # The cost of one request or job, between {#begin} and {#end}: figures of its thread, if they are known, and of the
+  # process in that time. Costs some microseconds, most of them for reading RSS twice.
   #
-  # The thread's figures are what this thread did between the two, exactly; what other threads did for the work is not
-  # in them, and cannot be told from what they did for others. They are nil when they would be something else: tracking
-  # was off at either end, or out of budget, or figures began anew in between (start, stop, clear); sampled mode knows
-  # the bytes alone; the work is known to have been done in another thread, or ended in one; several fibers may take
-  # turns under a scheduler, or several threads share a native one.
+  # The figures of the thread are exact for this thread. What other threads did for the request is not included, because
+  # it cannot be separated from their other work. The figures are nil if they would not be exact: tracking was off at
+  # either end, or over its budget; figures began again in between (start, stop, clear); the request is known to have
+  # been processed or ended in another thread; several fibers may take turns under a scheduler, or several threads share
+  # a native one. In sampled mode only the bytes are known.
   #
   # @api private
   class Measurement
-    # What {Native} counts as being served.
+    # The kinds of work that {Native} counts.
     REQUEST = 0
     JOB = 1
 
-    # Ruby threads that share native ones move between them.
+    # Ruby threads that share native threads may move between them.
     SHARED_THREADS = RUBY_DESCRIPTION.include?("+MN")
 
     # @return [Integer] of the process at the end, resident; nil where it cannot be read
@@ -41,7 +41,7 @@ module Memintro
       Native.untracked_enter
       @kind = kind
       @ended = false
-      # All of them now: to add one later would take memory that counts.
+      # All set at the beginning: adding one later would allocate memory that counts.
       @malloc_bytes = @malloc_calls = @freed_bytes = @process_objects = @process_gc_ns = @duration_ns = @traffic = nil
       @alone = own_thread?
       @thread = Thread.current
@@ -54,13 +54,13 @@ module Memintro
       Native.untracked_leave
     end
 
-    # The last thing before the work: what is allocated from here on is the work's.
+    # Called last before the work; allocations from here on belong to the work.
     # @return [void]
     def begin
       @traffic = Native.thread_traffic if @alone
     end
 
-    # Takes the figures; the first thing after the work. Only the first call counts.
+    # Takes the figures; called first after the work. Only the first call counts.
     #
     # @param here [Boolean] whether all of the work was done in this thread
     # @return [Boolean] whether this was the first call
@@ -123,10 +123,10 @@ module Memintro
     end
 
     def subtract(after)
-      # In the order of Memintro::Native.thread_traffic; calls and freed bytes are nil while sampling.
+      # In the order of Memintro::Native.thread_traffic; calls and freed bytes are nil in sampled mode.
       beginning, bytes, calls, freed_bytes, dropped = after
       beginning_before, bytes_before, calls_before, freed_bytes_before, dropped_before = @traffic
-      # Not of the same beginning or mode, or not all of it was followed.
+      # Start or mode differ, or not all of it was tracked.
       return unless beginning == beginning_before && dropped == dropped_before && calls.nil? == calls_before.nil?
 
       @malloc_bytes = bytes - bytes_before
@@ -140,7 +140,7 @@ module Memintro
       !SHARED_THREADS && Fiber.scheduler.nil? && Ractor.current.equal?(MAIN_RACTOR)
     end
 
-    # Threads of the other Ractors share native ones.
+    # Threads of other Ractors share native threads.
     MAIN_RACTOR = Ractor.current
     private_constant :MAIN_RACTOR
   end

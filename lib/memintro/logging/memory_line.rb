@@ -5,26 +5,26 @@ require_relative "../support/json_text"
 require_relative "../support/wall_clock"
 
 module Memintro
-  # Figures as one line of text: logfmt behind the word MEMORY, or a JSON object. Whatever a value holds, it cannot end
-  # the line or pass for another field: text that is not plain is quoted, and what does not print is escaped, bytes that
-  # are no UTF-8 as `\xNN`. A field that is nil is left out. A field `time` is when the line is made.
+  # Writes figures as one line of text: logfmt after the word MEMORY, or a JSON object. No value can end the line or
+  # look like another field: text that is not plain is quoted, and unprintable characters are escaped, bytes that are
+  # not UTF-8 as `\xNN`. A field that is nil is left out. The field `time` is the time at which the line is made.
   #
   # @api private
   class MemoryLine
-    # How a line may look.
+    # Formats of a line.
     FORMATS = %i[logfmt json].freeze
-    # Longer text is cut: a client decides how long a path is.
+    # Longer text is cut, because clients choose the length of a path.
     MOST_CHARACTERS = 1_024
 
-    # Needs no quotes.
+    # Text that needs no quotes.
     PLAIN = %r{\A[A-Za-z0-9_./:@%+,;~*&?!#$()\[\]{}<>|^'`-]+\z}
     ESCAPES = { "\n" => "\\n", "\r" => "\\r", "\t" => "\\t", "\"" => "\\\"", "\\" => "\\\\" }.freeze
-    # Printing in the sense of a log's reader: no control, no line or paragraph separator, nothing that turns the
-    # direction of writing.
+    # Characters that a log's reader can print: no control characters, no line or paragraph separators, no characters
+    # that change the direction of writing.
     UNPRINTABLE = /[^[:print:]]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/
-    # Stands between quotes as it is, in JSON.
+    # Characters that stand between quotes unchanged, in JSON.
     PLAIN_JSON = /\A[ !#-\[\]-~]*\z/
-    # Most lines fit.
+    # Most lines fit into this.
     CAPACITY = 400
     private_constant :PLAIN, :ESCAPES, :UNPRINTABLE, :PLAIN_JSON, :CAPACITY
 
@@ -49,7 +49,7 @@ module Memintro
       %("#{escape(text)}")
     end
 
-    # JSON has its own escapes, but none for bytes that are no text.
+    # JSON has its own escapes, but none for bytes that are not text.
     #
     # @param value [Object]
     # @return [String] as it stands behind a `:`
@@ -100,8 +100,9 @@ module Memintro
       end, '{"event":"MEMORY"', "}")
     end
 
-    # One method for the whole line, and one string that grows, take half as long as a loop over the fields; and the
-    # line is the dearest part of a request's measurement. The names are methods', checked before they come here.
+    # One method for the whole line, and one string that grows, take half as long as a loop over the fields. Making the
+    # line is the most expensive part of a request's measurement. The names are names of methods and were checked
+    # before.
     def write(parts, head, tail)
       instance_eval(<<~RUBY, __FILE__, __LINE__)
         # frozen_string_literal: true

@@ -8,14 +8,14 @@ require_relative "memory_reading"
 require_relative "../support/untracked_text"
 
 module Memintro
-  # A line in the log every so many seconds: what {Memintro.log_every} answers.
+  # Writes a line into a log every so many seconds: the result of {Memintro.log_every}.
   #
-  # The line is written by a thread of memintro's own, that exists in each forked child too. Whatever the logger does
-  # (it raises, its disk is full, it blocks), nobody else notices.
+  # A thread of memintro's own writes the lines, also in each forked child. If the logger raises, blocks or has a full
+  # disk, the rest of the program is not affected.
   class MemoryLog
     prepend UntrackedText
 
-    # A thousand lines a second are too many for any log, and a day is long enough.
+    # More than a thousand lines a second are too many for any log; a day is long enough.
     SECONDS = 0.01..86_400
     private_constant :SECONDS
     # How a line may look: as in the article that memintro comes from, or as those of requests do.
@@ -37,11 +37,11 @@ module Memintro
       @format = Arguments.choice(:format, format, FORMATS)
       @line = MemoryLine.new([*MemoryReading::FIELDS.keys, :pid, :time], @format) unless @format == :article
       @target = LogTarget.new(logger)
-      # A local variable of the thread: in a forked child the collector's time begins anew.
+      # A local variable of the thread: in a forked child, GC time begins again.
       @background = Background.start("memintro-log") { |stop| write_until(stop) }
     end
 
-    # Ends it, at once. Has no effect the second time.
+    # Ends it at once. Does nothing the second time.
     # @return [nil]
     def stop
       @background&.stop
@@ -82,7 +82,7 @@ module Memintro
       end
     end
 
-    # Also what is no StandardError must not end the log: who would notice?
+    # Errors that are not a StandardError must not end the thread either, because that would go unnoticed.
     def write(collector)
       reading = MemoryReading.new(@details, collector&.passed_ms)
       line = @line ? @line.of(reading) : reading.article
@@ -91,7 +91,7 @@ module Memintro
       @target.tell_once(e)
     end
 
-    # How long the collector has worked since it was last asked.
+    # The GC time since the last call.
     class CollectorTime
       def initialize
         @before = total

@@ -3,15 +3,15 @@
 require_relative "measurement"
 
 module Memintro
-  # One request: what it was, beside what it cost. Each field of the line but `time` is a method.
+  # One request: what it was, and what it cost. Each field of the line except `time` is a method.
   #
   # @api private
   class RequestMeasurement < Measurement
-    # What a line holds unless told otherwise, in this order.
+    # Fields of a line by default, in this order.
     DEFAULT_FIELDS = %i[method path status duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls
                         process_objects process_gc_ms in_flight pid tid request_id action error].freeze
-    # All that it may hold; `time` comes by itself where nobody else writes it. `freed_bytes` misleads who does not know
-    # that garbage is freed in whichever one collects: it is there for those who ask for it.
+    # All fields. `time` is added if no logger writes it. `freed_bytes` is not among the defaults, because garbage of
+    # earlier work may be freed during any request.
     FIELDS = [*DEFAULT_FIELDS, :freed_bytes, :time].freeze
 
     # @return [Hash] the request's
@@ -23,7 +23,7 @@ module Memintro
     def initialize(env)
       super(REQUEST)
       @env = env
-      # As they came: what handles the request may change them on its way.
+      # Read at the beginning, because the application may change them.
       @method = env["REQUEST_METHOD"]
       @script_name = env["SCRIPT_NAME"]
       @path_info = env["PATH_INFO"]
@@ -34,7 +34,7 @@ module Memintro
     # @param error [Exception, nil]
     # @return [Boolean] whether this was the first call
     def finish(status, error = nil)
-      # Who took the connection over goes on elsewhere, and answers there.
+      # The connection was hijacked: its new owner answers elsewhere.
       taken_over = !@env["rack.hijack_io"].nil? || status == -1
       return false unless self.end(here: !taken_over && !live?)
 
@@ -73,12 +73,12 @@ module Memintro
 
     private
 
-    # Rails runs the actions of a controller with ActionController::Live in a thread of their own.
+    # Rails runs the actions of a controller with ActionController::Live in another thread.
     def live?
       controller = @env["action_controller.instance"]
       return false if controller.nil? || !defined?(::ActionController::Live)
 
-      # Only named so far, no controller has it; to name it here would load it.
+      # If the constant is only registered for autoload, no controller has it; naming it here would load it.
       !::ActionController.autoload?(:Live) && ::ActionController::Live === controller
     end
   end

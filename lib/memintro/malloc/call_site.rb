@@ -6,11 +6,11 @@ require_relative "../support/value_object"
 require_relative "site_row"
 
 module Memintro
-  # One place that allocates, as it stood at one instant. Frozen.
+  # A place that allocates, with its figures at one instant. Frozen.
   #
   # A site is a line of Ruby (`:ruby`), a native caller outside Ruby's lock (`:native`), or one of `(boot)`, `(gc)` and
-  # `(other)` (`:pseudo`). It holds on to the row that the tracker handed over and computes the rest, so that a
-  # million of them stay small.
+  # `(other)` (`:pseudo`). It keeps the row of the tracker and computes the rest on demand, so that a million sites stay
+  # small.
   #
   # @example
   #   site = Memintro["leak.rb:12"]
@@ -121,8 +121,8 @@ module Memintro
       SiteRow.growth(@row)
     end
 
-    # What is live and no garbage that waits for a collection: of the same instant as all else, and kept by counters, so
-    # that no block is visited. `Memintro.top(older_than_gcs: 1)` is the same by a visit.
+    # Live bytes without the garbage that waits for a collection. Of the same instant as the other figures, and kept by
+    # counters, so that no block is visited. `Memintro.top(older_than_gcs: 1)` finds the same by visiting all blocks.
     #
     # @return [Integer, nil] bytes of the blocks from here that are live and have outlived a collection; nil where that
     #   is not known, as of a raw dump. A minor one that did not look at them counts as well.
@@ -141,9 +141,9 @@ module Memintro
       @row[SiteRow::OLD] && CallSite.new(@row, @row[SiteRow::OLD], @epoch)
     end
 
-    # Visits the blocks from here that are live at this moment (not at the snapshot's). Blocks that {Memintro.clear} or
-    # a new start has forgotten are not visited. Allocators wait while the blocks are copied out: about
-    # 10 ns for each live block of the process. In sampled mode these are the sampled ones.
+    # Visits the blocks from here that are live now (not those that were live when the figures were read). Blocks that
+    # {Memintro.clear} or a new start has cleared are not visited. Other threads cannot allocate while the blocks are
+    # copied: about 10 ns for each live block of the process. In sampled mode these are the sampled blocks.
     #
     # @yieldparam block [Array(Integer, Integer, Integer)] size (the bytes asked for), generation (the GC count when it
     #   was allocated) and address
@@ -167,7 +167,7 @@ module Memintro
     # @yieldparam weight [Float]
     # @return [self]
     def each_weighted_block
-      raise Error, "#{inspect} was read from a file; only a live process has blocks to visit" unless @epoch
+      raise Error, "#{inspect} was read from a file; each_block works only in the process that tracks" unless @epoch
 
       blocks, now = live_blocks_now
       0.step(blocks.size - 1, 4) { |i| yield blocks[i + 1], now - blocks[i + 2], blocks[i], blocks[i + 3] }
@@ -204,7 +204,7 @@ module Memintro
       end
     end
 
-    # Of what is live: of the old blocks where only these count, else of what came and was not given back.
+    # The variance or skew of what is live: of the old blocks if only these count, otherwise of allocations less frees.
     def left(column, came, went)
       @aged ? @aged[SiteRow.const_get(column)].to_f : Estimates.left(yield(came), yield(went))
     end
@@ -213,7 +213,7 @@ module Memintro
 
     def summed = SiteRow::SKEWED
 
-    # Of frees none may have been sampled, of allocations there was a sample: else nobody would know the site.
+    # Possibly no free was sampled. At least one allocation was, because otherwise the site would not be known.
     def others_per_sample(name)
       case name
       when :allocations, :frees, :live_blocks then own_per_sample(:allocations)
@@ -222,7 +222,7 @@ module Memintro
       end
     end
 
-    # Without a mark all that is live has grown.
+    # Without a mark, all live bytes count as growth.
     def bounds(name, value)
       name == :growth && @aged.nil? ? super(:live_bytes, value) : super
     end
@@ -234,7 +234,7 @@ module Memintro
       end
     end
 
-    # Of a quotient of two sums over the same blocks, as good as some ten of them or more allow.
+    # The variance of a quotient of two sums over the same blocks; good from some ten blocks on.
     def mean_lifespan_variance
       return 0.0 if frees.zero?
 
@@ -243,7 +243,7 @@ module Memintro
       (variance_of(:age_total) - (2 * mean * covariance) + (mean * mean * variance_of(:frees))) / (frees.to_f**2)
     end
 
-    # The generation is read first: making the array may run the collector.
+    # The generation is read first, because making the array may run the garbage collector.
     def live_blocks_now
       Native.untracked_enter
       now = Native.generation

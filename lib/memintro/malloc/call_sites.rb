@@ -6,11 +6,10 @@ require_relative "../support/list"
 require_relative "totals"
 
 module Memintro
-  # The figures at one instant, wherever they come from: this process, a raw dump or a saved report. Reports are made
-  # of it and of nothing else.
+  # The figures at one instant, from this process, a raw dump or a saved report. Reports are made only from this class.
   #
-  # The rows are the tracker's own; {CallSite}s are made for those that are asked for. Making them is never tracked,
-  # while blocks given by the user run as they would without us.
+  # The rows come from the tracker; {CallSite}s are made only when they are read. Making them is never tracked. Blocks
+  # that the caller passes in are tracked as usual.
   # @api private
   class CallSites
     # Of the JSON that {Reader} reads; changes when a key changes its meaning or goes away.
@@ -130,7 +129,7 @@ module Memintro
       end
     end
 
-    # As {#top}, for writing them one after the other: there is a slice of them at a time.
+    # As {#top}, in slices, to write them one after the other without holding all of them.
     #
     # @param count [Integer, nil] nil: all
     # @param by [Symbol] one of {FIGURES}
@@ -160,18 +159,18 @@ module Memintro
     def sorted(count, by, aged = nil)
       chosen = aged ? rows.select { |row| aged.key?(row[SiteRow::ID]) } : rows
       key = sort_key(figure_of(by, aged))
-      # min_by makes room for as many as it is asked for.
+      # min_by reserves memory for as many elements as it is asked for.
       count && count < chosen.size ? chosen.min_by(count, &key) : chosen.sort_by(&key)
     end
 
-    # After Mwrap.reset frees can outweigh allocations; those sites are there nevertheless.
+    # After Mwrap.reset, frees can be more than allocations; these sites are shown as well.
     def make(slice, min_live_bytes)
       slice = slice.select { |row| SiteRow.live_bytes(row) >= min_live_bytes } if min_live_bytes.positive?
       slice.map { |row| CallSite.new(row, nil, @epoch) }
     end
 
-    # The greater figure first, then the lower number, in one Integer: comparing arrays takes ten times as long.
-    # Numbers of sites have 24 bits.
+    # Sorts by the larger figure, then by the lower id, in one Integer: comparing arrays takes ten times as long. Ids of
+    # sites have 24 bits.
     def sort_key(figure)
       lambda do |row|
         value = figure.call(row)

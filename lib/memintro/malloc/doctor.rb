@@ -4,10 +4,10 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # What memintro found out about the process it is in: what is on, what was patched, what escapes and what would not
-  # work here and why. Frozen; `puts Memintro.doctor` is for people, {#to_h} for programs.
+  # What memintro finds out about its own process: what is on, what was patched, which allocations no hook can see, and
+  # what would not work here and why. Frozen; `puts Memintro.doctor` is for people, {#to_h} for programs.
   class Doctor
-    # They open this class, which `autoload` loads: outside of it that would be a circle.
+    # These files open this class, which `autoload` loads; required outside of it, they would load it again in a circle.
     require_relative "doctor/examination"
     require_relative "doctor/text"
 
@@ -46,7 +46,7 @@ module Memintro
     # @return [Array<String>] what no hook of this kind sees
     attr_reader :escapes
 
-    # Looks at this process. Loads the hook to ask it.
+    # Examines this process. Loads the hook to ask it.
     # @return [Doctor]
     def self.examine
       new(**Examination.new.findings)

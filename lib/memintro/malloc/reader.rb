@@ -6,7 +6,7 @@ require_relative "../support/json_text"
 
 module Memintro
   class CallSites
-    # Makes a {CallSites} of what a process has written: a JSON report, or the raw dump of one that could not report.
+    # Makes a {CallSites} from a file: a JSON report, or the raw dump of a process that could not write a report.
     module Reader
       # First bytes of a raw dump.
       MAGIC = "MEMINTR".b.freeze
@@ -53,7 +53,8 @@ module Memintro
       def self.from_json(report)
         version = report["version"]
         unless version == LAYOUT
-          raise DumpError, "a report of layout #{version.inspect}; memintro #{VERSION} reads layout #{LAYOUT}"
+          raise DumpError, "the report has layout #{version.inspect}, and memintro #{VERSION} reads layout " \
+                           "#{LAYOUT}; use the version that wrote it, or a newer one"
         end
 
         rows = part(report, "call_sites", Array).each_with_index.map { |site, id| row(site, id) }
@@ -101,13 +102,13 @@ module Memintro
       end
       private_class_method :totals_of
 
-      # What {Estimates#standard_error} is made of.
+      # Reads what {Estimates#standard_error} is computed from.
       #
       # @param origins [Array<Integer>] for each of the names: of which of them a sample is there, if of any
       # @return [Array(Array<Float>, Array<Float>)] variances and skews
       def self.doubts(figures, names, origins, where)
         errors = numbers(figures, names.map { |name| "#{name}_standard_error" }, where)
-        # Older reports have none.
+        # Reports of older versions do not have this field.
         own = names.map { |name| figures["#{name}_per_sample"].then { |value| value.is_a?(Numeric) ? value : 0.0 } }
         per_sample = own.zip(origins).map { |value, origin| [value, origin ? own[origin] : 0.0].max }
         variances = errors.zip(per_sample).map { |error, one| [(error**2) - (one**2), 0.0].max }
@@ -124,7 +125,8 @@ module Memintro
       end
       private_class_method :numbers
 
-      # As Memintro::Native.sites has them. What of a standard error is not the site's own sample is variance.
+      # In the form of Memintro::Native.sites. The part of a standard error that is not from the site's own sample is
+      # variance.
       def self.old(site, variances)
         bytes, blocks = site.values_at("old_bytes", "old_blocks")
         return unless bytes.is_a?(Integer) && blocks.is_a?(Integer)
@@ -140,11 +142,11 @@ module Memintro
       end
       private_class_method :old
 
-      # As Memintro::Native.sites has them; the last one is what gives the mean lifespan its standard error.
+      # In the form of Memintro::Native.sites; the last one is for the standard error of the mean lifespan.
       def self.variances(site, where)
         return unless site["estimated"]
 
-        # Of growth as of bytes; of ages nothing but the variance is known.
+        # Growth has the same sample as bytes; of ages only the variance is known.
         variances, skews = doubts(site, VARIANCES, [0, 0, 2, 2, 2, nil], where)
         mean, error = numbers(site, %w[mean_lifespan mean_lifespan_standard_error], where)
         own = (error * site["frees"])**2

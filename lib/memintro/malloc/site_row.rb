@@ -1,13 +1,14 @@
 # frozen_string_literal: true
 
 module Memintro
-  # The columns of a call site's row: a plain Array, for there may be a million of them. The extension hands rows over
-  # in this order (`Native::SITE_COLUMNS` says so too), {CallSites::Reader} makes the same of JSON, and everybody else
-  # names columns by these constants.
+  # The columns of a call site's row, which is a plain Array because there may be a million of them. The extension makes
+  # rows in this order (`Native::SITE_COLUMNS` has the same order), {CallSites::Reader} makes the same rows from JSON,
+  # and all other code names columns by these constants.
   # @api private
   module SiteRow
-    # Their names. `lineno` is 0 and `name` the whole name where the site is no line of Ruby, else `name` is the path;
-    # `marked_bytes` were live at the mark; `variances` is nil where all is exact; `old` is nil where that is not known.
+    # Names of the columns. If the site is not a line of Ruby, `lineno` is 0 and `name` the whole name; otherwise `name`
+    # is the path. `marked_bytes` were live at the mark. `variances` is nil if all is exact; `old` is nil if it is not
+    # known.
     COLUMNS = %i[id kind name lineno allocations frees total_bytes freed_bytes age_total max_lifespan marked_bytes
                  variances old].freeze
     ID, KIND, NAME, LINENO, ALLOCATIONS, FREES, TOTAL_BYTES, FREED_BYTES, AGE_TOTAL, MAX_LIFESPAN, MARKED_BYTES,

@@ -40,7 +40,8 @@ module Memintro
     NATIVE_GENERATION = 8
     private_constant :NATIVE_GENERATION
 
-    # The least block that an allocator hands out: where nothing was sampled, of allocations not even that is known.
+    # The smallest block that an allocator hands out. If no allocation was sampled, it bounds how many there may have
+    # been.
     LEAST_BLOCK = 16
     private_constant :LEAST_BLOCK
 
@@ -96,8 +97,8 @@ module Memintro
       @allocations - @frees
     end
 
-    # What happened between two moments. `tracker_bytes` is a level, not a flow: it stays the later one. The standard
-    # errors of what is live are upper bounds then.
+    # Returns what happened between two moments. `tracker_bytes` is a level, not a flow, so it is the later one. The
+    # standard errors of live figures are then upper bounds.
     #
     # @param earlier [Totals]
     # @return [Totals]
@@ -153,7 +154,8 @@ module Memintro
         "noticed when the address came back."
     end
 
-    # A block of which both is in the sums, birth and death, leaves no doubt behind; of a flow it is not known.
+    # A block whose allocation and free are both in the sums adds no uncertainty. In a difference of totals this is not
+    # known.
     def variance_of(name)
       case name
       when :live_bytes then variance_of_difference(:allocated_bytes, :freed_bytes)
@@ -201,9 +203,10 @@ module Memintro
     end
   end
 
-  # Traffic of one thread since it was first seen. Frozen. A block that another thread gave back counts as freed there.
+  # Allocations and frees of one thread since it was first seen. Frozen. A block that another thread frees counts as
+  # freed in that thread.
   #
-  # In sampled mode `allocated_bytes` is exact nevertheless (of calls that failed too); the others are estimates.
+  # In sampled mode `allocated_bytes` is still exact (and includes calls that failed); the other figures are estimates.
   class ThreadTotals
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[allocated_bytes freed_bytes allocations frees].freeze
@@ -233,7 +236,7 @@ module Memintro
       freeze
     end
 
-    # What this thread did between two moments.
+    # Returns what this thread did between two moments.
     #
     # @param earlier [ThreadTotals] of the same thread
     # @return [ThreadTotals]
@@ -267,7 +270,7 @@ module Memintro
       @variances[ESTIMATES.size + ESTIMATES.index(name)].to_f
     end
 
-    # What a sample stands for is no flow.
+    # How much one sample stands for is not a flow, so it is not subtracted.
     def variances_since(earlier)
       return variances unless variances && earlier.variances
 

@@ -4,8 +4,8 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # The container's memory: what the kernel allows this process's control group, and how far it is from killing. Frozen.
-  # Groups are nested, and each may have a limit: the figures are those of the one that will be reached first.
+  # The memory of the container: the limit of this process's control group, and how far it is from being killed. Frozen.
+  # Groups are nested, and each may have a limit: the figures are those of the group that reaches its limit first.
   #
   # @example
   #   Memintro.cgroup&.distance_bytes   # => 188_743_680

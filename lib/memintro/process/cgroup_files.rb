@@ -6,7 +6,7 @@ module Memintro
   # Finds the memory control groups around this process, and reads what their files say.
   # @api private
   class CgroupFiles
-    # Version 1 writes "no limit" as the greatest whole number of pages.
+    # Version 1 writes "no limit" as the largest whole number of pages.
     NO_LIMIT = (2**63) - (2**20)
 
     # By version: the files of limit and usage, and the figure of memory.stat.
@@ -34,7 +34,7 @@ module Memintro
       levels = folders(folder, top).map { |path| level(version, path) }
       levels = levels.take(levels_that_count(folder, top)) if version == 1
       levels.compact!
-      # Of all processes of the machine, which no group holds.
+      # The memory of all processes of the machine, for a process that is in no group.
       return if levels.empty? || (version == 1 && folder == top && levels.none?(&:limit))
 
       summary(version, levels)
@@ -63,7 +63,7 @@ module Memintro
 
     # @return [Array, nil] where the hierarchy is mounted, and which of its groups stands there
     def mount(version, path)
-      # A machine may have thousands of mounts: no String for each.
+      # A machine may have thousands of mounts, so no String is made for each.
       mounts = text("/proc/self/mountinfo").to_s.scan(/^.* - cgroup.*$/).filter_map do |line|
         before, after = line.split(" - ", 2).map(&:split)
         next unless after && (version == 2 ? after[0] == "cgroup2" : memory?(after))
@@ -77,7 +77,7 @@ module Memintro
       after[0] == "cgroup" && after.last.split(",").include?("memory")
     end
 
-    # A container may see its path as on the host, and no such folder is mounted inside: its own group is at the top.
+    # A container may see its path as the host names it, without such a folder inside. Its own group is then at the top.
     def own_folder(top, inside, path)
       return top unless below?(path, inside)
 
@@ -96,7 +96,7 @@ module Memintro
       found
     end
 
-    # Without hierarchy a version 1 group's limit is not its children's.
+    # Without hierarchy, the limit of a version 1 group does not apply to its children.
     def levels_that_count(folder, top)
       1 + folders(folder, top).drop(1).take_while { |path| text("#{path}/memory.use_hierarchy") != "0" }.size
     end

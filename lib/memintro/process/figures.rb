@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Memory of this process as the kernel counts it, in bytes: methods of {Memintro}. They answer from any thread, from
-  # any Ractor, in finalizers, in trap handlers and in forked children.
+  # Methods of {Memintro} that return the memory of this process as the kernel counts it, in bytes. They work in any
+  # thread, any Ractor, in finalizers, in trap handlers and in forked children.
   #
   # @example
   #   Memintro.rss        # => 31_469_568
   #   Memintro.peak_rss   # => 33_161_216
   module ProcessFigures
-    # Memory that is in RAM now, shared pages included: `/proc/self/statm`, through a descriptor that stays open. Costs
-    # about a microsecond, and no Ruby object but the Integer.
+    # Returns the memory that is in RAM now, shared pages included, from `/proc/self/statm`, through a descriptor that
+    # stays open. Costs about a microsecond, and makes no Ruby object except the Integer.
     #
-    # The kernel keeps this count in pages and, from Linux 6.2 on, sums it up roughly: it may be a few hundred KiB off
-    # on a machine of many processors. {pss} and {uss} are counted page by page.
+    # The kernel counts in pages. From Linux 6.2 on, the sum is rough: on a machine with many processors it may be wrong
+    # by a few hundred KiB. {pss} and {uss} are counted page by page.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -20,7 +20,7 @@ module Memintro
       Native.rss
     end
 
-    # The most that {rss} has been: `VmHWM` of `/proc/self/status`, as exact as that. Costs about 50 µs.
+    # Returns the peak of {rss}: `VmHWM` of `/proc/self/status`, with the same precision. Costs about 50 µs.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -28,9 +28,9 @@ module Memintro
       Native.peak_rss
     end
 
-    # Proportional share: a page that n processes share counts for one n-th. `/proc/self/smaps_rollup`, counted exactly
-    # by a walk of all pages: about half a millisecond for a small process, some milliseconds for each resident GiB.
-    # Other threads run meanwhile.
+    # Returns the proportional share: a page that n processes share counts for one n-th. Read from
+    # `/proc/self/smaps_rollup`, for which the kernel walks all pages and counts exactly: about half a millisecond for a
+    # small process, some milliseconds for each resident GiB. Other threads run meanwhile.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -38,8 +38,8 @@ module Memintro
       Native.pss
     end
 
-    # What would come free if the process ended: pages that it shares with nobody. `Private_Clean`, `Private_Dirty` and
-    # `Private_Hugetlb` of `/proc/self/smaps_rollup`, as exact as {pss} and at its cost.
+    # Returns the memory that would be freed if the process ended: pages that no other process shares. `Private_Clean`,
+    # `Private_Dirty` and `Private_Hugetlb` of `/proc/self/smaps_rollup`, with the precision and cost of {pss}.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -47,8 +47,8 @@ module Memintro
       Native.uss
     end
 
-    # What was swapped out: `VmSwap` of `/proc/self/status`, without shared memory; what a fork left to several
-    # processes counts in each. As exact as {rss}, by a counter of the same kind. Costs about 50 µs.
+    # Returns what was swapped out: `VmSwap` of `/proc/self/status`, without shared memory. Pages that a fork left to
+    # several processes count in each. With the precision of {rss}. Costs about 50 µs.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -56,8 +56,8 @@ module Memintro
       Native.swap
     end
 
-    # The whole address space, most of which may never have been touched: `/proc/self/statm`, exact. Costs what {rss}
-    # costs.
+    # Returns the size of the whole address space, from `/proc/self/statm`, exactly. Most of it may never have been
+    # used. Costs as much as {rss}.
     #
     # @return [Integer]
     # @raise [ProcError] without /proc
@@ -65,8 +65,8 @@ module Memintro
       Native.vsize
     end
 
-    # The memory limit of the container or service that this process runs in, and how near it is. Reads some files of
-    # /sys/fs/cgroup, which costs 0.4 to 0.8 ms.
+    # Returns the memory limit of the container or service in which this process runs, and how near it is. Reads some
+    # files of /sys/fs/cgroup, which costs 0.4 to 0.8 ms.
     #
     # @return [Cgroup, nil] nil if no memory control group holds the process, or none that can be seen
     # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once

@@ -6,12 +6,12 @@ require_relative "../support/units"
 require_relative "../support/untracked_text"
 
 module Memintro
-  # Memory of any process that this user may look at, in bytes. Nothing is sent to it or loaded into it; it is not even
-  # stopped. Each method reads /proc anew, which costs 20 to 50 µs, for pss and uss what {ProcessFigures#pss} costs.
-  # Other threads run meanwhile.
+  # Memory of any process that this user may read, in bytes. The process is not changed and not stopped. Each method
+  # reads /proc again, which costs 20 to 50 µs; pss and uss cost as much as {ProcessFigures#pss}. Other threads run
+  # meanwhile.
   #
-  # A process that has ended but was not waited for has no memory: 0. When the id is another process's by now, that is
-  # found out.
+  # A process that has ended, and that its parent has not waited for, has no memory: 0. If the id now belongs to another
+  # process, {NoProcessError} is raised.
   #
   # @example
   #   server = Memintro::ProcessMemory.new(File.read("tmp/pids/puma.pid").to_i, children: true)
@@ -30,9 +30,9 @@ module Memintro
                uss: [:shares, 1], swap_pss: [:shares, 2] }.each_value(&:freeze).freeze
     private_constant :PLACES
 
-    # The most RSS that one process has had of all that this process has started and waited for, or one of those that
-    # these have. Nothing escapes it, however short. A child is a copy of its parent until it becomes another program:
-    # what the parent had then is among it.
+    # Returns the largest peak RSS of all processes that this process has started and waited for, and of those that
+    # these have waited for. Even the shortest process is included. A child is a copy of its parent until it executes
+    # another program, so the parent's RSS of that time is included.
     #
     # @return [Integer] bytes; 0 if there was no such process. Costs a microsecond.
     # @example
@@ -72,21 +72,22 @@ module Memintro
       Native.process_tree(@pid)
     end
 
-    # Memory in RAM. With `children`, a page that several of them share counts several times: {pss} is the honest sum.
+    # Returns the memory in RAM. With `children`, a page that several of them share counts several times; {pss} counts
+    # it once.
     # @return [Integer]
     # @raise [NoProcessError, ForbiddenError]
     def rss
       figure(:rss)
     end
 
-    # The most that rss has been; with `children` the sum of what each one had at its own worst time.
+    # Returns the peak of {rss}; with `children` the sum of the peaks, which were at different times.
     # @return [Integer]
     # @raise [NoProcessError, ForbiddenError]
     def peak_rss
       figure(:peak_rss)
     end
 
-    # Proportional share of the memory in RAM. With `children`, a page that they share counts once.
+    # Returns the proportional share of the memory in RAM. With `children`, a page that they share counts once.
     # @return [Integer]
     # @raise [NoProcessError]
     # @raise [ForbiddenError] if it is another user's
@@ -94,7 +95,7 @@ module Memintro
       figure(:pss)
     end
 
-    # Memory that it shares with nobody. With `children`, what two of them share is in none.
+    # Returns the memory that no other process shares. With `children`, a page that two of them share counts in none.
     # @return [Integer]
     # @raise [NoProcessError]
     # @raise [ForbiddenError] if it is another user's
@@ -102,31 +103,31 @@ module Memintro
       figure(:uss)
     end
 
-    # What was swapped out. With `children`, proportionally: what they share counts once.
+    # Returns what was swapped out. With `children`, proportionally, so that a page that they share counts once.
     # @return [Integer]
     # @raise [NoProcessError, ForbiddenError]
     def swap
       figure(@children ? :swap_pss : :swap)
     end
 
-    # The whole address space.
+    # Returns the size of the whole address space.
     # @return [Integer]
     # @raise [NoProcessError, ForbiddenError]
     def vsize
       figure(:vsize)
     end
 
-    # The one figure to compare with a limit: {rss}, with `children` {pss}.
+    # Returns the figure to compare with a limit: {rss}, or with `children` {pss}.
     # @return [Integer]
     # @raise [NoProcessError, ForbiddenError]
     def bytes
       @children ? pss : rss
     end
 
-    # All figures. RSS, PSS and USS (with `children` swap, too) are those of one walk of each process's pages, so that
-    # USS is never above PSS nor PSS above RSS, however fast the process grows meanwhile; {rss} alone is a counter of
-    # the kernel's, which may be some hundred KiB off. The others are read right after, and a peak that the kernel has
-    # counted as less than this RSS is taken to be this RSS.
+    # Returns all figures. RSS, PSS and USS (with `children` also swap) come from one walk of each process's pages, so
+    # that USS is never above PSS, and PSS never above RSS, even if the process grows meanwhile. {rss} alone is a
+    # counter of the kernel, which may be wrong by some hundred KiB. The other figures are read directly afterwards. If
+    # the kernel's peak is below this RSS, this RSS is returned as the peak.
     #
     # @return [Hash{Symbol => Integer}]
     # @raise [NoProcessError, ForbiddenError]
@@ -153,7 +154,7 @@ module Memintro
       at_once(file).dig(0, place)
     end
 
-    # What these files say of a process, one right after the other; of all together, if descendants are added up.
+    # Reads these files of a process, one directly after the other; with descendants, returns the sums.
     def at_once(*files)
       own = files.map { |file| read(file, @pid, @started) }
       return own unless @children
@@ -163,12 +164,12 @@ module Memintro
       rescue NoProcessError
         sums # it ended meanwhile
       rescue ForbiddenError
-        # For a moment the kernel refuses one that is ending, too.
+        # For a moment the kernel also refuses a process that is ending.
         ending?(pid) ? sums : raise
       end
     end
 
-    # Bit of the kernel's flags of a task that is on its way out (PF_EXITING).
+    # A bit of the kernel's task flags: the task is exiting (PF_EXITING).
     EXITING = 4
     private_constant :EXITING
 
@@ -188,14 +189,14 @@ module Memintro
       end
     end
 
-    # To tell root to become root is no help.
+    # The usual message tells the user to become root, which does not help root.
     def allowed
       yield
     rescue ForbiddenError => e
       raise unless Process.euid.zero?
 
-      raise ForbiddenError, "#{e.message[/\A\S+/]} may not be read although this is root: it lacks CAP_SYS_PTRACE " \
-                            "here (in a container, --cap-add=SYS_PTRACE gives it), or a security module forbids it"
+      raise ForbiddenError, "root may not read #{e.message[/\A\S+/]}: the capability CAP_SYS_PTRACE is missing (in a " \
+                            "container, add --cap-add=SYS_PTRACE), or a security module forbids it"
     end
   end
 end

@@ -11,13 +11,13 @@ require_relative "rss_sampler/sample"
 require_relative "../support/untracked_text"
 
 module Memintro
-  # Looks at this process every so often, in a thread of its own, and keeps what it saw: a day at 2 s is at most 300 kB
-  # (450 kB in sampled mode, with standard errors), and ten days are no more, for older points are thinned out to least,
-  # mean and greatest.
+  # Takes samples of this process at an interval, in a thread of its own, and keeps them. One day at 2 s takes at most
+  # 300 kB (450 kB in sampled mode, with standard errors). Ten days take no more, because older points are merged into
+  # least, mean and greatest.
   #
-  # At 2 s it takes about 0.01% of a core. It is there again in a forked child, and after Process.daemon, with an
-  # empty history; it takes no signal from the program and does not keep it from ending. A sample that cannot be had, as
-  # while the process has no descriptor left, is left out, counted in {#errors} and told once on standard error.
+  # At 2 s it takes about 0.01% of a core. It also runs in a forked child, and after Process.daemon, with an empty
+  # history. It takes no signal from the program, and does not keep it from ending. A sample that fails, for example
+  # while the process has no free descriptor, is left out, counted in {#errors} and reported once on standard error.
   #
   # @example
   #   sampler = Memintro::RSSSampler.new.start
@@ -55,7 +55,7 @@ module Memintro
       begin_process
     end
 
-    # Takes the first sample at once. Does nothing where it runs already, nor under `MEMINTRO_DISABLE`.
+    # Takes the first sample at once. Does nothing if it already runs, or under `MEMINTRO_DISABLE`.
     # @return [self]
     # @raise [Error] if the system gives no thread
     # @example What was missed
@@ -68,7 +68,7 @@ module Memintro
       self
     end
 
-    # Ends the thread, at once. What it saw stays readable.
+    # Ends the thread at once. The samples stay readable.
     # @return [self]
     def stop
       @background&.stop
@@ -81,8 +81,8 @@ module Memintro
       @background ? @background.alive? : false
     end
 
-    # Calls the block with each sample, in the sampler's thread. One that raises is called again the next time, whatever
-    # it raises; see {#callback_errors}. `exit` ends the program, as in any other thread.
+    # Calls the block with each sample, in the thread of the sampler. A block that raises is called again with the next
+    # sample; see {#callback_errors}. `exit` ends the program, as in any other thread.
     #
     # @yieldparam sample [Sample]
     # @return [self]
@@ -93,8 +93,8 @@ module Memintro
       self
     end
 
-    # Takes a sample now, on top of those in time. Costs about 20 µs, with pss what that costs. In a trap handler it is
-    # answered but not kept.
+    # Takes a sample now, in addition to those at the interval. Costs about 20 µs; with pss, also the cost of pss. In a
+    # trap handler the sample is returned but not kept.
     #
     # @param pss [Boolean]
     # @return [Sample]
@@ -102,13 +102,13 @@ module Memintro
     def take(pss: @pss)
       Memintro.untracked do
         begin_process if @pid != Native.kernel_pid
-        sample = look(pss)
+        sample = read_sample(pss)
         keep(sample)
         @latest = sample
       end
     end
 
-    # What was seen in this process: the newest samples one by one, older ones together. Costs 5 to 10 ms for a day.
+    # Returns the samples of this process: the newest ones one by one, older ones merged. Costs 5 to 10 ms for a day.
     # @return [List<Point>] oldest first
     def points
       Memintro.untracked do
@@ -148,13 +148,13 @@ module Memintro
       loop do
         attempt
         now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-        # Of a machine that slept, or a callback that took long, no samples are made up for.
+        # If the machine slept, or a callback took long, the samples of that time are not taken later.
         due = [due + @interval, now].max
         break if stop.wait(due - now)
       end
     end
 
-    # Whatever fails may work the next time.
+    # A failure may be temporary, so the thread goes on.
     def attempt
       tell(take)
     rescue StandardError, ScriptError, NoMemoryError, SystemStackError => e
@@ -163,7 +163,7 @@ module Memintro
       warn_once("a sample is missing, and perhaps others: #{e.class}: #{e.message}")
     end
 
-    def look(pss)
+    def read_sample(pss)
       totals = Memintro.totals if Memintro.tracking?
       Sample.new(Process.clock_gettime(Process::CLOCK_REALTIME), Native.rss, pss ? Native.pss : nil,
                  GC.stat(:heap_live_slots), totals&.live_bytes, GC.total_time,

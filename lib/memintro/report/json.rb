@@ -7,18 +7,18 @@ module Memintro
   module Report
     # The report for programs: `version` (of this layout), `process`, `totals`, `call_sites`.
     #
-    # It is written site by site: a million sites must not become one string. Bytes that are not UTF-8 become `\xNN` in
-    # the text, so that every reader can read it.
+    # It is written site by site, because a million sites would be too large for one string. Bytes that are not UTF-8
+    # become `\xNN`, so that every reader can read the text.
     class Json
-      # How a site's attributes begin.
+      # The keys of a site's attributes as JSON.
       KEYS = CallSite::ATTRIBUTES.to_h { |name| [name, "\"#{name}\":"] }.freeze
       private_constant :KEYS
 
-      # @param snapshot [CallSites]
+      # @param call_sites [CallSites]
       # @param top [Integer, nil] nil: all
       # @param by [Symbol]
-      def initialize(snapshot, top: nil, by: :live_bytes, **)
-        @snapshot = snapshot
+      def initialize(call_sites, top: nil, by: :live_bytes, **)
+        @call_sites = call_sites
         @top = top
         @by = by
       end
@@ -26,8 +26,8 @@ module Memintro
       # @param io [#write]
       # @return [nil]
       def write(io)
-        io.write("{\"version\":#{CallSites::LAYOUT},\n\"process\":#{JsonText.line(@snapshot.process)},\n" \
-                 "\"totals\":#{JsonText.line(@snapshot.totals.to_h)},\n\"call_sites\":[")
+        io.write("{\"version\":#{CallSites::LAYOUT},\n\"process\":#{JsonText.line(@call_sites.process)},\n" \
+                 "\"totals\":#{JsonText.line(@call_sites.totals.to_h)},\n\"call_sites\":[")
         write_sites(io)
         io.write("\n]}\n")
         nil
@@ -37,7 +37,7 @@ module Memintro
 
       def write_sites(io)
         separator = "\n"
-        @snapshot.each_slice_of_top(@top, by: @by) do |sites|
+        @call_sites.each_slice_of_top(@top, by: @by) do |sites|
           buffer = +""
           sites.each do |site|
             append(site, buffer << separator)
@@ -47,7 +47,7 @@ module Memintro
         end
       end
 
-      # As `JsonText.line(site.to_h)` would, in a fifth of the time: there may be a million.
+      # Writes the same as `JsonText.line(site.to_h)` in a fifth of the time, because there may be a million sites.
       def append(site, buffer)
         lead = "{"
         CallSite::ATTRIBUTES.each do |name|

@@ -7,7 +7,7 @@ require_relative "../support/table"
 
 module Memintro
   module Report
-    # A table of call sites of which only blocks of some age count.
+    # A table of call sites that counts only blocks of at least some age.
     module OldSites
       # @param sites [Array<CallSite>]
       # @param names [Names]

@@ -6,12 +6,12 @@ require_relative "json"
 require_relative "text"
 
 module Memintro
-  # The formats of a report. Each is a class with one verb, `write`, that takes a {CallSites} and knows nothing of the
-  # process it came from.
+  # The formats of a report. Each is a class with one method, `write`, that takes a {CallSites} and does not depend on
+  # the process it came from.
   module Report
     # Format names and their classes.
     FORMATS = { text: Text, json: Json }.freeze
-    # Call sites that a table shows unless told otherwise: what fits a screen.
+    # Default number of call sites in a table: as many as fit a screen.
     DEFAULT_TOP = 20
 
     # @param format [Symbol]
@@ -20,16 +20,16 @@ module Memintro
       format.to_s == "json" ? nil : DEFAULT_TOP
     end
 
-    # @param snapshot [CallSites]
+    # @param call_sites [CallSites]
     # @param io [#write]
     # @return [nil]
     # @raise [ArgumentError, TypeError]
-    def self.write(snapshot, io, format: :text, top: default_top(format), by: :live_bytes, app_root: nil)
+    def self.write(call_sites, io, format: :text, top: default_top(format), by: :live_bytes, app_root: nil)
       Arguments.output(io)
       renderer = FORMATS.fetch(Arguments.choice(:format, format, FORMATS.keys))
       Arguments.count(:top, top, optional: true)
-      renderer.new(snapshot, top: top, by: Arguments.choice(:by, by, CallSite::FIGURES),
-                             app_root: Arguments.text(:app_root, app_root, optional: true)).write(io)
+      renderer.new(call_sites, top: top, by: Arguments.choice(:by, by, CallSite::FIGURES),
+                               app_root: Arguments.text(:app_root, app_root, optional: true)).write(io)
       nil
     end
   end

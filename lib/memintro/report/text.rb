@@ -7,8 +7,8 @@ require_relative "../support/table"
 
 module Memintro
   module Report
-    # The report for people: whose figures, the totals, a table of the call sites that matter most, and what to beware
-    # of. Colour only on a terminal, and not where `NO_COLOR` is set. Figures are rounded; take JSON to compute with.
+    # The report for people: the process, the totals, a table of the top call sites, and notes. Colour only on a
+    # terminal, and not if `NO_COLOR` is set. Figures are rounded; use JSON to compute with them.
     class Text
       BYTES = Units.method(:bytes).to_proc
       COUNT = Units.method(:count).to_proc
@@ -28,7 +28,7 @@ module Memintro
         max_lifespan: ["max life", ->(site) { "#{'~' if site.estimated?}#{Units.counted(site.max_lifespan, 'GC')}" }],
         age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }]
       }.freeze
-      # Beside churn, what stays: live bytes of blocks that outlived a collection.
+      # A column of live bytes of blocks that outlived a collection, which separates them from churn.
       OLD = "older than 1 GC"
       private_constant :BYTES, :COUNT, :COLUMNS, :ON_DEMAND, :OLD
 
@@ -44,12 +44,12 @@ module Memintro
       end
       private_class_method :mean_lifespan
 
-      # @param snapshot [CallSites]
+      # @param call_sites [CallSites]
       # @param top [Integer, nil] nil: all
       # @param by [Symbol]
       # @param app_root [String, nil]
-      def initialize(snapshot, top: DEFAULT_TOP, by: :live_bytes, app_root: nil)
-        @snapshot = snapshot
+      def initialize(call_sites, top: DEFAULT_TOP, by: :live_bytes, app_root: nil)
+        @call_sites = call_sites
         @top = top
         @by = by
         @names = Names.new(app_root)
@@ -66,7 +66,7 @@ module Memintro
       private
 
       def header(style)
-        process = @snapshot.process
+        process = @call_sites.process
         facts = ["pid #{process[:pid]}", process[:ruby] && "ruby #{process[:ruby]}", manner(process), ending(process),
                  process[:time]]
         [style.bold("memintro #{process[:memintro]}: #{facts.compact.join(', ')}"),
@@ -77,10 +77,10 @@ module Memintro
         return if process[:mode].nil?
         return "not tracking" unless process[:tracking]
 
-        "#{process[:mode]} mode#{every(process)}, #{process[:preloaded] ? 'preloaded' : 'started live'}"
+        "#{process[:mode]} mode#{sampling(process)}, #{process[:preloaded] ? 'preloaded' : 'started live'}"
       end
 
-      def every(process)
+      def sampling(process)
         " (#{Units.bytes(process[:sample_bytes])})" if process[:mode].to_s == "sampled" && process[:sample_bytes]
       end
 
@@ -93,11 +93,11 @@ module Memintro
       end
 
       def ruby?
-        @snapshot.rows.any? { |row| row[SiteRow::KIND] == :ruby }
+        @call_sites.rows.any? { |row| row[SiteRow::KIND] == :ruby }
       end
 
       def totals
-        figures = @snapshot.totals
+        figures = @call_sites.totals
         ["live #{figures.shown(:live_bytes, &BYTES)} in #{figures.counted(:live_blocks, 'block', &COUNT)}, " \
          "allocated #{figures.shown(:allocated_bytes, &BYTES)} in #{figures.counted(:allocations, 'call', &COUNT)}, " \
          "freed #{figures.shown(:freed_bytes, &BYTES)} in #{figures.shown(:frees, &COUNT)}",
@@ -105,16 +105,16 @@ module Memintro
       end
 
       def body(style)
-        sites = @snapshot.top(@top, by: @by)
-        return advice if @snapshot.size.zero?
+        sites = @call_sites.top(@top, by: @by)
+        return advice if @call_sites.size.zero?
         return remainder(sites).drop(1) if sites.empty?
 
-        ["#{Units.count(sites.size)} of #{Units.counted(@snapshot.size, 'call site')}, by #{@by}:", "",
+        ["#{Units.count(sites.size)} of #{Units.counted(@call_sites.size, 'call site')}, by #{@by}:", "",
          *table(sites).lines(style), *remainder(sites)]
       end
 
       def table(sites)
-        live = @snapshot.totals.live_bytes
+        live = @call_sites.totals.live_bytes
         columns = { "live" => COLUMNS["live"], "share" => ->(site) { share(site, live) } }
         columns.merge!(COLUMNS)
         columns[OLD] = ->(site) { site.old&.shown(:live_bytes, &BYTES) || "-" } if sites.any?(&:old_bytes)
@@ -124,56 +124,57 @@ module Memintro
                   sites.map { |site| columns.values.map { |cell| cell.call(site) } << @names.short(site) })
       end
 
-      # Of two estimates, one of which is a part of the other: it is no surer than the site's own figure.
+      # The quotient of two estimates, one of which is a part of the other, is no more certain than the site's own
+      # figure.
       def share(site, live)
         "#{'~' if site.estimated? && live.positive?}#{Units.share(site.live_bytes, live)}"
       end
 
       def remainder(sites)
-        left = @snapshot.size - sites.size
+        left = @call_sites.size - sites.size
         return [] unless left.positive?
 
-        live = @snapshot.rows.sum(&CallSites::FIGURES[:live_bytes]) + @snapshot.live_bytes_left_out -
+        live = @call_sites.rows.sum(&CallSites::FIGURES[:live_bytes]) + @call_sites.live_bytes_left_out -
                sites.sum(&:live_bytes)
         ["", "#{Units.counted(left, "#{'more ' if sites.any?}call site")}, " \
              "live #{Units.uncertain(live, remaining_error(sites), &BYTES)}"]
       end
 
-      # The sites' samples are drawn independently: their variances add up.
+      # The sites' samples are drawn independently, so their variances add up.
       def remaining_error(sites)
-        sampled = @snapshot.rows.filter_map { |row| row[SiteRow::VARIANCES] }
-        return if sampled.empty? && @snapshot.variance_left_out.nil?
+        sampled = @call_sites.rows.filter_map { |row| row[SiteRow::VARIANCES] }
+        return if sampled.empty? && @call_sites.variance_left_out.nil?
 
         variance = sampled.sum { |one| SiteRow.variance(one, :total_bytes) - SiteRow.variance(one, :freed_bytes) } +
-                   @snapshot.variance_left_out.to_f - sites.sum { |site| site.variance(:live_bytes) }
-        Math.sqrt([variance, 0.0].max + (@snapshot.totals.per_sample(:live_bytes)**2))
+                   @call_sites.variance_left_out.to_f - sites.sum { |site| site.variance(:live_bytes) }
+        Math.sqrt([variance, 0.0].max + (@call_sites.totals.per_sample(:live_bytes)**2))
       end
 
       def advice
-        problem = @snapshot.process[:problem]
-        return ["No allocation is seen in this process:", problem] if problem
-        return ["No call site has allocated since tracking started."] if @snapshot.process[:tracking]
-        # Only who tracked leaves a dump, in which nothing of the mode is said.
-        return ["Nothing has been allocated in this process."] unless @snapshot.process.key?(:tracking)
+        problem = @call_sites.process[:problem]
+        return ["memintro sees no allocation in this process:", problem] if problem
+        return ["No call site has allocated since tracking started."] if @call_sites.process[:tracking]
+        # Only a process that tracked leaves a dump, and the dump does not contain the mode.
+        return ["Nothing has been allocated in this process."] unless @call_sites.process.key?(:tracking)
 
         ["Nothing has been tracked in this process. Call Memintro.start in it and ask again after some work,",
          "or run the program from its start with: memintro run -- CMD"]
       end
 
       def warnings(style)
-        figures = @snapshot.totals
+        figures = @call_sites.totals
         lines = []
-        lines << Estimates.caution(@snapshot.process[:sample_bytes]) if figures.estimated?
+        lines << Estimates.caution(@call_sites.process[:sample_bytes]) if figures.estimated?
         lines.concat(figures.caveats)
-        lines << "`Memintro.doctor` lists how frees can go past the hook." if figures.missed_frees.positive?
-        problem = @snapshot.process[:problem]
-        lines << "Allocations are not seen: #{problem}" if problem && @snapshot.size.positive?
+        lines << "`Memintro.doctor` lists how frees can bypass the hook." if figures.missed_frees.positive?
+        problem = @call_sites.process[:problem]
+        lines << "Allocations are not seen: #{problem}" if problem && @call_sites.size.positive?
         lines << "Tracking is off: these are the figures of its last run." if stale?
         lines.empty? ? [] : ["", *lines.map { |line| style.warn("note: ") + line }]
       end
 
       def stale?
-        @snapshot.process[:tracking] == false && @snapshot.totals.allocations.positive?
+        @call_sites.process[:tracking] == false && @call_sites.totals.allocations.positive?
       end
     end
   end

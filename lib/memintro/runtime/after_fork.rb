@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Runs pieces of work in every child that Ruby forks: threads and file names do not survive a fork.
+  # Runs blocks in every child that Ruby forks, because threads and file names do not survive a fork.
   #
   # Ruby's own hook covers fork, IO.popen("-") and the like. Process.daemon does not call it on every version, so it has
-  # one of its own; where both come, the work is done once. A fork made by C code passes by both: what the work sets up
-  # must look at the process id itself where that matters.
+  # its own hook; if both are called, the blocks run once. A fork by C code calls neither: code that must work there
+  # checks the process id itself.
   module AfterFork
     # See Process._fork.
     module Fork
@@ -40,7 +40,7 @@ module Memintro
 
     # @api private
     def self.run
-      # Not Process.pid: Ruby's note of it is the parent's in a child that C code forked.
+      # Not Process.pid, which Ruby caches: in a child that C code forked, it is the parent's.
       pid = Native.kernel_pid
       return if @pid == pid
 

@@ -4,15 +4,16 @@ require_relative "after_fork"
 require_relative "deadlock"
 
 module Memintro
-  # A thread of memintro's own, for what has to be done beside the program.
+  # A thread of memintro's own, for work beside the program.
   #
-  # It leaves signals to the program's threads, and what it allocates is in no figure. It is there again in a forked
-  # child: at once after a fork by Ruby and after Process.daemon, and when somebody next asks for it ({#alive?},
-  # {#thread}) after a fork by C code. The end of the process does not wait for it. An error ends it and is in {#error}
-  # then; nothing is printed, and Thread.abort_on_exception does not apply.
+  # It leaves signals to the threads of the program, and its allocations are not tracked. In a forked child it is
+  # started again: at once after a fork by Ruby and after Process.daemon, and at the next call of {#alive?} or {#thread}
+  # after a fork by C code. The process does not wait for it at its end. An error ends the thread and is then in
+  # {#error}; nothing is printed, and Thread.abort_on_exception does not apply.
   #
-  # It keeps no program going. Where all other threads wait without end ({Deadlock}), it ends for who may join all
-  # threads, with the work begun anew in another one; and where that changes nothing, Ruby is let find its deadlock.
+  # It does not keep a program running. If all other threads wait without end ({Deadlock}), this thread ends, so that a
+  # program that joins all threads can go on, and its work begins again in a new thread. If that does not help, Ruby may
+  # detect its deadlock.
   #
   # @api private
   # @example
@@ -24,7 +25,7 @@ module Memintro
   #   end
   #   background.stop
   class Background
-    # How the thread learns that it shall end.
+    # Tells the thread to end.
     class Stop
       # @param deadlock [Deadlock, nil] what the thread before has seen
       def initialize(deadlock = nil)
@@ -41,7 +42,7 @@ module Memintro
         @requested
       end
 
-      # Sleeps, but not longer than until a stop is requested. Does not return where the work is begun anew.
+      # Sleeps, at most until a stop is requested. Does not return if the work is begun again in another thread.
       #
       # @param seconds [Numeric, nil] nil: without end
       # @return [Boolean] whether a stop is requested
@@ -82,7 +83,7 @@ module Memintro
 
       private
 
-      # Thread.stop is what Ruby looks for a deadlock at, unlike sleep and the end of a thread.
+      # Ruby checks for a deadlock at Thread.stop, unlike at sleep and at the end of a thread.
       def give_way
         throw(self) unless @deadlock.unchanged?
         Thread.stop
@@ -116,8 +117,8 @@ module Memintro
                      "pids.max of the control group), and try again"
       end
 
-      # Runs the program's own code in our thread: with signals as elsewhere, which processes started there inherit, and
-      # with what it allocates in the figures.
+      # Runs code of the program in this thread: with the usual signals, which processes started there inherit, and with
+      # tracking of its allocations.
       #
       # @return [Object] the block's value
       def visible
@@ -137,7 +138,7 @@ module Memintro
 
       # @api private
       def refuse_signals
-        # Threads that share native ones would hand the mask on to each other.
+        # Threads that share native ones would pass the mask on to each other.
         Native.refuse_signals unless ENV["RUBY_MN_THREADS"] == "1"
       end
 
@@ -184,7 +185,7 @@ module Memintro
       @started
     end
 
-    # Ends it: at once if it waits as it should, else when its patience is over.
+    # Ends it: at once if it waits, otherwise after `patience` seconds.
     #
     # @param patience [Numeric] seconds after which the thread is killed
     # @return [nil]
@@ -195,7 +196,7 @@ module Memintro
 
       @stop.request
       give_up = Process.clock_gettime(Process::CLOCK_MONOTONIC) + patience
-      # One wake-up is lost where the thread is just about to sleep.
+      # A wake-up is lost if the thread is just about to sleep.
       until @started.join(0.002)
         break @started.kill if Process.clock_gettime(Process::CLOCK_MONOTONIC) > give_up
 
@@ -208,7 +209,7 @@ module Memintro
       @stop.request
     end
 
-    # Starts it again where a fork has left it behind.
+    # Starts it again after a fork.
     # @api private
     # @return [nil]
     def revive
@@ -237,7 +238,7 @@ module Memintro
       raise
     end
 
-    # A program that waits for the threads of its own group does not wait for ours.
+    # A program that waits for the threads of its own group does not wait for this thread.
     def leave_group
       ThreadGroup::Default.add(@started) unless @started.group == ThreadGroup::Default
     rescue ThreadError
@@ -253,7 +254,7 @@ module Memintro
       @error = e
     ensure
       stop.release
-      # Ruby lends the native thread to the next one.
+      # Ruby reuses the native thread for another thread.
       Native.accept_signals
       Native.untracked_leave
     end

@@ -1,17 +1,17 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Notices that nothing but memintro's own threads keeps a program going: every other thread waits for another without
-  # end, and none has run for a while. Without ours Ruby would say "No live threads left. Deadlock?" there; and who
-  # joins all threads of Thread.list would wait for ours.
+  # Notices that only memintro's own threads keep a program running: every other thread waits for another one without
+  # end, and none has run for a while. Without memintro's threads, Ruby would raise "No live threads left. Deadlock?",
+  # and a program that joins all threads of Thread.list would not wait for ours.
   #
   # @api private
   class Deadlock
-    # Looks in a row that must see the same.
+    # Number of checks in a row with the same result.
     LOOKS = 3
-    # Least seconds between them.
+    # Least seconds between two checks.
     BETWEEN = 0.5
-    # Not the thread's own, which a program may define anew.
+    # Not the thread's own method, which a program may redefine.
     TO_S = Thread.instance_method(:to_s)
     private_constant :TO_S
 
@@ -28,7 +28,7 @@ module Memintro
       return false if now < @due
 
       @due = now + BETWEEN
-      seen = look
+      seen = sleep_counts
       @same = seen && seen == @seen ? @same + 1 : 0
       @seen = seen
       @same >= LOOKS - 1
@@ -45,10 +45,10 @@ module Memintro
 
     private
 
-    # A thread that was woken still looks asleep until it runs; how often each has run tells them apart.
+    # A thread that was woken has the state of a sleeping one until it runs, so the number of its sleeps is compared.
     #
     # @return [Array, nil] how often each thread has gone to sleep; nil if one is up, or waits for a Ractor
-    def look
+    def sleep_counts
       return if Ractor.count > 1
 
       threads = Thread.list - Background.threads

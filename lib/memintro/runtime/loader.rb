@@ -3,17 +3,16 @@
 require_relative "../support/paths"
 
 module Memintro
-  # Loads what few programs need only when they need it.
+  # Loads files that few programs need when they are needed.
   #
-  # A constant that is named by `autoload` is enough for that, except in signal handlers: Ruby's require takes locks,
-  # and raises ThreadError there. Methods that may be called from a handler say what they need first, and what programs
-  # name themselves is Lazy.
+  # An `autoload` does this, except in signal handlers: Ruby's require takes locks, and raises ThreadError there.
+  # Methods that may be called from a handler call {need} first. Classes that programs name themselves extend Lazy.
   # @api private
   module Loader
-    # For another thread to load some small files, on a machine that is very busy.
+    # Seconds for another thread to load some small files, on a very busy machine.
     PATIENCE_SECONDS = 10
     private_constant :PATIENCE_SECONDS
-    # Who loads this file. What is loaded later may be by another.
+    # The Ractor that loads this file. Other files may be loaded by another one.
     MAIN_RACTOR = Ractor.current
 
     # @param names [Array<Symbol>] constants that are loaded by name; for other Ractors than the main one
@@ -49,7 +48,7 @@ module Memintro
       true
     end
 
-    # Not `require`: others' versions of it, RubyGems' too, take locks of their own and know nothing of Ractors.
+    # Not `require`: versions of it in other libraries, such as RubyGems, take locks and do not work in Ractors.
     def self.load(paths)
       paths.each { |path| require_relative(path) }
     end
@@ -67,9 +66,9 @@ module Memintro
     private_class_method :load_apart
   end
 
-  # Classes that programs name themselves, but few programs need: there from the start, and loaded when one of their
-  # objects is made, or a constant in them is named. An `autoload` would do, but Ruby refuses it in signal handlers and
-  # in Ractors, in words that nobody understands. In signal handlers this works; in Ractors it says what to do.
+  # Classes that programs name themselves, but that few programs need. The class exists from the start, and its file is
+  # loaded when an object is made or a constant in it is named. Ruby refuses `autoload` in signal handlers and in
+  # Ractors, with unclear messages. This works in signal handlers, and in Ractors it says what to do.
   #
   # A class that is loaded has a constant LOADED.
   # @api private
@@ -78,12 +77,12 @@ module Memintro
     FILES = { Diff: "diff", RSSSampler: "sampler", Snapshot: "snapshot", Trend: "trend" }.freeze
     Ractor.make_shareable(FILES)
 
-    # {Snapshot.load}, until Snapshot's own is there.
+    # {Snapshot.load}, until the file of Snapshot is loaded.
     module Load
       # @return [Snapshot]
       def load(...)
         Lazy.load(self)
-        # This one is behind the loaded one.
+        # Called only until the file is loaded.
         public_send(:load, ...)
       end
     end

@@ -4,21 +4,21 @@ require_relative "../error"
 require_relative "../support/paths"
 
 module Memintro
-  # Refuses, in words that say what to do, what works in the main Ractor only. Ruby would refuse it too, in words about
-  # constants and instance variables that are not the caller's.
+  # Raises an error with a clear message when a method that works only in the main Ractor is called in another one.
+  # Ruby would raise as well, but its message names constants and instance variables of memintro.
   #
-  # What takes a microsecond or less lets Ruby refuse and then says it better (`rescue Ractor::Error`), which costs
-  # nothing where it works. What takes longer, or would half be done by then, asks before.
+  # A method that takes a microsecond or less rescues `Ractor::Error` and raises the better message, which costs nothing
+  # in the main Ractor. A method that takes longer, or that could fail half-way, calls {only} first.
   # @api private
   module MainRactor
-    # Where memintro's own code is.
+    # Folder of memintro's own code.
     FOLDER = "#{Paths::CODE}/"
-    # The file beside it.
+    # The main file beside it.
     MAIN_FILE = "#{Paths::CODE}.rb"
     [FOLDER, MAIN_FILE].each(&:freeze)
     private_constant :FOLDER, :MAIN_FILE
 
-    # Costs some 60 ns, and no object. A child that was forked in another Ractor has that one as its main one.
+    # Costs some 60 ns, and makes no object. In a child that was forked in another Ractor, that Ractor is the main one.
     # @return [nil]
     # @raise [RactorError] in a Ractor other than the main one
     def self.only
@@ -27,12 +27,11 @@ module Memintro
 
     # @raise [RactorError] which names the method of {Memintro} that the program called
     def self.refuse
-      raise RactorError, "Memintro.#{called} works in the main Ractor only, and was called in another; call it " \
-                              "there, or send the main Ractor a message to do so. Memintro.rss and its like answer " \
-                              "in any Ractor"
+      raise RactorError, "Memintro.#{called} works only in the main Ractor; call it there, or send the main Ractor a " \
+                         "message to call it. Memintro.rss, pss, uss and the like work in every Ractor"
     end
 
-    # The outermost of the methods that led here from the program: `start` asks for `configuration`.
+    # The public method that the program called: for example `start`, which itself calls `configuration`.
     def self.called
       own = caller_locations(2).take_while { |frame| own?(frame.path.to_s) }
       names = Memintro.singleton_methods

@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Stops tracking when its time is over, in this process and in each forked child. It needs no thread of the
-  # application's, and none at all unless it is set.
+  # Stops tracking after a time, in this process and in each forked child. It uses a thread of memintro's own, and none
+  # unless the time is set.
   # @api private
   module StopTimer
-    # Between tries, where somebody else is just starting or stopping.
+    # Seconds between tries if another thread is starting or stopping.
     AGAIN = 0.02
     private_constant :AGAIN
 
-    # Takes the place of what was set before.
+    # Replaces a time that was set before.
     #
     # @param seconds [Numeric, nil] from now on; nil: never
     # @return [nil]
@@ -37,7 +37,7 @@ module Memintro
     end
     private_class_method :wait
 
-    # Of the whole machine: a child counts on.
+    # The clock of the machine: a child goes on counting.
     def self.now
       Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end

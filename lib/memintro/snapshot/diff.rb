@@ -12,8 +12,8 @@ require_relative "../runtime/loader"
 require_relative "../support/units"
 
 module Memintro
-  # What changed between two {Snapshot}s: what grew, by class, type, file of the instruction sequences, call site, GC
-  # counter and kind of memory, greatest first. Frozen; `later - earlier` makes one.
+  # What changed between two {Snapshot}s, by class, type, file of instruction sequences, call site, GC counter and kind
+  # of memory, largest growth first. Frozen; `later - earlier` makes one.
   #
   # @example
   #   diff = later - earlier
@@ -36,12 +36,12 @@ module Memintro
     attr_reader :earlier
     # @return [Snapshot]
     attr_reader :later
-    # @return [List<Change>] how much there is more of each kind of thing in all: `"malloc"`, `"instruction sequences"`,
-    #   `"objects"`, `"internal objects"`, as far as both snapshots have them. Kinds overlap and must not be added up.
+    # @return [List<Change>] the sum of each kind of thing: `"malloc"`, `"instruction sequences"`, `"objects"`,
+    #   `"internal objects"`, if both snapshots have it. Kinds overlap, so do not add them up.
     attr_reader :kinds
     # @return [Hash{Symbol => List<Change>}] every list that both snapshots have
     attr_reader :sections
-    # @return [Array<String>] what to beware of: different processes or versions, parts that one of them lacks
+    # @return [Array<String>] what limits the comparison: different processes or versions, parts that one snapshot lacks
     attr_reader :notes
 
     # @api private
@@ -98,7 +98,7 @@ module Memintro
         earlier.process[:started] == later.process[:started]
     end
 
-    # Without its question mark too, as {#to_h} has it.
+    # The name without question mark, as {#to_h} has it.
     # @api private
     alias same_process same_process?
 
@@ -172,5 +172,5 @@ module Memintro
   end
 end
 
-# Ractors can load nothing, not even by name, so it is there from the start.
+# A Ractor cannot load files, not even by autoload, so this file is loaded from the start.
 require_relative "diff/html"

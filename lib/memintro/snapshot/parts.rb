@@ -7,11 +7,11 @@ require_relative "../support/list"
 
 module Memintro
   class Snapshot
-    # Gathers what a snapshot holds. The light part reads counters that are kept anyway; each part beyond it walks
-    # something and says in {COSTS} how long that takes. Those that walk the heap have one walk together.
+    # Collects what a snapshot holds. The light part reads counters that exist anyway. Each other part walks something;
+    # {COSTS} says how long that takes. The parts that walk the heap share one walk.
     #
-    # Who asks in Ruby gets rows of Ruby's ({take}). Who asks from outside gets JSON ({json}), of which the lists are
-    # made in the extension: a process of any size makes next to no object for it.
+    # {take} returns rows as Ruby objects. {json} returns JSON for callers outside the process: the extension makes its
+    # lists, so that a process of any size makes almost no object for it.
     module Parts
       # What can be asked for, and what it costs.
       COSTS = {
@@ -34,7 +34,7 @@ module Memintro
       SHARED = { pss_bytes: :pss, uss_bytes: :uss }.freeze
       # Of the file; changes when a key changes its meaning or goes away.
       LAYOUT = 1
-      # Rows made, and looked at, before other threads have their turn.
+      # Rows that are made and read before other threads may run.
       SLICE = 2000
       private_constant :MEMORY, :SHARED, :SLICE
 
@@ -51,7 +51,7 @@ module Memintro
       # @param strict [Boolean] whether a part that cannot be had is an error, else it is named in `missing`
       # @return [Hash{Symbol => Object}] what {Snapshot.new} takes
       def self.take(wanted, strict:)
-        # Loaded before the walk: later it would be more code, and count. In signal handlers nothing loads by name.
+        # Loaded before the walk, because code that is loaded later would be counted. Signal handlers cannot autoload.
         Loader.need(:Occupancy)
         data = light(wanted, strict)
         data[:sites] = CallSites.take(most: most_sites(wanted))
@@ -65,7 +65,7 @@ module Memintro
         survey&.clear
       end
 
-      # The same as a file has it.
+      # Returns the same as {take}, in the form of a file.
       #
       # @param wanted [Array<Symbol>] see {check}
       # @param strict [Boolean] see {take}
@@ -89,7 +89,7 @@ module Memintro
         Time.at(0, (seconds * 1000).round, :millisecond).utc
       end
 
-      # What costs next to nothing, and what the kernel counts.
+      # What costs almost nothing, and what the kernel counts.
       def self.light(wanted, strict)
         missing = {}
         data = { time: Time.now.to_f, monotonic_s: Process.clock_gettime(Process::CLOCK_MONOTONIC), parts: wanted,
@@ -139,7 +139,7 @@ module Memintro
 
       def self.attempt(name, missing, strict)
         value = yield
-        raise Error, "#{name} is not known here" if value.nil?
+        raise Error, "#{name} is not available on this system" if value.nil?
 
         value
       rescue Memintro::Error, SystemCallError, NotImplementedError => e
@@ -163,13 +163,13 @@ module Memintro
       end
       private_class_method :gc_heaps
 
-      # A process id may be given to another process; together with its start it names one for good.
+      # The kernel may reuse a process id. Together with the time of its start, it is unique.
       def self.identity
         { epoch: Memintro.epoch, started: started }
       end
       private_class_method :identity
 
-      # @return [Integer, nil] when the process was started, in the kernel's ticks since the machine was
+      # @return [Integer, nil] when the process was started, in kernel ticks since the machine was booted
       def self.started
         # The name before the fields may hold anything, even parentheses.
         Integer(File.binread("/proc/self/stat").rpartition(")").last.split[19], exception: false)
@@ -196,13 +196,13 @@ module Memintro
       end
       private_class_method :rows_of_types, :rows_of_classes, :rows_of_internals, :rows_of_iseqs, :rows_of_occupancy
 
-      # Pages without any object, which no walk sees.
+      # Pages without any object, which the walk does not visit.
       def self.free_pages(stat)
         stat.fetch(:heap_tomb_pages, 0) + stat.fetch(:heap_empty_pages, 0)
       end
       private_class_method :free_pages
 
-      # They are greatest first already.
+      # The rows are already sorted, largest first.
       def self.rows_of(survey, list)
         made = []
         survey.rows(list) do |slice|
@@ -213,7 +213,7 @@ module Memintro
       end
       private_class_method :rows_of
 
-      # By one Integer each: nobody else runs while they are sorted, and comparing arrays takes ten times as long.
+      # Sorts by one Integer for each row: other threads wait meanwhile, and comparing arrays takes ten times as long.
       # @param triples [Array<Array(String, Integer, Integer)>]
       # @return [Array<Array(String, Integer, Integer)>] greatest first, the earlier one where they are equal
       def self.sorted(triples)
@@ -231,7 +231,7 @@ module Memintro
         List.new(made)
       end
 
-      # Others have their turn before all slices but the first.
+      # Lets other threads run before each slice but the first.
       def self.with_turns(list)
         list.each_slice(SLICE).with_index do |slice, index|
           Thread.pass if index.positive?
@@ -240,7 +240,7 @@ module Memintro
       end
       private_class_method :with_turns
 
-      # Value objects and lists of them as what they hold.
+      # Converts value objects, and lists of them, into hashes and arrays.
       # @return [Object]
       def self.plain(value)
         case value

@@ -9,25 +9,25 @@ require_relative "shape"
 
 module Memintro
   class Snapshot
-    # Snapshots as files: JSON, with a number that says which layout it is. Data and never code: a file from a stranger
-    # can at worst be refused.
+    # Snapshots as files: JSON with a layout number. Files hold data and no code, so a file from an unknown source can
+    # be refused but cannot do harm.
     module Saved
       # See {Parts}.
       LAYOUT = Parts::LAYOUT
       # Lists of rows.
       LISTS = %i[types classes internals].freeze
-      # Bytes that are read at first, to see whether it may be a snapshot at all.
+      # Bytes that are read first, to check whether the file can be a snapshot.
       FIRST = 4096
-      # Bytes that a pipe or a device may give: it may have no end.
+      # Most bytes that are read from a pipe or a device, which may be endless.
       MOST = 1 << 30
-      # What may stand before JSON: white space, and what some editors put in front of a text.
+      # What may precede JSON: white space, and the byte order mark that some editors write.
       BEGINNING = /\A(?:\xEF\xBB\xBF)?[ \t\r\n]*(?=\{)/n
       private_constant :LISTS, :FIRST, :MOST, :BEGINNING
 
       # @param snapshot [Snapshot]
       # @return [String]
       def self.text(snapshot)
-        # The second is the layout of a report, whose `process`, `totals` and `call_sites` are the same here.
+        # `version` is the layout of a report, which has the same `process`, `totals` and `call_sites`.
         layouts = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT }
         JsonText.dump({ **layouts, **snapshot.to_h }, exact: true) << "\n"
       end
@@ -37,7 +37,7 @@ module Memintro
       # @return [nil]
       # @raise [SnapshotError]
       def self.write(path, text)
-        # To rename something over /dev/null, a named pipe or a folder would be a disaster.
+        # Renaming a file over /dev/null, a named pipe or a folder would destroy it.
         OutputTarget.replaceable?(File.absolute_path(path)) ? replace(path, text) : write_into(path, text)
         nil
       rescue SystemCallError, IOError, ArgumentError, EncodingError => e
@@ -68,7 +68,7 @@ module Memintro
       end
       private_class_method :named
 
-      # What cannot be a snapshot is not read to its end, which it may not have.
+      # Does not read a file to its end if it cannot be a snapshot, because it may be endless.
       def self.content(path)
         File.open(path, "rb") do |file|
           text = file.read(FIRST).to_s
@@ -77,7 +77,7 @@ module Memintro
           rest = file.stat.file? ? file.read : file.read(MOST).to_s
           return text << rest if rest.bytesize < MOST || file.stat.file?
 
-          raise SnapshotError, "#{named(path)} is no snapshot of memintro: it does not end within #{Units.bytes(MOST)}"
+          raise SnapshotError, "#{named(path)} is not a snapshot of memintro: it is larger than #{Units.bytes(MOST)}"
         end
       end
       private_class_method :content
@@ -86,7 +86,7 @@ module Memintro
         raise SnapshotError, "#{path} is empty" if text.empty?
 
         start = text[BEGINNING] or
-          raise SnapshotError, "#{path} is no snapshot of memintro: it does not begin as one"
+          raise SnapshotError, "#{path} is not a snapshot of memintro: its first bytes are different"
 
         text = text.byteslice(start.bytesize..) unless start.empty?
         damaged(text, path) unless text.force_encoding(Encoding::UTF_8).valid_encoding?
@@ -103,17 +103,17 @@ module Memintro
           raise SnapshotError, "#{path} is a snapshot of memintro that was cut short or damaged"
         end
 
-        raise SnapshotError, "#{path} is no snapshot of memintro: it is not valid JSON"
+        raise SnapshotError, "#{path} is not a snapshot of memintro: it is not valid JSON"
       end
       private_class_method :damaged
 
       def self.snapshot(found, path)
         layout = found["memintro_snapshot"] if found.is_a?(Hash)
-        raise SnapshotError, "#{path} is no snapshot of memintro: #{likely(found)}" if layout.nil?
+        raise SnapshotError, "#{path} is not a snapshot of memintro: #{likely(found)}" if layout.nil?
 
         unless layout == LAYOUT
-          raise SnapshotError, "#{path} is a snapshot of layout #{Arguments.shown(layout)}, and memintro #{VERSION} " \
-                               "reads layout #{LAYOUT}; read it with the memintro that wrote it, or a newer one"
+          raise SnapshotError, "#{path} has layout #{Arguments.shown(layout)}, and memintro #{VERSION} reads layout " \
+                               "#{LAYOUT}; use the version that wrote it, or a newer one"
         end
 
         Snapshot.new(data(found))
@@ -181,7 +181,7 @@ module Memintro
       end
       private_class_method :replace
 
-      # A stream that the process has, opened anew, would be written to from its beginning.
+      # Appends: a stream that the process has open would otherwise be overwritten from its beginning.
       def self.write_into(path, text)
         File.open(path, File::WRONLY | File::APPEND) { |file| file.write(text) }
       end

@@ -4,12 +4,12 @@ require_relative "../support/arguments"
 
 module Memintro
   class Snapshot
-    # What a saved snapshot must look like. Whoever reads one relies on it: what is something else is found out here and
-    # not where somebody computes with it.
+    # The required form of a saved snapshot. All code that reads one relies on it: a wrong value is found here, not
+    # where it is computed with.
     #
-    # A kind is the name of a test, with a ? where there may be nothing; an Array with the kind of all its items; or a
-    # Hash of kinds by key, with what all other values must be under nil. Keys that no kind is given for are those of a
-    # newer memintro.
+    # A kind is the name of a test, with a ? if the value may be nil; an Array with the kind of all its items; or a Hash
+    # of kinds by key, with the kind of all other values under nil. Keys without a kind are ignored, because a newer
+    # memintro may write more keys.
     # @api private
     module Shape
       # Numbers that can be squared, multiplied and divided by each other without becoming infinite.
@@ -19,7 +19,7 @@ module Memintro
         integer: ["an Integer", ->(value) { value.is_a?(Integer) && sane?(value) }],
         number: ["a number", ->(value) { value.is_a?(Numeric) && sane?(value) }],
         text: ["a text", ->(value) { value.is_a?(String) }],
-        # Where no name of the system's can be, which may be any bytes.
+        # For values that are not names of the system, which may be any bytes.
         utf8: ["a text in UTF-8", ->(value) { value.is_a?(String) && utf8?(value) }],
         flag: ["true or false", ->(value) { [true, false].include?(value) }],
         # GC.stat has Integers alone so far.
@@ -40,7 +40,7 @@ module Memintro
       OCCUPANCY = HEAP.to_h { |name| [name, :integer] }
                       .merge("pools" => [POOL.to_h { |name| [name, :integer] }], "holders" => [HOLDER], nil => :plain)
 
-      # Of a process as of the whole, only what is used for something.
+      # Of `process`, and of the whole file, only the keys that are used.
       PROCESS = { "pid" => :integer, "program" => :text?, "ruby" => :utf8?, "platform" => :utf8?, "memintro" => :utf8?,
                   "mode" => :utf8?, "tracking" => :flag, "preloaded" => :flag?, "generation" => :integer?,
                   "time" => :utf8?, "sample_bytes" => :integer?, "epoch" => :integer?, "started" => :integer?,
@@ -53,7 +53,7 @@ module Memintro
         "call_sites" => [{ "kind" => :utf8, "name" => :text, "path" => :text?, "lineno" => :integer?,
                            **SITE.to_h { |name| [name, :integer] }, "mean_lifespan" => :number?, **ESTIMATE }]
       }.freeze
-      # What one may lack.
+      # Keys that a snapshot may lack.
       REST = {
         "missing" => { nil => :text }, "cgroup" => { "path" => :text?, nil => :integer? },
         "gc_heaps" => { nil => { nil => :counter } }, "types" => ROWS, "classes" => ROWS, "internals" => ROWS,

@@ -12,8 +12,8 @@ require_relative "../support/units"
 require_relative "../support/untracked_text"
 
 module Memintro
-  # Figures about one process at one instant, to keep and to compare. Frozen; {Memintro.snapshot} makes one, {load}
-  # reads one that was saved, and `later - earlier` says what changed.
+  # Figures about one process at one instant, to be kept and compared. Frozen. {Memintro.snapshot} makes one, {load}
+  # reads a saved one, and `later - earlier` shows what changed.
   #
   # @example
   #   before = Memintro.snapshot(:iseqs, :classes)
@@ -24,14 +24,14 @@ module Memintro
     include ByName
     prepend UntrackedText
 
-    # One line of a list: a class, a kind of object, a place that instruction sequences come from. Frozen. The name is
-    # in UTF-8, or binary if it is not valid in it.
+    # A row of a list: a class, a kind of object, or the place of instruction sequences. Frozen. The name is in UTF-8,
+    # or binary if it is not valid UTF-8.
     class Row < HeapRow; end
 
     # What can be read by name: all that {#to_h} has, in its order.
     ATTRIBUTES = %i[time monotonic_s parts missing process memory cgroup gc gc_heaps totals call_sites_left_out
                     call_sites types classes internals iseqs occupancy].freeze
-    # Bytes that {#inspect} stays below, whatever a process has: rbtrace sends back one datagram.
+    # Most bytes of {#inspect}, for a process of any size: rbtrace sends it back in one datagram.
     INSPECTED_BYTES = 2048
     # Rows of each list that {#inspect} shows.
     INSPECTED_ROWS = 3
@@ -39,7 +39,7 @@ module Memintro
 
     # @return [Time] when it was taken, UTC
     attr_reader :time
-    # @return [Float] seconds on the machine's clock that is never set; compares snapshots of one boot
+    # @return [Float] seconds of the machine's monotonic clock; compares snapshots of one boot
     attr_reader :monotonic_s
     # @return [Hash{Symbol => Object}] whose figures they are: pid, program, Ruby, memintro, whether it tracks
     attr_reader :process
@@ -54,7 +54,7 @@ module Memintro
     attr_reader :gc_heaps
     # @return [Array<Symbol>] what was asked for beyond the light part
     attr_reader :parts
-    # @return [Hash{Symbol => String}] what could not be had, and why
+    # @return [Hash{Symbol => String}] the parts and figures that could not be read, and why
     attr_reader :missing
     # @return [List<Row>, nil] objects by Ruby's own types; nil without part `:types`
     attr_reader :types
@@ -77,8 +77,8 @@ module Memintro
       Memintro.untracked { new(Parts.take(wanted, strict: strict)) }
     end
 
-    # Reads a snapshot that {#save} has written, of this process or another: equal to what was saved, but for how an
-    # estimate's standard error is rounded, which is computed anew.
+    # Reads a snapshot that {#save} has written, of this process or another one. It is equal to what was saved, except
+    # that standard errors of estimates are computed again and may be rounded differently.
     #
     # @param path [String, Pathname]
     # @return [Snapshot]
@@ -120,8 +120,8 @@ module Memintro
       @sites.top(nil)
     end
 
-    # @return [Integer] call sites that are not in {#call_sites}: each has at most as many live bytes as the last one
-    #   that is
+    # @return [Integer] number of call sites that are not in {#call_sites}; each of them has at most as many live bytes
+    #   as the last site of the list
     def call_sites_left_out
       @sites.left_out
     end
@@ -131,7 +131,7 @@ module Memintro
       process[:tracking] || @sites.totals.allocations.positive?
     end
 
-    # What happened between two snapshots.
+    # Returns what changed between two snapshots.
     #
     # @param earlier [Snapshot]
     # @return [Diff]
@@ -154,14 +154,14 @@ module Memintro
       end
     end
 
-    # @return [String] {#to_h} as JSON, with a `memintro_snapshot` that says which layout it has
+    # @return [String] {#to_h} as JSON, with the number of its layout as `memintro_snapshot`
     def to_json(*)
       Memintro.untracked { Saved.text(self) }
     end
 
-    # Writes the snapshot to a file as JSON, readable by its owner only. The file that was there is replaced when the
-    # new one is complete, and stays as it is when something goes wrong. A symbolic link is replaced too, and what it
-    # leads to is left alone: anybody may have put it there. Devices and named pipes are written to.
+    # Writes the snapshot to a file as JSON that only its owner may read. An existing file is replaced only when the new
+    # one is complete, and stays as it is if something goes wrong. A symbolic link is replaced as well, and its target
+    # is left alone, because another user may have put the link there. Devices and named pipes are written to.
     #
     # @param path [String, Pathname]
     # @return [self]
@@ -222,7 +222,7 @@ module Memintro
       lists.reject { |_, rows| rows.empty? }
     end
 
-    # How full they are, and what keeps those that are nearly empty.
+    # How full the pages are, and which objects keep nearly empty pages.
     def pages(most)
       return [] unless (found = occupancy)
 

@@ -10,17 +10,17 @@ require_relative "trend/text"
 require_relative "../support/untracked_text"
 
 module Memintro
-  # What grew over a row of {Snapshot}s: each figure with its slope a minute (Theil and Sen's) and the confidence that
-  # it grows at all (Mann and Kendall's test with Yue and Wang's correction for values that depend on those before, and
-  # Student's test of the steps). Frozen.
+  # What grew over a series of {Snapshot}s: each figure with its slope per minute (Theil and Sen) and the confidence
+  # that it grows at all (the test of Mann and Kendall, with the correction of Yue and Wang for values that depend on
+  # the ones before, and Student's test of the steps). Frozen.
   #
-  # A test at 99% takes one flat figure in a hundred for a growing one, and a process has hundreds: look at the top of
-  # the list, and at more snapshots. With fewer than five nothing can be 99% sure, and the more each value depends on
-  # the one before, the more of them it takes. What cannot be told from growth: a saw or a wave that is longer than the
-  # time between the first and the last snapshot, as of a cache that is emptied once an hour (one in twelve is taken for
-  # growth where its period is just that time), and up to ten snapshots of a level that wanders slowly. Take more, over
-  # several periods. Costs 0.1 ms for each name of the
-  # last snapshot that grew, 10 ms with 100 snapshots.
+  # A test at 99% takes one flat figure in a hundred for a growing one, and a process has hundreds: read the top of the
+  # list, and take more snapshots. Fewer than five snapshots never reach 99%. The more each value depends on the one
+  # before, the more snapshots are needed. Two patterns look like growth: a saw or a wave that is longer than the time
+  # between the first and the last snapshot, such as a cache that is emptied once an hour (one in twelve is taken for
+  # growth if its period is just that time), and a level that wanders slowly, over up to ten snapshots. Take more
+  # snapshots, over several periods. Costs 0.1 ms for each name of the last snapshot that grew, and 10 ms with 100
+  # snapshots.
   #
   # @example
   #   trend = Memintro::Trend.new(Dir["tmp/*.json"].sort.map { |file| Memintro::Snapshot.load(file) })
@@ -34,7 +34,7 @@ module Memintro
     ATTRIBUTES = %i[snapshots confidence notes lines].freeze
     # Lines that texts and pages show unless told otherwise.
     DEFAULT_TOP = 20
-    # Most snapshots that are looked at; of more, so many evenly chosen.
+    # Most snapshots that are read; of more, this many are chosen at even distances.
     MOST = 100
     # Formats that {#write} knows.
     FORMATS = %i[text json html].freeze
@@ -50,8 +50,8 @@ module Memintro
     attr_reader :minutes
     # @return [Float] from 0 to 1: how sure a figure of {#growing} is
     attr_reader :confidence
-    # @return [List<Line>] every figure that is greater in the last snapshot than in the first, those of which it is
-    #   surest that they grow first: sure ones by their slope in bytes
+    # @return [List<Line>] every figure that is larger in the last snapshot than in the first, the most certain growth
+    #   first: certain ones by their slope in bytes
     attr_reader :lines
 
     # @param snapshots [Array<Snapshot>] of one process, at least three, in any order
@@ -118,9 +118,11 @@ module Memintro
       JsonText.dump({ memintro_trend: 1, **to_h(top.is_a?(Integer) ? top : nil) }) << "\n"
     end
 
-    # @return [Array<String>] what to beware of
+    # @return [Array<String>] what limits the result
     def notes
-      few = "With #{snapshots.size} snapshots nothing can be #{Text.percent(confidence)} sure; take at least 5." if few?
+      if few?
+        few = "#{snapshots.size} snapshots are too few for #{Text.percent(confidence)} certainty; take at least 5."
+      end
       [*few, *diff.notes]
     end
 
@@ -140,8 +142,8 @@ module Memintro
 
       few = snapshots.size
       if few < 3
-        raise ArgumentError, "#{Units.counted(few, 'snapshot')} #{Units.noun(few, 'is', 'are')} no trend; give at " \
-                             "least 3, or subtract one from the other"
+        raise ArgumentError, "a trend needs at least 3 snapshots, not #{few}" \
+                             "#{'; for 2, subtract one from the other' if few == 2}"
       end
       return if confidence.is_a?(Numeric) && confidence.between?(0.5, 1)
 
@@ -154,7 +156,7 @@ module Memintro
       Array.new(MOST) { |i| all[i * (all.size - 1) / (MOST - 1)] }
     end
 
-    # By the clock that nobody sets, where it is one machine's.
+    # Uses the monotonic clock if all snapshots are of one process.
     def clock
       first = snapshots.first
       same = snapshots.all? { |one| one.pid == first.pid && one.process[:started] == first.process[:started] }
@@ -190,7 +192,7 @@ module Memintro
       doubts = [snapshots.first, snapshots.last].map { |snapshot| doubts(snapshot) }
       series.filter_map do |(section, name, unit), values|
         next unless values.last > values.first
-        # A site that is not in a list that was cut may have been anything.
+        # A site that is missing from a list that was cut may have had any figure.
         next if section == :call_sites && values.include?(0) && snapshots.any? { |one|
                   one.call_sites_left_out.positive?
                 }
@@ -218,7 +220,7 @@ module Memintro
       end
     end
 
-    # Rounding must not decide.
+    # The result must not depend on rounding.
     def sure?(line)
       line.slope_per_minute.positive? && line.confidence >= confidence - 1e-9
     end
@@ -241,5 +243,5 @@ module Memintro
   end
 end
 
-# Ractors can load nothing, not even by name, so it is there from the start.
+# A Ractor cannot load files, not even by autoload, so this file is loaded from the start.
 require_relative "trend/html"

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Checks of what users pass in. Every failure names the argument, the value and what is allowed.
+  # Checks arguments of users. Every error names the argument, the value and what is allowed.
   module Arguments
-    # Whole numbers beyond fit neither the tracker nor an Array. Messages name it to those who have passed it.
+    # Larger whole numbers fit neither the tracker nor an Array. Messages name the limit only if it was exceeded.
     MOST = (2**63) - 1
     # More than thirty years. Ruby cannot sleep for any number of seconds.
     MOST_SECONDS = 1_000_000_000
@@ -73,10 +73,11 @@ module Memintro
     def self.output(value)
       return value if value.respond_to?(:write)
 
-      raise TypeError, "#{shown(value)} cannot be written to; give an IO, a StringIO or whatever has a write method"
+      raise TypeError, "#{shown(value)} cannot be written to; give an IO, a StringIO or another object with " \
+                       "a method write"
     end
 
-    # The caller's mistake must be readable even where its value is huge.
+    # The message must be readable even if the value is huge.
     def self.shown(value)
       text = value.inspect
       text.size > 100 ? "#{text[0, 97]}..." : text

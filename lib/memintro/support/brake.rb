@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
 module Memintro
-  # `MEMINTRO_DISABLE`: the brake of whoever runs the program. With it nothing is tracked, measured or logged, no thread
-  # is started and no socket is made; what the program asks for is answered as where nothing is tracked, and nothing is
-  # raised. Plain Ruby without the extension: what decides whether anything else is loaded asks it.
+  # `MEMINTRO_DISABLE`, with which the person who runs the program turns memintro off. If it is set, nothing is tracked,
+  # measured or logged, no thread is started and no socket is made; methods return what they return without tracking,
+  # and nothing is raised. Plain Ruby without the extension, because it decides whether anything else is loaded.
   #
-  # What takes part begins with `return … if Brake.holds?`, before it checks what it was given: whoever pulls a brake
-  # does not want to hear about arguments.
+  # Methods begin with `return … if Brake.holds?`, before they check their arguments, so that wrong arguments do not
+  # raise either.
   # @api private
   module Brake
-    # The variable.
+    # The name of the variable.
     VARIABLE = "MEMINTRO_DISABLE"
-    # Its values that mean no brake, in any case. All others do: somebody who typed `yes` or `TRUE` meant it. The hook
-    # knows the same list (crates/hook/src/init.rs).
+    # Values that do not turn memintro off, in upper or lower case. All others do, such as `yes` and `TRUE`. The hook
+    # has the same list (crates/hook/src/init.rs).
     RELEASED = ["", "0", "false", "no", "off"].freeze
 
     # @param env [#[]] variables
@@ -29,8 +29,8 @@ module Memintro
       "#{VARIABLE}=#{ENV.fetch(VARIABLE, '').b.inspect[1..-2]} is set"
     end
 
-    # Asks on behalf of what the program wanted, and says once on standard error why nothing comes of it, in this
-    # process and those that it forks afterwards.
+    # Returns whether memintro is off. If so, prints once on standard error why the call does nothing, in this process
+    # and its later children.
     #
     # @return [Boolean] as {on?}
     def self.holds?

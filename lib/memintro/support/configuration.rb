@@ -8,8 +8,8 @@ module Memintro
   # Defaults for {Memintro.start}, {Memintro.report} and the report at exit. Each setting has a variable of the same
   # name, `MEMINTRO_MAX_SITES` for {#max_sites}; the variables are read once, and {Memintro.configure} overrides them.
   #
-  # `MEMINTRO_DISABLE=1` is no setting but the brake of whoever runs the program, and cannot be overridden. With it,
-  # wrong values are passed over instead of being refused.
+  # `MEMINTRO_DISABLE=1` is not a setting, and cannot be overridden: it turns memintro off. With it, wrong values are
+  # ignored instead of raising an error.
   class Configuration
     prepend UntrackedText
 
@@ -19,7 +19,7 @@ module Memintro
     MOST_SITES = Settings::MOST_SITES
     # Greatest mean distance of two sampled bytes.
     MOST_SAMPLE_BYTES = Settings::MOST_SAMPLE_BYTES
-    # Least budget: below, what is always there would leave nothing for blocks.
+    # Least budget: a smaller one would leave no memory for blocks.
     LEAST_TRACKER_BYTES = Settings::LEAST_TRACKER_BYTES
 
     # @!attribute [rw] mode

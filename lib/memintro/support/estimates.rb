@@ -4,16 +4,16 @@ require_relative "units"
 require_relative "untracked_text"
 
 module Memintro
-  # What figures have in common that a sample may have given (`mode: :sampled`). Exact figures answer as well: their
-  # standard errors are 0.0. A class that includes this lists the figures that have one in `ESTIMATES`, and answers
-  # `variance_of` for each, and, where it knows, `skew_of` and `others_per_sample`.
+  # The methods of figures that may be estimated from a sample (`mode: :sampled`). Exact figures have them as well:
+  # their standard errors are 0.0. A class that includes this lists the figures with a standard error in `ESTIMATES`,
+  # defines `variance_of` for each and, if known, `skew_of` and `others_per_sample`.
   #
-  # The estimates are unbiased. In 93 to 97 of 100 cases the truth lies in the {#interval}; that is about two standard
-  # errors to each side where many blocks were sampled. Where few were, it reaches further up than down: after no sample
-  # at all up to nearly five times what one stands for.
+  # The estimates are unbiased. In 93 to 97 of 100 cases the truth is in the {#interval}, which is about two standard
+  # errors to each side if many blocks were sampled. If few were sampled, it is longer upwards than downwards: without
+  # any sample it ends at nearly five times what one sample stands for.
   #
-  # A site whose blocks differ much in size (by more than some sixteen times) is told less surely in its counts: small
-  # blocks are many and seldom drawn. Its bytes are as sure as any.
+  # If the blocks of a site differ much in size (by more than some sixteen times), its counts are less certain: small
+  # blocks are many and seldom drawn. Its bytes are not affected.
   #
   # @example
   #   site = Memintro.top.first
@@ -22,9 +22,9 @@ module Memintro
   #   site.live_bytes_standard_error    # => 5190137.2
   #   site.interval(:live_bytes)        # => [42_017_231, 63_142_912]
   module Estimates
-    # A variance that is so small beside those it is the difference of is nothing but their rounding.
+    # A smaller variance, compared with those it is the difference of, is only their rounding error.
     ROUNDING = 1e-9
-    # What is rare and stands for much is less often in a sample than not: one draw is taken for so much more.
+    # Rare blocks that stand for much are usually missing from a sample; one draw is counted for this much more.
     UNSEEN = 1.2
     private_constant :ROUNDING, :UNSEEN
 
@@ -88,7 +88,7 @@ module Memintro
     # @param name [Symbol] one of the class's `ESTIMATES`
     # @return [Float] the square of the standard error; variances can be added up
     def variance(name)
-      # What is left of two large numbers may lie a little below zero.
+      # The difference of two large numbers may be slightly below zero.
       estimated? ? [variance_of(name), 0.0].max : 0.0
     end
 

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
 module Memintro
-  # What several writers of files do.
+  # Shared by the writers of files.
   #
   # @api private
   module Files
-    # Takes a file away that may be gone already; where it may not be taken away, it stays.
+    # Removes a file, if it exists and may be removed.
     #
     # @param path [String]
     # @return [nil]
@@ -16,8 +16,8 @@ module Memintro
       nil
     end
 
-    # A name in the folder of a path, for what gets its own name later: nobody can guess it, and so nobody can have put
-    # anything there. It is short, for the path's own name may be as long as names can be.
+    # Returns a name in the folder of a path, for a file that is renamed later. It cannot be guessed, so that no other
+    # user can have put a file there. It is short, because the path's own name may have the greatest length.
     #
     # @param path [String]
     # @return [String]
@@ -25,9 +25,9 @@ module Memintro
       File.join(File.dirname(path), "memintro-#{Random.urandom(8).unpack1('H*')}.partial")
     end
 
-    # Writes beside and renames: a file that was there is replaced when the new one is complete, and stays as it is when
-    # anything goes wrong, a signal or a Timeout too. Never follows a link that somebody put there, nor writes into a
-    # file that was there. Readable by its owner only.
+    # Writes a new file beside the path and renames it: an existing file is replaced only when the new one is complete,
+    # and stays as it is if anything goes wrong, including a signal or a Timeout. Never follows a link that another user
+    # put there, and never writes into an existing file. Only its owner may read it.
     #
     # @param path [String]
     # @yieldparam file [File] open for writing

@@ -3,13 +3,13 @@
 require_relative "names"
 
 module Memintro
-  # The frame of pages that fetch nothing: styles inline, no script. Every text in them is escaped, and the page
-  # itself forbids whatever might slip through.
+  # The frame of pages that load nothing: inline styles, no script. All texts are escaped, and the page itself forbids
+  # scripts and requests.
   # @api private
   module HtmlPage
-    # What has a meaning in HTML.
+    # Characters with a meaning in HTML.
     ESCAPES = { "&" => "&amp;", "<" => "&lt;", ">" => "&gt;", "\"" => "&quot;", "'" => "&#39;" }.freeze
-    # The page's looks.
+    # The style of the page.
     STYLE = <<~CSS
       :root { color-scheme: light dark; --line: #d8dee4; --dim: #59636e; --up: #b4490f; --down: #1f7a3d; --bg: #fff;
         --fg: #1f2328; --soft: #f6f8fa }

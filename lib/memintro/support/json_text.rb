@@ -3,18 +3,17 @@
 require_relative "names"
 
 module Memintro
-  # Writes plain values as JSON, and reads it. Not by the json gem: which of its versions a program wants is the
-  # program's choice, made maybe later, and nothing can be required in a signal handler. What is read goes through the
-  # extension.
+  # Writes plain values as JSON, and reads JSON. Does not use the json gem: its version is the program's choice,
+  # possibly made later, and a signal handler cannot require it. The extension does the reading.
   module JsonText
     # The text is not JSON, or nested too deeply.
     class Invalid < StandardError; end
 
     # Deepest nesting that is read.
     DEEPEST = 64
-    # What RFC 8259 demands to be escaped, and all else that a terminal acts upon.
+    # Characters that RFC 8259 requires to be escaped, and all others that a terminal obeys.
     SPECIAL = /["\\#{Names::UNPRINTABLE.source}]/
-    # Of these what texts have that are ASCII, as most are: looked for in a tenth of the time.
+    # Those of them that are ASCII, which takes a tenth of the time, because most texts are ASCII.
     ASCII_SPECIAL = /["\\\x00-\x1f\x7f]/
     # Short forms.
     ESCAPES = { "\"" => "\\\"", "\\" => "\\\\", "\n" => "\\n", "\t" => "\\t", "\r" => "\\r" }.freeze

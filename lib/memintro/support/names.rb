@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Call sites' names as a table shows them: printable, and no longer than needed to know the file. What is shown
-  # is an end of the name wherever it has not been cut, so that {Memintro.[]} finds the site by it.
+  # Formats names of call sites for tables: printable, and no longer than needed to know the file. Unless it was cut,
+  # the result is an end of the name, so that {Memintro.[]} finds the site by it.
   class Names
     # Longest name a table shows.
     WIDEST = 100
@@ -43,7 +43,7 @@ module Memintro
       text.match?(UNPRINTABLE) ? text.gsub(UNPRINTABLE) { |control| hex(control) } : text
     end
 
-    # Colours that {Style} uses, and whatever else is {UNPRINTABLE}.
+    # The colours of {Style}, and everything {UNPRINTABLE}.
     COLOUR = /\e\[(?:0|1|2|33)m/
     DRESSED = Regexp.union(COLOUR, UNPRINTABLE)
     private_constant :COLOUR, :DRESSED

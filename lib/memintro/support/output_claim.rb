@@ -3,12 +3,12 @@
 require_relative "files"
 
 module Memintro
-  # Which of several processes takes FILE where FILE has no %p: the first one that finds it free. The others take
+  # Decides which of several processes writes FILE if FILE has no %p: the first one that finds it free. The others write
   # FILE.PID.
   #
-  # Who has FILE leaves a link there that leads nowhere and names its process, until the report replaces it: readers
-  # find no file before there is a whole one. A file is free that is older than the run, and a link whose process is
-  # gone.
+  # The process that has FILE puts a dangling link there that names the process, until the report replaces it, so that
+  # readers never find an incomplete file. A file counts as free if it is older than the run, and a link if its process
+  # has ended.
   #
   # @api private
   class OutputClaim
@@ -43,7 +43,7 @@ module Memintro
       @held
     end
 
-    # In a forked child: FILE is the parent's.
+    # In a forked child: FILE belongs to the parent.
     # @return [nil]
     def forget
       @held = false
@@ -62,7 +62,7 @@ module Memintro
       nil
     end
 
-    # FILE is left as it was found: nothing could be written.
+    # Restores FILE, because nothing could be written.
     # @return [nil]
     def release
       Files.remove(@path) if @held && File.readlink(@path) == link
@@ -73,8 +73,8 @@ module Memintro
 
     private
 
-    # One at a time, in all processes: a locked folder leaves no file behind. Where it cannot be locked, processes that
-    # start at the same instant may take one FILE.
+    # Only one process at a time: locking the folder leaves no file behind. If the folder cannot be locked, processes
+    # that start at the same instant may use the same FILE.
     def locked
       folder = open_folder
       TRIES.times { folder.flock(File::LOCK_EX | File::LOCK_NB) ? break : sleep(BETWEEN) } if folder

@@ -5,14 +5,14 @@ require_relative "output_claim"
 require_relative "text_buffer"
 
 module Memintro
-  # Where the report of a process goes: a stream, a device, a named pipe, or a file of this process's own.
+  # The output of a process's report: a stream, a device, a named pipe, or a file of this process.
   #
-  # A file is written beside its final name and renamed, so that a reader never sees half of one, and is its owner's
-  # alone: paths and sizes may tell more than the program's users should know.
+  # A file is written under another name and renamed, so that a reader never sees half of it. Only its owner may read
+  # it, because paths and sizes may be confidential.
   #
   # @api private
   class OutputTarget
-    # Streams that the process has anyway: opened anew, they would be written to from their beginning.
+    # Streams that the process has open; opened again, they would be written from their beginning.
     STREAMS = { nil => STDERR, "-" => STDERR, "/dev/stderr" => STDERR, "/dev/stdout" => STDOUT }.freeze
     # Seconds to wait for a reader to open a named pipe, and to read from it.
     PATIENCE = 2
@@ -38,7 +38,7 @@ module Memintro
       File.expand_path(file.b, Dir.pwd.b).force_encoding(Encoding.find("filesystem"))
     end
 
-    # To rename something over /dev/null, a named pipe or the like would be a disaster.
+    # Renaming a file over /dev/null, a named pipe or the like would destroy it.
     # @return [Boolean]
     def self.replaceable?(path)
       return false if path.start_with?("/dev/", "/proc/") && !path.start_with?("/dev/shm/")
@@ -66,7 +66,8 @@ module Memintro
     # @return [String, nil] this process's file; nil for a stream
     # @raise [SystemCallError] if nothing can be written there
     def file
-      # A thread of ours may be there before a forked child was told, and nobody tells a child that C code forked.
+      # A thread of memintro may run before the forked child is prepared, and a child that C code forked is never
+      # prepared.
       forget unless @pid == Native.kernel_pid
       @file ||= @pattern && choose
     end
@@ -122,7 +123,7 @@ module Memintro
       @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Native.kernel_pid}".b
     end
 
-    # The program must end although nobody reads.
+    # The program must end even if no process reads.
     def feed(path)
       text = TextBuffer.new(+"").tap { |buffer| yield buffer }.text
       pipe = patiently { open_pipe(path) }
@@ -130,7 +131,7 @@ module Memintro
         taken = pipe.write_nonblock(text, exception: false)
         text = text.byteslice(taken..) if taken.is_a?(Integer)
       end
-      raise Error, "nobody reads from the named pipe #{path}" unless text.empty?
+      raise Error, "no process reads from the named pipe #{path}" unless text.empty?
     ensure
       pipe&.close
     end

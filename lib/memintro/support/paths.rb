@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Where the built parts of memintro lie. Needs nothing loaded: the command asks before there is a VM to measure.
+  # Paths of the built parts of memintro. Needs nothing else, because the command uses it before memintro is loaded.
   #
   # A checkout and most installations have the compiled parts beside the Ruby files; RubyGems can be told to keep
   # compiled ones apart, in its folder of extensions. A precompiled gem has the extension once for each Ruby, in folders
@@ -17,11 +17,11 @@ module Memintro
     LIB = File.expand_path("../..", __dir__).freeze
     # Folder of the Ruby code and of the built parts.
     CODE = File.join(LIB, "memintro").freeze
-    # What the command has the child Ruby require.
+    # File that `memintro run` requires in each Ruby process.
     AUTORUN = File.join(CODE, "autorun.rb").freeze
-    # What the commands that look into a program have it require.
+    # File that the inspecting commands require in each Ruby process.
     LAUNCHED = File.join(CODE, "integrations/launched_autorun.rb").freeze
-    # Folder whose `mwrap.rb` answers `require "mwrap"`.
+    # Folder whose `mwrap.rb` is loaded by `require "mwrap"`.
     COMPAT = File.join(CODE, "compat/load_path").freeze
 
     # @return [String] absolute path of the extension, whether or not it has been built

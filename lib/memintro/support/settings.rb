@@ -4,7 +4,7 @@ require_relative "arguments"
 require_relative "brake"
 
 module Memintro
-  # Every setting once: its name here is its attribute in {Configuration}, its flag (`--max-sites`) and its variable
+  # All settings. The name here is also the attribute in {Configuration}, the flag (`--max-sites`) and the variable
   # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
   module Settings
     # Ways to track, and the numbers the hook has for them.
@@ -13,14 +13,14 @@ module Memintro
     MOST_SAMPLE_BYTES = 2**30
     # Most call sites that the table of blocks can tell apart.
     MOST_SITES = 2**24
-    # Least budget of memory: below, what is always there would leave nothing for blocks.
+    # Least budget: a smaller one would leave no memory for blocks.
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # What a report can be sorted by.
     SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
                   age_total].freeze
 
-    # One setting. `allowed` are its choices or its greatest number, `least` its least. `parse` turns text into a value,
-    # `check` refuses wrong values; both name the setting as the caller knows it.
+    # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number. `parse` turns
+    # text into a value, `check` raises an error for wrong values; both use the name that the caller knows.
     Setting = Struct.new(:name, :kind, :default, :allowed, :least, :argument, :help, keyword_init: true) do
       # @return [String] such as `MEMINTRO_MAX_SITES`
       def variable
@@ -78,7 +78,7 @@ module Memintro
         when :count_or_all then "a whole number of at least 1#{limit}, or all"
         when :seconds then "a number of seconds above 0#{limit}"
         when :switch then "1 or 0"
-        else "some text"
+        else "a text that is not empty"
         end
       end
 
@@ -137,11 +137,11 @@ module Memintro
       Setting.new(name: :format, kind: :choice, default: :text, allowed: %i[text json].freeze, argument: "FORMAT",
                   help: ["text (default) or json"]),
       Setting.new(name: :top, kind: :count_or_all, argument: "N",
-                  help: ["so many call sites, or all; default 20 in text, all in json"]),
+                  help: ["number of call sites, or all; default 20 in text, all in json"]),
       Setting.new(name: :by, kind: :choice, default: :live_bytes, allowed: SORTABLE, argument: "FIGURE",
                   help: ["sort by live_bytes (default), growth, total_bytes, allocations, …"]),
       Setting.new(name: :every, kind: :seconds, argument: "SECONDS",
-                  help: ["write the report so often as well as at exit, in a thread of its own"]),
+                  help: ["also write the report every SECONDS, in a thread of its own"]),
       Setting.new(name: :app_root, kind: :text, argument: "FOLDER",
                   help: ["show paths relative to FOLDER; default: where the command starts"]),
       Setting.new(name: :compat, kind: :choice, allowed: %i[mwrap].freeze, argument: "NAME",
@@ -154,7 +154,7 @@ module Memintro
       Setting.new(name: :sample_bytes, kind: :count, allowed: MOST_SAMPLE_BYTES, argument: "N",
                   help: ["in sampled mode: sample one byte in N on average; default 524288"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
-                  help: ["stop tracking after so long; the figures stay; takes a thread of its own"]),
+                  help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
       Setting.new(name: :max_sites, kind: :count, allowed: MOST_SITES, argument: "N",
                   help: ["tell at most N call sites apart; the rest share (other)"]),
       Setting.new(name: :max_tracker_bytes, kind: :count, least: LEAST_TRACKER_BYTES, argument: "BYTES",
@@ -177,7 +177,7 @@ module Memintro
       ENV["MEMINTRO_LISTEN"] == "1" && !@never_listens && !disabled?
     end
 
-    # Of the `memintro` command: it asks other processes, and is not one to be asked.
+    # For the `memintro` command, which asks other processes and does not listen itself.
     # @return [void]
     def self.never_listen
       @never_listens = true

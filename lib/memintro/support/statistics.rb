@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Memintro
-  # How fast a series grows, and how sure it is that it does. Single values that stand out lead neither astray.
+  # How fast a series grows, and how certain the growth is. Single outliers do not change the result much.
   # @api private
   module Statistics
     # Up to so many values without ties, all their orders are counted instead of approximated.
@@ -22,8 +22,8 @@ module Memintro
       slopes.empty? ? 0.0 : median(slopes)
     end
 
-    # How sure it is that the values rise, one-sided. Two questions are asked, and the surer answer is taken, with
-    # Bonferroni's correction for having asked twice:
+    # How certain it is that the values rise, one-sided. Two tests are made, and the more certain result is used, with
+    # Bonferroni's correction for two tests:
     #
     # - Is the level higher later than earlier? Mann and Kendall's test. Where values depend on those before, as
     #   levels of memory do, their order says less than it seems to: with Yue and Wang's correction (2004) so many
@@ -140,7 +140,7 @@ module Memintro
     end
     private_class_method :autocorrelation
 
-    # Student's distribution, by Wallace's approximation (1959), which is right to 0.001 here.
+    # Student's distribution, by Wallace's formula (1959), which is within 0.001 here.
     def self.student(deviation, freedom)
       factor = ((8 * freedom) + 1) / ((8.0 * freedom) + 3)
       normal((deviation <=> 0) * factor * Math.sqrt(freedom * Math.log(1 + (deviation**2 / freedom.to_f))))

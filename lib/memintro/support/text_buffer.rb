@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Memintro
-  # An IO that is a String: StringIO would have to be loaded into the program.
+  # An IO that writes to a String, because StringIO would have to be loaded into the program.
   # @api private
   TextBuffer = Struct.new(:text) do
     # @return [Integer]

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Stands in front of the class that prepends it: `inspect` and `to_s` do not count as the program's allocations, so a
-  # console or a one-liner that shows figures does not change them.
+  # For classes that prepend it: `inspect` and `to_s` do not count as allocations of the program, so that showing
+  # figures in a console does not change them.
   #
   # @api private
   module UntrackedText
@@ -16,7 +16,7 @@ module Memintro
       UntrackedText.made { super }
     end
 
-    # Without the extension there is nothing that tracks, and nothing to load it for.
+    # Without the extension nothing is tracked, and it is not loaded for this.
     #
     # @return [Object] the block's value
     def self.made

@@ -3,7 +3,7 @@
 require_relative "untracked_text"
 
 module Memintro
-  # Reading by name, which all figures have in common. The class that includes this lists the names in `ATTRIBUTES`.
+  # Reading figures by name. The class that includes this lists the names in `ATTRIBUTES`.
   module ByName
     # @param name [Symbol, String] an attribute
     # @return [Object] its value
@@ -18,7 +18,7 @@ module Memintro
     end
   end
 
-  # What all figures have in common: frozen, compared by value, read by name. The class that includes this lists its
+  # The methods of all figures: frozen, compared by value, read by name. The class that includes this lists its
   # attributes, in order, in `ATTRIBUTES`.
   module ValueObject
     include ByName

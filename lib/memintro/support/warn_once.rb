@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Memintro
-  # What cannot be done for a program is told on standard error, once, and never raised into it.
+  # Reports problems of memintro once on standard error, and never raises them in the program.
   # @api private
   module WarnOnce
     private

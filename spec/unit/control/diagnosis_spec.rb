@@ -14,10 +14,11 @@ RSpec.describe Memintro::Control::Diagnosis do
 
   it "tells why a process is silent from the states of its threads" do
     expect(silent("S", "S", "T")).to match(/it is stopped .*kill -CONT #{Process.pid}/)
-    expect(silent("S", "R")).to match(/computes and does not let others run, in C code that keeps Ruby's lock \(GVL\)/)
-    expect(silent("S", "S")).to match(/waits for something and keeps Ruby's lock/)
+    expect(silent("S", "R")).to match(/C code in one of its threads computes while it holds Ruby's lock \(GVL\)/)
+    expect(silent("S", "S")).to match(/waits for something while it holds Ruby's lock/)
     expect(silent("S", "D")).to match(/state D/)
-    expect(silent("Z")).to match(/process #{Process.pid} has ended, and its parent has not noticed/)
+    expect(silent("Z"))
+      .to match(/process #{Process.pid} is a zombie: it has ended, and its parent has not waited for it/)
   end
 
   it "knows this process" do

@@ -106,7 +106,7 @@ RSpec.describe Memintro::Report::Json do
 
     it "says what a file is that it cannot read" do
       { "hello" => /neither a raw dump nor a JSON report/, "" => /neither/, "{\"version\":1," => /cut short/,
-        "{}" => /a report of layout nil; memintro .* reads layout 1/,
+        "{}" => /the report has layout nil, and memintro .* reads layout 1; use the version/,
         "{\"version\":1}" => /not a report of memintro: it has no call_sites/,
         '{"version":1,"call_sites":[]}' => /not a report of memintro: it has no totals/,
         '{"version":1,"call_sites":[],"totals":[]}' => /not a report of memintro: it has no totals/,

@@ -71,7 +71,7 @@ RSpec.describe Memintro::Report::Text do
 
       note: 1,200 allocations could not be followed: the budget (max_tracker_bytes), the memory or the 65,536 different sizes of 64 KiB and more that fit the table ran out. The figures are too low by these.
       note: 3 frees went past the hook and were noticed when the address came back.
-      note: `Memintro.doctor` lists how frees can go past the hook.
+      note: `Memintro.doctor` lists how frees can bypass the hook.
       note: Tracking is off: these are the figures of its last run.
     NOTES
   end
@@ -88,7 +88,7 @@ RSpec.describe Memintro::Report::Text do
 
     it "says why nothing is seen, where it is known" do
       process[:problem] = "somebody else answers"
-      expect(text).to end_with("\nNo allocation is seen in this process:\nsomebody else answers\n")
+      expect(text).to end_with("\nmemintro sees no allocation in this process:\nsomebody else answers\n")
     end
 
     it "does not ask to start what has ended" do

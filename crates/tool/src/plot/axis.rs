@@ -1,4 +1,4 @@
-//! Where the marks of an axis are, and what stands beside them.
+//! Positions and labels of the marks of an axis.
 
 use super::history::History;
 use super::record::Metric;
@@ -20,7 +20,7 @@ pub(super) struct ValueAxis {
 }
 
 impl ValueAxis {
-    /// An axis for all values of the metric. It begins at 0 unless nearly all of the picture were empty then.
+    /// An axis for all values of the metric. It begins at 0, unless most of the plot would be empty then.
     pub(super) fn of(history: &History, metric: Metric) -> ValueAxis {
         let values = history.curves.iter().flat_map(|curve| curve.points(metric)).map(|(_, value)| value);
         let (least, greatest) = values.fold((f64::INFINITY, 0.0_f64), |(least, greatest), value| {
@@ -50,7 +50,7 @@ impl ValueAxis {
         (0..=count).map(|at| self.from + self.step * at as f64).collect()
     }
 
-    /// What stands beside a mark.
+    /// The label of a mark.
     pub(super) fn label(&self, value: f64) -> String {
         let digits = (-self.step.log10().floor()).clamp(0.0, 6.0) as usize;
         let text = format!("{value:.digits$}");
@@ -119,14 +119,14 @@ impl TimeAxis {
         Some(TimeAxis { from, to, zone: history.zone.unwrap_or(0), step, known_zone: history.zone.is_some() })
     }
 
-    /// Moments that get a mark: round ones on the clock on the wall.
+    /// Moments that get a mark: round times in the local zone.
     pub(super) fn marks(&self) -> Vec<Microseconds> {
         let shift = i64::from(self.zone) * 60 * SECOND;
         let first = (self.from + shift + self.step - 1).div_euclid(self.step) * self.step - shift;
         (0..).map(|at| first + at * self.step).take_while(|mark| *mark <= self.to).collect()
     }
 
-    /// What stands below a mark: the time; the date where a day begins, and with steps of days.
+    /// The label of a mark: the time, or the date at the beginning of a day and with steps of days.
     pub(super) fn label(&self, mark: Microseconds) -> String {
         let civil = Civil::at(mark, self.zone);
         let date = format!("{} {}", civil.day, MONTHS[(civil.month - 1) as usize]);

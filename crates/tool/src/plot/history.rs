@@ -5,15 +5,15 @@ use super::record::{Figures, Metric};
 use super::stamp::Microseconds;
 use std::collections::HashMap;
 
-/// So many processes are drawn at most: those with the most lines. Before that, up to twice as many are kept.
+/// Most processes that are plotted: those with the most lines. While reading, up to twice as many are kept.
 pub const MOST_CURVES: usize = 1_000;
 
 /// One line's figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// When.
+    /// The time.
     pub at: Microseconds,
-    /// By metric; NaN: none.
+    /// By metric; NaN if the line does not have it.
     pub figures: Figures,
 }
 
@@ -22,7 +22,7 @@ pub struct Sample {
 pub struct Curve {
     /// Index of the file it was read from.
     pub source: usize,
-    /// 0: the lines do not say.
+    /// 0 if the lines do not have it.
     pub pid: u32,
     /// In the order of time, after [`History::sort`].
     pub samples: Vec<Sample>,
@@ -52,9 +52,9 @@ pub struct History {
     pub malloc_lines: [u64; 2],
     /// Lines that say that nothing was tracked.
     pub untracked: u64,
-    /// Processes that are left out, and their lines: [`MOST_CURVES`] others have more.
+    /// Processes that are left out, and their lines: the [`MOST_CURVES`] others have more lines.
     pub left_out: [u64; 2],
-    /// Minutes east of UTC, of the last stamp that said so. Stamps without an offset are taken to be of the same zone.
+    /// Minutes east of UTC, of the last stamp with an offset. Stamps without one count as of the same zone.
     pub zone: Option<i32>,
     places: HashMap<(usize, u32), usize>,
 }
@@ -98,7 +98,7 @@ impl History {
         if let Some(&place) = self.places.get(&(source, pid)) {
             return place;
         }
-        // Not at each new one: to choose takes time.
+        // Not at each new process, because choosing takes time.
         if self.curves.len() >= 2 * MOST_CURVES {
             self.leave_out();
         }
@@ -107,7 +107,7 @@ impl History {
         self.curves.len() - 1
     }
 
-    /// Those with the fewest lines; of equals the older ones. One that writes again later begins anew.
+    /// Removes those with the fewest lines, older ones first. If one of them writes again, it begins anew.
     fn leave_out(&mut self) {
         let mut sizes: Vec<(usize, usize)> =
             self.curves.iter().enumerate().map(|(at, curve)| (curve.samples.len(), at)).collect();
@@ -127,8 +127,8 @@ impl History {
         self.places = places.map(|(at, curve)| ((curve.source, curve.pid), at)).collect();
     }
 
-    /// Puts lines in the order of time: those of concurrent requests are not quite, nor is a clock that was set back. More
-    /// processes than can be drawn go.
+    /// Sorts the lines by time: lines of concurrent requests may be out of order, and a clock may be set back. Removes
+    /// processes beyond the limit.
     pub fn sort(&mut self) {
         if self.curves.len() > MOST_CURVES {
             self.leave_out();
@@ -159,7 +159,7 @@ impl History {
         Metric::ALL.into_iter().filter(has).collect()
     }
 
-    /// What a reader must know of the metric's figures; empty: nothing.
+    /// A note about the metric's figures; empty if there is none.
     pub fn caution(&self, metric: Metric) -> &'static str {
         match self.malloc_lines {
             _ if metric != Metric::MallocLive => "",
@@ -169,7 +169,7 @@ impl History {
         }
     }
 
-    /// Why there is nothing to draw; None: there is.
+    /// The reason if there is nothing to plot.
     pub fn nothing_to_draw(&self) -> Option<String> {
         if self.samples() > 0 {
             return None;

@@ -1,4 +1,4 @@
-//! Where lines come from: files, gzip, standard input, and files that grow.
+//! Reads lines from files, gzip, standard input, and files that grow.
 
 use crate::requests::fold::harmless;
 use flate2::read::MultiGzDecoder;
@@ -9,12 +9,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const CHUNK_BYTES: usize = 1 << 20;
-/// A line that is longer than this is no line of ours, and is not kept in memory.
+/// A longer line cannot be one of memintro's, and is not kept in memory.
 const LONGEST_LINE_BYTES: usize = 1 << 20;
 
-/// Who reads the lines.
+/// A reader of the lines.
 pub(crate) trait Sink {
-    /// What is done with them, to say it where a file is cut short.
+    /// The verb for the lines in messages, if a file is cut short.
     const DOING: &'static str;
 
     /// Takes whole lines of one file.
@@ -74,7 +74,7 @@ impl Lines {
         }
     }
 
-    /// The last line has no end, or its end has come.
+    /// The last line, whose end is missing or has arrived.
     fn finish(&mut self, source: usize, sink: &mut impl Sink) {
         if self.overlong {
             sink.skip();
@@ -123,7 +123,7 @@ impl Source {
                 Ok(0) => break,
                 Ok(read) => self.lines.take(&chunk[..read], self.index, sink),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What came before the damage is worth a picture all the same.
+                // The lines before the damage are still plotted.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && sink.any() => {
                     eprintln!(
                         "memintro: {}: cut short; {} what could be read",
@@ -139,9 +139,9 @@ impl Source {
         Ok(())
     }
 
-    /// Reads what was added since the last time, and tells whether anything was. A file that was cut off is read from
-    /// its beginning; where another file has taken the name, the old one is read to its end first. A file that is not
-    /// there yet, or not just now, is waited for.
+    /// Reads what was added since the last time, and returns whether anything was. A file that was truncated is read
+    /// from its beginning. If another file has taken the name, the old one is read to its end first. A file that does
+    /// not exist yet, or not at this moment, is waited for.
     pub(crate) fn read_more(&mut self, sink: &mut impl Sink) -> Result<bool, String> {
         let mut more = false;
         if let Some(tail) = &self.tail {

@@ -1,14 +1,14 @@
-//! One line of a log: is it a MEMORY line, and what does it say?
+//! Recognizes and reads a MEMORY line of a log.
 //!
-//! Two forms are known, each with or without whatever a logger puts in front:
+//! There are two forms, each also with text of a logger in front:
 //!
 //! ```text
 //! MEMORY[123]: time: 2026-01-01 12:00:00 +0000 rss: 1123.4 MB, live_objects: 1.2 Million
 //! MEMORY method=GET path=/posts status=200 rss_bytes=117846016 process_gc_ms=1.5 pid=123 time=2026-01-01T12:00:00.123Z
 //! ```
 //!
-//! and the second as a JSON object. What somebody else wrote into a log (a request's parameters, say) must not pass for
-//! a line of ours, so MEMORY counts only outside of quotes.
+//! and the second also as a JSON object. Text from outside in a log (such as a request's parameters) must not pass for
+//! such a line, so MEMORY counts only outside of quotes.
 
 use super::json_line;
 use super::record::{Metric, Record, decimal};

@@ -1,4 +1,4 @@
-//! `memintro plot`: pictures of what MEMORY lines say.
+//! `memintro plot`: plots the figures of MEMORY lines.
 //!
 //! Arguments: `FORMAT OUTPUT FOLLOW FILE…`, where FORMAT is svg, png, html or text, OUTPUT a path or empty for standard
 //! output, FOLLOW 0 or 1.
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// A picture that follows a file is drawn anew this often at most.
+/// Least time between two plots of a file that grows.
 const PACE: Duration = Duration::from_millis(500);
 
 impl Sink for History {
@@ -59,7 +59,7 @@ struct Request {
     files: Vec<OsString>,
 }
 
-/// Draws; with FOLLOW until somebody stops it or nobody reads any more.
+/// Plots once or, with FOLLOW, until it is stopped or its reader closes the pipe.
 pub fn run(arguments: &[OsString]) -> Result<(), String> {
     let request =
         request(arguments).ok_or("memintro-tool plot FORMAT OUTPUT FOLLOW FILE…: wrong arguments")?;
@@ -116,7 +116,7 @@ fn follow(request: &Request, sources: &mut [Source], history: &mut History) -> R
     }
 }
 
-/// Draws once, and answers what to tell about it.
+/// Plots once, and returns the notes.
 fn draw(request: &Request, history: &History) -> Result<String, String> {
     let files: Vec<String> = request.files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
     let names = picture::names(history, &files);
@@ -179,7 +179,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
     output::replace(path, bytes).map_err(|error| format!("{}: {}", path.display(), plain(&error)))
 }
 
-/// A reader that closes the pipe has seen enough.
+/// If the reader closes the pipe, that is a success.
 pub(crate) fn write_out(bytes: &[u8]) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

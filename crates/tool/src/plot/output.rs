@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Puts `bytes` into `path`. A reader sees the old file or the new one; after a failure the old one is still there.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // To rename something over /dev/stdout or a named pipe would be a disaster.
+    // Renaming a file over /dev/stdout or a named pipe would destroy it.
     if fs::metadata(path).is_ok_and(|found| {
         let kind = found.file_type();
         kind.is_char_device() || kind.is_fifo() || kind.is_socket() || kind.is_block_device()
@@ -29,7 +29,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file: File =
         OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
     file.write_all(bytes)?;
-    // Some file systems tell of a full disk only now.
+    // Some file systems report a full disk only at this point.
     file.sync_all()
 }
 

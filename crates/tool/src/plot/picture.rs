@@ -20,7 +20,7 @@ const MARGIN: i32 = 16;
 const VALUE_LABELS: u32 = 70;
 const TIME_LABELS: u32 = 24;
 const TIME_MARKS: usize = 12;
-/// More names than this say nothing to anybody.
+/// Most names in the legend.
 const MOST_NAMES: usize = 16;
 const FONT: &str = "sans-serif";
 
@@ -120,7 +120,7 @@ impl<'a> Layout<'a> {
 fn load_font() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // The bytes are a font: nothing else can go wrong.
+        // The bytes are a font, so this cannot fail.
         let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
     });
 }
@@ -153,7 +153,7 @@ fn legend(history: &History, names: &[String]) -> (Vec<Entry>, i32) {
     (placed, y + LEGEND_ROW_HEIGHT + 6)
 }
 
-/// The end of a path says more than its beginning.
+/// Cuts the beginning, because the end of a path says more.
 fn short(name: &str) -> String {
     let letters = name.chars().count();
     if letters <= 60 {
@@ -235,7 +235,7 @@ fn draw_panel<B: DrawingBackend>(
     for (at, curve) in history.curves.iter().enumerate() {
         let points = curve.points(metric).map(|(at, value)| (seconds(at), value / values.scale));
         let points = thin(points, 0.0, whole, columns);
-        // One line alone would draw nothing.
+        // A single line would draw nothing.
         if points.len() <= 60 {
             let dots = points.iter().map(|point| Circle::new(*point, 2, colour(at).filled()));
             chart.draw_series(dots)?;

@@ -9,7 +9,7 @@ pub enum Metric {
     Rss,
     /// Occupied slots of Ruby's heap.
     LiveObjects,
-    /// Bytes that malloc handed out and that were not given back.
+    /// Live bytes of malloc.
     MallocLive,
     /// Milliseconds that the collector took, since the line before or during the request.
     Gc,

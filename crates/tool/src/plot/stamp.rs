@@ -1,4 +1,4 @@
-//! Time stamps as logs have them, read and written. No time zone data: a stamp's own offset is all that is used.
+//! Reads and writes time stamps of logs. Uses no time zone data, only the offset of a stamp.
 
 /// Microseconds since 1970 in UTC.
 pub type Microseconds = i64;

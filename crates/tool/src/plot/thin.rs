@@ -1,5 +1,5 @@
-//! Fewer points, the same picture: of all points that fall into one column of pixels the first, the least, the
-//! greatest and the last are kept, in their order. So no peak is lost and none is made up.
+//! Reduces the number of points without a visible change: of all points in one column of pixels, the first, the least,
+//! the greatest and the last are kept, in their order. No peak is lost or added.
 
 /// Thins `points`, which are in the order of their first coordinate, to at most four a column.
 pub(super) fn thin(

@@ -1,9 +1,9 @@
-//! What the reader came for, in a sentence.
+//! The main result in one sentence.
 
 use super::tally::{By, OTHER, Tally};
 use crate::units;
 
-/// Of a [`Tally`] that is sorted by the same figure.
+/// The sentence about a [`Tally`] that is sorted by the same figure.
 pub(super) fn sentence(tally: &mut Tally, by: By) -> String {
     let sums = tally.sums;
     let Some(group) = tally.groups.iter_mut().find(|group| group.name != OTHER) else {
@@ -14,13 +14,13 @@ pub(super) fn sentence(tally: &mut Tally, by: By) -> String {
     if figure <= 0 {
         return match by {
             By::Rss => format!("RSS did not grow during the requests of any kind, {name} the nearest to it."),
-            _ => "No line says what its request asked malloc for.".to_string(),
+            _ => "No line says how much its request allocated.".to_string(),
         };
     }
     let requests = format!("{} of {} requests", count(own.requests), count(sums.requests));
     match by {
         By::Bytes => format!(
-            "{name} asked malloc for {} of all bytes: {} in {requests}.",
+            "{name} allocated {} of all bytes: {} in {requests}.",
             share(own.bytes as f64, sums.bytes as f64),
             bytes(figure)
         ),
@@ -34,11 +34,11 @@ pub(super) fn sentence(tally: &mut Tally, by: By) -> String {
             share(own.requests as f64, sums.requests as f64)
         ),
         By::P95 => format!(
-            "{name} has the greatest requests, but for the rarest: one in twenty asked malloc for {} or more.",
+            "{name} has the greatest requests, but for the rarest: one in twenty allocated {} or more.",
             bytes(figure)
         ),
         By::Max => {
-            format!("The greatest single request was one of {name}: it asked malloc for {}.", bytes(figure))
+            format!("The greatest single request was one of {name}: it allocated {}.", bytes(figure))
         }
         By::Rss => format!("RSS grew most during {name}: by {} in {requests}.", bytes(figure)),
     }
@@ -53,7 +53,7 @@ pub(super) fn share(part: f64, whole: f64) -> String {
     }
 }
 
-/// As reports have them; what is beyond any machine is cut.
+/// In the form of reports; impossibly large figures are cut.
 pub(super) fn bytes(number: i128) -> String {
     units::bytes(i64::try_from(number).unwrap_or(if number < 0 { i64::MIN } else { i64::MAX }))
 }
@@ -82,22 +82,22 @@ mod tests {
     fn each_figure_has_its_sentence() {
         assert_eq!(
             answer(LOG, By::Bytes),
-            "POST /orders/:id asked malloc for 62% of all bytes: 6.1 KiB in 1 of 3 requests."
+            "POST /orders/:id allocated 62% of all bytes: 6.1 KiB in 1 of 3 requests."
         );
         assert_eq!(answer(LOG, By::Calls), "GET /up made 86% of all calls of malloc: 60 in 2 of 3 requests.");
         assert_eq!(answer(LOG, By::Count), "GET /up was asked for most often: 2 of 3 requests, 67% of them.");
         assert_eq!(answer(LOG, By::Rss), "RSS grew most during GET /up: by 8.0 KiB in 2 of 3 requests.");
         assert_eq!(
             answer(LOG, By::Max),
-            "The greatest single request was one of POST /orders/:id: it asked malloc for 6.1 KiB."
+            "The greatest single request was one of POST /orders/:id: it allocated 6.1 KiB."
         );
-        assert!(answer(LOG, By::P95).contains("one in twenty asked malloc for 6.1 KiB or more"));
+        assert!(answer(LOG, By::P95).contains("one in twenty allocated 6.1 KiB or more"));
     }
 
     #[test]
     fn nothing_is_made_up() {
         let bare = "MEMORY path=/a rss_delta_bytes=-5\n";
-        assert_eq!(answer(bare, By::Bytes), "No line says what its request asked malloc for.");
+        assert_eq!(answer(bare, By::Bytes), "No line says how much its request allocated.");
         assert_eq!(
             answer(bare, By::Rss),
             "RSS did not grow during the requests of any kind, /a the nearest to it."

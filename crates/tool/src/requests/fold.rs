@@ -1,14 +1,14 @@
 //! Paths to patterns: `/posts/4711` and `/posts/4712` are both `/posts/:id`.
 
-/// What stands for a part that is different each time.
+/// Replaces a part that differs from path to path.
 const ID: &str = ":id";
 /// Longer patterns are cut: a client decides how long a path is.
 const MOST_CHARACTERS: usize = 160;
-/// A client may send any word.
+/// The method is also the client's choice.
 const LONGEST_METHOD: usize = 20;
 
-/// The pattern of a path: without its query, with `:id` for numbers, UUIDs, hexadecimal numbers, addresses of mail and
-/// what else looks made up by a machine. A path in a log may hold anything; what does not print is escaped.
+/// The pattern of a path: without its query, with `:id` for numbers, UUIDs, hexadecimal numbers, mail addresses and
+/// other generated parts. A path in a log may contain anything, so unprintable characters are escaped.
 pub fn path(path: &str) -> String {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let mut pattern = String::with_capacity(path.len());
@@ -35,7 +35,7 @@ pub fn path(path: &str) -> String {
 
 /// What is printed for a name of any kind: cut, and without anything that a terminal would obey.
 pub fn printable(text: &str) -> String {
-    // What is escaped takes more room; of a long text no more than is needed is looked at.
+    // Escapes need more room, so no more of a long text is read than needed.
     let enough = text.char_indices().nth(MOST_CHARACTERS + 1).map_or(text, |(end, _)| &text[..end]);
     let mut shown = harmless(enough);
     if let Some((end, _)) = shown.char_indices().nth(MOST_CHARACTERS) {

@@ -1,5 +1,4 @@
-//! One line of a log, read as the measurement of a request or a job: both forms that `plot` reads, with what it has no
-//! use for.
+//! Reads a log line as the measurement of a request or a job, in both forms that `plot` reads.
 
 use super::fold;
 use crate::plot::json_line;
@@ -8,7 +7,7 @@ use crate::plot::record::decimal;
 use memchr::memmem;
 use std::borrow::Cow;
 
-/// No request takes as much (1 PiB, 30 years): whoever writes so wants to hide the others.
+/// Larger figures are impossible (1 PiB, 30 years); a line with them would hide all others.
 const MOST: f64 = (1_u64 << 50) as f64;
 
 /// What a line is.
@@ -16,30 +15,30 @@ const MOST: f64 = (1_u64 << 50) as f64;
 pub enum Line {
     /// Of a request or a job.
     Request(Request),
-    /// Ours, but of no request: of the process as a whole, or of a limit.
+    /// A MEMORY line of the whole process, or of a limit.
     Memory,
-    /// Somebody else's.
+    /// Not a MEMORY line.
     Other,
 }
 
-/// What a line says of one request; None: nothing.
+/// The figures of one request; None if the line does not have them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
     /// `posts#show` in Rails, `GET /posts/:id` elsewhere, `job Import` of a job.
     pub name: String,
-    /// What its thread asked malloc for.
+    /// Bytes that its thread allocated.
     pub bytes: Option<u64>,
-    /// How often.
+    /// Number of those allocations.
     pub calls: Option<u64>,
-    /// By how much the process's RSS grew meanwhile.
+    /// Growth of the process's RSS during the request.
     pub rss: Option<i64>,
     /// Microseconds.
     pub duration: Option<u64>,
     /// 0: the line does not say.
     pub pid: u32,
-    /// Lines before this one that were lost, by its own word.
+    /// Number of lines lost before this one, as the line says.
     pub dropped: u64,
-    /// Whether a figure was beyond belief, and is left out.
+    /// Whether an impossible figure was left out.
     pub absurd: bool,
 }
 

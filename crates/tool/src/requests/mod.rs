@@ -1,4 +1,4 @@
-//! `memintro requests`: which requests ask for the memory, told from their MEMORY lines.
+//! `memintro requests`: ranks requests by memory, from their MEMORY lines.
 //!
 //! Arguments: `FORMAT BY TOP FILE…`, where FORMAT is text or json, BY a figure of [`tally::By`] or empty, TOP a number of
 //! rows.
@@ -28,7 +28,7 @@ pub fn run(arguments: &[OsString]) -> Result<(), String> {
     if !tally.any() {
         return Err(nothing(&tally));
     }
-    // Where nothing was tracked, growth of RSS is what there is.
+    // If nothing was tracked, there is only growth of RSS.
     let untracked = wanted.is_empty() && tally.sums.known == 0;
     let name = if untracked {
         "rss"

@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 const TITLES: [&str; 8] = ["bytes", "share", "requests", "p50", "p95", "max", "calls", "RSS growth"];
 
-/// Of a sorted [`Tally`]: the answer, a table of the first rows, and what was not counted. `note`: what to say besides.
+/// Text of a sorted [`Tally`]: the answer, a table of the first rows, and what was not counted. `note`: an additional
+/// line.
 pub(super) fn text(tally: &mut Tally, by: By, top: usize, note: &str) -> String {
     let mut out = format!("{}\n", answer::sentence(tally, by));
     if !note.is_empty() {
@@ -44,7 +45,7 @@ pub(super) fn text(tally: &mut Tally, by: By, top: usize, note: &str) -> String 
         );
     }
     out.push_str(
-        "\nbytes, calls: of the request's own thread. RSS growth: the process's meanwhile, whichever request caused it.\n",
+        "\nbytes and calls are of the request's own thread; RSS growth is of the whole process during the request\n",
     );
     if inexact {
         let _ = writeln!(out, "~: within {:.1}%", RELATIVE_ERROR * 100.0);
@@ -95,7 +96,7 @@ fn table(out: &mut String, rows: &[(Vec<String>, String)]) {
     }
 }
 
-/// What is not in the table, or not all of it, in words.
+/// Notes about lines that are not, or not fully, in the table.
 fn remarks(tally: &Tally) -> Vec<String> {
     let mut all = Vec::new();
     let unknown = tally.sums.requests - tally.sums.known;
@@ -107,7 +108,7 @@ fn remarks(tally: &Tally) -> Vec<String> {
     }
     if tally.is_full {
         all.push(format!(
-            "more than {} kinds: what came later is together in {OTHER}; docs/rack.md says which paths are one kind",
+            "more than {} kinds: what came later is together in {OTHER}; docs/requests.md says which paths are one kind",
             count(MOST_NAMES as u64)
         ));
     }
@@ -132,7 +133,7 @@ fn remarks(tally: &Tally) -> Vec<String> {
     all
 }
 
-/// Of a sorted [`Tally`].
+/// JSON of a sorted [`Tally`].
 pub(super) fn json(tally: &mut Tally, by: By, name: &str, top: usize, note: &str) -> String {
     let answer = answer::sentence(tally, by);
     let sums = tally.sums;
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     fn the_answer_the_table_and_what_is_not_in_it() {
         let expected = "\
-POST /orders/:id asked malloc for over 99% of all bytes: 1.0 MiB in 1 of 3 requests.
+POST /orders/:id allocated over 99% of all bytes: 1.0 MiB in 1 of 3 requests.
 3 requests of 2 processes, 3 kinds:
 
   bytes     share  requests      p50      p95      max  calls  RSS growth  request
@@ -209,7 +210,7 @@ POST /orders/:id asked malloc for over 99% of all bytes: 1.0 MiB in 1 of 3 reque
 
 1 more kind, 0 B
 
-bytes, calls: of the request's own thread. RSS growth: the process's meanwhile, whichever request caused it.
+bytes and calls are of the request's own thread; RSS growth is of the whole process during the request
 1 line without malloc_bytes: nothing was tracked then
 1 other line skipped
 ";
@@ -226,7 +227,8 @@ bytes, calls: of the request's own thread. RSS growth: the process's meanwhile, 
         assert_eq!(value["rows"][2]["malloc_bytes_p95"], serde_json::Value::Null);
         assert_eq!((&value["kinds"], &value["lines"]["skipped"]), (&3.into(), &1.into()));
         assert!(
-            text.ends_with("}\n") && value["answer"].as_str().unwrap().starts_with("POST /orders/:id asked")
+            text.ends_with("}\n")
+                && value["answer"].as_str().unwrap().starts_with("POST /orders/:id allocated")
         );
     }
 }

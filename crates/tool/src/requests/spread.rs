@@ -1,10 +1,10 @@
-//! How figures are spread: exact quantiles while there are few, within a known error beyond, in bounded memory.
+//! Quantiles of figures: exact while there are few, then within a known error, in bounded memory.
 
-/// So many figures are kept as they are: 16 KiB.
+/// Number of figures that are kept exactly: 16 KiB.
 const MOST_EXACT: usize = 2_048;
-/// Each power of two is divided into so many buckets, as a power of two itself.
+/// Number of buckets of each power of two, itself a power of two.
 const PARTS: u32 = 7;
-/// Half a bucket, at most, is a quantile off.
+/// The error of a quantile is at most half a bucket.
 pub const RELATIVE_ERROR: f64 = 1.0 / (1 << (PARTS + 1)) as f64;
 
 /// Quantiles of figures that come one after the other.
@@ -40,7 +40,7 @@ impl Spread {
         self.buckets[at] = self.buckets[at].saturating_add(1);
     }
 
-    /// How many figures there were.
+    /// Number of figures.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -80,7 +80,7 @@ fn bucket(figure: u64) -> usize {
     ((shift as usize) << PARTS) + (figure >> shift) as usize
 }
 
-/// What stands for all figures of a bucket.
+/// The value that represents a bucket.
 fn middle(bucket: usize) -> u64 {
     let Some(shift) = (bucket >> PARTS).checked_sub(1) else { return bucket as u64 };
     let highest = (bucket - (shift << PARTS)) as u64;

@@ -1,15 +1,15 @@
-//! Requests by name: sums, quantiles and what came on top, in memory that does not grow with the log.
+//! Requests by name: sums, quantiles and maxima, in memory that does not grow with the log.
 
 use super::line::{self, Line, Request};
 use super::spread::Spread;
 use crate::plot::input::Sink;
 use std::collections::{HashMap, HashSet};
 
-/// So many names are told apart; the requests of all others are counted together, in the order in which they came.
+/// Most names that are told apart; requests of further names are counted together.
 pub const MOST_NAMES: usize = 2_000;
-/// What those are called.
+/// The name for all further ones.
 pub const OTHER: &str = "(other)";
-/// Processes that are told apart, to count them.
+/// Most processes that are told apart, to count them.
 const MOST_PROCESSES: usize = 65_536;
 
 /// Sums of requests.
@@ -17,11 +17,11 @@ const MOST_PROCESSES: usize = 65_536;
 pub struct Sums {
     /// Lines.
     pub requests: u64,
-    /// Those of them that say what they asked malloc for.
+    /// Lines with malloc figures.
     pub known: u64,
-    /// What these asked for.
+    /// Bytes allocated by those.
     pub bytes: u128,
-    /// How often.
+    /// Number of those allocations.
     pub calls: u128,
     /// By how much RSS grew meanwhile; negative: it shrank.
     pub rss: i128,
@@ -51,7 +51,7 @@ pub struct Group {
     pub spread: Spread,
 }
 
-/// What a row is judged by.
+/// The figure that rows are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Sum of bytes.
@@ -69,7 +69,7 @@ pub enum By {
 }
 
 impl By {
-    /// By the name that is typed.
+    /// Finds a figure by its name on the command line.
     pub fn named(name: &str) -> Option<By> {
         Some(match name {
             "bytes" => By::Bytes,
@@ -105,15 +105,15 @@ pub struct Tally {
     pub groups: Vec<Group>,
     /// Of all.
     pub sums: Sums,
-    /// Names beyond [`MOST_NAMES`] came, and are in [`OTHER`].
+    /// Whether there were more than [`MOST_NAMES`] names; the further ones are in [`OTHER`].
     pub is_full: bool,
     /// Lines that are not MEMORY lines.
     pub skipped: u64,
     /// MEMORY lines of no request.
     pub memory: u64,
-    /// Lines that were lost before they reached the log, by its own word.
+    /// Lines lost before they reached the log, as the lines say.
     pub dropped: u64,
-    /// Lines with a figure that was left out because nobody can believe it.
+    /// Lines with an impossible figure, which was left out.
     pub absurd: u64,
     places: HashMap<String, usize>,
     pids: HashSet<u32>,
@@ -165,8 +165,7 @@ impl Tally {
         (self.pids.len(), self.pids.len() == MOST_PROCESSES)
     }
 
-    /// Puts the greatest first; what is equal stays in the order in which it came. [`OTHER`] is no request's name, and
-    /// last.
+    /// Sorts by the figure, largest first, and keeps the order of equal ones. [`OTHER`] is not a name, and comes last.
     pub fn sort(&mut self, by: By) {
         let other = self.is_full.then(|| self.groups.pop()).flatten();
         let mut keyed: Vec<(i128, Group)> =

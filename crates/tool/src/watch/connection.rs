@@ -1,6 +1,6 @@
 //! The client's end of the control socket: a request is a line of JSON, an answer a line of JSON and as many bytes as
-//! that says. Whoever listens may be anybody's program: who it is is asked of the kernel, and an answer may take only so
-//! much time and memory.
+//! that line says. Any program may listen at the socket, so the kernel is asked who listens, and the time and size of
+//! an answer are limited.
 
 use super::peer;
 use serde_json::{Value, json};
@@ -9,37 +9,37 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A process that is busy answers when it can.
+/// Time limit of an answer, for a busy process.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_HEADER_BYTES: usize = 1 << 16;
-/// Of vitals; other answers are a few lines.
+/// Most bytes of vitals; other answers are a few lines.
 const LONGEST_ANSWER_BYTES: u64 = 4 << 20;
-/// Characters of a refusal that are shown.
+/// Most characters of an error that are shown.
 const LONGEST_MESSAGE: usize = 4_096;
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq)]
 pub(super) enum Failure {
-    /// The process is gone, or does not listen any more.
+    /// The process is gone, or no longer listens.
     Gone,
     /// It did not answer in time.
     Silent,
-    /// It answered that it will not, in these words.
+    /// It answered with this error.
     Refused(String),
-    /// What it answered is no answer, or somebody else listens there.
+    /// The answer is not valid, or another user listens there.
     Invalid(String),
 }
 
 /// An open connection, good for many requests.
 pub(super) struct Connection {
     stream: UnixStream,
-    /// What has come, and was not asked for yet.
+    /// Bytes that have arrived and were not read yet.
     buffer: Vec<u8>,
     patience: Duration,
 }
 
 impl Connection {
-    /// Connects to the socket at `path`, whose folder's owner must be who listens.
+    /// Connects to the socket at `path`; the listener must be the owner of its folder.
     pub(super) fn open(path: &Path) -> Result<Connection, Failure> {
         Connection::open_within(path, PATIENCE)
     }
@@ -60,7 +60,7 @@ impl Connection {
         let request =
             json!({ "memintro": env!("CARGO_PKG_VERSION"), "command": command, "arguments": arguments });
         let deadline = Instant::now() + self.patience;
-        // What came unasked answers nothing.
+        // Bytes that arrived before the request are not an answer to it.
         self.buffer.clear();
         self.stream.write_all(format!("{request}\n").as_bytes()).map_err(|error| failure(&error))?;
         let header = self.line(deadline)?;
@@ -86,7 +86,8 @@ impl Connection {
         }
     }
 
-    /// Reads some. The deadline is for the whole answer: who sends a byte now and then is not waited for.
+    /// Reads some bytes. The deadline is for the whole answer, so that a process that sends single bytes is not waited
+    /// for.
     fn fill(&mut self, deadline: Instant) -> Result<(), Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

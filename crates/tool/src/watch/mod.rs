@@ -1,7 +1,7 @@
 //! `memintro watch`: a live view of one process, in the terminal.
 //!
-//! Arguments: `PID SOCKET SECONDS [FINDER…]`, where FINDER is a command that prints the id and the socket of the process
-//! that has the name now, asked when the process has gone.
+//! Arguments: `PID SOCKET SECONDS [FINDER…]`, where FINDER is a command that prints the id and the socket of the
+//! process that now has the name. It is run when the process has ended.
 
 mod connection;
 #[cfg(test)]
@@ -26,10 +26,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 use worker::{News, Order, Target};
 
-/// Between two looks at keys and news.
+/// Time between two checks for keys and news.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows until somebody quits.
+/// Runs until the user quits.
 pub fn run(arguments: &[OsString]) -> Result<(), String> {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let [pid, _, seconds, finder @ ..] = words.as_slice() else {
@@ -57,7 +57,7 @@ fn show(mut state: State, orders: &Sender<Order>, news: &Receiver<News>) -> Resu
         signal_hook::flag::register(signal, Arc::clone(&asked_to_end)).map_err(|error| error.to_string())?;
     }
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    // Also puts the terminal back when something panics.
+    // Also restores the terminal after a panic.
     let mut terminal =
         ratatui::try_init().map_err(|error| format!("the terminal cannot be used: {error}"))?;
     let ended = loop {

@@ -1,4 +1,4 @@
-//! Who is at the other end of a control socket, as the kernel knows, and a connection that is not waited for without end.
+//! Finds the user at the other end of a control socket, and connects with a time limit.
 
 use std::io::{Error, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Whose folder a socket is in; an error in words where others could put sockets there.
+/// The owner of a socket's folder; an error if other users could put sockets there.
 pub(super) fn owner_of_folder(path: &Path) -> Result<u32, String> {
     let folder = path.parent().ok_or_else(|| "the socket has no folder".to_string())?;
     let found = folder
@@ -23,7 +23,7 @@ pub(super) fn owner_of_folder(path: &Path) -> Result<u32, String> {
     Ok(found.uid())
 }
 
-/// Connects. The kernel has a client wait while the queue of those that nobody accepts is full.
+/// Connects. The kernel lets a client wait while the queue of clients that were not accepted is full.
 pub(super) fn connect(path: &Path, patience: Duration) -> Result<UnixStream, Error> {
     let bytes = path.as_os_str().as_bytes();
     // SAFETY: zero is a valid address.

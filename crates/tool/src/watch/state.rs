@@ -1,31 +1,31 @@
-//! What the view shows: figures so far, what keys chose, what is to be said.
+//! The state of the view: figures, the choices of the user, and messages.
 
 use super::vitals::Vitals;
 use super::worker::{News, Order, Target};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Moments that the curves go back.
+/// Number of moments in the curves.
 const MOMENTS: usize = 600;
-/// After that a process is said not to answer.
+/// Time after which a process counts as not answering.
 const QUIET: Duration = Duration::from_secs(4);
-/// A remark stays this long.
+/// Time for which a message is shown.
 const REMARK: Duration = Duration::from_secs(5);
 
-/// Figures to sort by: what the column is called, what the protocol calls it.
+/// Figures to sort by: the title of the column, and the name in the protocol.
 pub(super) const SORTS: [(&str, &str); 4] =
     [("live", "live_bytes"), ("growth", "growth"), ("blocks", "live_blocks"), ("allocations", "allocations")];
 
-/// How the process is.
+/// State of the process.
 #[derive(Debug, PartialEq, Clone, Copy)]
 pub(super) enum Condition {
-    /// Nothing has come yet.
+    /// No figures yet.
     Connecting,
     /// It answers.
     Answering,
-    /// It has not answered for so many seconds.
+    /// It has not answered for this many seconds.
     Quiet(u64),
-    /// It has ended, or does not listen any more.
+    /// It has ended, or no longer listens.
     Gone,
 }
 
@@ -36,11 +36,11 @@ pub(super) struct Moment {
     pub(super) time: f64,
     /// Resident bytes.
     pub(super) rss_bytes: f64,
-    /// Share of the time since the moment before that the collector took, 0 to 1.
+    /// Share of the time since the moment before that GC took, 0 to 1.
     pub(super) gc_share: f64,
 }
 
-/// All of it.
+/// The whole state.
 pub(super) struct State {
     /// Where the process is, or was.
     pub(super) target: Target,
@@ -59,14 +59,14 @@ pub(super) struct State {
     heard: Option<Instant>,
 }
 
-/// What a key comes to.
+/// The effect of a key.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reaction {
-    /// Nothing to do but to draw.
+    /// Only draw again.
     None,
     /// To be sent to the worker.
     Order(Order),
-    /// The end.
+    /// Quit.
     Quit,
 }
 
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Takes what the worker tells.
+    /// Handles news of the worker.
     pub(super) fn take(&mut self, news: News, now: Instant) {
         match news {
             News::Vitals(vitals) => {
@@ -119,7 +119,7 @@ impl State {
 
     fn add_moment(&mut self, vitals: &Vitals) {
         let before = self.vitals.as_ref();
-        // A clock that was set back makes no time at all.
+        // If the clock was set back, no time has passed.
         let passed_ms = before.map_or(0.0, |before| (vitals.time - before.time) * 1_000.0);
         let collected_ms = before.map_or(0.0, |before| vitals.gc_ms - before.gc_ms);
         // Times that no clock shows make no share: infinity by infinity is no number, which clamp would let through.
@@ -139,12 +139,12 @@ impl State {
         }
     }
 
-    /// Says something below, for a while.
+    /// Shows a message for a while.
     pub(super) fn say(&mut self, text: &str, now: Instant) {
         self.remark = Some((text.to_string(), now));
     }
 
-    /// What is to be said now.
+    /// The message to show now.
     pub(super) fn remark(&self, now: Instant) -> Option<&str> {
         self.remark
             .as_ref()
@@ -152,7 +152,7 @@ impl State {
             .map(|(text, _)| text.as_str())
     }
 
-    /// How the process is.
+    /// The state of the process.
     pub(super) fn condition(&self, now: Instant) -> Condition {
         match self.heard {
             _ if self.gone => Condition::Gone,
@@ -164,7 +164,7 @@ impl State {
         }
     }
 
-    /// What becomes of a key that is a letter, an arrow or the like.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: Key, now: Instant) -> Reaction {
         let order = match key {
             Key::Quit => return Reaction::Quit,

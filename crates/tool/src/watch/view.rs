@@ -1,4 +1,4 @@
-//! How it looks: a line about the process, the RSS curve beside GC, the table of call sites, the keys.
+//! Draws the view: a line about the process, the RSS curve beside GC, the table of call sites, the keys.
 
 use super::state::{Condition, SORTS, State};
 use super::vitals::{Site, Vitals};
@@ -38,7 +38,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, colours: bool, now: Ins
     frame.render_widget(footing(state, paint, now), foot);
 }
 
-/// NO_COLOR leaves weight only.
+/// With NO_COLOR, only bold is used.
 #[derive(Clone, Copy)]
 struct Paint {
     colours: bool,
@@ -58,7 +58,7 @@ fn too_small(frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }), area);
 }
 
-/// What is the matter comes before a long name.
+/// A problem is shown before a long name.
 fn heading(state: &State, columns: u16, paint: Paint, now: Instant) -> Line<'static> {
     let condition = match state.condition(now) {
         Condition::Connecting => vec![Span::from("connecting")],
@@ -102,7 +102,7 @@ fn tracking(vitals: Option<&Vitals>, paint: Paint) -> Vec<Span<'static>> {
     }
 }
 
-/// Why a process that is there does not answer, as far as the kernel tells.
+/// Why an existing process does not answer, as far as the kernel says.
 fn reason(pid: u32) -> &'static str {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name stands in brackets and may hold anything.
@@ -230,7 +230,7 @@ fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
     .height(if figures.iter().any(|figure| figure.error.is_some()) { 2 } else { 1 })
 }
 
-/// The end of a path says more than its beginning.
+/// Cuts the beginning, because the end of a path says more.
 fn end_of(name: &str, columns: usize) -> String {
     let letters = name.chars().count();
     if letters <= columns || columns < 2 {

@@ -1,4 +1,4 @@
-//! What a process answers to the command `vitals`.
+//! The answer of a process to the command `vitals`.
 
 use crate::units::Figure;
 use serde_json::Value;
@@ -8,27 +8,27 @@ use serde_json::Value;
 pub struct Vitals {
     /// Process id.
     pub pid: u64,
-    /// As the process calls itself.
+    /// Name of the program.
     pub program: String,
     /// Seconds since 1970, on the process's clock.
     pub time: f64,
     /// Resident bytes; None where the kernel does not say.
     pub rss_bytes: Option<u64>,
-    /// Occupied slots of Ruby's heap.
+    /// Resident bytes; None if the kernel does not say.
     pub live_objects: u64,
     /// Collections so far: all, minor, major.
     pub collections: [u64; 3],
-    /// Milliseconds that the collector has taken so far.
+    /// GC time so far, in milliseconds.
     pub gc_ms: f64,
     /// Whether allocations are followed.
     pub tracking: bool,
     /// `off`, `full` or `sampled`.
     pub mode: String,
-    /// Bytes that malloc has handed out at call sites that are followed.
+    /// Live bytes of malloc.
     pub(super) live_bytes: Figure,
-    /// And in how many blocks.
+    /// Live blocks.
     pub(super) live_blocks: Figure,
-    /// The greatest call sites.
+    /// The top call sites.
     pub sites: Vec<Site>,
 }
 
@@ -39,7 +39,7 @@ pub struct Site {
     pub name: String,
     /// Live bytes.
     pub(super) live_bytes: Figure,
-    /// Live bytes more than at the mark.
+    /// Growth since the mark, in bytes.
     pub(super) growth: Figure,
     /// Live blocks.
     pub(super) live_blocks: Figure,
@@ -57,8 +57,8 @@ const LONGEST_NAME: usize = 4_096;
 const GREATEST: f64 = 1e30;
 
 impl Vitals {
-    /// Reads an answer. What is not there is zero: another version may leave something out. What is there and of another
-    /// kind or beyond its bounds is told by its name.
+    /// Reads an answer. A missing field is zero, because another version may not send it. A field of a wrong type or
+    /// beyond its bounds is an error that names it.
     pub fn read(json: &[u8]) -> Result<Vitals, String> {
         let value: Value =
             serde_json::from_slice(json).map_err(|error| format!("the answer is not JSON: {error}"))?;
@@ -101,10 +101,10 @@ impl Site {
     }
 }
 
-/// The fields of an object, taken with a look at what they are.
+/// The fields of an object, with their types checked.
 struct Fields<'a>(&'a Value);
 
-/// What is not there has no fields.
+/// A missing object has no fields.
 fn object<'a>(value: &'a Value, name: &str) -> Result<Fields<'a>, String> {
     let is_one = value.is_object() || (value.is_null() && name != "the answer");
     if is_one { Ok(Fields(value)) } else { Err(format!("{name} is not a JSON object")) }

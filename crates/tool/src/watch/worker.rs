@@ -1,5 +1,5 @@
-//! The thread that talks to the process, so that the view never waits: it asks for vitals again and again, and in between
-//! does what the keys ask for.
+//! The thread that talks to the process, so that the view never waits: it asks for vitals repeatedly, and in between
+//! sends the commands of keys.
 
 use super::connection::{Connection, Failure};
 use super::vitals::Vitals;
@@ -9,12 +9,12 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// More than fit on any screen.
+/// More rows than fit on any screen.
 const SITES: usize = 100;
-/// Between two looks for a process that has gone.
+/// Time between two searches for a process that has ended.
 const SEARCH_PACE: Duration = Duration::from_secs(2);
 
-/// Where the process is.
+/// The address of the process.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Target {
     /// Process id.
@@ -28,11 +28,11 @@ pub(super) struct Target {
 pub(super) enum Order {
     /// A command of the protocol without arguments: start, stop or mark.
     Send(&'static str),
-    /// Vitals are to be sorted by this figure from now on.
+    /// Sort vitals by this figure from now on.
     SortBy(&'static str),
 }
 
-/// What the view is told.
+/// Messages to the view.
 #[derive(Debug, PartialEq)]
 pub(super) enum News {
     /// New figures.
@@ -41,9 +41,9 @@ pub(super) enum News {
     Done(&'static str),
     /// A command was refused, or vitals were.
     Refused(String),
-    /// No answer within the time; it goes on trying.
+    /// No answer within the time limit; it tries again.
     Silent,
-    /// The process has gone. It may come back, by its name.
+    /// The process has ended. It may be found again by its name.
     Gone,
     /// Another process has taken its place.
     Found(Target),
@@ -52,7 +52,7 @@ pub(super) enum News {
 /// How to find the process again after a restart: a command that prints its id and its socket's path.
 pub(super) type Finder = Option<Vec<String>>;
 
-/// Works until the view is gone.
+/// Works until the view ends.
 pub(super) fn work(
     mut target: Target,
     finder: &Finder,
@@ -86,10 +86,10 @@ pub(super) fn work(
     }
 }
 
-/// The view is gone: there is nobody to work for.
+/// The view has ended.
 struct Dismissed;
 
-/// Asks the process until it has gone.
+/// Asks the process until it has ended.
 fn converse(
     target: &Target,
     pace: Duration,
@@ -109,7 +109,8 @@ fn converse(
             *sort = figure;
         }
         let told = ask(&mut connection, target, sort, order);
-        // What else comes after a refusal, late, or after what is no answer could be taken for the next one's.
+        // After an error or an invalid answer, late bytes could be taken for the next answer, so the connection is
+        // closed.
         if told.is_err() {
             connection = None;
         }
@@ -121,7 +122,7 @@ fn converse(
                 news.send(News::Refused(message)).map_err(|_| Dismissed)?;
             }
         }
-        // What a key has changed is to be seen at once.
+        // Shows the effect of a key at once.
         due = Instant::now() + if order.is_some() { Duration::ZERO } else { pace };
     }
 }
@@ -134,7 +135,7 @@ fn ask(
 ) -> Result<News, Failure> {
     let used = connection.is_some();
     let told = ask_on(connection, target, sort, order);
-    // A server hangs up on who has not asked for a while: that is no end of the process.
+    // A server closes connections that were idle for a while; the process has not ended.
     if used && told == Err(Failure::Gone) {
         *connection = None;
         return ask_on(connection, target, sort, order);
@@ -165,7 +166,7 @@ fn ask_on(
     }
 }
 
-/// Another process than the one that has gone: its socket may lie there for a while.
+/// A process other than the one that has ended, whose socket may still exist for a while.
 fn find(finder: &Finder, gone: &Target) -> Option<Target> {
     let (program, arguments) = finder.as_ref()?.split_first()?;
     let output = Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output().ok()?;
@@ -200,7 +201,7 @@ mod tests {
                 let refusal = "{\"ok\":false,\"error\":\"Memintro::BusyError\",\"message\":\"busy\"}\n";
                 let late = "{\"ok\":true,\"bytes\":2,\"format\":\"json\"}\n{}";
                 let _ = reader.get_mut().write_all(format!("{refusal}{late}").as_bytes());
-                // The next question, or the end.
+                // Waits for the next request, or for the end.
                 let _ = tell_end.send(reader.read(&mut [0; 100]).unwrap_or(0));
             }
         });

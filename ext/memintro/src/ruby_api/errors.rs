@@ -27,7 +27,14 @@ pub(crate) fn from_status(ruby: &Ruby, status: Status) -> Error {
             let cause = std::io::Error::last_os_error();
             error(ruby, "Error", format!("the dump could not be written: {cause}"))
         }
-        other => error(ruby, "Error", format!("the hook answered with the unknown status {}", other.0)),
+        other => error(
+            ruby,
+            "Error",
+            format!(
+                "the hook returned the unknown status {}; the hook and the extension may be of different versions",
+                other.0
+            ),
+        ),
     }
 }
 

@@ -12,19 +12,19 @@ pub(super) fn checked<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, E
             ruby,
             "UnknownRubyError",
             format!(
-                "this Ruby lacks {}, which its heap is read with: use one of the versions that memintro's README names",
+                "this Ruby has no function {}, which memintro needs to read its heap; docs/ruby_versions.md lists the versions that work",
                 names.join(", ")
             ),
         ),
         Trouble::NoIseqs => errors::error(
             ruby,
             "UnknownRubyError",
-            "this Ruby marks its instruction sequences in another way than all that memintro knows: use one of the versions that memintro's README names",
+            "memintro does not know how this Ruby marks its instruction sequences; docs/ruby_versions.md lists the versions that work",
         ),
         Trouble::Collecting => errors::error(
             ruby,
             "BusyError",
-            "the garbage collector is at work, and nothing may be asked about the heap meanwhile: ask again later",
+            "the heap cannot be read while the garbage collector runs; try again later",
         ),
         Trouble::Raised(error) => error,
     })

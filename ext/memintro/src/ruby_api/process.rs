@@ -48,7 +48,7 @@ fn answer<T>(ruby: &Ruby, result: Result<T, Trouble>) -> Result<T, Error> {
         let (kind, message) = match trouble {
             Trouble::Gone(pid) => (
                 "NoProcessError",
-                format!("there is no process {pid} (any more): it may have ended; `ps -e` lists those that run"),
+                format!("there is no process {pid}; it may have ended. `ps -e` lists the running processes"),
             ),
             Trouble::Forbidden(pid, file) => (
                 "ForbiddenError",

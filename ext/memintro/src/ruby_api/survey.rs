@@ -107,7 +107,7 @@ impl HeapSurvey {
     pub(super) fn read<T>(&self, ruby: &Ruby, read: impl FnOnce(&Heap) -> T) -> Result<T, Error> {
         match &*self.0.try_borrow().map_err(|_| busy(ruby))? {
             State::Done(heap) => Ok(read(heap)),
-            _ => Err(errors::error(ruby, "Error", "the heap was not walked over to its end")),
+            _ => Err(errors::error(ruby, "Error", "the walk over the heap did not finish")),
         }
     }
 
@@ -170,5 +170,5 @@ impl HeapSurvey {
 }
 
 fn busy(ruby: &Ruby) -> Error {
-    errors::error(ruby, "BusyError", "another thread uses this walk over the heap: take one of your own")
+    errors::error(ruby, "BusyError", "another thread uses this walk over the heap; start another one")
 }

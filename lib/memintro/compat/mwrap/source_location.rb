@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Mwrap
-  # One location, as it stands whenever it is asked: each figure looks the location up again, which takes about 100 ns
-  # for each location there is. After {Mwrap.clear} the figures are 0 until it allocates again.
+  # One location with its current figures: each method looks the location up again, which takes about 100 ns for each
+  # location that exists. After {Mwrap.clear} the figures are 0 until it allocates again.
   class SourceLocation
     prepend Memintro::UntrackedText
 

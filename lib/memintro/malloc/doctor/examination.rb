@@ -4,16 +4,16 @@ require_relative "../../support/settings"
 
 module Memintro
   class Doctor
-    # Gathers the findings. Each part asks one thing and goes without where there is no answer: a doctor who faints
-    # helps nobody.
+    # Gathers the findings. Each part answers one question, and is left out if it fails, so that the others are still
+    # shown.
     class Examination
       # States of a slot, see Memintro::Native.patches.
       STATES = %i[patched foreign lost malformed refused].freeze
       # Libraries that bring an allocator of their own.
       ALLOCATORS = /jemalloc|tcmalloc|mimalloc|hoard|snmalloc|mwrap|heaptrack/
-      # What cannot be had for want of functions, by Memintro::Native.missing_functions.
+      # What does not work without certain functions, by Memintro::Native.missing_functions.
       WITHOUT = {
-        lines: "call sites are native callers here, never lines of Ruby",
+        lines: "call sites are native callers, because lines of Ruby cannot be read",
         heap: "the heap cannot be read, so iseqs, each_iseq, top_iseqs, internals, histogram and occupancy raise " \
               "UnknownRubyError",
         classes: "the classes of objects cannot be told, so histogram and occupancy raise UnknownRubyError",
@@ -34,10 +34,10 @@ module Memintro
       def findings
         origin = load_hook
         patches = origin == :none ? [] : patches_now
-        look_at_environment
-        look_at_figures unless origin == :none
-        look_at_slots(patches)
-        look_at_ruby
+        examine_environment
+        examine_figures unless origin == :none
+        examine_slots(patches)
+        examine_ruby
         { memintro: VERSION, ruby: RUBY_VERSION, platform: RUBY_PLATFORM, origin: origin, mode: mode(origin),
           hook: hook_path, allocator: allocator(origin), modules: patches.map(&:first).uniq.size,
           slots: count(patches), left_alone: left_alone(patches), problems: @problems, notes: @notes,
@@ -84,7 +84,7 @@ module Memintro
                .map { |patch| %i[module symbol slot value state].zip(patch).to_h.freeze }
       end
 
-      def look_at_environment
+      def examine_environment
         @problems << "#{Brake.cause}: nothing is tracked here; unset it and start the program again" if Brake.on?
         first = preloads.first
         if preloads.any? { |path| ours?(path) } && !ours?(first) && first.match?(ALLOCATORS)
@@ -98,10 +98,10 @@ module Memintro
         @problems << e.message
       end
 
-      def look_at_ruby
+      def examine_ruby
         Native.missing_functions.each do |what, names|
-          @problems << "Ruby #{RUBY_VERSION} does not have #{names.join(', ')}: #{WITHOUT.fetch(what)}; a newer " \
-                       "memintro may know this Ruby"
+          @problems << "Ruby #{RUBY_VERSION} has no function #{names.join(', ')}, so #{WITHOUT.fetch(what)}; a newer " \
+                       "version of memintro may support this Ruby"
         end
       end
 
@@ -113,15 +113,15 @@ module Memintro
         File.basename(path.to_s) == Paths::HOOK
       end
 
-      def look_at_figures
+      def examine_figures
         @notes.concat(Memintro.totals.caveats)
       end
 
-      def look_at_slots(patches)
+      def examine_slots(patches)
         lost, refused, malformed = patches.map(&:last).tally.values_at(:lost, :refused, :malformed)
         if lost
           @notes << "#{Units.counted(lost, 'patched slot')} #{Units.noun(lost, 'was', 'were')} overwritten by " \
-                    "somebody else; what is called through #{Units.noun(lost, 'it', 'them')} is not seen"
+                    "other code; what is called through #{Units.noun(lost, 'it', 'them')} is not seen"
         end
         if refused
           @notes << "#{Units.counted(refused, 'slot')} #{Units.noun(refused, 'lies', 'lie')} in pages the kernel " \

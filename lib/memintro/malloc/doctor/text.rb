@@ -6,13 +6,13 @@ module Memintro
     class Text
       # In words, by origin.
       ORIGINS = {
-        preloaded: "preloaded: every allocation since the process started passes it",
-        loaded: "loaded into the running process: it sees what it patches, while tracking is on",
+        preloaded: "preloaded: it sees every allocation since the process started",
+        loaded: "loaded into the running process: while tracking is on, it sees the calls of the slots that it patched",
         none: "not loaded"
       }.freeze
       # In words, by state.
       STATES = {
-        foreign: "held somebody else's function before memintro came, and was left to it",
+        foreign: "held another function before memintro was loaded, and was left alone",
         lost: "was patched and has been overwritten since",
         malformed: "the module could not be read and was skipped",
         refused: "the kernel would not make the page writable"
@@ -47,7 +47,7 @@ module Memintro
 
         counts = @doctor.slots.select { |_, count| count.positive? }.map { |state, count| "#{count} #{state}" }
         found = "#{counts.join(', ')} in #{Units.counted(@doctor.modules, 'module')}"
-        @doctor.origin == :preloaded ? "none needed for malloc and its like; else #{found}" : found
+        @doctor.origin == :preloaded ? "malloc and its relatives need none; others: #{found}" : found
       end
 
       def left_alone

@@ -7,7 +7,7 @@ require_relative "../../support/untracked_text"
 
 module Memintro
   class RSSSampler
-    # One or more samples after one another, as the ring keeps them. Frozen.
+    # One sample, or several consecutive ones, as the ring keeps them. Frozen.
     class Point
       prepend UntrackedText
 

@@ -2,21 +2,21 @@
 
 module Memintro
   class RSSSampler
-    # Samples in a fixed number of places. The newest are kept one by one; where a level is full, its two oldest points
-    # become one of the next level, which covers twice as many samples. On the last level they stay together, however
-    # many they cover: nothing is forgotten, the past only gets coarser.
+    # Keeps samples in a fixed number of places. The newest are kept one by one. If a level is full, its two oldest
+    # points become one point of the next level, which covers twice as many samples. The points of the last level are
+    # merged further, however many samples they cover, so that no sample is lost, and old points get coarser.
     #
-    # One writes at a time, under a lock of the caller's. Reading needs none: a point goes to its next level before it
-    # leaves the last one, and a reader who meets both takes the finer.
+    # The caller holds a lock to write. Reading needs no lock: a point is added to the next level before it is removed
+    # from the previous one, and a reader that sees both uses the finer one.
     # @api private
     class Ring
       # Places of a level, and levels: together 57,232 samples, 32 hours at 2 s, before the last level is full.
       PLACES = 112
       # See {PLACES}.
       LEVELS = 9
-      # Before the figures stand number of the first and last sample, and the time of each.
+      # Each point begins with the numbers of its first and last sample, and the time of each.
       HEAD = 4
-      # Of each figure: how many samples have it, least, sum, greatest.
+      # Of each figure: number of samples that have it, least, sum, greatest.
       WIDTH = 4
 
       def initialize
@@ -30,7 +30,7 @@ module Memintro
       def add(time, values, error = nil)
         point = [@next, @next, time, time]
         values.each { |value| value ? point.push(1, value, value, value) : point.push(0, nil, 0, nil) }
-        # Nothing where all is exact: a place more would let the array grow by half.
+        # Empty if all is exact: another place would let the array grow by half.
         point.push(error) if error
         @next += 1
         push(0, point)
@@ -61,7 +61,7 @@ module Memintro
         level.shift(2)
       end
 
-      # Half the points, each of two: once in 32 hours at first, less often each time.
+      # Merges pairs, which halves the points: once in 32 hours at first, then less and less often.
       def thin(level)
         level.replace(level.each_slice(2).map { |older, newer| merge(older, newer) })
       end

@@ -6,10 +6,10 @@ require_relative "../../support/value_object"
 
 module Memintro
   class RSSSampler
-    # One look at the process. Frozen. In sampled mode malloc's live bytes are an estimate, with
-    # `malloc_live_bytes_standard_error` beside them.
+    # A sample of the process. Frozen. In sampled mode malloc's live bytes are an estimate, with
+    # `malloc_live_bytes_standard_error`.
     class Sample
-      # What is looked at.
+      # The figures of a sample.
       FIGURES = %i[rss pss live_objects malloc_live_bytes gc_time_ns].freeze
       # Names of all values, in the order of {#to_h}.
       ATTRIBUTES = [:time, *FIGURES].freeze

@@ -7,14 +7,14 @@ require_relative "../../support/value_object"
 
 module Memintro
   class Diff
-    # One thing that there is more or less of than before. Frozen.
+    # A figure that changed. Frozen.
     #
-    # What malloc's figures of a sampled process say is estimated, and has standard errors:
-    # `growth_standard_error` and so on. Of allocations and frees between two snapshots of one process they are those
-    # of the samples drawn in between. What is live at both moments is in both estimates and leaves the difference, but
-    # how much that is is not known: of the growth of what is live the error is at most this, the lesser of two upper
-    # bounds (the root of the sum of the squares of both snapshots' errors, and the error of all that came and went in
-    # between). With {#at_least}, only the error of the side that is known is in it.
+    # Malloc figures of a sampled process are estimates, and have standard errors: `growth_standard_error` and so on.
+    # For allocations and frees between two snapshots of one process, these are the errors of the samples drawn in
+    # between. Blocks that are live at both moments are in both estimates and cancel out, but how many they are is not
+    # known. So the error of the growth of live figures is at most the one given here, which is the smaller of two upper
+    # bounds: the root of the sum of the squares of both errors, and the error of all allocations and frees in between.
+    # With {#at_least}, it includes only the error of the side that is known.
     class Change
       # Names of the attributes, in the order of {#to_h}.
       ATTRIBUTES = %i[name unit before after growth count_before count_after count_growth at_least].freeze
@@ -36,7 +36,7 @@ module Memintro
       attr_reader :count_before
       # @return [Integer, nil]
       attr_reader :count_after
-      # @return [Boolean] whether it changed by at least so much: a list that was cut short does not tell the rest
+      # @return [Boolean] whether it changed by at least this much: a list that was cut does not say how much more
       attr_reader :at_least
 
       # @api private

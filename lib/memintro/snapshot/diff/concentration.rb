@@ -2,13 +2,13 @@
 
 module Memintro
   class Diff
-    # Where a kind of things grew: at one place, in the files of one folder, or all over.
+    # Finds where a kind of thing grew: at one place, in the files of one folder, or in many places.
     class Spread
-      # Of the growth: what has so much is where it is.
+      # The share of the growth from which a place is named as its place.
       MOST = 0.5
-      # A folder is narrowed down as long as what is in it has so much.
+      # A folder is narrowed down while its content has at least this share.
       FOLDER = 0.8
-      # What has so much need not be told apart from all of it.
+      # From this share on, it counts as all of the growth.
       NEARLY_ALL = 0.98
       private_constant :MOST, :FOLDER, :NEARLY_ALL
 
@@ -52,14 +52,14 @@ module Memintro
 
       private
 
-      # Growth by folder, each one's with that of the folders in it.
+      # Growth by folder, with the growth of the folders below it.
       def sums
         @grown.each_with_object(Hash.new(0)) do |change, sums|
           folders(change.name.b) { |folder| sums[folder] += change.growth }
         end
       end
 
-      # With a slash behind; the root is no folder that tells anything.
+      # With a trailing slash; the root folder is left out, because it says nothing.
       def folders(name)
         at = name.rindex("/")
         while at&.positive?

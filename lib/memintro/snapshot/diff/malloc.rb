@@ -6,8 +6,8 @@ module Memintro
   class Diff
     # Compares what two snapshots say of malloc: the totals and the call sites, estimates with their standard errors.
     class Malloc
-      # Figures of a call site that are compared, each with what only ever grows of it: the blocks that came, and those
-      # that went.
+      # Figures of a call site that are compared, each with two counters that only grow: blocks allocated and blocks
+      # freed.
       LIVE = { live_bytes: %i[total_bytes freed_bytes], live_blocks: %i[allocations frees] }.freeze
       # The same of the totals.
       TOTAL = { live_bytes: %i[allocated_bytes freed_bytes], live_blocks: %i[allocations frees] }.freeze
@@ -22,7 +22,7 @@ module Memintro
       def initialize(earlier, later)
         @earlier = earlier
         @later = later
-        # Then both are sums over one sample, of which the later has seen more.
+        # If so, both are sums over one sample, and the later one has more of it.
         @same_sample = %i[pid started epoch].all? { |name| earlier.process[name] == later.process[name] }
       end
 
@@ -72,7 +72,7 @@ module Memintro
       def growth(before, after, *flows)
         return before + after unless @same_sample
 
-        # The one given as the later may be the older.
+        # The snapshot given as the later one may be the older one.
         [before + after, flows.sum.abs].min
       end
 
@@ -88,7 +88,7 @@ module Memintro
         snapshot.call_sites.group_by { |site| JsonText.normal(site.name) }
       end
 
-      # Where a list has been cut, a site that is not in it had at most as much as the last one that is.
+      # If a list was cut, a site that is not in it had at most as much as its last site.
       def floor(snapshot)
         snapshot.call_sites_left_out.positive? ? [snapshot.call_sites.last&.live_bytes.to_i, 0].max : 0
       end

@@ -4,7 +4,7 @@ require_relative "../../support/names"
 
 module Memintro
   class Diff
-    # What makes two snapshots hard to compare, in sentences.
+    # Notes about what limits the comparison of two snapshots.
     class Notes
       # @param earlier [Snapshot]
       # @param later [Snapshot]
@@ -36,15 +36,15 @@ module Memintro
       end
 
       def order
-        # Of one process by the clock that nobody sets.
+        # Snapshots of one process are compared by the monotonic clock.
         clock = same_process? ? :monotonic_s : :time
         return unless @later.public_send(clock) < @earlier.public_send(clock)
 
-        "The one given as the later is the older: growth is what there was more of then."
+        "The snapshot given as the later one is older: growth is computed backwards."
       end
 
       def tracking
-        return "Malloc was tracked in only one of the two: nothing can be said of call sites." if one_sided?
+        return "Malloc was tracked in only one of the two snapshots, so call sites cannot be compared." if one_sided?
         return if same?(:epoch) || !same?(:pid) || !@later.tracked?
 
         "Tracking was started or cleared in between: its figures begin there."

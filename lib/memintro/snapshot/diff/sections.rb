@@ -8,13 +8,13 @@ module Memintro
   class Diff
     # Compares two snapshots, list by list.
     module Sections
-      # Every list of changes, and what stands above it.
+      # Every list of changes, and its title.
       TITLES = { memory: "process memory", types: "objects by type", classes: "objects by class",
                  iseqs: "instruction sequences by file", iseq_locations: "instruction sequences by line",
                  internals: "internal objects by kind", malloc: "malloc, all of the process",
                  call_sites: "malloc by call site", occupancy: "heap pages", gc: "GC counters",
                  gc_heaps: "GC by size pool" }.freeze
-      # What the names of a list are; those of the others are counters.
+      # What the names of a list are; the names of all other lists are counters.
       LAST = { memory: "memory", types: "type", classes: "class", iseqs: "file", iseq_locations: "line",
                internals: "kind", call_sites: "call site" }.freeze
 

@@ -10,20 +10,20 @@ require_relative "concentration"
 
 module Memintro
   class Diff
-    # What changed, for people: first a verdict, then a table for each list.
+    # What changed, as a text for people: a verdict, then a table for each list.
     class Text
-      # How the verdict speaks of one name of a list, and of several.
+      # How the verdict names one row of a list, and several rows.
       PLACES = { call_sites: ["at %s", "lines"], iseqs: ["of %s", "files"], classes: ["of class %s", "classes"],
                  internals: ["of kind %s", "kinds"] }.freeze
       # Lists whose names are in folders.
       FOLDERS = %i[call_sites iseqs].freeze
-      # Names that the verdict has where no one stands out.
+      # Number of names in the verdict if no single one has most of the growth.
       NAMED = 3
-      # Below this, nothing is worth a sentence.
+      # Growth below this gets no sentence.
       WORTH_A_WORD = 64 * 1024
-      # Lists of counters, of which most tell nothing to somebody who looks for memory.
+      # Lists of counters. Most of these counters do not help to find memory.
       COUNTERS = %i[malloc occupancy gc gc_heaps].freeze
-      # Those that do; the others are shown with `top: nil`.
+      # The counters that help; the others are shown only with `top: nil`.
       TELLING = %w[count minor_gc_count major_gc_count time heap_live_slots heap_allocated_pages old_objects
                    total_allocated_objects total_freed_objects live_bytes live_blocks allocations frees
                    pages live_slots sparse_pages].freeze
@@ -38,7 +38,7 @@ module Memintro
       end
 
       # @param diff [Diff]
-      # @return [String] also where the one given as the later is the older, as a note says then
+      # @return [String] the time between the snapshots; also if the one given as the later is the older
       def self.period(diff)
         "#{Units.duration(diff.seconds.abs)}#{', backwards' if diff.seconds.negative?}"
       end
@@ -55,7 +55,7 @@ module Memintro
       # @return [Array<String>] sentences: how much the process grew, how much of each kind there is more, and where
       def verdict
         sentences = [*memory_sentence, *kind_sentences]
-        sentences.empty? ? ["Nothing that was looked at has changed."] : sentences
+        sentences.empty? ? ["Nothing has changed."] : sentences
       end
 
       # @return [String]
@@ -150,7 +150,7 @@ module Memintro
           "#{" and #{Units.count(rest)} more #{PLACES.fetch(section).last}" if rest.positive?}"
       end
 
-      # What one list tells, another need not tell again.
+      # A thing that is in two lists is counted in one of them.
       def telling(section)
         name = TotalsByKind::NAMES.fetch(section)
         @diff.sections[section].to_a.select { |change| TotalsByKind.counts?(name, change, iseqs: @diff.iseqs) }
@@ -163,7 +163,7 @@ module Memintro
         ["", style.bold("#{Sections::TITLES[section]}:"), *lines(section, rows, style), *rest]
       end
 
-      # Of a list that is cut short: the folder that its rows are spread over, as a row above them.
+      # For a list that was cut: the folder that has most of its rows, as a row above them.
       def folder_row(changes)
         folder, inside = Spread.new(changes, 0).folder
         return unless folder
@@ -184,7 +184,7 @@ module Memintro
         changes.select { |change| TELLING.include?(change.name) }
       end
 
-      # What grew most, and where there is room what shrank most.
+      # Returns what grew most and, if there is room, what shrank most.
       def most(changes)
         return changes if changes.size <= @top
 

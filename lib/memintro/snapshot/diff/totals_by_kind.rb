@@ -5,10 +5,10 @@ require_relative "change"
 
 module Memintro
   class Diff
-    # What there is more of in all, of each kind of thing that memory goes to. Kinds overlap: an instruction sequence's
-    # bytes are among malloc's.
+    # The growth of each kind of memory in total. Kinds overlap: the bytes of instruction sequences are also bytes of
+    # malloc.
     module TotalsByKind
-      # The lists that kinds are the sums of, and their names.
+      # The lists that the kinds sum up, and the names of the kinds.
       NAMES = { call_sites: "malloc", iseqs: "instruction sequences", classes: "objects",
                 internals: "internal objects" }.freeze
 
@@ -24,7 +24,7 @@ module Memintro
       # @param kind [String] name of a kind
       # @param change [Change] a row of its list
       # @param iseqs [Boolean] whether there is a list of instruction sequences
-      # @return [Boolean] whether the kind's sum has it: what one list tells, another need not tell again
+      # @return [Boolean] whether the row is part of the kind's sum, so that nothing is counted twice
       def self.counts?(kind, change, iseqs:)
         case kind
         when NAMES[:classes] then !change.name.start_with?("imemo_")
@@ -33,7 +33,7 @@ module Memintro
         end
       end
 
-      # The process's totals: the list of sites may be cut short.
+      # Uses the totals of the process, because the list of sites may have been cut.
       def self.malloc(sections)
         bytes, blocks = %w[live_bytes live_blocks].map do |name|
           sections[:malloc].to_a.find { |change| change.name == name }

@@ -5,13 +5,13 @@ require_relative "text"
 
 module Memintro
   class Trend
-    # What grows, as one page, with each figure's course beside it.
+    # What grows, as one page, with a curve for each figure.
     class Html
-      # Of a course, in pixels that are scaled.
+      # Width of a curve, in pixels that are scaled.
       WIDTH = 128
-      # Of a course.
+      # Height of a curve.
       HEIGHT = 24
-      # What the lines of a course are.
+      # Explains the curves.
       LEGEND = "Each course goes from its own lowest to its highest value; the broken line is the slope (Theil-Sen)."
       private_constant :WIDTH, :HEIGHT, :LEGEND
 
@@ -48,7 +48,7 @@ module Memintro
         "<tr><td class=\"spark\">#{course(line)}</td>#{cells.join}#{name}</tr>"
       end
 
-      # Its values from the lowest to the highest, a dot for the last, and the slope as a broken line.
+      # The values from lowest to highest, a dot for the last one, and the slope as a broken line.
       def course(line)
         low, high = line.values.minmax
         points = line.values.each_with_index.map { |value, i| "#{x(i)},#{y(value, low, high)}" }
@@ -64,14 +64,14 @@ module Memintro
         "#{'~' if line.estimated?}#{Units.plain(value, line.unit)}"
       end
 
-      # Of the broken line: as many values are above it as below.
+      # Ends of the broken line: as many values are above it as below.
       def ends(line)
         slope = line.slope_per_minute
         level = Statistics.median(@trend.minutes.zip(line.values).map { |minute, value| value - (slope * minute) })
         [level, level + (slope * @trend.minutes.last)]
       end
 
-      # Snapshots of one instant stand side by side.
+      # Snapshots of the same instant are drawn side by side.
       def x(index)
         minutes = @trend.minutes
         index %= minutes.size
@@ -79,7 +79,7 @@ module Memintro
         (2 + (share * (WIDTH - 4))).round(1)
       end
 
-      # Only what is greater at last than at first is shown: high is above low.
+      # Only figures that are larger in the last snapshot are drawn, so high is above low.
       def y(value, low, high)
         (HEIGHT - 2 - ((value - low).fdiv(high - low) * (HEIGHT - 4))).round(1)
       end

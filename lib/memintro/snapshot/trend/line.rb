@@ -7,11 +7,11 @@ require_relative "../../support/value_object"
 
 module Memintro
   class Trend
-    # One figure over all snapshots. Frozen.
+    # A figure over all snapshots. Frozen.
     #
-    # A call site's live bytes in a sampled process are estimates, whose ends have standard errors; that of the growth
-    # is an upper bound, for what is live at both ends is in both estimates. Of the slope none is known: how sure it is
-    # that the figure grows is its confidence.
+    # In a sampled process the live bytes of a call site are estimates, and the first and last value have standard
+    # errors. The error of the growth is an upper bound, because blocks that are live at both ends are in both
+    # estimates. The slope has no error; {#confidence} says how certain its growth is.
     class Line
       # Names of the attributes, in the order of {#to_h}.
       ATTRIBUTES = %i[section name unit first last growth slope_per_minute confidence every_step].freeze
@@ -21,7 +21,7 @@ module Memintro
       include ValueObject
       include Estimates
 
-      # @return [Symbol] the list that it is from, as in {Diff#sections}
+      # @return [Symbol] its list, as in {Diff#sections}
       attr_reader :section
       # @return [String] of the class, file, counter …
       attr_reader :name

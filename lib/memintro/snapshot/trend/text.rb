@@ -7,11 +7,11 @@ require_relative "../../support/units"
 
 module Memintro
   class Trend
-    # What grows, for people: a verdict, then a table.
+    # What grows, as a text for people: a verdict, then a table.
     class Text
-      # Above the figures of the table.
+      # Titles of the columns of figures.
       HEADS = ["a minute", "sure", "each step", "first", "last"].freeze
-      # Above their names.
+      # Title of the column of names.
       LAST = "what"
 
       # @param share [Float] from 0 to 1
@@ -53,7 +53,7 @@ module Memintro
       def verdict
         sure = @trend.growing.size
         return "Nothing has grown" if @trend.lines.empty?
-        return "Of nothing is it #{asked} sure that it grows" if sure.zero?
+        return "Nothing grows with #{asked} certainty" if sure.zero?
 
         "#{Units.counted(sure, 'figure')} #{Units.noun(sure, 'grows', 'grow')}, at least #{asked} sure (Mann-Kendall)"
       end
@@ -84,7 +84,7 @@ module Memintro
 
       def introduction
         return "#{verdict}." if @trend.lines.empty?
-        return "#{verdict}. What is greater now than at first:" if @trend.growing.empty?
+        return "#{verdict}. Larger than in the first snapshot:" if @trend.growing.empty?
 
         "#{verdict}, by so much a minute (Theil-Sen):"
       end
