@@ -2,6 +2,7 @@
 
 require_relative "../spec_helper"
 require_relative "../../lib/memintro"
+require_relative "../../lib/memintro/support/statistics"
 require "stringio"
 
 RSpec.describe Memintro::Trend do
