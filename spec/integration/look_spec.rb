@@ -112,6 +112,34 @@ RSpec.describe "looking into a program" do
         .to eq("s.json" => 1, "s.json.PID" => 2)
     end
 
+    it "ends when no process reads from the named pipe that it writes to" do
+      File.mkfifo(path("pipe"))
+      result = memintro("snapshot", "-o", path("pipe"), "--", RbConfig.ruby, "-e", "exit 3", deadline_seconds: 20)
+      expect([result.status.exitstatus, result.stderr]).to match([3, /no process reads from the named pipe/])
+    end
+
+    it "tells in one line what cannot be loaded in a program that has left memintro's folder, and leaves its status" do
+      skip "only root may call chroot" unless Process.euid.zero?
+      root = Dir.mktmpdir
+      [%w[snapshot], %w[diff], ["run", "--report", "-"]].each do |words|
+        code = "Dir.chroot(#{root.inspect}); Dir.chdir('/'); exit 3"
+        result = memintro(*words, "--", RbConfig.ruby, "-e", code)
+        expect(result.status.exitstatus).to eq(3), result.stderr
+        expect(result.stderr).not_to match(/LoadError|\.rb:\d+:in/)
+      end
+    ensure
+      FileUtils.rm_rf(root) if root
+    end
+
+    it "says in words that the current folder has been removed" do
+      gone = Dir.mktmpdir
+      command = [RbConfig.ruby, File.join(Subprocess::ROOT, "exe/memintro")]
+      script = 'rmdir "$PWD"; exec "$@"'
+      result = run_command("sh", "-c", script, "sh", *command, "snapshot", "-o", "x.json", "--", "true", chdir: gone)
+      expect(result.status.exitstatus).to eq(1)
+      expect(result.stderr).to match(/\Amemintro: the current folder has been removed: .*x\.json/)
+    end
+
     it "does not have a later process of the same run write over the file of an earlier one" do
       ruby = "#{RbConfig.ruby.inspect}, '-e', ''"
       saved(code: "2.times { system(#{ruby}) }; exec(#{ruby})")
@@ -120,7 +148,7 @@ RSpec.describe "looking into a program" do
       script = "#{RbConfig.ruby} -e 1; #{RbConfig.ruby} -e 2"
       memintro("snapshot", "-o", path("t.json"), "--", "sh", "-c", script).must_succeed
       expect(Dir.children(@folder).grep(/\At\.json/).map { |name| name.sub(/\d+\z/, "PID") })
-        .to contain_exactly("t.json", "t.json.PID")
+        .to eq(["t.json.PID"] * 2)
     end
 
     it "takes one every so often, numbers them, and keeps the last" do

@@ -67,6 +67,14 @@ module Memintro
         end
       end
 
+      # @param file [String]
+      # @return [String] absolute, since the program may change its folder
+      def absolute(file)
+        File.expand_path(file)
+      rescue SystemCallError
+        raise Failure, "the current folder has been removed: change to another one, or give #{file} with its whole path"
+      end
+
       # @return [Numeric] what a flag got that is no setting
       def seconds(flag, text)
         Settings[:every].parse(text, flag)

@@ -112,13 +112,13 @@ module Memintro
 
       def environment(launch)
         { **variables.compact.to_h { |key, value| ["MEMINTRO_LAUNCHED_#{key}", value.to_s] },
-          OutputClaim::SINCE => OutputClaim.now,
+          "MEMINTRO_FIRST_PID" => Process.pid.to_s,
           "RUBYOPT" => Launch.before(launch.require_flag(Paths::LAUNCHED), ENV["RUBYOPT"], " ") }
       end
 
       # Absolute, because the command may change its folder.
       def variables
-        { COMMAND: name, OUT: @output && File.expand_path(@output), EVERY: @every&.to_s,
+        { COMMAND: name, OUT: @output && absolute(@output), EVERY: @every&.to_s,
           FORMAT: format_name, TOP: @top || default_top }
       end
 
@@ -140,7 +140,7 @@ module Memintro
       def check_output
         return unless @output
 
-        folder = File.dirname(File.expand_path(@output))
+        folder = File.dirname(absolute(@output))
         raise Failure, "--output #{@output}: there is no folder #{folder}" unless File.directory?(folder)
         raise Failure, "--output #{@output}: folder #{folder} cannot be written to" unless File.writable?(folder)
         raise Failure, "--output #{@output} is a folder; give a file in it" if File.directory?(@output)

@@ -37,7 +37,13 @@ module Memintro
 
       def environment
         launch = Launch.new(given).check
-        { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || Dir.pwd, **launch.variables }
+        { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || current_folder, **launch.variables }.compact
+      end
+
+      def current_folder
+        Dir.pwd
+      rescue SystemCallError
+        nil # it has been removed
       end
     end
   end

@@ -63,7 +63,7 @@ module Memintro
       def numbered
         return unless @output
 
-        file = File.expand_path(@output)
+        file = absolute(@output)
         return file if @every.nil? || File.basename(file).include?("%n")
 
         ending = File.extname(file)

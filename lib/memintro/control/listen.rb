@@ -78,6 +78,8 @@ module Memintro
         require_relative "../control"
         Control.start(name)
       end
+    rescue LoadError => e
+      raise ListenError, Loader.unreadable(e)
     end
 
     def checked_name(name)

@@ -3,7 +3,6 @@
 require_relative "../runtime/background"
 require_relative "../support/warn_once"
 require_relative "../report/heap_table"
-require_relative "../support/output_target"
 require_relative "../support/text_buffer"
 
 module Memintro
@@ -17,6 +16,8 @@ module Memintro
 
     # Prefix of the variables that say what to do.
     PREFIX = "MEMINTRO_LAUNCHED_"
+    # Variable with the id of the process that writes FILE itself, if FILE has no %p.
+    FIRST_PID = "MEMINTRO_FIRST_PID"
     # Seconds that the thread of --every may take to finish at the end of the program.
     PATIENCE = 10
     private_constant :PATIENCE
@@ -30,6 +31,7 @@ module Memintro
 
     # @return [nil]
     def install
+      ENV[FIRST_PID] ||= Process.pid.to_s
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       Memintro.start if self["TRACK"] && !Memintro.tracking?
@@ -48,7 +50,7 @@ module Memintro
         send(:"write_#{self["COMMAND"]}")
       end
       true
-    rescue StandardError => e
+    rescue StandardError, ScriptError => e
       tell_once(e)
       false
     end
@@ -60,17 +62,7 @@ module Memintro
     def write_last
       @background&.stop(patience: PATIENCE)
       GC.start unless self["EVERY"]
-      write || @claim&.release
-    end
-
-    # If several processes have one FILE without %p, the first one writes FILE itself.
-    def claim
-      @claim&.forget
-      first = file_of(1) or return
-      @claim ||= OutputClaim.new(first) if !first.include?("%p") && OutputTarget.replaceable?(first)
-      @own = @claim.nil? || @claim.take
-    rescue SystemCallError
-      @own = true # to write it will fail with better words
+      write
     end
 
     def [](name)
@@ -81,7 +73,6 @@ module Memintro
     # In a forked child the numbers begin again, and growth counts from the fork.
     def begin_process
       @number = 0
-      claim
       return unless self["COMMAND"] == "diff"
 
       GC.start
@@ -132,14 +123,11 @@ module Memintro
     end
 
     def file(number = @number)
-      path = file_of(number) or return
+      pattern = self["OUT"] or return
+      path = pattern.gsub("%n", number.to_s)
       return path.gsub("%p", Process.pid.to_s) if path.include?("%p")
 
-      @own ? path : "#{path}.#{Process.pid}"
-    end
-
-    def file_of(number)
-      self["OUT"]&.gsub("%n", number.to_s)
+      Process.pid.to_s == ENV[FIRST_PID] ? path : "#{path}.#{Process.pid}"
     end
 
     def forget_old

@@ -38,6 +38,8 @@ module Memintro
 
     # @return [nil]
     def install
+      # The program may leave the folders of memintro, by chroot or as another user.
+      Loader.need(:Report)
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       answer_for_mwrap if @configuration.compat == :mwrap
@@ -57,7 +59,6 @@ module Memintro
     def write
       Memintro.untracked { @target.write { |io| render(io) } }
       true
-    # What a report needs is loaded now: the program may have left the folders that it is in.
     rescue StandardError, ScriptError => e
       tell_once(e.message)
       false

@@ -59,7 +59,7 @@ module Memintro
 
         rows = part(report, "call_sites", Array).each_with_index.map { |site, id| row(site, id) }
         totals = totals_of(part(report, "totals", Hash))
-        CallSites.new(totals, rows, part(report, "process", Hash).transform_keys(&:to_sym))
+        CallSites.new(totals, rows, process_of(part(report, "process", Hash)))
       end
 
       # @param answer [Hash] with call sites of which only blocks of some age count as live
@@ -95,6 +95,17 @@ module Memintro
          variances = variances(site, where), old(site, variances)]
       end
       private_class_method :row
+
+      # Texts, numbers, true, false and null are all that a process says of itself.
+      def self.process_of(found)
+        found.each do |name, value|
+          next unless value.is_a?(Hash) || value.is_a?(Array)
+
+          raise DumpError, "not a report of memintro: its process has #{Arguments.shown(value)} for #{name.inspect}"
+        end
+        found.transform_keys(&:to_sym)
+      end
+      private_class_method :process_of
 
       def self.totals_of(figures)
         variances = (doubts(figures, TOTALS.first(4), [0, 0, 2, 2], "totals").flatten if figures["estimated"])

@@ -38,8 +38,17 @@ module Memintro
     def self.bring(paths)
       Memintro.untracked { in_signal_handler? ? load_apart(paths) : load(paths) }
       nil
+    rescue LoadError => e
+      raise Error, unreadable(e)
     end
     private_class_method :bring
+
+    # @param error [LoadError]
+    # @return [String]
+    def self.unreadable(error)
+      "a file of memintro cannot be loaded (#{error.message}); if the program has called chroot or changed its user, " \
+        "do what loads it before: call the method once"
+    end
 
     # @return [Boolean]
     def self.in_signal_handler?

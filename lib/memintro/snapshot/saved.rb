@@ -40,7 +40,7 @@ module Memintro
         # Renaming a file over /dev/null, a named pipe or a folder would destroy it.
         OutputTarget.replaceable?(File.absolute_path(path)) ? replace(path, text) : write_into(path, text)
         nil
-      rescue SystemCallError, IOError, ArgumentError, EncodingError => e
+      rescue SystemCallError, IOError, ArgumentError, EncodingError, Error => e
         raise SnapshotError, "#{named(path)} cannot be written: #{reason(e)}"
       end
 
@@ -183,6 +183,8 @@ module Memintro
 
       # Appends: a stream that the process has open would otherwise be overwritten from its beginning.
       def self.write_into(path, text)
+        return OutputTarget.feed(path, text) if File.pipe?(path)
+
         File.open(path, File::WRONLY | File::APPEND) { |file| file.write(text) }
       end
       private_class_method :write_into

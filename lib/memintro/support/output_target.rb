@@ -49,6 +49,40 @@ module Memintro
       true
     end
 
+    # Writes to a named pipe. The program must end even if no process reads: each step takes {PATIENCE} seconds at most.
+    #
+    # @param path [String]
+    # @param text [String]
+    # @return [nil]
+    # @raise [SystemCallError, Error]
+    def self.feed(path, text)
+      pipe = open_pipe(path)
+      while pipe && !text.empty? && IO.select(nil, [pipe], nil, PATIENCE)
+        taken = pipe.write_nonblock(text, exception: false)
+        text = text.byteslice(taken..) if taken.is_a?(Integer)
+      end
+      raise Error, "no process reads from the named pipe #{path}" unless text.empty?
+    ensure
+      pipe&.close
+    end
+
+    # @return [File, nil] nil if no process reads
+    def self.open_pipe(path)
+      due = now + PATIENCE
+      begin
+        File.open(path, File::WRONLY | File::NONBLOCK)
+      rescue Errno::ENXIO
+        return if now > due
+
+        sleep(0.02)
+        retry
+      end
+    end
+    private_class_method :open_pipe
+
+    def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+    private_class_method :now
+
     # @param pattern [String, nil] as the setting has it. Read once: the program may change its folder.
     def initialize(pattern)
       @pid = Native.kernel_pid
@@ -106,7 +140,7 @@ module Memintro
     def write(&render)
       return render.call(@stream) if @stream
       return Files.replace(file, &render) if replaceable?
-      return feed(file, &render) if File.pipe?(file)
+      return self.class.feed(file, TextBuffer.new(+"").tap(&render).text) if File.pipe?(file)
 
       File.open(file, "a", &render)
     end
@@ -121,39 +155,6 @@ module Memintro
       return @pattern.gsub("%p", Native.kernel_pid.to_s) if own_names?
 
       @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Native.kernel_pid}".b
-    end
-
-    # The program must end even if no process reads.
-    def feed(path)
-      text = TextBuffer.new(+"").tap { |buffer| yield buffer }.text
-      pipe = patiently { open_pipe(path) }
-      while pipe && !text.empty? && IO.select(nil, [pipe], nil, PATIENCE)
-        taken = pipe.write_nonblock(text, exception: false)
-        text = text.byteslice(taken..) if taken.is_a?(Integer)
-      end
-      raise Error, "no process reads from the named pipe #{path}" unless text.empty?
-    ensure
-      pipe&.close
-    end
-
-    def open_pipe(path)
-      File.open(path, File::WRONLY | File::NONBLOCK)
-    rescue Errno::ENXIO
-      nil
-    end
-
-    def patiently
-      due = now + PATIENCE
-      until (found = yield)
-        return if now > due
-
-        sleep(0.02)
-      end
-      found
-    end
-
-    def now
-      Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
   end
 end

@@ -79,6 +79,17 @@ RSpec.describe Memintro::Report::Json do
       end
     end
 
+    it "refuses a process that is described by anything but texts and numbers" do
+      [{ "x" => 1 }, [1]].each do |wrong|
+        report = JSON.parse(json)
+        report["process"]["program"] = wrong
+        saved(JSON.generate(report)) do |path|
+          expect { described_class.read(path) }
+            .to raise_error(Memintro::DumpError, /its process has .* for "program"/)
+        end
+      end
+    end
+
     it "makes a snapshot of a raw dump" do
       dump = { pid: 9, time: 1_700_000_000, signal: 11, exit_status: 0, totals: FakeNative::TOTALS,
                sites: FakeNative::ROWS }
