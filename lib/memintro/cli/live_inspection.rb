@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "targets"
+require_relative "../support/style"
 
 module Memintro
   module CLI

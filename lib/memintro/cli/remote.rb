@@ -3,6 +3,7 @@
 require_relative "command"
 require_relative "targets"
 require_relative "../support/style"
+require_relative "../support/units"
 
 module Memintro
   module CLI

@@ -2,6 +2,8 @@
 
 require_relative "../error"
 require_relative "command"
+require_relative "../support/names"
+require_relative "../support/json_text"
 
 module Memintro
   module CLI

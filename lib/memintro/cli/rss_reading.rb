@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "rss"
+require_relative "../support/names"
+require_relative "../support/units"
 
 module Memintro
   module CLI

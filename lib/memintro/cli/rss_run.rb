@@ -2,6 +2,7 @@
 
 require_relative "rss"
 require_relative "rss_reading"
+require_relative "../support/units"
 
 module Memintro
   module CLI

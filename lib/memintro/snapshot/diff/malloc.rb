@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "change"
+require_relative "../../support/json_text"
 
 module Memintro
   class Diff

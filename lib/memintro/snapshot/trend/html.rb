@@ -2,6 +2,7 @@
 
 require_relative "../../support/html_page"
 require_relative "text"
+require_relative "../../support/statistics"
 
 module Memintro
   class Trend

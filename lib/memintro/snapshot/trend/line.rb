@@ -4,6 +4,7 @@ require_relative "../../support/estimates"
 require_relative "../../support/names"
 require_relative "../../support/units"
 require_relative "../../support/value_object"
+require_relative "../../support/statistics"
 
 module Memintro
   class Trend
