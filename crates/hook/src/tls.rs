@@ -106,39 +106,48 @@ pub(crate) fn set(word: usize) {
     }
 }
 
-/// Where the word of the calling thread lies.
+/// Where a word of the calling thread's static TLS block lies, by its symbol.
 #[cfg(target_arch = "x86_64")]
-fn address() -> *mut usize {
-    let address: *mut usize;
-    // SAFETY: the thread pointer's own word holds its address.
-    unsafe {
-        asm!(
-            "mov {address}, qword ptr fs:[0]",
-            "add {address}, qword ptr [rip + memintro_thread@GOTTPOFF]",
-            address = out(reg) address,
-            options(nostack, readonly),
-        );
-    }
-    address
+macro_rules! own_word {
+    ($symbol:literal) => {{
+        let address;
+        // SAFETY: the thread pointer's own word holds its address.
+        unsafe {
+            asm!(
+                "mov {address}, qword ptr fs:[0]",
+                concat!("add {address}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
+                address = out(reg) address,
+                options(nostack, readonly),
+            );
+        }
+        address
+    }};
+}
+
+/// Where a word of the calling thread's static TLS block lies, by its symbol.
+#[cfg(target_arch = "aarch64")]
+macro_rules! own_word {
+    ($symbol:literal) => {{
+        let address;
+        // SAFETY: reads the thread pointer and an offset from it.
+        unsafe {
+            asm!(
+                "mrs {base}, tpidr_el0",
+                concat!("adrp {address}, :gottprel:", $symbol),
+                concat!("ldr {address}, [{address}, :gottprel_lo12:", $symbol, "]"),
+                "add {address}, {base}, {address}",
+                base = out(reg) _,
+                address = out(reg) address,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        address
+    }};
 }
 
 /// Where the word of the calling thread lies.
-#[cfg(target_arch = "aarch64")]
 fn address() -> *mut usize {
-    let address: *mut usize;
-    // SAFETY: reads the thread pointer and an offset from it.
-    unsafe {
-        asm!(
-            "mrs {base}, tpidr_el0",
-            "adrp {address}, :gottprel:memintro_thread",
-            "ldr {address}, [{address}, :gottprel_lo12:memintro_thread]",
-            "add {address}, {base}, {address}",
-            base = out(reg) _,
-            address = out(reg) address,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    address
+    own_word!("memintro_thread")
 }
 
 /// Sets the word of the calling thread unless a signal handler has set it; answers what that was.
@@ -170,23 +179,6 @@ pub(crate) fn pay(cost: u64) -> bool {
     paid != 0
 }
 
-/// Where the calling thread's distance lies, as long as the thread lives; 0 in a thread that has never drawn one.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn distance() -> *mut u64 {
-    let address: *mut u64;
-    // SAFETY: the thread pointer's own word holds its address.
-    unsafe {
-        asm!(
-            "mov {address}, qword ptr fs:[0]",
-            "add {address}, qword ptr [rip + memintro_distance@GOTTPOFF]",
-            address = out(reg) address,
-            options(nostack, readonly),
-        );
-    }
-    address
-}
-
 /// Takes `cost` from the calling thread's distance; `false` if it was less, and now lies below zero by so much.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
@@ -201,23 +193,9 @@ pub(crate) fn pay(cost: u64) -> bool {
 }
 
 /// Where the calling thread's distance lies, as long as the thread lives; 0 in a thread that has never drawn one.
-#[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub(crate) fn distance() -> *mut u64 {
-    let address: *mut u64;
-    // SAFETY: reads the thread pointer and an offset from it.
-    unsafe {
-        asm!(
-            "mrs {base}, tpidr_el0",
-            "adrp {address}, :gottprel:memintro_distance",
-            "ldr {address}, [{address}, :gottprel_lo12:memintro_distance]",
-            "add {address}, {base}, {address}",
-            base = out(reg) _,
-            address = out(reg) address,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    address
+    own_word!("memintro_distance")
 }
 
 /// A number that is no other thread's, as long as this one lives: even, for threads begin at such addresses, and not 0.
