@@ -273,15 +273,14 @@ module Memintro
     # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
     # @return [nil]
     # @raise [ArgumentError, TypeError]
-    def report(io = $stdout, format: :text, top: rows_of(format), by: :live_bytes, app_root: nil)
+    def report(io = $stdout, format: :text, top: loaded_report.default_top(format), by: :live_bytes, app_root: nil)
       Arguments.output(io)
-      MainRactor.only
-      Loader.need(:Report)
+      reports = loaded_report
       untracked do
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
-        Report.write(CallSites.take(most: top, by: by), io, format: format, top: top, by: by,
-                                                            app_root: app_root || configuration.app_root)
+        reports.write(CallSites.take(most: top, by: by), io, format: format, top: top, by: by,
+                                                             app_root: app_root || configuration.app_root)
       end
     end
 
@@ -404,11 +403,11 @@ module Memintro
 
     private
 
-    # The default number of call sites in a report.
-    def rows_of(format)
+    # Loaded with the first report.
+    def loaded_report
       MainRactor.only
       Loader.need(:Report)
-      Report.default_top(format)
+      Report
     end
 
     # Raises nothing while memintro is disabled, even where the configuration cannot be read, as in another Ractor.

@@ -22,6 +22,11 @@ RUBY_BINDINGS = %w[rb-sys magnus].freeze
 # Most files of a crate that may use each other in a circle.
 LARGEST_CIRCLE = 3
 
+# Ends the task where something is wrong, each in a line of its own.
+def refuse(title, wrong)
+  abort "#{title}:\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
+end
+
 desc "Run every lint"
 task lint: %w[lint:rustfmt lint:clippy lint:rustdoc lint:deny lint:layers lint:words lint:rubocop lint:yard lint:rbs]
 
@@ -60,8 +65,7 @@ namespace :lint do
   desc "No folder of lib/memintro uses one that is above it"
   task :ruby_layers do
     layers = RubyLayers.new("lib")
-    wrong = layers.wrong
-    abort "Wrong direction (see RULES.md):\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
+    refuse("Wrong direction (see RULES.md)", layers.wrong)
     puts "#{layers.size} Ruby files use only folders below their own"
   end
 
@@ -69,8 +73,8 @@ namespace :lint do
   task :rust_circles do
     circles = RustCircles.new("crates")
     wrong = circles.circles.select { |files| files.size > LARGEST_CIRCLE }
-    text = wrong.map { |files| "  #{files.size} files: #{files.join(" ")}" }.join("\n")
-    abort "Files that use each other in a circle (at most #{LARGEST_CIRCLE} may):\n#{text}" if wrong.any?
+    refuse("Files that use each other in a circle (at most #{LARGEST_CIRCLE} may)",
+           wrong.map { |files| "#{files.size} files: #{files.join(" ")}" })
     puts "#{circles.size} Rust files, of which at most #{LARGEST_CIRCLE} use each other in a circle"
   end
 
@@ -90,15 +94,14 @@ namespace :lint do
         wrong << "#{name} depends on #{binding_crate}"
       end
     end
-    abort "Wrong direction (see RULES.md):\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
+    refuse("Wrong direction (see RULES.md)", wrong)
     puts "#{names.size} crates depend only on those below them; Ruby is known to the extension alone"
   end
 
   desc "No file uses a word that the glossary of RULES.md forbids"
   task :words do
     words = ForbiddenWords.new(".")
-    wrong = words.wrong
-    abort "Forbidden words (see RULES.md):\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
+    refuse("Forbidden words (see RULES.md)", words.wrong)
     puts "#{words.size} files use no word that RULES.md forbids"
   end
 

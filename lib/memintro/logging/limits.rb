@@ -117,10 +117,10 @@ module Memintro
       beside { @earlier = Memintro.snapshot(*PARTS) }
     end
 
-    def tell(crossing, logger)
-      return @on_limit.call(crossing) if @on_limit
+    def tell(exceeded, logger)
+      return @on_limit.call(exceeded) if @on_limit
 
-      line = @line.of(crossing)
+      line = @line.of(exceeded)
       later = Memintro.snapshot(*PARTS)
       earlier = @earlier
       @earlier = later
@@ -131,7 +131,7 @@ module Memintro
     def with(diff, line)
       return "#{line}\n#{diff}" unless @json
 
-      texts = LOGGED_ROWS.lazy.map { |rows| JsonText.dump(diff.to_h(top: rows)).delete("\n") }
+      texts = LOGGED_ROWS.lazy.map { |rows| JsonText.line(diff.to_h(top: rows)) }
       "#{line.delete_suffix('}')},\"diff\":#{texts.find { |text| text.bytesize < LOGGED_BYTES } || texts.to_a.last}}"
     end
 

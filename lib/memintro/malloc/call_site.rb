@@ -188,8 +188,10 @@ module Memintro
 
     def variance_of(name)
       case name
-      when :live_bytes then left(:OLD_BYTES_VARIANCE, :total_bytes, :freed_bytes) { |figure| variance_of(figure) }
-      when :live_blocks then left(:OLD_BLOCKS_VARIANCE, :allocations, :frees) { |figure| variance_of(figure) }
+      when :live_bytes then left(SiteRow::OLD_BYTES_VARIANCE, :total_bytes, :freed_bytes) { |figure|
+                              variance_of(figure)
+                            }
+      when :live_blocks then left(SiteRow::OLD_BLOCKS_VARIANCE, :allocations, :frees) { |figure| variance_of(figure) }
       when :mean_lifespan then mean_lifespan_variance
       else SiteRow.variance(@variances, name)
       end
@@ -197,8 +199,8 @@ module Memintro
 
     def skew_of(name)
       case name
-      when :live_bytes then left(:OLD_BYTES_SKEW, :total_bytes, :freed_bytes) { |figure| skew_of(figure) }
-      when :live_blocks then left(:OLD_BLOCKS_SKEW, :allocations, :frees) { |figure| skew_of(figure) }
+      when :live_bytes then left(SiteRow::OLD_BYTES_SKEW, :total_bytes, :freed_bytes) { |figure| skew_of(figure) }
+      when :live_blocks then left(SiteRow::OLD_BLOCKS_SKEW, :allocations, :frees) { |figure| skew_of(figure) }
       when *SiteRow::SKEWED then SiteRow.skew(@variances, name)
       else 0.0
       end
@@ -206,7 +208,7 @@ module Memintro
 
     # The variance or skew of what is live: of the old blocks if only these count, otherwise of allocations less frees.
     def left(column, came, went)
-      @aged ? @aged[SiteRow.const_get(column)].to_f : Estimates.left(yield(came), yield(went))
+      @aged ? @aged[column].to_f : Estimates.left(yield(came), yield(went))
     end
 
     def told = ESTIMATES - %i[mean_lifespan age_total]
