@@ -23,6 +23,10 @@ module Memintro
         abandon_inherited
         return @server.path if listening?
 
+        unless Native.threads_can_start
+          raise ListenError, "C code forked this process, and Ruby cannot run threads in it; fork with Ruby's fork"
+        end
+
         prepare
         @server = Server.new(name).open
         @server.run
@@ -35,6 +39,7 @@ module Memintro
         return false unless listening?
 
         @server = nil
+        Native.unwatch_forks
         server.stop
         true
       end
@@ -45,7 +50,7 @@ module Memintro
         !server.nil? && server.pid == Native.pid && server.alive?
       end
 
-      # The extension calls it in each forked child, in a thread of its own.
+      # The extension calls it in each child that Ruby forks, in a thread of its own.
       def forked
         Native.untracked_enter
         parents = @server
@@ -58,22 +63,24 @@ module Memintro
         nil # a child that cannot be asked works none the less
       end
 
-      private
-
-      def prepare
-        return if @prepared
-
-        @prepared = true
-        Native.watch_forks
-        at_exit { @server&.leave if @server&.pid == Native.pid }
-      end
-
-      # Closes the parent's descriptors in a child: a process that holds them looks as if it listened.
+      # Closes the parent's descriptors in a child: a process that holds them looks as if it listened. The extension
+      # calls it in each child that C code forks.
+      # @return [nil]
       def abandon_inherited
         return if @server.nil? || @server.pid == Native.pid
 
-        @server.abandon
+        Memintro.untracked { @server.abandon }
         @server = nil
+      end
+
+      private
+
+      def prepare
+        Native.watch_forks
+        return if @prepared
+
+        @prepared = true
+        at_exit { @server&.leave if @server&.pid == Native.pid }
       end
     end
   end

@@ -7,8 +7,8 @@ module Memintro
   # A thread of memintro's own, for work beside the program.
   #
   # It leaves signals to the threads of the program, and its allocations are not tracked. In a forked child it is
-  # started again: at once after a fork by Ruby and after Process.daemon, and at the next call of {#alive?} or {#thread}
-  # after a fork by C code. The process does not wait for it at its end. An error ends the thread and is then in
+  # started again: at once after a fork by Ruby and after Process.daemon. After a fork by C code it is not: Ruby cannot run
+  # threads there (docs/control_socket.md). The process does not wait for it at its end. An error ends the thread and is then in
   # {#error}; nothing is printed, and Thread.abort_on_exception does not apply.
   #
   # It does not keep a program running. If all other threads wait without end ({Deadlock}), this thread ends, so that a
@@ -100,12 +100,16 @@ module Memintro
       # @param name [String] of the thread, at most 15 bytes of it are seen from outside
       # @yieldparam stop [Stop] run again, with a new one, in each forked child
       # @return [Background]
-      # @raise [Error] if the system gives no thread
+      # @raise [Error] if the system gives no thread, or in a child that C code forked
       # @raise [RactorError] in a Ractor other than the main one, which would take the thread along when it ends
       def start(name, &work)
         raise ArgumentError, "start needs a block: Background.start(name) { |stop| … }" unless work
         unless Ractor.current == Loader::MAIN_RACTOR
           raise RactorError, "#{name} cannot be started in a Ractor; start it in the main one"
+        end
+        unless Native.threads_can_start
+          raise Error, "#{name} cannot be started: C code forked this process, and Ruby cannot run threads in it; fork " \
+                       "with Ruby's fork"
         end
 
         install
@@ -226,6 +230,7 @@ module Memintro
     # @raise [ThreadError] if the system gives no thread
     def launch(deadlock = nil)
       before = @pid
+      Native.threads_can_start or raise ThreadError, "C code forked the process, and Ruby runs no threads then"
       @pid = Native.kernel_pid
       @stop = stop = Stop.new(deadlock)
       @started = Thread.new { run(stop) }
