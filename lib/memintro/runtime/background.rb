@@ -7,9 +7,9 @@ module Memintro
   # A thread of memintro's own, for work beside the program.
   #
   # It leaves signals to the threads of the program, and its allocations are not tracked. In a forked child it is
-  # started again: at once after a fork by Ruby and after Process.daemon. After a fork by C code it is not: Ruby cannot run
-  # threads there (docs/control_socket.md). The process does not wait for it at its end. An error ends the thread and is then in
-  # {#error}; nothing is printed, and Thread.abort_on_exception does not apply.
+  # started again: at once after a fork by Ruby and after Process.daemon. After a fork by C code it is not: Ruby cannot
+  # run threads there (docs/control_socket.md). The process does not wait for it at its end. An error ends the thread
+  # and is then in {#error}; nothing is printed, and Thread.abort_on_exception does not apply.
   #
   # It does not keep a program running. If all other threads wait without end ({Deadlock}), this thread ends, so that a
   # program that joins all threads can go on, and its work begins again in a new thread. If that does not help, Ruby may
@@ -107,9 +107,10 @@ module Memintro
         unless Ractor.current == Loader::MAIN_RACTOR
           raise RactorError, "#{name} cannot be started in a Ractor; start it in the main one"
         end
+
         unless Native.threads_can_start
-          raise Error, "#{name} cannot be started: C code forked this process, and Ruby cannot run threads in it; fork " \
-                       "with Ruby's fork"
+          raise Error, "#{name} cannot be started: C code forked this process, and Ruby cannot run threads in it; " \
+                       "fork with Ruby's fork"
         end
 
         install
