@@ -40,7 +40,7 @@ fn addresses_of_different_threads_do_not_disturb_each_other() {
         assert_eq!((address >> 4) & 3, removed.site as usize);
         blocks[removed.site as usize] += 1;
     });
-    assert_eq!(blocks, [200_000; 4]);
+    assert_eq!(blocks, [200_000; 4], "{} waits were given up", memintro_tracker::lock::given_up());
 }
 
 /// Blocks allocated by one thread and freed by another, in both directions, with one address in flight only once.

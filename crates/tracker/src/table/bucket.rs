@@ -120,6 +120,12 @@ impl Bucket {
         self.word.load(Ordering::Relaxed) & !LOCKED == 0
     }
 
+    /// Whether somebody held the lock at some recent instant.
+    #[cfg(test)]
+    pub(super) fn is_locked(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & LOCKED != 0
+    }
+
     /// Fetches the bucket to be written.
     #[inline]
     pub(super) fn prefetch(&self) {

@@ -260,15 +260,8 @@ impl Dense {
             return heap_page.put(shrunk.unwrap_or(word));
         }
         heap_page.begin_to_close();
-        let array = self.arena.array(word);
-        let last = array.cells().find(|(_, cell)| cell::is_any_block(*cell));
-        let all_moved = last.is_none_or(|(_, cell)| {
-            let base = address >> HEAP_PAGE_SHIFT << HEAP_PAGE_SHIFT;
-            to_bucket(
-                base + (cell::granule(cell::tag(cell)) << cell::GRANULE_SHIFT),
-                Self::read(array, cell, now),
-            )
-        });
+        let mut all_moved = true;
+        self.each_block(address, word, now, |address, block| all_moved &= to_bucket(address, block));
         if all_moved {
             self.end(leaf, address, word, budget);
         } else {
@@ -281,6 +274,22 @@ impl Dense {
         leaf.heap_page(address).close();
         self.arena.give(address, word.array(), word.len(), budget);
         leaf.leave(address, budget, &self.words);
+    }
+
+    /// Visits the blocks of a heap page that is held or whose blocks are on their way.
+    pub(super) fn each_block(
+        &self,
+        address: usize,
+        word: Word,
+        now: u32,
+        mut visit: impl FnMut(usize, Removed),
+    ) {
+        let array = self.arena.array(word);
+        let base = address >> HEAP_PAGE_SHIFT << HEAP_PAGE_SHIFT;
+        for (_, cell) in array.cells().filter(|(_, cell)| cell::is_any_block(*cell)) {
+            let address = base + (cell::granule(cell::tag(cell)) << cell::GRANULE_SHIFT);
+            visit(address, Self::read(array, cell, now));
+        }
     }
 
     /// Takes a block out of the array of a held heap page.

@@ -47,6 +47,12 @@ pub(super) fn is_full(pool: &mut Pool, buckets: Buckets<'_>) -> bool {
     pool.patience == 0
 }
 
+/// Locks the buckets that are new, before others can know of them. Those that got no block when the blocks were spread
+/// are open: without this, an operation could be in one while whoever grows the shard opens the locks of all.
+fn lock_further(old: Buckets<'_>, new: Buckets<'_>) {
+    new.all().skip(old.count()).for_each(|bucket| bucket.held().keep());
+}
+
 impl Table {
     /// Gives the shard more buckets, unless somebody has done so since the caller looked. The caller holds no lock.
     #[cold]
@@ -83,6 +89,7 @@ impl Table {
         };
         self.spread(shard, &mut pool, old, new);
         drop(pool);
+        lock_further(old, new);
         span.store(new);
         new.all().for_each(|bucket| drop(bucket.held()));
         self.gather();
@@ -180,5 +187,23 @@ impl Table {
             bucket.set_bloom_bit(key);
         }
         bucket.keep();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_buckets_are_locked_before_others_can_know_of_them() {
+        let table = Table::new();
+        table.init(64 << 20).unwrap();
+        let old = table.spans[0].load(0);
+        let new = old.with_count(old.next_count());
+        assert!(new.count() > old.count() && table.commit(Part::Buckets, new.rows()));
+        lock_further(old, new);
+        let locked: Vec<bool> = new.all().map(Bucket::is_locked).collect();
+        assert_eq!(locked.iter().filter(|locked| **locked).count(), new.count() - old.count());
+        assert!(locked.iter().skip(old.count()).all(|locked| *locked));
     }
 }

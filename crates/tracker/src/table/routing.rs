@@ -51,6 +51,15 @@ impl Opening<'_> {
         }
     }
 
+    /// Puts all blocks back into the buckets, where some of them still are.
+    fn take_back(&mut self, to_bucket: impl Fn(usize, Removed) -> bool, now: u32) {
+        self.complete = false;
+        self.dense.each_block(self.address, self.word, now, |address, block| {
+            // Its bucket may be the one whose holder does not get on; then it is mostly there still.
+            let _ = to_bucket(address, block);
+        });
+    }
+
     /// The heap page is open from now on, or closed again if not all blocks found room.
     fn done(self, budget: &Budget) {
         let heap_page = self.leaf.heap_page(self.address);
@@ -114,7 +123,10 @@ impl Table {
     fn move_to_bucket(&self, address: usize, block: Removed, now: u32) -> bool {
         let Removed { site, size, age } = block;
         let block = Block { site, size, generation: now.wrapping_sub(age) };
-        self.insert_into_buckets(address, block, now, Accept::AllPages) == Some(Inserted::New)
+        !matches!(
+            self.insert_into_buckets(address, block, now, Accept::AllPages),
+            None | Some(Inserted::Full)
+        )
     }
 
     /// Removal where the heap page was closed a moment ago.
@@ -174,45 +186,91 @@ impl Table {
                 opening.complete = false;
             }
         }
-        if opening.complete {
-            units(address).for_each(|unit| self.empty_unit(unit, now));
+        if opening.complete && !units(address).all(|unit| self.empty_unit(unit, now)) {
+            opening.take_back(|address, block| self.move_to_bucket(address, block, now), now);
         }
         opening.done(&self.budget);
     }
 
-    /// Visits the entries of a unit that are in the buckets, each with its bucket locked. `false`: not all, for the holder of
-    /// a bucket does not get on.
+    /// Visits the entries of a unit that are in the buckets, each with its bucket locked. `false`: not all, because the
+    /// holder of a bucket does not get on.
     fn visit_unit(&self, unit: usize, mut visit: impl FnMut(usize, u64)) -> bool {
         let (first, last) = Hash::of_unit(unit);
         let mut residue = first.residue;
-        while let Some(home) = self.home_unchecked(Hash { shard: first.shard, residue }) {
-            let overflows = Overflows::new(self, first.shard);
-            let slots = home.bucket.occupied().map(|slot| (home.bucket.key(slot), home.bucket.value(slot)));
-            let chain =
-                overflows.chain(home.bucket.chain()).map(|(_, overflow)| (overflow.key(), overflow.value()));
-            for (key, value) in slots.chain(chain) {
-                let address = hash::address(first.shard, packed::residue(value, key));
-                if address >> hash::UNIT_SHIFT == unit && is_granule(address) {
-                    visit(address, value);
-                }
-            }
-            // Mostly one bucket, seldom two.
-            match Hash::next_home(residue, home.buckets.count()) {
-                next if next <= last.residue => residue = next,
-                _ => return true,
-            }
+        // Mostly one bucket, seldom two.
+        while residue <= last.residue {
+            let Some(next) = self.visit_home(unit, Hash { shard: first.shard, residue }, &mut visit) else {
+                return false;
+            };
+            residue = next;
         }
-        false
+        true
     }
 
-    /// Takes the entries of a unit out of the buckets.
-    fn empty_unit(&self, unit: usize, now: u32) {
+    /// Visits the entries of a unit from a hash on that are in the home bucket of that hash. Answers the residue with
+    /// which the next bucket begins.
+    ///
+    /// Entries before the hash have been visited: if the shard has grown since, they may lie in this bucket now.
+    fn visit_home(&self, unit: usize, from: Hash, visit: &mut impl FnMut(usize, u64)) -> Option<u64> {
+        let home = self.home_unchecked(from)?;
+        let overflows = Overflows::new(self, from.shard);
+        let slots = home.bucket.occupied().map(|slot| (home.bucket.key(slot), home.bucket.value(slot)));
+        let chain =
+            overflows.chain(home.bucket.chain()).map(|(_, overflow)| (overflow.key(), overflow.value()));
+        for (key, value) in slots.chain(chain) {
+            let residue = packed::residue(value, key);
+            let address = hash::address(from.shard, residue);
+            if residue >= from.residue && address >> hash::UNIT_SHIFT == unit && is_granule(address) {
+                visit(address, value);
+            }
+        }
+        Some(Hash::next_home(from.residue, home.buckets.count()))
+    }
+
+    /// Takes the entries of a unit out of the buckets. `false`: not all, because the holder of a bucket does not get on.
+    fn empty_unit(&self, unit: usize, now: u32) -> bool {
         loop {
             let mut found = None;
-            self.visit_unit(unit, |address, _| found = Some(address));
-            let Some(hash) = found.and_then(Hash::of) else { return };
-            let Some(home) = self.home_unchecked(hash) else { return };
+            let all = self.visit_unit(unit, |address, _| found = Some(address));
+            let Some(hash) = found.and_then(Hash::of) else { return all };
+            let Some(home) = self.home_unchecked(hash) else { return false };
             let _ = self.take_at(home, hash, now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::growth;
+    use super::*;
+
+    /// A bucket more between two visits moves entries forward, from a bucket that was visited into the next.
+    #[test]
+    fn a_unit_is_visited_once_while_its_shard_grows() {
+        const SHARD: usize = 5;
+        let table = Table::new();
+        table.init(64 << 20).unwrap();
+        let buckets = || table.spans[SHARD].load(SHARD);
+        // So many buckets that a unit's blocks do not make them more.
+        while buckets().count() < 1000 {
+            assert_eq!(table.grow(SHARD, buckets()), growth::Growth::Changed);
+        }
+        // The unit in which the second bucket begins.
+        let boundary = Hash::next_home(0, buckets().count()) & !1;
+        let unit = hash::address(SHARD, boundary) >> hash::UNIT_SHIFT;
+        for address in (unit << hash::UNIT_SHIFT..(unit + 1) << hash::UNIT_SHIFT).step_by(16).take(256) {
+            let block = Block { site: 1, size: 16, generation: 0 };
+            let inserted = table.insert_into_buckets(address, block, 0, Accept::AllPages);
+            assert_eq!(inserted, Some(Inserted::New));
+        }
+        let mut visits = std::collections::HashMap::<usize, u32>::new();
+        let mut visit = |address, _| *visits.entry(address).or_default() += 1;
+        let (first, last) = Hash::of_unit(unit);
+        let next = table.visit_home(unit, first, &mut visit).unwrap();
+        assert!(first.residue < next && next <= last.residue);
+        assert_eq!(table.grow(SHARD, buckets()), growth::Growth::Changed);
+        let rest = table.visit_home(unit, Hash { shard: SHARD, residue: next }, &mut visit).unwrap();
+        assert!(last.residue < rest);
+        assert_eq!((visits.len(), visits.values().sum::<u32>()), (256, 256));
     }
 }
