@@ -1,6 +1,6 @@
 //! States and codes that cross the boundary. All are plain integers with named values.
 
-/// What a control function answers. Zero is success.
+/// What a function of the hook answers. Zero is success.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status(pub i32);

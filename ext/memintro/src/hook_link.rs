@@ -7,32 +7,32 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use memintro_abi::{CONTROL_SYMBOL, Control, VERSION};
+use memintro_abi::{HOOK_API_SYMBOL, HookApi, VERSION};
 
 /// File name of the hook.
 const HOOK_FILE: &str = "libmemintro_hook.so";
 
-static CONTROL: OnceLock<&'static Control> = OnceLock::new();
+static LOADED: OnceLock<&'static HookApi> = OnceLock::new();
 
 /// What was preloaded. Looked for once: it came before this library or never comes, and a look-up that finds nothing
 /// asks every module of the process.
-static PRELOADED: OnceLock<Option<&'static Control>> = OnceLock::new();
+static PRELOADED: OnceLock<Option<&'static HookApi>> = OnceLock::new();
 
 /// The hook, if it is in the process already. Loads nothing.
-pub(crate) fn found() -> Option<&'static Control> {
-    CONTROL.get().copied().or_else(|| *PRELOADED.get_or_init(preloaded))
+pub(crate) fn found() -> Option<&'static HookApi> {
+    LOADED.get().copied().or_else(|| *PRELOADED.get_or_init(preloaded))
 }
 
-fn preloaded() -> Option<&'static Control> {
+fn preloaded() -> Option<&'static HookApi> {
     // SAFETY: a look-up by name.
-    let control = unsafe { libc::dlsym(libc::RTLD_DEFAULT, CONTROL_SYMBOL.as_ptr()) };
-    checked(control).ok()
+    let api = unsafe { libc::dlsym(libc::RTLD_DEFAULT, HOOK_API_SYMBOL.as_ptr()) };
+    checked(api).ok()
 }
 
 /// The hook, loaded if need be. The error is a text for people.
-pub(crate) fn load() -> Result<&'static Control, String> {
-    if let Some(control) = found() {
-        return Ok(control);
+pub(crate) fn load() -> Result<&'static HookApi, String> {
+    if let Some(api) = found() {
+        return Ok(api);
     }
     if cfg!(not(all(target_os = "linux", target_env = "gnu"))) {
         return Err(
@@ -52,8 +52,8 @@ pub(crate) fn load() -> Result<&'static Control, String> {
         return Err(format!("the hook could not be loaded: {}", last_error()));
     }
     // SAFETY: a look-up by name in the library just loaded.
-    let control = checked(unsafe { libc::dlsym(handle, CONTROL_SYMBOL.as_ptr()) })?;
-    Ok(CONTROL.get_or_init(|| control))
+    let api = checked(unsafe { libc::dlsym(handle, HOOK_API_SYMBOL.as_ptr()) })?;
+    Ok(LOADED.get_or_init(|| api))
 }
 
 /// Where the hook lies: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a
@@ -77,16 +77,16 @@ pub(crate) fn path() -> Option<PathBuf> {
     Some(above.filter(|above| !beside.is_file() && above.is_file()).unwrap_or(beside))
 }
 
-fn checked(control: *const libc::c_void) -> Result<&'static Control, String> {
+fn checked(api: *const libc::c_void) -> Result<&'static HookApi, String> {
     // SAFETY: the symbol is memintro's own; its first two words have been the same in every version.
-    let control = unsafe { control.cast::<Control>().as_ref() }.ok_or("the hook has no control table")?;
-    if control.version != VERSION || control.size as usize != size_of::<Control>() {
+    let api = unsafe { api.cast::<HookApi>().as_ref() }.ok_or("the hook has no table of functions")?;
+    if api.version != VERSION || api.size as usize != size_of::<HookApi>() {
         return Err(format!(
             "the hook in this process has interface version {}, this gem needs {VERSION}: preload the hook of the same gem version",
-            control.version
+            api.version
         ));
     }
-    Ok(control)
+    Ok(api)
 }
 
 fn last_error() -> String {

@@ -17,7 +17,7 @@ module Memintro
     #   say it
     # @param format [Symbol] `:logfmt` or `:json`
     # @param one_in [Integer, nil] a line for one in so many pieces of work
-    # @param over [Integer, nil] a line for those that took more bytes than that; with `one_in:`, for one in so many, too
+    # @param over [Integer, nil] a line for those that took more bytes than that; with `one_in:`, for one in so many too
     # @param logger [#info, #write, nil]
     # @param every [Integer, nil] the former name of `one_in`
     # @param default [Array<Symbol>]

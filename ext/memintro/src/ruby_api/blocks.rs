@@ -39,9 +39,9 @@ pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<Vec<Sum>, Error> {
         }
     }
     let mut sums: Vec<Sum> = Vec::new();
-    let Some(control) = hook_link::found() else { return Ok(sums) };
+    let Some(api) = hook_link::found() else { return Ok(sums) };
     // SAFETY: the callback fits the record, the context outlives the visit.
-    let status = unsafe { (control.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
+    let status = unsafe { (api.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
     check(ruby, status)?;
     Ok(sums)
 }
@@ -117,10 +117,10 @@ impl Sum {
 
 fn blocks(ruby: &Ruby, site: u32) -> Result<RArray, Error> {
     let array = ruby.ary_new();
-    let Some(control) = hook_link::found() else { return Ok(array) };
+    let Some(api) = hook_link::found() else { return Ok(array) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     let records =
-        visit::<BlockRecord>(ruby, |context, push| unsafe { (control.blocks)(site, 0, context, push) })?;
+        visit::<BlockRecord>(ruby, |context, push| unsafe { (api.blocks)(site, 0, context, push) })?;
     for record in records {
         array.push(record.address)?;
         array.push(record.size)?;

@@ -2,7 +2,7 @@
 
 use magnus::{Error, RHash, RModule, Ruby, function, prelude::*};
 
-use super::{control, without_gvl};
+use super::{control_socket, without_gvl};
 use crate::{heap, vm};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -22,7 +22,7 @@ fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
         ("iseqs", iseqs),
         ("iseq_kind", iseq_kind),
         ("turns", without_gvl::missing()),
-        ("forks", control::missing()),
+        ("forks", control_socket::missing()),
     ];
     for (what, names) in groups {
         if !names.is_empty() {

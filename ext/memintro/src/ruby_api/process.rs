@@ -36,10 +36,10 @@ fn define(native: RModule) -> Result<(), Error> {
 
 /// Runs with what it allocates left out of the figures.
 fn untracked<T>(work: impl FnOnce() -> T) -> T {
-    let Some(control) = hook_link::found() else { return work() };
-    (control.untracked_enter)();
+    let Some(api) = hook_link::found() else { return work() };
+    (api.untracked_enter)();
     let answer = work();
-    (control.untracked_leave)();
+    (api.untracked_leave)();
     answer
 }
 
@@ -101,7 +101,7 @@ fn process_started(ruby: &Ruby, pid: i32) -> Result<u64, Error> {
     answer(ruby, untracked(|| process::of(pid, None).and_then(|process| process::started(&process))))
 }
 
-fn look<T>(
+fn figures_of<T>(
     ruby: &Ruby,
     pid: i32,
     started: Option<u64>,
@@ -111,15 +111,16 @@ fn look<T>(
 }
 
 fn process_sizes(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
-    look(ruby, pid, started, process::sizes).map(|sizes| ruby.ary_from_iter([sizes.rss, sizes.vsize]))
+    figures_of(ruby, pid, started, process::sizes).map(|sizes| ruby.ary_from_iter([sizes.rss, sizes.vsize]))
 }
 
 fn process_peaks(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
-    look(ruby, pid, started, process::peaks).map(|peaks| ruby.ary_from_iter([peaks.peak_rss, peaks.swap]))
+    figures_of(ruby, pid, started, process::peaks)
+        .map(|peaks| ruby.ary_from_iter([peaks.peak_rss, peaks.swap]))
 }
 
 fn process_shares(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
-    look(ruby, pid, started, process::shares)
+    figures_of(ruby, pid, started, process::shares)
         .map(|shares| ruby.ary_from_iter([shares.pss, shares.uss, shares.swap_pss, shares.rss]))
 }
 

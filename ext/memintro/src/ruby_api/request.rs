@@ -32,18 +32,18 @@ pub(super) fn figures_begin_anew() {
 /// be followed. Nil where that is not the whole of its traffic, because this thread is not tracked. While sampling the bytes
 /// it allocated are exact nevertheless; calls and freed bytes are estimates, and nil.
 fn thread_traffic(ruby: &Ruby) -> Option<RArray> {
-    let control = hook_link::found()?;
-    let exact = match (control.mode)() {
+    let api = hook_link::found()?;
+    let exact = match (api.mode)() {
         Mode::FULL => true,
         Mode::SAMPLED => false,
         _ => return None,
     };
     // The array is not the request's.
-    let depth = (control.untracked_enter)();
+    let depth = (api.untracked_enter)();
     let answer = (depth == 1).then(|| {
         let mut figures = ThreadFigures::default();
         // SAFETY: a valid record.
-        unsafe { (control.thread_totals)(&raw mut figures) };
+        unsafe { (api.thread_totals)(&raw mut figures) };
         ruby.ary_from_iter([
             Some(BEGINNINGS.load(Ordering::Relaxed)),
             Some(figures.allocated_bytes),
@@ -52,7 +52,7 @@ fn thread_traffic(ruby: &Ruby) -> Option<RArray> {
             Some(figures.dropped),
         ])
     });
-    (control.untracked_leave)();
+    (api.untracked_leave)();
     answer
 }
 

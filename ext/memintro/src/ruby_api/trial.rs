@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::{Error, RModule, function, prelude::*};
-use memintro_abi::{Control, Mode, Origin, ThreadFigures};
+use memintro_abi::{HookApi, Mode, Origin, ThreadFigures};
 
 use crate::hook_link;
 
@@ -21,19 +21,19 @@ pub(super) enum Trial {
 }
 
 /// Makes one allocation as any library would, and asks what the hook made of it.
-pub(super) fn try_an_allocation(control: &Control) -> Trial {
+pub(super) fn try_an_allocation(api: &HookApi) -> Trial {
     let mut before = ThreadFigures::default();
     let mut after = ThreadFigures::default();
     // SAFETY: valid records; the block is given back at once. The volatile write keeps the pair from being
     // optimised away.
     unsafe {
-        (control.thread_totals)(&raw mut before);
+        (api.thread_totals)(&raw mut before);
         let block = libc::malloc(1);
         if !block.is_null() {
             block.cast::<u8>().write_volatile(1);
         }
         libc::free(block);
-        (control.thread_totals)(&raw mut after);
+        (api.thread_totals)(&raw mut after);
     }
     // Of these only the bytes are exact in each mode.
     if after.allocated_bytes > before.allocated_bytes {
@@ -45,13 +45,13 @@ pub(super) fn try_an_allocation(control: &Control) -> Trial {
     }
 }
 
-pub(super) fn not_seen(control: &Control) -> String {
+pub(super) fn not_seen(api: &HookApi) -> String {
     let advice = "put memintro's hook first in LD_PRELOAD (`memintro run -- CMD` does), or do not preload it and use Memintro.start";
     // SAFETY: the loader's own text of the module's path.
     let path =
         |module: libc::Dl_info| unsafe { CStr::from_ptr(module.dli_fname) }.to_string_lossy().into_owned();
     let first = first_malloc().map_or_else(|| "another library".to_owned(), path);
-    if (control.origin)() == Origin::PRELOADED {
+    if (api.origin)() == Origin::PRELOADED {
         format!("{first} answers malloc before memintro's hook does, so nothing would be seen: {advice}")
     } else {
         format!(
@@ -86,34 +86,34 @@ static IS_SEEN: AtomicBool = AtomicBool::new(false);
 /// The test allocation is made only where another library is in front of the hook, which may pass calls on, as
 /// profilers do: elsewhere it would be one too many among the program's figures.
 pub(super) fn unseen() -> Option<String> {
-    let control = hook_link::found()?;
-    let is_asked = (control.origin)() == Origin::PRELOADED && (control.mode)() != Mode::OFF;
+    let api = hook_link::found()?;
+    let is_asked = (api.origin)() == Origin::PRELOADED && (api.mode)() != Mode::OFF;
     if !is_asked || IS_SEEN.load(Ordering::Relaxed) {
         return None;
     }
-    if is_first(control) || !matches!(tracked(control, || try_an_allocation(control)), Trial::Unseen) {
+    if is_first(api) || !matches!(tracked(api, || try_an_allocation(api)), Trial::Unseen) {
         IS_SEEN.store(true, Ordering::Relaxed);
         return None;
     }
-    Some(not_seen(control))
+    Some(not_seen(api))
 }
 
 /// Whether a library gets the hook's malloc by default.
-fn is_first(control: &Control) -> bool {
-    let hook = module_of(control.start as *const c_void);
+fn is_first(api: &HookApi) -> bool {
+    let hook = module_of(api.start as *const c_void);
     hook.zip(first_malloc()).is_some_and(|(hook, first)| hook.dli_fbase == first.dli_fbase)
 }
 
 /// Runs this as if the thread were tracked, where it is not, too.
-fn tracked<T>(control: &Control, run: impl FnOnce() -> T) -> T {
-    (control.untracked_enter)();
-    let depth = (control.untracked_leave)();
+fn tracked<T>(api: &HookApi, run: impl FnOnce() -> T) -> T {
+    (api.untracked_enter)();
+    let depth = (api.untracked_leave)();
     for _ in 0..depth {
-        (control.untracked_leave)();
+        (api.untracked_leave)();
     }
     let answer = run();
     for _ in 0..depth {
-        (control.untracked_enter)();
+        (api.untracked_enter)();
     }
     answer
 }

@@ -59,10 +59,10 @@ pub type Visitor<T> = unsafe extern "C" fn(context: *mut c_void, record: *const 
 /// inside malloc; none raises, panics or calls Ruby.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Control {
+pub struct HookApi {
     /// [`crate::VERSION`] of the hook.
     pub version: u32,
-    /// `size_of::<Control>()` of the hook.
+    /// `size_of::<HookApi>()` of the hook.
     pub size: u32,
     /// How the hook came here.
     pub origin: extern "C" fn() -> Origin,
