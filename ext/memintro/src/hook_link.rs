@@ -1,6 +1,7 @@
 //! Finds the hook: the one that was preloaded, else the one beside this library, else the one a folder above.
 //!
-//! There is one tracker in a process. A hook of another version is refused by name: its table has another layout.
+//! There is one tracker in a process. A hook of another version is refused, because its table has another layout; the
+//! error names the versions.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -14,8 +15,8 @@ const HOOK_FILE: &str = "libmemintro_hook.so";
 
 static LOADED: OnceLock<&'static HookApi> = OnceLock::new();
 
-/// What was preloaded. Looked for once: it came before this library or never comes, and a look-up that finds nothing
-/// asks every module of the process.
+/// The preloaded hook. It is looked up once, because it was loaded before this library or never, and a lookup that
+/// finds nothing searches each module of the process.
 static PRELOADED: OnceLock<Option<&'static HookApi>> = OnceLock::new();
 
 /// The hook, if it is in the process already. Loads nothing.
@@ -29,7 +30,7 @@ fn preloaded() -> Option<&'static HookApi> {
     checked(api).ok()
 }
 
-/// The hook, loaded if need be. The error is a text for people.
+/// The hook, which is loaded if necessary. The error is a text for people.
 pub(crate) fn load() -> Result<&'static HookApi, String> {
     if let Some(api) = found() {
         return Ok(api);
@@ -43,8 +44,8 @@ pub(crate) fn load() -> Result<&'static HookApi, String> {
     let path = path().ok_or("the extension does not know where it was loaded from")?;
     let c_path =
         CString::new(path.as_os_str().as_bytes()).map_err(|_| "the extension's path has a NUL in it")?;
-    // Never unloaded: somebody may have copied a pointer to one of its functions. Local: its malloc must not answer
-    // look-ups of libraries that are loaded later.
+    // It is never unloaded, because a pointer to one of its functions may have been copied. It is local, because
+    // libraries that are loaded later must not find its malloc.
     // SAFETY: loading our own library; its constructor only looks around.
     let handle =
         unsafe { libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
@@ -56,8 +57,8 @@ pub(crate) fn load() -> Result<&'static HookApi, String> {
     Ok(LOADED.get_or_init(|| api))
 }
 
-/// Where the hook lies: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a
-/// folder of its own, and one hook for all. Where there is none, beside.
+/// The path of the hook: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a
+/// folder of its own, and one hook for all. If there is none, the path beside this library.
 pub(crate) fn path() -> Option<PathBuf> {
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
     let this = unsafe {

@@ -1,4 +1,4 @@
-//! What this Ruby lacks, as the doctor asks for it.
+//! Lists what this Ruby lacks, for the doctor.
 
 use magnus::{Error, RHash, RModule, Ruby, function, prelude::*};
 
@@ -9,7 +9,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("missing_functions", function!(missing_functions, 0))
 }
 
-/// `{lines: [name, …], …}`: names of functions under what cannot be had for want of them.
+/// `{lines: [name, …], …}`: names of missing functions, by the feature that needs them.
 fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
     let [walk, classes, iseqs] = heap::missing();
     let iseq_kind =

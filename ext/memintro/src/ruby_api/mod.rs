@@ -1,4 +1,4 @@
-//! The table of contents of what Ruby sees of the extension.
+//! Lists what Ruby sees of the extension.
 
 mod blocks;
 mod control_socket;

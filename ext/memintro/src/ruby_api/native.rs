@@ -1,7 +1,7 @@
 //! `Memintro::Native`: the hook's table of functions, method by method, in plain integers and strings.
 //!
-//! Rule for neighbours: what visits the table runs while all allocators wait, so it only fills Rust vectors; Ruby
-//! objects are made after the visit.
+//! Rule for neighbours: code that visits the table runs during a pause, so it only fills Rust vectors. Ruby objects
+//! are made after the visit.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
@@ -59,11 +59,11 @@ fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
         if !vm::prepare() {
             return Ok(api);
         }
-        // Evaluated outside of any method, whatever method this is called from.
+        // Evaluated outside of any method, whatever method calls this.
         let _ = ruby.eval::<Value>("TOPLEVEL_BINDING.eval('Memintro::Native.open_short_cut')");
         // SAFETY: the source's functions live as long as this library, which Ruby never unloads.
         unsafe { (api.set_vm)(&raw const vm::SOURCE) };
-        // The VM's memory is gone after this, but frees go on.
+        // The VM's memory is freed after this, but frees go on.
         vm::at_exit(take_vm_back);
     }
     vm::tell_evacuations();
@@ -120,7 +120,7 @@ fn start(
         return Ok(ruby.to_symbol(if status == Status::SWITCHED { "switched" } else { "unchanged" }));
     }
     request::figures_begin_anew();
-    // The test allocation is not the program's.
+    // The test allocation does not belong to the program.
     check(ruby, (api.clear)())?;
     crate::pages::give_back();
     Ok(ruby.to_symbol("ok"))
@@ -188,7 +188,7 @@ fn totals(ruby: &Ruby) -> Result<RArray, Error> {
     figures_array(ruby, &figures)
 }
 
-/// The totals in the order that `Memintro::Totals` expects; last the variances and skews, or nil.
+/// The totals in the order that `Memintro::Totals` expects. The variances and skews, or nil, come last.
 pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Error> {
     let array = ruby.ary_from_iter([
         figures.allocated_bytes,
@@ -291,25 +291,25 @@ fn sites(ruby: &Ruby) -> Result<RArray, Error> {
     Ok(array)
 }
 
-/// Every call site at one instant; none where there is no hook.
+/// All call sites at one instant; none if there is no hook.
 fn site_records(ruby: &Ruby) -> Result<Vec<SiteRecord>, Error> {
     let mut records = Vec::new();
     visit_sites(ruby, |record| records.push(*record))?;
     Ok(records)
 }
 
-/// The same, one by one, while the figures stand still.
+/// The same, one by one, while no figure changes.
 pub(super) fn visit_sites(ruby: &Ruby, each: impl FnMut(&SiteRecord)) -> Result<(), Error> {
     let Some(api) = hook_link::found() else { return Ok(()) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     check(ruby, visit_each(|context, call| unsafe { (api.sites)(context, call) }, each))
 }
 
-/// The String of each path, frozen, once: a file has many lines.
+/// A frozen String for each path, made once, because a file has many lines.
 pub(super) struct Paths {
     /// A Ruby array, so that the collector sees the strings and may move them.
     strings: RArray,
-    /// Where in the array, by the interner's address and length.
+    /// The index in the array, by the interner's address and length.
     places: HashMap<(usize, u32), isize>,
 }
 
@@ -333,7 +333,7 @@ impl Paths {
     }
 }
 
-/// What `lib/memintro/malloc/site_row.rb` calls the columns of a row.
+/// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
 const SITE_COLUMNS: [&str; 13] = [
     "id",
     "kind",
@@ -371,14 +371,14 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> R
     ] {
         row.push(figure)?;
     }
-    // Below zero where a mark came after `Mwrap.reset`.
+    // Negative if a mark came after `Mwrap.reset`.
     row.push(record.marked_bytes.cast_signed())?;
     row.push(variances_array(ruby, (record.estimated != 0).then_some(record.variances)))?;
     row.push(old_blocks(ruby, record)?)?;
     Ok(row)
 }
 
-/// As a row of `live_by_site(1)`, but of the same instant as all else.
+/// As a row of `live_by_site(1)`, but at the same instant as all other figures.
 fn old_blocks(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
     let row = ruby.ary_new_capa(6);
     row.push(record.old_bytes)?;
