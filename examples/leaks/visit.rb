@@ -8,7 +8,7 @@ require "memintro/rack"
 require_relative "shop"
 
 page = ARGV.fetch(0, "search")
-shop = Memintro::Middleware.new(Shop.new, every: 100, fields: %i[path malloc_bytes rss_bytes])
+shop = Memintro::Middleware.new(Shop.new, one_in: 100, fields: %i[path malloc_bytes rss_bytes])
 visit = ->(name) { shop.call({ "REQUEST_METHOD" => "GET", "SCRIPT_NAME" => "", "PATH_INFO" => "/#{page}/#{name}" }) }
 
 Memintro.start

@@ -11,13 +11,13 @@ module Memintro
   # (nil; true, `:full` or `:sampled` tracks from the end of initialization), and each option of {Middleware}.
   #
   # @example
-  #   config.memintro.every = 100
+  #   config.memintro.one_in = 100
   #   config.memintro.over = 50.megabytes
   #   config.memintro.skip = ["/assets", "/up"]
   #   config.memintro.start = true
   class Railtie < ::Rails::Railtie
-    # The settings of {Middleware}, with the same names.
-    MIDDLEWARE_SETTINGS = %i[fields format every over skip logger max_rss_bytes max_growth_bytes_per_hour
+    # The settings of {Middleware}, with the same names; `every` is the former name of `one_in`.
+    MIDDLEWARE_SETTINGS = %i[fields format one_in every over skip logger max_rss_bytes max_growth_bytes_per_hour
                              on_limit].freeze
     # All settings.
     SETTINGS = [:enabled, :start, *MIDDLEWARE_SETTINGS].freeze

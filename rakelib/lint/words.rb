@@ -32,12 +32,22 @@ class ForbiddenWords
     "injected" => /\binjected\b/i,
     "registry" => /\bregistr(?:y|ies)\b/i,
     "lost" => /\blost frees?\b/i,
-    "missed" => /\bmissed (?:allocations?|events?)\b/i
+    "missed" => /\bmissed (?:allocations?|events?)\b/i,
+    "line" => /\bTrend::Line\b(?!`\s+and `Trend#lines)|\btrend\.lines\b/,
+    "every" => /\bMiddleware\b[^\n]* every: \d|\bconfig\.memintro\.every\b/,
+    "picture" => /\bpictures?\b/i,
+    "chart" => /\bcharts\b|\b(?:a|the) chart\b/i,
+    "graph" => /\b(?:a|the) graphs?\b/i,
+    "control table" => /\bcontrol tables?\b/i,
+    "wrapper" => /\bmalloc wrappers?\b/i,
+    "trampoline" => /\btrampolines?\b/i,
+    "standstill" => /\bstand-?stills?\b/i
   }.freeze
   # Forbidden words that a pattern cannot tell from an allowed use: most of them are another entry's own word, or a word
   # of Ruby, ELF or plain English.
-  UNCHECKED = ["delta", "dump", "event", "leak", "live", "log", "map", "mark", "method", "minutes", "object", "PLT",
-               "preload", "probe", "range", "report", "section", "server", "slot", "snapshot", "usable size"].freeze
+  UNCHECKED = ["delta", "dump", "event", "leak", "live", "log", "map", "mark", "method", "minutes", "object",
+               "period", "PLT", "preload", "probe", "range", "report", "section", "server", "slot", "snapshot",
+               "usable size"].freeze
   # What a space in a pattern stands for.
   GAP = %q{(?:[ \t]|\n[ \t]*(?:#|//[/!]?)?[ \t]*)+}
   private_constant :GAP

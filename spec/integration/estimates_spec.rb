@@ -116,7 +116,7 @@ RSpec.describe "the mark of estimates", :listening do
     end
   end
 
-  it "stands in a trend's lines of call sites, and in no others" do
+  it "stands in a trend's series of call sites, and in no others" do
     answer = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
       Memintro.start(mode: :sampled, sample_bytes: 8_192)
       kept = []
@@ -125,10 +125,10 @@ RSpec.describe "the mark of estimates", :listening do
         Memintro.snapshot
       end
       trend = Memintro::Trend.new(snapshots)
-      line = trend.lines.find { |one| one.name == "-e:4" }
-      puts JSON.generate(text: trend.to_s, page: trend.to_html, row: line.to_h, inspect: line.inspect,
+      series = trend.series.find { |one| one.name == "-e:4" }
+      puts JSON.generate(text: trend.to_s, page: trend.to_html, row: series.to_h, inspect: series.inspect,
                          ends: snapshots.values_at(0, -1).map { |one| one.call_sites.first.live_bytes_standard_error },
-                         others: trend.lines.select(&:estimated?).map(&:section).uniq)
+                         others: trend.series.select(&:estimated?).map(&:section).uniq)
     RUBY
     expect(answer[:text]).to match(/^ *~\+[\d.]+ [KMGTP]iB +\S+% +yes +#{BYTES} +#{BYTES}  call site -e:4$/)
     expect(answer[:page]).to match(%r{<title>from ~\S+ MiB to ~\S+ MiB</title>}).and match(/<td>#{BYTES}/)

@@ -81,7 +81,7 @@ RSpec.describe "The functions that the hook takes over" do
     called = File.read(File.join(NativePrograms::PROGRAMS, "interposed.h")).scan(/^    F\((\w+),/).flatten
     expect(called).to match_array(all_functions)
     symbols = `nm -D --defined-only #{hook}`.lines.map { |line| line.split.last }
-    expect(symbols).to match_array([*c_functions, "memintro_control"])
+    expect(symbols).to match_array([*c_functions, "memintro_hook_api"])
   end
 
   it "are the system's where nobody defines them" do

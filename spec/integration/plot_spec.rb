@@ -5,7 +5,7 @@ require "fileutils"
 require "tmpdir"
 require "zlib"
 
-# `memintro plot`, from logs as they are to pictures.
+# `memintro plot`, from logs as they are to plots.
 RSpec.describe "memintro plot" do
   around { |example| Dir.mktmpdir("memintro plot") { |folder| Dir.chdir(folder) { example.run } } }
 
@@ -50,7 +50,7 @@ RSpec.describe "memintro plot" do
         log << periodic(2) if (i % 1_000).zero?
       end
     end
-    # Each process took 12 KB in the terminal's picture.
+    # Each process took 12 KB in the terminal's plot.
     limited = ["sh", "-c", "ulimit -v 500000; exec \"$@\"", "sh", RbConfig.ruby, Subprocess::EXE]
     result = run_command(*limited, "plot", "a.log", "-o", "a.txt").must_succeed
     expect(result.stderr).to eq("memintro: a.txt: 1,200 lines of 1,000 processes, 99,000 processes with fewer lines " \
@@ -93,12 +93,12 @@ RSpec.describe "memintro plot" do
       ["a.log", "--follow", "-o", "hard.svg"] => "hard.svg is a.log" }.each do |arguments, named|
       result = run_memintro("plot", *arguments)
       expect([result.status.exitstatus, result.stdout]).to eq([1, ""])
-      expect(result.stderr).to match(/\Amemintro: --output #{named}.*, the log itself, and the picture would replace/)
+      expect(result.stderr).to match(/\Amemintro: --output #{named}.*, the log itself, and the plot would replace/)
     end
     result = run_memintro("plot", "-", "-o", "hard.svg", in: "a.log")
     expect(result.stderr).to start_with("memintro: --output hard.svg is standard input, the log itself")
     expect(File.read("a.log")).to eq(periodic)
-    # A picture of before is no log.
+    # An earlier plot is no log.
     2.times { run_memintro("plot", "a.log", "-o", "a.svg").must_succeed }
   end
 
@@ -164,7 +164,7 @@ RSpec.describe "memintro plot" do
     expect(Dir.children(".")).to contain_exactly("a.log", "b.log")
   end
 
-  it "leaves the old picture where the new one cannot be written" do
+  it "leaves the old plot where the new one cannot be written" do
     File.write("a.log", periodic)
     File.write("a.svg", "old")
     # Files of this size at most, as on a full disk.
@@ -208,7 +208,7 @@ RSpec.describe "memintro plot" do
       Process.wait(pid)
     end
 
-    it "draws anew in a terminal, over the picture before" do
+    it "draws anew in a terminal, over the plot before" do
       require_relative "../support/terminal"
       File.write("a.log", periodic(2))
       Terminal.open(RbConfig.ruby, Subprocess::EXE, "plot", "--follow", "a.log", rows: 40) do |terminal|

@@ -35,7 +35,7 @@ RSpec.describe "Memintro::SidekiqMiddleware" do
   end
 
   it "counts turns over all of its instances, of which Sidekiq makes one a job" do
-    6.times { |i| run(message.merge("jid" => i.to_s), every: 3) }
+    6.times { |i| run(message.merge("jid" => i.to_s), one_in: 3) }
     expect(lines.map { |line| line[/jid=(\S+)/, 1] }).to eq(%w[2 5])
   end
 

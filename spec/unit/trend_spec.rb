@@ -141,9 +141,10 @@ RSpec.describe Memintro::Trend do
     found = trend([100, 200, 150, 300, 400, 500, 600, 700], [1, 2, 3, 4, 5, 6, 7, 8])
     expect(found.every_step.map { |line| [line.section, line.name] }).to eq([[:classes, "Session"]])
     expect(found.growing.map(&:name)).to eq(%w[rss_bytes Session])
-    session = found.lines.find { |line| line.name == "Session" }
+    session = found.series.find { |one| one.name == "Session" }
     expect(session.to_h).to include(unit: :bytes, first: 40, last: 320, growth: 280, slope_per_minute: 80.0)
-    expect(session.inspect).to eq("#<Memintro::Trend::Line classes Session +80 B a minute, 100.0% sure, in every step>")
+    expect(session.inspect)
+      .to eq("#<Memintro::Trend::Series classes Session +80 B a minute, 100.0% sure, in every step>")
     expect(found.inspect).to include("8 snapshots in 3.5 minutes, 2 figures grow")
   end
 
@@ -157,7 +158,14 @@ RSpec.describe Memintro::Trend do
         +200 B  99.9%        yes  100 B  600 B  memory rss_bytes
          +80 B  99.9%        yes   40 B  240 B  class Session
     TEXT
-    expect(JSON.parse(found.to_json)).to include("confidence" => 0.99, "lines" => have_attributes(size: 2))
+    expect(JSON.parse(found.to_json)).to include("confidence" => 0.99, "memintro_trend" => 2,
+                                                 "series" => have_attributes(size: 2))
+  end
+
+  it "answers to its former names" do
+    found = trend([100, 200, 300, 400, 500, 600])
+    expect([found.lines, found[:lines], found["lines"]]).to all(equal(found.series))
+    expect(Memintro::Trend::Line).to equal(Memintro::Trend::Series)
   end
 
   it "says how many it does not show" do
@@ -254,8 +262,8 @@ RSpec.describe Memintro::Trend do
 
   it "keeps quiet about call sites that a cut list may hide" do
     list = [{ "a:1" => [5, 1] }, { "a:1" => [6, 1], "b:2" => [90, 1] }, { "a:1" => [7, 1], "b:2" => [99, 1] }]
-    lines = ->(left) { described_class.new(list.map.with_index { |s, i| snapshot(i, sites: s, left_out: left) }).lines }
-    expect(lines.(0).map(&:name)).to contain_exactly("a:1", "b:2")
-    expect(lines.(5).map(&:name)).to eq(["a:1"])
+    cut = ->(left) { described_class.new(list.map.with_index { |s, i| snapshot(i, sites: s, left_out: left) }).series }
+    expect(cut.(0).map(&:name)).to contain_exactly("a:1", "b:2")
+    expect(cut.(5).map(&:name)).to eq(["a:1"])
   end
 end

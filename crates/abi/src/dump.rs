@@ -1,4 +1,4 @@
-//! The raw dump: what the hook can write without formatting, locking or allocating.
+//! The raw dump, which the hook writes without formatting, locking or allocating.
 //!
 //! Layout, native endian: one [`DumpHeader`], then `sites` times a [`DumpSite`] each followed by its name's bytes
 //! (Ruby: the path; native: the module's path, `+0x` and the offset in it; pseudo: the name), padded to 8.
@@ -8,10 +8,10 @@ use crate::{Figures, SiteKind, Variances};
 /// First eight bytes of a raw dump.
 pub const DUMP_MAGIC: [u8; 8] = *b"MEMINTR\x01";
 
-/// Exit status in the dump of a process that was not ended by `_exit`: what it ended with is not known.
+/// Exit status in the dump of a process that was not ended by `_exit`, so that the status is not known.
 pub const EXIT_STATUS_UNKNOWN: i32 = i32::MIN;
 
-/// Opens a raw dump.
+/// The header of a raw dump.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DumpHeader {
@@ -39,7 +39,7 @@ pub struct DumpHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DumpSite {
-    /// What it is.
+    /// The kind of site.
     pub kind: SiteKind,
     /// Ruby: the line.
     pub line: u32,
@@ -53,7 +53,7 @@ pub struct DumpSite {
     pub frees: u64,
     /// Bytes allocated.
     pub total_bytes: u64,
-    /// Bytes given back.
+    /// Bytes freed.
     pub freed_bytes: u64,
     /// Sum of ages at free.
     pub age_total: u64,
@@ -61,6 +61,6 @@ pub struct DumpSite {
     pub max_lifespan: u64,
     /// Live bytes at the last mark.
     pub marked_bytes: u64,
-    /// How unsure the figures are.
+    /// The variances of the figures.
     pub variances: Variances,
 }

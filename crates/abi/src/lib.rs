@@ -1,29 +1,29 @@
-//! The contract between the malloc hook and whoever reads its figures.
+//! The contract between the malloc hook and the readers of its figures.
 //!
-//! The hook is a library of its own that is first in a process (preloaded) or is loaded later; the Ruby
-//! extension finds it by the symbol [`CONTROL_SYMBOL`] and speaks to it only through the [`Control`] table.
-//! Everything here is `#[repr(C)]`, so that the two may be built apart; [`VERSION`] is compared first.
+//! The hook is a library of its own that is first in a process (preloaded) or is loaded later. The Ruby extension
+//! finds it by the symbol [`HOOK_API_SYMBOL`] and calls it only through the [`HookApi`] table. Everything here is
+//! `#[repr(C)]`, so that the two may be built separately. [`VERSION`] is compared first.
 //!
-//! Rule for neighbours: this crate depends on nothing, and nothing in it has behaviour.
+//! Rule for neighbours: this crate depends on nothing, and contains no behaviour.
 #![no_std]
 
-mod control;
 mod dump;
+mod hook_api;
 mod records;
 mod status;
 
-pub use control::{Control, PatchEntry, StartOptions, Visitor, VmSource};
 pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite, EXIT_STATUS_UNKNOWN};
+pub use hook_api::{HookApi, PatchEntry, StartOptions, Visitor, VmSource};
 pub use records::{BlockRecord, Figures, Frame, SiteRecord, ThreadFigures, Variances};
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
 pub const VERSION: u32 = 3;
 
-/// The exported symbol under which the hook offers its [`Control`] table (NUL-terminated).
-pub const CONTROL_SYMBOL: &core::ffi::CStr = c"memintro_control";
+/// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
+pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";
 
-/// Site id of the pseudo-site that receives everything once `max_sites` is reached.
+/// Site id of the pseudo-site for all further sites once `max_sites` is reached.
 pub const SITE_OTHER: u32 = 0;
 /// Site id of the pseudo-site for what Ruby allocates before its first line runs.
 pub const SITE_BOOT: u32 = 1;

@@ -1,9 +1,10 @@
 //! The figures, as they cross the boundary. Sizes are in bytes, ages in GC generations.
 //!
-//! Where blocks were sampled, figures are rounded estimates, and the variances of their errors come along. Those of live
-//! figures are differences, allocated less freed: a block that is gone makes them no less sure. So are their skews: the
-//! covariance of an estimate with its own estimated variance, which is too low when the estimate is. A skew divided by its
-//! variance is how much of the figure one sampled block stands for.
+//! Where blocks were sampled, figures are rounded estimates, with the variances of their errors. Variances of live
+//! figures are differences, allocated less freed, because a freed block no longer adds to their error. A skew is the
+//! covariance of an estimate with its own estimated variance, which is too low when the estimate is. Skews of live
+//! figures are differences, too. A skew divided by its variance is how much of the figure one sampled block stands
+//! for.
 
 use crate::SiteKind;
 
@@ -11,15 +12,15 @@ use crate::SiteKind;
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub struct Figures {
-    /// Bytes asked for by every tracked allocation.
+    /// Bytes asked for by all tracked allocations.
     pub allocated_bytes: u64,
-    /// Bytes of tracked blocks that were given back.
+    /// Bytes of tracked blocks that were freed.
     pub freed_bytes: u64,
     /// Tracked allocations.
     pub allocations: u64,
-    /// Tracked blocks given back.
+    /// Frees of tracked blocks.
     pub frees: u64,
-    /// Blocks whose free was never seen, found because their address was handed out again.
+    /// Blocks whose free was never seen; found because their address was returned again.
     pub missed_frees: u64,
     /// Resident bytes that tracking itself uses: table, call sites, per-thread state.
     pub tracker_bytes: u64,
@@ -49,13 +50,13 @@ pub struct Figures {
     pub frees_skew: f64,
 }
 
-/// Traffic of the calling thread since it was first seen.
+/// Figures of the calling thread since it was first seen.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub struct ThreadFigures {
-    /// Bytes asked for: exact also while sampling (failed calls included, then).
+    /// Bytes asked for. In sampled mode they are exact, too, but include failed calls.
     pub allocated_bytes: u64,
-    /// Bytes of tracked blocks given back by this thread, whoever allocated them.
+    /// Bytes of tracked blocks freed by this thread, whichever thread allocated them.
     pub freed_bytes: u64,
     /// Allocations.
     pub allocations: u64,
@@ -71,7 +72,8 @@ pub struct ThreadFigures {
     pub allocations_variance: f64,
     /// Variance of `frees`.
     pub frees_variance: f64,
-    /// How much of `freed_bytes` one sampled block stands for; the process's, where this thread freed none.
+    /// How much of `freed_bytes` one sampled block stands for; the process's value if this thread freed no sampled
+    /// block.
     pub freed_bytes_per_sample: f64,
     /// The same of `allocations`.
     pub allocations_per_sample: f64,
@@ -79,7 +81,7 @@ pub struct ThreadFigures {
     pub frees_per_sample: f64,
 }
 
-/// How unsure a call site's figures are.
+/// The variances and skews of a call site's figures.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub struct Variances {
@@ -89,7 +91,7 @@ pub struct Variances {
     pub frees: f64,
     /// Of bytes allocated.
     pub total_bytes: f64,
-    /// Of bytes given back.
+    /// Of bytes freed.
     pub freed_bytes: f64,
     /// Of the growth of live bytes since the mark.
     pub growth: f64,
@@ -103,28 +105,29 @@ pub struct Variances {
     pub frees_skew: f64,
     /// Skew of bytes allocated.
     pub total_bytes_skew: f64,
-    /// Skew of bytes given back.
+    /// Skew of bytes freed.
     pub freed_bytes_skew: f64,
 }
 
-/// One call site at one instant. A native one is a place in a module; where that is not known (code that lies in none, a
-/// libc that does not tell), it is a return address. `path` stays valid until the next start or clear.
+/// One call site at one instant. A native one is a place in a module; if the module is not known (code outside of
+/// modules, or a libc that does not tell), it is a return address. `path` stays valid until the next start or clear.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SiteRecord {
     /// Number of the site.
     pub id: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: SiteKind,
-    /// The path's bytes, not terminated. Ruby: the file's. Native: the module's, if it is known. Otherwise null.
+    /// The path's bytes, not terminated. Ruby: the path of the file. Native: the path of the module, if it is known.
+    /// Otherwise null.
     pub path: *const u8,
     /// Length of `path`.
     pub path_len: u32,
     /// Ruby: the line. Otherwise 0.
     pub line: u32,
-    /// Native: the return address, 0 if its module is not loaded any more. Otherwise 0.
+    /// Native: the return address, or 0 if its module is no longer loaded. Otherwise 0.
     pub address: u64,
-    /// Native: the return address's offset from where its module is loaded, if that is known. Otherwise 0.
+    /// Native: the return address's offset from its module's load address, if that is known. Otherwise 0.
     pub module_offset: u64,
     /// Tells apart modules that had the same path at different times.
     pub module_build: u64,
@@ -134,9 +137,9 @@ pub struct SiteRecord {
     pub frees: u64,
     /// Bytes allocated here.
     pub total_bytes: u64,
-    /// Bytes of blocks from here that were given back.
+    /// Bytes of blocks from here that were freed.
     pub freed_bytes: u64,
-    /// Sum of the ages at which blocks from here were given back.
+    /// Sum of the ages at which blocks from here were freed.
     pub age_total: u64,
     /// Greatest such age.
     pub max_lifespan: u64,
@@ -144,9 +147,9 @@ pub struct SiteRecord {
     pub marked_bytes: u64,
     /// 1 if blocks of it were sampled.
     pub estimated: u64,
-    /// How unsure the figures are.
+    /// The variances and skews of the figures.
     pub variances: Variances,
-    /// Live blocks that have outlived a collection at least.
+    /// Live blocks that have outlived at least one collection.
     pub old_blocks: u64,
     /// Their bytes.
     pub old_bytes: u64,
@@ -164,7 +167,7 @@ pub struct SiteRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BlockRecord {
-    /// Where it begins.
+    /// Its address.
     pub address: u64,
     /// Bytes asked for.
     pub size: u64,
@@ -176,7 +179,7 @@ pub struct BlockRecord {
     pub weight: f64,
 }
 
-/// What the VM says of the Ruby line that runs now.
+/// The VM's answer about the Ruby line that runs now.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {

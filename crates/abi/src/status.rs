@@ -1,6 +1,6 @@
 //! States and codes that cross the boundary. All are plain integers with named values.
 
-/// What a control function answers. Zero is success.
+/// The result of a function of the hook. Zero is success.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status(pub i32);
@@ -8,25 +8,25 @@ pub struct Status(pub i32);
 impl Status {
     /// Done.
     pub const OK: Self = Self(0);
-    /// Nothing to do: already in the state asked for.
+    /// Nothing to do: it is already in the requested state.
     pub const UNCHANGED: Self = Self(1);
-    /// Done, and what was collected before is still there.
+    /// Done, and the figures from before are still there.
     pub const SWITCHED: Self = Self(2);
     /// The kernel gave no memory for the table of blocks.
     pub const NO_MEMORY: Self = Self(-1);
-    /// An option has a value that the hook cannot honour.
+    /// An option has a value that the hook does not support.
     pub const BAD_OPTION: Self = Self(-2);
     /// `MEMINTRO_DISABLE=1` is set, or the process is privileged (`AT_SECURE`).
     pub const DISABLED: Self = Self(-3);
     /// The allocator's functions were not found.
     pub const NO_ALLOCATOR: Self = Self(-4);
-    /// A test allocation was not seen although the hook is in place: another library answers first.
+    /// A test allocation was not seen although the hook is in place: another library defines malloc in front of it.
     pub const NOT_SEEN: Self = Self(-5);
-    /// Another thread is starting or stopping, or does not get on with what it records.
+    /// Another thread is starting or stopping, or does not finish what it records.
     pub const BUSY: Self = Self(-6);
     /// A file could not be written; `errno` says why.
     pub const IO: Self = Self(-7);
-    /// This process was forked while the figures were being changed and nobody could wait for that: they are lost here.
+    /// This process was forked while the figures were being changed and could not be awaited: they are unusable here.
     pub const FIGURES_LOST: Self = Self(-8);
 }
 
@@ -38,13 +38,13 @@ pub struct Mode(pub u32);
 impl Mode {
     /// Not tracking.
     pub const OFF: Self = Self(0);
-    /// Every block, exactly.
+    /// All blocks, exactly.
     pub const FULL: Self = Self(1);
     /// A sample of the blocks, from which the figures are estimated.
     pub const SAMPLED: Self = Self(2);
 }
 
-/// How the hook came into the process.
+/// How the hook was loaded into the process.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin(pub u32);
@@ -52,11 +52,11 @@ pub struct Origin(pub u32);
 impl Origin {
     /// First in `LD_PRELOAD`.
     pub const PRELOADED: Self = Self(0);
-    /// Loaded into a running process; it sees what it has patched.
+    /// Loaded into a running process; it sees calls through the slots that it has patched.
     pub const LOADED: Self = Self(1);
 }
 
-/// What a call site is.
+/// The kind of a call site.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SiteKind(pub u32);
@@ -70,7 +70,7 @@ impl SiteKind {
     pub const PSEUDO: Self = Self(2);
 }
 
-/// What the VM answers to "who is asking?".
+/// The VM's answer about the running thread.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameKind(pub u32);
@@ -78,23 +78,24 @@ pub struct FrameKind(pub u32);
 impl FrameKind {
     /// No Ruby frame: the native caller is the site.
     pub const NATIVE: Self = Self(0);
-    /// A Ruby line, which [`crate::Frame::key`] stands for.
+    /// A Ruby line, which [`crate::Frame::key`] identifies.
     pub const RUBY: Self = Self(1);
     /// The collector is running.
     pub const GC: Self = Self(2);
 }
 
-/// What became of a relocation slot that names a function of the malloc family.
+/// The state of a relocation slot that names a function of the malloc family.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotState(pub u32);
 
 impl SlotState {
-    /// Holds our function.
+    /// It holds the hook's function.
     pub const PATCHED: Self = Self(0);
-    /// Held neither the real function nor its own unbound stub: somebody else's choice, left alone.
+    /// It held neither the real function nor its own unbound stub, but another library's function, and was not
+    /// changed.
     pub const FOREIGN: Self = Self(1);
-    /// Was ours once and no longer is.
+    /// It held the hook's function once and no longer does.
     pub const LOST: Self = Self(2);
     /// The module could not be read; it was skipped.
     pub const MALFORMED: Self = Self(3);

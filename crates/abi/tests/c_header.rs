@@ -167,8 +167,8 @@ fn layouts(all: &mut Lines) {
     layout!(all, "memintro_patch", PatchEntry, module, symbol, slot, value, state);
     layout!(
         all,
-        "memintro_control",
-        Control,
+        "memintro_hook_api",
+        HookApi,
         version,
         size,
         origin,
@@ -199,7 +199,7 @@ fn answer_of_c(prints: &str) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c_header");
     std::fs::create_dir_all(&folder).unwrap();
     let source = format!(
-        "#include <stdio.h>\n#include <stddef.h>\n#include \"memintro_control.h\"\nint main(void) {{\n{prints}return 0;\n}}\n"
+        "#include <stdio.h>\n#include <stddef.h>\n#include \"memintro_hook_api.h\"\nint main(void) {{\n{prints}return 0;\n}}\n"
     );
     let answers = [("cc", "c"), ("c++", "cc")].map(|(compiler, ending)| {
         let (file, program) =

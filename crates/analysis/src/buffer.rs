@@ -1,5 +1,5 @@
-//! A text that grows, in pages of its own: when it is dropped, the kernel has them back at once, whatever the allocator
-//! of the process does with large blocks. A process that is looked at stays as large as it was.
+//! A growing text in pages of its own. When it is dropped, they are returned to the kernel at once, whatever the
+//! allocator of the process does with large blocks. So a process that is inspected stays as large as it was.
 
 use std::io::{self, Write};
 use std::ops::Deref;

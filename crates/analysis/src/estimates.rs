@@ -1,36 +1,36 @@
-//! How unsure a call site's sampled figures are: standard errors and intervals, as `Memintro::Estimates` and
-//! `Memintro::CallSite` compute them in Ruby. A spec compares the two.
+//! Standard errors and intervals of a call site's sampled figures, as `Memintro::Estimates` and `Memintro::CallSite`
+//! compute them in Ruby. A spec compares the two.
 
 use crate::sites::Site;
 
-/// What is rare and stands for much is less often in a sample than not: one draw is taken for so much more.
+/// The factor for one draw: blocks that are rare and stand for much are missing from most samples.
 const UNSEEN: f64 = 1.2;
-/// A variance that is so small beside those it is the difference of is nothing but their rounding.
+/// A variance that is this small beside those whose difference it is, is only rounding.
 const ROUNDING: f64 = 1e-9;
 
-/// One figure that a sample has given.
+/// One figure from a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// The figure.
     pub value: f64,
     /// Its variance.
     pub variance: f64,
-    /// How much of the figure one sampled block stands for; 0 where none was sampled.
+    /// How much of the figure one sampled block stands for; 0 if none was sampled.
     pub own_per_sample: f64,
     /// The greater of that and of what a block stands for of those that the figure is a part of.
     pub per_sample: f64,
-    /// Whether what came and what went both make it unsure, so that it errs to both sides alike.
+    /// Whether both allocations and frees add to its error, so that it errs to both sides alike.
     pub even: bool,
 }
 
 impl Estimate {
-    /// As if one block more had been sampled than was: the spread of few samples says too little.
+    /// The error as if one more block had been sampled, because the spread of few samples is too small.
     #[must_use]
     pub fn standard_error(&self) -> f64 {
         self.per_sample.mul_add(self.per_sample, self.variance).sqrt()
     }
 
-    /// The least and the most that the truth is likely to be, in 93 to 97 of 100 cases.
+    /// The least and the most that the truth is likely to be: right in 93 to 97 of 100 cases.
     #[must_use]
     pub fn interval(&self) -> (f64, f64) {
         if self.even {
@@ -54,7 +54,7 @@ pub struct Estimates {
     pub frees: Estimate,
     /// Bytes allocated.
     pub total_bytes: Estimate,
-    /// Bytes given back.
+    /// Bytes freed.
     pub freed_bytes: Estimate,
     /// Bytes that are live.
     pub live_bytes: Estimate,
@@ -104,7 +104,7 @@ impl Estimates {
         };
         let even = |value: f64, variance: f64| Estimate { even: true, ..estimate(value, variance, 0.0, 0.0) };
         let growth = Estimate { even: true, ..measured(site.growth() as f64, of.growth, 0.0) };
-        // Without a mark all that is live has grown.
+        // Without a mark all live bytes are growth.
         let unmarked = site.aged.is_none() && record.marked_bytes == 0;
         Self {
             allocations: counted(record.allocations as f64, of.allocations, of.allocations_skew),
@@ -123,7 +123,7 @@ impl Estimates {
     }
 }
 
-/// None below zero, where what is left of two large numbers may lie.
+/// Never below zero, although the difference of two large numbers may be.
 fn estimate(value: f64, variance: f64, skew: f64, others: f64) -> Estimate {
     let own = per_sample(variance, skew);
     Estimate {

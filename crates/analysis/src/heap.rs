@@ -1,22 +1,22 @@
-//! What a walk over Ruby's heap has found, as rows without a Ruby object among them.
+//! The results of a walk over Ruby's heap, as rows without Ruby objects.
 
-/// Objects that have a name in common.
+/// Objects with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What they have in common: any bytes.
+    /// The name, which may be any bytes.
     pub name: Vec<u8>,
     /// How many there are.
     pub count: u64,
-    /// Their bytes, where they were asked for.
+    /// Their bytes, if they were requested.
     pub bytes: Option<u64>,
 }
 
 /// Instruction sequences of one file, or of one line of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which of the texts is the file.
+    /// The index of the file among the texts.
     pub path: u32,
-    /// The line; none where the whole file is meant.
+    /// The line; none for the whole file.
     pub line: Option<i32>,
     /// How many there are.
     pub count: u64,
@@ -72,7 +72,7 @@ pub struct Pool {
     pub empty_pages: u64,
 }
 
-/// What keeps sparse pages: objects of one name, and the pages that have one of them.
+/// Holders of sparse pages: objects of one name, and the pages that have one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Their class.
@@ -92,14 +92,14 @@ pub struct Occupancy {
     pub holders: Vec<Holder>,
 }
 
-/// Everything that was asked for.
+/// All results that were requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heap {
     /// By Ruby's own types, most objects first.
     pub types: Option<Vec<Row>>,
     /// By class, most bytes first.
     pub classes: Option<Vec<Row>>,
-    /// What only the VM sees, by kind, most bytes first.
+    /// Internal objects, by kind, most bytes first.
     pub internals: Option<Vec<Row>>,
     /// Compiled code.
     pub iseqs: Option<Iseqs>,

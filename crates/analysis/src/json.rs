@@ -1,8 +1,8 @@
-//! Snapshots and reports as JSON, written by serde_json row by row: nothing here knows of Ruby, so nothing of it needs
-//! Ruby's lock or makes an object of Ruby's.
+//! Writes snapshots and reports as JSON, by serde_json, row by row. Nothing here uses Ruby, so it needs no GVL and
+//! makes no Ruby object.
 //!
-//! Names are any bytes. What is not UTF-8 becomes `{"base64":"…"}` in a snapshot, which its reader takes back, and
-//! `\xNN` for each such byte in a report, which everybody can read.
+//! Names may be any bytes. A name that is not UTF-8 becomes `{"base64":"…"}` in a snapshot, which its reader decodes;
+//! in a report each such byte becomes `\xNN`, which people can read.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use crate::estimates::Estimates;
 use crate::heap::{Heap, Holder, Iseqs, Occupancy, Place, Pool, Row};
 use crate::sites::{Site, Sites};
 
-/// What becomes of bytes that are not UTF-8.
+/// What is written for bytes that are not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bytes {
     /// They are kept, as base64.
@@ -22,7 +22,7 @@ pub enum Bytes {
     Shown,
 }
 
-/// Rows up to which a list stands on one line. Longer ones have a line for each row, so that line tools can be used.
+/// Rows up to which a list is written on one line. Longer lists have a line for each row, for tools such as grep.
 const SHORT: usize = 8;
 
 /// A text.
@@ -31,14 +31,14 @@ pub fn text(text: &[u8], bytes: Bytes) -> String {
     json(&Text(text, bytes))
 }
 
-/// A number; null for what is none.
+/// A number; null if it is not one.
 #[must_use]
 pub fn number(number: f64) -> String {
     json(&number)
 }
 
 fn json(value: &impl Serialize) -> String {
-    // To write values without maps to memory never fails.
+    // Writing values without maps to memory never fails.
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }
 
@@ -50,8 +50,8 @@ pub fn sites(out: &mut impl Write, sites: &Sites, bytes: Bytes) -> io::Result<()
     list(out, sites.list.iter().map(|site| SiteJson { sites, site, bytes }))
 }
 
-/// What a snapshot says of the heap: `,"types":…` to `,"occupancy":…`, with null for what was not asked for.
-/// `free_pages` is how many pages Ruby keeps beside those that the walk has seen.
+/// The heap in a snapshot: `,"types":…` to `,"occupancy":…`, with null for parts that were not requested.
+/// `free_pages` is the number of pages that Ruby keeps besides those of the walk.
 ///
 /// # Errors
 /// Those of `out`.
@@ -227,7 +227,7 @@ impl Serialize for SiteJson<'_> {
         map.serialize_entry("age_total", &record.age_total)?;
         map.serialize_entry("growth", &site.growth())?;
         let estimates = (record.estimated != 0).then(|| Estimates::of(site));
-        // Where old blocks alone count, these are what is live; a snapshot has no call for them.
+        // If only old blocks count, these are the live blocks; a snapshot does not need that.
         if site.aged.is_none() && self.bytes == Bytes::Shown {
             map.serialize_entry("old_bytes", &record.old_bytes)?;
             map.serialize_entry("old_blocks", &record.old_blocks)?;
@@ -243,8 +243,8 @@ impl Serialize for SiteJson<'_> {
     }
 }
 
-/// The standard errors, the intervals, and what one sample stands for of what is summed up over processes: with the
-/// standard error it gives the variance back to whoever reads the figures.
+/// The standard errors, the intervals, and what one sample stands for in figures that are summed over processes: with
+/// the standard error, it lets a reader compute the variance.
 fn doubts<M: SerializeMap>(map: &mut M, of: &Estimates) -> Result<(), M::Error> {
     let figures = [
         ("allocations", &of.allocations),

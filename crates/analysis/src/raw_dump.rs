@@ -1,6 +1,6 @@
 //! Reader of the raw dump that a dying process leaves (see `memintro_abi::DumpHeader` for the layout).
 //!
-//! The file may be cut short or be something else altogether: every field is checked, nothing is trusted.
+//! The file may be cut short or be no dump at all, so each field is checked.
 //!
 //! ```
 //! let error = memintro_analysis::raw_dump::parse(b"hello").unwrap_err();
@@ -48,7 +48,7 @@ impl RawSite<'_> {
 }
 
 impl RawSite<'_> {
-    /// How unsure the figures are; `None` if they are exact.
+    /// The variances and skews; `None` if the figures are exact.
     #[must_use]
     pub fn variances(&self) -> Option<Variances> {
         (self.record.estimated != 0).then_some(self.record.variances)
@@ -74,15 +74,15 @@ pub enum SiteName<'a> {
 /// Why a file is not a usable raw dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// Something else.
+    /// It is not a raw dump.
     Foreign,
     /// Written by another version.
     Version(u32),
-    /// Cut short, at this call site of so many.
+    /// The file ends in this call site of so many.
     Truncated {
         /// Number of the call site, from 0.
         site: u64,
-        /// How many the header announces.
+        /// Number of call sites in the header.
         of: u64,
     },
     /// A call site of unknown kind.
@@ -231,7 +231,7 @@ impl<'a> Reader<'a> {
         Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// A number that is none, or below zero, is no variance.
+    /// A variance must be a number, and not negative.
     fn f64(&mut self) -> Option<f64> {
         let value = f64::from_bits(self.u64()?);
         Some(if value.is_finite() { value.max(0.0) } else { 0.0 })

@@ -2,7 +2,7 @@
 
 use memintro_abi::{SiteKind, SiteRecord};
 
-/// What is live at a site of the blocks that are old enough.
+/// The live blocks of a site that are old enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Aged {
     /// Bytes.
@@ -22,29 +22,29 @@ pub struct Aged {
 /// One site.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
-    /// Its figures. The path in it may not be followed any more.
+    /// Its figures. The path pointer in it may no longer be valid.
     pub record: SiteRecord,
-    /// Which of the texts is its path, or its name if it is no line of Ruby.
+    /// The index of its path among the texts, or of its name if it is not a line of Ruby.
     pub text: u32,
-    /// If only blocks of some age count as live: these.
+    /// The blocks that count as live, if only blocks of some age do.
     pub aged: Option<Aged>,
 }
 
 // SAFETY: the pointer in the record is never followed.
 unsafe impl Send for Site {}
 
-/// Sites in their order, and what the others come to.
+/// Sites in order, and the sums of the others.
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
-    /// Those that are shown.
+    /// The sites that are shown.
     pub list: Vec<Site>,
     /// Their paths and names, each once.
     pub texts: Vec<Vec<u8>>,
-    /// How many sites are left out.
+    /// Number of sites that are left out.
     pub left_out: usize,
     /// The live bytes of these.
     pub live_bytes_left_out: i64,
-    /// The variance of those, if anything of them was sampled.
+    /// The variance of these bytes, if any of them was sampled.
     pub variance_left_out: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ impl Sites {
         self.texts.get(site.text as usize).map_or(b"", Vec::as_slice)
     }
 
-    /// `path:line`, or what the site is called.
+    /// `path:line`, or the name of the site.
     pub(crate) fn name(&self, site: &Site) -> Vec<u8> {
         let mut name = self.text(site).to_vec();
         if site.record.kind == SiteKind::RUBY {
@@ -64,7 +64,7 @@ impl Sites {
 }
 
 impl Site {
-    /// Bytes that are live, of the blocks that count.
+    /// Live bytes of the blocks that count.
     #[must_use]
     pub fn live_bytes(&self) -> i64 {
         match self.aged {
@@ -73,7 +73,7 @@ impl Site {
         }
     }
 
-    /// Blocks that are live and count.
+    /// Live blocks that count.
     #[must_use]
     pub fn live_blocks(&self) -> i64 {
         match self.aged {
@@ -89,7 +89,7 @@ impl Site {
             .wrapping_sub(self.record.marked_bytes.cast_signed())
     }
 
-    /// Mean age at which blocks were given back.
+    /// Mean age at which blocks were freed.
     #[must_use]
     pub fn mean_lifespan(&self) -> f64 {
         match self.record.frees {

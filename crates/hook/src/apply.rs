@@ -23,12 +23,11 @@ pub(crate) enum Old {
     Nothing,
     Followed(Removed),
     Sampled(Sample),
-    /// Nobody has looked yet: that it is gone was written down.
+    /// The block has not been looked up yet, because its free was written down instead.
     WrittenDown,
 }
 
-/// Whose event it is: the state of the thread that it happened to, and the counters it goes to, which are those of the
-/// thread that records it.
+/// The state of the thread in which the event happened, and the counters of the thread that records it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin<'a> {
     pub(crate) owner: &'a ThreadState,
@@ -42,7 +41,7 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// Nothing is known of a block that is born here; what the table says of its address is stale.
+/// A block begins at this address, so whatever the table still has for the address is out of date.
 pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
     heal(origin, TABLE.remove(address, generation), generation);
     heal_sample(origin, address);
@@ -88,7 +87,7 @@ pub(crate) fn born_sampled(origin: Origin<'_>, address: usize, size: u64, site: 
     SAMPLES.count_birth(&sample, &own.estimate);
 }
 
-/// As [`heal`], for blocks that were sampled before every block was followed.
+/// As [`heal`], for blocks that were sampled before the switch to full mode.
 #[inline]
 fn heal_sample(origin: Origin<'_>, address: usize) {
     if !SAMPLES.is_empty()
@@ -99,7 +98,7 @@ fn heal_sample(origin: Origin<'_>, address: usize) {
     }
 }
 
-/// An address came up again whose free was never seen.
+/// The allocator returned an address whose free was never seen.
 fn heal(origin: Origin<'_>, stale: Option<Removed>, now: u32) {
     if let Some(stale) = stale {
         bump(&origin.owner.traffic.missed_frees, 1);
@@ -107,7 +106,7 @@ fn heal(origin: Origin<'_>, stale: Option<Removed>, now: u32) {
     }
 }
 
-/// `now`: the GC generation by which its age was told.
+/// `now` is the GC generation from which the block's age is computed.
 #[inline]
 fn died(origin: Origin<'_>, block: &Removed, now: u32) {
     bump(&origin.owner.traffic.frees, 1);
@@ -115,7 +114,7 @@ fn died(origin: Origin<'_>, block: &Removed, now: u32) {
     origin.counters.freed(block.site, block.size, block.age, now, |id| SITES.counters(id));
 }
 
-/// A block that was taken out is gone. `told`: the GC generation by which its age was told.
+/// A block that was taken out has been freed. `told` is the GC generation from which its age was computed.
 #[inline]
 pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
     match old {
@@ -125,7 +124,7 @@ pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
     }
 }
 
-/// Takes a block out of whatever knows it.
+/// Takes a block out of the table or the samples.
 #[inline]
 pub(crate) fn take(address: usize, now: u32) -> Old {
     if let Some(removed) = TABLE.remove(address, now) {
@@ -140,7 +139,7 @@ pub(crate) fn take(address: usize, now: u32) -> Old {
     SAMPLES.take(address).map_or(Old::Nothing, Old::Sampled)
 }
 
-/// A block that was taken out is there after all. `told`: the GC generation by which its age was told.
+/// Puts a block back that was taken out but not freed. `told` is the GC generation from which its age was computed.
 pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32) {
     let now = shared::generation();
     let traffic = &origin.owner.traffic;
@@ -149,7 +148,7 @@ pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32)
         Old::Followed(old) => {
             let again = Block { site: old.site, size: old.size, generation: told.wrapping_sub(old.age) };
             if let Inserted::Full = TABLE.insert(address, again, now) {
-                // It can no longer be followed; the books must still balance.
+                // The block can no longer be followed, but the sums must still agree.
                 bump(&traffic.dropped, 1);
                 died(origin, old, told);
             } else if sampling::is_on() {

@@ -1,4 +1,4 @@
-//! Starts and stops, one at a time, and forks, which must not come into the middle of one.
+//! Serialises starts and stops, and keeps forks from happening in the middle of one.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -9,26 +9,26 @@ use crate::count::Count;
 use crate::shared::is_lost;
 use crate::tls;
 
-/// The thread that starts or stops, or that forks, and which of them it does: [`tls::number`] and [`FORK`] or nothing.
+/// The thread that starts, stops or forks: its [`tls::number`], plus [`FORK`] if it forks; 0 if there is none.
 static CHANGING: AtomicUsize = AtomicUsize::new(IDLE);
 const IDLE: usize = 0;
 const FORK: usize = 1;
-/// Sleeps of a start or stop until a fork is over: a quarter of a second at least. The fork may have been interrupted
-/// by the signal handler that starts or stops.
+/// Sleeps of a start or stop that waits for a fork: a quarter of a second at least. It has a limit because the fork
+/// may have been interrupted by the signal handler that starts or stops.
 const SLEEPS_FOR_CHANGES: u32 = 5_000;
-/// Sleeps of a fork until it takes part in what another one holds.
+/// Sleeps of a fork until it joins other forks that already hold everything.
 const SLEEPS_FOR_FORKS: u32 = 20;
-/// Whether anybody has ever wanted to start or stop.
+/// Whether a start or stop was ever asked for.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 /// See [`has_changed`].
 static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
-/// Forks that hold nothing, as nothing has been tracked when they began. The first start waits for those that began
-/// before it.
+/// Forks that hold nothing because nothing had been tracked when they began. The first start waits for those that
+/// began before it.
 pub(crate) static UNUSED_FORKS: Count = Count::new();
-/// Sleeps of 50 µs of that start.
+/// Sleeps of 50 µs of the first start.
 const SLEEPS_FOR_UNUSED: u32 = 3_000;
 
-/// One transition at a time; whoever comes second is told. A fork is waited for, but not for ever.
+/// Allows one transition at a time; a second one is refused. It waits for a fork, but only for a limited time.
 pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
     if !IS_WANTED.swap(true, Ordering::SeqCst) {
         UNUSED_FORKS.wait_for_none(SLEEPS_FOR_UNUSED);
@@ -46,19 +46,20 @@ pub(crate) fn exclusively(change: impl FnOnce() -> Status) -> Status {
     status
 }
 
-/// How a fork finds starts and stops.
+/// What a fork finds out about starts and stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Changes {
-    /// Nobody is at it, and nobody will until [`forget_changes`].
+    /// No start or stop is under way, and none can begin until [`forget_changes`].
     Held,
-    /// Somebody is, perhaps this thread itself, whose signal handler forks.
+    /// A start or stop is under way, perhaps in this very thread, whose signal handler forks.
     NotHeld,
-    /// Others fork, and `joined` took part in what they hold.
+    /// Other threads fork, and `joined` shares what they hold.
     Joined,
 }
 
-/// Waits until nobody starts or stops, and lets nobody until [`forget_changes`]. Not for ever: whoever forks may have
-/// interrupted such a change in a signal handler. Others who fork are waited for only shortly.
+/// Waits until no start or stop is under way, and keeps new ones from beginning until [`forget_changes`]. The wait is
+/// limited, because the fork may come from a signal handler that has interrupted such a change. The wait for other
+/// forks is short.
 pub(crate) fn hold_changes(sleeps: u32, joined: impl Fn() -> bool) -> Changes {
     let mut rounds = 0;
     let mut shortly = 0;
@@ -78,17 +79,18 @@ pub(crate) fn hold_changes(sleeps: u32, joined: impl Fn() -> bool) -> Changes {
     Changes::Held
 }
 
-/// Whether anybody has ever wanted to start or stop; who is the first waits for forks that have seen that nobody has.
+/// Whether a start or stop was ever asked for. The first of them waits for the forks that saw that there was none.
 pub(crate) fn is_wanted() -> bool {
     IS_WANTED.load(Ordering::SeqCst)
 }
 
-/// Whether anybody has begun to.
+/// Whether a start or stop has ever begun.
 pub(crate) fn has_changed() -> bool {
     HAS_CHANGED.load(Ordering::Acquire)
 }
 
-/// After a fork, in the parent when it held changes, and always in the child: who was at it there is not here.
+/// Called after a fork: in the parent if it held off changes, and always in the child, which does not have the thread
+/// that made a change.
 pub(crate) fn forget_changes() {
     CHANGING.store(IDLE, Ordering::Release);
 }

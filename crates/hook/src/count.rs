@@ -1,10 +1,11 @@
-//! How many threads are at something that others wait for, though not for ever.
+//! Counts the threads that are in a section that others wait for, for a limited time.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_tracker::lock::wait_round;
 
-/// Sequentially consistent: of two threads that each enter a count, and then look at the other's, one sees the other.
+/// Sequentially consistent: if two threads each enter one count and then read the other's, at least one of them sees
+/// the other.
 #[derive(Debug)]
 pub(crate) struct Count(AtomicU32);
 
@@ -13,14 +14,14 @@ impl Count {
         Self(AtomicU32::new(0))
     }
 
-    /// One more.
+    /// Adds one.
     pub(crate) fn enter(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// One less; none in the child of a fork, which has forgotten the threads that it did not get.
+    /// Subtracts one. In the child of a fork it does nothing, because the count was reset there.
     pub(crate) fn leave(&self) {
-        // It is an error to have none, and means just that.
+        // The count may be 0 already, after a fork. Then nothing needs to be done.
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
     }
 
@@ -28,13 +29,13 @@ impl Count {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits until nobody is at it, but sleeps at most so many times 50 µs.
+    /// Waits until the count is 0, for at most this many sleeps of 50 µs.
     pub(crate) fn wait_for_none(&self, sleeps: u32) {
         let mut rounds = 0;
         while self.now() != 0 && wait_round(&mut rounds, sleeps) {}
     }
 
-    /// In the child of a fork, where there is nobody else.
+    /// Resets the count in the child of a fork, where no other thread exists.
     pub(crate) fn forget(&self) {
         self.0.store(0, Ordering::SeqCst);
     }

@@ -1,9 +1,9 @@
-//! What happens while the gate is closed: written down by the thread that it happens to. Whoever opens the gate records it
-//! ([`crate::replay`]).
+//! Writes down what happens while the gate is closed, in the thread in which it happens. The thread that opens the
+//! gate records it ([`crate::replay`]).
 //!
-//! The thread asks the VM for the line at once, since frames and paths are there only now; but it interns nothing,
-//! for during a fork nobody may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and why
-//! nobody waits for it.
+//! The thread asks the VM for the line at once, because frames and paths exist only now. It interns nothing, because
+//! during a fork nobody may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and
+//! why nobody waits for it.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -32,15 +32,15 @@ pub(crate) mod kind {
     pub(crate) const PUT_BACK_SAMPLE: u32 = 8;
 }
 
-/// How an event tells its call site: one of these numbers, or that of a pseudo-site.
+/// How an event names its call site: one of these numbers, or the number of a pseudo-site.
 pub(crate) mod told {
     pub(crate) const BY_CALLER: u32 = u32::MAX;
     pub(crate) const BY_LINE: u32 = u32::MAX - 1;
     pub(crate) const BY_PLACE: u32 = u32::MAX - 2;
 }
 
-/// Whether events are to be written down: the gate is closed and something is tracked. Otherwise this thread is busy, or the
-/// event came when nothing is tracked.
+/// Whether events are to be written down: the gate is closed and tracking is on. Otherwise this thread is recording,
+/// or the event came while tracking was off.
 fn is_wanted(own: &ThreadState) -> bool {
     !own.is_busy() && ACTIVE.load(Ordering::Relaxed) != 0
 }
@@ -52,7 +52,7 @@ fn event(own: &ThreadState, kind: u32, address: usize) -> Event {
     event
 }
 
-/// Writes it down. `false`: the gate is open now, and it can be recorded at once.
+/// Writes the event down. `false`: the gate is open now, so the event can be recorded at once.
 fn note(own: &ThreadState, event: &Event, path: &[u8], pending: Option<Pending>) -> bool {
     match THREADS.note(own, event, path) {
         Noted::Down => {
@@ -69,13 +69,13 @@ fn note(own: &ThreadState, event: &Event, path: &[u8], pending: Option<Pending>)
     }
 }
 
-/// Something happened that cannot be recorded.
+/// Counts an event that cannot be recorded.
 pub(crate) fn lost(own: &ThreadState) {
-    // Not `bump`: others may be resetting the figure.
+    // Not `bump`, because another thread may be resetting the figure.
     own.traffic.dropped.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A block was born, and could not be recorded. `mean`: that of its sample. `false`: try again.
+/// Writes down the birth of a block. `mean` is that of its sample. `false`: try again.
 #[cold]
 #[inline(never)]
 pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize, mean: Option<u64>) -> bool {
@@ -105,17 +105,17 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
     done
 }
 
-/// What is known of a call site by the thread itself.
+/// How much of a call site is known from the thread alone.
 enum Told<'a> {
-    /// All: it is a pseudo-site.
+    /// All of it: the site is a pseudo-site.
     Known,
     /// A line of Ruby in this file.
     Line(&'a [u8]),
-    /// The caller.
+    /// Only the caller's address.
     Native,
 }
 
-/// Fills in whose the block is, as far as the VM knows.
+/// Fills in the block's call site, as far as the VM knows it.
 fn tell_site(birth: &mut Event) -> Told<'static> {
     let Some(vm) = shared::vm() else {
         if BOOTING.load(Ordering::Relaxed) {
@@ -150,14 +150,14 @@ fn tell_site(birth: &mut Event) -> Told<'static> {
     Told::Known
 }
 
-/// A block is about to be given back or to move, and what is known of it could not be taken out. `false`: try again.
+/// Writes down that a block is about to be freed or moved, where it could not be taken out. `false`: try again.
 #[cold]
 #[inline(never)]
 pub(crate) fn free(own: &ThreadState, address: usize) -> bool {
     !is_wanted(own) || note(own, &event(own, kind::FREE, address), &[], None)
 }
 
-/// A block that had been taken out is gone (`address`: `None`) or is there after all. `false`: try again.
+/// Writes down that a block that had been taken out is freed (`address`: `None`) or still exists. `false`: try again.
 #[cold]
 #[inline(never)]
 pub(crate) fn settled(own: &ThreadState, moving: &Moving, address: Option<usize>) -> bool {

@@ -1,4 +1,4 @@
-//! The allocation that cannot pay: it is sampled, and its thread gets another distance to go ([`crate::sampling`]).
+//! Samples the allocation that cannot pay, and draws the thread's next distance ([`crate::sampling`]).
 
 use core::sync::atomic::Ordering;
 
@@ -7,8 +7,8 @@ use memintro_tracker::mmap::Errno;
 use crate::sampling::{Debt, MEAN, RATE, SEEDS, SUSPENDED, seeded};
 use crate::{nested, thread, tls};
 
-/// An allocation could not pay: answers the mean it was sampled with, unless the thread is not tracked or only now draws
-/// its first distance.
+/// An allocation could not pay. Returns the mean it was sampled with; none if the thread is not tracked, or draws its
+/// first distance now.
 #[cold]
 #[inline(never)]
 #[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
@@ -17,7 +17,7 @@ pub(crate) extern "C" fn draw(size: usize, debt: Debt) -> Option<u64> {
     let word = tls::distance();
     let own = thread::own();
     if own.as_ref().is_some_and(|own| nested::forget_if_over(own)) {
-        // It was not to pay, and does from here on: what it had set aside is its distance again.
+        // The thread was exempt from paying and pays from now on: the distance that it had saved is valid again.
         return None;
     }
     // SAFETY: the calling thread's own word.
@@ -36,7 +36,7 @@ pub(crate) extern "C" fn draw(size: usize, debt: Debt) -> Option<u64> {
     own.distance.set(word);
     let mut reached = before;
     if before == 0 {
-        // The first allocation of this thread: there was nothing to pay from.
+        // This is the first allocation of the thread, so it had no distance to pay from.
         reached = fresh();
         own.sampler.settle(0, 0, reached, rate);
         if let Some(left) = size.checked_mul(rate).and_then(|cost| reached.checked_sub(cost)) {

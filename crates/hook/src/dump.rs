@@ -1,8 +1,9 @@
 //! The raw dump: all sites and totals, written without formatting, allocating or locking.
 //!
-//! It must work in a signal handler of a thread that was anywhere, so it pauses the world only if that succeeds
-//! soon, and otherwise reads what is there. That handler may have a stack of 8 KiB, of which the kernel takes up to a half:
-//! what is large lies in a [`Workspace`]. Where the dump goes, and what it never replaces: [`crate::dump_file`].
+//! It must work in a signal handler, whatever the interrupted thread was doing. So it pauses the world only if that
+//! succeeds soon, and otherwise reads what is there. The handler may have a stack of 8 KiB, of which the kernel takes
+//! up to a half, so large buffers are in a [`Workspace`]. [`crate::dump_file`] says where the dump goes and what it
+//! never replaces.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
@@ -21,19 +22,19 @@ use crate::figures::{self, SiteFigures, is_used};
 use crate::shared::{SITES, THREADS};
 use crate::{sampling, state, thread};
 
-/// Sleeps of 50 µs for other threads before a dump goes on without them; some tenths of a second.
+/// Sleeps of 50 µs for which a dump waits for other threads before it goes on without them: some tenths of a second.
 const PATIENCE: u32 = 2_000;
 const MAPS_BYTES: usize = 4 << 20;
 const OUTPUT_BYTES: usize = 2048;
 
-/// What a dump needs and no stack has room for. All zero is a valid, unused one.
+/// Buffers of a dump that are too large for a small stack. All zero is a valid, unused workspace.
 struct Workspace {
     path: PathBuffer,
     name: PathBuffer,
     output: [u8; OUTPUT_BYTES],
 }
 
-/// The workspace of a process that ends: there may be no memory by then.
+/// The workspace of a process that is ending, which may not get memory any more.
 struct Last {
     taken: AtomicBool,
     space: UnsafeCell<Workspace>,
@@ -49,7 +50,7 @@ static LAST: Last = Last {
     }),
 };
 
-/// Writes a dump to `path`, in which `%p` stands for the process id, now.
+/// Writes a dump to `path` now. `%p` in it stands for the process id.
 pub(crate) fn write(path: &CStr) -> Status {
     let Some(memory) = mmap::map(size_of::<Workspace>()) else { return Status::NO_MEMORY };
     // SAFETY: zeroed memory of this size is a workspace, and nobody else knows of it.
@@ -61,12 +62,14 @@ pub(crate) fn write(path: &CStr) -> Status {
     status
 }
 
-/// Writes the dump of a process that ends, in whatever handler: `append_pid` where `%p` is missing. Once.
+/// Writes the dump of a process that is ending, from any handler, and only once. `append_pid` appends the process id
+/// where `%p` is missing.
 pub(crate) fn write_last(path: &CStr, append_pid: bool, signal: c_int, exit_status: c_int) -> Status {
     if LAST.taken.swap(true, Ordering::Acquire) {
         return Status::BUSY;
     }
-    // A thread without a state gets none of its own: that may allocate. It borrows one, and needs not give it back.
+    // A thread without a state must not create one here, because that may allocate. It borrows one and need not give
+    // it back.
     // SAFETY: states are never unmapped.
     let own = thread::kept().or_else(|| THREADS.acquire().map(|state| unsafe { state.as_ref() }));
     // SAFETY: whoever sets `taken` first is alone in the workspace until it is cleared.
@@ -83,7 +86,7 @@ fn write_in(
     signal: c_int,
     exit_status: c_int,
 ) -> Status {
-    // Most of what follows are cancellation points, and a pause must not be left there.
+    // Most calls below are cancellation points, and a cancelled thread would leave the world paused.
     let _whole = Uncancelled::begin();
     let Workspace { path: target, name, output } = space;
     target.clear();
@@ -163,7 +166,7 @@ fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_st
     }
 }
 
-/// A place in a module that may not be loaded any more, or an address.
+/// A place in a module, which may not be loaded any more, or a bare address.
 fn name_native(site: &Site, maps: &Maps, name: &mut PathBuffer) {
     let (path, path_len) = site.path();
     if path.is_null() {
@@ -185,13 +188,13 @@ fn pseudo_name(id: u32) -> &'static [u8] {
     }
 }
 
-/// While it lives, a cancellation of the calling thread waits.
+/// While this lives, a cancellation of the calling thread is postponed.
 struct Uncancelled(c_int);
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
-/// The same in all C libraries of Linux.
+/// The value is the same in all C libraries of Linux.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
 impl Uncancelled {
@@ -210,7 +213,7 @@ impl Drop for Uncancelled {
     }
 }
 
-/// A small buffer in front of write(2).
+/// Buffers writes before write(2).
 struct Output<'a> {
     file: c_int,
     failed: bool,
@@ -255,13 +258,13 @@ impl Output<'_> {
     }
 }
 
-/// Whether the last system call was cut short by a signal.
+/// Whether the last system call was interrupted by a signal.
 fn interrupted() -> bool {
     // SAFETY: the location of errno is valid for the calling thread.
     unsafe { *libc::__errno_location() == libc::EINTR }
 }
 
-/// A copy of /proc/self/maps: the one way to name a module that is safe in a signal handler.
+/// A copy of /proc/self/maps, which is the only way to name a module that is safe in a signal handler.
 struct Maps {
     text: Option<NonNull<u8>>,
     len: usize,

@@ -1,9 +1,9 @@
-//! Where a raw dump goes: a file of its own, made beside its name and renamed when it is complete.
+//! Where a raw dump goes: a new file beside the final name, which is renamed when it is complete.
 //!
-//! The folder may be anybody's, `/tmp` for one, and the process may be dying. So nothing that was there before is opened,
-//! for it might be a pipe that nobody reads, or a file that somebody made to get the report; and nothing waits. The name
-//! until then cannot be guessed and must be free. What stands at the final name is replaced as a name only: a file or
-//! a link. A device, a pipe, a socket or a folder stays, and there is no dump.
+//! The folder may be writable for everybody (such as `/tmp`), and the process may be dying. So nothing that existed
+//! before is opened: it might be a pipe that nobody reads, or a file that somebody made to get the report. Nothing
+//! waits. The temporary name cannot be guessed and must be free. At the final name a file or a link is replaced, by
+//! renaming. A device, a pipe, a socket or a folder stays, and then there is no dump.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -12,7 +12,7 @@ use memintro_abi::Status;
 /// Longest path of a dump, with its NUL.
 pub(crate) const MAX_PATH: usize = 4096;
 
-/// Names to try: one that is taken was planted or is a miracle.
+/// Number of names that are tried. A random name that exists already was almost certainly planted.
 const TRIES: u32 = 8;
 /// `memintro-`, 16 digits, `.partial` and NUL.
 const NAME_BYTES: usize = 40;
@@ -26,7 +26,7 @@ pub(crate) struct DumpFile<'a> {
 }
 
 impl<'a> DumpFile<'a> {
-    /// Makes the file that will get the name in `path`, which is cut into folder and name.
+    /// Makes the temporary file for `path`, which is cut into folder and name.
     pub(crate) fn create(path: &'a mut PathBuffer) -> Result<Self, Status> {
         if !path.is_replaceable_place() {
             return Err(Status::IO);
@@ -65,7 +65,7 @@ impl<'a> DumpFile<'a> {
         Err(Status::IO)
     }
 
-    /// Where to write.
+    /// The descriptor to write to.
     pub(crate) fn descriptor(&self) -> c_int {
         self.file
     }
@@ -85,7 +85,7 @@ impl<'a> DumpFile<'a> {
         Status::OK
     }
 
-    /// Leaves nothing.
+    /// Removes the temporary file.
     pub(crate) fn abandon(self) -> Status {
         // SAFETY: our own descriptor.
         unsafe { libc::close(self.file) };
@@ -101,7 +101,7 @@ impl<'a> DumpFile<'a> {
         Status::IO
     }
 
-    /// Whether the name is free, or a file's or a link's: a link as such, not what it leads to.
+    /// Whether the name is free, or is the name of a file or a link. A link counts as such, whatever it leads to.
     fn is_replaceable(&self) -> bool {
         // SAFETY: zero is a valid stat, the name is terminated.
         unsafe {
@@ -126,7 +126,7 @@ impl<'a> DumpFile<'a> {
     }
 }
 
-/// The kernel's random bits; where it has none to give, those that it gave the program for its start, and the time.
+/// The kernel's random bits. Without any, the random bits that the program got at its start, and the time.
 fn unguessable(salt: u32) -> u64 {
     let mut number = 0u64;
     let into = (&raw mut number).cast::<libc::c_void>();
@@ -146,7 +146,7 @@ fn unguessable(salt: u32) -> u64 {
     }
 }
 
-/// Text of limited length; what does not fit marks it as unusable.
+/// Text of limited length. A text that is too long is marked as unusable.
 pub(crate) struct PathBuffer {
     used: usize,
     overflow: bool,
@@ -215,14 +215,14 @@ impl PathBuffer {
         self.text.get(..self.used).unwrap_or_default()
     }
 
-    /// What lies there is the machine's: a link like `/dev/stdout` must not become a file.
+    /// Names below this belong to the system: a link such as `/dev/stdout` must not become a file.
     fn is_replaceable_place(&self) -> bool {
         let path = self.bytes();
         let is_machines = path.starts_with(b"/dev/") || path.starts_with(b"/proc/");
         !is_machines || path.starts_with(b"/dev/shm/")
     }
 
-    /// The folder and the name in it, each terminated. The path is cut for that.
+    /// The folder and the name in it, each NUL-terminated. The path is cut in place for that.
     fn parts(&mut self) -> Option<(&CStr, &CStr)> {
         if self.overflow || self.used == 0 {
             return None;

@@ -1,8 +1,8 @@
-//! The last chance: `_exit` and fatal signals end a process without running any handler of Ruby's.
+//! Handles `_exit` and fatal signals, which end a process without running any handler of Ruby's.
 //!
-//! If a dump is wanted ([`arm`]), it is written then ([`crate::dump`]). Signals are touched only when armed, and only
-//! those that nobody else handles. Ruby's own crash report ends in abort, so SIGABRT comes after it; from 3.3 on it
-//! ends in [`raise`] of the same signal, whose action is the default one by then.
+//! If a dump is wanted ([`arm`]), it is written then ([`crate::dump`]). Signal handlers are installed only when
+//! armed, and only for signals that nobody else handles. Ruby's own crash report ends in abort, so SIGABRT comes
+//! after it. From 3.3 on it ends in [`raise`] of the same signal, whose action is the default one by then.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int};
@@ -17,7 +17,7 @@ use crate::{dump, patch};
 const FATAL_SIGNALS: [c_int; 5] = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 
 static ARMED: AtomicBool = AtomicBool::new(false);
-/// The process in which the path was given: another one gets its number appended.
+/// The process in which the path was given. Other processes append their process ids to it.
 static ARMED_PID: AtomicU32 = AtomicU32::new(0);
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 static REAL_EXIT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -29,14 +29,14 @@ struct Path(UnsafeCell<[u8; MAX_PATH]>);
 unsafe impl Sync for Path {}
 static PATH: Path = Path(UnsafeCell::new([0; MAX_PATH]));
 
-/// Finds what these functions lead to when a preloaded library stands in their place.
+/// Finds the functions that these stand in front of when the library is preloaded.
 pub(crate) fn init() {
     for (real, name) in [(&REAL_EXIT, c"_exit"), (&REAL_EXIT_C99, c"_Exit"), (&REAL_RAISE, c"raise")] {
         real.store(patch::next(name).cast_mut(), Ordering::Release);
     }
 }
 
-/// A dump is to be left at `path`; `None`: none any more.
+/// Has a dump written to `path` at the end; `None`: no dump.
 pub(crate) fn arm(path: Option<&CStr>) -> Status {
     ARMED.store(false, Ordering::Release);
     let Some(path) = path else { return Status::OK };
@@ -54,8 +54,8 @@ pub(crate) fn arm(path: Option<&CStr>) -> Status {
     Status::OK
 }
 
-/// The same for a program that is not Ruby: it never takes the name that belongs to the first process, and nobody else
-/// reports for it when it ends in the ordinary way.
+/// The same for a program that is not Ruby. It never uses the name that belongs to the first process, and its
+/// ordinary exit must write the dump as well, because nothing else reports for it.
 pub(crate) fn arm_child(path: &CStr) -> Status {
     let status = arm(Some(path));
     ARMED_PID.store(0, Ordering::Relaxed);
@@ -63,7 +63,7 @@ pub(crate) fn arm_child(path: &CStr) -> Status {
     status
 }
 
-/// Leaves the dump of a program that is not Ruby.
+/// Writes the dump of a program that is not Ruby.
 pub(crate) fn at_ordinary_exit() {
     if IS_CHILD.load(Ordering::Acquire) {
         leave_dump(0, EXIT_STATUS_UNKNOWN);
@@ -78,7 +78,8 @@ fn watch(signal: c_int) {
     unsafe {
         let mut ours: libc::sigaction = core::mem::zeroed();
         ours.sa_sigaction = on_fatal_signal as *const () as usize;
-        // Once. All signals wait meanwhile: a handler of the program's on the same small stack would be one too many.
+        // This runs once. All signals are blocked meanwhile, because a handler of the program on the same small stack
+        // could overflow it.
         ours.sa_flags = libc::SA_RESETHAND | libc::SA_ONSTACK | libc::SA_SIGINFO;
         libc::sigfillset(&raw mut ours.sa_mask);
         libc::sigaction(signal, &raw const ours, core::ptr::null_mut());
@@ -88,15 +89,16 @@ fn watch(signal: c_int) {
 extern "C" fn on_fatal_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     leave_dump(signal, 0);
     if !has_default_action(signal) {
-        // Another handler stands here now and has called this one as its predecessor, which stood for the default action.
+        // Another handler is installed now and has called this one as its predecessor, in place of the default
+        // action.
         // SAFETY: zero is a valid sigaction: the default one.
         unsafe { libc::sigaction(signal, &core::mem::zeroed(), core::ptr::null_mut()) };
     }
     pass_on(signal, info);
 }
 
-/// Sends the signal to this thread again, with all that the kernel or its sender said of it. It waits until the handler
-/// has returned and then ends the process where it was interrupted, so the core shows the program's registers and `si_addr`.
+/// Sends the signal to this thread again, with the same information. It is delivered when the handler returns and
+/// ends the process where it was interrupted, so the core shows the program's registers and `si_addr`.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t) {
     // SAFETY: plain system calls; the kernel checks the pointer.
     unsafe {
@@ -104,7 +106,7 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t) {
         if libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info) == 0 {
             return;
         }
-        // Refused by a filter: a fault comes again by itself.
+        // A seccomp filter refused this. A fault is raised again by itself.
         let refused = *libc::__errno_location() != libc::EFAULT;
         if !(refused && (*info).si_code > 0) {
             libc::syscall(libc::SYS_tgkill, process, thread, signal);
@@ -116,9 +118,9 @@ fn leave_dump(signal: c_int, status: c_int) {
     // SAFETY: a plain system call.
     let pid = unsafe { libc::getpid() }.unsigned_abs();
     let is_its_own = pid == ARMED_PID.load(Ordering::Relaxed) || IS_CHILD.load(Ordering::Acquire);
-    // A vfork child runs in its parent's memory; the parent's figures are not its to report. Nor are they a child's that
-    // was forked to become another program and could not (Ruby's `spawn` forks where it may change its user): one that goes
-    // on as Ruby is armed itself.
+    // A vfork child runs in its parent's memory, and must not report the parent's figures. Neither must a child that
+    // was forked to become another program and failed (Ruby's `spawn` forks where it may change its user). A child
+    // that goes on as Ruby is armed itself.
     if pid != PID.load(Ordering::Relaxed)
         || (signal == 0 && !is_its_own)
         || !ARMED.swap(false, Ordering::AcqRel)
@@ -139,7 +141,7 @@ fn has_default_action(signal: c_int) -> bool {
     }
 }
 
-/// Takes the place of `raise`, when preloaded: a process that gives itself a fatal signal by its own choice.
+/// Takes the place of `raise` when preloaded, for a process that sends itself a fatal signal.
 ///
 /// # Safety
 /// As `raise`.
@@ -158,7 +160,7 @@ pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
     real(signal)
 }
 
-/// Takes the place of `_exit`, when preloaded: the one way out that runs no handlers.
+/// Takes the place of `_exit` when preloaded, because `_exit` runs no handlers.
 ///
 /// # Safety
 /// As `_exit`.

@@ -1,4 +1,4 @@
-//! Figures as they are handed out: what was counted and what was estimated, in one sum.
+//! Sums of what was counted and what was estimated, as they are handed out.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -12,9 +12,9 @@ use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, THREADS};
 use crate::state;
 
-/// Sums over all threads. Nobody who records has to wait: every thread's figures only grow until they are reset, and what
-/// was freed is read before what was allocated, so that no sum can show more freed than allocated.
-/// What is being written down at this instant is not in them yet.
+/// Sums over all threads. Recording threads need not wait: each thread's figures only grow until they are reset, and
+/// freed figures are read before allocated ones, so no sum shows more freed than allocated. Events that are being
+/// recorded at this instant are not included yet.
 pub(crate) fn of_process() -> Figures {
     THREADS.between_resets(sums)
 }
@@ -54,7 +54,7 @@ fn sums() -> Figures {
     sum
 }
 
-/// The calling thread's.
+/// The figures of the calling thread.
 pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
     let part = |all: fn(&Traffic) -> &AtomicU64| {
         all(&own.traffic).load(Ordering::Relaxed).wrapping_sub(all(&own.inherited).load(Ordering::Relaxed))
@@ -79,7 +79,7 @@ pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
         figures.allocations_variance = sampled.variances.allocations;
         figures.frees_variance = sampled.variances.frees;
         let bytes = per_sample(all.total_bytes_skew, all.total_bytes, sampling::mean() as f64);
-        // Where nothing at all was sampled: of the least size that allocators hand out.
+        // If nothing was sampled, the weight of a block of the least size that allocators hand out.
         let blocks = per_sample(all.allocations_skew, all.allocations, chance::weight(16, sampling::mean()));
         figures.freed_bytes_per_sample = per_sample(mine.freed_bytes_skew, mine.freed_bytes, bytes);
         let blocks = per_sample(mine.allocations_skew, mine.allocations, blocks);
@@ -89,12 +89,12 @@ pub(crate) fn of_thread(own: &ThreadState) -> ThreadFigures {
     figures
 }
 
-/// How much of a figure one sampled block stands for; without any, what is said of others.
+/// How much of a figure one sampled block stands for. A site without samples uses the mean of the others.
 fn per_sample(skew: f64, variance: f64, others: f64) -> f64 {
     if variance > 0.0 { skew / variance } else { others }
 }
 
-/// A call site's.
+/// The figures of a call site.
 pub(crate) struct SiteFigures {
     pub(crate) allocations: u64,
     pub(crate) frees: u64,
@@ -105,7 +105,7 @@ pub(crate) struct SiteFigures {
     pub(crate) marked_bytes: u64,
     pub(crate) estimated: bool,
     pub(crate) variances: Variances,
-    /// Of live blocks that were born in the generation of now.
+    /// The part of the live blocks that was born in the current generation.
     pub(crate) young: EstimatedYoung,
 }
 
@@ -156,7 +156,7 @@ fn variances(sampled: &Estimated) -> Variances {
     }
 }
 
-/// Whether anything has happened at a site.
+/// Whether a site has any event.
 pub(crate) fn is_used(id: u32, site: &Site) -> bool {
     site.counters.allocations.load(Ordering::Relaxed) != 0
         || site.counters.frees.load(Ordering::Relaxed) != 0

@@ -1,14 +1,14 @@
-//! fork: the world is paused before it and goes on after it, in both processes.
+//! Pauses the world before a fork, and resumes it afterwards in both processes.
 //!
-//! Only the forking thread lives on in the child; the counters of the others are brought home there, because what
-//! they had allocated is still allocated. These handlers also run for C's fork and for `Process.daemon`; a vfork
-//! runs none and needs none, its child shares the memory and ends or execs.
+//! Only the forking thread exists in the child. The counters of the others are added to the sites there, because what
+//! they had allocated is still allocated. These handlers also run for C's fork and for `Process.daemon`. A vfork runs
+//! none and needs none: its child shares the memory and ends or execs.
 //!
-//! Between the first handler and the fork itself libc takes its own locks, and other threads that hold one of them may be
-//! in malloc: nobody waits for us there ([`crate::defer`]). Threads that fork at the same time share one pause. We wait
-//! for starts, stops and readings to come to an end, but never longer than a fraction of a second each: a signal handler
-//! that forks may have interrupted its own thread in the middle of anything of ours. Where the world could not be paused,
-//! the child cannot trust what it got, and tracks no more.
+//! Between the first handler and the fork itself libc takes its own locks. Other threads that hold one of them may be
+//! in malloc, and must not wait for the fork there ([`crate::defer`]). Threads that fork at the same time share one
+//! pause. A fork waits for starts, stops and readings to end, but only a fraction of a second for each: a signal
+//! handler that forks may have interrupted its own thread anywhere in the hook. If the world could not be paused, the
+//! child cannot trust its figures, and stops tracking.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,17 +21,17 @@ use crate::pending::Pending;
 use crate::shared::{self, PID, THREADS};
 use crate::{sampling, thread};
 
-/// Sleeps of 50 µs until somebody has ended what is patched, a pause, what is recorded.
+/// Sleeps of 50 µs for which a fork waits for patching, for a pause and for recording to end.
 const SLEEPS: u32 = 3_000;
-/// The same of a start or stop, which does all of these.
+/// Sleeps for which it waits for a start or stop, which does all of these.
 const SLEEPS_FOR_CHANGES: u32 = 3 * SLEEPS;
-/// The same for a signal handler that has interrupted its thread while that was recording.
+/// Sleeps for which a signal handler waits that has interrupted its own thread while that was recording.
 const SLEEPS_ON_TOP: u32 = 20;
 
-/// Stack that a fork may use.
+/// Stack that a fork may need.
 const STACK_BYTES: usize = 3072;
 
-/// What is held for all threads that fork, besides the world.
+/// What is held for all forking threads, besides the world.
 static HOLDS_CHANGES: AtomicBool = AtomicBool::new(false);
 static HOLDS_PATCHES: AtomicBool = AtomicBool::new(false);
 
@@ -40,23 +40,24 @@ pub(crate) fn init() {
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// Whether this process has ever tracked: otherwise a child has got nothing that could be wrong.
+/// Whether this process has ever tracked. If not, a child cannot have inherited wrong figures.
 fn is_used() -> bool {
     changes::has_changed() || THREADS.states().next().is_some()
 }
 
 unsafe extern "C" fn before() {
-    // Of our handlers and of libc's own steps, which come after them: a stack overflow there would leave the world paused.
+    // Touches the stack for these handlers and for libc's steps after them: a stack overflow there would leave the
+    // world paused.
     stack::touch::<STACK_BYTES>();
     before_tracked();
-    // Last: a start, stop or refresh that is awaited above may be about to walk.
+    // This comes last, because a start, stop or refresh that is awaited above may be about to walk the list.
     walkers::before_fork();
 }
 
 fn before_tracked() {
-    // First of all: either we see a start, or that waits for us.
+    // This comes first: either this fork sees a start, or the start waits for this fork.
     UNUSED_FORKS.enter();
-    // A thread whose destructors have run keeps no state: its child cannot trust what it gets.
+    // A thread whose destructors have run keeps no state, so its child cannot trust what it gets.
     if !(changes::is_wanted() || is_used()) || thread::own().is_none() {
         return;
     }
@@ -65,20 +66,20 @@ fn before_tracked() {
     let depth = own.forks.get();
     own.forks.set(depth.wrapping_add(1));
     if depth > 0 {
-        // A handler forks on top of a fork of this thread, which holds everything already.
+        // A signal handler forks during a fork of this thread, which holds everything already.
         return;
     }
     own.held.set(hold(own));
 }
 
 fn hold(own: &ThreadState) -> Held {
-    // In this order, as start and stop take them. Also while nothing is tracked: another thread may just be starting, or
-    // reading what was collected, and the child must not inherit a pause that nobody ends.
+    // The order is that of start and stop. This is done also while nothing is tracked: another thread may be starting
+    // or reading, and the child must not inherit a pause that nobody ends.
     if THREADS.is_pauser(own) {
-        // Others may be waiting for this very pause, with all else in their hands.
+        // Other forks may be waiting for this pause while they hold everything else.
         return THREADS.hold_for_fork(own, 0);
     }
-    // While this thread is recording, nobody else can pause the world: it is no use to wait for that.
+    // While this thread is recording, no other thread can pause the world, so waiting is of no use.
     let (sleeps, sleeps_for_changes) =
         if own.is_busy() { (SLEEPS_ON_TOP, SLEEPS_ON_TOP) } else { (SLEEPS, SLEEPS_FOR_CHANGES) };
     let changes = changes::hold_changes(sleeps_for_changes, || THREADS.join_forks());
@@ -91,7 +92,7 @@ fn hold(own: &ThreadState) -> Held {
         HOLDS_CHANGES.fetch_or(changes == Changes::Held, Ordering::Relaxed);
         HOLDS_PATCHES.fetch_or(patches, Ordering::Relaxed);
     } else {
-        // The child gives up, or this thread itself is in the middle of what it holds.
+        // The child stops tracking, or this thread itself has interrupted what holds the lock.
         let_go(changes == Changes::Held, patches);
     }
     world
@@ -111,7 +112,7 @@ fn let_go_of_all() {
     let_go(changes, HOLDS_PATCHES.swap(false, Ordering::Relaxed));
 }
 
-/// One fork of this thread less; answers how it found the world if it was the last of those on top of each other.
+/// Ends one fork of this thread. If it is the outermost of nested forks, returns how it found the world.
 fn end(own: &ThreadState) -> Option<Held> {
     let depth = own.forks.get().wrapping_sub(1);
     own.forks.set(depth);
@@ -150,12 +151,13 @@ unsafe extern "C" fn in_child() {
         patch::abandoned_by_fork();
     }
     let Some(own) = own.filter(|own| own.forks.get() > 0) else { return };
-    // A fork below, that a handler's fork lies on top of, goes on in this process, too, and ends what it holds.
+    // If a signal handler forked during another fork, that outer fork goes on in this process, too, and releases what
+    // it holds.
     if let Some(held) = end(own) {
         let was_busy = own.is_busy();
         THREADS.release_after_fork(own, held, let_go_of_all);
         if held == Held::Paused && !was_busy {
-            // All that was written down has been recorded, or never will be.
+            // Everything that was written down has been recorded, or never will be.
             Pending::forget_all();
         }
     }

@@ -1,9 +1,9 @@
-//! Every function that is taken over, named once: its real counterpart, its bootstrap. What others call in its place is in
-//! [`crate::stubs`].
+//! Names each function that is taken over once, with its real function and its bootstrap. The stubs, which others
+//! call in its place, are in [`crate::stubs`].
 //!
 //! - The **real** function's address lies in a static that starts out at the bootstrap.
-//! - The **bootstrap** finds the real function and goes on there: allocations come before any constructor has run,
-//!   and a C++ library may be loaded long after us.
+//! - The **bootstrap** finds the real function and jumps to it. It is needed because allocations happen before any
+//!   constructor has run, and because a C++ library may be loaded long after the hook.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::patch::resolve as find;
 use crate::real::{Family, Function, is_resolved};
 
-/// A bootstrap's instructions: the arguments survive the search for the real function.
+/// The instructions of a bootstrap. They preserve the arguments during the search for the real function.
 #[cfg(target_arch = "x86_64")]
 macro_rules! boot_asm {
     () => {
@@ -26,7 +26,7 @@ macro_rules! boot_asm {
     };
 }
 
-/// A bootstrap's instructions, as above.
+/// The instructions of a bootstrap, as above.
 #[cfg(target_arch = "aarch64")]
 macro_rules! boot_asm {
     () => {
@@ -75,7 +75,7 @@ macro_rules! functions {
     ($($family:ident $name:ident = $symbol:literal, fallback $fallback:expr;)*) => {
         $(function!($family $name = $symbol, fallback $fallback);)*
 
-        /// All of them.
+        /// All functions that are taken over.
         pub(crate) static FUNCTIONS: &[Function] = &[$($name::FUNCTION),*];
     };
 }
@@ -86,7 +86,7 @@ const NEW: *const () = fallback::new as *const ();
 const NEW_ALIGNED: *const () = fallback::new_aligned as *const ();
 const DELETE: *const () = fallback::delete as *const ();
 
-/// Hands all of them to a macro: this is the list.
+/// Passes all functions to a macro. This is the list.
 macro_rules! for_each_function {
     ($receiver:ident) => {
         $receiver! {
@@ -141,7 +141,7 @@ pub(crate) use for_each_function;
 
 for_each_function!(functions);
 
-/// Called by a bootstrap: the address to go on to. Finds all functions that can be found by now.
+/// Called by a bootstrap; returns the address to jump to. Finds all functions that can be found by now.
 pub(crate) extern "C" fn real_address(slot: &'static AtomicPtr<()>) -> *const () {
     resolve();
     let Some(function) = FUNCTIONS.iter().find(|function| core::ptr::eq(function.real, slot)) else {
@@ -151,14 +151,14 @@ pub(crate) extern "C" fn real_address(slot: &'static AtomicPtr<()>) -> *const ()
         return slot.load(Ordering::Acquire);
     }
     if function.family == Family::C && !function.fallback.is_null() {
-        // It is called through a symbol of ours, so it may be called again and again.
+        // The function is called through a symbol of this library, so it may be called many times.
         slot.store(function.fallback.cast_mut(), Ordering::Release);
     }
     function.fallback
 }
 
-/// Finds the real functions: those that the loader would bind (jemalloc's, when it is preloaded). Allocates nothing
-/// and takes no lock but that of the loader's list.
+/// Finds the real functions, which are those that the loader would bind (jemalloc's, when it is preloaded). Allocates
+/// nothing and takes no lock but the one on the loader's list.
 pub(crate) fn resolve() {
     find(FUNCTIONS);
 }
@@ -168,7 +168,7 @@ pub(crate) fn has_allocator() -> bool {
     [malloc::FUNCTION, free::FUNCTION, realloc::FUNCTION, calloc::FUNCTION].iter().all(is_resolved)
 }
 
-/// What serves while nobody defines a function that others may come to call through us.
+/// Serves while no library defines a function that others may call through the hook.
 mod fallback {
     use core::ffi::c_void;
 

@@ -1,7 +1,7 @@
-//! What happens when the library comes into a process: as little as possible.
+//! Initialises the library in a process, and does as little as possible.
 //!
-//! A preloaded library comes into everything that the command starts: `sh`, `ps`, `git`. It becomes active only
-//! where a Ruby is (or `MEMINTRO_NATIVE_CHILDREN=1` asks for all), only if `MEMINTRO_MODE` says so, and never in a
+//! A preloaded library is loaded into everything that the command starts: `sh`, `ps`, `git`. It becomes active only
+//! in Ruby processes (with `MEMINTRO_NATIVE_CHILDREN=1`, in all), only if `MEMINTRO_MODE` says so, and never in a
 //! privileged process.
 
 use core::ffi::CStr;
@@ -12,7 +12,7 @@ use memintro_abi::{Mode, StartOptions};
 use crate::patch::look_up;
 use crate::replay::Opening;
 use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
-use crate::{control, exit, fork, functions, place, start, thread};
+use crate::{exit, fork, functions, hook_api, place, start, thread};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -22,7 +22,8 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = destructor;
 
-/// An ordinary exit of a program that is not Ruby; Ruby's own report has taken the dump's place by now.
+/// Runs at the ordinary exit of a program that is not Ruby. In a Ruby process, Ruby's own report has replaced the
+/// dump by then.
 extern "C" fn destructor() {
     exit::at_ordinary_exit();
 }
@@ -44,10 +45,10 @@ extern "C" fn constructor() {
         DISABLED.store(true, Ordering::Relaxed);
         return;
     }
-    // Only what came with the program is found in its scope: a library that was preloaded. (RTLD_DEFAULT would also
-    // look into this library itself.)
-    let first = look_up(memintro_abi::CONTROL_SYMBOL);
-    let preloaded = core::ptr::eq(first, (&raw const control::memintro_control).cast());
+    // This scope contains only what came with the program, so the symbol is found here only if the library was
+    // preloaded. (RTLD_DEFAULT would search this library itself, too.)
+    let first = look_up(memintro_abi::HOOK_API_SYMBOL);
+    let preloaded = core::ptr::eq(first, (&raw const hook_api::memintro_hook_api).cast());
     PRELOADED.store(preloaded, Ordering::Relaxed);
     place::init();
     thread::init();
@@ -85,8 +86,8 @@ fn variable(name: &CStr) -> Option<&'static CStr> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// Whether a value of `MEMINTRO_DISABLE` switches off: all but these few do. Ruby's side knows the same list
-/// (lib/memintro/support/brake.rb).
+/// Whether this value of `MEMINTRO_DISABLE` switches the hook off; all but these few do. The Ruby side has the same
+/// list (lib/memintro/support/brake.rb).
 fn is_brake(value: &[u8]) -> bool {
     let value = value.trim_ascii();
     ![&b""[..], b"0", b"false", b"no", b"off"].iter().any(|word| value.eq_ignore_ascii_case(word))

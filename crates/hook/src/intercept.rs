@@ -1,7 +1,7 @@
-//! The bodies: one function for each that is taken over, same name, same shape.
+//! The bodies: one for each function that is taken over, with the same name and signature.
 //!
-//! Each calls the real function and tells [`crate::record`] what came of it. The fifth argument is the caller's
-//! address. `errno` and the return value are the real function's own.
+//! Each calls the real function and reports the result to [`crate::record`]. The fifth argument is the caller's
+//! address. `errno` and the return value are those of the real function.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -18,8 +18,8 @@ use crate::sampling::{self, Debt};
 
 type Pointer = *mut c_void;
 
-/// Asks the processor for the allocator's own words before a block: the table's line and the block's header are
-/// two cache misses, which so overlap.
+/// Prefetches the allocator's own words in front of a block. The table's cache line and the block's header are two
+/// cache misses, which overlap this way.
 #[inline(always)]
 fn prefetch(block: Pointer) {
     #[cfg(target_arch = "x86_64")]
@@ -33,7 +33,7 @@ fn prefetch(block: Pointer) {
     let _ = block;
 }
 
-/// Has the allocator allocate, and records what is to be recorded.
+/// Calls the allocator, and records the block.
 #[inline(always)]
 fn allocate(size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
     if sampling::is_on() {
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize
     allocate(size, caller, || unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) })
 }
 
-/// Records that a block is about to be given back, if it is followed.
+/// Records that a block is about to be freed, if it is followed.
 #[inline(always)]
 fn release(block: Pointer) {
     if sampling::is_on() {
@@ -159,7 +159,7 @@ fn resize(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Poi
         let mean = charged.err().and_then(|debt| draw(size, debt));
         return replace(block, size, caller, Birth::Sampled(mean), real);
     }
-    replace(block, size, caller, Birth::Every, real)
+    replace(block, size, caller, Birth::Full, real)
 }
 
 #[inline(never)]
@@ -170,7 +170,8 @@ fn replace(
     birth: Birth,
     real: impl FnOnce() -> Pointer,
 ) -> Pointer {
-    // The block is taken out before: an overflow in the allocator would leave it so.
+    // The block is taken out before the call, because a stack overflow in the allocator would leave it in an unknown
+    // state.
     stack::touch::<STACK_BYTES>();
     let moving = moving(block);
     let new = real();
@@ -342,14 +343,14 @@ pub(crate) unsafe extern "C" fn xallocx(
     let birth = if sampling::is_on() {
         Birth::Sampled(sampling::charge(size).err().and_then(|debt| draw(size, debt)))
     } else {
-        Birth::Every
+        Birth::Full
     };
     let moving = moving(block);
     // SAFETY: the caller's own arguments.
     let usable = unsafe {
         call!(functions::xallocx::REAL, fn(Pointer, usize, usize, c_int) -> usize)(block, size, extra, flags)
     };
-    // It resizes in place or not at all, and answers the usable size: below the wish, nothing happened.
+    // It resizes in place or not at all, and returns the usable size. If that is below the request, nothing happened.
     if usable < size {
         stayed(&moving, block);
     } else {
@@ -360,7 +361,7 @@ pub(crate) unsafe extern "C" fn xallocx(
 
 macro_rules! duplicates {
     ($name:ident, $text:ident, $limit:ident, $len:expr) => {
-        /// The allocator's own. Should it come back to malloc, that is a part of it.
+        /// The real function. If it calls malloc, that call is part of this one.
         pub(crate) unsafe extern "C" fn $name(
             $text: *const c_char,
             $limit: usize,
@@ -375,7 +376,7 @@ macro_rules! duplicates {
                     call!(functions::$name::REAL, fn(*const c_char, usize) -> Pointer)($text, $limit)
                 })
             };
-            // What becomes of a null pointer is the allocator's to say.
+            // The allocator decides what happens with a null pointer.
             if $text.is_null() {
                 return real();
             }
@@ -389,7 +390,7 @@ macro_rules! duplicates {
 duplicates!(strdup, text, limit, libc::strlen(text));
 duplicates!(strndup, text, limit, libc::strnlen(text, limit));
 
-/// The instructions of a function that has a look with the first two arguments, and enters the real one by a jump: with the
+/// The instructions of a function that reads the first two arguments and then jumps to the real one, with the
 /// arguments, the stack and the return address as the caller left them.
 #[cfg(target_arch = "x86_64")]
 macro_rules! observe_and_jump {
@@ -404,7 +405,7 @@ macro_rules! observe_and_jump {
     };
 }
 
-/// The same.
+/// The same, as above.
 #[cfg(target_arch = "aarch64")]
 macro_rules! observe_and_jump {
     ($observer:ident, $name:ident) => {
@@ -418,8 +419,9 @@ macro_rules! observe_and_jump {
     };
 }
 
-/// What is loaded from here on may be bound in another order than all the rest; and where something was unloaded,
-/// something else may be loaded now. (The real function is entered by a jump, as for dlsym and for the same reason.)
+/// Notes that a library may be loaded now. Its symbols may be bound in another order than those of all other modules,
+/// and it may lie where another module was unloaded. (The real function is entered by a jump, for the same reason as
+/// dlsym.)
 ///
 /// # Safety
 /// As dlopen.
@@ -432,9 +434,10 @@ extern "C" fn observe_dlopen(_path: *const c_char, mode: c_int) {
     patch::about_to_load(mode);
 }
 
-/// dlsym follows every dlopen that matters: what was loaded is patched before its first function is called. (dlopen
-/// itself must not be waited for: the loader finds `$ORIGIN` by its return address. For the same reason the real
-/// dlsym is entered by a jump, with the caller's return address: `RTLD_NEXT` depends on it.)
+/// A program that has loaded a library calls dlsym next, so the library is patched here, before its first function is
+/// called. (This cannot be done after dlopen: the loader finds `$ORIGIN` by the return address of dlopen, so the hook
+/// cannot call it and wait. For the same reason the real dlsym is entered by a jump, with the caller's return
+/// address: `RTLD_NEXT` depends on it.)
 ///
 /// # Safety
 /// As dlsym.

@@ -1,8 +1,8 @@
-//! Calls of an allocator's functions that come back to others of them: operator new calls malloc, another allocator's
-//! `aligned_alloc` its `memalign`. What was asked for is one block.
+//! Handles functions of an allocator that call each other: operator new calls malloc, and the `aligned_alloc` of some
+//! allocators calls their `memalign`. Such a call allocates one block, and is recorded once.
 //!
-//! The allocator may use any amount of stack, and a handler of a stack overflow there leaves by `longjmp` (Ruby's does). So a
-//! call that is on the way keeps where the stack ended: less deep than that, it is over.
+//! The allocator may use any amount of stack, and a handler of a stack overflow there leaves by `longjmp` (Ruby's
+//! does). So a call under way stores the stack pointer: once the stack is less deep, the call is over.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,14 +11,14 @@ use memintro_tracker::threads::ThreadState;
 
 use crate::{sampling, thread};
 
-/// Stack of which an overflow comes before such a call: as much as libc's allocator uses.
+/// Stack that is touched before such a call, so that an overflow happens earlier: as much as libc's allocator uses.
 pub(crate) const STACK_BYTES: usize = 2048;
 
 /// Whether `calloc` or `realloc` are not libc's, which never call another function through a symbol. malloc and free
-/// are not asked about: nobody's comes back to another function, and they are called too often.
+/// are not checked: in no allocator do they call another function, and they are called too often.
 pub(crate) static MAY_COME_BACK: AtomicBool = AtomicBool::new(false);
 
-/// Has the allocator do something of which nothing but the outcome is recorded.
+/// Calls the allocator so that only the outcome is recorded.
 #[inline(always)]
 pub(crate) fn as_one<R>(real: impl FnOnce() -> R) -> R {
     let nested = Nested::enter();
@@ -27,19 +27,19 @@ pub(crate) fn as_one<R>(real: impl FnOnce() -> R) -> R {
     answer
 }
 
-/// As [`as_one`], for functions of which libc's own are known never to come back.
+/// As [`as_one`], for functions whose libc versions never call another one through a symbol.
 #[inline(always)]
 pub(crate) fn as_one_unless_libc<R>(real: impl FnOnce() -> R) -> R {
     if MAY_COME_BACK.load(Ordering::Relaxed) { as_one(real) } else { real() }
 }
 
-/// Whether the calling thread is within such a call.
+/// Whether the calling thread is inside such a call.
 #[inline(always)]
 pub(crate) fn is_nested(own: &ThreadState) -> bool {
     own.nested.get() != 0 && !forget_if_over(own)
 }
 
-/// Forgets the call that this thread is in, if it has left it by `longjmp`; answers whether.
+/// Forgets the call that this thread has left by `longjmp`; returns whether there was one.
 #[inline(always)]
 pub(crate) fn forget_if_over(own: &ThreadState) -> bool {
     forget_if_less_deep(own, stack::pointer())
@@ -57,10 +57,10 @@ extern "C" fn forget_if_less_deep(own: &ThreadState, now: usize) -> bool {
     is_over
 }
 
-/// While it lives, what this thread allocates belongs to a call that is recorded as a whole.
+/// While this lives, allocations of this thread belong to a call that is recorded as a whole.
 struct Nested {
     own: Option<thread::Own>,
-    /// Whether it is the first of those on top of each other.
+    /// Whether this is the outermost of nested calls.
     is_first: bool,
 }
 
@@ -86,7 +86,7 @@ impl Nested {
 impl Drop for Nested {
     #[inline]
     fn drop(&mut self) {
-        // Also when an exception passes: operator new throws.
+        // This runs also when an exception passes: operator new throws.
         if self.is_first
             && let Some(own) = &self.own
         {

@@ -1,19 +1,19 @@
-//! Blocks whose birth was written down and is not recorded yet: their frees must be recorded, whether they are sampled
-//! or not.
+//! Counts blocks whose birth was written down but not recorded yet. Their frees must be recorded, whether they are
+//! sampled or not.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Blocks that were written down and that the filter of sampled blocks does not know yet.
+/// Blocks that were written down, and that the filter of sampled blocks does not contain yet.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 
-/// Whether a free must be recorded whatever that filter says.
+/// Whether a free must be recorded whatever the filter says.
 #[inline(always)]
 pub(crate) fn is_pending() -> bool {
-    // Acquire: whoever sees that none is pending sees them in the filter.
+    // Acquire: a thread that reads 0 finds the blocks in the filter.
     PENDING.load(Ordering::Acquire) != 0
 }
 
-/// One more, until it is dropped or, once it [`Pending::goes_on`], recorded.
+/// Counts one block, until this is dropped or, after [`Pending::goes_on`], until the block is recorded.
 #[derive(Debug)]
 pub(crate) struct Pending(());
 
@@ -27,12 +27,12 @@ impl Pending {
         core::mem::forget(self);
     }
 
-    /// It has been recorded.
+    /// The block has been recorded.
     pub(crate) fn end() {
         drop(Self(()));
     }
 
-    /// In a forked child, where nobody else can have written anything down.
+    /// Called in a forked child, where no other thread can have written anything down.
     pub(crate) fn forget_all() {
         PENDING.store(0, Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! From a return address to the module that it lies in, inside malloc.
+//! Finds the module of a return address, inside malloc.
 //!
-//! glibc has an answer that takes no lock, `_dl_find_object` (since 2.35, made for exceptions that are thrown in signal
-//! handlers). What calls us runs in its module, so that cannot go away meanwhile. Older ones have none; there a native
-//! site is its address, as it is for code that lies in no module.
+//! glibc has a function for this that takes no lock, `_dl_find_object` (since 2.35, made for exceptions that are
+//! thrown in signal handlers). The caller runs in its module, so the module cannot be unloaded meanwhile. Without
+//! that function a native site is its address, as for code that lies in no module.
 //!
-//! A thread remembers what it found for a return address, until something is unloaded or loaded: then something else may
-//! be at that address.
+//! A thread caches the result for a return address until a module is loaded or unloaded, because then another module
+//! may be at that address.
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -17,7 +17,7 @@ use memintro_tracker::sites::Place;
 
 use crate::patch::{build_at, next};
 
-/// What `_dl_find_object` answers, as libc's `<dlfcn.h>` has it on 64-bit machines.
+/// The result of `_dl_find_object`, as in libc's `<dlfcn.h>` for 64-bit machines.
 #[repr(C)]
 struct Found {
     flags: u64,
@@ -28,7 +28,7 @@ struct Found {
     reserved: [u64; 7],
 }
 
-/// The part of it that `<link.h>` shows.
+/// The part of the link map that `<link.h>` declares.
 #[repr(C)]
 struct LinkMap {
     base: u64,
@@ -55,18 +55,18 @@ pub(crate) fn init() {
     PROGRAM_LEN.store(usize::try_from(len).unwrap_or(0), Ordering::Release);
 }
 
-/// Changes whenever another module may lie where one was.
+/// Changes whenever another module may be at a former module's address.
 #[inline]
 pub(crate) fn loads() -> u32 {
     LOADS.load(Ordering::Relaxed)
 }
 
-/// Something is about to be loaded, or something was unloaded.
+/// A module is about to be loaded, or was unloaded.
 pub(crate) fn count_load() {
     LOADS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A module's path, which for the program itself the loader leaves empty.
+/// A module's path. For the program itself the loader leaves it empty.
 pub(crate) fn path_of(name: &CStr) -> &[u8] {
     if !name.is_empty() {
         return name.to_bytes();
@@ -77,14 +77,14 @@ pub(crate) fn path_of(name: &CStr) -> &[u8] {
     path.filter(|path| !path.is_empty()).unwrap_or(b"(program)")
 }
 
-/// Has `action` do something with the place of the return address `caller`, which is one of this thread's.
+/// Calls `action` with the place of `caller`, which is a return address of this thread.
 pub(crate) fn with_place<R>(caller: usize, action: impl FnOnce(Option<Place<'_>>) -> R) -> R {
     let find = FIND_OBJECT.load(Ordering::Acquire);
     if find.is_null() {
         return action(None);
     }
     let mut found = MaybeUninit::<Found>::uninit();
-    // The return address may be the first of the next function: the call is before it.
+    // The return address may be the first instruction of the next function, so the byte before it is looked up.
     let inside = caller.wrapping_sub(1) as *const c_void;
     // SAFETY: the address is that of libc's function of this name and type.
     let answer = unsafe { core::mem::transmute::<*mut (), FindObject>(find)(inside, found.as_mut_ptr()) };

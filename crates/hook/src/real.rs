@@ -1,4 +1,4 @@
-//! A function that is taken over, and the real one that stands behind it: how it is kept, and how it is called.
+//! A function that is taken over, and its real function: how the latter is stored and called.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -8,31 +8,32 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 pub(crate) struct Function {
     /// Its symbol.
     pub(crate) name: &'static CStr,
-    /// What we call.
+    /// The static with the address that the hook calls.
     pub(crate) real: &'static AtomicPtr<()>,
-    /// Where `real` points before it is found.
+    /// The initial value of `real`.
     pub(crate) boot: *const (),
-    /// Whose it is.
+    /// The family it belongs to.
     pub(crate) family: Family,
-    /// Serves while nobody defines the function; null if that cannot be.
+    /// Serves while no library defines the function; null if that cannot happen.
     pub(crate) fallback: *const (),
 }
 
-/// Whose functions they are: what may stand behind them, and how others come to call ours.
+/// The families of functions: which libraries define them, and how programs come to call the stubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// Every C program's. The only ones that are symbols of this library: libc has them, too, so a program that has
-    /// this library has no other functions than without it.
+    /// C's functions, which each program has. Only these are exported symbols: libc has them, too, so a program finds
+    /// the same set of functions with this library as without it.
     C,
-    /// C++'s operators, the allocator's own or the C++ runtime's. They get into slots only: who would find them here
-    /// by their names might have a library with other ones.
+    /// C++'s operators, from the allocator or the C++ runtime. They are only written into slots: an exported symbol
+    /// could be found in place of another library's operator.
     Operator,
-    /// jemalloc's own. In slots only: their mere presence would tell programs that another allocator is there.
+    /// jemalloc's own functions. They are only written into slots, because the mere existence of these symbols would
+    /// tell programs that jemalloc is there.
     Extended,
-    /// Texts that are copied, where the allocator brings its own functions that do not come back to malloc (mimalloc 3
-    /// does): libc's, which call malloc, are left alone.
+    /// Functions that copy texts, where the allocator has its own versions that do not call malloc (mimalloc 3 has).
+    /// Those of libc, which call malloc, are not taken over.
     Text,
-    /// The loader's. In slots only.
+    /// The loader's functions. They are only written into slots.
     Loader,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn is_resolved(function: &Function) -> bool {
     !core::ptr::eq(function.real.load(Ordering::Acquire), function.boot)
 }
 
-/// What others are to call in the place of a function.
+/// The stub that others are to call in place of a function.
 #[derive(Debug)]
 pub(crate) struct Stub {
     pub(crate) function: &'static Function,

@@ -1,9 +1,9 @@
-//! What is written down when a block is born, moves or dies.
+//! Records that a block is born, moves or is freed.
 //!
 //! A free is recorded **before** the block is given back: in the other order another thread could get the address
 //! and record its birth first. A block that moves is taken out before the real call and put back if that fails.
 //!
-//! What happens while the world is paused is written down instead ([`crate::defer`]) and recorded a moment later
+//! Events during a pause are written down instead ([`crate::defer`]) and recorded when the pause ends
 //! ([`crate::replay`]), by the same functions ([`crate::apply`]).
 
 use core::cell::Cell;
@@ -23,7 +23,7 @@ use crate::sampling;
 use crate::shared::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
 use crate::thread::{self, Own};
 
-/// Begins to record. `None`: what happened has been written down, or is not to be recorded. `write_down` answers `false`
+/// Begins to record. `None`: the event has been written down, or must not be recorded. `write_down` returns `false`
 /// when that is no longer needed.
 #[inline(always)]
 fn enter(own: &Own, write_down: impl Fn() -> bool) -> Option<Busy<'_>> {
@@ -37,12 +37,12 @@ fn enter(own: &Own, write_down: impl Fn() -> bool) -> Option<Busy<'_>> {
     }
 }
 
-/// How a block is to be recorded that a move has made.
+/// How to record the block that a move has made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Birth {
-    /// As every block.
-    Every,
-    /// As one that was sampled with this mean; `None`: it was not.
+    /// As in full mode.
+    Full,
+    /// As a sampled block with this mean; `None`: it was not sampled.
     Sampled(Option<u64>),
 }
 
@@ -52,7 +52,7 @@ pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usiz
     if block.is_null() {
         return;
     }
-    // The table's line is on its way while the VM is asked for the call site.
+    // Prefetches the table's cache line, which arrives while the VM is asked for the call site.
     TABLE.prefetch(block as usize);
     let Some(own) = thread::own() else { return };
     if nested::is_nested(&own) {
@@ -60,7 +60,7 @@ pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usiz
     }
     let (address, size) = (block as usize, size as u64);
     let Some(busy) = enter(&own, || defer::birth(&own, address, size, caller, None)) else { return };
-    // Again, now that a stop cannot pass by: the stub's look was only a hint.
+    // The mode is read again, because a stop cannot happen from here on. The stub's check was only a hint.
     if ACTIVE.load(Ordering::Relaxed) == Mode::FULL.0 {
         record(&own, address, size, caller);
     }
@@ -78,7 +78,7 @@ fn record(own: &Own, address: usize, size: u64, caller: usize) {
     born(origin, address, size, site, generation);
 }
 
-/// A block was born that had been sampled with this mean.
+/// A sampled block was born; `mean` is that of its sample.
 pub(crate) extern "C" fn sampled(block: *mut c_void, size: usize, caller: usize, mean: u64) {
     if block.is_null() {
         return;
@@ -97,7 +97,7 @@ fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64)
     born_sampled(Origin::of(own), address, size, site, birth, mean);
 }
 
-/// Who is asking, and in which generation.
+/// The thread that asks, and the generation.
 #[inline]
 fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
     let Some(vm) = shared::vm() else {
@@ -135,7 +135,7 @@ fn native_site(own: &ThreadState, caller: usize) -> u32 {
     })
 }
 
-/// A block is about to be given back.
+/// A block is about to be freed.
 #[inline]
 pub(crate) fn freeing(block: *mut c_void) {
     if block.is_null() {
@@ -149,7 +149,7 @@ pub(crate) fn freeing(block: *mut c_void) {
         let now = shared::generation();
         let old = take(address, now);
         if matches!(old, Old::Nothing) && given_up() != given_up_before {
-            // Somebody else did not let it be looked up: it will be taken for live until its address comes again.
+            // Another thread kept it from being looked up. It counts as live until its address is returned again.
             bump(&own.traffic.dropped, 1);
         }
         gone(Origin::of(&own), &old, now);
@@ -157,7 +157,7 @@ pub(crate) fn freeing(block: *mut c_void) {
     drop(busy);
 }
 
-/// A block is about to be resized and perhaps moved.
+/// A block is about to be resized, and perhaps moved.
 pub(crate) fn moving(block: *mut c_void) -> Moving {
     let mut moving = Moving { old: Old::Nothing, epoch: 0, generation: 0 };
     let Some(own) = thread::own() else { return moving };
@@ -177,18 +177,18 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     moving
 }
 
-/// The move is done: the old block is gone, `new` (unless null) is another one, born here.
+/// The move is done: the old block is freed, and `new` (unless null) is another block, born here.
 #[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
 pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, caller: usize, birth: Birth) {
     let Some(own) = thread::own() else { return };
     let (address, size) = (new as usize, size as u64);
     let is_followed = !new.is_null() && !nested::is_nested(&own);
     let mean = match birth {
-        Birth::Every => None,
+        Birth::Full => None,
         Birth::Sampled(mean) => mean,
     };
-    let is_born = is_followed && (matches!(birth, Birth::Every) || mean.is_some());
-    // The gate may open between the two.
+    let is_born = is_followed && (matches!(birth, Birth::Full) || mean.is_some());
+    // The gate may open between these two steps.
     let is_gone = Cell::new(false);
     let write_down = || {
         is_gone.set(is_gone.get() || defer::settled(&own, moving, None));
@@ -203,7 +203,7 @@ pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, c
             match (mean, sampling::is_on()) {
                 (None, false) => record(&own, address, size, caller),
                 (Some(mean), true) => record_sample(&own, address, size, caller, mean),
-                // The mode has just changed.
+                // The mode has changed just now.
                 _ => {}
             }
         }
@@ -211,14 +211,14 @@ pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, c
     drop(busy);
 }
 
-/// The move failed: the block is where it was.
+/// The move failed, so the block is where it was.
 #[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
 pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
     let Some(own) = thread::own() else { return };
     let address = block as usize;
     match moving.old {
         Old::Nothing => return,
-        // It was recorded as gone, or will be.
+        // It was written down as freed, or will be.
         Old::WrittenDown => return defer::lost(&own),
         Old::Followed(_) | Old::Sampled(_) => {}
     }

@@ -1,4 +1,4 @@
-//! What is done when the gate opens: what was written down meanwhile ([`crate::defer`]) is recorded, in order.
+//! Records, when the gate opens, what was written down while it was closed ([`crate::defer`]), in order.
 
 use core::sync::atomic::Ordering;
 
@@ -44,7 +44,7 @@ impl Settle for Opening {
 }
 
 fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
-    // What came before a clear is forgotten with all else.
+    // Events before a clear are forgotten with all other figures.
     if event.epoch != EPOCH.load(Ordering::Relaxed) || shared::is_lost() {
         return;
     }
@@ -64,7 +64,7 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
         kind::BIRTH => {
             apply::born(origin, address, event.size, site(event, path), event.generation);
             if sampling::is_on() {
-                // The mode has changed meanwhile.
+                // The mode has changed since.
                 SAMPLES.count_again(address);
             }
         }

@@ -1,12 +1,12 @@
-//! Sampling: who pays, and the blocks that were drawn ([`crate::draw`] draws them).
+//! Sampling: how allocations pay, and the table of sampled blocks ([`crate::draw`] samples them).
 //!
-//! Every thread has a distance, counted in parts of the mean. An allocation pays for each of its bytes; one that cannot
-//! is sampled, and a fresh distance is drawn. So an allocation that is not sampled costs a multiplication and a
-//! subtraction, and no question of whose it is; a free costs one look at [`SAMPLES`]' filter. The arithmetic is
-//! [`memintro_tracker::chance`]'s.
+//! Each thread has a distance, counted in parts of the mean. An allocation pays for each of its bytes. One that
+//! cannot pay is sampled, and a new distance is drawn. So an allocation that is not sampled costs a multiplication
+//! and a subtraction, and its call site is not looked up. A free costs one read of [`SAMPLES`]' filter. The
+//! arithmetic is in [`memintro_tracker::chance`].
 //!
-//! As distances are relative to the mean and have no memory, one that is under way serves whatever comes next: another
-//! mean, another start.
+//! Distances are relative to the mean and have no memory, so a distance that was drawn before stays valid after a
+//! change of the mean or another start.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -22,21 +22,21 @@ use crate::tls;
 /// The sampled blocks.
 pub(crate) static SAMPLES: Samples = Samples::new();
 
-/// Mean distance unless told otherwise.
+/// The mean distance by default.
 pub(crate) const DEFAULT_MEAN: u64 = 512 * 1024;
 
 /// Parts of the mean that a byte costs.
 pub(crate) static RATE: AtomicU64 = AtomicU64::new(0);
 pub(crate) static MEAN: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
-/// Counts starts: each seeds the threads' generators anew.
+/// Counts starts. Each start seeds the threads' generators again.
 pub(crate) static SEEDS: AtomicU32 = AtomicU32::new(0);
 /// Counts generators.
 static STREAM: AtomicU64 = AtomicU64::new(0);
-/// Whether there has been sampling since everything was empty.
+/// Whether anything was sampled since the figures were last empty.
 static ESTIMATES: AtomicBool = AtomicBool::new(false);
 
-/// The distance of a thread that is not tracked: further than it will come before somebody looks.
+/// The distance of a thread that is not tracked: more than it will use up.
 pub(crate) const SUSPENDED: u64 = u64::MAX;
 
 /// Whether blocks are sampled now.
@@ -46,13 +46,14 @@ pub(crate) fn is_on() -> bool {
     ACTIVE.load(Ordering::Acquire) == Mode::SAMPLED.0
 }
 
-/// Whether a block at this address may be one that is followed; never a false no.
+/// Whether a block at this address may be followed. It may be true for a block that is not, but never false for one
+/// that is.
 #[inline(always)]
 pub(crate) fn may_hold(address: usize) -> bool {
     pending::is_pending() || SAMPLES.filter.may_hold(address)
 }
 
-/// Counts anew which pages may hold a block that is followed. The world is paused, but threads go on to ask.
+/// Counts again which pages may hold a followed block. The world is paused, but threads still read the filter.
 pub(crate) fn recount(others: impl FnOnce(&mut dyn FnMut(usize))) {
     let pending = Pending::begin();
     SAMPLES.recount(others);
@@ -64,19 +65,19 @@ pub(crate) fn has_estimates() -> bool {
     ESTIMATES.load(Ordering::Relaxed)
 }
 
-/// The mean of the last sampling; 0 before the first.
+/// The mean of the last sampling; 0 before the first one.
 pub(crate) fn mean() -> u64 {
     MEAN.load(Ordering::Relaxed)
 }
 
-/// What an allocation could not pay: what was taken from the distance all the same.
+/// An allocation that could not pay, with the amount that was taken from the distance all the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Debt(pub(crate) u64);
 
-/// Lets an allocation pay.
+/// Takes the price of an allocation from the distance.
 #[inline(always)]
 pub(crate) fn charge(size: usize) -> Result<(), Debt> {
-    // A block of no bytes pays for one.
+    // A block of no bytes pays for one byte.
     let (cost, is_huge) = (size as u64 | u64::from(size == 0)).overflowing_mul(RATE.load(Ordering::Relaxed));
     if is_huge {
         return Err(Debt(0));
@@ -88,7 +89,7 @@ pub(crate) fn seeded() -> Generator {
     Generator::seeded(SEED.load(Ordering::Relaxed), STREAM.fetch_add(1, Ordering::Relaxed))
 }
 
-/// This thread's allocations pay nothing from here on, if they do now.
+/// Exempts this thread's allocations from paying, if they pay now.
 pub(crate) fn suspend(own: &ThreadState) {
     if !own.sampler.is_suspended() {
         let word = tls::distance();
@@ -100,7 +101,7 @@ pub(crate) fn suspend(own: &ThreadState) {
     }
 }
 
-/// This thread's allocations pay again, unless there is another reason why not.
+/// Makes this thread's allocations pay again, unless there is another reason for an exemption.
 pub(crate) fn resume(own: &ThreadState) {
     if own.untracked.get() == 0
         && own.nested.get() == 0
@@ -117,7 +118,7 @@ pub(crate) fn bytes_of(own: &ThreadState) -> u64 {
     own.sampler.bytes(own.sampler.suspended().unwrap_or_else(|| unsafe { tls::distance().read() }))
 }
 
-/// Sets the mean. The world is paused, but threads go on paying.
+/// Sets the mean. The world is paused, but threads still pay.
 pub(crate) fn set_mean(mean: u64, seed: u64) {
     let rate = chance::rate(mean);
     MEAN.store(mean, Ordering::Relaxed);
@@ -129,14 +130,14 @@ pub(crate) fn set_mean(mean: u64, seed: u64) {
     each_distance(|state, now| state.sampler.settle(now, 0, now, rate));
 }
 
-/// Forgets all samples, and what threads asked for. The world is paused.
+/// Forgets all samples, and the bytes that threads asked for. The world is paused.
 pub(crate) fn empty() {
     ESTIMATES.store(is_on(), Ordering::Relaxed);
     SAMPLES.clear();
     each_distance(|state, now| state.sampler.restart(now, RATE.load(Ordering::Relaxed)));
 }
 
-/// Where each thread's distance stands. None of them can end meanwhile.
+/// Visits the address of each thread's distance. No thread can end meanwhile.
 fn each_distance(mut visit: impl FnMut(&ThreadState, u64)) {
     let _words = THREADS.words.lock();
     for state in THREADS.states().filter(|state| state.is_owned()) {
@@ -149,15 +150,15 @@ fn each_distance(mut visit: impl FnMut(&ThreadState, u64)) {
     }
 }
 
-/// This thread ends, and its distance with it.
+/// Called when this thread ends, because its distance no longer exists then.
 pub(crate) fn forget_distance(own: &ThreadState) {
-    // A reader has the lock for some instructions; one that is gone cannot read any more.
+    // A reader holds the lock for some instructions only. A reader that no longer exists cannot read any more.
     let words = THREADS.words.lock_in_time();
     own.distance.set(core::ptr::null_mut());
     drop(words);
 }
 
-/// In a forked child, whose parent must not draw the same blocks.
+/// Called in a forked child, which must not draw the same samples as its parent.
 pub(crate) fn in_child(own: &ThreadState, pid: u32) {
     SEED.fetch_xor(Generator::seeded(1, u64::from(pid)).bits(), Ordering::Relaxed);
     SEEDS.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What all parts of the hook share: live blocks, call sites, threads, and a few words that say what goes on.
+//! What all parts of the hook share: live blocks, call sites, threads, and a few words of state.
 //!
 //! It uses no other file of the hook. What begins and ends tracking is in [`crate::state`].
 
@@ -17,21 +17,21 @@ pub(crate) static SITES: Sites = Sites::new();
 /// Threads.
 pub(crate) static THREADS: Threads = Threads::new();
 
-/// Not 0 while events are recorded. Read by every stub, so it is a word of its own.
+/// Not 0 while events are recorded. Each stub reads it, so it is a word of its own.
 pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
 /// Set by the constructor when the library is first in the process.
 pub(crate) static PRELOADED: AtomicBool = AtomicBool::new(false);
 /// `MEMINTRO_DISABLE=1`, or a privileged process.
 pub(crate) static DISABLED: AtomicBool = AtomicBool::new(false);
-/// A Ruby is in the process, and has not lent its functions yet.
+/// Ruby is in the process, but has not lent its functions yet.
 pub(crate) static BOOTING: AtomicBool = AtomicBool::new(false);
-/// Counts clears: a block that was taken out before one must not be put back after it.
+/// Counts clears. A block that was taken out before a clear must not be put back after it.
 pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
-/// The process that the state belongs to; a vfork child shares the memory but is not it.
+/// The process that the state belongs to. A vfork child shares the memory but is another process.
 pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
 
-/// The figures of this process cannot be trusted, and are not to be touched: it was forked in the middle of something, or a
-/// thread has left the middle of something for good.
+/// The figures of this process cannot be trusted and must not be changed: it was forked in the middle of a change, or
+/// a thread left one unfinished.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
 static VM_SLOTS: [VmSlot; 2] = [const { VmSlot(core::cell::UnsafeCell::new(None)) }; 2];
@@ -59,7 +59,7 @@ pub(crate) fn generation() -> u32 {
     }
 }
 
-/// Lends other functions, or none. The world is paused.
+/// Stores other functions of the VM, or none. The world is paused.
 pub(crate) fn lend_vm(source: Option<VmSource>) {
     let turn = VM_TURN.fetch_add(1, Ordering::Relaxed) & 1;
     let Some((slot, source)) = VM_SLOTS.get(turn).zip(source) else {
@@ -73,19 +73,19 @@ pub(crate) fn lend_vm(source: Option<VmSource>) {
     VM.store(lent.map_or(ptr::null_mut(), ptr::from_mut), Ordering::Release);
 }
 
-/// What tracking does now.
+/// The mode of tracking now.
 pub(crate) fn mode() -> Mode {
     Mode(ACTIVE.load(Ordering::Relaxed))
 }
 
-/// Figures are in the middle of a change that nobody will end, in a forked child or for good: nobody looks at them or changes
-/// them any more.
+/// Marks the figures as unusable, because a change to them will never be finished. From now on no thread reads or
+/// changes them.
 pub(crate) fn give_up() {
     IS_LOST.store(true, Ordering::Release);
     ACTIVE.store(0, Ordering::Release);
 }
 
-/// Whether that is so.
+/// Whether the figures are unusable.
 pub(crate) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Acquire)
 }

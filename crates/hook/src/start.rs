@@ -12,7 +12,7 @@ use crate::shared::{DISABLED, PRELOADED, mode};
 use crate::state;
 use crate::stubs::STUBS;
 
-/// Begins to track with empty figures; a no-op if that is what goes on already.
+/// Begins to track with empty figures. Does nothing if tracking is on with the same options.
 pub(crate) fn start(options: &StartOptions) -> Status {
     if DISABLED.load(Ordering::Relaxed) {
         return Status::DISABLED;
@@ -30,7 +30,7 @@ pub(crate) fn start(options: &StartOptions) -> Status {
             return Status::NO_ALLOCATOR;
         }
         let status = state::activate(&options);
-        // What begins with holes would be taken for the whole.
+        // Tracking that misses some slots would be taken for complete.
         if status.0 >= 0 && install().unwritten > 0 && status == Status::OK {
             patch::remove();
             state::deactivate();
@@ -40,7 +40,7 @@ pub(crate) fn start(options: &StartOptions) -> Status {
     })
 }
 
-/// Stops tracking. Other threads may be inside one of our functions: those go on to the real ones.
+/// Stops tracking. Threads that are inside a stub or a body go on to the real function.
 pub(crate) fn stop() -> Status {
     exclusively(|| {
         if mode() == Mode::OFF {
@@ -52,12 +52,12 @@ pub(crate) fn stop() -> Status {
     })
 }
 
-/// In a process that was preloaded, C's functions are this library's symbols.
+/// In a preloaded process, C's functions are symbols of this library and need no patch.
 fn install() -> Outcome {
     let is_preloaded = PRELOADED.load(Ordering::Relaxed);
     patch::install(STUBS, |function| match function.family {
         Family::C => !is_preloaded,
-        // Who has no strdup of its own uses libc's, which calls malloc.
+        // An allocator without its own strdup uses libc's, which calls malloc.
         Family::Text => is_resolved(function),
         Family::Operator | Family::Extended | Family::Loader => true,
     })

@@ -1,4 +1,4 @@
-//! The life of tracking: off → full or sampled, from one to the other, → off.
+//! The states of tracking: off → full or sampled, from one mode to the other, → off.
 //!
 //! | state | who may change it | effect |
 //! |---|---|---|
@@ -6,7 +6,8 @@
 //! | [`ACTIVE`] 1 | `start`, `stop` | every event is recorded |
 //! | [`ACTIVE`] 2 | `start`, `stop` | those of sampled blocks are ([`crate::sampling`]) |
 //!
-//! Transitions are serialised by [`crate::changes`] and made while the world is paused, so that no thread sees half of one.
+//! [`crate::changes`] serialises transitions. They are made while the world is paused, so that no thread sees half of
+//! one.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -22,36 +23,36 @@ use crate::shared::{
 };
 use crate::thread;
 
-/// What the table may come to, far more than it reserves at first: room for a billion blocks.
+/// The most that the table may take, far more than it reserves at first: room for a billion blocks.
 const MOST_TABLE_BYTES: usize = 16 << 30;
 /// Where address space is limited (`ulimit -v`), the part of it that tracking may reserve.
 const PART_OF_ADDRESS_SPACE: usize = 64;
-/// Mappings that tracking has in any program: first call sites and paths, some threads, the book of patches.
+/// Mappings that tracking needs in any program: the first call sites and paths, some threads, the book of patches.
 const FIXED_BYTES: usize = 1 << 20;
-/// Less than this would hold nothing.
+/// A smaller table would be of no use.
 const LEAST_TABLE_BYTES: usize = 1 << 20;
 
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// How the library came here.
+/// How the library was loaded.
 pub(crate) fn origin() -> Origin {
     if PRELOADED.load(Ordering::Relaxed) { Origin::PRELOADED } else { Origin::LOADED }
 }
 
-/// Runs `action` while no other thread records. `None` if that cannot be (no memory for a state, called from
-/// inside the hook, or another thread does not get on).
+/// Runs `action` while no other thread records. `None` if that is not possible: there is no memory for a state, it
+/// was called from inside the hook, or another thread does not finish recording.
 pub(crate) fn paused<R>(action: impl FnOnce(&Paused<'_>) -> R) -> Option<R> {
     if is_lost() {
         return None;
     }
     let own = thread::own()?;
     let paused = THREADS.pause(&own)?;
-    // They may have been lost while this waited.
+    // The figures may have become unusable while this waited.
     (!is_lost()).then(|| action(&paused))
 }
 
-/// What to answer once [`paused`] has done its work or not.
+/// The status to return for what [`paused`] has done or not done.
 pub(crate) fn done<R>(outcome: Option<R>) -> Status {
     match outcome {
         Some(_) => Status::OK,
@@ -61,14 +62,14 @@ pub(crate) fn done<R>(outcome: Option<R>) -> Status {
     }
 }
 
-/// Lends the VM's functions to the hook, or takes them back.
+/// Stores the VM's functions, or removes them.
 pub(crate) fn set_vm(source: Option<VmSource>) -> Status {
     let done = paused(|_| shared::lend_vm(source));
     BOOTING.store(false, Ordering::Release);
     self::done(done)
 }
 
-/// The options in force, defaults filled in.
+/// The options in force, with defaults filled in.
 pub(crate) fn normalised(options: &StartOptions) -> Result<StartOptions, Status> {
     let is_known = options.mode == Mode::FULL || options.mode == Mode::SAMPLED;
     if !is_known || options.max_sites > MOST_SITES || options.sample_bytes > MOST_MEAN {
@@ -95,7 +96,7 @@ fn has_limits_of(options: &StartOptions) -> bool {
         && MAX_BYTES.load(Ordering::Relaxed) == options.max_tracker_bytes
 }
 
-/// Begins to record: with empty figures, or with those that are there if only the way to track changes.
+/// Begins to record: with empty figures, or with the present ones if only the mode changes.
 pub(crate) fn activate(options: &StartOptions) -> Status {
     let keeps = mode() != Mode::OFF && has_limits_of(options);
     MAX_SITES.store(options.max_sites, Ordering::Relaxed);
@@ -105,20 +106,20 @@ pub(crate) fn activate(options: &StartOptions) -> Status {
             return Status::NO_MEMORY;
         }
         THREADS.deferred.init();
-        // Release: whoever sees the mode sees what it needs.
+        // Release: a thread that sees the mode sees what the mode needs.
         ACTIVE.store(options.mode.0, Ordering::Release);
         if keeps { Status::SWITCHED } else { Status::OK }
     });
     activated.unwrap_or_else(|| done(activated))
 }
 
-/// Makes ready what a mode needs. The world is paused.
+/// Prepares what a mode needs. The world is paused.
 fn prepare(options: &StartOptions) -> bool {
     let for_blocks = budget_for_blocks();
     if options.mode == Mode::FULL {
         return TABLE.init(for_blocks.saturating_sub(SAMPLES.block_bytes())).is_ok();
     }
-    // Sampled blocks are few; nothing is taken from those that are followed already.
+    // Sampled blocks are few. Blocks that are followed already are not sampled.
     let rest = for_blocks.saturating_sub(TABLE.resident_bytes());
     if !SAMPLES.init(rest.min(for_blocks / 4)) {
         return false;
@@ -163,15 +164,15 @@ fn budget() -> usize {
     usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
 }
 
-/// A quarter is for call sites, an eighth but at least what is always there for threads and the like, the rest for
-/// blocks.
+/// Divides the budget: a quarter for call sites; an eighth, but at least what any program needs, for threads and the
+/// like; the rest for blocks.
 fn budget_for_blocks() -> usize {
     let budget = budget();
     let for_rest = (budget / 8).max(FIXED_BYTES);
     (budget - budget / 4).saturating_sub(for_rest).min(reservable()).max(LEAST_TABLE_BYTES)
 }
 
-/// Address space that the table may reserve: the program needs the rest.
+/// Address space that the table may reserve. The program needs the rest.
 fn reservable() -> usize {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: a valid record.
@@ -195,7 +196,7 @@ pub(crate) fn reset_counters() {
     SAMPLES.reset_sums();
 }
 
-/// Brings all threads' counters to the sites. The world is paused.
+/// Adds all threads' counters to the sites. The world is paused.
 pub(crate) fn flush() {
     for state in THREADS.states() {
         state.counters.flush(|id| SITES.counters(id));

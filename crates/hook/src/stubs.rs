@@ -1,16 +1,16 @@
-//! What others call in the place of each function of [`crate::functions`].
+//! The stubs: what others call in place of each function of [`crate::functions`].
 //!
-//! While nothing is recorded a stub is a compare and a jump to the real function; otherwise it passes the caller's address on
-//! to the body in [`crate::intercept`]. It is naked, so that the real function is entered with the stack and registers as
-//! the caller left them.
+//! While nothing is recorded, a stub compares a word and jumps to the real function. Otherwise it jumps to the body
+//! in [`crate::intercept`] with the caller's address. It is naked, so that the real function is entered with the
+//! stack and registers as the caller left them.
 
 use crate::functions::{self, for_each_function};
 use crate::intercept as body;
 use crate::real::Stub;
 use crate::shared::ACTIVE;
 
-/// A stub's instructions. The caller's address goes into the register of the fifth argument: only `xallocx` has
-/// four, none has five.
+/// The instructions of a stub. The caller's address goes into the register of the fifth argument, which is free: only
+/// `xallocx` has four arguments, and none has five.
 #[cfg(target_arch = "x86_64")]
 macro_rules! stub_asm {
     ($name:ident) => {
@@ -26,7 +26,7 @@ macro_rules! stub_asm {
     };
 }
 
-/// A stub's instructions, as above.
+/// The instructions of a stub, as above.
 #[cfg(target_arch = "aarch64")]
 macro_rules! stub_asm {
     ($name:ident) => {
@@ -51,7 +51,8 @@ macro_rules! stub {
 
             pub(super) const STUB: Stub = Stub { function: &functions::$name::FUNCTION, address: stub as *const () };
 
-            /// What slots get. Not the exported symbol: the loader would bind our own use of that to somebody else's.
+            /// The function that is written into slots. It is not the exported symbol, because the loader would bind
+            /// this library's own use of that to another library's function.
             ///
             /// # Safety
             /// As the function whose place it takes.

@@ -1,9 +1,9 @@
-//! Which state belongs to the calling thread, from its first tracked call to after its death.
+//! Finds the state of the calling thread, from its first tracked call until after its end.
 //!
 //! While there is one such thread the table needs no locks, and a locked instruction in malloc would cost more than
-//! all the rest of an operation. So the table is told when a second thread comes, and when it is gone again. A thread
-//! that joins counts itself first and looks at the table's flag second; one that leaves clears the flag first and looks
-//! at the count second: one of the two always notices the other.
+//! all the rest of an operation. So the table is told when a second thread comes, and when it has ended. A new thread
+//! counts itself first and reads the table's flag second. A thread that ends clears the flag first and reads the
+//! count second. So at least one of the two notices the other.
 
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -16,26 +16,26 @@ use memintro_tracker::threads::ThreadState;
 use crate::shared::{TABLE, THREADS};
 use crate::{sampling, tls};
 
-/// The word of a thread whose destructors have run: frees still come, and it must not take a state for good. Beside the
-/// address of a state: one that such a thread has borrowed.
+/// The word of a thread whose destructors have run. Such a thread may still free blocks, but must not keep a state.
+/// While it borrows a state, this bit is set beside the state's address.
 const DEAD: usize = 1;
 
-/// Stack that a thread's first call may use besides.
+/// Stack that a thread's first call may need in addition.
 const STACK_BYTES: usize = 2560;
 
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// Threads that have a state.
 static CROWD: AtomicU32 = AtomicU32::new(0);
-/// How often the table may still go back to one thread: each change pauses the world, which a program that starts
-/// threads all the time should not pay for ever.
+/// How often the table may still return to a single thread. Each change pauses the world, so a program that starts
+/// threads all the time must not cause one each time.
 static RETURNS: AtomicU32 = AtomicU32::new(64);
 
-/// The calling thread's state, or a borrowed one for a dying thread.
+/// The calling thread's state, or a borrowed one for a thread that is ending.
 #[derive(Debug)]
 pub(crate) enum Own {
     /// Kept until the thread ends.
     Kept(&'static ThreadState),
-    /// For one operation only.
+    /// Borrowed for one operation.
     Borrowed(&'static ThreadState),
 }
 
@@ -61,7 +61,7 @@ impl Drop for Own {
     }
 }
 
-/// Creates the key whose destructor gives states back. Called once, by the constructor.
+/// Creates the key whose destructor releases states. Called once, by the constructor.
 pub(crate) fn init() {
     let mut key: libc::pthread_key_t = 0;
     TABLE.set_shared(false);
@@ -91,33 +91,33 @@ fn first_call(word: usize) -> Option<Own> {
     let state_ref: &'static ThreadState = unsafe { state.as_ref() };
     let key = KEY.load(Ordering::Acquire);
     let is_kept = word != DEAD && key != u32::MAX;
-    // Counted first, found by the word second: a signal handler that comes before that arrives by itself, as another thread
-    // would, and does not record as one that nobody knows of.
+    // The thread is counted before its word is set. A signal handler that comes in between counts itself, as another
+    // thread would, so it never records as an uncounted thread.
     if CROWD.fetch_add(1, Ordering::SeqCst) > 0 && !TABLE.is_shared() {
         THREADS.announce(state_ref);
     }
     if !is_kept {
         if word == DEAD {
-            // What is called meanwhile finds the same state, and does not give it back.
+            // Calls that are made meanwhile find the same state, and do not release it.
             tls::set(state.as_ptr() as usize | DEAD);
         }
         return Some(Own::Borrowed(state_ref));
     }
     if let Err(found) = tls::set_first(state.as_ptr() as usize) {
-        // A handler has come, and has got a state for this thread.
+        // A signal handler came in between, and has got a state for this thread.
         give_back(state_ref);
         drop(errno);
         // SAFETY: as in `own`.
         return Some(Own::Kept(unsafe { &*((found & !DEAD) as *const ThreadState) }));
     }
-    // After the word: pthread_setspecific may allocate.
+    // This comes after the word is set, because pthread_setspecific may allocate.
     // SAFETY: the key was created and is never deleted.
     unsafe { libc::pthread_setspecific(key, state.as_ptr().cast_const().cast()) };
     drop(errno);
     Some(Own::Kept(state_ref))
 }
 
-/// Whoever opens the gate sees to it that the table is locked where more than one thread may use it.
+/// Has the table use locks if several threads may use it. Called by the thread that opens the gate.
 pub(crate) fn share_if_crowded() {
     if CROWD.load(Ordering::SeqCst) > 1 && !TABLE.is_shared() {
         TABLE.set_shared(true);
@@ -129,7 +129,8 @@ unsafe extern "C" fn thread_ends(value: *mut libc::c_void) {
     // SAFETY: the key's value is only ever the address of a state.
     if let Some(state) = unsafe { value.cast::<ThreadState>().as_ref() } {
         if state.is_busy() {
-            // It was cancelled while it was recording (which no program may do to malloc), or has left by `longjmp` before.
+            // The thread was cancelled while it was recording (which no program may do inside malloc), or has left by
+            // `longjmp` before.
             THREADS.tear(state);
         }
         give_back(state);
@@ -143,13 +144,14 @@ pub(crate) fn kept() -> Option<&'static ThreadState> {
     (word > DEAD).then(|| unsafe { &*((word & !DEAD) as *const ThreadState) })
 }
 
-/// In a forked child, when all others' states are free: the calling thread is the only one.
+/// Called in a forked child, when all other states have been released: the calling thread is the only one.
 pub(crate) fn is_alone() {
     CROWD.store(u32::from(kept().is_some()), Ordering::SeqCst);
     TABLE.set_shared(false);
 }
 
-/// As C's functions are, so that nothing that calls it needs a table of what to clean up: see [`memintro_tracker::threads::Settle`].
+/// It has the C ABI, so that its callers need no unwind table for clean-up: see
+/// [`memintro_tracker::threads::Settle`].
 #[cold]
 extern "C" fn give_back(state: &'static ThreadState) {
     sampling::forget_distance(state);
@@ -157,7 +159,7 @@ extern "C" fn give_back(state: &'static ThreadState) {
         && RETURNS.load(Ordering::Relaxed) > 0
         && let Some(paused) = THREADS.pause_for(state, 0)
     {
-        // When the pause ends, it is shared again if somebody has come meanwhile.
+        // If another thread has come meanwhile, the table is shared again when the pause ends.
         TABLE.set_shared(false);
         RETURNS.fetch_sub(1, Ordering::Relaxed);
         drop(paused);

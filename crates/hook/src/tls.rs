@@ -1,8 +1,8 @@
 //! The two thread-local words of the hook: the address of this thread's state, and its distance to the next sample.
 //!
-//! Stable Rust's `thread_local!` in a loaded library goes through `__tls_get_addr`, which is slow and may itself
-//! call malloc. So the words live in `.tbss` and are read by the initial-exec model: one load of the offset, one
-//! load through the thread pointer. glibc keeps room for such words in libraries that are loaded late.
+//! Stable Rust's `thread_local!` in a loaded library goes through `__tls_get_addr`, which is slow and may itself call
+//! malloc. So the words are in `.tbss` and are read by the initial-exec model: one load of the offset, one load
+//! through the thread pointer. glibc reserves room for such words of libraries that are loaded later.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -106,7 +106,7 @@ pub(crate) fn set(word: usize) {
     }
 }
 
-/// Where a word of the calling thread's static TLS block lies, by its symbol.
+/// The address of a word in the calling thread's static TLS block, by the word's symbol.
 #[cfg(target_arch = "x86_64")]
 macro_rules! own_word {
     ($symbol:literal) => {{
@@ -124,7 +124,7 @@ macro_rules! own_word {
     }};
 }
 
-/// Where a word of the calling thread's static TLS block lies, by its symbol.
+/// The address of a word in the calling thread's static TLS block, by the word's symbol.
 #[cfg(target_arch = "aarch64")]
 macro_rules! own_word {
     ($symbol:literal) => {{
@@ -145,12 +145,12 @@ macro_rules! own_word {
     }};
 }
 
-/// Where the word of the calling thread lies.
+/// The address of the calling thread's word.
 fn address() -> *mut usize {
     own_word!("memintro_thread")
 }
 
-/// Sets the word of the calling thread unless a signal handler has set it; answers what that was.
+/// Sets the word of the calling thread unless a signal handler has set it; returns the handler's value.
 #[cold]
 pub(crate) fn set_first(word: usize) -> Result<(), usize> {
     // SAFETY: the calling thread's own word, which is aligned and lives as long as the thread.
@@ -158,8 +158,8 @@ pub(crate) fn set_first(word: usize) -> Result<(), usize> {
     own.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed).map(|_| ())
 }
 
-/// Takes `cost` from the calling thread's distance; `false` if it was less, and now lies below zero by so much. One
-/// instruction: a signal handler comes before it or after it.
+/// Takes `cost` from the calling thread's distance; `false` if the distance was less and is now negative. It is one
+/// instruction, so a signal handler comes before it or after it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn pay(cost: u64) -> bool {
@@ -179,7 +179,7 @@ pub(crate) fn pay(cost: u64) -> bool {
     paid != 0
 }
 
-/// Takes `cost` from the calling thread's distance; `false` if it was less, and now lies below zero by so much.
+/// Takes `cost` from the calling thread's distance; `false` if the distance was less and is now negative.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub(crate) fn pay(cost: u64) -> bool {
@@ -192,13 +192,15 @@ pub(crate) fn pay(cost: u64) -> bool {
     }
 }
 
-/// Where the calling thread's distance lies, as long as the thread lives; 0 in a thread that has never drawn one.
+/// The address of the calling thread's distance, valid while the thread lives; 0 in a thread that has never drawn
+/// one.
 #[inline(always)]
 pub(crate) fn distance() -> *mut u64 {
     own_word!("memintro_distance")
 }
 
-/// A number that is no other thread's, as long as this one lives: even, for threads begin at such addresses, and not 0.
+/// A number that no other thread has while this one lives. It is even, because threads begin at even addresses, and
+/// not 0.
 pub(crate) fn number() -> usize {
     // SAFETY: no preconditions.
     unsafe { libc::pthread_self() as usize & !1 }

@@ -1,4 +1,4 @@
-//! Plots, request tables and the live view: the parts of memintro that need libraries for charts and terminals. They
+//! Plots, request tables and the live view: the parts of memintro that need libraries for plots and terminals. They
 //! are a separate program, so that no application loads them.
 //!
 //! The `memintro` command checks its arguments and then becomes this program.

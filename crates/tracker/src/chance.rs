@@ -1,17 +1,18 @@
-//! The arithmetic of sampling: distances, chances, weights. No library's logarithm: what links into malloc's hook
-//! brings no libm with it, and this runs once in hundreds of kilobytes.
+//! The arithmetic of sampling: distances, chances, weights. It has its own logarithm, because the hook must not
+//! depend on libm. It runs once in hundreds of kilobytes, so speed does not matter.
 //!
-//! A byte in `mean` is drawn, each independently of all others, so the distance to the next one is exponential with that
-//! mean, wherever one begins to count. A block is sampled if one of its bytes is drawn, and then stands for
-//! 1/(chance of that) blocks of its kind. A block of no bytes counts as one byte, or nobody would ever see it.
+//! One byte in `mean` is drawn, each independently of all others. So the distance to the next drawn byte is
+//! exponential with that mean, wherever counting begins. A block is sampled if one of its bytes is drawn, and then
+//! stands for 1/(chance of that) blocks of its size. A block of no bytes counts as one byte, because otherwise it
+//! could never be sampled.
 
-/// Distances are counted in parts of the mean, this many: so one under way stays right when the mean is changed.
+/// Parts of the mean in which distances are counted. A distance drawn before stays valid when the mean changes.
 pub const UNIT: u64 = 1 << 57;
 
-/// Largest mean: beyond, a byte would be worth too few parts.
+/// Largest mean. With a larger one, a byte would cost too few parts.
 pub const MOST_MEAN: u64 = 1 << 30;
 
-/// Parts of the mean that a byte is worth.
+/// Parts of the mean that a byte costs.
 #[must_use]
 pub fn rate(mean: u64) -> u64 {
     UNIT / mean.clamp(1, MOST_MEAN)
@@ -22,7 +23,7 @@ pub fn rate(mean: u64) -> u64 {
 pub struct Generator(pub u64);
 
 impl Generator {
-    /// One that shares nothing visible with its neighbours', however alike the seeds are.
+    /// A generator whose bits are unrelated to those of other generators, however similar the seeds are.
     #[must_use]
     pub fn seeded(seed: u64, stream: u64) -> Self {
         let mut first = Self(seed);
@@ -44,7 +45,7 @@ impl Generator {
     pub fn distance(&mut self) -> u64 {
         // Strictly between 0 and 1.
         let uniform = ((self.bits() >> 11) as f64 + 0.5) * (1.0 / (1u64 << 53) as f64);
-        // At most 38 times the mean, so that it fits.
+        // The logarithm is at most 38, so the product fits.
         ((-ln(uniform) * UNIT as f64) as u64).max(1)
     }
 }
@@ -97,7 +98,7 @@ pub fn one_minus_exp(x: f64) -> f64 {
     answer
 }
 
-/// How many blocks a sampled one of this size stands for; a mean of 0 means that all are seen.
+/// How many blocks a sampled one of this size stands for. A mean of 0 means that all blocks are followed.
 #[must_use]
 pub fn weight(size: u64, mean: u64) -> f64 {
     if mean == 0 {
@@ -112,7 +113,7 @@ pub fn variance(weight: f64) -> f64 {
     weight * (weight - 1.0)
 }
 
-/// What it adds to the estimated covariance of a count with that very variance: (1 − p)²/p³.
+/// What it adds to the estimated covariance of a count with its estimated variance: (1 − p)²/p³.
 #[must_use]
 pub fn skew(weight: f64) -> f64 {
     weight * (weight - 1.0) * (weight - 1.0)
@@ -139,9 +140,9 @@ mod tests {
         #[test]
         fn a_weight_is_at_least_one_and_falls_with_the_size(size in 0u64..1 << 40, mean in 1u64..=MOST_MEAN) {
             prop_assert!(weight(size, mean) >= 1.0);
-            // But for the last digit of what is nearly 1.
+            // Equal except for the last digit of what is nearly 1.
             prop_assert!(weight(size, mean) * (1.0 + 1e-14) >= weight(size + 1 + size / 8, mean));
-            // A small block stands for as many bytes as lie between two draws, a large one for itself.
+            // A small block stands for as many bytes as lie between two draws, and a large one for itself.
             let bytes = weight(size, mean) * size.max(1) as f64;
             prop_assert!(bytes >= (mean.max(size) as f64) * (1.0 - 1e-12));
             prop_assert!(bytes <= (mean + size.max(1)) as f64 * (1.0 + 1e-12));
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(variance(1.0), 0.0);
     }
 
-    /// Kolmogorov and Smirnov's distance of 200,000 draws from the exponential distribution: 1.95/√n is exceeded once
+    /// The Kolmogorov-Smirnov distance of 200,000 draws from the exponential distribution. 1.95/√n is exceeded once
     /// in a thousand tries, and these seeds are fixed.
     #[test]
     fn distances_are_exponential_and_independent() {

@@ -1,8 +1,8 @@
 //! Counters of a call site, and the small per-thread cache in front of them.
 //!
-//! Five shared additions for each malloc/free pair would cost more than the table. So every thread adds up in a
-//! direct-mapped cache of its own, and an entry goes to the shared counters when another site needs its place,
-//! or when a reader has paused the world ([`crate::threads`]). Sums are therefore exact whenever they are read.
+//! Five shared additions for each malloc/free pair would cost more than the table. So each thread sums up in a
+//! direct-mapped cache of its own. An entry is added to the shared counters when another site needs its place, or
+//! when a reader has paused the world ([`crate::threads`]). So sums are exact whenever they are read.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ pub struct Counters {
     pub frees: AtomicU64,
     /// Bytes asked for.
     pub total_bytes: AtomicU64,
-    /// Bytes given back.
+    /// Bytes freed.
     pub freed_bytes: AtomicU64,
     /// Sum of ages at free.
     pub age_total: AtomicU64,
@@ -25,15 +25,16 @@ pub struct Counters {
     young: Young,
 }
 
-/// Live blocks and bytes of one generation, the last in which there were any. Each of the two words has the generation beside
-/// its sum, so that a new one begins at nothing without a lock: what is said of an older one is of no use to anybody.
+/// Live blocks and bytes of one generation, the last one in which there were any. Each of the two words holds the
+/// generation beside its sum, so a new generation begins at 0 without a lock. Sums of older generations are not
+/// needed.
 #[derive(Debug, Default)]
 struct Young {
     blocks: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// Bits of a word of [`Young`] that are the sum; above them is the generation, or its last bits.
+/// Bits of a word of [`Young`] that hold the sum. The bits above them hold the generation, or its lowest bits.
 const BLOCK_BITS: u32 = 32;
 const BYTE_BITS: u32 = 48;
 
@@ -67,7 +68,7 @@ fn add_in_generation(word: &AtomicU64, bits: u32, generation: u32, amount: i64) 
         let ahead = generation.wrapping_sub(of) & room;
         let sum = match ahead {
             0 => sum.wrapping_add(amount),
-            // Another thread is in a later generation already.
+            // Another thread has begun a later generation.
             _ if ahead > room / 2 => return None,
             _ => amount,
         };
@@ -123,7 +124,7 @@ fn add_unless_zero(counter: &AtomicU64, amount: u64) {
     }
 }
 
-/// What one thread has not yet added to a site's counters.
+/// The part of a site's counters that one thread has not added yet.
 #[derive(Debug)]
 struct Delta {
     site: Cell<u32>,
@@ -139,7 +140,7 @@ struct Delta {
 }
 
 impl Delta {
-    /// Live blocks of a generation became more or fewer.
+    /// Adds to, or subtracts from, the live blocks of a generation.
     #[inline]
     fn young(&self, generation: u32, blocks: i32, bytes: i64) {
         let (mut all, mut sum) = (blocks, bytes);
@@ -189,7 +190,7 @@ impl CounterCache {
         delta
     }
 
-    /// One allocation at `site`, in this generation.
+    /// Counts an allocation at `site`, in this generation.
     #[inline]
     pub fn allocated<'a>(
         &self,
@@ -204,7 +205,7 @@ impl CounterCache {
         delta.total_bytes.set(delta.total_bytes.get().wrapping_add(size));
     }
 
-    /// One free of a block of `site`, of this age in this generation.
+    /// Counts a free of a block of `site`, of this age, in this generation.
     #[inline]
     pub fn freed<'a>(
         &self,
@@ -226,7 +227,7 @@ impl CounterCache {
         }
     }
 
-    /// Adds everything to the shared counters. The owner calls it, or whoever has paused the world.
+    /// Adds everything to the shared counters. Called by the owner, or by the thread that has paused the world.
     pub fn flush<'a>(&self, shared: impl Fn(u32) -> Option<&'a Counters>) {
         for delta in &self.entries {
             if !delta.is_empty() {
@@ -264,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of live blocks: two threads' caches, that are evicted now and then.
+        /// Compares with a list of live blocks: the caches of two threads, whose entries are evicted now and then.
         #[test]
         fn what_is_young_is_what_was_born_in_this_generation_and_lives(
             steps in proptest::collection::vec((0u8..20, 0usize..2, 0usize..40, 1u64..1 << 30), 1..300),

@@ -1,12 +1,12 @@
 //! Events that cannot be recorded at once, in the order in which they happened.
 //!
-//! While the world is paused ([`crate::threads`]) nobody records, and nobody waits either: what happens meanwhile is
-//! written down here, and whoever ends the pause records it before anybody else goes on. The order is that in which
-//! places are handed out: a free is written down before its block is given back, a birth after its block was had, so
-//! one address's events are in order whichever threads they come from.
+//! While the world is paused ([`crate::threads`]), no thread records and no thread waits. Events are written down
+//! here, and the thread that ends the pause records them before any other thread goes on. The order is that in which
+//! places are handed out. A free is written down before its block is freed, and a birth after its block was
+//! allocated, so the events of one address are in order whichever threads they come from.
 //!
-//! A place is reserved together with room for a path by one compare-and-swap of the gate's word, which also says
-//! whether the gate is closed. So nothing can be written down once the gate is open.
+//! One compare-and-swap of the gate's word reserves a place together with room for a path. The word also says whether
+//! the gate is closed, so nothing can be written down once the gate is open.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -14,26 +14,27 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use crate::lock::wait_round;
 use crate::mmap;
 
-/// Places; what comes after these is lost, and counted as such. Fewer where address space is short.
+/// Number of places. Events beyond them are dropped, and counted as such. There are fewer where address space is
+/// short.
 const MOST_PLACES: u32 = 1 << 18;
 const LEAST_PLACES: u32 = 1 << 10;
-/// Room for paths, in words of 8 bytes for each place.
+/// Room for paths for each place, in words of 8 bytes.
 const WORDS_A_PLACE: u32 = 8;
-/// Sleeps until an event whose place is reserved has been written: its thread has a few instructions left to do, unless a
-/// signal handler runs on top of it.
+/// Sleeps until an event whose place is reserved has been written. Its thread has only a few instructions left,
+/// unless a signal handler has interrupted it.
 const SLEEPS: u32 = 1000;
-/// The same when one has been waited for in vain: many will not be written then.
+/// The same after a wait in vain, because then probably many events will not be written.
 const SLEEPS_ONCE_SPOILED: u32 = 2;
-/// Places up to which their memory is kept.
+/// Number of places whose memory is kept after use.
 const FEW: u32 = 64;
 
-/// What happened. The numbers are the user's own, but for `text_at` and `text_len`.
+/// An event. The caller defines the numbers, except `text_at` and `text_len`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Event {
-    /// What kind of event; the meaning of all else depends on it.
+    /// The kind of event, on which the meaning of all else depends.
     pub kind: u32,
-    /// A number of a call site, or of how it is told.
+    /// The number of a call site, or of the way to find it.
     pub site: u32,
     /// The block's address.
     pub address: u64,
@@ -41,7 +42,7 @@ pub struct Event {
     pub size: u64,
     /// The native caller.
     pub caller: u64,
-    /// What its module was built from, and its offset there.
+    /// The build of its module, and the offset in it.
     pub build: u64,
     /// See `build`.
     pub offset: u64,
@@ -53,9 +54,9 @@ pub struct Event {
     pub generation: u32,
     /// Line of Ruby.
     pub line: u32,
-    /// An age, a number of marks.
+    /// An age, or a number of marks.
     pub extra: u32,
-    /// A number that tells before from after.
+    /// A number that distinguishes before and after a clear.
     pub epoch: u32,
     text_at: u32,
     text_len: u32,
@@ -69,13 +70,13 @@ struct Place {
     event: Event,
 }
 
-/// Nothing is written yet.
+/// The event is not written yet.
 const FREE: u32 = 0;
 const WRITTEN: u32 = 1;
-/// Whoever read it did not wait for it.
+/// The reader did not wait for the event.
 const PASSED_OVER: u32 = 2;
 
-/// Bytes that so many places take, and with the room for their paths.
+/// Bytes that so many places take, and the same with the room for their paths.
 const fn places_bytes(places: u32) -> usize {
     places as usize * size_of::<Place>()
 }
@@ -87,22 +88,22 @@ const fn all_bytes(places: u32) -> usize {
 /// Where events are written down.
 #[derive(Debug)]
 pub struct Deferred {
-    /// Where to write; null: nothing can be written down.
+    /// Where events are written; null: events cannot be written down.
     memory: AtomicPtr<u8>,
-    /// Where to read; the same, but while no more is to be written there.
+    /// Where events are read. It differs from the above while no more are to be written there.
     reading: AtomicPtr<u8>,
-    /// How many places there are.
+    /// Number of places.
     places: AtomicU32,
-    /// Places that have been read. Only who has paused the world touches it.
+    /// Places that have been read. Only the thread that has paused the world uses it.
     read: AtomicU32,
-    /// Places below it belong to threads that are not there: those of the parent of a forked child.
+    /// Places below this belong to threads that do not exist here: those of a forked child's parent.
     orphaned: AtomicU32,
-    /// A writer may still come to a place that was passed over: the memory must not serve again.
+    /// A writer may still write to a place that was skipped, so the memory must not be used again.
     spoiled: AtomicBool,
 }
 
 impl Deferred {
-    /// Without memory: nothing can be written down.
+    /// Without memory, so that nothing can be written down.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "made to be part of a static")]
     pub const fn new() -> Self {
@@ -116,8 +117,8 @@ impl Deferred {
         }
     }
 
-    /// Reserves the address space, which takes memory only where it is used. Where the kernel has none, nothing can be
-    /// written down. Only who has paused the world calls it.
+    /// Reserves the address space, which takes memory only where it is used. If the kernel has none, nothing can be
+    /// written down. Called only by the thread that has paused the world.
     pub fn init(&self) {
         if !self.memory().is_null() || self.spoiled.load(Ordering::Relaxed) {
             return;
@@ -127,35 +128,36 @@ impl Deferred {
             if let Some(memory) = mmap::reserve_large(all_bytes(places), true) {
                 self.places.store(places, Ordering::Relaxed);
                 self.reading.store(memory.as_ptr(), Ordering::Relaxed);
-                // Release: whoever sees it sees zeroes.
+                // Release: a thread that sees the memory sees zeroes.
                 return self.memory.store(memory.as_ptr(), Ordering::Release);
             }
             places /= 4;
         }
     }
 
-    /// Events that can be written down.
+    /// Number of events that can be written down.
     pub(crate) fn places(&self) -> u32 {
         self.places.load(Ordering::Relaxed)
     }
 
-    /// From here on who comes to the gate waits a little first, so that whoever ends the pause catches up.
+    /// From this number of events on, a thread that comes to the gate waits a little first, so that the thread that
+    /// ends the pause can finish.
     pub(crate) fn many(&self) -> u32 {
         self.places() / 2
     }
 
-    /// Words of paths that can be.
+    /// Number of words of paths that can be written down.
     pub(crate) fn text_words(&self) -> u32 {
         self.places() * WORDS_A_PLACE
     }
 
-    /// The memory now, to be compared before and after a place is reserved; null: nothing can be written down.
+    /// The memory now, to be compared before and after a place is reserved. Null: nothing can be written down.
     pub(crate) fn memory(&self) -> *mut u8 {
         self.memory.load(Ordering::Acquire)
     }
 
-    /// Writes an event into a place that the caller has reserved in this memory together with room for `text`. `false`: nobody
-    /// has waited for it.
+    /// Writes an event into a place that the caller has reserved in this memory together with room for `text`.
+    /// `false`: the reader did not wait for it.
     pub(crate) fn write(
         &self,
         memory: *mut u8,
@@ -177,7 +179,7 @@ impl Deferred {
         state.compare_exchange(FREE, WRITTEN, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Reads what was written into the places below `end`, each once. Whoever has paused the world calls it.
+    /// Reads the events in the places below `end`, each once. Called by the thread that has paused the world.
     pub(crate) fn read(&self, end: u32, mut each: impl FnMut(&Event, &[u8])) {
         let mut next = self.read.load(Ordering::Relaxed);
         while next < end {
@@ -212,12 +214,13 @@ impl Deferred {
         } else {
             SLEEPS
         };
-        // Acquire: what was written is seen.
+        // Acquire: the written event is seen.
         while state.load(Ordering::Acquire) != WRITTEN {
             if (sleeps == 0 || !wait_round(&mut rounds, sleeps))
                 && state.compare_exchange(FREE, PASSED_OVER, Ordering::Acquire, Ordering::Acquire).is_ok()
             {
-                // From now on nothing is written here: what is behind this place is read, and then it ends.
+                // From now on nothing is written here. The places after this one are still read, and then this memory
+                // is done.
                 self.memory.store(ptr::null_mut(), Ordering::Release);
                 self.spoiled.store(true, Ordering::Relaxed);
                 return false;
@@ -226,19 +229,19 @@ impl Deferred {
         true
     }
 
-    /// All events below `places` have been read, whose paths took `words`, and the gate is still closed.
+    /// All events below `places` have been read, whose paths took `words`. The gate is still closed.
     pub(crate) fn tidy(&self, places: u32, words: u32) {
         let memory = self.memory();
         if places > FEW && !memory.is_null() {
-            // Only whole pages of what nobody reads or writes any more.
+            // Only whole pages that no thread reads or writes any more.
             let whole_pages = |bytes: usize| bytes & !4095;
             mmap::discard(memory, whole_pages((places as usize).wrapping_mul(size_of::<Place>())));
             mmap::discard(self.text_in(memory, 0), whole_pages((words as usize).wrapping_mul(8)));
         }
     }
 
-    /// The gate is open, and the caller still is the only one who may pause the world. If the writer of a place may still
-    /// come, later events go elsewhere; the former memory stays mapped.
+    /// The gate is open, and only the caller may pause the world. If the writer of a skipped place may still write to
+    /// it, later events are written elsewhere, and the former memory stays mapped.
     pub(crate) fn restart(&self, is_open: bool) {
         self.read.store(0, Ordering::Relaxed);
         if is_open {
@@ -249,14 +252,15 @@ impl Deferred {
         }
     }
 
-    /// Nothing that was written down is read any more, and nothing is written down.
+    /// From now on nothing is written down, and what was written down is not read.
     pub(crate) fn forget(&self) {
         self.memory.store(ptr::null_mut(), Ordering::Relaxed);
         self.reading.store(ptr::null_mut(), Ordering::Relaxed);
         self.read.store(0, Ordering::Relaxed);
     }
 
-    /// In a forked child: who has reserved one of the first `count` places and not written it is not there.
+    /// Called in a forked child: the threads that have reserved one of the first `count` places and not written it do
+    /// not exist here.
     pub(crate) fn orphan(&self, count: u32) {
         self.orphaned.store(count, Ordering::Relaxed);
     }

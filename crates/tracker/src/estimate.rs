@@ -1,16 +1,17 @@
-//! What sampled blocks say of a call site, of a thread and of the process: sums of weights, and how sure they are.
+//! Estimates from sampled blocks for a call site, a thread and the process: sums of weights, and their variances.
 //!
-//! A sampled block of weight w stands for w blocks; the sums are unbiased (Horvitz and Thompson), and the sum of
-//! w(w − 1)x² over the sampled blocks is an unbiased estimate of the variance of the sum of wx. Counts and bytes are kept in
-//! fixed point: what comes and goes again must leave exactly nothing. Variances are floating-point numbers.
+//! A sampled block of weight w stands for w blocks; the sums are unbiased (Horvitz and Thompson), and the sum of w(w
+//! − 1)x² over the sampled blocks is an unbiased estimate of the variance of the sum of wx. Counts and bytes are kept
+//! in fixed point, so that a block that is born and freed again leaves exactly 0. Variances are floating-point
+//! numbers.
 //!
-//! A sum and its estimated variance are too low together, where few blocks were drawn. By how much the one goes with the
-//! other is what the sum of w(w − 1)²x³ estimates, their covariance. It divided by the variance is how much of the figure
-//! one draw stands for: all that readers need for an interval that holds the truth as often as it says, after no draw and
-//! after a thousand (`Memintro::Estimates`, and the twin in `tests/intervals.rs`).
+//! If few blocks were drawn, a sum and its estimated variance tend to be too low together. The sum of w(w − 1)²x³
+//! estimates their covariance. The covariance divided by the variance is how much of the figure one draw stands for.
+//! Readers need only this for an interval that contains the truth as often as it says, after no draw and after a
+//! thousand (`Memintro::Estimates`, and the twin in `tests/intervals.rs`).
 //!
-//! Rule for neighbours: one thread at a time writes (who holds the lock of [`crate::samples`], or owns the state);
-//! anybody may read at any time, freed before allocated.
+//! Rule for neighbours: one thread at a time writes (the one that holds the lock of [`crate::samples`], or owns the
+//! state). Any thread may read at any time, freed figures before allocated ones.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,7 +44,7 @@ pub struct Estimate {
     young: Young,
 }
 
-/// The same of live blocks that were born in one generation, the last in which there were any.
+/// The same for live blocks that were born in one generation, the last one in which there were any.
 #[derive(Debug, Default)]
 struct Young {
     generation: AtomicU64,
@@ -66,7 +67,7 @@ impl Young {
         self.grow(share, 1.0);
     }
 
-    /// Of another generation there is nothing to take away any more.
+    /// Sums of another generation are out of date, so nothing is subtracted.
     fn remove(&self, share: &Share, generation: u32) {
         if self.generation.load(Ordering::Relaxed) == u64::from(generation) {
             bump(&self.blocks, share.count().wrapping_neg());
@@ -111,10 +112,10 @@ impl Young {
     }
 }
 
-/// Of live blocks that were born in one generation. The figures are rounded.
+/// Live blocks that were born in one generation. The figures are rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EstimatedYoung {
-    /// How many.
+    /// Number of blocks.
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -137,11 +138,11 @@ pub struct Estimated {
     pub frees: u64,
     /// Bytes allocated.
     pub total_bytes: u64,
-    /// Bytes given back.
+    /// Bytes freed.
     pub freed_bytes: u64,
     /// Live bytes at the last mark.
     pub marked_bytes: u64,
-    /// Greatest age at free that was seen.
+    /// Greatest age at free among sampled blocks.
     pub max_lifespan: u64,
     /// Sum of ages at free.
     pub age_total: u64,
@@ -149,7 +150,7 @@ pub struct Estimated {
     pub variances: Variances,
 }
 
-/// Estimated variances. Those of live figures are differences: a block that is gone no longer makes them unsure.
+/// Estimated variances. Those of live figures are differences, because a freed block no longer adds to their error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 pub struct Variances {
@@ -159,7 +160,7 @@ pub struct Variances {
     pub frees: f64,
     /// Of bytes allocated.
     pub total_bytes: f64,
-    /// Of bytes given back.
+    /// Of bytes freed.
     pub freed_bytes: f64,
     /// Of the growth of live bytes since the mark.
     pub growth: f64,
@@ -173,11 +174,11 @@ pub struct Variances {
     pub frees_skew: f64,
     /// The same of bytes allocated.
     pub total_bytes_skew: f64,
-    /// The same of bytes given back.
+    /// The same of bytes freed.
     pub freed_bytes_skew: f64,
 }
 
-/// A sampled block, as far as estimates are concerned.
+/// The part of a sampled block that estimates need.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     size: u64,
@@ -187,20 +188,20 @@ pub struct Share {
 }
 
 impl Share {
-    /// What a block of this size stands for that was sampled with this mean.
+    /// The weight of a block of this size that was sampled with this mean.
     #[must_use]
     pub fn of(size: u64, mean: u64) -> Self {
         let weight = chance::weight(size, mean);
         Self { size, weight, variance: chance::variance(weight), skew: chance::skew(weight) }
     }
 
-    /// How many blocks it stands for, rounded.
+    /// Its weight, rounded.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         (self.weight + 0.5) as u64
     }
 
-    /// How many blocks it stands for.
+    /// Its weight: how many blocks it stands for.
     #[must_use]
     pub fn weight(&self) -> f64 {
         self.weight
@@ -224,7 +225,7 @@ impl Share {
 }
 
 impl Estimate {
-    /// A sampled block was born in this generation.
+    /// Adds a sampled block that was born in this generation.
     pub fn born(&self, share: &Share, generation: u32) {
         self.young.add(share, generation);
         bump(&self.allocations, share.count());
@@ -236,7 +237,7 @@ impl Estimate {
         grow(&self.total_bytes_skew, share.bytes_skew());
     }
 
-    /// A sampled block was given back in this generation; `since_mark`: it was born after the last mark.
+    /// A sampled block was freed in this generation; `since_mark`: it was born after the last mark.
     pub fn died(&self, share: &Share, age: u32, since_mark: bool, generation: u32) {
         if age == 0 {
             self.young.remove(share, generation);
@@ -259,7 +260,7 @@ impl Estimate {
         self.max_lifespan.store(max, Ordering::Relaxed);
     }
 
-    /// What is live now becomes the baseline of growth.
+    /// Makes the present live figures the baseline of growth.
     pub fn mark(&self) {
         let freed = self.freed_bytes.load(Ordering::Relaxed);
         let live = self.total_bytes.load(Ordering::Relaxed).wrapping_sub(freed);
@@ -294,7 +295,7 @@ impl Estimate {
         self.young.reset();
     }
 
-    /// What is live and was born in this generation.
+    /// The live blocks that were born in this generation.
     #[must_use]
     pub fn young(&self, generation: u32) -> EstimatedYoung {
         self.young.of(generation)
@@ -306,7 +307,7 @@ impl Estimate {
         self.allocations.load(Ordering::Relaxed) == 0 && self.frees.load(Ordering::Relaxed) == 0
     }
 
-    /// The figures now. What was freed is read before what was allocated: no sum can show more freed than allocated.
+    /// The figures now. Freed figures are read before allocated ones, so that no sum shows more freed than allocated.
     #[must_use]
     pub fn figures(&self) -> Estimated {
         let frees = rounded(&self.frees, COUNT_BITS);
@@ -341,7 +342,7 @@ impl Estimate {
 }
 
 fn fixed(value: f64, bits: u32) -> u64 {
-    // Not negative; what is too large saturates.
+    // Never negative; too large a value saturates.
     (value * (1u64 << bits) as f64 + 0.5) as u64
 }
 
@@ -418,7 +419,7 @@ mod tests {
         assert_eq!((found.blocks, found.bytes), (young.blocks(), rounded_bytes(64.0 * young.weight)));
         assert_eq!((found.bytes_variance, found.blocks_skew), (young.bytes_variance(), young.skew));
         assert_eq!(estimate.young(5), EstimatedYoung::default());
-        // It was young when it was taken out, and is counted when that generation is over.
+        // The block was young when it was taken out, and is counted when that generation is over.
         estimate.born(&young, 5);
         estimate.died(&young, 0, true, 4);
         assert_eq!(estimate.young(5).blocks, young.blocks());

@@ -1,9 +1,9 @@
-//! The quick "surely not": which pages of the watched heap hold no block that is followed.
+//! A quick filter for frees: it says which pages of the tracked heap hold no followed block.
 //!
-//! While sampling, next to no block is followed, and a free must find that out at the price of one load. So there is a
-//! count for each page of 4 KiB, of the blocks that begin in it. Neighbours on the heap are neighbours here: 256 KiB of heap
-//! share a cache line, and a program that frees where it allocates stays in a few. Addresses 4 GiB apart share
-//! a count; that only costs a look into the table.
+//! In sampled mode very few blocks are followed, and a free must find out with one load that its block is not. So
+//! there is a count for each page of 4 KiB, of the followed blocks that begin in it. Counts of neighbouring pages are
+//! neighbours: 256 KiB of heap share a cache line, so a program that frees where it allocates uses few of them.
+//! Addresses 4 GiB apart share a count, which only costs a needless lookup in the table.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::mmap;
 
 const PAGE_SHIFT: u32 = 12;
 const COUNTS: usize = 1 << 20;
-/// A count that has come so far stays: nobody knows any more how many they are.
+/// A count that has reached this value stays, because the true number is no longer known.
 const FULL: u8 = u8::MAX;
 const PAGE: usize = 4096;
 const WORDS: usize = COUNTS / PAGE / 64;
@@ -21,12 +21,12 @@ const WORDS: usize = COUNTS / PAGE / 64;
 #[derive(Debug)]
 pub struct Filter {
     counts: AtomicPtr<AtomicU8>,
-    /// Its pages that were ever written.
+    /// Pages of the counts that were ever written.
     touched: [AtomicU64; WORDS],
 }
 
 impl Filter {
-    /// Without memory: it answers that nothing is there.
+    /// Without memory: it reports no block anywhere.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "made to be part of a static")]
     pub const fn new() -> Self {
@@ -39,18 +39,19 @@ impl Filter {
             return true;
         }
         let Some(counts) = mmap::reserve(COUNTS) else { return false };
-        // Release: whoever sees it sees zeroes.
+        // Release: a thread that sees the memory sees zeroes.
         self.counts.store(counts.as_ptr().cast(), Ordering::Release);
         true
     }
 
-    /// Whether a block that is followed may begin at `address`; never a false no.
+    /// Whether a followed block may begin at `address`. It may be true for a block that is not followed, but never
+    /// false for one that is.
     #[inline(always)]
     pub fn may_hold(&self, address: usize) -> bool {
         self.count(address).is_some_and(|count| count.load(Ordering::Relaxed) != 0)
     }
 
-    /// A block is followed from now on. The caller sees to it that one thread changes counts at a time.
+    /// Counts a block that is followed from now on. The caller ensures that one thread at a time changes counts.
     pub fn add(&self, address: usize) {
         let Some(count) = self.count(address) else { return };
         let now = count.load(Ordering::Relaxed);
@@ -61,7 +62,7 @@ impl Filter {
         }
     }
 
-    /// A block that was added is no longer followed. As for [`Filter::add`].
+    /// Subtracts a block that is no longer followed. The caller ensures the same as for [`Filter::add`].
     pub fn remove(&self, address: usize) {
         let Some(count) = self.count(address) else { return };
         let now = count.load(Ordering::Relaxed);
@@ -70,7 +71,7 @@ impl Filter {
         }
     }
 
-    /// Nothing is followed any more.
+    /// Sets all counts to 0.
     pub fn clear(&self) {
         let counts = self.counts.load(Ordering::Acquire);
         if !counts.is_null() {

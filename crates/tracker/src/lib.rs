@@ -1,6 +1,6 @@
-//! What the hook keeps in mind: live blocks, call sites, counters, threads.
+//! The data of the hook: live blocks, call sites, counters, threads.
 //!
-//! Pure data structures over memory of their own (`mmap`): nothing here intercepts a function or knows Ruby.
+//! It holds data structures in memory of their own (`mmap`). Nothing here intercepts a function or knows Ruby.
 //! Everything that runs inside malloc allocates nothing from a heap, takes no lock that another library can hold,
 //! formats nothing and has no path that panics.
 //!
@@ -10,7 +10,7 @@
 //! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
 //! - [`deferred`]: what happens during a pause
-//! - [`stack`]: how far down it reaches, and what on it is gone
+//! - [`stack`]: touches the stack in advance, and detects calls that were left by `longjmp`
 
 pub mod chance;
 pub mod counters;

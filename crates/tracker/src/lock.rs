@@ -1,9 +1,10 @@
-//! A lock that cannot allocate and that ld.so and Ruby know nothing of.
+//! A lock that does not allocate, and that ld.so and Ruby do not use.
 //!
-//! Its sections are a few dozen instructions long, or they map memory. So it spins shortly, then yields, then sleeps in
-//! short pieces. Its holder never waits for anything of the program's; but a signal handler may run on top of the holder, for
-//! as long as it likes. Therefore nobody inside malloc waits for ever: [`SpinLock::lock_in_time`] gives up, and the event
-//! goes unrecorded. [`SpinLock::lock`] is for those who have paused all recording, so that nobody holds it.
+//! Its sections are a few dozen instructions long, or map memory. So a waiting thread spins shortly, then yields,
+//! then sleeps for short times. The holder never waits for the program, but a signal handler may interrupt the holder
+//! for any length of time. Therefore no thread waits for ever inside malloc: [`SpinLock::lock_in_time`] gives up, and
+//! the event is not recorded. [`SpinLock::lock`] is for threads that have paused all recording, so that no other
+//! thread holds it.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -11,20 +12,21 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::mmap::Errno;
 
-/// Rounds of a wait in which the processor is only told that this is one.
+/// Rounds of a wait that only spin, with a hint to the processor.
 const SPINS: u32 = 200;
-/// Rounds after these in which the scheduler may run somebody else: few, for each may take a time slice of everybody.
+/// Rounds after these that yield to the scheduler. They are few, because each may take a time slice of all other
+/// threads.
 const YIELDS: u32 = 4;
-/// Sleeps after these: at least a tenth of a second. They are counted, not timed: in a process that was stopped, or whose
-/// container has used its share of the processors up, the holder did not run either.
+/// Sleeps after these: at least a tenth of a second. They are counted instead of timed, because the holder does not
+/// run either in a process that was stopped, or whose container has used up its share of the processors.
 const SLEEPS: u32 = 1000;
-/// The same, once somebody has waited in vain, until a wait succeeds again.
+/// The same after a wait in vain, until a wait succeeds again.
 const FEW_SLEEPS: u32 = 10;
 const SLEEP_NS: libc::c_long = 50_000;
 
-/// Waits that were given up.
+/// Number of waits that were given up.
 static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
-/// What [`Patience`] is at present: 1 after a wait in vain.
+/// Which limit [`Patience`] uses now: 1 after a wait in vain.
 static SHORT_OF_PATIENCE: AtomicU32 = AtomicU32::new(0);
 
 /// Number of waits inside malloc that were given up since the process began.
@@ -33,20 +35,20 @@ pub fn given_up() -> u64 {
     GIVEN_UP.load(Ordering::Relaxed)
 }
 
-/// How long somebody inside malloc waits for another thread's few instructions.
+/// How long a thread inside malloc waits for another thread's few instructions.
 #[derive(Debug, Default)]
 pub struct Patience {
     rounds: u32,
 }
 
 impl Patience {
-    /// Nothing waited yet.
+    /// A wait that has not begun.
     #[must_use]
     pub const fn new() -> Self {
         Self { rounds: 0 }
     }
 
-    /// Waits one round; `false` when there have been enough. `errno` stays as it was.
+    /// Waits one round; `false` when there were enough. `errno` stays as it was.
     #[cold]
     pub fn wait(&mut self) -> bool {
         let sleeps = if SHORT_OF_PATIENCE.load(Ordering::Relaxed) == 0 { SLEEPS } else { FEW_SLEEPS };
@@ -58,7 +60,7 @@ impl Patience {
         go_on
     }
 
-    /// What was waited for has come.
+    /// The wait was successful.
     pub fn rewarded(&self) {
         if self.rounds > 0 && SHORT_OF_PATIENCE.load(Ordering::Relaxed) != 0 {
             SHORT_OF_PATIENCE.store(0, Ordering::Relaxed);
@@ -66,7 +68,7 @@ impl Patience {
     }
 }
 
-/// One round of waiting for at most so many short sleeps; `false` when they are over. `errno` stays as it was.
+/// Waits one round, of at most so many short sleeps; `false` when there were enough. `errno` stays as it was.
 #[cold]
 pub fn wait_round(rounds: &mut u32, sleeps: u32) -> bool {
     *rounds = rounds.saturating_add(1);
@@ -83,9 +85,9 @@ pub fn wait_round(rounds: &mut u32, sleeps: u32) -> bool {
     true
 }
 
-/// Sleeps for so many nanoseconds, or until a signal comes. `errno` stays as it was.
+/// Sleeps for so many nanoseconds, or until a signal arrives. `errno` stays as it was.
 ///
-/// By the bare system call: libc's `nanosleep` is a cancellation point, and malloc is none.
+/// It uses the bare system call, because libc's `nanosleep` is a cancellation point, and malloc must not be one.
 #[cold]
 pub fn sleep(nanoseconds: libc::c_long) {
     let _errno = Errno::save();
@@ -110,7 +112,7 @@ impl<T> SpinLock<T> {
         Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for the lock, however long that takes: for whoever has paused all recording.
+    /// Waits for the lock without a limit. Only for a thread that has paused all recording.
     pub fn lock(&self) -> SpinGuard<'_, T> {
         let mut rounds = 0;
         while !self.take() {
@@ -121,7 +123,7 @@ impl<T> SpinLock<T> {
         SpinGuard { lock: self }
     }
 
-    /// Waits for the lock as long as somebody inside malloc may. `None`: its holder does not get on.
+    /// Waits for the lock as long as a thread inside malloc may. `None`: the holder did not release it in time.
     #[inline]
     pub fn lock_in_time(&self) -> Option<SpinGuard<'_, T>> {
         if self.take() { Some(SpinGuard { lock: self }) } else { self.lock_patiently() }
@@ -140,19 +142,19 @@ impl<T> SpinLock<T> {
         None
     }
 
-    /// Opens the lock whoever holds it: in a forked child, whose holder is not there.
+    /// Releases the lock whoever holds it. For a forked child, in which the holder does not exist.
     pub fn force_open(&self) {
         self.held.store(false, Ordering::Release);
     }
 
     #[inline]
     fn take(&self) -> bool {
-        // Acquire: what the last holder wrote is seen.
+        // Acquire: the last holder's writes are seen.
         self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
 
-/// Opens the lock when dropped.
+/// Releases the lock when dropped.
 #[derive(Debug)]
 pub struct SpinGuard<'a, T> {
     lock: &'a SpinLock<T>,
@@ -175,7 +177,7 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 
 impl<T> Drop for SpinGuard<'_, T> {
     fn drop(&mut self) {
-        // Release: the next holder sees what was written.
+        // Release: the next holder sees these writes.
         self.lock.held.store(false, Ordering::Release);
     }
 }

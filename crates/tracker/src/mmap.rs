@@ -1,4 +1,4 @@
-//! Memory for bookkeeping, straight from the kernel: never from the heap that is watched.
+//! Memory for tracking, directly from the kernel and never from the heap that is tracked.
 //!
 //! Rule for neighbours: what is mapped here is counted in [`mapped_bytes`] and survives until [`unmap`].
 
@@ -7,10 +7,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// Address space that a large reservation leaves to what else a start maps, and to the program.
+/// Address space that a large reservation leaves free for the other mappings of a start, and for the program.
 const SPARED: usize = 1 << 20;
 
-/// Maps `len` zeroed bytes, or answers `None` when the kernel has none to give. `errno` is left as it was.
+/// Maps `len` zeroed bytes, or returns `None` when the kernel has none. `errno` stays as it was.
 #[must_use]
 pub fn map(len: usize) -> Option<NonNull<u8>> {
     let address = reserve(len)?;
@@ -18,14 +18,14 @@ pub fn map(len: usize) -> Option<NonNull<u8>> {
     Some(address)
 }
 
-/// Address space of zeroes that takes memory only where it is written. Not counted in [`mapped_bytes`].
+/// Reserves zeroed address space, which takes memory only where it is written. It is not counted in [`mapped_bytes`].
 #[must_use]
 pub(crate) fn reserve(len: usize) -> Option<NonNull<u8>> {
     anonymous(len, libc::PROT_READ | libc::PROT_WRITE)
 }
 
-/// The same where a mebibyte more could be had: who asks for all that there is must not get the last of it. What is not
-/// `usable` yet wants an `mprotect`.
+/// The same, if a mebibyte more could be reserved, so that the last mebibyte of address space stays free. Memory that
+/// is not `usable` yet needs an `mprotect`.
 pub(crate) fn reserve_large(len: usize, usable: bool) -> Option<NonNull<u8>> {
     let protection = if usable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
     let address = anonymous(len.checked_add(SPARED)?, protection)?;
@@ -33,16 +33,16 @@ pub(crate) fn reserve_large(len: usize, usable: bool) -> Option<NonNull<u8>> {
     Some(address)
 }
 
-/// Why memory was not had at an address.
+/// Why memory could not be mapped at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Something else is there.
+    /// Another mapping is there.
     InTheWay,
-    /// The kernel has no more, or it was not to have so much.
+    /// The kernel has no more, or a limit forbids that much.
     Exhausted,
 }
 
-/// Address space right at `address`, where nothing else is; with the same regard for the last mebibyte.
+/// Reserves address space exactly at `address` if nothing else is there. It leaves the last mebibyte free, too.
 pub(crate) fn reserve_at(address: *mut u8, len: usize, usable: bool) -> Result<(), Refusal> {
     let _errno = Errno::save();
     let protection = if usable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
@@ -55,7 +55,7 @@ pub(crate) fn reserve_at(address: *mut u8, len: usize, usable: bool) -> Result<(
         return Err(if reason == libc::EEXIST { Refusal::InTheWay } else { Refusal::Exhausted });
     }
     if found != address.cast() {
-        // Kernels before 4.17 do not know the flag and take the address for a wish.
+        // Kernels before 4.17 do not know the flag, and treat the address as a hint.
         unreserve(found.cast(), len);
         return Err(Refusal::InTheWay);
     }
@@ -67,7 +67,7 @@ pub(crate) fn reserve_at(address: *mut u8, len: usize, usable: bool) -> Result<(
     Ok(())
 }
 
-/// Random bits, as good as can be had without waiting.
+/// Random bits, as good as possible without waiting.
 pub(crate) fn random() -> u64 {
     let _errno = Errno::save();
     let mut number = 0u64;
@@ -91,21 +91,21 @@ fn anonymous(len: usize, protection: libc::c_int) -> Option<NonNull<u8>> {
     if address == libc::MAP_FAILED { None } else { NonNull::new(address.cast()) }
 }
 
-/// Gives [`reserve`]d address space back, which nobody may use any more.
+/// Unmaps address space of [`reserve`], which must not be used any more.
 pub(crate) fn unreserve(address: *mut u8, len: usize) {
     let _errno = Errno::save();
     // SAFETY: the caller owns exactly this mapping.
     unsafe { libc::munmap(address.cast(), len) };
 }
 
-/// Gives the memory of whole pages back; they read as zeroes again.
+/// Releases the memory of whole pages, which read as zeroes again.
 pub(crate) fn discard(address: *mut u8, len: usize) {
     let _errno = Errno::save();
     // SAFETY: the pages are anonymous, and zeroes mean "nothing" to their owners.
     unsafe { libc::madvise(address.cast(), len, libc::MADV_DONTNEED) };
 }
 
-/// Whether the kernel should use huge pages there, where it has any.
+/// Sets whether the kernel should use huge pages there, where it has any.
 pub(crate) fn advise(address: *mut u8, len: usize, huge: bool) {
     let _errno = Errno::save();
     let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
@@ -113,10 +113,10 @@ pub(crate) fn advise(address: *mut u8, len: usize, huge: bool) {
     unsafe { libc::madvise(address.cast(), len, advice) };
 }
 
-/// Gives a mapping back.
+/// Unmaps a mapping.
 ///
-/// # Safety
-/// `address` and `len` must be what one call of [`map`] answered and was asked for, and nobody may use it any more.
+/// # Safety `address` and `len` must be the result and the argument of one call of [`map`], and the memory must not
+/// be used any more.
 pub unsafe fn unmap(address: NonNull<u8>, len: usize) {
     let errno = Errno::save();
     // SAFETY: the caller owns exactly this mapping.
@@ -125,18 +125,18 @@ pub unsafe fn unmap(address: NonNull<u8>, len: usize) {
     MAPPED.fetch_sub(len, Ordering::Relaxed);
 }
 
-/// Bytes mapped here and not given back.
+/// Bytes that are mapped here and not unmapped yet.
 #[must_use]
 pub fn mapped_bytes() -> usize {
     MAPPED.load(Ordering::Relaxed)
 }
 
-/// Keeps `errno` as it was: an allocator's caller may look at it after a call that succeeded.
+/// Keeps `errno` as it was, because the caller of an allocator may read it after a call that succeeded.
 #[derive(Debug)]
 pub struct Errno(libc::c_int);
 
 impl Errno {
-    /// Remembers `errno`; it is put back when the value is dropped.
+    /// Stores `errno`, which is restored when the value is dropped.
     #[must_use]
     pub fn save() -> Self {
         // SAFETY: the location of errno is valid for the calling thread.

@@ -1,30 +1,30 @@
-//! What a thread keeps in mind of its sampling, beside the distance itself, which is a thread-local word.
+//! The state of a thread's sampling, without the distance itself, which is a thread-local word.
 //!
-//! That word counts down by every byte that the thread asks for. So it also tells, exactly, how many these were: what
-//! it stood at when it was last set, less what it stands at now.
+//! Each byte that the thread asks for is subtracted from that word. So the difference between its value when it was
+//! last set and its value now also gives the exact number of these bytes.
 
 use core::cell::Cell;
 
 use crate::chance::Generator;
 
-/// All-zero memory is that of a thread that has not drawn yet.
+/// All-zero memory is the state of a thread that has not drawn yet.
 #[derive(Debug, Default)]
 pub struct Sampler {
     generator: Cell<u64>,
-    /// Which seed the generator is of; 0: of none.
+    /// The epoch of the generator's seed; 0: no seed yet.
     epoch: Cell<u32>,
-    /// The word's value from which bytes are counted, and at what rate.
+    /// The word's value from which bytes are counted, and the price of a byte.
     base: Cell<u64>,
     rate: Cell<u64>,
     /// Bytes counted before.
     settled: Cell<u64>,
-    /// The word's value when the thread stopped being tracked, to be put back.
+    /// The word's value when the thread stopped being tracked, to be restored.
     set_aside: Cell<u64>,
     is_suspended: Cell<bool>,
 }
 
 impl Sampler {
-    /// A fresh distance. `seed` is asked once for each epoch.
+    /// Draws a distance. `seed` is called once for each epoch.
     pub fn draw(&self, epoch: u32, seed: impl FnOnce() -> Generator) -> u64 {
         let mut generator = if self.epoch.get() == epoch { Generator(self.generator.get()) } else { seed() };
         let distance = generator.distance();
@@ -33,7 +33,7 @@ impl Sampler {
         distance
     }
 
-    /// Bytes asked for until the word stood at `now`.
+    /// Bytes asked for until the word had the value `now`.
     pub fn bytes(&self, now: u64) -> u64 {
         let rate = self.rate.get();
         if rate == 0 {
@@ -42,13 +42,14 @@ impl Sampler {
         self.settled.get().wrapping_add(self.base.get().saturating_sub(now) / rate)
     }
 
-    /// Notes what was asked for until the word stood at `now`, and `more` bytes; it stands at `next` from here on.
+    /// Adds the bytes that were asked for until the word had the value `now`, and `more` bytes. From here on the word
+    /// has the value `next`.
     pub fn settle(&self, now: u64, more: u64, next: u64, rate: u64) {
         self.settled.set(self.bytes(now).wrapping_add(more));
         self.begin(next, rate);
     }
 
-    /// Begins to count at `now`, from nothing.
+    /// Begins to count at `now`, from 0.
     pub fn restart(&self, now: u64, rate: u64) {
         self.settled.set(0);
         self.begin(now, rate);
@@ -59,30 +60,30 @@ impl Sampler {
         self.rate.set(rate);
     }
 
-    /// Keeps the word's value while the thread is not tracked.
+    /// Stores the word's value while the thread is not tracked.
     pub fn suspend(&self, word: u64) {
         self.set_aside.set(word);
         self.is_suspended.set(true);
     }
 
-    /// The value to put back, once.
+    /// Returns the stored value, once.
     pub fn resume(&self) -> Option<u64> {
         let word = self.suspended();
         self.is_suspended.set(false);
         word
     }
 
-    /// The value that is kept, if one is.
+    /// The stored value, if there is one.
     pub fn suspended(&self) -> Option<u64> {
         self.is_suspended.get().then(|| self.set_aside.get())
     }
 
-    /// Whether one is.
+    /// Whether there is a stored value.
     pub fn is_suspended(&self) -> bool {
         self.is_suspended.get()
     }
 
-    /// The thread is gone, or is another one in a forked child.
+    /// The thread has ended, or is another one in a forked child.
     pub fn forget(&self) {
         self.epoch.set(0);
         self.is_suspended.set(false);
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
     use crate::chance::{UNIT, rate};
 
-    /// The whole game, as the hook plays it: every block pays by its size, and one that cannot pay is sampled.
+    /// Samples as the hook does: each block pays by its size, and one that cannot pay is sampled.
     #[test]
     fn estimates_are_unbiased_and_the_bytes_exact() {
         const MEAN: u64 = 4096;

@@ -1,11 +1,12 @@
-//! The sampled blocks: address → call site, size, birth and the mean it was sampled with; and what they add up to.
+//! The sampled blocks (address → call site, size, birth, mean when it was sampled) and their sums.
 //!
-//! There are few of them, some thousand for each gigabyte of heap, and they come and go some hundred times a second. So
-//! this is one small hash table behind one lock, and the sums of each call site lie beside it. What must be fast is to know
-//! that a block is *not* here, which [`Filter`] does.
+//! There are few of them: some thousand for each gigabyte of heap, with some hundred changes a second. So this is one
+//! small hash table behind one lock, with the sums of each call site beside it. Only the check that a block is *not*
+//! here must be fast, and [`Filter`] does that.
 //!
-//! Rules for neighbours: only a busy thread (see [`crate::threads`]) or whoever has paused the world calls what takes
-//! the lock, for a signal handler of the same thread may allocate. Reading sums takes no lock.
+//! Rules for neighbours: functions that take the lock are called only by a busy thread (see [`crate::threads`]) or by
+//! the thread that has paused the world, because a signal handler of the same thread may allocate. Reading sums takes
+//! no lock.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -37,13 +38,13 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// What it stands for.
+    /// Its weight.
     #[must_use]
     pub fn share(&self) -> Share {
         Share::of(self.size, self.mean)
     }
 
-    /// GC generations since its birth; 0 if that seems to lie ahead.
+    /// GC generations since its birth; 0 if the birth seems to be in the future.
     #[must_use]
     pub fn age(&self, now: u32) -> u32 {
         let age = now.wrapping_sub(self.birth);
@@ -51,35 +52,35 @@ impl Sample {
     }
 }
 
-/// What became of an insertion.
+/// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It is in.
+    /// The block was inserted.
     New,
-    /// It is in, in the place of one whose free was never seen.
+    /// The block was inserted and replaced one whose free was never seen.
     Replaced(Sample),
-    /// The budget or the kernel's memory is used up, or the holder of the lock does not get on; nothing has changed.
+    /// Nothing has changed: the budget or the kernel's memory is used up, or the lock was not released in time.
     Full,
 }
 
 /// The sampled blocks and their sums. One lives in the hook.
 #[derive(Debug)]
 pub struct Samples {
-    /// Pages on which a block may begin that is followed, here or in the table of all blocks.
+    /// Pages on which a followed block may begin, of this table or of the table of all blocks.
     pub filter: Filter,
     /// Sums of the process.
     pub totals: Estimate,
     chunks: [AtomicPtr<Estimate>; CHUNKS],
     blocks: SpinLock<Blocks>,
-    /// Number of blocks, to be read without the lock.
+    /// Number of blocks, which is read without the lock.
     count: AtomicUsize,
     marks: AtomicU32,
     max_bytes: AtomicUsize,
 }
 
 impl Samples {
-    /// Empty, without memory, with no room before [`Samples::init`]. All zeroes: such statics take memory only where
-    /// they are used.
+    /// Empty, without memory, and without room before [`Samples::init`]. It is all zeroes, because such statics take
+    /// memory only where they are used.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "made to be a static")]
     pub const fn new() -> Self {
@@ -95,7 +96,7 @@ impl Samples {
         }
     }
 
-    /// Makes it usable with this budget for blocks. `false` when there is no memory.
+    /// Prepares it with this budget for blocks. `false` when there is no memory.
     pub fn init(&self, max_bytes: usize) -> bool {
         self.max_bytes.store(max_bytes, Ordering::Relaxed);
         self.filter.init()
@@ -112,7 +113,7 @@ impl Samples {
         self.marks.load(Ordering::Relaxed)
     }
 
-    /// Puts a block in; nothing is added up.
+    /// Inserts a block, without adding to the sums.
     pub fn put(&self, address: usize, sample: Sample) -> Put {
         let Some(mut blocks) = self.blocks.lock_in_time() else { return Put::Full };
         let put = blocks.put(address, sample, self.max_bytes.load(Ordering::Relaxed));
@@ -123,7 +124,7 @@ impl Samples {
         put
     }
 
-    /// Takes a block out; nothing is added up.
+    /// Removes a block, without adding to the sums.
     pub fn take(&self, address: usize) -> Option<Sample> {
         if !self.filter.may_hold(address) {
             return None;
@@ -135,7 +136,7 @@ impl Samples {
         Some(sample)
     }
 
-    /// Adds up a birth, also in the thread's own sums.
+    /// Adds a birth to the sums, those of the thread included.
     pub fn count_birth(&self, sample: &Sample, own: &Estimate) {
         let share = sample.share();
         own.born(&share, sample.birth);
@@ -146,7 +147,7 @@ impl Samples {
         }
     }
 
-    /// Adds up a death.
+    /// Adds a free to the sums.
     pub fn count_death(&self, sample: &Sample, now: u32, own: &Estimate) {
         let share = sample.share();
         let (age, since_mark) = (sample.age(now), sample.mark == self.marks());
@@ -173,7 +174,7 @@ impl Samples {
         let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?;
         if chunk.load(Ordering::Relaxed).is_null() {
             let memory = mmap::map(SITES_PER_CHUNK * size_of::<Estimate>())?;
-            // Release: whoever sees the chunk sees zeroes.
+            // Release: a thread that sees the chunk sees zeroes.
             chunk.store(memory.as_ptr().cast(), Ordering::Release);
         }
         let chunk = chunk.load(Ordering::Relaxed);
@@ -192,7 +193,7 @@ impl Samples {
             })
     }
 
-    /// Makes the live bytes of now the baseline of growth. The world is paused.
+    /// Makes the present live bytes the baseline of growth. The world is paused.
     pub fn mark(&self) {
         self.marks.fetch_add(1, Ordering::Relaxed);
         self.totals.mark();
@@ -205,7 +206,7 @@ impl Samples {
         self.all_sites().for_each(Estimate::reset);
     }
 
-    /// Forgets everything and gives the memory back. The world is paused.
+    /// Forgets everything and unmaps the memory. The world is paused.
     pub fn clear(&self) {
         self.totals.reset();
         self.blocks.lock().clear();
@@ -213,7 +214,7 @@ impl Samples {
         self.filter.clear();
         for chunk in &self.chunks {
             if let Some(memory) = NonNull::new(chunk.load(Ordering::Relaxed)) {
-                // Only where there is one: an array that is written takes memory.
+                // Only where there is one, because writing to the array takes memory.
                 chunk.store(ptr::null_mut(), Ordering::Relaxed);
                 // SAFETY: mapped in `site_for_writing` with this length; the world is paused, so nobody reads it.
                 unsafe { mmap::unmap(memory.cast(), SITES_PER_CHUNK * size_of::<Estimate>()) };
@@ -221,26 +222,27 @@ impl Samples {
         }
     }
 
-    /// Counts anew which pages may hold a block: the sampled ones, and those that `others` names. The world is paused.
+    /// Counts again which pages may hold a followed block: the sampled ones, and those that `others` visits. The
+    /// world is paused.
     pub fn recount(&self, others: impl FnOnce(&mut dyn FnMut(usize))) {
         self.filter.clear();
         self.blocks.lock().for_each(&mut |address, _| self.filter.add(address));
         others(&mut |address| self.filter.add(address));
     }
 
-    /// A block that is not sampled but counted by [`Samples::recount`] is gone.
+    /// A block was freed that is not sampled, but was counted by [`Samples::recount`].
     pub fn uncount(&self, address: usize) {
         let Some(_blocks) = self.blocks.lock_in_time() else { return };
         self.filter.remove(address);
     }
 
-    /// It is there after all.
+    /// The block still exists after all.
     pub fn count_again(&self, address: usize) {
         let Some(_blocks) = self.blocks.lock_in_time() else { return };
         self.filter.add(address);
     }
 
-    /// Visits every sampled block. The world is paused.
+    /// Visits each sampled block. The world is paused.
     pub fn for_each(&self, visit: &mut dyn FnMut(usize, &Sample)) {
         self.blocks.lock().for_each(visit);
     }
@@ -259,7 +261,7 @@ struct Slot {
     sample: Sample,
 }
 
-/// Open addressing with linear probing; what is taken out leaves no gap behind.
+/// Open addressing with linear probing. Removal leaves no gap.
 #[derive(Debug)]
 struct Blocks {
     slots: *mut Slot,
@@ -284,7 +286,7 @@ impl Blocks {
         unsafe { self.slots.add(position & (self.capacity - 1)) }
     }
 
-    /// Where the address is, or the empty slot where it would come. There is always an empty one.
+    /// The slot of this address, or the empty slot where it would be inserted. There is always an empty one.
     fn find(&self, address: usize) -> (usize, bool) {
         let mut position = self.home(address);
         loop {
@@ -329,7 +331,7 @@ impl Blocks {
             if next.address == 0 {
                 break;
             }
-            // It may move into the gap unless its home lies behind the gap.
+            // The entry may move into the gap unless its home is behind the gap.
             let from_home = position.wrapping_sub(self.home(next.address)) & (self.capacity - 1);
             if from_home >= position.wrapping_sub(gap) & (self.capacity - 1) {
                 // SAFETY: as in `find`; the lock is held.
@@ -343,14 +345,14 @@ impl Blocks {
         Some(sample)
     }
 
-    /// Room for one more; doubles at three quarters full.
+    /// Makes room for one more entry, by doubling at three quarters full.
     fn reserve(&mut self, max_bytes: usize) -> bool {
         if self.len.saturating_add(1).saturating_mul(4) <= self.capacity.saturating_mul(3) {
             return true;
         }
         let capacity = if self.capacity == 0 { FIRST_SLOTS } else { self.capacity.saturating_mul(2) };
         let bytes = capacity.saturating_mul(size_of::<Slot>());
-        // While it grows both are there.
+        // Both tables exist while it grows.
         if bytes > max_bytes && self.capacity > 0 {
             return false;
         }
@@ -412,7 +414,7 @@ mod tests {
             let samples = samples();
             let mut twin: HashMap<usize, Sample> = HashMap::new();
             for (number, put, size) in steps {
-                // Some share a page, some a count.
+                // Some of them share a page, some a count.
                 let address = (number % 40) << 4 | (number / 40) << 30;
                 if address == 0 {
                     continue;

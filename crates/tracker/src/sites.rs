@@ -1,9 +1,10 @@
 //! Call sites: (path, line) or place in a module → number.
 //!
-//! Numbers are handed out in order and stay until [`Sites::clear`]. The durable key of a Ruby site is the content
-//! of its path and its line: addresses of paths die with a garbage collection, so they serve only in the per-thread
-//! cache ([`SiteCache`]), and there together with the generation in which they were seen. A native site's is its module
-//! and the offset in it: a module that is unloaded and comes back, wherever that is, has the same sites.
+//! Numbers are handed out in order and stay until [`Sites::clear`]. The durable key of a Ruby site is the text of its
+//! path and its line. Addresses of paths become invalid with a garbage collection, so they are used only in the
+//! per-thread cache ([`SiteCache`]), together with the generation in which they were seen. The key of a native site
+//! is its module and the offset in it: a module that is unloaded and loaded again, at any address, has the same
+//! sites.
 
 mod cache;
 mod index;
@@ -23,11 +24,11 @@ use modules::ModuleEntry;
 pub use modules::{Loaded, Place};
 use strings::{Strings, slice};
 
-/// Most sites a table can hold: the packed entries of the block table have 24 bits for them.
+/// Most sites that a table can hold: the packed entries of the block table have 24 bits for the number.
 pub const MOST_SITES: u32 = 1 << 24;
-/// Sites kept apart unless told otherwise.
+/// Default limit of sites.
 pub const DEFAULT_MAX_SITES: u32 = 1 << 20;
-/// Bytes of a path that are kept; a longer one is cut.
+/// Bytes of a path that are kept. A longer path is cut.
 pub const MAX_PATH_BYTES: usize = 16 * 1024;
 
 const CHUNK_SHIFT: u32 = 10;
@@ -57,7 +58,7 @@ pub struct Site {
     hash: AtomicU32,
     address: AtomicU64,
     offset: AtomicU64,
-    /// What happened here.
+    /// The counters of this site.
     pub counters: Counters,
     /// Live bytes at the last mark.
     pub marked_bytes: AtomicU64,
@@ -73,27 +74,28 @@ impl Site {
         }
     }
 
-    /// Line of a Ruby site, otherwise 0.
+    /// The line of a Ruby site, otherwise 0.
     pub fn line(&self) -> u32 {
         if self.kind() == Kind::Ruby { self.line.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Path as pointer and length: of a Ruby site's file, of a native one's module. Null and 0 where there is none.
+    /// The path as pointer and length: of the file of a Ruby site, or of the module of a native site. Null and 0 if
+    /// there is none.
     pub fn path(&self) -> (*const u8, u32) {
         (self.path.load(Ordering::Relaxed), self.path_len.load(Ordering::Relaxed))
     }
 
-    /// Return address of a native site when it was last seen, otherwise 0.
+    /// The return address of a native site when it was last seen, otherwise 0.
     pub fn address(&self) -> u64 {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// Offset of a native site in its module; without a known module the return address, and otherwise 0.
+    /// The offset of a native site in its module; the return address if the module is not known; 0 for other sites.
     pub fn offset(&self) -> u64 {
         self.offset.load(Ordering::Relaxed)
     }
 
-    /// Number of a native site's module; 0 where it is not known, and for other sites.
+    /// The number of a native site's module; 0 if it is not known, and for other sites.
     fn module(&self) -> u32 {
         if self.kind() == Kind::Native { self.line.load(Ordering::Relaxed) } else { 0 }
     }
@@ -114,7 +116,7 @@ struct Inner {
     sites: Index,
     paths: Index,
     strings: Strings,
-    /// Each path is kept once: (pointer, length) by number, in an mmap'd array.
+    /// Each path is stored once: (pointer, length) by number, in a mapped array.
     path_list: List<PathEntry>,
     modules: Index,
     module_list: List<ModuleEntry>,
@@ -133,8 +135,8 @@ struct PathEntry {
 unsafe impl Send for Inner {}
 
 impl Sites {
-    /// An interner that knows only the pseudo-sites' numbers, and has no room before [`Sites::init`]. All zeroes: such
-    /// statics take memory only where they are used.
+    /// An interner that knows only the pseudo-sites' numbers, and has no room before [`Sites::init`]. It is all
+    /// zeroes, because such statics take memory only where they are used.
     pub const fn new() -> Self {
         Self {
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
@@ -153,7 +155,7 @@ impl Sites {
         }
     }
 
-    /// Sets the limits and makes the pseudo-sites 0 to `pseudo - 1`. Answers `false` when there is no memory.
+    /// Sets the limits and makes the pseudo-sites 0 to `pseudo - 1`. Returns `false` when there is no memory.
     pub fn init(&self, max_sites: u32, max_bytes: usize, pseudo: u32) -> bool {
         self.max_sites.store(max_sites.clamp(pseudo + 1, MOST_SITES), Ordering::Relaxed);
         self.max_bytes.store(max_bytes, Ordering::Relaxed);
@@ -202,7 +204,7 @@ impl Sites {
         self.ruby_line(unsafe { CStr::from_ptr(path) }.to_bytes(), line)
     }
 
-    /// The same for the text of a path.
+    /// The same, for a path that is given as text.
     #[cold]
     pub fn ruby_line(&self, path: &[u8], line: u32) -> Option<u32> {
         let bytes = path.get(..MAX_PATH_BYTES).unwrap_or(path);
@@ -231,8 +233,8 @@ impl Sites {
         Some(id)
     }
 
-    /// The number of a place in native code, or `None` when the limits are reached. `place` is where the return address
-    /// lies, if that is known.
+    /// The number of a place in native code, or `None` when the limits are reached. `place` is the module and offset
+    /// of the return address, if they are known.
     #[cold]
     pub fn native(&self, address: usize, place: Option<Place<'_>>) -> Option<u32> {
         let mut inner = self.inner.lock_in_time()?;
@@ -265,8 +267,8 @@ impl Sites {
         Some(id)
     }
 
-    /// Says that a module is loaded at `base`, in the course of one walk over all modules. Modules without sites are of
-    /// no interest.
+    /// Records that a module is loaded at `base`, during one walk over all modules. Modules without sites are
+    /// ignored.
     pub fn note_loaded(&self, walk: u32, path: &[u8], build: u64, base: u64) {
         let mut inner = self.inner.lock();
         if let Some(number) = inner.find_module(path, build) {
@@ -274,7 +276,7 @@ impl Sites {
         }
     }
 
-    /// A native site's module, if that is known, as it was at this walk or a later one.
+    /// The module of a native site, if it is known, as it was at this walk or a later one.
     pub fn loaded(&self, site: &Site, walk: u32) -> Option<Loaded> {
         let number = site.module().checked_sub(1)?;
         let entry = self.inner.lock().module_list.get(number)?;
@@ -303,13 +305,13 @@ impl Sites {
         inner.paths.add(hash, id, &mut inner.bytes).then_some(id)
     }
 
-    /// A new site with its place in the index.
+    /// Makes a new site and its entry in the index.
     fn add(&self, inner: &mut Inner, hash: u32) -> Option<u32> {
         let full = self.count.load(Ordering::Relaxed) >= self.max_sites.load(Ordering::Relaxed);
         if full || inner.bytes >= self.max_bytes.load(Ordering::Relaxed) {
             return None;
         }
-        // The index first: a number without an index entry would be handed out again and again.
+        // The index comes first: a site without an index entry would get a new number each time.
         if !inner.sites.reserve(&mut inner.bytes) {
             return None;
         }
@@ -326,7 +328,7 @@ impl Sites {
             let len = SITES_PER_CHUNK * size_of::<Site>();
             let memory = mmap::map(len)?;
             inner.bytes += len;
-            // Release: whoever sees the chunk sees its zeroes.
+            // Release: a thread that sees the chunk sees its zeroes.
             chunk.store(memory.as_ptr().cast(), Ordering::Release);
         }
         self.count.store(id + 1, Ordering::Release);
@@ -358,7 +360,7 @@ impl Default for Sites {
     }
 }
 
-/// FNV-1a over eight bytes at a time, then mixed: paths are short and this is off the hot path.
+/// FNV-1a over eight bytes at a time, then mixed. Paths are short, and this is not on the fast path.
 fn hash_bytes(bytes: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut chunks = bytes.chunks_exact(8);

@@ -1,40 +1,41 @@
-//! Address space that is taken as it is needed, stays where it is, and has room behind it to grow into.
+//! Address space that is reserved step by step, and grows in place.
 //!
-//! What a process reserves is in its `VmSize`, though it cost nothing: alarms look at that, and limits count it. So only a
-//! step is reserved at a time. For the next step to fit right behind, the first one lies where no one else goes by himself:
-//! between the program and its heap on one side and libraries, stacks and the kernel's own choices on the other, at a
-//! place drawn at random. There are dozens of terabytes.
+//! Reserved address space counts in `VmSize`, although it takes no memory: alarms read that, and limits count it. So
+//! only one step is reserved at a time. The next step must fit right behind the first one. So the first one is put
+//! where neither programs nor the kernel put anything by themselves: at a random place between the program and its
+//! heap on one side, and libraries, stacks and the kernel's mappings on the other. There are dozens of terabytes
+//! between them.
 //!
-//! Rule for neighbours: nothing that was here before is ever replaced; where somebody else stands in the way, growing fails.
+//! Rule for neighbours: no other mapping is ever replaced. If another mapping is in the way, growing fails.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::mmap::{self, Errno, Refusal};
 
-/// What is reserved at a time, or an eighth of what there is.
+/// The size of a step, unless an eighth of the present size is more.
 pub(crate) const STEP: usize = 32 << 20;
-/// Reserved at once where there is no such place, for there the next step may not fit.
+/// The size that is reserved at once if there is no such place, because the next step may not fit there.
 const AT_ONCE: usize = 256 << 20;
 const HUGE: usize = 2 << 20;
 const PAGE: usize = 4096;
-/// Places to draw.
+/// Number of random places that are tried.
 const DRAWS: u32 = 16;
-/// Looks whether there is room where all is to go one day.
-const LOOKS: usize = 32;
+/// Number of addresses that are checked for room up to the full size.
+const CHECKS: usize = 32;
 
-/// Behind the last space that was found such a place, for the next one. 0: anywhere.
+/// The end of the last space that was found at such a place, where the next one is tried. 0: anywhere.
 static BESIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// A stretch of address space.
+/// A range of address space.
 #[derive(Debug)]
 pub(crate) struct Space {
     base: *mut u8,
-    /// Bytes there are.
+    /// Bytes that are reserved.
     len: usize,
-    /// Bytes that there may be.
+    /// Most bytes that may be reserved.
     most: usize,
-    /// Not usable wants an `mprotect`.
+    /// Whether the memory is usable at once, or needs an `mprotect`.
     usable: bool,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Space {
 unsafe impl Send for Space {}
 
 impl Space {
-    /// None.
+    /// No space.
     pub(crate) const fn new() -> Self {
         Self { base: ptr::null_mut(), len: 0, most: 0, usable: false }
     }
@@ -63,18 +64,19 @@ impl Space {
             })
         };
         let mut random = mmap::random();
-        // First beside the last one, as one great mapping would lie: each further part of the address space costs page tables.
+        // The first choice is beside the last space, as if both were one mapping: each further part of the address
+        // space costs page tables.
         let mut place = BESIDE.swap(0, Ordering::Relaxed);
         for _ in 0..DRAWS {
             if place < first || place >= last {
-                // Knuth's MMIX.
+                // The multiplier of Knuth's MMIX.
                 random =
                     random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 place = first + (((random >> 16) as usize % (last - first)) & !(HUGE - 1));
             }
             let base: *mut u8 = ptr::with_exposed_provenance_mut(place);
-            let at = |look| base.wrapping_add((most / LOOKS * look) & !(PAGE - 1));
-            if (1..LOOKS).all(|look| is_free(at(look))) && mmap::reserve_at(base, len, usable).is_ok() {
+            let at = |check| base.wrapping_add((most / CHECKS * check) & !(PAGE - 1));
+            if (1..CHECKS).all(|check| is_free(at(check))) && mmap::reserve_at(base, len, usable).is_ok() {
                 BESIDE.store(place + most, Ordering::Relaxed);
                 return Some(Self { base, len, most, usable });
             }
@@ -100,12 +102,12 @@ impl Space {
         self.base
     }
 
-    /// Bytes there are.
+    /// Bytes that are reserved.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Makes it `bytes` long at least.
+    /// Grows it to at least `bytes`.
     pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), Refusal> {
         if bytes <= self.len {
             return Ok(());
@@ -122,13 +124,13 @@ impl Space {
         Ok(())
     }
 
-    /// Goes on elsewhere, at so many bytes from the base, and leaves out what is between.
+    /// Continues at so many bytes from the base, and skips the range in between.
     pub(crate) fn pass_over(&mut self, bytes: usize) {
         self.len = bytes.min(self.most);
     }
 
-    /// Gives the address space back, which nobody may use any more. Not after [`Space::pass_over`]: what was left out is
-    /// somebody else's.
+    /// Unmaps the address space, which must not be used any more. Not allowed after [`Space::pass_over`], because the
+    /// skipped range belongs to others.
     pub(crate) fn release(&mut self) {
         if let Some(base) = NonNull::new(self.base) {
             mmap::unreserve(base.as_ptr(), self.len);
@@ -137,8 +139,8 @@ impl Space {
     }
 }
 
-/// The first and the last address at which a space of that length may begin: from a quarter to five eighths of what a
-/// program has.
+/// The first and the last address at which a space of that length may begin: from a quarter to five eighths of a
+/// program's address space.
 fn lonely_places(most: usize) -> Option<(usize, usize)> {
     let _errno = Errno::save();
     // SAFETY: an answer of the loader's; the address is that of something on the first thread's stack, which is at the end.

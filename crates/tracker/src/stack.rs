@@ -1,11 +1,13 @@
-//! How far down the calling thread's stack reaches, and whether what was on it is gone.
+//! Touches the stack in advance, and detects whether a stack frame was left by `longjmp`.
 //!
-//! A stack overflow comes wherever a stack ends, and a handler of SIGSEGV may leave it by `longjmp` (Ruby's does). So whoever is
-//! about to take something reads the stack first as far down as will be needed ([`touch`], [`touch_pages`]): then the fault
-//! comes before anything is half done. What must not stay taken for ever, whatever leaves it by `longjmp`, keeps where the
-//! stack ended when it was taken ([`pointer()`]): a thread that is less deep than that now will not come back to it ([`is_gone`]).
+//! A stack can overflow in any function, and a handler of SIGSEGV may leave that function by `longjmp` (Ruby's does).
+//! So code that is about to take a lock or begin a change first reads the stack as far down as it will need
+//! ([`touch`], [`touch_pages`]); then the fault comes before anything is half done. A lock that must not stay taken
+//! after a `longjmp` stores the stack pointer ([`pointer()`]): a thread whose stack is less deep than that will not
+//! return to that code ([`is_gone`]).
 
-/// Reads a byte so far below the stack pointer, at most a page: Ruby takes no fault further down for a stack overflow.
+/// Reads a byte so far below the stack pointer, at most a page: Ruby treats a fault further down as no stack
+/// overflow.
 #[inline(always)]
 pub fn touch<const BYTES: usize>() {
     const { assert!(BYTES <= PAGE) };
@@ -24,11 +26,11 @@ pub fn touch<const BYTES: usize>() {
     }
 }
 
-/// The smallest there are: no page is passed over.
+/// The smallest page size there is, so that no page is skipped.
 const PAGE: usize = 4096;
 
-/// Reads so many pages below the stack pointer, one after the other. The stack pointer goes with it, as in calls that would
-/// reach as deep: a handler sees an ordinary stack overflow, and none jumps over a guard page.
+/// Reads so many pages below the stack pointer, one after the other. The stack pointer moves along, as in calls that
+/// deep. So a handler sees an ordinary stack overflow, and no read skips a guard page.
 #[inline(never)]
 pub fn touch_pages<const PAGES: usize>() {
     #[cfg(target_arch = "x86_64")]
@@ -53,7 +55,7 @@ pub fn touch_pages<const PAGES: usize>() {
     }
 }
 
-/// Where the stack ends now.
+/// The stack pointer now.
 #[inline(always)]
 #[must_use]
 pub fn pointer() -> usize {
@@ -71,8 +73,8 @@ pub fn pointer() -> usize {
     pointer
 }
 
-/// Whether what began where the stack ended at `frame` is gone, as the stack ends at `now`: somebody has left it by `longjmp`.
-/// On a signal stack, which may lie anywhere, nobody can say.
+/// Whether the code that began with the stack pointer at `frame` was left by `longjmp`, if the stack pointer is
+/// `now`. On a signal stack, which may be anywhere, this cannot be told.
 #[cold]
 #[inline(never)]
 #[must_use]

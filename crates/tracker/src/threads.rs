@@ -1,14 +1,14 @@
 //! Per-thread state, and the pause that makes a reading exact.
 //!
-//! A thread is *busy* while it changes the table or its counters. It says so with a plain store; whoever wants the
-//! world to stand still closes the gate, issues a process-wide memory barrier (`membarrier`, Linux 4.14) and waits
-//! until nobody is busy. So the fast path has no fence and no shared write, and the pauser pays for both.
+//! A thread is *busy* while it changes the table or its counters, and stores that in a word of its own. A thread that
+//! wants to pause the world closes the gate, issues a process-wide memory barrier (`membarrier`, Linux 4.14) and
+//! waits until no thread is busy. So the fast path has no fence and no shared write; only the pauser pays.
 //!
-//! Being busy is also the guard against re-entry: what a thread allocates while it is busy is not tracked.
+//! Being busy also prevents re-entry: allocations of a busy thread are not tracked.
 //!
-//! **Nobody inside malloc waits at the gate.** The caller may hold any lock of the program's or libc's, and who has closed
-//! the gate may be waiting for just that one: `fork` does. What happens while the gate is closed is written down
-//! ([`crate::deferred`]), and whoever opens the gate records it first.
+//! **No thread waits at the gate inside malloc.** The caller may hold any lock of the program or libc, and the thread
+//! that has closed the gate may be waiting for that lock: `fork` does. Events while the gate is closed are written
+//! down ([`crate::deferred`]), and the thread that opens the gate records them first.
 //!
 //! | word | who writes it | says |
 //! |---|---|---|
@@ -16,11 +16,11 @@
 //! | `gate` | anybody closes it, only the pauser opens it | whether to record or to write down, and how much has been |
 //! | `pausing` | whoever takes it while it is nobody's | the thread that is the pauser |
 //!
-//! A pauser who does not get the others to finish in time goes away and leaves the gate closed, if something has been
-//! written down. Whoever comes to such a gate becomes the pauser, if nobody is busy then.
+//! If the other threads do not finish in time, the pauser gives up, and leaves the gate closed if something has been
+//! written down. The next thread that comes to such a gate becomes the pauser, if no thread is busy then.
 //!
 //! Rules for neighbours: never block, allocate or call foreign code that may do so while busy; never pause while
-//! busy. States are never given back to the kernel: a dead thread's state serves the next thread.
+//! busy. States are never unmapped: the state of a thread that has ended is reused for the next thread.
 
 mod forks;
 mod note;
@@ -44,42 +44,42 @@ pub use forks::Held;
 pub use note::Noted;
 pub use pause::Paused;
 
-/// How often a reader looks again when figures are being reset.
+/// How often a reader reads again when figures are being reset.
 const MOST_TRIES: u32 = 10_000;
-/// Stack that the hook may use to record an event.
+/// Stack that the hook may need to record an event.
 const STACK_BYTES: usize = 1024;
-/// Stack that a pause may use, with what is recorded at its end.
+/// Stack that a pause may need, with what is recorded at its end.
 const PAUSE_STACK_BYTES: usize = 2048;
 
-/// Bits of the gate: closed; closed by a thread that must not record before others know of it; how many events were written
-/// down (24 bits) and how many words of paths (32 bits).
+/// Bits of the gate: closed; closed by a thread that must not record before others know of it; the number of events
+/// that were written down (24 bits) and of words of their paths (32 bits).
 const CLOSED: u64 = 1 << 63;
 const NEWCOMER: u64 = 1 << 62;
 const PLACE_SHIFT: u32 = 32;
 const PLACE_MASK: u64 = (1 << 24) - 1;
 
-/// How many events the gate says were written down.
+/// Number of events that were written down, from the gate.
 fn places(gate: u64) -> u32 {
     (gate >> PLACE_SHIFT & PLACE_MASK) as u32
 }
 
-/// How many words of paths.
+/// Number of words of paths, from the gate.
 fn words(gate: u64) -> u32 {
     gate as u32
 }
 
-/// What one thread did.
+/// The figures of one thread.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// Bytes asked for.
     pub allocated_bytes: AtomicU64,
-    /// Bytes of tracked blocks given back.
+    /// Bytes of tracked blocks that were freed.
     pub freed_bytes: AtomicU64,
     /// Allocations.
     pub allocations: AtomicU64,
     /// Frees of tracked blocks.
     pub frees: AtomicU64,
-    /// Frees found missing.
+    /// Missed frees.
     pub missed_frees: AtomicU64,
     /// Allocations that could not be followed.
     pub dropped: AtomicU64,
@@ -97,7 +97,7 @@ impl Traffic {
         ]
     }
 
-    /// Makes the figures those of `other`, as they are now.
+    /// Sets the figures to those of `other`.
     fn copy(&self, other: &Self) {
         for (to, from) in self.all().into_iter().zip(other.all()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -112,52 +112,52 @@ impl Traffic {
     }
 }
 
-/// Adds to a figure that only the calling thread writes: a load and a store, no locked instruction.
+/// Adds to a figure that only the calling thread writes, by a load and a store, without a locked instruction.
 #[inline]
 pub fn bump(figure: &AtomicU64, amount: u64) {
     figure.store(figure.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-/// What a thread carries. All-zero memory is a valid, unowned state.
+/// The state of a thread. All-zero memory is a valid state without an owner.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ThreadState {
-    /// 0, or where its stack ended when its thread became busy.
+    /// 0, or the stack pointer when its thread became busy.
     busy: AtomicUsize,
     owned: AtomicBool,
-    /// Its thread has ended, and could not give it back.
+    /// Its thread has ended, and could not release the state.
     leaving: AtomicBool,
-    /// 0, or where the stack ended when its thread began to write an event down.
+    /// 0, or the stack pointer when its thread began to write an event down.
     noting: Cell<usize>,
-    /// How many forks of its thread lie on top of each other, by signal handlers; and how the first one found the world.
+    /// Number of nested forks of its thread (by signal handlers), and how the outermost one found the world.
     pub forks: Cell<u32>,
     /// See [`ThreadState::forks`].
     pub held: Cell<Held>,
-    /// Depth of "do not track my allocations".
+    /// Depth of nested untracked sections.
     pub untracked: Cell<u32>,
-    /// Where the stack ended at the first of the calls into an allocator function that itself calls one (operator new calls
-    /// malloc); 0: in none.
+    /// The stack pointer at the outermost call into an allocator function that itself calls another one (operator new
+    /// calls malloc); 0: there is none.
     pub nested: Cell<usize>,
     next: AtomicPtr<ThreadState>,
-    /// The traffic of all threads that have had this state, since the last start or clear. It only grows, so that
-    /// sums can be read at any time: a thread's figures do not move when it ends.
+    /// The figures of all threads that have had this state, since the last start or clear. They only grow, so that
+    /// sums can be read at any time: a thread's figures stay here when it ends.
     pub traffic: Traffic,
-    /// What of it is from the owner's predecessors.
+    /// The part of it that former owners have added.
     pub inherited: Traffic,
-    /// Sampling.
+    /// The state of sampling.
     pub sampler: Sampler,
     /// The owner's sampled blocks since the last start or clear.
     pub estimate: Estimate,
-    /// The owner's thread-local distance, while it has one.
+    /// The address of the owner's thread-local distance, while it exists.
     pub distance: Cell<*mut u64>,
-    /// Shortcut to site numbers.
+    /// Cache of site numbers.
     pub sites: SiteCache,
-    /// Counters not yet shared.
+    /// Counters that are not added to the sites yet.
     pub counters: CounterCache,
 }
 
 impl ThreadState {
-    /// What the next owner must not find.
+    /// Clears what the next owner must not find.
     fn forget_owner(&self) {
         self.sites.discard();
         self.untracked.set(0);
@@ -170,37 +170,37 @@ impl ThreadState {
         self.held.set(Held::NotPaused);
     }
 
-    /// Whether a thread has it now.
+    /// Whether a thread owns it now.
     pub fn is_owned(&self) -> bool {
         self.owned.load(Ordering::Acquire)
     }
 
-    /// Whether its thread is in the middle of recording, or of a pause: asked by that thread itself.
+    /// Whether its thread is recording, or pausing the world. Called by that thread only.
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether its thread is in the middle of writing an event down: who opens the gate on top of that would wait for itself.
-    /// Asked by that thread itself, which may have left it by `longjmp`.
+    /// Whether its thread is writing an event down: if it opened the gate now, it would wait for itself. Called by
+    /// that thread only, which may have left the write by `longjmp`.
     fn is_noting(&self) -> bool {
         self.noting.get() != 0 && !stack::is_gone(self.noting.get(), stack::pointer())
     }
 }
 
-/// What whoever opens the gate does before: with the world paused, and nobody else at it.
+/// What a thread does before it opens the gate, with the world paused and no other pauser.
 ///
-/// C's calling convention says that nothing unwinds through these calls. So no function inside malloc needs a table of what to
-/// clean up, and a thread that is cancelled there, asynchronously, is unwound like through any other C function.
+/// The C ABI says that nothing unwinds through these calls. So no function inside malloc needs an unwind table for
+/// clean-up, and a thread that is cancelled there asynchronously is unwound as through any other C function.
 #[allow(improper_ctypes_definitions, reason = "all callers are Rust's, of the same build")]
 pub trait Settle: Sync {
-    /// Makes good what could not be done while the gate was closed, but for events.
+    /// Does what could not be done while the gate was closed, apart from events.
     extern "C" fn settle(&self);
-    /// Brings the counters of a thread home that has ended.
+    /// Adds the counters of a thread that has ended to the sites.
     extern "C" fn flush(&self, counters: &CounterCache);
-    /// A thread will never end what it was recording: nobody knows what is half done.
+    /// A thread will never finish what it was recording, and it is not known what is half done.
     extern "C" fn torn(&self);
-    /// Records an event that was written down, as `own`'s thread, with the path of its call site if it has one.
+    /// Records an event that was written down, for the thread of `own`, with the path of its call site if it has one.
     extern "C" fn record(&self, own: &ThreadState, event: &Event, path: &[u8]);
 }
 
@@ -221,16 +221,17 @@ pub struct Threads {
     first: AtomicPtr<ThreadState>,
     gate: AtomicU64,
     pausing: AtomicPtr<ThreadState>,
-    /// How many threads fork, for which the world is paused.
+    /// Number of threads that are forking, for which the world is paused.
     forks: AtomicU32,
-    /// How many wait to have it paused.
+    /// Number of threads that wait for the pause.
     forks_to_come: AtomicU32,
     fences: AtomicBool,
-    /// Counts the beginnings and ends of resets: odd while figures are being set to zero.
+    /// Counts the beginnings and ends of resets. It is odd while figures are being set to zero.
     resets: AtomicU32,
-    /// What happens while the gate is closed.
+    /// Events while the gate is closed.
     pub deferred: Deferred,
-    /// Held by who reads the others' thread-local words, and by a thread that ends while it takes its own away.
+    /// Held by a thread that reads the thread-local words of others, and by a thread that ends while it removes its
+    /// own.
     pub words: SpinLock<()>,
     settle: UnsafeCell<&'static dyn Settle>,
 }
@@ -245,7 +246,7 @@ impl core::fmt::Debug for Threads {
 unsafe impl Sync for Threads {}
 
 impl Threads {
-    /// No threads yet, and nothing to settle.
+    /// Without threads, and with nothing to do before the gate opens.
     #[allow(clippy::new_without_default, reason = "it belongs into a static")]
     pub const fn new() -> Self {
         Self {
@@ -262,12 +263,12 @@ impl Threads {
         }
     }
 
-    /// What whoever opens the gate calls from here on.
+    /// Sets what is called before the gate opens, from here on.
     ///
     /// # Safety
     /// No thread has a state yet, and none gets one meanwhile.
     pub const unsafe fn settle_with(&self, settle: &'static dyn Settle) {
-        // SAFETY: nobody else looks, by the caller's promise.
+        // SAFETY: no other thread reads it, by the caller's promise.
         unsafe { *self.settle.get() = settle };
     }
 
@@ -277,7 +278,7 @@ impl Threads {
         unsafe { *self.settle.get() }
     }
 
-    /// Sets all traffic to zero. The world is paused.
+    /// Sets all figures to zero. The world is paused.
     pub fn reset_traffic(&self) {
         self.resets.fetch_add(1, Ordering::SeqCst);
         for state in self.states() {
@@ -288,8 +289,8 @@ impl Threads {
         self.resets.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What `read` answers when no reset came between: figures of two lives do not belong together. Who has interrupted
-    /// a reset gets what there is, after some tries.
+    /// Returns the result of `read` when no reset happened in between, because figures from before and after a reset
+    /// do not belong together. A thread that has interrupted a reset gets the present figures, after some tries.
     pub fn between_resets<R>(&self, read: impl Fn() -> R) -> R {
         let mut spins = 0;
         while spins < MOST_TRIES {
@@ -305,8 +306,8 @@ impl Threads {
         read()
     }
 
-    /// Asks the kernel for process-wide barriers. Without them (old kernels, strict seccomp filters) every
-    /// operation pays for a fence of its own. To be called again in a forked child.
+    /// Asks the kernel for process-wide barriers. Without them (old kernels, strict seccomp filters) each operation
+    /// executes a fence of its own. To be called again in a forked child.
     pub fn register(&self) {
         let errno = Errno::save();
         // SAFETY: membarrier touches no memory of ours.
@@ -317,14 +318,15 @@ impl Threads {
         self.fences.store(answer != 0, Ordering::SeqCst);
     }
 
-    /// A state for the calling thread: a dead thread's, else a new one. `None` when there is no memory.
+    /// Finds a state for the calling thread: one that a former thread had, else a new one. `None` when there is no
+    /// memory.
     #[cold]
     pub fn acquire(&self) -> Option<NonNull<ThreadState>> {
         let mut next = self.first.load(Ordering::Acquire);
         while let Some(state) = NonNull::new(next) {
             // SAFETY: states are never unmapped.
             let state_ref = unsafe { state.as_ref() };
-            // Acquire: what the last owner left is seen.
+            // Acquire: the last owner's writes are seen.
             if state_ref.owned.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 self.between_resets(|| state_ref.inherited.copy(&state_ref.traffic));
                 return Some(state);
@@ -338,7 +340,7 @@ impl Threads {
         let mut first = self.first.load(Ordering::Relaxed);
         loop {
             state_ref.next.store(first, Ordering::Relaxed);
-            // Release: whoever walks the list sees a complete state.
+            // Release: a thread that walks the list sees a complete state.
             match self.first.compare_exchange_weak(
                 first,
                 state.as_ptr(),
@@ -351,7 +353,7 @@ impl Threads {
         }
     }
 
-    /// Gives a state back when its thread ends. Its counters go to the shared ones.
+    /// Releases a state when its thread ends. Its counters are added to the shared ones.
     pub fn release(&self, state: &ThreadState) {
         match self.enter(state) {
             Some(busy) => {
@@ -360,7 +362,7 @@ impl Threads {
                 // Release: the next owner sees a clean state.
                 state.owned.store(false, Ordering::Release);
             }
-            // Whoever opens the gate does that.
+            // The thread that opens the gate does that.
             None => state.leaving.store(true, Ordering::Release),
         }
     }
@@ -370,11 +372,12 @@ impl Threads {
         state.forget_owner();
     }
 
-    /// Becomes busy, or answers `None`: this thread already is ([`ThreadState::is_busy`]), or the gate is closed, and
-    /// what happens is to be written down ([`Threads::note`]).
+    /// Becomes busy. `None`: this thread is busy already ([`ThreadState::is_busy`]), or the gate is closed and the
+    /// event must be written down ([`Threads::note`]).
     #[inline(always)]
     pub fn enter<'a>(&self, state: &'a ThreadState) -> Option<Busy<'a>> {
-        // This is a part of the caller, who is busy until it drops the answer: what it calls is deeper.
+        // The guard belongs to the caller's stack frame, which is busy until it drops the guard. What it calls is
+        // deeper.
         let frame = stack::pointer();
         if state.is_busy() {
             self.look_whether_torn(state, frame);
@@ -382,7 +385,7 @@ impl Threads {
         }
         stack::touch::<STACK_BYTES>();
         state.busy.store(frame, Ordering::Relaxed);
-        // The pauser's membarrier makes this order visible; the compiler must keep it too.
+        // The pauser's membarrier makes this order visible to it. The compiler must keep the order, too.
         compiler_fence(Ordering::SeqCst);
         if self.fences.load(Ordering::Relaxed) {
             fence(Ordering::SeqCst);
@@ -393,7 +396,8 @@ impl Threads {
         Some(Busy { state })
     }
 
-    /// A thread that is busy already records nothing. But perhaps it only seems to be: it has left what it was doing by `longjmp`.
+    /// A busy thread records nothing. But it may only seem busy, because it has left what it was recording by
+    /// `longjmp`.
     #[cold]
     #[inline(never)]
     pub(crate) fn look_whether_torn(&self, own: &ThreadState, now: usize) {
@@ -402,19 +406,19 @@ impl Threads {
         }
     }
 
-    /// The calling thread will never end what it was recording, or its pause. From here on it is not busy.
+    /// The calling thread will never finish what it was recording, or its pause. From here on it is not busy.
     #[cold]
     pub fn tear(&self, own: &ThreadState) {
         self.settle().torn();
         own.noting.set(0);
-        // Release: whoever pauses next sees that nothing may be touched.
+        // Release: the next pauser sees that the figures must not be changed.
         own.busy.store(0, Ordering::Release);
         if self.is_pauser(own) {
             self.leave(ptr::from_ref(own).cast_mut());
         }
     }
 
-    /// The gate is closed. If nobody is behind it any more, the caller opens it.
+    /// The gate is closed. If its pauser has given up, the caller opens it.
     #[cold]
     #[inline(never)]
     fn meet_gate<'a>(&self, state: &'a ThreadState, frame: usize) -> Option<Busy<'a>> {
@@ -432,14 +436,14 @@ impl Threads {
         Some(Busy { state })
     }
 
-    /// Whether the gate is closed: what is looked up without being busy may not be complete.
+    /// Whether the gate is closed. Then a lookup by a thread that is not busy may be incomplete.
     #[inline]
     pub fn is_closed(&self) -> bool {
-        // Acquire: whoever sees it open sees what was recorded before.
+        // Acquire: a thread that sees it open sees what was recorded before.
         self.gate.load(Ordering::Acquire) != 0
     }
 
-    /// Every state there is, owned or not. Its cells may be read only while paused.
+    /// All states, owned or not. Their cells may be read only during a pause.
     pub fn states(&self) -> impl Iterator<Item = &ThreadState> {
         let mut next = self.first.load(Ordering::Acquire);
         core::iter::from_fn(move || {
@@ -451,7 +455,7 @@ impl Threads {
     }
 }
 
-/// While it lives, its thread is busy.
+/// While this lives, its thread is busy.
 #[derive(Debug)]
 pub struct Busy<'a> {
     state: &'a ThreadState,

@@ -1,38 +1,39 @@
 //! Finds the hook: the one that was preloaded, else the one beside this library, else the one a folder above.
 //!
-//! There is one tracker in a process. A hook of another version is refused by name: its table has another layout.
+//! There is one tracker in a process. A hook of another version is refused, because its table has another layout; the
+//! error names the versions.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use memintro_abi::{CONTROL_SYMBOL, Control, VERSION};
+use memintro_abi::{HOOK_API_SYMBOL, HookApi, VERSION};
 
 /// File name of the hook.
 const HOOK_FILE: &str = "libmemintro_hook.so";
 
-static CONTROL: OnceLock<&'static Control> = OnceLock::new();
+static LOADED: OnceLock<&'static HookApi> = OnceLock::new();
 
-/// What was preloaded. Looked for once: it came before this library or never comes, and a look-up that finds nothing
-/// asks every module of the process.
-static PRELOADED: OnceLock<Option<&'static Control>> = OnceLock::new();
+/// The preloaded hook. It is looked up once, because it was loaded before this library or never, and a lookup that
+/// finds nothing searches each module of the process.
+static PRELOADED: OnceLock<Option<&'static HookApi>> = OnceLock::new();
 
 /// The hook, if it is in the process already. Loads nothing.
-pub(crate) fn found() -> Option<&'static Control> {
-    CONTROL.get().copied().or_else(|| *PRELOADED.get_or_init(preloaded))
+pub(crate) fn found() -> Option<&'static HookApi> {
+    LOADED.get().copied().or_else(|| *PRELOADED.get_or_init(preloaded))
 }
 
-fn preloaded() -> Option<&'static Control> {
+fn preloaded() -> Option<&'static HookApi> {
     // SAFETY: a look-up by name.
-    let control = unsafe { libc::dlsym(libc::RTLD_DEFAULT, CONTROL_SYMBOL.as_ptr()) };
-    checked(control).ok()
+    let api = unsafe { libc::dlsym(libc::RTLD_DEFAULT, HOOK_API_SYMBOL.as_ptr()) };
+    checked(api).ok()
 }
 
-/// The hook, loaded if need be. The error is a text for people.
-pub(crate) fn load() -> Result<&'static Control, String> {
-    if let Some(control) = found() {
-        return Ok(control);
+/// The hook, which is loaded if necessary. The error is a text for people.
+pub(crate) fn load() -> Result<&'static HookApi, String> {
+    if let Some(api) = found() {
+        return Ok(api);
     }
     if cfg!(not(all(target_os = "linux", target_env = "gnu"))) {
         return Err(
@@ -43,8 +44,8 @@ pub(crate) fn load() -> Result<&'static Control, String> {
     let path = path().ok_or("the extension does not know where it was loaded from")?;
     let c_path =
         CString::new(path.as_os_str().as_bytes()).map_err(|_| "the extension's path has a NUL in it")?;
-    // Never unloaded: somebody may have copied a pointer to one of its functions. Local: its malloc must not answer
-    // look-ups of libraries that are loaded later.
+    // It is never unloaded, because a pointer to one of its functions may have been copied. It is local, because
+    // libraries that are loaded later must not find its malloc.
     // SAFETY: loading our own library; its constructor only looks around.
     let handle =
         unsafe { libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
@@ -52,12 +53,12 @@ pub(crate) fn load() -> Result<&'static Control, String> {
         return Err(format!("the hook could not be loaded: {}", last_error()));
     }
     // SAFETY: a look-up by name in the library just loaded.
-    let control = checked(unsafe { libc::dlsym(handle, CONTROL_SYMBOL.as_ptr()) })?;
-    Ok(CONTROL.get_or_init(|| control))
+    let api = checked(unsafe { libc::dlsym(handle, HOOK_API_SYMBOL.as_ptr()) })?;
+    Ok(LOADED.get_or_init(|| api))
 }
 
-/// Where the hook lies: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a
-/// folder of its own, and one hook for all. Where there is none, beside.
+/// The path of the hook: beside this library, or a folder above. A precompiled gem has a library for each Ruby in a
+/// folder of its own, and one hook for all. If there is none, the path beside this library.
 pub(crate) fn path() -> Option<PathBuf> {
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
     let this = unsafe {
@@ -77,16 +78,16 @@ pub(crate) fn path() -> Option<PathBuf> {
     Some(above.filter(|above| !beside.is_file() && above.is_file()).unwrap_or(beside))
 }
 
-fn checked(control: *const libc::c_void) -> Result<&'static Control, String> {
+fn checked(api: *const libc::c_void) -> Result<&'static HookApi, String> {
     // SAFETY: the symbol is memintro's own; its first two words have been the same in every version.
-    let control = unsafe { control.cast::<Control>().as_ref() }.ok_or("the hook has no control table")?;
-    if control.version != VERSION || control.size as usize != size_of::<Control>() {
+    let api = unsafe { api.cast::<HookApi>().as_ref() }.ok_or("the hook has no table of functions")?;
+    if api.version != VERSION || api.size as usize != size_of::<HookApi>() {
         return Err(format!(
             "the hook in this process has interface version {}, this gem needs {VERSION}: preload the hook of the same gem version",
-            control.version
+            api.version
         ));
     }
-    Ok(control)
+    Ok(api)
 }
 
 fn last_error() -> String {

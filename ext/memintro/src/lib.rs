@@ -15,7 +15,7 @@ mod vm;
 
 use magnus::{Error, Ruby};
 
-/// Called by Ruby when it loads `memintro.so`. Defines classes, and gives back the pages that took.
+/// Called by Ruby when it loads `memintro.so`. Defines classes, and then releases the pages that this needed.
 #[magnus::init]
 fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby_api::init(ruby)?;

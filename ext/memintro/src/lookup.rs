@@ -1,11 +1,11 @@
 //! Ruby's functions by name.
 //!
-//! What the extension is linked against has to be there when it is loaded, or nothing of memintro works. That is only
-//! asked of the stable C API that classes, strings and arrays are made with. All else that memintro calls is looked up
-//! here at run time, and what a Ruby lacks is missed by whatever needs it. (Binding lazily would be no help: the first
-//! call of a function that is not there ends the process.)
+//! Functions that the extension is linked against must exist when it is loaded, or nothing of memintro works. So it
+//! is linked only against the stable C API for classes, strings and arrays. All other functions are looked up here at
+//! run time. If a Ruby lacks one, only the features that need it are missing. (Lazy binding would not help: the first
+//! call of a missing function ends the process.)
 //!
-//! What differs from one Ruby to the next differs here: each function is in a table with the Rubies that have it.
+//! All differences between Rubies are here: each function is in a table with the Rubies that have it.
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|
@@ -26,13 +26,13 @@ use std::ffi::{CStr, c_void};
 pub(crate) mod postponing;
 mod stand_ins;
 
-/// Where the function is; null where there is none of this name.
+/// The function's address; null if this Ruby has none of this name.
 pub(crate) fn address(name: &CStr) -> *mut c_void {
     // SAFETY: a look-up by name.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// Which of these there are not.
+/// Those of these functions that do not exist.
 pub(crate) fn missing(names: &[&'static CStr]) -> Vec<&'static str> {
     names
         .iter()

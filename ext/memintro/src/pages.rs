@@ -1,17 +1,18 @@
-//! Gives back the pages of code that only loading, or only a start, has needed.
+//! Releases pages of code that were needed only for loading or for a start.
 //!
 //! The kernel maps sixteen pages around each page that is touched. Definitions and a start touch code all over the
 //! library, so they would leave most of it resident: half a megabyte in every process that requires memintro.
 
 use std::ffi::c_char;
 
-// What the linker knows of this library: where it begins, and where its code ends.
+// Symbols of the linker: where this library begins, and where its code ends.
 unsafe extern "C" {
     static __ehdr_start: c_char;
     static etext: c_char;
 }
 
-/// The file has them, and the kernel's page cache: whoever comes there next finds them again, a microsecond later.
+/// The pages stay in the file and in the kernel's page cache, so the next access finds them again within a
+/// microsecond.
 pub(crate) fn give_back() {
     // SAFETY: a number.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);

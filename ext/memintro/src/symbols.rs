@@ -11,12 +11,13 @@ use memintro_abi::SiteRecord;
 /// A module's path and build, and an offset in it.
 type Key = (Vec<u8>, u64, u64);
 
-/// Names that were found while their modules were loaded, for the time after.
+/// Names that were found while their modules were loaded, for use after they were unloaded.
 static FOUND: LazyLock<Mutex<HashMap<Key, String>>> = LazyLock::new(Mutex::default);
-/// Beyond these, a place in a module that is gone is an offset.
+/// Limit of these names. Beyond it, a place in an unloaded module is shown as an offset.
 const MOST_FOUND: usize = 10_000;
 
-/// Names a native call site. Asks the loader, so never from inside malloc; costs about a microsecond.
+/// Names a native call site. It asks the loader, so it must not be called inside malloc. It costs about a
+/// microsecond.
 pub(crate) fn name(record: &SiteRecord) -> String {
     if record.path.is_null() {
         return by_address(record.address, None)
@@ -37,8 +38,8 @@ pub(crate) fn name(record: &SiteRecord) -> String {
     found.get(&key()).cloned().unwrap_or_else(|| format!("{}(+{:#x})", file(path), record.module_offset))
 }
 
-/// Names what is at an address now, if it lies in a module; in this one, if one is given. The program's own path is not
-/// what the loader calls it.
+/// Names what is at an address now, if the address is in a module (in that of `place`, if given). The loader has
+/// another name for the program's own path.
 fn by_address(address: u64, place: Option<(&[u8], u64)>) -> Option<String> {
     let info = look_up(address)?;
     // SAFETY: the loader's terminated text.
@@ -57,7 +58,7 @@ fn by_address(address: u64, place: Option<(&[u8], u64)>) -> Option<String> {
 }
 
 fn look_up(address: u64) -> Option<libc::Dl_info> {
-    // The return address may be the first of the next function: the call is before it.
+    // The return address may be the first instruction of the next function, so the byte before it is looked up.
     let inside = (address as usize).wrapping_sub(1) as *const libc::c_void;
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -66,7 +67,7 @@ fn look_up(address: u64) -> Option<libc::Dl_info> {
     is_known.then_some(info)
 }
 
-/// Whether the address lies in the program itself, which stays.
+/// Whether the address is in the program itself, which is never unloaded.
 fn is_of_program(address: u64) -> bool {
     // SAFETY: reads the auxiliary vector.
     let entry = unsafe { libc::getauxval(libc::AT_ENTRY) }.wrapping_add(1);

@@ -17,7 +17,7 @@ module Memintro
         Shows what grew from EARLIER to LATER, two files of memintro snapshot. The older file counts as EARLIER,
         whatever the order. With three or more files: what grew over all of them, how fast, and how surely. With a
         CMD: what grew from before its first line to its end. With the PID or NAME of a process that listens
-        (memintro ps): what grew in 30 s, or in --for SECONDS. Garbage is collected before both looks; --no-gc
+        (memintro ps): what grew in 30 s, or in --for SECONDS. Garbage is collected before both snapshots; --no-gc
         leaves that out. With several PIDs or with --workers, each process has its own diff.
       TEXT
       # See Inspection.
@@ -28,10 +28,10 @@ module Memintro
       # @return [OptionParser]
       def options
         super do |parser|
-          parser.on("--for SECONDS", "with a PID: time between the two looks; default 30") do |text|
+          parser.on("--for SECONDS", "with a PID: time between the two snapshots; default 30") do |text|
             @for = seconds("--for", text).to_f
           end
-          parser.on("--no-gc", "with a PID: do not collect garbage before the looks. A collection stops",
+          parser.on("--no-gc", "with a PID: do not collect garbage before them. A collection stops",
                     "a process with a large heap for a second; without it, garbage counts",
                     "as growth") { @keep_garbage = true }
           parser.on("--track", "track malloc from CMD's first line, so that call sites are included") { @track = true }

@@ -26,7 +26,7 @@ module Memintro
       def options
         super do |parser|
           parser.separator("Options:")
-          parser.on("-o", "--output FILE", "write the picture to FILE, whose name ends in .svg, .png, .html or .txt;",
+          parser.on("-o", "--output FILE", "write the plot to FILE, whose name ends in .svg, .png, .html or .txt;",
                     "FILE - is standard output") { |file| @output = file }
           parser.on("--format FORMAT", "svg, png, html or text; default: by the name of FILE") do |name|
             @format = format_named(name)
@@ -79,7 +79,7 @@ module Memintro
         return unless log
 
         read = log == "-" ? "standard input" : log
-        raise Failure, "--output #{@output} is #{read}, the log itself, and the picture would replace it; give " \
+        raise Failure, "--output #{@output} is #{read}, the log itself, and the plot would replace it; give " \
                        "another name"
       end
     end

@@ -2,7 +2,7 @@
 
 require "rack/body_proxy"
 require_relative "../logging/limits"
-require_relative "../logging/line_log"
+require_relative "../logging/memory_line_log"
 require_relative "../logging/request_measurement"
 
 module Memintro
@@ -17,7 +17,7 @@ module Memintro
   #
   # @example
   #   require "memintro/rack"
-  #   use Memintro::Middleware, every: 100, over: 50_000_000, skip: ["/assets", %r{\A/up\z}]
+  #   use Memintro::Middleware, one_in: 100, over: 50_000_000, skip: ["/assets", %r{\A/up\z}]
   class Middleware
     # Marks a request that is being measured, because the middleware may be in place twice.
     KEY = "memintro.request"
@@ -29,8 +29,8 @@ module Memintro
     # @option options [Array<Symbol>] :fields what the line holds, in order; by default all but `freed_bytes`, `time`
     #   only where the log does not say it
     # @option options [Symbol] :format `:logfmt` or `:json`
-    # @option options [Integer] :every a line for each so many requests; without it for all, or with `over:` for those
-    #   alone
+    # @option options [Integer] :one_in a line for one request in so many; without it for all, or with `over:` for
+    #   those alone. `:every` is its former name, and still works
     # @option options [Integer] :over a line for each request that asked malloc for more bytes than that, or, where that
     #   is not known, during which RSS grew by more
     # @option options [#info, #write] :logger by default `rack.logger`, else Rails', else standard error
@@ -45,7 +45,8 @@ module Memintro
       @off = Brake.holds?
       return if @off
 
-      @log = LineLog.new(default: RequestMeasurement::DEFAULT_FIELDS, known: RequestMeasurement::FIELDS, **options)
+      @log = MemoryLineLog.new(default: RequestMeasurement::DEFAULT_FIELDS,
+                               known: RequestMeasurement::FIELDS, **options)
       @limits = Limits.build(max_rss_bytes, max_growth_bytes_per_hour, on_limit, @log.target,
                              format: options.fetch(:format, :logfmt))
       @skip = Middleware.check_skip(skip)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../logging/line_log"
+require_relative "../logging/memory_line_log"
 require_relative "../process/memory"
 
 module Memintro

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../logging/job_measurement"
-require_relative "../logging/line_log"
+require_relative "../logging/memory_line_log"
 
 module Memintro
   # Sidekiq server middleware: one line in the log for each job, with what it cost in memory.
@@ -14,7 +14,7 @@ module Memintro
   #
   # @example
   #   Sidekiq.configure_server do |config|
-  #     config.server_middleware { |chain| chain.add Memintro::SidekiqMiddleware, every: 10 }
+  #     config.server_middleware { |chain| chain.add Memintro::SidekiqMiddleware, one_in: 10 }
   #   end
   class SidekiqMiddleware
     # Sidekiq makes an instance for each job. Turns are counted, and options checked, once for all instances.
@@ -22,14 +22,15 @@ module Memintro
     LOCK = Mutex.new
     private_constant :LOGS, :LOCK
 
-    # @param options [Hash] `fields:`, `format:`, `every:`, `over:` and `logger:` as for {Middleware}; by default the
+    # @param options [Hash] `fields:`, `format:`, `one_in:`, `over:` and `logger:` as for {Middleware}; by default the
     #   logger is Sidekiq's
     # @raise [ArgumentError, TypeError] on a wrong option
     def initialize(options = {})
       return if Brake.holds?
 
       @log = LOCK.synchronize do
-        LOGS[options] ||= LineLog.new(default: JobMeasurement::DEFAULT_FIELDS, known: JobMeasurement::FIELDS, **options)
+        LOGS[options] ||= MemoryLineLog.new(default: JobMeasurement::DEFAULT_FIELDS,
+                                            known: JobMeasurement::FIELDS, **options)
       end
     end
 

@@ -8,7 +8,7 @@ module Memintro
   # @api private
   class Deadlock
     # Number of checks in a row with the same result.
-    LOOKS = 3
+    CHECKS = 3
     # Least seconds between two checks.
     BETWEEN = 0.5
     # Not the thread's own method, which a program may redefine.
@@ -31,7 +31,7 @@ module Memintro
       seen = sleep_counts
       @same = seen && seen == @seen ? @same + 1 : 0
       @seen = seen
-      @same >= LOOKS - 1
+      @same >= CHECKS - 1
     end
 
     # @return [Boolean] whether it is the former one still

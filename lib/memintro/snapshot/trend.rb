@@ -4,7 +4,7 @@ require_relative "../support/value_object"
 require_relative "../runtime/loader"
 require_relative "../support/list"
 require_relative "snapshot"
-require_relative "trend/line"
+require_relative "trend/series"
 require_relative "../support/statistics"
 require_relative "trend/text"
 require_relative "../support/untracked_text"
@@ -24,15 +24,15 @@ module Memintro
   #
   # @example
   #   trend = Memintro::Trend.new(Dir["tmp/*.json"].sort.map { |file| Memintro::Snapshot.load(file) })
-  #   trend.growing.first   # => #<Memintro::Trend::Line classes Session +12,000 a minute, 99.9% sure, in every step>
+  #   trend.growing.first   # => #<Memintro::Trend::Series classes Session +12,000 a minute, 99.9% sure, in every step>
   class Trend
     extend Lazy
     include ByName
     prepend UntrackedText
 
     # What can be read by name: all that {#to_h} has, in its order.
-    ATTRIBUTES = %i[snapshots confidence notes lines].freeze
-    # Lines that texts and pages show unless told otherwise.
+    ATTRIBUTES = %i[snapshots confidence notes series].freeze
+    # Series that texts and pages show unless told otherwise.
     DEFAULT_TOP = 20
     # Most snapshots that are read; of more, this many are chosen at even distances.
     MOST = 100
@@ -50,9 +50,18 @@ module Memintro
     attr_reader :minutes
     # @return [Float] from 0 to 1: how sure a figure of {#growing} is
     attr_reader :confidence
-    # @return [List<Line>] every figure that is larger in the last snapshot than in the first, the most certain growth
+    # @return [List<Series>] every figure that is larger in the last snapshot than in the first, the most certain growth
     #   first: certain ones by their slope in bytes
-    attr_reader :lines
+    attr_reader :series
+
+    # @return [List<Series>]
+    # @deprecated Use {#series}.
+    def lines = series
+
+    # @param name [Symbol, String] an attribute; `:lines` is the former name of `:series`
+    # @return [Object] its value
+    # @raise [ArgumentError] if there is no such attribute
+    def [](name) = super(name.to_s == "lines" ? :series : name)
 
     # @param snapshots [Array<Snapshot>] of one process, at least three, in any order
     # @param confidence [Float] that {#growing} asks for
@@ -62,18 +71,18 @@ module Memintro
       @confidence = confidence
       @snapshots = thinned(snapshots.sort_by(&:time)).freeze
       @minutes = clock.freeze
-      @lines = Memintro.untracked { List.new(sorted(lines_of(series))) }
+      @series = Memintro.untracked { List.new(sorted(growing_of(values_by_name))) }
       freeze
     end
 
-    # @return [List<Line>] what grows with at least {#confidence}
+    # @return [List<Series>] what grows with at least {#confidence}
     def growing
-      List.new(lines.select { |line| sure?(line) })
+      List.new(series.select { |one| sure?(one) })
     end
 
-    # @return [List<Line>] what was greater in each snapshot than in the one before
+    # @return [List<Series>] what was greater in each snapshot than in the one before
     def every_step
-      List.new(lines.select(&:every_step))
+      List.new(series.select(&:every_step))
     end
 
     # @return [Diff] of the first and the last
@@ -83,7 +92,7 @@ module Memintro
 
     # @param io [#write]
     # @param format [Symbol] `:text`, to read; `:json`; `:html`, a page that needs nothing else
-    # @param top [Integer, nil] lines; nil: all, the default for `:json`
+    # @param top [Integer, nil] series; nil: all, the default for `:json`
     # @return [nil]
     # @raise [ArgumentError, TypeError]
     def write(io = $stdout, format: :text, top: format.to_s == "json" ? nil : DEFAULT_TOP)
@@ -94,7 +103,7 @@ module Memintro
       nil
     end
 
-    # @return [String] for people; the first {DEFAULT_TOP} lines
+    # @return [String] for people; the first {DEFAULT_TOP} series
     def to_s
       Memintro.untracked { rendered(:text, DEFAULT_TOP, Style.new(false)) }
     end
@@ -104,18 +113,18 @@ module Memintro
       Memintro.untracked { rendered(:html, DEFAULT_TOP, nil) }
     end
 
-    # @param top [Integer, nil] lines; nil: all
+    # @param top [Integer, nil] series; nil: all
     # @return [Hash{Symbol => Object}]
     # @raise [ArgumentError, TypeError]
     def to_h(top = nil)
       Arguments.count(:top, top, optional: true)
       { snapshots: snapshots.map { |one| { time: one.time.strftime("%FT%T.%3NZ"), pid: one.pid } },
-        confidence: confidence, notes: notes, lines: (top ? lines.first(top) : lines).map(&:to_h) }
+        confidence: confidence, notes: notes, series: (top ? series.first(top) : series).map(&:to_h) }
     end
 
     # @return [String] {#to_h} as JSON
     def to_json(top = nil, *)
-      JsonText.dump({ memintro_trend: 1, **to_h(top.is_a?(Integer) ? top : nil) }) << "\n"
+      JsonText.dump({ memintro_trend: 2, **to_h(top.is_a?(Integer) ? top : nil) }) << "\n"
     end
 
     # @return [Array<String>] what limits the result
@@ -164,7 +173,7 @@ module Memintro
     end
 
     # @return [Hash{Array(Symbol, String, Symbol) => Array<Numeric>}] of all snapshots, 0 where one does not have it
-    def series
+    def values_by_name
       figures = snapshots.map { |snapshot| figures(snapshot) }
       figures.last.keys.to_h { |key| [key, figures.map { |all| all[key] || 0 }] }
     end
@@ -188,16 +197,16 @@ module Memintro
       end
     end
 
-    def lines_of(series)
+    def growing_of(values_by_name)
       doubts = [snapshots.first, snapshots.last].map { |snapshot| doubts(snapshot) }
-      series.filter_map do |(section, name, unit), values|
+      values_by_name.filter_map do |(section, name, unit), values|
         next unless values.last > values.first
         # A site that is missing from a list that was cut may have had any figure.
         next if section == :call_sites && values.include?(0) && snapshots.any? { |one|
                   one.call_sites_left_out.positive?
                 }
 
-        Line.new(section, name, unit, minutes, values, variances(section, name, doubts))
+        Series.new(section, name, unit, minutes, values, variances(section, name, doubts))
       end
     end
 
@@ -214,15 +223,15 @@ module Memintro
       doubts.map { |known| (known && known[name]) || 0.0 }
     end
 
-    def sorted(lines)
-      lines.sort_by do |line|
-        [sure?(line) ? 0 : 1, line.unit == :bytes ? 0 : 1, -line.slope_per_minute, line.section, line.name.b]
+    def sorted(series)
+      series.sort_by do |one|
+        [sure?(one) ? 0 : 1, one.unit == :bytes ? 0 : 1, -one.slope_per_minute, one.section, one.name.b]
       end
     end
 
     # The result must not depend on rounding.
-    def sure?(line)
-      line.slope_per_minute.positive? && line.confidence >= confidence - 1e-9
+    def sure?(one)
+      one.slope_per_minute.positive? && one.confidence >= confidence - 1e-9
     end
 
     def few?

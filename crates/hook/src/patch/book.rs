@@ -1,4 +1,4 @@
-//! Which slots were found, and what they held: memory from the kernel, never from the heap that is watched.
+//! Which slots were found, and what they held. Its memory comes from the kernel, never from the heap that is tracked.
 
 use core::ffi::{CStr, c_char};
 use core::ptr::{self, NonNull};
@@ -11,19 +11,19 @@ use super::modules::Changes;
 use crate::functions::FUNCTIONS;
 use crate::real::Stub;
 
-/// One slot of one of our functions.
+/// One slot for one of the functions that are taken over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) slot: u64,
-    /// What it held before it was ours.
+    /// The value before it was patched.
     pub(super) original: usize,
-    /// What it held when last seen.
+    /// The value when it was last read.
     pub(super) value: usize,
     /// Index into [`Book::modules`].
     pub(super) module: u32,
     /// Index into [`FUNCTIONS`].
     pub(super) function: u8,
-    /// What was thought of it when it was found.
+    /// How its value was judged when it was found.
     pub(super) verdict: Verdict,
     pub(super) state: SlotState,
 }
@@ -40,15 +40,15 @@ pub(super) struct Known {
 /// Everything that is known. Records of a module follow each other, in the order of its relocations.
 #[derive(Debug)]
 pub(super) struct Book {
-    /// What is put in, in the order of [`FUNCTIONS`].
+    /// The stubs that are written into slots, in the order of [`FUNCTIONS`].
     pub(super) stubs: &'static [Stub],
     /// The functions that are patched, one bit each.
     pub(super) wanted: u64,
     /// The loader's counters when the list was last walked.
     pub(super) changes: Changes,
-    /// Some module could not be finished: the next refresh walks all of them.
+    /// Some module could not be completed, so the next refresh walks all of them.
     pub(super) is_pending: bool,
-    /// Walks in a row that left something to be finished.
+    /// Successive walks that left some module incomplete.
     pub(super) retries: u32,
     pub(super) records: List<Record>,
     pub(super) modules: List<Known>,
@@ -69,24 +69,24 @@ impl Book {
         }
     }
 
-    /// Forgets everything and gives the memory back.
+    /// Forgets everything and unmaps the memory.
     pub(super) fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// Forgets the modules, before a walk that writes them down anew.
+    /// Forgets the modules, before a walk that records them again.
     pub(super) fn forget_modules(&mut self) {
         self.is_pending = false;
         self.modules.truncate(0);
         self.paths.truncate(0);
     }
 
-    /// What is written down is not the whole truth; the next refresh looks at everything again.
+    /// Marks the records as incomplete, so that the next refresh walks all modules.
     pub(super) fn distrust(&mut self) {
         self.is_pending = true;
     }
 
-    /// Writes a module down; answers false when there is no memory.
+    /// Records a module; returns false when there is no memory.
     pub(super) fn add_module(&mut self, base: u64, path: &CStr, is_malformed: bool) -> bool {
         let at = self.paths.len();
         let is_program = path.is_empty();
@@ -106,7 +106,7 @@ impl Book {
         self.paths.extend(path) && self.paths.push(0)
     }
 
-    /// Everything, as `doctor` shows it. Paths are valid during the call.
+    /// All records, as `doctor` shows them. Paths are valid during the call.
     pub(super) fn entries(&self, mut each: impl FnMut(PatchEntry)) {
         let path =
             |known: &Known| self.paths.as_slice().get(known.path..).map_or(ptr::null(), <[u8]>::as_ptr);
@@ -169,7 +169,7 @@ impl<T: Copy> List<T> {
         unsafe { core::slice::from_raw_parts_mut(self.items.as_ptr(), self.len) }
     }
 
-    /// Answers false when the kernel has no memory.
+    /// Returns false when the kernel has no memory.
     pub(super) fn push(&mut self, item: T) -> bool {
         self.extend(&[item])
     }

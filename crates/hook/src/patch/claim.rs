@@ -1,9 +1,10 @@
-//! One thread at a time, without a lock that could be waited for in the wrong place.
+//! The claim lets one thread at a time patch. It is not a lock, because a lock could be waited for while the loader's
+//! list is locked.
 //!
-//! A `refresh` that finds the claim taken leaves a wish and goes on; whoever has the claim fulfils it. `install`,
-//! `remove` and `visit` do wait, but they are not called while the loader's list is locked, and that lock is all
-//! that the one with the claim can wait for. They do not wait for ever, nor for their own thread: a signal handler may
-//! have interrupted whoever has the claim.
+//! A `refresh` that finds the claim taken leaves a request and returns; the owner of the claim does the refresh.
+//! `install`, `remove` and `visit` do wait. But they are not called while the loader's list is locked, and that lock
+//! is all that the owner can wait for. Their wait is limited, and they never wait for their own thread: a signal
+//! handler may have interrupted the owner.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -17,10 +18,10 @@ use super::{Outcome, sweep};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody wishes for a refresh.
+/// The claim is taken, and another thread has requested a refresh.
 const WISHED: u32 = 2;
 
-/// Sleeps of whoever does not fork, who may wait for the loader to load a library: seconds.
+/// Sleeps of a thread that does not fork. The owner may wait for the loader to load a library, so this is seconds.
 const SLEEPS: u32 = 50_000;
 
 static STATE: AtomicU32 = AtomicU32::new(FREE);
@@ -74,7 +75,7 @@ fn act<R>(action: impl FnOnce(&mut Book) -> R) -> R {
     answer
 }
 
-/// Waits for the claim. `None`: it was not to be had in time.
+/// Waits for the claim. `None`: it did not become free in time.
 pub(super) fn exclusively<R>(action: impl FnOnce(&mut Book) -> R) -> Option<R> {
     take_within(SLEEPS).then(|| act(action))
 }
@@ -89,22 +90,22 @@ fn take_within(sleeps: u32) -> bool {
     true
 }
 
-/// Does not wait: if the claim is taken, its owner is asked for a refresh.
+/// Does not wait. If the claim is taken, this requests a refresh from its owner.
 pub(super) fn if_free(action: impl FnOnce(&mut Book) -> Outcome) -> Outcome {
     if take_or_wish() { act(action) } else { Outcome::default() }
 }
 
-/// Takes the claim for the length of a fork.
+/// Takes the claim for the duration of a fork.
 pub(super) fn hold(sleeps: u32) -> bool {
     take_within(sleeps)
 }
 
-/// Undoes [`hold`]. A wish is dropped: the next refresh finds the same.
+/// Undoes [`hold`]. A request is dropped, because the next refresh finds the same changes.
 pub(super) fn let_go() {
     give();
 }
 
-/// The claim's owner did not survive a fork. What it was about to write down is read again from the modules.
+/// The claim's owner does not exist after a fork. What it was about to record is read again from the modules.
 pub(super) fn reset() {
     // SAFETY: the child of a fork has one thread, this one.
     unsafe { (*BOOK.0.get()).distrust() };

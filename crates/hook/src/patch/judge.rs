@@ -1,4 +1,4 @@
-//! Whether a slot may be ours, from what it holds.
+//! Decides from the value of a slot whether it may be patched.
 
 use memintro_elf::{Module, Relocation, RelocationKind};
 
@@ -9,23 +9,23 @@ use super::resolve::{Scope, is_cxx_runtime};
 pub(super) enum Verdict {
     /// Our function.
     Ours,
-    /// The real function, or the module's own stub that would bind the slot to it at its first call.
+    /// The real function, or the module's own PLT stub, which would bind the slot to it at the first call.
     Free,
-    /// The module's own stub, which would bind the slot to the real function, unless the module was opened with
+    /// The module's own PLT stub, which would bind the slot to the real function, unless the module was opened with
     /// `RTLD_DEEPBIND`.
     Doubtful,
-    /// The module's own stub, and nobody can say what it will bind the slot to. Once it has, that can be seen.
+    /// The module's own PLT stub, where it is not known what the slot will be bound to. Once it is bound, that can be
+    /// seen.
     Unsure,
     /// The program's PLT entry of the same name: calls go on through the program's own slot.
     Covered,
-    /// A lazily bound slot that the loader has not moved to the load address yet; or somebody else's choice at a low
-    /// address.
+    /// A lazily bound slot that the loader has not relocated yet, or another library's function at a low address.
     Unrelocated,
-    /// Somebody else's choice.
+    /// A function of another library.
     Foreign,
 }
 
-/// A function, from the judge's point of view.
+/// What is known of a function when a slot is judged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) ours: usize,
@@ -40,7 +40,7 @@ pub(super) struct Candidate {
 pub(super) struct Owner<'m> {
     pub(super) module: &'m Module<'m>,
     pub(super) base: u64,
-    /// It came with the program: the loader looks nowhere but into what came with it.
+    /// The module came with the program, so the loader searches only what came with the program.
     pub(super) is_early: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn judge(
     }
 }
 
-/// A slot that will be bound at its first call: taken if that can only be to the real function.
+/// A slot that will be bound at its first call is patched if it can only be bound to the real function.
 fn judge_unbound(scope: Scope, relocation: &Relocation<'_>, real: usize, owner: &Owner<'_>) -> Verdict {
     let holds_real = owner.module.contains(real as u64, 1);
     let keeps_to_own = relocation.local.is_some() && !holds_real && owner.module.is_symbolic();
@@ -78,7 +78,7 @@ fn judge_unbound(scope: Scope, relocation: &Relocation<'_>, real: usize, owner: 
         return Verdict::Unsure;
     }
     if !scope.is_early {
-        // The C++ runtime, loaded later. It stays for as long as somebody needs it.
+        // The C++ runtime was loaded later. It stays as long as any module needs it.
         let mut needed = owner.module.needed();
         let stays = holds_real || needed.any(is_cxx_runtime);
         return if stays && !scope.has_others { Verdict::Free } else { Verdict::Unsure };
@@ -94,8 +94,8 @@ fn judge_unbound(scope: Scope, relocation: &Relocation<'_>, real: usize, owner: 
     }
 }
 
-/// A slot that will be bound at its first call leads into its own module's PLT. One that leads to the module's own
-/// definition of the function is bound.
+/// A slot that will be bound at its first call points into its own module's PLT. A slot that points to the module's
+/// own definition of the function is bound already.
 fn is_unbound(relocation: &Relocation<'_>, value: usize, module: &Module<'_>) -> bool {
     let bound_to_own = relocation.local.is_some_and(|own| own.indirect || own.address == value as u64);
     relocation.kind == RelocationKind::JumpSlot && module.is_code(value as u64) && !bound_to_own

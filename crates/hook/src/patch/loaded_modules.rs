@@ -1,4 +1,4 @@
-//! What is loaded, written down while the loader's list is locked and read when it is not.
+//! Records what is loaded while the loader's list is locked, to be read after that.
 
 use core::ops::ControlFlow;
 
@@ -22,7 +22,7 @@ pub(crate) struct LoadedModules {
 }
 
 impl LoadedModules {
-    /// As far as there is memory.
+    /// Reads as many modules as there is memory for.
     pub(crate) fn now() -> Self {
         let mut modules = Self { entries: List::new(), paths: List::new() };
         walk(|loaded| {

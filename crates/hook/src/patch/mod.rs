@@ -1,4 +1,4 @@
-//! Puts our functions into the relocation slots of a running process, and takes them out again.
+//! Writes the stubs into the relocation slots of a running process, and restores the slots.
 //!
 //! | file | holds |
 //! |---|---|
@@ -13,9 +13,10 @@
 //!
 //! Rules for neighbours:
 //! - Slots are touched only inside a callback of `dl_iterate_phdr`: the loader's lock keeps the module there.
-//! - Nobody waits for the claim while the loader's list is locked, so the two cannot block each other. [`refresh`]
-//!   waits for nobody but a fork that found patching taken, and may be called from anywhere but malloc.
-//! - The loader itself and the vDSO are never touched. libc is: `strdup` and `getline` allocate through its slots.
+//! - No thread waits for the claim while the loader's list is locked, so the two cannot block each other. [`refresh`]
+//!   waits only for a fork that holds patching, and may be called from anywhere but malloc.
+//! - The loader itself and the vDSO are never patched. libc is, because `strdup` and `getline` allocate through its
+//!   slots.
 
 mod book;
 mod claim;
@@ -44,22 +45,22 @@ pub(crate) use modules::build_at;
 pub(crate) use resolve::{look_up, next, resolve};
 use sweep::Direction;
 
-/// What was found and done, in slots (`modules`, `malformed`: in modules).
+/// Counts of slots (`modules`, `malformed`: of modules) that were found and changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Modules looked at.
+    /// Modules that were read.
     pub(crate) modules: u32,
     /// Slots that were changed.
     pub(crate) patched: u32,
-    /// Slots that hold somebody else's choice.
+    /// Slots that hold a function of another library.
     pub(crate) foreign: u32,
     /// Modules that could not be read.
     pub(crate) malformed: u32,
     /// Slots whose page the kernel refused to make writable.
     pub(crate) refused: u32,
-    /// Slots that were ours and were found changed; most of them are ours again.
+    /// Slots that were patched and were found changed; most of them are patched again.
     pub(crate) lost: u32,
-    /// Slots and modules that there was no memory to write down.
+    /// Slots and modules for whose record there was no memory.
     pub(crate) unwritten: u32,
 }
 
@@ -72,11 +73,12 @@ pub(crate) fn install(stubs: &'static [Stub], is_wanted: impl Fn(&Function) -> b
         book.wanted |= mask;
         sweep::everything(book, Direction::In)
     })
-    // Whoever has the claim does not get on: nothing was done.
+    // The owner of the claim did not release it in time, so nothing was done.
     .unwrap_or(Outcome { unwritten: 1, ..Outcome::default() })
 }
 
-/// Patches what was loaded since, and verifies all slots. If another thread is at it, that one does it again.
+/// Patches modules that were loaded since, and verifies all slots. If another thread is doing that, it does it once
+/// more.
 pub(crate) fn refresh() {
     if shared::mode() != Mode::OFF {
         // A stack overflow in the middle would leave the claim taken.
@@ -85,8 +87,8 @@ pub(crate) fn refresh() {
     }
 }
 
-/// Somebody calls dlopen. With `RTLD_DEEPBIND` a library looks for functions in itself and what it needs before it
-/// looks where everybody else does.
+/// Called for each dlopen. With `RTLD_DEEPBIND` a library searches itself and what it needs before it searches the
+/// usual scope.
 pub(crate) fn about_to_load(mode: c_int) {
     place::count_load();
     if mode & libc::RTLD_DEEPBIND != 0 {
@@ -94,7 +96,7 @@ pub(crate) fn about_to_load(mode: c_int) {
     }
 }
 
-/// Puts back what [`install`] replaced, where it is still ours.
+/// Restores the values that [`install`] replaced, in slots that still hold a stub.
 pub(crate) fn remove() -> Outcome {
     claim::exclusively(|book| {
         if book.wanted == 0 {
@@ -107,8 +109,8 @@ pub(crate) fn remove() -> Outcome {
     .unwrap_or_default()
 }
 
-/// Visits every slot that was found and every module that could not be read, as they are now. `visit` must not call
-/// [`install`] or [`remove`].
+/// Visits each slot that was found and each module that could not be read, with their present values. `visit` must
+/// not call [`install`] or [`remove`].
 pub(crate) fn visit(visit: &mut dyn FnMut(&PatchEntry)) {
     claim::exclusively(|book| {
         sweep::again(book);
@@ -117,18 +119,18 @@ pub(crate) fn visit(visit: &mut dyn FnMut(&PatchEntry)) {
     .unwrap_or_default();
 }
 
-/// Before a fork: nobody is half-way through a change. Answers whether that could be had.
+/// Called before a fork, so that no change is half done. Returns whether it got the claim.
 pub(crate) fn before_fork(sleeps: u32) -> bool {
     claim::hold(sleeps)
 }
 
-/// After a fork, in both processes, if [`before_fork`] answered true.
+/// Called after a fork, in both processes, if [`before_fork`] returned true.
 pub(crate) fn after_fork() {
     claim::let_go();
 }
 
-/// In the child, if [`before_fork`] answered false: whoever was at it is no longer there, unless it is this thread, which
-/// goes on after the signal handler that forked.
+/// Called in the child if [`before_fork`] returned false. The owner of the claim no longer exists, unless it is this
+/// thread, which goes on after the signal handler that forked.
 pub(crate) fn abandoned_by_fork() {
     if !claim::is_mine() {
         claim::reset();

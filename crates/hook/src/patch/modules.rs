@@ -1,4 +1,4 @@
-//! What is loaded: the loader's list, and a module's memory as far as its segments reach.
+//! What is loaded: the loader's list, and the memory of a module within its segments.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ops::{ControlFlow, Range};
@@ -49,8 +49,8 @@ impl Loaded<'_> {
         Module::read(self, self.base, self.headers, Machine::NATIVE.ok_or(Malformed::NoDynamicSection)?)
     }
 
-    /// Tells apart what was loaded from one path at different times: what the linker calls its build, or else its
-    /// outline.
+    /// Tells apart modules that were loaded from one path at different times: the linker's build ID, or else a hash
+    /// of the program headers.
     pub(super) fn build(&self) -> u64 {
         match build_id(self, self.base, self.headers) {
             Some(id) => id.iter().fold(0, |hash, byte| mix(hash, u64::from(*byte))),
@@ -62,15 +62,15 @@ impl Loaded<'_> {
         }
     }
 
-    /// Whether the module is one that nobody patches or asks for functions: this library, the loader, the vDSO.
-    /// The loader's own allocations must not come back to us while it holds its locks.
+    /// Whether the module is never patched and never asked for functions: this library, the loader, the vDSO. The
+    /// loader must not call the hook for its own allocations while it holds its locks.
     pub(super) fn is_excluded(&self) -> bool {
         // SAFETY: reads the auxiliary vector.
         let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
         self.is_own() || (vdso != 0 && self.holds(vdso)) || self.is_loader()
     }
 
-    /// Whether it is the loader. AT_BASE is 0 when that was started as a program of its own.
+    /// Whether it is the loader. AT_BASE is 0 when the loader was started as a program of its own.
     pub(super) fn is_loader(&self) -> bool {
         // SAFETY: reads the auxiliary vector.
         let loader = unsafe { libc::getauxval(libc::AT_BASE) };
@@ -112,12 +112,12 @@ fn mix(hash: u64, word: u64) -> u64 {
 /// # Safety
 /// `pages` are the module's, and it stays meanwhile.
 pub(crate) unsafe fn build_at(base: u64, name: &CStr, pages: Range<usize>) -> u64 {
-    /// Of an ELF header: where the program headers are, and how many.
+    /// From the ELF header: where the program headers are, and how many.
     const OFFSET: usize = 32;
     const ENTRY_SIZE: usize = 54;
     const COUNT: usize = 56;
     const SIZE: usize = 64;
-    // The first page holds the header and what it tells of; a module of less is none.
+    // The first page holds the header and the program headers. A smaller module is not read.
     if pages.end.saturating_sub(pages.start) < SIZE {
         return 0;
     }
@@ -139,14 +139,14 @@ pub(crate) unsafe fn build_at(base: u64, name: &CStr, pages: Range<usize>) -> u6
     Loaded { index: 0, base, name, changes: Changes::default(), headers }.build()
 }
 
-/// Walks the list in load order, which for what was loaded at start-up is the order of look-ups. The loader keeps
-/// the list locked meanwhile, so nothing is unloaded; a module may still be being relocated by another thread.
+/// Walks the list in load order, which is the order of symbol lookup for what was loaded at start-up. The loader
+/// keeps the list locked meanwhile, so nothing is unloaded. Another thread may still be relocating a module.
 pub(super) fn walk<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(each: F) {
     let _walking = Walking::begin();
     walk_again(each);
 }
 
-/// The same within a walk of the same thread.
+/// The same, inside another walk of the same thread.
 pub(super) fn walk_again<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(each: F) {
     unsafe extern "C" fn one<F: FnMut(&Loaded<'_>) -> ControlFlow<()>>(
         info: *mut libc::dl_phdr_info,

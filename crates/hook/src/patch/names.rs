@@ -1,5 +1,5 @@
-//! Which of our functions a symbol's name is. Asked for every relocation of every module, nearly always to hear
-//! "none": two table look-ups say so.
+//! Finds the function that a symbol names. This is done for each relocation of each module, and the answer is nearly
+//! always "none": two table lookups find that out.
 
 use crate::functions::FUNCTIONS;
 
@@ -47,7 +47,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// The obvious way to do it.
+    /// The slow, obvious twin.
     fn slowly(name: &[u8]) -> Option<usize> {
         FUNCTIONS.iter().position(|function| function.name.to_bytes() == name)
     }

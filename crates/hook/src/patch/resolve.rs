@@ -1,13 +1,13 @@
-//! The real functions: whose definition each of our functions goes on to. Never what a slot holds (that may be a stub
-//! which binds itself), and never a non-PIE program's PLT entry of that name (that leads back to a slot).
+//! Finds the real functions, to which the stubs jump. It is never the value of a slot, which may be a PLT stub that
+//! is not bound yet, and never the PLT entry of that name in a non-PIE program, which leads back to a slot.
 //!
-//! - C's own are those that the loader finds in the program's scope: among the modules that came with the program, the
-//!   first that defines them. What somebody loads later is nobody's malloc but its own: a library that was opened with
-//!   `RTLD_LOCAL` may define one, and be gone again tomorrow.
-//! - All others are only taken over in slots that hold the very function that is found here, so whatever is found, the
-//!   program calls what it would have called. Of C++'s operators those are sought that must be: an allocator's, which
-//!   do not pass through malloc; and the C++ runtime's, which do, but would all look like calls of its own. Anybody
-//!   else's pass through malloc, and are left alone.
+//! - The real functions of C are those that the loader finds in the program's scope: the first definition among the
+//!   modules that came with the program. A library that is loaded later may define a malloc for itself
+//!   (`RTLD_LOCAL`), and may be unloaded again.
+//! - All others are patched only in slots that hold exactly the function that is found here, so the program always
+//!   calls what it would have called. Of C++'s operators two kinds are needed: those of an allocator, which do not
+//!   call malloc; and those of the C++ runtime, which do, but whose blocks would all belong to the runtime. Other
+//!   libraries' operators call malloc, and are not patched.
 
 use core::ffi::CStr;
 use core::ops::ControlFlow;
@@ -19,37 +19,37 @@ use super::modules::{Loaded, walk, walk_again};
 use crate::nested::MAY_COME_BACK;
 use crate::real::{Family, Function};
 
-/// References to libc's functions name such a version. Definitions of other ones are none for them.
+/// The version that references to libc's functions name. Definitions with other versions do not match them.
 const LIBC_VERSIONS: &[&[u8]] = &[b"GLIBC_"];
 /// The same for C++'s operators.
 const CXX_VERSIONS: &[&[u8]] = &[b"GLIBCXX_", b"CXXABI_"];
 
-/// How many modules came with the program. They are the first of the loader's list, and stay there.
+/// The number of modules that came with the program. They are the first ones in the loader's list, and stay there.
 static AT_START: AtomicU32 = AtomicU32::new(0);
 
 /// Functions (one bit each) whose real one came with the program.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 /// Those that more than one module defines.
 static SEVERAL: AtomicU64 = AtomicU64::new(0);
-/// Those that a module defines which was loaded later, and is not the C++ runtime.
+/// Functions that a module defines which was loaded later and is not the C++ runtime.
 static LATER: AtomicU64 = AtomicU64::new(0);
-/// Those that a module defines in a version of its own.
+/// Functions that a module defines in a version of its own.
 static VERSIONED: AtomicU64 = AtomicU64::new(0);
 
 /// What is known of a function's definitions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
-    /// The real one came with the program: every module looks there first, and it stays.
+    /// The real one came with the program. Each module finds it first, and it is never unloaded.
     pub(super) is_early: bool,
-    /// Some other module defines it as well.
+    /// Another module defines it as well.
     pub(super) has_others: bool,
-    /// One of those was loaded later, and is not the C++ runtime: only some modules can be bound to it.
+    /// One of those modules was loaded later, and is not the C++ runtime, so only some modules can be bound to it.
     pub(super) has_later: bool,
-    /// One of those is in a version of its own, so that only references to that one can be bound to it.
+    /// One of those definitions has a version of its own, so only references to that version can be bound to it.
     pub(super) has_versions: bool,
 }
 
-/// What is known of the definitions of the function of this index.
+/// What is known of the definitions of the function with this index.
 pub(super) fn scope(index: u8) -> Scope {
     let has = |set: &AtomicU64| set.load(Ordering::Relaxed) & bit(index.into()) != 0;
     Scope {
@@ -66,7 +66,7 @@ pub(super) fn real(function: &Function) -> Option<usize> {
     (!core::ptr::eq(real, function.boot)).then_some(real as usize)
 }
 
-/// The bit that stands for the function of this index in a set.
+/// The bit of the function with this index in a set.
 pub(super) fn bit(index: usize) -> u64 {
     u32::try_from(index).ok().and_then(|index| 1_u64.checked_shl(index)).unwrap_or(0)
 }
@@ -76,11 +76,11 @@ pub(super) fn came_with_the_program(loaded: &Loaded<'_>) -> bool {
     loaded.index < AT_START.load(Ordering::Relaxed)
 }
 
-/// Finds the real functions that are not known yet, and forgets those that are gone. Allocates nothing and takes no
-/// lock but that of the loader's list; may be called by several threads at once, and inside malloc.
+/// Finds the real functions that are not known yet, and forgets those that were unloaded. Allocates nothing and takes
+/// no lock but the one on the loader's list. Several threads may call it at once, also inside malloc.
 pub(crate) fn resolve(functions: &[Function]) {
     let at_start = count_at_start();
-    // The list is locked throughout, also while what was found is written down: whoever comes later has the last word.
+    // The list is locked until the result has been stored, so the result of the latest walk is the one that stays.
     walk(|_| {
         let mut search = Search::new(functions, at_start);
         walk_again(|loaded| {
@@ -92,9 +92,9 @@ pub(crate) fn resolve(functions: &[Function]) {
     });
 }
 
-/// Modules that came with the program. Preloaded, we see the list before anybody can have loaded more: that begins
-/// with an allocation. Loaded later, we know it of all up to libc and the loader, which no process lacks; who comes
-/// behind them finds libc's malloc in any case.
+/// The number of modules that came with the program. A preloaded hook sees the list before any other module can be
+/// loaded, because loading begins with an allocation. A hook that was loaded later counts up to libc and the loader,
+/// which each process has; modules behind them find libc's malloc in any case.
 fn count_at_start() -> u32 {
     let known = AT_START.load(Ordering::Relaxed);
     if known != 0 {
@@ -116,8 +116,8 @@ fn count_at_start() -> u32 {
     }
 }
 
-/// What a function of libc's of this name leads to for everybody who would find it behind this library. (`RTLD_NEXT`
-/// would ask the loader, by way of whoever has taken dlsym over.)
+/// The function that a module would find behind this library under the name of a libc function. (`RTLD_NEXT` would
+/// ask the loader through a dlsym that may have been taken over.)
 pub(crate) fn next(name: &CStr) -> *const () {
     let at_start = count_at_start();
     let mut is_before_us = are_we_before_libc();
@@ -139,24 +139,24 @@ pub(crate) fn next(name: &CStr) -> *const () {
     found
 }
 
-/// A symbol in the scope of the program itself.
+/// Looks a symbol up in the scope of the program itself.
 pub(crate) fn look_up(symbol: &CStr) -> *const libc::c_void {
     // SAFETY: look-ups by name; the handle of the program itself needs no closing.
     unsafe { libc::dlsym(libc::dlopen(core::ptr::null(), libc::RTLD_LAZY), symbol.as_ptr()) }
 }
 
-/// One walk over all modules, in the order of look-ups.
+/// One walk over all modules, in the order of symbol lookup.
 struct Search<'a> {
     functions: &'a [Function],
     at_start: u32,
-    /// Preloaded behind another library that stands before the allocator (another profiler), we are what that one
-    /// calls: C's functions go on to what comes behind us.
+    /// If another profiler was preloaded in front of the allocator and this library behind it, the profiler calls
+    /// this library. Then the real functions of C are the definitions behind this library.
     is_before_us: bool,
     is_after_libc: bool,
-    /// Functions that somebody defines, and that somebody else does as well.
+    /// Functions that more than one module defines.
     defined: u64,
     again: u64,
-    /// Those that the modules that came with the program have settled.
+    /// Functions whose real one was found among the modules that came with the program.
     settled: u64,
     early: u64,
     later: u64,
@@ -226,7 +226,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The first definition among the modules that came with the program is the one, or else there is none for us.
+    /// Only the first definition among the modules that came with the program counts.
     fn found_early(
         &mut self,
         function: &Function,
@@ -241,7 +241,7 @@ impl<'a> Search<'a> {
                 (true, !self.is_before_us && (has_malloc || is_runtime(Family::Operator, loaded)))
             }
             Family::Extended | Family::Loader => (true, true),
-            // The allocator's only where the malloc is that comes before libc's.
+            // An allocator's operators count only in the module whose malloc is found before libc's.
             Family::Text => (
                 !self.is_before_us && (has_malloc || loaded.is_libc()),
                 !self.is_after_libc && !loaded.is_libc(),
@@ -256,7 +256,7 @@ impl<'a> Search<'a> {
         }
         self.early |= bit;
         self.comes_back |= !loaded.is_libc() && [c"calloc", c"realloc"].contains(&function.name);
-        // Another thread may have found the same. Where an indirect function was asked once, it is not asked again.
+        // Another thread may have found the same. An indirect function's resolver is called only once.
         if real(function).is_none() {
             let (boot, new) = (function.boot.cast_mut(), address(found).cast_mut());
             let _ = function.real.compare_exchange(boot, new, Ordering::AcqRel, Ordering::Relaxed);
@@ -278,7 +278,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether this library was preloaded, by its place in the list: the constructor may not have run yet.
+/// Whether this library was preloaded, judged by its place in the list, because the constructor may not have run yet.
 fn are_we_before_libc() -> bool {
     let mut first_is_ours = false;
     walk(|loaded| {
@@ -288,7 +288,7 @@ fn are_we_before_libc() -> bool {
     first_is_ours
 }
 
-/// Whether the module is the system's own place for such functions, also where it is loaded later.
+/// Whether the module is the system's library for such functions, also if it is loaded later.
 fn is_runtime(family: Family, loaded: &Loaded<'_>) -> bool {
     match family {
         Family::Operator => is_cxx_runtime(loaded.file()),
@@ -303,7 +303,8 @@ pub(super) fn is_cxx_runtime(file: &[u8]) -> bool {
     [&b"libstdc++.so"[..], b"libc++.so", b"libc++abi.so"].iter().any(|name| file.starts_with(name))
 }
 
-/// The function's address. An indirect one is asked for it, as the loader does, under the loader's locks.
+/// The function's address. For an indirect function this calls its resolver, as the loader does, while the loader
+/// holds its locks.
 fn address(definition: Definition) -> *const () {
     let address = definition.address as *const ();
     if !definition.indirect {

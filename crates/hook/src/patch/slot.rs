@@ -1,4 +1,4 @@
-//! One slot: an aligned word that other threads call through while it is changed.
+//! One slot: an aligned word through which other threads call while it is changed.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ pub(super) enum Kept {
     Loading,
 }
 
-/// What a slot holds; `None` for one that is not aligned and cannot be changed in one piece.
+/// The value of a slot; `None` if it is not aligned, so that it cannot be changed atomically.
 pub(super) fn read(slot: u64) -> Option<usize> {
     // SAFETY: the parser has checked that the slot lies in a segment of a module that is loaded.
     (slot.is_multiple_of(8)).then(|| unsafe { word(slot) }.load(Ordering::Acquire))
@@ -29,8 +29,8 @@ unsafe fn word<'a>(slot: u64) -> &'a AtomicUsize {
     unsafe { AtomicUsize::from_ptr(slot as *mut usize) }
 }
 
-/// Writes to the slots of one module. Pages that the loader has made read-only are writable from the first such
-/// slot until the value is dropped.
+/// Writes to the slots of one module. Pages that the loader has made read-only become writable at the first write,
+/// and read-only again when this is dropped.
 #[derive(Debug)]
 pub(super) struct Writer {
     relro: Range<u64>,
@@ -42,19 +42,19 @@ impl Writer {
         Self { relro: module.relro(page_size()), is_open: false }
     }
 
-    /// Replaces `old` by our function.
+    /// Replaces `old` by the stub.
     pub(super) fn put_in(&mut self, slot: u64, old: usize, ours: usize) -> Result<(), Kept> {
         self.replace(slot, old, ours, Err(Kept::Loading))
     }
 
-    /// Replaces our function by `old`. What is ours was relocated before it became ours.
+    /// Replaces the stub by `old`. A slot that was patched had been relocated before.
     pub(super) fn put_back(&mut self, slot: u64, ours: usize, old: usize) -> Result<(), Kept> {
         self.replace(slot, ours, old, Ok(()))
     }
 
-    /// `if_open` is what a slot of a read-only page that can be written to means. The loader makes these pages
-    /// read-only as the last thing it does for a module: until then our own "restore" would take them away under its
-    /// hands, or it would take them away under ours.
+    /// `if_open` is the result for a slot that can be written to although its page is to be read-only. The loader
+    /// makes these pages read-only as its last step for a module. Until then, restoring the protection here could
+    /// make them read-only too early for the loader, and the loader could make them read-only during a write here.
     fn replace(&mut self, slot: u64, old: usize, new: usize, if_open: Result<(), Kept>) -> Result<(), Kept> {
         let in_relro = self.relro.contains(&slot);
         if !(in_relro && self.is_open) {
@@ -92,8 +92,8 @@ impl Drop for Writer {
     }
 }
 
-/// Whether the slot can be written to at this moment; `None` if the kernel does not say. It is asked to OR 0 into the
-/// word, which changes nothing and fails where a write would be fatal.
+/// Whether the slot can be written to now; `None` if the kernel does not say. The kernel is asked to OR 0 into the
+/// word, which changes nothing, and fails where a write would be fatal.
 fn is_writable(slot: u64) -> Option<bool> {
     const OR_NOTHING: libc::c_int = libc::FUTEX_OP_OR << 28;
     static NOBODY_WAITS_HERE: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! All modules, in either direction: in and out are the same walk.
+//! Walks all modules, to patch or to restore their slots.
 
 use core::mem;
 use core::ops::ControlFlow;
@@ -18,19 +18,19 @@ use crate::functions::{self, FUNCTIONS};
 use crate::place;
 use crate::real::Stub;
 
-/// Modules that another thread is loading are looked at again, but not for ever: somebody may have left a module in
-/// the state that looks like it.
+/// Walks for which a module that another thread seems to be loading is read again. The number is limited, because a
+/// module may stay in a state that looks like that.
 const MOST_RETRIES: u32 = 64;
 
-/// Somebody has opened a library with `RTLD_DEEPBIND`.
+/// Whether a library was opened with `RTLD_DEEPBIND`.
 pub(super) static DEEP_BINDING: AtomicBool = AtomicBool::new(false);
 
-/// Which way.
+/// The direction of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// Our functions into the slots.
+    /// Writes the stubs into the slots.
     In,
-    /// What was there before back into the slots.
+    /// Writes the former values back into the slots.
     Out,
 }
 
@@ -50,8 +50,8 @@ pub(super) fn everything(book: &mut Book, direction: Direction) -> Outcome {
     outcome
 }
 
-/// Looks for what has changed: nothing at all, mostly; new modules at the end of the list; or something that asks
-/// for a new walk.
+/// Reads what has changed: mostly nothing, or new modules at the end of the list, or something that requires a new
+/// walk.
 pub(super) fn again(book: &mut Book) -> Outcome {
     if book.wanted == 0 {
         return Outcome::default();
@@ -85,7 +85,7 @@ pub(super) fn again(book: &mut Book) -> Outcome {
     if state == State::Changed { everything(book, Direction::In) } else { outcome }
 }
 
-/// What became of the loader's list since the last walk.
+/// How the loader's list has changed since the last walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Same,
@@ -97,9 +97,9 @@ struct Sweep<'a> {
     book: &'a mut Book,
     direction: Direction,
     names: Names,
-    /// The program's own PLT entries for our functions, 0 for none.
+    /// The program's own PLT entries for the functions that are taken over; 0 for none.
     canonical: [u64; 64],
-    /// Records of the walk before, and where the last one was found: the order is mostly the same.
+    /// Records of the previous walk, and where the last one was found, because the order is mostly the same.
     previous: List<Record>,
     cursor: usize,
     outcome: Outcome,
@@ -111,7 +111,7 @@ impl<'a> Sweep<'a> {
         Self { book, direction, names, canonical: [0; 64], previous, cursor: 0, outcome: Outcome::default() }
     }
 
-    /// Called while the list is locked: with no module unloaded, all known slots are still there to be read.
+    /// Called while the list is locked: if no module was unloaded, all known slots can be read.
     fn state(&self, now: Changes) -> State {
         if now.unloaded != self.book.changes.unloaded
             || (self.book.is_pending && self.book.retries < MOST_RETRIES)
@@ -128,7 +128,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Whether a module is at its old place in the list, or new and behind all that are known.
+    /// Whether a module is at its former place in the list, or is new and behind all known ones.
     fn is_known(&self, loaded: &Loaded<'_>) -> bool {
         let known = self.book.modules.as_slice().get(loaded.index as usize);
         known.is_none_or(|known| known.base == loaded.base)
@@ -139,7 +139,7 @@ impl<'a> Sweep<'a> {
             self.find_canonical(loaded);
             if self.direction == Direction::In {
                 self.book.changes = loaded.changes;
-                // While the list is locked: what is found stays until all slots have been judged by it.
+                // The list is locked, so what is found stays valid until all slots have been judged by it.
                 functions::resolve();
             }
         }
@@ -154,7 +154,7 @@ impl<'a> Sweep<'a> {
         bump(&mut self.outcome.modules);
         let first = self.book.records.len();
         let module = loaded.module();
-        // Nothing is changed before the whole module has been read: one that is malformed stays as it is.
+        // Slots are changed only after the whole module has been read. A malformed module is not changed.
         let read = module.and_then(|module| self.collect(loaded, &module).map(|()| module));
         self.note(loaded, read.is_err());
         match read {
@@ -169,7 +169,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Modules are written down in the order of the list, all of them: their place tells them apart.
+    /// Modules are recorded in the order of the list, all of them, because their place identifies them.
     fn note(&mut self, loaded: &Loaded<'_>, is_malformed: bool) {
         if self.direction == Direction::In && !self.book.add_module(loaded.base, loaded.name, is_malformed) {
             self.book.distrust();
@@ -184,15 +184,15 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Finds the slots of our functions and what is to be thought of them.
+    /// Finds the slots of the functions that are taken over, and judges them.
     fn collect(&mut self, loaded: &Loaded<'_>, module: &Module<'_>) -> Result<(), Malformed> {
         let stubs = self.book.stubs;
         let (records, outcome) = (&mut self.book.records, &mut self.outcome);
         let owner = Owner { module, base: loaded.base, is_early: came_with_the_program(loaded) };
         let (first, mut pending, mut evidence) = (records.len(), false, Evidence::default());
         module.relocations(|relocation: Relocation<'_>| {
-            // An addend makes another pointer of one in data. In a slot for calls it is not added: Debian 13's libc
-            // (linked with -z mark-plt) keeps there which PLT entry the slot is for.
+            // An addend in data makes another pointer. In a slot for calls the addend is not added: Debian 13's libc
+            // (linked with -z mark-plt) stores in it which PLT entry the slot belongs to.
             let is_plain = relocation.kind != RelocationKind::Absolute || relocation.addend == 0;
             let Some(function) = self.names.find(relocation.name).filter(|_| is_plain) else {
                 return;
@@ -217,7 +217,7 @@ impl<'a> Sweep<'a> {
                 state: SlotState::FOREIGN,
             };
             if !records.push(record) {
-                // What cannot be written down is not patched.
+                // A slot is patched only if it can be recorded.
                 bump(&mut outcome.refused);
                 bump(&mut outcome.unwritten);
             }
@@ -229,8 +229,8 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// Slots that are unbound in a module that may have been opened with `RTLD_DEEPBIND`: what is bound already tells
-    /// whether it was. Where nothing is, it was not, unless somebody has been seen to open libraries that way.
+    /// Judges unbound slots in a module that may have been opened with `RTLD_DEEPBIND`. Bound slots show whether it
+    /// was. If there is none, it was not, unless some library has been opened that way.
     fn decide_doubtful(&mut self, first: usize, evidence: &Evidence) {
         let is_free = evidence.for_us || !(evidence.against || DEEP_BINDING.load(Ordering::Relaxed));
         let verdict = if is_free { Verdict::Free } else { Verdict::Unsure };
@@ -273,7 +273,7 @@ impl<'a> Sweep<'a> {
                     SlotState::PATCHED
                 }
                 Err(Kept::Refused) => SlotState::REFUSED,
-                // Bound this moment, or not relocated to the end: the next refresh sees what came of it.
+                // The slot was bound at this moment, or is not fully relocated. The next refresh reads its new value.
                 Err(Kept::Changed | Kept::Loading) => {
                     self.book.distrust();
                     SlotState::REFUSED
@@ -303,7 +303,7 @@ impl<'a> Sweep<'a> {
             return;
         }
         let Some(candidate) = candidate(self.book.stubs, record.function, &self.canonical) else { return };
-        // An old record may tell of another module that was once at this address.
+        // An old record may belong to another module that was at this address before.
         let stub = previous.map(|previous| previous.original).filter(|stub| module.is_code(*stub as u64));
         match stub.or(candidate.real).map(|old| writer.put_back(record.slot, candidate.ours, old)) {
             Some(Ok(())) => bump(&mut self.outcome.patched),
@@ -324,18 +324,18 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// What a module's bound slots tell of how it looks for functions that several modules define.
+/// What a module's bound slots show about its lookup of functions that several modules define.
 #[derive(Debug, Default)]
 struct Evidence {
-    /// One of them is bound to what everybody finds first.
+    /// One of them is bound to the first definition in the usual scope.
     for_us: bool,
-    /// One of them is bound to another.
+    /// One of them is bound to another definition.
     against: bool,
 }
 
 impl Evidence {
     fn add(&mut self, candidate: &Candidate, relocation: &Relocation<'_>, verdict: Verdict) {
-        // Pointers in data may have been set by anybody.
+        // Any code may have set pointers in data.
         if relocation.kind == RelocationKind::Absolute
             || !candidate.scope.is_early
             || !candidate.scope.has_others
@@ -343,7 +343,7 @@ impl Evidence {
             return;
         }
         match verdict {
-            // A free one may be unbound; then it is no evidence, but whoever is free for that reason needs none.
+            // A slot in the module's own PLT may be unbound, which shows nothing; but such a slot needs no proof.
             Verdict::Ours | Verdict::Free => self.for_us = true,
             Verdict::Foreign => self.against = true,
             _ => {}

@@ -1,23 +1,24 @@
-//! Walks over the loader's list and forks, which must not meet.
+//! Keeps walks over the loader's list and forks apart.
 //!
-//! glibc keeps its list locked while it is walked over, and forgets about that lock in the child of a fork: a thread that
-//! walked just then is not there to unlock it, and whatever loads a library in the child waits for ever. So a fork waits until
-//! nobody of ours walks, and who is about to walk waits until the fork is over. Neither waits long, and neither for itself.
+//! glibc keeps its list locked during a walk, and does not reset that lock in the child of a fork. If a thread walked
+//! during the fork, the lock stays taken in the child, and the first thread there that loads a library waits for
+//! ever. So a fork waits for walks of this library, and a walk waits for forks. Both waits are short, and no thread
+//! waits for itself.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::count::Count;
 use crate::tls;
 
-/// Sleeps of 50 µs until nobody walks, or forks: a second. A walk is over within some milliseconds of its thread's time; what
-/// waits so long has another cause, such as a fork of a very large process, or a thread that is stopped.
+/// Sleeps of 50 µs until a walk or a fork is over: a second. A walk takes some milliseconds of its thread's time. A
+/// longer wait has another cause, such as a fork of a very large process, or a stopped thread.
 const SLEEPS: u32 = 20_000;
 
 /// Threads that walk now.
 static WALKERS: Count = Count::new();
-/// The last one that has begun.
+/// The thread that began to walk last.
 static LAST: AtomicUsize = AtomicUsize::new(0);
-/// Threads that are about to fork, or do.
+/// Threads that are about to fork, or are forking.
 static FORKERS: Count = Count::new();
 
 /// While it lives, forks wait.
@@ -25,7 +26,7 @@ pub(super) struct Walking(());
 
 impl Walking {
     pub(super) fn begin() -> Self {
-        // Either a fork sees us, or we see it.
+        // Either a fork sees this walk, or this walk sees the fork.
         WALKERS.enter();
         if FORKERS.now() != 0 {
             WALKERS.leave();
@@ -43,7 +44,7 @@ impl Drop for Walking {
     }
 }
 
-/// The last thing before a fork: nobody walks from here on, unless somebody does not come to an end.
+/// The last step before a fork: no walk begins from here on, and those under way are awaited for a limited time.
 pub(crate) fn before_fork() {
     FORKERS.enter();
     // A signal handler may have interrupted its own thread in a walk.
@@ -53,12 +54,12 @@ pub(crate) fn before_fork() {
     }
 }
 
-/// The first thing after it, in the parent.
+/// The first step after a fork, in the parent.
 pub(crate) fn after_fork() {
     FORKERS.leave();
 }
 
-/// The same in the child, where there is nobody else.
+/// The same in the child, where no other thread exists.
 pub(crate) fn in_child() {
     FORKERS.forget();
     WALKERS.forget();

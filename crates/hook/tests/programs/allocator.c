@@ -1,5 +1,5 @@
 // Another allocator is preloaded: the real functions are its, also for a library that is bound lazily.
-#include "control.h"
+#include "hook_api.h"
 
 int main(int argc, char **argv) {
     (void)argc;

@@ -1,5 +1,5 @@
 // operator new and delete of a library that comes after start, with the C++ runtime in its wake.
-#include "control.h"
+#include "hook_api.h"
 
 int main(int argc, char **argv) {
     (void)argc;

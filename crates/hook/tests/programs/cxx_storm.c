@@ -1,6 +1,6 @@
 // The C++ runtime comes and goes, with the libraries of two threads that call it at once, while the program starts, looks
 // and stops: nobody may be led to where it was.
-#include "control.h"
+#include "hook_api.h"
 
 #include <pthread.h>
 #include <unistd.h>

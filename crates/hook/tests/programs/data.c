@@ -1,6 +1,6 @@
 // Pointers in data belong to the program. They are taken over only while they hold the real function, and given back
 // only if they still hold ours.
-#include "control.h"
+#include "hook_api.h"
 
 static int own_calls;
 static void *own_malloc(size_t size) { own_calls++; return malloc(size); }

@@ -1,6 +1,6 @@
 // Forks while another thread starts and stops: the child finds nothing half done, can stop, start and refresh, and
 // sees its own calls exactly.
-#include "control.h"
+#include "hook_api.h"
 
 #include <pthread.h>
 #include <sys/wait.h>

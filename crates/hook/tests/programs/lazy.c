@@ -1,6 +1,6 @@
 // A lazily bound library, called for the first time after start: the loader must not overwrite what we put there, and
 // after stop what was never called must still bind itself.
-#include "control.h"
+#include "hook_api.h"
 
 int main(int argc, char **argv) {
     (void)argc;

@@ -1,5 +1,5 @@
 // Slots that were ours and are not any more: found, counted, and ours again if they hold the real function.
-#include "control.h"
+#include "hook_api.h"
 
 static void *own_calloc(size_t count, size_t size) { (void)count; (void)size; return NULL; }
 

@@ -1,5 +1,5 @@
 // A library whose dynamic section the loader accepts and we do not: it is skipped and named, all others are patched.
-#include "control.h"
+#include "hook_api.h"
 
 int main(int argc, char **argv) {
     (void)argc;

@@ -1,5 +1,5 @@
 // How long start and stop take with many modules loaded: prints both in microseconds.
-#include "control.h"
+#include "hook_api.h"
 
 #include <time.h>
 

@@ -1,6 +1,6 @@
 // A program at a fixed address that takes &malloc: its PLT entry is what `&malloc` is in every module. It leads to the
 // program's own slot and must never be mistaken for the real function.
-#include "control.h"
+#include "hook_api.h"
 
 void *(*address_in_library(void))(size_t);
 void *through_slot(size_t);

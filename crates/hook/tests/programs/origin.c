@@ -1,6 +1,6 @@
 // A library with RUNPATH $ORIGIN/inner, loaded by its name alone from another one with RUNPATH $ORIGIN, while tracking.
 // The loader finds such paths by the return address of the dlopen call: nobody may stand in between.
-#include "control.h"
+#include "hook_api.h"
 
 int main(int argc, char **argv) {
     (void)argc;

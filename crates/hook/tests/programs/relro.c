@@ -1,5 +1,5 @@
 // Full RELRO: the slots are read-only before start, during tracking and after stop, and every call in between is seen.
-#include "control.h"
+#include "hook_api.h"
 
 static char protection(const void *address) {
     FILE *maps = fopen("/proc/self/maps", "r");

@@ -1,6 +1,6 @@
 // 1,000 rounds of start and stop while four threads allocate: nothing crashes, no block is damaged, and nothing stays
 // behind in memory.
-#include "control.h"
+#include "hook_api.h"
 
 #include <pthread.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // A patched library that is gone before stop, with other memory in its place; and another library where it was.
-#include "control.h"
+#include "hook_api.h"
 
 #include <sys/mman.h>
 

@@ -3,13 +3,13 @@
 
 use libfuzzer_sys::fuzz_target;
 
-// The readers alone: the crate's libraries for charts and terminals would take minutes to build for nothing.
+// The readers alone: the crate's libraries for plots and terminals would take minutes to build for nothing.
 #[path = "../../src/plot"]
 mod plot {
     #![allow(dead_code)]
     pub mod history;
     mod json_line;
-    pub mod line;
+    pub mod memory_line;
     pub mod record;
     pub mod stamp;
 }

@@ -3,12 +3,12 @@
 
 use libfuzzer_sys::fuzz_target;
 
-// The readers alone: the crate's libraries for charts and terminals would take minutes to build for nothing.
+// The readers alone: the crate's libraries for plots and terminals would take minutes to build for nothing.
 #[path = "../../src/plot"]
 mod plot {
     #![allow(dead_code)]
     pub mod json_line;
-    pub mod line;
+    pub mod memory_line;
     pub mod record;
     pub mod stamp;
 }
@@ -16,14 +16,14 @@ mod plot {
 mod requests {
     #![allow(dead_code)]
     pub mod fold;
-    pub mod line;
+    pub mod request_line;
 }
 
-use requests::line::{Line, read};
+use requests::request_line::{LogLine, read};
 
 fuzz_target!(|log: &[u8]| {
     for text in log.split(|byte| *byte == b'\n') {
-        if let Line::Request(request) = read(text) {
+        if let LogLine::Request(request) = read(text) {
             assert!(!request.name.is_empty());
             assert!(request.name.chars().count() <= 200, "{}", request.name);
             assert!(request.name.chars().all(|character| !character.is_control()), "{:?}", request.name);

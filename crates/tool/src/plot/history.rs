@@ -1,6 +1,6 @@
 //! All figures of all lines: a curve for each process.
 
-use super::line;
+use super::memory_line;
 use super::record::{Figures, Metric};
 use super::stamp::Microseconds;
 use std::collections::HashMap;
@@ -73,7 +73,7 @@ impl History {
     }
 
     fn take_line(&mut self, source: usize, line: &[u8]) {
-        let Some(record) = line::read(line.strip_suffix(b"\r").unwrap_or(line)) else {
+        let Some(record) = memory_line::read(line.strip_suffix(b"\r").unwrap_or(line)) else {
             self.skipped += 1;
             return;
         };

@@ -5,12 +5,12 @@
 
 mod axis;
 pub mod history;
+mod image;
 pub(crate) mod input;
 pub(crate) mod json_line;
-pub mod line;
+pub mod memory_line;
 mod output;
 mod page;
-mod picture;
 pub mod record;
 pub mod stamp;
 mod terminal;
@@ -119,10 +119,10 @@ fn follow(request: &Request, sources: &mut [Source], history: &mut History) -> R
 /// Plots once, and returns the notes.
 fn draw(request: &Request, history: &History) -> Result<String, String> {
     let files: Vec<String> = request.files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
-    let names = picture::names(history, &files);
+    let names = image::names(history, &files);
     let bytes = match request.format {
-        Format::Svg => picture::svg(history, &names)?.into_bytes(),
-        Format::Png => picture::png(history, &names)?,
+        Format::Svg => image::svg(history, &names)?.into_bytes(),
+        Format::Png => image::png(history, &names)?,
         Format::Html => page::page(history, &names)?.into_bytes(),
         Format::Text => text(request, history, &names).into_bytes(),
     };
@@ -171,7 +171,7 @@ fn text(request: &Request, history: &History, names: &[String]) -> String {
     let colours = live && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let screen = terminal::Screen { columns, rows: live.then_some(rows), colours };
     let text = terminal::text(history, names, screen);
-    // Redrawn over the picture before.
+    // Drawn over the plot before it.
     if request.follow && live { format!("\x1b[H\x1b[2J{text}") } else { text }
 }
 

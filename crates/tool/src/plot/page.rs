@@ -1,8 +1,8 @@
-//! The picture as a page of its own, with a table of the processes; it loads nothing from anywhere.
+//! The plot as a page of its own, with a table of the processes; it loads nothing from anywhere.
 
 use super::axis::with_commas;
 use super::history::{Curve, History};
-use super::picture;
+use super::image;
 use super::record::Metric;
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ height:5px;margin-right:8px;vertical-align:middle}";
 
 /// The text of an HTML file.
 pub(super) fn page(history: &History, names: &[String]) -> Result<String, String> {
-    let svg = picture::svg(history, names)?;
+    let svg = image::svg(history, names)?;
     let mut rows = String::new();
     for (at, curve) in history.curves.iter().enumerate() {
-        row(&mut rows, curve, &names[at], &picture::colour_of_page(at));
+        row(&mut rows, curve, &names[at], &image::colour_of_page(at));
     }
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>memintro plot</title>\n\

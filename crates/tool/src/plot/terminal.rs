@@ -1,4 +1,4 @@
-//! The picture in letters, for a terminal or a file of text.
+//! The plot in letters, for a terminal or a file of text.
 
 use super::axis::{TimeAxis, ValueAxis};
 use super::history::History;
@@ -21,13 +21,13 @@ const LEAST_COLUMNS: u16 = 40;
 pub(super) struct Screen {
     /// Letters in a row.
     pub(super) columns: u16,
-    /// Rows, where the picture has to fit; None: as many as it takes.
+    /// Rows, where the plot has to fit; None: as many as it takes.
     pub(super) rows: Option<u16>,
     /// Whether escape sequences may be used.
     pub(super) colours: bool,
 }
 
-/// The text of the picture.
+/// The text of the plot.
 pub(super) fn text(history: &History, names: &[String], screen: Screen) -> String {
     let metrics = history.metrics();
     let columns = screen.columns.max(LEAST_COLUMNS);

@@ -5,8 +5,8 @@
 
 mod answer;
 pub mod fold;
-pub mod line;
 mod output;
+pub mod request_line;
 pub mod spread;
 pub mod tally;
 

@@ -1,6 +1,6 @@
 //! Requests by name: sums, quantiles and maxima, in memory that does not grow with the log.
 
-use super::line::{self, Line, Request};
+use super::request_line::{self, LogLine, Request};
 use super::spread::Spread;
 use crate::plot::input::Sink;
 use std::collections::{HashMap, HashSet};
@@ -121,10 +121,10 @@ pub struct Tally {
 
 impl Tally {
     fn take_line(&mut self, text: &[u8]) {
-        match line::read(text.strip_suffix(b"\r").unwrap_or(text)) {
-            Line::Request(request) => self.add(&request),
-            Line::Memory => self.memory += 1,
-            Line::Other => self.skipped += 1,
+        match request_line::read(text.strip_suffix(b"\r").unwrap_or(text)) {
+            LogLine::Request(request) => self.add(&request),
+            LogLine::Memory => self.memory += 1,
+            LogLine::Other => self.skipped += 1,
         }
     }
 

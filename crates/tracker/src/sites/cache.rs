@@ -1,4 +1,4 @@
-//! A thread's own shortcut from what the VM or the return address says to the number of a call site.
+//! A thread's cache from the VM's answer or the return address to the number of a call site.
 
 use core::cell::Cell;
 
@@ -11,16 +11,17 @@ struct CacheEntry {
     site: Cell<u32>,
 }
 
-/// One thread's shortcut from (address of a path or return address, line, generation) to a site's number.
-/// All-zero memory is a valid, empty cache.
+/// One thread's cache from (address of a path or return address, line, generation) to a site's number. All-zero
+/// memory is a valid, empty cache.
 #[derive(Debug)]
 pub struct SiteCache {
     entries: [CacheEntry; CACHE_ENTRIES],
 }
 
 impl SiteCache {
-    /// The site for this key, asked of `intern` when the cache does not know it; it also answers whether to remember.
-    /// Native callers give the line `u32::MAX`, and for a generation what changes when modules come and go.
+    /// The site for this key. If the cache does not have it, `intern` is called, which also returns whether to cache
+    /// it. Native callers pass the line `u32::MAX`, and in place of the generation a number that changes when modules
+    /// are loaded or unloaded.
     #[inline]
     pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> (u32, bool)) -> u32 {
         let rest = (u64::from(line) << 32) | u64::from(generation);

@@ -64,7 +64,7 @@ impl<T: Copy> List<T> {
     }
 }
 
-/// Open addressing from a hash to a number; the number's owner decides about equality.
+/// Open addressing from a hash to a number. The owner of the number compares the keys.
 #[derive(Debug)]
 pub(super) struct Index {
     slots: *mut (u32, u32),
@@ -101,7 +101,7 @@ impl Index {
         }
     }
 
-    /// Room for one more; doubles at three quarters full, so that a search always ends.
+    /// Makes room for one more by doubling at three quarters full, so that a search always ends.
     pub(super) fn reserve(&mut self, bytes: &mut usize) -> bool {
         if (self.len + 1) * 4 <= self.capacity * 3 {
             return true;

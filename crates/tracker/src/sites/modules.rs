@@ -1,25 +1,25 @@
-//! The modules that native sites lie in. One is known by its path and by what it was built from, never by where it is:
-//! another time it is elsewhere, and something else is there.
+//! The modules of native sites. A module is identified by its path and its build, never by its address, where another
+//! module may be loaded later.
 
 use super::{Inner, hash_bytes, mix, slice};
 
-/// Where a return address lies.
+/// The place of a return address.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The module's path.
     pub path: &'a [u8],
-    /// Tells apart what was at this path at different times.
+    /// The build: tells apart different modules that were at this path at different times.
     pub build: u64,
-    /// The return address's offset from where the module was loaded.
+    /// The return address's offset from the module's load address.
     pub offset: u64,
 }
 
-/// A module at one walk over what is loaded.
+/// A module during one walk over what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// See [`Place::build`].
     pub build: u64,
-    /// Where it was loaded; `None`: it was not.
+    /// The load address; `None`: it was not loaded.
     pub base: Option<u64>,
 }
 
@@ -28,14 +28,14 @@ pub struct Loaded {
 pub(super) struct ModuleEntry {
     pub(super) path: *const u8,
     pub(super) path_len: u32,
-    /// At which walk it was loaded for the last time, and where.
+    /// The last walk that found it loaded, and its address then.
     pub(super) walk: u32,
     pub(super) base: u64,
     pub(super) build: u64,
 }
 
 impl Inner {
-    /// The module's number, from 1, and what is kept of it. A new one is made unless memory is used up.
+    /// The module's number, from 1, and the record of it. A new one is made unless memory is used up.
     pub(super) fn module(&mut self, place: &Place<'_>, full: bool) -> Option<(u32, ModuleEntry)> {
         let known = self.find_module(place.path, place.build);
         if known.is_none() && full {

@@ -6,11 +6,11 @@ use crate::mmap;
 
 const STRING_CHUNK_BYTES: usize = 256 * 1024;
 
-/// Copies of paths, packed into mappings; each mapping begins with the address and length of the one before.
+/// Copies of paths, packed into mappings. Each mapping begins with the address and length of the previous one.
 #[derive(Debug)]
 pub(super) struct Strings {
     chunk: *mut StringChunk,
-    /// Bytes at its end that are free.
+    /// Free bytes at the end of the mapping.
     left: usize,
 }
 
@@ -56,7 +56,7 @@ impl Strings {
 }
 
 /// # Safety
-/// `bytes` and `len` must be what [`Strings::add`] answered and was given.
+/// `bytes` and `len` must be what [`Strings::add`] returned and was given.
 pub(super) unsafe fn slice<'a>(bytes: *const u8, len: u32) -> &'a [u8] {
     // SAFETY: promised by the caller.
     unsafe { core::slice::from_raw_parts(bytes, len as usize) }

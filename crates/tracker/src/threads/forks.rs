@@ -7,23 +7,23 @@ use super::{CLOSED, PAUSE_STACK_BYTES, ThreadState, Threads, places};
 use crate::lock::wait_round;
 use crate::stack;
 
-/// How the world is while a thread forks.
+/// The state of the world while a thread forks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Held {
-    /// Somebody did not finish in time. All-zero memory says so.
+    /// Not paused, because a thread did not finish in time. All-zero memory means this.
     #[default]
     NotPaused,
-    /// Paused for all threads that fork now; the last one ends it.
+    /// Paused for all threads that fork now. The last one ends the pause.
     Paused,
-    /// Paused. A signal handler forks that interrupted its thread while that recorded. Nobody takes part in this pause: in the
-    /// child of another thread, the recording would never come to its end.
+    /// Paused by a signal handler that forks and has interrupted its thread while that recorded. No other thread
+    /// joins this pause, because in the child of another thread the recording would never be finished.
     OverRecording,
-    /// Paused. A signal handler forks that interrupted its thread in a pause, which is for that to end.
+    /// Paused already: a signal handler that forks has interrupted its thread in a pause, which that thread ends.
     OverPause,
 }
 
 impl Held {
-    /// Whether the pause is there for forks, and for them to end.
+    /// Whether the pause belongs to the forks, which must end it.
     #[must_use]
     pub fn is_for_forks(self) -> bool {
         matches!(self, Self::Paused | Self::OverRecording)
@@ -31,8 +31,8 @@ impl Held {
 }
 
 impl Threads {
-    /// Before a fork, if others fork already: takes part in their pause. It is left to them that nobody waits for the end of it
-    /// for long: not if so much has been written down meanwhile that it should come to one.
+    /// Called before a fork: joins the pause of other forks, if there is one. It does not join if very many events
+    /// have been written down, so that the pause can end and they are recorded.
     pub fn join_forks(&self) -> bool {
         let mut forks = self.forks.load(Ordering::Acquire);
         while forks > 0 && places(self.gate.load(Ordering::Relaxed)) < self.deferred.many() {
@@ -44,14 +44,14 @@ impl Threads {
         false
     }
 
-    /// Whether this thread is the pauser: asked by itself.
+    /// Whether this thread is the pauser. Called by that thread only.
     pub fn is_pauser(&self, own: &ThreadState) -> bool {
         ptr::eq(self.pausing.load(Ordering::Relaxed), own)
     }
 
-    /// Before a fork: pauses the world, sleeping at most so many times 50 µs for another's pause and for what others record.
-    /// Unlike [`Threads::pause`] it may be called by a signal handler on top of anything; and the forking thread is
-    /// not busy: what it does meanwhile is written down as everybody's.
+    /// Called before a fork: pauses the world, with at most so many sleeps of 50 µs for another thread's pause and
+    /// for recording to end. Unlike [`Threads::pause`] it may be called by a signal handler that has interrupted
+    /// anything. The forking thread is not busy, so its events are written down like those of other threads.
     pub fn hold_for_fork(&self, own: &ThreadState, sleeps: u32) -> Held {
         stack::touch::<PAUSE_STACK_BYTES>();
         if self.is_pauser(own) {
@@ -82,7 +82,7 @@ impl Threads {
             if own.is_busy() {
                 return Held::OverRecording;
             }
-            // Release: who joins finds the world paused.
+            // Release: a thread that joins finds the world paused.
             self.forks.store(1, Ordering::Release);
             return Held::Paused;
         }
@@ -90,8 +90,8 @@ impl Threads {
         Held::NotPaused
     }
 
-    /// After a fork, in either process: ends what [`Threads::hold_for_fork`] or [`Threads::join_forks`] began. `last` is called
-    /// by the last one, before the world goes on.
+    /// Called after a fork, in both processes: ends what [`Threads::hold_for_fork`] or [`Threads::join_forks`] began.
+    /// The last one calls `last` before the pause ends.
     pub fn release_after_fork(&self, own: &ThreadState, held: Held, last: impl FnOnce()) {
         let is_last = match held {
             Held::Paused => self.forks.fetch_sub(1, Ordering::AcqRel) == 1,
@@ -103,7 +103,7 @@ impl Threads {
         last();
         let forkers = self.forkers();
         if own.is_busy() || own.is_noting() {
-            // It was interrupted while recording or writing down: whoever comes later records what was written down.
+            // It was interrupted while recording or writing down, so a later thread records what was written down.
             return self.leave(forkers);
         }
         own.busy.store(stack::pointer(), Ordering::Relaxed);
@@ -111,19 +111,19 @@ impl Threads {
         self.end_turn(own);
     }
 
-    /// Who is the pauser while threads fork: nobody's state.
+    /// The pauser while threads fork, which is no thread's state.
     fn forkers(&self) -> *mut ThreadState {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The pauser goes away: the gate stays closed if something was written down.
+    /// The pauser gives up. The gate stays closed if something was written down.
     pub(super) fn leave(&self, pauser: *mut ThreadState) {
         let _ = self.gate.compare_exchange(CLOSED, 0, Ordering::SeqCst, Ordering::Relaxed);
         let _ = self.pausing.compare_exchange(pauser, ptr::null_mut(), Ordering::Release, Ordering::Relaxed);
     }
 
-    /// In a forked child, before [`Threads::release_after_fork`]: only its own thread is left. The others' counters come
-    /// home, and their states are free for reuse.
+    /// Called in a forked child, before [`Threads::release_after_fork`]: only the forking thread exists. The counters
+    /// of the others are added to the sites, and their states are free for reuse.
     pub fn forget_others(&self, own: Option<&ThreadState>, held: Held) {
         self.words.force_open();
         for state in self.states() {
@@ -139,14 +139,14 @@ impl Threads {
         self.forks.store(u32::from(held == Held::Paused), Ordering::Relaxed);
         self.forks_to_come.store(0, Ordering::Relaxed);
         let pauser = self.pausing.load(Ordering::Relaxed);
-        // Whoever else was the pauser, or about to be, is not here.
+        // Another pauser, or a thread about to become one, does not exist here.
         let is_own_turn = own.is_some_and(|own| ptr::eq(pauser, own));
         if !held.is_for_forks() && !is_own_turn {
             self.resets.fetch_and(!1, Ordering::Relaxed);
             self.pausing.store(ptr::null_mut(), Ordering::Release);
         }
         if held == Held::NotPaused {
-            // What was written down would be recorded under locks whose holders are not here.
+            // Recording what was written down would need locks whose holders do not exist here.
             self.deferred.forget();
             if !is_own_turn {
                 self.gate.store(0, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Writing an event down while the gate is closed. See [`super`].
+//! Writes an event down while the gate is closed. See [`super`].
 
 use core::sync::atomic::Ordering;
 
@@ -7,20 +7,20 @@ use crate::deferred::Event;
 use crate::lock::wait_round;
 use crate::stack;
 
-/// What became of an event that was to be written down.
+/// The result of writing an event down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
-    /// It is written down.
+    /// It was written down.
     Down,
-    /// The gate is open: it can be recorded.
+    /// The gate is open, so the event can be recorded.
     GateIsOpen,
     /// There is no room for it.
     Lost,
 }
 
 impl Threads {
-    /// Writes an event down, if the gate is closed. Waits for nobody; only if very many have been written down already
-    /// does it sleep for a moment, so that whoever is to record them comes to an end.
+    /// Writes an event down if the gate is closed. It does not wait, except that it sleeps for a moment if very many
+    /// events have been written down, so that the thread that is to record them can finish.
     #[cold]
     pub fn note(&self, own: &ThreadState, event: &Event, text: &[u8]) -> Noted {
         let before = if own.is_noting() { own.noting.get() } else { 0 };
@@ -57,7 +57,7 @@ impl Threads {
                     let is_written = self.deferred.write(memory, place, word, text, event);
                     return if is_written { Noted::Down } else { Noted::Lost };
                 }
-                // Nobody waited for what was to be written here.
+                // The reader did not wait for this event.
                 Ok(_) => return Noted::Lost,
                 Err(now) => gate = now,
             }

@@ -1,4 +1,4 @@
-//! The pause: who closes the gate, waits for the others, and opens it again. See [`super`].
+//! The pause: closing the gate, waiting for the other threads, and opening it again. See [`super`].
 
 use core::ptr;
 use core::sync::atomic::{Ordering, fence};
@@ -8,24 +8,26 @@ use crate::lock::{sleep, wait_round};
 use crate::mmap::Errno;
 use crate::stack;
 
-/// Sleeps of somebody who reads figures, until another reader is done: 2.5 seconds at least.
+/// Sleeps of a reader of figures until another reader is done: 2.5 seconds at least.
 const SLEEPS_FOR_TURN: u32 = 50_000;
-/// Sleeps of a pauser until all have finished what they are recording: a quarter of a second at least.
+/// Sleeps of a pauser until all threads have finished what they are recording: a quarter of a second at least.
 const SLEEPS_FOR_OTHERS: u32 = 5_000;
-/// What lies on the stack between a pause and whoever wants it.
+/// Stack between a pause and the caller that wants it.
 const CALLERS_BYTES: usize = 4096;
-/// Looks at the others before somebody inside malloc goes on without.
-pub(super) const LOOKS: u32 = 100;
+/// Number of times that a thread inside malloc checks the other threads before it goes on without opening the gate.
+pub(super) const CHECKS: u32 = 100;
 
 impl Threads {
-    /// Waits until nobody is busy and keeps it so until the answer is dropped. `own` is the caller's state, which
-    /// becomes busy: what the caller allocates meanwhile is not tracked. `None` if the caller is busy already or writes an event
-    /// down, which it has interrupted, or if somebody else does not finish within seconds.
+    /// Waits until no thread is busy, and keeps it so until the result is dropped. `own` is the caller's state, which
+    /// becomes busy, so the caller's allocations are not tracked meanwhile. `None` if the caller is busy already, if
+    /// it has interrupted its own thread while that wrote an event down, or if another thread does not finish within
+    /// seconds.
     pub fn pause<'a>(&'a self, own: &'a ThreadState) -> Option<Paused<'a>> {
         self.pause_for(own, SLEEPS_FOR_TURN)
     }
 
-    /// As [`Threads::pause`], but sleeps at most about `sleeps` times 50 µs (a signal handler must not hang).
+    /// As [`Threads::pause`], but with at most about `sleeps` sleeps of 50 µs, because a signal handler must not
+    /// hang.
     pub fn pause_for<'a>(&'a self, own: &'a ThreadState, sleeps: u32) -> Option<Paused<'a>> {
         stack::touch::<PAUSE_STACK_BYTES>();
         if own.is_busy() {
@@ -35,7 +37,7 @@ impl Threads {
         if own.is_noting() || !self.take_turn(own, sleeps) {
             return None;
         }
-        // The pause outlives this function's part of the stack.
+        // The pause outlives this function's stack frame.
         own.busy.store(stack::pointer().wrapping_add(CALLERS_BYTES), Ordering::Relaxed);
         if self.still(own, sleeps.min(SLEEPS_FOR_OTHERS)) {
             return Some(Paused { threads: self, own });
@@ -44,12 +46,13 @@ impl Threads {
         None
     }
 
-    /// Becomes the pauser. `false`: somebody else stays it, or the caller is it already, interrupted by a signal handler.
+    /// Becomes the pauser. `false`: another thread stays the pauser, or the caller is a signal handler that has
+    /// interrupted the pauser.
     pub(super) fn take_turn(&self, own: &ThreadState, sleeps: u32) -> bool {
         let own = ptr::from_ref(own).cast_mut();
         let mut rounds = 0;
         loop {
-            // Who reads all the time must not keep a fork waiting.
+            // A thread that reads all the time must not keep a fork waiting.
             if self.forks_to_come.load(Ordering::Relaxed) > 0 && !wait_round(&mut rounds, sleeps) {
                 return false;
             }
@@ -61,7 +64,8 @@ impl Threads {
         }
     }
 
-    /// Closes the gate, and waits until all others have finished what they are recording. The caller is the pauser.
+    /// Closes the gate, and waits until all other threads have finished what they are recording. The caller is the
+    /// pauser.
     pub(super) fn still(&self, own: &ThreadState, sleeps: u32) -> bool {
         self.gate.fetch_or(CLOSED, Ordering::SeqCst);
         self.barrier();
@@ -74,13 +78,13 @@ impl Threads {
         true
     }
 
-    /// Whether nobody else is busy.
+    /// Whether no other thread is busy.
     pub(super) fn is_still(&self, own: &ThreadState) -> bool {
         // Acquire: what that thread did while busy is seen.
         self.states().all(|state| ptr::eq(state, own) || state.busy.load(Ordering::Acquire) == 0)
     }
 
-    /// The pauser goes away without having had the world to itself: the gate stays closed if something was written down.
+    /// The pauser gives up without having paused the world. The gate stays closed if something was written down.
     pub(super) fn give_up(&self, own: &ThreadState) {
         own.busy.store(0, Ordering::Release);
         self.leave(ptr::from_ref(own).cast_mut());
@@ -91,11 +95,11 @@ impl Threads {
         self.pausing.store(ptr::null_mut(), Ordering::Release);
     }
 
-    /// Opens the gate if whoever closed it has gone and nobody is busy. Does not wait, but for some looks.
-    pub(super) fn open_if_abandoned(&self, own: &ThreadState, looks: u32) -> bool {
+    /// Opens the gate if its pauser has given up and no thread is busy. Does not wait, apart from `checks` checks.
+    pub(super) fn open_if_abandoned(&self, own: &ThreadState, checks: u32) -> bool {
         stack::touch::<PAUSE_STACK_BYTES>();
         let pointer = ptr::from_ref(own).cast_mut();
-        // A look first, which costs nothing.
+        // A plain read comes first, because it costs nothing.
         if own.is_noting()
             || !self.pausing.load(Ordering::Relaxed).is_null()
             || self
@@ -106,13 +110,14 @@ impl Threads {
             return false;
         }
         if self.gate.load(Ordering::Acquire) == 0 {
-            // Somebody else has opened it. Otherwise it stays closed from here on: only the pauser opens it.
+            // Another thread may have opened the gate. If not, it stays closed from here on, because only the pauser
+            // opens it.
             self.pausing.store(ptr::null_mut(), Ordering::Release);
             return true;
         }
         own.busy.store(stack::pointer(), Ordering::Relaxed);
         self.barrier();
-        let is_still = (0..looks).any(|_| {
+        let is_still = (0..checks).any(|_| {
             core::hint::spin_loop();
             self.is_still(own)
         });
@@ -123,17 +128,17 @@ impl Threads {
         is_still
     }
 
-    /// Records what was written down, and opens the gate. The caller is the pauser, and nobody else is busy.
+    /// Records what was written down, and opens the gate. The caller is the pauser, and no other thread is busy.
     pub(super) fn open(&self, own: &ThreadState) {
         let mut gate = self.gate.load(Ordering::Acquire);
         while gate != 0 {
             self.settle().settle();
             self.deferred.read(places(gate), |event, path| self.settle().record(own, event, path));
             self.deferred.tidy(places(gate), words(gate));
-            // A newcomer's wish has been fulfilled, unless it comes only now: then this fails.
+            // The request of a new thread has been met, unless it is made only now: then this fails.
             match self.gate.compare_exchange(gate, 0, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => {
-                    // A signal handler may have closed it again at once, and forked.
+                    // A signal handler may have closed the gate again at once, and forked.
                     self.deferred.restart(self.gate.load(Ordering::Relaxed) == 0);
                     return self.take_back_leaving();
                 }
@@ -142,7 +147,7 @@ impl Threads {
         }
     }
 
-    /// Brings home what threads that have ended could not, once their last events are recorded.
+    /// Adds the counters of threads that have ended and could not do so, after their last events have been recorded.
     fn take_back_leaving(&self) {
         for state in self.states().filter(|state| state.leaving.load(Ordering::Acquire)) {
             self.take_back(state);
@@ -152,26 +157,27 @@ impl Threads {
         }
     }
 
-    /// Has the others know of a thread that is about to record for the first time: closes the gate until somebody has called
-    /// [`super::Settle::settle`]. Does not wait for that.
+    /// Tells the other threads of a thread that is about to record for the first time: closes the gate until a thread
+    /// has called [`super::Settle::settle`]. Does not wait for that.
     #[cold]
     pub fn announce(&self, own: &ThreadState) {
         self.gate.fetch_or(CLOSED | NEWCOMER, Ordering::SeqCst);
-        self.open_if_abandoned(own, LOOKS);
+        self.open_if_abandoned(own, CHECKS);
     }
 
-    /// Waits a moment until nothing is left to be recorded: for who reads figures of their own.
+    /// Waits a moment until all events are recorded, for a thread that reads its own figures.
     pub fn catch_up(&self, own: &ThreadState) {
         let mut rounds = 0;
-        while self.is_closed() && !own.is_busy() && !self.open_if_abandoned(own, LOOKS) {
-            if !wait_round(&mut rounds, LOOKS) {
+        while self.is_closed() && !own.is_busy() && !self.open_if_abandoned(own, CHECKS) {
+            if !wait_round(&mut rounds, CHECKS) {
                 return;
             }
         }
     }
 
-    /// Makes all other threads' stores visible, and ours to them. Where the kernel no longer does that (a seccomp filter
-    /// that came later), every operation pays for a fence of its own from here on, and what is under way is given time.
+    /// Makes all other threads' stores visible to this one, and its stores to them. If the kernel no longer does that
+    /// (because a seccomp filter was added), each operation executes a fence of its own from here on, and operations
+    /// under way get some time to finish.
     pub(super) fn barrier(&self) {
         if self.fences.load(Ordering::Relaxed) {
             fence(Ordering::SeqCst);
@@ -189,7 +195,7 @@ impl Threads {
     }
 }
 
-/// While it lives, no other thread is busy.
+/// While this lives, no other thread is busy.
 #[derive(Debug)]
 pub struct Paused<'a> {
     threads: &'a Threads,

@@ -1,4 +1,4 @@
-//! What an object is called in a histogram: its class, or what it is to Ruby where it has none that may be seen.
+//! The label of an object in a histogram: its class, or its type if it has no class that may be shown.
 
 use rb_sys::VALUE;
 
@@ -7,7 +7,7 @@ use super::intern::{ByAddress, Texts};
 use super::slot::{self, Slot, T_CLASS, T_ICLASS, T_IMEMO, T_MODULE, T_MOVED, T_ZOMBIE};
 use super::walk::Trouble;
 
-/// A name's number, and whether Ruby hides what is called so.
+/// A name's number, and whether Ruby hides objects with that name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Label {
     pub(super) text: u32,
@@ -17,7 +17,7 @@ pub(super) struct Label {
 /// No class is at address 1.
 const NO_CLASS: VALUE = 1;
 
-/// Names of classes, each made once in a walk.
+/// Names of classes, each made once during a walk.
 pub(super) struct Labels {
     classes: ClassFunctions,
     texts: Texts,
@@ -38,7 +38,7 @@ impl Labels {
         })
     }
 
-    /// The label of what is in the slot.
+    /// The label of the object in the slot.
     #[inline]
     pub(super) fn of(&mut self, vm: &Functions, slot: Slot) -> Label {
         match slot.kind() {
@@ -65,7 +65,7 @@ impl Labels {
         label
     }
 
-    /// Other classes may be at the same addresses from now on.
+    /// Forgets addresses, because other classes may be at them from now on.
     pub(super) fn forget_addresses(&mut self) {
         self.by_class.clear();
         self.recent.0 = NO_CLASS;
@@ -76,7 +76,7 @@ impl Labels {
         self.texts.get(label.text)
     }
 
-    /// A class's or module's own name; none for another object, and for one without a name.
+    /// The own name of a class or module; none for other objects, and for those without a name.
     pub(super) fn name_of_class(&self, slot: Slot) -> Option<Vec<u8>> {
         matches!(slot.kind(), T_CLASS | T_MODULE).then(|| own_name(self.classes, slot.value)).flatten()
     }
@@ -89,7 +89,7 @@ impl Labels {
         label
     }
 
-    /// What is told apart by its type: things of the VM, what has no class, and singleton classes.
+    /// Labels by type: objects of the VM, objects without a class, and singleton classes.
     #[cold]
     #[inline(never)]
     fn of_kind(&mut self, vm: &Functions, slot: Slot, singleton: bool) -> Label {
@@ -119,8 +119,8 @@ impl Labels {
     }
 }
 
-/// The class's own name; for one without, the name of the next ancestor that has one. Asks no method that a program
-/// may have replaced.
+/// The class's own name, or the name of the next ancestor that has one. Calls no method that a program may have
+/// replaced.
 fn class_name(vm: ClassFunctions, class: VALUE) -> Vec<u8> {
     if class == 0 {
         return b"(unknown)".to_vec();
@@ -158,8 +158,8 @@ fn own_name(vm: ClassFunctions, class: VALUE) -> Option<Vec<u8>> {
     }
 }
 
-/// A class below an anonymous one is called `#<Class:0x…>::Name`. Without the address all such classes are one row, the
-/// same in every process.
+/// A class below an anonymous one is called `#<Class:0x…>::Name`. The address is left out, so that all such classes
+/// are one row, which is the same in each process.
 fn without_addresses(name: &[u8]) -> Vec<u8> {
     const START: &[u8] = b":0x";
     let mut out = Vec::with_capacity(name.len());

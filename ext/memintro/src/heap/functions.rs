@@ -1,4 +1,5 @@
-//! What the heap is read with, looked up by name: a Ruby that lacks one still loads memintro.
+//! Ruby's functions that read the heap. They are looked up by name, so that a Ruby that lacks one still loads
+//! memintro.
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|
@@ -16,7 +17,7 @@ use rb_sys::VALUE;
 
 use crate::lookup::{self, look_up};
 
-/// Called for every page: first slot, end, distance of slots, and the caller's own word.
+/// Called for each page with its first slot, its end, the distance of its slots, and the caller's own word.
 pub(super) type PageCallback = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut c_void) -> c_int;
 type EachPage = unsafe extern "C" fn(PageCallback, *mut c_void);
 pub(super) type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
@@ -27,7 +28,7 @@ const CLASSES: [&CStr; 4] =
     [c"rb_objspace_internal_object_p", c"rb_class_real", c"rb_class_get_superclass", c"rb_mod_name"];
 const ISEQS: [&CStr; 3] = [c"rb_iseq_path", c"rb_iseq_label", c"rb_iseq_first_lineno"];
 
-/// What this Ruby has.
+/// The functions that this Ruby has.
 pub(super) struct Functions {
     pub(super) each_page: EachPage,
     pub(super) marking: Option<Marking>,
@@ -40,10 +41,10 @@ pub(super) struct Functions {
     pub(super) iseq_line: Option<OfValue>,
 }
 
-/// Those that a walk in the middle of a marking needs.
+/// Functions that a walk in the middle of a marking needs.
 #[derive(Clone, Copy)]
 pub(super) struct Marking {
-    /// Does not finish the collection that is under way.
+    /// Does not finish a collection that is under way.
     pub(super) each_page: EachPage,
     gc_info: OfValue,
     state: VALUE,
@@ -51,15 +52,15 @@ pub(super) struct Marking {
 }
 
 impl Marking {
-    /// Whether the collector marks, step by step, and has not begun to sweep: then nothing has been freed, and every
-    /// slot can be read as ever.
+    /// Whether the collector is marking in steps and has not begun to sweep. Then nothing has been freed, and each
+    /// slot can be read as usual.
     pub(super) fn is_under_way(self) -> bool {
         // SAFETY: reads a word of the VM; the answer to this question is a symbol, which is no new object.
         unsafe { (self.gc_info)(self.state) == self.is_marking }
     }
 }
 
-/// Those that tell an object's class.
+/// Functions that find an object's class.
 #[derive(Clone, Copy)]
 pub(super) struct ClassFunctions {
     pub(super) internal: unsafe extern "C" fn(VALUE) -> c_int,
@@ -68,18 +69,18 @@ pub(super) struct ClassFunctions {
     pub(super) name: OfValue,
 }
 
-/// Names of what this Ruby lacks: for any walk, for the classes of objects, for what is known of an iseq.
+/// Names of functions that this Ruby lacks: for any walk, for the classes of objects, for the details of an iseq.
 pub(crate) fn missing() -> [Vec<&'static str>; 3] {
     [lookup::missing(&WALK), lookup::missing(&CLASSES), lookup::missing(&ISEQS)]
 }
 
-/// They, or the names of those that are missing.
+/// The functions, or the names of those that are missing.
 pub(super) fn get() -> Result<&'static Functions, Vec<&'static str>> {
     static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
     FUNCTIONS.get_or_init(walk_functions).as_ref().ok_or_else(|| lookup::missing(&WALK))
 }
 
-/// Those that tell classes, or the names of those that are missing.
+/// The functions that find classes, or the names of those that are missing.
 pub(super) fn classes() -> Result<ClassFunctions, Vec<&'static str>> {
     get()?.classes.ok_or_else(|| lookup::missing(&CLASSES))
 }

@@ -1,9 +1,9 @@
-//! The rows that matter most, in their order.
+//! Finds the rows with the greatest figures, in order.
 
 use std::cmp::{Ordering, Reverse};
 
-/// Keeps the `limit` rows with the greatest figures (all without a limit), sorted; `tie` decides between equal ones, so
-/// that the answer does not depend on where objects lie.
+/// Keeps the `limit` rows with the greatest figures (all without a limit), sorted. `tie` orders rows with equal
+/// figures, so that the result does not depend on addresses of objects.
 pub(super) fn keep<T>(
     rows: &mut Vec<T>,
     limit: Option<usize>,

@@ -1,12 +1,12 @@
-//! Texts told apart: each is kept once and has a number. Ruby strings are looked up by address first, for thousands of
-//! iseqs share one.
+//! Interns texts: each is kept once and has a number. Ruby strings are looked up by address first, because thousands
+//! of iseqs share one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use rb_sys::VALUE;
 
-/// Spreads addresses by one multiplication: they need no protection against anybody.
+/// Hashes addresses by one multiplication. They need no protection against chosen keys.
 #[derive(Default)]
 pub(super) struct AddressHasher(u64);
 
@@ -48,7 +48,8 @@ impl Texts {
         Self { texts: vec![b"(unknown)".to_vec()], by_text: HashMap::new(), by_address: ByAddress::default() }
     }
 
-    /// The number of a Ruby string's text; of anything else, the unknown one. Addresses are good during one walk.
+    /// The number of a Ruby string's text; for anything else, that of the unknown text. Addresses are valid during
+    /// one walk.
     #[inline]
     pub(super) fn of_string(&mut self, string: VALUE) -> u32 {
         if let Some(number) = self.by_address.get(&string) {
@@ -82,12 +83,12 @@ impl Texts {
         number
     }
 
-    /// Other strings may be at the same addresses from now on.
+    /// Forgets addresses, because other strings may be at them from now on.
     pub(super) fn forget_addresses(&mut self) {
         self.by_address.clear();
     }
 
-    /// What has that number.
+    /// The text with this number.
     pub(super) fn get(&self, number: u32) -> &[u8] {
         self.texts.get(number as usize).map_or(b"", Vec::as_slice)
     }

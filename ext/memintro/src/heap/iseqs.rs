@@ -1,4 +1,4 @@
-//! Instruction sequences: how many, how large, and whose. No wrapper object is made for any.
+//! Instruction sequences: their number, size and origin. No wrapper object is made for any.
 
 use super::functions::{self, Functions, OfValue};
 use super::greatest;
@@ -6,7 +6,7 @@ use super::intern::{ByAddress, Texts};
 use super::slot::{self, Slot};
 use super::walk::{self, Page, Trouble};
 
-/// What iseqs are grouped by.
+/// The key by which iseqs are grouped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     Path,
@@ -14,7 +14,7 @@ pub(crate) enum By {
     Label,
 }
 
-/// One iseq; path and label are numbers into the texts that go with it.
+/// One iseq. Path and label are numbers of texts.
 pub(crate) struct Iseq {
     pub(crate) path: u32,
     pub(crate) label: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Iseq {
     pub(crate) bytes: u64,
 }
 
-/// Iseqs with something in common. The line is 0 where it is no part of that.
+/// Iseqs with the same key. The line is 0 if it is not part of the key.
 pub(crate) struct Group {
     pub(crate) text: u32,
     pub(crate) line: i32,
@@ -54,7 +54,7 @@ pub(crate) fn list() -> Result<(Texts, Vec<Iseq>), Trouble> {
     Ok((texts, iseqs))
 }
 
-/// What a walk has grouped.
+/// The groups of a walk.
 pub(crate) struct Groups {
     texts: Texts,
     groups: Vec<Group>,
@@ -83,7 +83,7 @@ pub(crate) fn groups(by: By) -> Result<Groups, Trouble> {
 }
 
 impl Groups {
-    /// The groups with the most bytes, and all texts. Touches nothing of Ruby's.
+    /// The groups with the most bytes, and all texts. Reads nothing of Ruby's.
     pub(crate) fn greatest(self, limit: Option<usize>) -> (Vec<Vec<u8>>, Vec<Group>) {
         let (texts, mut groups) = (self.texts.into_vec(), self.groups);
         let name = |group: &Group| texts.get(group.text as usize);
@@ -97,11 +97,11 @@ impl Groups {
     }
 }
 
-/// Iseqs whose memory is asked for while those before them are looked at.
+/// Number of iseqs whose memory is prefetched while those before them are read.
 const AHEAD: usize = 8;
 
-/// Visits every iseq. Each page is first searched, without a branch, then its iseqs are visited: their bodies lie all
-/// over the memory, so the processor is told of the next ones early.
+/// Visits each iseq. Each page is first searched without a branch, then its iseqs are visited. Their bodies are
+/// spread over the memory, so the next ones are prefetched.
 fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
     if !slot::iseq_kind_is(functions::get().map_err(Trouble::Missing)?) {
         return Err(Trouble::NoIseqs);
@@ -110,7 +110,7 @@ fn each(mut visit: impl FnMut(&Functions, Slot)) -> Result<(), Trouble> {
     walk::each_page(|vm, page| on_page(page, &mut buffer, |slot| visit(vm, slot)))
 }
 
-/// Those of one page.
+/// Visits the iseqs of one page.
 pub(super) fn on_page(page: Page, buffer: &mut Vec<Slot>, mut visit: impl FnMut(Slot)) {
     let found = page.select(buffer, Slot::is_iseq);
     found.iter().take(AHEAD).for_each(|slot| slot.fetch_body());
@@ -142,7 +142,7 @@ pub(super) fn line(vm: &Functions, slot: Slot) -> i32 {
     if line & 1 == 1 { i32::try_from(line >> 1).unwrap_or(0) } else { 0 }
 }
 
-/// Whether what this Ruby calls an iseq is what [`Slot::is_iseq`] takes for one; `None` where nobody can tell.
+/// Whether an iseq of this Ruby is what [`Slot::is_iseq`] takes for one; `None` if that cannot be checked.
 pub(crate) fn are_known() -> Option<bool> {
     functions::get().ok().map(slot::iseq_kind_is)
 }

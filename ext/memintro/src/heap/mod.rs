@@ -1,8 +1,8 @@
 //! Reading Ruby's own heap, slot by slot.
 //!
-//! Rule: from the first slot to the last no Ruby object is allocated and no Ruby code runs, so nothing is freed, moved
-//! or created meanwhile. What is to be said about objects (names, paths) is copied out of them before that ends: no
-//! `VALUE` outlives the walk, nothing hidden reaches Ruby and nothing is kept alive. A walk in steps ([`survey`]) keeps this
+//! Rule: from the first slot to the last, no Ruby object is allocated and no Ruby code runs, so nothing is freed,
+//! moved or created meanwhile. Names and paths are copied out of objects before the walk ends. No `VALUE` outlives
+//! the walk, no internal object reaches Ruby, and no object is kept alive. A walk in steps ([`survey`]) keeps this
 //! rule for each step.
 
 mod classes;

@@ -1,11 +1,11 @@
-//! All objects by class, and those of the VM by kind.
+//! Counts all objects by class, and those of the VM by kind.
 
 use super::classes::{Label, Labels};
 use super::greatest;
 use super::slot::{self, T_IMEMO};
 use super::walk::{self, Trouble};
 
-/// Objects of one name.
+/// Objects with the same name.
 pub(crate) struct Row {
     pub(crate) name: Vec<u8>,
     pub(crate) internal: bool,
@@ -19,14 +19,14 @@ struct Sum {
     bytes: u64,
 }
 
-/// What a walk has counted.
+/// The counts of a walk.
 pub(crate) struct Histogram {
     labels: Labels,
-    /// Two sums a text: of what can be seen, and of what is hidden.
+    /// Two sums for each text: of visible objects, and of internal ones.
     sums: Vec<[Sum; 2]>,
 }
 
-/// Every object, hidden ones too, under its name.
+/// Counts each object, internal ones included, under its name.
 pub(crate) fn histogram() -> Result<Histogram, Trouble> {
     let mut labels = Labels::new()?;
     let mut sums: Vec<[Sum; 2]> = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn histogram() -> Result<Histogram, Trouble> {
 }
 
 impl Histogram {
-    /// The rows with the most objects or bytes. Touches nothing of Ruby's.
+    /// The rows with the most objects or bytes. Reads nothing of Ruby's.
     pub(crate) fn rows(self, by_count: bool, limit: Option<usize>) -> Vec<Row> {
         let mut rows = Vec::new();
         for (name, sums) in self.labels.into_texts().iter().zip(self.sums) {

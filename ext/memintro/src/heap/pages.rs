@@ -1,4 +1,4 @@
-//! How full the heap's pages are, and what keeps the emptiest of them.
+//! How full the heap's pages are, and which objects keep the emptiest of them.
 
 use memintro_analysis::heap::{Holder, Occupancy as Rows, Pool};
 
@@ -7,7 +7,7 @@ use super::functions::Functions;
 use super::slot::T_NONE;
 use super::walk::{self, Page, Trouble};
 
-/// A page is sparse while less than one slot in so many is taken, and one at least.
+/// A page is sparse if at least one slot is taken, but less than one in this many.
 const SPARSE_PART: u64 = 20;
 
 #[derive(Clone, Copy, Default)]
@@ -17,7 +17,7 @@ struct Held {
     last_page: u64,
 }
 
-/// The pages that were seen so far.
+/// Figures of the pages that were visited so far.
 #[derive(Default)]
 pub(super) struct Pages {
     pools: Vec<Pool>,
@@ -26,7 +26,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Counts a page, and what is on it if it is sparse and `shown`.
+    /// Counts a page, and the objects on it if it is sparse and `shown`.
     pub(super) fn see(
         &mut self,
         vm: &Functions,
@@ -67,7 +67,7 @@ impl Pages {
         }
     }
 
-    /// The pools, smallest slots first, and the holders, most pages first. Touches nothing of Ruby's.
+    /// The pools, smallest slots first, and the holders, most pages first. Reads nothing of Ruby's.
     pub(super) fn rows(self, names: &[Vec<u8>]) -> Rows {
         let mut pools = self.pools;
         pools.sort_by_key(|pool| pool.slot_size);
@@ -80,13 +80,13 @@ impl Pages {
     }
 }
 
-/// What a walk has counted.
+/// The counts of a walk.
 pub(crate) struct Occupancy {
     pages: Pages,
     labels: Labels,
 }
 
-/// All pages, and what is on the sparse ones.
+/// Counts all pages, and the objects on the sparse ones.
 pub(crate) fn occupancy() -> Result<Occupancy, Trouble> {
     let mut labels = Labels::new()?;
     let mut pages = Pages::default();

@@ -1,4 +1,4 @@
-//! One slot of Ruby's heap: its flag word and its class, read straight from memory.
+//! One slot of Ruby's heap: its flag word and its class, read directly from memory.
 
 use std::ffi::CStr;
 
@@ -6,9 +6,9 @@ use rb_sys::VALUE;
 
 use super::functions::Functions;
 
-// Types and flags have had these numbers since Ruby 2.7 at least; they are part of the public headers (value_type.h and
-// fl_type.h), except for the imemo kind (four bits above FL_USHIFT; internal/imemo.h) and the two flags of an iseq that is
-// not compiled yet (iseq.h). The same in 3.1, 3.3 and 3.4.
+// Types and flags have had these numbers since Ruby 2.7 at least. They are part of the public headers (value_type.h
+// and fl_type.h), except for the imemo kind (four bits above FL_USHIFT; internal/imemo.h) and the two flags of an
+// iseq that is not compiled yet (iseq.h). They are the same in 3.1, 3.3 and 3.4.
 const TYPE_MASK: usize = 0x1f;
 pub(super) const T_NONE: usize = 0x00;
 pub(super) const T_CLASS: usize = 0x02;
@@ -21,12 +21,12 @@ pub(super) const T_MOVED: usize = 0x1e;
 const USER_SHIFT: usize = 12;
 const IMEMO_MASK: usize = 0x0f;
 const ISEQ_UNFINISHED: usize = (1 << (USER_SHIFT + 5)) | (1 << (USER_SHIFT + 6));
-/// The kind of an imemo that is an instruction sequence; [`iseq_kind_is`] makes sure.
+/// The kind of an imemo that is an instruction sequence. [`iseq_kind_is`] checks it.
 const IMEMO_ISEQ: usize = 7;
-/// Cache lines at the start of an iseq's body that its size is computed from.
+/// Cache lines at the start of an iseq's body from which its size is computed.
 #[cfg(target_arch = "x86_64")]
 const BODY_LINES: usize = 5;
-/// A slot's flags that say "imemo, of kind iseq".
+/// The flags of a slot that mean "imemo, of kind iseq".
 const ISEQ_BITS: usize = T_IMEMO | (IMEMO_ISEQ << USER_SHIFT);
 const KIND_BITS: usize = TYPE_MASK | (IMEMO_MASK << USER_SHIFT);
 
@@ -51,7 +51,8 @@ impl Slot {
         self.flags & TYPE_MASK
     }
 
-    /// Is there an object in it? Not so in free slots, those of moved objects, and those that await their finalizer.
+    /// Whether an object is in the slot. Free slots, slots of moved objects and those that await their finalizer hold
+    /// none.
     #[inline]
     pub(super) fn is_object(self) -> bool {
         !matches!(self.kind(), T_NONE | T_ZOMBIE | T_MOVED)
@@ -62,13 +63,13 @@ impl Slot {
         self.flags & KIND_BITS == ISEQ_BITS
     }
 
-    /// Of an iseq: being compiled or loaded, so that its path is not there yet.
+    /// Whether an iseq is being compiled or loaded, so that it has no path yet.
     #[inline]
     pub(super) fn is_unfinished_iseq(self) -> bool {
         self.flags & ISEQ_UNFINISHED != 0
     }
 
-    /// Of an iseq: tells the processor that its body will be read. A hint that any address may be given.
+    /// Prefetches the body of an iseq. Any address may be prefetched.
     #[inline]
     pub(super) fn fetch_body(self) {
         #[cfg(target_arch = "x86_64")]
@@ -89,17 +90,16 @@ impl Slot {
         (self.flags >> USER_SHIFT) & IMEMO_MASK
     }
 
-    /// The class word: 0 for what is hidden; may be a singleton class.
+    /// The class word: 0 for internal objects; it may be a singleton class.
     ///
-    /// # Safety
-    /// There is an object in the slot, and it is no imemo.
+    /// # Safety An object is in the slot, and it is not an imemo.
     #[inline]
     pub(super) unsafe fn class(self) -> VALUE {
         // SAFETY: the caller's promise; the class is the second word of an object.
         unsafe { *(self.value as *const VALUE).add(1) }
     }
 
-    /// Bytes of the slot and of what it owns, as Ruby counts them.
+    /// Bytes of the slot and of the memory that it owns, as Ruby counts them.
     #[inline]
     pub(super) fn memsize(self, vm: &Functions) -> u64 {
         if self.kind() == T_NODE {
@@ -121,12 +121,12 @@ pub(super) fn imemo_name(vm: &Functions, kind: usize) -> String {
     format!("imemo_{}", unsafe { CStr::from_ptr(name) }.to_string_lossy())
 }
 
-/// Whether iseqs have the number in this Ruby that they have in all known ones.
+/// Whether iseqs have the same number in this Ruby as in all known ones.
 pub(super) fn iseq_kind_is(vm: &Functions) -> bool {
     imemo_name(vm, IMEMO_ISEQ) == "imemo_iseq"
 }
 
-/// The name of a type, as Ruby's headers have it.
+/// The name of a type, as in Ruby's headers.
 pub(super) fn type_name(kind: usize) -> &'static str {
     const NAMES: [&str; 32] = [
         "T_NONE",

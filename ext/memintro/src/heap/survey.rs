@@ -1,10 +1,11 @@
-//! All that a snapshot asks of the heap, in one walk that goes on step by step: between two steps other threads run.
+//! Reads all that a snapshot needs of the heap in one walk, step by step. Other threads run between two steps.
 //!
-//! Which pages there are is noted first. Each of these that is still there is seen at one instant, for all parts at
-//! once; the whole is of the time from the first step to the last. What is made meanwhile counts where it comes to lie
-//! on a page that was not seen yet, and what is freed is missed there. Pages that are added later are not seen.
+//! The walk first lists the pages. Each listed page that still exists is read at one instant, for all parts at once;
+//! the whole walk covers the time from the first step to the last. Objects that are made meanwhile count if they are
+//! on a page that was not read yet, and objects that are freed on such a page do not count. Pages that are added
+//! later are not read.
 //!
-//! What is memintro's own is left out: instances of its classes, these classes, and the code of its files.
+//! Objects of memintro are left out: instances of its classes, these classes, and the code of its files.
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
@@ -33,7 +34,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether this Ruby has what they need.
+    /// Whether this Ruby has the functions that the parts need.
     pub(crate) fn check(self) -> Result<(), Trouble> {
         if self.classes || self.occupancy {
             functions::classes().map_err(Trouble::Missing)?;
@@ -45,7 +46,7 @@ impl Wanted {
     }
 }
 
-/// Files that are memintro's: paths, and folders that end in a slash.
+/// The files of memintro: paths, and folders that end in a slash.
 pub(crate) struct Files(pub(crate) Vec<Vec<u8>>);
 
 impl Files {
@@ -69,7 +70,7 @@ impl Sum {
     }
 }
 
-/// What is known of a text: nothing yet, or whether it names what is memintro's.
+/// What is known of a text: nothing yet, or whether it names something of memintro.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Whose {
     #[default]
@@ -96,22 +97,22 @@ impl Owners {
     }
 }
 
-/// Is a class of that name memintro's, or made of one that is?
+/// Whether a class of that name is memintro's, or derives its name from one.
 fn is_own_class(name: &[u8]) -> bool {
     let name = name.strip_prefix(b"(anonymous class < ").unwrap_or(name);
     name.strip_prefix(b"Memintro").is_some_and(|rest| matches!(rest, [] | [b')'] | [b':', b':', ..]))
 }
 
-/// The walk, and what it has counted so far.
+/// The walk, and its counts so far.
 pub(crate) struct HeapSurvey {
     wanted: Wanted,
     own: Files,
-    /// Pages that are still to be seen; none before they have been noted.
+    /// Pages that are not read yet; none before they have been listed.
     left: Option<HashSet<usize, BuildHasherDefault<AddressHasher>>>,
     labels: Option<Labels>,
     class_owners: Owners,
     types: [u64; 32],
-    /// Of what can be seen, and of what is hidden.
+    /// Sums of visible objects, and of internal ones.
     classes: Vec<[Sum; 2]>,
     internals: [Sum; 16],
     internal_names: [Option<String>; 16],
@@ -130,7 +131,7 @@ impl HeapSurvey {
             wanted,
             own,
             left: None,
-            // Without them only what needs no class can be had.
+            // Without these functions only the parts that need no class can be read.
             labels: Labels::new().ok(),
             class_owners: Owners::default(),
             types: [0; 32],
@@ -146,7 +147,8 @@ impl HeapSurvey {
         })
     }
 
-    /// Goes on for about that long; whether all has been seen. Ruby finishes a sweep that is under way first.
+    /// Continues for about that long; returns whether all pages have been read. Ruby finishes a sweep that is under
+    /// way first.
     pub(crate) fn step(&mut self, time: Duration) -> Result<bool, Trouble> {
         if self.left.is_none() {
             let mut left = HashSet::default();
@@ -175,7 +177,7 @@ impl HeapSurvey {
             broken_off = begun.elapsed() >= time;
             if broken_off { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        // What was not met has been given back.
+        // Pages that were not met again have been freed.
         Ok(!broken_off)
     }
 
@@ -262,7 +264,7 @@ impl HeapSurvey {
         self.text_owners.ours(path, || self.own.have(self.texts.get(path)))
     }
 
-    /// Everything, sorted. Touches nothing of Ruby's.
+    /// All results, sorted. Reads nothing of Ruby's.
     pub(crate) fn heap(self) -> Heap {
         let wanted = self.wanted;
         let names = self.labels.map(Labels::into_texts).unwrap_or_default();
@@ -290,7 +292,7 @@ fn types(counts: &[u64; 32]) -> Vec<Row> {
             bytes: None,
         })
         .collect();
-    // Stable: of equals, the one with the lower number comes first.
+    // The sort is stable: of equal rows, the one with the lower number comes first.
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));
     rows
 }

@@ -1,4 +1,4 @@
-//! The walk itself: every page of the heap, handed to a closure, with no way out in between.
+//! The walk: passes each page of the heap to a closure, without running any Ruby code in between.
 //!
 //! Ruby finishes the collection that is under way first. Pages without any object are not visited.
 
@@ -10,15 +10,15 @@ use magnus::rb_sys::protect;
 use super::functions::{self, Functions};
 use super::slot::{Slot, T_NONE};
 
-/// Why there was no walk.
+/// Why the walk was not possible.
 pub(crate) enum Trouble {
     /// This Ruby lacks these functions.
     Missing(Vec<&'static str>),
-    /// What has the number of an iseq in all known Rubies is something else in this one.
+    /// The number that iseqs have in all known Rubies means something else in this one.
     NoIseqs,
-    /// The collector is at work: nothing of the heap may be asked now.
+    /// The collector is running, so the heap must not be read now.
     Collecting,
-    /// Ruby raised, for want of memory.
+    /// Ruby raised, because it had no memory.
     Raised(magnus::Error),
 }
 
@@ -31,15 +31,15 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// All its slots, empty ones too.
+    /// All its slots, empty ones included.
     #[inline]
     pub(super) fn slots(self) -> impl Iterator<Item = Slot> {
         // SAFETY: these are the slots of a page, while Ruby walks over it.
         (self.start..self.end).step_by(self.stride.max(1)).map(|address| unsafe { Slot::read(address) })
     }
 
-    /// Puts the slots that are meant at the start of the buffer and answers them. Rare kinds are found faster so: the
-    /// processor never guesses wrong.
+    /// Puts the matching slots at the start of the buffer and returns them. Rare kinds are found faster this way,
+    /// because there is no branch to mispredict.
     #[inline]
     pub(super) fn select(self, buffer: &mut Vec<Slot>, meant: impl Fn(Slot) -> bool) -> &[Slot] {
         let room = (self.end - self.start) / self.stride.max(1) + 1;
@@ -61,7 +61,7 @@ struct Visit<F> {
     visit: F,
 }
 
-/// Hands every page to `visit`, which may neither allocate in Ruby nor panic.
+/// Passes each page to `visit`, which may neither allocate in Ruby nor panic.
 pub(super) fn each_page<F: FnMut(&Functions, Page)>(mut visit: F) -> Result<(), Trouble> {
     pages(false, |vm, page| {
         visit(vm, page);
@@ -69,13 +69,13 @@ pub(super) fn each_page<F: FnMut(&Functions, Page)>(mut visit: F) -> Result<(), 
     })
 }
 
-/// The same up to the page at which `visit` breaks off. A marking that is under way is left where it is, for to finish
-/// it would take as long as a collection.
+/// The same up to the page at which `visit` stops. A marking that is under way is not finished, because that would
+/// take as long as a collection.
 pub(super) fn some_pages<F: FnMut(&Functions, Page) -> ControlFlow<()>>(visit: F) -> Result<(), Trouble> {
     pages(true, visit)
 }
 
-/// Whether [`some_pages`] can leave a marking where it is.
+/// Whether [`some_pages`] can leave a marking unfinished.
 pub(crate) fn leaves_marking() -> bool {
     functions::get().is_ok_and(|vm| vm.marking.is_some())
 }
@@ -92,7 +92,7 @@ fn pages<F: FnMut(&Functions, Page) -> ControlFlow<()>>(
     let mut ended = false;
     let mut with_vm = Visit {
         visit: |page: Page| {
-            // Ruby goes on with the pages of the next size of slots.
+            // Ruby continues with the pages of the next slot size.
             ended = ended || visit(vm, page).is_break();
             c_int::from(ended)
         },
@@ -128,7 +128,7 @@ unsafe extern "C" fn on_page<F: FnMut(Page) -> c_int>(
     (state.visit)(Page { start: start as usize, end: end as usize, stride })
 }
 
-/// The walk that does nothing: what the others are measured against. Taken slots, all slots.
+/// A walk that does nothing, as a baseline for measurements. Returns taken slots and all slots.
 pub(crate) fn count_slots() -> Result<(u64, u64), Trouble> {
     let (mut taken, mut all) = (0, 0);
     each_page(|_, page| {

@@ -1,5 +1,5 @@
-//! A job that the VM does soon, asked for where nothing of Ruby's may be called: in a signal handler, or in a child before
-//! fork returns.
+//! Postponed jobs, which the VM runs soon. They can be requested where no other function of Ruby may be called: in a
+//! signal handler, or in a child before fork returns.
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|
@@ -18,22 +18,22 @@ const PREREGISTER: &CStr = c"rb_postponed_job_preregister";
 const TRIGGER: &CStr = c"rb_postponed_job_trigger";
 const REGISTER_ONE: &CStr = c"rb_postponed_job_register_one";
 
-/// What is done: called by the VM under the GVL, between two instructions of the program.
+/// The job: the VM calls it under the GVL, between two instructions of the program.
 pub(crate) type Job = unsafe extern "C" fn(*mut c_void);
 type Preregister = unsafe extern "C" fn(c_uint, Job, *mut c_void) -> c_uint;
 type Trigger = unsafe extern "C" fn(c_uint);
 type RegisterOne = unsafe extern "C" fn(c_uint, Job, *mut c_void) -> c_int;
 
-/// A job, and this Ruby's way to ask for it.
+/// A job, and the way in which this Ruby accepts it.
 pub(crate) enum Postponed {
-    /// It has a number.
+    /// The job has a number.
     Triggered(Trigger, c_uint),
-    /// It is named each time.
+    /// The job is passed each time.
     Registered(RegisterOne, Job),
 }
 
 impl Postponed {
-    /// Makes the job known to the VM; `None` where there is no way. To be called under the GVL.
+    /// Registers the job with the VM; `None` if this Ruby has no way. To be called under the GVL.
     pub(crate) fn new(job: Job) -> Option<Self> {
         // SAFETY: each name stands for a function of the type it is given, in every Ruby that has it.
         unsafe {
@@ -47,7 +47,7 @@ impl Postponed {
         }
     }
 
-    /// Asks for it. May be called anywhere.
+    /// Requests the job. May be called anywhere.
     pub(crate) fn ask(&self) {
         // SAFETY: both are made to be called from signal handlers.
         unsafe {
@@ -61,11 +61,11 @@ impl Postponed {
     }
 }
 
-/// The older way, on a Ruby that has no other.
+/// The older function, on a Ruby that has no other.
 pub(crate) struct Older(RegisterOne);
 
 impl Older {
-    /// `None` where there is the newer one.
+    /// `None` if there is the newer one.
     pub(crate) fn find() -> Option<Self> {
         if lacks(&[PREREGISTER]).is_empty() {
             return None;
@@ -74,14 +74,14 @@ impl Older {
         unsafe { look_up!(REGISTER_ONE, RegisterOne) }.map(Self)
     }
 
-    /// Asks for a job once.
+    /// Requests a job once.
     pub(crate) fn ask(&self, job: Job, argument: *mut c_void) {
         // SAFETY: made to be called anywhere.
         unsafe { (self.0)(0, job, argument) };
     }
 }
 
-/// What this Ruby lacks for it: of the two ways the newer is named.
+/// Functions that this Ruby lacks for it. Of the two ways, the newer one is named.
 pub(crate) fn missing() -> Vec<&'static str> {
     if lacks(&[REGISTER_ONE]).is_empty() {
         return Vec::new();

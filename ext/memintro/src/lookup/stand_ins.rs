@@ -1,8 +1,8 @@
-//! Two functions that magnus is linked against although they are not in Ruby's stable C API: `build.rs` has the linker
-//! take these for them, so that a Ruby without them still loads the extension.
+//! Replaces two functions that magnus is linked against although they are not in Ruby's stable C API. `build.rs`
+//! makes the linker use these, so that a Ruby without them still loads the extension.
 //!
-//! magnus asks them before it calls Ruby. memintro only calls magnus where Ruby has called memintro, so "yes" is right
-//! where nobody can tell.
+//! magnus calls them before it calls Ruby. memintro calls magnus only where Ruby has called memintro, so "yes" is
+//! right where the answer is not known.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;

@@ -1,7 +1,8 @@
 //! `/proc/self/statm` through a descriptor that stays open: opening it each time costs three times the reading.
 //!
-//! The file is that of the process which opened it, so a forked child opens its own. Programs close descriptors that
-//! they do not know (a daemon closes all), and the number may then be another file's; so it is looked at before each use.
+//! The file belongs to the process that opened it, so a forked child opens its own. Programs close descriptors that
+//! they do not know (a daemon closes all), and the number may then belong to another file, so it is checked before
+//! each use.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, RawFd};
@@ -21,7 +22,8 @@ struct Kept {
     inode: u64,
 }
 
-/// Never freed when it is replaced, which happens once for each fork: a reader in another Ractor may hold it.
+/// It is not freed when it is replaced, which happens once for each fork, because a reader in another Ractor may
+/// still use it.
 static KEPT: AtomicPtr<Kept> = AtomicPtr::new(ptr::null_mut());
 
 /// RSS and address space of this process.

@@ -1,4 +1,4 @@
-//! What /proc says about the memory of a process. Knows nothing of Ruby; all figures are bytes.
+//! Reads from /proc about the memory of a process. It does not depend on Ruby, and all figures are bytes.
 //!
 //! A process that has ended but was not waited for, and a kernel thread, hold no memory of their own: their figures are
 //! zero, not errors.
@@ -12,13 +12,13 @@ use procfs::{FromRead, ProcError};
 
 pub(crate) use kept_statm::own_statm;
 
-/// Why a figure could not be had.
+/// Why a figure could not be read.
 pub(crate) enum Trouble {
     /// There is no such process (any more).
     Gone(i32),
-    /// It is another user's, or hidden.
+    /// The process belongs to another user, or is hidden.
     Forbidden(i32, String),
-    /// No /proc here, or not one that we understand.
+    /// There is no /proc here, or one of an unknown format.
     Unreadable(String, String),
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Shares {
     pub(crate) pss: u64,
     pub(crate) uss: u64,
     pub(crate) swap_pss: u64,
-    /// Of the same walk: never less than `pss`.
+    /// From the same walk, so it is never less than `pss`.
     pub(crate) rss: u64,
 }
 
@@ -57,7 +57,8 @@ pub(crate) fn own() -> Result<Process, Trouble> {
     Process::myself().map_err(|error| Trouble::Unreadable("/proc/self".to_owned(), plain(&error)))
 }
 
-/// Another process; `started`, if given, is what [`started`] said when the id was learned, for ids are used again.
+/// Another process. `started`, if given, is the result of [`started`] when the id was learned, because ids are
+/// reused.
 pub(crate) fn of(pid: i32, expected: Option<u64>) -> Result<Process, Trouble> {
     let process = Process::new(pid).map_err(|error| explain(pid, "", error))?;
     match expected {
@@ -66,7 +67,7 @@ pub(crate) fn of(pid: i32, expected: Option<u64>) -> Result<Process, Trouble> {
     }
 }
 
-/// When the process started, in clock ticks since the machine did.
+/// When the process started, in clock ticks since the machine started.
 pub(crate) fn started(process: &Process) -> Result<u64, Trouble> {
     parse::<Stat>(process, "stat").and_then(|stat| match stat {
         Some(stat) => Ok(stat.starttime),
@@ -85,10 +86,10 @@ pub(crate) fn peaks(process: &Process) -> Result<Peaks, Trouble> {
         .unwrap_or_default())
 }
 
-/// Takes as long as the kernel needs for all page tables: call it without Ruby's lock.
+/// Takes as long as the kernel needs for all page tables, so it is to be called without the GVL.
 pub(crate) fn shares(process: &Process) -> Result<Shares, Trouble> {
     let rollup = match parse::<SmapsRollup>(process, "smaps_rollup") {
-        // Before Linux 4.14 there is only the long form; the sums are the same.
+        // Before Linux 4.14 there is only the long form, with the same sums.
         Err(Trouble::Unreadable(..)) => parse::<SmapsRollup>(process, "smaps")?,
         other => other?,
     };
@@ -113,7 +114,7 @@ pub(crate) fn tree(root: i32) -> Result<Vec<i32>, Trouble> {
     of(root, None)?;
     let all = procfs::process::all_processes()
         .map_err(|error| Trouble::Unreadable("/proc".to_owned(), plain(&error)))?;
-    // One that ends meanwhile has nothing to add.
+    // A process that ends meanwhile adds nothing.
     let parents: Vec<(i32, i32)> = all
         .filter_map(Result::ok)
         .filter_map(|process| process.stat().ok().map(|stat| (stat.pid, stat.ppid)))
@@ -127,7 +128,8 @@ pub(crate) fn tree(root: i32) -> Result<Vec<i32>, Trouble> {
     Ok(found)
 }
 
-/// A process on its way out is refused for a moment before its state tells; so often it is asked again.
+/// Number of times that a process is read again: one that is ending is refused for a moment before its state shows
+/// that.
 const REFUSALS: u32 = 4;
 
 /// None: the process has no memory of its own.
@@ -141,7 +143,7 @@ fn parse<T: FromRead>(process: &Process, name: &str) -> Result<Option<T>, Troubl
         answer = read(process, name);
     }
     let text = match answer {
-        // The kernel refuses to show a process that is about to end, too.
+        // The kernel also refuses to show a process that is about to end.
         Err(ProcError::PermissionDenied(_)) if is_ending(process) => return without_memory(process),
         Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(libc::ESRCH) => {
             return without_memory(process);
@@ -194,7 +196,7 @@ fn explain(pid: i32, name: &str, error: ProcError) -> Trouble {
         {
             return Trouble::Gone(pid);
         }
-        // It lives, and yet /proc does not show it: that is what the mount option hidepid does.
+        // The process exists, but /proc does not show it, because of the mount option hidepid.
         if !std::path::Path::new(&path(pid, "")).exists() {
             return Trouble::Forbidden(pid, path(pid, name));
         }

@@ -1,7 +1,7 @@
-//! Live blocks: those of a call site, and what they come to by call site and age.
+//! Live blocks: those of a call site, and their sums by call site and age.
 //!
-//! Rule for neighbours: what visits the table runs while nothing is recorded, so it only fills Rust vectors; Ruby
-//! objects are made after the visit.
+//! Rule for neighbours: code that visits the table runs while nothing is recorded, so it only fills Rust vectors.
+//! Ruby objects are made after the visit.
 
 use std::ffi::c_void;
 
@@ -25,7 +25,7 @@ fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
     Ok(hash)
 }
 
-/// What is live of at least that age, by number of site.
+/// Live blocks of at least that age, by number of site.
 pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<Vec<Sum>, Error> {
     unsafe extern "C" fn add(context: *mut c_void, record: *const BlockRecord) {
         // SAFETY: the context is the vector below, the record is valid during the visit.
@@ -39,14 +39,14 @@ pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<Vec<Sum>, Error> {
         }
     }
     let mut sums: Vec<Sum> = Vec::new();
-    let Some(control) = hook_link::found() else { return Ok(sums) };
+    let Some(api) = hook_link::found() else { return Ok(sums) };
     // SAFETY: the callback fits the record, the context outlives the visit.
-    let status = unsafe { (control.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
+    let status = unsafe { (api.blocks)(u32::MAX, min_age, (&raw mut sums).cast(), add) };
     check(ruby, status)?;
     Ok(sums)
 }
 
-/// Live blocks of a call site: those that were counted, and those that the sampled ones stand for.
+/// Live blocks of a call site: those that were counted, and those that the samples stand for.
 #[derive(Clone, Default)]
 pub(super) struct Sum {
     bytes: u64,
@@ -61,7 +61,7 @@ pub(super) struct Sum {
 
 impl Sum {
     fn add(&mut self, block: &BlockRecord) {
-        // A sampled block of weight 1 is as sure as one that was counted.
+        // A sample of weight 1 is as certain as a counted block.
         if block.weight <= 1.0 {
             self.bytes += block.size;
             self.blocks += 1;
@@ -117,10 +117,10 @@ impl Sum {
 
 fn blocks(ruby: &Ruby, site: u32) -> Result<RArray, Error> {
     let array = ruby.ary_new();
-    let Some(control) = hook_link::found() else { return Ok(array) };
+    let Some(api) = hook_link::found() else { return Ok(array) };
     // SAFETY: the callback fits the record, the context outlives the visit.
     let records =
-        visit::<BlockRecord>(ruby, |context, push| unsafe { (control.blocks)(site, 0, context, push) })?;
+        visit::<BlockRecord>(ruby, |context, push| unsafe { (api.blocks)(site, 0, context, push) })?;
     for record in records {
         array.push(record.address)?;
         array.push(record.size)?;

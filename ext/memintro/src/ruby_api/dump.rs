@@ -31,7 +31,7 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
         row.push(names::string(ruby, &name))?;
         row.push(site.line)?;
         for figure in site.figures() {
-            // What was live at a mark that came after `Mwrap.reset` is below zero.
+            // Bytes that were live at a mark can be negative if the mark came after `Mwrap.reset`.
             row.push(figure.cast_signed())?;
         }
         row.push(variances_array(ruby, site.variances()))?;

@@ -1,4 +1,4 @@
-//! Memintro's error classes, as Rust reaches them. They are defined in `lib/memintro/error.rb`.
+//! Memintro's error classes for Rust. They are defined in `lib/memintro/error.rb`.
 
 use magnus::{Error, ExceptionClass, RModule, Ruby, prelude::*};
 use memintro_abi::Status;
@@ -38,7 +38,7 @@ pub(crate) fn from_status(ruby: &Ruby, status: Status) -> Error {
     }
 }
 
-/// With the message that the class has for when nothing more is known.
+/// With the default message of the class.
 fn in_its_own_words(ruby: &Ruby, name: &str) -> Error {
     class(ruby, name).new_instance(()).map_or_else(|error| error, Error::from)
 }

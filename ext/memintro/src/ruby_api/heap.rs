@@ -1,4 +1,4 @@
-//! What the heap's readers share on their way to Ruby.
+//! Shared by the methods that read the heap.
 
 use magnus::{Error, Ruby};
 

@@ -1,4 +1,4 @@
-//! All objects by class, as Ruby sees them.
+//! All objects by class, for Ruby.
 
 use magnus::{Error, RModule, RString, Ruby, function, prelude::*};
 

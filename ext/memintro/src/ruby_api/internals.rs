@@ -1,4 +1,4 @@
-//! The VM's own objects by kind, as Ruby sees them.
+//! The VM's own objects by kind, for Ruby.
 
 use magnus::{Error, RModule, Ruby, function, prelude::*};
 

@@ -1,4 +1,4 @@
-//! Instruction sequences, as Ruby sees them.
+//! Instruction sequences, for Ruby.
 
 use magnus::{Error, RModule, Ruby, Symbol, function, prelude::*};
 
@@ -19,8 +19,8 @@ fn totals(ruby: &Ruby) -> Result<(u64, u64), Error> {
     checked(ruby, iseqs::totals())
 }
 
-/// Yields slices of the texts, then slices of `[path, line, label, bytes, path, …]`; path and label are places in the
-/// texts.
+/// Yields slices of the texts, then slices of `[path, line, label, bytes, path, …]`. Path and label are indexes into
+/// the texts.
 fn list(ruby: &Ruby) -> Result<(), Error> {
     let (texts, iseqs) = checked(ruby, iseqs::list())?;
     let (texts, figures) = without_gvl(|| {

@@ -1,8 +1,8 @@
-//! `Memintro::Native.parse_json`: what a peer, a log or a file says, as Ruby's values. Not by the json gem: which of its
-//! versions a program wants is the program's choice, made maybe after this was loaded.
+//! `Memintro::Native.parse_json`: reads JSON from a peer, a log or a file into Ruby values. It does not use the json
+//! gem, because the program chooses the gem's version, and may do so after memintro was loaded.
 //!
-//! The text is others'. serde_json refuses what is not JSON; what is nested too deeply is refused here, before the
-//! machine stack is at risk.
+//! The text is not trusted. serde_json refuses what is not JSON. Text that is nested too deeply is refused here,
+//! before the machine stack could overflow.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     ractor_safe(|| native.define_singleton_method("parse_json", function!(parse, 2)))
 }
 
-/// The value that `text` says, with texts for keys.
+/// The value of `text`, with Strings as keys.
 ///
 /// # Errors
 /// ArgumentError: it is not UTF-8, not JSON, or has more than `deepest` values within each other.
@@ -27,11 +27,11 @@ fn parse(ruby: &Ruby, text: RString, deepest: usize) -> Result<Value, Error> {
     let value = Ours { ruby, left: deepest }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value));
-    // The number is JSON, but no computer's.
+    // The number is valid JSON, but too large for a float.
     value.map_err(|error| refused(error.to_string().replace("number out of range", "a number is too great")))
 }
 
-/// A value that may hold `left` more levels of others.
+/// A value that may contain `left` more levels.
 #[derive(Clone, Copy)]
 struct Ours<'a> {
     ruby: &'a Ruby,
@@ -39,7 +39,7 @@ struct Ours<'a> {
 }
 
 impl Ours<'_> {
-    /// For what is in a list or an object.
+    /// For the values of a list or an object.
     fn inner<E: serde::de::Error>(self) -> Result<Self, E> {
         let left = self.left.checked_sub(1).ok_or_else(|| E::custom("it is nested too deeply"))?;
         Ok(Self { left, ..self })
@@ -54,10 +54,10 @@ impl<'de> DeserializeSeed<'de> for Ours<'_> {
     }
 }
 
-/// 2^64, from which on a whole number comes as a float. Below 2^1023 such a float is whole.
+/// 2^64. From here on a whole number is given as a float. Below 2^1023 such a float is whole.
 const BEYOND_INTEGERS: f64 = 18_446_744_073_709_551_616.0;
 
-// The values under construction are on the machine stack, which Ruby's collector looks at.
+// The values under construction are on the machine stack, which Ruby's collector scans.
 impl<'de> Visitor<'de> for Ours<'_> {
     type Value = Value;
 
@@ -86,7 +86,7 @@ impl<'de> Visitor<'de> for Ours<'_> {
         if value.abs() < BEYOND_INTEGERS {
             return Ok(float.as_value());
         }
-        // Messages show it as it was given.
+        // Messages show it as it was written.
         float.funcall("to_i", ()).map_err(|error| E::custom(error.to_string()))
     }
 

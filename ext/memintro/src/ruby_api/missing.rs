@@ -1,15 +1,15 @@
-//! What this Ruby lacks, as the doctor asks for it.
+//! Lists what this Ruby lacks, for the doctor.
 
 use magnus::{Error, RHash, RModule, Ruby, function, prelude::*};
 
-use super::{control, without_gvl};
+use super::{control_socket, without_gvl};
 use crate::{heap, vm};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("missing_functions", function!(missing_functions, 0))
 }
 
-/// `{lines: [name, …], …}`: names of functions under what cannot be had for want of them.
+/// `{lines: [name, …], …}`: names of missing functions, by the feature that needs them.
 fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
     let [walk, classes, iseqs] = heap::missing();
     let iseq_kind =
@@ -22,7 +22,7 @@ fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
         ("iseqs", iseqs),
         ("iseq_kind", iseq_kind),
         ("turns", without_gvl::missing()),
-        ("forks", control::missing()),
+        ("forks", control_socket::missing()),
     ];
     for (what, names) in groups {
         if !names.is_empty() {

@@ -1,7 +1,7 @@
-//! The table of contents of what Ruby sees of the extension.
+//! Lists what Ruby sees of the extension.
 
 mod blocks;
-mod control;
+mod control_socket;
 mod dump;
 mod errors;
 mod heap;
@@ -33,7 +33,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let memintro = ruby.define_module("Memintro")?;
     let native = memintro.define_module("Native")?;
     native::init(ruby, native)?;
-    control::init(native)?;
+    control_socket::init(native)?;
     process::init(native)?;
     request::init(native)?;
     blocks::init(native)?;

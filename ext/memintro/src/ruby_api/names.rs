@@ -1,12 +1,12 @@
-//! Ruby strings for names that may be any bytes.
+//! Ruby strings for names that may contain any bytes.
 
 use magnus::{Error, RArray, RString, Ruby, encoding::EncodingCapable};
 
-/// UTF-8 where the bytes are valid, else binary: a path is whatever the file system has.
+/// UTF-8 if the bytes are valid, else binary, because a path may contain any bytes.
 pub(crate) fn string(ruby: &Ruby, bytes: &[u8]) -> RString {
     let string = ruby.str_from_slice(bytes);
     if std::str::from_utf8(bytes).is_ok() {
-        // A fresh string is never frozen and UTF-8 is always there, so this cannot fail.
+        // A new string is never frozen and UTF-8 always exists, so this cannot fail.
         let _ = string.enc_set(ruby.utf8_encindex());
     }
     string

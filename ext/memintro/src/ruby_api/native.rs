@@ -1,7 +1,7 @@
-//! `Memintro::Native`: the hook's control table, method by method, in plain integers and strings.
+//! `Memintro::Native`: the hook's table of functions, method by method, in plain integers and strings.
 //!
-//! Rule for neighbours: what visits the table runs while all allocators wait, so it only fills Rust vectors; Ruby
-//! objects are made after the visit.
+//! Rule for neighbours: code that visits the table runs during a pause, so it only fills Rust vectors. Ruby objects
+//! are made after the visit.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::{Error, RArray, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
 use memintro_abi::{
-    Control, Figures, Mode, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, SlotState,
+    Figures, HookApi, Mode, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, SlotState,
     StartOptions, Status, ThreadFigures, Variances,
 };
 
@@ -53,27 +53,27 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 }
 
 /// The hook, connected to this VM; `Memintro::UnsupportedError` if there is none.
-fn hook(ruby: &Ruby) -> Result<&'static Control, Error> {
-    let control = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
+fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
+    let api = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
         if !vm::prepare() {
-            return Ok(control);
+            return Ok(api);
         }
-        // Evaluated outside of any method, whatever method this is called from.
+        // Evaluated outside of any method, whatever method calls this.
         let _ = ruby.eval::<Value>("TOPLEVEL_BINDING.eval('Memintro::Native.open_short_cut')");
         // SAFETY: the source's functions live as long as this library, which Ruby never unloads.
-        unsafe { (control.set_vm)(&raw const vm::SOURCE) };
-        // The VM's memory is gone after this, but frees go on.
+        unsafe { (api.set_vm)(&raw const vm::SOURCE) };
+        // The VM's memory is freed after this, but frees go on.
         vm::at_exit(take_vm_back);
     }
     vm::tell_evacuations();
-    Ok(control)
+    Ok(api)
 }
 
 unsafe extern "C" fn take_vm_back(_vm: *mut rb_sys::ruby_vm_t) {
-    if let Some(control) = hook_link::found() {
+    if let Some(api) = hook_link::found() {
         // SAFETY: null takes the functions back.
-        unsafe { (control.set_vm)(std::ptr::null()) };
+        unsafe { (api.set_vm)(std::ptr::null()) };
     }
 }
 
@@ -86,8 +86,8 @@ fn hook_path(ruby: &Ruby) -> Option<RString> {
 }
 
 fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
-    let control = hook(ruby)?;
-    Ok(ruby.to_symbol(if (control.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
+    let api = hook(ruby)?;
+    Ok(ruby.to_symbol(if (api.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
 }
 
 fn start(
@@ -97,38 +97,38 @@ fn start(
     max_tracker_bytes: u64,
     sample_bytes: u64,
 ) -> Result<Symbol, Error> {
-    let control = hook(ruby)?;
+    let api = hook(ruby)?;
     let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0 };
     // SAFETY: the options are valid during the call.
-    let status = unsafe { (control.start)(&raw const options) };
+    let status = unsafe { (api.start)(&raw const options) };
     check(ruby, status)?;
     let goes_on = status != Status::OK;
     let error = if goes_on {
         trial::unseen().map(|message| errors::error(ruby, "NotSeenError", message))
     } else {
-        match trial::try_an_allocation(control) {
+        match trial::try_an_allocation(api) {
             Trial::Seen => None,
             Trial::Dropped => Some(errors::from_status(ruby, Status::NO_MEMORY)),
-            Trial::Unseen => Some(errors::error(ruby, "NotSeenError", trial::not_seen(control))),
+            Trial::Unseen => Some(errors::error(ruby, "NotSeenError", trial::not_seen(api))),
         }
     };
     if let Some(error) = error {
-        (control.stop)();
+        (api.stop)();
         return Err(error);
     }
     if goes_on {
         return Ok(ruby.to_symbol(if status == Status::SWITCHED { "switched" } else { "unchanged" }));
     }
     request::figures_begin_anew();
-    // The test allocation is not the program's.
-    check(ruby, (control.clear)())?;
+    // The test allocation does not belong to the program.
+    check(ruby, (api.clear)())?;
     crate::pages::give_back();
     Ok(ruby.to_symbol("ok"))
 }
 
 fn stop(ruby: &Ruby) -> Result<bool, Error> {
-    let Some(control) = hook_link::found() else { return Ok(false) };
-    let status = (control.stop)();
+    let Some(api) = hook_link::found() else { return Ok(false) };
+    let status = (api.stop)();
     if status == Status::OK {
         request::figures_begin_anew();
     }
@@ -137,15 +137,15 @@ fn stop(ruby: &Ruby) -> Result<bool, Error> {
 }
 
 fn is_tracking() -> bool {
-    hook_link::found().is_some_and(|control| (control.mode)() != Mode::OFF)
+    hook_link::found().is_some_and(|api| (api.mode)() != Mode::OFF)
 }
 
 fn is_preloaded() -> bool {
-    hook_link::found().is_some_and(|control| (control.origin)() == Origin::PRELOADED)
+    hook_link::found().is_some_and(|api| (api.origin)() == Origin::PRELOADED)
 }
 
 fn mode(ruby: &Ruby) -> Symbol {
-    let mode = hook_link::found().map_or(Mode::OFF, |control| (control.mode)());
+    let mode = hook_link::found().map_or(Mode::OFF, |api| (api.mode)());
     ruby.to_symbol(match mode {
         Mode::OFF => "off",
         Mode::SAMPLED => "sampled",
@@ -154,41 +154,41 @@ fn mode(ruby: &Ruby) -> Symbol {
 }
 
 fn sample_bytes() -> u64 {
-    hook_link::found().map_or(0, |control| (control.sample_bytes)())
+    hook_link::found().map_or(0, |api| (api.sample_bytes)())
 }
 
 fn untracked_enter() -> u32 {
-    hook_link::found().map_or(0, |control| (control.untracked_enter)())
+    hook_link::found().map_or(0, |api| (api.untracked_enter)())
 }
 
 fn untracked_leave() -> u32 {
-    hook_link::found().map_or(0, |control| (control.untracked_leave)())
+    hook_link::found().map_or(0, |api| (api.untracked_leave)())
 }
 
 fn mark(ruby: &Ruby) -> Result<(), Error> {
-    hook_link::found().map_or(Ok(()), |control| check(ruby, (control.mark)()))
+    hook_link::found().map_or(Ok(()), |api| check(ruby, (api.mark)()))
 }
 
 fn clear(ruby: &Ruby) -> Result<(), Error> {
     request::figures_begin_anew();
-    hook_link::found().map_or(Ok(()), |control| check(ruby, (control.clear)()))
+    hook_link::found().map_or(Ok(()), |api| check(ruby, (api.clear)()))
 }
 
 fn reset(ruby: &Ruby) -> Result<(), Error> {
     request::figures_begin_anew();
-    hook_link::found().map_or(Ok(()), |control| check(ruby, (control.reset)()))
+    hook_link::found().map_or(Ok(()), |api| check(ruby, (api.reset)()))
 }
 
 fn totals(ruby: &Ruby) -> Result<RArray, Error> {
     let mut figures = Figures::default();
-    if let Some(control) = hook_link::found() {
+    if let Some(api) = hook_link::found() {
         // SAFETY: a valid record.
-        unsafe { (control.totals)(&raw mut figures) };
+        unsafe { (api.totals)(&raw mut figures) };
     }
     figures_array(ruby, &figures)
 }
 
-/// The totals in the order that `Memintro::Totals` expects; last the variances and skews, or nil.
+/// The totals in the order that `Memintro::Totals` expects. The variances and skews, or nil, come last.
 pub(super) fn figures_array(ruby: &Ruby, figures: &Figures) -> Result<RArray, Error> {
     let array = ruby.ary_from_iter([
         figures.allocated_bytes,
@@ -237,9 +237,9 @@ pub(super) fn variances_array(ruby: &Ruby, variances: Option<Variances>) -> Opti
 
 fn thread_totals(ruby: &Ruby) -> Result<RArray, Error> {
     let mut figures = ThreadFigures::default();
-    if let Some(control) = hook_link::found() {
+    if let Some(api) = hook_link::found() {
         // SAFETY: a valid record.
-        unsafe { (control.thread_totals)(&raw mut figures) };
+        unsafe { (api.thread_totals)(&raw mut figures) };
     }
     let array = ruby.ary_from_iter([
         figures.allocated_bytes,
@@ -260,7 +260,7 @@ fn thread_totals(ruby: &Ruby) -> Result<RArray, Error> {
     Ok(array)
 }
 
-/// Collects through the C callback of the control table.
+/// Collects through the C callback of the hook.
 pub(super) fn visit<T: Copy>(
     ruby: &Ruby,
     run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>) -> Status,
@@ -270,7 +270,7 @@ pub(super) fn visit<T: Copy>(
     Ok(records)
 }
 
-/// Visits with a closure through the C callback of the control table.
+/// Visits with a closure through the C callback of the hook.
 fn visit_each<T, F: FnMut(&T)>(
     run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>) -> Status,
     mut each: F,
@@ -291,25 +291,25 @@ fn sites(ruby: &Ruby) -> Result<RArray, Error> {
     Ok(array)
 }
 
-/// Every call site at one instant; none where there is no hook.
+/// All call sites at one instant; none if there is no hook.
 fn site_records(ruby: &Ruby) -> Result<Vec<SiteRecord>, Error> {
     let mut records = Vec::new();
     visit_sites(ruby, |record| records.push(*record))?;
     Ok(records)
 }
 
-/// The same, one by one, while the figures stand still.
+/// The same, one by one, while no figure changes.
 pub(super) fn visit_sites(ruby: &Ruby, each: impl FnMut(&SiteRecord)) -> Result<(), Error> {
-    let Some(control) = hook_link::found() else { return Ok(()) };
+    let Some(api) = hook_link::found() else { return Ok(()) };
     // SAFETY: the callback fits the record, the context outlives the visit.
-    check(ruby, visit_each(|context, call| unsafe { (control.sites)(context, call) }, each))
+    check(ruby, visit_each(|context, call| unsafe { (api.sites)(context, call) }, each))
 }
 
-/// The String of each path, frozen, once: a file has many lines.
+/// A frozen String for each path, made once, because a file has many lines.
 pub(super) struct Paths {
     /// A Ruby array, so that the collector sees the strings and may move them.
     strings: RArray,
-    /// Where in the array, by the interner's address and length.
+    /// The index in the array, by the interner's address and length.
     places: HashMap<(usize, u32), isize>,
 }
 
@@ -333,7 +333,7 @@ impl Paths {
     }
 }
 
-/// What `lib/memintro/malloc/site_row.rb` calls the columns of a row.
+/// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
 const SITE_COLUMNS: [&str; 13] = [
     "id",
     "kind",
@@ -371,14 +371,14 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> R
     ] {
         row.push(figure)?;
     }
-    // Below zero where a mark came after `Mwrap.reset`.
+    // Negative if a mark came after `Mwrap.reset`.
     row.push(record.marked_bytes.cast_signed())?;
     row.push(variances_array(ruby, (record.estimated != 0).then_some(record.variances)))?;
     row.push(old_blocks(ruby, record)?)?;
     Ok(row)
 }
 
-/// As a row of `live_by_site(1)`, but of the same instant as all else.
+/// As a row of `live_by_site(1)`, but at the same instant as all other figures.
 fn old_blocks(ruby: &Ruby, record: &SiteRecord) -> Result<RArray, Error> {
     let row = ruby.ary_new_capa(6);
     row.push(record.old_bytes)?;
@@ -412,7 +412,7 @@ fn generation(ruby: &Ruby) -> Result<usize, Error> {
 }
 
 fn refresh(ruby: &Ruby) -> Result<(), Error> {
-    hook_link::found().map_or(Ok(()), |control| check(ruby, (control.refresh)()))
+    hook_link::found().map_or(Ok(()), |api| check(ruby, (api.refresh)()))
 }
 
 struct Patch {
@@ -441,10 +441,10 @@ fn patches(ruby: &Ruby) -> Result<RArray, Error> {
         }
     }
     let array = ruby.ary_new();
-    let Some(control) = hook_link::found() else { return Ok(array) };
+    let Some(api) = hook_link::found() else { return Ok(array) };
     let mut found: Vec<Patch> = Vec::new();
     // SAFETY: the callback fits the record, the context outlives the visit.
-    unsafe { (control.patches)((&raw mut found).cast(), push) };
+    unsafe { (api.patches)((&raw mut found).cast(), push) };
     for patch in found {
         let state = match patch.state {
             SlotState::PATCHED => "patched",
@@ -465,10 +465,10 @@ fn patches(ruby: &Ruby) -> Result<RArray, Error> {
 }
 
 fn allocator(ruby: &Ruby) -> Option<RString> {
-    let control = hook_link::found()?;
+    let api = hook_link::found()?;
     let mut buffer = [0; 4096];
     // SAFETY: the buffer has the length that is given.
-    let status = unsafe { (control.allocator)(buffer.as_mut_ptr(), buffer.len()) };
+    let status = unsafe { (api.allocator)(buffer.as_mut_ptr(), buffer.len()) };
     if status != Status::OK {
         return None;
     }
@@ -484,15 +484,15 @@ fn c_path(ruby: &Ruby, path: RString) -> Result<CString, Error> {
 
 fn dump(ruby: &Ruby, path: RString) -> Result<(), Error> {
     let path = c_path(ruby, path)?;
-    let control = hook(ruby)?;
+    let api = hook(ruby)?;
     // SAFETY: a terminated path.
-    check(ruby, unsafe { (control.dump)(path.as_ptr()) })
+    check(ruby, unsafe { (api.dump)(path.as_ptr()) })
 }
 
 fn dump_at_exit(ruby: &Ruby, path: Value) -> Result<(), Error> {
-    let control = hook(ruby)?;
+    let api = hook(ruby)?;
     let path = Option::<RString>::try_convert(path)?.map(|path| c_path(ruby, path)).transpose()?;
     let pointer = path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
     // SAFETY: a terminated path or null; the hook copies it.
-    check(ruby, unsafe { (control.dump_at_exit)(pointer) })
+    check(ruby, unsafe { (api.dump_at_exit)(pointer) })
 }

@@ -1,4 +1,4 @@
-//! How full the heap's pages are, as Ruby sees it.
+//! How full the heap's pages are, for Ruby.
 
 use magnus::{Error, RArray, RHash, RModule, Ruby, Value, function, prelude::*};
 
@@ -12,9 +12,9 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("occupancy", function!(occupancy, 1))
 }
 
-/// `[[slot_size, pages, slots, live, sparse_pages, sparse_live, empty_pages], …]`. Yields slices of
-/// `[[name, count, pages], …]`, most pages first. The collector's counters as they stand after the walk, before anybody
-/// else runs, go into the hash, which `GC.stat` has filled before: then this makes no object.
+/// `[[slot_size, pages, slots, live, sparse_pages, sparse_live, empty_pages], …]`. Yields slices of `[[name, count,
+/// pages], …]`, most pages first. The collector's counters after the walk, before another thread runs, go into the
+/// hash. `GC.stat` has filled the hash before, so this makes no object.
 fn occupancy(ruby: &Ruby, counters: RHash) -> Result<RArray, Error> {
     let found = checked(ruby, pages::occupancy())?;
     let _: Value = ruby.class_object().const_get::<_, RModule>("GC")?.funcall("stat", (counters,))?;

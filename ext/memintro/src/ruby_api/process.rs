@@ -1,7 +1,7 @@
-//! Memory of processes, and the little that a background thread needs of the system.
+//! Memory of processes, and what a background thread needs from the system.
 //!
-//! All of this may be called from any Ractor, from finalizers and from trap handlers: no lock is held while Ruby could
-//! switch threads, and nothing of Ruby's is touched but the Integers that are answered.
+//! All of this may be called from any Ractor, from finalizers and from trap handlers. No lock is held while Ruby
+//! could switch threads, and the only Ruby objects are the Integers that are returned.
 
 use magnus::{Error, RArray, RModule, Ruby, function, prelude::*};
 use procfs::process::Process;
@@ -34,12 +34,12 @@ fn define(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("accept_signals", function!(accept_signals, 0))
 }
 
-/// Runs with what it allocates left out of the figures.
+/// Runs without counting its allocations.
 fn untracked<T>(work: impl FnOnce() -> T) -> T {
-    let Some(control) = hook_link::found() else { return work() };
-    (control.untracked_enter)();
+    let Some(api) = hook_link::found() else { return work() };
+    (api.untracked_enter)();
     let answer = work();
-    (control.untracked_leave)();
+    (api.untracked_leave)();
     answer
 }
 
@@ -101,7 +101,7 @@ fn process_started(ruby: &Ruby, pid: i32) -> Result<u64, Error> {
     answer(ruby, untracked(|| process::of(pid, None).and_then(|process| process::started(&process))))
 }
 
-fn look<T>(
+fn figures_of<T>(
     ruby: &Ruby,
     pid: i32,
     started: Option<u64>,
@@ -111,15 +111,16 @@ fn look<T>(
 }
 
 fn process_sizes(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
-    look(ruby, pid, started, process::sizes).map(|sizes| ruby.ary_from_iter([sizes.rss, sizes.vsize]))
+    figures_of(ruby, pid, started, process::sizes).map(|sizes| ruby.ary_from_iter([sizes.rss, sizes.vsize]))
 }
 
 fn process_peaks(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
-    look(ruby, pid, started, process::peaks).map(|peaks| ruby.ary_from_iter([peaks.peak_rss, peaks.swap]))
+    figures_of(ruby, pid, started, process::peaks)
+        .map(|peaks| ruby.ary_from_iter([peaks.peak_rss, peaks.swap]))
 }
 
 fn process_shares(ruby: &Ruby, pid: i32, started: Option<u64>) -> Result<RArray, Error> {
-    look(ruby, pid, started, process::shares)
+    figures_of(ruby, pid, started, process::shares)
         .map(|shares| ruby.ary_from_iter([shares.pss, shares.uss, shares.swap_pss, shares.rss]))
 }
 
@@ -127,7 +128,7 @@ fn process_tree(ruby: &Ruby, pid: i32) -> Result<RArray, Error> {
     answer(ruby, without_gvl(|| untracked(|| process::tree(pid)))).map(|pids| ruby.ary_from_vec(pids))
 }
 
-/// Of the children that were waited for and theirs, the greatest one's; 0 if there were none.
+/// The greatest figure of the children that were waited for, and of their children; 0 if there were none.
 fn waited_peak_rss() -> u64 {
     // SAFETY: zero is a valid rusage; the call fills it and cannot fail with it.
     let kib = unsafe {
@@ -143,7 +144,8 @@ fn kernel_pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// Blocks on this thread what programs handle. What a fault raises stays, and so does SIGVTALRM: Ruby wakes threads by it.
+/// Blocks the signals that programs handle, in this thread. Signals that a fault raises stay unblocked, and so does
+/// SIGVTALRM, by which Ruby wakes threads.
 fn refuse_signals() {
     const KEPT: [libc::c_int; 7] = [
         libc::SIGVTALRM,
@@ -165,7 +167,7 @@ fn refuse_signals() {
     }
 }
 
-/// Unblocks all: the thread may be used by others after us, and processes that it starts inherit its mask.
+/// Unblocks all signals, because the native thread may be reused, and processes that it starts inherit its mask.
 fn accept_signals() {
     // SAFETY: zero is a valid set; the calls fill it and cannot fail with it.
     unsafe {

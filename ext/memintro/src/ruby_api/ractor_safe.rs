@@ -2,7 +2,8 @@
 
 use crate::lookup::look_up;
 
-/// Methods that `define` defines may; all others are refused by Ruby in any but the main one.
+/// Makes the methods that `define` defines callable from any Ractor. Ruby refuses all others outside of the main
+/// Ractor.
 pub(super) fn ractor_safe<T>(define: impl FnOnce() -> T) -> T {
     // SAFETY: a function of this type in every Ruby that has it.
     let set = unsafe { look_up!(c"rb_ext_ractor_safe", unsafe extern "C" fn(bool)) };

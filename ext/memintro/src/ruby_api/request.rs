@@ -1,7 +1,7 @@
-//! What a request or a job is measured with: this thread's traffic, and the resident memory, in one call each.
+//! Measures a request or a job: this thread's allocations and the resident memory, in one call each.
 //!
-//! Rule for neighbours: both are called twice a request, so they look nothing up and make no Ruby object that the
-//! answer does not need.
+//! Rule for neighbours: both are called twice for each request, so they look up no names and make only the Ruby
+//! objects that they return.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,10 +10,10 @@ use memintro_abi::{Mode, ThreadFigures};
 
 use crate::hook_link;
 
-/// How often figures have begun anew: a difference across a start, a stop, a clear or a reset means nothing.
+/// Counts how often figures began again. A difference across a start, a stop, a clear or a reset has no meaning.
 static BEGINNINGS: AtomicU64 = AtomicU64::new(0);
 
-/// Requests and jobs being served: the process id in the upper half of the word, their number in the lower.
+/// Requests and jobs in progress: the process id in the upper half of the word, their number in the lower half.
 static IN_FLIGHT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -23,27 +23,27 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     Ok(())
 }
 
-/// To be called whenever figures are emptied, or stop to grow.
+/// To be called whenever figures are emptied, or stop growing.
 pub(super) fn figures_begin_anew() {
     BEGINNINGS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Number of the beginning, bytes and calls of this thread's allocations, bytes that it freed, allocations that could not
-/// be followed. Nil where that is not the whole of its traffic, because this thread is not tracked. While sampling the bytes
-/// it allocated are exact nevertheless; calls and freed bytes are estimates, and nil.
+/// Number of the beginning, bytes and calls of this thread's allocations, bytes that it freed, allocations that could
+/// not be followed. Nil if this thread is not tracked, so that figures would be incomplete. In sampled mode the
+/// allocated bytes are exact nevertheless; calls and freed bytes would be estimates, and are nil.
 fn thread_traffic(ruby: &Ruby) -> Option<RArray> {
-    let control = hook_link::found()?;
-    let exact = match (control.mode)() {
+    let api = hook_link::found()?;
+    let exact = match (api.mode)() {
         Mode::FULL => true,
         Mode::SAMPLED => false,
         _ => return None,
     };
-    // The array is not the request's.
-    let depth = (control.untracked_enter)();
+    // The array does not belong to the request.
+    let depth = (api.untracked_enter)();
     let answer = (depth == 1).then(|| {
         let mut figures = ThreadFigures::default();
         // SAFETY: a valid record.
-        unsafe { (control.thread_totals)(&raw mut figures) };
+        unsafe { (api.thread_totals)(&raw mut figures) };
         ruby.ary_from_iter([
             Some(BEGINNINGS.load(Ordering::Relaxed)),
             Some(figures.allocated_bytes),
@@ -52,21 +52,21 @@ fn thread_traffic(ruby: &Ruby) -> Option<RArray> {
             Some(figures.dropped),
         ])
     });
-    (control.untracked_leave)();
+    (api.untracked_leave)();
     answer
 }
 
-/// One more is being served. Answers how many, this one included.
+/// A request or job begins. Returns how many are in progress, this one included.
 fn served_begin(kind: usize) -> u32 {
     in_flight(kind, |count| count.saturating_add(1))
 }
 
-/// One is done. Answers how many were being served, this one included.
+/// A request or job ends. Returns how many were in progress, this one included.
 fn served_end(kind: usize) -> u32 {
     in_flight(kind, |count| count.saturating_sub(1)).saturating_add(1)
 }
 
-/// A forked child serves none of what its parent serves: process id and count change together, in one word.
+/// A forked child has none of its parent's requests. Process id and count change together, in one word.
 fn in_flight(kind: usize, change: impl Fn(u32) -> u32) -> u32 {
     let Some(counter) = IN_FLIGHT.get(kind) else { return 0 };
     let own = u64::from(std::process::id());

@@ -1,4 +1,4 @@
-//! `Memintro::Native::Sites`: the call sites of one instant, in Rust's memory: no Ruby object is made of any.
+//! `Memintro::Native::Sites`: the call sites at one instant, in Rust's memory, without Ruby objects.
 
 use std::cell::{Ref, RefCell};
 use std::collections::HashMap;
@@ -28,27 +28,27 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 pub(super) struct Sites(RefCell<Rows>);
 
 impl Sites {
-    /// They, or none once they were cleared.
+    /// The sites, or none once they were cleared.
     pub(super) fn rows(&self) -> Ref<'_, Rows> {
         self.0.borrow()
     }
 
-    /// Gives their memory back, which would wait for Ruby's collector else.
+    /// Frees the memory, which otherwise would wait for Ruby's collector.
     fn clear(&self) {
         if let Ok(mut rows) = self.0.try_borrow_mut() {
             *rows = Rows::default();
         }
     }
 
-    /// At most so many, those with most of a figure; with an age, only those that have blocks of that age, and these
-    /// alone count as live.
+    /// At most so many sites, those with the greatest figure. With an age, only sites with blocks of that age, and
+    /// only these blocks count as live.
     fn take(ruby: &Ruby, most: Option<usize>, by: Symbol, older_than: Option<u32>) -> Result<Self, Error> {
         let by = by.name()?.into_owned();
         let figure = top_sites::figure(ruby, &by)?;
         let most = most.unwrap_or(usize::MAX);
         let sums = older_than.map(|age| blocks::sums(ruby, age)).transpose()?;
         let found = Greatest::collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
-        // Only the texts have to be had while nobody can clear them.
+        // Only the texts must be copied while no other thread can clear them.
         let mut texts = Texts::default();
         let sites: Vec<Site> = found.kept.iter().map(|record| texts.site(record)).collect();
         let rows = without_gvl(move || {
@@ -70,7 +70,7 @@ impl Sites {
     }
 }
 
-/// Those that have blocks of the age, greatest first.
+/// The sites with blocks of that age, greatest first.
 fn keep_old(list: &mut Vec<Site>, sums: &[blocks::Sum], by: &str, figure: Figure) {
     list.retain_mut(|site| {
         site.aged = sums.get(site.record.id as usize).filter(|sum| sum.is_any()).map(blocks::Sum::aged);
@@ -83,14 +83,14 @@ fn keep_old(list: &mut Vec<Site>, sums: &[blocks::Sum], by: &str, figure: Figure
     }
 }
 
-/// More first, then the earlier site.
+/// Greater figures first, then the earlier site.
 fn sort(list: &mut [Site], figure: impl Fn(&Site) -> f64) {
     list.sort_unstable_by(|one, other| {
         figure(other).total_cmp(&figure(one)).then(one.record.id.cmp(&other.record.id))
     });
 }
 
-/// Each path once: a file has many lines.
+/// Each path once, because a file has many lines.
 #[derive(Default)]
 struct Texts {
     texts: Vec<Vec<u8>>,
@@ -113,7 +113,7 @@ impl Texts {
     }
 }
 
-/// The index of what was pushed.
+/// The index of the text that was pushed.
 fn push(texts: &mut Vec<Vec<u8>>, text: Vec<u8>) -> u32 {
     texts.push(text);
     (texts.len() - 1) as u32

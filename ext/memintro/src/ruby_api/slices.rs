@@ -1,12 +1,12 @@
-//! Rows for Ruby, some at a time: between two slices the block may let other threads have their turn.
+//! Yields rows to Ruby in slices, so that the block may let other threads run in between.
 
 use magnus::{Error, IntoValue, Ruby, Value};
 
-/// Making so many takes some milliseconds, as a walk does. With fewer, a program that computes (which keeps each turn for
-/// 100 ms) would have the asker wait for seconds.
+/// Rows of a slice. To make so many takes some milliseconds, as a walk does. With smaller slices, a program that
+/// computes (and keeps the GVL for 100 ms each time) would keep the caller waiting for seconds.
 const ROWS: usize = 2000;
 
-/// Makes the rows and hands them to the block of the current method.
+/// Makes the rows and passes them to the block of the current method.
 pub(super) fn yield_rows<T, R: IntoValue>(
     ruby: &Ruby,
     rows: &[T],
@@ -15,7 +15,7 @@ pub(super) fn yield_rows<T, R: IntoValue>(
     yield_slices(ruby, rows, ROWS, make)
 }
 
-/// The same with rows of several figures each, one behind the other in one array.
+/// The same for rows of several figures each, one after the other in one array.
 pub(super) fn yield_figures<const N: usize>(ruby: &Ruby, rows: &[[i64; N]]) -> Result<(), Error> {
     yield_slices(ruby, rows.as_flattened(), ROWS * N, |figure| *figure)
 }

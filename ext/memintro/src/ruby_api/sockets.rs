@@ -1,5 +1,5 @@
-//! Takes the file of a control socket away, through its folder's descriptor: between a look at a path and an unlink by
-//! that path somebody could put another folder in the way.
+//! Removes the file of a control socket through its folder's descriptor. Between a check of a path and an unlink by
+//! that path, another user could replace the folder.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,8 +10,8 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("remove_socket", function!(remove_socket, 4))
 }
 
-/// Whether `name` was removed from `folder`: only if the folder is no symbolic link, is `uid`'s alone, and `name` in it is
-/// a socket, that of `inode` where one is given.
+/// Whether `name` was removed from `folder`. It is removed only if the folder is no symbolic link and only `uid` may
+/// write to it, and if `name` in it is a socket (with `inode`, if that is given).
 fn remove_socket(folder: RString, uid: u32, name: RString, inode: Option<u64>) -> bool {
     // SAFETY: both are copied at once.
     let (folder, name) =
@@ -57,7 +57,7 @@ fn open(folder: &CStr) -> Option<OwnedFd> {
     }
 }
 
-/// `PID.sock`, and `PID.new` before it listens: no way out of the folder.
+/// `PID.sock`, or `PID.new` before it listens, so that the name cannot leave the folder.
 fn is_socket_name(name: &[u8]) -> bool {
     let pid = name.strip_suffix(b".sock").or_else(|| name.strip_suffix(b".new"));
     pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))

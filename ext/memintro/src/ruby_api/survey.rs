@@ -1,4 +1,4 @@
-//! `Memintro::Native::HeapSurvey`: what a snapshot asks of the heap, walked over in steps, as rows of Rust's.
+//! `Memintro::Native::HeapSurvey`: what a snapshot needs of the heap, read in steps, as rows in Rust's memory.
 
 use std::cell::RefCell;
 use std::mem;
@@ -15,7 +15,7 @@ use super::without_gvl::without_gvl;
 use crate::heap::leaves_marking;
 use crate::heap::survey::{Files, HeapSurvey as Walk, Wanted};
 
-/// How long a step keeps other threads waiting, beside what Ruby needs to list its pages.
+/// How long a step keeps other threads waiting, in addition to the time that Ruby needs to list its pages.
 const STEP: Duration = Duration::from_millis(4);
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
@@ -34,7 +34,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 enum State {
     Walking(Box<Walk>),
     Done(Heap),
-    /// The walk has failed, or is not wanted any more.
+    /// The walk has failed, or is no longer wanted.
     Failed,
 }
 
@@ -60,7 +60,7 @@ fn check(ruby: &Ruby, part: Symbol) -> Result<(), Error> {
 }
 
 impl HeapSurvey {
-    /// For these parts; `own` are memintro's files, and folders with a slash behind.
+    /// For these parts. `own` are memintro's files, and folders with a slash at the end.
     fn new(ruby: &Ruby, parts: RArray, own: RArray) -> Result<Self, Error> {
         let mut wanted = Wanted::default();
         for index in 0..parts.len() {
@@ -73,9 +73,9 @@ impl HeapSurvey {
         Ok(Self(RefCell::new(State::Walking(Box::new(walk)))))
     }
 
-    /// Goes on for some milliseconds. True: all has been seen, and sorted (during which other threads ran). The collector's
-    /// counters of the instant at which the last page was seen go into the hash, which `GC.stat` has filled before: then
-    /// this makes no object.
+    /// Continues for some milliseconds. True: all pages have been read, and the rows sorted (during which other
+    /// threads ran). The collector's counters at the instant of the last page go into the hash. `GC.stat` has filled
+    /// the hash before, so this makes no object.
     fn step(ruby: &Ruby, this: &Self, counters: RHash) -> Result<bool, Error> {
         let mut state = this.0.try_borrow_mut().map_err(|_| busy(ruby))?;
         let State::Walking(walk) = &mut *state else { return Ok(true) };
@@ -96,14 +96,14 @@ impl HeapSurvey {
         }
     }
 
-    /// Gives its memory back, which would wait for Ruby's collector else.
+    /// Frees the memory, which otherwise would wait for Ruby's collector.
     fn clear(&self) {
         if let Ok(mut state) = self.0.try_borrow_mut() {
             *state = State::Failed;
         }
     }
 
-    /// Calls the block with what was found, once all has been seen.
+    /// Calls the block with the results, once all pages have been read.
     pub(super) fn read<T>(&self, ruby: &Ruby, read: impl FnOnce(&Heap) -> T) -> Result<T, Error> {
         match &*self.0.try_borrow().map_err(|_| busy(ruby))? {
             State::Done(heap) => Ok(read(heap)),
@@ -111,8 +111,8 @@ impl HeapSurvey {
         }
     }
 
-    /// Yields slices of `[[name, count, bytes], …]`, greatest first; of part `occupancy` of the holders, and pages in
-    /// place of bytes. Nothing for what was not asked for.
+    /// Yields slices of `[[name, count, bytes], …]`, greatest first. For part `occupancy` these are the holders, with
+    /// pages in place of bytes. Yields nothing for a part that was not requested.
     fn rows(ruby: &Ruby, this: &Self, list: Symbol) -> Result<(), Error> {
         let list = list.name()?.into_owned();
         this.read(ruby, |heap| {

@@ -1,5 +1,5 @@
-//! `Memintro::Native::Text`: JSON that is made without Ruby's lock and sent from Rust's memory, so that it is never a
-//! String of Ruby's.
+//! `Memintro::Native::Text`: JSON that is made without the GVL and sent from Rust's memory, so that it is never a
+//! Ruby String.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -15,7 +15,8 @@ use super::survey::HeapSurvey;
 use super::values;
 use super::without_gvl::without_gvl;
 
-/// How long a client that takes nothing is waited for, and how long one that does is served, before others are.
+/// How long a send waits for a client that takes nothing, and how long it serves one that does, before other clients
+/// are served.
 const PATIENCE_MS: libc::c_int = 20;
 const TURN: Duration = Duration::from_millis(100);
 
@@ -42,7 +43,7 @@ struct Sending {
 pub(super) struct Text(RefCell<Sending>);
 
 impl Text {
-    /// What the first hash has, `call_sites`, and what the second has.
+    /// The members of the first hash, `call_sites`, and the members of the second hash.
     fn report(ruby: &Ruby, head: RHash, sites: Obj<Sites>, tail: RHash) -> Result<Self, Error> {
         let (head, tail) = (values::members(head, Bytes::Shown)?, values::members(tail, Bytes::Shown)?);
         let sites = sites.rows();
@@ -53,8 +54,8 @@ impl Text {
         })
     }
 
-    /// What the hash has, `call_sites`, and what the survey has found. `free_pages` is how many pages Ruby keeps beside
-    /// those that were walked over.
+    /// The members of the hash, `call_sites`, and the results of the survey. `free_pages` is the number of pages that
+    /// Ruby keeps besides those that were walked over.
     fn snapshot(
         ruby: &Ruby,
         head: RHash,
@@ -92,12 +93,13 @@ impl Text {
         self.0.try_borrow().map_or(0, |sending| sending.text.len())
     }
 
-    /// Bytes that are still to be sent.
+    /// Bytes that are not sent yet.
     fn left(&self) -> usize {
         self.0.try_borrow().map_or(0, |sending| sending.text.len() - sending.sent)
     }
 
-    /// Sends as much as the client takes; other threads run meanwhile. How much that was; below 0, the error's number.
+    /// Sends as much as the client takes, while other threads run. Returns the number of bytes, or a negative error
+    /// number.
     fn send_to(&self, descriptor: i32) -> i64 {
         let Ok(mut sending) = self.0.try_borrow_mut() else { return 0 };
         let Sending { text, sent } = &mut *sending;
@@ -107,7 +109,7 @@ impl Text {
         if taken > 0 { taken } else { -i64::from(error) }
     }
 
-    /// Gives its memory back.
+    /// Frees the memory.
     fn clear(&self) {
         if let Ok(mut sending) = self.0.try_borrow_mut() {
             *sending = Sending::default();
@@ -152,7 +154,7 @@ fn send(descriptor: i32, text: &[u8], sent: &mut usize) -> i32 {
     0
 }
 
-/// The members, with what stands before and after them if there are any.
+/// The members, with this text before and after them if there are any.
 fn comma(members: &str, before: &str, after: &str) -> String {
     if members.is_empty() { String::new() } else { format!("{before}{members}{after}") }
 }

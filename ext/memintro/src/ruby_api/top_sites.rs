@@ -1,6 +1,7 @@
-//! `Memintro::Native.top_sites`: the call sites that matter most, without making Ruby objects of the others.
+//! `Memintro::Native.top_sites`: the call sites with the greatest figures, without making Ruby objects for the
+//! others.
 //!
-//! A Rails process has ten thousand sites; a snapshot that is to cost a millisecond cannot make a row of each, and a
+//! A Rails process has ten thousand sites. A snapshot that takes a millisecond cannot make a row for each, and a
 //! report of twenty need not.
 
 use std::cmp::Ordering;
@@ -16,11 +17,11 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 
 pub(super) type Figure = fn(&SiteRecord) -> f64;
 
-/// The greatest of the records that come by, and what the others add up to.
+/// The greatest of the visited records, and the sums of the others.
 pub(super) struct Greatest {
     figure: Figure,
     most: usize,
-    /// Those that may be among the greatest.
+    /// Records that may be among the greatest.
     pub(super) kept: Vec<SiteRecord>,
     pub(super) left_out: usize,
     pub(super) live_bytes: i64,
@@ -28,7 +29,7 @@ pub(super) struct Greatest {
 }
 
 impl Greatest {
-    /// Of the sites of now, in any order.
+    /// From the present sites, in any order.
     pub(super) fn collect(ruby: &Ruby, figure: Figure, most: usize) -> Result<Self, Error> {
         let mut greatest = Self::new(figure, most);
         visit_sites(ruby, |record| greatest.take(record))?;
@@ -37,7 +38,7 @@ impl Greatest {
     }
 
     fn new(figure: Figure, most: usize) -> Self {
-        // The figures stand still while records come by, so there should be room already.
+        // No figure changes while records are visited, so there should be room already.
         let kept = Vec::with_capacity(most.saturating_mul(2).clamp(64, 4096));
         Self { figure, most, kept, left_out: 0, live_bytes: 0, variance: None }
     }
@@ -68,13 +69,13 @@ impl Greatest {
     }
 }
 
-/// More first, then the earlier site.
+/// Greater figures first, then the earlier site.
 fn order(figure: Figure, one: &SiteRecord, other: &SiteRecord) -> Ordering {
     figure(other).total_cmp(&figure(one)).then(one.id.cmp(&other.id))
 }
 
-/// The rows of at most `count` sites, greatest first by that figure; and of the sites that are left out: how many, their
-/// live bytes, and the variance of these, if anything of them was sampled.
+/// The rows of at most `count` sites, greatest first by that figure; and of the sites that are left out their number,
+/// their live bytes, and the variance of these if any of them was sampled.
 fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i64, Option<f64>), Error> {
     let mut greatest = Greatest::collect(ruby, figure(ruby, &by.name()?)?, count)?;
     greatest.kept.sort_unstable_by(|one, other| order(greatest.figure, one, other));
@@ -86,7 +87,7 @@ fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i6
     Ok((rows, greatest.left_out, greatest.live_bytes, greatest.variance))
 }
 
-/// How to read what `CallSite` calls so, to sort by it: sums of bytes above 2^53 may be told apart no more.
+/// How to read the figure that `CallSite` calls so, to sort by it. Sums of bytes above 2^53 may compare as equal.
 pub(super) fn figure(ruby: &Ruby, name: &str) -> Result<Figure, Error> {
     Ok(match name {
         "allocations" => |record| record.allocations as f64,

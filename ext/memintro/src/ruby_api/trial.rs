@@ -1,10 +1,10 @@
-//! Whether allocations reach the hook at all: another library may answer malloc before it does.
+//! Checks whether allocations reach the hook at all: another library may define malloc in front of it.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::{Error, RModule, function, prelude::*};
-use memintro_abi::{Control, Mode, Origin, ThreadFigures};
+use memintro_abi::{HookApi, Mode, Origin, ThreadFigures};
 
 use crate::hook_link;
 
@@ -12,30 +12,30 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("unseen", function!(unseen, 0))
 }
 
-/// What the hook made of an allocation.
+/// What the hook did with the test allocation.
 pub(super) enum Trial {
     Seen,
-    /// It had no memory to write it down.
+    /// The hook had no memory to record it.
     Dropped,
     Unseen,
 }
 
-/// Makes one allocation as any library would, and asks what the hook made of it.
-pub(super) fn try_an_allocation(control: &Control) -> Trial {
+/// Makes one allocation as any library would, and reads what the hook did with it.
+pub(super) fn try_an_allocation(api: &HookApi) -> Trial {
     let mut before = ThreadFigures::default();
     let mut after = ThreadFigures::default();
     // SAFETY: valid records; the block is given back at once. The volatile write keeps the pair from being
     // optimised away.
     unsafe {
-        (control.thread_totals)(&raw mut before);
+        (api.thread_totals)(&raw mut before);
         let block = libc::malloc(1);
         if !block.is_null() {
             block.cast::<u8>().write_volatile(1);
         }
         libc::free(block);
-        (control.thread_totals)(&raw mut after);
+        (api.thread_totals)(&raw mut after);
     }
-    // Of these only the bytes are exact in each mode.
+    // Of these figures only the bytes are exact in each mode.
     if after.allocated_bytes > before.allocated_bytes {
         Trial::Seen
     } else if after.dropped > before.dropped {
@@ -45,13 +45,13 @@ pub(super) fn try_an_allocation(control: &Control) -> Trial {
     }
 }
 
-pub(super) fn not_seen(control: &Control) -> String {
+pub(super) fn not_seen(api: &HookApi) -> String {
     let advice = "put memintro's hook first in LD_PRELOAD (`memintro run -- CMD` does), or do not preload it and use Memintro.start";
     // SAFETY: the loader's own text of the module's path.
     let path =
         |module: libc::Dl_info| unsafe { CStr::from_ptr(module.dli_fname) }.to_string_lossy().into_owned();
     let first = first_malloc().map_or_else(|| "another library".to_owned(), path);
-    if (control.origin)() == Origin::PRELOADED {
+    if (api.origin)() == Origin::PRELOADED {
         format!("{first} answers malloc before memintro's hook does, so nothing would be seen: {advice}")
     } else {
         format!(
@@ -60,13 +60,13 @@ pub(super) fn not_seen(control: &Control) -> String {
     }
 }
 
-/// The module whose malloc a library gets by default.
+/// The module whose malloc a library is bound to by default.
 fn first_malloc() -> Option<libc::Dl_info> {
     // SAFETY: a look-up by name.
     module_of(unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) })
 }
 
-/// Where this address lies, if that has a name.
+/// The module of this address, if it has a name.
 fn module_of(address: *const c_void) -> Option<libc::Dl_info> {
     // SAFETY: zero is a valid Dl_info, and any address may be asked for.
     unsafe {
@@ -77,43 +77,43 @@ fn module_of(address: *const c_void) -> Option<libc::Dl_info> {
     }
 }
 
-/// Whether the hook is asked first, or has answered: who answers first never changes in the life of a process.
+/// Whether the hook is the first malloc, or has seen an allocation. That never changes in the life of a process.
 static IS_SEEN: AtomicBool = AtomicBool::new(false);
 
-/// Where tracking is on in a preloaded process: why nothing is seen, if that is so. Who started tracking then had no
-/// occasion to say it.
+/// Why nothing is seen in a preloaded process that tracks, if that is so. The hook started tracking there, and could
+/// not report it.
 ///
-/// The test allocation is made only where another library is in front of the hook, which may pass calls on, as
-/// profilers do: elsewhere it would be one too many among the program's figures.
+/// The test allocation is made only if another library is in front of the hook, which may pass calls on, as profilers
+/// do. Otherwise the allocation would appear needlessly in the program's figures.
 pub(super) fn unseen() -> Option<String> {
-    let control = hook_link::found()?;
-    let is_asked = (control.origin)() == Origin::PRELOADED && (control.mode)() != Mode::OFF;
+    let api = hook_link::found()?;
+    let is_asked = (api.origin)() == Origin::PRELOADED && (api.mode)() != Mode::OFF;
     if !is_asked || IS_SEEN.load(Ordering::Relaxed) {
         return None;
     }
-    if is_first(control) || !matches!(tracked(control, || try_an_allocation(control)), Trial::Unseen) {
+    if is_first(api) || !matches!(tracked(api, || try_an_allocation(api)), Trial::Unseen) {
         IS_SEEN.store(true, Ordering::Relaxed);
         return None;
     }
-    Some(not_seen(control))
+    Some(not_seen(api))
 }
 
-/// Whether a library gets the hook's malloc by default.
-fn is_first(control: &Control) -> bool {
-    let hook = module_of(control.start as *const c_void);
+/// Whether a library is bound to the malloc of the hook by default.
+fn is_first(api: &HookApi) -> bool {
+    let hook = module_of(api.start as *const c_void);
     hook.zip(first_malloc()).is_some_and(|(hook, first)| hook.dli_fbase == first.dli_fbase)
 }
 
-/// Runs this as if the thread were tracked, where it is not, too.
-fn tracked<T>(control: &Control, run: impl FnOnce() -> T) -> T {
-    (control.untracked_enter)();
-    let depth = (control.untracked_leave)();
+/// Runs this as if the thread were tracked, even if it is not.
+fn tracked<T>(api: &HookApi, run: impl FnOnce() -> T) -> T {
+    (api.untracked_enter)();
+    let depth = (api.untracked_leave)();
     for _ in 0..depth {
-        (control.untracked_leave)();
+        (api.untracked_leave)();
     }
     let answer = run();
     for _ in 0..depth {
-        (control.untracked_enter)();
+        (api.untracked_enter)();
     }
     answer
 }

@@ -1,5 +1,5 @@
-//! Plain values of Ruby's as JSON: what a file or report begins with. No Ruby object is made of them, and none is asked
-//! for a method that a program may have replaced.
+//! Writes plain Ruby values as JSON, for the beginning of a file or report. It makes no Ruby object, and calls no
+//! method that a program may have replaced.
 
 use magnus::r_hash::ForEach;
 use magnus::{Error, Float, Integer, RArray, RHash, RString, Symbol, Value, prelude::*};
@@ -20,7 +20,7 @@ pub(super) fn members(hash: RHash, bytes: Bytes) -> Result<String, Error> {
     Ok(out)
 }
 
-/// Hashes have names or numbers for keys.
+/// The keys of hashes are names or numbers.
 fn key_of(key: Value) -> Result<Vec<u8>, Error> {
     if let Some(symbol) = Symbol::from_value(key) {
         return Ok(symbol.name()?.as_bytes().to_vec());

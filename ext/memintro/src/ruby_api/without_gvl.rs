@@ -11,13 +11,14 @@ type Work = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Unblock = unsafe extern "C" fn(*mut c_void);
 type CallWithoutGvl = unsafe extern "C" fn(Work, *mut c_void, Option<Unblock>, *mut c_void) -> *mut c_void;
 
-/// What this Ruby lacks for it.
+/// The function that this Ruby lacks for it.
 pub(super) fn missing() -> Vec<&'static str> {
     lookup::missing(&[NAME])
 }
 
-/// Runs what touches nothing of Ruby's without Ruby's lock, if this Ruby lets it. Where an interrupt waits for the thread already it runs with
-/// the lock: Ruby would raise across our frames otherwise, and sees to the interrupt right after.
+/// Runs code that uses nothing of Ruby without the GVL, if this Ruby has the function. If an interrupt is pending for
+/// the thread, the code runs with the GVL: otherwise Ruby would raise across Rust frames. Ruby handles the interrupt
+/// right after.
 pub(crate) fn without_gvl<T, F: FnOnce() -> T>(work: F) -> T {
     struct Job<T, F> {
         work: Option<F>,

@@ -1,7 +1,7 @@
-//! Does this thread have an execution context of Ruby's?
+//! Finds whether this thread has an execution context of Ruby.
 //!
-//! Asking the VM for frames without one crashes Ruby 3.1: a native thread that never met Ruby, or one that has just
-//! left it, has none although `ruby_thread_has_gvl_p` may still say yes.
+//! Asking the VM for frames without one crashes Ruby 3.1. A native thread that never ran Ruby, or has just left it,
+//! has none, although `ruby_thread_has_gvl_p` may still say yes.
 //!
 //! | Ruby | how it is told | from |
 //! |---|---|---|
@@ -17,21 +17,23 @@ use rb_sys::VALUE;
 use super::functions::{self, Functions};
 use super::probe::Probe;
 
-/// The variable's distance from the thread pointer; `UNKNOWN` where the symbol is not to be had or not static.
+/// The variable's distance from the thread pointer; `UNKNOWN` if the symbol does not exist or is not static.
 static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 const UNKNOWN: isize = isize::MAX;
-/// The static TLS block lies just below the thread pointer (x86-64) or just above it (aarch64); a variable of a
-/// library that was loaded late lies elsewhere, at a different distance in every thread.
+/// The static TLS block is just below the thread pointer (x86-64) or just above it (aarch64). A variable of a library
+/// that was loaded later is elsewhere, at a different distance in each thread.
 const STATIC_TLS_REACH: isize = 64 * 1024;
 
-/// Which word of a thread's structure points to its execution context; `NOT_FOUND` until [`find_in_thread`] knows.
+/// Index of the word of a thread's structure that points to its execution context; `NOT_FOUND` until
+/// [`find_in_thread`] has found it.
 static WORD_OF_THREAD: AtomicUsize = AtomicUsize::new(NOT_FOUND);
 const NOT_FOUND: usize = usize::MAX;
-/// The context is among the structure's first members in every Ruby so far.
+/// The context is among the structure's first members in all Rubies so far.
 const WORDS_OF_THREAD: usize = 32;
-/// Which word of a thread object points to its structure: behind flags, class, type and the mark of typed data.
+/// Index of the word of a thread object that points to its structure: behind flags, class, type and the mark of typed
+/// data.
 const WORD_OF_OBJECT: usize = 4;
-/// A context knows its thread, in one of its first words.
+/// A context points to its thread, in one of its first words.
 const WORDS_OF_CONTEXT: usize = 16;
 
 /// Finds the variable.
@@ -47,14 +49,14 @@ pub(crate) fn prepare() {
     }
 }
 
-/// What is known of the calling thread's execution context.
+/// What is known about the calling thread's execution context.
 #[derive(Clone, Copy)]
 pub(crate) enum Context {
-    /// It has none.
+    /// The thread has none.
     None,
-    /// It has one; this Ruby does not say where.
+    /// The thread has one, whose address this Ruby does not tell.
     Hidden,
-    /// It has this one.
+    /// The thread has this one.
     At(*const c_void),
 }
 
@@ -92,13 +94,13 @@ fn through_thread(vm: &Functions) -> Context {
 #[inline]
 fn has_frames(vm: &Functions) -> bool {
     let mut frame: VALUE = 0;
-    // No lines are asked for: under YJIT a frame's program counter may be left over from another one.
+    // Lines are not requested, because under YJIT a frame's program counter may belong to another frame.
     // SAFETY: room for the one frame asked for; without an execution context this Ruby answers 0.
     unsafe { (vm.profile_frames)(0, 1, &raw mut frame, std::ptr::null_mut()) > 0 }
 }
 
-/// Looks for the context in the calling thread's structure: the one word that points to something which knows this
-/// thread and which `is_context` takes for one. Nothing is read that the kernel has not said to be readable.
+/// Finds the context in the calling thread's structure: the one word that points to memory which points to this
+/// thread and which `is_context` accepts. It reads only memory that the kernel has shown to be readable.
 pub(super) fn find_in_thread(probe: &Probe, is_context: impl Fn(*const c_void) -> bool) {
     let Some(thread_current) = functions::get().and_then(|vm| vm.thread_current) else { return };
     if OFFSET.load(Ordering::Relaxed) != UNKNOWN || WORD_OF_THREAD.load(Ordering::Relaxed) != NOT_FOUND {

@@ -1,8 +1,8 @@
-//! A short cut to "which line": the program counter of the innermost Ruby frame.
+//! A short cut to the running line: the program counter of the innermost Ruby frame.
 //!
-//! Asking the VM for path and line costs more than half of a tracked allocation, and the answer is mostly the same
-//! as a moment ago. The frame's instruction sequence and program counter stand for it: they are what the VM computes
-//! path and line from. Reading them means knowing where the VM keeps them, which no function tells:
+//! Asking the VM for path and line costs more than half of a tracked allocation, and the answer is mostly the same as
+//! a moment ago. The VM computes path and line from the frame's instruction sequence and program counter, so these
+//! identify the answer. No function tells where the VM keeps them:
 //!
 //! | what | where | since |
 //! |---|---|---|
@@ -15,12 +15,12 @@
 //!
 //! Known from `vm_core.h` of 3.1, 3.3 and 3.4 (`rb_execution_context_t`, `rb_control_frame_t`, `rb_iseq_constant_body`).
 //!
-//! So nothing is taken for granted: [`prepare`] compares what it reads with what `rb_profile_frames` says of the same
-//! frames, and unless it fits the short cut stays closed and the VM's functions are asked each time.
+//! So [`prepare`] compares what it reads with the result of `rb_profile_frames` for the same frames. If they differ,
+//! the short cut stays closed, and the VM's functions are called each time.
 //!
-//! Compiled code (YJIT) writes a frame's program counter only before it calls something that may need it. What the
-//! compiler itself allocates, in the middle of a call, finds a counter there that is left over from whatever frame was at
-//! that place before; the VM's functions crash on it. [`astray`] tells such a frame.
+//! Compiled code (YJIT) writes a frame's program counter only before it calls something that may need it. When the
+//! compiler itself allocates, in the middle of a call, the counter may belong to a former frame at the same place,
+//! and the VM's functions crash on it. [`astray`] detects such a frame.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,11 +34,11 @@ use super::probe::Probe;
 /// Words from one control frame to its caller's; 0: the short cut is closed.
 static STRIDE: AtomicUsize = AtomicUsize::new(0);
 const STRIDES: std::ops::RangeInclusive<usize> = 6..=10;
-/// C frames on top of the innermost Ruby frame that are looked through; below there is the long way.
+/// C frames on top of the innermost Ruby frame that are skipped. If there are more, the VM's functions are called.
 const MOST_C_FRAMES: usize = 32;
 
-/// Opens the short cut if what is read fits what the VM says. To be called by a C method that code outside of any
-/// method calls: such a frame is named by its instruction sequence.
+/// Opens the short cut if what is read agrees with the VM's answer. To be called by a C method that code outside of
+/// any method calls, because such a frame is named by its instruction sequence.
 pub(super) fn prepare() {
     let Some(probe) = Probe::new() else { return };
     context::find_in_thread(&probe, |context| stride(&probe, context).is_some());
@@ -48,10 +48,10 @@ pub(super) fn prepare() {
     }
 }
 
-/// The one stride with which this is the context of the frames that the VM tells of.
+/// The one stride with which this context has the frames that the VM reports.
 fn stride(probe: &Probe, context: *const c_void) -> Option<usize> {
     let fits: Vec<usize> = STRIDES.filter(|stride| is_right(probe, context, *stride)).collect();
-    // Several that fit would mean that the check cannot tell them apart.
+    // If several agree, the check cannot tell them apart.
     if let [stride] = fits[..] { Some(stride) } else { None }
 }
 
@@ -59,7 +59,7 @@ fn is_right(probe: &Probe, context: *const c_void, stride: usize) -> bool {
     let Some(stack) = probe.words(context as usize).and_then(|words| Stack::from(words, stride)) else {
         return false;
     };
-    // Frames lie at the far end of the stack, one behind the other, none left over.
+    // Frames are at the far end of the stack, one behind the other, and fill it exactly.
     if !(stack.end - stack.innermost).is_multiple_of(stride * size_of::<usize>()) {
         return false;
     }
@@ -82,7 +82,7 @@ fn is_right(probe: &Probe, context: *const c_void, stride: usize) -> bool {
     false
 }
 
-/// What stands for the line that runs in this context; `None`: ask the long way.
+/// A key for the line that runs in this context; `None`: ask the VM's functions.
 #[inline]
 pub(super) fn key(context: *const c_void) -> Option<(usize, u32)> {
     let stride = STRIDE.load(Ordering::Relaxed);
@@ -93,8 +93,8 @@ pub(super) fn key(context: *const c_void) -> Option<(usize, u32)> {
     Some((counter, (iseq >> 3) as u32))
 }
 
-/// The instruction sequence that runs in this context, if the program counter of its frame is none of its own; `None` too
-/// where the short cut is closed.
+/// The instruction sequence that runs in this context, if the frame's program counter is not inside it. Also `None`
+/// if the short cut is closed.
 pub(super) fn astray(context: *const c_void) -> Option<VALUE> {
     let stride = STRIDE.load(Ordering::Relaxed);
     if stride == 0 {
@@ -106,7 +106,7 @@ pub(super) fn astray(context: *const c_void) -> Option<VALUE> {
     (!instructions.have(counter)).then_some(iseq as VALUE)
 }
 
-/// Where the instructions of a sequence lie.
+/// The address range of a sequence's instructions.
 struct Instructions {
     start: usize,
     words: usize,
@@ -135,7 +135,7 @@ impl Instructions {
         Self { start, words: kind_and_length >> 32 }
     }
 
-    /// The counter is that of the next instruction, so it may be the end.
+    /// The counter points to the next instruction, so it may be at the end.
     fn have(&self, counter: usize) -> bool {
         counter.wrapping_sub(self.start) <= self.words * size_of::<usize>()
     }

@@ -1,22 +1,22 @@
-//! Is Ruby moving young objects out of its transient heap?
+//! Finds whether Ruby is moving young objects out of its transient heap.
 //!
-//! Up to 3.2 the contents of young arrays, hashes, structs and objects lie in a heap of Ruby's own. What outlives a
-//! collection is moved into malloc soon after: not while the collector runs, but in a postponed job, in the middle of
-//! whatever line comes next. Those allocations are the collector's and no line's, by the hundred thousand.
+//! Up to 3.2 the contents of young arrays, hashes, structs and objects are in a heap of Ruby's own. Contents that
+//! outlive a collection are moved into malloc soon after. That happens in a postponed job, while some line of Ruby
+//! runs, and not while the collector runs. These allocations, hundreds of thousands of them, belong to the collector
+//! and not to that line.
 //!
-//! No function tells. But a thread that runs postponed jobs takes no interrupts of two kinds, which a word of its
-//! execution context has bits for; and the virtual machine keeps its jobs in an array from whose end they are taken, so that
-//! the one that runs lies just behind those that are left. The job that moves objects is the only one of Ruby's own that
-//! is given no argument.
+//! No function tells this. But a thread that runs postponed jobs masks two kinds of interrupts, with bits in a word
+//! of its execution context. And the virtual machine takes jobs from the end of an array, so the running job is just
+//! behind those that are left. The job that moves objects is the only one of Ruby's own without an argument.
 //!
 //! | what | where | since |
 //! |---|---|---|
 //! | interrupts that are not taken now: 4 postponed jobs, 8 handlers of signals | a word of the execution context | 2.5 |
 //! | the array of jobs, a function and its argument each; behind it the number of those that are left | two words of the virtual machine | 2.0 to 3.2 |
 //!
-//! Known from `vm_core.h` and `vm_trace.c` of 3.1. Neither place is taken for granted: [`prepare`] asks for a job of ours,
-//! and where that runs, looks for the one word that got these bits meanwhile, and for the one array that has this very
-//! job in its place. Where they are not found, or on a later Ruby, [`is_going_on`] says no.
+//! Known from `vm_core.h` and `vm_trace.c` of 3.1. Both places are verified: [`prepare`] requests a job of its own.
+//! When that job runs, it searches for the one word that has got these bits, and for the one array that has this job
+//! in its place. If they are not found, or on a later Ruby, [`is_going_on`] says no.
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -27,27 +27,27 @@ use super::probe::Probe;
 use crate::lookup;
 use crate::lookup::postponing::Older;
 
-/// Postponed jobs, and handlers of signals: none are taken while a job runs.
+/// The bits for postponed jobs and for signal handlers: none are run while a job runs.
 const BITS: u32 = 4 | 8;
-/// Half words of an execution context that are looked at: registers of a machine begin behind them.
+/// Half words of an execution context that are searched. Machine registers begin behind them.
 const HALVES: usize = 64;
-/// Words of the virtual machine's structure that are looked at.
+/// Words of the virtual machine's structure that are searched.
 const WORDS: usize = 512;
-/// Ruby has room for so many jobs.
+/// Number of jobs that Ruby has room for.
 const MOST_JOBS: usize = 1024;
-/// So often is it tried, where another thread came between.
+/// Number of attempts, if another thread ran in between.
 const MOST_TRIES: u32 = 5;
 
-/// Which half word of an execution context has the bits; `NOT_FOUND`: nothing is known.
+/// Index of the half word of an execution context that has the bits; `NOT_FOUND`: unknown.
 static MASK: AtomicUsize = AtomicUsize::new(NOT_FOUND);
 const NOT_FOUND: usize = usize::MAX;
-/// Where the virtual machine has its array of jobs.
+/// The place of the array of jobs in the virtual machine's structure.
 static JOBS: AtomicPtr<Jobs> = AtomicPtr::new(std::ptr::null_mut());
-/// Where Ruby's own functions lie.
+/// The address range of Ruby's own functions.
 static RUBY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 static TRIES: AtomicU32 = AtomicU32::new(0);
-/// What the context had in its half words when the job was asked for, and whose they are.
+/// The half words of the context when the job was requested, and the context itself.
 static BEFORE: [AtomicU32; HALVES] = [const { AtomicU32::new(0) }; HALVES];
 static ASKED_BY: AtomicUsize = AtomicUsize::new(0);
 
@@ -92,7 +92,8 @@ fn is_ruby_s(function: usize) -> bool {
     (start..end).contains(&function)
 }
 
-/// Finds out by a job that the VM does soon. To be called under the GVL, outside of malloc; may be called again.
+/// Finds the places by a job that the VM runs soon. To be called under the GVL, outside of malloc; may be called
+/// again.
 pub(super) fn prepare() {
     if MASK.load(Ordering::Relaxed) != NOT_FOUND || TRIES.fetch_add(1, Ordering::Relaxed) >= MOST_TRIES {
         return;
@@ -109,7 +110,7 @@ pub(super) fn prepare() {
     older.ask(look, argument());
 }
 
-/// Tells our job from others' in the array, whatever function they have in common.
+/// Distinguishes this job from others in the array, even if they have the same function.
 fn argument() -> *mut c_void {
     (&raw const BEFORE).cast_mut().cast()
 }
@@ -123,7 +124,7 @@ unsafe extern "C" fn look(_: *mut c_void) {
     let Some(now) = halves(&probe, context) else { return };
     let mut masks = now.iter().zip(&BEFORE).enumerate().filter(|(_, (now, before))| {
         let before = before.load(Ordering::Relaxed);
-        // In a handler of a signal it has one of the two already.
+        // In a signal handler one of the two bits is set already.
         before & BITS != BITS && **now == before | BITS
     });
     let (Some((mask, _)), None) = (masks.next(), masks.next()) else { return };
@@ -131,8 +132,8 @@ unsafe extern "C" fn look(_: *mut c_void) {
     JOBS.store(jobs, Ordering::Relaxed);
     RUBY[0].store(start, Ordering::Relaxed);
     RUBY[1].store(end, Ordering::Relaxed);
-    // Release: whoever sees the mask sees the others. On the way in nothing depends on it: lines are asked for under
-    // the GVL, which this thread has.
+    // Release: a thread that sees the mask sees the others. Reads need no order: lines are read under the GVL, which
+    // this thread has.
     MASK.store(mask, Ordering::Release);
 }
 
@@ -147,7 +148,7 @@ fn halves(probe: &Probe, context: *const c_void) -> Option<[u32; HALVES]> {
     Some(halves)
 }
 
-/// The one place in the virtual machine that leads to this job, which runs.
+/// The one place in the virtual machine's structure that leads to this job, which runs now.
 fn jobs(probe: &Probe) -> Option<*mut Jobs> {
     let [machine] = probe.words(lookup::address(c"ruby_current_vm_ptr") as usize)?;
     let places = (0..WORDS).map(|word| machine + word * size_of::<usize>());
@@ -163,7 +164,7 @@ fn jobs(probe: &Probe) -> Option<*mut Jobs> {
     Some(place as *mut Jobs)
 }
 
-/// From where to where the code lies that has the VM's functions in it.
+/// The address range of the module that contains the VM's functions.
 fn ruby_s_functions() -> Option<[usize; 2]> {
     struct Search {
         inside: usize,

@@ -1,9 +1,9 @@
-//! Which Ruby line runs now.
+//! Finds the line of Ruby that runs now.
 //!
 //! `rb_sourcefile` and `rb_sourceline` find the first Ruby frame by themselves, below any C frames, on every
 //! supported Ruby, and are right under YJIT, where `rb_profile_frames` can give line 0. Ruby 3.1 also exports
-//! `rb_source_location_cstr`, which answers both at the price of one. The path is the inside of a Ruby string: good
-//! until the next collection, which is why the generation goes with it.
+//! `rb_source_location_cstr`, which returns both for the cost of one. The path points into a Ruby string and is valid
+//! until the next collection, so the generation is stored with it.
 //!
 //! | Ruby | path and line | a file that is being compiled | from |
 //! |---|---|---|---|
@@ -21,20 +21,20 @@ use super::context::{self, Context};
 use super::functions::{self, Functions};
 use super::{control_frames, evacuation};
 
-/// Frames that are looked through for one with a line, C frames included. They are on the stack of whoever allocates.
+/// Frames that are searched for one with a line, C frames included. They are on the stack of the allocating thread.
 const MOST_PASSED_OVER: usize = 24;
 
-/// Where a thread is.
+/// The place where a thread is.
 struct Location {
     path: *const c_char,
     /// 0: no frame has a line.
     line: u32,
-    /// It is the innermost Ruby frame's own, not that of one below.
+    /// Whether it is the innermost Ruby frame's own line, and not that of a frame below.
     is_innermost: bool,
 }
 
-/// Path and line of the innermost Ruby frame that has a line. Without one stand files that are being compiled and the
-/// frame that the VM begins with.
+/// Path and line of the innermost Ruby frame that has a line. Files that are being compiled and the first frame of
+/// the VM have none.
 ///
 /// # Safety
 /// The thread has an execution context and the GVL.
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn generation() -> u32 {
     functions::get().map_or(0, |vm| unsafe { (vm.gc_count)() as u32 })
 }
 
-/// Who is asking?
+/// Finds the key of the running line, for the hook.
 pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
     // SAFETY: the hook's own record.
     let frame = unsafe { &mut *frame };
@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
     if frame.path.is_null() { FrameKind::NATIVE } else { FrameKind::RUBY }
 }
 
-/// Path and line of the frame that was answered just now.
+/// Path and line of the frame whose key was returned just now.
 pub(crate) unsafe extern "C" fn locate(frame: *mut Frame) {
     // SAFETY: the hook's own record.
     let frame = unsafe { &mut *frame };
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn locate(frame: *mut Frame) {
     // SAFETY: the gate was passed when the frame was answered.
     let location = unsafe { source_location(vm) };
     (frame.path, frame.line) = (location.path, location.line);
-    // The innermost frame can be called from elsewhere the next time.
+    // The next time, the innermost frame can be called from elsewhere.
     if !location.is_innermost {
         frame.key = 0;
     }

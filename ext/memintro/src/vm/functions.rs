@@ -23,7 +23,7 @@ use crate::lookup::{self, look_up};
 
 type AtExit = unsafe extern "C" fn(*mut rb_sys::ruby_vm_t);
 
-/// What this Ruby has.
+/// The functions that this Ruby has.
 pub(super) struct Functions {
     pub(super) has_gvl: unsafe extern "C" fn() -> c_int,
     pub(super) during_gc: unsafe extern "C" fn() -> c_int,
@@ -40,7 +40,7 @@ pub(super) struct Functions {
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
 
-/// Those that lines cannot be told without.
+/// Functions without which lines cannot be read.
 const NEEDED: [&CStr; 8] = [
     c"ruby_thread_has_gvl_p",
     c"rb_during_gc",
@@ -52,18 +52,18 @@ const NEEDED: [&CStr; 8] = [
     c"ruby_vm_at_exit",
 ];
 
-/// They, once [`prepare`] has found them all.
+/// The functions, once [`prepare`] has found them all.
 #[inline]
 pub(super) fn get() -> Option<&'static Functions> {
     FUNCTIONS.get()
 }
 
-/// Names of those that this Ruby lacks and that cannot be done without.
+/// Names of required functions that this Ruby lacks.
 pub(super) fn missing() -> Vec<&'static str> {
     lookup::missing(&NEEDED)
 }
 
-/// Looks for all of them; answers whether none is missing that is needed.
+/// Looks all of them up; returns whether all required ones exist.
 pub(super) fn prepare() -> bool {
     find().is_some_and(|functions| FUNCTIONS.set(functions).is_ok() || get().is_some())
 }

@@ -1,4 +1,4 @@
-//! What is read from the VM inside malloc, and under which conditions.
+//! Reads from the VM inside malloc, under the following conditions.
 //!
 //! Rule: everything here may run on any thread at any moment, so it allocates nothing, takes no lock, and asks the VM
 //! only after the gate: an execution context of this thread's own, then the GVL, then no collection going on.
@@ -12,17 +12,18 @@ mod probe;
 
 use memintro_abi::VmSource;
 
-/// What the hook is lent. Call [`prepare`] first.
+/// The functions that the hook calls. Call [`prepare`] first.
 pub(crate) static SOURCE: VmSource =
     VmSource { frame: frames::frame, locate: frames::locate, generation: frames::generation };
 
-/// Looks up what this Ruby offers. Called once, under the GVL, outside malloc. Answers whether [`SOURCE`] can be lent.
+/// Looks up what this Ruby offers. Called once, under the GVL, outside malloc. Returns whether [`SOURCE`] can be
+/// used.
 pub(crate) fn prepare() -> bool {
     context::prepare();
     functions::prepare()
 }
 
-/// Has the VM call `last` when it ends.
+/// Has the VM call `last` when the VM ends.
 pub(crate) fn at_exit(last: unsafe extern "C" fn(*mut rb_sys::ruby_vm_t)) {
     if let Some(vm) = functions::get() {
         // SAFETY: under the GVL; the function lives as long as this library, which Ruby never unloads.
@@ -30,24 +31,25 @@ pub(crate) fn at_exit(last: unsafe extern "C" fn(*mut rb_sys::ruby_vm_t)) {
     }
 }
 
-/// How many collections there were, if [`prepare`] has found out whom to ask.
+/// Number of collections so far, if [`prepare`] has found the function for it.
 pub(crate) fn gc_count() -> Option<usize> {
     // SAFETY: reads one word of the VM.
     functions::get().map(|vm| unsafe { (vm.gc_count)() })
 }
 
-/// Names of what this Ruby would have to have for its lines to be told.
+/// Names of functions that this Ruby would need so that its lines can be read.
 pub(crate) fn missing() -> Vec<&'static str> {
     functions::missing()
 }
 
-/// Opens the short cut to "which line", if this Ruby's frames are what it takes them for. To be called by a C method
-/// that code outside of any method calls.
+/// Opens the short cut to the running line, if this Ruby's frames have the expected layout. To be called by a C
+/// method that code outside of any method calls.
 pub(crate) fn open_short_cut() {
     control_frames::prepare();
 }
 
-/// Finds out how this Ruby's moves of young objects into malloc are told, if it has any. Under the GVL, outside malloc.
+/// Finds out how to detect that this Ruby moves young objects into malloc, if it does that. Under the GVL, outside
+/// malloc.
 pub(crate) fn tell_evacuations() {
     evacuation::prepare();
 }

@@ -1,11 +1,11 @@
-//! Reads memory that may not be there.
+//! Reads memory that may not be mapped.
 //!
-//! Where the VM keeps what it does not tell has to be guessed before it can be checked, and a wrong guess must not be a
-//! crash. The kernel copies what it is asked to write, and refuses with an error where there is nothing to read.
+//! Places that the VM does not tell must be guessed before they can be checked, and a wrong guess must not crash.
+//! write(2) makes the kernel copy the memory, and fails with an error where none is mapped.
 //!
-//! Rule for neighbours: for preparations alone, never inside malloc.
+//! Rule for neighbours: only for preparations, never inside malloc.
 
-/// A pipe that memory is read through.
+/// A pipe through which memory is read.
 pub(super) struct Probe {
     read: libc::c_int,
     write: libc::c_int,
@@ -14,13 +14,13 @@ pub(super) struct Probe {
 impl Probe {
     pub(super) fn new() -> Option<Self> {
         let mut ends = [0; 2];
-        // Never waiting: whatever goes wrong is an error and not a process that stands still.
+        // Never blocks, so that any failure is an error and not a hang.
         // SAFETY: room for two descriptors.
         let status = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
         (status == 0).then_some(Self { read: ends[0], write: ends[1] })
     }
 
-    /// So many words from `address` on; `None` where not all of them can be read.
+    /// So many words from `address` on; `None` if not all of them can be read.
     pub(super) fn words<const N: usize>(&self, address: usize) -> Option<[usize; N]> {
         let mut words = [0; N];
         let length = size_of_val(&words);

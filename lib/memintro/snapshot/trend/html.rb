@@ -13,7 +13,7 @@ module Memintro
       # Height of a curve.
       HEIGHT = 24
       # Explains the curves.
-      LEGEND = "Each course goes from its own lowest to its highest value; the broken line is the slope (Theil-Sen)."
+      LEGEND = "Each course goes from its own lowest to its highest value; the dashed line is the slope (Theil-Sen)."
       private_constant :WIDTH, :HEIGHT, :LEGEND
 
       # @param trend [Trend]
@@ -28,7 +28,7 @@ module Memintro
         program = @trend.snapshots.last.process[:program]
         HtmlPage.html(title: @text.header, heading: "What grew in #{@text.duration}",
                       facts: [@text.header, *(program && Names.printable(program))],
-                      verdict: ["#{@text.verdict}.", *(LEGEND unless @trend.lines.empty?)], notes: @trend.notes,
+                      verdict: ["#{@text.verdict}.", *(LEGEND unless @trend.series.empty?)], notes: @trend.notes,
                       tables: [*table])
       end
 
@@ -39,36 +39,36 @@ module Memintro
         return if rows.empty?
 
         title = @trend.growing.empty? ? "greater now than at first" : "what grows"
-        HtmlPage.table(title, ["course", *Text::HEADS, Text::LAST], rows.map { |line| row(line) }, rest)
+        HtmlPage.table(title, ["course", *Text::HEADS, Text::LAST], rows.map { |series| row(series) }, rest)
       end
 
-      def row(line)
-        slope, *others = @text.cells(line)
-        cells = [HtmlPage.cell(slope, line.slope_per_minute), *others.map { |text| HtmlPage.cell(text) }]
-        name = HtmlPage.name(line.name, @text.short(line))
-        "<tr><td class=\"spark\">#{course(line)}</td>#{cells.join}#{name}</tr>"
+      def row(series)
+        slope, *others = @text.cells(series)
+        cells = [HtmlPage.cell(slope, series.slope_per_minute), *others.map { |text| HtmlPage.cell(text) }]
+        name = HtmlPage.name(series.name, @text.short(series))
+        "<tr><td class=\"spark\">#{course(series)}</td>#{cells.join}#{name}</tr>"
       end
 
-      # The values from lowest to highest, a dot for the last one, and the slope as a broken line.
-      def course(line)
-        low, high = line.values.minmax
-        points = line.values.each_with_index.map { |value, i| "#{x(i)},#{y(value, low, high)}" }
-        told = "from #{about(low, line)} to #{about(high, line)}"
-        first, last = ends(line).map { |value| y(value, low, high) }
+      # The values from lowest to highest, a dot for the last one, and the slope as a dashed line.
+      def course(series)
+        low, high = series.values.minmax
+        points = series.values.each_with_index.map { |value, i| "#{x(i)},#{y(value, low, high)}" }
+        told = "from #{about(low, series)} to #{about(high, series)}"
+        first, last = ends(series).map { |value| y(value, low, high) }
         "<svg viewBox=\"0 0 #{WIDTH} #{HEIGHT}\" role=\"img\" aria-label=\"#{told}\"><title>#{told}</title>" \
           "<line x1=\"#{x(0)}\" y1=\"#{first}\" x2=\"#{x(-1)}\" y2=\"#{last}\"></line>" \
           "<polyline points=\"#{points.join(' ')}\"></polyline>" \
-          "<circle cx=\"#{x(-1)}\" cy=\"#{y(line.last, low, high)}\" r=\"2\"></circle></svg>"
+          "<circle cx=\"#{x(-1)}\" cy=\"#{y(series.last, low, high)}\" r=\"2\"></circle></svg>"
       end
 
-      def about(value, line)
-        "#{'~' if line.estimated?}#{Units.plain(value, line.unit)}"
+      def about(value, series)
+        "#{'~' if series.estimated?}#{Units.plain(value, series.unit)}"
       end
 
-      # Ends of the broken line: as many values are above it as below.
-      def ends(line)
-        slope = line.slope_per_minute
-        level = Statistics.median(@trend.minutes.zip(line.values).map { |minute, value| value - (slope * minute) })
+      # Ends of the dashed line: as many values are above it as below.
+      def ends(series)
+        slope = series.slope_per_minute
+        level = Statistics.median(@trend.minutes.zip(series.values).map { |minute, value| value - (slope * minute) })
         [level, level + (slope * @trend.minutes.last)]
       end
 

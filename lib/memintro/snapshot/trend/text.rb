@@ -32,7 +32,7 @@ module Memintro
       # @return [String]
       def text(style)
         rows, rest = shown
-        table = Table.new(HEADS, LAST, rows.map { |line| [*cells(line), short(line)] }).lines(style)
+        table = Table.new(HEADS, LAST, rows.map { |one| [*cells(one), short(one)] }).lines(style)
         [style.bold(header), *@trend.notes.map { |note| style.warn("note: ") + note }, introduction,
          *(["", *table] unless rows.empty?), *(["", rest] if rest), ""].join("\n")
       end
@@ -52,38 +52,38 @@ module Memintro
       # @return [String] a sentence, without its full stop
       def verdict
         sure = @trend.growing.size
-        return "Nothing has grown" if @trend.lines.empty?
+        return "Nothing has grown" if @trend.series.empty?
         return "Nothing grows with #{asked} certainty" if sure.zero?
 
         "#{Units.counted(sure, 'figure')} #{Units.noun(sure, 'grows', 'grow')}, at least #{asked} sure (Mann-Kendall)"
       end
 
-      # @return [Array(Array<Line>, String)] those to show, and a sentence about the others or nil
+      # @return [Array(Array<Series>, String)] those to show, and a sentence about the others or nil
       def shown
         sure = @trend.growing
-        all = sure.empty? ? @trend.lines : sure
+        all = sure.empty? ? @trend.series : sure
         left = @top ? [all.size - @top, 0].max : 0
         [all.first(all.size - left), left.positive? ? "#{Units.count(left)} more" : nil]
       end
 
-      # @param line [Line]
+      # @param series [Series]
       # @return [Array<String>] what stands under {HEADS}
-      def cells(line)
-        [line.slope_text, self.class.percent(line.confidence), line.every_step ? "yes" : "", *line.ends]
+      def cells(series)
+        [series.slope_text, self.class.percent(series.confidence), series.every_step ? "yes" : "", *series.ends]
       end
 
-      # @param line [Line]
+      # @param series [Series]
       # @return [String] what stands under {LAST}: printable, with a shortened path
-      def short(line)
-        paths = %i[call_sites iseqs].include?(line.section)
-        name = paths ? @names.shortened(line.name) : Names.printable(line.name)
-        "#{Diff::Sections::LAST.fetch(line.section, 'GC')} #{name}"
+      def short(series)
+        paths = %i[call_sites iseqs].include?(series.section)
+        name = paths ? @names.shortened(series.name) : Names.printable(series.name)
+        "#{Diff::Sections::LAST.fetch(series.section, 'GC')} #{name}"
       end
 
       private
 
       def introduction
-        return "#{verdict}." if @trend.lines.empty?
+        return "#{verdict}." if @trend.series.empty?
         return "#{verdict}. Larger than in the first snapshot:" if @trend.growing.empty?
 
         "#{verdict}, by so much a minute (Theil-Sen):"

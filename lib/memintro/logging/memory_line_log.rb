@@ -9,24 +9,26 @@ module Memintro
   # nothing.
   #
   # @api private
-  class LineLog
+  class MemoryLineLog
     # @return [LogTarget]
     attr_reader :target
 
     # @param fields [Array<Symbol>, nil] those of the line, in order; nil: `default`, and `time` where the log does not
     #   say it
     # @param format [Symbol] `:logfmt` or `:json`
-    # @param every [Integer] a line for each so many pieces of work
-    # @param over [Integer, nil] a line for those that took more bytes than that (with `every:` for each so many, too)
+    # @param one_in [Integer, nil] a line for one in so many pieces of work
+    # @param over [Integer, nil] a line for those that took more bytes than that; with `one_in:`, for one in so many too
     # @param logger [#info, #write, nil]
+    # @param every [Integer, nil] the former name of `one_in`
     # @param default [Array<Symbol>]
     # @param known [Array<Symbol>] all there are
     # @raise [ArgumentError, TypeError]
-    def initialize(default:, known:, fields: nil, format: :logfmt, every: nil, over: nil, logger: nil)
-      @every = Arguments.count(:every, every, least: 1, optional: true)
+    def initialize(default:, known:, fields: nil, format: :logfmt, one_in: nil, over: nil, logger: nil, every: nil)
+      former = Arguments.count(:every, every, least: 1, optional: true)
+      @one_in = Arguments.count(:one_in, one_in, least: 1, optional: true) || former
       @over = Arguments.count(:over, over, optional: true)
       Arguments.choice(:format, format, MemoryLine::FORMATS)
-      @timed = MemoryLine.new(LineLog.fields(fields, [*default, :time].freeze, known), format)
+      @timed = MemoryLine.new(MemoryLineLog.fields(fields, [*default, :time].freeze, known), format)
       # JSON has the time inside the object, where a program finds it.
       @line = fields || format == :json ? @timed : MemoryLine.new(default, format)
       @target = LogTarget.new(logger)
@@ -66,10 +68,10 @@ module Memintro
     end
 
     def wanted?(work)
-      return true unless @every || @over
+      return true unless @one_in || @over
       return true if @over && (work.malloc_bytes || work.rss_delta_bytes || 0) > @over
 
-      @every ? ((@turn += 1) % @every).zero? : false
+      @one_in ? ((@turn += 1) % @one_in).zero? : false
     end
   end
 end

@@ -8,12 +8,12 @@ require_relative "../../support/statistics"
 
 module Memintro
   class Trend
-    # A figure over all snapshots. Frozen.
+    # The values of one figure in all snapshots, and how it grows. Frozen.
     #
     # In a sampled process the live bytes of a call site are estimates, and the first and last value have standard
     # errors. The error of the growth is an upper bound, because blocks that are live at both ends are in both
     # estimates. The slope has no error; {#confidence} says how certain its growth is.
-    class Line
+    class Series
       # Names of the attributes, in the order of {#to_h}.
       ATTRIBUTES = %i[section name unit first last growth slope_per_minute confidence every_step].freeze
       # The figures that have a standard error: `last_standard_error` and so on.
@@ -88,5 +88,9 @@ module Memintro
         @variances[ESTIMATES.index(name)]
       end
     end
+
+    # The former name.
+    Line = Series
+    deprecate_constant :Line
   end
 end

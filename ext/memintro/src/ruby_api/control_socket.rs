@@ -1,5 +1,5 @@
-//! What the control socket needs of the system: the kernel's process id, a thread that signals leave alone, and to be
-//! told of every fork, also those that C code makes behind Ruby's back.
+//! What the control socket needs from the system: the kernel's process id, a thread that handles no signals, and a
+//! notice of each fork, including those that C code makes without Ruby.
 
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
@@ -19,16 +19,17 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("threads_can_start", function!(threads_can_start, 0))
 }
 
-/// The kernel's answer: since 3.3 Ruby remembers its own, also in a child that C code forked.
+/// The kernel's process id. Since 3.3 Ruby caches its own, also in a child that C code forked.
 fn pid() -> i32 {
     // SAFETY: always succeeds.
     unsafe { libc::getpid() }
 }
 
-/// Has the calling thread leave all signals to others. Excepted are those that a fault raises in the thread itself, and
-/// SIGVTALRM, by which Ruby wakes its own threads from system calls: without it the process could not end.
+/// Blocks signals in the calling thread, so that other threads handle them. Exceptions are signals that a fault
+/// raises in the thread itself, and SIGVTALRM, by which Ruby wakes its threads from system calls: without it the
+/// process could not end.
 fn block_signals() -> bool {
-    // Threads that share native ones would leave their mask to each other.
+    // Ruby threads that share a native thread would inherit its signal mask from each other.
     if shares_native_threads() {
         return false;
     }
@@ -55,7 +56,7 @@ fn block_signals() -> bool {
 
 const CREATE: &CStr = c"rb_thread_create";
 
-/// What this Ruby lacks for noticing forks.
+/// Functions that this Ruby lacks for noticing forks.
 pub(super) fn missing() -> Vec<&'static str> {
     let mut names = lookup::missing(&[CREATE]);
     names.extend(postponing::missing());
@@ -72,8 +73,8 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 static FORKED_BY_C: AtomicUsize = AtomicUsize::new(0);
 static LAST_PID: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on `Memintro::Control.forked` is called in every child that Ruby forks, in a thread of its own, and
-/// `Memintro::Control.abandon_inherited` in every child that C code forks. False where this Ruby offers no way to.
+/// From now on `Memintro::Control.forked` is called in each child that Ruby forks, in a thread of its own, and
+/// `Memintro::Control.abandon_inherited` in each child that C code forks. False if this Ruby offers no way to do that.
 fn watch_forks() -> bool {
     let able = POSTPONED.get_or_init(postpone).is_some();
     LAST_PID.store(pid() as usize, Ordering::Release);
@@ -96,7 +97,7 @@ fn postpone() -> Option<Postponed> {
     Postponed::new(in_forked_child)
 }
 
-/// Runs in the child before fork returns, where next to nothing is allowed.
+/// Runs in the child before fork returns, where almost nothing is allowed.
 unsafe extern "C" fn in_child() {
     if let Some(Some(postponed)) = POSTPONED.get()
         && WATCHED.load(Ordering::Acquire)
@@ -105,21 +106,21 @@ unsafe extern "C" fn in_child() {
     }
 }
 
-/// Whose threads Ruby lists.
+/// Which threads are in Ruby's list.
 #[derive(PartialEq)]
 enum Listed {
     /// Threads of this process.
     Living,
     /// C code forked the process: until now Ruby listed threads of the parent.
     Forgotten,
-    /// C code forked the process and it has new threads, so nobody can say which of those that Ruby lists live.
+    /// C code forked the process, and it has started new threads, so it is not known which threads of the list exist.
     Mixed,
 }
 
-/// In a child that C code forked, Ruby lists threads that do not exist. When such a child ends, Ruby wakes them by a timer
-/// that it has not either, and crashes. Libc gives their stacks to new threads, while Ruby marks the frames that were
-/// there, and crashes. So Ruby is told of the fork, as its API asks of everybody who forks (`rb_thread_atfork`): it then
-/// lists the thread that forked alone, as after its own `fork`.
+/// In a child that C code forked, Ruby lists threads that do not exist. When such a child ends, Ruby wakes them by a
+/// timer that does not exist either, and crashes. Libc reuses their stacks for new threads, while Ruby marks the
+/// frames that were there, and crashes. So Ruby is told of the fork (`rb_thread_atfork`), as its API requires. Then
+/// it lists only the thread that forked, as after its own `fork`.
 fn forget_dead_threads() -> Listed {
     let Some(running) = running_threads() else { return Listed::Living };
     let listed = Ruby::get().map_or(Ok(0), |ruby| {
@@ -128,7 +129,7 @@ fn forget_dead_threads() -> Listed {
     if listed.is_ok_and(|listed| listed <= running) {
         return Listed::Living;
     }
-    // With M:N threads a native thread runs several of Ruby's, and Ruby's timer thread is there as well.
+    // With M:N threads a native thread runs several Ruby threads, and Ruby's timer thread exists as well.
     if running > 1 {
         return if shares_native_threads() { Listed::Living } else { Listed::Mixed };
     }
@@ -137,8 +138,9 @@ fn forget_dead_threads() -> Listed {
     Listed::Forgotten
 }
 
-/// To be asked before a thread is started. False in a child that C code forked while Ruby had several threads: the pipe
-/// by which Ruby wakes a thread that sleeps is the parent's, so a thread that waits for another may wait for ever.
+/// To be called before a thread is started. False in a child that C code forked while Ruby had several threads: the
+/// pipe by which Ruby wakes a sleeping thread belongs to the parent, so a thread that waits for another may wait for
+/// ever.
 fn threads_can_start() -> bool {
     if forget_dead_threads() != Listed::Living {
         FORKED_BY_C.store(pid() as usize, Ordering::Release);
@@ -146,7 +148,7 @@ fn threads_can_start() -> bool {
     FORKED_BY_C.load(Ordering::Acquire) != pid() as usize
 }
 
-/// The kernel's count: each thread is a folder, and so a link. `None` without /proc.
+/// The kernel's count: each thread is a folder, and so adds a link. `None` without /proc.
 fn running_threads() -> Option<usize> {
     use std::os::unix::fs::MetadataExt;
     let links = std::fs::metadata("/proc/self/task").ok()?.nlink();
@@ -157,7 +159,7 @@ fn shares_native_threads() -> bool {
     std::env::var_os("RUBY_MN_THREADS").is_some_and(|value| value == "1")
 }
 
-/// A postponed job: Ruby calls it between two instructions of the program, which must not notice.
+/// A postponed job. Ruby calls it between two instructions of the program, which must not be affected.
 unsafe extern "C" fn in_forked_child(_: *mut c_void) {
     let now = pid() as usize;
     if LAST_PID.swap(now, Ordering::AcqRel) == now {
@@ -198,7 +200,7 @@ unsafe extern "C" fn in_thread(_: *mut c_void) -> VALUE {
     rb_sys::Qnil as VALUE
 }
 
-/// Errors in the method are nobody's: a child that cannot be asked works none the less.
+/// Errors in the method are ignored: a child without a control socket works all the same.
 fn call_control(method: &str) {
     if let Ok(ruby) = Ruby::get() {
         let _ = ruby

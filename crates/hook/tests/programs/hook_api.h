@@ -1,6 +1,6 @@
 // What the programs here share: a hook that is loaded into a running process, and assertions that say what was wrong.
-#ifndef CONTROL_H
-#define CONTROL_H
+#ifndef HOOK_API_H
+#define HOOK_API_H
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memintro_control.h"
+#include "memintro_hook_api.h"
 
 enum { PATCHED = MEMINTRO_PATCHED, FOREIGN, LOST, MALFORMED, REFUSED };
 enum { OK = MEMINTRO_OK, UNCHANGED = MEMINTRO_UNCHANGED };
@@ -24,14 +24,14 @@ enum { FULL = MEMINTRO_FULL };
         }                                                                                                              \
     } while (0)
 
-static const memintro_control *hook;
+static const memintro_hook_api *hook;
 
 // MEMINTRO_HOOK names the library; it is loaded as an extension would load it.
 static inline void load_hook(void) {
     void *library = dlopen(getenv("MEMINTRO_HOOK"), RTLD_NOW | RTLD_LOCAL);
     CHECK(library, "%s", dlerror());
-    hook = dlsym(library, "memintro_control");
-    CHECK(hook, "no control table");
+    hook = dlsym(library, "memintro_hook_api");
+    CHECK(hook, "no table of functions");
     CHECK(hook->version == MEMINTRO_VERSION && hook->size == sizeof *hook, "another version or size");
     CHECK(hook->origin() == 1, "the hook thinks it was preloaded");
 }

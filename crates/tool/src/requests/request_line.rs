@@ -2,7 +2,7 @@
 
 use super::fold;
 use crate::plot::json_line;
-use crate::plot::line;
+use crate::plot::memory_line;
 use crate::plot::record::decimal;
 use memchr::memmem;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ const MOST: f64 = (1_u64 << 50) as f64;
 
 /// What a line is.
 #[derive(Debug, PartialEq)]
-pub enum Line {
+pub enum LogLine {
     /// Of a request or a job.
     Request(Request),
     /// A MEMORY line of the whole process, or of a limit.
@@ -43,9 +43,9 @@ pub struct Request {
 }
 
 /// Reads one line without its line end.
-pub fn read(text: &[u8]) -> Line {
+pub fn read(text: &[u8]) -> LogLine {
     let word = memmem::find(text, b"MEMORY");
-    let ours = word.filter(|&at| line::ours(text, at).is_some());
+    let ours = word.filter(|&at| memory_line::ours(text, at).is_some());
     let mut parts = Parts::default();
     match ours {
         Some(at) => {
@@ -53,19 +53,19 @@ pub fn read(text: &[u8]) -> Line {
             let rest = if quoted { message(&text[at..]) } else { Cow::Borrowed(&text[at..]) };
             let rest = rest.strip_prefix(b"MEMORY").unwrap_or_default();
             match rest.first() {
-                Some(b'[') => return Line::Memory,
+                Some(b'[') => return LogLine::Memory,
                 Some(b' ') if !rest.trim_ascii_start().starts_with(b"{") => {
-                    line::fields(&rest[1..], &mut |name, value| parts.field(name, &unescaped(value)));
+                    memory_line::fields(&rest[1..], &mut |name, value| parts.field(name, &unescaped(value)));
                 }
                 Some(b' ' | b':') => parts.json(rest),
-                _ => return Line::Other,
+                _ => return LogLine::Other,
             }
             if parts.request.pid == 0 {
-                parts.request.pid = line::logged_pid(&text[..at]);
+                parts.request.pid = memory_line::logged_pid(&text[..at]);
             }
         }
         None if word.is_some() || memmem::find(text, b"\"rss_bytes\"").is_some() => parts.json(text),
-        None => return Line::Other,
+        None => return LogLine::Other,
     }
     parts.line()
 }
@@ -165,9 +165,9 @@ impl Parts {
         (figure <= MOST).then_some(figure as u64)
     }
 
-    fn line(mut self) -> Line {
+    fn line(mut self) -> LogLine {
         if !self.known {
-            return Line::Other;
+            return LogLine::Other;
         }
         self.request.name = match (self.action, self.job, self.path) {
             (Some(action), _, _) => fold::printable(&action),
@@ -176,9 +176,9 @@ impl Parts {
                 Some(method) => format!("{} {}", fold::method(&method), fold::path(&path)),
                 None => fold::path(&path),
             },
-            (None, None, None) => return Line::Memory,
+            (None, None, None) => return LogLine::Memory,
         };
-        Line::Request(self.request)
+        LogLine::Request(self.request)
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
 
     fn request(text: &str) -> Request {
         match read(text.as_bytes()) {
-            Line::Request(request) => request,
+            LogLine::Request(request) => request,
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -249,7 +249,7 @@ mod tests {
             "MEMORY process=worker index=0 pid=4711 rss_bytes=91230208",
             r#"{"event":"MEMORY","rss_bytes":5}"#,
         ] {
-            assert_eq!(read(line.as_bytes()), Line::Memory, "{line}");
+            assert_eq!(read(line.as_bytes()), LogLine::Memory, "{line}");
         }
         for line in [
             "",
@@ -259,7 +259,7 @@ mod tests {
             r#"{"path":"/x","bytes":5}"#,
             r#"{"event":"MEMORY","path":"/x","malloc_bytes":5"#,
         ] {
-            assert_eq!(read(line.as_bytes()), Line::Other, "{line}");
+            assert_eq!(read(line.as_bytes()), LogLine::Other, "{line}");
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
             let at = at.min(line.len());
             line.splice(at..at, *b"MEMORY method=GET path=\"");
             for text in [bytes, line] {
-                if let Line::Request(request) = read(&text) {
+                if let LogLine::Request(request) = read(&text) {
                     prop_assert!(!request.name.is_empty() && request.name.chars().all(|c| !c.is_control()));
                 }
             }

@@ -1,4 +1,4 @@
-//! The picture: one panel a metric, one below the other, one curve a process in each.
+//! The plot as an image: one panel for each metric, one below the other, with a curve for each process.
 
 use super::axis::{TimeAxis, ValueAxis};
 use super::history::{Curve, History};
@@ -116,7 +116,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The pictures must look the same where no font is installed, as in most containers.
+/// Plots must look the same where no font is installed, as in most containers.
 fn load_font() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -168,7 +168,7 @@ fn text_width(text: &str, size: i32) -> i32 {
 }
 
 fn draw<B: DrawingBackend>(area: &DrawingArea<B, Shift>, layout: &Layout<'_>) -> Result<(), String> {
-    try_draw(area, layout).map_err(|error| format!("the picture could not be drawn: {error}"))
+    try_draw(area, layout).map_err(|error| format!("the plot could not be drawn: {error}"))
 }
 
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;

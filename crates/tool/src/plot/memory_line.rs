@@ -163,5 +163,5 @@ pub(crate) fn logged_pid(prefix: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-#[path = "line_tests.rs"]
+#[path = "memory_line_tests.rs"]
 mod tests;

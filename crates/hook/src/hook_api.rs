@@ -1,10 +1,10 @@
-//! The table of functions that the hook offers to whoever reads its figures.
+//! The table of functions that the hook offers to readers of its figures.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Control, Figures, Mode, Origin, PatchEntry, SiteKind, SiteRecord, StartOptions, Status,
+    BlockRecord, Figures, HookApi, Mode, Origin, PatchEntry, SiteKind, SiteRecord, StartOptions, Status,
     ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
@@ -15,11 +15,11 @@ use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
 use crate::{dump, exit, functions, patch, start, state, thread};
 
-/// The table. Whoever finds it compares `version` and `size` before anything else.
+/// The table. A reader compares `version` and `size` before anything else.
 #[unsafe(no_mangle)]
-pub(crate) static memintro_control: Control = Control {
+pub(crate) static memintro_hook_api: HookApi = HookApi {
     version: memintro_abi::VERSION,
-    size: size_of::<Control>() as u32,
+    size: size_of::<HookApi>() as u32,
     origin,
     mode,
     start,
@@ -42,8 +42,8 @@ pub(crate) static memintro_control: Control = Control {
     sample_bytes,
 };
 
-/// What takes something that must not stay taken begins with this: pages of stack that it may use, with what it asks the loader
-/// and what a visitor does.
+/// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack
+/// overflow can leave a lock taken.
 fn reach_down() {
     stack::touch_pages::<3>();
 }
@@ -163,18 +163,18 @@ unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> 
 
 fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
     let (path, path_len) = site.path();
-    // Where a module is not loaded any more, something else may be at the address.
+    // If a module is no longer loaded, another one may be at the address.
     let (address, module_build) = match SITES.loaded(site, walk) {
         Some(module) => (module.base.map_or(0, |base| base.wrapping_add(site.offset())), module.build),
         None => (site.address(), 0),
     };
     let figures = SiteFigures::of(id, site, now);
     let (young, all) = (figures.young, figures.variances);
-    // After a reset frees can outweigh allocations.
+    // After a reset, frees can outweigh allocations.
     let old = |allocated: u64, freed: u64, young: u64| {
         allocated.wrapping_sub(freed).wrapping_sub(young).cast_signed().max(0).cast_unsigned()
     };
-    // What is so small beside that of which it is left is nothing but rounding.
+    // A remainder this small beside the values subtracted is only rounding.
     let left = |allocated: f64, freed: f64, young: f64| {
         let left = allocated - freed - young;
         if left < 1e-9 * allocated { 0.0 } else { left }
@@ -265,10 +265,10 @@ unsafe extern "C" fn patches(context: *mut c_void, visit: Visitor<PatchEntry>) {
 
 unsafe extern "C" fn allocator(buffer: *mut c_char, len: usize) -> Status {
     let real = functions::malloc::REAL.load(Ordering::Acquire).cast_const().cast();
-    // Who stands before a preloaded hook is asked first, and need not pass anything on.
+    // A library in front of a preloaded hook gets the call first and may not pass it on.
     let first = patch::look_up(c"malloc");
     let is_ours = module(first).is_none_or(|found| {
-        module((&raw const memintro_control).cast()).is_some_and(|own| own.dli_fbase == found.dli_fbase)
+        module((&raw const memintro_hook_api).cast()).is_some_and(|own| own.dli_fbase == found.dli_fbase)
     });
     let Some(info) = module(if is_ours { real } else { first }).filter(|info| !info.dli_fname.is_null())
     else {
