@@ -279,8 +279,10 @@ module Memintro
       untracked do
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
-        reports.write(CallSites.take(most: top, by: by), io, format: format, top: top, by: by,
-                                                             app_root: app_root || configuration.app_root)
+        sites = CallSites.take(most: top, by: by)
+        # The text takes memory of its own.
+        Native.give_pages_back
+        reports.write(sites, io, format: format, top: top, by: by, app_root: app_root || configuration.app_root)
       end
     end
 

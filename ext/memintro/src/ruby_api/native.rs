@@ -28,6 +28,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
     native.define_singleton_method("start", function!(start, 4))?;
     native.define_singleton_method("stop", function!(stop, 0))?;
+    native.define_singleton_method("give_pages_back", function!(give_pages_back, 0))?;
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
     native.define_singleton_method("mode", function!(mode, 0))?;
@@ -116,14 +117,22 @@ fn start(
         (control.stop)();
         return Err(error);
     }
+    crate::pages::give_back_with((&raw const *control).cast());
     if goes_on {
         return Ok(ruby.to_symbol(if status == Status::SWITCHED { "switched" } else { "unchanged" }));
     }
     request::figures_begin_anew();
     // The test allocation is not the program's.
     check(ruby, (control.clear)())?;
-    crate::pages::give_back();
+    crate::pages::give_back_with((&raw const *control).cast());
     Ok(ruby.to_symbol("ok"))
+}
+
+/// See [`crate::pages`].
+fn give_pages_back() {
+    if let Some(control) = hook_link::found() {
+        crate::pages::give_back_with((&raw const *control).cast());
+    }
 }
 
 fn stop(ruby: &Ruby) -> Result<bool, Error> {
