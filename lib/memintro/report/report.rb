@@ -13,7 +13,7 @@ module Memintro
     # Their classes; a program that writes one of them need not hold both.
     CLASSES = { text: :Text, json: :Json }.freeze
     private_constant :CLASSES
-    CLASSES.each { |name, constant| autoload constant, File.join(__dir__, "#{name}.rb") }
+    Loader.late(self, Text: "report/text", Json: "report/json")
 
     # Default number of call sites in a table: as many as fit a screen.
     DEFAULT_TOP = 20
