@@ -86,7 +86,7 @@ RSpec.describe "What memintro loads late" do
         puts begin; Memintro.top; rescue Memintro::Error => e; e.message; end
         puts Memintro.tracking?, Memintro.stop.allocations.positive?
       RUBY
-      expect(answers).to match([/\Aa file of memintro cannot be loaded \(cannot load such file -- .*call_sites.*method once$/,
+      expect(answers).to match([/\Aa file of memintro cannot be loaded \(cannot load such file -- .*call_sites.* once$/,
                                 "true\n", "true\n"])
     end
   end
