@@ -12,7 +12,9 @@ require_relative "memintro/runtime/loader"
 require_relative "memintro/runtime/main_ractor"
 require_relative "memintro/process/figures"
 require_relative "memintro/process/memory"
-require_relative "memintro/malloc/call_sites"
+require_relative "memintro/malloc/call_site"
+require_relative "memintro/malloc/totals"
+require_relative "memintro/support/list"
 require_relative "memintro/runtime/stop_timer"
 
 # Shows which line of Ruby code owns the memory of a process: exact malloc figures by call site, in the live process.
@@ -34,13 +36,14 @@ require_relative "memintro/runtime/stop_timer"
 #   do_the_work
 #   Memintro.report(by: :growth)
 module Memintro
-  {
+  Loader.late(
+    self,
     Background: "runtime/background", Doctor: "malloc/doctor",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
     CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log",
     Report: "report/report"
-  }.each { |name, file| autoload name, File.join(__dir__, "memintro/#{file}.rb") }
+  )
 
   # See memintro/diff.
   class Diff
@@ -234,7 +237,7 @@ module Memintro
       Arguments.count(:min_live_bytes, min_live_bytes)
       return enum_for(:each_call_site, min_live_bytes: min_live_bytes) unless block
 
-      CallSites.take.each(min_live_bytes: min_live_bytes, &block)
+      call_sites.take.each(min_live_bytes: min_live_bytes, &block)
       nil
     end
 
@@ -252,7 +255,7 @@ module Memintro
       Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE, optional: true)
       older_than_gcs ||= Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
       by = untracked { Arguments.choice(:by, by, CallSite::FIGURES) }
-      CallSites.take(most: older_than_gcs ? nil : n, by: by).top(n, by: by, older_than_gcs: older_than_gcs)
+      call_sites.take(most: older_than_gcs ? nil : n, by: by).top(n, by: by, older_than_gcs: older_than_gcs)
     end
 
     # Returns one call site by its name, or by the end of its name, beginning at a folder or file.
@@ -261,7 +264,7 @@ module Memintro
     # @return [CallSite, nil] nil if there is none
     # @raise [AmbiguousNameError] if several names end so and none is exactly that
     def [](name)
-      CallSites.take.find(Arguments.text(:name, name))
+      call_sites.take.find(Arguments.text(:name, name))
     end
 
     # Writes a report about this process.
@@ -279,8 +282,10 @@ module Memintro
       untracked do
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
-        reports.write(CallSites.take(most: top, by: by), io, format: format, top: top, by: by,
-                                                             app_root: app_root || configuration.app_root)
+        sites = call_sites.take(most: top, by: by)
+        # The text takes memory of its own.
+        Native.give_pages_back
+        reports.write(sites, io, format: format, top: top, by: by, app_root: app_root || configuration.app_root)
       end
     end
 
@@ -402,6 +407,15 @@ module Memintro
     attr_reader :epoch
 
     private
+
+    # Loaded with the first question for them.
+    def call_sites
+      return CallSites if defined?(CallSites::LOADED)
+
+      MainRactor.only
+      Loader.file("malloc/call_sites")
+      CallSites
+    end
 
     # Loaded with the first report.
     def loaded_report

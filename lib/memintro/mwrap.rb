@@ -3,6 +3,7 @@
 require_relative "../memintro"
 require_relative "compat/mwrap/dump_at_exit"
 require_relative "compat/mwrap/source_location"
+require_relative "malloc/call_sites"
 
 # The interface of the mwrap gem, implemented by memintro: same names, arguments and yields, for existing programs. As
 # with mwrap, requiring it starts nothing: run the program under `memintro run`, or call {Memintro.start}. Native

@@ -33,6 +33,7 @@ RSpec.describe "the Ruby API" do
         GC.start
         (100..300).each { |n| $kept << send("line_\#{n}").each_with_index { |block, i| Fiddle.free(block) if i.odd? } }
         Memintro.stop
+        require "memintro/malloc/call_sites"
         all = Memintro::CallSites.take
         few = Memintro::CallSites.take(most: 9, by: :frees)
         rest = all.top(nil, by: :frees).drop(9)

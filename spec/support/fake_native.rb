@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "memintro/malloc/call_sites"
+
 # Stands in for the extension where a spec is about Ruby's side only: answers fixed figures and remembers the calls.
 # Use it with `stub_const("Memintro::Native", FakeNative.new(…))`.
 class FakeNative
@@ -69,6 +71,7 @@ class FakeNative
   def patches = []
   def missing_functions = {}
   def unseen = nil
+  def give_pages_back = nil
   %i[rss peak_rss swap vsize pss uss].each { |name| define_method(name) { 50 * 2**20 } }
   def read_dump(_path) = raise("no dump")
 end

@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "fake_native"
+require "memintro"
+require "memintro/malloc/call_sites"
 
 # Snapshots with figures that are easy to check by head, made without a process to look at.
 module Snapshots

@@ -2,6 +2,7 @@
 
 require_relative "../spec_helper"
 require_relative "../../lib/memintro"
+require_relative "../../lib/memintro/malloc/call_sites"
 require "stringio"
 
 # What a diff says of snapshots whose malloc figures are estimates.

@@ -19,6 +19,6 @@ use magnus::{Error, Ruby};
 #[magnus::init]
 fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby_api::init(ruby)?;
-    pages::give_back();
+    pages::give_back_what_loading_took();
     Ok(())
 }

@@ -1,27 +1,105 @@
-//! Releases pages of code that were needed only for loading or for a start.
+//! Releases the pages of code that only loading, a start or a report has needed: this library's, the hook's, and
+//! those of the library that unwinds panics.
 //!
-//! The kernel maps sixteen pages around each page that is touched. Definitions and a start touch code all over the
-//! library, so they would leave most of it resident: half a megabyte in every process that requires memintro.
+//! The kernel maps sixteen pages around each page that is touched. Definitions and a start touch code all over a
+//! library, so they would leave most of it resident: half a megabyte in every process that requires memintro, and a
+//! third of one more in every process that it follows.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int, c_void};
 
-// Symbols of the linker: where this library begins, and where its code ends.
+#[cfg(target_pointer_width = "32")]
+use libc::Elf32_Phdr as Segment;
+#[cfg(target_pointer_width = "64")]
+use libc::Elf64_Phdr as Segment;
+
+// What the linker knows of this library: where it begins.
 unsafe extern "C" {
     static __ehdr_start: c_char;
-    static etext: c_char;
 }
 
-/// The pages stay in the file and in the kernel's page cache, so the next access finds them again within a
-/// microsecond.
-pub(crate) fn give_back() {
+// Of the library that unwinds, libgcc: it is loaded for panics, which do not happen.
+unsafe extern "C" {
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+}
+
+/// After this library was loaded: its own pages, and libgcc's if it was loaded for this one. Where others use it, its
+/// pages are theirs.
+pub(crate) fn give_back_what_loading_took() {
+    give_back(_Unwind_GetIP as *const () as usize, true);
+}
+
+/// After a start or a look: this library's and the hook's. The argument is any address in the hook.
+pub(crate) fn give_back_with(hook: *const c_void) {
+    give_back(hook.addr(), false);
+}
+
+fn give_back(other: usize, only_after_own: bool) {
+    let own = (&raw const __ehdr_start).addr();
+    let mut walk = Walk { own, other, takes_other: !only_after_own, ranges: [(0, 0); RANGES], found: 0 };
     // SAFETY: a number.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-    let begin = (&raw const __ehdr_start).addr() & !(page - 1);
-    let end = (&raw const etext).addr() & !(page - 1);
-    if begin >= end {
-        return;
+    // SAFETY: the callback gets this object, which outlives the call, and does not call the loader.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut walk).cast()) };
+    // Nothing else comes after these calls, for it would bring pages back.
+    for &(begin, end) in walk.ranges.get(..walk.found).unwrap_or_default() {
+        // A page at the end may be shared with data that is written.
+        let (begin, end) = (begin & !(page - 1), end & !(page - 1));
+        // SAFETY: headers, constants and code are mapped from the file and never written, for there are no relocations
+        // in them; to read them again brings the same bytes, from the kernel's page cache a microsecond later. A kernel
+        // that refuses changes nothing.
+        unsafe {
+            libc::madvise(
+                std::ptr::with_exposed_provenance_mut(begin),
+                end.saturating_sub(begin),
+                libc::MADV_DONTNEED,
+            );
+        }
     }
-    // SAFETY: headers, constants and code are mapped from the file and never written, for there are no relocations in
-    // them; to read them again brings the same bytes. A kernel that refuses changes nothing.
-    unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(begin), end - begin, libc::MADV_DONTNEED) };
+}
+
+/// Segments of two libraries that nobody writes: one or two of each, or four where headers, constants, code and tables
+/// are apart.
+const RANGES: usize = 8;
+
+/// Over the libraries of the process, in the order in which they were loaded.
+struct Walk {
+    /// An address in this library, and one in the other whose pages are given back.
+    own: usize,
+    other: usize,
+    takes_other: bool,
+    ranges: [(usize, usize); RANGES],
+    found: usize,
+}
+
+impl Walk {
+    fn library(&mut self, base: usize, segments: &[Segment]) {
+        let loaded = || segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
+        let place = |segment: &Segment| {
+            let begin = base.wrapping_add(segment.p_vaddr as usize);
+            (begin, begin.wrapping_add(segment.p_memsz as usize))
+        };
+        let holds = |address: usize| loaded().map(place).any(|(begin, end)| (begin..end).contains(&address));
+        let is_own = holds(self.own);
+        self.takes_other |= is_own;
+        if !(is_own || self.takes_other && holds(self.other)) {
+            return;
+        }
+        for range in loaded().filter(|segment| segment.p_flags & libc::PF_W == 0).map(place) {
+            if let Some(free) = self.ranges.get_mut(self.found) {
+                *free = range;
+                self.found += 1;
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, walk: *mut c_void) -> c_int {
+    // SAFETY: the loader's record, and the object above, both valid during the visit.
+    let (info, walk) = unsafe { (&*info, &mut *walk.cast::<Walk>()) };
+    if !info.dlpi_phdr.is_null() {
+        // SAFETY: the loader says how many there are.
+        let segments = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        walk.library(info.dlpi_addr as usize, segments);
+    }
+    0
 }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "figures"
+require_relative "../malloc/call_sites"
 
 module Memintro
   module CLI

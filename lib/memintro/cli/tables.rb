@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../malloc/call_sites"
 require_relative "../report/old_sites"
 
 module Memintro

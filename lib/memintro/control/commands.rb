@@ -113,7 +113,7 @@ module Memintro
           return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering)
         end
 
-        format = Arguments.choice(:format, format, Report::FORMATS.keys)
+        format = Arguments.choice(:format, format, Report::FORMATS)
         root = Arguments.text(:app_root, app_root, optional: true)
         return old_json(n, by, older_than_gcs, root, rendering) if format == :json
 
@@ -198,7 +198,7 @@ module Memintro
       end
 
       def doctor(format: "text")
-        format = Arguments.choice(:format, format, Report::FORMATS.keys)
+        format = Arguments.choice(:format, format, Report::FORMATS)
         findings = Memintro.doctor
         return json(findings.to_h) if format == :json
 

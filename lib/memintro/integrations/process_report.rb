@@ -40,6 +40,7 @@ module Memintro
     def install
       # The program may leave the folders of memintro, by chroot or as another user.
       Loader.need(:Report)
+      Report.prepare(@configuration.format)
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       answer_for_mwrap if @configuration.compat == :mwrap

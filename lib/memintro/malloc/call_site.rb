@@ -242,7 +242,8 @@ module Memintro
 
       mean = mean_lifespan
       covariance = @variances[SiteRow::LIFESPAN_COVARIANCE]
-      (variance_of(:age_total) - (2 * mean * covariance) + (mean * mean * variance_of(:frees))) / (frees.to_f**2)
+      spread = variance_of(:age_total) - (2 * mean * covariance) + (mean * mean * variance_of(:frees))
+      spread / Estimates.square(frees.to_f)
     end
 
     # The generation is read first, because making the array may run the garbage collector.

@@ -2,6 +2,7 @@
 
 require_relative "../support/arguments"
 require_relative "call_site"
+require_relative "../runtime/loader"
 require_relative "../support/list"
 require_relative "totals"
 
@@ -32,7 +33,7 @@ module Memintro
     SLICE = 256
     private_constant :SLICE
 
-    autoload :Reader, File.join(__dir__, "reader.rb")
+    Loader.late(self, Reader: "malloc/reader")
 
     # @return [Totals]
     attr_reader :totals
@@ -211,5 +212,8 @@ module Memintro
         ends << row
       end
     end
+
+    # A thread that comes while another one loads this file waits until all of it is there.
+    LOADED = true
   end
 end

@@ -2,6 +2,8 @@
 
 require_relative "report"
 require_relative "../support/estimates"
+require_relative "../support/names"
+require_relative "../support/style"
 require_relative "../support/units"
 require_relative "../support/table"
 

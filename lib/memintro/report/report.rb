@@ -2,15 +2,19 @@
 
 require_relative "../support/arguments"
 require_relative "../malloc/call_site"
-require_relative "json"
-require_relative "text"
+require_relative "../runtime/loader"
 
 module Memintro
   # The formats of a report. Each is a class with one method, `write`, that takes a {CallSites} and does not depend on
   # the process it came from.
   module Report
-    # Format names and their classes.
-    FORMATS = { text: Text, json: Json }.freeze
+    # Names of the formats.
+    FORMATS = %i[text json].freeze
+    # Their classes; a program that writes one of them need not hold both.
+    CLASSES = { text: :Text, json: :Json }.freeze
+    private_constant :CLASSES
+    Loader.late(self, Text: "report/text", Json: "report/json")
+
     # Default number of call sites in a table: as many as fit a screen.
     DEFAULT_TOP = 20
 
@@ -20,16 +24,25 @@ module Memintro
       format.to_s == "json" ? nil : DEFAULT_TOP
     end
 
+    # Loads what writing in a format takes, before a program leaves the folders of memintro.
+    # @param format [Symbol] one of {FORMATS}
+    # @return [nil]
+    def self.prepare(format)
+      Loader.need(CLASSES.fetch(format), within: self)
+    end
+
     # @param call_sites [CallSites]
     # @param io [#write]
     # @return [nil]
     # @raise [ArgumentError, TypeError]
     def self.write(call_sites, io, format: :text, top: default_top(format), by: :live_bytes, app_root: nil)
       Arguments.output(io)
-      renderer = FORMATS.fetch(Arguments.choice(:format, format, FORMATS.keys))
+      format = Arguments.choice(:format, format, FORMATS)
+      prepare(format)
       Arguments.count(:top, top, optional: true)
-      renderer.new(call_sites, top: top, by: Arguments.choice(:by, by, CallSite::FIGURES),
-                               app_root: Arguments.text(:app_root, app_root, optional: true)).write(io)
+      by = Arguments.choice(:by, by, CallSite::FIGURES)
+      app_root = Arguments.text(:app_root, app_root, optional: true)
+      const_get(CLASSES.fetch(format)).new(call_sites, top: top, by: by, app_root: app_root).write(io)
       nil
     end
   end

@@ -147,7 +147,7 @@ module Memintro
 
         variance = sampled.sum { |one| SiteRow.variance(one, :total_bytes) - SiteRow.variance(one, :freed_bytes) } +
                    @call_sites.variance_left_out.to_f - sites.sum { |site| site.variance(:live_bytes) }
-        Math.sqrt([variance, 0.0].max + (@call_sites.totals.per_sample(:live_bytes)**2))
+        Math.sqrt([variance, 0.0].max + Estimates.square(@call_sites.totals.per_sample(:live_bytes)))
       end
 
       def advice

@@ -11,18 +11,46 @@ module Memintro
   module Loader
     # Seconds for another thread to load some small files, on a very busy machine.
     PATIENCE_SECONDS = 10
-    private_constant :PATIENCE_SECONDS
+    # Of a thread that loads files now.
+    BUSY = :__memintro_loads
+    private_constant :PATIENCE_SECONDS, :BUSY
+    # By the name of a constant: the file that defines it, and whether that file was loaded to its end. In constants,
+    # which other Ractors may read.
+    module Places; end
+    # See {Places}.
+    module Done; end
+    private_constant :Places, :Done
     # The Ractor that loads this file. Other files may be loaded by another one.
     MAIN_RACTOR = Ractor.current
 
+    # Lets constants be loaded when they are named first, or needed.
+    #
+    # @param within [Module] whose constants; each name stands once in all modules
+    # @param files [Hash{Symbol => String}] the constants, and their files in lib/memintro
+    # @return [nil]
+    def self.late(within, files)
+      files.each do |name, file|
+        path = Places.const_set(name, File.join(Paths::CODE, "#{file}.rb").freeze)
+        within.autoload(name, path)
+      end
+      nil
+    end
+
+    # While another thread loads the file, `autoload?` says that nothing is left to load; but whoever names the constant
+    # then waits for that thread, and that thread for him. So a file is required here until it is known to be whole.
+    #
     # @param names [Array<Symbol>] constants that are loaded by name; for other Ractors than the main one
     #   what a file requires comes before it
     # @param within [Module] whose constants
     # @return [nil]
     # @raise [RactorError] in another Ractor than the main one, where this Ruby loads nothing by name (3.3)
     def self.need(*names, within: Memintro)
-      paths = names.filter_map { |name| within.autoload?(name) }
-      bring(paths) unless paths.empty?
+      names = names.reject { |name| Done.const_defined?(name, false) }
+      return if names.empty?
+
+      bring(names.map { |name| Places.const_get(name, false) }.uniq)
+      names.each { |name| Done.const_set(name, true) unless Done.const_defined?(name, false) }
+      nil
     rescue Ractor::UnsafeError
       missing = names.select { |name| within.autoload?(name) }.map { |name| "#{within}::#{name}" }
       raise RactorError, "#{missing.join(', ')} is not loaded, and Ruby #{RUBY_VERSION} cannot load it in a " \
@@ -36,6 +64,7 @@ module Memintro
     end
 
     def self.bring(paths)
+      refuse_what_interrupts(paths)
       Memintro.untracked { in_signal_handler? ? load_apart(paths) : load(paths) }
       nil
     rescue LoadError => e
@@ -58,10 +87,26 @@ module Memintro
     end
 
     # Not `require`: versions of it in other libraries, such as RubyGems, take locks and do not work in Ractors.
+    #
+    # A thread that is killed, or whose time is up, goes on until all is loaded: half of a file would stay for others.
     def self.load(paths)
-      paths.each { |path| require_relative(path) }
+      Thread.handle_interrupt(Object => :never) do
+        Thread.current[BUSY] = true
+        paths.each { |path| require_relative(path) }
+      ensure
+        Thread.current[BUSY] = nil
+      end
     end
     private_class_method :load
+
+    # A signal handler or a finalizer that runs amid this thread's own loading would wait for itself.
+    def self.refuse_what_interrupts(paths)
+      return unless Thread.current[BUSY]
+
+      raise Error, "#{paths.join(', ')} cannot be loaded, for this handler or finalizer has interrupted the thread " \
+                   "while it loads files of memintro; ask again later"
+    end
+    private_class_method :refuse_what_interrupts
 
     def self.load_apart(paths)
       loader = Thread.new { Memintro.untracked { load(paths) } }

@@ -54,6 +54,12 @@ module Memintro
       left < ROUNDING * allocated ? 0.0 : left
     end
 
+    # Not `**`: it is the C library's `pow`, whose tables are 0.2 MB, which few programs have in memory.
+    # @api private
+    # @param number [Float]
+    # @return [Float]
+    def self.square(number) = number * number
+
     # @return [Boolean] whether the figures, or some of them, are estimated from a sample
     def estimated?
       !@variances.nil?
@@ -65,7 +71,7 @@ module Memintro
     # @raise [ArgumentError] if there is no such figure
     def standard_error(name)
       known!(name)
-      estimated? ? Math.sqrt(variance(name) + (per_sample(name)**2)) : 0.0
+      estimated? ? Math.sqrt(variance(name) + Estimates.square(per_sample(name))) : 0.0
     end
 
     # @param name [Symbol] one of the class's `ESTIMATES`
@@ -194,8 +200,8 @@ module Memintro
       variance = variance(name)
       most = UNSEEN * per_sample(name)
       least = value.positive? ? [variance / value, most].min : 0.0
-      [[value + (2 * least) - (2 * Math.sqrt(variance + (least**2))), 0.0].max,
-       value + (2 * most) + (2 * Math.sqrt(variance + (most**2)))]
+      [[value + (2 * least) - (2 * Math.sqrt(variance + Estimates.square(least))), 0.0].max,
+       value + (2 * most) + (2 * Math.sqrt(variance + Estimates.square(most)))]
     end
   end
 end

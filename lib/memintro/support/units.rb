@@ -38,9 +38,10 @@ module Memintro
       "~#{yield(value)} ±#{yield(whole(error))}"
     end
 
-    # An error that was squared and extracted again must not become the next greater number.
+    # An error that was squared and extracted again must not become the next greater number. Not `round(6)`, which is
+    # the C library's `pow`: see {Estimates.square}.
     def self.whole(error)
-      error.round(6).ceil
+      (error - 0.0000005).ceil
     end
     private_class_method :whole
 

@@ -2,6 +2,7 @@
 
 require_relative "../../spec_helper"
 require "memintro"
+require "memintro/malloc/call_sites"
 require "memintro/control/worker_reports"
 require "json"
 require "stringio"

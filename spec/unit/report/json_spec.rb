@@ -3,6 +3,7 @@
 require_relative "../../spec_helper"
 require "json"
 require "memintro"
+require "memintro/malloc/call_sites"
 require "stringio"
 require "tmpdir"
 

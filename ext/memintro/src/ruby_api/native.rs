@@ -28,6 +28,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
     native.define_singleton_method("start", function!(start, 4))?;
     native.define_singleton_method("stop", function!(stop, 0))?;
+    native.define_singleton_method("give_pages_back", function!(give_pages_back, 0))?;
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
     native.define_singleton_method("mode", function!(mode, 0))?;
@@ -116,14 +117,22 @@ fn start(
         (api.stop)();
         return Err(error);
     }
+    crate::pages::give_back_with((&raw const *api).cast());
     if goes_on {
         return Ok(ruby.to_symbol(if status == Status::SWITCHED { "switched" } else { "unchanged" }));
     }
     request::figures_begin_anew();
     // The test allocation does not belong to the program.
     check(ruby, (api.clear)())?;
-    crate::pages::give_back();
+    crate::pages::give_back_with((&raw const *api).cast());
     Ok(ruby.to_symbol("ok"))
+}
+
+/// See [`crate::pages`].
+fn give_pages_back() {
+    if let Some(api) = hook_link::found() {
+        crate::pages::give_back_with((&raw const *api).cast());
+    }
 }
 
 fn stop(ruby: &Ruby) -> Result<bool, Error> {

@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# Files that are loaded at the first use, and what may come between.
+RSpec.describe "What memintro loads late" do
+  # Slow enough that others come amid it: each line that loads these files lets other threads run.
+  SLOWLY = <<~'RUBY'
+    LATE = %r{/memintro/(malloc/call_sites|heap/walks|report/)}
+    AMID = Queue.new
+    TracePoint.new(:line) { |at|
+      Thread.current[:__memintro_loads] && LATE.match?(at.path) && at.lineno > 8 && (AMID << at.path; sleep 0.002)
+    }.enable
+  RUBY
+
+  it "is there for each of many threads that ask first at the same time, whatever they ask" do
+    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json stringio], deadline_seconds: 100).must_succeed.json
+      #{SLOWLY}
+      QUESTIONS = [-> { Memintro.top.size }, -> { Memintro.report(StringIO.new).to_a.size }, -> { Memintro.iseqs.count },
+                   -> { Memintro.report(StringIO.new, format: :json).to_a.size }, -> { Memintro.histogram(3).size },
+                   -> { Memintro.snapshot.pid }, -> { Memintro.each_call_site.to_a.size }, -> { Memintro["(gc)"].to_a.size },
+                   -> { Memintro.doctor.to_s.size }, -> { Memintro.totals.allocations }].freeze
+      gate = Queue.new
+      threads = (QUESTIONS * 2).map { |ask| Thread.new { gate.pop; begin; ask.call; rescue Exception => e; e.message; end } }
+      gate.close
+      puts JSON.generate(threads.map(&:value))
+    RUBY
+    expect(answers.size).to eq(20)
+    expect(answers).to all(be_an(Integer))
+  end
+
+  it "is whole although the thread that loads it is killed, or runs out of time" do
+    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json timeout], flags: ["-w"]).must_succeed
+      #{SLOWLY}
+      first = Thread.new { Memintro.top }
+      AMID.pop
+      first.kill
+      killed = Memintro.top.size
+      late = (Timeout.timeout(0.01) { Memintro.iseqs.count } rescue $!.class)
+      puts JSON.generate([first.join.value, killed, late, Memintro.iseqs.count.positive?])
+    RUBY
+    expect(answers.json).to eq([nil, 0, "Timeout::Error", true])
+    expect(answers.stderr).to eq("")
+  end
+
+  it "is had by a child that was forked while another thread loaded it" do
+    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
+      #{SLOWLY}
+      first = Thread.new { Memintro.top.size }
+      AMID.pop
+      reader, writer = IO.pipe
+      pid = fork { writer.puts(begin; Memintro.top.size; rescue Exception => e; e.message; end); exit!(0) }
+      writer.close
+      puts JSON.generate([IO.select([reader], nil, nil, 20) && reader.read.to_s.chomp, first.value])
+      Process.kill(:KILL, pid)
+    RUBY
+    expect(answers).to eq(["0", 0])
+  end
+
+  it "is refused at once to a handler that interrupts the loading, and is there afterwards" do
+    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
+      #{SLOWLY}
+      said = nil
+      seconds = 0
+      trap(:USR2) do
+        begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        said ||= begin; Memintro.top.size; rescue Memintro::Error => e; e.message; end
+        seconds = Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
+      end
+      Thread.new { AMID.pop; Process.kill(:USR2, Process.pid) }
+      puts JSON.generate([Memintro.top.size, said, seconds, Memintro.top.size])
+    RUBY
+    expect(answers.values_at(0, 3)).to eq([0, 0])
+    expect(answers[1]).to match(%r{malloc/call_sites.rb cannot be loaded, for this handler .* ask again later})
+    expect(answers[2]).to be < 2
+  end
+
+  it "is missed in words where its files are gone, and the program goes on" do
+    Dir.mktmpdir do |folder|
+      FileUtils.cp_r(File.expand_path("../../lib", __dir__), folder)
+      lib = File.join(folder, "lib")
+      answers = run_ruby(nil, lib, code: <<~RUBY, requires: []).must_succeed.stdout.lines
+        require File.join(ARGV.first, "memintro.rb")
+        Memintro.start
+        File.delete(File.join(ARGV.first, "memintro/malloc/call_sites.rb"))
+        puts begin; Memintro.top; rescue Memintro::Error => e; e.message; end
+        puts Memintro.tracking?, Memintro.stop.allocations.positive?
+      RUBY
+      expect(answers).to match([/\Aa file of memintro cannot be loaded \(cannot load such file -- .*call_sites.* once$/,
+                                "true\n", "true\n"])
+    end
+  end
+end
