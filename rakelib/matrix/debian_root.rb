@@ -44,6 +44,9 @@ module Matrix
     # What a command that needs root begins with.
     def self.as_root = Process.uid.zero? ? [] : ["sudo", "--non-interactive"]
 
+    # Where this machine's cargo keeps the crates that it fetched.
+    def self.cargo_home = ENV.fetch("CARGO_HOME") { File.expand_path("~/.cargo") }
+
     attr_reader :release, :path, :log
 
     # @param release [String] such as "trixie"
@@ -176,7 +179,7 @@ module Matrix
       text = +"root=$1; shift\nmount --bind \"$root\" \"$root\"\n"
       text << "mount -t proc proc \"$root/proc\"\nmount --rbind /dev \"$root/dev\"\n"
       text << "cp /etc/resolv.conf \"$root/etc/resolv.conf\"\n"
-      toolchain.merge(binds).each do |from, to|
+      [*toolchain, *binds].each do |from, to|
         text << "mkdir -p \"$root\"#{to.shellescape}\nmount --bind #{from.shellescape} \"$root\"#{to.shellescape}\n"
       end
       text << "exec chroot \"$root\" \"$@\"\n"
@@ -189,9 +192,8 @@ module Matrix
         sysroot = IO.popen(%w[rustc --print sysroot], &:read).strip
         raise Failed, "rustc does not run: install Rust (https://rustup.rs)" if sysroot.empty?
 
-        home = ENV.fetch("CARGO_HOME") { File.expand_path("~/.cargo") }
-        FileUtils.mkdir_p(home)
-        { sysroot => TOOLCHAIN, home => CARGO_HOME }
+        FileUtils.mkdir_p(DebianRoot.cargo_home)
+        { sysroot => TOOLCHAIN, DebianRoot.cargo_home => CARGO_HOME }
       end
     end
 

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../ext/memintro/cargo_build"
 require_relative "debian_root"
 require_relative "ruby_entry"
 require_relative "ruby_home"
@@ -56,7 +57,9 @@ module Matrix
     end
 
     def run_suites(entry, home, smoke)
-      Session.new(home, folder: @folder, checkout: @checkout).run(Matrix.suites(smoke: smoke)) do |outcome|
+      crates = CargoBuild.new.target_folder if smoke
+      session = Session.new(home, folder: @folder, checkout: @checkout, crates: crates)
+      session.run(Matrix.suites(smoke: smoke)) do |outcome|
         say entry, "#{outcome.suite}, #{outcome.allocator}: #{outcome.passed} passed, #{outcome.failed} failed, " \
                    "#{outcome.skipped} skipped"
       end

@@ -16,14 +16,17 @@ module Matrix
     # For the specs, the longest suite, on a busy machine.
     MOST_MINUTES = 45
     TARGET = "/opt/matrix/target"
+    CRATES = "/opt/matrix/crates"
 
     attr_reader :home, :folder
 
     # @param home [RubyHome]
     # @param folder [String] of the matrix
     # @param checkout [String]
-    def initialize(home, folder:, checkout:)
+    # @param crates [String] a target folder with others' crates, which are not compiled again; nil: all are
+    def initialize(home, folder:, checkout:, crates: nil)
       @home = home
+      @crates = crates
       @folder = File.join(folder, "rubies", home.entry.name)
       @checkout = checkout
       %w[checkout results target].each { |name| FileUtils.mkdir_p(File.join(@folder, name)) }
@@ -35,7 +38,7 @@ module Matrix
     def run(suites, &progress)
       copy_checkout
       FileUtils.rm_f(Dir[File.join(folder, "results", "*")])
-      installed = run_command("gem install", "bash", "-ec", INSTALL).tap(&progress)
+      installed = run_command("gem install", "bash", "-ec", INSTALL, env: crates_environment).tap(&progress)
       return [installed] if installed.failed.positive?
 
       demo = run_command("demo", "bin/demo", "--built", env: compiling).tap(&progress)
@@ -72,7 +75,7 @@ module Matrix
     INSTALL = <<~'SHELL'
       rm -rf "$GEM_HOME" /tmp/matrix-gem; mkdir -p "$GEM_HOME" /tmp/matrix-gem
       gem build memintro.gemspec --output /tmp/matrix-gem/memintro.gem
-      gem install --local --no-document /tmp/matrix-gem/memintro.gem
+      PATH=$PWD/spec/support/with_crates:$PATH gem install --local --no-document /tmp/matrix-gem/memintro.gem
       libraries=$(ruby -e 'puts Gem::Specification.find_by_name("memintro").full_gem_path')/lib/memintro
       cp "$libraries"/*.so "$libraries"/memintro-tool lib/memintro/
       cd /; unset RUBYLIB
@@ -87,6 +90,11 @@ module Matrix
       note = status.success? ? [] : ["see #{file}", *File.readlines(file).last(3).map(&:strip)]
       Outcome.new(ruby: home.entry.name, allocator: "glibc", suite: suite, passed: status.success? ? 1 : 0,
                   failed: status.success? ? 0 : 1, skipped: 0, notes: note)
+    end
+
+    # Cargo takes a crate for another one where its sources are at another path.
+    def crates_environment
+      @crates ? { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home } : {}
     end
 
     # For programs that run compiled, where this Ruby has a compiler.
@@ -128,6 +136,7 @@ module Matrix
     def inside(*command, out:, env: {})
       binds = { File.join(folder, "checkout") => CHECKOUT, File.join(folder, "results") => RESULTS,
                 File.join(folder, "target") => TARGET }
+      binds.update(@crates => CRATES, DebianRoot.cargo_home => DebianRoot.cargo_home) if @crates
       home.root.run("timeout", "--kill-after=20", "#{MOST_MINUTES}m", *command,
                     env: home.environment.merge(env), binds: binds, chdir: CHECKOUT, out: out)
     end

@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../../ext/memintro/cargo_build"
 require "tmpdir"
 
 # The gem is built, installed into an empty GEM_HOME and used from an empty folder: nothing of the checkout helps.
+# Others' crates are compiled already, by the same cargo from the same lock file.
 RSpec.describe "the installed gem", :gem do
   INSTALLED_LEAK = <<~RUBY
     require "memintro"
@@ -19,16 +21,22 @@ RSpec.describe "the installed gem", :gem do
     puts [site.allocations, site.frees, site.live_bytes].join(" ")
     puts Gem.loaded_specs.fetch("memintro").full_gem_path
   RUBY
+  WITH_CRATES = File.join(Subprocess::ROOT, "spec", "support", "with_crates")
+  OWN_CRATES = { "memintro" => "ext/memintro" }.merge(
+    %w[abi analysis elf hook tool tracker].to_h { |name| ["memintro-#{name}", "crates/#{name}"] }
+  ).freeze
 
   before(:context) do
     @folder = Dir.mktmpdir("memintro gem")
     @home = File.join(@folder, "home")
     @env = Subprocess.bare_env.merge("GEM_HOME" => @home, "GEM_PATH" => nil, "RUBYLIB" => nil,
                                      "CARGO_TARGET_DIR" => nil)
+    building = @env.merge("PATH" => "#{WITH_CRATES}:#{ENV.fetch('PATH')}",
+                          "MEMINTRO_SPEC_CRATES" => CargoBuild.new.target_folder)
     gem_file = File.join(@folder, "memintro.gem")
     [["gem", "build", "memintro.gemspec", "--output", gem_file],
      ["gem", "install", "--local", "--no-document", gem_file]].each do |command|
-      Subprocess.run_command(*command, env: @env, chdir: Subprocess::ROOT,
+      Subprocess.run_command(*command, env: building, chdir: Subprocess::ROOT,
                                        deadline_seconds: 1_200).must_succeed
     end
     File.write(File.join(@folder, "leak.rb"), INSTALLED_LEAK)
@@ -46,6 +54,14 @@ RSpec.describe "the installed gem", :gem do
       .to contain_exactly("memintro.so", "libmemintro_hook.so", "memintro-tool")
     expect(File.stat(File.join(installed, "lib", "memintro", "memintro-tool")).mode & 0o7777).to eq(0o755)
     expect(Dir[File.join(installed, "**", "{target,release}")]).to eq([])
+  end
+
+  it "compiles each crate of memintro's own, and what is made from Ruby's headers, from what was packaged" do
+    installed = Dir[File.join(@home, "gems", "memintro-*")].first
+    said = File.read(Dir[File.join(@home, "extensions", "**", "gem_make.out")].first)
+    compiled = said.scan(/^ +Compiling (memintro\S*) v\S+ \((.+)\)$/).to_h
+    expect(compiled).to eq(OWN_CRATES.transform_values { |folder| File.join(installed, folder) })
+    expect(said.scan(/^ +Compiling (\S+) v\S+$/).flatten).to include("rb-sys", "magnus")
   end
 
   it "finds a leak in a process that runs already" do
