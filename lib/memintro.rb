@@ -95,6 +95,8 @@ module Memintro
     #   nil: as configured, else in 524,288
     # @param stop_after [Numeric, nil] seconds after which tracking stops by itself, in forked children too; nil: as
     #   configured, else never. Given again, it counts from then.
+    # @param objects [Boolean] also tracks Ruby objects by the line that made them ({CallSite#live_objects},
+    #   {CallSite#classes}); docs/objects.md has the cost
     # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use, at least 4 MiB; nil: as configured, else
     #   no limit
     # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
@@ -105,7 +107,8 @@ module Memintro
     # @example For a minute, in production
     #   Memintro.start(mode: :sampled, stop_after: 60)
     def start(mode: default(:mode), sample_bytes: nil, stop_after: default(:stop_after),
-              max_tracker_bytes: default(:max_tracker_bytes), max_sites: default(:max_sites))
+              max_tracker_bytes: default(:max_tracker_bytes), max_sites: default(:max_sites),
+              objects: default(:objects))
       return false if Brake.holds?
 
       MainRactor.only
@@ -115,8 +118,10 @@ module Memintro
       bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: Configuration::LEAST_TRACKER_BYTES,
                                                                      optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
+      Arguments.flag(:objects, objects)
       Native.load_hook
       begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0) }
+      track_objects(objects)
       @epoch += 1 if begun == :ok
       # Allocations that Ruby makes for a first call do not belong to the program.
       untracked { StopTimer.set(seconds) } if seconds || begun != :unchanged
@@ -250,7 +255,7 @@ module Memintro
     # @param older_than [Integer, nil] the former name of `older_than_gcs`
     # @return [List<CallSite>] greatest first
     # @raise [ArgumentError, TypeError]
-    def top(n = 20, by: :live_bytes, older_than_gcs: nil, older_than: nil)
+    def top(n = 20, by: default_figure, older_than_gcs: nil, older_than: nil)
       Arguments.count(:n, n, optional: true)
       Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE, optional: true)
       older_than_gcs ||= Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
@@ -276,7 +281,7 @@ module Memintro
     # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
     # @return [nil]
     # @raise [ArgumentError, TypeError]
-    def report(io = $stdout, format: :text, top: loaded_report.default_top(format), by: :live_bytes, app_root: nil)
+    def report(io = $stdout, format: :text, top: loaded_report.default_top(format), by: default_figure, app_root: nil)
       Arguments.output(io)
       reports = loaded_report
       untracked do
@@ -408,6 +413,10 @@ module Memintro
 
     private
 
+    def default_figure
+      Native.tracks_objects ? :retained_bytes : :live_bytes
+    end
+
     # Loaded with the first question for them.
     def call_sites
       return CallSites if defined?(CallSites::LOADED)
@@ -436,6 +445,13 @@ module Memintro
       return if mean.nil?
 
       raise ArgumentError, "sample_bytes is #{mean}, but mode is #{mode.inspect}; it is for mode: :sampled"
+    end
+
+    def track_objects(wanted)
+      return if wanted == Native.tracks_objects
+      return unless untracked { Native.track_objects(wanted) }.nil?
+
+      raise UnsupportedError, "this Ruby does not tell of its objects; start without objects: true" if wanted
     end
 
     # A start makes a test allocation, which must be seen even if the caller is not tracked.

@@ -9,7 +9,8 @@ module Matrix
   Suite = Struct.new(:name, :allocator, :arguments, :smoke, :jit, keyword_init: true)
 
   # What a native or a Ruby program knows of its own allocations, beside the hook's figures.
-  TRUTH = %w[spec/integration/native_truth_spec.rb spec/integration/ruby_truth_spec.rb].freeze
+  TRUTH = %w[spec/integration/native_truth_spec.rb spec/integration/ruby_truth_spec.rb
+             spec/integration/objects_spec.rb].freeze
   # What depends on the allocator that stands behind the hook: the same truth tests as with glibc's, C++ included.
   BEHIND_THE_HOOK = [*TRUTH, "spec/integration/libraries_spec.rb", "spec/integration/call_sites_spec.rb",
                      "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",

@@ -23,8 +23,9 @@ RSpec.describe Memintro::Settings do
         "MEMINTRO_NATIVE_CHILDREN" => "1", "MEMINTRO_REPORT" => "/tmp/%p", "MEMINTRO_COMPAT" => ""
       )
       expect(configuration.to_h).to eq(
-        report: "/tmp/%p", format: :json, top: :all, by: :live_bytes, every: 0.5, app_root: nil, compat: nil,
-        native_children: true, mode: :full, sample_bytes: nil, stop_after: nil, max_sites: 100, max_tracker_bytes: nil
+        report: "/tmp/%p", format: :json, top: :all, by: nil, every: 0.5, app_root: nil, compat: nil,
+        native_children: true, mode: :full, sample_bytes: nil, objects: false, stop_after: nil, max_sites: 100,
+        max_tracker_bytes: nil
       )
     end
 

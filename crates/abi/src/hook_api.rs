@@ -110,6 +110,16 @@ pub struct HookApi {
     /// Sets the path of the raw dump that `_exit` and fatal signals write (copied; at most 4,095 bytes); null: no
     /// dump.
     pub dump_at_exit: unsafe extern "C" fn(path: *const c_char) -> Status,
+    /// Tracks the VM's objects from now on, as long as blocks are tracked; with `false` no more.
+    pub track_objects: extern "C" fn(on: bool) -> Status,
+    /// An object was made in this slot, by this thread.
+    pub object_made: extern "C" fn(slot: usize, bytes: usize),
+    /// The object in this slot was freed.
+    pub object_freed: extern "C" fn(slot: usize),
+    /// The object of one slot is in another one now.
+    pub object_moved: extern "C" fn(from: usize, to: usize),
+    /// Visits live objects, as `blocks` does.
+    pub objects: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<BlockRecord>) -> Status,
     /// Mean distance of two sampled bytes in the last [`Mode::SAMPLED`]; 0 before the first.
     pub sample_bytes: extern "C" fn() -> u64,
 }

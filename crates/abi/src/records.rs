@@ -161,6 +161,28 @@ pub struct SiteRecord {
     pub old_blocks_skew: f64,
     /// Skew of `old_bytes`.
     pub old_bytes_skew: f64,
+    /// The VM's objects that were made here; all 0 unless they are tracked.
+    pub objects: ObjectFigures,
+}
+
+/// The objects of a call site. Their bytes are those of their slots; what an object has from malloc is a block.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct ObjectFigures {
+    /// Objects made.
+    pub allocations: u64,
+    /// Objects whose slot was freed.
+    pub frees: u64,
+    /// Bytes of the slots of objects made.
+    pub total_bytes: u64,
+    /// Bytes of the slots freed.
+    pub freed_bytes: u64,
+    /// Bytes of live objects' slots at the last mark.
+    pub marked_bytes: u64,
+    /// Live objects that have outlived at least one collection.
+    pub old_objects: u64,
+    /// Bytes of their slots.
+    pub old_bytes: u64,
 }
 
 /// One live block.

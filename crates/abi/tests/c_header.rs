@@ -160,6 +160,7 @@ fn layouts(all: &mut Lines) {
         old_bytes_variance,
         old_blocks_skew,
         old_bytes_skew,
+        objects,
     );
     layout!(all, "memintro_block", BlockRecord, address, size, site, age, weight);
     layout!(all, "memintro_frame", Frame, key, detail, generation, path, line);
@@ -190,6 +191,11 @@ fn layouts(all: &mut Lines) {
         allocator,
         dump,
         dump_at_exit,
+        track_objects,
+        object_made,
+        object_freed,
+        object_moved,
+        objects,
         sample_bytes,
     );
 }

@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use memintro_abi::SiteKind;
+use memintro_abi::{ObjectFigures, SiteKind};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::estimates::Estimates;
@@ -236,9 +236,36 @@ impl Serialize for SiteJson<'_> {
                 map.serialize_entry("old_blocks_standard_error", &of.old_blocks.standard_error())?;
             }
         }
+        if record.objects != ObjectFigures::default() && self.bytes == Bytes::Shown {
+            let objects = &record.objects;
+            let bytes = objects.total_bytes.wrapping_sub(objects.freed_bytes).cast_signed();
+            map.serialize_entry(
+                "live_objects",
+                &objects.allocations.wrapping_sub(objects.frees).cast_signed(),
+            )?;
+            map.serialize_entry("object_bytes", &bytes)?;
+            map.serialize_entry("retained_bytes", &site.live_bytes().wrapping_add(bytes))?;
+            map.serialize_entry("objects", &ObjectsJson(objects))?;
+        }
         if let Some(of) = &estimates {
             doubts(&mut map, of)?;
         }
+        map.end()
+    }
+}
+
+struct ObjectsJson<'a>(&'a ObjectFigures);
+
+impl Serialize for ObjectsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("allocations", &self.0.allocations)?;
+        map.serialize_entry("frees", &self.0.frees)?;
+        map.serialize_entry("total_bytes", &self.0.total_bytes)?;
+        map.serialize_entry("freed_bytes", &self.0.freed_bytes)?;
+        map.serialize_entry("marked_bytes", &self.0.marked_bytes)?;
+        map.serialize_entry("old_objects", &self.0.old_objects)?;
+        map.serialize_entry("old_bytes", &self.0.old_bytes)?;
         map.end()
     }
 }

@@ -160,5 +160,7 @@ fn variances(sampled: &Estimated) -> Variances {
 pub(crate) fn is_used(id: u32, site: &Site) -> bool {
     site.counters.allocations.load(Ordering::Relaxed) != 0
         || site.counters.frees.load(Ordering::Relaxed) != 0
+        || site.objects.allocations.load(Ordering::Relaxed) != 0
+        || site.objects.frees.load(Ordering::Relaxed) != 0
         || SAMPLES.site(id).is_some()
 }

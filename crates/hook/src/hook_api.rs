@@ -13,7 +13,7 @@ use memintro_tracker::stack;
 use crate::figures::{self, SiteFigures, is_used};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
-use crate::{dump, exit, functions, patch, start, state, thread};
+use crate::{dump, exit, functions, objects, patch, start, state, thread};
 
 /// The table. A reader compares `version` and `size` before anything else.
 #[unsafe(no_mangle)]
@@ -39,6 +39,11 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     allocator,
     dump: dump_to,
     dump_at_exit,
+    track_objects,
+    object_made,
+    object_freed,
+    object_moved,
+    objects: each_object,
     sample_bytes,
 };
 
@@ -108,6 +113,9 @@ extern "C" fn mark() -> Status {
             let total = site.counters.total_bytes.load(Ordering::Relaxed);
             let freed = site.counters.freed_bytes.load(Ordering::Relaxed);
             site.marked_bytes.store(total.wrapping_sub(freed), Ordering::Relaxed);
+            let total = site.objects.total_bytes.load(Ordering::Relaxed);
+            let freed = site.objects.freed_bytes.load(Ordering::Relaxed);
+            site.marked_object_bytes.store(total.wrapping_sub(freed), Ordering::Relaxed);
         }
         SAMPLES.mark();
     }))
@@ -207,6 +215,7 @@ fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
         old_bytes_variance: left(all.total_bytes, all.freed_bytes, young.bytes_variance),
         old_blocks_skew: left(all.allocations_skew, all.frees_skew, young.blocks_skew),
         old_bytes_skew: left(all.total_bytes_skew, all.freed_bytes_skew, young.bytes_skew),
+        objects: objects::figures(site, now),
     }
 }
 
@@ -247,6 +256,31 @@ unsafe extern "C" fn blocks(
             }
         });
     }))
+}
+
+extern "C" fn track_objects(on: bool) -> Status {
+    reach_down();
+    objects::track(on)
+}
+
+extern "C" fn object_made(slot: usize, bytes: usize) {
+    objects::made(slot, bytes);
+}
+
+extern "C" fn object_freed(slot: usize) {
+    objects::freed(slot);
+}
+
+extern "C" fn object_moved(from: usize, to: usize) {
+    objects::moved(from, to);
+}
+
+unsafe extern "C" fn each_object(context: *mut c_void, visit: Visitor<BlockRecord>) -> Status {
+    reach_down();
+    objects::each(&mut |record| {
+        // SAFETY: the caller's own callback and context.
+        unsafe { visit(context, record) };
+    })
 }
 
 extern "C" fn refresh() -> Status {

@@ -39,6 +39,7 @@ mod hook_api;
 mod init;
 mod intercept;
 mod nested;
+mod objects;
 mod patch;
 mod pending;
 mod place;

@@ -99,7 +99,7 @@ fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64)
 
 /// The thread that asks, and the generation.
 #[inline]
-fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
+pub(crate) fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
     let Some(vm) = shared::vm() else {
         if BOOTING.load(Ordering::Relaxed) {
             return (SITE_BOOT, 0);

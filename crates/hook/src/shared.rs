@@ -12,11 +12,15 @@ use memintro_tracker::threads::Threads;
 
 /// Live blocks.
 pub(crate) static TABLE: Table = Table::new();
+/// Live objects of the VM, by slot.
+pub(crate) static OBJECTS: Table = Table::new();
 /// Call sites.
 pub(crate) static SITES: Sites = Sites::new();
 /// Threads.
 pub(crate) static THREADS: Threads = Threads::new();
 
+/// Whether the VM's objects are tracked, too.
+pub(crate) static TRACKS_OBJECTS: AtomicBool = AtomicBool::new(false);
 /// Not 0 while events are recorded. Each stub reads it, so it is a word of its own.
 pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
 /// Set by the constructor when the library is first in the process.

@@ -19,7 +19,8 @@ use memintro_tracker::threads::Paused;
 
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
-    self, ACTIVE, BOOTING, EPOCH, PRELOADED, SITES, TABLE, THREADS, generation, is_lost, mode,
+    self, ACTIVE, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, TABLE, THREADS, TRACKS_OBJECTS, generation,
+    is_lost, mode,
 };
 use crate::thread;
 
@@ -145,6 +146,7 @@ fn empty() -> bool {
     }
     THREADS.reset_traffic();
     TABLE.clear();
+    OBJECTS.clear();
     SITES.clear();
     sampling::empty();
     SITES.init(MAX_SITES.load(Ordering::Relaxed), budget() / 4, FIRST_REAL_SITE)
@@ -152,12 +154,13 @@ fn empty() -> bool {
 
 /// Forgets all figures and blocks; tracking goes on, if it is on. The world is paused.
 pub(crate) fn empty_again() -> bool {
-    match mode() {
+    let is_empty = match mode() {
         // Before the first start there is nothing to forget.
         Mode::OFF => MAX_SITES.load(Ordering::Relaxed) == 0 || empty(),
         Mode::FULL => empty() && TABLE.init(budget_for_blocks()).is_ok(),
         _ => empty(),
-    }
+    };
+    is_empty && (!TRACKS_OBJECTS.load(Ordering::Relaxed) || OBJECTS.init(budget_for_objects()).is_ok())
 }
 
 fn budget() -> usize {
@@ -170,6 +173,11 @@ fn budget_for_blocks() -> usize {
     let budget = budget();
     let for_rest = (budget / 8).max(FIXED_BYTES);
     (budget - budget / 4).saturating_sub(for_rest).min(reservable()).max(LEAST_TABLE_BYTES)
+}
+
+/// What live objects may take of the budget: half of what blocks have left.
+pub(crate) fn budget_for_objects() -> usize {
+    (budget_for_blocks().saturating_sub(TABLE.resident_bytes()) / 2).max(LEAST_TABLE_BYTES)
 }
 
 /// Address space that the table may reserve. The program needs the rest.
@@ -192,6 +200,8 @@ pub(crate) fn reset_counters() {
     for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
         site.counters.reset();
         site.marked_bytes.store(0, Ordering::Relaxed);
+        site.objects.reset();
+        site.marked_object_bytes.store(0, Ordering::Relaxed);
     }
     SAMPLES.reset_sums();
 }
@@ -205,5 +215,8 @@ pub(crate) fn flush() {
 
 /// Bytes that tracking itself uses now.
 pub(crate) fn tracker_bytes() -> u64 {
-    (mmap::mapped_bytes() + TABLE.resident_bytes() + SAMPLES.filter.resident_bytes()) as u64
+    (mmap::mapped_bytes()
+        + TABLE.resident_bytes()
+        + OBJECTS.resident_bytes()
+        + SAMPLES.filter.resident_bytes()) as u64
 }

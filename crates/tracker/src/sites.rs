@@ -62,7 +62,22 @@ pub struct Site {
     pub counters: Counters,
     /// Live bytes at the last mark.
     pub marked_bytes: AtomicU64,
+    /// The same of the VM's objects: their slots are what is counted.
+    pub objects: Counters,
+    /// Bytes of live objects' slots at the last mark.
+    pub marked_object_bytes: AtomicU64,
 }
+
+/// The number by which [`Sites::counters`] and a [`CounterCache`](crate::counters::CounterCache) know the objects of a
+/// site. It differs in a low bit too, so that a line's objects and its blocks have places of their own in the cache.
+#[must_use]
+pub const fn objects_of(site: u32) -> u32 {
+    (site | OBJECTS) ^ APART
+}
+
+const OBJECTS: u32 = 1 << 31;
+const APART: u32 = 1 << 6;
+const _: () = assert!(MOST_SITES <= OBJECTS);
 
 impl Site {
     /// The kind of key.
@@ -188,10 +203,14 @@ impl Sites {
         Some(unsafe { &*chunk.add(id as usize & (SITES_PER_CHUNK - 1)) })
     }
 
-    /// The counters of this site.
+    /// The counters of this site, or of its objects ([`objects_of`]).
     #[inline]
     pub fn counters(&self, id: u32) -> Option<&Counters> {
-        self.get(id).map(|site| &site.counters)
+        if id & OBJECTS == 0 {
+            self.get(id).map(|site| &site.counters)
+        } else {
+            self.get((id ^ APART) & !OBJECTS).map(|site| &site.objects)
+        }
     }
 
     /// The number of a Ruby line, or `None` when the limits are reached.

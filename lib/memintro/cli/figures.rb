@@ -28,7 +28,7 @@ module Memintro
 
           _, answer = document(client(listener), command, { **arguments, rendering: true })
           Tables.new(answer).write(Printed.new(@out, "text"),
-                                   top: count(default_top), by: given[:by] || :live_bytes, **manner)
+                                   top: count(default_top), by: given[:by], **manner)
         end
       end
 
@@ -65,7 +65,7 @@ module Memintro
         @out.puts(*members(reports), "", "sum of these processes (the header is the first one's):") unless json?
         Memintro::Report.write(sum, Printed.new(@out, json? ? "json" : "text"),
                                format: json? ? :json : :text, top: count(default_top),
-                               by: given[:by] || :live_bytes, app_root: given[:app_root])
+                               by: given[:by] || sum.default_figure, app_root: given[:app_root])
         code
       end
 

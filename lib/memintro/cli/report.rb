@@ -44,7 +44,7 @@ module Memintro
       end
 
       def request(top)
-        ["report", { top: top, by: given[:by] || :live_bytes }]
+        ["report", { top: top, by: given[:by] }]
       end
 
       # If one cannot be shown, the others still are.

@@ -18,14 +18,15 @@ module Memintro
 
       # @param out [IO]
       # @param top [Integer, nil] call sites to show; nil: all
-      # @param by [Symbol]
+      # @param by [Symbol, nil] nil: what the process sorts by of itself
       # @param older_than_gcs [Integer, nil] collections that the blocks outlived; nil: blocks of any age
       # @return [nil]
       # @raise [ControlError]
       def write(out, top:, by:, older_than_gcs: nil)
-        return out.write(old(Style.for(out), older_than_gcs, by)) && nil if older_than_gcs
+        return out.write(old(Style.for(out), older_than_gcs, by || :live_bytes)) && nil if older_than_gcs
 
         sites = CallSites::Reader.from_json(@answer)
+        by ||= sites.default_figure
         sites.leave_out(*@rendering.values_at("left_out", "live_bytes", "variance"))
         Memintro::Report.write(sites, out, format: :text, top: top, by: by, app_root: @rendering["app_root"])
       rescue DumpError, TypeError => e

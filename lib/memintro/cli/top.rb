@@ -46,7 +46,7 @@ module Memintro
       end
 
       def request(top)
-        ["top", { n: top, by: given[:by] || :live_bytes, older_than_gcs: @older_than_gcs }]
+        ["top", { n: top, by: given[:by], older_than_gcs: @older_than_gcs }]
       end
     end
   end

@@ -105,7 +105,7 @@ module Memintro
 
       # Returns the top call sites; with `older_than_gcs`, only those with blocks that outlived this many collections.
       # With `rendering`, also what a table of the JSON needs.
-      def top(n: Report::DEFAULT_TOP, by: "live_bytes", older_than_gcs: nil, older_than: nil, format: "text",
+      def top(n: Report::DEFAULT_TOP, by: nil, older_than_gcs: nil, older_than: nil, format: "text",
               app_root: nil, rendering: false)
         older = Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
         older_than_gcs = older if older_than_gcs.nil?
@@ -113,6 +113,7 @@ module Memintro
           return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering)
         end
 
+        by ||= "live_bytes"
         format = Arguments.choice(:format, format, Report::FORMATS)
         root = Arguments.text(:app_root, app_root, optional: true)
         return old_json(n, by, older_than_gcs, root, rendering) if format == :json
@@ -144,10 +145,15 @@ module Memintro
         sites&.clear
       end
 
-      def report(format: "text", top: Report.default_top(format), by: "live_bytes", app_root: nil, rendering: false)
+      def report(format: "text", top: Report.default_top(format), by: nil, app_root: nil, rendering: false)
+        by ||= default_figure
         return json_report(top, by, app_root, rendering) if format == "json"
 
         Memintro.report(@answer, format: format, top: few(:top, top), by: by, app_root: app_root)
+      end
+
+      def default_figure
+        Native.tracks_objects ? "retained_bytes" : "live_bytes"
       end
 
       # Making a table would allocate some 50 objects for each row in the process.

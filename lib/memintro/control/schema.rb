@@ -93,9 +93,12 @@ module Memintro
                         growth].freeze
       SITE_ERRORS = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks growth age_total
                        mean_lifespan].freeze
+      OBJECTS = %w[allocations frees total_bytes freed_bytes marked_bytes old_objects old_bytes]
+                .to_h { |name| [name, SIGNED] }.freeze
       SITE = { "kind" => one_of("ruby", "native", "pseudo"), "name" => PATH, "path?" => PATH, "lineno?" => SIGNED,
                **SITE_FIGURES.to_h { |name| [name, SIGNED] }, "mean_lifespan?" => NUMBER, "estimated?" => FLAG,
-               "old_bytes?" => SIGNED, "old_blocks?" => SIGNED,
+               "old_bytes?" => SIGNED, "old_blocks?" => SIGNED, "live_objects?" => SIGNED, "object_bytes?" => SIGNED,
+               "retained_bytes?" => SIGNED, "objects?" => OBJECTS,
                **estimates([*SITE_ERRORS, "old_bytes", "old_blocks"]) }.freeze
       PROCESS = { "pid" => PID, "program?" => PATH, "ruby?" => WORD, "platform?" => WORD, "memintro?" => WORD,
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
@@ -106,8 +109,8 @@ module Memintro
       SLOT = { "module?" => PATH, "symbol?" => NAME, "slot?" => COUNT, "value?" => COUNT, "state?" => WORD }.freeze
       REMARKS = [text(LONGEST_PATH), 1_000].freeze
       SLOTS = %w[patched foreign lost refused malformed].to_h { |state| ["#{state}?", COUNT] }.freeze
-      private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :SITE, :PROCESS, :SITES,
-                       :RENDERING, :SLOT, :REMARKS, :SLOTS
+      private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :SITE, :PROCESS,
+                       :SITES, :RENDERING, :SLOT, :REMARKS, :SLOTS
 
       # Answers that are one JSON object, by command. A snapshot has a shape of its own, which files have, too.
       ANSWERS = {

@@ -44,6 +44,7 @@ module Memintro
           when SiteRow::MAX_LIFESPAN then [value, other[at]].max
           when SiteRow::VARIANCES then added(value, other[at])
           when SiteRow::OLD then value && other[at] && summed(value, other[at])
+          when SiteRow::OBJECTS then added(value, other[at])
           else value + other[at]
           end
         end
@@ -55,7 +56,7 @@ module Memintro
       end
       private_class_method :summed
 
-      # Exact figures add no variance.
+      # Exact figures add no variance, and a process that tracks no objects adds none.
       def self.added(one, other)
         one && other ? one.zip(other).map(&:sum) : one || other
       end

@@ -87,6 +87,7 @@ module Memintro
     # A preloaded hook already tracks from the start of the process.
     def go_on
       StopTimer.set(@configuration.stop_after)
+      Native.track_objects(true) if @configuration.objects
       problem = Native.unseen
       raise NotSeenError, problem if problem
     end
@@ -136,8 +137,9 @@ module Memintro
     def render(io)
       format = @configuration.format
       top = @configuration.top || Report.default_top(format)
-      Memintro.report(io, format: format, top: top == :all ? nil : top, by: @configuration.by,
-                          app_root: @configuration.app_root)
+      by = @configuration.by
+      Memintro.report(io, format: format, top: top == :all ? nil : top, app_root: @configuration.app_root,
+                          **(by ? { by: by } : {}))
     end
 
     # Loaded at once, so that `require "mwrap"` finds it even if the bundle has a gem of that name.

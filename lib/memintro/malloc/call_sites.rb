@@ -26,12 +26,18 @@ module Memintro
       mean_lifespan: ->(row) { row[SiteRow::FREES].zero? ? 0.0 : row[SiteRow::AGE_TOTAL].fdiv(row[SiteRow::FREES]) },
       max_lifespan: ->(row) { row[SiteRow::MAX_LIFESPAN] },
       age_total: ->(row) { row[SiteRow::AGE_TOTAL] },
-      growth: ->(row) { SiteRow.growth(row) }
+      growth: ->(row) { SiteRow.growth(row) },
+      live_objects: ->(row) { SiteRow.live_objects(row) },
+      object_bytes: ->(row) { SiteRow.object_bytes(row) },
+      object_allocations: ->(row) { SiteRow.object_allocations(row) },
+      retained_bytes: ->(row) { SiteRow.retained_bytes(row) }
     }.freeze
     Ractor.make_shareable(FIGURES)
     # Sites made at a time.
     SLICE = 256
-    private_constant :SLICE
+    # No bytes, no objects.
+    NONE = [0, 0].freeze
+    private_constant :SLICE, :NONE
 
     Loader.late(self, Reader: "malloc/reader")
 
@@ -105,6 +111,11 @@ module Memintro
       nil
     end
 
+    # @return [Symbol] what to sort by unless somebody says
+    def default_figure
+      rows.any? { |row| row[SiteRow::OBJECTS] } ? :retained_bytes : :live_bytes
+    end
+
     # @return [Integer] how many call sites there are, those that are left out included
     def size
       rows.size + left_out
@@ -125,8 +136,14 @@ module Memintro
     # @return [List<CallSite>] greatest first, the earlier site first where they are equal
     def top(count, by: :live_bytes, older_than_gcs: nil)
       Memintro.untracked do
-        aged = older_than_gcs && Native.live_by_site(older_than_gcs)
-        List.new(sorted(count, by, aged).map { |row| CallSite.new(row, aged && aged[row[SiteRow::ID]], @epoch) })
+        next List.new(sorted(count, by).map { |row| CallSite.new(row, nil, @epoch) }) unless older_than_gcs
+
+        objects = Native.tracks_objects ? Native.old_objects(older_than_gcs) : {}
+        aged = objects.transform_values { [0, 0] }.merge(Native.live_by_site(older_than_gcs))
+        List.new(sorted(count, by, aged, objects).map do |row|
+          id = row[SiteRow::ID]
+          CallSite.new(row, aged[id], @epoch, objects[id])
+        end)
       end
     end
 
@@ -157,9 +174,9 @@ module Memintro
 
     private
 
-    def sorted(count, by, aged = nil)
+    def sorted(count, by, aged = nil, objects = {})
       chosen = aged ? rows.select { |row| aged.key?(row[SiteRow::ID]) } : rows
-      key = sort_key(figure_of(by, aged))
+      key = sort_key(figure_of(by, aged, objects))
       # min_by reserves memory for as many elements as it is asked for.
       count && count < chosen.size ? chosen.min_by(count, &key) : chosen.sort_by(&key)
     end
@@ -179,10 +196,15 @@ module Memintro
       end
     end
 
-    def figure_of(by, aged)
+    def figure_of(by, aged, objects)
+      bytes = ->(row) { aged[row[SiteRow::ID]][SiteRow::OLD_BYTES] }
+      slots = ->(row) { objects.fetch(row[SiteRow::ID], NONE)[0] }
       case aged && by
-      when :live_bytes then ->(row) { aged[row[SiteRow::ID]][SiteRow::OLD_BYTES] }
+      when :live_bytes then bytes
       when :live_blocks then ->(row) { aged[row[SiteRow::ID]][SiteRow::OLD_BLOCKS] }
+      when :live_objects then ->(row) { objects.fetch(row[SiteRow::ID], NONE)[1] }
+      when :object_bytes then slots
+      when :retained_bytes then ->(row) { bytes.call(row) + slots.call(row) }
       else FIGURES.fetch(by)
       end
     end

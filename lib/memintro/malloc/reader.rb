@@ -92,7 +92,7 @@ module Memintro
 
         live, growth = numbers(site, %w[live_bytes growth], where)
         [id, kind, name, site["lineno"].to_i, *numbers(site, ROW, where), live - growth,
-         variances = variances(site, where), old(site, variances)]
+         variances = variances(site, where), old(site, variances), objects(site, where)]
       end
       private_class_method :row
 
@@ -152,6 +152,13 @@ module Memintro
         [bytes, blocks, *errors, 0.0, 0.0]
       end
       private_class_method :old
+
+      # Reports of processes that did not track objects have none.
+      def self.objects(site, where)
+        found = site["objects"]
+        numbers(found, SiteRow::OBJECT_COLUMNS.map(&:name), "objects of #{where}") if found.is_a?(Hash)
+      end
+      private_class_method :objects
 
       # In the form of Memintro::Native.sites; the last one is for the standard error of the mean lifespan.
       def self.variances(site, where)

@@ -10,9 +10,14 @@ module Memintro
     # is the path. `marked_bytes` were live at the mark. `variances` is nil if all is exact; `old` is nil if it is not
     # known.
     COLUMNS = %i[id kind name lineno allocations frees total_bytes freed_bytes age_total max_lifespan marked_bytes
-                 variances old].freeze
+                 variances old objects].freeze
     ID, KIND, NAME, LINENO, ALLOCATIONS, FREES, TOTAL_BYTES, FREED_BYTES, AGE_TOTAL, MAX_LIFESPAN, MARKED_BYTES,
-      VARIANCES, OLD = *0...COLUMNS.size
+      VARIANCES, OLD, OBJECTS = *0...COLUMNS.size
+
+    # What `objects` holds, which is nil where no object was tracked. Bytes are those of slots.
+    OBJECT_COLUMNS = %i[allocations frees total_bytes freed_bytes marked_bytes old_objects old_bytes].freeze
+    OBJECT_ALLOCATIONS, OBJECT_FREES, OBJECT_TOTAL_BYTES, OBJECT_FREED_BYTES, OBJECT_MARKED_BYTES, OLD_OBJECTS,
+      OLD_OBJECT_BYTES = *0...OBJECT_COLUMNS.size
 
     # What `old` and the rows of Memintro::Native.live_by_site begin with: bytes and blocks of some age; and, of
     # estimates, their variances and skews.
@@ -33,6 +38,24 @@ module Memintro
 
     # @return [Integer] live bytes less those at the mark
     def self.growth(row) = live_bytes(row) - row[MARKED_BYTES]
+
+    # @return [Integer] objects made here; 0 where none was tracked
+    def self.object_allocations(row) = row[OBJECTS] ? row[OBJECTS][OBJECT_ALLOCATIONS] : 0
+
+    # @return [Integer] live objects; 0 where none was tracked
+    def self.live_objects(row)
+      objects = row[OBJECTS]
+      objects ? objects[OBJECT_ALLOCATIONS] - objects[OBJECT_FREES] : 0
+    end
+
+    # @return [Integer] bytes of live objects' slots; 0 where none was tracked
+    def self.object_bytes(row)
+      objects = row[OBJECTS]
+      objects ? objects[OBJECT_TOTAL_BYTES] - objects[OBJECT_FREED_BYTES] : 0
+    end
+
+    # @return [Integer] live bytes of malloc and of slots
+    def self.retained_bytes(row) = live_bytes(row) + object_bytes(row)
 
     # @param variances [Array<Float>]
     # @param figure [Symbol] of {SUMS}

@@ -56,6 +56,7 @@ module Memintro
           lead = ","
         end
         append_old(site, buffer) if site.old_bytes
+        append_objects(site, buffer) if site.object_row
         append_errors(site, buffer) if site.estimated?
         buffer << "}"
       end
@@ -68,6 +69,13 @@ module Memintro
         %w[bytes blocks].each do |unit|
           buffer << ",\"old_#{unit}_standard_error\":" << old.standard_error(:"live_#{unit}").to_s
         end
+      end
+
+      def append_objects(site, buffer)
+        %i[live_objects object_bytes retained_bytes].each do |name|
+          buffer << ",\"#{name}\":" << site.public_send(name).to_s
+        end
+        buffer << ",\"objects\":" << JsonText.line(SiteRow::OBJECT_COLUMNS.zip(site.object_row).to_h)
       end
 
       def append_errors(site, buffer)

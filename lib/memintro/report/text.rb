@@ -20,17 +20,24 @@ module Memintro
         "frees" => ->(site) { site.shown(:frees, &COUNT) },
         "growth" => ->(site) { growth(site) }
       }.freeze
+      # Columns that come first if objects were tracked.
+      OBJECTS = {
+        "retained" => ->(site) { BYTES.call(site.retained_bytes) },
+        "objects" => ->(site) { COUNT.call(site.live_objects) },
+        "in slots" => ->(site) { BYTES.call(site.object_bytes) }
+      }.freeze
       # Columns that appear when the table is sorted by them.
       ON_DEMAND = {
         total_bytes: ["allocated", ->(site) { site.shown(:total_bytes, &BYTES) }],
         freed_bytes: ["freed", ->(site) { site.shown(:freed_bytes, &BYTES) }],
         mean_lifespan: ["mean life", ->(site) { mean_lifespan(site) }],
         max_lifespan: ["max life", ->(site) { "#{'~' if site.estimated?}#{Units.counted(site.max_lifespan, 'GC')}" }],
-        age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }]
+        age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }],
+        object_allocations: ["objects made", ->(site) { COUNT.call(site.object_allocations) }]
       }.freeze
       # A column of live bytes of blocks that outlived a collection, which separates them from churn.
       OLD = "older than 1 GC"
-      private_constant :BYTES, :COUNT, :COLUMNS, :ON_DEMAND, :OLD
+      private_constant :BYTES, :COUNT, :COLUMNS, :OBJECTS, :ON_DEMAND, :OLD
 
       def self.growth(site)
         Units.uncertain_growth(site.growth, site.estimated? ? site.growth_standard_error : nil)
@@ -115,8 +122,8 @@ module Memintro
 
       def table(sites)
         live = @call_sites.totals.live_bytes
-        columns = { "live" => COLUMNS["live"], "share" => ->(site) { share(site, live) } }
-        columns.merge!(COLUMNS)
+        columns = sites.any?(&:object_row) ? OBJECTS.dup : {}
+        columns.merge!("live" => COLUMNS["live"], "share" => ->(site) { share(site, live) }, **COLUMNS)
         columns[OLD] = ->(site) { site.old&.shown(:live_bytes, &BYTES) || "-" } if sites.any?(&:old_bytes)
         extra = ON_DEMAND[@by]
         columns[extra[0]] = extra[1] if extra

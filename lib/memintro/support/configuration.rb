@@ -26,6 +26,8 @@ module Memintro
     #   @return [Symbol] `:full` or `:sampled`
     # @!attribute [rw] sample_bytes
     #   @return [Integer, nil] in sampled mode one byte in so many is sampled on average; nil: in 524,288
+    # @!attribute [rw] objects
+    #   @return [Boolean] whether Ruby objects are tracked, too
     # @!attribute [rw] stop_after
     #   @return [Numeric, nil] seconds after which tracking stops by itself; nil: never
     # @!attribute [rw] max_sites
@@ -41,7 +43,8 @@ module Memintro
     # @!attribute [rw] top
     #   @return [Integer, :all, nil] call sites in the report at exit; nil: 20 in text, all in JSON
     # @!attribute [rw] by
-    #   @return [Symbol] what the report at exit is sorted by, one of {CallSite::FIGURES}
+    #   @return [Symbol, nil] what the report at exit is sorted by, one of {CallSite::FIGURES}; nil: `live_bytes`, or
+    #     `retained_bytes` if objects are tracked
     # @!attribute [rw] every
     #   @return [Numeric, nil] seconds between reports while the program runs; nil: only at exit
     # @!attribute [rw] compat

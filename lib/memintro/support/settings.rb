@@ -17,7 +17,7 @@ module Memintro
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # What a report can be sorted by.
     SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
-                  age_total].freeze
+                  age_total live_objects object_bytes object_allocations retained_bytes].freeze
 
     # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number. `parse` turns
     # text into a value, `check` raises an error for wrong values; both use the name that the caller knows.
@@ -138,8 +138,9 @@ module Memintro
                   help: ["text (default) or json"]),
       Setting.new(name: :top, kind: :count_or_all, argument: "N",
                   help: ["number of call sites, or all; default 20 in text, all in json"]),
-      Setting.new(name: :by, kind: :choice, default: :live_bytes, allowed: SORTABLE, argument: "FIGURE",
-                  help: ["sort by live_bytes (default), growth, total_bytes, allocations, …"]),
+      Setting.new(name: :by, kind: :choice, allowed: SORTABLE, argument: "FIGURE",
+                  help: ["sort by live_bytes (default; with --objects retained_bytes), growth,",
+                         "total_bytes, allocations, …"]),
       Setting.new(name: :every, kind: :seconds, argument: "SECONDS",
                   help: ["also write the report every SECONDS, in a thread of its own"]),
       Setting.new(name: :app_root, kind: :text, argument: "FOLDER",
@@ -153,6 +154,8 @@ module Memintro
                          "sampled: estimates, cheap enough to leave on"]),
       Setting.new(name: :sample_bytes, kind: :count, allowed: MOST_SAMPLE_BYTES, argument: "N",
                   help: ["in sampled mode: sample one byte in N on average; default 524288"]),
+      Setting.new(name: :objects, kind: :switch, default: false,
+                  help: ["also track Ruby objects by the line that made them, each with its class"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
                   help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
       Setting.new(name: :max_sites, kind: :count, allowed: MOST_SITES, argument: "N",

@@ -1,6 +1,6 @@
 //! What the JSON looks like, byte by byte where that matters and as values elsewhere.
 
-use memintro_abi::{SiteRecord, Variances};
+use memintro_abi::{ObjectFigures, SiteRecord, Variances};
 use serde_json::{Value, json};
 
 use super::*;
@@ -41,6 +41,7 @@ fn record(kind: SiteKind, line: u32) -> SiteRecord {
         old_bytes_variance: 0.0,
         old_blocks_skew: 0.0,
         old_bytes_skew: 0.0,
+        objects: ObjectFigures::default(),
     }
 }
 

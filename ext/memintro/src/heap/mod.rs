@@ -14,6 +14,7 @@ pub(crate) mod objects;
 pub(crate) mod pages;
 mod slot;
 pub(crate) mod survey;
+pub(crate) mod tracked;
 mod walk;
 
 pub(crate) use functions::missing;

@@ -3,7 +3,7 @@
 use magnus::{Error, RHash, RModule, Ruby, function, prelude::*};
 
 use super::{control_socket, without_gvl};
-use crate::{heap, vm};
+use crate::{heap, objects, vm};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("missing_functions", function!(missing_functions, 0))
@@ -23,6 +23,7 @@ fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
         ("iseq_kind", iseq_kind),
         ("turns", without_gvl::missing()),
         ("forks", control_socket::missing()),
+        ("objects", objects::missing()),
     ];
     for (what, names) in groups {
         if !names.is_empty() {

@@ -12,6 +12,7 @@ mod json;
 mod missing;
 mod names;
 mod native;
+mod objects;
 mod occupancy;
 mod process;
 mod ractor_safe;
@@ -41,6 +42,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     iseqs::init(native)?;
     json::init(native)?;
     missing::init(native)?;
+    objects::init(native)?;
     internals::init(native)?;
     histogram::init(native)?;
     occupancy::init(native)?;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::{Error, RArray, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
 use memintro_abi::{
-    Figures, HookApi, Mode, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord, SlotState,
-    StartOptions, Status, ThreadFigures, Variances,
+    Figures, HookApi, Mode, ObjectFigures, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord,
+    SlotState, StartOptions, Status, ThreadFigures, Variances,
 };
 
 use super::errors;
@@ -18,7 +18,7 @@ use super::names;
 use super::ractor_safe::ractor_safe;
 use super::request;
 use super::trial::{self, Trial};
-use crate::{hook_link, symbols, vm};
+use crate::{hook_link, objects, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
@@ -137,6 +137,7 @@ fn give_pages_back() {
 
 fn stop(ruby: &Ruby) -> Result<bool, Error> {
     let Some(api) = hook_link::found() else { return Ok(false) };
+    objects::track(ruby, false)?;
     let status = (api.stop)();
     if status == Status::OK {
         request::figures_begin_anew();
@@ -343,7 +344,7 @@ impl Paths {
 }
 
 /// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
-const SITE_COLUMNS: [&str; 13] = [
+const SITE_COLUMNS: [&str; 14] = [
     "id",
     "kind",
     "name",
@@ -357,6 +358,7 @@ const SITE_COLUMNS: [&str; 13] = [
     "marked_bytes",
     "variances",
     "old",
+    "objects",
 ];
 
 pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> Result<RArray, Error> {
@@ -384,7 +386,28 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> R
     row.push(record.marked_bytes.cast_signed())?;
     row.push(variances_array(ruby, (record.estimated != 0).then_some(record.variances)))?;
     row.push(old_blocks(ruby, record)?)?;
+    row.push(object_figures(ruby, &record.objects)?)?;
     Ok(row)
+}
+
+/// As `SiteRow` names them; nil if the site has made no object that was tracked.
+fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Option<RArray>, Error> {
+    if *objects == ObjectFigures::default() {
+        return Ok(None);
+    }
+    let row = ruby.ary_new_capa(7);
+    for figure in [
+        objects.allocations,
+        objects.frees,
+        objects.total_bytes,
+        objects.freed_bytes,
+        objects.marked_bytes,
+        objects.old_objects,
+        objects.old_bytes,
+    ] {
+        row.push(figure)?;
+    }
+    Ok(Some(row))
 }
 
 /// As a row of `live_by_site(1)`, but at the same instant as all other figures.

@@ -102,6 +102,10 @@ pub(super) fn figure(ruby: &Ruby, name: &str) -> Result<Figure, Error> {
         },
         "max_lifespan" => |record| record.max_lifespan as f64,
         "age_total" => |record| record.age_total as f64,
+        "live_objects" => |record| difference(record.objects.allocations, record.objects.frees) as f64,
+        "object_bytes" => |record| object_bytes(record) as f64,
+        "object_allocations" => |record| record.objects.allocations as f64,
+        "retained_bytes" => |record| live_bytes(record).wrapping_add(object_bytes(record)) as f64,
         "growth" => |record| live_bytes(record).wrapping_sub(record.marked_bytes.cast_signed()) as f64,
         _ => return Err(Error::new(ruby.exception_arg_error(), format!("no figure {name}"))),
     })
@@ -110,6 +114,10 @@ pub(super) fn figure(ruby: &Ruby, name: &str) -> Result<Figure, Error> {
 /// After `Mwrap.reset` frees can outweigh allocations.
 fn difference(gone_up: u64, gone_down: u64) -> i64 {
     gone_up.wrapping_sub(gone_down).cast_signed()
+}
+
+fn object_bytes(record: &SiteRecord) -> i64 {
+    difference(record.objects.total_bytes, record.objects.freed_bytes)
 }
 
 fn live_bytes(record: &SiteRecord) -> i64 {

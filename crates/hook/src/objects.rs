@@ -1,0 +1,166 @@
+//! The VM's objects: which call site made which, in a table of their own beside that of blocks.
+//!
+//! The extension tells of them by events of the VM. An object counts with the bytes of its slot; what it has from malloc is
+//! a block, which was counted when it was allocated. So no byte counts twice.
+//!
+//! Objects that memintro makes for itself, with tracking off in its thread, are left out.
+
+use core::sync::atomic::Ordering;
+
+use memintro_abi::{BlockRecord, ObjectFigures, Status};
+use memintro_tracker::lock::wait_round;
+use memintro_tracker::sites::{Site, objects_of};
+use memintro_tracker::table::{Block, Inserted, Removed};
+use memintro_tracker::threads::{Busy, ThreadState, bump};
+
+use crate::record;
+use crate::shared::{self, ACTIVE, OBJECTS, SITES, THREADS, TRACKS_OBJECTS};
+use crate::state;
+use crate::thread;
+
+/// Sleeps of 50 µs for which an event waits while figures are read. Readers hold the VM's lock, as events do, so only a
+/// fork or a dump at exit is waited for.
+const PATIENCE: u32 = 2_000;
+
+/// Begins or ends. The figures of objects stay readable; which objects live is forgotten, as nobody tells of their end.
+pub(crate) fn track(on: bool) -> Status {
+    let done = state::paused(|_| {
+        TRACKS_OBJECTS.store(false, Ordering::Relaxed);
+        OBJECTS.clear();
+        if on && OBJECTS.init(state::budget_for_objects()).is_err() {
+            return Status::NO_MEMORY;
+        }
+        TRACKS_OBJECTS.store(on, Ordering::Relaxed);
+        Status::OK
+    });
+    done.unwrap_or_else(|| state::done(done))
+}
+
+fn enter(own: &ThreadState) -> Option<Busy<'_>> {
+    let mut rounds = 0;
+    loop {
+        if let Some(busy) = THREADS.enter(own) {
+            return Some(busy);
+        }
+        if own.is_busy() || !wait_round(&mut rounds, PATIENCE) {
+            return None;
+        }
+    }
+}
+
+fn is_tracking() -> bool {
+    TRACKS_OBJECTS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) != 0
+}
+
+/// An object was made.
+pub(crate) fn made(slot: usize, bytes: usize) {
+    let Some(own) = thread::own().filter(|_| is_tracking()) else { return };
+    let Some(busy) = enter(&own) else {
+        bump(&own.traffic.dropped, 1);
+        return;
+    };
+    if is_tracking() {
+        if own.untracked.get() == 0 {
+            let (site, generation) = record::site(&own, 0);
+            born(&own, slot, bytes as u64, site, generation);
+        } else if let Some(old) = OBJECTS.remove(slot, shared::generation()) {
+            // Whatever was known of the slot is out of date.
+            died(&own, &old, shared::generation());
+        }
+    }
+    drop(busy);
+}
+
+fn born(own: &ThreadState, slot: usize, bytes: u64, site: u32, generation: u32) {
+    match OBJECTS.insert(slot, Block { site, size: bytes, generation }, generation) {
+        Inserted::New => {}
+        Inserted::Replaced(old) => died(own, &old, generation),
+        Inserted::Full => {
+            bump(&own.traffic.dropped, 1);
+            return;
+        }
+    }
+    own.counters.allocated(objects_of(site), bytes, generation, |id| SITES.counters(id));
+}
+
+fn died(own: &ThreadState, object: &Removed, now: u32) {
+    let Removed { site, size, age } = *object;
+    own.counters.freed(objects_of(site), size, age, now, |id| SITES.counters(id));
+}
+
+/// An object was freed.
+pub(crate) fn freed(slot: usize) {
+    let Some(own) = thread::own().filter(|_| is_tracking()) else { return };
+    let Some(busy) = enter(&own) else {
+        bump(&own.traffic.dropped, 1);
+        return;
+    };
+    if is_tracking() {
+        let now = shared::generation();
+        if let Some(object) = OBJECTS.remove(slot, now) {
+            died(&own, &object, now);
+        }
+    }
+    drop(busy);
+}
+
+/// An object has moved to another slot, whose last object was freed before.
+pub(crate) fn moved(from: usize, to: usize) {
+    let Some(own) = thread::own().filter(|_| is_tracking()) else { return };
+    let Some(busy) = enter(&own) else {
+        bump(&own.traffic.dropped, 1);
+        return;
+    };
+    let now = shared::generation();
+    if let Some(object) = OBJECTS.remove(from, now) {
+        let Removed { site, size, age } = object;
+        match OBJECTS.insert(to, Block { site, size, generation: now.wrapping_sub(age) }, now) {
+            Inserted::New => {}
+            Inserted::Replaced(stale) => died(&own, &stale, now),
+            Inserted::Full => {
+                bump(&own.traffic.dropped, 1);
+                died(&own, &object, now);
+            }
+        }
+    }
+    drop(busy);
+}
+
+/// Visits the live objects.
+pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
+    let now = shared::generation();
+    state::done(state::paused(|_| {
+        OBJECTS.for_each(now, &mut |slot, object| {
+            visit(&BlockRecord {
+                address: slot as u64,
+                size: object.size,
+                site: object.site,
+                age: object.age,
+                weight: 1.0,
+            });
+        });
+    }))
+}
+
+/// The figures of a site's objects. The world is paused, and all threads' counters are flushed.
+pub(crate) fn figures(site: &Site, now: u32) -> ObjectFigures {
+    let counters = &site.objects;
+    let (allocations, frees) =
+        (counters.allocations.load(Ordering::Relaxed), counters.frees.load(Ordering::Relaxed));
+    let (total_bytes, freed_bytes) =
+        (counters.total_bytes.load(Ordering::Relaxed), counters.freed_bytes.load(Ordering::Relaxed));
+    let (young_objects, young_bytes) = counters.young(now);
+    // After a reset, frees can outweigh allocations.
+    let old = |all: u64, gone: u64, young: i64| {
+        all.wrapping_sub(gone).cast_signed().wrapping_sub(young).max(0).cast_unsigned()
+    };
+    ObjectFigures {
+        allocations,
+        frees,
+        total_bytes,
+        freed_bytes,
+        marked_bytes: site.marked_object_bytes.load(Ordering::Relaxed),
+        old_objects: old(allocations, frees, young_objects),
+        old_bytes: old(total_bytes, freed_bytes, young_bytes),
+    }
+}

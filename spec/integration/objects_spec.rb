@@ -1,0 +1,169 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# `Memintro.start(objects: true)`: Ruby objects by the line that made them.
+RSpec.describe "objects by line" do
+  def objects(code)
+    result = run_ruby(code: code, requires: %w[memintro json])
+    JSON.parse(result.must_succeed.stdout, symbolize_names: true)
+  end
+
+  # A program that leaks; the lines of the leak are marked.
+  LEAKS = {
+    "hashes in an array" => ["KEEP = []\n200_000.times { |i| KEEP << { a: i } } # leak", 200_000, "Hash"],
+    "a growing cache of strings" =>
+      ["CACHE = {}\n200_000.times do |i|\n  CACHE[i] = i.to_s # leak\nend", 200_000, "String"],
+    "objects held by a closure" =>
+      ["class Message; end\nHOLD = [Array.new(50_000) { Message.new }].map { |all| -> { all } } # leak", 50_000,
+       "Message"]
+  }.freeze
+
+  LEAKS.each do |name, (code, count, type)|
+    it "names the line of #{name} first of all lines, with each object" do
+      line = code.lines.index { |text| text.include?("# leak") } + 1
+      answer = objects(<<~RUBY)
+        Memintro.start(objects: true)
+        eval(#{code.inspect}, TOPLEVEL_BINDING, "leak.rb", 1)
+        GC.start
+        site = Memintro.top(5).find { |each| each.kind == :ruby }
+        first = Memintro.top(1, by: :object_bytes).first
+        puts JSON.generate(name: site.name, first: first.name, type: site.classes[#{type.inspect}], bytes: site.object_bytes,
+                           size: GC::INTERNAL_CONSTANTS[:RVALUE_SIZE] || 40)
+      RUBY
+      expect(answer).to include(name: "leak.rb:#{line}", first: "leak.rb:#{line}")
+      expect(answer[:type].first).to be_between(count, count + 20)
+      expect(answer[:bytes]).to be >= count * answer[:size]
+    end
+  end
+
+  # Ruby's own record of each object, made by the same events.
+  it "agrees with ObjectSpace.trace_object_allocations, object by object" do
+    answer = objects(<<~'RUBY')
+      require "objspace"
+      def slot(object) = Fiddle.dlwrap(object)
+      require "fiddle"
+      Point = Struct.new(:x, :y)
+      Memintro.start(objects: true)
+      ObjectSpace.trace_object_allocations_start
+      kept = []
+      60_000.times do |i|
+        kept << "embedded" << "#{i}" * 20
+        kept << [i, i] << [i] * 50
+        kept << { i => i } << Point.new(i, i)
+        kept << (2**64 + i) << proc { i } << Object.new
+        kept << kept.last.dup << (i..i + 1) << /a#{i % 7}/ << i.to_f.rationalize
+        kept << 1e300 * i if i.even?
+        GC.start if i == 30_000
+      end
+      GC.start
+      GC.disable
+      now = GC.count
+      ours = Memintro::Native.tracked_objects.to_h { |slot, _, site, age| [slot, [site, age]] }
+      names = Memintro::Native.sites.to_h { |row| [row[0], "#{row[2]}:#{row[3]}"] }
+      different = kept.uniq(&:__id__)
+      compared, lines, generations = 0, [], 0
+      different.each do |object|
+        line = ObjectSpace.allocation_sourceline(object) or next
+        compared += 1
+        place = "#{ObjectSpace.allocation_sourcefile(object)}:#{line}"
+        site, age = ours[slot(object)]
+        lines << [object.class, place, names[site]] unless names[site] == place
+        generations += 1 unless age == now - ObjectSpace.allocation_generation(object)
+      end
+      puts JSON.generate(compared: compared, lines: lines.first(3).inspect, generations: generations)
+    RUBY
+    expect(answer[:lines]).to eq("[]")
+    # Its record takes memory, which now and then provokes a collection before ours is made.
+    expect(answer[:generations]).to be < 20
+    expect(answer[:compared]).to be > 780_000
+  end
+
+  it "follows objects that compaction moves, and forgets those that are freed" do
+    answer = objects(<<~'RUBY')
+      Memintro.start(objects: true)
+      kept = Array.new(50_000) { |i| i.odd? ? Object.new : nil }
+      mixed = Array.new(50_000) { |i| [Object.new, kept.size] }
+      line = __LINE__ - 1
+      mixed = mixed.each_slice(7).map(&:first)
+      GC.start
+      GC.compact
+      GC.verify_compaction_references(toward: :empty, double_heap: true)
+      counts = ->(at) { Memintro["-e:#{at}"].classes["Object"] }
+      moved = [counts.call(line - 1).first, counts.call(line).first]
+      live = mixed.flatten.grep(Object).count { |object| !object.is_a?(Integer) }
+      mixed = kept = nil
+      GC.start
+      after = [line - 1, line].map { |at| Memintro["-e:#{at}"].live_objects }
+      puts JSON.generate(moved: moved, live: live, after: after)
+    RUBY
+    # The stack may hold a few.
+    expect(answer[:moved][0]).to be_between(25_000, 25_003)
+    expect(answer[:moved][1]).to be_between(answer[:live], answer[:live] + 3)
+    expect(answer[:after]).to all(be < 20)
+  end
+
+  it "counts the same in forked children, and leaves out what memintro makes for itself" do
+    answer = objects(<<~'RUBY')
+      Memintro.start(objects: true)
+      kept = Array.new(1_000) { Object.new }
+      line = __LINE__ - 1
+      null = File.open(File::NULL, "w")
+      own = lambda do |rounds|
+        rounds.times { Memintro.top(50); Memintro.report(null) }
+        GC.start
+        Memintro.top(nil).select { |site| site.name.include?("lib/memintro") }.sum(&:live_objects)
+      end
+      few, many = own.call(5), own.call(50)
+      reader, writer = IO.pipe
+      pid = fork do
+        kept.concat(Array.new(500) { Object.new })
+        writer.write([Memintro["-e:#{line}"].classes["Object"].first,
+                      Memintro["-e:#{__LINE__ - 2}"].classes["Object"].first].join(" "))
+        exit!(0)
+      end
+      Process.wait(pid)
+      writer.close
+      Memintro.stop
+      puts JSON.generate(own: many - few, child: reader.read, parent: Memintro["-e:#{line}"].live_objects,
+                         off: Memintro::Native.tracks_objects)
+    RUBY
+    expect(answer).to include(child: "1000 500", off: false)
+    expect(answer[:parent]).to be_between(1_000, 1_010)
+    expect(answer[:own]).to be < 10
+  end
+
+  it "ranks, marks and filters by age, and says so in reports that can be read back" do
+    answer = objects(<<~'RUBY')
+      require "tempfile"
+      require "stringio"
+      Memintro.start(objects: true)
+      line = __LINE__ + 1
+      old = Array.new(3_000) { Object.new }
+      GC.start
+      young = Array.new(1_000) { Object.new }
+      aged = Memintro.top(nil, older_than_gcs: 1).to_h { |site| [site.name, site.live_objects] }
+      file = Tempfile.new
+      Memintro.report(file, format: :json)
+      file.flush
+      back = Memintro::CallSites::Reader.read(file.path).top(1, by: :live_objects).first
+      text = StringIO.new
+      Memintro.report(text)
+      puts JSON.generate(aged: aged.values_at("-e:#{line}", "-e:#{line + 2}"), line: line, back: back.to_h.values_at(:name, :live_objects),
+                         text: text.string.lines.grep(/call site$/).last)
+    RUBY
+    expect(answer[:aged][0]).to be_between(3_000, 3_010)
+    expect(answer[:aged][1].to_i).to be < 5
+    expect(answer[:back][0]).to eq("-e:#{answer[:line]}")
+    expect(answer[:back][1]).to be_between(3_000, 3_010)
+    expect(answer[:text]).to match(/retained +objects +in slots +live/)
+  end
+
+  it "is switched on from outside: memintro run --objects, and MEMINTRO_OBJECTS" do
+    code = "KEPT = Array.new(10_000) { Object.new }"
+    [[%w[--objects], {}], [[], { "MEMINTRO_OBJECTS" => "1" }]].each do |flags, env|
+      result = run_memintro("run", *flags, "--top", "50", "--", RbConfig.ruby, "-e", code, env: env)
+      expect(result.stderr).to match(/by retained_bytes:.*10,0\d\d .* -e:1$/m)
+    end
+  end
+end
