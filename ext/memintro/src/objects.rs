@@ -2,7 +2,7 @@
 //!
 //! | function | 3.1 | 3.3 | 3.4 | without it |
 //! |---|---|---|---|---|
-//! | `rb_tracepoint_new`, `rb_tracepoint_enable`, `rb_tracepoint_disable`, `rb_tracearg_from_tracepoint`, `rb_tracearg_object` | yes | yes | yes | objects cannot be tracked |
+//! | `rb_add_event_hook2`, `rb_remove_event_hook_with_data`, `rb_tracearg_object` | yes | yes | yes | objects cannot be tracked |
 //! | `rb_gc_location` | yes | yes | yes | the same |
 //! | `rb_gc_obj_slot_size` | no: all slots have one size | yes | yes | `GC::INTERNAL_CONSTANTS[:RVALUE_SIZE]` is taken |
 //!
@@ -11,11 +11,12 @@
 //! Ruby has no event for an object that compaction moves. But it asks each object of an extension to update its
 //! references then, and an object of ours does that for the table.
 //!
-//! Ruby tells of objects of the main Ractor only.
+//! Ruby tells of objects of the main Ractor only. Hooks take Ruby's own argument: a `TracePoint` in between would cost as
+//! much as the rest.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::rb_sys::AsRawValue;
 use magnus::value::ReprValue;
@@ -26,33 +27,28 @@ use rb_sys::VALUE;
 use crate::hook_link;
 use crate::lookup::{self, look_up};
 
+/// Called with the hook's data and Ruby's argument.
 type Handler = unsafe extern "C" fn(VALUE, *mut c_void);
-type NewTracepoint = unsafe extern "C" fn(VALUE, u32, Handler, *mut c_void) -> VALUE;
+type AddHook = unsafe extern "C" fn(Handler, u32, VALUE, c_int);
+type RemoveHook = unsafe extern "C" fn(Handler, VALUE) -> c_int;
 type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
-type ArgOf = unsafe extern "C" fn(VALUE) -> *mut c_void;
 type ObjectOf = unsafe extern "C" fn(*mut c_void) -> VALUE;
 type SlotSize = unsafe extern "C" fn(VALUE) -> usize;
 
-const NEEDED: [&CStr; 6] = [
-    c"rb_tracepoint_new",
-    c"rb_tracepoint_enable",
-    c"rb_tracepoint_disable",
-    c"rb_tracearg_from_tracepoint",
-    c"rb_tracearg_object",
-    c"rb_gc_location",
-];
+const NEEDED: [&CStr; 4] =
+    [c"rb_add_event_hook2", c"rb_remove_event_hook_with_data", c"rb_tracearg_object", c"rb_gc_location"];
 const SLOT_SIZE: &CStr = c"rb_gc_obj_slot_size";
 
 // As in ruby/internal/event.h, since Ruby 2.1.
 const MADE: u32 = 0x0010_0000;
 const FREED: u32 = 0x0020_0000;
+// As in ruby/debug.h: the handler may be called at any time, and takes Ruby's argument as it is.
+const SAFE_AND_RAW: c_int = 0x01 | 0x04;
 
 /// What the events need, looked up once.
 struct Functions {
-    new: NewTracepoint,
-    enable: OfValue,
-    disable: OfValue,
-    argument: ArgOf,
+    add: AddHook,
+    remove: RemoveHook,
     object: ObjectOf,
     location: OfValue,
     slot_size: Option<SlotSize>,
@@ -62,8 +58,8 @@ struct Functions {
 
 static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
 static IS_ON: AtomicBool = AtomicBool::new(false);
-/// Two tracepoints, of the births and of the frees; 0 before the first start. They are kept from the collector.
-static TRACEPOINTS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// Whether there is the object that Ruby asks to update its references.
+static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
 /// What this Ruby lacks for tracking objects.
 pub(crate) fn missing() -> Vec<&'static str> {
@@ -79,12 +75,10 @@ fn find(ruby: &Ruby) -> Option<Functions> {
     // SAFETY: each name stands for a function of the type it is given, in every Ruby that has it.
     unsafe {
         Some(Functions {
-            new: look_up!(NEEDED[0], NewTracepoint)?,
-            enable: look_up!(NEEDED[1], OfValue)?,
-            disable: look_up!(NEEDED[2], OfValue)?,
-            argument: look_up!(NEEDED[3], ArgOf)?,
-            object: look_up!(NEEDED[4], ObjectOf)?,
-            location: look_up!(NEEDED[5], OfValue)?,
+            add: look_up!(NEEDED[0], AddHook)?,
+            remove: look_up!(NEEDED[1], RemoveHook)?,
+            object: look_up!(NEEDED[2], ObjectOf)?,
+            location: look_up!(NEEDED[3], OfValue)?,
             slot_size: look_up!(SLOT_SIZE, SlotSize),
             one_size,
         })
@@ -99,56 +93,59 @@ pub(crate) fn is_on() -> bool {
 /// Begins to track objects, or ends it. `Ok(None)`: this Ruby has no way to.
 pub(crate) fn track(ruby: &Ruby, on: bool) -> Result<Option<Status>, Error> {
     let (Some(api), Some(vm)) = (hook_link::found(), functions(ruby)) else { return Ok(None) };
-    let [made, freed] = &TRACEPOINTS;
-    if made.load(Ordering::Relaxed) == 0 {
-        if !on {
-            return Ok(Some(Status::OK));
-        }
-        prepare(ruby, vm)?;
+    if is_on() == on {
+        return Ok(Some(Status::OK));
     }
-    let points = [made, freed].map(|point| point.load(Ordering::Relaxed) as VALUE);
+    if !IS_PREPARED.load(Ordering::Relaxed) {
+        prepare(ruby)?;
+    }
     // Frees are told first and until last, so that no object of the table is freed without notice.
     magnus::rb_sys::protect(|| {
-        // SAFETY: tracepoints, which are kept; to enable one that is enabled changes nothing.
+        // SAFETY: the handlers live as long as this library, which Ruby never unloads.
         unsafe {
             if on {
-                (vm.enable)(points[1])
+                (vm.add)(on_freed, FREED, rb_sys::Qnil as VALUE, SAFE_AND_RAW);
             } else {
-                (vm.disable)(points[0]);
-                (vm.disable)(points[1])
+                (vm.remove)(on_made, rb_sys::Qnil as VALUE);
+                (vm.remove)(on_freed, rb_sys::Qnil as VALUE);
             }
-        }
-    })?;
-    let status = (api.track_objects)(on);
-    IS_ON.store(on && status == Status::OK, Ordering::Relaxed);
-    if on && status == Status::OK {
-        // SAFETY: as above.
-        magnus::rb_sys::protect(|| unsafe { (vm.enable)(points[0]) })?;
-    }
-    Ok(Some(status))
-}
-
-/// Makes the tracepoints and the object that Ruby asks to update its references.
-fn prepare(ruby: &Ruby, vm: &Functions) -> Result<(), Error> {
-    let kept = |value: VALUE| {
-        // SAFETY: an object; it is never collected nor moved from now on.
-        unsafe { rb_sys::rb_gc_register_mark_object(value) };
-        value as usize
-    };
-    magnus::rb_sys::protect(|| {
-        // SAFETY: the handlers live as long as this library, which Ruby never unloads; so does the type.
-        unsafe {
-            let made = (vm.new)(rb_sys::Qnil as VALUE, MADE, on_made, std::ptr::null_mut());
-            TRACEPOINTS[0].store(kept(made), Ordering::Relaxed);
-            let freed = (vm.new)(rb_sys::Qnil as VALUE, FREED, on_freed, std::ptr::null_mut());
-            TRACEPOINTS[1].store(kept(freed), Ordering::Relaxed);
-            let class = ruby.class_object().as_value().as_raw();
-            // Without data, Ruby would not ask it.
-            let data = (&raw const MOVES).cast_mut().cast::<c_void>();
-            kept(rb_sys::rb_data_typed_object_wrap(class, data, &raw const MOVES.0));
         }
         rb_sys::Qnil as VALUE
     })?;
+    let status = (api.track_objects)(on);
+    if on && status != Status::OK {
+        // SAFETY: as above.
+        unsafe { (vm.remove)(on_freed, rb_sys::Qnil as VALUE) };
+        return Ok(Some(status));
+    }
+    if on {
+        magnus::rb_sys::protect(|| {
+            // SAFETY: as above.
+            unsafe { (vm.add)(on_made, MADE, rb_sys::Qnil as VALUE, SAFE_AND_RAW) };
+            rb_sys::Qnil as VALUE
+        })?;
+    }
+    IS_ON.store(on, Ordering::Relaxed);
+    Ok(Some(status))
+}
+
+/// Makes the object that Ruby asks to update its references.
+fn prepare(ruby: &Ruby) -> Result<(), Error> {
+    magnus::rb_sys::protect(|| {
+        // SAFETY: the type lives as long as this library; the object is never collected.
+        unsafe {
+            let class = ruby.class_object().as_value().as_raw();
+            // Without data, Ruby would not ask it.
+            let data = (&raw const MOVES).cast_mut().cast::<c_void>();
+            rb_sys::rb_gc_register_mark_object(rb_sys::rb_data_typed_object_wrap(
+                class,
+                data,
+                &raw const MOVES.0,
+            ));
+        }
+        rb_sys::Qnil as VALUE
+    })?;
+    IS_PREPARED.store(true, Ordering::Relaxed);
     Ok(())
 }
 
@@ -171,10 +168,10 @@ static MOVES: Moves = Moves(rb_sys::rb_data_type_t {
     flags: 0,
 });
 
-unsafe extern "C" fn on_made(point: VALUE, _: *mut c_void) {
+unsafe extern "C" fn on_made(_: VALUE, argument: *mut c_void) {
     let Some((api, vm)) = present() else { return };
     // SAFETY: Ruby's own event; an internal one always has an object.
-    let object = unsafe { (vm.object)((vm.argument)(point)) };
+    let object = unsafe { (vm.object)(argument) };
     let bytes = match vm.slot_size {
         // SAFETY: the object, whose page has been set up.
         Some(slot_size) => unsafe { slot_size(object) },
@@ -183,10 +180,10 @@ unsafe extern "C" fn on_made(point: VALUE, _: *mut c_void) {
     (api.object_made)(object as usize, bytes);
 }
 
-unsafe extern "C" fn on_freed(point: VALUE, _: *mut c_void) {
+unsafe extern "C" fn on_freed(_: VALUE, argument: *mut c_void) {
     let Some((api, vm)) = present() else { return };
     // SAFETY: as above.
-    let object = unsafe { (vm.object)((vm.argument)(point)) };
+    let object = unsafe { (vm.object)(argument) };
     (api.object_freed)(object as usize);
 }
 

@@ -55,10 +55,11 @@ fn block_signals() -> bool {
 }
 
 const CREATE: &CStr = c"rb_thread_create";
+const TELL: &CStr = c"rb_thread_atfork";
 
 /// Functions that this Ruby lacks for noticing forks.
 pub(super) fn missing() -> Vec<&'static str> {
-    let mut names = lookup::missing(&[CREATE]);
+    let mut names = lookup::missing(&[CREATE, TELL]);
     names.extend(postponing::missing());
     names
 }
@@ -133,8 +134,10 @@ fn forget_dead_threads() -> Listed {
     if running > 1 {
         return if shares_native_threads() { Listed::Living } else { Listed::Mixed };
     }
+    // SAFETY: a function of this type in every Ruby that has it.
+    let Some(tell) = (unsafe { look_up!(TELL, unsafe extern "C" fn()) }) else { return Listed::Mixed };
     // SAFETY: called under the GVL, in the only thread of the process, while Ruby lists others: they died in a fork.
-    unsafe { rb_sys::rb_thread_atfork() };
+    unsafe { tell() };
     Listed::Forgotten
 }
 

@@ -21,7 +21,8 @@ module Memintro
         iseq_kind: "instruction sequences cannot be told from other objects, so iseqs, each_iseq and top_iseqs raise " \
                    "UnknownRubyError",
         turns: "other threads wait while memintro sorts figures of the heap or reads /proc",
-        forks: "a process that listens does not notice the children that C code forks"
+        forks: "a process that listens does not notice the children that C code forks",
+        objects: "start(objects: true) raises UnsupportedError, because Ruby does not tell of its objects"
       }.freeze
       private_constant :ALLOCATORS, :WITHOUT
 
