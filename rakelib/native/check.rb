@@ -8,7 +8,7 @@ module Native
   # Builds the gem twice, in folders of other names and one after the other, compares the bytes, and tries the gem with
   # each of its Rubies.
   class Check
-    # What must not be in the gem: it has no use for sources and debug files.
+    # Files that must not be in the gem, because it does not need sources and debug files.
     UNWANTED = %r{\A(ext|crates|spec)/|\ACargo\.|\.debug\z|/target/}
 
     # @param matrix [String] folder of the matrix
@@ -42,7 +42,7 @@ module Native
       puts "  two builds: the same bytes, #{names.first.size} files"
     end
 
-    # The gem and the debug files.
+    # The contents of the gem and of the debug files.
     def bytes(build)
       folder = File.dirname(build.gem)
       Dir.glob("**/*", File::FNM_DOTMATCH, base: folder).sort.select { |name| File.file?(File.join(folder, name)) }
@@ -61,7 +61,7 @@ module Native
       puts "  #{names.size} files in the gem, #{compiled.size} of them compiled"
     end
 
-    # What the page for users says about glibc is what the symbols say.
+    # docs/install.md must name the glibc version that the symbols need.
     def check_documentation(build)
       said = File.read(File.join(@checkout, "docs/install.md"))[/glibc (\d+\.\d+) or later/, 1]
       raise Failed, "docs/install.md says glibc #{said}, and it is #{build.glibc}" unless said == build.glibc.to_s

@@ -12,7 +12,8 @@ module Memintro
   #
   # @api private
   class OutputTarget
-    # Streams that the process has open; opened again, they would be written from their beginning.
+    # Streams that the process already has open. If they were opened again, they would be written from their
+    # beginning.
     STREAMS = { nil => STDERR, "-" => STDERR, "/dev/stderr" => STDERR, "/dev/stdout" => STDOUT }.freeze
     # Seconds to wait for a reader to open a named pipe, and to read from it.
     PATIENCE = 2
@@ -89,7 +90,7 @@ module Memintro
       @stream = STREAMS[pattern]
       return if @stream
 
-      # As bytes: a name need not be text.
+      # As bytes, because a name need not be text.
       @pattern = self.class.absolute(pattern).b
       @claim = OutputClaim.new(@pattern) unless own_names? || !self.class.replaceable?(@pattern)
     end
@@ -100,7 +101,7 @@ module Memintro
     # @return [String, nil] this process's file; nil for a stream
     # @raise [SystemCallError] if nothing can be written there
     def file
-      # A thread of memintro may run before the forked child is prepared, and a child that C code forked is never
+      # A thread of memintro may run before the forked child is prepared, and a child that C code forks is never
       # prepared.
       forget unless @pid == Native.kernel_pid
       @file ||= @pattern && choose
