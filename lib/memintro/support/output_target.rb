@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "files"
-require_relative "output_claim"
+require_relative "output_owner"
 require_relative "text_buffer"
 
 module Memintro
@@ -92,7 +92,8 @@ module Memintro
 
       # As bytes, because a name need not be text.
       @pattern = self.class.absolute(pattern).b
-      @claim = OutputClaim.new(@pattern) unless own_names? || !self.class.replaceable?(@pattern)
+      shared = @pattern.include?("%p") || self.class.replaceable?(@pattern)
+      @owner = OutputOwner.new(@pattern, :first_free) if shared
     end
 
     # @return [String, nil] for %p and all: absolute; nil for a stream
@@ -112,27 +113,28 @@ module Memintro
       file ? self.class.replaceable?(file) : false
     end
 
-    # @return [Boolean] whether a forked child goes on for its parent
-    attr_writer :heir
+    # @param heir [Boolean] whether a forked child goes on for its parent
+    def heir=(heir)
+      @owner.heir = heir if @owner
+    end
 
     # In a forked child: files are chosen anew.
     # @return [nil]
     def forget
-      @claim&.forget unless @heir
       @pid = Native.kernel_pid
       @file = nil
     end
 
-    # See {OutputClaim#renew}
+    # See {OutputOwner#renew}
     # @return [nil]
     def renew
-      @claim&.renew
+      @owner&.renew
     end
 
-    # See {OutputClaim#release}
+    # See {OutputOwner#release}
     # @return [nil]
     def release
-      @claim&.release
+      @owner&.release
     end
 
     # @yieldparam io [#write]
@@ -140,7 +142,7 @@ module Memintro
     # @raise [SystemCallError, Error]
     def write(&render)
       return render.call(@stream) if @stream
-      return Files.replace(file, &render) if replaceable?
+      return replace(&render) if replaceable?
       return self.class.feed(file, TextBuffer.new(+"").tap(&render).text) if File.pipe?(file)
 
       File.open(file, "a", &render)
@@ -148,14 +150,13 @@ module Memintro
 
     private
 
-    def own_names?
-      @pattern.include?("%p")
+    def replace(&render)
+      Files.replace(file, &render)
+      release
     end
 
     def choose
-      return @pattern.gsub("%p", Native.kernel_pid.to_s) if own_names?
-
-      @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Native.kernel_pid}".b
+      @owner ? @owner.file : @pattern
     end
   end
 end
