@@ -3,6 +3,7 @@
 require "fileutils"
 require "open3"
 require_relative "binaries"
+require_relative "licenses"
 require_relative "target_rubies"
 require_relative "../../lib/memintro/version"
 
@@ -53,6 +54,9 @@ module Native
       Dir[File.join(staged, "lib/memintro/{,[0-9]*/}{*.so,memintro-tool}")].sort.map { |file| Binary.new(file) }
     end
 
+    # @return [Array<String>] the debug files of the parts
+    def debug_files = Dir[File.join(debug, ".build-id/*/*.debug")].sort
+
     # The oldest glibc that all parts run with.
     #
     # @return [Gem::Version]
@@ -67,6 +71,7 @@ module Native
       @rubies.prepare
       stage
       fetch_crates
+      File.write(File.join(staged, Licenses::FILE), Licenses.new(staged).text)
       @rubies.entries.each { |entry| compile(entry) }
       split_debug_files
       check

@@ -2,6 +2,7 @@
 
 require "shellwords"
 require_relative "build"
+require_relative "source_trial"
 require_relative "trial"
 
 module Native
@@ -25,6 +26,7 @@ module Native
       puts build.description
       compare(*builds)
       check_contents(build)
+      check_licenses(build)
       check_documentation(build)
       try(build)
     end
@@ -61,6 +63,17 @@ module Native
       puts "  #{names.size} files in the gem, #{compiled.size} of them compiled"
     end
 
+    # The debug files name the crates that were really compiled into the parts. Each must be in the gem's list.
+    def check_licenses(build)
+      linked = Licenses.crates_in(build.debug_files)
+      text = IO.popen("tar -xOf #{build.gem.shellescape} data.tar.gz | tar -xzO #{Licenses::FILE}", &:read)
+      missing = linked.reject { |crate| text.match?(/^#{Regexp.escape(crate)}( \(in Rust[^)]*\))?: .*; text \d/) }
+      raise Failed, "no crates in the debug files" if linked.empty?
+      raise Failed, "#{Licenses::FILE} does not name #{missing.join(', ')}" if missing.any?
+
+      puts "  #{Licenses::FILE}: #{text.bytesize} bytes; it names all #{linked.size} crates of the debug files"
+    end
+
     # docs/install.md must name the glibc version that the symbols need.
     def check_documentation(build)
       said = File.read(File.join(@checkout, "docs/install.md"))[/glibc (\d+\.\d+) or later/, 1]
@@ -74,6 +87,7 @@ module Native
       rubies.entries.each do |entry|
         Trial.new(entry, matrix: @matrix, checkout: @checkout, rubies: rubies, gem: build.gem).call
       end
+      SourceTrial.new(matrix: @matrix, checkout: @checkout, rubies: rubies, gem: build.gem).call
     end
   end
 end

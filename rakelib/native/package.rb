@@ -23,6 +23,6 @@ spec.extensions = []
 spec.required_ruby_version = [">= #{rubies.first}", "< #{major}.#{minor + 1}.dev"]
 spec.metadata = spec.metadata.merge("compiled_for_ruby" => rubies.join(", "), "oldest_glibc" => oldest_glibc)
 spec.files = spec.files.grep_v(%r{\A(ext|crates)/|\ACargo\.}) +
-             Dir["lib/memintro/{,[0-9]*/}*.so", "lib/memintro/memintro-tool"].sort
+             Dir["lib/memintro/{,[0-9]*/}*.so", "lib/memintro/memintro-tool"].sort + ["THIRD_PARTY_LICENSES"]
 spec.files.each { |file| File.chmod(file.match?(%r{\Aexe/|\.so\z|-tool\z}) ? 0o755 : 0o644, file) }
 Gem::Package.build(spec, false, false, output)
