@@ -107,7 +107,7 @@ module Memintro
 
         check_output
         launch = Launch.new({})
-        launch.become(@command, Settings.disabled? ? {} : environment(launch))
+        launch.become(@command, Brake.on? ? {} : environment(launch))
       end
 
       def environment(launch)
