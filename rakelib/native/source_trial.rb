@@ -28,7 +28,7 @@ module Native
     def call
       lay_out
       program = @rubies.program(@rubies.entries.first).sub("ruby", "gem")
-      run(program, "install", "--local", "--no-document", GEM)
+      run(program, "install", "--local", "--no-document", "#{INSIDE}/precompiled.gem")
       expect_installed("memintro-#{Memintro::VERSION}-*")
       run(program, "uninstall", "memintro")
       expect_installed
@@ -43,7 +43,8 @@ module Native
     def lay_out
       FileUtils.rm_rf(@folder)
       FileUtils.mkdir_p(@folder)
-      FileUtils.cp(@gem, File.join(@folder, GEM))
+      # Old releases of RubyGems, which leave the "gnu" out, do not find the gem by its own name.
+      FileUtils.cp(@gem, File.join(@folder, "precompiled.gem"))
       source = File.join(@folder, "memintro-#{Memintro::VERSION}.gem")
       command = ["gem", "build", "--quiet", "--output", source, "memintro.gemspec"]
       raise Failed, "the source gem cannot be built" unless system(*command, chdir: @checkout, out: File::NULL)
