@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The Rust tests: nextest runs them, and plain cargo the examples in documentation, which nextest does not know.
+# The Rust tests: nextest runs them, and plain cargo runs the examples in documentation, which nextest does not know.
 
 require_relative "../ext/memintro/cargo_build"
 
@@ -27,7 +27,8 @@ namespace :cargo do
 
   desc "Run the examples in the Rust documentation"
   task :doctest do
-    # Of the whole workspace: for some packages alone, cargo would compile others' crates with other features again.
+    # For the whole workspace: for some packages alone, cargo would compile the crates of others again with other
+    # features.
     cargo "test", "--locked", "--doc", "--quiet", "--workspace"
   end
 

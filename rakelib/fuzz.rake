@@ -1,15 +1,16 @@
 # frozen_string_literal: true
 
-# Fuzzers of all that reads what others wrote: `rake fuzz[target,seconds]`. Those of Rust are cargo-fuzz's, one folder a
-# crate; those of Ruby mutate what is right (spec/fuzz). The ordinary tests replay corpora and run the others shortly.
+# Fuzzers of all code that reads input from outside: `rake fuzz[target,seconds]`. Those of Rust use cargo-fuzz, one
+# folder for each crate; those of Ruby mutate valid input (spec/fuzz). The ordinary tests replay the corpora and run
+# the others briefly.
 
 RUST_FUZZERS = { "module" => "crates/elf", "raw_dump" => "crates/analysis", "log" => "crates/tool",
                  "request_log" => "crates/tool", "answer" => "crates/tool" }.freeze
-# Those that begin with another one's corpus.
+# Targets that begin with the corpus of another one.
 FUZZ_CORPORA = { "request_log" => "log" }.freeze
 RUBY_FUZZERS = %w[requests replies snapshots].freeze
 
-# Inputs that make one grow beyond are failures, and so are those that take longer.
+# Inputs that use more memory than this, or that take longer, are failures.
 FUZZ_RSS_MEGABYTES = 2048
 FUZZ_INPUT_SECONDS = 10
 
@@ -22,8 +23,8 @@ def fuzz_rust(target, seconds)
   found = File.expand_path("../tmp/fuzz/#{target}", __dir__)
   corpus = "#{folder}/corpus/#{FUZZ_CORPORA.fetch(target, target)}"
   mkdir_p found, verbose: false
-  # What it finds goes beside: the committed corpus is small and made by hand. A stable compiler does as well as a
-  # nightly one.
+  # New inputs go into another folder, because the committed corpus is small and made by hand. A stable compiler does
+  # as well as a nightly one.
   sh({ "RUSTC_BOOTSTRAP" => "1", "CARGO_TARGET_DIR" => File.expand_path("../target/fuzz", __dir__) },
      "cargo", "fuzz", "run", "--fuzz-dir", folder, target, found, corpus, "--",
      "-max_total_time=#{seconds}", "-timeout=#{FUZZ_INPUT_SECONDS}", "-rss_limit_mb=#{FUZZ_RSS_MEGABYTES}",

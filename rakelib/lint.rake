@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What can be said of the code without running it. `rake lint` is all of it.
+# Checks that do not run the code. `rake lint` runs all of them.
 
 require "json"
 require "open3"
@@ -8,7 +8,7 @@ require_relative "lint/ruby_layers"
 require_relative "lint/rust_circles"
 require_relative "lint/words"
 
-# Who may depend on whom in the workspace; RULES.md says why. A crate that is not named here is not allowed.
+# The allowed dependencies between the workspace's crates; RULES.md says why. A crate that is not listed is refused.
 ALLOWED_DEPENDENCIES = {
   "memintro-abi" => [],
   "memintro-elf" => [],
@@ -22,7 +22,7 @@ RUBY_BINDINGS = %w[rb-sys magnus].freeze
 # Most files of a crate that may use each other in a circle.
 LARGEST_CIRCLE = 3
 
-# Ends the task where something is wrong, each in a line of its own.
+# Ends the task if there are errors, and prints each in a line of its own.
 def refuse(title, wrong)
   abort "#{title}:\n#{wrong.map { |line| "  #{line}" }.join("\n")}" if wrong.any?
 end
@@ -43,7 +43,7 @@ namespace :lint do
 
   desc "Rust documentation, warnings denied"
   task :rustdoc do
-    # With private items: the crates are read by those who change them, and only they follow such links.
+    # With private items, because the crates are read by people who change them, and only they follow such links.
     cargo "doc", "--locked", "--workspace", "--no-deps", "--document-private-items", "--quiet",
           RUSTDOCFLAGS: "-D warnings -A rustdoc::private_intra_doc_links"
   end
@@ -51,7 +51,7 @@ namespace :lint do
   desc "Licenses of the crates, and that none is there twice (deny.toml; where cargo-deny is installed)"
   task :deny do
     if system("cargo", "deny", "--version", out: File::NULL, err: File::NULL)
-      # What is known of holes has to be fetched, and a lint needs no network.
+      # The list of known vulnerabilities has to be fetched, and a lint must not need the network.
       sh "cargo", "deny", "--offline", "--locked", "check",
          "--deny", "unnecessary-skip", "--deny", "unmatched-skip", "licenses", "bans"
     else
@@ -107,7 +107,7 @@ namespace :lint do
 
   desc "Ruby lints"
   task :rubocop do
-    # What has not changed since is not looked at again, and the rest on all processors.
+    # Unchanged files are not checked again; the others are checked on all processors.
     sh "rubocop", "--format", "simple", "--cache-root", "tmp/rubocop", "--parallel"
   end
 

@@ -13,7 +13,7 @@
 
 MATRIX_FOLDER = File.expand_path("../.matrix", __dir__)
 
-# The classes are for these tasks alone, so nothing of them is loaded by the others.
+# The classes are only for these tasks, so other tasks do not load them.
 matrix = lambda do |names, smoke: false|
   require_relative "matrix/run"
   Matrix::Run.new(folder: MATRIX_FOLDER, checkout: File.dirname(__dir__)).call(names.to_s.split, smoke: smoke)
@@ -32,7 +32,7 @@ namespace :matrix do
     matrix[[arguments.rubies, *arguments.extras].compact.join(" "), smoke: true]
   end
 
-  # Each is a class of its own in matrix/.
+  # Each of these has a class of its own in matrix/.
   platform = lambda do |name|
     require_relative "matrix/#{name}"
     kind = Matrix.const_get(name.split("_").map(&:capitalize).join)

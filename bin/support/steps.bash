@@ -1,14 +1,14 @@
-# What bin/setup, bin/demo and bin/test share: packages, and steps that say what they do and how long it took.
+# Shared by bin/setup, bin/demo and bin/test: packages, and steps that say what they do and how long it took.
 # Sourced, never run. Works in a plain Debian with nothing but Rust; safe to call again and again.
 
 set -u
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$ROOT" || exit 1
 
-# What a checkout needs to be built, and what its tests and lints need on top.
+# Packages that building a checkout needs, and those that its tests and lints need as well.
 BUILD_PACKAGES=(build-essential procps ruby ruby-dev rake libclang1-19 libclang-common-19-dev)
 TEST_PACKAGES=(bundler ruby-rspec ruby-parallel rubocop yard ruby-nokogiri libjemalloc2 ruby-rack puma ruby-railties ruby-sidekiq redis-server ruby-rbtrace gnuplot-nox faketime)
-# Wanted by some specs, which say so and are skipped without them.
+# Used by some specs, which are skipped without them and say so.
 EXTRA_TEST_PACKAGES=(kramdown asciidoctor ruby-sequel ruby-sqlite3 ruby-activerecord ruby-stackprof heaptrack ruby-get-process-mem libtcmalloc-minimal4 libtcmalloc-minimal4t64 libmimalloc2.0 libmimalloc3 debootstrap wrk valgrind)
 
 FAILED_STEPS=()
@@ -22,7 +22,7 @@ duration() {
   if (($1 < 60)); then printf '%d s' "$1"; else printf '%d min %02d s' "$(($1 / 60))" "$(($1 % 60))"; fi
 }
 
-# step "What it does" command…: prints both ends, remembers a failure, and answers it.
+# step "What it does" command…: prints the beginning and the end, records a failure, and returns the command's status.
 step() {
   local title=$1 begun=$SECONDS status=0
   shift
@@ -38,8 +38,8 @@ step() {
   return "$status"
 }
 
-# followed SECONDS LOG command…: the command writes to LOG, which is shown as it grows, and ends after so many seconds at
-# the latest. With a pipe in between, a process that the command leaves behind would keep whoever reads it waiting.
+# followed SECONDS LOG command…: runs the command, which writes to LOG, for at most so many seconds, and shows the log
+# as it grows. A pipe is not used: a process that the command leaves behind would keep the pipe's reader waiting.
 followed() {
   local limit=$1 log=$2 pid status=0
   shift 2
@@ -52,7 +52,7 @@ followed() {
   return "$status"
 }
 
-# What was started with this run's mark and is still there once it is over: named, and ended.
+# Names and ends the processes that carry this run's mark and are still there after the run.
 end_leftovers() {
   local entry pid
   for entry in /proc/[0-9]*; do
@@ -64,7 +64,7 @@ end_leftovers() {
   done
 }
 
-# For steps without which nothing that follows makes sense.
+# A step that everything after it needs: the script ends if it fails.
 required_step() {
   step "$@" || { say "Cannot go on without that."; exit 1; }
 }
@@ -82,14 +82,14 @@ as_root() {
   fi
 }
 
-# Once a run at most: it is the slow part, and says nothing new the second time.
+# At most once in a run: it is the slow part, and a second call would change nothing.
 update_lists() {
   [ -z "${LISTS_UPDATED:-}" ] || return 0
   LISTS_UPDATED=yes
   as_root apt-get update -q >/dev/null || say "apt-get update failed; going on with the lists at hand"
 }
 
-# install_packages NAME…: those that are missing; does not touch apt when none is.
+# install_packages NAME…: installs the missing ones, and does not touch apt if none is missing.
 install_packages() {
   local missing=() name
   if ! command -v apt-get >/dev/null; then
@@ -103,7 +103,7 @@ install_packages() {
   fi
   say "apt-get install ${missing[*]}"
   update_lists
-  # To a file: a service that a package starts keeps what it is given open.
+  # The output goes to a file, because a service that a package starts keeps its streams open.
   local log status=0
   log=$(mktemp)
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" \
@@ -112,13 +112,13 @@ install_packages() {
   return "$status"
 }
 
-# Only those of the names that this release of Debian has.
+# Prints the names that this release of Debian has.
 install_what_exists() {
   local name wanted=()
   command -v apt-get >/dev/null || return 0
   compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || update_lists
   for name in "$@"; do
-    # Not `apt-cache show`, which also knows names that another package merely provides.
+    # `apt-cache show` is not used, because it also knows names that another package merely provides.
     apt-cache policy "$name" 2>/dev/null | grep -q '^  Candidate: [^(]' && wanted+=("$name")
   done
   ((${#wanted[@]} == 0)) || install_packages "${wanted[@]}"

@@ -54,7 +54,7 @@ module Memintro
       def forked
         Native.untracked_enter
         parents = @server
-        return if parents.nil? || parents.pid == Native.pid || Settings.disabled?
+        return if parents.nil? || parents.pid == Native.pid || Brake.on?
 
         abandon_inherited
         @server = Server.new(parents.name).open

@@ -2,10 +2,10 @@
 
 require "ripper"
 
-# Which folder of lib/memintro may use which. A file uses another one when it requires it, or when it names a constant
-# that the other one defines. Loaded lazily or not makes no difference.
+# Checks which folder of lib/memintro uses which. A file uses another one if it requires it, or if it names a constant
+# that the other one defines. Lazy loading makes no difference.
 class RubyLayers
-  # Each folder, and the folders that it may use beside itself.
+  # Each folder, and the other folders that it may use.
   ALLOWED = {
     "support" => [],
     "runtime" => %w[support],
@@ -28,7 +28,7 @@ class RubyLayers
     "rack" => "integrations", "railtie" => "integrations", "sidekiq" => "integrations", "mwrap" => "compat",
     "get_process_mem" => "compat", "iseq_collector" => "compat", "cli" => "cli"
   }.freeze
-  # The extension's module, and the layer that must do without.
+  # The extension's module, and the layer that must not use it.
   EXTENSION = "Native"
   WITHOUT_EXTENSION = "cli"
   # Most files outside of all folders.
@@ -98,8 +98,8 @@ class RubyLayers
     rest ? (folder if ALLOWED.key?(folder)) : FRONT[folder]
   end
 
-  # The file that a constant comes from, as Ruby would look it up; the longest part of the name that is known decides.
-  # Of several files that open a module, the one that is named for it is its home; else it is nobody's.
+  # The file that defines a constant, by Ruby's rules of lookup; the longest known part of the name decides. If
+  # several files open a module, the one that is named after it defines it; if none is, no file does.
   def home(source, nesting, name)
     parts = name.split("::")
     parts.size.downto(1) do |count|

@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-# Which files of a crate use each other in a circle. A file uses another one when it imports something from it, or names
-# it by a path (`use crate::…`, `use super::…`, `crate::path::…`), outside of comments and tests. What another file
-# passes on with a `use` of its own counts for where it comes from. A module may name its own children; that a child
-# knows what its parents hold is how Rust spreads one type over several files, and does not count.
+# Finds the files of a crate that use each other in a circle. A file uses another one if it imports something from it,
+# or names it by a path (`use crate::…`, `use super::…`, `crate::path::…`), outside of comments and tests. An item
+# that another file re-exports counts for the file that defines it. A module may name its own children. A child that
+# uses its parents does not count, because Rust spreads one type over several files in that way.
 class RustCircles
-  # Words, braces and the like of Rust, without comments, texts and characters.
+  # Tokens of Rust such as words and braces, without comments, strings and characters.
   TOKEN = /\w+|::|[{}(),;*\[\]#!]/
   SILENT = %r{//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\])'}m
   TEST = /#\[cfg\(test\)\]/
@@ -63,7 +63,7 @@ class RustCircles
     source
   end
 
-  # A path in the middle of the code.
+  # A path in the middle of code.
   def path_begins?(tokens, at, source)
     return false unless tokens[at + 1] == "::" && tokens[at - 1] != "::"
 
@@ -76,7 +76,7 @@ class RustCircles
     path
   end
 
-  # What one `use` names from here on; answers where it ends.
+  # Collects the names of one `use` from this token on, and returns the position after it.
   def import(tokens, at, prefix, source)
     path = prefix.dup
     loop do
@@ -104,7 +104,7 @@ class RustCircles
     stop
   end
 
-  # Items under `#[cfg(test)]` are cut out, to their semicolon or closing brace.
+  # Removes items under `#[cfg(test)]`, up to their semicolon or closing brace.
   def without_tests(text)
     while (found = text.match(TEST))
       rest = found.post_match
@@ -126,7 +126,7 @@ class RustCircles
     files.reject { |file| file == source || source.name.first(file.name.size) == file.name }.map(&:path).uniq
   end
 
-  # The file that a path of this one leads to; nil for those of other crates.
+  # The file that a path of this file leads to; nil if it is in another crate.
   def home(source, path, depth = 0)
     module_name, rest = start(source, path)
     return unless module_name

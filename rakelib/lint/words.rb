@@ -43,12 +43,12 @@ class ForbiddenWords
     "trampoline" => /\btrampolines?\b/i,
     "standstill" => /\bstand-?stills?\b/i
   }.freeze
-  # Forbidden words that a pattern cannot tell from an allowed use: most of them are another entry's own word, or a word
-  # of Ruby, ELF or plain English.
+  # Forbidden words that a pattern cannot distinguish from an allowed use: most of them are the word of another entry,
+  # or a word of Ruby, ELF or plain English.
   UNCHECKED = ["delta", "dump", "event", "leak", "live", "log", "map", "mark", "method", "minutes", "object",
                "period", "PLT", "preload", "probe", "range", "report", "section", "server", "slot", "snapshot",
                "usable size"].freeze
-  # What a space in a pattern stands for.
+  # The pattern that a space stands for.
   GAP = %q{(?:[ \t]|\n[ \t]*(?:#|//[/!]?)?[ \t]*)+}
   private_constant :GAP
 

@@ -3,8 +3,8 @@
 require_relative "debian_root"
 
 module Matrix
-  # The hook on aarch64: cross-built by Debian's own Rust, which has that architecture's standard library, and held
-  # against the native truth program under qemu's emulation. Ruby itself is not emulated.
+  # The hook on aarch64: cross-built by Debian's own Rust, which has the standard library of that architecture, and
+  # compared with the native truth program under qemu's emulation. Ruby itself is not emulated.
   class Aarch64
     PACKAGES = %w[build-essential g++-aarch64-linux-gnu qemu-user].freeze
     RUST = %w[cargo rustc libstd-rust-dev:arm64].freeze

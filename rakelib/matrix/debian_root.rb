@@ -7,7 +7,7 @@ require "shellwords"
 require "yaml"
 
 module Matrix
-  # What is missing on this machine, in words.
+  # An error that says what is missing on this machine.
   class Failed < StandardError; end
 
   # A Debian release in a folder: made by debootstrap once, entered with chroot in a mount namespace of its own, so
@@ -17,7 +17,7 @@ module Matrix
     TOOLCHAIN = "/opt/rust"
     CARGO_HOME = "/opt/cargo"
 
-    # Where this machine's own packages come from; MEMINTRO_MATRIX_MIRROR names another.
+    # The source of this machine's own packages; MEMINTRO_MATRIX_MIRROR names another.
     def self.mirror
       @mirror ||= ENV.fetch("MEMINTRO_MATRIX_MIRROR") do
         sites = IO.popen(["apt-get", "indextargets", "--format", "$(SITE)"], &:readlines).map(&:strip)
@@ -26,12 +26,12 @@ module Matrix
       end
     end
 
-    # Where a suite comes from: security updates have an archive of their own beside the others'.
+    # The source of a suite. Security updates have an archive of their own.
     def self.archive(suite)
       suite.end_with?("-security") ? mirror.sub(%r{\A(.*)/debian(?=/|\z)}, '\1/debian-security') : mirror
     end
 
-    # Why no root can be made or entered on this machine, or nil.
+    # The reason why no root can be made or entered on this machine, or nil.
     def self.impossible
       folders = ENV.fetch("PATH", "").split(":") << "/usr/sbin"
       has_debootstrap = folders.any? { |folder| File.executable?(File.join(folder, "debootstrap")) }
@@ -41,10 +41,10 @@ module Matrix
       "mounting needs root, or sudo, and a container that allows it" unless may_mount
     end
 
-    # What a command that needs root begins with.
+    # The words before a command that needs root.
     def self.as_root = Process.uid.zero? ? [] : ["sudo", "--non-interactive"]
 
-    # Where this machine's cargo keeps the crates that it fetched.
+    # The folder in which this machine's cargo keeps fetched crates.
     def self.cargo_home = ENV.fetch("CARGO_HOME") { File.expand_path("~/.cargo") }
 
     attr_reader :release, :path, :log
@@ -59,7 +59,7 @@ module Matrix
       @log = log
     end
 
-    # Makes the root unless it is there, and installs what of the packages is missing.
+    # Makes the root if it does not exist, and installs the packages that are missing.
     def prepare(*groups)
       bootstrap unless File.exist?(File.join(path, "etc", "matrix-ready"))
       install(*PACKAGES.values_at(*groups).flatten)
@@ -79,7 +79,8 @@ module Matrix
       unknown
     end
 
-    # Runs a command inside. env is all it gets, beside the toolchain's. binds: folder outside => folder inside.
+    # Runs a command inside. Its environment is env and the toolchain's variables. binds: folder outside => folder
+    # inside.
     #
     # @return [Process::Status]
     def run(*command, env: {}, binds: {}, chdir: "/", out: log)
@@ -87,7 +88,7 @@ module Matrix
       Process.wait2(pid).last
     end
 
-    # As run; raises where the command fails.
+    # The same as run, but raises if the command fails.
     def run!(*command, **options)
       return if run(*command, **options).success?
 
@@ -128,7 +129,7 @@ module Matrix
       write("etc/matrix-ready", "")
     end
 
-    # The release's updates as well, and its sources.
+    # Adds the updates of the release, and its sources.
     def write_sources
       suites = [release, "#{release}-updates"]
       write("etc/apt/sources.list", suites.flat_map { |suite| source_lines(suite) }.join)
@@ -136,7 +137,7 @@ module Matrix
       apt("update")
     end
 
-    # Such a suite is never used unless a package is asked for from there.
+    # Packages of such a suite are installed only on request.
     def add_suite(suite)
       file = "etc/apt/sources.list.d/#{suite}.list"
       return if File.exist?(File.join(path, file))
@@ -146,7 +147,7 @@ module Matrix
       apt("update")
     end
 
-    # Mirrors and snapshots outlive the date until which they vouch for a suite; the signature is still checked.
+    # The metadata of mirrors and snapshots may have expired; the signature is still checked.
     def source_lines(suite)
       %w[deb deb-src].map { |kind| "#{kind} [check-valid-until=no] #{DebianRoot.archive(suite)} #{suite} main\n" }
     end
@@ -159,7 +160,7 @@ module Matrix
       output("dpkg-query", "-W", "-f=${db:Status-Status}", name) == "installed"
     end
 
-    # Not `apt-cache show`, which also knows names that another package merely provides.
+    # `apt-cache show` is not used, because it also knows names that another package merely provides.
     def available?(name)
       output("apt-cache", "policy", name).match?(/^  Candidate: [^(]/)
     end
@@ -173,9 +174,9 @@ module Matrix
                  "sh", "-ec", mounts(binds), "sh", path, *inside]
     end
 
-    # A shell text that mounts what every command needs and becomes the command.
+    # A shell script that mounts what every command needs and then becomes the command.
     def mounts(binds)
-      # A mount of its own, so that what runs inside can have name spaces of mounts, too.
+      # This is a mount of its own, so that commands inside can have mount namespaces as well.
       text = +"root=$1; shift\nmount --bind \"$root\" \"$root\"\n"
       text << "mount -t proc proc \"$root/proc\"\nmount --rbind /dev \"$root/dev\"\n"
       text << "cp /etc/resolv.conf \"$root/etc/resolv.conf\"\n"
@@ -185,8 +186,8 @@ module Matrix
       text << "exec chroot \"$root\" \"$@\"\n"
     end
 
-    # Rust of the machine outside: the toolchain itself, so that no rustup is needed inside, and the crates fetched
-    # so far.
+    # Rust of the machine outside: the toolchain itself, so that no rustup is needed inside, and the crates fetched so
+    # far.
     def toolchain
       @toolchain ||= begin
         sysroot = IO.popen(%w[rustc --print sysroot], &:read).strip

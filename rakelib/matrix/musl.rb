@@ -4,13 +4,13 @@ require "tmpdir"
 require_relative "musl_rust"
 
 module Matrix
-  # A Ruby that was built with musl, the extension built for it as `gem install` would, and a script of checks that it
-  # runs (musl/check.rb). The Ruby is made from Debian's source package and goes without the extensions that want
-  # libraries which Debian has for glibc alone: openssl, psych, readline, fiddle, zlib.
+  # A Ruby that was built with musl, the extension built for it as `gem install` would do it, and a script of checks
+  # that it runs (musl/check.rb). The Ruby is made from Debian's source package, without the extensions that need
+  # libraries which Debian has only for glibc: openssl, psych, readline, fiddle, zlib.
   class Musl
     RUBY = "/opt/ruby-3.3-musl/bin/ruby"
     SOURCE = %w[dpkg-dev autoconf bison pkg-config ruby].freeze
-    # Debian's musl-dev has the function crypt_r, and not its header.
+    # Debian's musl-dev has the function crypt_r, but not its header.
     BUILD_RUBY = <<~SHELL
       rm -rf /opt/source/3.3-musl; mkdir -p /opt/source/3.3-musl; cd /opt/source/3.3-musl
       apt-get source -q ruby3.3
@@ -22,7 +22,7 @@ module Matrix
     SHELL
     HEADERS = "-nostdinc -isystem /usr/lib/llvm-19/lib/clang/19/include -isystem /usr/include/x86_64-linux-musl"
     INTO = "/opt/musl/checkout"
-    # By the gem's own build, which is told a target here because Rust itself runs with glibc.
+    # The gem's own build makes it. It must be told the target, because Rust itself runs with glibc here.
     BUILD = <<~SHELL
       rm -rf #{INTO}; mkdir -p #{INTO}
       cp -a lib exe examples rakelib #{INTO}/
@@ -56,11 +56,11 @@ module Matrix
     def environment
       { "CARGO_BUILD_TARGET" => MuslRust::TARGET, "CARGO_UNSTABLE_BUILD_STD" => MuslRust::STD,
         "RUSTFLAGS" => MuslRust::FLAGS, "BINDGEN_EXTRA_CLANG_ARGS" => HEADERS,
-        # Whole-program optimization says nothing about musl, and takes minutes.
+        # Link-time optimization makes no difference for musl, and takes minutes.
         "CARGO_PROFILE_RELEASE_LTO" => "off", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS" => "16" }
     end
 
-    # Libraries that what was built would bring in, beside musl.
+    # The libraries besides musl that the built files need.
     def foreign
       files = Dir[File.join(@root.path, INTO, "lib/memintro/{*.so,memintro-tool}")]
       raise Failed, "#{files.size} of 3 parts were built; see #{@log}" unless files.size == 3

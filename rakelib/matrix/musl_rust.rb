@@ -3,27 +3,27 @@
 require_relative "debian_root"
 
 module Matrix
-  # Rust for musl inside a Debian root, and what it needs to link there. Debian has musl, a compiler for it, and Rust's
-  # source, but no standard library built for it: that is compiled along with the crates.
+  # Rust for musl inside a Debian root, and what it needs to link there. Debian has musl, a compiler for it, and
+  # Rust's source, but no standard library for musl, so that is compiled along with the crates.
   class MuslRust
     TARGET = "x86_64-unknown-linux-musl"
     # The library that unwinds stacks is LLVM's, from the same Debian.
     PACKAGES = %w[musl-tools libunwind-19-dev binutils libclang1-19 libclang-common-19-dev].freeze
     RUST = %w[cargo rustc rust-src].freeze
     CHECKOUT = "/opt/matrix/checkout"
-    # Of the machine outside, for what the standard library's build fetches.
+    # A folder of the machine outside, for files that the build of the standard library fetches.
     CERTIFICATES = "/etc/ssl/certs"
     LIBRARIES = "/opt/musl"
     STD = "std,panic_unwind,test"
     TARGET_FOLDER = "/opt/target"
-    # Debian's Rust is a release; building the standard library is not in releases.
+    # Debian's Rust is a release, and releases do not allow building the standard library.
     ENVIRONMENT = { "PATH" => "/usr/sbin:/usr/bin:/sbin:/bin", "RUSTC_BOOTSTRAP" => "1",
                     "CARGO_TARGET_DIR" => TARGET_FOLDER, "LIBCLANG_PATH" => "/usr/lib/llvm-19/lib",
                     "BINDGEN_EXTRA_CLANG_ARGS" => "-I/usr/lib/llvm-19/lib/clang/19/include",
                     "CARGO_HTTP_CAINFO" => "/opt/certificates/ca-certificates.crt" }.freeze
     FLAGS = "-Clink-self-contained=no -Lnative=#{LIBRARIES} -Lnative=/usr/lib/x86_64-linux-musl".freeze
     LINKING = { "CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER" => "musl-gcc" }.freeze
-    # For programs libunwind.a, for shared libraries the same under the name that Rust asks for.
+    # Programs need libunwind.a; shared libraries need the same under the name that Rust asks for.
     SCRIPT = <<~SHELL.freeze
       mkdir -p #{LIBRARIES}
       musl-gcc -O2 -fPIC -c rakelib/matrix/musl/unwind.c -o #{LIBRARIES}/unwind.o
@@ -42,7 +42,7 @@ module Matrix
       @checkout = checkout
     end
 
-    # Installs what is missing, and makes the unwinding library whole.
+    # Installs what is missing, and completes the unwinding library.
     def prepare
       root.prepare("build")
       root.install(*PACKAGES)
@@ -66,7 +66,7 @@ module Matrix
       root.run!(*command, **inside(env))
     end
 
-    # What has been built, as a path outside.
+    # The path outside of a file that was built.
     def product(name)
       File.join(root.path, TARGET_FOLDER, TARGET, "debug", name)
     end

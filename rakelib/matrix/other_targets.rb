@@ -4,13 +4,13 @@ require "tmpdir"
 require_relative "musl_rust"
 
 module Matrix
-  # What can be said of musl and macOS without a machine of theirs. What has neither Ruby nor the hook in it is linked
-  # with musl, its tests are run here, for Linux runs programs of either library, and `memintro-tool` has to draw what
-  # the one of this machine draws. Of the rest it is asked here whether the compiler accepts it; see musl.rb for more.
+  # Tests musl and macOS without machines of theirs. Crates without Ruby and the hook are linked with musl and their
+  # tests run here, because Linux runs programs of either library; `memintro-tool` must draw the same plots as this
+  # machine's own tool. For the other crates, the compiler only checks whether it accepts them; see musl.rb for more.
   class OtherTargets
-    # As the tests are built, and linked whole: nothing of them is loaded by glibc.
+    # Built like the tests and linked statically, because glibc loads none of it.
     TESTED = %w[memintro-abi memintro-elf memintro-tracker memintro-analysis memintro-tool].freeze
-    # For macOS what needs neither glibc nor Ruby's headers of that platform.
+    # For macOS, the crates that need neither glibc nor Ruby's headers of that platform.
     CHECKED = { MuslRust::TARGET => %w[memintro-hook memintro],
                 "aarch64-apple-darwin" => %w[memintro-abi memintro-analysis memintro-tool],
                 "x86_64-apple-darwin" => %w[memintro-abi memintro-analysis memintro-tool] }.freeze
@@ -50,12 +50,12 @@ module Matrix
         File.write(@log, text, mode: "a")
         passed = text.scan(/^test result: \w+\. (\d+) passed/).sum { |(number)| number.to_i }
         say(MuslRust::TARGET, crate, status.success? ? "linked, #{passed} tests passed" : "FAILED")
-        # The contract's one test is of its C header.
+        # The contract's only test is the one of its C header.
         status.success? && passed.positive?
       end
     end
 
-    # A picture of every format, the same to the byte as by the tool that was built for this machine.
+    # An image of every format must equal the one of this machine's tool, byte for byte.
     def draws_the_same?
       outcome = @rust.cargo("build", "--package", "memintro-tool").success? ? different_pictures : ["not built"]
       say(MuslRust::TARGET, "memintro-tool", if outcome.empty?
@@ -86,7 +86,7 @@ module Matrix
       File.binread(into) if system(*command, in: File::NULL, out: [@log, "a"], err: [@log, "a"])
     end
 
-    # Two processes that grow, for an hour.
+    # A log of two processes that grow for an hour.
     def memory_lines
       Array.new(3_600) do |second|
         format("MEMORY[%<pid>d]: time: %<time>s rss: %<rss>.1f MB, live_objects: %<objects>.1f Million\n",

@@ -3,8 +3,8 @@
 require "json"
 
 module Matrix
-  # Another patch release of an installed Ruby, unpacked beside it: what was built with the one can be run by the other.
-  # apt reads a configuration of its own for it: the root's Ruby and sources stay as they are.
+  # Another patch release of an installed Ruby, unpacked beside it. Files built with one release can be run by the
+  # other. apt uses a separate configuration for it, so the root's Ruby and sources do not change.
   class PatchRelease
     KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
@@ -16,7 +16,7 @@ module Matrix
       @reason = "no other patch release was looked for"
     end
 
-    # Fetches it unless it is there. Where it cannot be had, the rest goes on without.
+    # Fetches it if it is missing. If it cannot be fetched, the other suites run without it.
     def prepare
       @reason = nil
       fetch unless there?
@@ -24,7 +24,7 @@ module Matrix
       @reason = e.message
     end
 
-    # What the specs are told: how to call it, or why there is none.
+    # Variables for the specs: how to call it, or why there is none.
     #
     # @return [Hash{String => String}]
     def environment
@@ -49,7 +49,7 @@ module Matrix
       raise Failed, "Ruby #{offered} of #{entry.patched} does not run in #{entry.debian}" unless there?
     end
 
-    # What the suite has, and nothing else has: as if no package were installed.
+    # Only packages of the suite, as if no package were installed.
     def list
       root.run!("rm", "-rf", folder)
       root.run!("mkdir", "-p", "#{folder}/lists/partial", "#{folder}/cache/archives/partial")
@@ -72,12 +72,12 @@ module Matrix
       root.run!("sh", "-ec", 'for package in *.deb; do dpkg -x "$package" .; done', chdir: folder)
     end
 
-    # It runs, and is another than the installed one.
+    # Checks that it runs and differs from the installed one.
     def there?
       File.exist?(File.join(root.path, program)) && newer?(root.output(program, *ANSWER, env: variables))
     end
 
-    # With its own extensions: what they are linked against must be there, too.
+    # With its own extensions, whose libraries must be installed as well.
     ANSWER = ["-ropenssl", "-rpsych", "-rfiddle", "-robjspace", "-e", "print RUBY_VERSION"].freeze
     private_constant :ANSWER
 
@@ -92,14 +92,14 @@ module Matrix
 
     def program = "#{folder}/usr/bin/#{entry.package}"
 
-    # Its own library and its own standard library; behind them come the root's folders.
+    # Its own library and its own standard library come first, then the root's folders.
     def variables
       native = File.dirname(inside("usr/lib/*/libruby-*.so.*").first.to_s)
       { "LD_LIBRARY_PATH" => native,
         "RUBYLIB" => (inside("usr/lib/ruby/[0-9]*") + inside("usr/lib/*/ruby/[0-9]*")).join(":") }
     end
 
-    # Paths inside the root of what there is in the folder.
+    # Those of the files in the folder that exist, as paths inside the root.
     def inside(pattern)
       Dir.glob(pattern, base: File.join(root.path, folder)).sort.map { |name| File.join(folder, name) }
     end

@@ -23,7 +23,7 @@ module Matrix
       @patch_release.prepare
     end
 
-    # What its programs need to be found, and Debian's pure Ruby gems with them.
+    # The variables by which its programs, and Debian's pure Ruby gems, are found.
     #
     # @param gem_home [String] folder inside the root for what the matrix installs
     # @return [Hash{String => String}]
@@ -31,7 +31,7 @@ module Matrix
       path = "#{entry.bin}:#{DebianRoot::TOOLCHAIN}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
       env = { "PATH" => path, "GEM_HOME" => gem_home, "CARGO_TARGET_DIR" => nil }
       env["MEMINTRO_MATRIX_RUBY"] = entry.name
-      # What a Ruby is said to have, its specs may not miss: all of the release's libraries, a compiler.
+      # The specs of a Ruby with all libraries and a compiler must not skip for want of them.
       env["MEMINTRO_MATRIX_OWN"] = "1" if entry.own_of_release?
       env["MEMINTRO_MATRIX_YJIT"] = "1" if entry.yjit?
       env.update(@patch_release.environment)
@@ -39,10 +39,10 @@ module Matrix
       env
     end
 
-    # @return [String] its own words about itself
+    # @return [String] its own description
     def description = root.output(entry.program, "-v").strip
 
-    # Debian's, whose libraries are found behind this Ruby's own.
+    # Debian's RSpec, whose libraries are found after this Ruby's own.
     RSPEC = <<~'SHELL'
       #!/bin/sh
       exec "$(dirname "$0")/ruby" -e '
@@ -50,7 +50,7 @@ module Matrix
         $LOAD_PATH.push(*Dir[gems], "/usr/lib/ruby/vendor_ruby")
         load $0 = "/usr/bin/rspec"' -- "$@"
     SHELL
-    # Debian's libraries that are written in Ruby alone are a built Ruby's, too.
+    # Debian's libraries in pure Ruby are usable by a built Ruby as well.
     PURE_RUBY = <<~'SHELL'
       lib=$(dirname "$(dirname "$program")")/lib/ruby
       [ -L "$lib/vendor_ruby" ] || rm -rf --one-file-system "$lib/vendor_ruby"
@@ -60,8 +60,8 @@ module Matrix
 
     private
 
-    # Where a built Ruby keeps the gems that come with it. Else Debian's would be in its path, with extensions it
-    # cannot load.
+    # The folder in which a built Ruby keeps its bundled gems. Without it, its path would contain Debian's, with
+    # extensions that it cannot load.
     def own_gems
       folder = Dir[File.join(root.path, entry.prefix, "lib", "ruby", "gems", "*")].first
       folder ? File.join(entry.prefix, "lib", "ruby", "gems", File.basename(folder)) : ""
@@ -72,7 +72,7 @@ module Matrix
       raise Failed, "#{entry.name}: #{entry.suite || entry.debian} has no #{missing.join(', ')}" if missing.any?
     end
 
-    # From Debian's sources with Debian's patches, as they are.
+    # Built from Debian's sources with Debian's patches, unchanged.
     def build
       return if there?(entry.program)
 
@@ -88,7 +88,7 @@ module Matrix
       root.run!("bash", "-ec", script)
     end
 
-    # `ruby`, `gem`, `rspec`: this Ruby's, whatever the release's own is.
+    # Makes `ruby`, `gem`, `rspec` mean this Ruby's, whatever the release's own Ruby is.
     def link_programs
       script = +"program=#{entry.program}; mkdir -p #{entry.bin}; ln -sf $program #{entry.bin}/ruby\n"
       %w[gem irb erb bundle rake].each do |name|

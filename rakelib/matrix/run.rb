@@ -10,9 +10,9 @@ require_relative "summary"
 
 # Runs the specs on every supported Ruby; `rake matrix` is its only user.
 module Matrix
-  # Sets up, runs and sums up, one Ruby after the other.
+  # Sets up each Ruby, runs its suites and prints the results, one Ruby after the other.
   class Run
-    # Each is needed for the short run; the others by specs of the long one.
+    # The short run needs each of these; the others are needed by specs of the long run.
     SMOKE_PACKAGES = %w[build specs].freeze
     ALL_PACKAGES = %w[build specs allocators programs].freeze
 
@@ -24,7 +24,8 @@ module Matrix
       FileUtils.mkdir_p(folder)
     end
 
-    # Prints the table; aborts if anything failed. The short run is skipped, and says so, where it cannot be had.
+    # Prints the table, and aborts if a suite failed. If the machine cannot do the short run, that is skipped with a
+    # message.
     #
     # @param names [Array<String>] of Rubies; none for all
     def call(names, smoke: false)
@@ -42,7 +43,7 @@ module Matrix
 
     private
 
-    # A Ruby that cannot be set up is a failed row; the others go on.
+    # A Ruby that cannot be set up becomes a failed row; the others are still tested.
     def outcomes(entry, smoke)
       say entry, "setting up"
       root = DebianRoot.new(entry.debian, folder: @folder, log: File.join(@folder, "#{entry.debian}.log"))

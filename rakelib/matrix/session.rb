@@ -5,15 +5,15 @@ require "json"
 require "open3"
 
 module Matrix
-  # What came of one suite. counts are numbers of examples; notes say why examples failed or were skipped.
+  # The result of one suite. counts are numbers of examples; notes say why examples failed or were skipped.
   Outcome = Struct.new(:ruby, :allocator, :suite, :passed, :failed, :skipped, :notes, keyword_init: true)
 
-  # One Ruby from nothing to outcomes: a copy of the checkout, the gem built and installed from it, and the specs run in
-  # the copy against the very libraries that were installed.
+  # Tests one Ruby from the beginning: copies the checkout, builds and installs the gem from the copy, and runs the
+  # specs there against the libraries that were installed.
   class Session
     CHECKOUT = "/opt/matrix/checkout"
     RESULTS = "/opt/matrix/results"
-    # For the specs, the longest suite, on a busy machine.
+    # Minutes for the specs, the longest suite, on a busy machine.
     MOST_MINUTES = 45
     TARGET = "/opt/matrix/target"
     CRATES = "/opt/matrix/crates"
@@ -32,7 +32,7 @@ module Matrix
       %w[checkout results target].each { |name| FileUtils.mkdir_p(File.join(@folder, name)) }
     end
 
-    # Yields each outcome as it comes.
+    # Yields each outcome when it is known.
     #
     # @return [Array<Outcome>]
     def run(suites, &progress)
@@ -47,8 +47,8 @@ module Matrix
 
     private
 
-    # Everything git knows or would know, or one commit alone (MEMINTRO_MATRIX_REVISION). What was built of it stays
-    # with the Ruby it was built for.
+    # All files that git tracks or would add, or those of one commit (MEMINTRO_MATRIX_REVISION). Built files stay with
+    # the Ruby that they were built for.
     def copy_checkout
       copy = File.join(folder, "checkout")
       (Dir.children(copy) - %w[tmp]).each { |name| FileUtils.rm_rf(File.join(copy, name)) }
@@ -83,7 +83,7 @@ module Matrix
     SHELL
     private_constant :INSTALL
 
-    # A command is a suite of one example.
+    # A command counts as a suite of one example.
     def run_command(suite, *command, env: {})
       file = log(suite.tr(" ", "-"))
       status = inside(*command, out: file, env: env)
@@ -92,12 +92,12 @@ module Matrix
                   failed: status.success? ? 0 : 1, skipped: 0, notes: note)
     end
 
-    # Cargo takes a crate for another one where its sources are at another path.
+    # Cargo treats a crate as another one if its sources are at another path.
     def crates_environment
       @crates ? { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home } : {}
     end
 
-    # For programs that run compiled, where this Ruby has a compiler.
+    # Makes programs run compiled, if this Ruby has a compiler.
     def compiling = home.entry.yjit? ? { "RUBY_YJIT_ENABLE" => "1" } : {}
 
     def run_suite(suite)

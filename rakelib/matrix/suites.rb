@@ -1,22 +1,22 @@
 # frozen_string_literal: true
 
 module Matrix
-  # What is run on a Ruby with one allocator.
+  # The suites that are run on a Ruby with one allocator.
   #
   # name: what the table calls it; allocator: "glibc", or the one preloaded in every program that the specs start;
   # arguments: of rspec; smoke: part of the short run; jit: compiled, where the Ruby has a compiler. What counts blocks
   # by line is not: what the compiler takes while it compiles a line is put down to that line, too.
   Suite = Struct.new(:name, :allocator, :arguments, :smoke, :jit, keyword_init: true)
 
-  # What a native or a Ruby program knows of its own allocations, beside the hook's figures.
+  # A native or a Ruby program compares its own count of allocations with the hook's figures.
   TRUTH = %w[spec/integration/native_truth_spec.rb spec/integration/ruby_truth_spec.rb
              spec/integration/objects_spec.rb].freeze
-  # What depends on the allocator that stands behind the hook: the same truth tests as with glibc's, C++ included.
+  # Tests that depend on the allocator behind the hook: the same truth tests as with glibc, C++ included.
   BEHIND_THE_HOOK = [*TRUTH, "spec/integration/libraries_spec.rb", "spec/integration/call_sites_spec.rb",
                      "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",
                      "spec/integration/threads_spec.rb"].freeze
   OTHER_ALLOCATOR = ["--require", "./spec/matrix/support/allocator.rb"].freeze
-  # The gem is installed first of all, and once is enough.
+  # The gem is installed before all others, and only once.
   USUAL = ["--tag", "~long", "--tag", "~gem"].freeze
 
   SUITES = [

@@ -28,7 +28,7 @@ module Matrix
       cells.join("  ")
     end
 
-    # The same reason on several rows is said once.
+    # A reason that several rows share is printed once.
     def notes
       found = Hash.new { |hash, note| hash[note] = [] }
       @outcomes.each { |o| o.notes.each { |note| found[note] << "#{o.ruby} #{o.allocator} #{o.suite}" } }

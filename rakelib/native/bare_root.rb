@@ -3,7 +3,7 @@
 require_relative "../matrix/debian_root"
 
 module Native
-  # A Debian root with Ruby and nothing else, without this machine's Rust as well: what a gem is installed into.
+  # A Debian root with Ruby and nothing else, not even this machine's Rust. The gem is installed there.
   class BareRoot < Matrix::DebianRoot
     COMPILERS = %w[cc gcc g++ clang ld make cargo rustc].freeze
 
@@ -15,7 +15,7 @@ module Native
       @entry = entry
     end
 
-    # @raise [Matrix::Failed] also where something is there that could compile
+    # @raise [Matrix::Failed] also if there is a program that could compile
     def prepare
       super()
       missing = install(@entry.package, from: @entry.suite)

@@ -3,12 +3,12 @@
 require "open3"
 
 module Native
-  # What is wrong with the gem, or with this machine, in words.
+  # An error of the gem or of this machine, in words.
   class Failed < StandardError; end
 
-  # A compiled file, as readelf sees it.
+  # A compiled file, examined with readelf.
   class Binary
-    # What a program of glibc's has anyway, and libgcc's unwinder, which every Debian has.
+    # Libraries that every program with glibc has, and libgcc's unwinder, which every Debian has.
     LIBRARIES = %w[libc.so.6 libm.so.6 libgcc_s.so.1 ld-linux-x86-64.so.2].freeze
 
     attr_reader :path
@@ -30,7 +30,7 @@ module Native
       versions.map { |version| Gem::Version.new(version) }.max
     end
 
-    # Libraries that it brings in and that a machine need not have.
+    # Libraries that it needs and that a machine may not have.
     #
     # @return [Array<String>]
     def foreign_libraries
@@ -48,10 +48,10 @@ module Native
     # @return [Boolean] its debug information says which line an instruction is of
     def lines? = readelf("--sections").include?(" .debug_line ")
 
-    # Folders of the machine that built it, and other words that must not be in it.
+    # Searches it for folders of the machine that built it, and for other words that must not be in it.
     #
     # @param words [Array<String>]
-    # @return [Array<String>] those that are
+    # @return [Array<String>] the words that were found
     def traces_of(words)
       bytes = File.binread(path)
       words.select { |word| bytes.include?(word.b) }
@@ -60,7 +60,7 @@ module Native
     private
 
     def readelf(option)
-      # Of debug files, whose segments are empty, it complains on standard error.
+      # readelf complains on standard error about debug files, because their segments are empty.
       text, _, status = Open3.capture3({ "LC_ALL" => "C" }, "readelf", "--wide", option, path)
       raise Failed, "readelf cannot read #{path}" unless status.success?
 

@@ -3,6 +3,7 @@
 require "fileutils"
 require "open3"
 require_relative "binaries"
+require_relative "licenses"
 require_relative "target_rubies"
 require_relative "../../lib/memintro/version"
 
@@ -24,7 +25,7 @@ module Native
   # mapped to /memintro, /target and /crates, dates are those of the last commit, and build ids follow from the rest.
   class Build
     INSIDE = "/opt/native"
-    # What the paths of a build begin with in panics and in debug files.
+    # The prefixes of a build's paths in panics and in debug files.
     CHECKOUT = "/memintro"
     TARGET = "/target"
     CRATES = "/crates"
@@ -53,6 +54,9 @@ module Native
       Dir[File.join(staged, "lib/memintro/{,[0-9]*/}{*.so,memintro-tool}")].sort.map { |file| Binary.new(file) }
     end
 
+    # @return [Array<String>] the debug files of the parts
+    def debug_files = Dir[File.join(debug, ".build-id/*/*.debug")].sort
+
     # The oldest glibc that all parts run with.
     #
     # @return [Gem::Version]
@@ -67,6 +71,7 @@ module Native
       @rubies.prepare
       stage
       fetch_crates
+      File.write(File.join(staged, Licenses::FILE), Licenses.new(staged).text)
       @rubies.entries.each { |entry| compile(entry) }
       split_debug_files
       check
@@ -90,7 +95,7 @@ module Native
 
     def inside(*names) = File.join(INSIDE, @name, *names)
 
-    # What the source gem has, and nothing else, is what is built and packed.
+    # Copies the files of the source gem. Only these are built and packed.
     def stage
       FileUtils.rm_rf(@folder)
       names = Dir.chdir(@checkout) { Gem::Specification.load("memintro.gemspec").files } + ["memintro.gemspec"]
@@ -102,7 +107,7 @@ module Native
       FileUtils.cp(File.join(__dir__, "package.rb"), @folder)
     end
 
-    # By the machine outside, which knows where crates come from: inside there is no need of a network.
+    # Runs on the machine outside, which can fetch crates; the build inside needs no network.
     def fetch_crates
       command = ["cargo", "fetch", "--locked", "--quiet", "--manifest-path", File.join(staged, "Cargo.toml")]
       raise Failed, "cargo could not fetch the crates" unless system(*command)
@@ -126,7 +131,7 @@ module Native
         "CARGO_TARGET_DIR" => inside("target"), "CARGO_NET_OFFLINE" => "true", "SOURCE_DATE_EPOCH" => epoch }
     end
 
-    # Folders inside where cargo keeps crates: their names tell where the crates were fetched from.
+    # Folders inside in which cargo keeps crates. Their names show where the crates were fetched from.
     def registries
       home = ENV.fetch("CARGO_HOME") { File.expand_path("~/.cargo") }
       Dir.glob("registry/src/*", base: home).sort.map { |folder| File.join(Matrix::DebianRoot::CARGO_HOME, folder) }
@@ -159,7 +164,7 @@ module Native
       run!(@rubies.root, "sh", "-ec", SPLIT, "sh", inside("pkg", DEBUG), *files)
     end
 
-    # What the gem's users would find out otherwise.
+    # Checks properties that users of the gem would otherwise find missing.
     def check
       words = [INSIDE, Matrix::DebianRoot::CARGO_HOME, @checkout, *registries.map { |folder| File.basename(folder) }]
       wrong = binaries.flat_map { |binary| problems(binary, words) }

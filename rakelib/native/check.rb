@@ -2,13 +2,14 @@
 
 require "shellwords"
 require_relative "build"
+require_relative "source_trial"
 require_relative "trial"
 
 module Native
   # Builds the gem twice, in folders of other names and one after the other, compares the bytes, and tries the gem with
   # each of its Rubies.
   class Check
-    # What must not be in the gem: it has no use for sources and debug files.
+    # Files that must not be in the gem, because it does not need sources and debug files.
     UNWANTED = %r{\A(ext|crates|spec)/|\ACargo\.|\.debug\z|/target/}
 
     # @param matrix [String] folder of the matrix
@@ -25,6 +26,7 @@ module Native
       puts build.description
       compare(*builds)
       check_contents(build)
+      check_licenses(build)
       check_documentation(build)
       try(build)
     end
@@ -42,7 +44,7 @@ module Native
       puts "  two builds: the same bytes, #{names.first.size} files"
     end
 
-    # The gem and the debug files.
+    # The contents of the gem and of the debug files.
     def bytes(build)
       folder = File.dirname(build.gem)
       Dir.glob("**/*", File::FNM_DOTMATCH, base: folder).sort.select { |name| File.file?(File.join(folder, name)) }
@@ -61,7 +63,18 @@ module Native
       puts "  #{names.size} files in the gem, #{compiled.size} of them compiled"
     end
 
-    # What the page for users says about glibc is what the symbols say.
+    # The debug files name the crates that were really compiled into the parts. Each must be in the gem's list.
+    def check_licenses(build)
+      linked = Licenses.crates_in(build.debug_files)
+      text = IO.popen("tar -xOf #{build.gem.shellescape} data.tar.gz | tar -xzO #{Licenses::FILE}", &:read)
+      missing = linked.reject { |crate| text.match?(/^#{Regexp.escape(crate)}( \(in Rust[^)]*\))?: .*; text \d/) }
+      raise Failed, "no crates in the debug files" if linked.empty?
+      raise Failed, "#{Licenses::FILE} does not name #{missing.join(', ')}" if missing.any?
+
+      puts "  #{Licenses::FILE}: #{text.bytesize} bytes; it names all #{linked.size} crates of the debug files"
+    end
+
+    # docs/install.md must name the glibc version that the symbols need.
     def check_documentation(build)
       said = File.read(File.join(@checkout, "docs/install.md"))[/glibc (\d+\.\d+) or later/, 1]
       raise Failed, "docs/install.md says glibc #{said}, and it is #{build.glibc}" unless said == build.glibc.to_s
@@ -74,6 +87,7 @@ module Native
       rubies.entries.each do |entry|
         Trial.new(entry, matrix: @matrix, checkout: @checkout, rubies: rubies, gem: build.gem).call
       end
+      SourceTrial.new(matrix: @matrix, checkout: @checkout, rubies: rubies, gem: build.gem).call
     end
   end
 end

@@ -4,10 +4,10 @@ require_relative "../matrix/debian_root"
 require_relative "../matrix/ruby_entry"
 
 module Native
-  # The Rubies that the gem is built for: those of the matrix that Debian has as a package. All are compiled in the root
-  # of the oldest Debian among them, whose glibc is the oldest that the gem can run with. What is not that Debian's own
-  # Ruby is not run there: its headers are mounted, and a stand-in answers with its RbConfig, which is all that the
-  # build asks a Ruby for.
+  # The Rubies that the gem is built for: those of the matrix that Debian has as a package. All are compiled in the
+  # root of the oldest Debian among them, whose glibc is then the oldest that the gem runs with. The Rubies of later
+  # Debians do not run there. Their headers are mounted, and a stand-in program provides their RbConfig, because the
+  # build asks a Ruby for nothing else.
   class TargetRubies
     INSIDE = "/opt/native/rubies"
 
@@ -40,7 +40,7 @@ module Native
       end
     end
 
-    # @return [String] what is called inside for the Ruby whose version the entry names
+    # @return [String] the program to call inside for the Ruby of this entry
     def program(entry) = at_home?(entry) ? entry.program : "#{INSIDE}/#{entry.name}/#{entry.package}"
 
     # @return [Hash{String => String}] folder outside => inside
@@ -57,7 +57,7 @@ module Native
 
     def at_home?(entry) = entry.debian == entries.first.debian
 
-    # RbConfig refuses to be loaded by another Ruby, and looks for its program in /usr/bin.
+    # RbConfig refuses to be loaded by another Ruby, and expects its program in /usr/bin.
     def make_stand_in(entry, from)
       file = Dir[File.join(from.path, "usr/lib/*/ruby/#{entry.name}.*/rbconfig.rb")].first
       text = File.read(file).sub(/^  RUBY_VERSION\.start_with\?.*\n.*raise .*\n/, "")

@@ -5,25 +5,26 @@ require_relative "bare_root"
 require_relative "binaries"
 
 module Native
-  # The gem installed and tried with one Ruby in a root that has no compiler. What the specs need besides (RSpec, which
-  # is pure Ruby, and programs that were compiled elsewhere) is mounted.
+  # Installs the gem and tries it with one Ruby in a root that has no compiler. Other files that the specs need
+  # (RSpec, which is pure Ruby, and programs that were compiled elsewhere) are mounted.
   class Trial
     INSIDE = "/opt/native/trial"
     GEM_HOME = "#{INSIDE}/home".freeze
     COMMAND = "#{GEM_HOME}/bin/memintro".freeze
     SPECS = %w[spec/integration/native_truth_spec.rb spec/integration/ruby_truth_spec.rb].freeze
-    # Of their examples; the others want jemalloc, tcmalloc or valgrind, which a bare root has not.
+    # Number of their examples that must pass; the others need jemalloc, tcmalloc or valgrind, which a bare root does
+    # not have.
     PASSED = 14
-    # Debian's RSpec, found behind this Ruby's own libraries.
+    # Debian's RSpec, found after this Ruby's own libraries.
     RSPEC = <<~RUBY.freeze
       $LOAD_PATH.push(*Dir["#{INSIDE}/rspec/{rspec,diff-lcs}*/lib"], "#{INSIDE}/vendor_ruby")
       require "rspec/core"
       exit RSpec::Core::Runner.run(ARGV)
     RUBY
-    # Of examples/leak.rb: the line that asks for memory, and the blocks that it keeps.
+    # The line of examples/leak.rb that asks for memory, and the number of blocks that it keeps.
     LEAK = { site: /leak\.rb:12\z/, blocks: 50_000 }.freeze
     MINUTES = 10
-    # What a Ruby is told that the gem was not compiled for.
+    # The advice that a Ruby gets for which the gem was not compiled.
     ADVICE = "`gem install memintro --platform ruby`"
 
     # @param entry [Matrix::RubyEntry]
@@ -40,7 +41,7 @@ module Native
       @root = BareRoot.new(entry, folder: matrix)
     end
 
-    # Prints what came of each step.
+    # Prints the result of each step.
     #
     # @raise [Failed, Matrix::Failed]
     def call
@@ -58,7 +59,7 @@ module Native
 
     def say(what, outcome) = puts("  #{@entry.name}: #{what}: #{outcome}")
 
-    # A checkout: what the gem has of it is linked once the gem is installed, the specs are copied.
+    # Prepares a checkout: the specs are copied; the gem's files are linked after the gem is installed.
     def lay_out
       FileUtils.rm_rf(@folder)
       FileUtils.mkdir_p(File.join(@folder, "tree", "crates", "abi"))
@@ -107,7 +108,7 @@ module Native
       "#{File.basename(found.fetch('name'))} has #{blocks} live blocks of #{found.fetch('live_bytes')} bytes"
     end
 
-    # Compiled in the root that the gem was compiled in, for there is no compiler here.
+    # Compiled in the root in which the gem was compiled, because this one has no compiler.
     def compile_programs
       script = 'NativePrograms.program("rarely_called.cc"); ' \
                '%i[lazy now no_plt no_pie].each { |variant| NativePrograms.program("truth.cc", variant: variant) }'
@@ -134,7 +135,7 @@ module Native
         File.join(from.path, "usr/lib/ruby/vendor_ruby") => "#{INSIDE}/vendor_ruby" }
     end
 
-    # As if the gem had not been compiled for this one.
+    # Behaves as if the gem had not been compiled for this Ruby.
     def other_ruby
       extension = File.join(unpacked, "lib/memintro", @entry.name)
       FileUtils.mv(extension, File.join(@folder, "taken-away"))
@@ -153,7 +154,7 @@ module Native
     def log(name) = File.join(@folder, "#{name}.log")
 
     # @return [String] what it said
-    # @raise [Failed] where it fails and should not, or the other way round
+    # @raise [Failed] if it fails and should not, or succeeds and should fail
     def run(name, *command, chdir: "/", binds: {}, fails: false)
       FileUtils.rm_f(log(name))
       status = @root.run("timeout", "--kill-after=20", "#{MINUTES}m", *command,

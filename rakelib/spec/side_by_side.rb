@@ -6,18 +6,19 @@ require "json"
 require "parallel"
 require "yaml"
 
-# `rake spec` and `rake spec:gc_stress`: spec files in several processes at a time, for most of them wait rather than
-# compute. Examples marked `alone: true` measure time, and run one after the other when all the others have ended.
+# `rake spec` and `rake spec:gc_stress`: runs spec files in several processes at a time, because most of them wait
+# rather than compute. Examples marked `alone: true` measure time; they run one after the other when all others have
+# ended.
 class SideBySide
-  # Seconds that files take, the long ones; others take about as much as `OTHERS_SECONDS`.
+  # Seconds that the long files take; the others take about `OTHERS_SECONDS`.
   TIMES = File.join(__dir__, "times.yml")
   OTHERS_SECONDS = 1
-  # Files that are short share a process, up to so many seconds.
+  # Short files share a process, up to this many seconds.
   BATCH_SECONDS = 8
   LOGS = File.expand_path("../../tmp/specs", __dir__)
   private_constant :TIMES, :OTHERS_SECONDS, :BATCH_SECONDS, :LOGS
 
-  # What a process left behind.
+  # The results of one process.
   Outcome = Struct.new(:files, :seconds, :succeeded, :text, :found)
 
   # @param arguments [Array<String>] of rspec
@@ -44,7 +45,7 @@ class SideBySide
 
   private
 
-  # The longest first, so that no process is left over at the end.
+  # The longest first, so that no long file is left for the end.
   def batches
     known, short = @files.partition { |file| seconds(file) >= BATCH_SECONDS }
     room = 0
@@ -71,14 +72,14 @@ class SideBySide
     tell(Outcome.new(files, now - begun, succeeded, File.read("#{name}.log"), found(name)))
   end
 
-  # A process that was killed leaves none.
+  # A process that was killed leaves no results.
   def found(name)
     JSON.parse(File.read("#{name}.json"))
   rescue SystemCallError, JSON::ParserError
     nil
   end
 
-  # As each ends; of what has failed, all that it said.
+  # Prints each process's result when it ends, and the whole output of a failed one.
   def tell(outcome)
     count = outcome.found ? outcome.found["examples"].size : 0
     names = outcome.files.map { |file| File.basename(file, "_spec.rb") }.join(", ")

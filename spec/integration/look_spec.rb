@@ -112,6 +112,13 @@ RSpec.describe "looking into a program" do
         .to eq("s.json" => 1, "s.json.PID" => 2)
     end
 
+    it "is written to FILE by a program that clears its variables, and an earlier one stays where that is killed" do
+      saved(code: "ENV.clear")
+      before = File.binread(path("s.json"))
+      memintro("snapshot", "-o", path("s.json"), "--", RbConfig.ruby, "-e", "Process.kill(:KILL, $$)")
+      expect([Dir.children(@folder).grep(/\As\.json/), File.binread(path("s.json"))]).to eq([["s.json"], before])
+    end
+
     it "ends when no process reads from the named pipe that it writes to" do
       File.mkfifo(path("pipe"))
       result = memintro("snapshot", "-o", path("pipe"), "--", RbConfig.ruby, "-e", "exit 3", deadline_seconds: 20)

@@ -126,6 +126,40 @@ RSpec.describe "reports of memintro run" do
       expect([files, first_words("r.txt")]).to eq([["r.txt"], "memintro "])
     end
 
+    it "stays as an earlier run left it until the report is complete, also where the process is killed" do
+      File.write(path("r.txt"), "earlier")
+      code = "print Dir.children('.').sort.inspect, File.read('r.txt'); $stdout.flush; Process.kill(:KILL, $$)"
+      result = run("--report", "r.txt", code: code)
+      expect([result.status.termsig, result.stdout])
+        .to eq([Signal.list.fetch("KILL"), %(["r.txt", "r.txt.memintro-claim"]earlier)])
+      expect(File.read(path("r.txt"))).to eq("earlier")
+      expect(File.readlink(path("r.txt.memintro-claim"))).to match(/\Amemintro-report-of-process-\d+\z/)
+      ["", "exit!(0)"].zip(["memintro ", "MEMINTR\x01\x03"]).each do |code_of_next, words|
+        run("--report", "r.txt", code: code_of_next).must_succeed
+        expect([files, first_words("r.txt")]).to eq([["r.txt"], words])
+      end
+    end
+
+    it "is not taken from a process that has claimed it, though the file itself is old" do
+      File.write(path("r.txt"), "earlier")
+      File.symlink("memintro-report-of-process-#{Process.pid}", path("r.txt.memintro-claim"))
+      run("--report", "r.txt", code: "").must_succeed
+      expect(files).to match(["r.txt", /\Ar.txt.\d+\z/, "r.txt.memintro-claim"])
+      expect(File.read(path("r.txt"))).to eq("earlier")
+    end
+
+    it "leaves somebody's file of the claim's name alone" do
+      File.write(path("r.txt.memintro-claim"), "somebody's")
+      ["", "exit!(0)"].each { |code| run("--report", "r.txt", code: code).must_succeed }
+      expect([files, File.read(path("r.txt.memintro-claim"))]).to eq([%w[r.txt r.txt.memintro-claim], "somebody's"])
+    end
+
+    it "stays the same process's that becomes another program after a report" do
+      code = "sleep 0.01 until File.exist?('r.txt'); exec(#{RbConfig.ruby.inspect}, '-e', 'puts $$')"
+      result = run("--every", "0.05", "--report", "r.txt", code: code).must_succeed
+      expect([files, File.read(path("r.txt"))[/pid (\d+)/, 1]]).to eq([["r.txt"], result.stdout.chomp])
+    end
+
     it "stays the parent's where C code forks" do
       result = run("--report", "r.txt", code: <<~'RUBY').must_succeed
         require "fiddle"

@@ -1,4 +1,4 @@
-//! The header for C says the same as the types here: every size, every offset and every named value.
+//! The header for C agrees with the types here in every size, every offset and every named value.
 
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use memintro_abi::*;
 
-/// Lines of C that print a figure, and the figure.
+/// Lines of C that print figures, and the expected figures.
 #[derive(Default)]
 struct Lines {
     prints: String,
@@ -29,7 +29,7 @@ macro_rules! layout {
             concat!("offsetof(", $c, ", ", stringify!($field), ")"),
             offset_of!($rust, $field) as i64,
         );)*
-        // Whoever adds a field here must add it to the list, and to the header.
+        // A new field must be added to this list and to the header.
         let _ = |value: $rust| { let $rust { $($field: _),* } = value; };
     };
 }
@@ -200,7 +200,7 @@ fn layouts(all: &mut Lines) {
     );
 }
 
-/// Compiles the header with these lines, as C and as C++, and answers what they print.
+/// Compiles the header with these lines, as C and as C++, and returns what they print.
 fn answer_of_c(prints: &str) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c_header");
     std::fs::create_dir_all(&folder).unwrap();

@@ -1,5 +1,5 @@
-//! Replays the fuzzer's corpus on stable Rust. Its files are made here: whole dumps, and dumps with one thing wrong each, which
-//! must be refused for exactly that.
+//! Replays the fuzzer's corpus on stable Rust. Its files are made here: whole dumps, and dumps with one error each,
+//! which must be refused for exactly that error.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/raw_dump")
 }
 
-/// A dump of these sites: kind, whether estimated, name.
+/// A dump of these sites, given by kind, whether estimated, and name.
 fn dump(sites: &[(u32, bool, &[u8])]) -> Vec<u8> {
     let mut file = DUMP_MAGIC.to_vec();
     file.extend(VERSION.to_ne_bytes());
@@ -47,14 +47,14 @@ fn whole() -> Vec<u8> {
     ])
 }
 
-/// A dump with some bytes that are others.
+/// A dump with some bytes changed.
 fn with(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut file = whole();
     file[at..at + bytes.len()].copy_from_slice(bytes);
     file
 }
 
-/// File name, the file, and what the reader must say.
+/// File name, the file, and the answer that the reader must give.
 fn files() -> Vec<(&'static str, Vec<u8>, Result<usize, Error>)> {
     let first = size_of::<DumpHeader>();
     vec![

@@ -1,4 +1,4 @@
-//! The dynamic section: finds the tables, and checks that each lies in memory before anyone reads it.
+//! Reads the dynamic section: finds the tables, and checks that each lies in memory before it is read.
 
 use crate::error::Malformed;
 use crate::memory::{Memory, u64_at};
@@ -35,7 +35,7 @@ pub(crate) const RELA_SIZE: usize = 24;
 /// Bytes of an `Elf64_Rel`.
 pub(crate) const REL_SIZE: usize = 16;
 
-/// The tables of one module. Those whose length the section does not tell reach to the end of their segment.
+/// The tables of one module. A table whose length the section does not tell reaches to the end of its segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tables<'m> {
     /// `DT_SYMTAB`, to the end of its segment.
@@ -60,7 +60,7 @@ pub(crate) struct Tables<'m> {
     pub(crate) version_definitions: Option<&'m [u8]>,
 }
 
-/// The section's entries as they are, before anything is believed.
+/// The section's entries, unchecked.
 #[derive(Default)]
 struct Entries {
     symtab: Option<u64>,
@@ -155,12 +155,12 @@ pub(crate) fn read<'m, M: Memory + ?Sized>(
     Ok(tables)
 }
 
-/// Where in the string table the names of the modules begin that this one needs.
+/// Offsets in the string table at which the names of the needed modules begin.
 pub(crate) fn needed(section: &[u8]) -> impl Iterator<Item = u64> {
     all(section).filter_map(|(tag, value)| (tag == DT_NEEDED).then_some(value))
 }
 
-/// Whether the module looks for its own symbols in itself first.
+/// Whether the loader searches the module itself first for the module's symbols.
 pub(crate) fn is_symbolic(section: &[u8]) -> bool {
     all(section).any(|(tag, value)| tag == DT_SYMBOLIC || (tag == DT_FLAGS && value & DF_SYMBOLIC != 0))
 }
@@ -184,8 +184,8 @@ struct Finder<'m, M: ?Sized> {
 }
 
 impl<'m, M: Memory + ?Sized> Finder<'m, M> {
-    /// glibc relocates these pointers in place where the section is writable; the vDSO's, and those of a module
-    /// that is still being loaded, are offsets from the load address.
+    /// glibc relocates these pointers in place if the section is writable. Those of the vDSO, and of a module that is
+    /// still being loaded, are offsets from the load address.
     fn tail(&self, pointer: u64) -> Result<&'m [u8], Malformed> {
         let address = if pointer < self.base { self.base.wrapping_add(pointer) } else { pointer };
         self.memory.tail(address).ok_or(Malformed::TableOutside(pointer))
@@ -196,7 +196,7 @@ impl<'m, M: Memory + ?Sized> Finder<'m, M> {
         usize::try_from(len).ok().and_then(|len| tail.get(..len)).ok_or(Malformed::TableOutside(pointer))
     }
 
-    /// A relocation table after its first `skip` entries, which are relative and of no interest.
+    /// A relocation table without its first `skip` entries, which are relative and not needed.
     fn table(
         &self,
         pointer: Option<u64>,

@@ -1,8 +1,8 @@
-//! What can be wrong with a module.
+//! The errors that a module can have.
 
 use core::fmt;
 
-/// Why a module cannot be read. The address or count that did not add up is given where there is one.
+/// Why a module cannot be read, with the wrong address or count if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// No `PT_DYNAMIC` program header.

@@ -1,4 +1,4 @@
-//! Symbols by name, through `DT_GNU_HASH` or else `DT_HASH`. Both visit every symbol of a name until one is
+//! Finds symbols by name, through `DT_GNU_HASH` or else `DT_HASH`. Both visit every symbol of a name until one is
 //! accepted, because a name can have several versions.
 
 use crate::dynamic::Tables;
@@ -6,7 +6,7 @@ use crate::error::Malformed;
 use crate::memory::{u32_at, u64_at};
 use crate::symbol::Symbol;
 
-/// Answers what `accept` makes of a symbol called `name`, the first one that it makes something of.
+/// Calls `accept` with each symbol called `name`, and returns its first result that is not `None`.
 pub(crate) fn find<T>(
     tables: &Tables<'_>,
     name: &[u8],

@@ -1,7 +1,7 @@
 //! Reads a loaded ELF module: which slots were relocated by symbol, and which functions it defines.
 //!
-//! The module is seen as the loader sees it: a load address, program headers, and memory behind a [`Memory`]
-//! that hands out only what it has checked. Start at [`Module::read`].
+//! The crate reads a module as the loader does: from a load address, program headers, and memory. The memory is
+//! behind a [`Memory`], which returns only ranges that it has checked. Start at [`Module::read`].
 //!
 //! ```
 //! use memintro_elf::{Machine, Malformed, Module, ProgramHeader, Slice};
@@ -12,8 +12,8 @@
 //! assert_eq!(read.err(), Some(Malformed::NoDynamicSection));
 //! ```
 //!
-//! Rule for neighbours: every byte may be hostile. Nothing here allocates, panics, uses `unsafe`, or loops longer
-//! than the memory it was given; what does not add up is a [`Malformed`] that names it.
+//! Rule for neighbours: every byte may be hostile. No code here allocates, panics, uses `unsafe`, or loops longer
+//! than the memory it was given. Inconsistent input is a [`Malformed`] that names the inconsistency.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Where a module's bytes come from.
+//! The source of a module's bytes.
 
-/// Memory that checks before it answers.
+/// Memory that checks each address before it returns bytes.
 pub trait Memory {
-    /// All readable bytes from `address` to the end of the range that it lies in; `None` where nothing may be
+    /// All readable bytes from `address` to the end of the range that contains it; `None` if the address may not be
     /// read.
     fn tail(&self, address: u64) -> Option<&[u8]>;
 
@@ -12,7 +12,7 @@ pub trait Memory {
     }
 }
 
-/// A byte slice that stands at an address: for files, tests and fuzzing.
+/// A byte slice at a given address: for files, tests and fuzzing.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
     /// Address of the first byte.

@@ -42,7 +42,7 @@ impl<'m> Module<'m> {
     /// Symbols with names of more than 255 bytes are passed over.
     ///
     /// # Errors
-    /// At the first entry that does not add up; what came before it has been visited.
+    /// At the first entry that is inconsistent; the entries before it have been visited.
     pub fn relocations(&self, each: impl FnMut(Relocation<'m>)) -> Result<(), Malformed> {
         let mut last = Range { start: 0, end: 0 };
         let contains = |slot: u64| {
@@ -58,21 +58,21 @@ impl<'m> Module<'m> {
         relocation::visit(&self.tables, self.base, self.machine, contains, each)
     }
 
-    /// The function called `name` that the module defines and that an unversioned reference would be bound to.
-    /// The canonical PLT entry of a non-PIE program is no definition.
+    /// The function called `name` that the module defines and to which an unversioned reference would be bound. The
+    /// canonical PLT entry of a non-PIE program is not a definition.
     ///
     /// # Errors
     /// When the hash table leads out of the tables.
     pub fn defined(&self, name: &[u8]) -> Result<Option<Definition>, Malformed> {
         hash::find(&self.tables, name, |index, symbol| {
-            // Symbols without a type may stand for the end of a segment (`_end`): nothing that can be called.
+            // Symbols without a type may mark the end of a segment (`_end`), which cannot be called.
             let inside = |found: &Definition| self.contains(found.address, 1);
             symbol.definition(self.base).filter(inside).filter(|_| !is_hidden_version(&self.tables, index))
         })
     }
 
-    /// As [`Module::defined`], for a reference to a version whose name begins with one of `versions`: a definition that
-    /// has none answers for all, one of another version does not.
+    /// As [`Module::defined`], for a reference to a version whose name begins with one of `versions`. A definition
+    /// without a version matches every version; one with another version does not match.
     ///
     /// # Errors
     /// When the hash table or the versions lead out of the tables.
@@ -95,7 +95,8 @@ impl<'m> Module<'m> {
         wrong.map_or(Ok(found), Err)
     }
 
-    /// Whether its references to functions that it defines itself are bound to those, whoever else defines them.
+    /// Whether references of the module to functions that it defines itself are bound to these, even if other modules
+    /// define them too.
     pub fn is_symbolic(&self) -> bool {
         dynamic::is_symbolic(self.section)
     }
@@ -107,8 +108,8 @@ impl<'m> Module<'m> {
             .filter_map(move |at| symbol::text(&tables, u32::try_from(at).ok()?).ok())
     }
 
-    /// The PLT entry by which a non-PIE program stands in for the function `name` that it imports: what `&malloc`
-    /// is everywhere in such a process.
+    /// The PLT entry that a non-PIE program has in place of the function `name` that it imports. In such a process
+    /// `&malloc` is this address everywhere.
     ///
     /// # Errors
     /// When the hash table leads out of the tables.

@@ -1,4 +1,4 @@
-//! Notes: what the linker has written about a module.
+//! Notes that the linker has written about a module.
 
 use crate::memory::{Memory, u32_at};
 use crate::segment::ProgramHeader;
@@ -6,8 +6,8 @@ use crate::segment::ProgramHeader;
 const NT_GNU_BUILD_ID: u32 = 3;
 const GNU: &[u8] = b"GNU\0";
 
-/// The build id of the module that was loaded at `base`: two modules with the same one are the same. `None` without
-/// one, or where its notes do not lie in readable memory.
+/// The build id of the module that was loaded at `base`. Two modules with the same build id are the same. `None` if
+/// there is none, or if its notes do not lie in readable memory.
 pub fn build_id<'m, M: Memory + ?Sized>(
     memory: &'m M,
     base: u64,
@@ -15,7 +15,7 @@ pub fn build_id<'m, M: Memory + ?Sized>(
 ) -> Option<&'m [u8]> {
     segments.iter().filter(|segment| segment.kind == ProgramHeader::NOTE).find_map(|segment| {
         let range = segment.range(base);
-        // Notes are padded to what the segment is aligned to: 4 or 8 bytes.
+        // Notes are padded to the alignment of the segment: 4 or 8 bytes.
         let align = if segment.align == 8 { 8 } else { 4 };
         let mut notes = memory.bytes(range.start, range.end.checked_sub(range.start)?)?;
         loop {

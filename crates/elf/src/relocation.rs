@@ -5,7 +5,7 @@ use crate::error::Malformed;
 use crate::memory::u64_at;
 use crate::symbol::{Definition, Symbol};
 
-/// Whose relocation numbers a module has.
+/// The machine whose relocation numbers a module has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     /// `EM_X86_64`.
@@ -15,7 +15,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The machine that this was built for, where it is one of these.
+    /// The machine that this code was built for, if it is one of these.
     pub const NATIVE: Option<Self> = if cfg!(target_arch = "x86_64") {
         Some(Self::X86_64)
     } else if cfg!(all(target_arch = "aarch64", target_endian = "little")) {
@@ -34,14 +34,15 @@ impl Machine {
     }
 }
 
-/// What a slot is for.
+/// The purpose of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelocationKind {
     /// Calls through the procedure linkage table; may be bound at the first call.
     JumpSlot,
     /// The global offset table's pointer to a function.
     GlobDat,
-    /// A pointer in data, `R_X86_64_64` or `R_AARCH64_ABS64`: it belongs to the program once it is loaded.
+    /// A pointer in data, `R_X86_64_64` or `R_AARCH64_ABS64`. Once the module is loaded, it belongs to the program,
+    /// which may change it.
     Absolute,
 }
 
@@ -54,17 +55,17 @@ pub struct Relocation<'m> {
     pub kind: RelocationKind,
     /// Name of the symbol, without its NUL and its version.
     pub name: &'m [u8],
-    /// What is added to the symbol's address (0 where the relocation has no field for it).
+    /// The addend to the symbol's address (0 if the relocation has no field for it).
     pub addend: i64,
-    /// The definition that the module itself has for the symbol, if it has one.
+    /// The module's own definition of the symbol, if it has one.
     pub local: Option<Definition>,
 }
 
 /// A symbol's index, its name if that is not too long, and its definition.
 type Named<'m> = (u32, Option<&'m [u8]>, Option<Definition>);
 
-/// Visits all tables, but for symbols with names of more than 255 bytes. Types are compared first, and symbols read once while they repeat: most relocations cost
-/// one load and one compare.
+/// Visits all tables, except symbols with names of more than 255 bytes. Types are compared first, and a symbol that
+/// repeats is read once, so most relocations cost one load and one compare.
 pub(crate) fn visit<'m>(
     tables: &Tables<'m>,
     base: u64,

@@ -1,4 +1,4 @@
-//! Program headers: the ranges that a module occupies, and what each is for.
+//! Program headers: the ranges that a module occupies, and their purposes.
 
 use core::ops::Range;
 
@@ -14,7 +14,7 @@ pub struct ProgramHeader {
     pub file_offset: u64,
     /// `p_vaddr`: where it begins in memory, before the load address is added.
     pub address: u64,
-    /// `p_paddr`, without meaning here.
+    /// `p_paddr`, which has no meaning here.
     pub physical_address: u64,
     /// `p_filesz`: bytes of it in the file.
     pub file_size: u64,
@@ -38,7 +38,7 @@ impl ProgramHeader {
     /// `PF_R`.
     pub const READABLE: u32 = 4;
 
-    /// Where it lies in a module that was loaded at `base`; empty when that is not a range of addresses.
+    /// The range that it has in a module loaded at `base`; empty if that is not a valid range of addresses.
     pub fn range(&self, base: u64) -> Range<u64> {
         let start = base.wrapping_add(self.address);
         start..start.checked_add(self.mem_size).unwrap_or(start)

@@ -19,14 +19,14 @@ const VERSION_GLOBAL: u16 = 1;
 /// A function that a module defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Where it is; of an indirect function: where its resolver is.
+    /// Its address; for an indirect function, the address of its resolver.
     pub address: u64,
-    /// `STT_GNU_IFUNC`: calling `address` answers the function's address.
+    /// `STT_GNU_IFUNC`: a call of `address` returns the function's address.
     pub indirect: bool,
 }
 
-/// Longest symbol name that relocations are reported for. Without a limit, a hostile string table would make the
-/// work quadratic; functions that anyone looks for by name are far shorter.
+/// Longest symbol name that relocations are reported for. Without a limit, a hostile string table would make the work
+/// quadratic. Functions that are looked up by name have far shorter names.
 const NAME_LIMIT: usize = 255;
 
 /// One `Elf64_Sym`.
@@ -52,7 +52,7 @@ impl Symbol {
         })
     }
 
-    /// The name without its NUL; `None` when it is longer than anyone looks for.
+    /// The name without its NUL; `None` if it is longer than the limit.
     pub(crate) fn name<'m>(&self, tables: &Tables<'m>) -> Result<Option<&'m [u8]>, Malformed> {
         let wrong = Malformed::SymbolName(u64::from(self.name));
         let tail = tables.strings.get(self.name as usize..).ok_or(wrong)?;
@@ -64,7 +64,7 @@ impl Symbol {
         }
     }
 
-    /// Compares without looking for the end of a name that differs in its first bytes.
+    /// Compares names. It does not read to the end of a name that differs in its first bytes.
     pub(crate) fn is_named(&self, tables: &Tables<'_>, name: &[u8]) -> Result<bool, Malformed> {
         let tail =
             tables.strings.get(self.name as usize..).ok_or(Malformed::SymbolName(u64::from(self.name)))?;
@@ -84,7 +84,7 @@ impl Symbol {
         (defined && function).then(|| Definition { address: base.wrapping_add(self.value), indirect })
     }
 
-    /// The PLT entry by which a non-PIE program stands in for a function that it imports.
+    /// The PLT entry that a non-PIE program has in place of a function that it imports.
     pub(crate) fn canonical_plt(&self, base: u64) -> Option<u64> {
         let stands_in = self.section == SHN_UNDEF && self.value != 0 && self.is_function();
         stands_in.then(|| base.wrapping_add(self.value))
@@ -96,7 +96,7 @@ pub(crate) fn is_hidden_version(tables: &Tables<'_>, index: u32) -> bool {
     version(tables, index).is_some_and(|version| version & VERSION_HIDDEN != 0)
 }
 
-/// The name of the version that the symbol was given; `None` for one that has none, which answers for all versions.
+/// The name of the version that the symbol has; `None` for a symbol without one, which matches all versions.
 pub(crate) fn version_name<'m>(tables: &Tables<'m>, index: u32) -> Result<Option<&'m [u8]>, Malformed> {
     let Some(number) = version(tables, index).map(|version| version & !VERSION_HIDDEN) else {
         return Ok(None);
@@ -106,7 +106,7 @@ pub(crate) fn version_name<'m>(tables: &Tables<'m>, index: u32) -> Result<Option
     }
     let definitions = tables.version_definitions.ok_or(Malformed::VersionNumber(number))?;
     let mut at = 0_usize;
-    // Each entry is read once: the links only lead forwards.
+    // Each entry is read once, because the links only lead forwards.
     loop {
         let entry = definitions.get(at..).ok_or(Malformed::VersionNumber(number))?;
         let field = |at: usize| u32_at(entry, at).ok_or(Malformed::VersionNumber(number));
@@ -121,7 +121,7 @@ pub(crate) fn version_name<'m>(tables: &Tables<'m>, index: u32) -> Result<Option
     }
 }
 
-/// The text that begins there in the string table.
+/// The text that begins at this offset of the string table.
 pub(crate) fn text<'m>(tables: &Tables<'m>, at: u32) -> Result<&'m [u8], Malformed> {
     let wrong = Malformed::SymbolName(u64::from(at));
     let tail = tables.strings.get(at as usize..).ok_or(wrong)?;

@@ -1,4 +1,4 @@
-//! Whatever the bytes: no panic, no endless loop, and nothing outside of the module.
+//! For arbitrary bytes, there is no panic, no endless loop, and no address outside of the module.
 
 use memintro_elf::{Machine, Module, ProgramHeader, Slice, build_id};
 use proptest::collection::vec;

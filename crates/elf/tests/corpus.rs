@@ -1,5 +1,5 @@
-//! Replays the fuzzer's corpus on stable Rust. Its malformed files are made here, from two real libraries with one
-//! thing wrong each, and each must be refused for exactly that.
+//! Replays the fuzzer's corpus on stable Rust. Its malformed files are made here: two real libraries with one error
+//! each. Each must be refused for exactly that error.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ fn seed(name: &str) -> Vec<u8> {
     std::fs::read(corpus().join(name)).expect("the seed is committed")
 }
 
-/// A library that is about to be damaged. Below the data segment, file offsets are addresses.
+/// A library that will be damaged. Below the data segment, file offsets equal addresses.
 struct File(Vec<u8>);
 
 impl File {
@@ -75,7 +75,7 @@ const GNU_HASH: u64 = 0x6fff_fef5;
 type Damage = fn(&mut File);
 type Expected = fn(&Malformed) -> bool;
 
-/// File name, what is done to `x86-64.so`, and what the reader must say.
+/// File name, the change to `x86-64.so`, and the error that the reader must return.
 const DAMAGED: &[(&str, Damage, Expected)] = &[
     (
         "no-dynamic-section",
@@ -270,8 +270,8 @@ fn any_cut_of_a_real_library_is_read_without_a_panic() {
     }
 }
 
-/// Both seeds are built from the same lines: a call to its own malloc, one to strdup, a slot for free (of its GOT), and
-/// pointers in data to calloc, to the eighth byte of free and to the table itself.
+/// Both seeds are built from the same lines: a call of its own malloc, a call of strdup, a slot of the GOT for free,
+/// and pointers in data to calloc, to the eighth byte of free and to the table itself.
 #[test]
 fn both_machines_are_understood() {
     for (name, machine) in [("x86-64.so", Machine::X86_64), ("aarch64.so", Machine::Aarch64)] {

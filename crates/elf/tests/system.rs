@@ -1,4 +1,4 @@
-//! The system's own libraries, read by us and by binutils.
+//! Compares what this crate and binutils read from the system's own libraries.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ mod image;
 
 use image::{BASE, Image};
 
-/// A few libraries of every kind, the large ones among them.
+/// A few libraries of every kind, including the large ones.
 fn libraries() -> Vec<PathBuf> {
     let folder = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
     let mut all: Vec<_> = std::fs::read_dir(&folder)
@@ -87,7 +87,7 @@ fn by_us(image: &Image) -> BTreeSet<Entry> {
     entries
 }
 
-/// Does to the dynamic section what glibc does to it: its pointers become addresses.
+/// Changes the dynamic section as glibc does: its pointers become addresses.
 fn relocate_dynamic_section(image: &mut Image) {
     let header = image.headers.iter().find(|header| header.kind == ProgramHeader::DYNAMIC).unwrap();
     let start = usize::try_from(header.address).unwrap();
@@ -126,7 +126,7 @@ fn definitions_are_those_that_readelf_lists() {
         for line in symbols.lines() {
             let fields: Vec<_> = line.split_whitespace().collect();
             let [_, value, _, kind, binding, _, section, name, ..] = fields.as_slice() else { continue };
-            // One `@` is a version for old binaries, two are the default one.
+            // One `@` marks a version for old binaries, two mark the default version.
             let (name, is_default) = match name.split_once('@') {
                 Some((name, version)) => (name, version.starts_with('@')),
                 None => (*name, true),

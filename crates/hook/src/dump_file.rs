@@ -17,6 +17,13 @@ const TRIES: u32 = 8;
 /// `memintro-`, 16 digits, `.partial` and NUL.
 const NAME_BYTES: usize = 40;
 
+/// What is added to a file's name for the name of its claim, and what the claim, a symbolic link, leads to before the
+/// process id. `lib/memintro/support/output_owner.rb` makes claims and has the same texts.
+const CLAIM: &[u8] = b".memintro-claim";
+const CLAIM_TARGET: [u8; 27] = *b"memintro-report-of-process-";
+/// Longest name of a file that can have a claim.
+const CLAIMED_NAME_BYTES: usize = 255 - CLAIM.len();
+
 /// A dump that is being written.
 pub(crate) struct DumpFile<'a> {
     folder: c_int,
@@ -70,7 +77,7 @@ impl<'a> DumpFile<'a> {
         self.file
     }
 
-    /// Gives the file its name.
+    /// Gives the file its name, and removes the claim of the process on that name.
     pub(crate) fn complete(self) -> Status {
         // SAFETY: our own descriptor, terminated names.
         let renamed = unsafe {
@@ -80,9 +87,31 @@ impl<'a> DumpFile<'a> {
         if !renamed {
             return self.take_away();
         }
+        self.remove_claim();
         // SAFETY: our own descriptor.
         unsafe { libc::close(self.folder) };
         Status::OK
+    }
+
+    /// Removes the claim, if there is one. A file of that name that is not a claim stays.
+    fn remove_claim(&self) {
+        let name = self.name.to_bytes();
+        if name.len() > CLAIMED_NAME_BYTES {
+            return;
+        }
+        let mut claim = [0u8; 256];
+        for (place, byte) in claim.iter_mut().zip(name.iter().chain(CLAIM)) {
+            *place = *byte;
+        }
+        let mut target = [0u8; CLAIM_TARGET.len()];
+        // SAFETY: our own descriptor, a terminated name of at most 255 bytes, and room for as many bytes as are asked for.
+        unsafe {
+            let claim = claim.as_ptr().cast();
+            let read = libc::readlinkat(self.folder, claim, target.as_mut_ptr().cast(), target.len());
+            if read.unsigned_abs() == target.len() && target == CLAIM_TARGET {
+                libc::unlinkat(self.folder, claim, 0);
+            }
+        }
     }
 
     /// Removes the temporary file.

@@ -1,12 +1,13 @@
-//! The built hook, loaded into running C programs: each meets one trap on the way into a process and out of it.
+//! Loads the built hook into running C programs. Each program tests one difficulty of entering a process or of
+//! leaving it.
 //!
-//! The programs lie in `programs/`; they assert for themselves, with exact counts, and say what was wrong.
+//! The programs are in `programs/`. They make their own assertions with exact counts, and print what was wrong.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// A folder of its own for what one test builds.
+/// A folder for the files that one test builds.
 struct Workshop(PathBuf);
 
 impl Workshop {
@@ -61,8 +62,8 @@ fn succeed(command: &mut Command) -> Output {
     output
 }
 
-/// The library, as `MEMINTRO_HOOK` names it, or else built as these tests were: cargo does not build a cdylib for its
-/// own package's tests.
+/// The library that `MEMINTRO_HOOK` names, or else one that is built as these tests were: cargo does not build a
+/// cdylib for the tests of its own package.
 fn hook() -> PathBuf {
     static HOOK: OnceLock<PathBuf> = OnceLock::new();
     HOOK.get_or_init(|| std::env::var_os("MEMINTRO_HOOK").map_or_else(build_hook, PathBuf::from)).clone()
@@ -199,7 +200,7 @@ fn a_thousand_rounds_with_four_threads() {
     Workshop::new("rounds").build("rounds.c", "rounds", &["-pthread"]).run("rounds", &["1000"]);
 }
 
-/// The limit holds for the library as it is shipped; without optimisation there is only a sanity limit.
+/// The limit holds for the library as it is shipped. Without optimisation there is only a rough limit.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn three_hundred_modules_in_fifty_milliseconds() {

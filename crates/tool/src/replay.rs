@@ -11,7 +11,7 @@ fn each(corpus: &str, exercise: fn(&[u8])) {
     assert!(files.len() >= 3, "{} files", files.len());
     for path in files {
         let input = std::fs::read(&path).unwrap();
-        // Any cut of it as well.
+        // Each prefix of it is read as well.
         for len in (0..input.len()).step_by(input.len() / 50 + 1).chain([input.len()]) {
             exercise(&input[..len]);
         }

@@ -6,7 +6,7 @@ const POWERS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 pub(crate) fn bytes(count: i64) -> String {
     let mut size = count.unsigned_abs() as f64;
     let mut power = 0;
-    // 1,023.95 and more would be written "1024.0".
+    // 1,023.95 and more would be written as "1024.0".
     while power < POWERS.len() - 1 && size >= if power == 0 { 1024.0 } else { 1023.95 } {
         size /= 1024.0;
         power += 1;
@@ -15,12 +15,12 @@ pub(crate) fn bytes(count: i64) -> String {
     if power == 0 { format!("{sign}{size:.0} B") } else { format!("{sign}{size:.1} {}", POWERS[power]) }
 }
 
-/// With a plus before what grew.
+/// With a plus sign if it grew.
 pub(crate) fn signed_bytes(count: i64) -> String {
     format!("{}{}", if count > 0 { "+" } else { "" }, bytes(count))
 }
 
-/// As [`count`], of what may be negative.
+/// As [`count`], for values that may be negative.
 pub(crate) fn signed_count(number: i64) -> String {
     format!("{}{}", if number < 0 { "-" } else { "" }, count(number.unsigned_abs()))
 }
@@ -30,12 +30,12 @@ pub(crate) fn signed_count(number: i64) -> String {
 pub(crate) struct Figure {
     /// What was counted or estimated.
     pub(crate) value: i64,
-    /// None: it is exact.
+    /// `None` if it is exact.
     pub(crate) error: Option<f64>,
 }
 
 impl Figure {
-    /// Such as `~48.8 MiB` and `±2.1 MiB`; an exact figure as it is, and nothing.
+    /// Such as `~48.8 MiB` and `±2.1 MiB`; for an exact figure, the figure and no error.
     pub(crate) fn parts(self, value: fn(i64) -> String, error: fn(i64) -> String) -> (String, String) {
         match self.error {
             Some(uncertain) => {

@@ -1,12 +1,13 @@
-//! What the table costs a malloc/free pair, measured by criterion: a group for each heap, and in it each shape.
+//! Measures with criterion what the table costs a malloc/free pair. Each heap is a group, and each shape is a
+//! benchmark in it.
 //!
-//! The time is the CPU time of all threads that follow the traffic, so a group of several threads compares as one of a
-//! single thread does. A heap lives in a process of its own and serves all its shapes. After criterion's own lines come
-//! the ratios to the bare allocator, of criterion's medians; it is measured before and after the table, a ratio is to the mean
-//! of the two, and what lies between them is what the machine did meanwhile.
+//! The time is the CPU time of all threads, so a group with several threads can be compared with one of a single
+//! thread. A heap lives in a process of its own and serves all its shapes. After criterion's own lines come the
+//! ratios of criterion's medians to the bare allocator. The bare allocator is measured before and after the table,
+//! and a ratio is to the mean of the two; their difference shows how much the machine's speed changed meanwhile.
 //!
-//! `cargo bench -p memintro-tracker --bench criterion [-- FILTER]`. Groups of 50 million blocks, which need 10 GB, are
-//! there with `MEMINTRO_BENCH_HUGE=1`. `benches/table` measures the same in rounds, and the bytes a block too.
+//! `cargo bench -p memintro-tracker --bench criterion [-- FILTER]`. Groups of 50 million blocks, which need 10 GB,
+//! run only with `MEMINTRO_BENCH_HUGE=1`. `benches/table` measures the same in rounds, and also the bytes a block.
 
 #[path = "table/cases.rs"]
 mod cases;
@@ -28,7 +29,7 @@ use memintro_tracker::table::Table;
 use shapes::{Bare, Open, Radix, Shape, Tracked};
 use traffic::{Ring, Worker, cpu_ns, trade};
 
-/// Names the group that a process is to measure.
+/// Names the group that a process measures.
 const GROUP: &str = "MEMINTRO_BENCH_GROUP";
 const HUGE: &str = "MEMINTRO_BENCH_HUGE";
 
@@ -43,14 +44,14 @@ fn main() {
     }
 }
 
-/// Each group with these arguments, one after the other.
+/// Runs each group with these arguments, one after the other.
 fn in_processes() {
     for case in CASES.iter().filter(|case| !case.huge || env::var_os(HUGE).is_some()) {
         case.run_apart(|program| program.args(env::args_os().skip(1)).env(GROUP, case.name));
     }
 }
 
-/// Where criterion keeps what it measured: the folder of all that cargo builds.
+/// The folder in which criterion keeps its results, inside cargo's target folder.
 fn folder() -> PathBuf {
     let program = env::current_exe().expect("own path");
     program.ancestors().nth(3).expect("target/release/deps").join("criterion")
@@ -68,7 +69,7 @@ fn measure(case: &'static Case) {
     let mut heap = Heap::new(case, folder.join(case.name));
     heap.measure(&mut group, "radix", Box::leak(Box::new(Radix::new())));
     heap.measure(&mut group, "open", Box::leak(Box::new(Open::new())));
-    // Around the product's, for heaps of mixed sizes age on and on.
+    // The bare allocator is measured before and after the product's table, because heaps of mixed sizes keep ageing.
     heap.measure(&mut group, "bare", &Bare);
     heap.measure(&mut group, "table", &LOCKED);
     if case.threads == 1 {
@@ -79,8 +80,9 @@ fn measure(case: &'static Case) {
     heap.print_ratios();
 }
 
-/// The blocks of a case with the threads that allocate and free them, which stay: an allocator gives each thread a heap of
-/// its own. They are there with the first shape that is measured; a filter may leave out all.
+/// The blocks of a case and the threads that allocate and free them. The threads stay, because an allocator gives
+/// each thread a heap of its own. They are started for the first shape that is measured, because a filter may leave
+/// out all shapes.
 struct Heap {
     case: &'static Case,
     folder: PathBuf,
@@ -112,9 +114,9 @@ impl Heap {
         }
     }
 
-    /// The shape is emptied, and takes in the blocks that live.
+    /// Empties the shape and inserts the live blocks.
     fn prepare(&mut self, name: &'static str, shape: &'static impl Shape) {
-        // What an earlier run left is not this one's.
+        // Clears what an earlier shape left.
         _ = fs::remove_file(self.estimates(name));
         self.measured.push(name);
         shape.reset(self.case.blocks);
@@ -125,13 +127,13 @@ impl Heap {
         let case = self.case;
         self.crew.get_or_insert_with(|| {
             let mut crew = Crew::new(case);
-            // A heap is another one until most of its blocks have been replaced.
+            // The heap's state has changed only after most of its blocks have been replaced.
             crew.perform(Task::Follow(&Bare, (4 * case.blocks).max(3_000_000) / case.threads));
             crew
         })
     }
 
-    /// CPU time of so many pairs, shared out among the threads.
+    /// CPU time of this many pairs, which the threads share.
     fn follow(&mut self, shape: &'static impl Shape, pairs: u64) -> Duration {
         let each = pairs.div_ceil(self.case.threads as u64) as usize;
         let ns = self.crew().perform(Task::Follow(shape, each));
@@ -142,7 +144,7 @@ impl Heap {
         self.folder.join(name).join("new").join("estimates.json")
     }
 
-    /// Nanoseconds of a pair: criterion's median, nothing where it was only asked to try or to list.
+    /// Nanoseconds of a pair: criterion's median; `None` if criterion only listed or tried the benchmark.
     fn median(&self, name: &str) -> Option<f64> {
         let estimates: serde_json::Value =
             serde_json::from_reader(File::open(self.estimates(name)).ok()?).ok()?;
@@ -166,15 +168,15 @@ impl Heap {
     }
 }
 
-/// What all threads do at once.
+/// The work that all threads do at the same time.
 #[derive(Clone, Copy)]
 enum Task {
     TakeIn(&'static dyn Followed),
-    /// So many pairs in each thread.
+    /// This many pairs in each thread.
     Follow(&'static dyn Followed, usize),
 }
 
-/// A shape behind a pointer: one call for many pairs, which are compiled for the shape.
+/// A shape behind a pointer: one call runs many pairs, which are compiled for the shape.
 trait Followed: Sync {
     fn take_in(&self, worker: &Worker);
     fn churn(&self, worker: &mut Worker, pairs: usize);
@@ -195,7 +197,7 @@ impl<S: Shape> Followed for S {
     }
 }
 
-/// One thread's part of a case.
+/// One thread's share of a case.
 enum Member {
     Churns(Box<Worker>),
     Trades(usize, &'static [Ring; 2], usize),
@@ -209,7 +211,7 @@ impl Member {
         Self::Churns(Box::new(Worker::new(case.blocks / case.threads, case.sizes, thread)))
     }
 
-    /// CPU time that the task took, in nanoseconds.
+    /// CPU time that the work took, in nanoseconds.
     fn perform(&mut self, task: Task) -> f64 {
         let begun = cpu_ns();
         match (task, self) {
@@ -224,7 +226,7 @@ impl Member {
     }
 }
 
-/// The threads of a case. The first is the caller, so one thread is truly alone.
+/// The threads of a case. The first one is the caller, so that a single thread really has no other beside it.
 struct Crew {
     own: Member,
     others: Vec<(Sender<Task>, Receiver<f64>)>,
@@ -238,7 +240,7 @@ impl Crew {
             let (theirs, times) = mpsc::channel();
             thread::spawn(move || {
                 let mut member = Member::new(case, rings, thread);
-                // Until the crew is gone.
+                // The channel ends when the other threads are dropped.
                 while let Ok(task) = ours.recv() {
                     _ = theirs.send(member.perform(task));
                 }
@@ -248,7 +250,7 @@ impl Crew {
         Self { others: others.collect(), own: Member::new(case, rings, 0) }
     }
 
-    /// CPU time of all of them, in nanoseconds.
+    /// CPU time of all threads together, in nanoseconds.
     fn perform(&mut self, task: Task) -> f64 {
         for (tasks, _) in &self.others {
             tasks.send(task).expect("a thread that waits");

@@ -1,20 +1,21 @@
 //! The live-block table: address → call site, size and birth generation of a block.
 //!
-//! It is a side table over memory of its own, made for the inside of malloc: an operation usually touches one
-//! cache line and takes the lock of that bucket only. It adds 9 to 15 bytes to a live block of whatever size while a heap
-//! fills; `docs/table.md` says what long traffic of uneven sizes makes of that.
+//! It is a side table in memory of its own, made for use inside malloc: an operation usually touches one cache line
+//! and takes only the lock of that bucket. While a heap fills, the table adds 9 to 15 bytes to each live block,
+//! whatever its size; `docs/table.md` says how this changes under long traffic of uneven sizes.
 //!
-//! Shape: two structures ([`routing`]). Where blocks are dense they live in cells of 8 bytes ([`dense`], [`page_map`],
-//! [`mod@array`], [`cell`], [`arena`]), found by their address. All others live in buckets: 256 shards, each an array
-//! of 64-byte [`bucket::Bucket`]s of five blocks. [`hash`] permutes an address; the permuted bits choose shard and home
-//! bucket in order of magnitude, so a shard grows in place ([`growth`]). A block that finds its home full is chained to
-//! it in an overflow entry of 16 bytes ([`overflow`]). [`shards`] says where all that lies. [`packed`] puts a block
-//! into 12 bytes, [`sizes`] holds what does not fit there, [`ages`] keeps generations from wrapping around.
+//! Shape: two structures ([`routing`]). Blocks in dense parts of the heap live in cells of 8 bytes ([`dense`],
+//! [`page_map`], [`mod@array`], [`cell`], [`arena`]), which are found by the block's address. All others live in
+//! buckets: 256 shards, each an array of 64-byte [`bucket::Bucket`]s of five blocks. [`hash`] permutes an address.
+//! The permuted bits choose the shard and the home bucket, in the order of their magnitude, so a shard grows in place
+//! ([`growth`]). A block whose home is full is chained to it in an overflow entry of 16 bytes ([`overflow`]).
+//! [`shards`] manages the memory of these. [`packed`] stores a block in 12 bytes, [`sizes`] stores what does not fit
+//! there, [`ages`] keeps generations from wrapping around.
 //!
-//! Rules for neighbours: the lock of a home bucket guards every block of that home, the lock of an open heap page every
-//! block of that heap page. Order of locks: administration, resizing, buckets (one; or all of a shard, for who
-//! resizes), heap page, pool, region; dictionary last. Whoever changes the number of buckets of a shard holds all its
-//! bucket locks, and everybody else looks at that number again once they hold one.
+//! Rules for neighbours: the lock of a home bucket guards every block of that home, the lock of an open heap page
+//! every block of that heap page. Order of locks: administration, resizing, buckets (one; or all of a shard, in a
+//! thread that resizes it), heap page, pool, region; dictionary last. A thread that changes the number of buckets of
+//! a shard holds all its bucket locks. All other threads read that number again once they hold a bucket lock.
 
 mod ages;
 mod arena;
@@ -41,10 +42,10 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::lock::SpinLock;
 use shards::{Region, Shard, Span};
 
-/// Greatest age that is told apart, in GC generations; older blocks have this one.
+/// Greatest age that the table can represent, in GC generations. Older blocks have this age.
 pub const MAX_AGE: u32 = 131_071;
 
-/// Greatest call site number that an entry holds.
+/// Greatest call site number that an entry can hold.
 pub const MAX_SITE: u32 = packed::SITE_MASK as u32;
 
 const SHARDS: usize = 1 << hash::SHARD_BITS;
@@ -63,7 +64,7 @@ pub struct Block {
     pub generation: u32,
 }
 
-/// What the table knew of a block.
+/// What the table knew of a removed block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// Number of its call site.
@@ -74,11 +75,11 @@ pub struct Removed {
     pub age: u32,
 }
 
-/// A [`Removed`] or none in two registers: as it is, it would be returned through memory, and reading that back at once
+/// An `Option<Removed>` in two registers. As it is, it would be returned through memory, and reading it back at once
 /// costs more than a removal.
 #[derive(Clone, Copy)]
 struct Taken {
-    /// Call site, and above it the age; or [`Taken::NONE`]'s.
+    /// The call site in the lower half and the age in the upper half; or the value of [`Taken::NONE`].
     rest: u64,
     size: u64,
 }
@@ -109,23 +110,23 @@ impl From<Option<Removed>> for Taken {
     }
 }
 
-/// What became of an insertion.
+/// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     /// The block is in the table.
     New,
-    /// The block is in the table, in the place of one whose free was never seen.
+    /// The block is in the table, and replaced one whose free was missed.
     Replaced(Removed),
-    /// The block was not kept and the table is unchanged: the budget or the kernel's memory is used up, the address is
-    /// not a multiple of 8 or above 2^48, the site is above [`MAX_SITE`], the size above [`MAX_SIZE`], or too many
-    /// different large sizes are live. If the address held a block whose free was never seen, that block stays.
+    /// The block was not kept and the table is unchanged: the budget or the kernel's memory is used up, the address
+    /// is not a multiple of 8 or above 2^48, the site is above [`MAX_SITE`], the size above [`MAX_SIZE`], or too many
+    /// different large sizes are live. If the address held a block whose free was missed, that block stays.
     Full,
 }
 
 /// The kernel gave no address space for the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// The least that was asked for, in bytes.
+    /// The smallest amount that was asked for, in bytes.
     pub wanted_bytes: usize,
 }
 
@@ -141,14 +142,18 @@ impl fmt::Display for Exhausted {
 
 impl core::error::Error for Exhausted {}
 
-/// The table. Made to be a static; every operation may run in any thread at any time, inside malloc or not.
+/// The table. It is made to be a static. Every operation may run in any thread at any time, inside malloc or not.
 ///
 /// ```
 /// use memintro_tracker::table::{Block, Inserted, Removed, Table};
 ///
-/// static TABLE: Table = Table::new(); TABLE.init(64 << 20)?; assert_eq!(TABLE.insert(0x1000, Block { site: 3, size:
-/// 48, generation: 7 }, 7), Inserted::New); assert_eq!(TABLE.remove(0x1000, 9), Some(Removed { site: 3, size: 48, age:
-/// 2 })); assert_eq!(TABLE.remove(0x1000, 9), None);
+/// static TABLE: Table = Table::new();
+/// TABLE.init(64 << 20)?;
+///
+/// let block = Block { site: 3, size: 48, generation: 7 };
+/// assert_eq!(TABLE.insert(0x1000, block, 7), Inserted::New);
+/// assert_eq!(TABLE.remove(0x1000, 9), Some(Removed { site: 3, size: 48, age: 2 }));
+/// assert_eq!(TABLE.remove(0x1000, 9), None);
 /// # Ok::<(), memintro_tracker::table::Exhausted>(())
 /// ```
 #[derive(Debug)]
@@ -157,22 +162,22 @@ pub struct Table {
     clock: ages::Clock,
     sizes: sizes::Sizes,
     dense: dense::Dense,
-    /// Bytes that buckets, words and arrays may take, and do.
+    /// Bytes that buckets, words and arrays may take, and that they take.
     budget: budget::Budget,
     shards: [Shard; SHARDS],
     region: SpinLock<Region>,
     /// Whether more than one thread may use the table at once.
     shared: AtomicBool,
-    /// Where the overflow entries are.
+    /// Address of the overflow entries.
     overflow_base: AtomicUsize,
-    /// Rows of overflow entries that shards who share a page have got and that are counted.
+    /// Rows of overflow entries that were given to shards that share a page, and that are counted.
     overflow_rows: [AtomicUsize; SHARDS / shards::SHARDS_OF_PAGE],
-    /// Held by who sets up or empties the table.
+    /// Held by a thread that sets up or empties the table.
     administration: SpinLock<()>,
 }
 
 impl Table {
-    /// An empty table without memory: it answers [`Inserted::Full`] and `None` until [`Table::init`].
+    /// An empty table without memory. It returns [`Inserted::Full`] and `None` until [`Table::init`].
     #[must_use]
     #[allow(clippy::new_without_default, reason = "a table of several KiB belongs into a static")]
     pub const fn new() -> Self {
@@ -191,11 +196,11 @@ impl Table {
         }
     }
 
-    /// Says whether more than one thread may use the table at once; so it is taken to be in the beginning. The caller
-    /// sees to it that no operation is in flight.
+    /// Sets whether more than one thread may use the table at once; it is set at the beginning. The caller ensures
+    /// that no operation is in progress.
     ///
-    /// While one thread uses it, buckets are marked as locked with a plain store: a locked instruction waits for every
-    /// store before it, which inside malloc costs more than all the rest of an operation.
+    /// While a single thread uses the table, buckets are marked as locked with a plain store. A locked instruction
+    /// waits for every store before it, which inside malloc costs more than the whole rest of an operation.
     pub fn set_shared(&self, shared: bool) {
         self.shared.store(shared, Ordering::SeqCst);
     }
@@ -206,21 +211,22 @@ impl Table {
         self.shared.load(Ordering::SeqCst)
     }
 
-    /// The block at `address`, which stays in the table.
+    /// Returns the block at `address` and keeps it in the table.
     #[must_use]
     pub fn get(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
         self.peek(address, now)
     }
 
-    /// Visits every block, in no order. Blocks that come, go or move during the visit may be missed or be visited
-    /// twice: pause all writers for one instant's truth. No lock is held while `visit` runs.
+    /// Visits every block, in no order. Blocks that are inserted, removed or moved during the visit may be missed or
+    /// visited twice; for the exact state of one instant, pause all writers. No lock is held while `visit` runs.
     pub fn for_each(&self, now: u32, visit: &mut dyn FnMut(usize, Removed)) {
         self.clock.tick(self, now);
         self.dense.for_each(now, visit);
         for (shard, span) in self.spans.iter().enumerate() {
             let mut index = 0;
-            // The span is read anew for each bucket: a shard may grow meanwhile, and blocks then move forward only.
+            // The span is read again for each bucket, because a shard may grow meanwhile. Blocks then move forward
+            // only.
             while let Some(bucket) = span.load(shard).bucket(index) {
                 index += 1;
                 if !bucket.peek_empty() {
@@ -263,7 +269,7 @@ impl Table {
         }
     }
 
-    /// Number of blocks: exact while nobody writes. Walks the whole table.
+    /// Number of blocks, exact while no thread writes. Walks the whole table.
     #[must_use]
     pub fn len_estimate(&self) -> usize {
         let mut blocks = self.dense.len();
@@ -275,8 +281,8 @@ impl Table {
         blocks
     }
 
-    /// Bytes that the table takes: its buckets, touched or not, the pages of its overflow entries and the dictionary of
-    /// large sizes as far as used.
+    /// Bytes that the table takes: its buckets, touched or not, the pages of its overflow entries, and the used part
+    /// of the dictionary of large sizes.
     #[must_use]
     pub fn resident_bytes(&self) -> usize {
         self.budget.taken().saturating_add(self.sizes.resident_bytes())

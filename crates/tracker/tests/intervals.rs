@@ -1,7 +1,7 @@
-//! Do intervals hold the truth as often as they say? The whole game, as the hook plays it: every block pays by its size,
-//! one that cannot pay is sampled, and a call site's figures are made of those.
+//! Tests that intervals contain the truth as often as documented. The test does what the hook does: every block pays
+//! by its size, a block that cannot pay is sampled, and a call site's figures are computed from the samples.
 //!
-//! [`interval`] is the twin of what `lib/memintro/support/estimates.rb` makes of such figures.
+//! [`interval`] is the twin of the computation in `lib/memintro/support/estimates.rb`.
 
 use memintro_tracker::chance::{self, Generator};
 use memintro_tracker::estimate::{Estimate, Share};
@@ -9,7 +9,7 @@ use memintro_tracker::sampler::Sampler;
 
 const MEAN: u64 = 4096;
 
-/// A figure, its variance, its skew, and how much of it a sampled block of the same site stands for.
+/// A figure, its variance, its skew, and how much of it one sampled block of the same site stands for.
 #[derive(Clone, Copy)]
 struct Figure(f64, f64, f64, f64);
 
@@ -21,7 +21,7 @@ fn interval(Figure(value, variance, skew, base): Figure) -> (f64, f64) {
     (low.max(0.0), value + 2.0 * most + 2.0 * (variance + most * most).sqrt())
 }
 
-/// How often the intervals held the truth, by figure.
+/// How often the intervals contained the truth, by figure.
 #[derive(Debug, Default)]
 struct Held([u32; 6]);
 
@@ -33,7 +33,7 @@ impl Held {
         let figures = estimate.figures();
         let v = figures.variances;
         let ratio = |skew: f64, variance: f64, none: f64| if variance > 0.0 { skew / variance } else { none };
-        // Nothing seen of a site: it is not shown, and what is said of all such sites takes its place.
+        // A site without samples is not shown; the interval of all such sites together is used instead.
         let blocks = ratio(v.allocations_skew, v.allocations, chance::weight(128, MEAN));
         let bytes = ratio(v.total_bytes_skew, v.total_bytes, MEAN as f64);
         let [allocations, frees, total, freed] =
@@ -65,9 +65,9 @@ impl Held {
     }
 }
 
-/// So many sites of which `samples` blocks are sampled on average. For a single whole number of them the share of the
-/// intervals that hold is not to be had as one likes, for only whole blocks are drawn: so each site expects between half and
-/// twice as many.
+/// Simulates sites of which `samples` blocks are sampled on average. Only whole blocks are drawn, so with one
+/// expected number for all sites the share of correct intervals could only take certain values. Therefore each site
+/// expects between half and twice as many.
 fn play(samples: f64, sites: u32, seed: u64, size: impl Fn(&mut Generator) -> u64) -> Held {
     let mut random = Generator::seeded(seed, 1);
     let mut sizes = Generator::seeded(seed, 2);
@@ -103,7 +103,7 @@ fn play(samples: f64, sites: u32, seed: u64, size: impl Fn(&mut Generator) -> u6
     held
 }
 
-/// `most_of_few`: what share of them may hold where fewer than ten are sampled.
+/// `most_of_few` is the greatest share of intervals that may be correct if fewer than ten blocks are sampled.
 fn holds_in_93_to_97_of_100(most_of_few: f64, size: impl Fn(&mut Generator) -> u64 + Copy) {
     let mut table = Vec::new();
     for (samples, sites) in [(1.0, 40_000), (3.0, 20_000), (10.0, 10_000), (100.0, 4_000), (1_000.0, 2_000)] {
@@ -133,7 +133,8 @@ fn of_sizes_up_to_sixteen_times_the_least() {
     holds_in_93_to_97_of_100(0.97, |sizes| 16 + sizes.bits() % 241);
 }
 
-/// Blocks that stand for little more than themselves: no interval that whole draws allow is as narrow as it might be.
+/// Blocks that stand for little more than themselves. Because only whole blocks are drawn, every possible interval is
+/// wider than necessary here.
 #[test]
 fn of_sizes_around_the_mean() {
     holds_in_93_to_97_of_100(1.0, |sizes| MEAN / 4 + sizes.bits() % MEAN);
@@ -141,7 +142,7 @@ fn of_sizes_around_the_mean() {
 
 #[test]
 fn an_interval_is_that_of_the_readers() {
-    // As in spec/unit/estimates_spec.rb.
+    // The same values as in spec/unit/estimates_spec.rb.
     for (figure, low, high) in [
         (Figure(0.0, 0.0, 0.0, 10.0), 0, 48),
         (Figure(10.0, 100.0, 1_000.0, 10.0), 1, 66),

@@ -1,4 +1,5 @@
-//! While the world is paused nobody is busy; whoever was in the middle has finished; and everybody goes on afterwards.
+//! During a pause no thread is busy, a thread that was in the middle of recording has finished, and all threads go on
+//! afterwards.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -53,7 +54,7 @@ fn a_pause_sees_whole_operations_only() {
                 // SAFETY: states are never unmapped.
                 let own = unsafe { threads.acquire().unwrap().as_ref() };
                 while !done.load(Ordering::Relaxed) {
-                    // During a pause nobody waits.
+                    // No thread waits during a pause.
                     let Some(busy) = threads.enter(own) else { continue };
                     left.fetch_add(1, Ordering::Relaxed);
                     right.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +67,7 @@ fn a_pause_sees_whole_operations_only() {
         let own = unsafe { threads.acquire().unwrap().as_ref() };
         let mut torn = 0;
         let (mut pauses, mut seen) = (0, 0);
-        // Some hundred pauses, and as many more as it takes for the threads to get on between them.
+        // Makes some hundred pauses, and more until the threads have recorded between them.
         while pauses < 500 || seen < 10_000 {
             let paused = threads.pause(own).unwrap();
             seen = left.load(Ordering::Relaxed);
@@ -83,7 +84,7 @@ fn a_pause_sees_whole_operations_only() {
 fn one_pause_at_a_time() {
     let threads = &threads();
     struct Guarded(Cell<u64>);
-    // SAFETY: changed during a pause only, which is what this test is about.
+    // SAFETY: the value is changed only during a pause, which is what this test checks.
     unsafe impl Sync for Guarded {}
     let counter = &Guarded(Cell::new(0));
     std::thread::scope(|scope| {

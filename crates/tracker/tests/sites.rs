@@ -1,4 +1,4 @@
-//! Call sites get one number for one key, whatever memory their path lies in, up to the limits.
+//! A key has one call site number, whatever memory its path lies in, up to the limits.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -61,7 +61,7 @@ fn a_module_that_comes_back_elsewhere_has_the_same_sites() {
         assert_eq!(sites.get(3).unwrap().address(), (base + 0x10) as u64);
     }
     assert_eq!(sites.count(), PSEUDO + 2);
-    // Something else at the same address, and another build at the same path.
+    // Another path at the same address, and another build at the same path.
     assert_eq!(sites.native((1000 << 20) + 0x10, place(other, 7, 0x10)), Some(5));
     assert_eq!(sites.native((1000 << 20) + 0x10, place(plugin, 8, 0x10)), Some(6));
     assert_eq!((path_of(&sites, 3), path_of(&sites, 5)), (plugin.to_vec(), other.to_vec()));
@@ -165,7 +165,7 @@ fn many_threads_agree_on_numbers() {
         let threads: Vec<_> = (0..4u32)
             .map(|thread| {
                 scope.spawn(move || {
-                    // Each thread meets the same lines in another order.
+                    // Each thread records the same lines in another order.
                     let mut ids: Vec<_> = (0..5000u32)
                         .map(|i| (i * 7 + thread * 1250) % 5000)
                         .map(|line| (line, ruby(sites, b"shared.rb", line).unwrap()))

@@ -1,13 +1,14 @@
-//! What a live block costs after long traffic, and that memory is given back or used again when the blocks go.
+//! Tests what a live block costs after long traffic, and that memory is given back or used again when the blocks are
+//! freed.
 //!
-//! The heap is simulated: it has addresses but no memory. It gives the best fit, splits, and joins neighbours that are
-//! free, as allocators do.
+//! The heap is simulated: it has addresses but no memory. It chooses the best fit, splits, and joins adjacent free
+//! memory, as allocators do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use memintro_tracker::table::{Block, Inserted, Table};
 
-/// What the table takes whatever the number of its blocks.
+/// Bytes that the table takes whatever the number of its blocks.
 const FIXED_BYTES: usize = 512 * 1024;
 const BLOCKS: usize = 500_000;
 const RECENT: usize = 512;
@@ -27,7 +28,7 @@ impl Random {
     }
 }
 
-/// Free stretches by address and by length.
+/// Free stretches, by address and by length.
 struct Heap {
     by_address: BTreeMap<usize, usize>,
     by_length: BTreeSet<(usize, usize)>,
@@ -117,7 +118,7 @@ impl Program {
         }
     }
 
-    /// Seventy of a hundred frees hit one of the last 512 blocks, thirty any.
+    /// Seventy of a hundred frees hit one of the last 512 blocks, thirty any block.
     fn churn(&mut self, pairs: usize, size: impl Fn(&mut Random) -> usize) {
         let mut recent = [0; RECENT];
         recent.iter_mut().for_each(|place| *place = self.random.below(self.blocks.len()));
@@ -157,8 +158,8 @@ fn even(random: &mut Random) -> usize {
     24 + random.below(65_512)
 }
 
-/// Bytes a block after the fill, after traffic, after traffic of the second kind; and when nine of ten blocks have gone and
-/// as many have come.
+/// Bytes a block after the heap was filled, after traffic, after traffic of the second kind, and after nine of ten
+/// blocks were freed and as many were allocated.
 fn measure(first: fn(&mut Random) -> usize, second: fn(&mut Random) -> usize) -> [f64; 4] {
     let mut program = Program::new();
     program.fill(BLOCKS, first);
@@ -175,8 +176,8 @@ fn measure(first: fn(&mut Random) -> usize, second: fn(&mut Random) -> usize) ->
 
 #[test]
 fn traffic_adds_little_and_what_goes_makes_room() {
-    // The last case is known to be above 16: where blocks of tens of KiB lie between small ones, words of heap pages and buckets
-    // are both needed.
+    // The last case is known to be above 16: where blocks of tens of KiB lie between small ones, both words of heap
+    // pages and buckets are needed.
     for (name, first, second, most) in [
         ("64 B", (|_| 64) as fn(&mut Random) -> usize, (|_| 64) as fn(&mut Random) -> usize, 16.0),
         ("mixed", mixed, mixed, 16.5),

@@ -1,4 +1,4 @@
-//! What one entry can hold, and what happens at the ends.
+//! The limits of one entry, and the behaviour beyond them.
 
 use memintro_tracker::table::{Block, Inserted, MAX_AGE, MAX_SITE, MAX_SIZE, Removed, Table};
 
@@ -48,7 +48,7 @@ fn ages_are_exact_for_100_000_collections_and_saturate_after() {
     }
     for passed in 0..700_000u32 {
         let now = start.wrapping_add(passed);
-        // An address that is never found drives the clock, as any traffic does.
+        // A removal of an address that is not in the table advances the clock, as any traffic does.
         assert_eq!(table.remove(0x10, now), None);
         if passed % 1009 == 0 || passed == 100_000 || passed.abs_diff(MAX_AGE) < 3 {
             let address = 0x2000_0000 + (passed as usize % 5000) * 64;
@@ -101,7 +101,7 @@ fn at_the_budget_the_table_refuses_and_forgets_nothing() {
         }
     }
     assert!(table.resident_bytes() <= 4 << 20);
-    // Between 8 and 16 bytes each.
+    // Each takes between 8 and 16 bytes.
     assert!(kept.len() > 262_144 && kept.len() < 524_288, "{} kept", kept.len());
     assert!(kept.iter().all(|address| table.get(*address, 0).is_some()));
 

@@ -1,9 +1,9 @@
-//! At most 16 bytes a live block, at any block size. One test in a process of its own, since it reads the kernel's
-//! account of the process.
+//! A live block costs at most 16 bytes, at any block size. This is one test in a process of its own, because it reads
+//! the kernel's figures of the process.
 
 use memintro_tracker::table::{Block, Inserted, Table};
 
-/// What the table takes whatever the number of its blocks.
+/// Bytes that the table takes whatever the number of its blocks.
 const FIXED_BYTES: usize = 512 * 1024;
 
 #[test]

@@ -1,5 +1,5 @@
-//! How much address space a table reserves, and that it grows to what its blocks need. One test in a process of its own,
-//! since it reads the kernel's account of the process.
+//! A table reserves little address space at first, and more when its blocks need it. This is one test in a process of
+//! its own, because it reads the kernel's figures of the process.
 
 use memintro_tracker::table::{Block, Inserted, Removed, Table};
 
@@ -33,7 +33,8 @@ fn fill(table: &Table, dense: usize, sparse: usize) {
     assert_eq!(table.len_estimate(), dense + sparse);
     let (grown, resident) = (address_space() - before, table.resident_bytes());
     assert!(resident <= (dense + sparse) * 16, "{resident} bytes");
-    // A step of three kinds of memory; an eighth ahead; words of heap pages are a thousandth of the heap.
+    // One step of each of three kinds of memory, an eighth in advance; words of heap pages take a thousandth of the
+    // heap.
     let words = (dense * 80 + sparse * 16_400) / 1000;
     assert!(grown <= resident * 5 / 4 + words + 128 * MIB, "{grown} bytes of address space for {resident}");
     for i in 0..dense {
@@ -48,7 +49,7 @@ fn fill(table: &Table, dense: usize, sparse: usize) {
 #[test]
 fn address_space_is_taken_as_blocks_come() {
     let table = Table::new();
-    // Beyond the first step, the second time in what is there.
+    // The memory grows beyond the first step; the second time it is already reserved.
     fill(&table, 8_000_000, 4_000_000);
     let before = address_space();
     table.init(16 << 30).unwrap();

@@ -1,4 +1,4 @@
-//! The table under threads: nothing is lost, doubled or mixed up.
+//! With several threads, no block is lost, doubled or mixed up with another.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -43,7 +43,8 @@ fn addresses_of_different_threads_do_not_disturb_each_other() {
     assert_eq!(blocks, [200_000; 4], "{} waits were given up", memintro_tracker::lock::given_up());
 }
 
-/// Blocks allocated by one thread and freed by another, in both directions, with one address in flight only once.
+/// One thread allocates blocks and another one frees them, in both directions. An address is in use only once at a
+/// time.
 #[test]
 fn blocks_handed_to_another_thread_are_found_there() {
     let table = table();
@@ -79,7 +80,7 @@ fn blocks_handed_to_another_thread_are_found_there() {
     assert_eq!(table.len_estimate(), 0);
 }
 
-/// All threads insert and remove the same few addresses: each removal finds what exactly one insertion put there.
+/// All threads insert and remove the same few addresses. Each removal finds the block of exactly one insertion.
 #[test]
 fn one_address_used_by_all_threads_is_counted_once() {
     let table = table();
@@ -110,7 +111,7 @@ fn one_address_used_by_all_threads_is_counted_once() {
     assert_eq!(put.into_inner() - got.into_inner(), table.len_estimate());
 }
 
-/// Clearing and visiting while others work is safe; what is inserted after the last clear is there.
+/// Clearing and visiting are safe while other threads work. Blocks that are inserted after the last clear are found.
 #[test]
 fn clearing_and_visiting_go_on_beside_the_traffic() {
     let table = table();
@@ -146,7 +147,8 @@ fn clearing_and_visiting_go_on_beside_the_traffic() {
     assert_eq!(table.len_estimate(), 1);
 }
 
-/// Heap pages open and close all the time: each thread has three places in each of 3,000, mostly one block or none there.
+/// Heap pages open and close all the time: each thread has three addresses in each of 3,000 heap pages, mostly with
+/// one live block or none.
 #[test]
 fn blocks_survive_while_pages_open_and_close() {
     const PAGES: usize = 3000;

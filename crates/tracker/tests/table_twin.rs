@@ -1,11 +1,11 @@
-//! The table against its twin: a `HashMap` that knows everything exactly, driven by the same random calls.
+//! Compares the table with its twin, an exact `HashMap`, under the same random calls.
 
 use std::collections::HashMap;
 
 use memintro_tracker::table::{Block, Inserted, MAX_AGE, MAX_SITE, MAX_SIZE, Removed, Table};
 use proptest::prelude::*;
 
-/// The slow and obvious table.
+/// The slow and simple table.
 #[derive(Default)]
 struct Twin(HashMap<usize, Block>);
 
@@ -80,7 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Few addresses, so that steps meet; all of one shard's neighbourhood or spread, by `spacing`.
+/// Few addresses, so that calls hit the same ones; `spacing` puts them close together in one shard, or spreads them.
 fn address(place: u16, spacing: usize) -> usize {
     0x5555_0000_0010 + usize::from(place) * spacing
 }
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Random traffic over a heap that grows to 300,000 blocks and shrinks again: shards grow several times, and homes
+/// Random traffic on a heap that grows to 300,000 blocks and shrinks again. Shards grow several times, and homes
 /// overflow at loads that short sequences never reach.
 #[test]
 fn behaves_like_a_map_while_it_grows_and_empties() {

@@ -107,12 +107,12 @@ module Memintro
 
         check_output
         launch = Launch.new({})
-        launch.become(@command, Settings.disabled? ? {} : environment(launch))
+        launch.become(@command, Brake.on? ? {} : environment(launch))
       end
 
       def environment(launch)
         { **variables.compact.to_h { |key, value| ["MEMINTRO_LAUNCHED_#{key}", value.to_s] },
-          "MEMINTRO_FIRST_PID" => Process.pid.to_s,
+          OutputOwner::VARIABLES[:appointed] => Process.pid.to_s,
           "RUBYOPT" => Launch.before(launch.require_flag(Paths::LAUNCHED), ENV["RUBYOPT"], " ") }
       end
 

@@ -75,7 +75,7 @@ module Memintro
       #   name for it. Not for what starts again and again with the same variables.
       def beginning
         file = settings["MEMINTRO_REPORT"]
-        file.nil? || file == "-" || file.include?("%p") ? {} : { OutputClaim::SINCE => OutputClaim.now }
+        file.nil? || file == "-" || file.include?("%p") ? {} : { OutputOwner::SINCE => OutputOwner.now }
       end
 
       # @param command [Array<String>] what this process becomes; there is no parent left to stand between the command

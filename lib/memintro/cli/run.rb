@@ -25,7 +25,7 @@ module Memintro
       def run(command)
         raise UsageError, "no command to run: memintro run [options] -- CMD (memintro run --help)" if command.empty?
 
-        Launch.new(given).become(command, Settings.disabled? ? Launch.new(given).disabled : environment)
+        Launch.new(given).become(command, Brake.on? ? Launch.new(given).disabled : environment)
       end
 
       private

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../runtime/background"
+require_relative "../support/output_owner"
 require_relative "../support/warn_once"
 require_relative "../report/heap_table"
 require_relative "../support/text_buffer"
@@ -16,8 +17,6 @@ module Memintro
 
     # Prefix of the variables that say what to do.
     PREFIX = "MEMINTRO_LAUNCHED_"
-    # Variable with the id of the process that writes FILE itself, if FILE has no %p.
-    FIRST_PID = "MEMINTRO_FIRST_PID"
     # Seconds that the thread of --every may take to finish at the end of the program.
     PATIENCE = 10
     private_constant :PATIENCE
@@ -31,7 +30,7 @@ module Memintro
 
     # @return [nil]
     def install
-      ENV[FIRST_PID] ||= Process.pid.to_s
+      @owner = OutputOwner.new(self["OUT"], :appointed) if self["OUT"]
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       Memintro.start if self["TRACK"] && !Memintro.tracking?
@@ -123,11 +122,7 @@ module Memintro
     end
 
     def file(number = @number)
-      pattern = self["OUT"] or return
-      path = pattern.gsub("%n", number.to_s)
-      return path.gsub("%p", Process.pid.to_s) if path.include?("%p")
-
-      Process.pid.to_s == ENV[FIRST_PID] ? path : "#{path}.#{Process.pid}"
+      @owner&.file(self["OUT"].gsub("%n", number.to_s))
     end
 
     def forget_old

@@ -69,7 +69,7 @@ module Memintro
 
     # @return [Boolean] whether `MEMINTRO_DISABLE` is set: see {Memintro.disabled?}
     def disabled?
-      Settings.disabled?
+      Brake.on?
     end
 
     # @return [Hash{Symbol => Object}] all settings

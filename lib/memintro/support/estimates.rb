@@ -4,8 +4,8 @@ require_relative "units"
 require_relative "untracked_text"
 
 module Memintro
-  # The methods of figures that may be estimated from a sample (`mode: :sampled`). Exact figures have them as well:
-  # their standard errors are 0.0. A class that includes this lists the figures with a standard error in `ESTIMATES`,
+  # The methods of figures that may be estimated from a sample (`mode: :sampled`). Exact figures have them as well,
+  # with standard errors of 0.0. A class that includes this lists the figures with a standard error in `ESTIMATES`,
   # defines `variance_of` for each and, if known, `skew_of` and `others_per_sample`.
   #
   # The estimates are unbiased. In 93 to 97 of 100 cases the truth is in the {#interval}, which is about two standard
@@ -22,9 +22,10 @@ module Memintro
   #   site.live_bytes_standard_error    # => 5190137.2
   #   site.interval(:live_bytes)        # => [42_017_231, 63_142_912]
   module Estimates
-    # A smaller variance, compared with those it is the difference of, is only their rounding error.
+    # A variance that is this much smaller than the two variances it is the difference of is only their rounding
+    # error.
     ROUNDING = 1e-9
-    # Rare blocks that stand for much are usually missing from a sample; one draw is counted for this much more.
+    # Rare blocks that stand for much are usually missing from a sample, so one draw counts for this much more.
     UNSEEN = 1.2
     private_constant :ROUNDING, :UNSEEN
 
@@ -54,7 +55,7 @@ module Memintro
       left < ROUNDING * allocated ? 0.0 : left
     end
 
-    # Not `**`: it is the C library's `pow`, whose tables are 0.2 MB, which few programs have in memory.
+    # Not `**`: that is the C library's `pow`, whose tables take 0.2 MB that few programs have in memory.
     # @api private
     # @param number [Float]
     # @return [Float]
@@ -171,17 +172,17 @@ module Memintro
                            "#{self.class::ESTIMATES.join(', ')}"
     end
 
-    # Whether what came and what went both make it unsure, so that it errs to both sides alike.
+    # Whether allocations and frees both add to the uncertainty, so that the error is symmetric.
     def signed?(_name) = false
 
     def skew_of(_name) = 0.0
 
     def others_per_sample(_name) = 0.0
 
-    # Figures whose interval goes into files.
+    # Figures whose interval is written into files.
     def told = self.class::ESTIMATES
 
-    # Figures that are summed up over processes, with their variances and skews.
+    # Figures that are summed over processes, with their variances and skews.
     def summed = []
 
     def own_per_sample(name)
@@ -194,8 +195,9 @@ module Memintro
       [value - reach, value + reach]
     end
 
-    # Whoever finds too little also finds too little spread: where the truth is further up than the figure, it was more
-    # unsure than it seems, by {#per_sample} for each step. Solved for the truths that are two of *their* errors away.
+    # An estimate that is too low also has too low a spread: if the truth is above the figure, the figure was less
+    # certain than it seems, by {#per_sample} for each step. The bounds are the truths that lie two of *their own*
+    # errors away.
     def bounds(name, value)
       variance = variance(name)
       most = UNSEEN * per_sample(name)

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Shared by the writers of files.
+  # Methods that all writers of files share.
   #
   # @api private
   module Files

@@ -3,8 +3,8 @@
 require_relative "names"
 
 module Memintro
-  # Writes plain values as JSON, and reads JSON. Does not use the json gem: its version is the program's choice,
-  # possibly made later, and a signal handler cannot require it. The extension does the reading.
+  # Writes plain values as JSON, and reads JSON. Does not use the json gem, because the program chooses its version
+  # and may load it later, and because a signal handler cannot require it. The extension does the reading.
   module JsonText
     # The text is not JSON, or nested too deeply.
     class Invalid < StandardError; end
@@ -13,11 +13,11 @@ module Memintro
     DEEPEST = 64
     # Characters that RFC 8259 requires to be escaped, and all others that a terminal obeys.
     SPECIAL = /["\\#{Names::UNPRINTABLE.source}]/
-    # Those of them that are ASCII, which takes a tenth of the time, because most texts are ASCII.
+    # The same characters within ASCII. This takes a tenth of the time, because most texts are ASCII.
     ASCII_SPECIAL = /["\\\x00-\x1f\x7f]/
     # Short forms.
     ESCAPES = { "\"" => "\\\"", "\\" => "\\\\", "\n" => "\\n", "\t" => "\\t", "\r" => "\\r" }.freeze
-    # Items from which on a list is long.
+    # A list of this many items or more is long.
     LONG = 8
     private_constant :SPECIAL, :ASCII_SPECIAL, :ESCAPES, :LONG
 
@@ -43,14 +43,14 @@ module Memintro
     # @return [Object] with text for keys; numbers from 2^64 on are rounded
     # @raise [Invalid]
     def self.parse(text, deepest: DEEPEST)
-      # The command has no extension until it needs one; another of its threads may be loading it now.
+      # The command has no extension until it needs one, and another of its threads may be loading it now.
       require_relative "native" unless defined?(Native) && Native.respond_to?(:parse_json)
       Native.parse_json(text, deepest)
     rescue ArgumentError => e
       raise Invalid, e.message
     end
 
-    # What {parse} read, with texts that are not UTF-8 as they were.
+    # Restores the texts in a {parse}d value that are not UTF-8.
     # @api private
     def self.restore(value)
       case value

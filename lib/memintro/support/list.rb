@@ -5,7 +5,7 @@ require_relative "untracked_text"
 
 module Memintro
   # Rows of figures in their order: a frozen Array that does not flood a console. `first`, `select`, `sum`, `to_h` and
-  # all else are Array's own; every row has a `to_h`.
+  # all other methods are Array's own. Every row has a `to_h`.
   #
   # @example
   #   Memintro.top.sum(&:live_bytes)
@@ -15,9 +15,9 @@ module Memintro
 
     # Most rows that {#inspect} shows.
     SHOWN_ROWS = 50
-    # Most bytes of rows that {#inspect} shows: a datagram, a log line or a terminal has to hold them.
+    # Most bytes of rows that {#inspect} shows. They must fit into a datagram, a log line or a terminal.
     SHOWN_BYTES = 8_000
-    # Most characters of one row there.
+    # Most characters of one row in {#inspect}.
     SHOWN_WIDTH = 400
     private_constant :SHOWN_ROWS, :SHOWN_BYTES, :SHOWN_WIDTH
 
@@ -28,7 +28,8 @@ module Memintro
       freeze
     end
 
-    # The first rows, one a line, and how many more there are. Never much over 8 kB, however long the list is.
+    # The first rows, one in each line, and the number of further rows. Never much over 8 kB, however long the list
+    # is.
     #
     # @return [String]
     def inspect
@@ -41,7 +42,7 @@ module Memintro
     end
     alias to_s inspect
 
-    # What `pp` and irb show: the same.
+    # `pp` and irb show the same.
     # @api private
     def pretty_print(printer)
       printer.text(inspect)

@@ -8,7 +8,7 @@ module Memintro
     WIDEST = 100
     # `/gems/` also ends the folders in which Debian and Bundler keep gems.
     GEM = %r{\A.*/(?:gems|bundler/gems)/(?=[^/]+-[^/]+/)}m
-    # Ruby's own library, in any prefix.
+    # Ruby's own library, in any installation prefix.
     STANDARD = %r{\A.*/(?=ruby/(?:\d+\.\d+\.\d+|vendor_ruby|site_ruby)/)}m
     private_constant :GEM, :STANDARD
 
@@ -32,8 +32,8 @@ module Memintro
       cut(self.class.printable(shorten(name.b)))
     end
 
-    # What a terminal acts upon, or shows elsewhere than where it stands: C0, DEL and C1, marks that turn the
-    # direction of writing, and separators of lines.
+    # Characters that a terminal obeys, or that appear elsewhere than where they stand: C0, DEL and C1, marks that
+    # turn the direction of writing, and line separators.
     UNPRINTABLE = /[\u0000-\u001F\u007F-\u009F\u061C\u200E\u200F\u2028-\u202E\u2066-\u2069]/
 
     # @param text [String] in any encoding, valid or not
@@ -43,7 +43,7 @@ module Memintro
       text.match?(UNPRINTABLE) ? text.gsub(UNPRINTABLE) { |control| hex(control) } : text
     end
 
-    # The colours of {Style}, and everything {UNPRINTABLE}.
+    # The colours of {Style}, and every {UNPRINTABLE} character.
     COLOUR = /\e\[(?:0|1|2|33)m/
     DRESSED = Regexp.union(COLOUR, UNPRINTABLE)
     private_constant :COLOUR, :DRESSED
@@ -86,7 +86,7 @@ module Memintro
       nil # it has been removed; a report must still be written
     end
 
-    # What Ruby itself is written in: the path is in brackets, the line after them.
+    # Ruby's own internal files: the path is in brackets, the line after them.
     INTERNAL = /\A<internal:(.+)>(:\d+)\z/mn
     private_constant :INTERNAL
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "files"
-require_relative "output_claim"
+require_relative "output_owner"
 require_relative "text_buffer"
 
 module Memintro
@@ -12,7 +12,8 @@ module Memintro
   #
   # @api private
   class OutputTarget
-    # Streams that the process has open; opened again, they would be written from their beginning.
+    # Streams that the process already has open. If they were opened again, they would be written from their
+    # beginning.
     STREAMS = { nil => STDERR, "-" => STDERR, "/dev/stderr" => STDERR, "/dev/stdout" => STDOUT }.freeze
     # Seconds to wait for a reader to open a named pipe, and to read from it.
     PATIENCE = 2
@@ -89,9 +90,10 @@ module Memintro
       @stream = STREAMS[pattern]
       return if @stream
 
-      # As bytes: a name need not be text.
+      # As bytes, because a name need not be text.
       @pattern = self.class.absolute(pattern).b
-      @claim = OutputClaim.new(@pattern) unless own_names? || !self.class.replaceable?(@pattern)
+      shared = @pattern.include?("%p") || self.class.replaceable?(@pattern)
+      @owner = OutputOwner.new(@pattern, :first_free) if shared
     end
 
     # @return [String, nil] for %p and all: absolute; nil for a stream
@@ -100,7 +102,7 @@ module Memintro
     # @return [String, nil] this process's file; nil for a stream
     # @raise [SystemCallError] if nothing can be written there
     def file
-      # A thread of memintro may run before the forked child is prepared, and a child that C code forked is never
+      # A thread of memintro may run before the forked child is prepared, and a child that C code forks is never
       # prepared.
       forget unless @pid == Native.kernel_pid
       @file ||= @pattern && choose
@@ -111,27 +113,28 @@ module Memintro
       file ? self.class.replaceable?(file) : false
     end
 
-    # @return [Boolean] whether a forked child goes on for its parent
-    attr_writer :heir
+    # @param heir [Boolean] whether a forked child goes on for its parent
+    def heir=(heir)
+      @owner.heir = heir if @owner
+    end
 
     # In a forked child: files are chosen anew.
     # @return [nil]
     def forget
-      @claim&.forget unless @heir
       @pid = Native.kernel_pid
       @file = nil
     end
 
-    # See {OutputClaim#renew}
+    # See {OutputOwner#renew}
     # @return [nil]
     def renew
-      @claim&.renew
+      @owner&.renew
     end
 
-    # See {OutputClaim#release}
+    # See {OutputOwner#release}
     # @return [nil]
     def release
-      @claim&.release
+      @owner&.release
     end
 
     # @yieldparam io [#write]
@@ -139,7 +142,7 @@ module Memintro
     # @raise [SystemCallError, Error]
     def write(&render)
       return render.call(@stream) if @stream
-      return Files.replace(file, &render) if replaceable?
+      return replace(&render) if replaceable?
       return self.class.feed(file, TextBuffer.new(+"").tap(&render).text) if File.pipe?(file)
 
       File.open(file, "a", &render)
@@ -147,14 +150,13 @@ module Memintro
 
     private
 
-    def own_names?
-      @pattern.include?("%p")
+    def replace(&render)
+      Files.replace(file, &render)
+      release
     end
 
     def choose
-      return @pattern.gsub("%p", Native.kernel_pid.to_s) if own_names?
-
-      @claim.nil? || @claim.take ? @pattern : "#{@pattern}.#{Native.kernel_pid}".b
+      @owner ? @owner.file : @pattern
     end
   end
 end

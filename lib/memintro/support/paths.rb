@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Memintro
-  # Paths of the built parts of memintro. Needs nothing else, because the command uses it before memintro is loaded.
+  # Paths of the built parts of memintro. Loads nothing else, because the command uses it before memintro is loaded.
   #
-  # A checkout and most installations have the compiled parts beside the Ruby files; RubyGems can be told to keep
-  # compiled ones apart, in its folder of extensions. A precompiled gem has the extension once for each Ruby, in folders
+  # A checkout and most installations have the compiled parts beside the Ruby files. RubyGems can be told to keep
+  # compiled files in a folder of extensions instead. A precompiled gem has one extension for each Ruby, in folders
   # named 3.1, 3.3 and so on, and the other parts beside the Ruby files.
   module Paths
     # File name of the extension.

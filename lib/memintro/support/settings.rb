@@ -169,15 +169,9 @@ module Memintro
       ALL.find { |setting| setting.name == name }
     end
 
-    # @param env [#[]] variables
-    # @return [Boolean] whether `MEMINTRO_DISABLE` forbids everything
-    def self.disabled?(env = ENV)
-      Brake.on?(env)
-    end
-
     # @return [Boolean] whether `MEMINTRO_LISTEN` wants this process to listen
     def self.listen?
-      ENV["MEMINTRO_LISTEN"] == "1" && !@never_listens && !disabled?
+      ENV["MEMINTRO_LISTEN"] == "1" && !@never_listens && !Brake.on?
     end
 
     # For the `memintro` command, which asks other processes and does not listen itself.

@@ -4,9 +4,9 @@ module Memintro
   # How fast a series grows, and how certain the growth is. Single outliers do not change the result much.
   # @api private
   module Statistics
-    # Up to so many values without ties, all their orders are counted instead of approximated.
+    # Up to this many values without ties, all their orders are counted; above, the distribution is approximated.
     EXACT = 10
-    # Beyond that, values cannot be told from a random walk.
+    # Values that depend more than this on the one before cannot be distinguished from a random walk.
     MOST_DEPENDENT = 0.98
     private_constant :EXACT, :MOST_DEPENDENT
 
@@ -25,14 +25,14 @@ module Memintro
     # How certain it is that the values rise, one-sided. Two tests are made, and the more certain result is used, with
     # Bonferroni's correction for two tests:
     #
-    # - Is the level higher later than earlier? Mann and Kendall's test. Where values depend on those before, as
-    #   levels of memory do, their order says less than it seems to: with Yue and Wang's correction (2004) so many
-    #   values count as so few independent ones, and Student's distribution says how little these few can tell.
-    # - Does each step add, as a leak does? Student's test of the steps. The level of a random walk is no evidence
-    #   for it, and what comes back to where it was has steps whose sum is nothing.
+    # - Is the level higher later than earlier? This is Mann and Kendall's test. Levels of memory depend on the levels
+    #   before, so their order is weaker evidence than it seems. Yue and Wang's correction (2004) computes the number of
+    #   independent values that they are worth, and Student's distribution accounts for that small number.
+    # - Does each step add, as a leak does? This is Student's test of the steps. The level of a random walk is no
+    #   evidence for it, and values that return to where they began have steps whose sum is 0.
     #
-    # Of up to ten values the exact probabilities of Mann and Kendall's test are taken, as if they were independent:
-    # so few do not tell how much they depend on each other.
+    # For up to ten values, the exact probabilities of Mann and Kendall's test are used, as if the values were
+    # independent: so few values do not show how much they depend on each other.
     #
     # @param values [Array<Numeric>] in the order of their times
     # @return [Float] from 0 to 1: one less the probability that values without a trend rise so steadily
@@ -68,7 +68,7 @@ module Memintro
     end
     private_class_method :terms
 
-    # Of all orders of so many different values, those with a lower score.
+    # How many of all orders of this many different values have a lower score.
     def self.exact(size, score)
       # orders[n]: how many orders have n pairs the wrong way round.
       orders = (1..size).reduce([1]) do |counts, length|
@@ -102,20 +102,20 @@ module Memintro
     end
     private_class_method :steps
 
-    # By how much the variance of a sum of so many values is greater for what each hands on to the next. Never below
-    # 1: it shall make nobody surer.
+    # The factor by which the variance of a sum of this many values grows because each depends on the one before.
+    # Never below 1, so that the correction never makes the result more certain.
     def self.correction(size, dependence)
       1 + (2 * (1...size).sum { |lag| (1 - lag.fdiv(size)) * (dependence**lag) })
     end
     private_class_method :correction
 
-    # The autocorrelation of the ranks, of what is left without the slope. Few values make it seem less than it is,
-    # and taking the slope away as well: both are made up for.
+    # The autocorrelation of the ranks of the values without their slope. A small number of values makes it seem
+    # smaller than it is, and so does subtracting the slope. Both are corrected.
     def self.dependence(values)
       size = values.size
       span = values.max - values.min
       slope = slope((0...size).to_a, values)
-      # Without the last digits, which would be noise that depends on itself.
+      # The last digits are removed, because they would be noise that depends on itself.
       rest = values.each_with_index.map { |value, i| ((value - (slope * i)) / span).round(9) }
       found = autocorrelation(ranks(rest))
       ((found + (2.0 / size)) / (1 - (4.0 / size))).clamp(0, MOST_DEPENDENT)
@@ -140,7 +140,7 @@ module Memintro
     end
     private_class_method :autocorrelation
 
-    # Student's distribution, by Wallace's formula (1959), which is within 0.001 here.
+    # Student's distribution, by Wallace's formula (1959), whose error is below 0.001 here.
     def self.student(deviation, freedom)
       factor = ((8 * freedom) + 1) / ((8.0 * freedom) + 3)
       normal((deviation <=> 0) * factor * Math.sqrt(freedom * Math.log(1 + (deviation**2 / freedom.to_f))))

@@ -3,7 +3,7 @@
 module Memintro
   # Lines up columns of figures, right-aligned, before one column of names that may be of any length.
   class Table
-    # Between columns.
+    # The gap between columns.
     GAP = "  "
     private_constant :GAP
 

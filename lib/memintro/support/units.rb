@@ -11,7 +11,7 @@ module Memintro
     def self.bytes(count)
       size = count.abs
       power = 0
-      # 1,023.95 and more would be written "1024.0".
+      # 1,023.95 and more would be written as "1024.0".
       power += 1 while power < BYTES.size - 1 && size >= (1024**power) * (power.zero? ? 1024 : 1023.95)
       text = power.zero? ? size.to_s : format("%.1f", size.fdiv(1024**power))
       "#{'-' if count.negative?}#{text} #{BYTES[power]}"
@@ -38,8 +38,8 @@ module Memintro
       "~#{yield(value)} ±#{yield(whole(error))}"
     end
 
-    # An error that was squared and extracted again must not become the next greater number. Not `round(6)`, which is
-    # the C library's `pow`: see {Estimates.square}.
+    # An error that was squared and extracted again must not become the next greater number. `round(6)` is not used,
+    # because it is the C library's `pow`: see {Estimates.square}.
     def self.whole(error)
       (error - 0.0000005).ceil
     end

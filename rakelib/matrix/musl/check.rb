@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# Run by a Ruby that was built with musl: what needs only Ruby's own functions works there, and what needs the hook
-# says so. Plain Ruby, for RSpec's libraries are Debian's and want extensions that this Ruby goes without. The tool's
-# log and the socket's folder are in the folder given.
+# Run by a Ruby that was built with musl. Checks that features which need only Ruby's own functions work, and that
+# features which need the hook say so. It is plain Ruby without RSpec, whose libraries need extensions that this Ruby
+# does not have. The folder given as argument holds the tool's log and the socket's folder.
 
 require "json"
 require "objspace"
@@ -17,7 +17,7 @@ rescue StandardError => e
   abort "FAILED: #{what}: #{e.full_message(highlight: false)}"
 end
 
-# What a command prints, or nil where it fails.
+# The output of a command, or nil if it fails.
 def memintro(*arguments)
   command = [RbConfig.ruby, File.expand_path("../../../exe/memintro", __dir__), *arguments]
   text = IO.popen(["timeout", "60", *command], err: %i[child out], &:read)
@@ -51,7 +51,7 @@ check("iseqs") do
   before = Memintro.iseqs
   Object.class_eval((1..500).map { |i| "def generated_#{i} = #{i} + #{i}\n" }.join, "generated.rb")
   after = Memintro.iseqs
-  # Some that loading left behind may go meanwhile.
+  # Objects that loading left behind may disappear meanwhile.
   (after.count - before.count).between?(400, 510) && after.bytes - before.bytes > 100_000
 end
 check("iseqs are those that objspace knows") do

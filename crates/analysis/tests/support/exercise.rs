@@ -1,9 +1,9 @@
-//! Reads a file as a raw dump and says what must hold, for fuzzing and for the replay of its corpus.
+//! Reads a file as a raw dump and asserts what must hold, for fuzzing and for the replay of its corpus.
 
 use memintro_abi::{DumpHeader, DumpSite};
 use memintro_analysis::raw_dump::{Error, SiteName, parse};
 
-/// What the reader said.
+/// The reader's answer.
 pub(crate) fn exercise(file: &[u8]) -> Result<usize, Error> {
     let dump = parse(file)?;
     let mut bytes = size_of::<DumpHeader>();
@@ -13,7 +13,7 @@ pub(crate) fn exercise(file: &[u8]) -> Result<usize, Error> {
             SiteName::Native { module: b"", offset } => offset.len(),
             SiteName::Native { module, offset } => module.len() + 1 + offset.len(),
         };
-        // A lone `+` in front is not counted: the file may only be longer.
+        // A lone `+` in front is not counted: it only says that the file may be longer.
         bytes += size_of::<DumpSite>() + name_len.next_multiple_of(8);
         assert_eq!(site.figures().len(), 7);
         if let Some(variances) = site.variances() {
@@ -38,7 +38,7 @@ pub(crate) fn exercise(file: &[u8]) -> Result<usize, Error> {
     ];
     assert!(variances.iter().all(|variance| variance.is_finite() && *variance >= 0.0));
     assert_eq!(dump.sites.len() as u64, dump.header.sites);
-    // Nothing is read twice, and nothing that is not there.
+    // Nothing is read twice, and nothing beyond the file.
     assert!(bytes <= file.len(), "{bytes} of {}", file.len());
     Ok(dump.sites.len())
 }

@@ -1,17 +1,16 @@
-//! Calls everything that the reader offers on one file, for fuzzing and for the replay of its corpus.
+//! Calls every function of the reader on one file, for fuzzing and for the replay of its corpus.
 
 use memintro_elf::{Machine, Malformed, Module, Slice, build_id};
 
 use crate::image::{BASE, Image};
 
-/// Enough for the headers' addresses to be free, little enough for a fuzzer.
+/// Large enough that the headers may choose their addresses, small enough for a fuzzer.
 const LIMIT_BYTES: usize = 4 << 20;
 
-/// Names that real modules have, and some that they have not.
+/// Names that real modules have, and some that they do not have.
 const NAMES: [&[u8]; 6] = [b"malloc", b"free", b"_Znwm", b"answer", b"", b"a name that nobody has"];
 
-/// Reads the file as a module and answers everything that was wrong with it; `None` if it is no file that could be
-/// mapped.
+/// Reads the file as a module and returns all errors found. Returns `None` if the file could not be mapped.
 pub(crate) fn exercise(file: &[u8]) -> Option<Vec<Malformed>> {
     let image = Image::new(file, LIMIT_BYTES)?;
     let machine = if image.machine == 183 { Machine::Aarch64 } else { Machine::X86_64 };

@@ -1,14 +1,14 @@
-//! An ELF file laid out in memory as the loader would lay it out, but at an address of our choice and unrelocated.
+//! An ELF file laid out in memory as the loader would do it, but at an address of our choice and without relocation.
 
 use memintro_elf::ProgramHeader;
 
-/// Where images stand.
+/// The address of images.
 pub(crate) const BASE: u64 = 0x7f00_0000_0000;
 
 /// A file's segments in one piece of memory.
 #[derive(Debug)]
 pub(crate) struct Image {
-    /// Memory from [`BASE`] on.
+    /// Memory that begins at [`BASE`].
     pub(crate) bytes: Vec<u8>,
     /// The program headers.
     pub(crate) headers: Vec<ProgramHeader>,
@@ -17,7 +17,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// Reads a file; `None` if its headers make no image of at most `limit_bytes`.
+    /// Reads a file; `None` if its headers do not describe an image of at most `limit_bytes`.
     pub(crate) fn new(file: &[u8], limit_bytes: usize) -> Option<Self> {
         let word = |at: usize| Some(u16::from_le_bytes(*file.get(at..)?.first_chunk()?));
         let long = |at: usize| Some(u64::from_le_bytes(*file.get(at..)?.first_chunk()?));

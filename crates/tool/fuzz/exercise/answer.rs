@@ -1,5 +1,5 @@
-//! Takes what a process may answer, header and all, as `memintro watch` would, and says what must hold. For the fuzzer and
-//! for the replay of its corpus.
+//! Passes a possible answer of a process, including its header, to the code of `memintro watch`, and asserts what
+//! must hold. For the fuzzer and for the replay of its corpus.
 
 use super::connection::{Failure, body_bytes};
 use super::state::State;
@@ -34,7 +34,7 @@ pub(crate) fn exercise(mut stream: &[u8]) {
     }
 }
 
-/// Takes one answer: its header, and the bytes that this announces.
+/// Reads one answer: its header, and as many bytes as the header announces.
 fn receive<'a>(stream: &mut &'a [u8]) -> Result<&'a [u8], Failure> {
     let end = stream.iter().position(|byte| *byte == b'\n').ok_or(Failure::Gone)?;
     let (header, rest) = stream.split_at(end + 1);

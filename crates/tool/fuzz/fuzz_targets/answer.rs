@@ -1,4 +1,4 @@
-//! Any answers of a process, taken as `memintro watch` would. Run: `rake fuzz[answer,60]`.
+//! Arbitrary answers of a process, read as `memintro watch` would read them. Run: `rake fuzz[answer,60]`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 
-// The readers alone: the crate's libraries for plots and terminals would take minutes to build for nothing.
+// Only the readers are built, because the crate's libraries for plots and terminals would take minutes and are not
+// used.
 #[path = "../../src/plot"]
 mod plot {
     #![allow(dead_code)]

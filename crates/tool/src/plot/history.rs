@@ -139,7 +139,7 @@ impl History {
         }
     }
 
-    /// Number of lines that count.
+    /// Number of lines with figures that are plotted.
     pub fn samples(&self) -> usize {
         self.curves.iter().map(|curve| curve.samples.len()).sum()
     }
@@ -204,7 +204,7 @@ mod tests {
         let mut history = History::default();
         for pid in 1..=(10 * MOST_CURVES) {
             history.take(0, format!("MEMORY[{pid}]: time: 2026-01-01 12:00:00 rss: 1 MB\n").as_bytes());
-            // One of them goes on.
+            // One of the processes writes another line.
             history
                 .take(0, format!("MEMORY[7]: time: 2026-01-01 12:00:{:02} rss: 1 MB\n", pid % 60).as_bytes());
             assert!(history.curves.len() <= 2 * MOST_CURVES && history.places.len() == history.curves.len());

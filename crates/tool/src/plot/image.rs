@@ -24,7 +24,7 @@ const TIME_MARKS: usize = 12;
 const MOST_NAMES: usize = 16;
 const FONT: &str = "sans-serif";
 
-/// Of those eight that most people can tell apart, also on a print; then they begin again.
+/// Eight colours that most people can tell apart, also in print. Further curves repeat them.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -61,7 +61,7 @@ pub(super) fn png(history: &History, names: &[String]) -> Result<Vec<u8>, String
     Ok(bytes)
 }
 
-/// What each curve is called: by its process, and by its file where there are several.
+/// The name of each curve: its process, and its file if there are several.
 pub(super) fn names(history: &History, files: &[String]) -> Vec<String> {
     let name = |curve: &Curve| {
         let process = if curve.pid == 0 { "process".to_string() } else { format!("pid {}", curve.pid) };
@@ -70,7 +70,7 @@ pub(super) fn names(history: &History, files: &[String]) -> Vec<String> {
     history.curves.iter().map(name).collect()
 }
 
-/// A range with marks where we want them.
+/// A range with marks at given positions.
 struct Marked {
     from: f64,
     to: f64,
@@ -95,7 +95,7 @@ impl Ranged for Marked {
     }
 }
 
-/// Position, name and curve of an entry of the legend; no curve: a remark.
+/// Position, name and curve of an entry of the legend. An entry without a curve is a remark.
 type Entry = (i32, i32, String, Option<usize>);
 
 struct Layout<'a> {
@@ -120,7 +120,7 @@ impl<'a> Layout<'a> {
 fn load_font() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // The bytes are a font, so this cannot fail.
+        // The bytes are those of a font, so this cannot fail.
         let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
     });
 }
@@ -235,7 +235,7 @@ fn draw_panel<B: DrawingBackend>(
     for (at, curve) in history.curves.iter().enumerate() {
         let points = curve.points(metric).map(|(at, value)| (seconds(at), value / values.scale));
         let points = thin(points, 0.0, whole, columns);
-        // A single line would draw nothing.
+        // A curve of a single point would draw nothing.
         if points.len() <= 60 {
             let dots = points.iter().map(|point| Circle::new(*point, 2, colour(at).filled()));
             chart.draw_series(dots)?;

@@ -74,7 +74,7 @@ impl Lines {
         }
     }
 
-    /// The last line, whose end is missing or has arrived.
+    /// The last line, which has no line end yet or has just got it.
     fn finish(&mut self, source: usize, sink: &mut impl Sink) {
         if self.overlong {
             sink.skip();

@@ -19,8 +19,9 @@ pub(crate) fn read(text: &[u8]) -> Option<Record> {
     Some(record)
 }
 
-/// Hands on each member of the object that begins with the first brace of `text` and that has one of the names: a string,
-/// a number or `true` as text, nothing for null and the like. None: there is no whole object.
+/// Calls `take` with each member of the object that begins with the first brace of `text` and that has one of the
+/// names. A string, a number or `true` is passed as text; null and the like are left out. Returns `None` if there is
+/// no complete object.
 pub(crate) fn members<'n>(
     text: &[u8],
     names: &[&'n str],
@@ -74,7 +75,7 @@ impl<'de> Visitor<'de> for Members<'_, '_> {
     }
 }
 
-/// The name of a member, if it is one of these.
+/// Returns the name of a member if it is one of these.
 struct Name<'a, 'n>(&'a [&'n str]);
 
 impl<'de, 'n> DeserializeSeed<'de> for Name<'_, 'n> {
@@ -97,7 +98,7 @@ impl<'n> Visitor<'_> for Name<'_, 'n> {
     }
 }
 
-/// A number, a string or `true` as text; nothing for null and the like.
+/// Returns a number, a string or `true` as text, and `None` for null and the like.
 struct Scalar;
 
 impl<'de> DeserializeSeed<'de> for Scalar {

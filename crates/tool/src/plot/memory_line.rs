@@ -7,8 +7,8 @@
 //! MEMORY method=GET path=/posts status=200 rss_bytes=117846016 process_gc_ms=1.5 pid=123 time=2026-01-01T12:00:00.123Z
 //! ```
 //!
-//! and the second also as a JSON object. Text from outside in a log (such as a request's parameters) must not pass for
-//! such a line, so MEMORY counts only outside of quotes.
+//! The second form can also be a JSON object. Text from outside in a log (such as a request's parameters) must not
+//! count as such a line, so MEMORY counts only outside of quotes.
 
 use super::json_line;
 use super::record::{Metric, Record, decimal};
@@ -123,7 +123,7 @@ fn request(text: &[u8]) -> Option<Record> {
     record.has_figures().then_some(record)
 }
 
-/// Hands on each field of `name=value name="quoted value" …`, a quoted one without its quotes.
+/// Calls `take` with each field of `name=value name="quoted value" …`, a quoted value without its quotes.
 pub(crate) fn fields<'a>(text: &'a [u8], take: &mut dyn FnMut(&'a [u8], &'a [u8])) {
     let mut rest = text;
     while let Some(equals) = memchr::memchr2(b'=', b' ', rest) {
@@ -139,7 +139,7 @@ pub(crate) fn fields<'a>(text: &'a [u8], take: &mut dyn FnMut(&'a [u8], &'a [u8]
     }
 }
 
-/// A value up to the blank after it, or within its quotes, and the bytes it took.
+/// A value up to the next blank, or the text within its quotes, and the number of bytes read.
 fn value_of(text: &[u8]) -> (&[u8], usize) {
     if text.first() != Some(&b'"') {
         let end = memchr::memchr(b' ', text).unwrap_or(text.len());

@@ -80,7 +80,7 @@ fn what_somebody_else_wrote_is_no_line_of_ours() {
     }
 }
 
-/// The slow, obvious twin of [`request`].
+/// A slow and simple version of [`request`] to compare with.
 fn naive(line: &str) -> Option<f64> {
     line.split(' ').find_map(|field| field.strip_prefix("rss_bytes=")).and_then(|text| text.parse().ok())
 }
@@ -125,7 +125,7 @@ fn whole_seconds_are_the_loggers_moment() {
     assert_eq!(at(own), noon);
     assert_eq!(at(&format!("I, [2026-01-01T12:00:00.987654 #42]  INFO -- : {own}")), noon + 987_654);
     assert_eq!(at(&format!("I, [2026-01-01T13:00:01.000012 #42]  INFO -- : {own}")), noon + 1_000_012);
-    // Of another moment, as where a line is quoted in a later one.
+    // A line with another time, as in a log where a line is quoted in a later one.
     assert_eq!(at(&format!("I, [2026-01-01T12:00:30.5 #42]  INFO -- : {own}")), noon);
     let precise = "MEMORY rss_bytes=5 time=2026-01-01T12:00:00.123Z";
     assert_eq!(at(&format!("I, [2026-01-01T12:00:00.987654 #42]  INFO -- : {precise}")), noon + 123_000);

@@ -171,7 +171,7 @@ fn text(request: &Request, history: &History, names: &[String]) -> String {
     let colours = live && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let screen = terminal::Screen { columns, rows: live.then_some(rows), colours };
     let text = terminal::text(history, names, screen);
-    // Drawn over the plot before it.
+    // Draws over the previous plot.
     if request.follow && live { format!("\x1b[H\x1b[2J{text}") } else { text }
 }
 
@@ -179,7 +179,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
     output::replace(path, bytes).map_err(|error| format!("{}: {}", path.display(), plain(&error)))
 }
 
-/// If the reader closes the pipe, that is a success.
+/// It counts as success if the reader closes the pipe.
 pub(crate) fn write_out(bytes: &[u8]) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

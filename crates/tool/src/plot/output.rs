@@ -1,11 +1,11 @@
-//! Writes a file as a whole or not at all: beside its name first, then renamed.
+//! Writes a file completely or not at all: under another name first, then renames it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Puts `bytes` into `path`. A reader sees the old file or the new one; after a failure the old one is still there.
+/// Writes `bytes` into `path`. A reader sees the old file or the new one; after a failure the old one is still there.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // Renaming a file over /dev/stdout or a named pipe would destroy it.
     if fs::metadata(path).is_ok_and(|found| {
@@ -14,7 +14,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }) {
         return OpenOptions::new().write(true).open(path)?.write_all(bytes);
     }
-    // A link stays one: what it points at is replaced.
+    // A symbolic link stays; its target is replaced.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let beside = beside(&path);
     let written = write_new(&beside, bytes).and_then(|()| fs::rename(&beside, &path));
@@ -29,7 +29,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file: File =
         OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
     file.write_all(bytes)?;
-    // Some file systems report a full disk only at this point.
+    // Some file systems report a full disk only here.
     file.sync_all()
 }
 

@@ -1,4 +1,4 @@
-//! The plot as a page of its own, with a table of the processes; it loads nothing from anywhere.
+//! The plot as an HTML page, with a table of the processes. The page loads nothing from other places.
 
 use super::axis::with_commas;
 use super::history::{Curve, History};

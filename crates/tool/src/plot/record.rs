@@ -1,8 +1,8 @@
-//! What a MEMORY line says.
+//! The contents of a MEMORY line.
 
 use super::stamp::Stamp;
 
-/// What can be plotted, in the order of the panels.
+/// The figures that can be plotted, in the order of the panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Resident bytes of the process.
@@ -23,11 +23,11 @@ impl Metric {
 /// The figures of a line by metric; NaN where the line does not have one.
 pub type Figures = [f64; 4];
 
-/// What a MEMORY line says.
+/// The contents of a MEMORY line.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// The line's own time, else the one that its logger put in front. Where the line has whole seconds alone, the
-    /// logger's parts of them.
+    /// The line's own time, or else the time that its logger put in front. If the line has only whole seconds, the
+    /// fraction comes from the logger's time.
     pub stamp: Option<Stamp>,
     /// 0 if the line names no process.
     pub pid: u32,
@@ -48,7 +48,7 @@ impl Record {
         self.figures.iter().any(|figure| figure.is_finite())
     }
 
-    /// Takes one field of the request line; other names are none of our business.
+    /// Reads one field of the request line, and ignores fields with other names.
     pub(crate) fn field(&mut self, name: &[u8], value: &[u8]) {
         let metric = match name {
             b"rss_bytes" => Metric::Rss,
@@ -79,8 +79,8 @@ impl Record {
     }
 }
 
-/// The decimal that `text` begins with, and the bytes it took. Thousands may be set apart by nothing: the lines that
-/// are read here never do.
+/// The decimal number that `text` begins with, and the number of bytes read. The lines that are read here never
+/// separate thousands.
 pub(crate) fn decimal(text: &[u8]) -> Option<(f64, usize)> {
     let (mut whole, mut at) = (0_u64, 0);
     while let Some(digit) = text.get(at).filter(|byte| byte.is_ascii_digit()) {

@@ -8,14 +8,14 @@ const SECOND: Microseconds = 1_000_000;
 /// A stamp such as `2026-01-01 12:00:00 +0100`, `2026-01-01T12:00:00.123Z` or, without an offset, `2026-01-01T12:00:00`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// What the clock on the wall showed, as if it were UTC.
+    /// The local time that the stamp shows, as if it were UTC.
     pub wall: Microseconds,
-    /// Minutes east of UTC, where the stamp says so.
+    /// Minutes east of UTC, if the stamp has an offset.
     pub offset: Option<i32>,
 }
 
 impl Stamp {
-    /// Reads the stamp that `text` begins with, and tells how many bytes it took.
+    /// Reads the stamp that `text` begins with, and returns how many bytes it took.
     pub fn read(text: &[u8]) -> Option<(Stamp, usize)> {
         if text.len() < 19 || text[4] != b'-' || text[7] != b'-' || text[13] != b':' || text[16] != b':' {
             return None;
@@ -43,13 +43,14 @@ impl Stamp {
             .find_map(|at| Stamp::read(&text[at - 4..]).map(|(stamp, _)| stamp))
     }
 
-    /// Whether it has no parts of seconds.
+    /// Whether it has no fraction of a second.
     pub fn is_whole(self) -> bool {
         self.wall % SECOND == 0
     }
 
-    /// This stamp of whole seconds with the parts of a finer one, if that may be of the same moment: it was written
-    /// less than two seconds after this one began, in whatever zone (all are some quarters of an hour apart).
+    /// Returns this stamp, which has whole seconds, with the fraction of a finer stamp, if both can be of the same
+    /// moment: the finer one was written less than two seconds after this one began, in any zone (all zones differ by
+    /// quarters of an hour).
     pub fn refined(self, finer: Stamp) -> Option<Stamp> {
         let later = (finer.wall - self.wall).rem_euclid(900 * SECOND);
         (!finer.is_whole() && later < 2 * SECOND).then_some(Stamp { wall: self.wall + later, ..self })
@@ -75,7 +76,7 @@ fn fraction(text: &[u8]) -> (Microseconds, usize) {
     if digits == 0 { (0, 0) } else { (micro, digits + 1) }
 }
 
-/// `Z`, ` UTC`, `+01:00`, ` +0100`: minutes and the bytes they took.
+/// Reads `Z`, ` UTC`, `+01:00` or ` +0100`. Returns minutes and the number of bytes read.
 fn offset(text: &[u8]) -> (Option<i32>, usize) {
     let blank = usize::from(text.first() == Some(&b' '));
     let rest = &text[blank..];
@@ -98,8 +99,8 @@ fn offset(text: &[u8]) -> (Option<i32>, usize) {
     }
 }
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar; the year is counted from March, so that the leap day
-/// comes last.
+/// Days from 1970-01-01 to a date of the Gregorian calendar. The year is counted from March, so that the leap day is
+/// the last one.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
@@ -108,7 +109,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// A moment taken apart for people.
+/// A moment split into the parts of a date and a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
     /// Such as 2026.
@@ -126,7 +127,7 @@ pub struct Civil {
 }
 
 impl Civil {
-    /// What the clock on the wall shows where `zone` minutes east of UTC is kept.
+    /// The local time at this moment, `zone` minutes east of UTC.
     pub fn at(instant: Microseconds, zone: i32) -> Civil {
         let seconds = instant.div_euclid(SECOND) + i64::from(zone) * 60;
         let (days, clock) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
@@ -184,7 +185,7 @@ mod tests {
         let own = stamp("2026-01-01 12:00:00 +0100");
         let refined = |text: &str| own.refined(stamp(text)).map(|stamp| stamp.instant(0) - own.instant(0));
         assert_eq!(refined("2026-01-01T12:00:00.999123"), Some(999_123));
-        // Written in the second after, and by a logger that keeps UTC.
+        // The stamp was written in the next second, by a logger that uses UTC.
         assert_eq!(refined("2026-01-01T12:00:01.000456"), Some(1_000_456));
         assert_eq!(refined("2026-01-01T11:00:00.250000Z"), Some(250_000));
         for text in

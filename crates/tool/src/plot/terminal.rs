@@ -1,4 +1,4 @@
-//! The plot in letters, for a terminal or a file of text.
+//! The plot as characters, for a terminal or a text file.
 
 use super::axis::{TimeAxis, ValueAxis};
 use super::history::History;
@@ -16,12 +16,12 @@ const COLOURS: [Color; 6] =
 const PANEL_ROWS: u16 = 13;
 const LEAST_COLUMNS: u16 = 40;
 
-/// How much room there is, and whether colours are wanted.
+/// The space there is, and whether colours are wanted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Screen {
-    /// Letters in a row.
+    /// Characters in a row.
     pub(super) columns: u16,
-    /// Rows, where the plot has to fit; None: as many as it takes.
+    /// Number of rows that the plot must fit into; `None` means no limit.
     pub(super) rows: Option<u16>,
     /// Whether escape sequences may be used.
     pub(super) colours: bool,
@@ -82,7 +82,7 @@ fn draw_panel(history: &History, metric: Metric, panel: Rect, buffer: &mut Buffe
         .iter()
         .map(|curve| {
             let points = curve.points(metric).map(|(at, value)| (seconds(at), value / values.scale));
-            // A letter of braille is two dots wide.
+            // A braille character is two dots wide.
             thin(points, 0.0, whole, usize::from(panel.width) * 2)
         })
         .collect();
@@ -116,7 +116,7 @@ fn clock(at: i64, time: &TimeAxis) -> String {
     }
 }
 
-/// The buffer's letters, with escape sequences where a colour changes.
+/// The buffer's characters, with escape sequences where the colour changes.
 fn written(buffer: &Buffer, colours: bool) -> String {
     let mut text = String::new();
     for y in 0..buffer.area.height {

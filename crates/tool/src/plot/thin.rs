@@ -29,7 +29,7 @@ pub(super) fn thin(
     kept
 }
 
-/// The points of one column that count, each with its place in the order.
+/// The points of one column that are kept, each with its place in the order.
 struct Column {
     seen: usize,
     first: (f64, f64),

@@ -1,10 +1,10 @@
 //! Paths to patterns: `/posts/4711` and `/posts/4712` are both `/posts/:id`.
 
-/// Replaces a part that differs from path to path.
+/// Replaces a part that differs between paths.
 const ID: &str = ":id";
-/// Longer patterns are cut: a client decides how long a path is.
+/// Longer patterns are cut, because a client decides how long a path is.
 const MOST_CHARACTERS: usize = 160;
-/// The method is also the client's choice.
+/// Longer methods are cut, because the client also chooses the method.
 const LONGEST_METHOD: usize = 20;
 
 /// The pattern of a path: without its query, with `:id` for numbers, UUIDs, hexadecimal numbers, mail addresses and
@@ -33,9 +33,9 @@ pub fn path(path: &str) -> String {
     printable(&pattern)
 }
 
-/// What is printed for a name of any kind: cut, and without anything that a terminal would obey.
+/// A name of any kind for printing: cut, and without characters that a terminal would obey.
 pub fn printable(text: &str) -> String {
-    // Escapes need more room, so no more of a long text is read than needed.
+    // Escapes need more room, so this reads no more of a long text than is needed.
     let enough = text.char_indices().nth(MOST_CHARACTERS + 1).map_or(text, |(end, _)| &text[..end]);
     let mut shown = harmless(enough);
     if let Some((end, _)) = shown.char_indices().nth(MOST_CHARACTERS) {
@@ -45,7 +45,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// All of a text, without anything that a terminal would obey.
+/// The whole text, without characters that a terminal would obey.
 pub fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -58,20 +58,20 @@ pub fn harmless(text: &str) -> String {
     out
 }
 
-/// A request's method, or a `?` for what is none.
+/// A request's method, or a `?` if it is not a valid one.
 pub fn method(method: &str) -> &str {
     let word = !method.is_empty() && method.len() <= LONGEST_METHOD;
     if word && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') { method } else { "?" }
 }
 
-/// Separators of lines, and what turns the direction of writing or takes no room.
+/// Line separators, and characters that turn the direction of writing or have no width.
 fn is_unseen(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Such as `json` of `/posts/7.json`.
+/// An extension such as `json` in `/posts/7.json`.
 fn is_extension(text: &str) -> bool {
     (1..=5).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -87,7 +87,7 @@ fn is_id(part: &str) -> bool {
     if is_address(part) {
         return true;
     }
-    // `7-a-title`, as Rails' to_param is often written, and `2026-01-31`.
+    // `7-a-title`, a common form of Rails' to_param, and `2026-01-31`.
     let leading = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if leading > 0 && matches!(bytes.get(leading), Some(b'-' | b'_' | b',' | b':')) {
         return true;
@@ -98,12 +98,12 @@ fn is_id(part: &str) -> bool {
     is_token(bytes, digits)
 }
 
-/// Of mail, or a name as some sites write it.
+/// A mail address, or a name in the form that some sites use.
 fn is_address(part: &str) -> bool {
     part.contains('@') || part.contains("%40")
 }
 
-/// A UUID, a hash, an address: with a digit from eight letters on, so that no word of the language is one.
+/// A UUID, a hash or an address. From eight letters on it must contain a digit, so that no ordinary word counts.
 fn is_hexadecimal(bytes: &[u8], digits: usize) -> bool {
     let hyphens: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] == b'-').collect();
     match hyphens[..] {
@@ -113,7 +113,7 @@ fn is_hexadecimal(bytes: &[u8], digits: usize) -> bool {
     }
 }
 
-/// What is written in base 64 or 32: long, without blanks, and with digits among the letters as no word has them.
+/// Text in base 64 or 32: long, without blanks, and with digits among the letters, which ordinary words do not have.
 fn is_token(bytes: &[u8], digits: usize) -> bool {
     let alphabet = |byte: &u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'=' | b'+' | b'~' | b'.' | b'%')

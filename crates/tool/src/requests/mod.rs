@@ -28,7 +28,7 @@ pub fn run(arguments: &[OsString]) -> Result<(), String> {
     if !tally.any() {
         return Err(nothing(&tally));
     }
-    // If nothing was tracked, there is only growth of RSS.
+    // If nothing was tracked, only the growth of RSS is known.
     let untracked = wanted.is_empty() && tally.sums.known == 0;
     let name = if untracked {
         "rss"

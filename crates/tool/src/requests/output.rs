@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 const TITLES: [&str; 8] = ["bytes", "share", "requests", "p50", "p95", "max", "calls", "RSS growth"];
 
-/// Text of a sorted [`Tally`]: the answer, a table of the first rows, and what was not counted. `note`: an additional
-/// line.
+/// Text of a sorted [`Tally`]: the answer, a table of the first rows, and the lines that were not counted. `note` is
+/// an additional line.
 pub(super) fn text(tally: &mut Tally, by: By, top: usize, note: &str) -> String {
     let mut out = format!("{}\n", answer::sentence(tally, by));
     if !note.is_empty() {

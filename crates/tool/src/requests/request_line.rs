@@ -7,10 +7,10 @@ use crate::plot::record::decimal;
 use memchr::memmem;
 use std::borrow::Cow;
 
-/// Larger figures are impossible (1 PiB, 30 years); a line with them would hide all others.
+/// Larger figures are impossible (1 PiB, 30 years). A line with one would hide all others.
 const MOST: f64 = (1_u64 << 50) as f64;
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Debug, PartialEq)]
 pub enum LogLine {
     /// Of a request or a job.
@@ -24,7 +24,7 @@ pub enum LogLine {
 /// The figures of one request; None if the line does not have them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
-    /// `posts#show` in Rails, `GET /posts/:id` elsewhere, `job Import` of a job.
+    /// `posts#show` in Rails, `GET /posts/:id` elsewhere, `job Import` for a job.
     pub name: String,
     /// Bytes that its thread allocated.
     pub bytes: Option<u64>,
@@ -34,7 +34,7 @@ pub struct Request {
     pub rss: Option<i64>,
     /// Microseconds.
     pub duration: Option<u64>,
-    /// 0: the line does not say.
+    /// Process id; 0 if the line does not say it.
     pub pid: u32,
     /// Number of lines lost before this one, as the line says.
     pub dropped: u64,
@@ -84,7 +84,7 @@ fn message(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Without the backslashes before quotes and backslashes; other escapes stay, and are read as they stand.
+/// Removes the backslashes before quotes and backslashes. Other escapes stay and are read as they are.
 fn unescaped(value: &[u8]) -> Cow<'_, [u8]> {
     if memmem::find(value, b"\\").is_none() {
         return Cow::Borrowed(value);
@@ -182,7 +182,7 @@ impl Parts {
     }
 }
 
-/// Milliseconds with parts of them, in microseconds.
+/// Milliseconds with a fraction, converted to microseconds.
 fn scaled(value: &[u8]) -> Option<u64> {
     decimal(value).map(|(figure, _)| (figure * 1_000.0).round() as u64)
 }

@@ -1,4 +1,4 @@
-//! Quantiles of figures: exact while there are few, then within a known error, in bounded memory.
+//! Quantiles of figures: exact while there are few figures, later within a known error, in bounded memory.
 
 /// Number of figures that are kept exactly: 16 KiB.
 const MOST_EXACT: usize = 2_048;
@@ -7,7 +7,7 @@ const PARTS: u32 = 7;
 /// The error of a quantile is at most half a bucket.
 pub const RELATIVE_ERROR: f64 = 1.0 / (1 << (PARTS + 1)) as f64;
 
-/// Quantiles of figures that come one after the other.
+/// Quantiles of figures that arrive one by one.
 #[derive(Debug, Default)]
 pub struct Spread {
     count: u64,
@@ -17,7 +17,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Takes one figure.
+    /// Adds one figure.
     pub fn add(&mut self, figure: u64) {
         self.count += 1;
         self.greatest = self.greatest.max(figure);
@@ -50,12 +50,13 @@ impl Spread {
         self.greatest
     }
 
-    /// Whether quantiles are exact; else they are off by [`RELATIVE_ERROR`] at most.
+    /// Whether quantiles are exact; otherwise their error is at most [`RELATIVE_ERROR`].
     pub fn is_exact(&self) -> bool {
         self.buckets.is_empty()
     }
 
-    /// The least figure that so many percent of all are not above (the nearest rank); 0 without any.
+    /// The least figure such that at least `percent` percent of all are not above it (the nearest rank); 0 if there
+    /// are none.
     pub fn percentile(&mut self, percent: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(percent)).div_ceil(100).max(1) as u64;
         if self.is_exact() {
@@ -73,7 +74,7 @@ impl Spread {
     }
 }
 
-/// Figures below 2^PARTS have a bucket each; above, the highest bits of a figure are its bucket.
+/// Each figure below 2^PARTS has a bucket of its own. For larger figures, the highest bits are the bucket.
 fn bucket(figure: u64) -> usize {
     let Some(power) = figure.checked_ilog2().filter(|power| *power >= PARTS) else { return figure as usize };
     let shift = power - PARTS;
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The slow and obvious one.
+    /// A slow and simple version to compare with.
     fn twin(figures: &[u64], percent: u64) -> u64 {
         let mut sorted = figures.to_vec();
         sorted.sort_unstable();
@@ -125,7 +126,7 @@ mod tests {
             let told = middle(bucket(figure));
             assert!(told.abs_diff(figure) as f64 <= figure as f64 * RELATIVE_ERROR, "{figure} {told}");
         }
-        // So many buckets of four bytes there are at most.
+        // The greatest possible number of buckets, of four bytes each.
         assert_eq!(bucket(u64::MAX), 7_423);
     }
 

@@ -5,11 +5,11 @@ use super::spread::Spread;
 use crate::plot::input::Sink;
 use std::collections::{HashMap, HashSet};
 
-/// Most names that are told apart; requests of further names are counted together.
+/// Most names that are counted separately. Requests of further names are counted together.
 pub const MOST_NAMES: usize = 2_000;
-/// The name for all further ones.
+/// The name for all further names.
 pub const OTHER: &str = "(other)";
-/// Most processes that are told apart, to count them.
+/// Most processes that are remembered, to count them.
 const MOST_PROCESSES: usize = 65_536;
 
 /// Sums of requests.
@@ -23,7 +23,7 @@ pub struct Sums {
     pub bytes: u128,
     /// Number of those allocations.
     pub calls: u128,
-    /// By how much RSS grew meanwhile; negative: it shrank.
+    /// Growth of RSS during the requests; negative if it shrank.
     pub rss: i128,
     /// Microseconds.
     pub duration: u128,
@@ -45,9 +45,9 @@ impl Sums {
 pub struct Group {
     /// Their name.
     pub name: String,
-    /// All of them.
+    /// The sums of all of them.
     pub sums: Sums,
-    /// Of bytes.
+    /// The quantiles of their bytes.
     pub spread: Spread,
 }
 

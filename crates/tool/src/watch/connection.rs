@@ -1,6 +1,6 @@
-//! The client's end of the control socket: a request is a line of JSON, an answer a line of JSON and as many bytes as
-//! that line says. Any program may listen at the socket, so the kernel is asked who listens, and the time and size of
-//! an answer are limited.
+//! The client's end of the control socket. A request is a line of JSON; an answer is a line of JSON and as many bytes
+//! as that line announces. Any program may listen at the socket, so the client asks the kernel which user listens,
+//! and limits the time and the size of an answer.
 
 use super::peer;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub(super) enum Failure {
     Invalid(String),
 }
 
-/// An open connection, good for many requests.
+/// An open connection for many requests.
 pub(super) struct Connection {
     stream: UnixStream,
     /// Bytes that have arrived and were not read yet.
@@ -86,8 +86,7 @@ impl Connection {
         }
     }
 
-    /// Reads some bytes. The deadline is for the whole answer, so that a process that sends single bytes is not waited
-    /// for.
+    /// Reads some bytes. The deadline is for the whole answer, so a process that sends single bytes cannot extend it.
     fn fill(&mut self, deadline: Instant) -> Result<(), Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -160,7 +159,7 @@ mod tests {
         std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
     }
 
-    /// A server that gives each of the answers to one request, on one connection.
+    /// A server that answers each request on one connection with the next of these answers.
     fn server(name: &str, answers: Vec<Vec<u8>>) -> PathBuf {
         listener(name, move |mut reader| {
             for answer in answers {
@@ -244,7 +243,7 @@ mod tests {
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
         let path = folder.join("1.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        // SAFETY: an open descriptor; this only makes its queue shorter.
+        // SAFETY: the descriptor is open, and this only shortens its queue.
         unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 0) };
         let first = UnixStream::connect(&path).unwrap();
         let begun = Instant::now();

@@ -28,7 +28,7 @@ pub(super) fn connect(path: &Path, patience: Duration) -> Result<UnixStream, Err
     let bytes = path.as_os_str().as_bytes();
     // SAFETY: zero is a valid address.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    // The last one stays, for the end.
+    // The last byte stays 0, as the end of the path.
     let room = address.sun_path.len() - 1;
     if bytes.len() > room || bytes.contains(&0) {
         return Err(ErrorKind::InvalidInput.into());
@@ -37,7 +37,7 @@ pub(super) fn connect(path: &Path, patience: Duration) -> Result<UnixStream, Err
     for (to, from) in address.sun_path.iter_mut().zip(bytes) {
         *to = *from as libc::c_char;
     }
-    // SAFETY: makes a descriptor, which is nobody else's.
+    // SAFETY: makes a new descriptor.
     let stream = unsafe {
         let descriptor = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
         if descriptor < 0 {
@@ -45,7 +45,7 @@ pub(super) fn connect(path: &Path, patience: Duration) -> Result<UnixStream, Err
         }
         UnixStream::from(OwnedFd::from_raw_fd(descriptor))
     };
-    // It holds for connecting, too.
+    // The time limit also applies to connecting.
     stream.set_write_timeout(Some(patience))?;
     let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
     // SAFETY: an open descriptor, and an address of that length.

@@ -36,19 +36,19 @@ pub(super) struct Moment {
     pub(super) time: f64,
     /// Resident bytes.
     pub(super) rss_bytes: f64,
-    /// Share of the time since the moment before that GC took, 0 to 1.
+    /// Share of the time since the previous moment that GC took, 0 to 1.
     pub(super) gc_share: f64,
 }
 
 /// The whole state.
 pub(super) struct State {
-    /// Where the process is, or was.
+    /// The address of the process, or its last one.
     pub(super) target: Target,
-    /// Whether a process of the same name is looked for when it has gone.
+    /// Whether to search for a process of the same name after this one has ended.
     pub(super) returns: bool,
     /// The latest figures.
     pub(super) vitals: Option<Vitals>,
-    /// Figures before.
+    /// The figures of earlier moments.
     pub(super) moments: VecDeque<Moment>,
     /// Index into [`SORTS`].
     pub(super) sort: usize,
@@ -64,14 +64,14 @@ pub(super) struct State {
 pub(super) enum Reaction {
     /// Only draw again.
     None,
-    /// To be sent to the worker.
+    /// A command to send to the worker.
     Order(Order),
     /// Quit.
     Quit,
 }
 
 impl State {
-    /// At the beginning.
+    /// The state at the beginning.
     pub(super) fn new(target: Target, returns: bool) -> State {
         State {
             target,
@@ -119,10 +119,10 @@ impl State {
 
     fn add_moment(&mut self, vitals: &Vitals) {
         let before = self.vitals.as_ref();
-        // If the clock was set back, no time has passed.
+        // If the clock was set back, the time passed counts as zero.
         let passed_ms = before.map_or(0.0, |before| (vitals.time - before.time) * 1_000.0);
         let collected_ms = before.map_or(0.0, |before| vitals.gc_ms - before.gc_ms);
-        // Times that no clock shows make no share: infinity by infinity is no number, which clamp would let through.
+        // Impossible times give no share: infinity times infinity is NaN, which clamp would let through.
         let gc_share = if passed_ms > 0.0 && passed_ms.is_finite() && collected_ms.is_finite() {
             (collected_ms / passed_ms).clamp(0.0, 1.0)
         } else {
@@ -197,7 +197,7 @@ impl State {
     }
 }
 
-/// Keys that mean something.
+/// The keys that have a meaning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Key {
     /// q, Escape, Ctrl-C.

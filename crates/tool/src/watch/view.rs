@@ -102,10 +102,10 @@ fn tracking(vitals: Option<&Vitals>, paint: Paint) -> Vec<Span<'static>> {
     }
 }
 
-/// Why an existing process does not answer, as far as the kernel says.
+/// The kernel's reason why an existing process does not answer, if it has one.
 fn reason(pid: u32) -> &'static str {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name stands in brackets and may hold anything.
+    // The name is in brackets and may contain any characters.
     let state = memchr::memrchr(b')', &stat).and_then(|at| stat.get(at + 2));
     match state {
         Some(b'T' | b't') => ": it is stopped (kill -CONT continues it)",
@@ -198,7 +198,7 @@ fn draw_sites(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
     frame.render_widget(table, area);
 }
 
-/// An estimate's standard error stands below it: beside it there is no room.
+/// The standard error of an estimate is shown below it, because there is no room beside it.
 fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
     let figures = [
         site.live_bytes,

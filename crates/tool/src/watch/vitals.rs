@@ -45,20 +45,21 @@ pub struct Site {
     pub(super) live_blocks: Figure,
     /// Allocations so far.
     pub(super) allocations: Figure,
-    /// Live bytes of blocks that have outlived a collection; None: a process of an older version does not say.
+    /// Live bytes of blocks that have outlived a collection; `None` if the process has an older version that does not
+    /// say it.
     pub(super) old_bytes: Option<Figure>,
 }
 
-/// Most call sites that are taken.
+/// Most call sites that are read.
 const MOST_SITES: usize = 1_000;
 /// Most characters of a name.
 const LONGEST_NAME: usize = 4_096;
-/// Greatest number that is no count of anything: its square is a number, too.
+/// Greatest number that is accepted. No count of anything is larger, and its square is still a finite number.
 const GREATEST: f64 = 1e30;
 
 impl Vitals {
     /// Reads an answer. A missing field is zero, because another version may not send it. A field of a wrong type or
-    /// beyond its bounds is an error that names it.
+    /// out of bounds is an error that names it.
     pub fn read(json: &[u8]) -> Result<Vitals, String> {
         let value: Value =
             serde_json::from_slice(json).map_err(|error| format!("the answer is not JSON: {error}"))?;
@@ -101,7 +102,7 @@ impl Site {
     }
 }
 
-/// The fields of an object, with their types checked.
+/// The fields of an object. Their types are checked.
 struct Fields<'a>(&'a Value);
 
 /// A missing object has no fields.
@@ -111,7 +112,7 @@ fn object<'a>(value: &'a Value, name: &str) -> Result<Fields<'a>, String> {
 }
 
 impl Fields<'_> {
-    /// Nothing, or what `take` makes of the field.
+    /// Returns the result of `take`, or `None` if the field is missing.
     fn field<T>(
         &self,
         name: &str,
@@ -150,7 +151,7 @@ impl Fields<'_> {
         text.map(Option::unwrap_or_default)
     }
 
-    /// Its standard error stands beside it, if it is an estimate.
+    /// If it is an estimate, its standard error is in the object as well.
     fn figure(&self, name: &str) -> Result<Figure, String> {
         let value = self.field(name, "an integer of 64 bits", Value::as_i64)?.unwrap_or_default();
         let error = self.number(&format!("{name}_standard_error"))?;
@@ -161,7 +162,7 @@ impl Fields<'_> {
     }
 }
 
-/// A path may hold anything, also what a terminal takes for a command, or what turns the direction of writing.
+/// A path may contain any characters, including those that a terminal obeys or that turn the direction of writing.
 pub(super) fn printable(text: &str) -> String {
     let turns = |letter: char| matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|letter| if letter.is_control() || turns(letter) { '?' } else { letter }).collect()
@@ -223,7 +224,7 @@ pub(super) mod tests {
         assert_eq!(Vitals::read(b"{\"sites\":null,\"gc\":null}").unwrap(), Vitals::default());
     }
 
-    /// Each field in turn, with a value of each other kind.
+    /// Sets each field in turn to a value of each wrong kind.
     #[test]
     fn a_field_of_another_kind_is_told_by_its_name() {
         let fields = [
@@ -265,7 +266,8 @@ pub(super) mod tests {
                 attempt(&changed, name);
             }
         }
-        // All but those that fit: "x" 3 times, true once, -1.5 and {"a":1} twice each, 1e23 3 times.
+        // All combinations except those with a valid value: "x" 3 times, true once, -1.5 and {"a":1} twice each, 1e23
+        // 3 times.
         assert_eq!(refused, 7 * 17 - 11);
     }
 

@@ -1,5 +1,5 @@
-//! The thread that talks to the process, so that the view never waits: it asks for vitals repeatedly, and in between
-//! sends the commands of keys.
+//! The thread that talks to the process, so that the view never waits. It asks for vitals repeatedly, and sends the
+//! commands of keys in between.
 
 use super::connection::{Connection, Failure};
 use super::vitals::Vitals;
@@ -19,11 +19,11 @@ const SEARCH_PACE: Duration = Duration::from_secs(2);
 pub(super) struct Target {
     /// Process id.
     pub(super) pid: u32,
-    /// Of its socket.
+    /// Path of its socket.
     pub(super) path: PathBuf,
 }
 
-/// What a key asks for.
+/// What a key asks the worker to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Order {
     /// A command of the protocol without arguments: start, stop or mark.
@@ -45,7 +45,7 @@ pub(super) enum News {
     Silent,
     /// The process has ended. It may be found again by its name.
     Gone,
-    /// Another process has taken its place.
+    /// Another process has replaced it.
     Found(Target),
 }
 
@@ -109,7 +109,7 @@ fn converse(
             *sort = figure;
         }
         let told = ask(&mut connection, target, sort, order);
-        // After an error or an invalid answer, late bytes could be taken for the next answer, so the connection is
+        // After an error or an invalid answer, late bytes could count as the next answer, so the connection is
         // closed.
         if told.is_err() {
             connection = None;
@@ -122,7 +122,7 @@ fn converse(
                 news.send(News::Refused(message)).map_err(|_| Dismissed)?;
             }
         }
-        // Shows the effect of a key at once.
+        // So the view shows the effect of a key at once.
         due = Instant::now() + if order.is_some() { Duration::ZERO } else { pace };
     }
 }
@@ -135,7 +135,7 @@ fn ask(
 ) -> Result<News, Failure> {
     let used = connection.is_some();
     let told = ask_on(connection, target, sort, order);
-    // A server closes connections that were idle for a while; the process has not ended.
+    // A server closes connections that were idle for a while, so this does not mean that the process has ended.
     if used && told == Err(Failure::Gone) {
         *connection = None;
         return ask_on(connection, target, sort, order);
@@ -166,7 +166,7 @@ fn ask_on(
     }
 }
 
-/// A process other than the one that has ended, whose socket may still exist for a while.
+/// Finds a process other than the one that has ended, whose socket may still exist for a while.
 fn find(finder: &Finder, gone: &Target) -> Option<Target> {
     let (program, arguments) = finder.as_ref()?.split_first()?;
     let output = Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output().ok()?;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::traffic::Sizes;
 
-/// One heap and its traffic.
+/// One heap and the traffic on it.
 pub(crate) struct Case {
     /// Blocks, size, threads.
     pub(crate) name: &'static str,
@@ -15,9 +15,9 @@ pub(crate) struct Case {
     pub(crate) sizes: Sizes,
     /// Threads.
     pub(crate) threads: usize,
-    /// Blocks are freed by the other one of two threads.
+    /// Each of two threads frees the blocks of the other one.
     pub(crate) exchange: bool,
-    /// Only when asked for.
+    /// Runs only when it is asked for.
     pub(crate) huge: bool,
 }
 
@@ -26,12 +26,12 @@ const fn case(name: &'static str, blocks: usize, sizes: Sizes, threads: usize) -
 }
 
 impl Case {
-    /// The one of that name.
+    /// The case with this name.
     pub(crate) fn named(name: &str) -> &'static Self {
         CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no case {name}"))
     }
 
-    /// Has this program run it, in a process of its own that `tell` says so to.
+    /// Runs the case in a process of its own, to which `tell` passes its name.
     pub(crate) fn run_apart(&self, tell: impl FnOnce(&mut Command) -> &mut Command) {
         let mut program = Command::new(env::current_exe().expect("own path"));
         let status = tell(&mut program).status().expect("own program");
@@ -39,7 +39,7 @@ impl Case {
     }
 }
 
-/// All of them.
+/// All cases.
 pub(crate) const CASES: [Case; 16] = [
     case("1k-64B", 1_000, Sizes::Fixed(64), 1),
     case("1k-64B-2t", 1_000, Sizes::Fixed(64), 2),

@@ -1,11 +1,12 @@
-//! What the table costs a malloc/free pair, as a ratio to the bare allocator.
+//! Measures what the table costs a malloc/free pair, as a ratio to the bare allocator.
 //!
-//! Each case runs in a process of its own. There, one heap serves all shapes in turn, five rounds: the shape is emptied,
-//! takes in the blocks that live, and then follows the traffic of malloc and free. Seventy of a hundred frees hit one of
-//! the last 512 blocks of the thread, thirty any of its blocks. Times are CPU time of the threads, medians of the rounds.
-//! The frees are made as a hook makes them: fetch the block's header, take the block from the table, free it.
+//! Each case runs in a process of its own. There one heap serves all shapes in turn, in five rounds: the shape is
+//! emptied, the live blocks are inserted, and then come the calls of malloc and free. Seventy of a hundred frees hit
+//! one of the last 512 blocks of the thread, thirty any of its blocks. Times are CPU time of the threads, medians of
+//! the rounds. A block is freed as a hook does it: fetch the block's header, remove the block from the table, free
+//! it.
 //!
-//! `cargo bench -p memintro-tracker --bench table [-- CASE…]`; cases are listed by `-- list`, `-- all` adds those of 50
+//! `cargo bench -p memintro-tracker --bench table [-- CASE…]`. `-- list` lists the cases, `-- all` adds those of 50
 //! million blocks, which need 10 GB.
 
 mod cases;

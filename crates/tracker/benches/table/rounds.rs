@@ -1,4 +1,4 @@
-//! The shapes in turn, round by round, on one heap.
+//! Measures the shapes in turn, round by round, on one heap.
 
 use std::sync::{Barrier, Mutex};
 use std::thread;
@@ -21,10 +21,10 @@ pub(crate) struct Spec {
     pub(crate) rounds: usize,
 }
 
-/// What came out for one shape.
+/// The result of one shape.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Figures {
-    /// CPU time of a pair, median of the rounds.
+    /// CPU time of a pair, the median of the rounds.
     pub(crate) median_ns: f64,
     /// The best round.
     pub(crate) fastest_ns: f64,
@@ -62,7 +62,7 @@ impl Times {
     }
 }
 
-/// What the threads of a case share.
+/// The state that the threads of a case share.
 struct Stage {
     spec: Spec,
     barrier: Barrier,
@@ -83,7 +83,7 @@ impl Stage {
         }
     }
 
-    /// One round of one shape, run by all threads at once; thread 0 keeps the book.
+    /// One round of one shape, run by all threads at once. Thread 0 records the times.
     fn round(
         &self,
         shape: &impl Shape,
@@ -116,7 +116,8 @@ impl Stage {
     }
 }
 
-/// Runs `work` in as many threads as the case has; the first is the caller, so one thread is truly alone.
+/// Runs `work` in all threads of the case. The first thread is the caller, so that a single thread really has no
+/// other beside it.
 fn in_threads(threads: usize, work: impl Fn(usize) + Sync) {
     thread::scope(|scope| {
         for thread in 1..threads {
@@ -139,7 +140,7 @@ pub(crate) fn churn(
     let stage = Stage::new(spec);
     in_threads(spec.threads, |thread| {
         let mut worker = Worker::new(spec.blocks, spec.sizes, thread);
-        // The heap's first rounds are unlike the later ones: its free lists are empty.
+        // The first rounds of a heap differ from the later ones, because its free lists are empty.
         worker.churn(bare, spec.pairs);
         fn round(stage: &Stage, shape: &impl Shape, index: usize, thread: usize, worker: &mut Worker) {
             let worker = std::cell::RefCell::new(worker);

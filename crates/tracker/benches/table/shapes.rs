@@ -1,4 +1,4 @@
-//! The shapes that are measured side by side. All but the product's are as small as a fair comparison allows.
+//! The shapes that are compared. All except the product's are as small as a fair comparison allows.
 
 use std::hint::black_box;
 use std::ptr;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memintro_tracker::lock::SpinLock;
 use memintro_tracker::table::{Block, Inserted, Table};
 
-/// What a malloc hook does with a table.
+/// The operations that a malloc hook needs of a table.
 pub(crate) trait Shape: Sync {
     /// Empties the table and makes room for `blocks`.
     fn reset(&self, blocks: usize);
-    /// Notes a block.
+    /// Inserts a block.
     fn insert(&self, address: usize, site: u32, size: u64);
-    /// Forgets it.
+    /// Removes it.
     fn remove(&self, address: usize);
 }
 
@@ -40,7 +40,7 @@ impl Radix {
     pub(crate) fn new() -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice.
+        // SAFETY: an anonymous mapping at an address that the kernel chooses.
         let base = unsafe { libc::mmap(ptr::null_mut(), RADIX_BYTES, protection, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
         Self(base.cast())
@@ -106,7 +106,7 @@ fn rehash(address: u64) -> u64 {
 impl Shape for Open {
     fn reset(&self, blocks: usize) {
         for part in &self.0 {
-            // Room for chance: a part may have more than its share.
+            // Spare room, because by chance a part may get more than its share.
             part.lock().entries = vec![(0, 0); (blocks / 256) * 10 / 7 + 128];
         }
     }
@@ -151,7 +151,7 @@ impl Shape for Open {
     }
 }
 
-/// The product's table, for many threads or for one that is alone.
+/// The product's table, for many threads or for a single one.
 pub(crate) struct Tracked {
     pub(crate) table: &'static Table,
     pub(crate) shared: bool,
@@ -172,7 +172,7 @@ impl Shape for Tracked {
 
     #[inline]
     fn remove(&self, address: usize) {
-        // A hook adds to counters what it learns; it does not store the answer as such.
+        // A hook adds the answer to counters; it does not store the answer itself.
         let learnt =
             self.table.remove(address, 5).map_or(0, |block| block.size ^ u64::from(block.site ^ block.age));
         black_box(learnt);

@@ -1,4 +1,4 @@
-//! The traffic of malloc and free that the shapes follow.
+//! The calls of malloc and free that the shapes record.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use crate::shapes::{Bare, Shape};
 
-/// How large the blocks are.
+/// The sizes of the blocks.
 #[derive(Clone, Copy)]
 pub(crate) enum Sizes {
-    /// All the same.
+    /// All blocks have this size.
     Fixed(usize),
-    /// 24 B to 64 KiB, small ones far more often; 1.5 KB in the mean.
+    /// 24 B to 64 KiB, small ones far more often; 1.5 KB on average.
     Mixed,
 }
 
@@ -37,7 +37,7 @@ impl Random {
 }
 
 impl Sizes {
-    /// A table, so that drawing a size costs the same for all.
+    /// A table, so that choosing a size costs the same for all.
     pub(crate) fn table(self) -> Vec<usize> {
         (0..4096)
             .map(|i| match self {
@@ -58,7 +58,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// The blocks of a thread, and the seed that its number gives.
+    /// The blocks of a thread; its number gives the seed.
     pub(crate) fn new(blocks: usize, sizes: Sizes, thread: usize) -> Self {
         let mut random = Random(0x9E37_79B9_7F4A_7C15 + thread as u64);
         let sizes = sizes.table();
@@ -68,14 +68,14 @@ impl Worker {
         Self { random, sizes, blocks, recent, turn: 0 }
     }
 
-    /// Has the shape know the blocks.
+    /// Inserts all blocks into the shape.
     pub(crate) fn take_in(&self, shape: &impl Shape) {
         for block in &self.blocks {
             shape.insert(*block, 7, 64);
         }
     }
 
-    /// Frees and allocates so many.
+    /// Frees and allocates this many blocks.
     pub(crate) fn churn(&mut self, shape: &impl Shape, pairs: usize) {
         for _ in 0..pairs {
             let draw = self.random.next();
@@ -132,7 +132,7 @@ pub(crate) fn cpu_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// A ring of blocks on their way from one thread to another.
+/// A ring of blocks that one thread sends to another.
 pub(crate) struct Ring {
     slots: Vec<AtomicUsize>,
     put: Padded,
@@ -144,7 +144,7 @@ pub(crate) struct Ring {
 struct Padded(AtomicUsize);
 
 impl Ring {
-    /// For so many blocks.
+    /// A ring for this many blocks.
     pub(crate) fn new(len: usize) -> Self {
         Self {
             slots: (0..len).map(|_| AtomicUsize::new(0)).collect(),
@@ -174,7 +174,7 @@ impl Ring {
     }
 }
 
-/// One of two threads that each send `pairs` blocks to the other one and free as many of its.
+/// Runs one of two threads that each send `pairs` blocks to the other one and free as many of the other's.
 pub(crate) fn trade(shape: &impl Shape, size: usize, pairs: usize, mine: &Ring, theirs: &Ring) {
     let (mut sent, mut freed) = (0, 0);
     let mut held = None;
@@ -199,7 +199,7 @@ pub(crate) fn trade(shape: &impl Shape, size: usize, pairs: usize, mine: &Ring, 
             idle = false;
         }
         if idle {
-            // Sleeping is no CPU time, waiting for the other one would be.
+            // Sleeping takes no CPU time; a spinning wait for the other thread would.
             thread::sleep(Duration::from_micros(20));
         }
     }

@@ -1,9 +1,9 @@
-//! Ages stay right although an entry knows the generation of its birth modulo 2^18 only.
+//! Keeps ages correct although an entry stores the generation of its birth modulo 2^18 only.
 //!
-//! Every 256 generations the operation that notices visits one shard of the buckets and every 256th heap page, and gives each
-//! block that is older than [`MAX_AGE`] a birth that makes it exactly so old. All have had their turn after 65,536
-//! generations (and a block that moves from a bucket to a cell is looked at as well), so no
-//! entry's true age passes 131,071 + 65,536 and a bit before it is seen again, which 18 bits tell apart.
+//! Every 256 generations one operation visits one shard of the buckets and every 256th heap page. It gives each block
+//! that is older than [`MAX_AGE`] a birth that makes its age exactly [`MAX_AGE`]. After 65,536 generations all blocks
+//! have been visited; a block that moves from a bucket to a cell is checked as well. So no entry is older than
+//! 131,071 + 65,536 generations and a few more when it is visited again, and 18 bits can represent that age.
 //!
 //! Rule for neighbours: each operation calls [`Clock::tick`] with the present generation, before it takes a lock.
 
@@ -16,11 +16,12 @@ use crate::lock::Patience;
 /// Generations between two visits.
 const STEP: u32 = 256;
 
-/// Visits that may be overdue while other threads go on: births and the clock then still are within
-/// [`packed::EARLY`] of each other.
+/// Number of visits that may be overdue before other threads wait for them. Births and the clock are then still
+/// within [`packed::EARLY`] of each other.
 const PATIENCE: u32 = packed::EARLY / STEP / 2;
 
-/// Before the first step: no multiple of [`STEP`], and as good as 0 but where the present is half a turn away.
+/// The value before the first step. It is not a multiple of [`STEP`], and it works like 0 except where the present
+/// generation is half the range of a `u32` away.
 const UNSET: u32 = 1;
 
 #[derive(Debug)]
@@ -35,10 +36,10 @@ impl Clock {
         Self { stepped: AtomicU32::new(UNSET), stepping: AtomicBool::new(false) }
     }
 
-    /// Takes notice of the present generation.
+    /// Records the present generation, and visits blocks if a step is due.
     #[inline]
     pub(super) fn tick(&self, table: &Table, now: u32) {
-        // Acquire: who sees the new step sees the births that it changed, too.
+        // Acquire: a thread that sees the new step also sees the births that the step changed.
         if now.wrapping_sub(self.stepped.load(Ordering::Acquire)) >= STEP {
             self.tick_slow(table, now);
         }
@@ -51,7 +52,8 @@ impl Clock {
         loop {
             let stepped = self.stepped.load(Ordering::Acquire);
             let passed = now.wrapping_sub(stepped);
-            // A thread that read the generation before another one stepped seems to live in the past.
+            // The generation that a thread passes may be older than the last step, if another thread stepped in
+            // between.
             if !(STEP..=u32::MAX / 2).contains(&passed) && stepped != UNSET {
                 return;
             }
@@ -72,7 +74,7 @@ impl Clock {
 
 /// Visits the shards whose turn has come since `stepped`.
 fn step(table: &Table, stepped: u32, now: u32) {
-    // No block was born after this, but for those of threads that did not wait.
+    // No block was born after this, except those of threads that did not wait.
     let latest = stepped.wrapping_add(STEP - 1);
     let steps = (now / STEP).wrapping_sub(stepped / STEP).min(SHARDS as u32);
     for turn in 1..=steps {
@@ -84,13 +86,13 @@ fn step(table: &Table, stepped: u32, now: u32) {
         };
         table.dense.age(shard, &aged);
         let mut index = 0;
-        // A shard that grows meanwhile moves blocks forward only: none is missed.
+        // A shard that grows meanwhile moves blocks forward only, so no block is missed.
         while let Some(bucket) = span.load(shard).bucket(index) {
             index = index.wrapping_add(1);
             if bucket.peek_empty() {
                 continue;
             }
-            // Whoever holds a bucket that does not come free will be seen the next time round.
+            // If the bucket's lock is not released in time, the next round visits the bucket.
             let Some(bucket) = bucket.lock_in_time() else { continue };
             for slot in bucket.occupied() {
                 if let Some(value) = aged(bucket.value(slot)) {

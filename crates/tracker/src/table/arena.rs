@@ -1,14 +1,15 @@
-//! Where the arrays of cells lie: one stretch of address space, cut into chunks, these into arrays of some fixed lengths.
-//! It grows in place; where somebody else's memory is in the way, it goes on behind that ([`super::chunks`]).
+//! The memory of the arrays of cells: one stretch of address space, divided into chunks, and these into arrays of a
+//! few fixed lengths. It grows in place; where other memory is in the way, it continues behind that
+//! ([`super::chunks`]).
 //!
-//! Arrays that are free and side by side become one *extent*, out of which arrays of any length are cut again; a chunk
-//! that is free as a whole goes back to the kernel. So memory follows the number of blocks, whatever heap pages were
-//! like before.
+//! Free arrays that are adjacent become one *extent*, from which arrays of any length can be cut again. A chunk that
+//! is completely free goes back to the kernel. So memory follows the number of blocks, whichever heap pages held them
+//! before.
 //!
-//! A chunk begins with two bits for each of its pairs of cells: an extent begins here, an extent ends here. An extent
-//! has its links in its first cell and its length in its second and in its last.
+//! A chunk begins with two bits for each of its pairs of cells: whether an extent begins here, and whether one ends
+//! here. The first cell of an extent holds its links; the second and the last hold its length.
 //!
-//! Many chunks lie in huge pages: with hundreds of megabytes of cells each operation would else miss the TLB.
+//! Many chunks lie in huge pages: with hundreds of megabytes of cells, each operation would otherwise miss the TLB.
 //!
 //! Rule for neighbours: the lock of a pool is taken last. Memory of the arena stays readable and writable for good.
 
@@ -20,7 +21,8 @@ use crate::lock::SpinLock;
 use crate::mmap;
 use crate::space::Space;
 
-/// Lengths of arrays. The last one holds a heap page full of the smallest blocks, were they all long.
+/// Lengths of arrays. The last length is enough for a heap page full of the smallest blocks, even if each needed two
+/// cells.
 const LENGTHS: [u16; 32] = [
     4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384,
     448, 512, 640, 768, 896, 1024, 1280,
@@ -32,30 +34,31 @@ const POOLS: usize = 8;
 const CHUNK_PAIRS: u32 = (CHUNK_BYTES / PAIR_BYTES) as u32;
 /// Cells of each of the two sets of bits.
 const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
-/// What the bits take of a chunk.
+/// Pairs at the start of a chunk that hold the bits.
 const HEADER_PAIRS: u32 = (2 * BITS_CELLS * 8 / PAIR_BYTES) as u32;
 const WHOLE: u32 = CHUNK_PAIRS - HEADER_PAIRS;
 
-/// Chunks beyond these lie in huge pages: what of the last one is not used yet is little then.
+/// Chunks beyond this size of the arena lie in huge pages. From there on, the unused rest of the last huge page is
+/// small in comparison.
 const HUGE_FROM: usize = 32 << 20;
 const _: () = assert!(HUGE.is_multiple_of(CHUNK_BYTES) && HUGE_FROM.is_multiple_of(HUGE));
 
-/// Which end of extents a bit is about.
+/// The end of an extent that a bit marks.
 #[derive(Clone, Copy)]
 enum End {
     First = 0,
     Last = 1,
 }
 
-/// Extents by the greatest array that they have room for; a pair by itself is in no list.
+/// Extents, in lists by the greatest array that fits into them. A single pair is in no list.
 #[derive(Debug)]
 struct Pool {
     heads: [u32; LENGTHS.len()],
-    /// Lists that are not empty, a bit each.
+    /// Which lists are not empty, one bit for each.
     filled: u32,
-    /// Chunks that are free as a whole: one is kept.
+    /// Number of chunks that are completely free. The pool keeps one of them.
     whole: u32,
-    /// Arrays handed out.
+    /// Number of arrays that are handed out.
     taken: usize,
 }
 
@@ -67,38 +70,38 @@ impl Pool {
 #[repr(align(64))]
 struct Aligned(SpinLock<Pool>);
 
-/// All arrays. An array is known by the number of its first pair; 0 is none.
+/// All arrays. An array is identified by the number of its first pair; 0 means no array.
 #[derive(Debug)]
 pub(super) struct Arena {
     base: AtomicPtr<u64>,
-    /// Chunks that there may be.
+    /// Greatest number of chunks.
     reserved: AtomicUsize,
-    /// The list of chunks that are to be used again.
+    /// The list of chunks that were given back.
     again: AtomicPtr<u32>,
     chunks: SpinLock<Chunks>,
     pools: [Aligned; POOLS],
 }
 
-/// Cells that an array of this length may hold: an eighth stays empty, one at least.
+/// The number of cells that an array of this length may hold. An eighth stays empty, at least one cell.
 #[inline]
 pub(super) fn room(len: usize) -> usize {
     if len < 8 { len.wrapping_sub(1) } else { len.wrapping_sub(len / 8) }
 }
 
-/// The least length with room for `cells`.
+/// The least length of an array with room for `cells`.
 pub(super) fn length_for(cells: usize) -> Option<usize> {
     let place = list(cells.next_multiple_of(2) as u32 / 2).unwrap_or(0);
     let lengths = LENGTHS.get(place..)?;
     lengths.iter().copied().map(usize::from).find(|len| room(*len) >= cells)
 }
 
-/// The greatest length of `cells` at most.
+/// The greatest length of an array that is at most `cells`.
 pub(super) fn length_within(cells: usize) -> Option<usize> {
     LENGTHS.get(list(cells as u32 / 2)?).copied().map(usize::from)
 }
 
-/// The list for extents of so many pairs: the last of [`LENGTHS`] that goes into them. There is one for each number of
-/// pairs below 8, and four for each doubling from there on.
+/// The list for extents of this many pairs: the last of [`LENGTHS`] that fits. There is one list for each number of
+/// pairs below 8, and four for each doubling above.
 const fn list(pairs: u32) -> Option<usize> {
     if pairs < 8 {
         return if pairs < 2 { None } else { Some(pairs as usize - 2) };
@@ -129,8 +132,8 @@ impl Arena {
         }
     }
 
-    /// Reserves the first address space for cells, which may come to `bytes`, or to less if the kernel gives less. Again:
-    /// only for more than before, and while no array is in use. `false`: there is none.
+    /// Reserves the first address space for at most `bytes` of cells, or for less if the kernel gives less. Another
+    /// call reserves more only if more is wanted and no array is in use. Returns `false` if there is none.
     pub(super) fn init(&self, bytes: usize) -> bool {
         let mut pools = self.pools.each_ref().map(|pool| pool.0.lock());
         let reserved = self.reserved.load(Ordering::Relaxed);
@@ -138,7 +141,7 @@ impl Arena {
         while wanted > reserved && pools.iter().all(|pool| pool.taken == 0) {
             if let Some(mut space) = Space::reserve(wanted * CHUNK_BYTES, true) {
                 if let Some(again) = mmap::reserve(wanted * size_of::<u32>()) {
-                    // A former, smaller arena stays mapped: a thread may be about to look into it.
+                    // A former, smaller arena stays mapped, because a thread may be about to read it.
                     self.base.store(space.base().cast(), Ordering::Relaxed);
                     self.again.store(again.as_ptr().cast(), Ordering::Relaxed);
                     self.reserved.store(wanted, Ordering::Relaxed);
@@ -159,12 +162,12 @@ impl Arena {
         self.base.load(Ordering::Relaxed).wrapping_byte_add(array as usize * PAIR_BYTES)
     }
 
-    /// Addresses of different threads' arenas are far apart, and so use different pools.
+    /// Chosen by address, because the arenas of different threads are far apart and then use different pools.
     fn pool(&self, address: usize) -> Option<&SpinLock<Pool>> {
         self.pools.get((address >> 20) % POOLS).map(|pool| &pool.0)
     }
 
-    /// An array of `len` cells for blocks around `address`, with whatever in it.
+    /// Takes an array of `len` cells for blocks near `address`. Its contents are undefined.
     pub(super) fn take(&self, address: usize, len: usize, budget: &Budget) -> Option<u32> {
         let pairs = (len / 2) as u32;
         let least = list(pairs)?;
@@ -182,9 +185,9 @@ impl Arena {
         Some(array)
     }
 
-    /// Takes an array back.
+    /// Gives an array back.
     pub(super) fn give(&self, address: usize, array: u32, len: usize, budget: &Budget) {
-        // Without the pool, the array stays unused.
+        // If the pool's lock is not free in time, the array stays unused.
         let Some(mut pool) = self.pool(address).and_then(SpinLock::lock_in_time) else { return };
         pool.taken = pool.taken.wrapping_sub(1);
         let (mut first, mut pairs) = (array, (len / 2) as u32);
@@ -215,7 +218,7 @@ impl Arena {
         };
         let chunk = if chunks.again > 0 {
             chunks.again -= 1;
-            // SAFETY: the list is as long as there are chunks, and so much of it is filled.
+            // SAFETY: the list has an entry for each chunk, and the entries up to here are filled.
             unsafe { self.again.load(Ordering::Relaxed).add(chunks.again).read() }
         } else if let Some(chunk) = chunks.fresh(self.reserved.load(Ordering::Relaxed)) {
             let bytes = chunk * CHUNK_BYTES;
@@ -229,8 +232,8 @@ impl Arena {
         };
         drop(chunks);
         let first = chunk * CHUNK_PAIRS;
-        // SAFETY: the chunk is this pool's, and begins with its bits. Locked memory may not be zeroes after it was
-        // given back.
+        // SAFETY: the chunk belongs to this pool, and begins with its bits. They are set to zero explicitly, because
+        // locked memory may not be zeroes after it was given back.
         unsafe { self.cells(first).write_bytes(0, 2 * BITS_CELLS) };
         self.link(pool, first + HEADER_PAIRS, WHOLE);
         Some(())
@@ -241,13 +244,13 @@ impl Arena {
     fn end_chunk(&self, chunk: u32, budget: &Budget) {
         mmap::discard(self.cells(chunk * CHUNK_PAIRS).cast(), CHUNK_BYTES);
         let Some(mut chunks) = self.chunks.lock_in_time() else { return };
-        // SAFETY: the list is as long as there are chunks, and each is in it once at most.
+        // SAFETY: the list has an entry for each chunk, and each chunk is in it at most once.
         unsafe { self.again.load(Ordering::Relaxed).add(chunks.again).write(chunk) };
         chunks.again += 1;
         budget.give(CHUNK_BYTES);
     }
 
-    /// Makes an extent of what is nobody's.
+    /// Makes an extent of free pairs.
     fn link(&self, pool: &mut Pool, first: u32, pairs: u32) {
         self.write(first, 1, u64::from(pairs));
         self.write(first + pairs, -1, u64::from(pairs));
@@ -267,7 +270,7 @@ impl Arena {
         pool.filled |= 1 << list;
     }
 
-    /// Makes an extent nobody's, and answers how long it is.
+    /// Removes an extent from its list, and returns its length.
     fn unlink(&self, pool: &mut Pool, first: u32) -> u32 {
         let pairs = self.read(first, 1) as u32;
         self.flip(first, End::First);
@@ -302,7 +305,7 @@ impl Arena {
 
     fn is_end(&self, pair: u32, end: End) -> bool {
         let (cell, bit) = self.bits(pair, end);
-        // SAFETY: a cell of the bits of a chunk of the pool whose lock is held.
+        // SAFETY: the cell holds bits of a chunk of the pool whose lock is held.
         unsafe { cell.read() >> bit & 1 != 0 }
     }
 
@@ -312,9 +315,9 @@ impl Arena {
         unsafe { cell.write(cell.read() ^ 1 << bit) }
     }
 
-    /// A cell of an extent, so far from the beginning of `pair`.
+    /// A cell of an extent, at this distance from the beginning of `pair`.
     fn read(&self, pair: u32, cell: isize) -> u64 {
-        // SAFETY: the extent is in the arena, and guarded by the lock of its pool.
+        // SAFETY: the extent is in the arena, and the lock of its pool guards it.
         unsafe { self.cells(pair).offset(cell).read() }
     }
 

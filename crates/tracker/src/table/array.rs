@@ -1,12 +1,13 @@
-//! The cells of a heap page: an array in which each block lies as near as can be to where its tag says.
+//! The cells of a heap page: an array in which each block lies as near as possible to the place that its tag
+//! determines.
 //!
-//! The home of a cell is its tag scaled to the length of the array, so the order of homes is the order of tags, and an
-//! array is copied into a longer one from front to back. Tags are granules dealt out ([`super::cell::tag_at`]): blocks at any
-//! even distance have homes at nearly even distances, so they hardly meet, though only a part of the heap page be in use. A
-//! cell that finds its home taken lies behind it, in the order of homes (after the last place comes the first). So between
-//! a cell and its home no place is empty.
+//! The home of a cell is its tag scaled to the length of the array. So the order of homes is the order of tags, and
+//! an array is copied into a longer one from front to back. Tags are the numbers of granules, spread over their range
+//! ([`super::cell::tag_at`]). Blocks at equal distances therefore have homes at nearly equal distances and seldom
+//! collide, even if only a part of the heap page is in use. A cell whose home is taken lies behind it, in the order
+//! of homes (the first place follows the last one). So no place between a cell and its home is empty.
 //!
-//! Rule for neighbours: an array has at least one empty place, and whoever uses it holds its heap page.
+//! Rule for neighbours: an array has at least one empty place, and only a thread that holds its heap page uses it.
 
 use super::cell;
 
@@ -17,7 +18,7 @@ pub(super) struct Array {
     len: usize,
 }
 
-/// Where a cell belongs that is not there, and how far that is from its home.
+/// Where a missing cell belongs, and how far that is from its home.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
     place: usize,
@@ -30,7 +31,7 @@ struct Run {
     last: u64,
 }
 
-/// What came of a search.
+/// The result of a search.
 pub(super) enum Sought {
     /// The place of the block, and its cell.
     Found(usize, u64),
@@ -39,7 +40,8 @@ pub(super) enum Sought {
 
 impl Array {
     /// # Safety
-    /// There are `len` cells at `first`, nobody else uses them meanwhile, and one of them is empty; `len` is not 0.
+    /// There are `len` cells at `first`, no other thread uses them meanwhile, and one of them is empty; `len` is not
+    /// 0.
     #[inline]
     pub(super) unsafe fn new(first: *mut u64, len: usize) -> Self {
         Self { first, len }
@@ -60,7 +62,7 @@ impl Array {
     #[inline]
     pub(super) fn get(self, place: usize) -> u64 {
         debug_assert!(place < self.len);
-        // SAFETY: homes and what follows them are below the length.
+        // SAFETY: homes and the places after them are below the length.
         unsafe { self.first.add(place).read() }
     }
 
@@ -94,7 +96,7 @@ impl Array {
         }
     }
 
-    /// The extension of the block with this tag, which has one.
+    /// The extension of the block with this tag. The block must have one.
     #[cold]
     #[inline(never)]
     pub(super) fn extension(self, tag: u64) -> Option<(usize, u64)> {
@@ -111,8 +113,8 @@ impl Array {
         }
     }
 
-    /// Where the block with this tag is, or else where its cell belongs: in front of the first cell that is nearer to
-    /// its home.
+    /// Finds the block with this tag, or the place where its cell belongs: before the first cell that is nearer to
+    /// its own home.
     #[inline]
     pub(super) fn seek(self, tag: u64) -> Sought {
         let mut place = self.home(tag);
@@ -130,8 +132,8 @@ impl Array {
         }
     }
 
-    /// Puts a cell where it belongs and answers how many were passed or moved for that. The array has two empty places or
-    /// more.
+    /// Puts a cell into its place, and returns how many cells were passed or moved. The array must have two empty
+    /// places or more.
     #[inline]
     pub(super) fn put_into(self, gap: Gap, cell: u64) -> usize {
         let Gap { mut place, mut way } = gap;
@@ -148,7 +150,7 @@ impl Array {
         }
     }
 
-    /// Puts a cell behind all of its home. The same otherwise.
+    /// Puts a cell behind all others with its home, and returns the same as `put_into`.
     #[inline(never)]
     pub(super) fn put(self, cell: u64) -> usize {
         let mut place = self.home(cell::tag(cell));
@@ -163,10 +165,12 @@ impl Array {
         }
     }
 
-    /// Fills this array, which is empty and has room, with the cells of another one. They come nearly in the order of their
-    /// tags, and whatever does so goes to its home or right behind the one before it: it need not be compared.
+    /// Fills this array, which is empty and has room, with the cells of another one. They come nearly in the order of
+    /// their tags. A cell in that order goes to its home or right behind the cell before it, so it need not be
+    /// compared.
     pub(super) fn fill(self, from: Self) {
-        // Cells in front whose home is further behind have come round the end: they are the last ones.
+        // Cells at the front whose home is further back have wrapped around the end, so they are the last in the
+        // order.
         let round = (0..from.len).take_while(|place| from.home(cell::tag(from.get(*place))) > *place).count();
         let mut run = Run { next: 0, last: 0 };
         (round..from.len).for_each(|place| self.append(from.get(place), &mut run));
@@ -191,7 +195,7 @@ impl Array {
         }
     }
 
-    /// Empties a place; cells behind it that are not at home move up.
+    /// Empties a place. Cells behind it that are not at home move one place forward.
     #[inline]
     pub(super) fn take(self, place: usize) {
         let mut hole = place;
@@ -213,7 +217,7 @@ impl Array {
 
     /// Makes all places empty.
     pub(super) fn empty(self) {
-        // SAFETY: the array is of this length, and zeroes are empty cells.
+        // SAFETY: the array has this length, and zeroes are empty cells.
         unsafe { self.first.write_bytes(0, self.len) }
     }
 }

@@ -1,7 +1,8 @@
-//! One cache line of the table: a lock, five slots, and where the blocks are that found no slot.
+//! One cache line of the table: a lock, five slots, and a link to the blocks that did not fit into the slots.
 //!
-//! Rule for neighbours: everything about the blocks of a bucket, those in its chain of [`super::overflow`] included, changes
-//! and is read under the bucket's lock only. No operation holds two of these locks, but for who holds all of a shard.
+//! Rule for neighbours: the blocks of a bucket, including those in its chain of [`super::overflow`], are read and
+//! changed only under the bucket's lock. No operation holds two of these locks, except one that holds all locks of a
+//! shard.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -21,7 +22,7 @@ const BLOOM_SHIFT: u32 = 6;
 const BLOOM: u32 = 0xFF;
 const CHAIN_SHIFT: u32 = 14;
 
-/// Most links that a bucket can name: 18 bits, without the 0 that names none.
+/// Greatest link that a bucket can hold: 18 bits. 0 means no link.
 pub(super) const LINKS: u32 = u32::MAX >> CHAIN_SHIFT;
 
 /// Zeroed memory is an empty, open bucket.
@@ -30,7 +31,7 @@ pub(super) const LINKS: u32 = u32::MAX >> CHAIN_SHIFT;
 /// |---|---|
 /// | 0 | locked |
 /// | 1–5 | occupied slots |
-/// | 6–13 | Bloom bits: which of eight kinds of keys the chain may hold |
+/// Bloom bits: which of eight kinds of keys the chain may hold
 /// | 14–31 | link to the first overflow entry of the chain, or 0 |
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -72,13 +73,14 @@ impl Iterator for Slots {
 }
 
 impl Bucket {
-    /// Waits for the bucket's lock as long as somebody inside malloc may; `None`: its holder does not get on.
+    /// Waits for the bucket's lock as long as a thread inside malloc may. Returns `None` if its holder does not
+    /// release it in time.
     #[inline]
     pub(super) fn lock_in_time(&self) -> Option<BucketGuard<'_>> {
         if self.take() || self.take_patiently() { Some(self.held()) } else { None }
     }
 
-    /// Waits for the bucket's lock, however long that takes: for whoever has paused all recording.
+    /// Waits for the bucket's lock without a time limit, for a thread that has paused all recording.
     pub(super) fn lock(&self) -> BucketGuard<'_> {
         let mut rounds = 0;
         while !self.take() {
@@ -89,8 +91,8 @@ impl Bucket {
         self.held()
     }
 
-    // Acquire: what the last holder wrote is seen. A locked instruction at once, since a read first would fetch the cache
-    // line twice when another core has it.
+    // Acquire: makes visible what the last holder wrote. The first access is already a locked instruction: a read
+    // before it would fetch the cache line twice if another core has it.
     #[inline]
     fn take(&self) -> bool {
         self.word.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
@@ -109,28 +111,28 @@ impl Bucket {
         false
     }
 
-    /// The guard of a bucket whose lock the caller holds, or that no other thread can want.
+    /// The guard of a bucket whose lock the caller holds, or that no other thread can use.
     #[inline]
     pub(super) fn held(&self) -> BucketGuard<'_> {
         BucketGuard { bucket: self, word: self.word.load(Ordering::Relaxed) & !LOCKED }
     }
 
-    /// Whether the bucket had no blocks at some recent instant.
+    /// Whether the bucket had no blocks at a recent instant.
     pub(super) fn peek_empty(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !LOCKED == 0
     }
 
-    /// Whether somebody held the lock at some recent instant.
+    /// Whether the lock was held at a recent instant.
     #[cfg(test)]
     pub(super) fn is_locked(&self) -> bool {
         self.word.load(Ordering::Relaxed) & LOCKED != 0
     }
 
-    /// Fetches the bucket to be written.
+    /// Prefetches the bucket for writing.
     #[inline]
     pub(super) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect that a program can see.
+        // SAFETY: a prefetch has no effect on the program's state.
         unsafe {
             core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
                 core::ptr::from_ref(self).cast(),
@@ -139,7 +141,8 @@ impl Bucket {
     }
 }
 
-/// A locked bucket. It works on a copy of the bucket's word; dropping it writes the copy back and thereby opens the lock.
+/// A locked bucket. It works on a copy of the bucket's word. Dropping it writes the copy back, which also releases
+/// the lock.
 #[derive(Debug)]
 pub(super) struct BucketGuard<'a> {
     bucket: &'a Bucket,
@@ -204,7 +207,7 @@ impl BucketGuard<'_> {
         self.word >> CHAIN_SHIFT
     }
 
-    /// Makes `link` the head of the chain; 0 is no chain, which has no Bloom bits.
+    /// Makes `link` the head of the chain. 0 means no chain; then all Bloom bits are cleared.
     pub(super) fn set_chain(&mut self, link: u32) {
         self.word = (self.word & ((1 << CHAIN_SHIFT) - 1)) | (link << CHAIN_SHIFT);
         if link == 0 {
@@ -218,7 +221,7 @@ impl BucketGuard<'_> {
         self.word & bloom_bit(key) != 0
     }
 
-    /// The chain may hold this key from now on.
+    /// Records that the chain may hold this key.
     pub(super) fn set_bloom_bit(&mut self, key: u32) {
         self.word |= bloom_bit(key);
     }
@@ -228,7 +231,7 @@ impl BucketGuard<'_> {
         ((self.word >> BLOOM_SHIFT) & BLOOM).count_ones()
     }
 
-    /// The caller says anew which keys the chain holds.
+    /// Replaces the Bloom bits: the caller lists the keys that the chain holds.
     pub(super) fn clear_bloom_bits(&mut self) {
         self.word &= !(BLOOM << BLOOM_SHIFT);
     }
@@ -248,7 +251,7 @@ impl BucketGuard<'_> {
 impl Drop for BucketGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: the next holder sees what was written.
+        // Release: makes visible to the next holder what was written.
         self.bucket.word.store(self.word, Ordering::Release);
     }
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) const PAGE_SHIFT: u32 = 12;
-/// What the kernel gives at a time, and what is counted where neighbours share it.
+/// The unit in which the kernel gives memory. Memory that neighbours share is counted in it.
 pub(super) const PAGE: usize = 1 << PAGE_SHIFT;
 /// Size of a huge page.
 pub(super) const HUGE: usize = 2 << 20;
@@ -25,12 +25,12 @@ impl Budget {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Starts anew with so much taken.
+    /// Sets the bytes taken to this value.
     pub(super) fn restart(&self, bytes: usize) {
         self.taken.store(bytes, Ordering::Relaxed);
     }
 
-    /// Accounts for `bytes` more, if the limit allows.
+    /// Accounts for `bytes` more, if the limit allows it.
     pub(super) fn take(&self, bytes: usize) -> bool {
         let taken = self.taken.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
         let allowed = taken <= self.limit.load(Ordering::Relaxed);
@@ -40,12 +40,12 @@ impl Budget {
         allowed
     }
 
-    /// Accounts for `bytes` more, also beyond the limit.
+    /// Accounts for `bytes` more, even beyond the limit.
     pub(super) fn take_anyway(&self, bytes: usize) {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Accounts for `bytes` less. What was taken before a restart does not count.
+    /// Accounts for `bytes` less. Memory that was taken before a restart does not count.
     pub(super) fn give(&self, bytes: usize) {
         let _ = self
             .taken

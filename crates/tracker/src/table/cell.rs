@@ -4,11 +4,11 @@
 //! |---|---|
 //! | 0–23 | call site |
 //! | 24–41 | generation of birth, modulo 2^18, as in [`super::packed`] |
-//! | 42–54 | 1 + size below [`SHORT`]; from [`FIRST_LONG`] on the upper bits of a longer one; 0 in an extension |
-//! | 55–63 | tag: the granule of 16 bytes within the heap page, dealt out ([`tag_at`]) |
+//! | 42–54 | 1 + size below [`SHORT`]; from [`FIRST_LONG`] on, the upper bits of a longer size; 0 in an extension |
+//! | 55–63 | tag: the granule of 16 bytes within the heap page, spread over the range ([`tag_at`]) |
 //!
-//! A longer size has its lower 41 bits in an *extension*, a second cell with the same tag. An empty cell is 0; no other
-//! cell is.
+//! A longer size stores its lower 41 bits in an *extension*, a second cell with the same tag. Only an empty cell is
+//! 0.
 
 use super::packed::{self, SITE_MASK};
 use super::{MAX_AGE, Removed};
@@ -27,9 +27,9 @@ const _: () = assert!(TAG_SHIFT + TAG_BITS == u64::BITS);
 const FIRST_LONG: u64 = CODES - 128;
 /// Sizes below this take one cell.
 pub(super) const SHORT: u64 = FIRST_LONG - 1;
-/// Bits of a longer size that are in its extension.
+/// Bits of a longer size that are stored in its extension.
 const EXTENSION_BITS: u32 = 41;
-/// Makes an extension other than empty.
+/// Keeps an extension from being 0, which would mean empty.
 const EXTENSION: u64 = 1 << EXTENSION_BITS;
 
 /// Greatest size that cells hold.
@@ -38,34 +38,35 @@ pub(super) const MAX_SIZE: u64 = (128 << EXTENSION_BITS) - 1;
 const ADDRESS_BITS: u32 = 48;
 pub(super) const GRANULE_SHIFT: u32 = 4;
 const TAGS: usize = (1 << TAG_BITS) - 1;
-/// The golden section of the number of tags, made odd: so it has an inverse.
+/// The number of tags times the golden section, made odd so that it has an inverse.
 const SPREAD: usize = 317;
 const GATHER: usize = 21;
 const _: () = assert!((SPREAD * GATHER) & TAGS == 1);
 
-/// Whether a block at this address may live in cells.
+/// Whether a block at this address can be stored in cells.
 #[inline]
 pub(super) fn is_granule(address: usize) -> bool {
-    // One test for both ends: low bits wander to the top.
+    // One comparison tests both ends: the rotation moves low bits to the top.
     address.rotate_right(GRANULE_SHIFT) < 1 << (ADDRESS_BITS - GRANULE_SHIFT)
 }
 
-/// The tag of the block at an address: the number of its granule in the heap page times the golden section (Knuth, The
-/// Art of Computer Programming 3, 6.4: multiples of it divide a circle about evenly, however many there are). A heap
-/// page is mostly not full of one size: with plain numbers the cells of its dense part lay in one run, which each
+/// The tag of the block at an address: the number of its granule in the heap page times the golden section (Knuth,
+/// The Art of Computer Programming 3, 6.4: its multiples divide a circle about evenly, however many there are). A
+/// heap page is mostly not filled with blocks of one size: with plain numbers the cells of its dense part would form
+/// one run, and each insertion there would have to pass it.
 /// insertion there had to pass.
 #[inline]
 pub(super) fn tag_at(address: usize) -> u64 {
     ((address >> GRANULE_SHIFT).wrapping_mul(SPREAD) & TAGS) as u64
 }
 
-/// The granule whose tag this is.
+/// The granule that has this tag. Inverse of [`tag_at`].
 #[inline]
 pub(super) fn granule(tag: u64) -> usize {
     (tag as usize).wrapping_mul(GATHER) & TAGS
 }
 
-/// The cell of a block, and its extension or 0.
+/// The cell of a block, and its extension, or 0 if it has none.
 #[inline]
 pub(super) fn cells(tag: u64, site: u32, birth: u32, size: u64) -> (u64, u64) {
     let body =
@@ -78,7 +79,7 @@ pub(super) fn cells(tag: u64, site: u32, birth: u32, size: u64) -> (u64, u64) {
     (body | ((FIRST_LONG + high) << CODE_SHIFT), (tag << TAG_SHIFT) | EXTENSION | low)
 }
 
-/// Whether this is the cell of the block with this tag; not its extension, not an empty one.
+/// Whether this is the cell of the block with this tag, not its extension and not an empty cell.
 #[inline]
 pub(super) fn is_block(cell: u64, tag: u64) -> bool {
     (cell >> CODE_SHIFT).wrapping_sub(tag << CODE_BITS).wrapping_sub(1) < CODES - 1
@@ -111,7 +112,7 @@ pub(super) fn is_long(cell: u64) -> bool {
     code(cell) >= FIRST_LONG
 }
 
-/// What a block's cell and its extension (if it is long) say at generation `now`.
+/// Decodes a block's cell and its extension (if it is long) at generation `now`.
 #[inline]
 pub(super) fn decode(cell: u64, extension: u64, now: u32) -> Removed {
     let code = code(cell);

@@ -1,29 +1,29 @@
-//! Which chunks of the arena are free: those that came back, and those that were never used, for which address space is
-//! taken as they are wanted.
+//! The free chunks of the arena: chunks that were given back, and chunks that were never used. Address space for the
+//! latter is reserved when it is needed.
 
 use super::budget::HUGE;
 use crate::mmap::Refusal;
 use crate::space::Space;
 
-/// What a pool gets at a time.
+/// Size of the pieces that a pool gets at a time.
 pub(super) const CHUNK_BYTES: usize = 32 << 10;
 
-/// Which chunks no pool has.
+/// The chunks that belong to no pool.
 #[derive(Debug)]
 pub(super) struct Chunks {
-    /// Chunks from here on were never used.
+    /// Number of the first chunk that was never used.
     fresh: usize,
-    /// Number of those in the list of the others.
+    /// Number of chunks in the list of those that were given back.
     pub(super) again: usize,
     space: Space,
     pieces: Pieces,
 }
 
 impl Chunks {
-    /// Those of an arena without memory.
+    /// For an arena without memory.
     pub(super) const NONE: Self = Self { fresh: 0, again: 0, space: Space::new(), pieces: Pieces::NEW };
 
-    /// Those of a space that may come to so many.
+    /// The chunks of a space with at most `end` of them.
     pub(super) fn of(space: Space, end: usize) -> Self {
         let mut pieces = Pieces::NEW;
         pieces.add(0);
@@ -31,19 +31,19 @@ impl Chunks {
         Self { space, pieces, ..Self::NONE }
     }
 
-    /// What was handed out, from number to number.
+    /// The chunks that were handed out, as ranges of numbers.
     pub(super) fn used(&self) -> impl Iterator<Item = (usize, usize)> {
         self.pieces.used(self.fresh)
     }
 
-    /// All are as if never used.
+    /// Marks all chunks as never used.
     pub(super) fn restart(&mut self) {
         self.again = 0;
         self.fresh = 0;
         self.pieces.current = 0;
     }
 
-    /// The next chunk that was never used, as long as the numbers stay below `end`.
+    /// The next chunk that was never used, if its number is below `end`.
     pub(super) fn fresh(&mut self, end: usize) -> Option<usize> {
         loop {
             let (_, piece_end) = self.pieces.current()?;
@@ -74,15 +74,16 @@ impl Chunks {
     }
 }
 
-/// Chunks that are left out where somebody's memory is in the way: a GiB.
+/// Number of chunks that are left out where other memory is in the way: 1 GiB.
 const WAY_ROUND: usize = (1 << 30) / CHUNK_BYTES;
 
-/// The parts of the arena that are its own, from chunk to chunk. There is one unless somebody came in its way.
+/// The parts of the arena that belong to it, as ranges of chunks. There is only one unless other memory was in the
+/// way.
 #[derive(Debug)]
 struct Pieces {
     all: [(usize, usize); 16],
     count: usize,
-    /// The one whose chunks are handed out.
+    /// The piece whose chunks are handed out now.
     current: usize,
 }
 
@@ -93,21 +94,21 @@ impl Pieces {
         self.all.get(self.current).filter(|_| self.current < self.count).copied()
     }
 
-    /// To the next piece that there is.
+    /// Goes on to the next piece, if there is one.
     fn go_on(&mut self) -> bool {
         let more = self.current + 1 < self.count;
         self.current += usize::from(more);
         more
     }
 
-    /// The last piece ends here now.
+    /// Sets the end of the last piece.
     fn grow(&mut self, end: usize) {
         if let Some(last) = self.count.checked_sub(1).and_then(|last| self.all.get_mut(last)) {
             last.1 = end;
         }
     }
 
-    /// One more, empty, and the current one.
+    /// Adds an empty piece and makes it the current one.
     fn add(&mut self, start: usize) -> bool {
         let Some(piece) = self.all.get_mut(self.count) else { return false };
         *piece = (start, start);
@@ -116,7 +117,7 @@ impl Pieces {
         true
     }
 
-    /// The chunks that were handed out, from number to number.
+    /// The chunks that were handed out, as ranges of numbers.
     fn used(&self, fresh: usize) -> impl Iterator<Item = (usize, usize)> {
         let passed = self.all.iter().take(self.current).copied();
         passed.chain(self.current().map(|(start, end)| (start, fresh.min(end).max(start))))

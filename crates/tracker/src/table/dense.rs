@@ -1,18 +1,19 @@
-//! Blocks where they are dense, heap page by heap page.
+//! Blocks in dense parts of the heap, heap page by heap page.
 //!
-//! A program mostly frees and allocates beside what it has just touched. A hash scatters that over the whole table, and
-//! each operation then costs cache misses, its own and those of the program whose data it displaced. Here neighbours
-//! in the heap are in one array.
+//! A program mostly frees and allocates near addresses that it has just used. A hash would scatter these accesses
+//! over the whole table. Each operation would then cause cache misses, its own and those of the program, whose data
+//! it displaces. Here neighbours in the heap are stored in one array.
 //!
-//! Shape: a *heap page* is 8 KiB of the watched heap. Its word ([`super::page_map`]) says where its [`super::array`] of cells
-//! is, which grows with the number of its blocks.
-//! Words lie in *leaves* of 1 GiB of address space, touched only where blocks are dense.
+//! Shape: a *heap page* is 8 KiB of the watched heap. Its word ([`super::page_map`]) says where its [`super::array`]
+//! of cells is. The array grows with the number of blocks. Words lie in *leaves*, each for 1 GiB of address space.
+//! Memory of a leaf is touched only where blocks are dense.
 //!
-//! Where they are not, words and arrays would cost more than the buckets do. So a heap page opens only when
-//! [`OPENS_AT`] blocks live in it at once; until then they live in the buckets. [`super::routing`] moves them.
+//! In sparse parts, words and arrays would take more memory than the buckets do. So a heap page opens only when
+//! [`OPENS_AT`] blocks live in it at the same time; until then they live in the buckets. [`super::routing`] moves
+//! them.
 //!
-//! Rules for neighbours: who holds a heap page owns its array; a pool's lock is taken last. While one thread uses the
-//! table, heap pages are not locked at all.
+//! Rules for neighbours: a thread that holds a heap page owns its array; a pool's lock is taken last. While one
+//! thread uses the table, heap pages are not locked at all.
 
 use core::ops::ControlFlow::{self, Break, Continue};
 use core::sync::atomic::AtomicUsize;
@@ -27,22 +28,23 @@ use super::{Block, Removed, SHARDS, Taken};
 
 const _: () = assert!(HEAP_PAGE_SHIFT == cell::GRANULE_SHIFT + cell::TAG_BITS);
 
-/// Blocks at which a heap page opens: with fewer, the array takes more than 16 bytes a block.
+/// Number of blocks at which a heap page opens. With fewer, the array takes more than 16 bytes a block.
 pub(super) const OPENS_AT: usize = 3;
 
-/// Blocks from this size on do not open a heap page.
+/// Blocks of this size and more do not open a heap page.
 pub(super) const SPARSE: u64 = 4096;
 
-/// An insertion that passes or moves so many cells makes the array longer, if that leaves it at 14 bytes a cell.
+/// An insertion that passes or moves this many cells makes the array longer, if the array then has at most 14 bytes a
+/// cell.
 const FAR: usize = 12;
 
-/// What came of an insertion.
+/// The result of an insertion.
 pub(super) enum Placed {
     New,
     Replaced(Removed),
     /// The heap page is not open: the block belongs into the buckets.
     Closed,
-    /// No memory, or another thread holds the heap page and does not get on.
+    /// There is no memory, or another thread holds the heap page and does not release it in time.
     NoMemory,
 }
 
@@ -51,9 +53,9 @@ pub(super) enum Placed {
 pub(super) struct Dense {
     pub(super) leaves: Leaves,
     pub(super) arena: Arena,
-    /// Heap pages whose arrays have become too long for what is left.
+    /// Heap pages whose arrays have become too long for the blocks that are left.
     roomy: Idle,
-    /// Heap pages whose arrays are longer than their blocks need so far.
+    /// Heap pages whose arrays are longer than their present blocks need, because more are expected.
     ahead: Idle,
     /// Bytes that the words of heap pages take.
     words: AtomicUsize,
@@ -70,14 +72,14 @@ impl Dense {
         }
     }
 
-    /// Makes it usable, with room for `bytes` of cells; less if the kernel gives less.
+    /// Makes it usable, with room for `bytes` of cells, or for less if the kernel gives less.
     pub(super) fn init(&self, bytes: usize) {
         if self.arena.init(bytes) {
             self.leaves.init();
         }
     }
 
-    /// Puts a block in if its heap page is open; `budget` is asked for each further piece of memory.
+    /// Inserts a block if its heap page is open. Each further piece of memory is taken from `budget`.
     #[inline]
     pub(super) fn insert(
         &self,
@@ -114,8 +116,8 @@ impl Dense {
         placed
     }
 
-    /// Insertion where the home is taken, cells are short, or two of them are needed. Answers whether the array is longer
-    /// now than it need be yet, too.
+    /// Insertion where the home is taken, where cells are short, or where two cells are needed. The last value
+    /// returned says whether the array is now longer than its blocks need yet.
     #[inline(never)]
     fn insert_slow(
         &self,
@@ -153,7 +155,7 @@ impl Dense {
         (word, stale.map_or(Placed::New, Placed::Replaced), is_ahead)
     }
 
-    /// Makes the array longer if a cell took so long a way to its place.
+    /// Makes the array longer if a cell is this far from its home.
     #[inline]
     fn shorten_ways(&self, word: Word, address: usize, way: usize, budget: &Budget) -> Word {
         if way >= FAR
@@ -166,7 +168,7 @@ impl Dense {
         word
     }
 
-    /// Puts a block in that is not there; the array has room. Answers how many were passed or moved, too.
+    /// Inserts a block that is not in the array, which has room. Also returns how many cells were passed or moved.
     pub(super) fn put(&self, word: Word, cell: u64, extension: u64) -> (Word, usize) {
         let array = self.arena.array(word);
         let way = array.put(cell);
@@ -176,7 +178,7 @@ impl Dense {
         (word.with_more(2), array.put(extension).max(way))
     }
 
-    /// Takes a block out if its heap page is open. `to_bucket` puts a block into the buckets, where one closes.
+    /// Removes a block if its heap page is open. If a heap page closes, `to_bucket` puts its block into the buckets.
     #[inline]
     pub(super) fn remove(
         &self,
@@ -217,7 +219,7 @@ impl Dense {
         Break(removed.into())
     }
 
-    /// Makes the array at `address` as short as its blocks allow: they have not come as expected.
+    /// Makes the array at `address` as short as its blocks allow, because the expected blocks did not come.
     #[cold]
     #[inline(never)]
     pub(super) fn trim(&self, address: usize, shared: bool, budget: &Budget) {
@@ -238,8 +240,8 @@ impl Dense {
             || (word.used() == 2 && self.arena.array(word).cells().any(|(_, cell)| cell::is_long(cell)))
     }
 
-    /// Makes the array of the heap page at `address` shorter, or closes it if one block is left, unless blocks have
-    /// come meanwhile.
+    /// Shortens the array of the heap page at `address`, or closes the heap page if at most one block is left, unless
+    /// blocks were added meanwhile.
     #[cold]
     #[inline(never)]
     fn settle(
@@ -254,7 +256,7 @@ impl Dense {
         let heap_page = leaf.heap_page(address);
         let Some(word) = heap_page.hold(shared).open() else { return };
         if !self.is_idle(word) {
-            // No memory for that: it stays as it is.
+            // There is no memory for that, so the array stays as it is.
             let len = if is_to_settle(word) { snug(word) } else { None };
             let shrunk = len.and_then(|len| self.arena.resize(word, address, len, budget));
             return heap_page.put(shrunk.unwrap_or(word));
@@ -269,14 +271,14 @@ impl Dense {
         }
     }
 
-    /// Closes a heap page that is held or whose blocks are on their way.
+    /// Closes a heap page that is held or whose blocks are being moved.
     pub(super) fn end(&self, leaf: &Leaf, address: usize, word: Word, budget: &Budget) {
         leaf.heap_page(address).close();
         self.arena.give(address, word.array(), word.len(), budget);
         leaf.leave(address, budget, &self.words);
     }
 
-    /// Visits the blocks of a heap page that is held or whose blocks are on their way.
+    /// Visits the blocks of a heap page that is held or whose blocks are being moved.
     pub(super) fn each_block(
         &self,
         address: usize,
@@ -292,7 +294,7 @@ impl Dense {
         }
     }
 
-    /// Takes a block out of the array of a held heap page.
+    /// Removes a block from the array of a held heap page.
     fn take(&self, word: &mut Word, tag: u64, now: u32) -> Option<Removed> {
         let array = self.arena.array(*word);
         let (_, cell) = array.find(tag)?;
@@ -325,7 +327,7 @@ impl Dense {
         Break(found)
     }
 
-    /// What a cell of a held heap page says.
+    /// Decodes a cell of a held heap page.
     fn read(array: Array, cell: u64, now: u32) -> Removed {
         let extension = if cell::is_long(cell) {
             array.extension(cell::tag(cell)).map_or(0, |(_, cell)| cell)
@@ -335,7 +337,7 @@ impl Dense {
         cell::decode(cell, extension, now)
     }
 
-    /// Fetches the cell that a block at `address` may have, if its heap page is open.
+    /// Prefetches the cell that a block at `address` may have, if its heap page is open.
     #[inline]
     pub(super) fn prefetch(&self, address: usize) -> bool {
         let Some(word) = self.leaves.get(address).and_then(|leaf| leaf.heap_page(address).peek()) else {
@@ -344,7 +346,7 @@ impl Dense {
         #[cfg(target_arch = "x86_64")]
         {
             let home = ((cell::tag_at(address) as usize).wrapping_mul(word.len())) >> cell::TAG_BITS;
-            // SAFETY: a prefetch has no effect that a program can see.
+            // SAFETY: a prefetch has no effect on the program's state.
             unsafe {
                 core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
                     self.arena.cells(word.array()).wrapping_add(home).cast(),
@@ -356,20 +358,21 @@ impl Dense {
         true
     }
 
-    /// Whether blocks around `address` belong into the buckets, as long as the caller holds the bucket of one.
+    /// Whether blocks near `address` belong into the buckets. This holds as long as the caller holds the bucket of
+    /// one of them.
     #[inline]
     pub(super) fn is_closed(&self, address: usize) -> bool {
         self.leaves.get(address).is_none_or(|leaf| leaf.heap_page(address).is_closed())
     }
 
-    /// Waits until the blocks of the heap page at `address` are not on their way; `false`: whoever moves them does not
-    /// get on.
+    /// Waits while the blocks of the heap page at `address` are being moved. Returns `false` if the thread that moves
+    /// them does not finish in time.
     pub(super) fn wait(&self, address: usize) -> bool {
         self.leaves.get(address).is_none_or(|leaf| leaf.heap_page(address).wait())
     }
 
-    /// Begins to open the heap page at `address`; [`Dense::end`] or giving its word back ends it. `None`: another
-    /// thread does so, or there is no memory for it.
+    /// Begins to open the heap page at `address`. [`Dense::end`], or putting its word back, ends this. Returns `None`
+    /// if another thread is opening it, or if there is no memory for it.
     pub(super) fn begin_to_open(&self, address: usize, budget: &Budget) -> Option<(&Leaf, Word)> {
         let leaf = self.leaves.get(address).or_else(|| self.leaves.add(address))?;
         if !leaf.enter(address, budget, &self.words) {
@@ -439,7 +442,7 @@ impl Dense {
         blocks
     }
 
-    /// Gives each block of the heap pages whose turn it is another cell, if `aged` has one.
+    /// Visits the heap pages whose turn it is, and replaces each block's cell for which `aged` returns another one.
     pub(super) fn age(&self, turn: usize, aged: &impl Fn(u64) -> Option<u64>) {
         self.leaves.each(|leaf| {
             for (number, heap_page) in leaf.used_pages() {
@@ -462,7 +465,7 @@ impl Dense {
         });
     }
 
-    /// Forgets all blocks. Memory goes back to the kernel unless blocks come in meanwhile.
+    /// Forgets all blocks. Their memory goes back to the kernel, unless blocks are inserted meanwhile.
     pub(super) fn clear(&self, budget: &Budget) {
         self.leaves.each(|leaf| {
             for (number, heap_page) in leaf.used_pages() {

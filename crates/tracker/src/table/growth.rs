@@ -1,8 +1,9 @@
 //! A shard grows in place, while the other shards go on.
 //!
-//! The home of a block is its hash scaled to the number of buckets, so more buckets move every block forward or leave it.
-//! Working from the last bucket to the first, each bucket and its chain are emptied and their blocks placed anew, in a bucket
-//! behind or in the same one: what is still to come is never disturbed, and what was placed stays.
+//! The home of a block is its hash scaled to the number of buckets. So with more buckets, every block moves forward
+//! or stays. Growth works from the last bucket to the first: it empties each bucket with its chain and places their
+//! blocks anew, in the same bucket or in one behind. So it never disturbs blocks that it has yet to visit, and blocks
+//! that it has placed stay where they are.
 
 use core::sync::atomic::Ordering;
 
@@ -14,26 +15,26 @@ use super::overflow::Pool;
 use super::packed;
 use super::shards::{Buckets, OVERFLOW_STRIPE, Overflows, Part, SHARDS_OF_PAGE, STRIPE, Shard};
 
-/// Overflow entries for 100 buckets at which a shard grows. That is 6 blocks a bucket, a quarter of them in overflow
-/// entries; see docs/table.md for how this stays under 16 bytes a block.
+/// Number of overflow entries for each 100 buckets at which a shard grows. That is 6 blocks a bucket, a quarter of
+/// them in overflow entries; docs/table.md says how this stays under 16 bytes a block.
 const FULL_PERCENT: usize = 160;
 
-/// The same for a shard with fewer than [`FEW`] buckets: there a bucket more costs little, and an overflow entry takes
-/// longer.
+/// The same for a shard with fewer than [`FEW`] buckets: an additional bucket costs little there, and overflow
+/// entries take longer to reach.
 const FULL_PERCENT_FEW: usize = 50;
 
-/// A table of 2 MiB.
+/// Buckets of a shard in a table of 2 MiB.
 const FEW: usize = 128;
 
-/// Insertions into full homes to wait after the kernel or the budget refused to grow.
+/// Number of insertions into full homes to wait before trying again, after the kernel or the budget refused.
 const REFUSED_PATIENCE: u32 = 4096;
 
-/// What came of the wish to grow.
+/// The result of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// The shard has other buckets than the caller saw.
+    /// The number of buckets is not the one that the caller saw.
     Changed,
-    /// No memory, or none within the budget.
+    /// There is no memory, or none within the budget.
     Refused,
 }
 
@@ -47,14 +48,16 @@ pub(super) fn is_full(pool: &mut Pool, buckets: Buckets<'_>) -> bool {
     pool.patience == 0
 }
 
-/// Locks the buckets that are new, before others can know of them. Those that got no block when the blocks were spread
-/// are open: without this, an operation could be in one while whoever grows the shard opens the locks of all.
+/// Locks the new buckets before other threads can see them. Buckets that get no block in the distribution would
+/// otherwise be open: an operation could lock one of them, and the growing thread would release that lock together
+/// with all others.
 fn lock_further(old: Buckets<'_>, new: Buckets<'_>) {
     new.all().skip(old.count()).for_each(|bucket| bucket.held().keep());
 }
 
 impl Table {
-    /// Gives the shard more buckets, unless somebody has done so since the caller looked. The caller holds no lock.
+    /// Gives the shard more buckets, unless another thread has done so since the caller read their number. The caller
+    /// holds no lock.
     #[cold]
     #[inline(never)]
     pub(super) fn grow(&self, shard: usize, seen: Buckets<'_>) -> Growth {
@@ -82,7 +85,7 @@ impl Table {
             old.all().take_while(|bucket| bucket.lock_in_time().map(BucketGuard::keep).is_some()).count();
         let pool = if locked == old.count() { state.pool.lock_in_time() } else { None };
         let Some(mut pool) = pool else {
-            // Somebody holds a bucket or the pool and does not get on.
+            // Another thread holds a bucket or the pool and does not release it in time.
             old.all().take(locked).for_each(|bucket| drop(bucket.held()));
             self.budget.give(more);
             return Growth::Refused;
@@ -96,10 +99,11 @@ impl Table {
         Growth::Changed
     }
 
-    /// Memory for the first `count` overflow entries of a shard. `free`: also beyond the budget.
+    /// Gets memory for the first `count` overflow entries of a shard; with `free`, even beyond the budget.
     ///
-    /// The first of the shards that share a page counts all of it. (Counted a stripe at a time the table seemed to grow
-    /// for hours, whenever a shard had more overflow entries than ever before: by what had long been resident.)
+    /// The first of the shards that share a page accounts for the whole page. Counting each shard's stripe by itself
+    /// made the table seem to grow for hours, whenever a shard had more overflow entries than ever before, although
+    /// that memory had long been resident.
     pub(super) fn more_overflow(&self, shard: usize, count: usize, free: bool) -> bool {
         let Some(rows) = self.overflow_rows.get(shard / SHARDS_OF_PAGE) else { return false };
         let wanted = count.div_ceil(OVERFLOW_STRIPE);
@@ -115,7 +119,8 @@ impl Table {
         } else if !self.budget.take(PAGE) {
             return false;
         }
-        // Overflow entries are taken one by one, so one row is missing, or none if another shard has just counted it.
+        // Overflow entries are taken one by one, so at most one row is missing; none if another shard has just
+        // counted it.
         if rows.compare_exchange(counted, wanted, Ordering::AcqRel, Ordering::Acquire).is_err() {
             self.budget.give(PAGE);
         }
@@ -136,7 +141,8 @@ impl Table {
         region.gather(Part::Overflows, overflows / OVERFLOW_STRIPE);
     }
 
-    /// Places every block of `old` anew in `new`. All buckets of `old` are locked, and nobody knows of the further ones yet.
+    /// Distributes all blocks of `old` over `new`. All buckets of `old` are locked, and no other thread knows the
+    /// additional ones yet.
     fn spread(&self, shard: usize, pool: &mut Pool, old: Buckets<'_>, new: Buckets<'_>) {
         let overflows = Overflows::new(self, shard);
         let mut index = old.count();
@@ -151,7 +157,7 @@ impl Table {
             let mut bucket = bucket;
             bucket.empty();
             bucket.keep();
-            // First the chain: its overflow entries are free by the time that slots run out.
+            // The chain goes first: its overflow entries are then free when the slots run out.
             while let Some(overflow) = overflows.overflow(link) {
                 let (key, value, next) = (overflow.key(), overflow.value(), overflow.next());
                 pool.give(link, overflow);
@@ -164,7 +170,7 @@ impl Table {
         }
     }
 
-    /// Puts an entry into its home bucket or the chain of that.
+    /// Puts an entry into its home bucket or into the chain of that bucket.
     fn place(
         &self,
         overflows: Overflows<'_>,

@@ -1,11 +1,13 @@
-//! A permutation of addresses: every address has its own hash, and the hash gives the address back.
+//! A permutation of addresses: different addresses have different hashes, and the address can be computed from the
+//! hash.
 //!
-//! Addresses that are multiples of 16 are scattered by units of 4 KiB: the blocks of a unit stay neighbours, so that all
-//! of them can be found. (Where many blocks are near each other they are not kept by their hash at all.) Other
-//! multiples of 8 are scattered one by one.
+//! Addresses that are multiples of 16 are scattered in units of 4 KiB. The blocks of a unit stay neighbours, so that
+//! all of them can be found. (Blocks in dense parts are not stored by their hash at all.) Other multiples of 8 are
+//! scattered one by one.
 //!
 //! Rule for neighbours: addresses are counted in granules of 8 bytes (some allocators align small blocks no better)
-//! and have at most 48 bits. Because nothing is lost, the table need not store what the place of a block tells.
+//! and have at most 48 bits. Because the hash loses nothing, the table need not store the part of an address that the
+//! place of the block determines.
 
 /// Bits of an address that matter.
 const ADDRESS_BITS: u32 = 48;
@@ -13,9 +15,9 @@ const GRANULE_SHIFT: u32 = 3;
 const GRANULE_BITS: u32 = ADDRESS_BITS - GRANULE_SHIFT;
 const GRANULE_MASK: u64 = (1 << GRANULE_BITS) - 1;
 
-/// Blocks with equal bits above this stay together.
+/// Blocks whose bits above this are equal stay together.
 pub(super) const UNIT_SHIFT: u32 = 12;
-/// Bits that tell the granules of 16 bytes in a unit apart.
+/// Number of bits that distinguish the granules of 16 bytes in a unit.
 const PLACE_BITS: u32 = UNIT_SHIFT - GRANULE_SHIFT - 1;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 
@@ -25,7 +27,7 @@ pub(super) const SHARD_BITS: u32 = 8;
 pub(super) const RESIDUE_BITS: u32 = GRANULE_BITS - SHARD_BITS;
 const RESIDUE_MASK: u64 = (1 << RESIDUE_BITS) - 1;
 
-/// Scatters numbers of some bits.
+/// Scatters numbers of a given number of bits.
 struct Scatter {
     bits: u32,
 }
@@ -41,7 +43,7 @@ const SECOND_INVERSE: u64 = inverse(SECOND);
 impl Scatter {
     #[inline]
     fn fold(&self, number: u64) -> u64 {
-        // By half of the bits or more, so that it undoes itself.
+        // The shift is at least half of the bits, so that this step is its own inverse.
         number ^ (number >> self.bits.div_ceil(2))
     }
 
@@ -57,7 +59,7 @@ impl Scatter {
     }
 }
 
-/// Where an address belongs.
+/// The place that an address has in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hash {
     /// Index of the shard.
@@ -71,7 +73,7 @@ impl Hash {
     #[inline]
     pub(super) fn of(address: usize) -> Option<Self> {
         let address = address as u64;
-        // One test for both ends: low bits wander to the top.
+        // One comparison tests both ends: the rotation moves low bits to the top.
         if address.rotate_right(GRANULE_SHIFT) > GRANULE_MASK {
             return None;
         }
@@ -90,8 +92,8 @@ impl Hash {
         Self { shard: (mixed >> RESIDUE_BITS) as usize, residue: mixed & RESIDUE_MASK }
     }
 
-    /// The hashes of the first and the last multiple of 16 in a unit, which is an address without its lower bits; those
-    /// of all others lie between.
+    /// The hashes of the first and the last multiple of 16 in a unit; those of all others lie between. A unit is an
+    /// address without its lower bits.
     pub(super) fn of_unit(unit: usize) -> (Self, Self) {
         let first = UNITS.scatter(unit as u64) << PLACE_BITS;
         (Self::new(first << 1), Self::new((first | PLACE_MASK) << 1))
@@ -103,7 +105,7 @@ impl Hash {
         ((home + 1) << RESIDUE_BITS).div_ceil(buckets.max(1) as u64)
     }
 
-    /// The bucket where blocks of this hash begin to look for a place. Monotone in the residue.
+    /// The bucket in which the search for a block of this hash begins. Monotone in the residue.
     #[inline]
     pub(super) fn home(self, buckets: usize) -> usize {
         (self.residue.wrapping_mul(buckets as u64) >> RESIDUE_BITS) as usize
@@ -123,7 +125,7 @@ pub(super) fn address(shard: usize, residue: u64) -> usize {
 
 /// Inverse of an odd number modulo 2^64, hence modulo any smaller power of two.
 const fn inverse(odd: u64) -> u64 {
-    // Newton's iteration doubles the right bits each time, from three.
+    // Newton's iteration doubles the number of correct bits each time, starting from three.
     let mut x = odd;
     let mut round = 0;
     while round < 5 {

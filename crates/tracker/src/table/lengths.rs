@@ -1,11 +1,11 @@
-//! How long the array of a heap page is: as long as its blocks need, longer where more are on their way or many were a moment
-//! ago. And which open heap pages may be about to close, or their arrays to become shorter.
+//! How long the array of a heap page is: as long as its blocks need, or longer if more blocks are expected or if many
+//! were there a moment ago. It also lists the open heap pages that may have to close or to get a shorter array.
 //!
-//! A heap page of which little is left is not closed at once: the next blocks often come to where the last ones went. And a
-//! sweep of Ruby's takes most blocks of a heap page in a row: an array that followed would be copied for every few of them.
-//! So a heap page waits ([`Idle`]) until another one wants its place.
+//! A nearly empty heap page is not closed at once, because the next blocks often come to the addresses of those that
+//! were freed last. Ruby's sweep frees most blocks of a heap page in a row: an array that followed at once would be
+//! copied again and again. So the heap page waits ([`Idle`]) until another one takes its place there.
 //!
-//! Rule for neighbours: arrays are those of heap pages that the caller holds.
+//! Rule for neighbours: the caller holds the heap pages whose arrays it passes.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,27 +15,27 @@ use super::budget::Budget;
 use super::cell;
 use super::page_map::{HEAP_PAGE_SHIFT, Word};
 
-/// How much longer an array becomes at once where more blocks are expected.
+/// Greatest factor by which an array grows at once if more blocks are expected.
 const MOST_GROWTH: usize = 4;
 
-/// From so many cells on an array grows further than it must: up to 14 bytes a cell.
+/// From this many cells on, an array grows further than it must: up to 14 bytes a cell.
 const MANY: usize = 14;
 
-/// Whether a heap page may have to close, or its array is longer than it should be. Short ones are held closer, for
-/// there are many of them.
+/// Whether a heap page may have to close, or its array is longer than it should be. Short arrays are checked more
+/// strictly, because there are many of them.
 #[inline]
 pub(super) fn is_to_settle(word: Word) -> bool {
     let (used, len) = (word.used(), word.len());
     (used * 2 <= len || (len <= 20 && used * 4 + 4 <= len * 3)) && (used <= 2 || snug(word).is_some())
 }
 
-/// The length that an array should have with what it holds, if that is less.
+/// The length that an array should have for its present cells, if that is less than its length.
 pub(super) fn snug(word: Word) -> Option<usize> {
     let used = word.used();
     arena::length_for(used + used / 6 + 1).filter(|len| *len < word.len())
 }
 
-/// The length that an array grows to for so many cells.
+/// The length that an array gets when it grows to hold this many cells.
 fn grown_length(used: usize) -> Option<usize> {
     let least = arena::length_for(used)?;
     if used < MANY { Some(least) } else { Some(arena::length_within(used * 7 / 4)?.max(least)) }
@@ -45,12 +45,14 @@ impl Arena {
     /// The array of an open heap page.
     #[inline]
     pub(super) fn array(&self, word: Word) -> Array {
-        // SAFETY: a word names an array of its length in the arena, which is its heap page's own and never full.
+        // SAFETY: an open heap page's word names an array in the arena with its length. The array belongs to this
+        // heap page and is never full.
         unsafe { Array::new(self.cells(word.array()), word.len()) }
     }
 
-    /// How many cells a heap page will have whose blocks come upwards, one behind the other, if it goes on as it began; 0 for
-    /// any other heap page. Without that its array would be copied a dozen times until it has its length.
+    /// Predicts how many cells a heap page will have if its blocks so far lie one behind the other, upwards, and go
+    /// on like that; 0 for any other heap page. Without this, its array would be copied a dozen times before it has
+    /// its final length.
     pub(super) fn expected(&self, word: Word, cell: u64) -> usize {
         if word.used() < arena::room(word.len()) {
             return 0;
@@ -69,8 +71,8 @@ impl Arena {
         wanted.min(word.used() * MOST_GROWTH)
     }
 
-    /// Room for some cells more, and for as many as are expected if it is not there anyway. Without memory the eighth that
-    /// should stay empty is used, but for the last place.
+    /// Makes room for `cells` more, and for as many as are expected if the array must grow anyway. If there is no
+    /// memory, the eighth that should stay empty is used, except the last place.
     pub(super) fn ensure(
         &self,
         word: Word,
@@ -106,7 +108,7 @@ impl Arena {
 
 const PLACES: usize = 256;
 
-/// Heap pages with their addresses, each in the place that its address says.
+/// Addresses of heap pages, each at the place that the address determines.
 #[derive(Debug)]
 pub(super) struct Idle([AtomicUsize; PLACES]);
 
@@ -115,8 +117,8 @@ impl Idle {
         Self([const { AtomicUsize::new(0) }; PLACES])
     }
 
-    /// Notes the heap page around `address` and answers the one that had its place.
-    // Relaxed: who acts on an answer takes hold of the heap page first.
+    /// Stores the heap page around `address`, and returns the one that was at its place.
+    // Relaxed: a caller locks the returned heap page before it acts on it.
     pub(super) fn wait(&self, address: usize) -> Option<usize> {
         let heap_page = address >> HEAP_PAGE_SHIFT;
         let place = self.0.get(heap_page % PLACES)?;

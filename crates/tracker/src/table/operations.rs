@@ -1,6 +1,6 @@
 //! Insert, remove and find, inside malloc.
 //!
-//! Rule for neighbours: everything here holds the lock of one bucket, the block's home, from beginning to end.
+//! Rule for neighbours: each operation here holds the lock of one bucket, the block's home, from beginning to end.
 
 use core::ops::ControlFlow;
 
@@ -13,14 +13,14 @@ use super::packed;
 use super::shards::{Buckets, Overflows};
 use super::{Block, Inserted, MAX_AGE, MAX_SITE, MAX_SIZE, Removed, Table};
 
-/// Free slots of a bucket with a chain from which on a block of the chain comes home. Not one: the next block to come is
-/// often the one that has just gone.
+/// Number of free slots at which a bucket takes a block back from its chain. It is more than one, because the next
+/// block to come often has the address of the block that was just freed.
 const ROOM_AT_HOME: usize = 2;
 
-/// Bloom bits of a chain from which on a removal finds out which are still true.
+/// Number of set Bloom bits at which a removal computes the Bloom bits of a chain anew.
 const STALE_BLOOM_BITS: u32 = 4;
 
-/// A block's locked home, and the buckets that the shard has while the lock is held.
+/// A block's locked home, and the shard's buckets while the lock is held.
 pub(super) struct Home<'a> {
     pub(super) buckets: Buckets<'a>,
     pub(super) bucket: BucketGuard<'a>,
@@ -38,20 +38,20 @@ enum Away {
 pub(super) enum Accept {
     /// Those of closed heap pages.
     ClosedPages,
-    /// Any: who asks is closing the heap page.
+    /// All blocks, because the caller is closing the heap page.
     AllPages,
 }
 
-/// Where a block is.
+/// The place of a block.
 enum Place<'a> {
     Slot(Slot),
     Overflow { before: Option<&'a Overflow>, link: u32, overflow: &'a Overflow },
 }
 
 impl Table {
-    /// Notes that `address` was allocated, at generation `now`. Never allocates, and waits for nobody but other
-    /// operations on the same cache line or heap page, a shard that grows or a heap page that opens; for these not for ever
-    /// ([`crate::lock`]).
+    /// Records that `address` was allocated, at generation `now`. Never allocates. Waits only for other operations on
+    /// the same cache line or heap page, for a shard that grows, or for a heap page that opens, and for these only a
+    /// limited time ([`crate::lock`]).
     #[inline]
     pub fn insert(&self, address: usize, block: Block, now: u32) -> Inserted {
         self.clock.tick(self, now);
@@ -61,7 +61,7 @@ impl Table {
         self.route_insertion(address, block, now)
     }
 
-    /// Puts a block into the buckets. `None`: its heap page is not closed any more.
+    /// Inserts a block into the buckets. Returns `None` if its heap page is no longer closed.
     pub(super) fn insert_into_buckets(
         &self,
         address: usize,
@@ -88,14 +88,14 @@ impl Table {
         self.insert_slow(home, address, hash, block, now, accept)
     }
 
-    /// Forgets the block at `address` and tells what it was; `None` if it is not known, which is normal.
+    /// Removes the block at `address` and returns it. `None` means that the block is not known, which is normal.
     #[inline]
     pub fn remove(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
         self.route_removal(address, now).removed()
     }
 
-    /// Takes a block out of the buckets. `Continue`: its heap page is not closed any more.
+    /// Removes a block from the buckets. Returns `Continue` if its heap page is no longer closed.
     pub(super) fn take_from_buckets(&self, address: usize, now: u32) -> ControlFlow<Option<Removed>> {
         let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
         match self.home(address, hash, Accept::ClosedPages) {
@@ -105,7 +105,7 @@ impl Table {
         }
     }
 
-    /// Takes a block out of its home.
+    /// Removes a block from its home.
     pub(super) fn take_at<'a>(&'a self, mut home: Home<'a>, hash: Hash, now: u32) -> Option<Removed> {
         let key = packed::key(hash.residue);
         for slot in home.bucket.with_key(key) {
@@ -121,7 +121,7 @@ impl Table {
         if home.bucket.may_chain(key) { self.remove_slow(home, hash, now) } else { None }
     }
 
-    /// Fetches the cache line that a block at `address` may live in, for an operation that is soon to come.
+    /// Prefetches the cache line that may hold the block at `address`, for an operation that follows soon.
     #[inline]
     pub fn prefetch(&self, address: usize) {
         if is_granule(address) && self.dense.prefetch(address) {
@@ -135,7 +135,7 @@ impl Table {
         }
     }
 
-    /// Reads the value of the block's entry in the buckets. `Continue`: its heap page is not closed any more.
+    /// Reads the value of the block's entry in the buckets. Returns `Continue` if its heap page is no longer closed.
     pub(super) fn find<T>(&self, address: usize, read: impl FnOnce(u64) -> T) -> ControlFlow<Option<T>> {
         let Some(hash) = Hash::of(address) else { return ControlFlow::Break(None) };
         let home = match self.home(address, hash, Accept::ClosedPages) {
@@ -157,8 +157,8 @@ impl Table {
         if is_away { Err(Away::Moved) } else { Ok(home) }
     }
 
-    /// Locks the home of a hash, whatever its heap page. `None` if the table has no memory, or the holder of the bucket
-    /// does not get on.
+    /// Locks the home of a hash, whatever the state of its heap page. Returns `None` if the table has no memory, or
+    /// if the holder of the bucket does not release it in time.
     pub(super) fn home_unchecked(&self, hash: Hash) -> Option<Home<'_>> {
         let span = self.spans.get(hash.shard)?;
         loop {
@@ -194,7 +194,7 @@ impl Table {
         None
     }
 
-    /// Decodes the value of an entry that is no longer in the table.
+    /// Decodes the value of an entry that was removed from the table.
     #[inline]
     fn take_out(&self, value: u64, now: u32) -> Removed {
         match packed::large(value) {
@@ -213,7 +213,7 @@ impl Table {
         removed
     }
 
-    /// Insertion of a large block, in place of another one, or where the home is full.
+    /// Insertion of a large block, of a block that replaces another one, or into a full home.
     #[inline(never)]
     fn insert_slow<'a>(
         &'a self,
@@ -331,17 +331,17 @@ impl Table {
     }
 
     fn give(&self, shard: usize, link: u32, overflow: &Overflow) {
-        // Without the pool, the overflow entry stays unused.
+        // If the pool's lock is not free in time, the overflow entry stays unused.
         if let Some(mut pool) = self.shards.get(shard).and_then(|shard| shard.pool.lock_in_time()) {
             pool.give(link, overflow);
         }
     }
 }
 
-/// What came of an attempt to insert.
+/// The result of an attempt to insert.
 enum Placed {
     Done(Inserted),
-    /// It is in, and the shard is full.
+    /// The block was inserted, and the shard is full.
     Crowded,
     NoRoom,
 }
@@ -350,6 +350,6 @@ enum Placed {
 #[inline]
 pub(super) fn birth(block: &Block, now: u32) -> u32 {
     let age = now.wrapping_sub(block.generation);
-    // An age above half of the range is a generation in the future: as new as can be.
+    // An age above half of the range means a generation in the future; it counts as age 0.
     if age > u32::MAX / 2 { now } else { now.wrapping_sub(age.min(MAX_AGE)) }
 }

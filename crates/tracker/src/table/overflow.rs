@@ -1,8 +1,8 @@
-//! Blocks that find their home bucket full: overflow entries of 16 bytes, chained to the bucket.
+//! Blocks whose home bucket is full: overflow entries of 16 bytes, chained to the bucket.
 //!
 //! Rule for neighbours: an overflow entry belongs to the bucket that links to it and is guarded by that bucket's lock;
-//! free overflow entries are guarded by the lock of the shard's [`Pool`], which is taken last. Links are indices plus
-//! one, 0 is none.
+//! free overflow entries are guarded by the lock of the shard's [`Pool`], which is taken last. A link is an index
+//! plus one; 0 means none.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -49,16 +49,16 @@ impl Overflow {
     }
 }
 
-/// Which overflow entries of a shard are free.
+/// The free overflow entries of a shard.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// First of those that were used once.
+    /// Link to the first entry that was used and given back.
     free: u32,
-    /// Overflow entries that were ever used: those behind have no memory yet.
+    /// Number of overflow entries that were ever used. Further ones have no memory yet.
     pub(super) touched: u32,
-    /// Overflow entries in chains.
+    /// Number of overflow entries in chains.
     pub(super) used: u32,
-    /// Full homes to go until growing is tried again.
+    /// Number of insertions into full homes until growing is tried again.
     pub(super) patience: u32,
 }
 
@@ -67,8 +67,8 @@ impl Pool {
         Self { free: 0, touched: 0, used: 0, patience: 0 }
     }
 
-    /// Takes an overflow entry: its link. `more` is asked for memory whenever the pool needs some, with the number of
-    /// overflow entries that must be usable then.
+    /// Takes an overflow entry and returns its link. If the pool needs memory, it calls `more` with the number of
+    /// overflow entries that must then be usable.
     pub(super) fn take<'a>(
         &mut self,
         overflow: impl Fn(u32) -> Option<&'a Overflow>,
@@ -89,7 +89,7 @@ impl Pool {
         Some(link)
     }
 
-    /// Takes an overflow entry back.
+    /// Gives an overflow entry back.
     pub(super) fn give(&mut self, link: u32, overflow: &Overflow) {
         overflow.set_next(self.free);
         self.free = link;

@@ -5,9 +5,9 @@
 //! | 0–23 | call site |
 //! | 24–41 | generation of birth, modulo 2^18 |
 //! | 42–58 | size below 65,536, or 65,536 + its code in the dictionary of large sizes |
-//! | 59–63 | the bits of the residue that the key has no room for |
+//! | 59–63 | the bits of the residue that do not fit into the key |
 //!
-//! Rule for neighbours: a birth is never more than 2^18 - [`EARLY`] generations back, which [`super::ages`] sees to.
+//! Rule for neighbours: a birth is at most 2^18 - [`EARLY`] generations ago; [`super::ages`] ensures that.
 
 use super::{MAX_AGE, Removed, hash};
 
@@ -28,7 +28,7 @@ const SIZE_MASK: u64 = (1 << SIZE_BITS) - 1;
 /// Sizes below are stored as they are.
 pub(super) const LARGE: u64 = 1 << 16;
 
-/// A birth may be this far ahead of what another thread still takes for the present.
+/// How far a birth may be ahead of the generation that another thread still takes for the present one.
 pub(super) const EARLY: u32 = 4096;
 
 /// The key of a residue.
@@ -46,7 +46,7 @@ pub(super) fn value(residue: u64, site: u32, birth: u32, size: u64) -> u64 {
         | (u64::from(site) & SITE_MASK)
 }
 
-/// Whether a value whose key matches is of this residue.
+/// Whether a value whose key matches belongs to this residue.
 #[inline]
 pub(super) fn matches(value: u64, residue: u64) -> bool {
     value >> REST_SHIFT == residue >> KEY_BITS
@@ -64,7 +64,7 @@ pub(super) fn large(value: u64) -> Option<u32> {
     if size < LARGE { None } else { Some((size - LARGE) as u32) }
 }
 
-/// What an entry says; `large_size` answers the size of a code.
+/// Decodes an entry; `large_size` returns the size of a code.
 #[inline]
 pub(super) fn decode(value: u64, now: u32, large_size: impl FnOnce(u32) -> u64) -> Removed {
     let size = match large(value) {
@@ -74,7 +74,7 @@ pub(super) fn decode(value: u64, now: u32, large_size: impl FnOnce(u32) -> u64) 
     Removed { site: (value & SITE_MASK) as u32, size, age: age(value, now).min(MAX_AGE) }
 }
 
-/// Age at `now`, not saturated. A block that seems to come from the near future is new.
+/// Age at `now`, not limited. A block whose birth seems to be slightly in the future has age 0.
 #[inline]
 pub(super) fn age(value: u64, now: u32) -> u32 {
     let age = now.wrapping_sub((value >> BIRTH_SHIFT) as u32) & BIRTH_MASK;

@@ -1,19 +1,19 @@
-//! The page map: a word for each *heap page*, 8 KiB of the watched heap, which is its lock as well.
+//! The page map: one word for each *heap page*, 8 KiB of the watched heap. The word is also its lock.
 //!
 //! | bits | what |
 //! |---|---|
 //! | 0 | locked |
-//! | 1 | open: its blocks are in cells, all of them |
-//! | 2 | moving: its blocks are on their way between the buckets and cells |
+//! | 1 | open: all its blocks are in cells |
+//! | 2 | moving: its blocks are being moved between the buckets and cells |
 //! | 8–19 | length of its array |
 //! | 20–31 | cells in use there |
 //! | 32–63 | number of the array in the arena |
 //!
-//! A word of 0 is a closed heap page: its blocks are in the buckets, all of them. Words lie in *leaves*, each for 1 GiB
-//! of address space, in a map of one level. A page without more said is one of the kernel's, in which the words of many
-//! heap pages lie.
+//! A word of 0 is a closed heap page: all its blocks are in the buckets. Words lie in *leaves*, each for 1 GiB of
+//! address space, in a map of one level. "Page" alone means a page of the kernel, which holds the words of many heap
+//! pages.
 //!
-//! Rule for neighbours: leaves are never unmapped. They take memory only where heap pages are open.
+//! Rule for neighbours: leaves are never unmapped. Their pages take memory only where heap pages are open.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -30,17 +30,17 @@ const USED_SHIFT: u32 = 20;
 const ARRAY_SHIFT: u32 = 32;
 const FIELD: u64 = (1 << 12) - 1;
 
-/// A heap page. Zeroed memory is a closed one.
+/// The word of a heap page. Zeroed memory is a closed one.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct HeapPage(AtomicU64);
 
-/// What a heap page's word says.
+/// The contents of a heap page's word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word(u64);
 
 impl Word {
-    /// An open heap page with this array.
+    /// The word of an open heap page with this array.
     pub(super) fn new(array: u32, len: usize, used: usize) -> Self {
         Self(
             (u64::from(array) << ARRAY_SHIFT)
@@ -65,7 +65,7 @@ impl Word {
         ((self.0 >> USED_SHIFT) & FIELD) as usize
     }
 
-    /// The same with more or fewer cells in use.
+    /// The same word with more cells in use.
     #[inline]
     pub(super) fn with_more(self, cells: usize) -> Self {
         Self(self.0.wrapping_add((cells as u64) << USED_SHIFT))
@@ -77,12 +77,12 @@ impl Word {
     }
 }
 
-/// What came of the wish to hold a heap page.
+/// The result of an attempt to hold a heap page.
 #[derive(Debug)]
 pub(super) enum Held {
     Open(Word),
     Closed,
-    /// Another thread holds it and does not get on.
+    /// Another thread holds it and does not release it in time.
     Stuck,
 }
 
@@ -105,17 +105,18 @@ impl HeapPage {
         (word & OPEN != 0).then_some(Word(word))
     }
 
-    /// Whether its blocks are in the buckets, and stay there as long as the caller holds the bucket of one.
+    /// Whether its blocks are in the buckets. They stay there as long as the caller holds the bucket of one of them.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
         self.0.load(Ordering::Acquire) & (OPEN | MOVING) == 0
     }
 
-    /// Takes hold of the heap page if it is open. `shared`: there may be others to lock out. The holder gives it back with
+    /// Locks the heap page if it is open. `shared` says whether other threads may use it. The holder releases it with
     /// [`HeapPage::put`].
     #[inline]
     pub(super) fn hold(&self, shared: bool) -> Held {
-        // A look first: the word of a closed heap page must not be written, for it may be in memory that is not there yet.
+        // The word is read first, because the word of a closed heap page must not be written: its page may have no
+        // memory yet.
         let word = self.0.load(Ordering::Acquire);
         if word & OPEN == 0 {
             return Held::Closed;
@@ -123,7 +124,7 @@ impl HeapPage {
         if !shared {
             return Held::Open(Word(word));
         }
-        // Acquire: what the last holder wrote is seen.
+        // Acquire: makes visible what the last holder wrote.
         let open = word & !LOCKED;
         match self.0.compare_exchange(open, open | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Held::Open(Word(open)),
@@ -152,10 +153,10 @@ impl HeapPage {
         }
     }
 
-    /// Gives a held heap page back.
+    /// Releases a held heap page and stores its word.
     #[inline]
     pub(super) fn put(&self, word: Word) {
-        // Release: the next holder sees what was written.
+        // Release: makes visible to the next holder what was written.
         self.0.store(word.0 & !LOCKED, Ordering::Release);
     }
 
@@ -164,17 +165,18 @@ impl HeapPage {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Begins to close a held heap page: its blocks are on their way. [`HeapPage::close`] or [`HeapPage::put`] ends it.
+    /// Begins to close a held heap page: its blocks are being moved. [`HeapPage::close`] or [`HeapPage::put`] ends
+    /// this.
     pub(super) fn begin_to_close(&self) {
         self.0.store(MOVING, Ordering::Release);
     }
 
-    /// Begins to open a closed heap page; `false` if another thread does that.
+    /// Begins to open a closed heap page. Returns `false` if another thread is doing that.
     pub(super) fn begin_to_open(&self) -> bool {
         self.0.compare_exchange(0, MOVING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits until no blocks are on their way; `false`: whoever moves them does not get on.
+    /// Waits while blocks are being moved. Returns `false` if the thread that moves them does not finish in time.
     pub(super) fn wait(&self) -> bool {
         let mut patience = Patience::new();
         while self.0.load(Ordering::Acquire) & MOVING != 0 {
@@ -194,21 +196,21 @@ const LEAF_SHIFT: u32 = 30;
 const LEAVES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 const PAGES_OF_LEAF: usize = 1 << (LEAF_SHIFT - HEAP_PAGE_SHIFT);
 
-/// Heap pages whose words share a page.
+/// Number of heap pages whose words share a page.
 const WORDS_OF_PAGE: usize = PAGE / size_of::<HeapPage>();
-/// Somebody gets memory for a page, or gives it back.
+/// Marks that a thread is getting memory for a page, or is giving it back.
 const CHANGING: u16 = u16::MAX;
 
-/// What words may take in any case.
+/// Bytes that words may take in any case.
 const FREE_WORDS: usize = 128 << 10;
-/// The part of the table's memory that words may take beyond.
+/// Beyond these, words may take one part in this many of the table's memory.
 const PART_FOR_WORDS: usize = 6;
 
-/// Zeroed memory is an empty leaf. What is first takes whole pages, which can be given back to the kernel.
+/// Zeroed memory is an empty leaf. The first field takes whole pages, which can be given back to the kernel.
 #[repr(C)]
 pub(super) struct Leaf {
     heap_pages: [HeapPage; PAGES_OF_LEAF],
-    /// Pages of `heap_pages` that are in use, a bit each.
+    /// Which pages of `heap_pages` are in use, one bit for each.
     pages: [AtomicU64; PAGES_OF_LEAF / WORDS_OF_PAGE / 64],
     /// How many heap pages of each page are open, or [`CHANGING`].
     open: [AtomicU16; PAGES_OF_LEAF / WORDS_OF_PAGE],
@@ -233,9 +235,9 @@ impl Leaf {
         unsafe { self.heap_pages.get_unchecked(index) }
     }
 
-    /// Counts a heap page around `address` that is to open, unless the page of its word has no memory yet and gets
-    /// none: words may take a part of the table only, or they would where blocks are far apart take more than the
-    /// blocks. `false`: so it is.
+    /// Counts a heap page around `address` that is to open. Returns `false` if the page of its word has no memory yet
+    /// and gets none: words may take only a part of the table's memory, because where blocks are far apart they would
+    /// otherwise take more than the blocks.
     pub(super) fn enter(&self, address: usize, budget: &Budget, words: &AtomicUsize) -> bool {
         let Some((page, open)) = self.page(address) else { return false };
         let mut patience = Patience::new();
@@ -262,7 +264,7 @@ impl Leaf {
         }
     }
 
-    /// Counts a heap page less, which is closed; the last one of a page gives its memory back.
+    /// Subtracts a heap page, which is closed. The last one of a page gives the page's memory back.
     pub(super) fn leave(&self, address: usize, budget: &Budget, words: &AtomicUsize) {
         let Some((page, open)) = self.page(address) else { return };
         let last = |count| Some(if count == 1 { CHANGING } else { count - 1 });
@@ -318,12 +320,12 @@ impl Leaves {
         Self { root: AtomicPtr::new(ptr::null_mut()), first: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Reserves address space for the map. Again: nothing. Without any there are no leaves.
+    /// Reserves address space for the map; another call does nothing. Without address space there are no leaves.
     pub(super) fn init(&self) {
         if self.root.load(Ordering::Acquire).is_null()
             && let Some(root) = mmap::reserve(LEAVES * size_of::<AtomicPtr<Leaf>>())
         {
-            // Release: whoever sees the root sees what was made ready before.
+            // Release: a thread that sees the root also sees what was prepared before.
             self.root.store(root.as_ptr().cast(), Ordering::Release);
         }
     }
@@ -333,7 +335,7 @@ impl Leaves {
         if root.is_null() {
             return None;
         }
-        // SAFETY: the root has an entry for each leaf of 48 bits of address.
+        // SAFETY: the root has an entry for each leaf of an address space of 48 bits.
         Some(unsafe { &*root.add((address >> LEAF_SHIFT) & (LEAVES - 1)) })
     }
 
@@ -344,7 +346,7 @@ impl Leaves {
         unsafe { self.entry(address)?.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The same, which there is from now on. `None`: the kernel has no memory.
+    /// Returns the leaf for `address`, and makes it if necessary. Returns `None` if the kernel has no memory.
     #[cold]
     #[inline(never)]
     pub(super) fn add(&self, address: usize) -> Option<&Leaf> {
@@ -353,7 +355,7 @@ impl Leaves {
         // SAFETY: zeroed memory of that size is an empty leaf.
         let this = unsafe { &*leaf };
         this.base.store(address >> LEAF_SHIFT << LEAF_SHIFT, Ordering::Relaxed);
-        // Release: whoever sees the leaf sees its base.
+        // Release: a thread that sees the leaf also sees its base.
         if entry.compare_exchange(ptr::null_mut(), leaf, Ordering::Release, Ordering::Relaxed).is_err() {
             mmap::unreserve(leaf.cast(), size_of::<Leaf>());
             return self.get(address);

@@ -1,15 +1,16 @@
-//! Routing: blocks where they are dense live in cells ([`super::dense`]), all others in buckets.
+//! Routing: blocks in dense parts of the heap live in cells ([`super::dense`]), all others in buckets.
 //!
-//! Which of the two is a matter of the heap page, 8 KiB of the heap: all blocks of an open heap page are in cells, all
-//! of a closed one in buckets. A heap page is closed in the beginning and opens when enough blocks live in it; then its
-//! blocks move. When one is left at most, and another heap page has taken its place in [`super::lengths::Idle`], it
-//! closes again. The hash keeps blocks of 4 KiB together, so that the buckets need not be searched for them.
+//! This is decided for each heap page, 8 KiB of the heap: all blocks of an open heap page are in cells, all blocks of
+//! a closed one in buckets. A heap page is closed at first and opens when enough blocks live in it; then its blocks
+//! are moved. It closes again when at most one block is left and another heap page has taken its place in
+//! [`super::lengths::Idle`]. The hash keeps the blocks of 4 KiB together, so not all buckets need to be searched for
+//! them.
 //!
-//! Rule for neighbours: whoever has found a heap page closed locks the bucket of the block and looks once more. Who
-//! opens or closes a heap page first says so and then locks these buckets one by one. So nobody works on a block that
-//! moves.
+//! Rule for neighbours: a thread that has found a heap page closed locks the bucket of the block and checks the heap
+//! page once more. A thread that opens or closes a heap page first marks it as moving, and then locks these buckets
+//! one by one. So no thread works on a block that is being moved.
 //!
-//! Addresses that are no multiple of 16 always live in the buckets.
+//! Blocks whose addresses are not multiples of 16 always live in the buckets.
 
 use core::ops::{ControlFlow, Range};
 
@@ -30,7 +31,7 @@ fn units(address: usize) -> Range<usize> {
     first..first + (1 << (HEAP_PAGE_SHIFT - hash::UNIT_SHIFT))
 }
 
-/// A heap page that is being opened by this thread; nobody else touches its blocks meanwhile.
+/// A heap page that this thread is opening. No other thread uses its blocks meanwhile.
 struct Opening<'a> {
     dense: &'a Dense,
     leaf: &'a Leaf,
@@ -40,7 +41,7 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// Takes in a block from the buckets, which holds it until all are in.
+    /// Copies a block from the buckets, which keep it until all blocks are copied.
     fn take_in(&mut self, address: usize, block: Removed, now: u32, budget: &Budget) {
         let birth = now.wrapping_sub(block.age);
         let (cell, extension) = cell::cells(cell::tag_at(address), block.site, birth, block.size);
@@ -51,16 +52,17 @@ impl Opening<'_> {
         }
     }
 
-    /// Puts all blocks back into the buckets, where some of them still are.
+    /// Puts all blocks back into the buckets, which still hold some of them.
     fn take_back(&mut self, to_bucket: impl Fn(usize, Removed) -> bool, now: u32) {
         self.complete = false;
         self.dense.each_block(self.address, self.word, now, |address, block| {
-            // Its bucket may be the one whose holder does not get on; then it is mostly there still.
+            // If this fails because the holder of the block's bucket does not release it in time, the bucket mostly
+            // still holds the block.
             let _ = to_bucket(address, block);
         });
     }
 
-    /// The heap page is open from now on, or closed again if not all blocks found room.
+    /// Ends the opening: the heap page is now open, or closed again if not all blocks found room.
     fn done(self, budget: &Budget) {
         let heap_page = self.leaf.heap_page(self.address);
         if self.complete {
@@ -72,7 +74,7 @@ impl Opening<'_> {
 }
 
 impl Table {
-    /// Puts a block into cells or a bucket.
+    /// Inserts a block into cells or a bucket.
     #[inline]
     pub(super) fn route_insertion(&self, address: usize, block: Block, now: u32) -> Inserted {
         if is_granule(address) {
@@ -87,7 +89,7 @@ impl Table {
         self.insert_sparse(address, block, now)
     }
 
-    /// Insertion where the heap page was closed a moment ago.
+    /// Insertion into a heap page that was closed a moment ago.
     #[inline(never)]
     fn insert_sparse(&self, address: usize, block: Block, now: u32) -> Inserted {
         let Some(inserted) = self.insert_into_buckets(address, block, now, Accept::ClosedPages) else {
@@ -106,7 +108,7 @@ impl Table {
         inserted
     }
 
-    /// Takes a block out of cells or a bucket.
+    /// Removes a block from cells or a bucket.
     #[inline]
     pub(super) fn route_removal(&self, address: usize, now: u32) -> Taken {
         if is_granule(address) {
@@ -119,7 +121,7 @@ impl Table {
         self.remove_sparse(address, now)
     }
 
-    /// Puts a block of a heap page that closes into the buckets; `false`: there is no memory.
+    /// Puts a block of a closing heap page into the buckets. Returns `false` if there is no memory.
     fn move_to_bucket(&self, address: usize, block: Removed, now: u32) -> bool {
         let Removed { site, size, age } = block;
         let block = Block { site, size, generation: now.wrapping_sub(age) };
@@ -129,7 +131,7 @@ impl Table {
         )
     }
 
-    /// Removal where the heap page was closed a moment ago.
+    /// Removal from a heap page that was closed a moment ago.
     #[inline(never)]
     fn remove_sparse(&self, address: usize, now: u32) -> Taken {
         match self.take_from_buckets(address, now) {
@@ -161,7 +163,7 @@ impl Table {
         }
     }
 
-    /// Number of blocks around `address` that the buckets hold of its heap page.
+    /// Number of blocks that the buckets hold of the heap page around `address`.
     fn count_in_buckets(&self, address: usize) -> usize {
         let mut blocks = 0;
         units(address).for_each(|unit| {
@@ -176,7 +178,7 @@ impl Table {
     fn open_page(&self, address: usize, now: u32) {
         let Some((leaf, word)) = self.dense.begin_to_open(address, &self.budget) else { return };
         let mut opening = Opening { dense: &self.dense, leaf, address, word, complete: true };
-        // First all are copied, so that a lack of memory changes nothing.
+        // All blocks are copied before any is removed, so a lack of memory changes nothing.
         for unit in units(address) {
             let all = self.visit_unit(unit, |address, value| {
                 let block = packed::decode(value, now, |code| self.sizes.get(code));
@@ -192,12 +194,12 @@ impl Table {
         opening.done(&self.budget);
     }
 
-    /// Visits the entries of a unit that are in the buckets, each with its bucket locked. `false`: not all, because the
-    /// holder of a bucket does not get on.
+    /// Visits the entries of a unit that are in the buckets, each with its bucket locked. Returns `false` if not all
+    /// were visited, because the holder of a bucket does not release it in time.
     fn visit_unit(&self, unit: usize, mut visit: impl FnMut(usize, u64)) -> bool {
         let (first, last) = Hash::of_unit(unit);
         let mut residue = first.residue;
-        // Mostly one bucket, seldom two.
+        // This is mostly one bucket, seldom two.
         while residue <= last.residue {
             let Some(next) = self.visit_home(unit, Hash { shard: first.shard, residue }, &mut visit) else {
                 return false;
@@ -207,10 +209,10 @@ impl Table {
         true
     }
 
-    /// Visits the entries of a unit from a hash on that are in the home bucket of that hash. Answers the residue with
+    /// Visits the entries of a unit that lie in the home bucket of a hash, from that hash on. Returns the residue at
     /// which the next bucket begins.
     ///
-    /// Entries before the hash have been visited: if the shard has grown since, they may lie in this bucket now.
+    /// Entries before the hash were already visited. If the shard has grown since, they may lie in this bucket now.
     fn visit_home(&self, unit: usize, from: Hash, visit: &mut impl FnMut(usize, u64)) -> Option<u64> {
         let home = self.home_unchecked(from)?;
         let overflows = Overflows::new(self, from.shard);
@@ -227,7 +229,8 @@ impl Table {
         Some(Hash::next_home(from.residue, home.buckets.count()))
     }
 
-    /// Takes the entries of a unit out of the buckets. `false`: not all, because the holder of a bucket does not get on.
+    /// Removes the entries of a unit from the buckets. Returns `false` if not all were removed, because the holder of
+    /// a bucket does not release it in time.
     fn empty_unit(&self, unit: usize, now: u32) -> bool {
         loop {
             let mut found = None;
@@ -244,14 +247,15 @@ mod tests {
     use super::super::growth;
     use super::*;
 
-    /// A bucket more between two visits moves entries forward, from a bucket that was visited into the next.
+    /// If the shard gets another bucket between two visits, entries move forward, from a visited bucket into the next
+    /// one.
     #[test]
     fn a_unit_is_visited_once_while_its_shard_grows() {
         const SHARD: usize = 5;
         let table = Table::new();
         table.init(64 << 20).unwrap();
         let buckets = || table.spans[SHARD].load(SHARD);
-        // So many buckets that a unit's blocks do not make them more.
+        // Enough buckets that inserting a unit's blocks does not add more.
         while buckets().count() < 1000 {
             assert_eq!(table.grow(SHARD, buckets()), growth::Growth::Changed);
         }

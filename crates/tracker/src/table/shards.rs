@@ -1,14 +1,14 @@
-//! Where the buckets of a shard are: stripes in one region of address space, which grows in place as shards grow.
+//! The memory of a shard's buckets: stripes in one region of address space, which grows in place as shards grow.
 //!
-//! A row of the region has 8 buckets of each shard in turn (or, in its other part, 32 overflow entries), so shards that
-//! are about equally long leave no gaps: a small table is a few adjacent pages, a large one is whole huge pages, and
-//! pages are spread over all sets of the TLB. (Slices of a power of two for each shard put all hot pages into one set,
-//! and each operation then walked the page tables.)
+//! A row of the region holds 8 buckets of each shard in turn (in its other part, 32 overflow entries). So shards of
+//! about equal length leave no gaps: a small table is a few adjacent pages, a large one is whole huge pages, and
+//! pages are spread over all sets of the TLB. (With slices of a power of two for each shard, all hot pages fell into
+//! one set, and each operation walked the page tables.)
 //!
-//! Rule for neighbours: a [`Span`] is read in one load and says both where and how many, so whoever sees it unchanged
-//! under a bucket's lock knows that the bucket still has its meaning, and so have the overflow entries that it links
-//! to. Memory that was ever part of a span stays readable and writable as long as the table lives; taken back it reads
-//! as open, empty buckets.
+//! Rule for neighbours: a [`Span`] is read in one load and holds both the place and the number of buckets. A thread
+//! that reads an unchanged span while it holds a bucket's lock therefore knows that the bucket still means the same,
+//! and so do the overflow entries that it links to. Memory that was ever part of a span stays readable and writable
+//! as long as the table lives; after it was given back it reads as open, empty buckets.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -28,27 +28,27 @@ const MADV_COLLAPSE: libc::c_int = 25;
 /// Buckets of a shard that lie side by side.
 pub(super) const STRIPE: usize = 8;
 const STRIPE_BYTES: usize = STRIPE * BUCKET_BYTES;
-/// The same for overflow entries.
+/// Overflow entries of a shard that lie side by side.
 pub(super) const OVERFLOW_STRIPE: usize = STRIPE_BYTES / OVERFLOW_BYTES;
 const ROW_BYTES: usize = SHARDS * STRIPE_BYTES;
 
-/// Shards whose stripes of a row lie in one page.
+/// Number of shards whose stripes of a row lie in one page.
 pub(super) const SHARDS_OF_PAGE: usize = PAGE / STRIPE_BYTES;
 
 /// Buckets of a fresh shard: 128 KiB for all.
 const FIRST_BUCKETS: usize = STRIPE;
 
-/// Here shards begin to differ, by up to one step of growth: from then on they grow at different times, which spreads the
-/// pauses and keeps the table's mean load even.
+/// From this number of buckets on, the sizes of shards differ by up to one step of growth. They then grow at
+/// different times, which spreads the pauses and keeps the table's mean load even.
 const PARTING: usize = 64;
 
-/// Memory is made usable in such steps.
+/// The step in which memory is made usable.
 const COMMIT_ROWS: usize = 8;
 
 const COUNT_BITS: u32 = 28;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// Base page of the region and number of home buckets of a shard, in one word. No buckets: no memory.
+/// Base page of the region and number of home buckets of a shard, in one word. A number of 0 means no memory.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(super) struct Span(AtomicU64);
@@ -58,10 +58,11 @@ impl Span {
         Self(AtomicU64::new(0))
     }
 
-    /// The buckets of shard `shard`, which this span must be of.
+    /// The buckets of shard `shard`, to which this span must belong.
     #[inline]
     pub(super) fn load(&self, shard: usize) -> Buckets<'_> {
-        // Acquire: buckets that a resizer placed are seen with the number that covers them.
+        // Acquire: a thread that sees the number also sees the buckets that it covers, as the growing thread placed
+        // them.
         Buckets { word: self.0.load(Ordering::Acquire), shard, span: PhantomData }
     }
 
@@ -71,7 +72,7 @@ impl Span {
     }
 }
 
-/// What a [`Span`] said.
+/// The contents of a [`Span`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Buckets<'a> {
     word: u64,
@@ -80,7 +81,7 @@ pub(super) struct Buckets<'a> {
 }
 
 impl<'a> Buckets<'a> {
-    /// Home buckets.
+    /// Number of home buckets.
     #[inline]
     pub(super) fn count(self) -> usize {
         (self.word & COUNT_MASK) as usize
@@ -107,7 +108,7 @@ impl<'a> Buckets<'a> {
         (0..).map_while(move |index| self.bucket(index))
     }
 
-    /// How many buckets the shard has after it grows: a quarter more at first, a sixteenth later.
+    /// The number of buckets after the shard has grown: a quarter more at first, a sixteenth more later.
     pub(super) fn next_count(self) -> usize {
         let count = self.count();
         if count >= PARTING {
@@ -117,7 +118,7 @@ impl<'a> Buckets<'a> {
         if next < PARTING { next } else { PARTING.wrapping_add(self.shard / (SHARDS / (PARTING / 16))) }
     }
 
-    /// The same place with more or fewer buckets.
+    /// The same place with another number of buckets.
     pub(super) fn with_count(self, count: usize) -> Self {
         Self { word: (self.word & !COUNT_MASK) | (count as u64 & COUNT_MASK), ..self }
     }
@@ -127,13 +128,13 @@ impl<'a> Buckets<'a> {
         self.count().wrapping_mul(BUCKET_BYTES)
     }
 
-    /// Rows that the buckets reach into.
+    /// Number of rows that the buckets reach into.
     pub(super) fn rows(self) -> usize {
         self.count().div_ceil(STRIPE)
     }
 }
 
-/// The overflow entries of a shard. Valid while a lock of one of its buckets is held.
+/// The overflow entries of a shard. Valid while the lock of one of its buckets is held.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overflows<'a> {
     base: usize,
@@ -143,11 +144,11 @@ pub(super) struct Overflows<'a> {
 
 impl<'a> Overflows<'a> {
     pub(super) fn new(table: &'a Table, shard: usize) -> Self {
-        // Relaxed: changes only while no bucket is in use.
+        // Relaxed: the value changes only while no bucket is in use.
         Self { base: table.overflow_base.load(Ordering::Relaxed), shard, table: PhantomData }
     }
 
-    /// The overflow entry that a link names; `None` if it is 0. Links come from the pool of this shard.
+    /// The overflow entry of a link; `None` if the link is 0. Links come from the pool of this shard.
     #[inline]
     pub(super) fn overflow(self, link: u32) -> Option<&'a Overflow> {
         let index = (link as usize).checked_sub(1)?;
@@ -171,11 +172,11 @@ impl<'a> Overflows<'a> {
     }
 }
 
-/// What a shard has apart from its span, on a cache line that the usual operation does not touch.
+/// The parts of a shard besides its span, on a cache line that the usual operation does not touch.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Shard {
-    /// Held by who changes the span.
+    /// Held by the thread that changes the span.
     pub(super) resizing: SpinLock<()>,
     /// Its overflow entries.
     pub(super) pool: SpinLock<Pool>,
@@ -199,11 +200,11 @@ pub(super) enum Part {
 pub(super) struct Region {
     /// Of buckets and of overflow entries.
     spaces: [Space; 2],
-    /// Rows that there may be, of buckets and of overflow entries each.
+    /// Greatest number of rows, of buckets and of overflow entries each.
     rows: usize,
-    /// Rows of each part that are usable.
+    /// Number of usable rows of each part.
     committed_rows: [usize; 2],
-    /// Bytes from the base of each part on that are asked to be huge pages.
+    /// Bytes from the base of each part for which huge pages are requested.
     huge_bytes: [usize; 2],
 }
 
@@ -225,7 +226,8 @@ impl Region {
         Some(Self { spaces: [buckets, overflows], rows, ..Self::new() })
     }
 
-    /// A region of so many rows; if the kernel has less, of a half, a quarter and so on, but more than `least`.
+    /// Reserves a region of so many rows. If the kernel has less, tries a half, a quarter and so on, but always more
+    /// than `least`.
     fn reserve_within(rows: usize, least: usize) -> Option<Self> {
         let smaller = core::iter::successors(Some(rows), |rows| {
             (*rows > rows_for(0)).then(|| (rows / 2).max(rows_for(0)))
@@ -285,8 +287,8 @@ impl Region {
         }
     }
 
-    /// Asks the kernel to keep the first `rows` rows of a part, which are all in use, in huge pages. One that has none
-    /// goes on with small ones.
+    /// Asks the kernel to keep the first `rows` rows of a part, which are all in use, in huge pages. If the kernel
+    /// has none, small pages stay.
     pub(super) fn gather(&mut self, part: Part, rows: usize) {
         let base = self.base(part);
         let [buckets, overflows] = &mut self.huge_bytes;
@@ -306,7 +308,7 @@ impl Region {
         }
     }
 
-    /// Gives all memory back: every bucket is empty and open.
+    /// Gives all memory back to the kernel. Every bucket is then empty and open.
     fn discard(&mut self) {
         let _errno = Errno::save();
         let parts = [Part::Buckets, Part::Overflows].map(|part| self.base(part));
@@ -320,7 +322,7 @@ impl Region {
             unsafe {
                 libc::madvise(base.cast(), *huge_bytes, libc::MADV_NOHUGEPAGE);
                 if libc::madvise(base.cast(), bytes, libc::MADV_DONTNEED) != 0 {
-                    // Locked memory (mlockall) stays; it must be open nevertheless.
+                    // Locked memory (mlockall) is not given back, but its buckets must still be open.
                     base.write_bytes(0, bytes);
                 }
             }
@@ -334,11 +336,12 @@ impl Region {
 }
 
 impl Table {
-    /// Makes the table usable within `budget_bytes` (the first 128 KiB are always allowed). The first address space for it is
-    /// reserved, a part of the budget that does not grow with it; if the kernel has less, the budget is halved until it fits.
+    /// Makes the table usable within `budget_bytes` (the first 128 KiB are always allowed). The first address space
+    /// is reserved for it, which is a part of the budget that does not grow with it. If the kernel has less, the
+    /// budget is halved until it fits.
     ///
-    /// Again with the same budget: nothing. With another: the limit changes; address space is reserved anew only when the
-    /// table is empty, right after [`Table::clear`]. Not to be called inside malloc.
+    /// Another call with the same budget does nothing. With another budget the limit changes; address space is
+    /// reserved anew only while the table is empty, right after [`Table::clear`]. Must not be called inside malloc.
     ///
     /// # Errors
     /// [`Exhausted`] if the kernel refuses even the least region.
@@ -350,9 +353,9 @@ impl Table {
         };
         let wanted = rows_for(budget_bytes);
         if !had || (wanted > reserved && self.is_fresh() && self.len_estimate() == 0) {
-            // Where no more is to be had, the table goes on in what it has.
+            // If no more address space is available, the table keeps what it has.
             if let Some(more) = Region::reserve_within(wanted, reserved) {
-                // A former, smaller region stays mapped: a thread may be about to look into it.
+                // A former, smaller region stays mapped, because a thread may be about to read it.
                 *self.region.lock() = more;
                 self.open()?;
             } else if !had {
@@ -367,14 +370,15 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets all blocks and gives their memory back to the kernel; the table stays usable within its budget. Blocks
-    /// inserted during the call may be forgotten or not.
+    /// Forgets all blocks and gives their memory back to the kernel. The table stays usable within its budget. Blocks
+    /// that are inserted during the call may or may not be forgotten.
     pub fn clear(&self) {
         let _administration = self.administration.lock();
         for (i, (span, shard)) in self.spans.iter().zip(&self.shards).enumerate() {
             let _resizing = shard.resizing.lock();
             let buckets = span.load(i);
-            // They stay locked until the memory goes: who waits for one of them then finds it empty.
+            // The buckets stay locked until their memory is given back. A thread that waits for one then finds it
+            // empty.
             buckets.all().for_each(|bucket| bucket.lock().keep());
             span.store(buckets.with_count(0));
         }
@@ -382,7 +386,7 @@ impl Table {
         self.dense.clear(&self.budget);
         self.budget.restart(0);
         self.sizes.clear();
-        // Cannot fail: the rows have been usable before.
+        // This cannot fail, because the rows were usable before.
         let _ = self.open();
     }
 

@@ -1,8 +1,9 @@
-//! The dictionary of large sizes: a size of 64 KiB or more ↔ a code of 16 bits, as long as a block of that size lives.
+//! The dictionary of large sizes. It gives a size of 64 KiB or more a code of 16 bits, as long as a block of that
+//! size lives.
 //!
-//! Rule for neighbours: codes are acquired, read and released under the lock of the bucket that holds them, so that
-//! emptying the buckets first and the dictionary then leaves no code behind. Reading takes no other lock.
-//! 65,536 different large sizes can live at once; blocks of one size share a code.
+//! Rule for neighbours: codes are acquired, read and released under the lock of the bucket that holds them. So if the
+//! buckets are emptied before the dictionary, no code remains in use. Reading takes no other lock. 65,536 different
+//! large sizes can live at once; blocks of one size share a code.
 
 use core::fmt;
 use core::ptr::{self, NonNull};
@@ -13,17 +14,17 @@ use crate::mmap;
 
 const CODES: usize = 1 << 16;
 
-/// End of a chain. Links are codes plus one, so that zeroed memory is an empty dictionary.
+/// End of a chain. A link is a code plus one, so that zeroed memory is an empty dictionary.
 const END: u32 = 0;
 
-/// A size with its users. Everything but the size of a code in use is guarded by the lock.
+/// A size and the number of its users. The lock guards everything except the size of a code in use.
 struct Entry {
     size: AtomicU64,
     users: AtomicU32,
     next: AtomicU32,
 }
 
-/// Lives in zeroed memory of its own.
+/// Lies in zeroed memory of its own.
 struct Memory {
     chains: [AtomicU32; CODES],
     entries: [Entry; CODES],
@@ -40,19 +41,19 @@ impl Memory {
     }
 }
 
-/// Which codes are free.
+/// The free codes.
 #[derive(Debug)]
 struct Free {
     /// Codes from here on were never used.
     fresh: u32,
-    /// First link of the codes that are free again.
+    /// First link of the codes that were given back.
     again: u32,
 }
 
 pub(super) struct Sizes {
     memory: AtomicPtr<Memory>,
     free: SpinLock<Free>,
-    /// Codes ever used, for the account of memory.
+    /// Number of codes ever used, to account for their memory.
     used: AtomicUsize,
 }
 
@@ -71,12 +72,12 @@ impl Sizes {
         }
     }
 
-    /// Maps the memory, which is touched only as far as used; `false` if the kernel has none.
+    /// Maps the memory, of which only the used part is touched. Returns `false` if the kernel has none.
     pub(super) fn init(&self) -> bool {
         let _free = self.free.lock();
         if self.memory().is_none() {
             let Some(memory) = mmap::map(size_of::<Memory>()) else { return false };
-            // Release: the mapping is complete before anyone sees it.
+            // Release: a thread that sees the pointer sees a complete mapping.
             self.memory.store(memory.as_ptr().cast(), Ordering::Release);
         }
         true
@@ -94,10 +95,10 @@ impl Sizes {
         self.used.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes touched, about.
+    /// Bytes touched, roughly.
     pub(super) fn resident_bytes(&self) -> usize {
         let used = self.used.load(Ordering::Relaxed);
-        // The heads of chains are touched at random: a page for each of the first 64 sizes.
+        // Heads of chains are touched at random: this assumes a page for each of the first 64 sizes.
         used.wrapping_mul(size_of::<Entry>()).wrapping_add(used.min(64).wrapping_mul(4096))
     }
 
@@ -142,10 +143,10 @@ impl Sizes {
         entry.map_or(0, |entry| entry.size.load(Ordering::Relaxed))
     }
 
-    /// One user less; the last one takes the code back.
+    /// Subtracts one user. The code is free again after the last one.
     pub(super) fn release(&self, code: u32) {
         let Some(memory) = self.memory() else { return };
-        // Without the lock, the code stays in use.
+        // If the lock is not free in time, the code stays in use.
         let Some(mut free) = self.free.lock_in_time() else { return };
         let own = code.wrapping_add(1);
         let Some(entry) = memory.linked(own) else { return };
@@ -165,7 +166,8 @@ impl Sizes {
     fn memory(&self) -> Option<&Memory> {
         // Acquire: see `init`.
         let memory = self.memory.load(Ordering::Acquire);
-        // SAFETY: null, or memory that is mapped as long as this dictionary lives and holds atomics only.
+        // SAFETY: the pointer is null, or the memory stays mapped as long as this dictionary lives and holds only
+        // atomics.
         unsafe { memory.as_ref() }
     }
 }

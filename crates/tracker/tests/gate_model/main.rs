@@ -1,17 +1,20 @@
-//! Every interleaving of a small twin of the gate ([`memintro_tracker::threads`]), with the locks of libc around it.
+//! Checks every interleaving of a small twin of the gate ([`memintro_tracker::threads`]), including the locks of libc
+//! around it.
 //!
-//! The twin ([`words`], [`twin`]) has the gate's words and steps, one atomic access each, and a store buffer for the one plain store that
-//! `membarrier` makes visible. Threads are short lists of steps. A signal handler, a list of its own, comes once, between any two
-//! accesses of its thread, or never. A search visits each state that they can reach and checks:
-//! - somebody can always go on, until all have ended (nothing stands still, whatever locks are held);
-//! - nobody records while a pause looks, while the gate is being opened, or in the middle of a fork;
-//! - nobody records on top of what his own thread is recording, and nobody writes into another's place;
-//! - in the end every event has been recorded once, those of one address in the order in which they happened. Only what a
-//!   handler held up while it was written down may be dropped, and what a handler allocates while its thread is busy is untracked;
-//! - in the end nobody is busy, and whoever comes next finds the gate open, or opens it;
-//! - a second thread records only once the table is locked for two.
+//! The twin ([`words`], [`twin`]) has the words and the steps of the gate, one atomic access for each step, and a
+//! store buffer for the one plain store that `membarrier` makes visible. Threads are short lists of steps. A signal
+//! handler is a list of its own; it runs once, between any two accesses of its thread, or not at all. A search visits
+//! each reachable state and checks:
+//! - until all threads have ended, at least one can go on, whatever locks are held;
+//! - no thread records while a pause reads, while the gate is being opened, or in the middle of a fork;
+//! - no handler records on top of its own thread's recording, and no thread writes into another's place;
+//! - in the end every event was recorded once, and events of one address in the order in which they happened. Only an
+//!   event whose writing a handler held up may be dropped, and allocations of a handler while its thread is busy are
+//!   untracked;
+//! - in the end no thread is busy, and the next thread finds the gate open, or opens it;
+//! - a second thread records only after the table is locked for two.
 //!
-//! For each there is a flaw that the search finds.
+//! For each check there is a flaw that the search finds.
 
 mod twin;
 mod words;
@@ -36,7 +39,7 @@ impl Model {
         self
     }
 
-    /// The same, where a handler that does this interrupts the first thread.
+    /// The same, where a handler with these steps interrupts the first thread.
     fn interrupted(self, handler: &[Step]) -> Self {
         self.interrupted_at(0, handler)
     }
@@ -47,7 +50,7 @@ impl Model {
     }
 
     fn first(&self) -> World {
-        // Threads that arrive are not counted before they do.
+        // A thread that arrives is not counted before it has arrived.
         let arriving = self.programs.iter().filter(|steps| steps.contains(&Arrive)).count();
         let crowd = (self.programs.len() - arriving) as u8;
         World {
@@ -60,7 +63,7 @@ impl Model {
         }
     }
 
-    /// Visits every state; answers how many there are, or what is wrong.
+    /// Visits every state. Returns their number, or an error in words.
     fn search(&self) -> Result<usize, String> {
         let mut seen = HashSet::new();
         let mut queue = VecDeque::from([self.first()]);
@@ -88,7 +91,7 @@ impl Model {
         if world.threads.iter().any(|thread| thread.busy) {
             return Err(format!("busy in the end: {world:?}"));
         }
-        // What is still written down is recorded by whoever comes next.
+        // The next thread that comes records what is still written down.
         let mut model = self.clone();
         model.programs[0].push(Event);
         let mut last = world.clone();
@@ -128,22 +131,22 @@ impl Model {
     }
 }
 
-/// What an assertion says that does not hold.
+/// The message of an assertion that fails.
 fn caught<R>(action: impl FnOnce() -> R) -> Result<R, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(action)).map_err(|panic| {
         panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "a mistake in the twin".to_owned())
     })
 }
 
-/// `getline`: allocates under the stream's lock.
+/// `getline` allocates under the stream's lock.
 const READS_LINES: &[Step] = &[Lock(1), Event, Unlock(1)];
-/// `fflush(NULL)`: takes the lock of the list, then the stream's.
+/// `fflush(NULL)` takes the lock of the list, then the stream's lock.
 const FLUSHES: &[Step] = &[Lock(0), Lock(1), Unlock(1), Unlock(0)];
-/// `fork`: our handler, then the locks of the list, of all streams and of malloc.
+/// `fork` runs our handler, then takes the locks of the list, of all streams and of malloc.
 const FORKS: &[Step] = &[Hold, Lock(0), Lock(1), Lock(2), Unlock(2), Unlock(1), Unlock(0), Release];
 const READS_FIGURES: &[Step] = &[Pause, Pause];
 const ALLOCATES: &[Step] = &[Event, Event];
-/// A malloc that takes a lock of its own before and after it is recorded.
+/// A malloc that takes a lock of its own before its block is recorded, and again afterwards.
 const ALLOCATES_SLOWLY: &[Step] = &[Lock(2), Unlock(2), Event, Lock(2), Unlock(2), Event];
 
 #[test]
@@ -193,7 +196,7 @@ fn the_search_finds_what_would_be_wrong() {
     assert!(flaw.contains("writes over another's place"), "{flaw}");
 }
 
-/// What signal handlers do.
+/// The steps of signal handlers.
 const HANDLERS: [&[Step]; 4] = [&[Event], FORKS, &[Pause], &[Hold, Event, Release, Event]];
 
 #[test]

@@ -1,18 +1,18 @@
-//! What the twin's threads do: each single access that they make.
+//! The steps of the twin's threads: each single access that they make.
 
 use crate::words::{At, FORKERS, Flaw, Frame, HANDLER, Held, NOBODY, Place, Step, Then, Thread, World};
 
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) programs: Vec<Vec<Step>>,
-    /// What a thread's signal handler does, which comes once, or never.
+    /// The steps of a thread's signal handler, which runs once or not at all.
     pub(crate) handlers: Vec<Vec<Step>>,
     pub(crate) flaw: Flaw,
 }
 
 impl Model {
-    /// All states that one step of one thread, a signal, the end of somebody's patience, or the end of a store buffer's
-    /// delay leads to.
+    /// All states that follow from one step of one thread, from a signal, from a wait that is given up, or from the
+    /// end of a store buffer's delay.
     pub(crate) fn next(&self, world: &World) -> Vec<World> {
         let mut all = Vec::new();
         for me in 0..world.threads.len() {
@@ -44,13 +44,13 @@ impl Model {
         steps.get(thread.frame.step).copied()
     }
 
-    /// A signal comes: between any two accesses, but not under a lock of libc's, which handlers need themselves.
+    /// A signal arrives between any two accesses, but not under a lock of libc's, which handlers need themselves.
     fn interrupt(&self, world: &mut World, me: usize) -> bool {
         let can_come = !self.handlers[me].is_empty()
             && !world.threads[me].has_handled
             && self.step(world, me).is_some()
             && !world.locks.contains(&(me as u8));
-        // Before it has arrived its handler finds no state, and arrives by itself, as a thread of its own would.
+        // Before the thread has arrived, its handler finds no state, and arrives by itself like a thread of its own.
         let is_known = self.step(world, me) != Some(Step::Arrive) || self.flaw == Flaw::IsKnownUncounted;
         if !can_come || !is_known {
             return false;
@@ -61,17 +61,17 @@ impl Model {
         true
     }
 
-    /// Who may not wait for long goes on without.
+    /// Ends a wait that has a time limit.
     fn lose_patience(&self, world: &mut World, me: usize, step: Step) -> bool {
         let thread = &mut world.threads[me];
         match (step, thread.frame.at) {
             (Step::ShortPause, At::Begin) => self.done(world, me),
-            // A reading may lie on top of its own thread's fork.
+            // A reading may run on top of a fork of its own thread.
             (Step::Pause, At::Begin) if thread.below.is_some() && world.pausing == FORKERS => {
                 self.done(world, me);
             }
             (Step::ShortPause, At::Waits) => thread.frame.at = At::GivesUp,
-            // A fork may lie on top of what it waits for.
+            // A fork may run on top of the step that it waits for.
             (Step::Hold, At::Begin) if thread.below.is_some() && self.flaw != Flaw::WaitsForOwnTurn => {
                 thread.depth += 1;
                 self.done(world, me);
@@ -83,7 +83,7 @@ impl Model {
                 }
                 _ => thread.frame.at = At::LeavesGate,
             },
-            // So may whoever was writing down.
+            // The wait for a thread that is writing an event down ends as well.
             (_, At::Drains) if self.flaw != Flaw::WaitsForPlace => {
                 let Some(Place::Reserved(writer, _)) = world.noted.get(world.drained).copied() else {
                     return false;
@@ -101,7 +101,7 @@ impl Model {
         true
     }
 
-    /// One access of one thread; `false`: it cannot go on now.
+    /// One access of one thread. Returns `false` if it cannot go on now.
     pub(crate) fn go(&self, world: &mut World, me: usize, step: Step) -> bool {
         let own = me as u8;
         let is_handler = world.threads[me].below.is_some();
@@ -124,7 +124,7 @@ impl Model {
                 self.done(world, me);
             }
             (Step::Event, At::Begin) => {
-                // A plain store: it may wait in the buffer.
+                // A plain store, which may wait in the buffer.
                 world.threads[me].busy_soon = true;
                 self.at(world, me, At::BusyStored);
             }
@@ -161,7 +161,7 @@ impl Model {
                     self.done(world, me);
                 }
             }
-            // note(): the gate's word says whether it is closed and where to write
+            // note(): the gate's word says whether the gate is closed and where to write.
             (Step::Event, At::Note) => {
                 let (owner, number) = self.event(world, me);
                 if !world.closed {
@@ -194,7 +194,7 @@ impl Model {
             }
             // open_if_abandoned()
             (Step::Event | Step::Arrive, At::Took) => {
-                // Only who has the turn opens the gate: once it is seen closed, it stays so.
+                // Only the thread that has the turn opens the gate, so a gate that it sees closed stays closed.
                 let goes_on = world.closed || self.flaw == Flaw::TakesOpenForAbandoned;
                 self.at(world, me, if goes_on { At::SetsBusy } else { At::EndsTurn });
             }
@@ -372,7 +372,7 @@ impl Model {
     fn hold(&self, world: &mut World, me: usize) -> bool {
         let thread = &mut world.threads[me];
         if thread.depth > 0 {
-            // On top of a fork of this thread.
+            // The handler runs on top of a fork of this thread.
             thread.depth += 1;
             self.done(world, me);
         } else if world.pausing == me as u8 && self.flaw != Flaw::WaitsForOwnTurn {
@@ -393,7 +393,7 @@ impl Model {
         true
     }
 
-    /// Records what was written down, one access for all that is complete.
+    /// Records the events that were written down. All complete ones count as one access.
     fn drain(&self, world: &mut World, me: usize) -> bool {
         self.check_pause(world, me);
         if world.threads[me].frame.seen.2 == 0 || self.flaw != Flaw::ForgetsNewcomer {
@@ -412,7 +412,7 @@ impl Model {
         true
     }
 
-    /// Nobody looks at what is being recorded, or changes it as well.
+    /// No other thread reads or changes the data that this thread records.
     fn check_recording(&self, world: &World, me: usize) {
         let is_below =
             |frame: &Frame| matches!(frame.at, At::Recording | At::Reading | At::Drains | At::Tries);
@@ -429,7 +429,7 @@ impl Model {
         assert!(is_alone || at_once.clone().all(|frame| frame.locked), "recorded without locks: {world:?}");
     }
 
-    /// Nobody is in the middle of recording while somebody looks, not even the same thread.
+    /// No thread is in the middle of recording while another one reads. This includes the reader's own thread.
     fn check_pause(&self, world: &World, me: usize) {
         let is_below = |frame: &Frame| frame.at == At::Recording;
         assert!(!world.threads[me].below.as_ref().is_some_and(is_below), "recorded on top: {world:?}");
@@ -447,7 +447,7 @@ impl Model {
         world.threads[me].frame.at = at;
     }
 
-    /// The turn is over.
+    /// The turn is over, and the thread continues.
     fn went_on(&self, world: &mut World, me: usize, step: Step) {
         match (step, world.threads[me].frame.then) {
             (Step::Event, Then::Retry) => self.at(world, me, At::Begin),
@@ -470,7 +470,7 @@ impl Model {
         self.done(world, me);
     }
 
-    /// A store that is followed by one that all see in order.
+    /// A store that is followed by one which all threads see in order.
     fn set_busy(&self, world: &mut World, me: usize, busy: bool) {
         (world.threads[me].busy, world.threads[me].busy_soon) = (busy, busy);
     }

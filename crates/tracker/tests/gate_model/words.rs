@@ -1,22 +1,22 @@
-//! What the twin of the gate consists of: programs, threads, words that all see.
+//! The data of the gate's twin: programs, threads, and shared words.
 
 pub(crate) const NOBODY: u8 = u8::MAX;
-/// Who has the turn while threads fork.
+/// Has the turn while threads fork.
 pub(crate) const FORKERS: u8 = 200;
-/// Added to a thread's number: what its signal handler does is told apart.
+/// Added to a thread's number to denote its signal handler.
 pub(crate) const HANDLER: u8 = 100;
 
-/// What a thread does, one after the other.
+/// One step of a thread's program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Step {
-    /// Takes or gives a lock of libc's. (0: the list of streams, 1: a stream, 2: malloc's.)
+    /// Takes or releases a lock of libc's. (0: the list of streams, 1: a stream, 2: malloc's.)
     Lock(u8),
     Unlock(u8),
-    /// Something happened that is to be recorded.
+    /// An event that is to be recorded.
     Event,
-    /// A first allocation: there are two threads now.
+    /// The first allocation of a thread: there are two threads from now on.
     Arrive,
-    /// A reader's pause, and one that is given up when others do not finish.
+    /// A reader's pause, and one that is given up if other threads do not finish.
     Pause,
     ShortPause,
     /// Before and after a fork.
@@ -24,47 +24,48 @@ pub(crate) enum Step {
     Release,
 }
 
-/// Where a thread is within a step: the access that it makes next.
+/// A thread's position within a step: the access that it makes next.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum At {
     #[default]
     Begin,
-    /// Event: busy is stored, the gate not read yet; the gate was met; is it abandoned; recording; about to write down.
+    /// Event: busy is stored, the gate is not read yet; the gate was closed; checks whether it is abandoned; is
+    /// recording; is about to write down.
     BusyStored,
     MetGate,
     MayOpen,
     Recording,
     Note,
     Write,
-    /// Has the turn; is about to be busy.
+    /// It has the turn and is about to be busy.
     Took,
     SetsBusy,
-    /// Who wants to open an abandoned gate has looked at the others.
+    /// It wants to open an abandoned gate, and checks whether other threads are busy.
     Looks,
-    /// Opening: events are recorded, the gate is tried, the queue begins anew.
+    /// Opening: events are recorded, the gate is tried, the queue begins again.
     Drains,
     Tries,
     Restarts,
     EndsBusy,
     EndsTurn,
     RestartsLate,
-    /// A pauser: closes, barrier, waits, looks.
+    /// A pauser: closes, barrier, waits, reads.
     Closes,
     Barrier,
     Waits,
     Reading,
-    /// Who goes away without having opened the gate.
+    /// It leaves without having opened the gate.
     GivesUp,
     LeavesGate,
     LeavesTurn,
-    /// Arrive: counted itself; said so.
+    /// Arrive: it has counted itself; it has announced that.
     Counted,
     Announced,
-    /// Release: the last one.
+    /// Release: it is the last one.
     Last,
 }
 
-/// What comes after opening the gate.
+/// The step after opening the gate.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Then {
     Retry,
@@ -72,7 +73,7 @@ pub(crate) enum Then {
     Next,
 }
 
-/// How a thread's fork found the world.
+/// The state in which a thread's fork began.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Held {
     #[default]
@@ -82,7 +83,7 @@ pub(crate) enum Held {
     OverPause,
 }
 
-/// What was written down, or is to be. The numbers are whose it is, and which of his.
+/// An event in the queue, by its owner and the owner's number of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Place {
     Reserved(u8, u8),
@@ -90,37 +91,37 @@ pub(crate) enum Place {
     PassedOver,
 }
 
-/// A program under way: the thread's own, or its signal handler's.
+/// A running program: the thread's own, or its signal handler's.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Frame {
     pub(crate) step: usize,
     pub(crate) at: At,
     pub(crate) then: Then,
     pub(crate) event: u8,
-    /// What it has read of the gate, when that matters later.
+    /// What it has read of the gate, if that is needed later.
     pub(crate) seen: (bool, bool, u8),
-    /// Whether it records with the table's locks.
+    /// Whether it takes the table's locks when it records.
     pub(crate) locked: bool,
-    /// Which queue and place it writes into.
+    /// The queue and the place into which it writes.
     pub(crate) place: (u8, u8),
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Thread {
     pub(crate) frame: Frame,
-    /// What its signal handler has interrupted.
+    /// The program that its signal handler has interrupted.
     pub(crate) below: Option<Frame>,
     pub(crate) has_handled: bool,
-    /// What the others see, and what is still in the store buffer.
+    /// The value that other threads see, and the value that is still in the store buffer.
     pub(crate) busy: bool,
     pub(crate) busy_soon: bool,
-    /// Whether it is writing down.
+    /// Number of events that it is writing down.
     pub(crate) noting: u8,
-    /// Its forks on top of each other, and how the first one found the world.
+    /// Number of its nested forks, and the state in which the first one began.
     pub(crate) depth: u8,
     pub(crate) held: Held,
     pub(crate) is_forking: bool,
-    /// Events of its handler that came while it was busy.
+    /// Number of its handler's events that came while it was busy.
     pub(crate) skipped: u8,
 }
 
@@ -136,10 +137,10 @@ pub(crate) struct World {
     pub(crate) locks: [u8; 3],
     pub(crate) closed: bool,
     pub(crate) newcomer: bool,
-    /// Places handed out since the gate closed, and how many of them have been read.
+    /// Places handed out since the gate closed, and how many of them were read.
     pub(crate) noted: Vec<Place>,
     pub(crate) drained: usize,
-    /// Which queue it is: the former one does not serve again once a place was passed over.
+    /// Number of the queue. The former queue is not used again after a place was passed over.
     pub(crate) queue: u8,
     pub(crate) is_spoiled: bool,
     pub(crate) pausing: u8,
@@ -150,47 +151,47 @@ pub(crate) struct World {
     pub(crate) dropped: Vec<(u8, u8)>,
 }
 
-/// What the twin is to have wrong, to see that the search finds it.
+/// A deliberate error in the twin, which the search must find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flaw {
     None,
-    /// Who meets a closed gate waits for it, as the gate once did.
+    /// A thread that meets a closed gate waits for it, as in an earlier version of the gate.
     WaitsAtGate,
     /// A pauser does not make stores visible.
     NoBarrier,
-    /// Whoever opens looks at the crowd only once.
+    /// A thread that opens the gate checks the number of threads only once.
     ForgetsNewcomer,
-    /// Who becomes the pauser does not look whether the gate still is closed.
+    /// A thread that becomes the pauser does not check whether the gate is still closed.
     TakesOpenForAbandoned,
-    /// The gate opens whatever was written down meanwhile.
+    /// The gate opens even if events were written down meanwhile.
     OpensBlindly,
     /// A pauser is busy before it has the turn.
     BusyBeforeTurn,
-    /// The queue begins anew once somebody else may have the turn.
+    /// The queue begins again at a time when another thread may have the turn.
     RestartsLate,
-    /// Who gives a pause up opens the gate whatever was written down since it was not busy any more.
+    /// A thread that gives a pause up opens the gate even if events were written down after it stopped being busy.
     GivesUpBlindly,
-    /// Who gives a pause up keeps the turn.
+    /// A thread that gives a pause up keeps the turn.
     KeepsTurn,
-    /// Who has opened the gate stays busy.
+    /// A thread that has opened the gate stays busy.
     KeepsBusy,
-    /// A handler records whatever its thread was doing.
+    /// A handler records even if its thread is recording.
     RecordsOnTop,
     /// A handler waits for its own thread's turn to end.
     WaitsForOwnTurn,
-    /// A handler's fork ends the pause that it came upon.
+    /// A handler's fork ends the pause that was in progress before it.
     EndsPauseBelow,
     /// A handler's fork takes its thread's turn for a closed gate.
     ForksOverOpenGate,
-    /// A handler's fork opens the gate though its thread was recording.
+    /// A handler's fork opens the gate although its thread was recording.
     OpensOverRecording,
-    /// Others take part in the pause of a handler's fork whose thread was recording.
+    /// Other threads join the pause of a handler's fork although its thread was recording.
     JoinsOverRecording,
-    /// A handler opens the gate though its thread was writing down.
+    /// A handler opens the gate although its thread was writing down.
     OpensOverNote,
-    /// Who opens waits for a place whose writer a handler holds up.
+    /// A thread that opens the gate waits for a place whose writer is interrupted by a handler.
     WaitsForPlace,
-    /// A queue serves again whose place was passed over.
+    /// A queue is used again after a place of it was passed over.
     KeepsSpoiledQueue,
     /// A thread is found by its handler before it is counted.
     IsKnownUncounted,
