@@ -415,6 +415,8 @@ module Memintro
 
     def default_figure
       Native.tracks_objects ? :retained_bytes : :live_bytes
+    rescue Ractor::Error
+      MainRactor.refuse
     end
 
     # Loaded with the first question for them.

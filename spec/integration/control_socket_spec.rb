@@ -91,7 +91,8 @@ RSpec.describe "the control socket", :listening do
     "vitals" => { top: [], by: [] },
     "snapshot" => { parts: [], settle: [false] },
     "doctor" => { format: [] },
-    "start" => { mode: [], sample_bytes: [], stop_after: [1.5], max_tracker_bytes: [], max_sites: [] }
+    "start" => { mode: [], sample_bytes: [], stop_after: [1.5], max_tracker_bytes: [], max_sites: [],
+                 objects: [false] }
   }.freeze
 
   it "says that a number is greater than any that it reads" do

@@ -113,7 +113,7 @@ module Memintro
           return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering)
         end
 
-        by ||= "live_bytes"
+        by = "live_bytes" if by.nil?
         format = Arguments.choice(:format, format, Report::FORMATS)
         root = Arguments.text(:app_root, app_root, optional: true)
         return old_json(n, by, older_than_gcs, root, rendering) if format == :json
@@ -146,7 +146,7 @@ module Memintro
       end
 
       def report(format: "text", top: Report.default_top(format), by: nil, app_root: nil, rendering: false)
-        by ||= default_figure
+        by = default_figure if by.nil?
         return json_report(top, by, app_root, rendering) if format == "json"
 
         Memintro.report(@answer, format: format, top: few(:top, top), by: by, app_root: app_root)

@@ -35,12 +35,12 @@ module Memintro
     # @param io [#write]
     # @return [nil]
     # @raise [ArgumentError, TypeError]
-    def self.write(call_sites, io, format: :text, top: default_top(format), by: :live_bytes, app_root: nil)
+    def self.write(call_sites, io, format: :text, top: default_top(format), by: nil, app_root: nil)
       Arguments.output(io)
       format = Arguments.choice(:format, format, FORMATS)
       prepare(format)
       Arguments.count(:top, top, optional: true)
-      by = Arguments.choice(:by, by, CallSite::FIGURES)
+      by = Arguments.choice(:by, by.nil? ? call_sites.default_figure : by, CallSite::FIGURES)
       app_root = Arguments.text(:app_root, app_root, optional: true)
       const_get(CLASSES.fetch(format)).new(call_sites, top: top, by: by, app_root: app_root).write(io)
       nil
