@@ -17,6 +17,7 @@ use super::errors;
 use super::names;
 use super::ractor_safe::ractor_safe;
 use super::request;
+use super::tracking_hold;
 use super::trial::{self, Trial};
 use crate::{hook_link, objects, symbols, vm};
 
@@ -54,7 +55,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 }
 
 /// The hook, connected to this VM; `Memintro::UnsupportedError` if there is none.
-fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
+pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
     let api = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
         if !vm::prepare() {
@@ -100,8 +101,19 @@ fn start(
 ) -> Result<Symbol, Error> {
     let api = hook(ruby)?;
     let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0 };
+    let status = begin_tracking(ruby, api, &options)?;
+    tracking_hold::let_be();
+    Ok(ruby.to_symbol(match status {
+        Status::OK => "ok",
+        Status::SWITCHED => "switched",
+        _ => "unchanged",
+    }))
+}
+
+/// Starts, or switches to these options.
+pub(super) fn begin_tracking(ruby: &Ruby, api: &HookApi, options: &StartOptions) -> Result<Status, Error> {
     // SAFETY: the options are valid during the call.
-    let status = unsafe { (api.start)(&raw const options) };
+    let status = unsafe { (api.start)(&raw const *options) };
     check(ruby, status)?;
     let goes_on = status != Status::OK;
     let error = if goes_on {
@@ -119,13 +131,16 @@ fn start(
     }
     crate::pages::give_back_with((&raw const *api).cast());
     if goes_on {
-        return Ok(ruby.to_symbol(if status == Status::SWITCHED { "switched" } else { "unchanged" }));
+        if status == Status::SWITCHED {
+            tracking_hold::mode_changes();
+        }
+        return Ok(status);
     }
     request::figures_begin_anew();
     // The test allocation does not belong to the program.
     check(ruby, (api.clear)())?;
     crate::pages::give_back_with((&raw const *api).cast());
-    Ok(ruby.to_symbol("ok"))
+    Ok(status)
 }
 
 /// See [`crate::pages`].
@@ -138,6 +153,12 @@ fn give_pages_back() {
 fn stop(ruby: &Ruby) -> Result<bool, Error> {
     let Some(api) = hook_link::found() else { return Ok(false) };
     objects::track(ruby, false)?;
+    tracking_hold::let_be();
+    end_tracking(ruby, api)
+}
+
+/// Stops; `false` if nothing was tracked.
+pub(super) fn end_tracking(ruby: &Ruby, api: &HookApi) -> Result<bool, Error> {
     let status = (api.stop)();
     if status == Status::OK {
         request::figures_begin_anew();
@@ -281,7 +302,7 @@ pub(super) fn visit<T: Copy>(
 }
 
 /// Visits with a closure through the C callback of the hook.
-fn visit_each<T, F: FnMut(&T)>(
+pub(super) fn visit_each<T, F: FnMut(&T)>(
     run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>) -> Status,
     mut each: F,
 ) -> Status {
