@@ -24,6 +24,7 @@ mod sockets;
 mod survey;
 mod text;
 mod top_sites;
+mod tracking;
 mod tracking_hold;
 mod trial;
 mod values;
@@ -54,5 +55,6 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     survey::init(ruby, native)?;
     sites::init(ruby, native)?;
     text::init(ruby, native)?;
+    tracking::init(native)?;
     trial::init(native)
 }

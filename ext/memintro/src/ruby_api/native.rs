@@ -10,16 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use magnus::{Error, RArray, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
 use memintro_abi::{
     Figures, HookApi, Mode, ObjectFigures, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord,
-    SlotState, StartOptions, Status, ThreadFigures, Variances,
+    SlotState, Status, ThreadFigures, Variances,
 };
 
 use super::errors;
 use super::names;
 use super::ractor_safe::ractor_safe;
 use super::request;
-use super::tracking_hold;
-use super::trial::{self, Trial};
-use crate::{hook_link, objects, symbols, vm};
+use crate::{hook_link, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
@@ -27,8 +25,6 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
-    native.define_singleton_method("start", function!(start, 4))?;
-    native.define_singleton_method("stop", function!(stop, 0))?;
     native.define_singleton_method("give_pages_back", function!(give_pages_back, 0))?;
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
@@ -92,79 +88,11 @@ fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
     Ok(ruby.to_symbol(if (api.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
 }
 
-fn start(
-    ruby: &Ruby,
-    mode: u32,
-    max_sites: u32,
-    max_tracker_bytes: u64,
-    sample_bytes: u64,
-) -> Result<Symbol, Error> {
-    let api = hook(ruby)?;
-    let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0 };
-    let status = begin_tracking(ruby, api, &options)?;
-    tracking_hold::let_be();
-    Ok(ruby.to_symbol(match status {
-        Status::OK => "ok",
-        Status::SWITCHED => "switched",
-        _ => "unchanged",
-    }))
-}
-
-/// Starts, or switches to these options.
-pub(super) fn begin_tracking(ruby: &Ruby, api: &HookApi, options: &StartOptions) -> Result<Status, Error> {
-    // SAFETY: the options are valid during the call.
-    let status = unsafe { (api.start)(&raw const *options) };
-    check(ruby, status)?;
-    let goes_on = status != Status::OK;
-    let error = if goes_on {
-        trial::unseen().map(|message| errors::error(ruby, "NotSeenError", message))
-    } else {
-        match trial::try_an_allocation(api) {
-            Trial::Seen => None,
-            Trial::Dropped => Some(errors::from_status(ruby, Status::NO_MEMORY)),
-            Trial::Unseen => Some(errors::error(ruby, "NotSeenError", trial::not_seen(api))),
-        }
-    };
-    if let Some(error) = error {
-        (api.stop)();
-        return Err(error);
-    }
-    crate::pages::give_back_with((&raw const *api).cast());
-    if goes_on {
-        if status == Status::SWITCHED {
-            tracking_hold::mode_changes();
-        }
-        return Ok(status);
-    }
-    request::figures_begin_anew();
-    // The test allocation does not belong to the program.
-    check(ruby, (api.clear)())?;
-    crate::pages::give_back_with((&raw const *api).cast());
-    Ok(status)
-}
-
 /// See [`crate::pages`].
 fn give_pages_back() {
     if let Some(api) = hook_link::found() {
         crate::pages::give_back_with((&raw const *api).cast());
     }
-}
-
-fn stop(ruby: &Ruby) -> Result<bool, Error> {
-    let Some(api) = hook_link::found() else { return Ok(false) };
-    objects::track(ruby, false)?;
-    tracking_hold::let_be();
-    end_tracking(ruby, api)
-}
-
-/// Stops; `false` if nothing was tracked.
-pub(super) fn end_tracking(ruby: &Ruby, api: &HookApi) -> Result<bool, Error> {
-    let status = (api.stop)();
-    if status == Status::OK {
-        request::figures_begin_anew();
-    }
-    check(ruby, status)?;
-    Ok(status == Status::OK)
 }
 
 fn is_tracking() -> bool {

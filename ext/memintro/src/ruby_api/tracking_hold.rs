@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use magnus::{Error, Ruby};
 use memintro_abi::{HookApi, Mode, StartOptions};
 
-use super::native::{begin_tracking, end_tracking, hook};
+use super::native::hook;
+use super::tracking::{begin_tracking, end_tracking};
 use super::trial::tracked;
 
 /// What to go back to.
