@@ -8,6 +8,7 @@ require_relative "memintro/support/native"
 require_relative "memintro/support/configuration"
 require_relative "memintro/heap/figures"
 require_relative "memintro/control/listen"
+require_relative "memintro/measure/measuring"
 require_relative "memintro/runtime/loader"
 require_relative "memintro/runtime/main_ractor"
 require_relative "memintro/process/figures"
@@ -42,7 +43,7 @@ module Memintro
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
     CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log",
-    Report: "report/report"
+    Measurement: "measure/measurement", Comparison: "measure/comparison", Report: "report/report"
   )
 
   # See memintro/diff.
@@ -80,6 +81,7 @@ module Memintro
 
   extend HeapFigures
   extend Listen
+  extend Measuring
   extend ProcessFigures
 
   @epoch = 0

@@ -12,12 +12,13 @@ class RubyLayers
     "malloc" => %w[support runtime],
     "heap" => %w[support runtime],
     "process" => %w[support runtime],
+    "measure" => %w[support runtime malloc heap],
     "snapshot" => %w[support runtime malloc heap process],
     "report" => %w[support runtime malloc heap process snapshot],
     "logging" => %w[support runtime malloc heap process snapshot report],
-    "api" => %w[support runtime malloc heap process snapshot report logging control],
-    "control" => %w[support runtime malloc heap process snapshot report logging api],
-    "integrations" => %w[support runtime malloc heap process snapshot report logging api],
+    "api" => %w[support runtime malloc heap process measure snapshot report logging control],
+    "control" => %w[support runtime malloc heap process measure snapshot report logging api],
+    "integrations" => %w[support runtime malloc heap process measure snapshot report logging api],
     "compat" => %w[support runtime malloc heap process api],
     "cli" => %w[support runtime malloc heap process snapshot report logging api control integrations]
   }.freeze

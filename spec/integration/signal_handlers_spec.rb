@@ -25,6 +25,8 @@ RSpec.describe "Memintro in a signal handler" do
     cgroup: "Memintro.cgroup.to_h.size",
     process_memory: "Memintro::ProcessMemory.new(Process.pid).rss",
     gc_delta: "Memintro.gc_delta { Object.new }.objects_allocated",
+    measure: "Memintro.measure { Object.new }.to_s.size",
+    compare: "Memintro.compare(rounds: 1, a: -> { 'x' * 100 }, b: -> { 'y' * 200 }).to_s.size",
     iseqs: "Memintro.iseqs.count", each_iseq: "Memintro.each_iseq { |iseq| iseq.bytes }.to_a.size",
     top_iseqs: "Memintro.top_iseqs.size", internals: "Memintro.internals.size",
     histogram: "Memintro.histogram.size", occupancy: "Memintro.occupancy.pages",

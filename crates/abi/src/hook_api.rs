@@ -3,7 +3,8 @@
 use core::ffi::{c_char, c_void};
 
 use crate::{
-    BlockRecord, Figures, Frame, FrameKind, Mode, Origin, SiteRecord, SlotState, Status, ThreadFigures,
+    BirthRecord, BlockRecord, Figures, Frame, FrameKind, MeasureFigures, MeasuredSite, Mode, Origin,
+    SiteRecord, SlotState, Status, ThreadFigures,
 };
 
 /// Options of a start. Zero means "the default".
@@ -122,4 +123,25 @@ pub struct HookApi {
     pub objects: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<BlockRecord>) -> Status,
     /// Mean distance of two sampled bytes in the last [`Mode::SAMPLED`]; 0 before the first.
     pub sample_bytes: extern "C" fn() -> u64,
+    /// Fills in the options in force; the mode is the present one.
+    pub options: unsafe extern "C" fn(options: *mut StartOptions),
+    /// Begins a measurement of the calling thread, and fills in the figures of this moment.
+    /// [`Status::BAD_OPTION`]: too many of its measurements are within each other.
+    pub measure_begin: unsafe extern "C" fn(figures: *mut MeasureFigures) -> Status,
+    /// Ends the calling thread's measurement that began with these figures, and fills in those of this moment. Visits
+    /// what the thread allocated meanwhile, by call site; a site may come more than once.
+    pub measure_end: unsafe extern "C" fn(
+        begun: *const MeasureFigures,
+        ended: *mut MeasureFigures,
+        context: *mut c_void,
+        visit: Visitor<MeasuredSite>,
+    ) -> Status,
+    /// Visits the live blocks that were born between these two moments. To be called once for each measurement that
+    /// has begun, after its end, by the same thread: it forgets what the measurement needed.
+    pub measure_close: unsafe extern "C" fn(
+        begun: *const MeasureFigures,
+        ended: *const MeasureFigures,
+        context: *mut c_void,
+        visit: Visitor<BirthRecord>,
+    ) -> Status,
 }

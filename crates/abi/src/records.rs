@@ -81,6 +81,46 @@ pub struct ThreadFigures {
     pub frees_per_sample: f64,
 }
 
+/// The figures at the begin or at the end of a measurement.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
+pub struct MeasureFigures {
+    /// The moment, as measurements count time.
+    pub moment: u32,
+    /// Number of the measuring thread.
+    pub owner: u32,
+    /// Blocks that no measurement could follow, since the process began.
+    pub lost: u64,
+    /// Of the thread.
+    pub thread: ThreadFigures,
+    /// Of the process.
+    pub process: Figures,
+}
+
+/// What a thread allocated at a call site during a measurement.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MeasuredSite {
+    /// Number of the site.
+    pub site: u32,
+    /// Allocations.
+    pub allocations: u64,
+    /// Bytes asked for.
+    pub total_bytes: u64,
+}
+
+/// One live block that was born during a measurement.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BirthRecord {
+    /// Bytes asked for.
+    pub size: u64,
+    /// Number of its call site.
+    pub site: u32,
+    /// Number of the thread that allocated it; 0 if that was measuring nothing.
+    pub owner: u32,
+}
+
 /// The variances and skews of a call site's figures.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq)]

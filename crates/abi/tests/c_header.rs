@@ -163,6 +163,9 @@ fn layouts(all: &mut Lines) {
         objects,
     );
     layout!(all, "memintro_block", BlockRecord, address, size, site, age, weight);
+    layout!(all, "memintro_measure_figures", MeasureFigures, moment, owner, lost, thread, process);
+    layout!(all, "memintro_measured_site", MeasuredSite, site, allocations, total_bytes);
+    layout!(all, "memintro_birth", BirthRecord, size, site, owner);
     layout!(all, "memintro_frame", Frame, key, detail, generation, path, line);
     layout!(all, "memintro_vm_source", VmSource, frame, locate, generation);
     layout!(all, "memintro_patch", PatchEntry, module, symbol, slot, value, state);
@@ -197,6 +200,10 @@ fn layouts(all: &mut Lines) {
         object_moved,
         objects,
         sample_bytes,
+        options,
+        measure_begin,
+        measure_end,
+        measure_close,
     );
 }
 

@@ -1,12 +1,13 @@
 //! What an event changes: the table, the samples, the counters. [`crate::record`] and [`crate::replay`] say when.
 
+use memintro_tracker::births::Birth;
 use memintro_tracker::counters::CounterCache;
 use memintro_tracker::samples::{Put, Sample};
 use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{ThreadState, bump};
 
 use crate::sampling::{self, SAMPLES};
-use crate::shared::{self, SITES, TABLE};
+use crate::shared::{self, BIRTHS, SITES, TABLE};
 
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(crate) struct Moving {
     pub(crate) epoch: u32,
     /// GC generation in which it was taken out.
     pub(crate) generation: u32,
+    /// Its note, if it was born in a measurement.
+    pub(crate) birth: Option<Birth>,
 }
 
 /// What was known of it.
@@ -45,6 +48,13 @@ impl<'a> Origin<'a> {
 pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
     heal(origin, TABLE.remove(address, generation), generation);
     heal_sample(origin, address);
+    unnote(address);
+}
+
+/// Removes the note of a block that is freed or about to move, if it was born in a measurement.
+#[inline]
+pub(crate) fn unnote(address: usize) -> Option<Birth> {
+    if BIRTHS.is_on() { BIRTHS.take(address) } else { None }
 }
 
 #[inline]
@@ -56,16 +66,27 @@ pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, gen
         Inserted::Replaced(stale) => heal(origin, Some(stale), generation),
         Inserted::Full => {
             bump(&traffic.dropped, 1);
+            unnote(address);
             return;
         }
     }
     bump(&traffic.allocations, 1);
     bump(&traffic.allocated_bytes, size);
     origin.counters.allocated(site, size, generation, |id| SITES.counters(id));
+    if BIRTHS.is_on() {
+        note(origin, address, size, site);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note(origin: Origin<'_>, address: usize, size: u64, site: u32) {
+    BIRTHS.born(address, size, site, &origin.owner.measuring);
 }
 
 pub(crate) fn born_sampled(origin: Origin<'_>, address: usize, size: u64, site: u32, birth: u32, mean: u64) {
     let own = origin.owner;
+    unnote(address);
     if SAMPLES.filter.may_hold(address)
         && let Some(stale) = TABLE.remove(address, birth)
     {

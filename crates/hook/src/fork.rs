@@ -18,7 +18,7 @@ use memintro_tracker::threads::{Held, ThreadState};
 use crate::changes::{self, Changes, UNUSED_FORKS};
 use crate::patch::{self, walkers};
 use crate::pending::Pending;
-use crate::shared::{self, PID, THREADS};
+use crate::shared::{self, BIRTHS, PID, THREADS};
 use crate::{sampling, thread};
 
 /// Sleeps of 50 µs for which a fork waits for patching, for a pause and for recording to end.
@@ -137,6 +137,7 @@ unsafe extern "C" fn in_child() {
     let held = own.filter(|own| own.forks.get() > 0).map_or(Held::NotPaused, |own| own.held.get());
     THREADS.forget_others(own, held);
     thread::is_alone();
+    BIRTHS.in_child(own.map(|own| &own.measuring));
     if let Some(own) = own {
         sampling::in_child(own, PID.load(Ordering::Relaxed));
     }

@@ -13,7 +13,7 @@ use memintro_tracker::stack;
 use crate::figures::{self, SiteFigures, is_used};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
-use crate::{dump, exit, functions, objects, patch, start, state, thread};
+use crate::{dump, exit, functions, measure, objects, patch, start, state, thread};
 
 /// The table. A reader compares `version` and `size` before anything else.
 #[unsafe(no_mangle)]
@@ -45,6 +45,10 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     object_moved,
     objects: each_object,
     sample_bytes,
+    options,
+    measure_begin: measure::begin,
+    measure_end: measure::end,
+    measure_close: measure::close,
 };
 
 /// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack
@@ -55,6 +59,11 @@ fn reach_down() {
 
 extern "C" fn sample_bytes() -> u64 {
     sampling::mean()
+}
+
+unsafe extern "C" fn options(answer: *mut StartOptions) {
+    // SAFETY: the caller's own record.
+    unsafe { answer.write(state::options()) };
 }
 
 extern "C" fn origin() -> Origin {

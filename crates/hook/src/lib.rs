@@ -38,6 +38,7 @@ mod functions;
 mod hook_api;
 mod init;
 mod intercept;
+mod measure;
 mod nested;
 mod objects;
 mod patch;

@@ -15,12 +15,12 @@ use memintro_abi::{Frame, FrameKind, Mode, SITE_BOOT, SITE_GC, SITE_OTHER};
 use memintro_tracker::lock::given_up;
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
-use crate::apply::{Moving, Old, Origin, born, born_sampled, born_untracked, gone, put_back, take};
+use crate::apply::{Moving, Old, Origin, born, born_sampled, born_untracked, gone, put_back, take, unnote};
 use crate::defer;
 use crate::nested;
 use crate::place;
 use crate::sampling;
-use crate::shared::{self, ACTIVE, BOOTING, EPOCH, SITES, TABLE, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, BOOTING, EPOCH, SITES, TABLE, THREADS};
 use crate::thread::{self, Own};
 
 /// Begins to record. `None`: the event has been written down, or must not be recorded. `write_down` returns `false`
@@ -148,6 +148,7 @@ pub(crate) fn freeing(block: *mut c_void) {
         let given_up_before = given_up();
         let now = shared::generation();
         let old = take(address, now);
+        unnote(address);
         if matches!(old, Old::Nothing) && given_up() != given_up_before {
             // Another thread kept it from being looked up. It counts as live until its address is returned again.
             bump(&own.traffic.dropped, 1);
@@ -159,7 +160,7 @@ pub(crate) fn freeing(block: *mut c_void) {
 
 /// A block is about to be resized, and perhaps moved.
 pub(crate) fn moving(block: *mut c_void) -> Moving {
-    let mut moving = Moving { old: Old::Nothing, epoch: 0, generation: 0 };
+    let mut moving = Moving { old: Old::Nothing, epoch: 0, generation: 0, birth: None };
     let Some(own) = thread::own() else { return moving };
     let address = block as usize;
     let Some(busy) = enter(&own, || defer::free(&own, address)) else {
@@ -171,6 +172,7 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         moving.generation = shared::generation();
         moving.old = take(address, moving.generation);
+        moving.birth = unnote(address);
         moving.epoch = EPOCH.load(Ordering::Relaxed);
     }
     drop(busy);
@@ -226,6 +228,9 @@ pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
     let Some(busy) = enter(&own, write_down) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 && moving.epoch == EPOCH.load(Ordering::Relaxed) {
         put_back(Origin::of(&own), &moving.old, address, moving.generation);
+        if let Some(birth) = moving.birth.filter(|_| BIRTHS.is_on()) {
+            BIRTHS.put(address, birth);
+        }
     }
     drop(busy);
 }

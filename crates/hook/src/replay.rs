@@ -75,6 +75,7 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
         kind::UNTRACKED_BIRTH => apply::born_untracked(origin, address, event.generation),
         kind::FREE => {
             let old = apply::take(address, event.generation);
+            apply::unnote(address);
             apply::gone(origin, &old, event.generation);
         }
         kind::DEATH => apply::gone(origin, &Old::Followed(removed()), event.generation),

@@ -6,6 +6,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use memintro_abi::{Mode, VmSource};
+use memintro_tracker::births::Births;
 use memintro_tracker::sites::Sites;
 use memintro_tracker::table::Table;
 use memintro_tracker::threads::Threads;
@@ -16,6 +17,8 @@ pub(crate) static TABLE: Table = Table::new();
 pub(crate) static OBJECTS: Table = Table::new();
 /// Call sites.
 pub(crate) static SITES: Sites = Sites::new();
+/// What is born while something is measured.
+pub(crate) static BIRTHS: Births = Births::new();
 /// Threads.
 pub(crate) static THREADS: Threads = Threads::new();
 

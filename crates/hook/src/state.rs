@@ -19,8 +19,8 @@ use memintro_tracker::threads::Paused;
 
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
-    self, ACTIVE, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, TABLE, THREADS, TRACKS_OBJECTS, generation,
-    is_lost, mode,
+    self, ACTIVE, BIRTHS, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, TABLE, THREADS, TRACKS_OBJECTS,
+    generation, is_lost, mode,
 };
 use crate::thread;
 
@@ -92,6 +92,17 @@ pub(crate) fn is_active_with(options: &StartOptions) -> bool {
         && has_limits_of(options)
 }
 
+/// The options in force.
+pub(crate) fn options() -> StartOptions {
+    StartOptions {
+        mode: mode(),
+        max_sites: MAX_SITES.load(Ordering::Relaxed),
+        max_tracker_bytes: MAX_BYTES.load(Ordering::Relaxed),
+        sample_bytes: sampling::mean(),
+        seed: 0,
+    }
+}
+
 fn has_limits_of(options: &StartOptions) -> bool {
     MAX_SITES.load(Ordering::Relaxed) == options.max_sites
         && MAX_BYTES.load(Ordering::Relaxed) == options.max_tracker_bytes
@@ -143,7 +154,9 @@ fn empty() -> bool {
     for state in THREADS.states() {
         state.counters.discard();
         state.sites.discard();
+        state.measuring.discard();
     }
+    BIRTHS.forget();
     THREADS.reset_traffic();
     TABLE.clear();
     OBJECTS.clear();
@@ -163,7 +176,7 @@ pub(crate) fn empty_again() -> bool {
     is_empty && (!TRACKS_OBJECTS.load(Ordering::Relaxed) || OBJECTS.init(budget_for_objects()).is_ok())
 }
 
-fn budget() -> usize {
+pub(crate) fn budget() -> usize {
     usize::try_from(MAX_BYTES.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
 }
 

@@ -13,7 +13,7 @@ use memintro_tracker::mmap::Errno;
 use memintro_tracker::stack;
 use memintro_tracker::threads::ThreadState;
 
-use crate::shared::{TABLE, THREADS};
+use crate::shared::{BIRTHS, TABLE, THREADS};
 use crate::{sampling, tls};
 
 /// The word of a thread whose destructors have run. Such a thread may still free blocks, but must not keep a state.
@@ -155,6 +155,7 @@ pub(crate) fn is_alone() {
 #[cold]
 extern "C" fn give_back(state: &'static ThreadState) {
     sampling::forget_distance(state);
+    BIRTHS.abandon(&state.measuring);
     if CROWD.fetch_sub(1, Ordering::SeqCst) == 2
         && RETURNS.load(Ordering::Relaxed) > 0
         && let Some(paused) = THREADS.pause_for(state, 0)

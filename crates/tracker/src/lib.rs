@@ -6,17 +6,20 @@
 //!
 //! - [`table`]: address → block
 //! - [`sites`]: call site → number, and its name
+//! - [`births`]: what was born during a measurement
 //! - [`counters`]: what happened at a site
 //! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
 //! - [`deferred`]: what happens during a pause
 //! - [`stack`]: touches the stack in advance, and detects calls that were left by `longjmp`
 
+pub mod births;
 pub mod chance;
 pub mod counters;
 pub mod deferred;
 pub mod estimate;
 pub mod filter;
+mod key_map;
 pub mod lock;
 pub mod mmap;
 pub mod sampler;

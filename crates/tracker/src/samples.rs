@@ -13,13 +13,13 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::estimate::{Estimate, Share};
 use crate::filter::Filter;
+use crate::key_map::KeyMap;
 use crate::lock::SpinLock;
 use crate::mmap;
 
 const CHUNK_SHIFT: u32 = 10;
 const SITES_PER_CHUNK: usize = 1 << CHUNK_SHIFT;
 const CHUNKS: usize = (crate::sites::MOST_SITES as usize) >> CHUNK_SHIFT;
-const FIRST_SLOTS: usize = 256;
 
 /// A sampled block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub struct Samples {
     /// Sums of the process.
     pub totals: Estimate,
     chunks: [AtomicPtr<Estimate>; CHUNKS],
-    blocks: SpinLock<Blocks>,
+    blocks: SpinLock<KeyMap<Sample>>,
     /// Number of blocks, which is read without the lock.
     count: AtomicUsize,
     marks: AtomicU32,
@@ -89,7 +89,7 @@ impl Samples {
             // SAFETY: it is made of integers, for which zero is a valid value.
             totals: unsafe { core::mem::zeroed() },
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
-            blocks: SpinLock::new(Blocks::new()),
+            blocks: SpinLock::new(KeyMap::new()),
             count: AtomicUsize::new(0),
             marks: AtomicU32::new(0),
             max_bytes: AtomicUsize::new(0),
@@ -116,10 +116,14 @@ impl Samples {
     /// Inserts a block, without adding to the sums.
     pub fn put(&self, address: usize, sample: Sample) -> Put {
         let Some(mut blocks) = self.blocks.lock_in_time() else { return Put::Full };
-        let put = blocks.put(address, sample, self.max_bytes.load(Ordering::Relaxed));
+        let put = match blocks.put(address, sample, self.max_bytes.load(Ordering::Relaxed)) {
+            Some(None) => Put::New,
+            Some(Some(stale)) => Put::Replaced(stale),
+            None => Put::Full,
+        };
         if put == Put::New {
             self.filter.add(address);
-            self.count.store(blocks.len, Ordering::Relaxed);
+            self.count.store(blocks.len(), Ordering::Relaxed);
         }
         put
     }
@@ -132,7 +136,7 @@ impl Samples {
         let mut blocks = self.blocks.lock_in_time()?;
         let sample = blocks.take(address)?;
         self.filter.remove(address);
-        self.count.store(blocks.len, Ordering::Relaxed);
+        self.count.store(blocks.len(), Ordering::Relaxed);
         Some(sample)
     }
 
@@ -249,145 +253,7 @@ impl Samples {
 
     /// Bytes that blocks take.
     pub fn block_bytes(&self) -> usize {
-        self.blocks.lock().capacity * size_of::<Slot>()
-    }
-}
-
-/// Address 0 is an empty slot.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Slot {
-    address: usize,
-    sample: Sample,
-}
-
-/// Open addressing with linear probing. Removal leaves no gap.
-#[derive(Debug)]
-struct Blocks {
-    slots: *mut Slot,
-    capacity: usize,
-    len: usize,
-}
-
-// SAFETY: the pointer leads into a mapping of its own, used under the lock only.
-unsafe impl Send for Blocks {}
-
-impl Blocks {
-    const fn new() -> Self {
-        Self { slots: ptr::null_mut(), capacity: 0, len: 0 }
-    }
-
-    fn home(&self, address: usize) -> usize {
-        ((address as u64 >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & (self.capacity - 1)
-    }
-
-    fn slot(&self, position: usize) -> *mut Slot {
-        // SAFETY: the capacity is a power of two, so that the mask keeps the position inside.
-        unsafe { self.slots.add(position & (self.capacity - 1)) }
-    }
-
-    /// The slot of this address, or the empty slot where it would be inserted. There is always an empty one.
-    fn find(&self, address: usize) -> (usize, bool) {
-        let mut position = self.home(address);
-        loop {
-            // SAFETY: `slot` stays inside the mapping, whose slots are initialised.
-            let at = unsafe { (*self.slot(position)).address };
-            if at == address || at == 0 {
-                return (position & (self.capacity - 1), at == address);
-            }
-            position = position.wrapping_add(1);
-        }
-    }
-
-    fn put(&mut self, address: usize, sample: Sample, max_bytes: usize) -> Put {
-        if address == 0 || !self.reserve(max_bytes) {
-            return Put::Full;
-        }
-        let (position, found) = self.find(address);
-        // SAFETY: as in `find`; the lock is held.
-        let old = unsafe { self.slot(position).replace(Slot { address, sample }) };
-        if found {
-            return Put::Replaced(old.sample);
-        }
-        self.len = self.len.wrapping_add(1);
-        Put::New
-    }
-
-    fn take(&mut self, address: usize) -> Option<Sample> {
-        if self.len == 0 || address == 0 {
-            return None;
-        }
-        let (mut gap, found) = self.find(address);
-        if !found {
-            return None;
-        }
-        // SAFETY: as in `find`.
-        let sample = unsafe { (*self.slot(gap)).sample };
-        let mut position = gap;
-        loop {
-            position = position.wrapping_add(1) & (self.capacity - 1);
-            // SAFETY: as in `find`.
-            let next = unsafe { *self.slot(position) };
-            if next.address == 0 {
-                break;
-            }
-            // The entry may move into the gap unless its home is behind the gap.
-            let from_home = position.wrapping_sub(self.home(next.address)) & (self.capacity - 1);
-            if from_home >= position.wrapping_sub(gap) & (self.capacity - 1) {
-                // SAFETY: as in `find`; the lock is held.
-                unsafe { self.slot(gap).write(next) };
-                gap = position;
-            }
-        }
-        // SAFETY: as above.
-        unsafe { (*self.slot(gap)).address = 0 };
-        self.len = self.len.wrapping_sub(1);
-        Some(sample)
-    }
-
-    /// Makes room for one more entry, by doubling at three quarters full.
-    fn reserve(&mut self, max_bytes: usize) -> bool {
-        if self.len.saturating_add(1).saturating_mul(4) <= self.capacity.saturating_mul(3) {
-            return true;
-        }
-        let capacity = if self.capacity == 0 { FIRST_SLOTS } else { self.capacity.saturating_mul(2) };
-        let bytes = capacity.saturating_mul(size_of::<Slot>());
-        // Both tables exist while it grows.
-        if bytes > max_bytes && self.capacity > 0 {
-            return false;
-        }
-        let Some(memory) = mmap::map(bytes) else { return false };
-        let old = core::mem::replace(self, Self { slots: memory.as_ptr().cast(), capacity, len: 0 });
-        old.for_each(&mut |address, sample| {
-            let (position, _) = self.find(address);
-            // SAFETY: `slot` stays inside the new mapping, which has room for all.
-            unsafe { self.slot(position).write(Slot { address, sample: *sample }) };
-        });
-        self.len = old.len;
-        old.release();
-        true
-    }
-
-    fn for_each(&self, visit: &mut dyn FnMut(usize, &Sample)) {
-        for position in 0..self.capacity {
-            // SAFETY: the position is below the capacity.
-            let slot = unsafe { &*self.slots.add(position) };
-            if slot.address != 0 {
-                visit(slot.address, &slot.sample);
-            }
-        }
-    }
-
-    fn release(&self) {
-        if let Some(memory) = NonNull::new(self.slots) {
-            // SAFETY: mapped in `reserve` with this length; the lock's holder is the only user.
-            unsafe { mmap::unmap(memory.cast(), self.capacity * size_of::<Slot>()) };
-        }
-    }
-
-    fn clear(&mut self) {
-        self.release();
-        *self = Self::new();
+        self.blocks.lock().bytes()
     }
 }
 

@@ -32,6 +32,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
 };
 
+use crate::births::Measuring;
 use crate::counters::CounterCache;
 use crate::deferred::{Deferred, Event};
 use crate::estimate::Estimate;
@@ -154,12 +155,15 @@ pub struct ThreadState {
     pub sites: SiteCache,
     /// Counters that are not added to the sites yet.
     pub counters: CounterCache,
+    /// Its measurements.
+    pub measuring: Measuring,
 }
 
 impl ThreadState {
     /// Clears what the next owner must not find.
     fn forget_owner(&self) {
         self.sites.discard();
+        self.measuring.forget_owner();
         self.untracked.set(0);
         self.nested.set(0);
         self.sampler.forget();

@@ -7,6 +7,7 @@
 mod heap;
 mod hook_link;
 mod lookup;
+mod measure;
 mod objects;
 mod pages;
 mod process;

@@ -13,6 +13,7 @@
 //! | where a frame keeps its line, see [`crate::vm`] | `control_frames.rs`, `context.rs` | | | the VM is asked each time |
 //! | whether young objects are moved, see [`crate::vm`] | `evacuation.rs` | no such heap | | the line that runs then gets them |
 //! | those that read the heap, see [`crate::heap`] | `functions.rs` | | | no walk |
+//! | those that tell of objects, see [`crate::measure`] | `functions.rs` | | | measurements without objects and GC |
 //! | those that postpone a job | [`postponing`] | | | forks that C code makes go unnoticed |
 //! | `rb_thread_atfork` | yes | yes | yes | no socket in children that C code forks, and Ruby is not told of the fork |
 //! | objects that are made, freed and moved | [`crate::objects`] | | | they cannot be tracked |

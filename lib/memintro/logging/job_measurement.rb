@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-require_relative "measurement"
+require_relative "work_measurement"
 
 module Memintro
   # One job: what it was, and what it cost. Each field of the line except `time` is a method.
   #
   # @api private
-  class JobMeasurement < Measurement
+  class JobMeasurement < WorkMeasurement
     # Fields of a line by default, in this order.
     DEFAULT_FIELDS = %i[job queue duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls
                         process_objects process_gc_ms in_flight pid tid jid error].freeze

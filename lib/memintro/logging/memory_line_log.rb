@@ -43,7 +43,7 @@ module Memintro
       raise TypeError, "fields is #{Arguments.shown(fields)}; it must be an Array of names, or nil"
     end
 
-    # @param work [Measurement] that has ended
+    # @param work [WorkMeasurement] that has ended
     # @param logger_at_hand [#info, #write, nil]
     # @return [void]
     def write(work, logger_at_hand = nil)

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-require_relative "measurement"
+require_relative "work_measurement"
 
 module Memintro
   # One request: what it was, and what it cost. Each field of the line except `time` is a method.
   #
   # @api private
-  class RequestMeasurement < Measurement
+  class RequestMeasurement < WorkMeasurement
     # Fields of a line by default, in this order.
     DEFAULT_FIELDS = %i[method path status duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls
                         process_objects process_gc_ms in_flight pid tid request_id action error].freeze

@@ -3,7 +3,7 @@
 use magnus::{Error, RHash, RModule, Ruby, function, prelude::*};
 
 use super::{control_socket, without_gvl};
-use crate::{heap, objects, vm};
+use crate::{heap, measure, objects, vm};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("missing_functions", function!(missing_functions, 0))
@@ -21,6 +21,7 @@ fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
         ("classes", classes),
         ("iseqs", iseqs),
         ("iseq_kind", iseq_kind),
+        ("measurements", measure::missing()),
         ("turns", without_gvl::missing()),
         ("forks", control_socket::missing()),
         ("objects", objects::missing()),

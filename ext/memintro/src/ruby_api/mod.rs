@@ -9,6 +9,7 @@ mod histogram;
 mod internals;
 mod iseqs;
 mod json;
+mod measure;
 mod missing;
 mod names;
 mod native;
@@ -23,6 +24,8 @@ mod sockets;
 mod survey;
 mod text;
 mod top_sites;
+mod tracking;
+mod tracking_hold;
 mod trial;
 mod values;
 mod without_gvl;
@@ -41,6 +44,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     dump::init(native)?;
     iseqs::init(native)?;
     json::init(native)?;
+    measure::init(ruby, native)?;
     missing::init(native)?;
     objects::init(native)?;
     internals::init(native)?;
@@ -51,5 +55,6 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     survey::init(ruby, native)?;
     sites::init(ruby, native)?;
     text::init(ruby, native)?;
+    tracking::init(native)?;
     trial::init(native)
 }

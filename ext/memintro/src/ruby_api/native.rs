@@ -10,15 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use magnus::{Error, RArray, RModule, RString, Ruby, Symbol, Value, function, prelude::*};
 use memintro_abi::{
     Figures, HookApi, Mode, ObjectFigures, Origin, PatchEntry, SITE_BOOT, SITE_GC, SiteKind, SiteRecord,
-    SlotState, StartOptions, Status, ThreadFigures, Variances,
+    SlotState, Status, ThreadFigures, Variances,
 };
 
 use super::errors;
 use super::names;
 use super::ractor_safe::ractor_safe;
 use super::request;
-use super::trial::{self, Trial};
-use crate::{hook_link, objects, symbols, vm};
+use crate::{hook_link, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
@@ -26,8 +25,6 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
-    native.define_singleton_method("start", function!(start, 4))?;
-    native.define_singleton_method("stop", function!(stop, 0))?;
     native.define_singleton_method("give_pages_back", function!(give_pages_back, 0))?;
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
@@ -54,7 +51,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 }
 
 /// The hook, connected to this VM; `Memintro::UnsupportedError` if there is none.
-fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
+pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
     let api = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
         if !vm::prepare() {
@@ -91,59 +88,11 @@ fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
     Ok(ruby.to_symbol(if (api.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
 }
 
-fn start(
-    ruby: &Ruby,
-    mode: u32,
-    max_sites: u32,
-    max_tracker_bytes: u64,
-    sample_bytes: u64,
-) -> Result<Symbol, Error> {
-    let api = hook(ruby)?;
-    let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0 };
-    // SAFETY: the options are valid during the call.
-    let status = unsafe { (api.start)(&raw const options) };
-    check(ruby, status)?;
-    let goes_on = status != Status::OK;
-    let error = if goes_on {
-        trial::unseen().map(|message| errors::error(ruby, "NotSeenError", message))
-    } else {
-        match trial::try_an_allocation(api) {
-            Trial::Seen => None,
-            Trial::Dropped => Some(errors::from_status(ruby, Status::NO_MEMORY)),
-            Trial::Unseen => Some(errors::error(ruby, "NotSeenError", trial::not_seen(api))),
-        }
-    };
-    if let Some(error) = error {
-        (api.stop)();
-        return Err(error);
-    }
-    crate::pages::give_back_with((&raw const *api).cast());
-    if goes_on {
-        return Ok(ruby.to_symbol(if status == Status::SWITCHED { "switched" } else { "unchanged" }));
-    }
-    request::figures_begin_anew();
-    // The test allocation does not belong to the program.
-    check(ruby, (api.clear)())?;
-    crate::pages::give_back_with((&raw const *api).cast());
-    Ok(ruby.to_symbol("ok"))
-}
-
 /// See [`crate::pages`].
 fn give_pages_back() {
     if let Some(api) = hook_link::found() {
         crate::pages::give_back_with((&raw const *api).cast());
     }
-}
-
-fn stop(ruby: &Ruby) -> Result<bool, Error> {
-    let Some(api) = hook_link::found() else { return Ok(false) };
-    objects::track(ruby, false)?;
-    let status = (api.stop)();
-    if status == Status::OK {
-        request::figures_begin_anew();
-    }
-    check(ruby, status)?;
-    Ok(status == Status::OK)
 }
 
 fn is_tracking() -> bool {
@@ -281,7 +230,7 @@ pub(super) fn visit<T: Copy>(
 }
 
 /// Visits with a closure through the C callback of the hook.
-fn visit_each<T, F: FnMut(&T)>(
+pub(super) fn visit_each<T, F: FnMut(&T)>(
     run: impl FnOnce(*mut c_void, memintro_abi::Visitor<T>) -> Status,
     mut each: F,
 ) -> Status {

@@ -28,6 +28,11 @@ pub(super) fn figures_begin_anew() {
     BEGINNINGS.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Number of beginnings so far.
+pub(super) fn beginnings() -> u64 {
+    BEGINNINGS.load(Ordering::Relaxed)
+}
+
 /// Number of the beginning, bytes and calls of this thread's allocations, bytes that it freed, allocations that could
 /// not be followed. Nil if this thread is not tracked, so that figures would be incomplete. In sampled mode the
 /// allocated bytes are exact nevertheless; calls and freed bytes would be estimates, and are nil.

@@ -105,7 +105,7 @@ fn is_first(api: &HookApi) -> bool {
 }
 
 /// Runs this as if the thread were tracked, even if it is not.
-fn tracked<T>(api: &HookApi, run: impl FnOnce() -> T) -> T {
+pub(super) fn tracked<T>(api: &HookApi, run: impl FnOnce() -> T) -> T {
     (api.untracked_enter)();
     let depth = (api.untracked_leave)();
     for _ in 0..depth {

@@ -13,7 +13,7 @@ module Memintro
   # a native one. In sampled mode only the bytes are known.
   #
   # @api private
-  class Measurement
+  class WorkMeasurement
     # The kinds of work that {Native} counts.
     REQUEST = 0
     JOB = 1
@@ -46,7 +46,7 @@ module Memintro
       @alone = own_thread?
       @thread = Thread.current
       @in_flight = Native.served_begin(kind)
-      @rss_before = @rss_bytes = Measurement.rss
+      @rss_before = @rss_bytes = WorkMeasurement.rss
       @gc_before = GC.measure_total_time && GC.total_time
       @objects_before = GC.stat(:total_allocated_objects)
       @begun_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
@@ -114,7 +114,7 @@ module Memintro
 
     def take(traffic)
       @duration_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - @begun_ns
-      @rss_bytes = Measurement.rss
+      @rss_bytes = WorkMeasurement.rss
       @process_gc_ns = @gc_before && (GC.total_time - @gc_before)
       @process_objects = GC.stat(:total_allocated_objects) - @objects_before
       served = Native.served_end(@kind)

@@ -1,0 +1,6 @@
+//! What a measurement needs of Ruby, besides figures of malloc: objects as they come and go.
+
+mod functions;
+pub(crate) mod objects;
+
+pub(crate) use functions::{functions, missing};

@@ -1,0 +1,335 @@
+//! Counts objects by thread while something is measured, and knows those that were made meanwhile and live.
+//!
+//! Ruby calls [`happened`] for each object that is made or freed. Nothing there makes a Ruby object, raises or
+//! releases the GVL; memory for the list of objects is not tracked, so it is in nobody's figures.
+//!
+//! As in the hook, a *moment* is a number that grows by one whenever a measurement begins or ends.
+//!
+//! Rule for neighbours: everything here is called with the GVL of the main Ractor, which is what keeps it consistent.
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use magnus::{DataTypeFunctions, Ruby, TypedData, gc, prelude::*, value::ReprValue};
+use rb_sys::VALUE;
+
+use super::functions::{Functions, functions};
+use crate::hook_link;
+
+const NEW: u32 = rb_sys::RUBY_INTERNAL_EVENT_NEWOBJ;
+const FREED: u32 = rb_sys::RUBY_INTERNAL_EVENT_FREEOBJ;
+
+/// Addresses of slots have nothing in their lowest bits, so they are spread by a multiplication.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+}
+
+/// Owner of the objects that memintro makes for measurements, which are in no figure.
+const HIDDEN: u32 = u32::MAX;
+
+/// What is known of a live object: the number of its thread, 0 if that measures nothing, and the moment of its birth.
+#[derive(Clone, Copy)]
+struct Birth {
+    owner: u32,
+    moment: u32,
+}
+
+/// A thread that measures, or whose objects are hidden.
+struct Thread {
+    id: libc::pthread_t,
+    number: u32,
+    /// Its measurements under way, those included whose objects are still to be counted.
+    open: u32,
+    /// Depth of nested sections whose objects are hidden.
+    hidden: u32,
+    made: u64,
+    freed: u64,
+}
+
+struct Objects {
+    tracepoint: Option<VALUE>,
+    live: HashMap<u64, Birth, BuildHasherDefault<Spread>>,
+    threads: Vec<Thread>,
+    moment: u32,
+    numbers: u32,
+    /// Objects that were made while anything was measured, by whichever thread.
+    made: u64,
+    /// Those of them that are hidden, and how many of these were freed.
+    hidden_made: u64,
+    hidden_freed: u64,
+}
+
+/// See the rule for neighbours.
+struct Guarded(UnsafeCell<Option<Objects>>);
+
+// SAFETY: it is used with the GVL only.
+unsafe impl Sync for Guarded {}
+
+static OBJECTS: Guarded = Guarded(UnsafeCell::new(None));
+
+fn with<R>(use_them: impl FnOnce(&mut Objects) -> R) -> R {
+    // SAFETY: the caller has the GVL, and what runs in here calls nothing that runs Ruby code or another `with`.
+    let objects = unsafe { &mut *OBJECTS.0.get() };
+    use_them(objects.get_or_insert_with(|| Objects {
+        tracepoint: None,
+        live: HashMap::default(),
+        threads: Vec::new(),
+        moment: 0,
+        numbers: 0,
+        made: 0,
+        hidden_made: 0,
+        hidden_freed: 0,
+    }))
+}
+
+/// Does this without tracking what it allocates.
+fn untracked<R>(work: impl FnOnce() -> R) -> R {
+    let api = hook_link::found();
+    if let Some(api) = api {
+        (api.untracked_enter)();
+    }
+    let answer = work();
+    if let Some(api) = api {
+        (api.untracked_leave)();
+    }
+    answer
+}
+
+/// The calling thread's counts at one moment.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    moment: u32,
+    owner: u32,
+    /// Made by the thread.
+    pub(crate) made: u64,
+    /// Freed while the thread collected.
+    pub(crate) freed: u64,
+    /// Made by all threads that Ruby told of.
+    pub(crate) made_by_all: u64,
+    /// Hidden ones of these, and how many of them were freed.
+    pub(crate) hidden_made: u64,
+    pub(crate) hidden_freed: u64,
+}
+
+/// Objects that were made in a measurement and live.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Left {
+    pub(crate) of_thread: u64,
+    pub(crate) of_process: u64,
+}
+
+/// Begins to count for a measurement of this thread. `None`: this Ruby does not tell of objects.
+pub(crate) fn begin(ruby: &Ruby) -> Option<Counts> {
+    let functions = functions()?;
+    let tracepoint = tracepoint(ruby, functions);
+    let is_first = with(|all| {
+        let is_first = !all.is_on();
+        all.thread().open += 1;
+        is_first
+    });
+    if is_first {
+        // SAFETY: the tracepoint is kept for ever, and is off.
+        unsafe { (functions.enable)(tracepoint) };
+    }
+    with(|all| all.live.reserve(1024));
+    Some(now())
+}
+
+/// The counts of this moment, which ends or begins a measurement.
+pub(crate) fn now() -> Counts {
+    with(|all| {
+        all.moment = all.moment.wrapping_add(1);
+        let mut counts = Counts {
+            moment: all.moment,
+            made_by_all: all.made,
+            hidden_made: all.hidden_made,
+            hidden_freed: all.hidden_freed,
+            ..Counts::default()
+        };
+        if let Some(own) = own(&mut all.threads) {
+            (counts.owner, counts.made, counts.freed) = (own.number, own.made, own.freed);
+        }
+        counts
+    })
+}
+
+/// Ends the counting for a measurement of this thread. Returns what is left of the objects that were made between the
+/// two moments.
+pub(crate) fn close(begun: &Counts, ended: &Counts) -> Left {
+    let mut left = Left::default();
+    let is_last = with(|all| {
+        let length = ended.moment.wrapping_sub(begun.moment);
+        let is_within = |birth: &&Birth| birth.moment.wrapping_sub(begun.moment) < length;
+        for birth in all.live.values().filter(is_within).filter(|birth| birth.owner != HIDDEN) {
+            left.of_process += 1;
+            left.of_thread += u64::from(birth.owner == begun.owner);
+        }
+        all.thread().open -= 1;
+        all.drop_idle();
+        !all.is_on()
+    });
+    if is_last {
+        switch_off();
+    }
+    left
+}
+
+/// Only the calling thread exists, in a forked child.
+pub(crate) fn in_child() {
+    // SAFETY: asks for the calling thread.
+    let id = unsafe { libc::pthread_self() };
+    let is_over = with(|all| {
+        let was_on = all.is_on();
+        all.threads.retain(|thread| thread.id == id);
+        was_on && !all.is_on()
+    });
+    if is_over {
+        switch_off();
+    }
+}
+
+/// What this thread makes from here on is in no figure, until [`show`].
+pub(crate) fn hide() {
+    untracked(|| with(|all| all.thread().hidden += 1));
+}
+
+/// Undoes one [`hide`].
+pub(crate) fn show() {
+    with(|all| {
+        let own = all.thread();
+        own.hidden = own.hidden.saturating_sub(1);
+        all.drop_idle();
+    });
+}
+
+fn switch_off() {
+    if let (Some(functions), Some(tracepoint)) = (functions(), with(|all| all.tracepoint)) {
+        // SAFETY: the tracepoint is kept for ever, and is on.
+        unsafe { (functions.disable)(tracepoint) };
+    }
+    with(|all| untracked(|| all.live = HashMap::default()));
+}
+
+fn own(threads: &mut [Thread]) -> Option<&mut Thread> {
+    // SAFETY: asks for the calling thread.
+    let id = unsafe { libc::pthread_self() };
+    threads.iter_mut().find(|thread| thread.id == id)
+}
+
+/// Made at the first measurement, and kept.
+fn tracepoint(ruby: &Ruby, functions: &Functions) -> VALUE {
+    if let Some(tracepoint) = with(|all| all.tracepoint) {
+        return tracepoint;
+    }
+    let mover = ruby.obj_wrap(Mover).as_value();
+    // SAFETY: valid objects; Ruby keeps both from here on.
+    let tracepoint = unsafe {
+        (functions.keep)(magnus::rb_sys::AsRawValue::as_raw(mover));
+        let tracepoint = (functions.new)(rb_sys::Qnil as VALUE, NEW | FREED, happened, std::ptr::null_mut());
+        (functions.keep)(tracepoint);
+        tracepoint
+    };
+    with(|all| all.tracepoint = Some(tracepoint));
+    tracepoint
+}
+
+/// An object was made or is freed. Called with the GVL, possibly in the middle of a collection.
+unsafe extern "C" fn happened(tracepoint: VALUE, _: *mut c_void) {
+    let Some(functions) = functions() else { return };
+    // SAFETY: Ruby calls this during an event of the tracepoint, which is of one of the two kinds.
+    let (flag, object) = unsafe {
+        let event = (functions.event)(tracepoint);
+        ((functions.flag)(event), (functions.object)(event))
+    };
+    with(|all| if flag == NEW { all.made(object) } else { all.freed(object) });
+}
+
+impl Objects {
+    /// Whether anything is measured.
+    fn is_on(&self) -> bool {
+        self.threads.iter().any(|thread| thread.open > 0)
+    }
+
+    /// The calling thread's entry.
+    fn thread(&mut self) -> &mut Thread {
+        // SAFETY: asks for the calling thread.
+        let id = unsafe { libc::pthread_self() };
+        let at = self.threads.iter().position(|thread| thread.id == id).unwrap_or_else(|| {
+            self.numbers = self.numbers.wrapping_add(1).clamp(1, HIDDEN - 1);
+            self.threads.push(Thread { id, number: self.numbers, open: 0, hidden: 0, made: 0, freed: 0 });
+            self.threads.len() - 1
+        });
+        &mut self.threads[at]
+    }
+
+    fn drop_idle(&mut self) {
+        self.threads.retain(|thread| thread.open > 0 || thread.hidden > 0);
+    }
+
+    fn made(&mut self, object: u64) {
+        self.made += 1;
+        let owner = match own(&mut self.threads) {
+            Some(own) if own.hidden > 0 => HIDDEN,
+            Some(own) => {
+                own.made += 1;
+                own.number
+            }
+            None => 0,
+        };
+        self.hidden_made += u64::from(owner == HIDDEN);
+        if self.live.len() == self.live.capacity() {
+            untracked(|| self.live.reserve(1));
+        }
+        self.live.insert(object, Birth { owner, moment: self.moment });
+    }
+
+    fn freed(&mut self, object: u64) {
+        if self.live.remove(&object).is_some_and(|birth| birth.owner == HIDDEN) {
+            self.hidden_freed += 1;
+        } else if let Some(own) = own(&mut self.threads) {
+            own.freed += 1;
+        }
+    }
+
+    /// Objects have moved.
+    fn moved(&mut self, location: unsafe extern "C" fn(VALUE) -> VALUE) {
+        untracked(|| {
+            let old = std::mem::take(&mut self.live);
+            self.live.reserve(old.len());
+            // SAFETY: what was freed is not listed, and Ruby asks for this while it knows where objects went.
+            self.live.extend(old.into_iter().map(|(at, birth)| (unsafe { location(at) }, birth)));
+        });
+    }
+}
+
+/// Is told when objects have moved.
+#[derive(TypedData)]
+#[magnus(class = "Memintro::Native::Mover", free_immediately, compact)]
+struct Mover;
+
+impl DataTypeFunctions for Mover {
+    fn compact(&self, _: &gc::Compactor) {
+        if let Some(functions) = functions() {
+            with(|all| all.moved(functions.location));
+        }
+    }
+}
+
+/// Defines the class of [`Mover`].
+pub(crate) fn init(ruby: &Ruby, native: magnus::RModule) -> Result<(), magnus::Error> {
+    native.define_class("Mover", ruby.class_object())?.undef_default_alloc_func();
+    Ok(())
+}

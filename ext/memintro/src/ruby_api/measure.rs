@@ -1,0 +1,390 @@
+//! `Memintro::Native::Measuring`: one measurement of the calling thread, from its begin to its end.
+//!
+//! What is counted last is read innermost: [`Measuring::begin`] reads the figures of malloc last, and [`Measuring::end`]
+//! reads them first, so nothing that this file does is in them. Ruby objects are made after all figures are taken.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use magnus::{Error, RArray, RHash, RModule, Ruby, Symbol, Value, function, method, prelude::*};
+use memintro_abi::{BirthRecord, HookApi, MeasureFigures, MeasuredSite, SiteRecord, Status};
+
+use super::native::{Paths, site_row, visit_each, visit_sites};
+use super::tracking_hold::{self, Had};
+use super::{errors, request};
+use crate::hook_link;
+use crate::measure::{self, objects};
+
+pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
+    objects::init(ruby, native)?;
+    native.define_singleton_method("measuring_in_child", function!(in_child, 0))?;
+    native.define_singleton_method("hide_own", function!(hide_own, 0))?;
+    native.define_singleton_method("show_own", function!(show_own, 0))?;
+    let class = native.define_class("Measuring", ruby.class_object())?;
+    class.undef_default_alloc_func();
+    class.define_singleton_method("new", function!(Measuring::new, 4))?;
+    class.define_method("begin", method!(Measuring::begin, 0))?;
+    class.define_method("end", method!(Measuring::end, 2))
+}
+
+/// What this thread allocates from here on, and the objects that it makes, are nobody's.
+fn hide_own() {
+    if let Some(api) = hook_link::found() {
+        (api.untracked_enter)();
+    }
+    objects::hide();
+}
+
+/// Undoes one [`hide_own`]. Returns the depth of untracked sections that are left.
+fn show_own() -> u32 {
+    objects::show();
+    hook_link::found().map_or(0, |api| (api.untracked_leave)())
+}
+
+/// Only the calling thread exists, in a forked child: the measurements of others are over.
+fn in_child(ruby: &Ruby) -> Result<(), Error> {
+    objects::in_child();
+    hook_link::found().map_or(Ok(()), |api| tracking_hold::in_child(ruby, api))
+}
+
+/// Counters of `GC.stat`.
+const GC: [&str; 4] = ["minor_gc_count", "major_gc_count", "total_allocated_objects", "total_freed_objects"];
+
+/// The clocks and counters that need no tracking.
+#[derive(Clone, Copy, Default)]
+struct Plain {
+    wall_ns: u64,
+    cpu_ns: u64,
+    gc: [u64; 4],
+    gc_ns: Option<u64>,
+}
+
+impl Plain {
+    fn tell_time(&mut self) {
+        self.wall_ns = clock(libc::CLOCK_MONOTONIC);
+        self.cpu_ns = clock(libc::CLOCK_THREAD_CPUTIME_ID);
+    }
+
+    /// Makes no object, in contrast to the other question.
+    fn ask_counters(&mut self, ruby: &Ruby) {
+        if let Some(functions) = measure::functions() {
+            for (figure, name) in self.gc.iter_mut().zip(GC) {
+                let name = magnus::rb_sys::AsRawValue::as_raw(ruby.sym_new(name));
+                // SAFETY: a Symbol that Ruby knows.
+                *figure = unsafe { (functions.stat)(name) } as u64;
+            }
+        }
+    }
+
+    fn ask_time(&mut self, ruby: &Ruby) {
+        // What Ruby does not measure is nil or does not exist.
+        self.gc_ns = ruby
+            .class_object()
+            .const_get::<_, Value>("GC")
+            .and_then(|gc| gc.funcall::<_, _, bool>("measure_total_time", ()).map(|on| (gc, on)))
+            .and_then(|(gc, on)| if on { gc.funcall("total_time", ()).map(Some) } else { Ok(None) })
+            .unwrap_or(None);
+    }
+}
+
+fn clock(id: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid record.
+    unsafe { libc::clock_gettime(id, &raw mut now) };
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// Of malloc, when a measurement began.
+struct Malloc {
+    api: &'static HookApi,
+    had: Had,
+    /// Nothing is followed, because the thread was in an untracked section.
+    untracked: bool,
+    begun: MeasureFigures,
+    beginnings: u64,
+    modes: u64,
+}
+
+/// What was found out of malloc at the end.
+#[derive(Default)]
+struct Found {
+    ended: MeasureFigures,
+    sites: HashMap<u32, SiteFigures>,
+    retained: [u64; 4],
+    status: Option<Status>,
+}
+
+/// Of one call site: allocations and bytes, and those of them that are left.
+#[derive(Clone, Copy, Default)]
+struct SiteFigures {
+    allocations: u64,
+    bytes: u64,
+    retained_blocks: u64,
+    retained_bytes: u64,
+}
+
+#[derive(Default)]
+struct State {
+    wants_malloc: bool,
+    wants_objects: bool,
+    most_sites: u32,
+    most_bytes: u64,
+    /// The thread that it began in, while it is under way.
+    thread: Option<libc::pthread_t>,
+    malloc: Option<Malloc>,
+    objects: Option<objects::Counts>,
+    plain: Plain,
+}
+
+#[magnus::wrap(class = "Memintro::Native::Measuring", free_immediately)]
+struct Measuring(RefCell<State>);
+
+impl Measuring {
+    /// Whether to follow malloc, with which limits if nothing is tracked yet, and whether to follow objects.
+    fn new(wants_malloc: bool, wants_objects: bool, most_sites: u32, most_bytes: u64) -> Self {
+        Self(RefCell::new(State { wants_malloc, wants_objects, most_sites, most_bytes, ..State::default() }))
+    }
+
+    /// Turns on what is needed, and reads the figures. What the thread does from here on belongs to the measurement. To
+    /// be called between `hide_own` and `show_own`, whose effect it suspends until the end.
+    fn begin(ruby: &Ruby, own: &Self) -> Result<(), Error> {
+        let mut state = own.0.borrow_mut();
+        let state = &mut *state;
+        let malloc = if state.wants_malloc {
+            Some(tracking_hold::take(ruby, state.most_sites, state.most_bytes)?)
+        } else {
+            None
+        };
+        state.objects = if state.wants_objects { objects::begin(ruby) } else { None };
+        state.plain.ask_time(ruby);
+        // SAFETY: asks for the calling thread.
+        state.thread = Some(unsafe { libc::pthread_self() });
+        state.plain.ask_counters(ruby);
+        state.objects = state.objects.map(|_| objects::now());
+        let depth = show_own();
+        if let Some((api, had)) = malloc {
+            let mut begun = MeasureFigures::default();
+            // SAFETY: a valid record.
+            let status = unsafe { (api.measure_begin)(&raw mut begun) };
+            if status.0 < 0 {
+                hide_own();
+                state.give_up(ruby, api);
+                return Err(match status {
+                    Status::BAD_OPTION => errors::error(ruby, "Error", TOO_MANY),
+                    other => errors::from_status(ruby, other),
+                });
+            }
+            let (beginnings, modes) = (request::beginnings(), tracking_hold::modes());
+            state.malloc = Some(Malloc { api, had, untracked: depth > 0, begun, beginnings, modes });
+        }
+        state.plain.tell_time();
+        Ok(())
+    }
+
+    /// Reads the figures, and turns off what was turned on. Nil if it has not begun, or has ended. With `collect`, garbage is collected before what is left
+    /// is counted. `most` is the number of call sites, by each of two figures.
+    fn end(ruby: &Ruby, own: &Self, collect: bool, most: usize) -> Result<Option<RHash>, Error> {
+        let mut ended = Plain::default();
+        ended.tell_time();
+        let mut state = own.0.borrow_mut();
+        let Some(thread) = state.thread.take() else { return Ok(None) };
+        hide_own();
+        let state = &mut *state;
+        // SAFETY: asks for the calling thread.
+        let is_here = thread == unsafe { libc::pthread_self() };
+        let malloc = state.malloc.take().filter(|_| is_here);
+        let begun = state.objects.take().filter(|_| is_here);
+        let mut found = malloc.as_ref().map(end_of_malloc);
+        let counts = begun.map(|_| objects::now());
+        ended.ask_counters(ruby);
+        ended.ask_time(ruby);
+        if collect && let Some(functions) = measure::functions() {
+            // An exception can only be meant for the thread as a whole; it comes again when the thread runs on.
+            let _ = magnus::rb_sys::protect(|| {
+                // SAFETY: outside of a collection.
+                unsafe { (functions.collect)() }
+            });
+        }
+        if let Some((malloc, found)) = malloc.as_ref().zip(found.as_mut()) {
+            rest_of_malloc(malloc, found);
+        }
+        let left = begun.zip(counts).map(|(begun, ended)| objects::close(&begun, &ended));
+        // The call sites are read while the figures are there.
+        let rows = match &found {
+            Some(found) if found.status.is_none() => site_rows(ruby, &found.sites, most),
+            _ => Ok(ruby.ary_new()),
+        };
+        let had = malloc.as_ref().map(|malloc| malloc.had);
+        let problem = malloc.as_ref().and_then(|malloc| problem(malloc, found.as_ref()));
+        let given_back = malloc.as_ref().map_or(Ok(()), |malloc| tracking_hold::give_back(ruby, malloc.api));
+        let answer = ruby.hash_new();
+        let set = |name: &str, value: u64| answer.aset(ruby.to_symbol(name), value);
+        set("wall_ns", ended.wall_ns.saturating_sub(state.plain.wall_ns))?;
+        set("cpu_ns", ended.cpu_ns.saturating_sub(state.plain.cpu_ns))?;
+        if measure::functions().is_some() {
+            let [minor, major, made, freed] =
+                std::array::from_fn(|at| ended.gc[at].saturating_sub(state.plain.gc[at]));
+            set("minor_gc_count", minor)?;
+            set("major_gc_count", major)?;
+            if let (Some(begun), Some(counts), Some(left)) = (begun, counts, left) {
+                set("objects_allocated", counts.made - begun.made)?;
+                set("objects_freed", counts.freed - begun.freed)?;
+                set("objects_retained", left.of_thread)?;
+                set("process_objects_allocated", made - (counts.hidden_made - begun.hidden_made))?;
+                set("process_objects_freed", freed.saturating_sub(counts.hidden_freed - begun.hidden_freed))?;
+                set("process_objects_retained", left.of_process)?;
+                // Other Ractors make objects that Ruby does not tell of here.
+                set("objects_unseen", made.saturating_sub(counts.made_by_all - begun.made_by_all))?;
+            }
+        }
+        if let Some((after, before)) = ended.gc_ns.zip(state.plain.gc_ns) {
+            set("gc_time_ns", after.saturating_sub(before))?;
+        }
+        if let Some(had) = had {
+            let name = match had {
+                Had::Nothing => "was_on",
+                Had::Started => "started",
+                Had::Switched => "switched",
+            };
+            answer.aset(ruby.to_symbol("tracking"), ruby.sym_new(name))?;
+        }
+        answer.aset(ruby.to_symbol("problem"), problem.map(|name| ruby.sym_new(name)))?;
+        if let (None, Some((malloc, found))) = (problem, malloc.as_ref().zip(found.as_ref())) {
+            malloc_figures(&malloc.begun, found, set)?;
+            answer.aset(ruby.to_symbol("sites"), rows?)?;
+        }
+        given_back?;
+        Ok(Some(answer))
+    }
+}
+
+const TOO_MANY: &str =
+    "more than 64 measurements of this thread are within each other; measure further out, or further in";
+
+impl State {
+    /// It cannot begin after all.
+    fn give_up(&mut self, ruby: &Ruby, api: &HookApi) {
+        self.thread = None;
+        if let Some(begun) = self.objects.take() {
+            objects::close(&begun, &begun);
+        }
+        let _ = tracking_hold::give_back(ruby, api);
+    }
+}
+
+/// The figures of this moment, and what the thread has allocated by call site.
+fn end_of_malloc(malloc: &Malloc) -> Found {
+    let mut found = Found::default();
+    let sites = &mut found.sites;
+    let ended = &raw mut found.ended;
+    let status = visit_each(
+        // SAFETY: valid records; the callback fits, the context outlives the visit.
+        |context, call| unsafe { (malloc.api.measure_end)(&raw const malloc.begun, ended, context, call) },
+        |site: &MeasuredSite| {
+            let sum = sites.entry(site.site).or_default();
+            sum.allocations += site.allocations;
+            sum.bytes += site.total_bytes;
+        },
+    );
+    found.status = (status.0 < 0).then_some(status);
+    found
+}
+
+/// What is left of it.
+fn rest_of_malloc(malloc: &Malloc, found: &mut Found) {
+    let owner = malloc.begun.owner;
+    let (sites, retained) = (&mut found.sites, &mut found.retained);
+    let status = visit_each(
+        // SAFETY: as in `end_of_malloc`.
+        |context, call| unsafe {
+            (malloc.api.measure_close)(&raw const malloc.begun, &raw const found.ended, context, call)
+        },
+        |birth: &BirthRecord| {
+            retained[2] += 1;
+            retained[3] += birth.size;
+            if birth.owner == owner {
+                retained[0] += 1;
+                retained[1] += birth.size;
+                let sum = sites.entry(birth.site).or_default();
+                sum.retained_blocks += 1;
+                sum.retained_bytes += birth.size;
+            }
+        },
+    );
+    if status.0 < 0 {
+        found.status = Some(status);
+    }
+}
+
+/// Why there are no figures of malloc.
+fn problem(malloc: &Malloc, found: Option<&Found>) -> Option<&'static str> {
+    if malloc.untracked {
+        Some("untracked")
+    } else if found.is_none_or(|found| found.status.is_some()) {
+        Some("lost")
+    } else if request::beginnings() != malloc.beginnings {
+        Some("began_anew")
+    } else if tracking_hold::modes() != malloc.modes {
+        Some("mode_changed")
+    } else {
+        None
+    }
+}
+
+fn malloc_figures(
+    begun: &MeasureFigures,
+    found: &Found,
+    set: impl Fn(&str, u64) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (ended, left) = (&found.ended, &found.retained);
+    set("allocations", ended.thread.allocations - begun.thread.allocations)?;
+    set("allocated_bytes", ended.thread.allocated_bytes - begun.thread.allocated_bytes)?;
+    set("frees", ended.thread.frees - begun.thread.frees)?;
+    set("freed_bytes", ended.thread.freed_bytes - begun.thread.freed_bytes)?;
+    set("retained_blocks", left[0])?;
+    set("retained_bytes", left[1])?;
+    set("process_allocations", ended.process.allocations - begun.process.allocations)?;
+    set("process_allocated_bytes", ended.process.allocated_bytes - begun.process.allocated_bytes)?;
+    set("process_frees", ended.process.frees - begun.process.frees)?;
+    set("process_freed_bytes", ended.process.freed_bytes - begun.process.freed_bytes)?;
+    set("process_retained_blocks", left[2])?;
+    set("process_retained_bytes", left[3])?;
+    let dropped = ended.process.dropped - begun.process.dropped;
+    set("dropped", dropped + (ended.lost - begun.lost))
+}
+
+/// Rows of kind, name, line and figures: of the sites with most bytes allocated, and of those with most retained.
+fn site_rows(ruby: &Ruby, sites: &HashMap<u32, SiteFigures>, most: usize) -> Result<RArray, Error> {
+    let mut wanted: Vec<(u32, SiteFigures)> = sites.iter().map(|(id, figures)| (*id, *figures)).collect();
+    if wanted.len() > most {
+        wanted.sort_unstable_by_key(|(id, sum)| (std::cmp::Reverse((sum.retained_bytes, sum.bytes)), *id));
+        let mut rest = wanted.split_off(most);
+        wanted.retain(|(_, sum)| sum.retained_bytes > 0);
+        rest.extend_from_slice(&wanted);
+        rest.sort_unstable_by_key(|(id, sum)| (std::cmp::Reverse(sum.bytes), *id));
+        rest.truncate(most);
+        wanted.retain(|(id, _)| !rest.iter().any(|(other, _)| other == id));
+        wanted.append(&mut rest);
+    }
+    let mut records: Vec<SiteRecord> = Vec::with_capacity(wanted.len());
+    visit_sites(ruby, |record| {
+        if records.len() < records.capacity() && wanted.iter().any(|(id, _)| *id == record.id) {
+            records.push(*record);
+        }
+    })?;
+    let rows = ruby.ary_new_capa(records.len());
+    let mut paths = Paths::new(ruby);
+    for record in &records {
+        let Some((_, sum)) = wanted.iter().find(|(id, _)| *id == record.id) else { continue };
+        let named = site_row(ruby, record, &mut paths)?;
+        let row = ruby.ary_new_capa(7);
+        row.push(named.entry::<Symbol>(1)?)?;
+        row.push(named.entry::<Value>(2)?)?;
+        row.push(record.line)?;
+        for figure in [sum.allocations, sum.bytes, sum.retained_blocks, sum.retained_bytes] {
+            row.push(figure)?;
+        }
+        rows.push(row)?;
+    }
+    Ok(rows)
+}

@@ -1,0 +1,82 @@
+//! Starts and stops tracking, with the test allocation that shows whether anything is seen.
+
+use magnus::{Error, RModule, Ruby, Symbol, function, prelude::*};
+use memintro_abi::{HookApi, Mode, StartOptions, Status};
+
+use super::native::{check, hook};
+use super::trial::{self, Trial};
+use super::{errors, request, tracking_hold};
+use crate::{hook_link, objects};
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("start", function!(start, 4))?;
+    native.define_singleton_method("stop", function!(stop, 0))
+}
+
+fn start(
+    ruby: &Ruby,
+    mode: u32,
+    max_sites: u32,
+    max_tracker_bytes: u64,
+    sample_bytes: u64,
+) -> Result<Symbol, Error> {
+    let api = hook(ruby)?;
+    let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0 };
+    let status = begin_tracking(ruby, api, &options)?;
+    tracking_hold::let_be();
+    Ok(ruby.to_symbol(match status {
+        Status::OK => "ok",
+        Status::SWITCHED => "switched",
+        _ => "unchanged",
+    }))
+}
+
+/// Starts, or switches to these options.
+pub(super) fn begin_tracking(ruby: &Ruby, api: &HookApi, options: &StartOptions) -> Result<Status, Error> {
+    // SAFETY: the options are valid during the call.
+    let status = unsafe { (api.start)(&raw const *options) };
+    check(ruby, status)?;
+    let goes_on = status != Status::OK;
+    let error = if goes_on {
+        trial::unseen().map(|message| errors::error(ruby, "NotSeenError", message))
+    } else {
+        match trial::try_an_allocation(api) {
+            Trial::Seen => None,
+            Trial::Dropped => Some(errors::from_status(ruby, Status::NO_MEMORY)),
+            Trial::Unseen => Some(errors::error(ruby, "NotSeenError", trial::not_seen(api))),
+        }
+    };
+    if let Some(error) = error {
+        (api.stop)();
+        return Err(error);
+    }
+    crate::pages::give_back_with((&raw const *api).cast());
+    if goes_on {
+        if status == Status::SWITCHED {
+            tracking_hold::mode_changes();
+        }
+        return Ok(status);
+    }
+    request::figures_begin_anew();
+    // The test allocation does not belong to the program.
+    check(ruby, (api.clear)())?;
+    crate::pages::give_back_with((&raw const *api).cast());
+    Ok(status)
+}
+
+fn stop(ruby: &Ruby) -> Result<bool, Error> {
+    let Some(api) = hook_link::found() else { return Ok(false) };
+    objects::track(ruby, false)?;
+    tracking_hold::let_be();
+    end_tracking(ruby, api)
+}
+
+/// Stops; `false` if nothing was tracked.
+pub(super) fn end_tracking(ruby: &Ruby, api: &HookApi) -> Result<bool, Error> {
+    let status = (api.stop)();
+    if status == Status::OK {
+        request::figures_begin_anew();
+    }
+    check(ruby, status)?;
+    Ok(status == Status::OK)
+}
