@@ -413,13 +413,15 @@ module Memintro
     # @return [Integer]
     attr_reader :epoch
 
-    private
-
+    # @api private
+    # @return [Symbol] what call sites are sorted by unless somebody says
     def default_figure
       Native.tracks_objects ? :retained_bytes : :live_bytes
     rescue Ractor::Error
       MainRactor.refuse
     end
+
+    private
 
     # Loaded with the first question for them.
     def call_sites

@@ -92,10 +92,11 @@ pub(crate) fn is_on() -> bool {
 
 /// Begins to track objects, or ends it. `Ok(None)`: this Ruby has no way to.
 pub(crate) fn track(ruby: &Ruby, on: bool) -> Result<Option<Status>, Error> {
-    let (Some(api), Some(vm)) = (hook_link::found(), functions(ruby)) else { return Ok(None) };
+    // Each stop ends it, mostly where it was never begun: nothing is looked up then.
     if is_on() == on {
         return Ok(Some(Status::OK));
     }
+    let (Some(api), Some(vm)) = (hook_link::found(), functions(ruby)) else { return Ok(None) };
     if !IS_PREPARED.load(Ordering::Relaxed) {
         prepare(ruby)?;
     }

@@ -146,14 +146,10 @@ module Memintro
       end
 
       def report(format: "text", top: Report.default_top(format), by: nil, app_root: nil, rendering: false)
-        by = default_figure if by.nil?
+        by = Memintro.default_figure if by.nil?
         return json_report(top, by, app_root, rendering) if format == "json"
 
         Memintro.report(@answer, format: format, top: few(:top, top), by: by, app_root: app_root)
-      end
-
-      def default_figure
-        Native.tracks_objects ? "retained_bytes" : "live_bytes"
       end
 
       # Making a table would allocate some 50 objects for each row in the process.

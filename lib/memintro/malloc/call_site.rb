@@ -160,7 +160,7 @@ module Memintro
       raise Error, "#{inspect} was read from a file; classes works only in the process that tracks" unless @epoch
 
       Memintro.untracked do
-        found = @epoch == Memintro.epoch ? Native.object_classes([@row[SiteRow::ID]], 0) : {}
+        found = @epoch == Memintro.epoch ? Native.object_classes([@row[SiteRow::ID]]) : {}
         found.fetch(@row[SiteRow::ID], {}).sort_by { |name, (_, bytes)| [-bytes, name] }.to_h
       end
     end

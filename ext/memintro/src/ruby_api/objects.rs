@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
+use memintro_abi::BlockRecord;
 
 use super::heap::checked;
 use super::names;
@@ -11,7 +12,7 @@ use crate::{heap, hook_link, objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("track_objects", function!(track_objects, 1))?;
-    native.define_singleton_method("object_classes", function!(object_classes, 2))?;
+    native.define_singleton_method("object_classes", function!(object_classes, 1))?;
     native.define_singleton_method("tracks_objects", function!(objects::is_on, 0))?;
     native.define_singleton_method("old_objects", function!(old_objects, 1))?;
     native.define_singleton_method("tracked_objects", function!(tracked_objects, 0))
@@ -24,16 +25,19 @@ fn track_objects(ruby: &Ruby, on: bool) -> Result<Option<bool>, Error> {
     Ok(Some(on))
 }
 
-/// Of these call sites, by number of the site: `{ class => [objects, bytes] }`, of objects of at least that age.
-fn object_classes(ruby: &Ruby, sites: Vec<u32>, min_age: u32) -> Result<RHash, Error> {
+/// The live objects; none if there is no hook.
+fn live(ruby: &Ruby) -> Result<Vec<BlockRecord>, Error> {
+    let Some(api) = hook_link::found() else { return Ok(Vec::new()) };
+    objects::objects(api).or_else(|status| check(ruby, status).map(|()| Vec::new()))
+}
+
+/// Of these call sites, by number of the site: `{ class => [objects, bytes] }`.
+fn object_classes(ruby: &Ruby, sites: Vec<u32>) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
-    let Some(api) = hook_link::found() else { return Ok(hash) };
     let sites: HashSet<u32> = sites.into_iter().collect();
-    let live = objects::objects(api).or_else(|status| check(ruby, status).map(|()| Vec::new()))?;
+    let live = live(ruby)?;
     // SAFETY: the GVL is held, and nothing of Ruby's has run since.
-    let sums = unsafe {
-        heap::tracked::by_class(&live, |object| object.age >= min_age && sites.contains(&object.site))
-    };
+    let sums = unsafe { heap::tracked::by_class(&live, |object| sites.contains(&object.site)) };
     for ((site, name), sum) in checked(ruby, sums)? {
         let classes = match hash.get(site) {
             Some(classes) => RHash::try_convert(classes)?,
@@ -51,10 +55,8 @@ fn object_classes(ruby: &Ruby, sites: Vec<u32>, min_age: u32) -> Result<RHash, E
 /// Live objects of at least that age, by number of the site: `[bytes, objects]`.
 fn old_objects(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
-    let Some(api) = hook_link::found() else { return Ok(hash) };
     let mut sums = HashMap::<u32, (u64, u64)>::new();
-    let live = objects::objects(api).or_else(|status| check(ruby, status).map(|()| Vec::new()))?;
-    for object in live.iter().filter(|object| object.age >= min_age) {
+    for object in live(ruby)?.iter().filter(|object| object.age >= min_age) {
         let sum = sums.entry(object.site).or_default();
         sum.0 += object.size;
         sum.1 += 1;
@@ -68,8 +70,7 @@ fn old_objects(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
 /// Slot, bytes, number of the site and age of each.
 fn tracked_objects(ruby: &Ruby) -> Result<RArray, Error> {
     let rows = ruby.ary_new();
-    let Some(api) = hook_link::found() else { return Ok(rows) };
-    for object in objects::objects(api).or_else(|status| check(ruby, status).map(|()| Vec::new()))? {
+    for object in live(ruby)? {
         rows.push((object.address, object.size, object.site, object.age))?;
     }
     Ok(rows)
