@@ -70,7 +70,7 @@ RSpec.describe "The gate under attack", alone: true do
 
     it "lets forks through between readers that never rest, #{way}" do
       figures = attack("restless", 10_000, way: way)
-      # A fork waits for a fraction of a second. On a machine with other work, a few of 200 children do not get their pause.
+      # A fork waits for a fraction of a second. On a busy machine, a few of 200 children do not get their pause.
       expect(figures[:tracking]).to be >= 190
       expect(figures[:readings]).to be > 200
       expect(figures[:longest_fork]).to be < 0.8

@@ -159,6 +159,49 @@ RSpec.describe "objects by line" do
     expect(answer[:text]).to match(/retained +objects +in slots +live/)
   end
 
+  it "is in snapshots, their files, their diffs, and what a socket answers" do
+    answer = objects(<<~'RUBY')
+      require "tmpdir"
+      Dir.mktmpdir do |folder|
+        Memintro.start(objects: true)
+        line = __LINE__ + 3
+        snapshots = [Memintro.snapshot]
+        kept = []
+        20_000.times { |i| kept << [i, i, i] }
+        GC.start
+        GC.start
+        snapshots << Memintro.snapshot
+        Memintro.listen
+        require "memintro/control/directory"
+        client = Memintro::Control::Directory.new.find($$.to_s).client
+        old = client.ask_json("top", older_than_gcs: 1, n: 1, format: "json")["call_sites"].first
+        vital = client.ask_json("vitals", top: 1)["sites"].first
+        text = client.ask("snapshot")
+        File.binwrite(File.join(folder, "asked.json"), text)
+        paths = snapshots.each_with_index.map { |one, at| File.join(folder, "#{at}.json").tap { |path| one.save(path) } }
+        pairs = [snapshots, paths.map { |path| Memintro::Snapshot.load(path) },
+                 [snapshots[0], Memintro::Snapshot.load(File.join(folder, "asked.json"))]]
+        changes = pairs.map do |earlier, later|
+          diff = later - earlier
+          [diff.retained.first, diff.object_sites.first].map { |change| [change.name, change.growth, change.count_growth] }
+        end
+        puts JSON.generate(line: line, slot: Memintro::Native.tracked_objects.first[1], changes: changes,
+                           told: (snapshots[1] - snapshots[0]).to_s.lines.grep(/^Tracked objects/).first,
+                           old: old.values_at("name", "live_objects"), vital: vital.values_at("name", "live_objects"))
+      end
+    RUBY
+    name = "-e:#{answer[:line]}"
+    bytes = 20_000 * answer[:slot]
+    answer[:changes].each do |retained, objects|
+      expect([retained[0], objects[0]]).to eq([name, name])
+      expect(objects[1]).to be_between(bytes, bytes + 1_000)
+      expect(retained[1]).to be >= objects[1] + 160_000 # the array's own memory
+      expect([retained[2], objects[2]]).to all(be_between(20_000, 20_010))
+    end
+    expect(answer[:told]).to include(name)
+    expect(answer.values_at(:old, :vital)).to all(match([name, be_between(20_000, 20_010)]))
+  end
+
   it "is switched on from outside: memintro run --objects, and MEMINTRO_OBJECTS" do
     code = "KEPT = Array.new(10_000) { Object.new }"
     [[%w[--objects], {}], [[], { "MEMINTRO_OBJECTS" => "1" }]].each do |flags, env|

@@ -236,16 +236,11 @@ impl Serialize for SiteJson<'_> {
                 map.serialize_entry("old_blocks_standard_error", &of.old_blocks.standard_error())?;
             }
         }
-        if record.objects != ObjectFigures::default() && self.bytes == Bytes::Shown {
-            let objects = &record.objects;
-            let bytes = objects.total_bytes.wrapping_sub(objects.freed_bytes).cast_signed();
-            map.serialize_entry(
-                "live_objects",
-                &objects.allocations.wrapping_sub(objects.frees).cast_signed(),
-            )?;
-            map.serialize_entry("object_bytes", &bytes)?;
-            map.serialize_entry("retained_bytes", &site.live_bytes().wrapping_add(bytes))?;
-            map.serialize_entry("objects", &ObjectsJson(objects))?;
+        if record.objects != ObjectFigures::default() {
+            map.serialize_entry("live_objects", &site.live_objects())?;
+            map.serialize_entry("object_bytes", &site.object_bytes())?;
+            map.serialize_entry("retained_bytes", &site.retained_bytes())?;
+            map.serialize_entry("objects", &ObjectsJson(&record.objects))?;
         }
         if let Some(of) = &estimates {
             doubts(&mut map, of)?;

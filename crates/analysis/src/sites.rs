@@ -17,6 +17,10 @@ pub struct Aged {
     pub bytes_skew: f64,
     /// Skew of the blocks.
     pub blocks_skew: f64,
+    /// The VM's objects that are old enough.
+    pub objects: u64,
+    /// Bytes of their slots.
+    pub object_bytes: u64,
 }
 
 /// One site.
@@ -80,6 +84,30 @@ impl Site {
             Some(aged) => aged.blocks.cast_signed(),
             None => difference(self.record.allocations, self.record.frees),
         }
+    }
+
+    /// The VM's objects that count.
+    #[must_use]
+    pub fn live_objects(&self) -> i64 {
+        match self.aged {
+            Some(aged) => aged.objects.cast_signed(),
+            None => difference(self.record.objects.allocations, self.record.objects.frees),
+        }
+    }
+
+    /// Bytes of their slots.
+    #[must_use]
+    pub fn object_bytes(&self) -> i64 {
+        match self.aged {
+            Some(aged) => aged.object_bytes.cast_signed(),
+            None => difference(self.record.objects.total_bytes, self.record.objects.freed_bytes),
+        }
+    }
+
+    /// Live bytes of blocks and of slots.
+    #[must_use]
+    pub fn retained_bytes(&self) -> i64 {
+        self.live_bytes().wrapping_add(self.object_bytes())
     }
 
     /// Live bytes of all ages, less those at the mark.

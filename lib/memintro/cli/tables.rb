@@ -23,7 +23,7 @@ module Memintro
       # @return [nil]
       # @raise [ControlError]
       def write(out, top:, by:, older_than_gcs: nil)
-        return out.write(old(Style.for(out), older_than_gcs, by || :live_bytes)) && nil if older_than_gcs
+        return out.write(old(Style.for(out), older_than_gcs, by)) && nil if older_than_gcs
 
         sites = CallSites::Reader.from_json(@answer)
         by ||= sites.default_figure
@@ -37,8 +37,7 @@ module Memintro
 
       def old(style, older_than_gcs, by)
         sites = CallSites::Reader.old_sites(@answer)
-        head = "pid #{@answer['process']['pid']}: #{Units.counted(sites.size, 'call site')} with blocks that " \
-               "outlived #{Units.counted(older_than_gcs, 'collection')}, by #{by}"
+        head = Memintro::Report::OldSites.head(sites, @answer["process"]["pid"], older_than_gcs, by)
         [head, "", *Memintro::Report::OldSites.lines(sites, Names.new(@rendering["app_root"]), style,
                                                      @answer["process"]["sample_bytes"])].join("\n") << "\n"
       end

@@ -113,14 +113,13 @@ module Memintro
           return report(format: format, top: n, by: by, app_root: app_root, rendering: rendering)
         end
 
-        by = "live_bytes" if by.nil?
+        by = Memintro.default_figure if by.nil?
         format = Arguments.choice(:format, format, Report::FORMATS)
         root = Arguments.text(:app_root, app_root, optional: true)
         return old_json(n, by, older_than_gcs, root, rendering) if format == :json
 
         sites = old_sites(few(:n, n, OLD_TEXT_ROWS), by, older_than_gcs)
-        head = "pid #{Native.pid}: #{Units.counted(sites.size, 'call site')} with blocks that outlived " \
-               "#{Units.counted(older_than_gcs, 'collection')}, by #{by}"
+        head = Report::OldSites.head(sites, Native.pid, older_than_gcs, by)
         names = Names.new(root || Memintro.configuration.app_root)
         lines = Report::OldSites.lines(sites, names, Style.for(@answer), Native.sample_bytes)
         @answer.write([head, "", *lines].join("\n") << "\n")
@@ -218,9 +217,9 @@ module Memintro
       end
 
       # Returns the figures that a live view draws several times a second.
-      def vitals(top: 10, by: "live_bytes")
+      def vitals(top: 10, by: nil)
         Arguments.count(:top, top, optional: true)
-        by = Arguments.choice(:by, by, CallSite::FIGURES)
+        by = Arguments.choice(:by, by.nil? ? Memintro.default_figure : by, CallSite::FIGURES)
         sites = Memintro.tracking? || Memintro.totals.allocations.positive? ? Memintro.top(top, by: by) : []
         json(pid: Native.pid, name: @server.name, program: Protocol.program, time: Time.now.to_f.round(3),
              rss_bytes: rss_bytes, live_objects: live_objects,
@@ -240,6 +239,7 @@ module Memintro
         name = "...#{name[-997..]}" if name.size > 1_000
         figures = { name: name,
                     **site.to_h.slice(*VITAL, :estimated, *VITAL.map { |figure| :"#{figure}_standard_error" }) }
+        CallSite::OBJECT_FIGURES.each { |figure| figures[figure] = site[figure] } if site.object_row
         return figures unless (old = site.old)
 
         figures[:old_bytes] = old.live_bytes

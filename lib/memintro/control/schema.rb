@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../malloc/call_site"
 require_relative "../support/arguments"
 require_relative "liveness"
 
@@ -88,13 +89,13 @@ module Memintro
       # Of a call site in a live view.
       VITAL = %w[live_bytes growth live_blocks allocations].freeze
       VITAL_SITE = { "name" => PATH, **VITAL.to_h { |name| [name, SIGNED] }, "estimated?" => FLAG,
-                     "old_bytes?" => SIGNED, **estimates([*VITAL, "old_bytes"]) }.freeze
+                     "old_bytes?" => SIGNED, **CallSite::OBJECT_FIGURES.to_h { |name| ["#{name}?", SIGNED] },
+                     **estimates([*VITAL, "old_bytes"]) }.freeze
       SITE_FIGURES = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks age_total max_lifespan
                         growth].freeze
       SITE_ERRORS = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks growth age_total
                        mean_lifespan].freeze
-      OBJECTS = %w[allocations frees total_bytes freed_bytes marked_bytes old_objects old_bytes]
-                .to_h { |name| [name, SIGNED] }.freeze
+      OBJECTS = SiteRow::OBJECT_COLUMNS.to_h { |name| [name.name, SIGNED] }.freeze
       SITE = { "kind" => one_of("ruby", "native", "pseudo"), "name" => PATH, "path?" => PATH, "lineno?" => SIGNED,
                **SITE_FIGURES.to_h { |name| [name, SIGNED] }, "mean_lifespan?" => NUMBER, "estimated?" => FLAG,
                "old_bytes?" => SIGNED, "old_blocks?" => SIGNED, "live_objects?" => SIGNED, "object_bytes?" => SIGNED,

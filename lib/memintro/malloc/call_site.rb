@@ -172,6 +172,13 @@ module Memintro
       super.merge(OBJECT_FIGURES.to_h { |name| [name, public_send(name)] })
     end
 
+    # @api private
+    # @return [Hash{Symbol => Object}] {#to_h}, and what {CallSites::Reader} needs
+    def saved
+      row = object_row
+      row ? to_h.merge(objects: SiteRow::OBJECT_COLUMNS.zip(row).to_h) : to_h
+    end
+
     # @param name [Symbol, String] an attribute, or one of {OBJECT_FIGURES}
     # @return [Object] its value
     # @raise [ArgumentError] if there is no such attribute

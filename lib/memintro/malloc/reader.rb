@@ -20,7 +20,9 @@ module Memintro
       VARIANCES = SiteRow::SUMS.map(&:name).freeze
       # Standard errors of what is live.
       OLD_ERRORS = %w[live_bytes_standard_error live_blocks_standard_error].freeze
-      private_constant :OLD_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
+      # Figures of objects that are old enough.
+      OLD_OBJECTS = %w[object_bytes live_objects].freeze
+      private_constant :OLD_ERRORS, :OLD_OBJECTS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
 
       # @param path [String]
       # @return [CallSites]
@@ -62,14 +64,15 @@ module Memintro
         CallSites.new(totals, rows, process_of(part(report, "process", Hash)))
       end
 
-      # @param answer [Hash] with call sites of which only blocks of some age count as live
+      # @param answer [Hash] with call sites of which only blocks and objects of some age count as live
       # @return [Array<CallSite>]
       # @raise [DumpError] if it is something else
       def self.old_sites(answer)
         part(answer, "call_sites", Array).each_with_index.map do |site, id|
           live = numbers(site, %w[live_bytes live_blocks], "call site #{id + 1}")
           errors = site["estimated"] ? numbers(site, OLD_ERRORS, "call site #{id + 1}").map { |error| error**2 } : []
-          CallSite.new(row(site, id), [*live, *errors])
+          objects = numbers(site, OLD_OBJECTS, "call site #{id + 1}") if site["objects"]
+          CallSite.new(row(site, id), [*live, *errors], nil, objects)
         end
       end
 

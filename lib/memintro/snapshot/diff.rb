@@ -78,6 +78,13 @@ module Memintro
     # @return [List<Change>, nil] live bytes by call site; nil unless both were tracked
     def call_sites = sections[:call_sites]
 
+    # @return [List<Change>, nil] live bytes and bytes of objects' slots by call site, with the count of objects; nil
+    #   unless both tracked objects
+    def retained = sections[:retained]
+
+    # @return [List<Change>, nil] objects and bytes of their slots by call site; nil unless both tracked objects
+    def object_sites = sections[:object_sites]
+
     # @return [List<Change>, nil] the heap's pages; nil unless both snapshots have that part
     def occupancy = sections[:occupancy]
 

@@ -54,7 +54,7 @@ module Memintro
         # Loaded before the walk, because code that is loaded later would be counted. Signal handlers cannot autoload.
         Loader.need(:Occupancy)
         data = light(wanted, strict)
-        data[:sites] = CallSites.take(most: most_sites(wanted))
+        data[:sites] = CallSites.take(most: most_sites(wanted), by: Memintro.default_figure)
         data[:sites].process.merge!(identity)
         survey = survey_heap(wanted, data, strict)
         (HeapSurvey::PARTS & wanted - data[:missing].keys).each do |part|
@@ -73,7 +73,7 @@ module Memintro
       def self.json(wanted, strict:)
         data = light(wanted, strict)
         totals, process = CallSites.head
-        sites = Native::Sites.take(most_sites(wanted), :live_bytes, nil)
+        sites = Native::Sites.take(most_sites(wanted), Memintro.default_figure, nil)
         survey = survey_heap(wanted, data, strict) || Native::HeapSurvey.new([], [])
         head = { memintro_snapshot: LAYOUT, version: CallSites::LAYOUT,
                  **data, time: time(data[:time]).strftime("%FT%T.%3NZ"), process: process.merge!(identity),

@@ -24,6 +24,7 @@ module Memintro
         flag: ["true or false", ->(value) { [true, false].include?(value) }],
         # GC.stat has Integers alone so far.
         counter: ["a number", ->(value) { value.is_a?(Numeric) ? sane?(value) : [true, false, nil].include?(value) }],
+        figures: ["an object of integers", ->(value) { value.is_a?(Hash) && value.each_value.all?(Integer) }],
         plain: ["a value with numbers up to 1e30", ->(value) { plain?(value) }]
       }.freeze
       TESTS_WITH_NONE = TESTS.to_h { |name, test| [:"#{name}?", test] }.freeze
@@ -51,7 +52,8 @@ module Memintro
         "memory" => { nil => :integer }, "gc" => { nil => :counter }, "call_sites_left_out" => :integer,
         "totals" => { **TOTALS.to_h { |name| [name, :integer] }, **ESTIMATE },
         "call_sites" => [{ "kind" => :utf8, "name" => :text, "path" => :text?, "lineno" => :integer?,
-                           **SITE.to_h { |name| [name, :integer] }, "mean_lifespan" => :number?, **ESTIMATE }]
+                           **SITE.to_h { |name| [name, :integer] }, "mean_lifespan" => :number?,
+                           "objects" => :figures?, **ESTIMATE }]
       }.freeze
       # Keys that a snapshot may lack.
       REST = {

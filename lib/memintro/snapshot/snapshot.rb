@@ -147,7 +147,7 @@ module Memintro
       Memintro.untracked do
         { time: time.strftime("%FT%T.%3NZ"), monotonic_s: monotonic_s, parts: parts, missing: missing,
           process: process, memory: memory, cgroup: cgroup, gc: gc, gc_heaps: gc_heaps, totals: @sites.totals.to_h,
-          call_sites_left_out: call_sites_left_out, call_sites: call_sites.map(&:to_h),
+          call_sites_left_out: call_sites_left_out, call_sites: call_sites.map(&:saved),
           types: types&.map(&:to_h), classes: classes&.map(&:to_h), internals: internals&.map(&:to_h),
           iseqs: iseqs && Parts.plain(iseqs.transform_values { |item| item.is_a?(Array) ? item.map(&:to_h) : item }),
           occupancy: occupancy && Parts.plain(occupancy) }

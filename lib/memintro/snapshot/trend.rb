@@ -42,7 +42,9 @@ module Memintro
     LEVELS = %i[heap_live_slots heap_allocated_pages old_objects malloc_increase_bytes oldmalloc_increase_bytes].freeze
     # Figures of memory that can only rise.
     PEAKS = /peak/
-    private_constant :LEVELS, :PEAKS
+    # Lists of call sites, which may have been cut.
+    SITES = %i[call_sites object_sites].freeze
+    private_constant :LEVELS, :PEAKS, :SITES
 
     # @return [Array<Snapshot>] by time
     attr_reader :snapshots
@@ -187,7 +189,11 @@ module Memintro
         iseqs: snapshot.iseqs && snapshot.iseqs[:paths] }.each do |section, rows|
         rows&.each { |row| found[[section, row.name, row.bytes ? :bytes : :count]] = row.bytes || row.count }
       end
-      add(found, :call_sites, snapshot.call_sites.to_h { |site| [JsonText.normal(site.name), site.live_bytes] }, :bytes)
+      sites = snapshot.call_sites
+      add(found, :call_sites, sites.to_h { |site| [JsonText.normal(site.name), site.live_bytes] }, :bytes)
+      if sites.any?(&:object_row)
+        add(found, :object_sites, sites.to_h { |site| [JsonText.normal(site.name), site.object_bytes] }, :bytes)
+      end
       found
     end
 
@@ -202,7 +208,7 @@ module Memintro
       values_by_name.filter_map do |(section, name, unit), values|
         next unless values.last > values.first
         # A site that is missing from a list that was cut may have had any figure.
-        next if section == :call_sites && values.include?(0) && snapshots.any? { |one|
+        next if SITES.include?(section) && values.include?(0) && snapshots.any? { |one|
                   one.call_sites_left_out.positive?
                 }
 

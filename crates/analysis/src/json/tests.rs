@@ -96,6 +96,7 @@ fn an_estimate_has_its_standard_errors_and_old_blocks_alone_count_as_live() {
         blocks_variance: 1.0,
         bytes_skew: 490.0,
         blocks_skew: 5.0,
+        ..Aged::default()
     };
     let list = vec![site(sampled, 0), Site { record: sampled, text: 0, aged: Some(aged) }];
     let found = Sites { list, texts: vec![b"libz.so(deflate+0x1)".to_vec()], ..Sites::default() };

@@ -13,8 +13,16 @@ const QUIET: Duration = Duration::from_secs(4);
 const REMARK: Duration = Duration::from_secs(5);
 
 /// Figures to sort by: the title of the column, and the name in the protocol.
-pub(super) const SORTS: [(&str, &str); 4] =
-    [("live", "live_bytes"), ("growth", "growth"), ("blocks", "live_blocks"), ("allocations", "allocations")];
+pub(super) const SORTS: [(&str, &str); 6] = [
+    ("retained", "retained_bytes"),
+    ("objects", "live_objects"),
+    ("live", "live_bytes"),
+    ("growth", "growth"),
+    ("blocks", "live_blocks"),
+    ("allocations", "allocations"),
+];
+/// How many of them there are only if objects are tracked; they come first.
+const SORTS_OF_OBJECTS: usize = 2;
 
 /// State of the process.
 #[derive(Debug, PartialEq, Clone, Copy)]
@@ -50,8 +58,8 @@ pub(super) struct State {
     pub(super) vitals: Option<Vitals>,
     /// The figures of earlier moments.
     pub(super) moments: VecDeque<Moment>,
-    /// Index into [`SORTS`].
-    pub(super) sort: usize,
+    /// Index into [`SORTS`], once the user has chosen.
+    sort: Option<usize>,
     /// First row of the table.
     pub(super) first: usize,
     remark: Option<(String, Instant)>,
@@ -78,7 +86,7 @@ impl State {
             returns,
             vitals: None,
             moments: VecDeque::new(),
-            sort: 0,
+            sort: None,
             first: 0,
             remark: None,
             gone: false,
@@ -171,8 +179,8 @@ impl State {
             Key::Letter('s') => Order::Send("start"),
             Key::Letter('x') => Order::Send("stop"),
             Key::Letter('m') => Order::Send("mark"),
-            Key::Letter('o') | Key::Right => self.sort_by(self.sort + 1),
-            Key::Left => self.sort_by(self.sort + SORTS.len() - 1),
+            Key::Letter('o') | Key::Right => self.sort_by(1),
+            Key::Left => self.sort_by(-1),
             Key::Down => return self.scroll(1),
             Key::Up => return self.scroll(-1),
             Key::Letter(_) => return Reaction::None,
@@ -184,10 +192,23 @@ impl State {
         Reaction::Order(order)
     }
 
-    fn sort_by(&mut self, sort: usize) -> Order {
-        self.sort = sort % SORTS.len();
+    fn sort_by(&mut self, step: isize) -> Order {
+        let first = self.first_sort();
+        let there = SORTS.len() - first;
+        let next = first + (self.sort() - first).saturating_add_signed(there.cast_signed() + step) % there;
+        self.sort = Some(next);
         self.first = 0;
-        Order::SortBy(SORTS[self.sort].1)
+        Order::SortBy(SORTS[next].1)
+    }
+
+    /// The first of [`SORTS`] that this process has.
+    pub(super) fn first_sort(&self) -> usize {
+        if self.vitals.as_ref().is_some_and(Vitals::has_objects) { 0 } else { SORTS_OF_OBJECTS }
+    }
+
+    /// Index into [`SORTS`] of what the table is sorted by.
+    pub(super) fn sort(&self) -> usize {
+        self.sort.unwrap_or(0).max(self.first_sort())
     }
 
     fn scroll(&mut self, rows: isize) -> Reaction {

@@ -176,30 +176,27 @@ fn draw_sites(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
         };
         return frame.render_widget(Paragraph::new(text).alignment(Alignment::Center), area);
     }
-    let header = SORTS.iter().enumerate().map(|(at, (title, _))| {
-        let chosen = at == state.sort;
+    let has_objects = vitals.has_objects();
+    let header = SORTS.iter().enumerate().skip(state.first_sort()).map(|(at, (title, _))| {
+        let chosen = at == state.sort();
         let style = if chosen { Style::default().add_modifier(Modifier::BOLD) } else { Style::default() };
         let text = if chosen { format!("{title} ▼") } else { (*title).to_string() };
         Cell::from(Line::from(text).alignment(Alignment::Right)).style(style)
     });
     let age = Cell::from(Line::from("older than 1 GC").alignment(Alignment::Right));
-    let name_columns = usize::from(area.width.saturating_sub(11 + 12 + 10 + 14 + 15 + 6));
-    let rows = vitals.sites.iter().skip(state.first).map(|site| row(site, name_columns, paint));
-    let widths = [
-        Constraint::Length(11),
-        Constraint::Length(12),
-        Constraint::Length(10),
-        Constraint::Length(14),
-        Constraint::Length(15),
-        Constraint::Min(10),
-    ];
+    let objects: &[u16] = if has_objects { &[12, 10] } else { &[] };
+    let figures = objects.iter().chain(&[11, 12, 10, 14, 15]);
+    let taken: u16 = figures.clone().map(|width| width + 1).sum();
+    let name_columns = usize::from(area.width.saturating_sub(taken + 1));
+    let rows = vitals.sites.iter().skip(state.first).map(|site| row(site, has_objects, name_columns, paint));
+    let widths = figures.map(|width| Constraint::Length(*width)).chain([Constraint::Min(10)]);
     let table = Table::new(rows, widths)
         .header(Row::new(header.chain([age, Cell::from("call site")])).style(paint.of(Color::Cyan)));
     frame.render_widget(table, area);
 }
 
 /// The standard error of an estimate is shown below it, because there is no room beside it.
-fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
+fn row(site: &Site, has_objects: bool, name_columns: usize, paint: Paint) -> Row<'static> {
     let figures = [
         site.live_bytes,
         site.growth,
@@ -216,7 +213,9 @@ fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
         growth if growth > 0 => paint.of(Color::Red),
         _ => paint.of(Color::Green),
     };
-    Row::new([
+    let (retained, objects) = site.retained.unwrap_or((site.live_bytes, Figure::default()));
+    let of_objects = [right(retained, bytes, bytes), right(objects, signed_count, signed_count)];
+    let cells = [
         right(site.live_bytes, bytes, bytes),
         right(site.growth, signed_bytes, bytes).style(growth),
         right(site.live_blocks, signed_count, signed_count),
@@ -226,8 +225,9 @@ fn row(site: &Site, name_columns: usize, paint: Paint) -> Row<'static> {
             |old| right(old, bytes, bytes),
         ),
         Cell::from(end_of(&site.name, name_columns)),
-    ])
-    .height(if figures.iter().any(|figure| figure.error.is_some()) { 2 } else { 1 })
+    ];
+    Row::new(of_objects.into_iter().filter(|_| has_objects).chain(cells))
+        .height(if figures.iter().any(|figure| figure.error.is_some()) { 2 } else { 1 })
 }
 
 /// Cuts the beginning, because the end of a path says more.
@@ -304,6 +304,23 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn objects_come_first_where_they_are_tracked() {
+        let answer = ANSWER.replace(
+            "\"allocations\":400",
+            "\"allocations\":400,\"retained_bytes\":9000000,\"live_objects\":125000",
+        );
+        let (text, _) = screen_of(&answer, 130, 30, false);
+        for part in [
+            "  retained ▼    objects        live       growth",
+            "     8.6 MiB    125,000     3.8 MiB   +976.6 KiB        300",
+            "   976.6 KiB          0   976.6 KiB       -500 B",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(!screen(130, 30, false).0.contains("retained"));
     }
 
     #[test]

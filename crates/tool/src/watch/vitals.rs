@@ -48,6 +48,8 @@ pub struct Site {
     /// Live bytes of blocks that have outlived a collection; `None` if the process has an older version that does not
     /// say it.
     pub(super) old_bytes: Option<Figure>,
+    /// Live blocks and objects, in bytes, and live objects; `None` unless objects are tracked.
+    pub(super) retained: Option<(Figure, Figure)>,
 }
 
 /// Most call sites that are read.
@@ -88,6 +90,13 @@ impl Vitals {
     }
 }
 
+impl Vitals {
+    /// Whether objects are tracked.
+    pub(super) fn has_objects(&self) -> bool {
+        self.sites.iter().any(|site| site.retained.is_some())
+    }
+}
+
 impl Site {
     fn read(value: &Value) -> Result<Site, String> {
         let site = object(value, "a call site")?;
@@ -98,6 +107,11 @@ impl Site {
             live_blocks: site.figure("live_blocks")?,
             allocations: site.figure("allocations")?,
             old_bytes: if value["old_bytes"].is_null() { None } else { Some(site.figure("old_bytes")?) },
+            retained: if value["retained_bytes"].is_null() {
+                None
+            } else {
+                Some((site.figure("retained_bytes")?, site.figure("live_objects")?))
+            },
         })
     }
 }

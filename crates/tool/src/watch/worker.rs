@@ -60,7 +60,8 @@ pub(super) fn work(
     orders: &Receiver<Order>,
     news: &Sender<News>,
 ) {
-    let mut sort = "live_bytes";
+    // The process chooses until the user does: `retained_bytes` if it tracks objects, otherwise `live_bytes`.
+    let mut sort = None;
     loop {
         let ended = converse(&target, pace, &mut sort, orders, news);
         if ended.is_err() || news.send(News::Gone).is_err() {
@@ -68,7 +69,7 @@ pub(super) fn work(
         }
         loop {
             match orders.recv_timeout(SEARCH_PACE) {
-                Ok(Order::SortBy(figure)) => sort = figure,
+                Ok(Order::SortBy(figure)) => sort = Some(figure),
                 Ok(Order::Send(_)) => {}
                 Err(RecvTimeoutError::Timeout) => match find(finder, &target) {
                     Some(found) => {
@@ -93,7 +94,7 @@ struct Dismissed;
 fn converse(
     target: &Target,
     pace: Duration,
-    sort: &mut &'static str,
+    sort: &mut Option<&'static str>,
     orders: &Receiver<Order>,
     news: &Sender<News>,
 ) -> Result<(), Dismissed> {
@@ -106,9 +107,9 @@ fn converse(
             Err(RecvTimeoutError::Disconnected) => return Err(Dismissed),
         };
         if let Some(Order::SortBy(figure)) = order {
-            *sort = figure;
+            *sort = Some(figure);
         }
-        let told = ask(&mut connection, target, sort, order);
+        let told = ask(&mut connection, target, *sort, order);
         // After an error or an invalid answer, late bytes could count as the next answer, so the connection is
         // closed.
         if told.is_err() {
@@ -130,7 +131,7 @@ fn converse(
 fn ask(
     connection: &mut Option<Connection>,
     target: &Target,
-    sort: &str,
+    sort: Option<&str>,
     order: Option<Order>,
 ) -> Result<News, Failure> {
     let used = connection.is_some();
@@ -146,7 +147,7 @@ fn ask(
 fn ask_on(
     connection: &mut Option<Connection>,
     target: &Target,
-    sort: &str,
+    sort: Option<&str>,
     order: Option<Order>,
 ) -> Result<News, Failure> {
     let open = match connection {
@@ -156,7 +157,9 @@ fn ask_on(
     match order {
         Some(Order::Send(command)) => open.ask(command, &json!({})).map(|_| News::Done(command)),
         _ => {
-            let answer = open.ask("vitals", &json!({ "top": SITES, "by": sort }))?;
+            let request =
+                sort.map_or_else(|| json!({ "top": SITES }), |by| json!({ "top": SITES, "by": by }));
+            let answer = open.ask("vitals", &request)?;
             let vitals = Vitals::read(&answer).map_err(Failure::Invalid)?;
             if vitals.pid != u64::from(target.pid) {
                 return Err(Failure::Invalid(format!("it says that it is process {}", vitals.pid)));

@@ -92,6 +92,7 @@ impl Sum {
             blocks_variance: self.blocks_variance,
             bytes_skew: self.bytes_skew,
             blocks_skew: self.blocks_skew,
+            ..Aged::default()
         }
     }
 

@@ -55,16 +55,23 @@ fn object_classes(ruby: &Ruby, sites: Vec<u32>) -> Result<RHash, Error> {
 /// Live objects of at least that age, by number of the site: `[bytes, objects]`.
 fn old_objects(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
-    let mut sums = HashMap::<u32, (u64, u64)>::new();
-    for object in live(ruby)?.iter().filter(|object| object.age >= min_age) {
-        let sum = sums.entry(object.site).or_default();
-        sum.0 += object.size;
-        sum.1 += 1;
-    }
-    for (site, sum) in sums {
+    for (site, sum) in sums(ruby, min_age)? {
         hash.aset(site, sum)?;
     }
     Ok(hash)
+}
+
+/// The same without Ruby objects; empty unless objects are tracked.
+pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<HashMap<u32, (u64, u64)>, Error> {
+    let mut sums = HashMap::<u32, (u64, u64)>::new();
+    if objects::is_on() {
+        for object in live(ruby)?.iter().filter(|object| object.age >= min_age) {
+            let sum = sums.entry(object.site).or_default();
+            sum.0 += object.size;
+            sum.1 += 1;
+        }
+    }
+    Ok(sums)
 }
 
 /// Slot, bytes, number of the site and age of each.

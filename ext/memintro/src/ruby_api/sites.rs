@@ -5,10 +5,11 @@ use std::collections::HashMap;
 
 use magnus::{Error, RModule, Ruby, Symbol, function, method, prelude::*};
 use memintro_abi::{SiteKind, SiteRecord};
-use memintro_analysis::sites::{Site, Sites as Rows};
+use memintro_analysis::sites::{Aged, Site, Sites as Rows};
 
 use super::blocks;
 use super::native::pseudo_name;
+use super::objects;
 use super::top_sites::{self, Figure, Greatest};
 use super::without_gvl::without_gvl;
 use crate::symbols;
@@ -40,13 +41,14 @@ impl Sites {
         }
     }
 
-    /// At most so many sites, those with the greatest figure. With an age, only sites with blocks of that age, and
-    /// only these blocks count as live.
+    /// At most so many sites, those with the greatest figure. With an age, only sites with blocks or objects of that
+    /// age, and only these count as live.
     fn take(ruby: &Ruby, most: Option<usize>, by: Symbol, older_than: Option<u32>) -> Result<Self, Error> {
         let by = by.name()?.into_owned();
         let figure = top_sites::figure(ruby, &by)?;
         let most = most.unwrap_or(usize::MAX);
         let sums = older_than.map(|age| blocks::sums(ruby, age)).transpose()?;
+        let objects = older_than.map(|age| objects::sums(ruby, age)).transpose()?.unwrap_or_default();
         let found = Greatest::collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
         // Only the texts must be copied while no other thread can clear them.
         let mut texts = Texts::default();
@@ -60,7 +62,7 @@ impl Sites {
                 variance_left_out: found.variance,
             };
             match &sums {
-                Some(sums) => keep_old(&mut rows.list, sums, &by, figure),
+                Some(sums) => keep_old(&mut rows.list, sums, &objects, &by, figure),
                 None => sort(&mut rows.list, |site| figure(&site.record)),
             }
             rows.list.truncate(most);
@@ -70,15 +72,31 @@ impl Sites {
     }
 }
 
-/// The sites with blocks of that age, greatest first.
-fn keep_old(list: &mut Vec<Site>, sums: &[blocks::Sum], by: &str, figure: Figure) {
+/// The sites with blocks or objects of that age, greatest first.
+fn keep_old(
+    list: &mut Vec<Site>,
+    sums: &[blocks::Sum],
+    objects: &HashMap<u32, (u64, u64)>,
+    by: &str,
+    figure: Figure,
+) {
     list.retain_mut(|site| {
-        site.aged = sums.get(site.record.id as usize).filter(|sum| sum.is_any()).map(blocks::Sum::aged);
+        let aged = sums.get(site.record.id as usize).filter(|sum| sum.is_any()).map(blocks::Sum::aged);
+        let slots = objects.get(&site.record.id);
+        let &(object_bytes, count) = slots.unwrap_or(&(0, 0));
+        site.aged = (aged.is_some() || slots.is_some()).then(|| Aged {
+            objects: count,
+            object_bytes,
+            ..aged.unwrap_or_default()
+        });
         site.aged.is_some()
     });
     match by {
         "live_bytes" => sort(list, |site| site.live_bytes() as f64),
         "live_blocks" => sort(list, |site| site.live_blocks() as f64),
+        "live_objects" => sort(list, |site| site.live_objects() as f64),
+        "object_bytes" => sort(list, |site| site.object_bytes() as f64),
+        "retained_bytes" => sort(list, |site| site.retained_bytes() as f64),
         _ => sort(list, |site| figure(&site.record)),
     }
 }

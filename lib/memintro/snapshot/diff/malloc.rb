@@ -6,17 +6,24 @@ require_relative "../../support/json_text"
 module Memintro
   class Diff
     # Compares what two snapshots say of malloc: the totals and the call sites, estimates with their standard errors.
+    # If both tracked objects, also the objects of each call site.
     class Malloc
       # Figures of a call site that are compared, each with two counters that only grow: blocks allocated and blocks
       # freed.
       LIVE = { live_bytes: %i[total_bytes freed_bytes], live_blocks: %i[allocations frees] }.freeze
+      # The same of a call site's blocks and objects, and of its objects alone.
+      RETAINED = { retained_bytes: LIVE[:live_bytes], live_objects: [] }.freeze
+      # See {RETAINED}.
+      OBJECTS = { object_bytes: [], live_objects: [] }.freeze
+      # The figure that gives another its variance.
+      ESTIMATED = { retained_bytes: :live_bytes }.freeze
       # The same of the totals.
       TOTAL = { live_bytes: %i[allocated_bytes freed_bytes], live_blocks: %i[allocations frees] }.freeze
       # What {Change} calls the figures of a site.
       BYTES = %i[before after growth].freeze
       # See {BYTES}.
       COUNTS = %i[count_before count_after count_growth].freeze
-      private_constant :LIVE, :TOTAL, :BYTES, :COUNTS
+      private_constant :LIVE, :RETAINED, :OBJECTS, :ESTIMATED, :TOTAL, :BYTES, :COUNTS
 
       # @param earlier [Snapshot]
       # @param later [Snapshot]
@@ -29,9 +36,12 @@ module Memintro
 
       # @return [Hash{Symbol => Array<Change>, nil}] as {Sections.compare} has them
       def sections
-        return { malloc: nil, call_sites: nil } unless @earlier.tracked? && @later.tracked?
+        return {} unless @earlier.tracked? && @later.tracked?
 
-        { malloc: totals(@earlier.totals, @later.totals), call_sites: call_sites }
+        malloc = { malloc: totals(@earlier.totals, @later.totals), call_sites: call_sites(LIVE) }
+        return malloc unless [@earlier, @later].all? { |snapshot| snapshot.call_sites.any?(&:object_row) }
+
+        { retained: call_sites(RETAINED), object_sites: call_sites(OBJECTS), **malloc }
       end
 
       private
@@ -77,11 +87,12 @@ module Memintro
         [before + after, flows.sum.abs].min
       end
 
-      def call_sites
+      # @param figures [Hash{Symbol => Array<Symbol>}] bytes and count, see {LIVE}
+      def call_sites(figures)
         old = sites(@earlier)
         new = sites(@later)
         floors = [@earlier, @later].map { |snapshot| floor(snapshot) }
-        (old.keys | new.keys).filter_map { |name| site(name, old[name], new[name], *floors) }
+        (old.keys | new.keys).filter_map { |name| site(figures, name, old[name], new[name], *floors) }
       end
 
       # Two native callers can have one name.
@@ -89,20 +100,20 @@ module Memintro
         snapshot.call_sites.group_by { |site| JsonText.normal(site.name) }
       end
 
-      # If a list was cut, a site that is not in it had at most as much as its last site.
+      # If a list was cut, a site that is not in it had at most as much as its last site: lists are sorted by
+      # `retained_bytes`, which are live bytes where no object is tracked.
       def floor(snapshot)
-        snapshot.call_sites_left_out.positive? ? [snapshot.call_sites.last&.live_bytes.to_i, 0].max : 0
+        snapshot.call_sites_left_out.positive? ? [snapshot.call_sites.last&.retained_bytes.to_i, 0].max : 0
       end
 
-      def site(name, old, new, old_floor, new_floor)
-        known = { variances: site_variances(old || [], new || []),
-                  per_sample: per_sample(LIVE.keys.zip([BYTES, COUNTS]), old || [], new || []) }
-        bytes = [old, new].map { |sites| sites && sites.sum(&:live_bytes) }
-        counts = [old, new].map { |sites| sites ? sites.sum(&:live_blocks) : 0 }
+      def site(figures, name, old, new, old_floor, new_floor)
+        known = { variances: site_variances(figures, old || [], new || []),
+                  per_sample: per_sample(estimated(figures), old || [], new || []) }
+        bytes, counts = figures.keys.map { |figure| [old, new].map { |sites| sites&.sum(&figure) } }
         floor = old ? new_floor : old_floor
         if (old && new) || floor.zero?
-          Change.new(name, :bytes, bytes[0] || 0, bytes[1] || 0, count_before: counts[0], count_after: counts[1],
-                                                                 **known)
+          Change.new(name, :bytes, bytes[0] || 0, bytes[1] || 0, count_before: counts[0] || 0,
+                                                                 count_after: counts[1] || 0, **known)
         else
           at_least(name, bytes, floor, known)
         end
@@ -113,11 +124,16 @@ module Memintro
         Change.new(name, :bytes, before, after, at_least: true, **known) unless before == after
       end
 
-      def site_variances(old, new)
-        return unless [*old, *new].any?(&:estimated?)
+      # Objects are counted, so their figures have no variance.
+      def estimated(figures)
+        figures.keys.map { |name| ESTIMATED.fetch(name, name) }.zip([BYTES, COUNTS])
+      end
 
-        LIVE.zip([BYTES, COUNTS]).reduce({}) do |found, ((name, flows), names)|
-          before, after = [old, new].map { |sites| sum(sites, name) }
+      def site_variances(figures, old, new)
+        return unless figures != OBJECTS && [*old, *new].any?(&:estimated?)
+
+        figures.zip([BYTES, COUNTS]).reduce({}) do |found, ((name, flows), names)|
+          before, after = [old, new].map { |sites| flows.empty? ? 0.0 : sum(sites, ESTIMATED.fetch(name, name)) }
           between = flows.map { |flow| sum(new, flow) - sum(old, flow) }
           found.merge(names.zip([before, after, growth(before, after, *between)]).to_h)
         end

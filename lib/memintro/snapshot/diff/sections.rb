@@ -11,12 +11,13 @@ module Memintro
       # Every list of changes, and its title.
       TITLES = { memory: "process memory", types: "objects by type", classes: "objects by class",
                  iseqs: "instruction sequences by file", iseq_locations: "instruction sequences by line",
-                 internals: "internal objects by kind", malloc: "malloc, all of the process",
+                 internals: "internal objects by kind", retained: "malloc and tracked objects by call site",
+                 object_sites: "tracked objects by call site", malloc: "malloc, all of the process",
                  call_sites: "malloc by call site", occupancy: "heap pages", gc: "GC counters",
                  gc_heaps: "GC by size pool" }.freeze
       # What the names of a list are; the names of all other lists are counters.
       LAST = { memory: "memory", types: "type", classes: "class", iseqs: "file", iseq_locations: "line",
-               internals: "kind", call_sites: "call site" }.freeze
+               internals: "kind", retained: "call site", object_sites: "call site", call_sites: "call site" }.freeze
 
       # @param earlier [Snapshot]
       # @param later [Snapshot]

@@ -14,9 +14,9 @@ module Memintro
     class Text
       # How the verdict names one row of a list, and several rows.
       PLACES = { call_sites: ["at %s", "lines"], iseqs: ["of %s", "files"], classes: ["of class %s", "classes"],
-                 internals: ["of kind %s", "kinds"] }.freeze
+                 internals: ["of kind %s", "kinds"], object_sites: ["at %s", "lines"] }.freeze
       # Lists whose names are in folders.
-      FOLDERS = %i[call_sites iseqs].freeze
+      FOLDERS = %i[retained object_sites call_sites iseqs].freeze
       # Number of names in the verdict if no single one has most of the growth.
       NAMED = 3
       # Growth below this gets no sentence.
@@ -88,7 +88,7 @@ module Memintro
       # @param name [String]
       # @return [String] printable; paths are shortened
       def short(section, name)
-        %i[call_sites iseqs iseq_locations].include?(section) ? @names.shortened(name) : Names.printable(name)
+        [*FOLDERS, :iseq_locations].include?(section) ? @names.shortened(name) : Names.printable(name)
       end
 
       private

@@ -10,14 +10,14 @@ module Memintro
     module TotalsByKind
       # The lists that the kinds sum up, and the names of the kinds.
       NAMES = { call_sites: "malloc", iseqs: "instruction sequences", classes: "objects",
-                internals: "internal objects" }.freeze
+                internals: "internal objects", object_sites: "tracked objects" }.freeze
 
       # @param earlier [Snapshot]
       # @param later [Snapshot]
       # @param sections [Hash{Symbol => List<Change>}] what changed
       # @return [List<Change>] those that both snapshots have, greatest growth first
       def self.compare(earlier, later, sections)
-        kinds = [malloc(sections), iseqs(earlier, later), *objects(earlier, later)].compact
+        kinds = [malloc(sections), iseqs(earlier, later), *objects(earlier, later), tracked(sections)].compact
         List.new(kinds.sort_by { |change| [-change.growth, change.name] })
       end
 
@@ -75,6 +75,14 @@ module Memintro
         end
       end
       private_class_method :objects
+
+      def self.tracked(sections)
+        changes = sections[:object_sites] or return
+        name = NAMES[:object_sites]
+        Change.new(name, :bytes, changes.sum(&:before), changes.sum(&:after),
+                   count_before: changes.sum(&:count_before), count_after: changes.sum(&:count_after))
+      end
+      private_class_method :tracked
 
       def self.sum(name, before, after)
         Change.new(name, :bytes, before.sum { |row| row.bytes.to_i }, after.sum { |row| row.bytes.to_i },

@@ -75,7 +75,7 @@ module Memintro
       # @param series [Series]
       # @return [String] what stands under {LAST}: printable, with a shortened path
       def short(series)
-        paths = %i[call_sites iseqs].include?(series.section)
+        paths = %i[call_sites object_sites iseqs].include?(series.section)
         name = paths ? @names.shortened(series.name) : Names.printable(series.name)
         "#{Diff::Sections::LAST.fetch(series.section, 'GC')} #{name}"
       end
