@@ -7,8 +7,7 @@ module Memintro
     # Stacks and their bytes, as reports of whole stacks need them: each frame once, and a row for each stack.
     # @api private
     class StackTable
-      # What a row has after its frames. `live_bytes`, `total_bytes` and `growth_bytes` are malloc's, the others those of
-      # slots.
+      # What a row has after its frames. The first three are malloc's, the others those of slots.
       FIGURES = %i[live_bytes total_bytes growth_bytes object_bytes object_total_bytes object_growth_bytes].freeze
       # Where a row has the variances of its first three figures, if they are estimates.
       VARIANCES = FIGURES.size + 1

@@ -19,7 +19,8 @@ RSpec.describe Memintro::Report::StackTable do
   let(:root) { Frame.new("/app/main.rb", 9, nil) }
 
   it "takes a site without a stack for a stack of one frame" do
-    sites = [site(0, :ruby, "/app/a.rb", 3, 5, 2, 900, 400, 0, 0, 100), site(1, :pseudo, "(gc)", 0, 1, 0, 7, 0, 0, 0, 0),
+    sites = [site(0, :ruby, "/app/a.rb", 3, 5, 2, 900, 400, 0, 0, 100),
+             site(1, :pseudo, "(gc)", 0, 1, 0, 7, 0, 0, 0, 0),
              site(2, :native, "libfoo.so(bar+0x1c)", 0, 1, 0, 8, 0, 0, 0, 0)]
     table = described_class.from_sites(sites)
     expect(table.frames).to eq([["/app/a.rb", 3, nil], ["(gc)", 0, nil], ["libfoo.so(bar+0x1c)", 0, nil]])
