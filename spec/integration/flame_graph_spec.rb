@@ -14,7 +14,8 @@ RSpec.describe "The page with a flame graph" do
   Frame = Struct.new(:path, :line, :label) unless defined?(Frame)
   # To be seen: HOSTILE must not run, and must not turn the direction of writing.
   HOSTILE = ["/a/</script><script>window.hacked=1</script>.rb", "/a/<img src=x onerror=window.hacked=1>.rb",
-             "/a/\u202Egpj.rb", "/a/bad\xFF.rb".b, "/a/#{'x' * 10_000}.rb", "/a/<!--<script>.rb", "/a/{{DATA}}.rb"].freeze
+             "/a/\u202Egpj.rb", "/a/bad\xFF.rb".b, "/a/#{'x' * 10_000}.rb",
+             "/a/<!--<script>.rb", "/a/{{DATA}}.rb"].freeze
 
   before(:all) do
     skip "no chromium here (apt-get install chromium)" unless Chromium.program
@@ -69,15 +70,18 @@ RSpec.describe "The page with a flame graph" do
     expect(sentence).to eq("9.1 KiB live, malloc and objects; 89% through /app/a.rb:3")
     sums = %w[malloc objects both].to_h do |source|
       pick(source)
-      [source, %w[live allocated growth].map { |view| pick(view) && @browser.value("memintro.graph.total[0]") }]
+      [source, %w[live allocated growth].map { |view| pick(view) || @browser.value("memintro.graph.total[0]") }]
     end
-    expect(sums).to eq("malloc" => [9_000, 10_000, 3_000], "objects" => [360, 360, 320], "both" => [9_360, 10_360, 3_320])
+    expect(sums).to eq("malloc" => [9_000, 10_000, 3_000], "objects" => [360, 360, 320],
+                       "both" => [9_360, 10_360, 3_320])
     expect(@browser.value("document.getElementById('notes').textContent"))
       .to eq("1 stack shrank by 500 B, which is not drawn; net 2.8 KiB.")
     pick("live")
     pick("malloc")
-    expect(table).to eq([["4.9 KiB", "55.6%", "7.8 KiB", "a (/app/a.rb:3)"], ["2.9 KiB", "33.3%", "2.9 KiB", "b (/app/b.rb:4)"],
-                         ["1000 B", "11.1%", "1000 B", "/app/c.rb:5"], ["0 B", "0.0%", "7.8 KiB", "main (/app/main.rb:1)"]])
+    expect(table).to eq([["4.9 KiB", "55.6%", "7.8 KiB", "a (/app/a.rb:3)"],
+                         ["2.9 KiB", "33.3%", "2.9 KiB", "b (/app/b.rb:4)"],
+                         ["1000 B", "11.1%", "1000 B", "/app/c.rb:5"],
+                         ["0 B", "0.0%", "7.8 KiB", "main (/app/main.rb:1)"]])
   end
 
   it "obeys keys" do
@@ -120,7 +124,8 @@ RSpec.describe "The page with a flame graph" do
 
   it "shows hostile names as they are, and runs nothing of them" do
     visit(HOSTILE.each_with_index.map { |path, id| site(id, path, 1, 100 - id) })
-    expect(@browser.value("[window.hacked === undefined, document.images.length, document.scripts.length]")).to eq([true, 0, 2])
+    expect(@browser.value("[window.hacked === undefined, document.images.length, document.scripts.length]"))
+      .to eq([true, 0, 2])
     expect(table.size).to eq(HOSTILE.size)
     expect(table.map(&:last)[0..3]).to eq(["/a/</script><script>window.hacked=1</script>.rb:1",
                                            "/a/<img src=x onerror=window.hacked=1>.rb:1",

@@ -55,7 +55,7 @@ module Memintro
 
       # @return [Boolean]
       def html?
-        choices[:format] == :html
+        !@json && (given[:format] || ENV[Settings[:format].variable]).to_s == "html"
       end
 
       def check_page(words)

@@ -12,7 +12,7 @@ module Memintro
     # - `paths`: `[whole, short, family]` of each file; `frames`: path, line and label (or 0) of each frame;
     # - `depth` and `frame` of each node, parents before their children: the last node before it with a smaller depth is
     #   a node's parent;
-    # - `at`: the node of each stack, less that of the stack before; `figures`: the six columns of {StackTable::FIGURES};
+    # - `at`: the node of each stack, less that of the stack before; `figures`: the columns of {StackTable::FIGURES};
     #   `variances`: of the first three, where these are estimates.
     # @api private
     class FlameData

@@ -35,8 +35,9 @@ module Memintro
       # @return [nil]
       def write(io)
         values = { "TITLE" => HtmlPage.escape(title), "FACTS" => HtmlPage.escape(facts.join(", ")),
-                   "STYLE" => STYLE, "SCRIPT" => SCRIPT, "DATA" => FlameData.new(table, head, app_root: @app_root).json }
-        io.write(PARTS["page.html"].gsub(/\{\{([A-Z]+)\}\}/) { values.fetch($1) }) # rubocop:disable Style/PerlBackrefs
+                   "STYLE" => STYLE, "SCRIPT" => SCRIPT,
+                   "DATA" => FlameData.new(table, head, app_root: @app_root).json }
+        io.write(PARTS["page.html"].gsub(/\{\{([A-Z]+)\}\}/) { values.fetch($1) })
         nil
       end
 
@@ -67,7 +68,8 @@ module Memintro
       def facts
         process = @call_sites.process
         ["pid #{process[:pid]}", process[:ruby] && "ruby #{process[:ruby]}", process[:mode] && "#{process[:mode]} mode",
-         process[:program], process[:time], "memintro #{process[:memintro]}"].compact.map { |fact| Names.printable(fact) }
+         process[:program], process[:time], "memintro #{process[:memintro]}"]
+          .compact.map { |fact| Names.printable(fact) }
       end
 
       def head

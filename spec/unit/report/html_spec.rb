@@ -40,7 +40,8 @@ RSpec.describe Memintro::Report::Html do
 
   it "is a prefix tree, parents first" do
     table = Struct.new(:frames, :rows).new([["/a.rb", 1, "a"], ["/b.rb", 2, nil]],
-                                           [[[0, 1], 5, 5, 5, 0, 0, 0], [[0], 3, 3, 3, 0, 0, 0], [[1], 1, 2, -1, 0, 0, 0],
+                                           [[[0, 1], 5, 5, 5, 0, 0, 0], [[0], 3, 3, 3, 0, 0, 0],
+                                            [[1], 1, 2, -1, 0, 0, 0],
                                             [[0, 1], 7, 7, 7, 0, 0, 0, [1.0, 2.4, 3.0]]])
     found = JSON.parse(Memintro::Report::FlameData.new(table, { version: 1 }).json)
     expect(found.values_at("depth", "frame", "at")).to eq([[0, 1, 0], [0, 1, 1], [0, 1, 0, 1]])
