@@ -16,7 +16,8 @@ Gem::Specification.new do |spec|
 
   # The whole workspace goes along, for cargo reads every member's manifest before it builds one of them.
   spec.files = Dir.chdir(__dir__) do
-    Dir["lib/**/*.rb", "exe/*", "sig/**/*.{rbs,yaml}", "docs/*.md", "examples/**/*.{rb,ru,md,gnuplot}",
+    Dir["lib/**/*.rb", "lib/memintro/report/html/*.{html,css,js}",
+        "exe/*", "sig/**/*.{rbs,yaml}", "docs/*.md", "examples/**/*.{rb,ru,md,gnuplot}",
         "ext/memintro/*.{rb,rs,toml}", "ext/memintro/src/**/*.rs",
         "crates/*/*.{rs,toml}", "crates/*/{src,tests,benches,examples}/**/*.{rs,c}",
         "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RULES.md", "LICENSE", ".yardopts"]

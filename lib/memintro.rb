@@ -277,8 +277,8 @@ module Memintro
     # Writes a report about this process.
     #
     # @param io [#write]
-    # @param format [Symbol] `:text`, a table to read, or `:json`
-    # @param top [Integer, nil] how many call sites; nil: all, the default for `:json`
+    # @param format [Symbol] `:text`, a table to read; `:json`; or `:html`, a page with a flame graph
+    # @param top [Integer, nil] how many call sites; nil: all, the default for `:json` and `:html`
     # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
     # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
     # @return [nil]
@@ -289,7 +289,8 @@ module Memintro
       untracked do
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
-        sites = call_sites.take(most: top, by: by)
+        # A page has the sites beyond `top` as one frame.
+        sites = call_sites.take(most: format.to_s == "html" ? nil : top, by: by)
         # The text takes memory of its own.
         Native.give_pages_back
         reports.write(sites, io, format: format, top: top, by: by, app_root: app_root || configuration.app_root)

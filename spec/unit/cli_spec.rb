@@ -48,7 +48,7 @@ RSpec.describe Memintro::CLI do
       ["run", "--tip", "3", "ls"] => /invalid option: --tip/,
       ["run", "--top"] => /missing argument: --top/,
       ["run", "--top", "0", "ls"] => /--top is "0"; it must be a whole number of at least 1, or all/,
-      ["run", "--format", "html", "ls"] => /--format is "html"; it must be text or json/,
+      ["run", "--format", "pdf", "ls"] => /--format is "pdf"; it must be text or json or html/,
       ["run", "--every", "-1", "ls"] => /--every is "-1"; it must be a number of seconds above 0/,
       ["run", "--compat", "heaptrack", "ls"] => /--compat is "heaptrack"; it must be mwrap/,
       ["env", "ruby"] => /env takes no command \("ruby"\); to run one, write memintro run -- ruby/,

@@ -30,7 +30,7 @@ RSpec.describe Memintro::Settings do
     end
 
     {
-      "MEMINTRO_FORMAT" => ["html", "text or json"],
+      "MEMINTRO_FORMAT" => ["pdf", "text or json or html"],
       "MEMINTRO_TOP" => ["0", "a whole number of at least 1, or all"],
       "MEMINTRO_STOP_AFTER" => ["99999999999", "a number of seconds above 0 and at most 1000000000"],
       "MEMINTRO_MAX_TRACKER_BYTES" => ["9" * 20, "a whole number of at least 4194304 and at most #{(2**63) - 1}"],

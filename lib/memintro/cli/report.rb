@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "stringio"
 require_relative "figures"
 require_relative "../malloc/call_sites"
 
@@ -22,21 +23,79 @@ module Memintro
       # Means standard input.
       STANDARD_INPUT = "-"
 
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--html", "as --format html: a page with a flame graph, of one FILE or process") do
+            @given[:format] = :html
+          end
+          parser.on("-o", "--output FILE", "write the page to FILE; default: standard output") { |file| @output = file }
+        end
+      end
+
       # @param words [Array<String>] files, or PIDs and names
       # @return [Integer]
       def run(words)
         raise UsageError, "give one FILE to show, or the PID or NAME of a process (memintro ps)" if words.empty?
 
+        check_page(words)
         files, processes = words.partition { |word| file?(word) }
-        return show(files) if processes.empty?
+        return show(files) if processes.empty? && !html?
+        return page(files.first) if html? && files.any?
         unless files.empty?
           raise UsageError, "#{files.first} is a file, and #{processes.first} is not: give files alone, or processes"
         end
+
+        return live_page(targets(words)) if html?
 
         figures(targets(words), default_top: 20)
       end
 
       private
+
+      # @return [Boolean]
+      def html?
+        !@json && (given[:format] || ENV[Settings[:format].variable]).to_s == "html"
+      end
+
+      def check_page(words)
+        raise UsageError, "-o is for a page: add --html" if @output && !html?
+        return unless html?
+        raise UsageError, "a page shows one FILE or process, not #{words.size}" if words.size > 1 || @workers
+        return unless @output.nil? && @out.respond_to?(:tty?) && @out.tty?
+
+        raise UsageError, "a page is not for a terminal: give -o FILE, such as -o memory.html"
+      end
+
+      # @param file [String]
+      # @return [Integer]
+      def page(file)
+        require_relative "../../memintro"
+        write_page(read(file))
+      end
+
+      # @param listeners [Array] one
+      # @return [Integer]
+      def live_page(listeners)
+        require_relative "../../memintro"
+        over_all(listeners, apart: false) do |listener|
+          report = document(client(listener), "report", { format: :json, top: nil }).last
+          write_page(CallSites::Reader.from_json(report))
+        end
+      end
+
+      def write_page(sites)
+        return write_to(@out, sites) || 0 unless @output
+
+        text = StringIO.new
+        write_to(text, sites)
+        Memintro::Snapshot::Saved.write(@output, text.string)
+        0
+      end
+
+      def write_to(out, sites)
+        Memintro::Report.write(sites, out, **choices)
+      end
 
       # An operand means a process if it cannot be a path, or if there is no such file.
       def file?(word)

@@ -31,6 +31,8 @@ module Memintro
       # @param words [Array<String>] PIDs and names
       # @return [Integer]
       def run(words)
+        raise UsageError, "a page is made by memintro report PID --html -o FILE" if given[:format] == :html
+
         if @older_than_gcs && @workers
           raise UsageError,
                 "--older-than-gcs cannot be added up over processes; leave out --workers, or give several PIDs"

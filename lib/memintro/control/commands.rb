@@ -114,7 +114,7 @@ module Memintro
         end
 
         by = Memintro.default_figure if by.nil?
-        format = Arguments.choice(:format, format, Report::FORMATS)
+        format = Arguments.choice(:format, format, FORMATS)
         root = Arguments.text(:app_root, app_root, optional: true)
         return old_json(n, by, older_than_gcs, root, rendering) if format == :json
 
@@ -148,14 +148,17 @@ module Memintro
         by = Memintro.default_figure if by.nil?
         return json_report(top, by, app_root, rendering) if format == "json"
 
+        format = Arguments.choice(:format, format, FORMATS)
         Memintro.report(@answer, format: format, top: few(:top, top), by: by, app_root: app_root)
       end
 
       # Making a table would allocate some 50 objects for each row in the process.
       TEXT_ROWS = 20
+      # A page is made by whoever asks, of the JSON.
+      FORMATS = %i[text json].freeze
       # With `older_than_gcs` it would make some 290.
       OLD_TEXT_ROWS = 5
-      private_constant :TEXT_ROWS, :OLD_TEXT_ROWS
+      private_constant :FORMATS, :TEXT_ROWS, :OLD_TEXT_ROWS
 
       def few(name, rows, most = TEXT_ROWS)
         Arguments.count(name, rows, optional: true)
@@ -199,7 +202,7 @@ module Memintro
       end
 
       def doctor(format: "text")
-        format = Arguments.choice(:format, format, Report::FORMATS)
+        format = Arguments.choice(:format, format, FORMATS)
         findings = Memintro.doctor
         return json(findings.to_h) if format == :json
 

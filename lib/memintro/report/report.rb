@@ -9,11 +9,11 @@ module Memintro
   # the process it came from.
   module Report
     # Names of the formats.
-    FORMATS = %i[text json].freeze
+    FORMATS = %i[text json html].freeze
     # Their classes; a program that writes one of them need not hold both.
-    CLASSES = { text: :Text, json: :Json }.freeze
+    CLASSES = { text: :Text, json: :Json, html: :Html }.freeze
     private_constant :CLASSES
-    Loader.late(self, Text: "report/text", Json: "report/json")
+    Loader.late(self, Text: "report/text", Json: "report/json", Html: "report/html")
 
     # Default number of call sites in a table: as many as fit a screen.
     DEFAULT_TOP = 20
@@ -21,7 +21,7 @@ module Memintro
     # @param format [Symbol]
     # @return [Integer, nil] how many call sites that format shows by default; nil: all
     def self.default_top(format)
-      format.to_s == "json" ? nil : DEFAULT_TOP
+      format.to_s == "text" ? DEFAULT_TOP : nil
     end
 
     # Loads what writing in a format takes, before a program leaves the folders of memintro.

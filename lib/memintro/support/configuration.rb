@@ -39,9 +39,9 @@ module Memintro
     # @!attribute [rw] report
     #   @return [String, nil] file of the report at exit, `%p` becomes the process id; nil or `-`: standard error
     # @!attribute [rw] format
-    #   @return [Symbol] of the report at exit: `:text` or `:json`
+    #   @return [Symbol] of the report at exit: `:text`, `:json` or `:html`
     # @!attribute [rw] top
-    #   @return [Integer, :all, nil] call sites in the report at exit; nil: 20 in text, all in JSON
+    #   @return [Integer, :all, nil] call sites in the report at exit; nil: 20 in text, all in JSON and HTML
     # @!attribute [rw] by
     #   @return [Symbol, nil] what the report at exit is sorted by, one of {CallSite::FIGURES}; nil: `live_bytes`, or
     #     `retained_bytes` if objects are tracked
