@@ -11,7 +11,7 @@ require "tmpdir"
 
 # The page in a real browser, whose console must stay clean.
 RSpec.describe "The page with a flame graph" do
-  Frame = Struct.new(:path, :line, :label) unless defined?(Frame)
+  DrawnFrame = Struct.new(:path, :line, :label)
   # To be seen: HOSTILE must not run, and must not turn the direction of writing.
   HOSTILE = ["/a/</script><script>window.hacked=1</script>.rb", "/a/<img src=x onerror=window.hacked=1>.rb",
              "/a/\u202Egpj.rb", "/a/bad\xFF.rb".b, "/a/#{'x' * 10_000}.rb",
@@ -35,7 +35,7 @@ RSpec.describe "The page with a flame graph" do
   end
 
   def stacked(site, *frames)
-    stack = frames.map { |path, line, label| Frame.new(path, line, label) }
+    stack = frames.map { |path, line, label| DrawnFrame.new(path, line, label) }
     site.dup.tap { |one| one.define_singleton_method(:stack) { stack } }
   end
 

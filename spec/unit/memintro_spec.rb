@@ -239,8 +239,8 @@ RSpec.describe "Memintro" do
 
     it "refuses what it cannot write to, and formats and figures it does not have" do
       expect { Memintro.report(:stdout) }.to raise_error(TypeError, /:stdout cannot be written to/)
-      expect { Memintro.report(StringIO.new, format: :html) }
-        .to raise_error(ArgumentError, "format is :html; it must be one of :text, :json")
+      expect { Memintro.report(StringIO.new, format: :xml) }
+        .to raise_error(ArgumentError, "format is :xml; it must be one of :text, :json, :html")
       expect { Memintro.report(StringIO.new, by: :size) }.to raise_error(ArgumentError, /by is :size/)
       expect { Memintro.report(StringIO.new, top: "x") }.to raise_error(TypeError, /top is "x"/)
     end

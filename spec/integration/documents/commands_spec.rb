@@ -7,6 +7,9 @@ require_relative "../../spec_helper"
 RSpec.describe "README.md and docs/" do
   # What each command must say by itself, in a stream or a file: what the programs print does not count.
   SAYS = {
+    /\Amemintro run --format html/ => %r{<title>.*examples/leak\.rb}m,
+    /\Amemintro run --format json/ => %r{"name":".*examples/leak\.rb:12"},
+    /\Amemintro report .* --html/ => %r{<title>.*examples/leak\.rb}m,
     /\Amemintro run --mode sampled/ => %r{~.*examples/leak\.rb:12$},
     %r{\A(memintro run|eval) .*/leak\.rb"?\z} => %r{\bexamples/leak\.rb:12\b},
     /\Amemintro run --compat mwrap/ => %r{mwrap_leak\.rb:12 growth: 512\d+ allocs/frees \(10\d+/50000\)},
