@@ -5,6 +5,7 @@
 //! and reports into a [`buffer`]. None of it makes a Ruby object or needs the GVL. [`raw_dump`] reads the dump of a
 //! process that died without a report.
 
+pub mod account;
 pub mod buffer;
 pub mod estimates;
 pub mod heap;

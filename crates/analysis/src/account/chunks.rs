@@ -1,0 +1,168 @@
+//! Walks over the chunks of glibc's malloc, from the first to the topmost.
+//!
+//! A chunk begins with the size of the one before it, if that is free, and with its own size, whose lowest bits say:
+//! the one before is in use (1), mapped on its own (2), not of the main arena (4). So whether a chunk is in use is
+//! written in the next one. Chunks in a thread's cache and in fast bins look as if they were in use
+//! ([`super::caches`]).
+
+/// The chunk before this one is in use.
+pub const PREVIOUS_IN_USE: u64 = 1;
+/// This chunk has a mapping of its own.
+pub const MAPPED: u64 = 2;
+/// The lowest bits, which are no part of the size.
+pub const FLAGS: u64 = 7;
+/// Chunks begin at multiples of this, and have such sizes.
+pub const GRAIN: usize = 16;
+
+/// What a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Handed out, or in a cache.
+    Used,
+    /// In a bin.
+    Free,
+    /// The rest at the end of the arena's memory.
+    Top,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At the top chunk, or at the mark that closes a heap: here.
+    Whole(usize),
+    /// This is no chunk.
+    Broken(usize),
+}
+
+/// Visits the chunks from `start` on, which all lie below `end`. `word` reads eight bytes, or answers `None` where
+/// nothing is to be read.
+pub fn walk(
+    start: usize,
+    end: usize,
+    top: usize,
+    word: impl Fn(usize) -> Option<u64>,
+    mut visit: impl FnMut(usize, usize, State),
+) -> End {
+    let mut at = start;
+    let mut size_word = word(at.wrapping_add(8));
+    loop {
+        let Some(head) = size_word else { return End::Broken(at) };
+        let Ok(size) = usize::try_from(head & !FLAGS) else { return End::Broken(at) };
+        if at == top {
+            return match at.checked_add(size) {
+                Some(next) if next <= end && size >= GRAIN => {
+                    visit(at, size, State::Top);
+                    End::Whole(next)
+                }
+                _ => End::Broken(at),
+            };
+        }
+        // Two small chunks close a heap that is full; the second one has no size.
+        if size == 0 && end.saturating_sub(at) <= 2 * GRAIN {
+            return End::Whole(at);
+        }
+        let Some(next) = at.checked_add(size).filter(|next| *next < end) else { return End::Broken(at) };
+        if size < GRAIN || size % GRAIN != 0 || head & MAPPED != 0 {
+            return End::Broken(at);
+        }
+        size_word = word(next.wrapping_add(8));
+        let used = size_word.is_some_and(|head| head & PREVIOUS_IN_USE != 0);
+        // A free chunk has its size a second time, at its end.
+        if size_word.is_some() && !used && word(next) != Some(size as u64) {
+            return End::Broken(at);
+        }
+        visit(at, size, if used { State::Used } else { State::Free });
+        at = next;
+    }
+}
+
+/// Bytes of a chunk with a mapping of its own that begins at a page, if that is one. `room` are the bytes up to the
+/// end of the memory in which it lies.
+pub fn mapped(page: usize, room: usize, word: impl Fn(usize) -> Option<u64>) -> Option<usize> {
+    let head = word(page.checked_add(8)?)?;
+    let size = usize::try_from(head & !FLAGS).ok()?;
+    let is_one = head & FLAGS == MAPPED && word(page)? == 0 && size >= super::PAGE && size % super::PAGE == 0;
+    (is_one && size <= room).then_some(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reader(heap: &[u64]) -> impl Fn(usize) -> Option<u64> + '_ {
+        |address| (address % 8 == 0).then(|| heap.get(address / 8).copied()).flatten()
+    }
+
+    /// Chunks at 0 (32 bytes, used), 32 (64, free), 96 (16) and the top at 112.
+    fn heap() -> Vec<u64> {
+        let mut heap = vec![0; 64];
+        heap[1] = 32 | 1;
+        heap[5] = 64 | 1;
+        heap[12] = 64;
+        heap[13] = 16;
+        heap[15] = 400 | 1;
+        heap
+    }
+
+    fn walked(heap: &[u64], top: usize) -> (End, Vec<(usize, usize, State)>) {
+        let mut found = Vec::new();
+        let end = walk(0, 512, top, reader(heap), |at, size, state| found.push((at, size, state)));
+        (end, found)
+    }
+
+    #[test]
+    fn all_chunks_with_their_states() {
+        let (end, found) = walked(&heap(), 112);
+        assert_eq!(end, End::Whole(512));
+        let states = [(0, 32, State::Used), (32, 64, State::Free), (96, 16, State::Used), (112, 400, State::Top)];
+        assert_eq!(found, states);
+    }
+
+    #[test]
+    fn what_is_no_chunk_ends_the_walk() {
+        let broken = |place: usize, value: u64| {
+            let mut heap = heap();
+            heap[place] = value;
+            walked(&heap, 112).0
+        };
+        assert_eq!(broken(1, 0), End::Broken(0));
+        assert_eq!(broken(1, 40 | 1), End::Broken(0));
+        assert_eq!(broken(5, u64::MAX), End::Broken(32));
+        assert_eq!(broken(5, (1 << 40) | 1), End::Broken(32));
+        assert_eq!(broken(12, 65), End::Broken(32), "the size at the end of the free chunk differs");
+        assert_eq!(broken(13, 16 | 2), End::Broken(96), "a mapped chunk within a heap");
+        assert_eq!(broken(15, 1 << 20), End::Broken(112), "the top is longer than the heap");
+        assert_eq!(walked(&heap(), 100).0, End::Broken(112), "the top was stepped over");
+    }
+
+    #[test]
+    fn a_closed_heap_ends_at_its_mark() {
+        let mut heap = heap();
+        heap[15] = 384 | 1;
+        heap[63] = 1;
+        assert_eq!(walk(0, 512, 4096, reader(&heap), |_, _, _| {}), End::Whole(496));
+    }
+
+    #[test]
+    fn any_memory_ends_the_walk() {
+        let mut state = 1_u64;
+        for _ in 0..2_000 {
+            let heap: Vec<u64> = (0..64)
+                .map(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (state >> 33) % 96
+                })
+                .collect();
+            let mut sum = 0;
+            walk(0, 512, 112, reader(&heap), |_, size, _| sum += size);
+            assert!(sum <= 512);
+        }
+    }
+
+    #[test]
+    fn mapped_chunks_are_known_by_their_heads() {
+        let with = |first: u64, second: u64| mapped(0, 8192, |address| [first, second].get(address / 8).copied());
+        assert_eq!(with(0, 8192 | 2), Some(8192));
+        assert_eq!((with(1, 8192 | 2), with(0, 8192 | 3), with(0, 8000 | 2), with(0, 12288 | 2)), (None, None, None, None));
+    }
+}

@@ -1,0 +1,15 @@
+//! Finds out what resident memory is for, from copies of the kernel's tables and of a frozen process.
+//!
+//! All of this runs in a forked child that must not allocate: every table is a slice of the caller's, and nothing
+//! panics on what it reads. Memory is read through a closure that answers `None` where nothing can be read, so that
+//! wrong pointers end a walk and nothing else.
+
+pub mod arenas;
+pub mod caches;
+pub mod chunks;
+pub mod lines;
+pub mod maps;
+pub mod space;
+
+/// Bytes of a page, as pagemap counts them.
+pub const PAGE: usize = 4096;

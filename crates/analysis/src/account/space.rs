@@ -1,0 +1,173 @@
+//! Which pages of the process are resident, and which of them have found their owner.
+
+use super::PAGE;
+
+const WORD_BITS: usize = 64;
+
+/// Memory whose pages have a bit each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Area {
+    /// Its first address, at a page.
+    pub start: usize,
+    /// The address after its last page.
+    pub end: usize,
+    /// Number of the bit of its first page.
+    pub first_bit: usize,
+}
+
+impl Area {
+    /// Whether all of this range is in the area.
+    #[must_use]
+    pub fn holds(&self, from: usize, to: usize) -> bool {
+        self.start <= from && from <= to && to <= self.end
+    }
+}
+
+/// Areas in the order of their addresses, and a bit for each page: it is resident, and nobody has claimed it yet.
+#[derive(Debug)]
+pub struct Space<'a> {
+    areas: &'a [Area],
+    bits: &'a mut [u64],
+}
+
+impl<'a> Space<'a> {
+    /// The bits are zero at first.
+    pub fn new(areas: &'a [Area], bits: &'a mut [u64]) -> Self {
+        Self { areas, bits }
+    }
+
+    /// Words that the bits of so many pages need.
+    #[must_use]
+    pub fn words(pages: usize) -> usize {
+        pages / WORD_BITS + 1
+    }
+
+    /// All areas.
+    #[must_use]
+    pub fn areas(&self) -> &'a [Area] {
+        self.areas
+    }
+
+    /// The area that an address is in.
+    #[must_use]
+    #[inline]
+    pub fn area(&self, address: usize) -> Option<&'a Area> {
+        let next = self.areas.partition_point(|area| area.end <= address);
+        self.areas.get(next).filter(|area| area.start <= address)
+    }
+
+    /// Notes whether a page is resident.
+    pub fn set(&mut self, bit: usize, resident: bool) {
+        if let Some(word) = self.bits.get_mut(bit / WORD_BITS) {
+            let mask = 1 << (bit % WORD_BITS);
+            *word = if resident { *word | mask } else { *word & !mask };
+        }
+    }
+
+    /// Whether the page at this address is resident and not claimed.
+    #[must_use]
+    pub fn is_resident(&self, address: usize) -> bool {
+        self.resident(address, address.saturating_add(1)) > 0
+    }
+
+    /// Resident bytes of a range that nobody has claimed. What lies outside of the range's first area is not counted.
+    #[must_use]
+    pub fn resident(&self, from: usize, to: usize) -> u64 {
+        let Some(area) = self.area(from) else { return 0 };
+        let to = to.min(area.end);
+        if to <= from {
+            return 0;
+        }
+        let page = |address: usize| area.first_bit + (address - area.start) / PAGE;
+        let (first, last) = (page(from), page(to - 1));
+        if first == last {
+            return if self.bit(first) { (to - from) as u64 } else { 0 };
+        }
+        let mut bytes = 0;
+        if self.bit(first) {
+            bytes += PAGE - (from - area.start) % PAGE;
+        }
+        if self.bit(last) {
+            bytes += (to - 1 - area.start) % PAGE + 1;
+        }
+        (bytes + self.count(first + 1, last) * PAGE) as u64
+    }
+
+    /// Claims the pages of a range: returns the resident bytes that nobody had claimed before. The range is rounded
+    /// outwards to pages.
+    pub fn claim(&mut self, from: usize, to: usize) -> u64 {
+        let Some(area) = self.area(from).copied() else { return 0 };
+        let to = to.min(area.end);
+        if to <= from {
+            return 0;
+        }
+        let first = area.first_bit + (from - area.start) / PAGE;
+        let end = area.first_bit + (to - area.start).div_ceil(PAGE);
+        let pages = self.count(first, end);
+        for bit in first..end {
+            self.set(bit, false);
+        }
+        (pages * PAGE) as u64
+    }
+
+    fn bit(&self, bit: usize) -> bool {
+        self.bits.get(bit / WORD_BITS).is_some_and(|word| word >> (bit % WORD_BITS) & 1 == 1)
+    }
+
+    /// Bits that are set, from the first up to the end.
+    fn count(&self, first: usize, end: usize) -> usize {
+        let mut count = 0;
+        let mut bit = first;
+        while bit < end {
+            let word = self.bits.get(bit / WORD_BITS).copied().unwrap_or(0);
+            let offset = bit % WORD_BITS;
+            let here = (WORD_BITS - offset).min(end - bit);
+            let mask = if here == WORD_BITS { u64::MAX } else { ((1 << here) - 1) << offset };
+            count += (word & mask).count_ones() as usize;
+            bit += here;
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AREAS: [Area; 2] = [
+        Area { start: 0x10_000, end: 0x10_000 + 200 * PAGE, first_bit: 0 },
+        Area { start: 0x200_000, end: 0x204_000, first_bit: 200 },
+    ];
+
+    /// Bytes one by one.
+    fn slowly(resident: &[bool], from: usize, to: usize) -> u64 {
+        (from..to).filter(|address| resident[(address - 0x10_000) / PAGE]).count() as u64
+    }
+
+    #[test]
+    fn resident_bytes_are_those_of_a_count_byte_by_byte() {
+        let mut bits = [0; 4];
+        let mut space = Space::new(&AREAS, &mut bits);
+        let resident: Vec<bool> = (0..200).map(|page| page % 3 != 0 || page > 120).collect();
+        for (page, is) in resident.iter().enumerate() {
+            space.set(page, *is);
+        }
+        for (from, to) in [(0, 10), (4095, 4097), (4096, 8192), (5000, 6000), (100, 700_000), (260_000, 819_200)] {
+            let (from, to) = (0x10_000 + from, 0x10_000 + to);
+            assert_eq!(space.resident(from, to), slowly(&resident, from, to), "{from:#x} to {to:#x}");
+        }
+        assert_eq!(space.resident(0x10_000, usize::MAX), slowly(&resident, 0x10_000, AREAS[0].end));
+        assert_eq!((space.resident(0, 4096), space.resident(0x200_000, 0x204_000)), (0, 0));
+    }
+
+    #[test]
+    fn a_page_is_claimed_once() {
+        let mut bits = [u64::MAX; 4];
+        let mut space = Space::new(&AREAS, &mut bits);
+        assert_eq!(space.claim(0x11_000, 0x12_001), 2 * 4096);
+        assert_eq!(space.claim(0x10_000, 0x10_000 + 5 * PAGE), 3 * 4096);
+        assert_eq!(space.resident(0x10_000, 0x10_000 + 6 * PAGE), 4096);
+        assert_eq!(space.claim(0x10_000, usize::MAX), 195 * 4096);
+        assert!(!space.is_resident(0x10_000) && space.is_resident(0x203_fff) && !space.is_resident(0x204_000));
+    }
+}
