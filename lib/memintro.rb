@@ -39,7 +39,7 @@ require_relative "memintro/runtime/stop_timer"
 module Memintro
   Loader.late(
     self,
-    Background: "runtime/background", Doctor: "malloc/doctor",
+    Account: "process/account", Background: "runtime/background", Doctor: "malloc/doctor",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
     CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log",

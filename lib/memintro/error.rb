@@ -101,6 +101,12 @@ module Memintro
     DEFAULT_MESSAGE = "memintro reads the memory of processes from /proc, which does not exist here"
   end
 
+  # The process could not be copied for an account of its memory, or what the copy said cannot be read.
+  class AccountError < Error
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "no account of the memory could be made; Memintro::ProcessMemory reads figures of the kernel"
+  end
+
   # A saved snapshot cannot be read or written: it is cut short, not a snapshot, or of a newer memintro, or permission
   # is missing.
   class SnapshotError < Error

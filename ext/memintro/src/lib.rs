@@ -4,6 +4,7 @@
     reason = "the init macro exports one undocumented C symbol; nothing else here is public"
 )]
 
+mod account;
 mod heap;
 mod hook_link;
 mod lookup;

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../support/arguments"
+
 module Memintro
   # Methods of {Memintro} that return the memory of this process as the kernel counts it, in bytes. They work in any
   # thread, any Ractor, in finalizers, in trap handlers and in forked children.
@@ -76,6 +78,50 @@ module Memintro
       CgroupFiles.new.read
     ensure
       Native.untracked_leave
+    end
+
+    # Returns where the resident memory is: rows that add up to RSS exactly. A copy of the process counts, in which
+    # nothing moves; this one stands still while Ruby lists the pages of its heap and the kernel copies its page tables
+    # ({Account#pause_ms}; some 10 ms for each GiB), and waits for the copy without Ruby's lock. docs/account.md has
+    # the rows and what they mean.
+    #
+    # @param ruby [Boolean] false: Ruby's heap is not looked at; its pages are in `anonymous`, and what its objects own
+    #   in `malloc_native`
+    # @param seconds [Integer] after which the copy is given up
+    # @return [Account]
+    # @raise [AccountError] if the process cannot be copied
+    # @raise [RactorError] in a Ractor other than the main one, and while there are several
+    # @example
+    #   puts Memintro.account
+    def account(ruby: true, seconds: 30)
+      MainRactor.only
+      Loader.need(:Account)
+      Arguments.flag(:ruby, ruby)
+      Arguments.count(:seconds, seconds, least: 1, most: 600)
+      untracked do
+        HeapFigures.only_ractor if ruby
+        Account::Reading.take(ruby: ruby, pagemap: true, seconds: seconds)
+      end
+    end
+
+    # Has the allocator give free memory back to the kernel: `malloc_trim` of glibc, the purge of jemalloc, tcmalloc or
+    # mimalloc. Takes milliseconds to seconds, without Ruby's lock; other threads wait for malloc meanwhile.
+    #
+    # @param compact [Boolean] run `GC.compact` before. On Ruby 3.1 this is a full collection that moves objects:
+    #   extensions that keep addresses of objects without telling Ruby break
+    # @return [Hash{Symbol => Integer}] `rss_before`, `rss` and `given_back_bytes`
+    # @raise [UnsupportedError] if the allocator has no such function
+    # @example
+    #   Memintro.trim[:given_back_bytes]   # => 251_658_240
+    def trim(compact: false)
+      MainRactor.only
+      Arguments.flag(:compact, compact)
+      before = rss
+      GC.compact if compact
+      raise UnsupportedError, "this process's allocator has no function that gives memory back" unless Native.malloc_trim
+
+      after = rss
+      { rss_before: before, rss: after, given_back_bytes: before - after }
     end
   end
 end

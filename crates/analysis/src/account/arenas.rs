@@ -36,7 +36,8 @@ pub fn main_arena(at: usize, word: impl Fn(usize) -> Option<u64>) -> Option<Layo
         word(list) == own
             && word(list + 8) == own
             && word(at + layout.top).is_some_and(|top| top != 0)
-            && next(at, *layout, &word).is_some()
+            && next(at, *layout, &word)
+                .is_some_and(|next| next == at || arena_of_heap(next & !(HEAP - 1), &word) == Some(next))
     })
 }
 

@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(broken(5, (1 << 40) | 1), End::Broken(32));
         assert_eq!(broken(12, 65), End::Broken(32), "the size at the end of the free chunk differs");
         assert_eq!(broken(13, 16 | 2), End::Broken(96), "a mapped chunk within a heap");
-        assert_eq!(broken(15, 1 << 20), End::Broken(112), "the top is longer than the heap");
+        assert_eq!(broken(15, (1 << 20) | 1), End::Broken(112), "the top is longer than the heap");
         assert_eq!(walked(&heap(), 100).0, End::Broken(112), "the top was stepped over");
     }
 

@@ -6,6 +6,7 @@
 //! rule for each step.
 
 mod classes;
+mod frozen_page;
 mod functions;
 mod greatest;
 mod intern;
@@ -17,5 +18,7 @@ pub(crate) mod survey;
 pub(crate) mod tracked;
 mod walk;
 
+pub(crate) use frozen_page::{FrozenPage, Vm, list_pages};
 pub(crate) use functions::missing;
+pub(crate) use slot::type_name;
 pub(crate) use walk::{Trouble, count_slots, leaves_marking};

@@ -127,7 +127,7 @@ pub(super) fn iseq_kind_is(vm: &Functions) -> bool {
 }
 
 /// The name of a type, as in Ruby's headers.
-pub(super) fn type_name(kind: usize) -> &'static str {
+pub(crate) fn type_name(kind: usize) -> &'static str {
     const NAMES: [&str; 32] = [
         "T_NONE",
         "T_OBJECT",

@@ -26,7 +26,7 @@ pub(crate) enum Trouble {
 #[derive(Clone, Copy)]
 pub(super) struct Page {
     pub(super) start: usize,
-    end: usize,
+    pub(super) end: usize,
     pub(super) stride: usize,
 }
 

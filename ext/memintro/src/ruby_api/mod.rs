@@ -1,5 +1,6 @@
 //! Lists what Ruby sees of the extension.
 
+mod account;
 mod blocks;
 mod control_socket;
 mod dump;
@@ -40,6 +41,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     control_socket::init(native)?;
     process::init(native)?;
     request::init(native)?;
+    account::init(native)?;
     blocks::init(native)?;
     dump::init(native)?;
     iseqs::init(native)?;

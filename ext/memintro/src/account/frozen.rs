@@ -1,0 +1,94 @@
+//! The anonymous memory of the copy, and who has claimed which of its pages.
+
+use memintro_analysis::account::PAGE;
+use memintro_analysis::account::arenas::HEAP;
+use memintro_analysis::account::lines::Word;
+use memintro_analysis::account::space::Space;
+
+use super::child::Answer;
+
+/// What the kernel says of one area.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Region {
+    pub(super) rss: u64,
+    pub(super) is_stack: bool,
+    pub(super) is_brk: bool,
+    /// The file whose data ends where this begins: what it has beyond the file is at the beginning.
+    pub(super) file: &'static [u8],
+    /// Directly after memory that nobody may touch, as stacks are.
+    pub(super) is_guarded: bool,
+}
+
+pub(super) struct Frozen<'a> {
+    pub(super) space: Space<'a>,
+    pub(super) regions: &'a mut [Region],
+}
+
+impl Frozen<'_> {
+    /// Eight bytes of anonymous memory; `None` elsewhere.
+    #[inline]
+    pub(super) fn word(&self, address: usize) -> Option<u64> {
+        let area = self.space.area(address)?;
+        // SAFETY: within a readable mapping of this process, in which nothing else runs.
+        (address % 8 == 0 && area.holds(address, address.checked_add(8)?)).then(|| unsafe { read(address) })
+    }
+
+    /// Stacks: the main thread's, those of threads (which have their control block at the end), and others with a
+    /// guard before them, which are those of fibers.
+    pub(super) fn stacks(&mut self, answer: &mut Answer<'_>) {
+        let (mut main, mut threads, mut fibers) = ((0, 0), (0, 0), (0, 0));
+        for index in 0..self.regions.len() {
+            let (Some(region), Some(area)) = (self.regions.get(index).copied(), self.space.areas().get(index)) else {
+                continue;
+            };
+            let sum = if region.is_stack {
+                &mut main
+            } else if region.is_guarded && self.ends_with_control_block(area.end) {
+                &mut threads
+            } else if region.is_guarded && area.end - area.start < 4 << 20 && area.start % HEAP != 0 {
+                &mut fibers
+            } else {
+                continue;
+            };
+            sum.0 += 1;
+            sum.1 += self.space.claim(area.start, area.end);
+        }
+        for (name, (count, bytes)) in [("main", main), ("threads", threads), ("fibers", fibers)] {
+
+            answer.add("stack", &[Word::Number(count), Word::Number(bytes), Word::Text(name.as_bytes())]);
+        }
+    }
+
+    /// The control block of a thread begins with its own address, twice.
+    fn ends_with_control_block(&self, end: usize) -> bool {
+        const FARTHEST: usize = 4 * PAGE;
+        (1..=FARTHEST / 64).any(|step| {
+            let at = (end & !63) - step * 64;
+            let own = Some(at as u64);
+            self.space.is_resident(at) && self.word(at) == own && self.word(at + 16) == own
+        })
+    }
+
+    /// What nobody has claimed.
+    pub(super) fn rest(&mut self, answer: &mut Answer<'_>) {
+        const LARGEST_DATA: usize = 1 << 20;
+        let mut rest = 0;
+        for (area, region) in self.space.areas().iter().zip(self.regions.iter()) {
+            let bytes = self.space.claim(area.start, area.end);
+            if region.file.is_empty() || area.end - area.start > LARGEST_DATA {
+                rest += bytes;
+            } else if bytes > 0 {
+                answer.add("bss", &[Word::Number(bytes), Word::Text(region.file)]);
+            }
+        }
+        answer.figure("anonymous", rest);
+    }
+}
+
+/// # Safety
+/// The address is readable and a multiple of eight.
+#[inline]
+pub(super) unsafe fn read(address: usize) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::with_exposed_provenance::<u64>(address).read_volatile() }
+}

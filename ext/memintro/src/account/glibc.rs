@@ -1,0 +1,276 @@
+//! Walks over glibc's heaps in the copy.
+
+use memintro_analysis::account::arenas::{self, Layout};
+use memintro_analysis::account::chunks::{self, End, State};
+use memintro_analysis::account::lines::Word;
+use memintro_analysis::account::{PAGE, caches, maps};
+
+use super::child::Answer;
+use super::frozen::{Frozen, read};
+use super::own_memory::slice;
+
+/// More threads' caches than any process has.
+const MOST_CACHES: usize = 1 << 16;
+
+/// Resident bytes by what they are, and all bytes of chunks in use.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    used: u64,
+    free: u64,
+    top: u64,
+    used_size: u64,
+    chunks: u64,
+    free_chunks: u64,
+}
+
+/// Addresses of chunks that may be caches.
+struct Candidates {
+    room: &'static mut [usize],
+    used: usize,
+}
+
+/// Writes what malloc has. `None` if there is no memory for the walk.
+pub(super) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>) -> Option<()> {
+    let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0 };
+    // Chunks of caches may lie in any arena, so nothing is claimed before they have been read.
+    let claims = slice::<(usize, usize)>(MOST_CACHES)?;
+    let mut claimed = 0;
+    let mut claim = |from: usize, to: usize| {
+        if let Some(place) = claims.get_mut(claimed) {
+            *place = (from, to);
+            claimed += 1;
+        }
+    };
+    let main = find(frozen, own);
+    answer.figure("glibc", u64::from(main.is_some()));
+    if let Some((arena, layout)) = main {
+        walk_main(frozen, arena, layout, &mut candidates, &mut claim, answer);
+        let mut number = 0;
+        let whole = arenas::each_other(arena, layout, |at| either(frozen, at, arena, layout), |other| {
+            number += 1;
+            walk_other(frozen, (number, other), layout, &mut candidates, &mut claim, answer);
+        });
+        if !whole {
+            answer.add("broken", &[Word::Number(0), Word::Text(b"arenas")]);
+        }
+        cached(frozen, (arena, layout), &candidates, answer);
+    }
+    for (from, to) in claims.get(..claimed)? {
+        frozen.space.claim(*from, *to);
+    }
+    if main.is_some() {
+        mapped(frozen, answer);
+    }
+    Some(())
+}
+
+/// Anonymous memory, or the main arena itself.
+fn either(frozen: &Frozen<'_>, at: usize, arena: usize, layout: Layout) -> Option<u64> {
+    if (arena..arena + layout.size).contains(&at) && at % 8 == 0 {
+        // SAFETY: the main arena was found in readable memory.
+        return Some(unsafe { read(at) });
+    }
+    frozen.word(at)
+}
+
+/// The main arena, in the writable data of libc.
+fn find(frozen: &Frozen<'_>, own: &[u8]) -> Option<(usize, Layout)> {
+    let mut found = None;
+    maps::each(own, |mapping| {
+        let file = mapping.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let is_libc = file.starts_with(b"libc.so") || file.starts_with(b"libc-2");
+        if found.is_some() || !is_libc || !mapping.writable || !mapping.readable {
+            return;
+        }
+        // SAFETY: within a readable mapping.
+        let word = |at: usize| {
+            let is_here = mapping.start <= at && at <= mapping.end - 8 && at % 8 == 0;
+            if is_here { Some(unsafe { read(at) }) } else { frozen.word(at) }
+        };
+        found = (mapping.start..mapping.end)
+            .step_by(8)
+            .find_map(|at| arenas::main_arena(at, word).map(|layout| (at, layout)));
+    });
+    found
+}
+
+fn walk_main(
+    frozen: &Frozen<'_>,
+    arena: usize,
+    layout: Layout,
+    candidates: &mut Candidates,
+    claim: &mut impl FnMut(usize, usize),
+    answer: &mut Answer<'_>,
+) {
+    let mut sums = Sums::default();
+    let top = either(frozen, arena + layout.top, arena, layout).unwrap_or(0) as usize;
+    let mut heaps = 0;
+    for (area, region) in frozen.space.areas().iter().zip(frozen.regions.iter()) {
+        // Where the end of the data segment could not be moved, the main arena has memory of other mappings, too.
+        if !region.is_brk && !area.holds(top, top + 1) {
+            continue;
+        }
+        heaps += 1;
+        let end = one_heap(frozen, area.start, area.end, top, &mut sums, candidates, answer);
+        claim(area.start, end);
+    }
+    answer.figure("busy", u64::from(is_busy(arena, |at| either(frozen, at, arena, layout))));
+    write(0, heaps, &sums, answer);
+}
+
+fn walk_other(
+    frozen: &Frozen<'_>,
+    (number, arena): (u64, usize),
+    layout: Layout,
+    candidates: &mut Candidates,
+    claim: &mut impl FnMut(usize, usize),
+    answer: &mut Answer<'_>,
+) {
+    let mut sums = Sums::default();
+    let top = frozen.word(arena + layout.top).unwrap_or(0) as usize;
+    let mut heaps = 0;
+    let whole = arenas::each_heap(arena, layout, |at| frozen.word(at), |heap| {
+        heaps += 1;
+        // The structures before the first chunk.
+        sums.used += frozen.space.resident(heap.start, heap.first);
+        let end = one_heap(frozen, heap.first, heap.end, top, &mut sums, candidates, answer);
+        // Up to the end of what is not broken; the rest of a page belongs to the last chunk.
+        claim(heap.start, end);
+    });
+    if !whole {
+        answer.add("broken", &[Word::Number(0), Word::Text(b"heaps")]);
+    }
+    answer.figure("busy", u64::from(is_busy(arena, |at| frozen.word(at))));
+    write(number, heaps, &sums, answer);
+}
+
+fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
+    word(arena).is_some_and(|lock| lock & 0xffff_ffff != 0)
+}
+
+fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut Answer<'_>) {
+    let figures = [number, heaps, sums.used, sums.free, sums.top, sums.used_size, sums.chunks, sums.free_chunks];
+    answer.add("arena", &figures.map(Word::Number));
+}
+
+/// Walks one heap; returns the address up to which its pages are malloc's. What comes after a broken chunk is not
+/// known, and is reported.
+fn one_heap(
+    frozen: &Frozen<'_>,
+    first: usize,
+    end: usize,
+    top: usize,
+    sums: &mut Sums,
+    candidates: &mut Candidates,
+    answer: &mut Answer<'_>,
+) -> usize {
+    let Some(area) = frozen.space.area(first).filter(|area| area.holds(first, end)).copied() else {
+        answer.add("broken", &[Word::Number(0), Word::Text(b"heap")]);
+        return first;
+    };
+    // SAFETY: within a readable mapping of this process, in which nothing else runs.
+    let word = |at: usize| (at % 8 == 0 && area.holds(at, at.wrapping_add(8))).then(|| unsafe { read(at) });
+    // Neighbours of one state are counted together.
+    let mut run = (first, first, State::Used);
+    let mut count = |run: (usize, usize, State)| {
+        let resident = frozen.space.resident(run.0, run.1);
+        match run.2 {
+            State::Used => sums.used += resident,
+            State::Free => sums.free += resident,
+            State::Top => sums.top += resident,
+        }
+    };
+    let ended = chunks::walk(first, end, top, word, |at, size, state| {
+        match state {
+            State::Used => {
+                sums.chunks += 1;
+                sums.used_size += size as u64;
+                if size == caches::CACHE {
+                    candidates.add(at);
+                }
+            }
+            State::Free => sums.free_chunks += 1,
+            State::Top => {}
+        }
+        if state == run.2 && run.1 == at {
+            run.1 = at + size;
+        } else {
+            count(run);
+            run = (at, at + size, state);
+        }
+    });
+    count(run);
+    match ended {
+        End::Whole(last) => {
+            // Marks at the end, and the part of the last page that no chunk has.
+            let rounded = last.next_multiple_of(PAGE).min(end);
+            sums.used += frozen.space.resident(last, rounded);
+            rounded
+        }
+        End::Broken(at) => {
+            let lost = frozen.space.resident(at, end);
+            answer.add("broken", &[Word::Number(lost), Word::Text(b"chunk")]);
+            // All of these pages are the heap's, known or not.
+            end
+        }
+    }
+}
+
+impl Candidates {
+    fn add(&mut self, chunk: usize) {
+        if let Some(place) = self.room.get_mut(self.used) {
+            *place = chunk;
+            self.used += 1;
+        }
+    }
+}
+
+/// Chunks in caches and fast bins: resident bytes and sizes.
+fn cached(frozen: &Frozen<'_>, (main, layout): (usize, Layout), candidates: &Candidates, answer: &mut Answer<'_>) {
+    let word = |at: usize| frozen.word(at);
+    let (mut caches, mut count, mut resident, mut size_sum) = (0, 0, 0, 0);
+    for chunk in candidates.room.iter().take(candidates.used) {
+        let found = caches::each_cached(*chunk, word, |at, size| {
+            resident += frozen.space.resident(at, at + size);
+            size_sum += size as u64;
+        });
+        if let Some(found) = found {
+            caches += 1;
+            count += found as u64;
+        }
+    }
+    answer.add("tcache", &[caches, count, resident, size_sum].map(Word::Number));
+    let Some(bins) = layout.fast_bins else { return };
+    let (mut count, mut resident, mut size_sum) = (0, 0, 0);
+    let mut visit = |at: usize, size: usize| {
+        count += 1;
+        resident += frozen.space.resident(at, at + size);
+        size_sum += size as u64;
+    };
+    let all = |at: usize| either(frozen, at, main, layout);
+    caches::each_fast(main + bins, true, all, &mut visit);
+    arenas::each_other(main, layout, all, |arena| caches::each_fast(arena + bins, true, all, &mut visit));
+    answer.add("fast", &[count, resident, size_sum].map(Word::Number));
+}
+
+/// Chunks with a mapping of their own: they begin at a page.
+fn mapped(frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+    let (mut count, mut bytes, mut resident) = (0, 0, 0);
+    for area in frozen.space.areas() {
+        let mut at = area.start;
+        while at < area.end {
+            let size = if frozen.space.is_resident(at) {
+                chunks::mapped(at, area.end - at, |place| frozen.word(place))
+            } else {
+                None
+            };
+            if let Some(size) = size {
+                count += 1;
+                bytes += size as u64;
+                resident += frozen.space.claim(at, at + size);
+            }
+            at += size.unwrap_or(PAGE);
+        }
+    }
+    answer.add("mmapped", &[count, bytes, resident].map(Word::Number));
+}

@@ -1,0 +1,138 @@
+//! Ruby's heap in the copy: which of its pages' bytes hold objects, and what objects own outside.
+
+use std::ops::ControlFlow;
+
+use memintro_analysis::account::PAGE;
+use memintro_analysis::account::lines::Word;
+
+use super::child::Answer;
+use super::frozen::Frozen;
+use crate::heap::{FrozenPage, Trouble, Vm};
+
+/// Heap pages begin at multiples of a power of two: 16 KiB in Ruby 3.1, 64 KiB since 3.2. It is the least one in
+/// which the slots of the fullest page have room.
+fn body_bytes(list: &[HeapPage]) -> usize {
+    list.iter().map(|page| page.end - page.start).max().unwrap_or(0).next_power_of_two().max(PAGE)
+}
+
+/// Words of a page's description in which the address of its first slot is looked for.
+const WORDS: usize = 16;
+/// The first slot comes this soon.
+const FIRST_SLOT: usize = 512;
+
+pub(crate) type HeapPage = FrozenPage;
+
+/// The pages of Ruby's heap, listed under the GVL.
+pub(crate) fn heap_pages() -> Result<Vec<HeapPage>, Trouble> {
+    let mut pages = Vec::new();
+    crate::heap::list_pages(|page| {
+        pages.push(page);
+        ControlFlow::Continue(())
+    })?;
+    pages.sort_unstable_by_key(|page| page.start);
+    Ok(pages)
+}
+
+/// Claims the pages of Ruby's heap, empty ones included.
+pub(super) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+    let body_bytes = body_bytes(list);
+    let (mut live, mut free) = (0, 0);
+    for page in list {
+        let body = page.start & !(body_bytes - 1);
+        let all = frozen.space.resident(body, body + body_bytes);
+        let mut taken = 0;
+        for slot in page.slots() {
+            // A slot that is not resident holds no object, or one that was swapped out.
+            if frozen.space.is_resident(slot) && page.is_taken(slot) {
+                taken += frozen.space.resident(slot, slot + page.stride);
+            }
+        }
+        let claimed = frozen.space.claim(body, body + body_bytes);
+        // The head of a page is there for its objects.
+        let head = if taken > 0 { (page.start - body) as u64 } else { 0 };
+        live += (taken + head).min(all);
+        free += claimed.saturating_sub((taken + head).min(all));
+    }
+    answer.figure("heap_live", live);
+    answer.figure("heap_free", free);
+    let (count, empty) = empty_pages(list, frozen);
+    answer.add("heap_empty", &[Word::Number(count), Word::Number(empty)]);
+    answer.figure("heap_pages", list.len() as u64);
+}
+
+/// Pages without objects are not in the list. Each page begins with the address of its description, which has the
+/// address of the first slot at the same place in all pages.
+fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
+    let Some(known) = list.first() else { return (0, 0) };
+    let body_bytes = body_bytes(list);
+    let described = |frozen: &Frozen<'_>, body: usize, word: usize| {
+        let description = usize::try_from(frozen.word(body)?).ok()?;
+        frozen.word(description.checked_add(word * 8)?).and_then(|start| usize::try_from(start).ok())
+    };
+    let Some(place) =
+        (0..WORDS).find(|word| described(frozen, known.start & !(body_bytes - 1), *word) == Some(known.start))
+    else {
+        return (0, 0);
+    };
+    let (mut count, mut bytes) = (0, 0);
+    for area in frozen.space.areas() {
+        let mut body = area.start.next_multiple_of(body_bytes);
+        while body.saturating_add(body_bytes) <= area.end {
+            let is_page = frozen.space.is_resident(body)
+                && described(frozen, body, place).is_some_and(|start| start > body && start - body < FIRST_SLOT);
+            if is_page {
+                count += 1;
+                bytes += frozen.space.claim(body, body + body_bytes);
+            }
+            body += body_bytes;
+        }
+    }
+    (count, bytes)
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    /// Of what they own outside of their slots, rounded up as malloc does.
+    bytes: u64,
+}
+
+/// What objects own outside of their slots, by type; of internal ones, by kind. Asks Ruby, which only reads.
+pub(super) fn sizes(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut Answer<'_>) {
+    let Some(vm) = Vm::get() else { return };
+    let mut types = [Sum::default(); 32];
+    let mut kinds = [Sum::default(); 16];
+    for page in list {
+        for slot in page.slots() {
+            if !frozen.space.area(slot).is_some() || !page.is_object(slot) {
+                continue;
+            }
+            let object = vm.object(slot, page.stride as u64);
+            let sum = match object.imemo {
+                Some(kind) => kinds.get_mut(kind),
+                None => types.get_mut(object.kind),
+            };
+            let Some(sum) = sum else { continue };
+            sum.count += 1;
+            sum.bytes += as_chunk(object.owned);
+        }
+    }
+    for (kind, sum) in types.iter().enumerate().filter(|(_, sum)| sum.count > 0) {
+        let name = crate::heap::type_name(kind).as_bytes();
+        answer.add("type", &[Word::Number(sum.count), Word::Number(sum.bytes), Word::Text(name)]);
+    }
+    for (kind, sum) in kinds.iter().enumerate().filter(|(_, sum)| sum.count > 0) {
+        let name = vm.imemo_name(kind);
+        answer.add("imemo", &[Word::Number(sum.count), Word::Number(sum.bytes), Word::Text(name)]);
+    }
+}
+
+/// What malloc takes for so many bytes, if they are one block.
+fn as_chunk(bytes: u64) -> u64 {
+    const LEAST_MAPPED: u64 = 128 << 10;
+    match bytes {
+        0 => 0,
+        1..LEAST_MAPPED => (bytes + 8).next_multiple_of(16).max(32),
+        _ => (bytes + 16).next_multiple_of(PAGE as u64),
+    }
+}

@@ -1,0 +1,35 @@
+//! Memory and files for code that must not allocate.
+
+use std::ptr;
+
+/// Maps zeroed memory for so many values; they are never unmapped.
+pub(super) fn slice<T: Copy>(count: usize) -> Option<&'static mut [T]> {
+    let bytes = count.checked_mul(size_of::<T>())?.max(1);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a mapping of its own.
+    let start =
+        unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: mapped, aligned to a page, and used by nobody else. All types used here are valid as zeroes.
+    Some(unsafe { std::slice::from_raw_parts_mut(start.cast::<T>(), count) })
+}
+
+/// Reads a descriptor to its end.
+pub(super) fn read_all(descriptor: i32, into: &'static mut [u8]) -> Option<&'static [u8]> {
+    let mut used = 0;
+    loop {
+        let rest = into.get_mut(used..)?;
+        if rest.is_empty() {
+            return None;
+        }
+        // SAFETY: as much room as is said.
+        let got = unsafe { libc::read(descriptor, rest.as_mut_ptr().cast(), rest.len()) };
+        match usize::try_from(got) {
+            Ok(0) => return into.get(..used),
+            Ok(got) => used += got,
+            Err(_) => return None,
+        }
+    }
+}

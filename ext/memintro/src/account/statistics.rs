@@ -1,0 +1,132 @@
+//! What allocators say of themselves.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use crate::lookup::look_up;
+
+type Mallctl = unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
+type Property = unsafe extern "C" fn(*const c_char, *mut usize) -> c_int;
+type ProcessInfo = unsafe extern "C" fn(
+    *mut usize,
+    *mut usize,
+    *mut usize,
+    *mut usize,
+    *mut usize,
+    *mut usize,
+    *mut usize,
+    *mut usize,
+);
+type MallocInfo = unsafe extern "C" fn(c_int, *mut libc::FILE) -> c_int;
+
+/// The name of the allocator that answers malloc, and its figures in bytes.
+pub(crate) fn of_allocator() -> (&'static str, Vec<(&'static str, u64)>) {
+    // SAFETY: each name stands for a function of this type wherever it exists.
+    unsafe {
+        if let Some(mallctl) = look_up!(c"mallctl", Mallctl) {
+            return ("jemalloc", jemalloc(mallctl));
+        }
+        if let Some(property) = look_up!(c"MallocExtension_GetNumericProperty", Property) {
+            return ("tcmalloc", tcmalloc(property));
+        }
+        if let Some(info) = look_up!(c"mi_process_info", ProcessInfo) {
+            let mut figures = [0_usize; 8];
+            let base = figures.as_mut_ptr();
+            info(base, base.add(1), base.add(2), base.add(3), base.add(4), base.add(5), base.add(6), base.add(7));
+            return ("mimalloc", vec![("committed", figures[5] as u64)]);
+        }
+        match look_up!(c"malloc_info", MallocInfo) {
+            Some(info) => ("glibc", malloc_info(info)),
+            None => ("unknown", Vec::new()),
+        }
+    }
+}
+
+unsafe fn jemalloc(mallctl: Mallctl) -> Vec<(&'static str, u64)> {
+    let size = size_of::<usize>();
+    let mut epoch = 1_u64;
+    let mut length = size_of::<u64>();
+    let place = (&raw mut epoch).cast::<c_void>();
+    // SAFETY: a number is read and written: the figures are then those of now.
+    unsafe { mallctl(c"epoch".as_ptr(), place, &raw mut length, place, length) };
+    let names = [
+        ("allocated", c"stats.allocated"),
+        ("active", c"stats.active"),
+        ("metadata", c"stats.metadata"),
+        ("resident", c"stats.resident"),
+        ("mapped", c"stats.mapped"),
+        ("retained", c"stats.retained"),
+    ];
+    let read = |name: &CStr| {
+        let (mut value, mut length) = (0_usize, size);
+        // SAFETY: room for the figure.
+        let code = unsafe {
+            mallctl(name.as_ptr(), (&raw mut value).cast(), &raw mut length, ptr::null_mut(), 0)
+        };
+        (code == 0 && length == size).then_some(value as u64)
+    };
+    names.into_iter().filter_map(|(key, name)| Some((key, read(name)?))).collect()
+}
+
+unsafe fn tcmalloc(property: Property) -> Vec<(&'static str, u64)> {
+    let names = [
+        ("allocated", c"generic.current_allocated_bytes"),
+        ("heap", c"generic.heap_size"),
+        ("unmapped", c"tcmalloc.pageheap_unmapped_bytes"),
+        ("page_heap_free", c"tcmalloc.pageheap_free_bytes"),
+        ("central_cache_free", c"tcmalloc.central_cache_free_bytes"),
+        ("thread_cache_free", c"tcmalloc.current_total_thread_cache_bytes"),
+    ];
+    let read = |name: &CStr| {
+        let mut value = 0;
+        // SAFETY: room for the figure.
+        (unsafe { property(name.as_ptr(), &raw mut value) } != 0).then_some(value as u64)
+    };
+    names.into_iter().filter_map(|(key, name)| Some((key, read(name)?))).collect()
+}
+
+/// Sums over all arenas: the last `total` of each type.
+unsafe fn malloc_info(info: MallocInfo) -> Vec<(&'static str, u64)> {
+    let mut text: *mut c_char = ptr::null_mut();
+    let mut length = 0;
+    // SAFETY: the stream is closed before its text is read, and the text is freed after it was copied.
+    let copy = unsafe {
+        let stream = libc::open_memstream(&raw mut text, &raw mut length);
+        if stream.is_null() {
+            return Vec::new();
+        }
+        info(0, stream);
+        libc::fclose(stream);
+        if text.is_null() {
+            return Vec::new();
+        }
+        let copy = CStr::from_ptr(text).to_string_lossy().into_owned();
+        libc::free(text.cast());
+        copy
+    };
+    let sums = copy.rsplit("</heap>").next().unwrap_or_default();
+    let figure = |kind: &str, attribute: &str| {
+        let line = sums.lines().find(|line| line.contains(kind))?;
+        let (_, rest) = line.split_once(attribute)?;
+        rest.split('"').next()?.parse().ok()
+    };
+    let wanted = [
+        ("fast", "<total type=\"fast\"", "size=\""),
+        ("rest", "<total type=\"rest\"", "size=\""),
+        ("mmap", "<total type=\"mmap\"", "size=\""),
+        ("mmaps", "<total type=\"mmap\"", "count=\""),
+        ("system", "<system type=\"current\"", "size=\""),
+    ];
+    wanted.into_iter().filter_map(|(key, kind, attribute)| Some((key, figure(kind, attribute)?))).collect()
+}
+
+/// Has jemalloc give back the pages of all arenas that hold nothing.
+pub(crate) fn purge_jemalloc() -> bool {
+    // 4096 means all arenas (MALLCTL_ARENAS_ALL).
+    // SAFETY: a function of this type wherever it exists; this name takes no argument.
+    unsafe {
+        look_up!(c"mallctl", Mallctl).is_some_and(|mallctl| {
+            mallctl(c"arena.4096.purge".as_ptr(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), 0) == 0
+        })
+    }
+}

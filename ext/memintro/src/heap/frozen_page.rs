@@ -1,0 +1,99 @@
+//! The heap's pages as a list, for a copy of this process that reads them later. The copy allocates nothing.
+
+use std::ffi::CStr;
+use std::ops::ControlFlow;
+
+use super::functions::{self, Functions};
+use super::slot::{Slot, T_IMEMO, T_NONE};
+use super::walk::{self, Trouble};
+
+const T_DATA: usize = 0x0c;
+/// Structures of threads and fibers. Their stacks, which Ruby counts as theirs, are not malloc's.
+const WITHOUT_STACK: u64 = 4096;
+
+/// One page: its slots are `stride` bytes apart.
+#[derive(Clone, Copy)]
+pub(crate) struct FrozenPage {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) stride: usize,
+}
+
+/// What is known of an object.
+pub(crate) struct Object {
+    pub(crate) kind: usize,
+    /// Of an object of the VM.
+    pub(crate) imemo: Option<usize>,
+    /// Bytes outside of its slot.
+    pub(crate) owned: u64,
+}
+
+/// Lists all pages.
+pub(crate) fn list_pages(mut visit: impl FnMut(FrozenPage) -> ControlFlow<()>) -> Result<(), Trouble> {
+    walk::some_pages(|_, page| {
+        visit(FrozenPage { start: page.start, end: page.end, stride: page.stride.max(8) })
+    })
+}
+
+impl FrozenPage {
+    /// Addresses of all slots.
+    pub(crate) fn slots(self) -> impl Iterator<Item = usize> {
+        (self.start..self.end).step_by(self.stride)
+    }
+
+    /// Whether the slot is not free.
+    pub(crate) fn is_taken(self, slot: usize) -> bool {
+        // SAFETY: a slot of this page.
+        unsafe { Slot::read(slot) }.kind() != T_NONE
+    }
+
+    /// Whether an object is in the slot.
+    pub(crate) fn is_object(self, slot: usize) -> bool {
+        // SAFETY: a slot of this page.
+        unsafe { Slot::read(slot) }.is_object()
+    }
+}
+
+/// Ruby's functions, found before the copy is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Vm(&'static Functions);
+
+impl Vm {
+    pub(crate) fn get() -> Option<Self> {
+        functions::get().ok().map(Self)
+    }
+
+    /// What the object in this slot owns.
+    pub(crate) fn object(self, address: usize, slot_bytes: u64) -> Object {
+        // SAFETY: a slot that holds an object.
+        let slot = unsafe { Slot::read(address) };
+        let owned = slot.memsize(self.0).saturating_sub(slot_bytes);
+        let imemo = (slot.kind() == T_IMEMO).then(|| slot.imemo_kind());
+        let has_stack = slot.kind() == T_DATA && owned > WITHOUT_STACK && is_of_thread(address);
+        Object { kind: slot.kind(), imemo, owned: if has_stack { WITHOUT_STACK } else { owned } }
+    }
+
+    /// Ruby's name for a kind of imemo.
+    pub(crate) fn imemo_name(self, kind: usize) -> &'static [u8] {
+        // SAFETY: a kind that was found in the heap; the answer is null or a constant.
+        unsafe {
+            let name = (self.0.imemo_name)(kind as i32);
+            if name.is_null() { b"imemo" } else { CStr::from_ptr(name).to_bytes() }
+        }
+    }
+}
+
+/// Whether the data object is a thread or fiber: its type (third word) begins with its name. Typed ones have 1 to 3 in
+/// their fourth word, where others have a function.
+fn is_of_thread(address: usize) -> bool {
+    let words = std::ptr::with_exposed_provenance::<usize>(address);
+    // SAFETY: a slot has five words; a type is a constant that begins with its name, which is terminated.
+    unsafe {
+        let (data_type, typed) = (words.add(2).read(), words.add(3).read());
+        if !(1..=3).contains(&typed) || data_type == 0 {
+            return false;
+        }
+        let name = std::ptr::with_exposed_provenance::<*const std::ffi::c_char>(data_type).read();
+        !name.is_null() && matches!(CStr::from_ptr(name).to_bytes(), b"VM/thread" | b"fiber")
+    }
+}

@@ -1,0 +1,76 @@
+//! An account of resident memory, for Ruby: figures of a frozen copy as text, and what the allocator says.
+
+use std::ffi::c_int;
+
+use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
+
+use super::errors;
+use super::heap::checked;
+use super::without_gvl::without_gvl;
+use crate::account::{self, Wanted};
+use crate::lookup::look_up;
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("account", function!(take, 3))?;
+    native.define_singleton_method("allocator_figures", function!(allocator_figures, 0))?;
+    native.define_singleton_method("malloc_trim", function!(malloc_trim, 0))
+}
+
+/// `[text, whether it is whole, milliseconds for which Ruby stood still]`. `walks_heap`: Ruby's own heap too. After so
+/// many seconds, the copy is ended.
+fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<RArray, Error> {
+    let begun = std::time::Instant::now();
+    let pages = if walks_heap { checked(ruby, account::heap_pages())? } else { Vec::new() };
+    let copy = account::begin(Wanted { pagemap, seconds: seconds.clamp(1, 600) }, &pages).map_err(|error| {
+        errors::error(
+            ruby,
+            "AccountError",
+            format!(
+                "this process cannot be copied for an account of its memory ({error}); Memintro::ProcessMemory reads \
+                 figures without a copy"
+            ),
+        )
+    })?;
+    let pause = begun.elapsed().as_secs_f64() * 1e3;
+    let (text, whole) = without_gvl(|| copy.finish());
+    let answer = ruby.ary_new_capa(3);
+    let made: RString = ruby.str_from_slice(&text);
+    answer.push(made)?;
+    answer.push(whole)?;
+    answer.push(pause)?;
+    Ok(answer)
+}
+
+/// `[name, [[figure, bytes], …]]`
+fn allocator_figures(ruby: &Ruby) -> Result<RArray, Error> {
+    let (name, figures) = without_gvl(account::of_allocator);
+    let rows = ruby.ary_new_capa(figures.len());
+    for (key, bytes) in figures {
+        rows.push((ruby.to_symbol(key), bytes))?;
+    }
+    let answer = ruby.ary_new_capa(2);
+    answer.push(ruby.to_symbol(name))?;
+    answer.push(rows)?;
+    Ok(answer)
+}
+
+/// Has the allocator give free memory back to the kernel; false if it has no function for that.
+fn malloc_trim() -> bool {
+    type Trim = unsafe extern "C" fn(usize) -> c_int;
+    type Purge = unsafe extern "C" fn();
+    type Collect = unsafe extern "C" fn(bool);
+    let (name, _) = account::of_allocator();
+    without_gvl(|| {
+        // SAFETY: each name stands for a function of this type wherever it exists, and may be called at any time.
+        unsafe {
+            match name {
+                "jemalloc" => account::purge_jemalloc(),
+                "tcmalloc" => {
+                    look_up!(c"MallocExtension_ReleaseFreeMemory", Purge).map(|purge| purge()).is_some()
+                }
+                "mimalloc" => look_up!(c"mi_collect", Collect).map(|collect| collect(true)).is_some(),
+                _ => look_up!(c"malloc_trim", Trim).map(|trim| trim(0)).is_some(),
+            }
+        }
+    })
+}

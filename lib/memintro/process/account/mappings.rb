@@ -1,0 +1,62 @@
+# frozen_string_literal: true
+
+require_relative "../../error"
+require_relative "row"
+
+module Memintro
+  class Account
+    # An account of a process from outside: what the kernel says of its mappings.
+    # @api private
+    module Mappings
+      HEAD = /\A\h+-\h+ ....\s+\h+ \S+ (\d+)\s*(.*)/n.freeze
+      RSS = /\ARss:\s+(\d+) kB/n.freeze
+      # Of the list of files.
+      MOST = 20
+      NOTE = "from the kernel's list of mappings alone: malloc, Ruby's heap and stacks of threads are all in " \
+             "`anonymous`. Only a process that listens (MEMINTRO_LISTEN=1) can tell them apart"
+      private_constant :HEAD, :RSS, :MOST, :NOTE
+
+      # @param pid [Integer]
+      # @return [Account]
+      # @raise [NoProcessError, ForbiddenError, ProcError]
+      def self.of(pid)
+        sums = sums(pid)
+        files = sums.select { |name, _| name.start_with?("/") }
+        bytes = { thread_stacks: sums.fetch("[stack]", 0), mapped_files: files.values.sum }
+        bytes[:anonymous] = sums.values.sum - bytes.values.sum
+        rows = NAMES.map do |name|
+          Row.new(name, bytes.fetch(name, 0), :measured, details(name, files, sums))
+        end
+        Account.new(rss: sums.values.sum, rows: rows, notes: [NOTE], allocator: :unknown, pause_ms: 0.0)
+      end
+
+      def self.sums(pid)
+        name = ""
+        File.foreach("/proc/#{pid}/smaps", mode: "rb").each_with_object(Hash.new(0)) do |line, sums|
+          if (head = HEAD.match(line))
+            name = head[1] == "0" && !head[2].start_with?("[") ? "" : head[2]
+          elsif (rss = RSS.match(line))
+            sums[name] += Integer(rss[1], 10) * 1024
+          end
+        end
+      rescue Errno::ENOENT, Errno::ESRCH
+        raise NoProcessError, "there is no process #{pid}" if File.directory?("/proc/self")
+
+        raise ProcError
+      rescue Errno::EACCES, Errno::EPERM
+        raise ForbiddenError, "/proc/#{pid}/smaps belongs to another user; ask as that user, or as root"
+      end
+      private_class_method :sums
+
+      def self.details(name, files, sums)
+        case name
+        when :mapped_files
+          { files: files.max_by(MOST, &:last).map { |path, bytes| { name: Names.utf8(path), bytes: bytes } } }
+        when :anonymous then { brk_bytes: sums.fetch("[heap]", 0) }
+        else {}
+        end
+      end
+      private_class_method :details
+    end
+  end
+end

@@ -1,0 +1,238 @@
+# frozen_string_literal: true
+
+require_relative "../../support/names"
+require_relative "../../support/paths"
+require_relative "figures"
+require_relative "row"
+
+module Memintro
+  class Account
+    # Makes rows of the figures of a frozen copy of this process.
+    # @api private
+    class Reading
+      # Times that a copy is made again, because another thread was in malloc at its instant.
+      TRIES = 3
+      # Of each list in details.
+      MOST = 20
+      IMEMO = "imemo_"
+      private_constant :TRIES, :MOST, :IMEMO
+
+      # @param ruby [Boolean] with Ruby's heap
+      # @param pagemap [Boolean]
+      # @param seconds [Integer] after which a copy is given up
+      # @return [Account]
+      def self.take(ruby:, pagemap:, seconds:)
+        tries = 0
+        begin
+          tries += 1
+          text, whole, pause = Native.account(ruby, pagemap, seconds)
+          figures = Figures.new(text.force_encoding(Encoding::BINARY))
+        end while tries < TRIES && figures.sum("busy").positive? && figures.all("broken").any?
+        allocator, own = Native.allocator_figures
+        new(figures, whole, pause, allocator, own.to_h).account(ruby: ruby)
+      end
+
+      # @param figures [Figures]
+      # @param whole [Boolean] whether the copy came to its end
+      # @param pause [Float] milliseconds for which Ruby stood still
+      # @param allocator [Symbol]
+      # @param own [Hash{Symbol => Integer}] what the allocator says
+      def initialize(figures, whole, pause, allocator, own)
+        @figures = figures
+        @whole = whole
+        @pause = pause
+        @allocator = allocator
+        @own = own
+        @notes = []
+      end
+
+      # @param ruby [Boolean]
+      # @return [Account]
+      # @raise [AccountError]
+      def account(ruby: true)
+        unless sum("stage").positive?
+          raise AccountError, "the copy of this process that was to count its memory ended before it had counted: a " \
+                              "limit of the process or the machine's memory stopped it. ProcessMemory reads figures " \
+                              "without a copy"
+        end
+
+        @ruby = ruby
+        count_malloc
+        bytes = balanced(amounts)
+        note_troubles
+        rows = NAMES.map { |name| Row.new(name, bytes.fetch(name), basis(name), details(name)) }
+        Account.new(rss: sum("rss"), rows: rows, notes: @notes, allocator: @allocator, pause_ms: @pause.round(2))
+      end
+
+      private
+
+      def sum(key, place = 0)
+        @figures.sum(key, place)
+      end
+
+      # Resident bytes of malloc, in use and free, and what else is anonymous.
+      def count_malloc
+        cached = sum("tcache", 2) + sum("fast", 1)
+        @used = [sum("arena", 2) + sum("mmapped", 2) - cached, 0].max
+        @free = sum("arena", 3) + sum("arena", 4) + cached
+        @used_size = sum("arena", 5) + sum("mmapped", 1) - sum("tcache", 3) - sum("fast", 2)
+        @anonymous = sum("anonymous") + sum("other")
+        add_allocator unless @allocator == :glibc
+      end
+
+      # Of another allocator only sums are known, and not which pages are its own.
+      def add_allocator
+        anonymous = sum("anonymous")
+        size = case @allocator
+               when :jemalloc then @own[:resident]
+               when :tcmalloc then @own[:heap].to_i - @own[:unmapped].to_i
+               when :mimalloc then @own[:committed]
+               end
+        return unless size
+
+        pool = [size, anonymous].min
+        in_use = [@own[:allocated] || pool, pool].min
+        @used += in_use
+        @used_size += @own[:allocated] || pool
+        @free += pool - in_use
+        @anonymous -= pool
+      end
+
+      # What Ruby's objects own, of what is resident.
+      def owned
+        rows = @figures.all("imemo").partition { |row| row.last == "imemo_iseq" || row.last == "iseq" }
+        internal, objects = @figures.all("type").partition { |row| row.last == "T_ICLASS" }
+        bytes = { malloc_ruby_objects: objects, malloc_iseqs: rows[0], malloc_internal: rows[1] + internal }
+                .transform_values { |list| list.sum { |row| row[1] } }
+        all = bytes.values.sum
+        # Not all pages of all blocks are resident; and what Ruby counts may be more than malloc has.
+        share = [@used_size.positive? ? [@used.fdiv(@used_size), 1.0].min : 0.0, all.positive? ? @used.fdiv(all) : 0.0].min
+        bytes.transform_values { |figure| (figure * share).floor }
+      end
+
+      def amounts
+        found = owned
+        tracker = [tracker_bytes, @anonymous].min
+        { ruby_heap_live: sum("heap_live"), ruby_heap_free: sum("heap_free") + sum("heap_empty", 1), **found,
+          malloc_native: @used - found.values.sum, malloc_free: @free, thread_stacks: sum("stack", 1),
+          mapped_files: sum("file") + sum("bss") - own_files, anonymous: @anonymous - tracker,
+          memintro: own_files + sum("own") + tracker }
+      end
+
+      # The kernel says how much there is. What was counted twice or not at all is a trifle, and stands as such.
+      def balanced(bytes)
+        rest = sum("rss") - bytes.values.sum
+        %i[anonymous malloc_native malloc_free mapped_files ruby_heap_free].each do |name|
+          break unless rest.negative?
+
+          less = [-rest, bytes[name]].min
+          bytes[name] -= less
+          rest += less
+        end
+        bytes.merge(unattributed: rest)
+      end
+
+      def own_files
+        @own_files ||= @figures.all("file").sum { |row| own?(row.last) ? row[0] : 0 }
+      end
+
+      def own?(path)
+        path = path.delete_suffix(" (deleted)")
+        [Paths::EXTENSION, Paths::HOOK].include?(File.basename(path)) && path.include?("memintro")
+      end
+
+      # Its tables; their addresses are not known, and almost all of it is resident.
+      def tracker_bytes
+        Native.tracking? ? Memintro.totals.tracker_bytes : 0
+      rescue Error
+        0
+      end
+
+      def note_troubles
+        if sum("pagemap").zero?
+          @notes << "the kernel does not show which pages are resident; sums of mappings are exact, and parts within " \
+                    "one are estimated"
+        end
+        broken = @figures.all("broken")
+        unless broken.empty?
+          @notes << "malloc's memory could not be read to its end in #{broken.size} places " \
+                    "(#{broken.map(&:last).uniq.join(', ')}): a block was written beyond its end, or another thread " \
+                    "was in malloc"
+        end
+        @notes << "the inside of #{@allocator} is not known: free memory counts as in use" unless inside_known?
+        unless @whole && sum("stage") >= 3
+          @notes << "Ruby's objects could not be asked for their sizes: what they own counts as malloc_native"
+        end
+        note_mapped
+      end
+
+      # Mapped blocks are found by their heads.
+      def note_mapped
+        found, size = sum("mmapped", 0), sum("mmapped", 1)
+        return if @allocator != :glibc || @own[:mmap].nil? || (@own[:mmap] - size).abs <= [size / 20, 1 << 20].max
+
+        @notes << "malloc says that it has #{@own[:mmaps]} mapped blocks of #{Units.bytes(@own[:mmap])}, and #{found} " \
+                  "of #{Units.bytes(size)} were found"
+      end
+
+      def inside_known?
+        @allocator == :glibc ? sum("glibc").positive? : @own.key?(:allocated)
+      end
+
+      DERIVED = %i[malloc_ruby_objects malloc_iseqs malloc_internal malloc_native memintro].freeze
+      WHOLE = %i[mapped_files].freeze
+      ALLOCATORS = %i[malloc_free anonymous].freeze
+      private_constant :DERIVED, :WHOLE, :ALLOCATORS
+
+      def basis(name)
+        return :estimated if sum("pagemap").zero? && !WHOLE.include?(name)
+
+        DERIVED.include?(name) || (@allocator != :glibc && ALLOCATORS.include?(name)) ? :derived : :measured
+      end
+
+      def details(name)
+        case name
+        when :ruby_heap_live then { pages: sum("heap_pages") }
+        when :ruby_heap_free then { empty_pages: sum("heap_empty"), empty_bytes: sum("heap_empty", 1) }
+        when :malloc_ruby_objects then { types: sizes("type") }
+        when :malloc_iseqs then { iseqs: kinds { |kind| kind == "iseq" }.sum { |row| row[:count] } }
+        when :malloc_internal then { kinds: kinds { |kind| kind != "iseq" } }
+        when :malloc_native then { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2) }
+        when :malloc_free then free_details
+        when :thread_stacks then stacks
+        when :mapped_files then { files: files }
+        when :anonymous then { zero_bytes: sum("zero") }
+        else {}
+        end
+      end
+
+      def free_details
+        arenas = @figures.all("arena").map do |number, heaps, used, free, top, _size, _chunks, pieces|
+          { arena: number, heaps: heaps, used_bytes: used, free_bytes: free, top_bytes: top, free_pieces: pieces }
+        end
+        { arenas: arenas.size, allocator: @allocator.to_s, bins_bytes: sum("arena", 3), top_bytes: sum("arena", 4),
+          tcache_bytes: sum("tcache", 2), tcaches: sum("tcache"), fast_bins_bytes: sum("fast", 1),
+          largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own }
+      end
+
+      def stacks
+        @figures.all("stack").to_h { |count, bytes, kind| [:"#{kind}", { count: count, bytes: bytes }] }
+      end
+
+      def files
+        sums = Hash.new(0)
+        [*@figures.all("file"), *@figures.all("bss")].each { |row| sums[row.last] += row[0] unless own?(row.last) }
+        sums.max_by(MOST, &:last).map { |path, bytes| { name: Names.utf8(path), bytes: bytes } }
+      end
+
+      def sizes(key)
+        rows = @figures.all(key).map { |count, bytes, name| { name: Names.utf8(name), count: count, bytes: bytes } }
+        rows.sort_by { |row| -row[:bytes] }.first(MOST)
+      end
+
+      def kinds
+        sizes("imemo").each { |row| row[:name] = row[:name].delete_prefix(IMEMO) }.select { |row| yield row[:name] }
+      end
+    end
+  end
+end
