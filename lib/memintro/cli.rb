@@ -49,6 +49,8 @@ module Memintro
     autoload :Clear, File.join(__dir__, "cli/clear.rb")
     autoload :Top, File.join(__dir__, "cli/top.rb")
     autoload :Collect, File.join(__dir__, "cli/gc.rb")
+    autoload :AccountOf, File.join(__dir__, "cli/account.rb")
+    autoload :Trim, File.join(__dir__, "cli/trim.rb")
 
     # Subcommands, their classes and their purposes.
     COMMANDS = {
@@ -58,6 +60,8 @@ module Memintro
       "requests" => [:Requests, "rank requests by the memory they allocate, from the MEMORY lines of a log"],
       "report" => [:Report, "show a saved report, a raw dump, or the report of a running process"],
       "rss" => [:Rss, "show the RSS, PSS and USS of processes, or the peak of a command"],
+      "account" => [:AccountOf, "show where the resident memory is: Ruby, malloc, fragmentation, stacks, files"],
+      "trim" => [:Trim, "have a running process give free memory back to the kernel"],
       "snapshot" => [:Snapshot, "save what is in a process: memory, GC, objects by class, compiled code"],
       "diff" => [:Diff, "show what grew between snapshots, in a running process, or during a command"],
       "iseqs" => [:Iseqs, "show Ruby's compiled code in memory, by file or by line"],

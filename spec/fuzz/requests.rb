@@ -14,6 +14,7 @@ module Fuzz
       "top" => { "n" => 5, "by" => "growth", "older_than_gcs" => 1, "format" => "json",
                  "app_root" => "/", "colour" => true },
       "report" => { "format" => "text", "top" => 3, "by" => "live_bytes" }, "snapshot" => { "parts" => ["types"] },
+      "account" => { "ruby" => true }, "trim" => { "compact" => false },
       "vitals" => { "top" => 10, "by" => "live_blocks" }
     }.freeze
     # What Ruby says when nobody has looked at a value: to whoever asks, it says nothing.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/json_text"
+require_relative "../process/account"
 require_relative "../process/cgroup_files"
 require_relative "../report/old_sites"
 require_relative "../malloc/reader"
@@ -16,7 +17,7 @@ module Memintro
     # those of the public API.
     class Commands
       # Every command.
-      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals].freeze
+      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account trim].freeze
 
       # @param server [Server]
       # @param answer [Answer]
@@ -248,6 +249,16 @@ module Memintro
         figures[:old_bytes] = old.live_bytes
         figures[:old_bytes_standard_error] = old.live_bytes_standard_error if old.estimated?
         figures
+      end
+
+      # Where the resident memory is: {Memintro.account}.
+      def account(ruby: true)
+        json(memintro_account: Account::LAYOUT, pid: Native.pid, **Memintro.account(ruby: ruby).to_h)
+      end
+
+      # Gives free memory back to the kernel: {Memintro.trim}.
+      def trim(compact: false)
+        json(**Memintro.trim(compact: compact))
       end
 
       def live_objects

@@ -47,7 +47,8 @@ module Memintro
       MOST_VALUES = 12_000_000
       # Bytes of an answer, by command. Else {MOST_BYTES}.
       ANSWER_BYTES = { "info" => 65_536, "start" => 65_536, "stop" => 65_536, "mark" => 65_536, "clear" => 65_536,
-                       "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20 }.freeze
+                       "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20, "account" => 4 << 20,
+                       "trim" => 65_536 }.freeze
 
       PID = whole(1..Liveness::MOST_PID)
       PARENT = whole(0..Liveness::MOST_PID)
@@ -110,6 +111,9 @@ module Memintro
       SLOT = { "module?" => PATH, "symbol?" => NAME, "slot?" => COUNT, "value?" => COUNT, "state?" => WORD }.freeze
       REMARKS = [text(LONGEST_PATH), 1_000].freeze
       SLOTS = %w[patched foreign lost refused malformed].to_h { |state| ["#{state}?", COUNT] }.freeze
+      DETAILS = Kind.new("an object", ->(value) { value.is_a?(Hash) })
+      ACCOUNT_ROW = { "name" => WORD, "bytes" => COUNT, "basis" => WORD, "details?" => DETAILS }.freeze
+      private_constant :DETAILS, :ACCOUNT_ROW
       private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :SITE, :PROCESS,
                        :SITES, :RENDERING, :SLOT, :REMARKS, :SLOTS
 
@@ -125,6 +129,10 @@ module Memintro
         "clear" => { "tracking" => FLAG, "totals" => TOTALS },
         "gc" => { "took_ms" => NUMBER, "live_objects_before" => COUNT, "live_objects" => COUNT,
                   "rss_bytes_before?" => COUNT, "rss_bytes?" => COUNT },
+        "account" => { "memintro_account" => COUNT, "pid" => PID, "rss" => COUNT, "allocator" => WORD,
+                       "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
+                       "rows" => [ACCOUNT_ROW, 100].freeze },
+        "trim" => { "rss_before" => COUNT, "rss" => COUNT, "given_back_bytes" => SIGNED },
         "vitals" => { "pid" => PID, "name?" => NAME, "program?" => NAME, "time" => NUMBER, "rss_bytes?" => COUNT,
                       "live_objects" => COUNT,
                       "gc" => { "count" => COUNT, "minor" => COUNT, "major" => COUNT, "time_ms" => NUMBER },

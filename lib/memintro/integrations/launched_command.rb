@@ -3,12 +3,13 @@
 require_relative "../runtime/background"
 require_relative "../support/output_owner"
 require_relative "../support/warn_once"
+require_relative "../report/account_report"
 require_relative "../report/heap_table"
 require_relative "../support/text_buffer"
 
 module Memintro
-  # What `memintro snapshot`, `diff`, `iseqs` and `histogram` do inside the program that they start: read its figures
-  # when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
+  # What `memintro snapshot`, `diff`, `iseqs`, `histogram` and `account` do inside the program that they start: read its
+  # figures when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
   #
   # The program must not be affected: errors are reported once, on standard error.
   # @api private
@@ -103,6 +104,10 @@ module Memintro
 
     def write_histogram
       put(HeapTable.classes(Memintro.histogram))
+    end
+
+    def write_account
+      put(AccountReport.new(Memintro.account))
     end
 
     def parts

@@ -39,21 +39,31 @@ module Memintro
     attr_reader :notes
 
     # @api private
-    # @param hash [Hash{Symbol => Object}] of {#to_h}, from a file or a stranger
+    # @param hash [Hash{String => Object}] {#to_h} as JSON, from a file or a stranger
     # @return [Account]
     # @raise [AccountError]
     def self.of_hash(hash)
+      hash = with_symbols(hash)
       rows = Array(hash[:rows]).map do |row|
         Row.new(NAMES.find { |name| name.to_s == row[:name].to_s }, Integer(row[:bytes]), row[:basis].to_s.to_sym,
                 row[:details] || {})
       end
-      raise AccountError, "this is no account: its rows are not those of memintro #{VERSION}" if rows.map(&:name) != NAMES
+      raise AccountError, "these are not the rows of memintro #{VERSION}" if rows.map(&:name) != NAMES
 
       new(rss: Integer(hash[:rss]), rows: rows, notes: Array(hash[:notes]).map(&:to_s), verdict: Array(hash[:verdict]),
           allocator: hash[:allocator].to_s.to_sym, pause_ms: hash[:pause_ms])
     rescue TypeError, NoMethodError, ArgumentError
       raise AccountError, "this is no account of memintro"
     end
+
+    def self.with_symbols(value)
+      case value
+      when Hash then value.to_h { |key, inner| [key.to_sym, with_symbols(inner)] }
+      when Array then value.map { |inner| with_symbols(inner) }
+      else value
+      end
+    end
+    private_class_method :with_symbols
 
     # @api private
     def initialize(rss:, rows:, notes:, allocator:, pause_ms:, verdict: nil)

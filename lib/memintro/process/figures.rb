@@ -99,7 +99,10 @@ module Memintro
       Arguments.flag(:ruby, ruby)
       Arguments.count(:seconds, seconds, least: 1, most: 600)
       untracked do
-        HeapFigures.only_ractor if ruby
+        if ruby && Ractor.count > 1
+          raise RactorError, "#{Ractor.count} Ractors are alive, and the heap can be read only while there is one; " \
+                             "Memintro.account(ruby: false) leaves it out"
+        end
         Account::Reading.take(ruby: ruby, pagemap: true, seconds: seconds)
       end
     end
@@ -118,7 +121,7 @@ module Memintro
       Arguments.flag(:compact, compact)
       before = rss
       GC.compact if compact
-      raise UnsupportedError, "this process's allocator has no function that gives memory back" unless Native.malloc_trim
+      raise UnsupportedError, "the allocator has no function that gives memory back" unless Native.malloc_trim
 
       after = rss
       { rss_before: before, rss: after, given_back_bytes: before - after }

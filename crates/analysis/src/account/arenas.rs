@@ -43,7 +43,9 @@ pub fn main_arena(at: usize, word: impl Fn(usize) -> Option<u64>) -> Option<Layo
 
 /// The arena after this one; the main arena comes after the last.
 pub fn next(at: usize, layout: Layout, word: impl Fn(usize) -> Option<u64>) -> Option<usize> {
-    usize::try_from(word(at.checked_add(layout.next)?)?).ok().filter(|next| *next != 0 && next % 8 == 0)
+    usize::try_from(word(at.checked_add(layout.next)?)?)
+        .ok()
+        .filter(|next| *next != 0 && next.is_multiple_of(8))
 }
 
 /// The arenas of threads, in the order of the list. Returns whether the list led back to the main arena.
@@ -101,7 +103,7 @@ pub fn each_heap(
         visit(Heap { start, first, end: start + size });
         match word(start + 8).and_then(|before| usize::try_from(before).ok()) {
             Some(0) => return start == first_heap,
-            Some(before) if before % HEAP == 0 => start = before,
+            Some(before) if before.is_multiple_of(HEAP) => start = before,
             _ => return false,
         }
     }

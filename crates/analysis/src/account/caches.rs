@@ -74,7 +74,7 @@ pub fn each_fast(
 
 /// What the block points to; nothing if it is no free block of a chunk of this size.
 fn following(block: usize, size: usize, mixed: bool, word: impl Fn(usize) -> Option<u64>) -> Option<usize> {
-    if block % 16 != 0 || block < 16 || word(block - 8)? & !FLAGS != size as u64 {
+    if !block.is_multiple_of(16) || block < 16 || word(block - 8)? & !FLAGS != size as u64 {
         return None;
     }
     let next = usize::try_from(word(block)?).ok()?;

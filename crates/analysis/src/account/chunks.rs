@@ -62,7 +62,7 @@ pub fn walk(
             return End::Whole(at);
         }
         let Some(next) = at.checked_add(size).filter(|next| *next < end) else { return End::Broken(at) };
-        if size < GRAIN || size % GRAIN != 0 || head & MAPPED != 0 {
+        if size < GRAIN || !size.is_multiple_of(GRAIN) || head & MAPPED != 0 {
             return End::Broken(at);
         }
         size_word = word(next.wrapping_add(8));
@@ -81,7 +81,8 @@ pub fn walk(
 pub fn mapped(page: usize, room: usize, word: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let head = word(page.checked_add(8)?)?;
     let size = usize::try_from(head & !FLAGS).ok()?;
-    let is_one = head & FLAGS == MAPPED && word(page)? == 0 && size >= super::PAGE && size % super::PAGE == 0;
+    let is_one =
+        head & FLAGS == MAPPED && word(page)? == 0 && size >= super::PAGE && size.is_multiple_of(super::PAGE);
     (is_one && size <= room).then_some(size)
 }
 
@@ -114,7 +115,8 @@ mod tests {
     fn all_chunks_with_their_states() {
         let (end, found) = walked(&heap(), 112);
         assert_eq!(end, End::Whole(512));
-        let states = [(0, 32, State::Used), (32, 64, State::Free), (96, 16, State::Used), (112, 400, State::Top)];
+        let states =
+            [(0, 32, State::Used), (32, 64, State::Free), (96, 16, State::Used), (112, 400, State::Top)];
         assert_eq!(found, states);
     }
 
@@ -161,8 +163,12 @@ mod tests {
 
     #[test]
     fn mapped_chunks_are_known_by_their_heads() {
-        let with = |first: u64, second: u64| mapped(0, 8192, |address| [first, second].get(address / 8).copied());
+        let with =
+            |first: u64, second: u64| mapped(0, 8192, |address| [first, second].get(address / 8).copied());
         assert_eq!(with(0, 8192 | 2), Some(8192));
-        assert_eq!((with(1, 8192 | 2), with(0, 8192 | 3), with(0, 8000 | 2), with(0, 12288 | 2)), (None, None, None, None));
+        assert_eq!(
+            (with(1, 8192 | 2), with(0, 8192 | 3), with(0, 8000 | 2), with(0, 12288 | 2)),
+            (None, None, None, None)
+        );
     }
 }

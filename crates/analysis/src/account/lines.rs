@@ -55,7 +55,9 @@ impl<'a> Lines<'a> {
     }
 
     fn bytes(&mut self, text: &[u8]) -> bool {
-        let Some(room) = self.out.get_mut(self.used..self.used.saturating_add(text.len())) else { return false };
+        let Some(room) = self.out.get_mut(self.used..self.used.saturating_add(text.len())) else {
+            return false;
+        };
         for (to, from) in room.iter_mut().zip(text) {
             *to = if *from == b'\n' { b'?' } else { *from };
         }

@@ -62,7 +62,8 @@ fn head(line: &[u8]) -> Option<Mapping<'_>> {
     let (_offset, rest) = word(rest)?;
     let (_device, rest) = word(rest)?;
     let (inode, rest) = word(rest)?;
-    let name = rest.iter().position(|byte| *byte != b' ').and_then(|first| rest.get(first..)).unwrap_or_default();
+    let name =
+        rest.iter().position(|byte| *byte != b' ').and_then(|first| rest.get(first..)).unwrap_or_default();
     let may = |place: usize, letter: u8| permissions.get(place) == Some(&letter);
     (end > start).then_some(Mapping {
         start,
@@ -121,7 +122,10 @@ mod tests {
         assert_eq!(found.len(), 3);
         assert_eq!((found[0].name, found[0].rss, found[0].anonymous), (&b"[heap]"[..], 12_288, 8_192));
         assert!(found[0].is_anonymous() && found[0].writable && found[0].readable);
-        assert_eq!((found[1].name, found[1].inode, found[1].rss), (&b"/usr/lib/a b.so (deleted)"[..], 4711, 4096));
+        assert_eq!(
+            (found[1].name, found[1].inode, found[1].rss),
+            (&b"/usr/lib/a b.so (deleted)"[..], 4711, 4096)
+        );
         assert!(!found[1].is_anonymous() && !found[1].writable);
         assert_eq!((found[1].start, found[1].end), (0x7f00, 0x8f00));
         assert!(!found[2].readable);

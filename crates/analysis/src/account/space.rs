@@ -152,7 +152,9 @@ mod tests {
         for (page, is) in resident.iter().enumerate() {
             space.set(page, *is);
         }
-        for (from, to) in [(0, 10), (4095, 4097), (4096, 8192), (5000, 6000), (100, 700_000), (260_000, 819_200)] {
+        for (from, to) in
+            [(0, 10), (4095, 4097), (4096, 8192), (5000, 6000), (100, 700_000), (260_000, 819_200)]
+        {
             let (from, to) = (0x10_000 + from, 0x10_000 + to);
             assert_eq!(space.resident(from, to), slowly(&resident, from, to), "{from:#x} to {to:#x}");
         }
@@ -168,6 +170,8 @@ mod tests {
         assert_eq!(space.claim(0x10_000, 0x10_000 + 5 * PAGE), 3 * 4096);
         assert_eq!(space.resident(0x10_000, 0x10_000 + 6 * PAGE), 4096);
         assert_eq!(space.claim(0x10_000, usize::MAX), 195 * 4096);
-        assert!(!space.is_resident(0x10_000) && space.is_resident(0x203_fff) && !space.is_resident(0x204_000));
+        assert!(
+            !space.is_resident(0x10_000) && space.is_resident(0x203_fff) && !space.is_resident(0x204_000)
+        );
     }
 }

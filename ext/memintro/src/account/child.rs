@@ -73,7 +73,8 @@ fn become_harmless(plan: &Plan<'_>) {
         }
         let mut faults: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut faults);
-        for signal in [libc::SIGALRM, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT] {
+        for signal in [libc::SIGALRM, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT]
+        {
             libc::sigaddset(&raw mut faults, signal);
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, std::ptr::null_mut());
@@ -144,7 +145,8 @@ fn sort_mappings(
         if mapping.start <= plan.shared && plan.shared < mapping.end && mapping.end - mapping.start <= ROOM {
             answer.figure("own", mapping.rss);
         } else {
-            let numbers = [Word::Number(mapping.rss), Word::Number(mapping.anonymous), Word::Text(mapping.name)];
+            let numbers =
+                [Word::Number(mapping.rss), Word::Number(mapping.anonymous), Word::Text(mapping.name)];
             answer.add("file", &numbers);
         }
     });
@@ -239,7 +241,20 @@ fn without_zero_pages(file: i32, space: &mut Space<'_>, area: Area) -> usize {
     let mut cleared = 0;
     while from < area.end as u64 {
         // size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, returned
-        let mut ask = [96, 0, from, area.end as u64, 0, ranges.as_mut_ptr() as u64, RANGES as u64, 0, 0, IS_ZERO, 0, IS_ZERO];
+        let mut ask = [
+            96,
+            0,
+            from,
+            area.end as u64,
+            0,
+            ranges.as_mut_ptr() as u64,
+            RANGES as u64,
+            0,
+            0,
+            IS_ZERO,
+            0,
+            IS_ZERO,
+        ];
         // SAFETY: the record of this call, and as much room as it says.
         let got = unsafe { libc::ioctl(file, PAGEMAP_SCAN, ask.as_mut_ptr()) };
         let Some(found) = usize::try_from(got).ok().and_then(|got| ranges.get(..got)) else { break };

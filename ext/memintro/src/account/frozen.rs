@@ -30,7 +30,8 @@ impl Frozen<'_> {
     pub(super) fn word(&self, address: usize) -> Option<u64> {
         let area = self.space.area(address)?;
         // SAFETY: within a readable mapping of this process, in which nothing else runs.
-        (address % 8 == 0 && area.holds(address, address.checked_add(8)?)).then(|| unsafe { read(address) })
+        (address.is_multiple_of(8) && area.holds(address, address.checked_add(8)?))
+            .then(|| unsafe { read(address) })
     }
 
     /// Stacks: the main thread's, those of threads (which have their control block at the end), and others with a
@@ -38,14 +39,17 @@ impl Frozen<'_> {
     pub(super) fn stacks(&mut self, answer: &mut Answer<'_>) {
         let (mut main, mut threads, mut fibers) = ((0, 0), (0, 0), (0, 0));
         for index in 0..self.regions.len() {
-            let (Some(region), Some(area)) = (self.regions.get(index).copied(), self.space.areas().get(index)) else {
+            let (Some(region), Some(area)) =
+                (self.regions.get(index).copied(), self.space.areas().get(index))
+            else {
                 continue;
             };
             let sum = if region.is_stack {
                 &mut main
             } else if region.is_guarded && self.ends_with_control_block(area.end) {
                 &mut threads
-            } else if region.is_guarded && area.end - area.start < 4 << 20 && area.start % HEAP != 0 {
+            } else if region.is_guarded && area.end - area.start < 4 << 20 && !area.start.is_multiple_of(HEAP)
+            {
                 &mut fibers
             } else {
                 continue;
@@ -54,7 +58,6 @@ impl Frozen<'_> {
             sum.1 += self.space.claim(area.start, area.end);
         }
         for (name, (count, bytes)) in [("main", main), ("threads", threads), ("fibers", fibers)] {
-
             answer.add("stack", &[Word::Number(count), Word::Number(bytes), Word::Text(name.as_bytes())]);
         }
     }

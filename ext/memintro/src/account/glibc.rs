@@ -46,10 +46,15 @@ pub(super) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>)
     if let Some((arena, layout)) = main {
         walk_main(frozen, arena, layout, &mut candidates, &mut claim, answer);
         let mut number = 0;
-        let whole = arenas::each_other(arena, layout, |at| either(frozen, at, arena, layout), |other| {
-            number += 1;
-            walk_other(frozen, (number, other), layout, &mut candidates, &mut claim, answer);
-        });
+        let whole = arenas::each_other(
+            arena,
+            layout,
+            |at| either(frozen, at, arena, layout),
+            |other| {
+                number += 1;
+                walk_other(frozen, (number, other), layout, &mut candidates, &mut claim, answer);
+            },
+        );
         if !whole {
             answer.add("broken", &[Word::Number(0), Word::Text(b"arenas")]);
         }
@@ -66,7 +71,7 @@ pub(super) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>)
 
 /// Anonymous memory, or the main arena itself.
 fn either(frozen: &Frozen<'_>, at: usize, arena: usize, layout: Layout) -> Option<u64> {
-    if (arena..arena + layout.size).contains(&at) && at % 8 == 0 {
+    if (arena..arena + layout.size).contains(&at) && at.is_multiple_of(8) {
         // SAFETY: the main arena was found in readable memory.
         return Some(unsafe { read(at) });
     }
@@ -82,9 +87,9 @@ fn find(frozen: &Frozen<'_>, own: &[u8]) -> Option<(usize, Layout)> {
         if found.is_some() || !is_libc || !mapping.writable || !mapping.readable {
             return;
         }
-        // SAFETY: within a readable mapping.
         let word = |at: usize| {
-            let is_here = mapping.start <= at && at <= mapping.end - 8 && at % 8 == 0;
+            let is_here = mapping.start <= at && at <= mapping.end - 8 && at.is_multiple_of(8);
+            // SAFETY: within a readable mapping.
             if is_here { Some(unsafe { read(at) }) } else { frozen.word(at) }
         };
         found = (mapping.start..mapping.end)
@@ -129,14 +134,19 @@ fn walk_other(
     let mut sums = Sums::default();
     let top = frozen.word(arena + layout.top).unwrap_or(0) as usize;
     let mut heaps = 0;
-    let whole = arenas::each_heap(arena, layout, |at| frozen.word(at), |heap| {
-        heaps += 1;
-        // The structures before the first chunk.
-        sums.used += frozen.space.resident(heap.start, heap.first);
-        let end = one_heap(frozen, heap.first, heap.end, top, &mut sums, candidates, answer);
-        // Up to the end of what is not broken; the rest of a page belongs to the last chunk.
-        claim(heap.start, end);
-    });
+    let whole = arenas::each_heap(
+        arena,
+        layout,
+        |at| frozen.word(at),
+        |heap| {
+            heaps += 1;
+            // The structures before the first chunk.
+            sums.used += frozen.space.resident(heap.start, heap.first);
+            let end = one_heap(frozen, heap.first, heap.end, top, &mut sums, candidates, answer);
+            // Up to the end of what is not broken; the rest of a page belongs to the last chunk.
+            claim(heap.start, end);
+        },
+    );
     if !whole {
         answer.add("broken", &[Word::Number(0), Word::Text(b"heaps")]);
     }
@@ -149,7 +159,8 @@ fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
 }
 
 fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut Answer<'_>) {
-    let figures = [number, heaps, sums.used, sums.free, sums.top, sums.used_size, sums.chunks, sums.free_chunks];
+    let figures =
+        [number, heaps, sums.used, sums.free, sums.top, sums.used_size, sums.chunks, sums.free_chunks];
     answer.add("arena", &figures.map(Word::Number));
 }
 
@@ -169,7 +180,8 @@ fn one_heap(
         return first;
     };
     // SAFETY: within a readable mapping of this process, in which nothing else runs.
-    let word = |at: usize| (at % 8 == 0 && area.holds(at, at.wrapping_add(8))).then(|| unsafe { read(at) });
+    let word =
+        |at: usize| (at.is_multiple_of(8) && area.holds(at, at.wrapping_add(8))).then(|| unsafe { read(at) });
     // Neighbours of one state are counted together.
     let mut run = (first, first, State::Used);
     let mut count = |run: (usize, usize, State)| {
@@ -226,7 +238,12 @@ impl Candidates {
 }
 
 /// Chunks in caches and fast bins: resident bytes and sizes.
-fn cached(frozen: &Frozen<'_>, (main, layout): (usize, Layout), candidates: &Candidates, answer: &mut Answer<'_>) {
+fn cached(
+    frozen: &Frozen<'_>,
+    (main, layout): (usize, Layout),
+    candidates: &Candidates,
+    answer: &mut Answer<'_>,
+) {
     let word = |at: usize| frozen.word(at);
     let (mut caches, mut count, mut resident, mut size_sum) = (0, 0, 0, 0);
     for chunk in candidates.room.iter().take(candidates.used) {

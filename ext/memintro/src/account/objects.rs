@@ -69,8 +69,8 @@ fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
         let description = usize::try_from(frozen.word(body)?).ok()?;
         frozen.word(description.checked_add(word * 8)?).and_then(|start| usize::try_from(start).ok())
     };
-    let Some(place) =
-        (0..WORDS).find(|word| described(frozen, known.start & !(body_bytes - 1), *word) == Some(known.start))
+    let Some(place) = (0..WORDS)
+        .find(|word| described(frozen, known.start & !(body_bytes - 1), *word) == Some(known.start))
     else {
         return (0, 0);
     };
@@ -79,7 +79,8 @@ fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
         let mut body = area.start.next_multiple_of(body_bytes);
         while body.saturating_add(body_bytes) <= area.end {
             let is_page = frozen.space.is_resident(body)
-                && described(frozen, body, place).is_some_and(|start| start > body && start - body < FIRST_SLOT);
+                && described(frozen, body, place)
+                    .is_some_and(|start| start > body && start - body < FIRST_SLOT);
             if is_page {
                 count += 1;
                 bytes += frozen.space.claim(body, body + body_bytes);
@@ -104,7 +105,7 @@ pub(super) fn sizes(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut Answer<
     let mut kinds = [Sum::default(); 16];
     for page in list {
         for slot in page.slots() {
-            if !frozen.space.area(slot).is_some() || !page.is_object(slot) {
+            if frozen.space.area(slot).is_none() || !page.is_object(slot) {
                 continue;
             }
             let object = vm.object(slot, page.stride as u64);

@@ -32,7 +32,16 @@ pub(crate) fn of_allocator() -> (&'static str, Vec<(&'static str, u64)>) {
         if let Some(info) = look_up!(c"mi_process_info", ProcessInfo) {
             let mut figures = [0_usize; 8];
             let base = figures.as_mut_ptr();
-            info(base, base.add(1), base.add(2), base.add(3), base.add(4), base.add(5), base.add(6), base.add(7));
+            info(
+                base,
+                base.add(1),
+                base.add(2),
+                base.add(3),
+                base.add(4),
+                base.add(5),
+                base.add(6),
+                base.add(7),
+            );
             return ("mimalloc", vec![("committed", figures[5] as u64)]);
         }
         match look_up!(c"malloc_info", MallocInfo) {
@@ -60,9 +69,8 @@ unsafe fn jemalloc(mallctl: Mallctl) -> Vec<(&'static str, u64)> {
     let read = |name: &CStr| {
         let (mut value, mut length) = (0_usize, size);
         // SAFETY: room for the figure.
-        let code = unsafe {
-            mallctl(name.as_ptr(), (&raw mut value).cast(), &raw mut length, ptr::null_mut(), 0)
-        };
+        let code =
+            unsafe { mallctl(name.as_ptr(), (&raw mut value).cast(), &raw mut length, ptr::null_mut(), 0) };
         (code == 0 && length == size).then_some(value as u64)
     };
     names.into_iter().filter_map(|(key, name)| Some((key, read(name)?))).collect()

@@ -27,7 +27,11 @@ module Memintro
         rows = NAMES.map do |name|
           Row.new(name, bytes.fetch(name, 0), :measured, details(name, files, sums))
         end
-        Account.new(rss: sums.values.sum, rows: rows, notes: [NOTE], allocator: :unknown, pause_ms: 0.0)
+        rss = sums.values.sum
+        verdict = "#{Units.share(bytes[:anonymous], rss)} of #{Units.bytes(rss)} is anonymous memory, and " \
+                  "#{Units.share(bytes[:mapped_files], rss)} is files. More is not known of a process that does " \
+                  "not listen."
+        Account.new(rss: rss, rows: rows, notes: [NOTE], allocator: :unknown, pause_ms: 0.0, verdict: [verdict])
       end
 
       def self.sums(pid)

@@ -22,12 +22,12 @@ module Memintro
       # @param seconds [Integer] after which a copy is given up
       # @return [Account]
       def self.take(ruby:, pagemap:, seconds:)
-        tries = 0
-        begin
-          tries += 1
+        text = figures = whole = pause = nil
+        TRIES.times do
           text, whole, pause = Native.account(ruby, pagemap, seconds)
           figures = Figures.new(text.force_encoding(Encoding::BINARY))
-        end while tries < TRIES && figures.sum("busy").positive? && figures.all("broken").any?
+          break if figures.sum("busy").zero? || figures.all("broken").empty?
+        end
         allocator, own = Native.allocator_figures
         new(figures, whole, pause, allocator, own.to_h).account(ruby: ruby)
       end
@@ -104,10 +104,10 @@ module Memintro
         internal, objects = @figures.all("type").partition { |row| row.last == "T_ICLASS" }
         bytes = { malloc_ruby_objects: objects, malloc_iseqs: rows[0], malloc_internal: rows[1] + internal }
                 .transform_values { |list| list.sum { |row| row[1] } }
-        all = bytes.values.sum
+        all = [bytes.values.sum, 1].max
         # Not all pages of all blocks are resident; and what Ruby counts may be more than malloc has.
-        share = [@used_size.positive? ? [@used.fdiv(@used_size), 1.0].min : 0.0, all.positive? ? @used.fdiv(all) : 0.0].min
-        bytes.transform_values { |figure| (figure * share).floor }
+        @share = [@used_size.positive? ? [@used.fdiv(@used_size), 1.0].min : 0.0, @used.fdiv(all)].min
+        bytes.transform_values { |figure| (figure * @share).floor }
       end
 
       def amounts
@@ -171,8 +171,8 @@ module Memintro
         found, size = sum("mmapped", 0), sum("mmapped", 1)
         return if @allocator != :glibc || @own[:mmap].nil? || (@own[:mmap] - size).abs <= [size / 20, 1 << 20].max
 
-        @notes << "malloc says that it has #{@own[:mmaps]} mapped blocks of #{Units.bytes(@own[:mmap])}, and #{found} " \
-                  "of #{Units.bytes(size)} were found"
+        @notes << "malloc says that it has #{@own[:mmaps]} mapped blocks of #{Units.bytes(@own[:mmap])}, and " \
+                  "#{found} of #{Units.bytes(size)} were found"
       end
 
       def inside_known?
@@ -197,7 +197,8 @@ module Memintro
         when :malloc_ruby_objects then { types: sizes("type") }
         when :malloc_iseqs then { iseqs: kinds { |kind| kind == "iseq" }.sum { |row| row[:count] } }
         when :malloc_internal then { kinds: kinds { |kind| kind != "iseq" } }
-        when :malloc_native then { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2) }
+        when :malloc_native
+          { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2) }
         when :malloc_free then free_details
         when :thread_stacks then stacks
         when :mapped_files then { files: files }
@@ -226,7 +227,9 @@ module Memintro
       end
 
       def sizes(key)
-        rows = @figures.all(key).map { |count, bytes, name| { name: Names.utf8(name), count: count, bytes: bytes } }
+        rows = @figures.all(key).map do |count, bytes, name|
+          { name: Names.utf8(name), count: count, bytes: (bytes * @share).floor }
+        end
         rows.sort_by { |row| -row[:bytes] }.first(MOST)
       end
 

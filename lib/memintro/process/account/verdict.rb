@@ -58,11 +58,13 @@ module Memintro
         case row.name
         when :malloc_free then fragmentation(row)
         when :ruby_heap_free
-          "few objects survive on many pages. Memintro.occupancy names their classes; Memintro.trim(compact: true) may help."
+          "few objects survive on many pages. Memintro.occupancy names their classes; Memintro.trim(compact: true) " \
+          "may help."
         when :malloc_native then native
         when :anonymous then "a native library or a JIT compiler has mapped it. Look at its own statistics."
         when :mapped_files then "#{largest_file(row)}The kernel takes unchanged pages back when it needs memory."
-        when :malloc_iseqs then "methods or blocks made at run time. Memintro.top_iseqs(by: :location) names their lines."
+        when :malloc_iseqs
+          "methods or blocks made at run time. Memintro.top_iseqs(by: :location) names their lines."
         when :malloc_internal then "Memintro.internals lists their kinds."
         when :malloc_ruby_objects then "#{largest_type(row)}Memintro.histogram names the classes."
         when :ruby_heap_live then "Memintro.histogram(by: :count) names the classes."
@@ -75,8 +77,10 @@ module Memintro
 
       def self.fragmentation(row)
         arenas = row.details[:arenas].to_i
-        many = arenas > MANY_ARENAS ? "#{arenas} arenas; MALLOC_ARENA_MAX=2 or jemalloc would help" : "jemalloc may help"
-        "fragmentation. #{many.sub(/\A./, &:upcase)}; Memintro.trim gives back what it can."
+        return "fragmentation. Memintro.trim gives back what it can." unless row.details[:allocator] == "glibc"
+
+        many = arenas > MANY_ARENAS ? "#{arenas} arenas; MALLOC_ARENA_MAX=2 or jemalloc helps" : "Jemalloc may help"
+        "fragmentation. #{many}; Memintro.trim gives back what it can."
       end
       private_class_method :fragmentation
 
@@ -108,8 +112,8 @@ module Memintro
 
       def self.nothing(account)
         row = account.rows.max_by(&:bytes)
-        "Nothing stands out in #{Units.bytes(account.rss)}: the largest part, #{Units.share(row.bytes, account.rss)}, is " \
-          "#{MEANINGS.fetch(row.name)}."
+        "Nothing stands out in #{Units.bytes(account.rss)}: the largest part, " \
+          "#{Units.share(row.bytes, account.rss)}, is #{MEANINGS.fetch(row.name)}."
       end
       private_class_method :nothing
     end

@@ -1,0 +1,42 @@
+# frozen_string_literal: true
+
+require_relative "remote"
+require_relative "../support/units"
+
+module Memintro
+  module CLI
+    # `memintro trim PID`.
+    class Trim < Remote
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro trim [options] PID|NAME…
+
+        Has the allocator of a running process give free memory back to the kernel (malloc_trim of glibc, the purge of
+        jemalloc, tcmalloc or mimalloc), and shows what RSS did. Threads that allocate wait meanwhile.
+
+        #{TARGET}
+      TEXT
+      # What it sends.
+      COMMAND = "trim"
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--compact", "run GC.compact before") { @compact = true }
+        end
+      end
+
+      private
+
+      def arguments
+        @compact ? { compact: true } : {}
+      end
+
+      def show(listener, answer)
+        given = answer["given_back_bytes"]
+        said = given.positive? ? "gave back #{Units.bytes(given)}" : "gave nothing back"
+        @out.puts("#{who(listener)} #{said}: RSS #{Units.bytes(answer['rss_before'])} -> #{Units.bytes(answer['rss'])}")
+      end
+    end
+  end
+end

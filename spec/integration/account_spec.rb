@@ -1,0 +1,170 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+RSpec.describe "an account of RSS", :vm do
+  # The row that must have grown most.
+  GUILTY = { "c_leak" => :malloc_native, "methods" => :malloc_iseqs, "fragments" => :malloc_free,
+             "hash" => :malloc_ruby_objects, "mapping" => :anonymous, "threads" => :malloc_free,
+             "objects" => :ruby_heap_live, "file" => :mapped_files, "survivors" => :ruby_heap_free }.freeze
+  WORDS = { "c_leak" => "malloc memory that no Ruby object owns: a leak in C code",
+            "fragments" => "memory that malloc has free but keeps: fragmentation. Jemalloc may help",
+            "mapping" => "memory mapped past malloc", "survivors" => "free slots on pages of Ruby's heap" }.freeze
+  JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+
+  def account_of(scenario, mebibytes, env = {})
+    script = File.join(Subprocess::SCRIPTS, "account_scenario.rb")
+    Subprocess.run_command(RbConfig.ruby, "-I", Subprocess::LIB, script, scenario, mebibytes.to_s, env: env)
+              .must_succeed.json
+  end
+
+  def expect_guilty(scenario, mebibytes, env = {})
+    found = account_of(scenario, mebibytes, env)
+    expect(found[:sum]).to eq(found[:rss])
+    expect(found[:least]).to be >= 0
+    expect(found[:unattributed]).to be <= found[:rss] / 100
+    # The copy was made some milliseconds before.
+    expect((found[:rss] - found[:kernel]).abs).to be < 3 << 20
+    growth = found[:growth]
+    expect(growth.max_by(&:last).first).to eq(GUILTY.fetch(scenario)), growth.inspect
+    expect(growth.fetch(GUILTY.fetch(scenario))).to be > (mebibytes << 20) * 0.35
+    found
+  end
+
+  %w[c_leak fragments mapping survivors].each do |scenario|
+    it "names #{GUILTY[scenario]} for #{scenario}" do
+      found = expect_guilty(scenario, 100)
+      expect(found[:notes]).to eq([])
+      expect(found[:verdict].first).to match(/\A\d+\.\d% of \d+\.\d MiB is /).and include(WORDS.fetch(scenario))
+    end
+  end
+
+  it "names the guilty row with the tracker on" do
+    expect_guilty("hash", 100, "TRACKED" => "1")
+  end
+
+  it "names the guilty row on jemalloc" do
+    skip "no jemalloc here" unless File.exist?(JEMALLOC)
+
+    found = expect_guilty("c_leak", 100, "LD_PRELOAD" => JEMALLOC)
+    expect(found[:allocator]).to eq("jemalloc")
+  end
+
+  it "names the guilty row in every scenario, on both allocators, tracked or not, small and large", :long do
+    sizes = ENV["MEMINTRO_LARGE"] ? [100, 1024] : [100]
+    GUILTY.keys.product(sizes, [nil, "1"], [nil, JEMALLOC]).each do |scenario, mebibytes, tracked, allocator|
+      next if allocator && !File.exist?(allocator)
+
+      # Of jemalloc, arenas of threads that ended are given back by itself.
+      next if allocator && %w[threads fragments].include?(scenario)
+
+      expect_guilty(scenario, mebibytes, { "TRACKED" => tracked, "LD_PRELOAD" => allocator })
+    end
+  end
+
+  # Free bytes of bins, of the top and of fast bins are those that malloc itself counts.
+  it "agrees with malloc_info" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
+      kept = Array.new(100_000) { |n| "x" * (100 + (n % 900)) }
+      kept.each_index { |n| kept[n] = nil if n.odd? }
+      GC.start
+      free = Memintro.account[:malloc_free]
+      pages = free.details.slice(:bins_bytes, :top_bytes, :tcache_bytes, :fast_bins_bytes)
+      puts JSON.generate(bytes: free.bytes, says: free.details[:allocator_says], pages: pages)
+    RUBY
+    says = result[:says].values_at(:rest, :fast).sum
+    walked = result[:pages].values_at(:bins_bytes, :top_bytes, :fast_bins_bytes).sum
+    # Not all of the free memory is resident, and the copy was made before malloc was asked.
+    expect(walked).to be_within(says / 20).of(says)
+    expect(result[:bytes]).to eq(result[:pages].values.sum)
+  end
+
+  it "adds up where the kernel does not show which pages are resident" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
+      kept = "x" * 50_000_000
+      Memintro.account
+      account = Memintro::Account::Reading.take(ruby: true, pagemap: false, seconds: 10)
+      puts JSON.generate(rss: account.rss, sum: account.rows.sum(&:bytes), notes: account.notes,
+                         basis: account.rows.map(&:basis).uniq, objects: account[:malloc_ruby_objects].bytes)
+    RUBY
+    expect(result[:sum]).to eq(result[:rss])
+    expect(result[:notes].first).to include("does not show which pages are resident")
+    expect(result[:basis]).to include("estimated")
+    expect(result[:objects]).to be > 45_000_000
+  end
+
+  # A chunk whose size was overwritten ends the walk of its heap, and nothing else.
+  it "reports a damaged heap, and lives" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      blocks = Array.new(50_000) { Fiddle.malloc(500) }
+      Memintro.account
+      at = Fiddle::Pointer.new(blocks[25_000] - 8, 8)
+      before = at[0, 8]
+      at[0, 8] = [0xdead_beef_dead_beef].pack("Q")
+      account = Memintro::Account::Reading.take(ruby: true, pagemap: true, seconds: 10)
+      at[0, 8] = before
+      puts JSON.generate(rss: account.rss, sum: account.rows.sum(&:bytes), notes: account.notes,
+                         unattributed: account[:unattributed].bytes)
+    RUBY
+    expect(result[:sum]).to eq(result[:rss])
+    expect(result[:notes].join).to include("malloc's memory could not be read to its end in 1 places")
+    expect(result[:unattributed]).to be_between(8_000_000, 20_000_000)
+  end
+
+  # Children, signals and descriptors of the program are its own.
+  it "does not show its copy to the program" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
+      signals = 0
+      trap("CLD") { signals += 1 }
+      Memintro.account
+      descriptors = Dir.children("/proc/self/fd").size
+      seen = 0
+      waiter = Thread.new do
+        loop do
+          Process.wait(-1, Process::WNOHANG)
+          seen += 1
+        rescue Errno::ECHILD
+          sleep(0.0005)
+        end
+      end
+      busy = Array.new(3) { Thread.new { loop { Array.new(100) { "x" * 2000 } } } }
+      accounts = Array.new(10) { Memintro.account }
+      [waiter, *busy].each(&:kill).each(&:join)
+      left = Dir.glob("/proc/self/task/*/children").sum { |file| File.read(file).split.size }
+      puts JSON.generate(signals: signals, seen: seen, left: left,
+                         descriptors: Dir.children("/proc/self/fd").size - descriptors,
+                         sums: accounts.map { |account| account.rss - account.rows.sum(&:bytes) })
+    RUBY
+    expect(result).to eq(signals: 0, seen: 0, left: 0, descriptors: 0, sums: [0] * 10)
+  end
+
+  it "gives free memory back" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      blocks = Array.new(60_000) { Fiddle.malloc(1000) }
+      blocks.each { |block| Fiddle::Pointer.new(block)[0, 1000] = "x" * 1000 }
+      last = Fiddle.malloc(1000)
+      blocks.each { |block| Fiddle.free(block) }
+      puts JSON.generate(Memintro.trim)
+    RUBY
+    expect(result[:given_back_bytes]).to be > 40_000_000
+    expect(result[:rss]).to eq(result[:rss_before] - result[:given_back_bytes])
+  end
+
+  it "shows a process from outside, alone and through its socket" do
+    child = "GC.start; kept = %q(x) * 30_000_000; Memintro.listen if ARGV[0]; puts 1; $stdout.flush; sleep"
+    outputs = [[], ["listen"]].map do |arguments|
+      IO.popen([RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e", child, *arguments]) do |io|
+        io.gets
+        shown = Subprocess.run_command(RbConfig.ruby, Subprocess::EXE, "account", "--json", io.pid.to_s)
+        JSON.parse(shown.must_succeed.stdout, symbolize_names: true)
+      ensure
+        Process.kill(:KILL, io.pid)
+      end
+    end
+    outputs.each { |output| expect(output[:rows].sum { |row| row[:bytes] }).to eq(output[:rss]) }
+    alone, asked = outputs.map { |output| output[:rows].to_h { |row| [row[:name], row[:bytes]] } }
+    expect(alone.fetch("anonymous")).to be > 30_000_000
+    expect(outputs[0][:notes].first).to include("from the kernel's list of mappings alone")
+    expect(asked.fetch("malloc_ruby_objects")).to be_between(29_000_000, 36_000_000)
+  end
+end
