@@ -16,6 +16,8 @@ pub struct Layout {
     pub top: usize,
     last_list: usize,
     next: usize,
+    /// Bytes that the arena got from the kernel.
+    pub system_bytes: usize,
     /// Bytes of the structure.
     pub size: usize,
     /// The first of the fast bins, where there are any.
@@ -24,8 +26,8 @@ pub struct Layout {
 
 /// Of glibc 2.27 to 2.42, and of those after, which have no fast bins.
 pub const LAYOUTS: [Layout; 2] = [
-    Layout { top: 96, last_list: 112 + 252 * 8, next: 2160, size: 2200, fast_bins: Some(16) },
-    Layout { top: 8, last_list: 24 + 252 * 8, next: 2072, size: 2112, fast_bins: None },
+    Layout { top: 96, last_list: 112 + 252 * 8, next: 2160, system_bytes: 2184, size: 2200, fast_bins: Some(16) },
+    Layout { top: 8, last_list: 24 + 252 * 8, next: 2072, system_bytes: 2096, size: 2112, fast_bins: None },
 ];
 
 /// Where the main arena is, if it is at this address.

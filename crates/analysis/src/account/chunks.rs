@@ -61,6 +61,13 @@ pub fn walk(
         if size == 0 && end.saturating_sub(at) <= 2 * GRAIN {
             return End::Whole(at);
         }
+        // So do two at the end of a page where the main arena's memory goes on elsewhere. No block is that small.
+        if size == GRAIN
+            && let Some(closed) = at.checked_add(2 * GRAIN).filter(|closed| closed.is_multiple_of(super::PAGE))
+            && word(at + GRAIN + 8).is_some_and(|head| head & !FLAGS == GRAIN as u64)
+        {
+            return End::Whole(closed);
+        }
         let Some(next) = at.checked_add(size).filter(|next| *next < end) else { return End::Broken(at) };
         if size < GRAIN || !size.is_multiple_of(GRAIN) || head & MAPPED != 0 {
             return End::Broken(at);
@@ -143,6 +150,13 @@ mod tests {
         heap[15] = 384 | 1;
         heap[63] = 1;
         assert_eq!(walk(0, 512, 4096, reader(&heap), |_, _, _| {}), End::Whole(496));
+    }
+
+    #[test]
+    fn a_part_of_the_main_arena_ends_at_two_marks() {
+        let mut heap = vec![0; 1024];
+        (heap[1], heap[509], heap[511]) = (4064 | 1, 16 | 1, 16 | 1);
+        assert_eq!(walk(0, 8192, 1 << 20, reader(&heap), |_, _, _| {}), End::Whole(4096));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::own_memory::{read_all, slice};
 use super::{HeapPage, ROOM, Wanted, glibc, objects};
 
 /// Room for the text of smaps: reserved, not taken.
-const MAPS_ROOM: usize = 256 << 20;
+const MAPS_ROOM: usize = 64 << 20;
 /// A mapping with more pages is counted as a whole.
 const MOST_PAGES: usize = 1 << 28;
 

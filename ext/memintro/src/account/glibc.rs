@@ -109,18 +109,71 @@ fn walk_main(
 ) {
     let mut sums = Sums::default();
     let top = either(frozen, arena + layout.top, arena, layout).unwrap_or(0) as usize;
-    let mut heaps = 0;
+    let (mut heaps, mut walked) = (0, 0);
     for (area, region) in frozen.space.areas().iter().zip(frozen.regions.iter()) {
-        // Where the end of the data segment could not be moved, the main arena has memory of other mappings, too.
-        if !region.is_brk && !area.holds(top, top + 1) {
+        if !region.is_brk {
             continue;
         }
         heaps += 1;
         let end = one_heap(frozen, area.start, area.end, top, &mut sums, candidates, answer);
         claim(area.start, end);
+        walked += end - area.start;
+    }
+    let all = either(frozen, arena + layout.system_bytes, arena, layout).unwrap_or(0) as usize;
+    if all > walked.saturating_add(PAGE) {
+        heaps += walk_parts(frozen, top, all - walked, &mut sums, candidates, claim, answer);
     }
     answer.figure("busy", u64::from(is_busy(arena, |at| either(frozen, at, arena, layout))));
     write(0, heaps, &sums, answer);
+}
+
+/// Where the end of the data segment could not be moved, the main arena has mappings as well, and nothing says where
+/// they are: they are known by chunks that lead from a page to two marks, or to the top. What is not found is
+/// reported. Returns how many there are.
+fn walk_parts(
+    frozen: &Frozen<'_>,
+    top: usize,
+    missing: usize,
+    sums: &mut Sums,
+    candidates: &mut Candidates,
+    claim: &mut impl FnMut(usize, usize),
+    answer: &mut Answer<'_>,
+) -> u64 {
+    let (mut parts, mut found) = (0, 0);
+    for (area, region) in frozen.space.areas().iter().zip(frozen.regions.iter()) {
+        let mut at = area.start;
+        while at < area.end && !region.is_brk {
+            let end = if frozen.space.is_resident(at) { end_of_part(frozen, at, area.end, top) } else { None };
+            if let Some(end) = end {
+                one_heap(frozen, at, end, top, sums, candidates, answer);
+                claim(at, end);
+                parts += 1;
+                found += end - at;
+            }
+            at = end.unwrap_or(at + PAGE);
+        }
+    }
+    if found + PAGE < missing {
+        answer.add("broken", &[Word::Number(0), Word::Text(b"parts of the main arena")]);
+    }
+    parts
+}
+
+/// Where the part of the main arena ends that begins at this page, if one does.
+fn end_of_part(frozen: &Frozen<'_>, page: usize, end: usize, top: usize) -> Option<usize> {
+    let head = frozen.word(page + 8)?;
+    if head & chunks::FLAGS != chunks::PREVIOUS_IN_USE || frozen.word(page)? != 0 {
+        return None;
+    }
+    let word = |at: usize| {
+        let is_here = at.is_multiple_of(8) && page <= at && at.checked_add(8).is_some_and(|next| next <= end);
+        // SAFETY: within a readable mapping of this process, in which nothing else runs.
+        if is_here { Some(unsafe { read(at) }) } else { None }
+    };
+    match chunks::walk(page, end, top, word, |_, _, _| {}) {
+        End::Whole(last) if last.is_multiple_of(PAGE) => Some(last),
+        _ => None,
+    }
 }
 
 fn walk_other(
