@@ -50,6 +50,7 @@ module Memintro
     autoload :Top, File.join(__dir__, "cli/top.rb")
     autoload :Collect, File.join(__dir__, "cli/gc.rb")
     autoload :AccountOf, File.join(__dir__, "cli/account.rb")
+    autoload :Allocators, File.join(__dir__, "cli/allocators.rb")
     autoload :Trim, File.join(__dir__, "cli/trim.rb")
 
     # Subcommands, their classes and their purposes.
@@ -61,6 +62,7 @@ module Memintro
       "report" => [:Report, "show a saved report, a raw dump, or the report of a running process"],
       "rss" => [:Rss, "show the RSS, PSS and USS of processes, or the peak of a command"],
       "account" => [:AccountOf, "show where the resident memory is: Ruby, malloc, fragmentation, stacks, files"],
+      "allocators" => [:Allocators, "run a command once per allocator, and compare time, CPU and RSS"],
       "trim" => [:Trim, "have a running process give free memory back to the kernel"],
       "snapshot" => [:Snapshot, "save what is in a process: memory, GC, objects by class, compiled code"],
       "diff" => [:Diff, "show what grew between snapshots, in a running process, or during a command"],

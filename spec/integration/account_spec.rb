@@ -167,4 +167,34 @@ RSpec.describe "an account of RSS", :vm do
     expect(outputs[0][:notes].first).to include("from the kernel's list of mappings alone")
     expect(asked.fetch("malloc_ruby_objects")).to be_between(29_000_000, 36_000_000)
   end
+
+  it "runs a command once per allocator, and says which answered" do
+    result = Subprocess.run_command(RbConfig.ruby, Subprocess::EXE, "allocators", "--", RbConfig.ruby, "--disable=gems",
+                                    "-e", "$kept = 'x' * 40_000_000; sleep 0.2")
+    lines = result.must_succeed.stdout.lines(chomp: true)
+    names = lines.grep(/ s /).to_h { |line| [line[/\A\w+(?:, 2 arenas)?/], line.split.last] }
+    expect(names).to include("glibc" => "glibc", "glibc, 2 arenas" => "glibc")
+    expect(names["jemalloc"]).to eq("jemalloc") if File.exist?(JEMALLOC)
+    peaks = lines.grep(/ s /).map { |line| Float(line[/([\d.]+) MiB/, 1]) }
+    expect(peaks).to all(be_between(38, 90))
+  end
+
+  it "writes a page of its own, whose rectangles have the area of the rows" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
+      require "memintro/cli"
+      require File.join(Memintro::Paths::CODE, "report/account_report")
+      require "stringio"
+      account = Memintro.account
+      Memintro::AccountReport.new(account, name: "<b>").write(page = StringIO.new, format: :html)
+      puts JSON.generate(page: page.string, rss: account.rss, rows: account.rows.to_h { |row| [row.name, row.bytes] })
+    RUBY
+    page = result[:page]
+    expect(page).to include("&lt;b&gt;").and include("default-src 'none'")
+    areas = page.scan(/width="([\d.]+)" height="([\d.]+)" [^>]*><title>(\S+) /)
+    expect(areas.size).to eq(result[:rows].count { |_, bytes| bytes.positive? })
+    areas.each do |width, height, name|
+      share = result[:rows].fetch(name.to_sym).fdiv(result[:rss])
+      expect(Float(width) * Float(height)).to be_within(200).of(420_000 * share)
+    end
+  end
 end

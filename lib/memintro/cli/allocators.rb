@@ -1,0 +1,138 @@
+# frozen_string_literal: true
+
+require_relative "command"
+require_relative "../support/units"
+
+module Memintro
+  module CLI
+    # `memintro allocators -- CMD`: compares allocators by the memory and time that a command takes with each.
+    class Allocators < Command
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro allocators [options] -- CMD [ARGUMENTS]
+
+        Runs CMD with each allocator that is installed here: glibc, glibc with MALLOC_ARENA_MAX=2, jemalloc,
+        tcmalloc and mimalloc, in turn. Shows the medians of time, CPU time of CMD and the processes that it waits
+        for, peak RSS and the last RSS of CMD's own process, and which allocator was loaded. What CMD prints is
+        thrown away.
+      TEXT
+      # Files of the libraries.
+      LIBRARIES = { "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",
+                    "mimalloc" => "libmimalloc.so.{3,2}" }.freeze
+      # Where they are.
+      FOLDERS = %w[/usr/lib/*-linux-gnu /usr/lib64 /usr/lib /usr/local/lib].freeze
+      # Seconds between two looks at a running CMD.
+      LOOK_SECONDS = 0.01
+      # One run of one allocator.
+      Outcome = Struct.new(:seconds, :cpu, :peak, :last, :answered, :failed)
+      private_constant :Outcome
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.separator("\nOptions:")
+          parser.on("--rounds N", Integer, "how many times each; default 1") { |count| @rounds = count }
+        end
+      end
+
+      # @param command [Array<String>]
+      # @return [Integer]
+      def run(command)
+        raise UsageError, "no command to run: memintro allocators [options] -- CMD" if command.empty?
+        raise UsageError, "--rounds is #{@rounds}; it must be a number from 1" if @rounds && @rounds < 1
+
+        outcomes = Hash.new { |all, name| all[name] = [] }
+        (@rounds || 1).times { environments.each { |name, env| outcomes[name] << once(env, command) } }
+        show(outcomes)
+        outcomes.values.flatten.any?(&:failed) ? 1 : 0
+      end
+
+      private
+
+      # All words after -- belong to CMD.
+      def parse(parser, argv)
+        at = argv.index("--")
+        return parser.permute(argv) unless at
+
+        rest = parser.permute(argv.take(at))
+        raise UsageError, "write CMD after --: memintro allocators -- #{rest.join(' ')}" unless rest.empty?
+
+        argv.drop(at + 1)
+      end
+
+      def environments
+        @environments ||= { "glibc" => {}, "glibc, 2 arenas" => { "MALLOC_ARENA_MAX" => "2" } }.merge(
+          LIBRARIES.transform_values { |file| found(file) }.compact.transform_values { |path| { "LD_PRELOAD" => path } }
+        )
+      end
+
+      def found(file)
+        FOLDERS.flat_map { |folder| Dir.glob(File.join(folder, file)) }.first
+      end
+
+      def once(env, command)
+        before = [now, cpu]
+        own = { "LD_PRELOAD" => nil, "MALLOC_ARENA_MAX" => nil }.merge(env)
+        pid = Process.spawn(own, [command.first, command.first], *command.drop(1), %i[out err] => File::NULL)
+        peak, last, answered = follow(pid)
+        Outcome.new(now - before[0], cpu - before[1], peak, last, answered, !$?.success?)
+      rescue Errno::ENOENT
+        raise Failure.new("#{command.first}: command not found", 127)
+      rescue Errno::EACCES, Errno::ENOEXEC, Errno::EISDIR
+        raise Failure.new("#{command.first}: cannot be run", 126)
+      end
+
+      def follow(pid)
+        peak = last = 0
+        answered = nil
+        until Process.wait(pid, Process::WNOHANG)
+          figures = status(pid)
+          peak = [peak, figures["VmHWM"].to_i].max
+          last = figures["VmRSS"] || last
+          answered = allocator(pid) || answered
+          sleep(LOOK_SECONDS)
+        end
+        [peak * 1024, last * 1024, answered]
+      end
+
+      def status(pid)
+        File.read("/proc/#{pid}/status").scan(/^(VmHWM|VmRSS):\s+(\d+)/).to_h { |name, kib| [name, Integer(kib, 10)] }
+      rescue SystemCallError
+        {} # it has just ended
+      end
+
+      def allocator(pid)
+        maps = File.read("/proc/#{pid}/maps")
+        LIBRARIES.keys.find { |name| maps.include?("/lib#{name}") } || ("glibc" if maps.include?("/libc"))
+      rescue SystemCallError
+        nil # it has just ended
+      end
+
+      def show(outcomes)
+        @out.puts("allocator            time      CPU   peak RSS  RSS at the end  answered")
+        outcomes.each do |name, list|
+          seconds, spent, peak, last = %i[seconds cpu peak last].map { |figure| median(list.map(&figure)) }
+          @out.puts(format("%-15<name>s %6.2<seconds>f s %6.2<cpu>f s %10<peak>s %15<last>s  %<answered>s%<failed>s",
+                           name: name, seconds: seconds, cpu: spent, peak: Units.bytes(peak), last: Units.bytes(last),
+                           answered: list.last.answered || "not seen: CMD ended too soon",
+                           failed: (", CMD failed" if list.any?(&:failed))))
+        end
+        missing = LIBRARIES.keys - outcomes.keys
+        @out.puts("Not installed: #{missing.join(', ')}.") unless missing.empty?
+      end
+
+      def median(values)
+        values.sort[values.size / 2]
+      end
+
+      def now
+        Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      end
+
+      def cpu
+        times = Process.times
+        times.cutime + times.cstime
+      end
+    end
+  end
+end
