@@ -89,7 +89,7 @@ RSpec.describe "the control socket", :listening do
     "top" => { n: [], by: [], older_than: [], older_than_gcs: [], format: [], app_root: ["x"], colour: [false] },
     "report" => { top: [], by: [], format: [], app_root: ["x", false], colour: [false] },
     "vitals" => { top: [], by: [] },
-    "account" => { ruby: [] }, "trim" => { compact: [] },
+    "account" => { ruby: [false] }, "trim" => { compact: [false] },
     "snapshot" => { parts: [], settle: [false] },
     "doctor" => { format: [] },
     "start" => { mode: [], sample_bytes: [], stop_after: [1.5], max_tracker_bytes: [], max_sites: [],

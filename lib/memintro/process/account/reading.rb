@@ -169,7 +169,7 @@ module Memintro
       # Mapped blocks are found by their heads.
       def note_mapped
         found, size = sum("mmapped", 0), sum("mmapped", 1)
-        return if @allocator != :glibc || @own[:mmap].nil? || (@own[:mmap] - size).abs <= [size / 20, 1 << 20].max
+        return if @allocator != :glibc || @own[:mmap].nil? || (@own[:mmap] - size).abs <= [size / 20, 4 << 20].max
 
         @notes << "malloc says that it has #{@own[:mmaps]} mapped blocks of #{Units.bytes(@own[:mmap])}, and " \
                   "#{found} of #{Units.bytes(size)} were found"
