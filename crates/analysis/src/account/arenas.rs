@@ -26,7 +26,14 @@ pub struct Layout {
 
 /// Of glibc 2.27 to 2.42, and of those after, which have no fast bins.
 pub const LAYOUTS: [Layout; 2] = [
-    Layout { top: 96, last_list: 112 + 252 * 8, next: 2160, system_bytes: 2184, size: 2200, fast_bins: Some(16) },
+    Layout {
+        top: 96,
+        last_list: 112 + 252 * 8,
+        next: 2160,
+        system_bytes: 2184,
+        size: 2200,
+        fast_bins: Some(16),
+    },
     Layout { top: 8, last_list: 24 + 252 * 8, next: 2072, system_bytes: 2096, size: 2112, fast_bins: None },
 ];
 

@@ -63,7 +63,8 @@ pub fn walk(
         }
         // So do two at the end of a page where the main arena's memory goes on elsewhere. No block is that small.
         if size == GRAIN
-            && let Some(closed) = at.checked_add(2 * GRAIN).filter(|closed| closed.is_multiple_of(super::PAGE))
+            && let Some(closed) =
+                at.checked_add(2 * GRAIN).filter(|closed| closed.is_multiple_of(super::PAGE))
             && word(at + GRAIN + 8).is_some_and(|head| head & !FLAGS == GRAIN as u64)
         {
             return End::Whole(closed);

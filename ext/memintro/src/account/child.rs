@@ -191,7 +191,8 @@ fn fill(wanted: Wanted, space: &mut Space<'_>, regions: &[Region], answer: &mut 
     const ENTRIES: usize = 1 << 16;
     let entries = slice::<u64>(ENTRIES)?;
     let file = if wanted.pagemap { open(c"/proc/self/pagemap") } else { -1 };
-    let mut exact = file >= 0;
+    // SAFETY: a number. A kernel with larger pages has other entries: there, sums of mappings must do.
+    let mut exact = file >= 0 && unsafe { libc::sysconf(libc::_SC_PAGESIZE) } == PAGE as i64;
     let mut zero_pages = 0;
     for (area, region) in space.areas().iter().zip(regions) {
         let pages = (area.end - area.start) / PAGE;

@@ -143,7 +143,8 @@ fn walk_parts(
     for (area, region) in frozen.space.areas().iter().zip(frozen.regions.iter()) {
         let mut at = area.start;
         while at < area.end && !region.is_brk {
-            let end = if frozen.space.is_resident(at) { end_of_part(frozen, at, area.end, top) } else { None };
+            let end =
+                if frozen.space.is_resident(at) { end_of_part(frozen, at, area.end, top) } else { None };
             if let Some(end) = end {
                 one_heap(frozen, at, end, top, sums, candidates, answer);
                 claim(at, end);
