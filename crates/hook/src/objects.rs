@@ -27,6 +27,14 @@ pub(crate) fn track(on: bool) -> Status {
     let done = state::paused(|_| {
         TRACKS_OBJECTS.store(false, Ordering::Relaxed);
         OBJECTS.clear();
+        if on {
+            // The ends of objects that were tracked before were not told.
+            state::flush();
+            for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
+                site.objects.reset();
+                site.marked_object_bytes.store(0, Ordering::Relaxed);
+            }
+        }
         if on && OBJECTS.init(state::budget_for_objects()).is_err() {
             return Status::NO_MEMORY;
         }

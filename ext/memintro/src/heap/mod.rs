@@ -16,6 +16,7 @@ mod slot;
 pub(crate) mod survey;
 pub(crate) mod tracked;
 mod walk;
+pub(crate) mod watched;
 
 pub(crate) use functions::missing;
 pub(crate) use walk::{Trouble, count_slots, leaves_marking};
