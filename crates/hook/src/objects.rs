@@ -80,7 +80,8 @@ pub(crate) fn made(slot: usize, bytes: usize) {
 }
 
 fn born(own: &ThreadState, slot: usize, bytes: u64, site: u32, generation: u32) {
-    match OBJECTS.insert(slot, Block { site, size: bytes, generation }, generation) {
+    let object = Block { site, size: bytes, generation };
+    match OBJECTS.insert(slot, object, generation, |old| died(own, old, generation)) {
         Inserted::New => {}
         Inserted::Replaced(old) => died(own, &old, generation),
         Inserted::Full => {
@@ -122,7 +123,8 @@ pub(crate) fn moved(from: usize, to: usize) {
     let now = shared::generation();
     if let Some(object) = OBJECTS.remove(from, now) {
         let Removed { site, size, age } = object;
-        match OBJECTS.insert(to, Block { site, size, generation: now.wrapping_sub(age) }, now) {
+        let moved = Block { site, size, generation: now.wrapping_sub(age) };
+        match OBJECTS.insert(to, moved, now, |stale| died(&own, stale, now)) {
             Inserted::New => {}
             Inserted::Replaced(stale) => died(&own, &stale, now),
             Inserted::Full => {
