@@ -81,6 +81,7 @@ fn cell(site: u32, generation: u32) -> u64 {
 
 impl Area {
     fn shape(&self, base: usize, offset: usize, slot_bytes: usize) {
+        let slot_bytes = slot_bytes.max(1);
         self.base.store(base, Ordering::Relaxed);
         self.slot_bytes.store(slot_bytes as u32, Ordering::Relaxed);
         self.reciprocal.store(((1_u64 << 32) / slot_bytes as u64 + 1) as u32, Ordering::Relaxed);
@@ -229,7 +230,7 @@ impl Objects {
         if !(LEAST_SLOT..=AREA_BYTES).contains(&bytes) {
             return false;
         }
-        let cells = AREA_BYTES / bytes + 1;
+        let cells = AREA_BYTES / bytes.max(1) + 1;
         let more = cells.saturating_sub(area.touched.load(Ordering::Relaxed) as usize) * size_of::<u64>();
         if !self.charge(more) {
             return false;
