@@ -456,6 +456,7 @@ module Memintro
     end
 
     def track_objects(wanted)
+      return unless wanted || Native.tracks_objects
       return unless untracked { Native.track_objects(wanted) }.nil?
 
       raise UnsupportedError, "this Ruby does not tell of its objects; start without objects: true" if wanted
