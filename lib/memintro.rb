@@ -97,8 +97,9 @@ module Memintro
     #   nil: as configured, else in 524,288
     # @param stop_after [Numeric, nil] seconds after which tracking stops by itself, in forked children too; nil: as
     #   configured, else never. Given again, it counts from then.
-    # @param objects [Boolean] also tracks Ruby objects by the line that made them ({CallSite#live_objects},
-    #   {CallSite#classes}); docs/objects.md has the cost
+    # @param objects [Boolean, Array<Class, String>] also tracks Ruby objects by the line that made them
+    #   ({CallSite#live_objects}, {CallSite#classes}): true, all; an Array of classes and names of classes, only these
+    #   and their subclasses. With another value, objects are counted from zero; docs/objects.md has the cost
     # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use, at least 4 MiB; nil: as configured, else
     #   no limit
     # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
@@ -120,7 +121,7 @@ module Memintro
       bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: Configuration::LEAST_TRACKER_BYTES,
                                                                      optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
-      Arguments.flag(:objects, objects)
+      objects = Arguments.objects(:objects, objects)
       Native.load_hook
       begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0) }
       track_objects(objects)
@@ -455,7 +456,7 @@ module Memintro
     end
 
     def track_objects(wanted)
-      return if wanted == Native.tracks_objects
+      return unless wanted || Native.tracks_objects
       return unless untracked { Native.track_objects(wanted) }.nil?
 
       raise UnsupportedError, "this Ruby does not tell of its objects; start without objects: true" if wanted

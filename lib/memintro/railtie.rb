@@ -8,7 +8,8 @@ module Memintro
   # then has Rails' request id and `posts#show`. In the Gemfile: `gem "memintro", require: "memintro/railtie"`.
   #
   # Settings below `config.memintro`, for config/application.rb or an environment's file: `enabled` (true), `start`
-  # (nil; true, `:full` or `:sampled` tracks from the end of initialization), and each option of {Middleware}.
+  # (nil; true, `:full` or `:sampled` tracks from the end of initialization), `objects` (nil; the argument of
+  # {Memintro.start}, for `start`), and each option of {Middleware}.
   #
   # @example
   #   config.memintro.one_in = 100
@@ -20,7 +21,7 @@ module Memintro
     MIDDLEWARE_SETTINGS = %i[fields format one_in every over skip logger max_rss_bytes max_growth_bytes_per_hour
                              on_limit].freeze
     # All settings.
-    SETTINGS = [:enabled, :start, *MIDDLEWARE_SETTINGS].freeze
+    SETTINGS = [:enabled, :start, :objects, *MIDDLEWARE_SETTINGS].freeze
 
     config.memintro = ActiveSupport::OrderedOptions.new
 
@@ -32,7 +33,7 @@ module Memintro
 
     config.after_initialize do |app|
       settings = app.config.memintro
-      Railtie.start(settings[:start]) if settings[:start] && settings[:enabled] != false
+      Railtie.start(settings[:start], settings[:objects]) if settings[:start] && settings[:enabled] != false
     end
 
     # @api private
@@ -50,9 +51,10 @@ module Memintro
     #
     # @api private
     # @param mode [true, Symbol]
+    # @param objects [Boolean, Array, nil]
     # @return [void]
-    def self.start(mode)
-      mode == true ? Memintro.start : Memintro.start(mode: mode)
+    def self.start(mode, objects = nil)
+      Memintro.start(**{ mode: (mode unless mode == true), objects: objects }.compact)
     rescue Error => e
       ::Rails.logger&.warn("memintro does not track: #{e.message}")
     end

@@ -72,9 +72,21 @@ RSpec.describe "memintro/railtie" do
     end
   end
 
+  it "tracks the objects of config.memintro.objects" do
+    code = <<~RUBY
+      require "rails"
+      require "memintro/railtie"
+      Memintro::Railtie.start(true, ["Message"])
+      class Message; end
+      kept = Array.new(30) { [Message.new] }
+      print Memintro.mode, " ", Memintro.top(nil).sum(&:live_objects)
+    RUBY
+    expect(run_ruby(code: code).must_succeed.stdout).to eq("full 30")
+  end
+
   it "says which setting there is not" do
     expect { PumaServer.run(application, env: { "SETTINGS" => "evry=5" }) {} }
-      .to raise_error(/config.memintro has no evry; it has enabled, start, fields, format, one_in, every, /)
+      .to raise_error(/config.memintro has no evry; it has enabled, start, objects, fields, format, one_in, every, /)
   end
 
   it "has the settings that docs/rack.md shows" do

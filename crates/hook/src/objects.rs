@@ -27,6 +27,14 @@ pub(crate) fn track(on: bool) -> Status {
     let done = state::paused(|_| {
         TRACKS_OBJECTS.store(false, Ordering::Relaxed);
         OBJECTS.clear();
+        if on {
+            // The ends of objects that were tracked before were not told.
+            state::flush();
+            for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
+                site.objects.reset();
+                site.marked_object_bytes.store(0, Ordering::Relaxed);
+            }
+        }
         if on && OBJECTS.init(state::budget_for_objects()).is_err() {
             return Status::NO_MEMORY;
         }
@@ -72,7 +80,8 @@ pub(crate) fn made(slot: usize, bytes: usize) {
 }
 
 fn born(own: &ThreadState, slot: usize, bytes: u64, site: u32, generation: u32) {
-    match OBJECTS.insert(slot, Block { site, size: bytes, generation }, generation) {
+    let object = Block { site, size: bytes, generation };
+    match OBJECTS.insert(slot, object, generation, |old| died(own, old, generation)) {
         Inserted::New => {}
         Inserted::Replaced(old) => died(own, &old, generation),
         Inserted::Full => {
@@ -114,7 +123,8 @@ pub(crate) fn moved(from: usize, to: usize) {
     let now = shared::generation();
     if let Some(object) = OBJECTS.remove(from, now) {
         let Removed { site, size, age } = object;
-        match OBJECTS.insert(to, Block { site, size, generation: now.wrapping_sub(age) }, now) {
+        let moved = Block { site, size, generation: now.wrapping_sub(age) };
+        match OBJECTS.insert(to, moved, now, |stale| died(&own, stale, now)) {
             Inserted::New => {}
             Inserted::Replaced(stale) => died(&own, &stale, now),
             Inserted::Full => {

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 
 use memintro_abi::{Mode, VmSource};
 use memintro_tracker::births::Births;
+use memintro_tracker::objects::Objects;
 use memintro_tracker::sites::Sites;
 use memintro_tracker::table::Table;
 use memintro_tracker::threads::Threads;
@@ -14,7 +15,7 @@ use memintro_tracker::threads::Threads;
 /// Live blocks.
 pub(crate) static TABLE: Table = Table::new();
 /// Live objects of the VM, by slot.
-pub(crate) static OBJECTS: Table = Table::new();
+pub(crate) static OBJECTS: Objects = Objects::new();
 /// Call sites.
 pub(crate) static SITES: Sites = Sites::new();
 /// What is born while something is measured.

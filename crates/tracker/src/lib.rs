@@ -5,6 +5,7 @@
 //! formats nothing and has no path that panics.
 //!
 //! - [`table`]: address → block
+//! - [`objects`]: slot of a VM's object → its call site and birth
 //! - [`sites`]: call site → number, and its name
 //! - [`births`]: what was born during a measurement
 //! - [`counters`]: what happened at a site
@@ -22,6 +23,7 @@ pub mod filter;
 mod key_map;
 pub mod lock;
 pub mod mmap;
+pub mod objects;
 pub mod sampler;
 pub mod samples;
 pub mod sites;

@@ -14,6 +14,7 @@
 //! Ruby tells of objects of the main Ractor only. Hooks take Ruby's own argument: a `TracePoint` in between would cost as
 //! much as the rest.
 
+use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +25,10 @@ use magnus::{Error, Ruby};
 use memintro_abi::{BlockRecord, HookApi, Status};
 use rb_sys::VALUE;
 
-use crate::hook_link;
+use crate::heap::watched::{Wanted, Watched};
+use crate::heap::{self, Trouble};
 use crate::lookup::{self, look_up};
+use crate::{hook_link, vm};
 
 /// Called with the hook's data and Ruby's argument.
 type Handler = unsafe extern "C" fn(VALUE, *mut c_void);
@@ -58,6 +61,36 @@ struct Functions {
 
 static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
 static IS_ON: AtomicBool = AtomicBool::new(false);
+/// Whether only some classes are tracked.
+static IS_CHOOSY: AtomicBool = AtomicBool::new(false);
+
+/// The classes that are tracked, if not all are.
+struct Chosen(UnsafeCell<Option<Watched>>);
+// SAFETY: it is used with the GVL of the main Ractor only, by what neither runs Ruby code nor comes back here.
+unsafe impl Sync for Chosen {}
+static CHOSEN: Chosen = Chosen(UnsafeCell::new(None));
+
+fn chosen<R>(use_it: impl FnOnce(&mut Option<Watched>) -> R) -> R {
+    // SAFETY: see `Chosen`.
+    use_it(unsafe { &mut *CHOSEN.0.get() })
+}
+
+/// Which objects to track.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Objects {
+    None,
+    All,
+    Of(Wanted),
+}
+
+impl Objects {
+    fn now() -> Self {
+        if !is_on() {
+            return Self::None;
+        }
+        chosen(|watched| watched.as_ref().map_or(Self::All, |watched| Self::Of(watched.wanted().clone())))
+    }
+}
 /// Whether there is the object that Ruby asks to update its references.
 static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
@@ -90,47 +123,93 @@ pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Begins to track objects, or ends it. `Ok(None)`: this Ruby has no way to.
-pub(crate) fn track(ruby: &Ruby, on: bool) -> Result<Option<Status>, Error> {
+/// Why objects cannot be tracked.
+pub(crate) enum Refusal {
+    /// This Ruby has no way to.
+    Missing,
+    /// This Ruby does not tell an object's class.
+    Classes(Trouble),
+    /// Ruby raised.
+    Raised(Error),
+}
+
+/// Tracks these objects from now on. What was tracked before is forgotten if it was others.
+pub(crate) fn track(ruby: &Ruby, objects: Objects) -> Result<Status, Refusal> {
     // Each stop ends it, mostly where it was never begun: nothing is looked up then.
-    if is_on() == on {
-        return Ok(Some(Status::OK));
+    if objects == Objects::now() {
+        return Ok(Status::OK);
     }
-    let (Some(api), Some(vm)) = (hook_link::found(), functions(ruby)) else { return Ok(None) };
+    let (Some(api), Some(vm)) = (hook_link::found(), functions(ruby)) else { return Err(Refusal::Missing) };
+    if is_on() {
+        end(api, vm).map_err(Refusal::Raised)?;
+    }
+    let wanted = match objects {
+        Objects::None => return Ok(Status::OK),
+        Objects::All => None,
+        Objects::Of(wanted) => Some(Watched::new(wanted).map_err(Refusal::Classes)?),
+    };
     if !IS_PREPARED.load(Ordering::Relaxed) {
-        prepare(ruby)?;
+        prepare(ruby).map_err(Refusal::Raised)?;
     }
-    // Frees are told first and until last, so that no object of the table is freed without notice.
+    IS_CHOOSY.store(wanted.is_some(), Ordering::Relaxed);
+    chosen(|watched| *watched = wanted);
+    begin(api, vm)
+}
+
+/// Tracks none from now on.
+pub(crate) fn stop() -> Result<(), Error> {
+    match hook_link::found().zip(FUNCTIONS.get().and_then(Option::as_ref)) {
+        Some((api, vm)) if is_on() => end(api, vm),
+        _ => Ok(()),
+    }
+}
+
+/// Frees are told first and until last, so that no object of the table is freed without notice.
+fn begin(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
+    listen(vm, on_freed, FREED)?;
+    let status = (api.track_objects)(true);
+    if status == Status::OK {
+        listen(vm, on_made, MADE)?;
+        IS_ON.store(true, Ordering::Relaxed);
+    } else {
+        // SAFETY: removes what was added just now.
+        unsafe { (vm.remove)(on_freed, rb_sys::Qnil as VALUE) };
+        forget_chosen();
+    }
+    Ok(status)
+}
+
+fn end(api: &HookApi, vm: &Functions) -> Result<(), Error> {
     magnus::rb_sys::protect(|| {
-        // SAFETY: the handlers live as long as this library, which Ruby never unloads.
+        // SAFETY: removes what was added.
         unsafe {
-            if on {
-                (vm.add)(on_freed, FREED, rb_sys::Qnil as VALUE, SAFE_AND_RAW);
-            } else {
-                (vm.remove)(on_made, rb_sys::Qnil as VALUE);
-                (vm.remove)(on_freed, rb_sys::Qnil as VALUE);
-            }
+            (vm.remove)(on_made, rb_sys::Qnil as VALUE);
+            (vm.remove)(on_freed, rb_sys::Qnil as VALUE);
         }
         rb_sys::Qnil as VALUE
     })?;
-    let status = (api.track_objects)(on);
-    if on && status != Status::OK {
-        // SAFETY: as above.
-        unsafe { (vm.remove)(on_freed, rb_sys::Qnil as VALUE) };
-        return Ok(Some(status));
-    }
-    if on {
-        magnus::rb_sys::protect(|| {
-            // SAFETY: as above.
-            unsafe { (vm.add)(on_made, MADE, rb_sys::Qnil as VALUE, SAFE_AND_RAW) };
-            rb_sys::Qnil as VALUE
-        })?;
-    }
-    IS_ON.store(on, Ordering::Relaxed);
-    Ok(Some(status))
+    (api.track_objects)(false);
+    IS_ON.store(false, Ordering::Relaxed);
+    forget_chosen();
+    Ok(())
 }
 
-/// Makes the object that Ruby asks to update its references.
+fn forget_chosen() {
+    IS_CHOOSY.store(false, Ordering::Relaxed);
+    chosen(|watched| *watched = None);
+}
+
+fn listen(vm: &Functions, handler: Handler, events: u32) -> Result<(), Refusal> {
+    magnus::rb_sys::protect(|| {
+        // SAFETY: the handlers live as long as this library, which Ruby never unloads.
+        unsafe { (vm.add)(handler, events, rb_sys::Qnil as VALUE, SAFE_AND_RAW) };
+        rb_sys::Qnil as VALUE
+    })
+    .map(|_| ())
+    .map_err(Refusal::Raised)
+}
+
+/// Makes the object that Ruby asks to update its references, and which keeps the chosen classes.
 fn prepare(ruby: &Ruby) -> Result<(), Error> {
     magnus::rb_sys::protect(|| {
         // SAFETY: the type lives as long as this library; the object is never collected.
@@ -158,7 +237,7 @@ unsafe impl Sync for Moves {}
 static MOVES: Moves = Moves(rb_sys::rb_data_type_t {
     wrap_struct_name: c"memintro/objects".as_ptr(),
     function: rb_sys::rb_data_type_struct__bindgen_ty_1 {
-        dmark: None,
+        dmark: Some(mark_chosen),
         dfree: None,
         dsize: None,
         dcompact: Some(after_compaction),
@@ -169,10 +248,25 @@ static MOVES: Moves = Moves(rb_sys::rb_data_type_t {
     flags: 0,
 });
 
+/// Keeps them alive, and where they are.
+unsafe extern "C" fn mark_chosen(_: *mut c_void) {
+    chosen(|watched| {
+        for class in watched.iter().flat_map(|watched| &watched.wanted().classes) {
+            // SAFETY: a class that was kept until now, in the middle of a marking.
+            unsafe { rb_sys::rb_gc_mark(*class) };
+        }
+    });
+}
+
 unsafe extern "C" fn on_made(_: VALUE, argument: *mut c_void) {
     let Some((api, vm)) = present() else { return };
     // SAFETY: Ruby's own event; an internal one always has an object.
     let object = unsafe { (vm.object)(argument) };
+    if IS_CHOOSY.load(Ordering::Relaxed) && !is_chosen(object) {
+        // If an object was there, its end was not told.
+        (api.object_freed)(object as usize);
+        return;
+    }
     let bytes = match vm.slot_size {
         // SAFETY: the object, whose page has been set up.
         Some(slot_size) => unsafe { slot_size(object) },
@@ -185,7 +279,25 @@ unsafe extern "C" fn on_freed(_: VALUE, argument: *mut c_void) {
     let Some((api, vm)) = present() else { return };
     // SAFETY: as above.
     let object = unsafe { (vm.object)(argument) };
+    if IS_CHOOSY.load(Ordering::Relaxed) {
+        // SAFETY: the object is still in its slot.
+        let is_class = unsafe { heap::watched::is_class(object) };
+        if is_class {
+            forget_answers();
+        }
+    }
     (api.object_freed)(object as usize);
+}
+
+/// Whether an object that was made just now is of a chosen class.
+fn is_chosen(object: VALUE) -> bool {
+    let generation = vm::gc_count().unwrap_or_default();
+    // SAFETY: the object of an event.
+    chosen(|watched| watched.as_mut().is_none_or(|watched| unsafe { watched.means(object, generation) }))
+}
+
+fn forget_answers() {
+    chosen(|watched| watched.iter_mut().for_each(Watched::forget));
 }
 
 fn present() -> Option<(&'static HookApi, &'static Functions)> {
@@ -195,6 +307,7 @@ fn present() -> Option<(&'static HookApi, &'static Functions)> {
 /// Called inside a collection, when all objects have moved and their former slots still say where to.
 unsafe extern "C" fn after_compaction(_: *mut c_void) {
     let Some((api, vm)) = present() else { return };
+    forget_answers();
     let mut moves: Vec<(usize, usize)> = Vec::new();
     (api.untracked_enter)();
     for object in objects(api).unwrap_or_default() {

@@ -59,12 +59,19 @@ module Memintro
       end
 
       def flag(parser, setting)
-        form = setting.argument ? "#{setting.flag} #{setting.argument}" : setting.flag
+        form = form_of(setting)
         # The flag of head and top.
         short = ["-n"] if setting.name == :top
         parser.on(*short, form, *setting.help) do |text|
-          @given[setting.name] = setting.argument ? value(setting, text) : true
+          @given[setting.name] = setting.argument && text ? value(setting, text) : true
         end
+      end
+
+      # With "=" in brackets, the word after the flag is never taken for its argument.
+      def form_of(setting)
+        return setting.flag unless setting.argument
+
+        setting.without_argument ? "#{setting.flag}[=#{setting.argument}]" : "#{setting.flag} #{setting.argument}"
       end
 
       # @param file [String]

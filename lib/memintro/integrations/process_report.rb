@@ -87,7 +87,7 @@ module Memintro
     # A preloaded hook already tracks from the start of the process.
     def go_on
       StopTimer.set(@configuration.stop_after)
-      Native.track_objects(true) if @configuration.objects
+      Native.track_objects(@configuration.objects) if @configuration.objects
       problem = Native.unseen
       raise NotSeenError, problem if problem
     end

@@ -41,6 +41,45 @@ module Memintro
       raise TypeError, "#{name} is #{shown(value)}; it must be true or false"
     end
 
+    # A name of a class, such as `Shop::Message`.
+    CLASS_NAME = /\A\p{Upper}[^\s,:]*(?:::\p{Upper}[^\s,:]*)*\z/
+    private_constant :CLASS_NAME
+
+    # Which Ruby objects to track.
+    #
+    # @return [Boolean, Array<Class, String>]
+    def self.objects(name, value)
+      return value if [true, false].include?(value)
+
+      wrong = "#{name} is #{shown(value)}; it must be true, false, or an Array of classes and names of classes"
+      raise TypeError, wrong unless value.is_a?(Array)
+      raise ArgumentError, "#{wrong}, at least one" if value.empty?
+
+      value.map { |one| class_or_name(one, wrong) }.uniq.freeze
+    end
+
+    # @return [Boolean]
+    def self.class_name?(text)
+      text = text.dup.force_encoding(Encoding::UTF_8)
+      text.valid_encoding? && text.match?(CLASS_NAME)
+    end
+
+    def self.class_or_name(value, wrong)
+      case value
+      when Class
+        return value unless value.singleton_class?
+
+        problem = "is a singleton class, of which no object is made"
+      when Module then problem = "is a module; name the classes that include it"
+      when String, Symbol
+        return value.to_s.dup.freeze if class_name?(value.to_s)
+
+        problem = 'is no name such as "Shop::Message"'
+      end
+      raise problem ? ArgumentError : TypeError, "#{wrong}: #{shown(value)} #{problem || 'is neither'}"
+    end
+    private_class_method :class_or_name
+
     # @return [Array]
     def self.array(name, value)
       return value if value.is_a?(Array)

@@ -27,7 +27,7 @@ module Memintro
     # @!attribute [rw] sample_bytes
     #   @return [Integer, nil] in sampled mode one byte in so many is sampled on average; nil: in 524,288
     # @!attribute [rw] objects
-    #   @return [Boolean] whether Ruby objects are tracked, too
+    #   @return [Boolean, Array<Class, String>] whether Ruby objects are tracked, too, and of which classes
     # @!attribute [rw] stop_after
     #   @return [Numeric, nil] seconds after which tracking stops by itself; nil: never
     # @!attribute [rw] max_sites

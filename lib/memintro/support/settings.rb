@@ -19,9 +19,11 @@ module Memintro
     SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
                   age_total live_objects object_bytes object_allocations retained_bytes].freeze
 
-    # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number. `parse` turns
-    # text into a value, `check` raises an error for wrong values; both use the name that the caller knows.
-    Setting = Struct.new(:name, :kind, :default, :allowed, :least, :argument, :help, keyword_init: true) do
+    # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number;
+    # `without_argument`: its flag may come without one. `parse` turns text into a value, `check` raises an error for
+    # wrong values; both use the name that the caller knows.
+    Setting = Struct.new(:name, :kind, :default, :allowed, :least, :argument, :without_argument, :help,
+                         keyword_init: true) do
       # @return [String] such as `MEMINTRO_MAX_SITES`
       def variable
         "MEMINTRO_#{name.to_s.upcase}"
@@ -60,7 +62,9 @@ module Memintro
       # @param value [Object]
       # @return [String] as it stands in the variable
       def to_variable(value)
-        kind == :switch ? (value ? "1" : "0") : value.to_s
+        return value ? "1" : "0" if [true, false].include?(value)
+
+        value.is_a?(Array) ? value.join(",") : value.to_s
       end
 
       # @return [Integer, nil] greatest value of those that are numbers
@@ -78,6 +82,7 @@ module Memintro
         when :count_or_all then "a whole number of at least 1#{limit}, or all"
         when :seconds then "a number of seconds above 0#{limit}"
         when :switch then "1 or 0"
+        when :objects then "1, 0, or names of classes such as Message,Hash"
         else "a text that is not empty"
         end
       end
@@ -104,6 +109,7 @@ module Memintro
         seconds = Float("0#{text}") if text.match?(/\A\d*\.?\d+\z/)
         within(seconds, allowed) if seconds&.positive?
       when :switch then { "1" => true, "0" => false }[text]
+      when :objects then objects_of(text)
       else text unless text.empty?
       end
     end
@@ -113,11 +119,20 @@ module Memintro
     def self.checked(kind, value, allowed)
       case kind
       when :switch then value if [true, false].include?(value)
+      when :objects then Arguments.objects(:objects, value)
       when :count, :count_or_all, :seconds
         value == :all ? value_of(kind, "all", allowed) : within(number(kind, value), allowed)
       else value_of(kind, value.to_s, allowed) if value.is_a?(String) || value.is_a?(Symbol)
       end
     end
+
+    def self.objects_of(text)
+      return text == "1" if %w[1 0].include?(text)
+
+      names = text.split(",", -1).map(&:strip)
+      names.uniq.each(&:freeze).freeze if names.any? && names.all? { |name| Arguments.class_name?(name) }
+    end
+    private_class_method :objects_of
 
     def self.within(number, most)
       number if number && (most.nil? || number <= most)
@@ -154,8 +169,9 @@ module Memintro
                          "sampled: estimates, cheap enough to leave on"]),
       Setting.new(name: :sample_bytes, kind: :count, allowed: MOST_SAMPLE_BYTES, argument: "N",
                   help: ["in sampled mode: sample one byte in N on average; default 524288"]),
-      Setting.new(name: :objects, kind: :switch, default: false,
-                  help: ["also track Ruby objects by the line that made them, each with its class"]),
+      Setting.new(name: :objects, kind: :objects, default: false, argument: "CLASS,…", without_argument: true,
+                  help: ["also track Ruby objects by the line that made them, each with its class;",
+                         "with =CLASS,… only those of these classes and their subclasses"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
                   help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
       Setting.new(name: :max_sites, kind: :count, allowed: MOST_SITES, argument: "N",

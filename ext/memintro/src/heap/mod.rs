@@ -17,6 +17,7 @@ mod slot;
 pub(crate) mod survey;
 pub(crate) mod tracked;
 mod walk;
+pub(crate) mod watched;
 
 pub(crate) use frozen_page::{FrozenPage, Vm, list_pages};
 pub(crate) use functions::missing;

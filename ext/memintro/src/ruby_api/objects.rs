@@ -2,12 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
+use magnus::rb_sys::AsRawValue;
+use magnus::{Error, RArray, RClass, RHash, RModule, RString, Ruby, Value, function, prelude::*};
 use memintro_abi::BlockRecord;
 
 use super::heap::checked;
 use super::names;
 use super::native::check;
+use crate::heap::watched::Wanted;
+use crate::objects::{Objects, Refusal};
 use crate::{heap, hook_link, objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -18,11 +21,34 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("tracked_objects", function!(tracked_objects, 0))
 }
 
-/// Begins or ends; nil if this Ruby has no way to.
-fn track_objects(ruby: &Ruby, on: bool) -> Result<Option<bool>, Error> {
-    let Some(status) = objects::track(ruby, on)? else { return Ok(None) };
-    check(ruby, status)?;
-    Ok(Some(on))
+/// Tracks none (false), all (true), or those of an Array of classes and their names. nil if this Ruby has no way to.
+fn track_objects(ruby: &Ruby, wanted: Value) -> Result<Option<bool>, Error> {
+    let objects = match RArray::from_value(wanted) {
+        Some(list) => Objects::Of(classes_and_names(list)?),
+        None if wanted.to_bool() => Objects::All,
+        None => Objects::None,
+    };
+    match objects::track(ruby, objects) {
+        Ok(status) => check(ruby, status).map(|()| Some(wanted.to_bool())),
+        Err(Refusal::Missing) => Ok(None),
+        Err(Refusal::Classes(trouble)) => checked(ruby, Err(trouble)),
+        Err(Refusal::Raised(error)) => Err(error),
+    }
+}
+
+fn classes_and_names(list: RArray) -> Result<Wanted, Error> {
+    let mut wanted = Wanted::default();
+    for value in list {
+        match RClass::from_value(value) {
+            Some(class) => wanted.classes.push(class.as_raw()),
+            None => {
+                let name = RString::try_convert(value)?;
+                // SAFETY: copied at once.
+                wanted.names.push(unsafe { name.as_slice() }.to_vec());
+            }
+        }
+    }
+    Ok(wanted)
 }
 
 /// The live objects; none if there is no hook.
