@@ -40,7 +40,7 @@ module Memintro
     end
 
     def need_stacks
-      return if Native.stack_depth > 1
+      return if Native.stack_depth > 1 || Brake.on?
 
       raise Error, "call sites are lines here; Memintro.start(stack_depth: 16) tells whole stacks apart"
     end
