@@ -14,6 +14,7 @@ require_relative "memintro/runtime/main_ractor"
 require_relative "memintro/process/figures"
 require_relative "memintro/process/memory"
 require_relative "memintro/malloc/call_site"
+require_relative "memintro/malloc/stacks"
 require_relative "memintro/malloc/totals"
 require_relative "memintro/support/list"
 require_relative "memintro/runtime/stop_timer"
@@ -83,6 +84,7 @@ module Memintro
   extend Listen
   extend Measuring
   extend ProcessFigures
+  extend Stacks
 
   @epoch = 0
 
@@ -104,6 +106,8 @@ module Memintro
     #   no limit
     # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
     #   else the hook's own limit
+    # @param stack_depth [Integer] lines of Ruby in a call site, 1 to 64: with 2 and more, a call site is a whole stack
+    #   ({stacks}, {CallSite#stack}), and {top} has the sums by line; docs/stacks.md has the cost
     # @return [Boolean] true; false under `MEMINTRO_DISABLE`, where nothing is tracked: see {disabled?}
     # @raise [ArgumentError, TypeError] on a wrong setting
     # @raise [UnsupportedError, DisabledError, ExhaustedError, AllocatorError, NotSeenError, BusyError]
@@ -111,7 +115,7 @@ module Memintro
     #   Memintro.start(mode: :sampled, stop_after: 60)
     def start(mode: default(:mode), sample_bytes: nil, stop_after: default(:stop_after),
               max_tracker_bytes: default(:max_tracker_bytes), max_sites: default(:max_sites),
-              objects: default(:objects))
+              objects: default(:objects), stack_depth: default(:stack_depth))
       return false if Brake.holds?
 
       MainRactor.only
@@ -122,8 +126,9 @@ module Memintro
                                                                      optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
       objects = Arguments.objects(:objects, objects)
+      depth = Arguments.count(:stack_depth, stack_depth, least: 1, most: Configuration::MOST_STACK_DEPTH)
       Native.load_hook
-      begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0) }
+      begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0, depth) }
       track_objects(objects)
       @epoch += 1 if begun == :ok
       # Allocations that Ruby makes for a first call do not belong to the program.
@@ -256,13 +261,23 @@ module Memintro
     # @param older_than_gcs [Integer, nil] count as live only blocks that outlived so many GCs, and leave out sites
     #   without any: that shows what leaks, not caches that turn over. Visits every live block.
     # @param older_than [Integer, nil] the former name of `older_than_gcs`
+    # @param group [Symbol] sums over all sites of a `:file`, `:gem`, `:method`, or `:app`, the innermost line of the
+    #   application; `:stack`, as {Memintro.stacks}. `:method`, `:app` and `:stack` need a `stack_depth` of at least 2.
     # @return [List<CallSite>] greatest first
     # @raise [ArgumentError, TypeError]
-    def top(n = 20, by: default_figure, older_than_gcs: nil, older_than: nil)
+    # @raise [Error] if there are no stacks to group by
+    def top(n = 20, by: default_figure, older_than_gcs: nil, older_than: nil, group: :line)
       Arguments.count(:n, n, optional: true)
       Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE, optional: true)
       older_than_gcs ||= Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
       by = untracked { Arguments.choice(:by, by, CallSite::FIGURES) }
+      group = untracked { call_sites && Arguments.choice(:group, group, SiteGroups::ALL) }
+      unless group == :line
+        return top_groups(n, by, group) unless older_than_gcs
+
+        raise ArgumentError, "group is #{group.inspect}; with older_than_gcs it must be :line"
+      end
+
       call_sites.take(most: older_than_gcs ? nil : n, by: by).top(n, by: by, older_than_gcs: older_than_gcs)
     end
 
@@ -278,8 +293,9 @@ module Memintro
     # Writes a report about this process.
     #
     # @param io [#write]
-    # @param format [Symbol] `:text`, a table to read; `:json`; or `:html`, a page with a flame graph
-    # @param top [Integer, nil] how many call sites; nil: all, the default for `:json` and `:html`
+    # @param format [Symbol] `:text`, a table to read; `:json`; `:html`, a page with a flame graph; `:folded`, a line
+    #   for each stack, as tools for flame graphs read them; `:speedscope`, for www.speedscope.app
+    # @param top [Integer, nil] how many call sites; nil: all, the default for all formats but `:text`
     # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
     # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
     # @return [nil]
@@ -291,7 +307,7 @@ module Memintro
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
         # A page has the sites beyond `top` as one frame.
-        sites = call_sites.take(most: format.to_s == "html" ? nil : top, by: by)
+        sites = call_sites.take(most: format.to_s == "html" ? nil : top, by: by, stacks: true)
         # The text takes memory of its own.
         Native.give_pages_back
         reports.write(sites, io, format: format, top: top, by: by, app_root: app_root || configuration.app_root)
@@ -330,29 +346,6 @@ module Memintro
 
       Lazy.load(Snapshot)
       Snapshot.take(parts)
-    end
-
-    # Returns what the garbage collector did while the block ran, in all threads. Costs some 10 µs; objects of this
-    # method are not counted.
-    #
-    # @yield
-    # @return [GcDelta] with the block's value; an exception of the block passes through
-    # @raise [ArgumentError] without a block
-    # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
-    # @example
-    #   Memintro.gc_delta { 1_000.times { Object.new } }.objects_allocated   # => 1_000
-    def gc_delta
-      raise ArgumentError, "gc_delta needs a block: Memintro.gc_delta { … }" unless block_given?
-
-      Loader.need(:GcDelta)
-      # Filled twice, so that the hashes are there before counting begins.
-      before = GC.stat
-      after = GC.stat
-      begun = GC.total_time
-      GC.stat(before)
-      value = yield
-      GC.stat(after)
-      GcDelta.new(value, before, after, GC.total_time - begun)
     end
 
     # Writes a line about the memory of this process into a log, now and every `seconds`, until the process ends or

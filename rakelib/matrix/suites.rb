@@ -10,7 +10,7 @@ module Matrix
 
   # A native or a Ruby program compares its own count of allocations with the hook's figures.
   TRUTH = %w[spec/integration/native_truth_spec.rb spec/integration/ruby_truth_spec.rb
-             spec/integration/objects_spec.rb].freeze
+             spec/integration/objects_spec.rb spec/integration/stacks_spec.rb].freeze
   # Tests that depend on the allocator behind the hook: the same truth tests as with glibc, C++ included.
   BEHIND_THE_HOOK = [*TRUTH, "spec/integration/libraries_spec.rb", "spec/integration/call_sites_spec.rb",
                      "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",

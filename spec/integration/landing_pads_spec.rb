@@ -32,8 +32,9 @@ RSpec.describe "cleanup tables of the hook" do
   end
   # What takes something that must be given back, with pages of stack that it has made sure of.
   let(:outside_malloc) do
-    %w[hook_api::blocks hook_api::patches hook_api::refresh hook_api::start hook_api::stop
-       init::constructor intercept::look_for_new_modules
+    %w[hook_api::blocks hook_api::each_site hook_api::each_stack hook_api::patches
+       hook_api::refresh hook_api::sites hook_api::start hook_api::stop init::constructor
+       intercept::look_for_new_modules
        start::start::{closure}].map { |name| "memintro_hook::#{name}" }
   end
 

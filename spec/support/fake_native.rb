@@ -48,6 +48,7 @@ class FakeNative
   def load_hook = @calls << :load_hook && :loaded
   def tracking? = @tracking
   def preloaded? = false
+  def stack_depth = 1
   def mode = @tracking ? :full : :off
   def generation = figures[8]
   def totals = figures

@@ -11,7 +11,7 @@ RSpec.describe "Memintro" do
     it "loads the hook and passes its settings on, 0 for those that were not given" do
       expect(Memintro.start).to be(true)
       expect(Memintro.start(mode: "full", max_sites: 10, max_tracker_bytes: 1 << 22)).to be(true)
-      expect(native.calls).to eq([:load_hook, [:start, 1, 0, 0, 0], :load_hook, [:start, 1, 10, 1 << 22, 0]])
+      expect(native.calls).to eq([:load_hook, [:start, 1, 0, 0, 0, 1], :load_hook, [:start, 1, 10, 1 << 22, 0, 1]])
     end
 
     it "passes the mean distance on in sampled mode only" do
@@ -19,7 +19,8 @@ RSpec.describe "Memintro" do
       Memintro.configure { |c| c.sample_bytes = 2000 }
       Memintro.start(mode: :sampled)
       Memintro.start
-      expect(native.calls.grep(Array)).to eq([[:start, 2, 0, 0, 1000], [:start, 2, 0, 0, 2000], [:start, 1, 0, 0, 0]])
+      expect(native.calls.grep(Array))
+        .to eq([[:start, 2, 0, 0, 1000, 1], [:start, 2, 0, 0, 2000, 1], [:start, 1, 0, 0, 0, 1]])
       expect { Memintro.start(sample_bytes: 1000) }
         .to raise_error(ArgumentError, "sample_bytes is 1000, but mode is :full; it is for mode: :sampled")
       expect { Memintro.start(mode: :sampled, sample_bytes: 0) }
@@ -43,7 +44,7 @@ RSpec.describe "Memintro" do
     it "takes what was configured" do
       Memintro.configure { |c| c.max_sites = 5 }
       Memintro.start
-      expect(native.calls.last).to eq([:start, 1, 5, 0, 0])
+      expect(native.calls.last).to eq([:start, 1, 5, 0, 0, 1])
     end
 
     it "is tracked itself, also inside untracked: the hook tests whether it sees" do
@@ -84,7 +85,7 @@ RSpec.describe "Memintro" do
       seen = nil
       totals = Memintro.track(max_sites: 3) { seen = Memintro.tracking? }
       expect([seen, Memintro.tracking?, totals.allocations]).to eq([true, false, 100_017])
-      expect(native.calls).to eq([:load_hook, [:start, 1, 3, 0, 0], :stop])
+      expect(native.calls).to eq([:load_hook, [:start, 1, 3, 0, 0, 1], :stop])
     end
 
     it "stops when the block raises" do
@@ -240,7 +241,7 @@ RSpec.describe "Memintro" do
     it "refuses what it cannot write to, and formats and figures it does not have" do
       expect { Memintro.report(:stdout) }.to raise_error(TypeError, /:stdout cannot be written to/)
       expect { Memintro.report(StringIO.new, format: :xml) }
-        .to raise_error(ArgumentError, "format is :xml; it must be one of :text, :json, :html")
+        .to raise_error(ArgumentError, "format is :xml; it must be one of :text, :json, :html, :folded, :speedscope")
       expect { Memintro.report(StringIO.new, by: :size) }.to raise_error(ArgumentError, /by is :size/)
       expect { Memintro.report(StringIO.new, top: "x") }.to raise_error(TypeError, /top is "x"/)
     end

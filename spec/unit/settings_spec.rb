@@ -24,13 +24,14 @@ RSpec.describe Memintro::Settings do
       )
       expect(configuration.to_h).to eq(
         report: "/tmp/%p", format: :json, top: :all, by: nil, every: 0.5, app_root: nil, compat: nil,
-        native_children: true, mode: :full, sample_bytes: nil, objects: false, stop_after: nil, max_sites: 100,
-        max_tracker_bytes: nil
+        native_children: true, mode: :full, sample_bytes: nil, objects: false, stack_depth: 1, stop_after: nil,
+        max_sites: 100, max_tracker_bytes: nil
       )
     end
 
     {
-      "MEMINTRO_FORMAT" => ["pdf", "text or json or html"],
+      "MEMINTRO_FORMAT" => ["pdf", "text or json or html or folded or speedscope"],
+      "MEMINTRO_STACK_DEPTH" => ["65", "a whole number from 1 to 64"],
       "MEMINTRO_TOP" => ["0", "a whole number of at least 1, or all"],
       "MEMINTRO_STOP_AFTER" => ["99999999999", "a number of seconds above 0 and at most 1000000000"],
       "MEMINTRO_MAX_TRACKER_BYTES" => ["9" * 20, "a whole number of at least 4194304 and at most #{(2**63) - 1}"],

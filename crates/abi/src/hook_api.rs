@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_void};
 
 use crate::{
     BirthRecord, BlockRecord, Figures, Frame, FrameKind, MeasureFigures, MeasuredSite, Mode, Origin,
-    SiteRecord, SlotState, Status, ThreadFigures,
+    SiteRecord, SlotState, StackFrame, Status, ThreadFigures,
 };
 
 /// Options of a start. Zero means "the default".
@@ -21,6 +21,8 @@ pub struct StartOptions {
     pub sample_bytes: u64,
     /// [`Mode::SAMPLED`]: the seed of the draws; by default the clock, and in a forked child also its process id.
     pub seed: u64,
+    /// Most lines of Ruby in a call site: from 2 on, a site is a whole stack, and its line has the sums.
+    pub stack_depth: u64,
 }
 
 /// The functions that the extension gives the hook once Ruby is there. All of them must be callable from any thread,
@@ -35,6 +37,19 @@ pub struct VmSource {
     pub locate: unsafe extern "C" fn(frame: *mut Frame),
     /// GC generation now.
     pub generation: unsafe extern "C" fn() -> u32,
+    /// As `frame`, but key and detail stand for the so many innermost lines of Ruby. A key of 0 stands for none.
+    pub stack_key: unsafe extern "C" fn(frame: *mut Frame, depth: u32) -> FrameKind,
+    /// Visits the so many innermost lines of the stack whose key was returned just now, the innermost first, which is
+    /// that of `locate`. Sets the key to 0 if it may stand for other lines the next time. `scratch` has room for so
+    /// many words.
+    pub stack: unsafe extern "C" fn(
+        frame: *mut Frame,
+        depth: u32,
+        scratch: *mut u64,
+        words: u32,
+        context: *mut c_void,
+        visit: Visitor<StackFrame>,
+    ),
 }
 
 /// One relocation slot or module, for `doctor`.
@@ -144,4 +159,9 @@ pub struct HookApi {
         context: *mut c_void,
         visit: Visitor<BirthRecord>,
     ) -> Status,
+    /// As `sites`, but each stack by itself, and of a line only what no stack of it has.
+    pub stacks: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status,
+    /// Fills in one line of a stack by its number in [`SiteRecord`], or in `caller` of the line before. Its texts stay
+    /// valid until the next start or clear. [`Status::BAD_OPTION`]: there is none.
+    pub stack_frame: unsafe extern "C" fn(number: u32, frame: *mut StackFrame) -> Status,
 }

@@ -203,6 +203,8 @@ pub struct SiteRecord {
     pub old_bytes_skew: f64,
     /// The VM's objects that were made here; all 0 unless they are tracked.
     pub objects: ObjectFigures,
+    /// Of a whole stack: the number of its innermost line. Otherwise 0.
+    pub stack: u64,
 }
 
 /// The objects of a call site. Their bytes are those of their slots; what an object has from malloc is a block.
@@ -255,4 +257,24 @@ pub struct Frame {
     pub path: *const core::ffi::c_char,
     /// Line, from 1, set by [`crate::VmSource::locate`].
     pub line: u32,
+}
+
+/// A line of a stack. The texts are not terminated; the label is null if there is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StackFrame {
+    /// Path of the file.
+    pub path: *const u8,
+    /// The name of the method, block or file, as in a backtrace.
+    pub label: *const u8,
+    /// Length of `path`.
+    pub path_len: u32,
+    /// Length of `label`.
+    pub label_len: u32,
+    /// Line, from 1.
+    pub line: u32,
+    /// Number of this path, line and label.
+    pub frame: u32,
+    /// Number of the caller's line; 0: there is none.
+    pub caller: u32,
 }

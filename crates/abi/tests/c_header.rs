@@ -75,7 +75,8 @@ fn layouts(all: &mut Lines) {
         max_sites,
         max_tracker_bytes,
         sample_bytes,
-        seed
+        seed,
+        stack_depth,
     );
     layout!(
         all,
@@ -161,13 +162,15 @@ fn layouts(all: &mut Lines) {
         old_blocks_skew,
         old_bytes_skew,
         objects,
+        stack,
     );
     layout!(all, "memintro_block", BlockRecord, address, size, site, age, weight);
     layout!(all, "memintro_measure_figures", MeasureFigures, moment, owner, lost, thread, process);
     layout!(all, "memintro_measured_site", MeasuredSite, site, allocations, total_bytes);
     layout!(all, "memintro_birth", BirthRecord, size, site, owner);
     layout!(all, "memintro_frame", Frame, key, detail, generation, path, line);
-    layout!(all, "memintro_vm_source", VmSource, frame, locate, generation);
+    layout!(all, "memintro_vm_source", VmSource, frame, locate, generation, stack_key, stack);
+    layout!(all, "memintro_stack_frame", StackFrame, path, label, path_len, label_len, line, frame, caller,);
     layout!(all, "memintro_patch", PatchEntry, module, symbol, slot, value, state);
     layout!(
         all,
@@ -204,6 +207,8 @@ fn layouts(all: &mut Lines) {
         measure_begin,
         measure_end,
         measure_close,
+        stacks,
+        stack_frame,
     );
 }
 

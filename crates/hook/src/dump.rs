@@ -108,9 +108,9 @@ fn write_in(
 
 fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_status: c_int) {
     let sites = || {
-        (0..SITES.count())
-            .filter_map(|id| SITES.get(id).map(|site| (id, site)))
-            .filter(|(id, site)| is_used(*id, site))
+        (0..SITES.count()).filter_map(|id| SITES.get(id).map(|site| (id, site))).filter(|(id, site)| {
+            !site.is_stack() && SITES.with_stacks(*id).any(|(id, site)| is_used(id, site))
+        })
     };
     // SAFETY: plain system calls.
     let (pid, time) = unsafe { (libc::getpid().unsigned_abs(), libc::time(core::ptr::null_mut())) };
@@ -146,7 +146,7 @@ fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_st
         } else {
             name.bytes()
         };
-        let figures = SiteFigures::of(id, site, 0);
+        let figures = SiteFigures::of_line(id, site, 0);
         out.value(&DumpSite {
             kind,
             line: site.line(),

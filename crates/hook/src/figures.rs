@@ -110,6 +110,28 @@ pub(crate) struct SiteFigures {
 }
 
 impl SiteFigures {
+    /// Of a line with all its stacks. What is young is left out.
+    pub(crate) fn of_line(id: u32, site: &Site, now: u32) -> Self {
+        let mut sum = Self::of(id, site, now);
+        for (id, site) in SITES.with_stacks(id).skip(1) {
+            let part = Self::of(id, site, now);
+            for (sum, part) in [
+                (&mut sum.allocations, part.allocations),
+                (&mut sum.frees, part.frees),
+                (&mut sum.total_bytes, part.total_bytes),
+                (&mut sum.freed_bytes, part.freed_bytes),
+                (&mut sum.age_total, part.age_total),
+                (&mut sum.marked_bytes, part.marked_bytes),
+            ] {
+                *sum = sum.wrapping_add(part);
+            }
+            sum.max_lifespan = sum.max_lifespan.max(part.max_lifespan);
+            sum.estimated |= part.estimated;
+            add_variances(&mut sum.variances, &part.variances);
+        }
+        sum
+    }
+
     pub(crate) fn of(id: u32, site: &Site, now: u32) -> Self {
         let young = SAMPLES.site(id).map(|estimate| estimate.young(now)).unwrap_or_default();
         let sampled = SAMPLES.site(id).map(|estimate| estimate.figures());
@@ -137,6 +159,15 @@ impl SiteFigures {
             },
         }
     }
+}
+
+/// Samples of stacks are drawn independently, so their variances add up.
+pub(crate) fn add_variances(sum: &mut Variances, part: &Variances) {
+    macro_rules! add {
+        ($($name:ident),*) => { $(sum.$name += part.$name;)* };
+    }
+    add!(allocations, frees, total_bytes, freed_bytes, growth, age_total, age_covariance);
+    add!(allocations_skew, frees_skew, total_bytes_skew, freed_bytes_skew);
 }
 
 fn variances(sampled: &Estimated) -> Variances {

@@ -13,7 +13,7 @@ use memintro_tracker::stack;
 use crate::figures::{self, SiteFigures, is_used};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
-use crate::{dump, exit, functions, measure, objects, patch, start, state, thread};
+use crate::{dump, exit, functions, measure, objects, patch, stacks, start, state, thread};
 
 /// The table. A reader compares `version` and `size` before anything else.
 #[unsafe(no_mangle)]
@@ -49,6 +49,8 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     measure_begin: measure::begin,
     measure_end: measure::end,
     measure_close: measure::close,
+    stacks: each_stack,
+    stack_frame: stacks::frame,
 };
 
 /// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack
@@ -78,8 +80,14 @@ unsafe extern "C" fn start(options: *const StartOptions) -> Status {
     reach_down();
     // SAFETY: the caller's options, or null for the defaults.
     let options = unsafe { options.as_ref() };
-    let defaults =
-        StartOptions { mode: Mode::FULL, max_sites: 0, max_tracker_bytes: 0, sample_bytes: 0, seed: 0 };
+    let defaults = StartOptions {
+        mode: Mode::FULL,
+        max_sites: 0,
+        max_tracker_bytes: 0,
+        sample_bytes: 0,
+        seed: 0,
+        stack_depth: 0,
+    };
     start::start(options.unwrap_or(&defaults))
 }
 
@@ -161,6 +169,33 @@ unsafe extern "C" fn thread_totals(answer: *mut ThreadFigures) {
 }
 
 unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status {
+    each_site(&mut |id, site, now, walk| {
+        if site.is_stack() {
+            return;
+        }
+        let mut parts = SITES.with_stacks(id).filter(|(id, site)| is_used(*id, site));
+        let Some((first, part)) = parts.next() else { return };
+        let mut sum = site_record(first, part, now, walk);
+        (sum.id, sum.stack) = (id, 0);
+        for (id, part) in parts {
+            stacks::add(&mut sum, &site_record(id, part, now, walk));
+        }
+        // SAFETY: the caller's own callback and context.
+        unsafe { visit(context, &raw const sum) };
+    })
+}
+
+unsafe extern "C" fn each_stack(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status {
+    each_site(&mut |id, site, now, walk| {
+        if is_used(id, site) {
+            // SAFETY: the caller's own callback and context.
+            unsafe { visit(context, &site_record(id, site, now, walk)) };
+        }
+    })
+}
+
+/// Visits all sites at one instant, with the generation and the number of the walk over modules.
+fn each_site(visit: &mut dyn FnMut(u32, &Site, u32, u32)) -> Status {
     reach_down();
     static WALKS: AtomicU32 = AtomicU32::new(0);
     let modules = patch::LoadedModules::now();
@@ -170,9 +205,8 @@ unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> 
         state::flush();
         let now = shared::generation();
         for id in 0..SITES.count() {
-            if let Some(site) = SITES.get(id).filter(|site| is_used(id, site)) {
-                // SAFETY: the caller's own callback and context.
-                unsafe { visit(context, &site_record(id, site, now, walk)) };
+            if let Some(site) = SITES.get(id) {
+                visit(id, site, now, walk);
             }
         }
     }))
@@ -225,7 +259,13 @@ fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
         old_blocks_skew: left(all.allocations_skew, all.frees_skew, young.blocks_skew),
         old_bytes_skew: left(all.total_bytes_skew, all.freed_bytes_skew, young.bytes_skew),
         objects: objects::figures(site, now),
+        stack: u64::from(site.node()),
     }
+}
+
+/// Whether a block of this site is of that one: all of them, a line with all its stacks, or a stack.
+fn is_of(site: u32, wanted: u32) -> bool {
+    wanted == u32::MAX || site == wanted || SITES.leaf_of(site) == wanted
 }
 
 unsafe extern "C" fn blocks(
@@ -238,11 +278,11 @@ unsafe extern "C" fn blocks(
     let now = shared::generation();
     state::done(state::paused(|_| {
         TABLE.for_each(now, &mut |address, block| {
-            if (site == u32::MAX || block.site == site) && block.age >= min_age {
+            if is_of(block.site, site) && block.age >= min_age {
                 let record = BlockRecord {
                     address: address as u64,
                     size: block.size,
-                    site: block.site,
+                    site: if site == u32::MAX { SITES.leaf_of(block.site) } else { site },
                     age: block.age,
                     weight: 1.0,
                 };
@@ -252,11 +292,11 @@ unsafe extern "C" fn blocks(
         });
         SAMPLES.for_each(&mut |address, block| {
             let age = block.age(now);
-            if (site == u32::MAX || block.site == site) && age >= min_age {
+            if is_of(block.site, site) && age >= min_age {
                 let record = BlockRecord {
                     address: address as u64,
                     size: block.size,
-                    site: block.site,
+                    site: if site == u32::MAX { SITES.leaf_of(block.site) } else { site },
                     age,
                     weight: block.share().weight(),
                 };

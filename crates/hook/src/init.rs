@@ -13,6 +13,7 @@ use crate::patch::look_up;
 use crate::replay::Opening;
 use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
 use crate::{exit, fork, functions, hook_api, place, start, thread};
+use memintro_tracker::sites::MOST_FRAMES;
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -71,6 +72,7 @@ extern "C" fn constructor() {
             max_tracker_bytes: number(c"MEMINTRO_MAX_TRACKER_BYTES"),
             sample_bytes: number(c"MEMINTRO_SAMPLE_BYTES"),
             seed: 0,
+            stack_depth: number(c"MEMINTRO_STACK_DEPTH").min(MOST_FRAMES as u64),
         };
         start::start(&options);
         if !has_ruby && let Some(path) = variable(c"MEMINTRO_REPORT").filter(|path| path.to_bytes() != b"-") {

@@ -49,6 +49,7 @@ mod record;
 mod replay;
 mod sampling;
 mod shared;
+mod stacks;
 mod start;
 mod state;
 mod stubs;

@@ -10,7 +10,7 @@ use memintro_tracker::stack;
 use memintro_tracker::threads::ThreadState;
 
 use crate::figures;
-use crate::shared::{self, BIRTHS, THREADS};
+use crate::shared::{self, BIRTHS, SITES, THREADS};
 use crate::{state, thread};
 
 /// Figures of this moment.
@@ -63,7 +63,11 @@ pub(crate) unsafe extern "C" fn end(
         // SAFETY: the caller's own record.
         let begun = unsafe { (*begun).moment };
         let moment = BIRTHS.end(&own.measuring, begun, &mut |site, sum| {
-            let record = MeasuredSite { site, allocations: sum.allocations, total_bytes: sum.total_bytes };
+            let record = MeasuredSite {
+                site: SITES.leaf_of(site),
+                allocations: sum.allocations,
+                total_bytes: sum.total_bytes,
+            };
             // SAFETY: the caller's own callback and context.
             unsafe { visit(context, &raw const record) };
         });
@@ -84,7 +88,8 @@ pub(crate) unsafe extern "C" fn close(
         // SAFETY: the caller's own records.
         let (from, until) = unsafe { ((*begun).moment, (*ended).moment) };
         BIRTHS.for_each(from, until, &mut |_, birth| {
-            let record = BirthRecord { size: birth.size, site: birth.site, owner: birth.owner };
+            let record =
+                BirthRecord { size: birth.size, site: SITES.leaf_of(birth.site), owner: birth.owner };
             // SAFETY: the caller's own callback and context.
             unsafe { visit(context, &raw const record) };
         });

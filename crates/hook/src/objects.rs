@@ -144,7 +144,7 @@ pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
             visit(&BlockRecord {
                 address: slot as u64,
                 size: object.size,
-                site: object.site,
+                site: SITES.leaf_of(object.site),
                 age: object.age,
                 weight: 1.0,
             });

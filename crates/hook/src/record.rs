@@ -20,7 +20,8 @@ use crate::defer;
 use crate::nested;
 use crate::place;
 use crate::sampling;
-use crate::shared::{self, ACTIVE, BIRTHS, BOOTING, EPOCH, SITES, TABLE, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, BOOTING, EPOCH, SITES, STACK_DEPTH, TABLE, THREADS};
+use crate::stacks;
 use crate::thread::{self, Own};
 
 /// Begins to record. `None`: the event has been written down, or must not be recorded. `write_down` returns `false`
@@ -107,19 +108,18 @@ pub(crate) fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
         return (native_site(own, caller), 0);
     };
     let mut frame = Frame { key: 0, detail: 0, generation: 0, path: ptr::null(), line: 0 };
+    let depth = STACK_DEPTH.load(Ordering::Relaxed);
+    if depth > 1 {
+        return stacks::site(own, vm, depth, &mut frame)
+            .unwrap_or_else(|generation| (native_site(own, caller), generation));
+    }
     // SAFETY: the lender promises that it may be called from any thread, inside malloc; `frame` is valid.
     let kind = unsafe { (vm.frame)(&raw mut frame) };
     let site = match kind {
         FrameKind::RUBY => own.sites.get(frame.key, frame.detail, frame.generation, || {
             // SAFETY: as above, and the frame was answered just now.
             unsafe { (vm.locate)(&raw mut frame) };
-            let site = match (frame.path.is_null(), frame.line) {
-                (true, _) => SITE_OTHER,
-                (false, 0) => SITE_BOOT,
-                // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
-                (false, line) => unsafe { SITES.ruby(frame.path, line) }.unwrap_or(SITE_OTHER),
-            };
-            (site, frame.key != 0)
+            (stacks::line(&frame), frame.key != 0)
         }),
         FrameKind::GC => SITE_GC,
         _ => native_site(own, caller),

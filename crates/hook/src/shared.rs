@@ -25,6 +25,8 @@ pub(crate) static THREADS: Threads = Threads::new();
 
 /// Whether the VM's objects are tracked, too.
 pub(crate) static TRACKS_OBJECTS: AtomicBool = AtomicBool::new(false);
+/// Most lines of Ruby in a call site: from 2 on, a site is a whole stack.
+pub(crate) static STACK_DEPTH: AtomicU32 = AtomicU32::new(1);
 /// Not 0 while events are recorded. Each stub reads it, so it is a word of its own.
 pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
 /// Set by the constructor when the library is first in the process.

@@ -14,13 +14,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, StartOptions, Status, VmSource};
 use memintro_tracker::chance::MOST_MEAN;
 use memintro_tracker::mmap;
-use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_SITES};
+use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_FRAMES, MOST_SITES};
 use memintro_tracker::threads::Paused;
 
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
-    self, ACTIVE, BIRTHS, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, TABLE, THREADS, TRACKS_OBJECTS,
-    generation, is_lost, mode,
+    self, ACTIVE, BIRTHS, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, STACK_DEPTH, TABLE, THREADS,
+    TRACKS_OBJECTS, generation, is_lost, mode,
 };
 use crate::thread;
 
@@ -73,7 +73,11 @@ pub(crate) fn set_vm(source: Option<VmSource>) -> Status {
 /// The options in force, with defaults filled in.
 pub(crate) fn normalised(options: &StartOptions) -> Result<StartOptions, Status> {
     let is_known = options.mode == Mode::FULL || options.mode == Mode::SAMPLED;
-    if !is_known || options.max_sites > MOST_SITES || options.sample_bytes > MOST_MEAN {
+    if !is_known
+        || options.stack_depth > MOST_FRAMES as u64
+        || options.max_sites > MOST_SITES
+        || options.sample_bytes > MOST_MEAN
+    {
         return Err(Status::BAD_OPTION);
     }
     Ok(StartOptions {
@@ -82,6 +86,7 @@ pub(crate) fn normalised(options: &StartOptions) -> Result<StartOptions, Status>
         max_tracker_bytes: if options.max_tracker_bytes == 0 { u64::MAX } else { options.max_tracker_bytes },
         sample_bytes: if options.sample_bytes == 0 { DEFAULT_MEAN } else { options.sample_bytes },
         seed: options.seed,
+        stack_depth: options.stack_depth.max(1),
     })
 }
 
@@ -100,12 +105,14 @@ pub(crate) fn options() -> StartOptions {
         max_tracker_bytes: MAX_BYTES.load(Ordering::Relaxed),
         sample_bytes: sampling::mean(),
         seed: 0,
+        stack_depth: u64::from(STACK_DEPTH.load(Ordering::Relaxed)),
     }
 }
 
 fn has_limits_of(options: &StartOptions) -> bool {
     MAX_SITES.load(Ordering::Relaxed) == options.max_sites
         && MAX_BYTES.load(Ordering::Relaxed) == options.max_tracker_bytes
+        && u64::from(STACK_DEPTH.load(Ordering::Relaxed)) == options.stack_depth
 }
 
 /// Begins to record: with empty figures, or with the present ones if only the mode changes.
@@ -114,6 +121,7 @@ pub(crate) fn activate(options: &StartOptions) -> Status {
     MAX_SITES.store(options.max_sites, Ordering::Relaxed);
     MAX_BYTES.store(options.max_tracker_bytes, Ordering::Relaxed);
     let activated = paused(|_| {
+        STACK_DEPTH.store(options.stack_depth as u32, Ordering::Relaxed);
         if !keeps && !empty() || !prepare(options) {
             return Status::NO_MEMORY;
         }
@@ -154,6 +162,7 @@ fn empty() -> bool {
     for state in THREADS.states() {
         state.counters.discard();
         state.sites.discard();
+        state.stacks.discard();
         state.measuring.discard();
     }
     BIRTHS.forget();

@@ -9,6 +9,7 @@
 mod cache;
 mod index;
 mod modules;
+mod stacks;
 mod strings;
 
 use core::ffi::{CStr, c_char};
@@ -22,6 +23,8 @@ pub use cache::SiteCache;
 use index::{Index, List};
 use modules::ModuleEntry;
 pub use modules::{Loaded, Place};
+use stacks::Trie;
+pub use stacks::{Line, MOST_FRAMES, StackCache, StackMemory};
 use strings::{Strings, slice};
 
 /// Most sites that a table can hold: the packed entries of the block table have 24 bits for the number.
@@ -66,6 +69,11 @@ pub struct Site {
     pub objects: Counters,
     /// Bytes of live objects' slots at the last mark.
     pub marked_object_bytes: AtomicU64,
+    /// Of a whole stack: the number of its innermost line in the trie, and of the site of that line alone; otherwise 0.
+    node: AtomicU32,
+    leaf: AtomicU32,
+    /// The next site in the list of a line's stacks, which begins at the line's own site; 0: there is none.
+    next: AtomicU32,
 }
 
 /// The number by which [`Sites::counters`] and a [`CounterCache`](crate::counters::CounterCache) know the objects of a
@@ -87,6 +95,16 @@ impl Site {
             1 => Kind::Native,
             _ => Kind::Pseudo,
         }
+    }
+
+    /// Whether it is a whole stack.
+    pub fn is_stack(&self) -> bool {
+        self.node() != 0
+    }
+
+    /// The number of a whole stack's innermost line ([`Sites::stack_line`]); otherwise 0.
+    pub fn node(&self) -> u32 {
+        self.node.load(Ordering::Relaxed)
     }
 
     /// The line of a Ruby site, otherwise 0.
@@ -135,6 +153,7 @@ struct Inner {
     path_list: List<PathEntry>,
     modules: Index,
     module_list: List<ModuleEntry>,
+    trie: Trie,
     bytes: usize,
 }
 
@@ -165,6 +184,7 @@ impl Sites {
                 path_list: List::new(),
                 modules: Index::new(),
                 module_list: List::new(),
+                trie: Trie::new(),
                 bytes: 0,
             }),
         }
@@ -236,6 +256,7 @@ impl Sites {
             self.get(id).is_some_and(|site| {
                 site.hash.load(Ordering::Relaxed) == hash
                     && site.kind() == Kind::Ruby
+                    && !site.is_stack()
                     && site.line() == line
                     && ptr::eq(site.path().0, entry.bytes)
             })
@@ -368,6 +389,7 @@ impl Sites {
         inner.path_list.clear();
         inner.modules.clear();
         inner.module_list.clear();
+        inner.trie.clear();
         inner.strings.clear();
         inner.bytes = 0;
     }

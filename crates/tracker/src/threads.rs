@@ -39,7 +39,7 @@ use crate::estimate::Estimate;
 use crate::lock::{SpinLock, wait_round};
 use crate::mmap::{self, Errno};
 use crate::sampler::Sampler;
-use crate::sites::SiteCache;
+use crate::sites::{SiteCache, StackCache};
 use crate::stack;
 pub use forks::Held;
 pub use note::Noted;
@@ -157,12 +157,15 @@ pub struct ThreadState {
     pub counters: CounterCache,
     /// Its measurements.
     pub measuring: Measuring,
+    /// Cache of the site numbers of whole stacks.
+    pub stacks: StackCache,
 }
 
 impl ThreadState {
     /// Clears what the next owner must not find.
     fn forget_owner(&self) {
         self.sites.discard();
+        self.stacks.discard();
         self.measuring.forget_owner();
         self.untracked.set(0);
         self.nested.set(0);

@@ -231,3 +231,55 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn stacks_are_told_apart_and_belong_to_their_line() {
+    let sites = Box::new(Sites::new());
+    assert!(sites.init(100, 64 << 20, 3));
+    let leaf = sites.ruby_line(b"/app/leaf.rb", 7).unwrap();
+    let frame = |path: &[u8], line, label: &[u8]| sites.frame(path, line, Some(label)).unwrap();
+    let (inner, one, other) = (
+        frame(b"/app/leaf.rb", 7, b"leaf"),
+        frame(b"/app/a.rb", 1, b"one"),
+        frame(b"/app/a.rb", 1, b"other"),
+    );
+    assert_ne!(one, other, "labels count");
+    assert_eq!(one, frame(b"/app/a.rb", 1, b"one"));
+    let stacks = [
+        sites.stack(leaf, &[inner]).unwrap(),
+        sites.stack(leaf, &[inner, one]).unwrap(),
+        sites.stack(leaf, &[inner, other]).unwrap(),
+        sites.stack(leaf, &[inner, one, one]).unwrap(),
+    ];
+    assert_eq!(stacks[1], sites.stack(leaf, &[inner, one]).unwrap());
+    let mut all: Vec<u32> = sites.with_stacks(leaf).map(|(id, _)| id).collect();
+    assert_eq!(all.first(), Some(&leaf));
+    all.sort_unstable();
+    assert_eq!(all, [leaf, stacks[0], stacks[1], stacks[2], stacks[3]]);
+    assert!(stacks.iter().all(|stack| sites.leaf_of(*stack) == leaf));
+    assert_eq!(sites.leaf_of(leaf), leaf);
+    assert_eq!(sites.with_stacks(stacks[1]).count(), 1, "a stack has none of its own");
+    assert_eq!(sites.ruby_line(b"/app/leaf.rb", 7), Some(leaf), "a stack is not taken for its line");
+
+    let mut lines = Vec::new();
+    let mut next = sites.get(stacks[3]).unwrap().node();
+    while let Some(line) = sites.stack_line(next) {
+        lines.push((line.frame, line.line));
+        next = line.caller;
+    }
+    assert_eq!(lines, [(inner, 7), (one, 1), (one, 1)]);
+
+    sites.clear();
+    assert!(sites.stack_line(1).is_none());
+}
+
+#[test]
+fn stacks_without_room_are_refused() {
+    let sites = Box::new(Sites::new());
+    assert!(sites.init(5, 64 << 20, 3));
+    let leaf = sites.ruby_line(b"/app/leaf.rb", 7).unwrap();
+    let frame = sites.frame(b"/app/leaf.rb", 7, None).unwrap();
+    assert!(sites.stack(leaf, &[frame]).is_some());
+    assert_eq!(sites.stack(leaf, &[frame, frame]), None);
+    assert_eq!(sites.stack(leaf, &[frame]), sites.with_stacks(leaf).nth(1).map(|(id, _)| id));
+}

@@ -18,6 +18,7 @@ module Memintro
 
       # @return [Integer]
       def figures(listeners, default_top:)
+        return stacks(listeners) if STACKS.include?(given[:format])
         return family(listeners, default_top) if @workers
 
         require_relative "../../memintro"
@@ -29,6 +30,22 @@ module Memintro
           _, answer = document(client(listener), command, { **arguments, rendering: true })
           Tables.new(answer).write(Printed.new(@out, "text"),
                                    top: count(default_top), by: given[:by], **manner)
+        end
+      end
+
+      # Formats of whole stacks, which the process itself writes.
+      STACKS = %i[folded speedscope].freeze
+      private_constant :STACKS
+
+      def stacks(listeners)
+        command, arguments = request(nil)
+        if @workers || command != "report"
+          raise UsageError, "--format #{given[:format]} is for memintro report, of one process or several, one by one"
+        end
+
+        arguments = { **arguments, top: count(nil), format: given[:format], app_root: given[:app_root] }.compact
+        over_all(listeners, apart: false) do |listener|
+          @out.write(Names.lines(client(listener).ask(command, arguments)))
         end
       end
 

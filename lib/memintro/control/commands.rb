@@ -149,8 +149,10 @@ module Memintro
         by = Memintro.default_figure if by.nil?
         return json_report(top, by, app_root, rendering) if format == "json"
 
-        format = Arguments.choice(:format, format, FORMATS)
-        Memintro.report(@answer, format: format, top: few(:top, top), by: by, app_root: app_root)
+        format = Arguments.choice(:format, format, [*FORMATS, :folded, :speedscope])
+        # Of whole stacks all are wanted, and their text has no row to each.
+        top = few(:top, top) if format == :text
+        Memintro.report(@answer, format: format, top: top, by: by, app_root: app_root)
       end
 
       # Making a table would allocate some 50 objects for each row in the process.
@@ -203,7 +205,7 @@ module Memintro
       end
 
       def doctor(format: "text")
-        format = Arguments.choice(:format, format, FORMATS)
+        format = Arguments.choice(:format, format, %i[text json])
         findings = Memintro.doctor
         return json(findings.to_h) if format == :json
 

@@ -4,6 +4,7 @@ require_relative "../support/estimates"
 require_relative "../support/units"
 require_relative "../support/value_object"
 require_relative "site_row"
+require_relative "stack_frame"
 
 module Memintro
   # A place that allocates, with its figures at one instant. Frozen.
@@ -74,6 +75,22 @@ module Memintro
     # @return [Symbol] `:ruby`, `:native` or `:pseudo`
     def kind
       @row[SiteRow::KIND]
+    end
+
+    # @return [Array<StackFrame>] the lines of Ruby that led here, the innermost first, if this is one of
+    #   {Memintro.stacks}; otherwise its one line. Empty if it is no line of Ruby. Methods written in C have no line of
+    #   their own, and are left out.
+    # @example
+    #   Memintro.stacks(1).first.stack.map(&:to_s)
+    #   # => ["leak.rb:12:in `add'", "leak.rb:20:in `block in run'", "leak.rb:19:in `run'"]
+    def stack
+      Native.untracked_enter
+      found = @row[SiteRow::STACK]
+      return found.map { |path, line, label| StackFrame.new(path, line, label) }.freeze if found
+
+      (kind == :ruby ? [StackFrame.new(path, lineno)] : []).freeze
+    ensure
+      Native.untracked_leave
     end
 
     # @return [Integer] allocations made here

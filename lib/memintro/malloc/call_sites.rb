@@ -4,6 +4,7 @@ require_relative "../support/arguments"
 require_relative "call_site"
 require_relative "../runtime/loader"
 require_relative "../support/list"
+require_relative "site_groups"
 require_relative "totals"
 
 module Memintro
@@ -49,6 +50,9 @@ module Memintro
     # @return [Array<Array>] see {SiteRow}
     attr_reader :rows
 
+    # @return [CallSites, nil] the same figures, each whole stack by itself; nil: call sites were lines only
+    attr_reader :stacks
+
     # @return [Integer] call sites that {rows} leaves out, none of which has more than one that is there
     attr_reader :left_out
 
@@ -61,11 +65,21 @@ module Memintro
     # @param most [Integer, nil] only so many, those with most; nil: all
     # @param by [Symbol] most of what, one of {CallSite::FIGURES}
     # @return [CallSites] of this process, now. Of sites that are left out no object is made.
-    def self.take(most: nil, by: :live_bytes)
+    # @param stacks [Boolean] also takes whole stacks, if there are any
+    def self.take(most: nil, by: :live_bytes, stacks: false)
       Memintro.untracked do
         totals, process = head
         rows, *left_out = most ? Native.top_sites(most, by) : [Native.sites]
-        new(totals, rows, process, Memintro.epoch).tap { |sites| sites.leave_out(*left_out) }
+        whole = take_stacks if stacks && Native.stack_depth > 1
+        new(totals, rows, process, Memintro.epoch, whole).tap { |sites| sites.leave_out(*left_out) }
+      end
+    end
+
+    # @return [CallSites] of this process, now: each whole stack by itself, and what has none
+    def self.take_stacks
+      Memintro.untracked do
+        totals, process = head
+        new(totals, Native.stacks, process, Memintro.epoch)
       end
     end
 
@@ -92,11 +106,13 @@ module Memintro
     # @param rows [Array<Array>]
     # @param process [Hash]
     # @param epoch [Integer, nil] nil: not this process's
-    def initialize(totals, rows, process, epoch = nil)
+    # @param stacks [CallSites, nil] the same figures, each whole stack by itself
+    def initialize(totals, rows, process, epoch = nil, stacks = nil)
       @totals = totals
       @rows = rows
       @process = process
       @epoch = epoch
+      @stacks = stacks
       leave_out
     end
 
@@ -109,6 +125,18 @@ module Memintro
       @live_bytes_left_out = live_bytes
       @variance_left_out = variance
       nil
+    end
+
+    # @param by [Symbol] of {SiteGroups::ALL}
+    # @return [CallSites] sums
+    def grouped(by, app_root = nil)
+      Memintro.untracked { CallSites.new(totals, SiteGroups.new(by, app_root).rows(rows), process) }
+    end
+
+    # @yieldparam row [Array] see {SiteRow}
+    # @return [CallSites] some of them
+    def only(&block)
+      Memintro.untracked { CallSites.new(totals, rows.select(&block), process, @epoch) }
     end
 
     # @return [Symbol] what to sort by unless somebody says

@@ -61,7 +61,8 @@ module Memintro
 
         rows = part(report, "call_sites", Array).each_with_index.map { |site, id| row(site, id) }
         totals = totals_of(part(report, "totals", Hash))
-        CallSites.new(totals, rows, process_of(part(report, "process", Hash)))
+        process = process_of(part(report, "process", Hash))
+        CallSites.new(totals, rows, process, nil, (stacks(report, totals, process) if report.key?("stacks")))
       end
 
       # @param answer [Hash] with call sites of which only blocks and objects of some age count as live
@@ -98,6 +99,44 @@ module Memintro
          variances = variances(site, where), old(site, variances), objects(site, where)]
       end
       private_class_method :row
+
+      # Rows as {Report::Json} writes them.
+      def self.stacks(report, totals, process)
+        frames = part(report, "frames", Array)
+        rows = part(report, "stacks", Array).each_with_index.map do |row, id|
+          where = "stack #{id + 1}"
+          raise DumpError, "not a whole report of memintro: #{where} is #{Arguments.shown(row)}" unless stack?(row)
+
+          kind, name, *figures, variances, old, objects, numbers = row
+          stack = numbers&.map { |number| frame(frames, number, where) }
+          [id, kind.to_sym, name, *figures, variances, old, objects, *([stack.freeze] if stack)]
+        end
+        CallSites.new(totals, rows, process)
+      end
+      private_class_method :stacks
+
+      # How many of a row's values are figures, with the line: those up to the marked bytes.
+      FIGURES = SiteRow::MARKED_BYTES - SiteRow::NAME
+      private_constant :FIGURES
+
+      def self.stack?(row)
+        return false unless row.is_a?(Array) && row.size == SiteRow::STACK && KINDS.include?(row[0].to_s.to_sym)
+
+        figures = row[2, FIGURES]
+        lists = row.drop(2 + FIGURES)
+        row[1].is_a?(String) && figures.all?(Numeric) &&
+          lists.all? { |list| list.nil? || (list.is_a?(Array) && list.all?(Numeric)) }
+      end
+      private_class_method :stack?
+
+      def self.frame(frames, number, where)
+        frame = frames[number] if number.is_a?(Integer) && number >= 0
+        path, line, label = frame if frame.is_a?(Array)
+        return frame if path.is_a?(String) && line.is_a?(Integer) && (label.nil? || label.is_a?(String))
+
+        raise DumpError, "not a whole report of memintro: #{where} has no frame #{Arguments.shown(number)}"
+      end
+      private_class_method :frame
 
       # Texts, numbers, true, false and null are all that a process says of itself.
       def self.process_of(found)

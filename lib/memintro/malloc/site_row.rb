@@ -13,6 +13,8 @@ module Memintro
                  variances old objects].freeze
     ID, KIND, NAME, LINENO, ALLOCATIONS, FREES, TOTAL_BYTES, FREED_BYTES, AGE_TOTAL, MAX_LIFESPAN, MARKED_BYTES,
       VARIANCES, OLD, OBJECTS = *0...COLUMNS.size
+    # What rows of whole stacks have behind these: frozen arrays of path, line and label, the innermost first.
+    STACK = COLUMNS.size
 
     # What `objects` holds, which is nil where no object was tracked. Bytes are those of slots.
     OBJECT_COLUMNS = %i[allocations frees total_bytes freed_bytes marked_bytes old_objects old_bytes].freeze
@@ -29,6 +31,28 @@ module Memintro
     LIFESPAN_COVARIANCE = SUMS.size
     SKEWS = LIFESPAN_COVARIANCE + 1
     SKEWED = SUMS.first(4).freeze
+
+    # The sums of several rows, none of which has what another has. Variances of sites add up, because their samples are
+    # drawn independently.
+    #
+    # @param rows [Array<Array>] at least one
+    # @param kind [Symbol]
+    # @param name [String]
+    # @param lineno [Integer]
+    # @return [Array] a row, with the id of the first one
+    def self.sum(rows, kind, name, lineno = 0)
+      [rows.first[ID], kind, name, lineno,
+       *(ALLOCATIONS..AGE_TOTAL).map { |column| rows.sum { |row| row[column] } },
+       rows.map { |row| row[MAX_LIFESPAN] }.max, rows.sum { |row| row[MARKED_BYTES] },
+       *[VARIANCES, OLD, OBJECTS].map { |column| sum_of_lists(rows.filter_map { |row| row[column] }) }]
+    end
+
+    # An exact figure has no variance, so lists may differ in length.
+    def self.sum_of_lists(lists)
+      longest = lists.max_by(&:size) || return
+      Array.new(longest.size) { |at| lists.sum { |list| list[at] || 0 } }
+    end
+    private_class_method :sum_of_lists
 
     # @return [Integer] live bytes; after `Mwrap.reset` frees can outweigh allocations
     def self.live_bytes(row) = row[TOTAL_BYTES] - row[FREED_BYTES]

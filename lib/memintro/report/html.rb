@@ -44,7 +44,7 @@ module Memintro
       private
 
       def table
-        sites = @call_sites.top(nil, by: @by)
+        sites = (@call_sites.stacks || @call_sites).top(nil, by: @by)
         # A site that was left out has no row; what is known of these are their live bytes.
         return StackTable.from_sites(sites) unless @top && @top < sites.size
 

@@ -29,7 +29,9 @@ module Memintro
         io.write("{\"version\":#{CallSites::LAYOUT},\n\"process\":#{JsonText.line(@call_sites.process)},\n" \
                  "\"totals\":#{JsonText.line(@call_sites.totals.to_h)},\n\"call_sites\":[")
         write_sites(io)
-        io.write("\n]}\n")
+        io.write("\n]")
+        write_stacks(io, @call_sites.stacks) if @call_sites.stacks
+        io.write("}\n")
         nil
       end
 
@@ -45,6 +47,19 @@ module Memintro
           end
           io.write(buffer)
         end
+      end
+
+      # All of them, because a line may have many small ones. Frames stand there once; stacks have their numbers, the
+      # innermost first.
+      def write_stacks(io, stacks)
+        numbers = {}
+        lines = stacks.rows.map do |row|
+          frames = row[SiteRow::STACK]&.map { |frame| numbers[frame] ||= numbers.size }
+          JsonText.line([*row[SiteRow::KIND..SiteRow::MARKED_BYTES], row[SiteRow::VARIANCES], row[SiteRow::OLD],
+                         row[SiteRow::OBJECTS], frames])
+        end
+        io.write(",\n\"frames\":[\n#{numbers.keys.map { |frame| JsonText.line(frame) }.join(",\n")}\n]," \
+                 "\n\"stacks\":[\n#{lines.join(",\n")}\n]")
       end
 
       # Writes the same as `JsonText.line(site.to_h)` in a fifth of the time, because there may be a million sites.

@@ -9,11 +9,12 @@ module Memintro
   # the process it came from.
   module Report
     # Names of the formats.
-    FORMATS = %i[text json html].freeze
+    FORMATS = %i[text json html folded speedscope].freeze
     # Their classes; a program that writes one of them need not hold both.
-    CLASSES = { text: :Text, json: :Json, html: :Html }.freeze
+    CLASSES = { text: :Text, json: :Json, html: :Html, folded: :Folded, speedscope: :Speedscope }.freeze
     private_constant :CLASSES
-    Loader.late(self, Text: "report/text", Json: "report/json", Html: "report/html")
+    Loader.late(self, Text: "report/text", Json: "report/json", Html: "report/html", Folded: "report/folded",
+                      Speedscope: "report/speedscope", StackTable: "report/stack_table")
 
     # Default number of call sites in a table: as many as fit a screen.
     DEFAULT_TOP = 20

@@ -42,13 +42,19 @@ module Memintro
         nil
       end
 
+      # @param site [CallSite]
+      # @return [Array<Array(String, Integer, String)>] its frames, root first
+      def self.frames_of(site)
+        stack = site.stack if site.respond_to?(:stack)
+        return [[site.path || site.name, site.lineno || 0, nil]] if stack.nil? || stack.empty?
+
+        stack.reverse.map { |frame| [frame.path, frame.line || 0, frame.label] }
+      end
+
       private
 
       def stack_of(site)
-        stack = site.stack if site.respond_to?(:stack)
-        return [index(site.path || site.name, site.lineno || 0, nil)] if stack.nil? || stack.empty?
-
-        stack.reverse.map { |frame| index(frame.path, frame.line || 0, frame.label) }
+        self.class.frames_of(site).map { |path, line, label| index(path, line, label) }
       end
 
       def index(path, line, label)

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "callers"
 require_relative "../support/units"
 require_relative "../support/names"
 require_relative "../support/style"
@@ -117,7 +118,7 @@ module Memintro
         return remainder(sites).drop(1) if sites.empty?
 
         ["#{Units.count(sites.size)} of #{Units.counted(@call_sites.size, 'call site')}, by #{@by}:", "",
-         *table(sites).lines(style), *remainder(sites)]
+         *table(sites).lines(style), *remainder(sites), *Callers.new(@call_sites, @names, @by).lines(sites, style)]
       end
 
       def table(sites)

@@ -19,6 +19,8 @@ module Memintro
     MOST_SITES = Settings::MOST_SITES
     # Greatest mean distance of two sampled bytes.
     MOST_SAMPLE_BYTES = Settings::MOST_SAMPLE_BYTES
+    # Most lines of a call site.
+    MOST_STACK_DEPTH = Settings::MOST_STACK_DEPTH
     # Least budget: a smaller one would leave no memory for blocks.
     LEAST_TRACKER_BYTES = Settings::LEAST_TRACKER_BYTES
 
@@ -28,6 +30,8 @@ module Memintro
     #   @return [Integer, nil] in sampled mode one byte in so many is sampled on average; nil: in 524,288
     # @!attribute [rw] objects
     #   @return [Boolean, Array<Class, String>] whether Ruby objects are tracked, too, and of which classes
+    # @!attribute [rw] stack_depth
+    #   @return [Integer] lines of Ruby in a call site; from 2 on, call sites are whole stacks
     # @!attribute [rw] stop_after
     #   @return [Numeric, nil] seconds after which tracking stops by itself; nil: never
     # @!attribute [rw] max_sites
@@ -39,7 +43,7 @@ module Memintro
     # @!attribute [rw] report
     #   @return [String, nil] file of the report at exit, `%p` becomes the process id; nil or `-`: standard error
     # @!attribute [rw] format
-    #   @return [Symbol] of the report at exit: `:text`, `:json` or `:html`
+    #   @return [Symbol] of the report at exit: `:text`, `:json`, `:html`, `:folded` or `:speedscope`
     # @!attribute [rw] top
     #   @return [Integer, :all, nil] call sites in the report at exit; nil: 20 in text, all in JSON and HTML
     # @!attribute [rw] by

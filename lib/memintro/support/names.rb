@@ -32,6 +32,19 @@ module Memintro
       cut(self.class.printable(shorten(name.b)))
     end
 
+    # @param path [String]
+    # @return [String, nil] the gem that the file belongs to, with its version; nil: it is of none
+    def gem(path)
+      rest = path.b.sub(GEM, "")
+      self.class.utf8(rest[%r{\A[^/]+}]) if path.b.match?(GEM)
+    end
+
+    # @param path [String]
+    # @return [Boolean] whether the file is part of Ruby
+    def standard?(path)
+      path.start_with?("<internal:") || path.b.match?(STANDARD)
+    end
+
     # Characters that a terminal obeys, or that appear elsewhere than where they stand: C0, DEL and C1, marks that
     # turn the direction of writing, and line separators.
     UNPRINTABLE = /[\u0000-\u001F\u007F-\u009F\u061C\u200E\u200F\u2028-\u202E\u2066-\u2069]/

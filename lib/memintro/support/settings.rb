@@ -13,6 +13,8 @@ module Memintro
     MOST_SAMPLE_BYTES = 2**30
     # Most call sites that the table of blocks can tell apart.
     MOST_SITES = 2**24
+    # Most lines of a call site.
+    MOST_STACK_DEPTH = 64
     # Least budget: a smaller one would leave no memory for blocks.
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # What a report can be sorted by.
@@ -149,8 +151,10 @@ module Memintro
       Setting.new(name: :report, kind: :text, argument: "FILE",
                   help: ["write the report at exit to FILE; %p in it becomes the process id;",
                          "default, and the meaning of -: standard error"]),
-      Setting.new(name: :format, kind: :choice, default: :text, allowed: %i[text json html].freeze, argument: "FORMAT",
-                  help: ["text (default), json, or html: a page with a flame graph"]),
+      Setting.new(name: :format, kind: :choice, default: :text, argument: "FORMAT",
+                  allowed: %i[text json html folded speedscope].freeze,
+                  help: ["text (default), json, or html: a page with a flame graph; of whole",
+                         "stacks also folded or speedscope"]),
       Setting.new(name: :top, kind: :count_or_all, argument: "N",
                   help: ["number of call sites, or all; default 20 in text, all in json and html"]),
       Setting.new(name: :by, kind: :choice, allowed: SORTABLE, argument: "FIGURE",
@@ -172,6 +176,8 @@ module Memintro
       Setting.new(name: :objects, kind: :objects, default: false, argument: "CLASS,…", without_argument: true,
                   help: ["also track Ruby objects by the line that made them, each with its class;",
                          "with =CLASS,… only those of these classes and their subclasses"]),
+      Setting.new(name: :stack_depth, kind: :count, default: 1, allowed: MOST_STACK_DEPTH, argument: "N",
+                  help: ["tell call sites apart by their N innermost lines, whole stacks; default 1"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
                   help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
       Setting.new(name: :max_sites, kind: :count, allowed: MOST_SITES, argument: "N",

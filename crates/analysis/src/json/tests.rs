@@ -42,6 +42,7 @@ fn record(kind: SiteKind, line: u32) -> SiteRecord {
         old_blocks_skew: 0.0,
         old_bytes_skew: 0.0,
         objects: ObjectFigures::default(),
+        stack: 0,
     }
 }
 

@@ -13,12 +13,15 @@ struct CacheEntry {
 
 /// One thread's cache from (address of a path or return address, line, generation) to a site's number. All-zero
 /// memory is a valid, empty cache.
+pub type SiteCache = Cache<CACHE_ENTRIES>;
+
+/// A cache of so many entries, which is a power of two.
 #[derive(Debug)]
-pub struct SiteCache {
-    entries: [CacheEntry; CACHE_ENTRIES],
+pub struct Cache<const N: usize> {
+    entries: [CacheEntry; N],
 }
 
-impl SiteCache {
+impl<const N: usize> Cache<N> {
     /// The site for this key. If the cache does not have it, `intern` is called, which also returns whether to cache
     /// it. Native callers pass the line `u32::MAX`, and in place of the generation a number that changes when modules
     /// are loaded or unloaded.
@@ -27,7 +30,7 @@ impl SiteCache {
         let rest = (u64::from(line) << 32) | u64::from(generation);
         let index = (key >> 3) ^ (key >> 12) ^ (line as usize).wrapping_mul(0x9e37_79b1);
         // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
-        let entry = &self.entries[index & (CACHE_ENTRIES - 1)];
+        let entry = &self.entries[index & (N - 1)];
         if entry.key.get() == key && entry.line_and_generation.get() == rest {
             return entry.site.get();
         }

@@ -22,6 +22,7 @@ mod request;
 mod sites;
 mod slices;
 mod sockets;
+mod stacks;
 mod survey;
 mod text;
 mod top_sites;
@@ -53,6 +54,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     histogram::init(native)?;
     occupancy::init(native)?;
     sockets::init(native)?;
+    stacks::init(native)?;
     top_sites::init(native)?;
     survey::init(ruby, native)?;
     sites::init(ruby, native)?;

@@ -9,7 +9,7 @@ use super::{errors, request, tracking_hold};
 use crate::{hook_link, objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("start", function!(start, 4))?;
+    native.define_singleton_method("start", function!(start, 5))?;
     native.define_singleton_method("stop", function!(stop, 0))
 }
 
@@ -19,9 +19,11 @@ fn start(
     max_sites: u32,
     max_tracker_bytes: u64,
     sample_bytes: u64,
+    stack_depth: u64,
 ) -> Result<Symbol, Error> {
     let api = hook(ruby)?;
-    let options = StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0 };
+    let options =
+        StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0, stack_depth };
     let status = begin_tracking(ruby, api, &options)?;
     tracking_hold::let_be();
     Ok(ruby.to_symbol(match status {
@@ -29,6 +31,18 @@ fn start(
         Status::SWITCHED => "switched",
         _ => "unchanged",
     }))
+}
+
+/// To be filled in.
+pub(super) fn no_options() -> StartOptions {
+    StartOptions {
+        mode: Mode::OFF,
+        max_sites: 0,
+        max_tracker_bytes: 0,
+        sample_bytes: 0,
+        seed: 0,
+        stack_depth: 0,
+    }
 }
 
 /// Starts, or switches to these options.

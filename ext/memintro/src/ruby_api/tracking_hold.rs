@@ -71,6 +71,7 @@ pub(super) fn take(ruby: &Ruby, most_sites: u32, most_bytes: u64) -> Result<(&'s
             max_tracker_bytes: most_bytes,
             sample_bytes: 0,
             seed: 0,
+            stack_depth: 0,
         };
         let before = if mode == Mode::SAMPLED {
             // SAFETY: a valid record.

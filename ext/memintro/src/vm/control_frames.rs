@@ -93,6 +93,33 @@ pub(super) fn key(context: *const c_void) -> Option<(usize, u32)> {
     Some((counter, (iseq >> 3) as u32))
 }
 
+/// A key for the so many innermost Ruby frames of this context; `None`: ask the VM's functions.
+#[inline]
+pub(super) fn keys(context: *const c_void, depth: u32) -> Option<(usize, u32)> {
+    let stride = STRIDE.load(Ordering::Relaxed);
+    if stride == 0 {
+        return None;
+    }
+    Stack::of(context, stride)?.hash(depth)
+}
+
+/// Fills in the instruction sequences of the innermost Ruby frames of this context, and returns how many there are.
+pub(super) fn iseqs(context: *const c_void, found: &mut [u64]) -> usize {
+    let stride = STRIDE.load(Ordering::Relaxed);
+    let stack = if stride == 0 { None } else { Stack::of(context, stride) };
+    let (depth, mut count) = (found.len() as u32, 0);
+    if let Some(stack) = stack {
+        let mut places = found.iter_mut();
+        stack.each(depth, |_, iseq| {
+            if let Some(place) = places.next() {
+                *place = iseq as u64;
+                count += 1;
+            }
+        });
+    }
+    count
+}
+
 /// The instruction sequence that runs in this context, if the frame's program counter is not inside it. Also `None`
 /// if the short cut is closed.
 pub(super) fn astray(context: *const c_void) -> Option<VALUE> {
@@ -159,6 +186,36 @@ impl Stack {
     fn from([start, length, innermost]: [usize; 3], stride: usize) -> Option<Self> {
         let end = start.wrapping_add(length.wrapping_mul(size_of::<usize>()));
         (start < innermost && innermost < end).then_some(Self { innermost, end, stride })
+    }
+
+    /// Two hashes over the so many innermost Ruby frames, 96 bits in all; the first is never 0. `None`: there is no such
+    /// frame.
+    #[inline]
+    fn hash(&self, depth: u32) -> Option<(usize, u32)> {
+        let (mut counters, mut iseqs, mut count) = (0_usize, 0_usize, 0);
+        self.each(depth, |counter, iseq| {
+            counters = (counters.rotate_left(7) ^ counter).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            iseqs = (iseqs.rotate_left(9) ^ iseq).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            count += 1;
+        });
+        // The lower bits of a product depend on the lower bits of its factors alone.
+        (count > 0).then_some((counters ^ (counters >> 29) | 1, (iseqs >> 32) as u32))
+    }
+
+    /// Program counters and instruction sequences of the so many innermost Ruby frames.
+    #[inline]
+    fn each(&self, depth: u32, mut visit: impl FnMut(usize, usize)) {
+        let (mut frame, mut left) = (self.innermost, depth);
+        while frame < self.end && left > 0 {
+            let words = frame as *const usize;
+            // SAFETY: between the innermost frame and the end of the VM stack there are whole control frames.
+            let (counter, iseq) = unsafe { (*words, *words.add(2)) };
+            if counter != 0 && iseq != 0 {
+                visit(counter, iseq);
+                left -= 1;
+            }
+            frame = frame.wrapping_add(self.stride * size_of::<usize>());
+        }
     }
 
     /// Its program counter and instruction sequence.

@@ -90,12 +90,19 @@ unsafe fn head_of(vm: &Functions, iseq: VALUE) -> Option<(*const c_char, u32)> {
 /// # Safety
 /// The frame is alive: its path is a string that it keeps alive, or nil.
 unsafe fn path_of(vm: &Functions, frame: VALUE) -> Option<*const c_char> {
+    // SAFETY: the caller's promise; a string.
+    unsafe { path_string(vm, frame).map(|path| rb_sys::RSTRING_PTR(path)) }
+}
+
+/// None for frames of methods that are written in C.
+///
+/// # Safety
+/// The frame is alive.
+pub(super) unsafe fn path_string(vm: &Functions, frame: VALUE) -> Option<VALUE> {
     // SAFETY: the caller's promise.
     let path = unsafe { (vm.profile_frame_path)(frame) };
     // SAFETY: any value may be asked for its type.
-    let is_string = unsafe { rb_sys::RB_TYPE_P(path, rb_sys::ruby_value_type::RUBY_T_STRING) };
-    // SAFETY: a string.
-    is_string.then(|| unsafe { rb_sys::RSTRING_PTR(path) })
+    unsafe { rb_sys::RB_TYPE_P(path, rb_sys::ruby_value_type::RUBY_T_STRING) }.then_some(path)
 }
 
 /// GC generation now. It wraps at 2^32; ages are differences.
@@ -104,31 +111,42 @@ pub(crate) unsafe extern "C" fn generation() -> u32 {
     functions::get().map_or(0, |vm| unsafe { (vm.gc_count)() as u32 })
 }
 
-/// Finds the key of the running line, for the hook.
-pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
-    // SAFETY: the hook's own record.
-    let frame = unsafe { &mut *frame };
-    let Some(vm) = functions::get() else { return FrameKind::NATIVE };
+/// Lets only threads through whose frames may be asked for: with an execution context, the GVL, and no collection.
+/// Sets the generation. Otherwise it tells who is asking.
+#[inline]
+pub(super) fn gate(vm: &Functions, frame: &mut Frame) -> Result<Context, FrameKind> {
     // SAFETY: reads one word of the VM.
     frame.generation = unsafe { (vm.gc_count)() as u32 };
     let context = context::current();
     // SAFETY: each function is called only after the one before has let it through: an execution context, the GVL,
     // no collection. None of them allocates or raises.
     if matches!(context, Context::None) || unsafe { (vm.has_gvl)() } == 0 {
-        return FrameKind::NATIVE;
+        return Err(FrameKind::NATIVE);
     }
     // SAFETY: as above.
     if unsafe { (vm.during_gc)() } != 0 {
-        return FrameKind::GC;
+        return Err(FrameKind::GC);
     }
-    if let Context::At(context) = context {
-        if evacuation::is_going_on(context) {
-            return FrameKind::GC;
-        }
-        if let Some((key, detail)) = control_frames::key(context) {
-            (frame.key, frame.detail) = (key, detail);
-            return FrameKind::RUBY;
-        }
+    match context {
+        Context::At(context) if evacuation::is_going_on(context) => Err(FrameKind::GC),
+        _ => Ok(context),
+    }
+}
+
+/// Finds the key of the running line, for the hook.
+pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
+    // SAFETY: the hook's own record.
+    let frame = unsafe { &mut *frame };
+    let Some(vm) = functions::get() else { return FrameKind::NATIVE };
+    let context = match gate(vm, frame) {
+        Ok(context) => context,
+        Err(kind) => return kind,
+    };
+    if let Context::At(context) = context
+        && let Some((key, detail)) = control_frames::key(context)
+    {
+        (frame.key, frame.detail) = (key, detail);
+        return FrameKind::RUBY;
     }
     // SAFETY: the gate is passed.
     unsafe { locate(frame) };
@@ -141,18 +159,38 @@ pub(crate) unsafe extern "C" fn locate(frame: *mut Frame) {
     // SAFETY: the hook's own record.
     let frame = unsafe { &mut *frame };
     let Some(vm) = functions::get() else { return };
+    // SAFETY: the gate was passed when the frame was answered.
+    if unsafe { place(vm, frame) } == Place::Below {
+        // The next time, the innermost frame can be called from elsewhere.
+        frame.key = 0;
+    }
+}
+
+/// Which frame has the line that was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The innermost Ruby frame.
+    Innermost,
+    /// The innermost one, whose line is not known: it is the first one of its code.
+    Astray,
+    /// One below it.
+    Below,
+}
+
+/// Fills in path and line of the running frame.
+///
+/// # Safety
+/// The thread has passed [`gate`].
+pub(super) unsafe fn place(vm: &Functions, frame: &mut Frame) -> Place {
     if let Context::At(context) = context::current()
         && let Some(iseq) = control_frames::astray(context)
     {
         // SAFETY: the sequence that runs now.
         (frame.path, frame.line) = unsafe { head_of(vm, iseq) }.unwrap_or((std::ptr::null(), 0));
-        return;
+        return Place::Astray;
     }
-    // SAFETY: the gate was passed when the frame was answered.
+    // SAFETY: the caller's promise.
     let location = unsafe { source_location(vm) };
     (frame.path, frame.line) = (location.path, location.line);
-    // The next time, the innermost frame can be called from elsewhere.
-    if !location.is_innermost {
-        frame.key = 0;
-    }
+    if location.is_innermost { Place::Innermost } else { Place::Below }
 }

@@ -11,6 +11,7 @@
 //! | `ruby_current_ec` (a variable, see [`super::context`]) | yes | no | no | `rb_profile_frames` tells, and the thread object leads to it |
 //! | `rb_thread_current` | yes | yes | yes | no short cut |
 //! | `rb_profile_frame_first_lineno` | yes | yes | yes | a frame that has gone astray is put down to the native caller |
+//! | `rb_profile_frame_label` | yes | yes | yes | stacks have no names of methods |
 //!
 //! Known from the symbols of Debian's libruby3.1 (3.1.2), libruby3.3 (3.3.8) and libruby3.4 (3.4.11).
 
@@ -35,6 +36,7 @@ pub(super) struct Functions {
     pub(super) at_exit: unsafe extern "C" fn(AtExit),
     pub(super) source_location: Option<unsafe extern "C" fn(*mut c_int) -> *const c_char>,
     pub(super) thread_current: Option<unsafe extern "C" fn() -> VALUE>,
+    pub(super) frame_label: Option<unsafe extern "C" fn(VALUE) -> VALUE>,
     pub(super) frame_first_line: Option<unsafe extern "C" fn(VALUE) -> VALUE>,
 }
 
@@ -88,6 +90,7 @@ fn find() -> Option<Functions> {
                 unsafe extern "C" fn(*mut c_int) -> *const c_char
             ),
             thread_current: look_up!(c"rb_thread_current", unsafe extern "C" fn() -> VALUE),
+            frame_label: look_up!(c"rb_profile_frame_label", unsafe extern "C" fn(VALUE) -> VALUE),
             frame_first_line: look_up!(
                 c"rb_profile_frame_first_lineno",
                 unsafe extern "C" fn(VALUE) -> VALUE

@@ -9,12 +9,18 @@ mod evacuation;
 mod frames;
 mod functions;
 mod probe;
+mod stacks;
 
 use memintro_abi::VmSource;
 
 /// The functions that the hook calls. Call [`prepare`] first.
-pub(crate) static SOURCE: VmSource =
-    VmSource { frame: frames::frame, locate: frames::locate, generation: frames::generation };
+pub(crate) static SOURCE: VmSource = VmSource {
+    frame: frames::frame,
+    locate: frames::locate,
+    generation: frames::generation,
+    stack_key: stacks::stack_key,
+    stack: stacks::stack,
+};
 
 /// Looks up what this Ruby offers. Called once, under the GVL, outside malloc. Returns whether [`SOURCE`] can be
 /// used.

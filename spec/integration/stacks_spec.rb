@@ -1,0 +1,197 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "tmpdir"
+
+# `Memintro.start(stack_depth: N)`: call sites are whole stacks, and lines have their sums.
+RSpec.describe "whole stacks" do
+  def answer_of(*arguments)
+    JSON.parse(run_ruby("stacks.rb", *arguments.map(&:to_s), requires: %w[memintro]).must_succeed.stdout,
+               symbolize_names: true)
+  end
+
+  def answer(code, **options)
+    JSON.parse(run_ruby(code: code, requires: %w[memintro json stringio], **options).must_succeed.stdout,
+               symbolize_names: true)
+  end
+
+  # A leak with two callers, one of which calls three times as often.
+  LEAK = <<~RUBY
+    KEEP = []
+    def leak(size) = KEEP << ("x" * size)
+    def often = leak(9_999)
+    def seldom = [1].each { leak(9_999) }
+    def work = 300.times { |i| i % 4 == 0 ? seldom : often }
+  RUBY
+
+  it "are those that Ruby tells, of thousands of different ones" do
+    # Ruby 3.4 sometimes has no line for a frame yet: such an allocation counts for its line alone.
+    expect(answer_of(64, 4_000)).to include(seen: be >= 3_960, wrong: 0, examples: [], stacks: be > 2_000, deepest: be > 30)
+  end
+
+  it "are cut to the innermost lines, and a line has the sums" do
+    found = answer_of(5, 2_000)
+    expect(found).to include(seen: be >= 1_980, wrong: 0, examples: [], stacks: be < 2_000)
+    expect(found[:sums]).to eq(found[:line])
+  end
+
+  it "are right while the collector runs at every allocation, and moves objects" do
+    expect(answer_of(32, 400, "stress")).to include(seen: be >= 390, wrong: 0, examples: [])
+  end
+
+  it "leave the figures of lines as they are without" do
+    figures = [1, 2, 16, 64].map do |depth|
+      answer(<<~RUBY)
+        #{LEAK}
+        work
+        GC.disable
+        Memintro.start(stack_depth: #{depth}, objects: true)
+        Memintro.mark
+        work
+        # The second one has the collections in between.
+        GC.enable
+        GC.start
+        2.times { GC.start }
+        site = Memintro.top(nil).find { |one| one.name == "-e:2" }
+        old = Memintro.top(nil, older_than_gcs: 1).find { |one| one.name == "-e:2" }
+        # Ruby makes a table of its own there, or does not; each is less than a tenth of the strings' bytes.
+        puts JSON.generate(
+          bytes: [site.live_bytes, site.total_bytes, site.growth, site.old_bytes, old.live_bytes].map { |all| all / 10_000 },
+          blocks: site.each_block.count { |size,| size == 10_000 },
+          whole: site.old_blocks == site.live_blocks && old.live_blocks == site.live_blocks,
+          objects: [site.live_objects, site.object_bytes, site.object_allocations], classes: site.classes["String"].first,
+          place: [site.name, site.path, site.lineno, site.kind])
+      RUBY
+    end
+    expect(figures.uniq).to eq([figures.first])
+    expect(figures.first).to include(bytes: [300] * 5, blocks: 300, whole: true, classes: 300,
+                                     objects: [300, be > 0, 600], place: ["-e:2", "-e", 2, "ruby"])
+  end
+
+  it "name the callers of a line by weight, and group what lines have in common" do
+    found = answer(<<~RUBY)
+      #{LEAK}
+      Memintro.start(stack_depth: 8)
+      work
+      names = ->(sites) { sites.map { |site| [site.name, site.live_bytes / 10_000] } }
+      stacks = Memintro.stacks(nil, site: "-e:2")
+      puts JSON.generate(
+        stacks: stacks.map { |site| [site.live_bytes / 10_000, site.stack.map(&:label)] },
+        line: Memintro["-e:2"].stack.map(&:to_s),
+        file: names[Memintro.top(1, group: :file)], gem: names[Memintro.top(1, group: :gem)],
+        method: names[Memintro.top(1, group: :method)], app: names[Memintro.top(1, group: :app)],
+        stack: names[Memintro.top(2, group: :stack)])
+    RUBY
+    expect(found[:stacks].first(2)).to match(
+      [[225, start_with("leak", "often", "block in work")], [75, start_with("leak", "block in seldom", "seldom")]]
+    )
+    expect(found).to include(line: ["-e:2"], file: [["-e", 300]], gem: [["(app)", be_between(300, 301)]],
+                             method: [["leak (-e)", 300]], app: [["-e:2", 300]], stack: [["-e:2", 225], ["-e:2", 75]])
+  end
+
+  it "are written for flame graphs and speedscope, in JSON, and in text under their lines" do
+    found = answer(<<~RUBY)
+      #{LEAK}
+      Memintro.start(stack_depth: 8)
+      work
+      texts = %i[folded speedscope json text].to_h { |format| [format, StringIO.new.tap { |io| Memintro.report(io, format: format) }.string] }
+      puts JSON.generate(texts)
+    RUBY
+    folded = found[:folded].lines.map { |line| line.match(/\A(.*) (\d+)\n\z/).captures }
+    expect(folded.map { |frames, bytes| [frames.split(";").last(2), bytes.to_i / 10_000] })
+      .to include([["often (-e:3)", "leak (-e:2)"], 225], [["block in seldom (-e:4)", "leak (-e:2)"], 75])
+    speedscope = JSON.parse(found[:speedscope], symbolize_names: true)
+    profile = speedscope[:profiles].first
+    expect(profile).to include(type: "sampled", unit: "bytes", startValue: 0, endValue: profile[:weights].sum)
+    heaviest = profile[:samples][profile[:weights].index(profile[:weights].max)]
+    expect(heaviest.map { |frame| speedscope[:shared][:frames][frame][:name] }.last(2)).to eq(%w[often leak])
+    expect(found[:text]).to match(/Their heaviest callers:\n-e:2\n +2\.\d MiB  often -e:3 < block in work/)
+    expect_to_be_read_back(found[:json], found[:folded])
+  end
+
+  def expect_to_be_read_back(json, folded)
+    Dir.mktmpdir do |folder|
+      file = File.join(folder, "report.json")
+      File.write(file, json)
+      again = run_memintro("report", "--format", "folded", file).must_succeed.stdout
+      expect(again.lines.grep(/leak/).sort).to eq(folded.lines.grep(/leak/).sort)
+    end
+  end
+
+  it "are estimated in sampled mode, and their sums are the line's estimates" do
+    found = answer(<<~RUBY)
+      #{LEAK}
+      Memintro.start(mode: :sampled, sample_bytes: 20_000, stack_depth: 8)
+      20.times { work }
+      site = Memintro["-e:2"]
+      stacks = Memintro.stacks(nil, site: site)
+      puts JSON.generate(line: site.live_bytes, error: site.live_bytes_standard_error, sum: stacks.sum(&:live_bytes),
+                         sum_error: Math.sqrt(stacks.sum { |one| one.variance(:live_bytes) }),
+                         shares: stacks.group_by { |one| one.stack[1].label }.transform_values { |all| all.sum(&:live_bytes) })
+    RUBY
+    expect(found[:sum]).to be_within(found[:error] / 100).of(found[:line])
+    expect(found[:line]).to be_within(4 * found[:error]).of(6_000 * 10_000)
+    expect(found[:shares][:often].fdiv(found[:line])).to be_within(0.1).of(0.75)
+  end
+
+  it "go on in a forked child, begin anew with another depth, and end with depth 1" do
+    found = answer(<<~RUBY)
+      #{LEAK}
+      Memintro.start(stack_depth: 8)
+      work
+      reader, writer = IO.pipe
+      pid = fork do
+        work
+        writer.write(JSON.generate(Memintro.stacks(4, site: "-e:2").map { |one| one.live_bytes / 10_000 }))
+        exit!(0)
+      end
+      writer.close
+      child = JSON.parse(reader.read)
+      Process.wait(pid)
+      Memintro.start(stack_depth: 2)
+      fresh = Memintro["-e:2"]
+      work
+      two = Memintro.stacks(2, site: "-e:2").map { |one| [one.live_bytes / 10_000, one.stack.map(&:label)] }
+      Memintro.start(stack_depth: 1)
+      work
+      refusal = begin
+        Memintro.stacks
+      rescue Memintro::Error => e
+        e.message
+      end
+      puts JSON.generate(child: child, fresh: fresh, two: two, refusal: refusal, one: Memintro["-e:2"].live_bytes / 10_000)
+    RUBY
+    expect(found).to include(child: [225, 225, 75, 75], fresh: nil, one: be_between(300, 301),
+                             two: [[225, %w[leak often]], [75, ["leak", "block in seldom"]]],
+                             refusal: include("stack_depth: 16"))
+  end
+
+  it "are tracked from the start of a program, and told to somebody who does not know what depth is" do
+    Dir.mktmpdir do |folder|
+      file = File.join(folder, "report.json")
+      run_memintro("run", "--stack-depth", "8", "--format", "json", "--report", file, "--", RbConfig.ruby, "-e",
+                   "#{LEAK}work").must_succeed
+      stacks = run_memintro("report", "--format", "folded", file).must_succeed.stdout
+      expect(stacks.lines.map(&:chomp)).to include(/often \(-e:3\);leak \(-e:2\) 22[56]\d{4}\z/)
+    end
+    refused = run_memintro("run", "--stack-depth", "65", "--", "true")
+    expect(refused.stderr).to include("--stack-depth is \"65\"; it must be a whole number from 1 to 64")
+    expect(run_ruby(code: "Memintro.start(stack_depth: 0)").stderr).to include("stack_depth is 0")
+  end
+
+  it "give way to lines where no more call sites may be told apart" do
+    found = answer(<<~RUBY)
+      #{LEAK}
+      Memintro.start(stack_depth: 8, max_sites: 40)
+      def deep(left) = left.zero? ? leak(9_999) : deep(left - 1)
+      leak(9_999)
+      200.times { |i| deep(i % 7) }
+      GC.disable
+      puts JSON.generate(line: Memintro["-e:2"].live_bytes / 10_000, all: Memintro.totals.live_bytes,
+                         sum: Memintro.top(nil).sum(&:live_bytes))
+    RUBY
+    expect(found[:line]).to eq(201)
+    # What asking takes comes in between.
+    expect(found[:sum]).to be_within(4_000).of(found[:all])
+  end
+end
