@@ -18,7 +18,9 @@ module Memintro
       SCRIPT = "\n#{PARTS['graph.js']}#{PARTS['page.js']}".freeze
       # Name of the frame that has the stacks beyond `top`.
       REST = "(%s)"
-      private_constant :PARTS, :REST
+      # What to do where there are no stacks.
+      FLAT = "Each line stands alone. With stack_depth: 16 (--stack-depth 16) its callers are above it."
+      private_constant :PARTS, :REST, :FLAT
 
       # @param call_sites [CallSites] with all sites: the page's figures add up to theirs
       # @param top [Integer, nil] so many have a frame each, the rest shares one; nil: all
@@ -34,9 +36,11 @@ module Memintro
       # @param io [#write]
       # @return [nil]
       def write(io)
+        stacks = table
+        flat = stacks.rows.all? { |row| row.first.size <= 1 }
         values = { "TITLE" => HtmlPage.escape(title), "FACTS" => HtmlPage.escape(facts.join(", ")),
                    "STYLE" => STYLE, "SCRIPT" => SCRIPT,
-                   "DATA" => FlameData.new(table, head, app_root: @app_root).json }
+                   "DATA" => FlameData.new(stacks, head(flat), app_root: @app_root).json }
         io.write(PARTS["page.html"].gsub(/\{\{([A-Z]+)\}\}/) { values.fetch($1) })
         nil
       end
@@ -72,13 +76,13 @@ module Memintro
           .compact.map { |fact| Names.printable(fact) }
       end
 
-      def head
+      def head(flat)
         totals = @call_sites.totals
         notes = totals.caveats
         notes = [Estimates.caution(@call_sites.process[:sample_bytes]), *notes] if totals.estimated?
         { version: 1, estimated: totals.estimated?, objects: @call_sites.rows.any? { |row| row[SiteRow::OBJECTS] },
           per_sample: totals.estimated? ? totals.per_sample(:live_bytes).round : 0,
-          notes: [*notes, @call_sites.process[:problem]].compact }
+          notes: [*notes, @call_sites.process[:problem], *(FLAT if flat)].compact }
       end
     end
   end
