@@ -14,6 +14,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
     /\Amemintro \w+ "?(?:shop|puma)/ => [1, /\Amemintro: no process that listens|\Amemintro: .*listen/i],
     /; memintro (?:diff|histogram) |\Amemintro (?:diff|snapshot) .*tmp\/(?:one|snap)(?!.* -- )/ =>
       [1, %r{\Amemintro: tmp/\w+\.(?:\d+\.)?json cannot be read: No such file}],
+    /\Amemintro report tmp/ => [1, %r{\Amemintro: tmp/\w+\.json: No such file}],
     /\Amemintro (?:rss|requests|plot) / => [0, /\A(?:process \d+\n  RSS .*|[^!]*)\z/m],
     /\Amemintro doctor/ => [1, /\A\z/]
   }.freeze
