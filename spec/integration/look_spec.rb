@@ -78,14 +78,14 @@ RSpec.describe "looking into a program" do
     end
 
     it "shows as many rows of each list as --top says, of a file and of a program" do
-      saved(code: "$kept = Array.new(100) { Object.new }")
+      whole = saved(code: "$kept = Array.new(100) { Object.new }")
       listed = ->(text) { text[/^  classes:\n((?: {4}\S.*\n)+)/, 1].lines.size }
       shown = ->(*options) { memintro("snapshot", *options, path("s.json")).must_succeed.stdout }
       expect(listed[shown["--top", "8"]]).to eq(8)
-      expect(listed[shown["--top", "all"]]).to eq(saved.classes.size)
+      expect(listed[shown["--top", "all"]]).to eq(whole.classes.size)
       expect(shown[]).to match(/^  classes: [^;\n]+; [^;\n]+; [^;\n]+$/)
       expect(shown["--top", "1"]).to match(/^  classes: [^;\n]+$/)
-      full = 100.0 * saved.occupancy[:live_slots] / saved.occupancy[:slots]
+      full = 100.0 * whole.occupancy[:live_slots] / whole.occupancy[:slots]
       expect(shown[]).to match(/^  types: T_\w+ [\d,]+; T_\w+ [\d,]+; T_\w+ [\d,]+$/)
         .and match(/^  heap pages: \d+ pages, #{full.round}% of their slots live, \d+ nearly empty/)
       run = memintro("snapshot", "--top", "8", "--", RbConfig.ruby, path("program.rb")).must_succeed

@@ -162,7 +162,8 @@ RSpec.describe "looking at a running process", :listening do
     expect(names[1]).to include("b\\xE9\\xFF.rb:7")
     counts = ->(rows) { rows.to_h { |row| row.values_at("name", "count") } }
     types = [inside[0], outside[0]].map { |whole| counts[whole["types"]] }
-    expect(types[1]["T_CLASS"]).to be_within(60).of(types[0]["T_CLASS"])
+    # The code of a socket has some classes of its own.
+    expect(types[1]["T_CLASS"]).to be_within(100).of(types[0]["T_CLASS"])
     expect(Memintro::Snapshot::Saved.parse(JSON.generate(outside[0])).pid).to eq(process.pid)
   end
 
