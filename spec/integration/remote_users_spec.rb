@@ -178,7 +178,8 @@ RSpec.describe "whom the command asks", :listening do
             expect(marked).to start_with("process #{pid} (-e) counts")
           end
         end
-        expect(as_root("histogram", "--user", user, "--top", "1", pid).must_succeed.stdout).to match(/  (?:String|imemo_iseq)$/)
+        expect(as_root("histogram", "--user", user, "--top", "1", pid).must_succeed.stdout)
+          .to match(/  (?:String|imemo_iseq)$/)
       end
       expect(as_root("ps", "--user", "no-such-user").stderr)
         .to match(/\Amemintro: .*--user is "no-such-user"; there is no such user here\. It must be a user's name or/)
