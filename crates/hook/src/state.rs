@@ -29,7 +29,7 @@ const MOST_TABLE_BYTES: usize = 16 << 30;
 /// Where address space is limited (`ulimit -v`), the part of it that tracking may reserve.
 const PART_OF_ADDRESS_SPACE: usize = 64;
 /// Mappings that tracking needs in any program: the first call sites and paths, some threads, the book of patches.
-const FIXED_BYTES: usize = 1 << 20;
+const FIXED_BYTES: usize = (1 << 20) + 4096;
 /// A smaller table would be of no use.
 const LEAST_TABLE_BYTES: usize = 1 << 20;
 
