@@ -3,7 +3,7 @@
 //! `rb_sourcefile` and `rb_sourceline` find the first Ruby frame by themselves, below any C frames, on every
 //! supported Ruby, and are right under YJIT, where `rb_profile_frames` can give line 0. Ruby 3.1 also exports
 //! `rb_source_location_cstr`, which returns both for the cost of one. The path points into a Ruby string and is valid
-//! until the next collection, so the generation is stored with it.
+//! until the next collection, so the generation is stored with it, and the marking ([`super::marks`]).
 //!
 //! | Ruby | path and line | a file that is being compiled | from |
 //! |---|---|---|---|
@@ -19,7 +19,7 @@ use rb_sys::VALUE;
 
 use super::context::{self, Context};
 use super::functions::{self, Functions};
-use super::{control_frames, evacuation};
+use super::{control_frames, evacuation, marks};
 
 /// Frames that are searched for one with a line, C frames included. They are on the stack of the allocating thread.
 const MOST_PASSED_OVER: usize = 24;
@@ -145,12 +145,12 @@ pub(crate) unsafe extern "C" fn frame(frame: *mut Frame) -> FrameKind {
     if let Context::At(context) = context
         && let Some((key, detail)) = control_frames::key(context)
     {
-        (frame.key, frame.detail) = (key, detail);
+        (frame.key, frame.detail) = (marks::since(key), detail);
         return FrameKind::RUBY;
     }
     // SAFETY: the gate is passed.
     unsafe { locate(frame) };
-    (frame.key, frame.detail) = (frame.path as usize, frame.line);
+    (frame.key, frame.detail) = (marks::since(frame.path as usize), frame.line);
     if frame.path.is_null() { FrameKind::NATIVE } else { FrameKind::RUBY }
 }
 

@@ -8,6 +8,7 @@ mod control_frames;
 mod evacuation;
 mod frames;
 mod functions;
+mod marks;
 mod probe;
 mod stacks;
 
@@ -26,6 +27,7 @@ pub(crate) static SOURCE: VmSource = VmSource {
 /// used.
 pub(crate) fn prepare() -> bool {
     context::prepare();
+    marks::prepare();
     functions::prepare()
 }
 

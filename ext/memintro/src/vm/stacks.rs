@@ -14,7 +14,7 @@ use rb_sys::VALUE;
 use super::context::{self, Context};
 use super::frames::Place;
 use super::functions::{self, Functions};
-use super::{control_frames, frames};
+use super::{control_frames, frames, marks};
 
 /// Finds the key of the so many innermost lines, for the hook.
 pub(crate) unsafe extern "C" fn stack_key(frame: *mut Frame, depth: u32) -> FrameKind {
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn stack_key(frame: *mut Frame, depth: u32) -> Fram
         Ok(context) => {
             let key =
                 if let Context::At(context) = context { control_frames::keys(context, depth) } else { None };
-            (frame.key, frame.detail) = key.unwrap_or((0, 0));
+            (frame.key, frame.detail) = key.map_or((0, 0), |(key, detail)| (marks::since(key), detail));
             FrameKind::RUBY
         }
         Err(kind) => kind,
