@@ -51,12 +51,22 @@ module Memintro
     def self.objects(name, value)
       return value if [true, false].include?(value)
 
-      wrong = "#{name} is #{shown(value)}; it must be true, false, or an Array of classes and names of classes"
-      raise TypeError, wrong unless value.is_a?(Array)
-      raise ArgumentError, "#{wrong}, at least one" if value.empty?
+      # Made only if it is needed: a class may have an inspect of its own, and an Array thousands of names.
+      wrong = lambda do
+        "#{name} is #{shown(value)}; it must be true, false, or an Array of classes and names of classes"
+      end
+      raise TypeError, wrong.call unless Array === value
+      raise ArgumentError, "#{wrong.call}, at least one" if value.empty?
 
-      value.map { |one| class_or_name(one, wrong) }.uniq.freeze
+      # Classes may have a hash and an eql? of their own, too.
+      value.map { |one| class_or_name(one, wrong) }.uniq { |one| String === one ? one : ID.bind_call(one) }.freeze
     end
+
+    ID = BasicObject.instance_method(:__id__)
+    IS_SINGLETON = Module.instance_method(:singleton_class?)
+    CLASS = Kernel.instance_method(:class)
+    CLASS_TEXT = Module.instance_method(:inspect)
+    private_constant :ID, :IS_SINGLETON, :CLASS, :CLASS_TEXT
 
     # @return [Boolean]
     def self.class_name?(text)
@@ -67,7 +77,7 @@ module Memintro
     def self.class_or_name(value, wrong)
       case value
       when Class
-        return value unless value.singleton_class?
+        return value unless IS_SINGLETON.bind_call(value)
 
         problem = "is a singleton class, of which no object is made"
       when Module then problem = "is a module; name the classes that include it"
@@ -76,7 +86,7 @@ module Memintro
 
         problem = 'is no name such as "Shop::Message"'
       end
-      raise problem ? ArgumentError : TypeError, "#{wrong}: #{shown(value)} #{problem || 'is neither'}"
+      raise problem ? ArgumentError : TypeError, "#{wrong.call}: #{shown(value)} #{problem || 'is neither'}"
     end
     private_class_method :class_or_name
 
@@ -120,6 +130,9 @@ module Memintro
     def self.shown(value)
       text = value.inspect
       text.size > 100 ? "#{text[0, 97]}..." : text
+    rescue StandardError
+      # Not each object has an inspect that works.
+      "an object of #{CLASS_TEXT.bind_call(CLASS.bind_call(value))}"
     end
   end
 end
