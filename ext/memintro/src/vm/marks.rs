@@ -5,7 +5,7 @@
 //! keys also hold which marking was the last to look at an object of ours.
 //!
 //! That object has no write barriers. The collector looks at such an object when it begins to mark, and once more in the
-//! end, right before it frees (`gc_marks_wb_unprotected_objects` in gc.c of 3.1 to 3.4). An event of the collector would
+//! end, right before it frees. So counts of its marking show on 3.1.7, 3.3.8 and 3.4.11. An event of the collector would
 //! tell the same, but with any such event Ruby 3.1 makes each object the slow way.
 
 use std::ffi::c_void;
