@@ -16,7 +16,6 @@ use crate::hook_link;
 use crate::measure::{self, objects};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
-    objects::init(ruby, native)?;
     native.define_singleton_method("measuring_in_child", function!(in_child, 0))?;
     native.define_singleton_method("hide_own", function!(hide_own, 0))?;
     native.define_singleton_method("show_own", function!(show_own, 0))?;
@@ -155,7 +154,17 @@ impl Measuring {
         } else {
             None
         };
-        state.objects = if state.wants_objects { objects::begin(ruby) } else { None };
+        if state.wants_objects {
+            state.objects = match objects::begin(ruby) {
+                Ok(begun) => begun,
+                Err(error) => {
+                    if let Some((api, _)) = malloc {
+                        state.give_up(ruby, api);
+                    }
+                    return Err(error);
+                }
+            };
+        }
         state.plain.ask_time(ruby);
         // SAFETY: asks for the calling thread.
         state.thread = Some(unsafe { libc::pthread_self() });
