@@ -9,6 +9,7 @@ mod heap;
 mod hook_link;
 mod lookup;
 mod measure;
+mod object_events;
 mod objects;
 mod pages;
 mod process;

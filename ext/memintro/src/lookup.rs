@@ -13,10 +13,10 @@
 //! | where a frame keeps its line, see [`crate::vm`] | `control_frames.rs`, `context.rs` | | | the VM is asked each time |
 //! | whether young objects are moved, see [`crate::vm`] | `evacuation.rs` | no such heap | | the line that runs then gets them |
 //! | those that read the heap, see [`crate::heap`] | `functions.rs` | | | no walk |
-//! | those that tell of objects, see [`crate::measure`] | `functions.rs` | | | measurements without objects and GC |
+//! | those that collect and count, see [`crate::measure`] | `functions.rs` | | | measurements without objects and GC |
 //! | those that postpone a job | [`postponing`] | | | forks that C code makes go unnoticed |
 //! | `rb_thread_atfork` | yes | yes | yes | no socket in children that C code forks, and Ruby is not told of the fork |
-//! | objects that are made, freed and moved | [`crate::objects`] | | | they cannot be tracked |
+//! | objects that are made, freed and moved | [`crate::object_events`] | | | they can be neither tracked nor measured |
 //! | `rb_thread_create` | yes | yes | yes | the same |
 //! | `rb_thread_call_without_gvl2` | yes | yes | yes | other threads wait while the heap's figures are sorted |
 //! | `rb_ext_ractor_safe` | yes | yes | yes | no method may be called from any Ractor but the main one |

@@ -1,7 +1,7 @@
 //! Counts objects by thread while something is measured, and knows those that were made meanwhile and live.
 //!
-//! Ruby calls [`happened`] for each object that is made or freed. Nothing there makes a Ruby object, raises or
-//! releases the GVL; memory for the list of objects is not tracked, so it is in nobody's figures.
+//! Ruby tells of each object that is made or freed ([`crate::object_events`]). Nothing there makes a Ruby object, raises
+//! or releases the GVL; memory for the list of objects is not tracked, so it is in nobody's figures.
 //!
 //! As in the hook, a *moment* is a number that grows by one whenever a measurement begins or ends.
 //!
@@ -12,14 +12,11 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use magnus::{DataTypeFunctions, Ruby, TypedData, gc, prelude::*, value::ReprValue};
+use magnus::{Error, Ruby};
 use rb_sys::VALUE;
 
-use super::functions::{Functions, functions};
 use crate::hook_link;
-
-const NEW: u32 = rb_sys::RUBY_INTERNAL_EVENT_NEWOBJ;
-const FREED: u32 = rb_sys::RUBY_INTERNAL_EVENT_FREEOBJ;
+use crate::object_events::{self, FREED, Functions, MADE};
 
 /// Addresses of slots have nothing in their lowest bits, so they are spread by a multiplication.
 #[derive(Default)]
@@ -60,7 +57,6 @@ struct Thread {
 }
 
 struct Objects {
-    tracepoint: Option<VALUE>,
     live: HashMap<u64, Birth, BuildHasherDefault<Spread>>,
     threads: Vec<Thread>,
     moment: u32,
@@ -84,7 +80,6 @@ fn with<R>(use_them: impl FnOnce(&mut Objects) -> R) -> R {
     // SAFETY: the caller has the GVL, and what runs in here calls nothing that runs Ruby code or another `with`.
     let objects = unsafe { &mut *OBJECTS.0.get() };
     use_them(objects.get_or_insert_with(|| Objects {
-        tracepoint: None,
         live: HashMap::default(),
         threads: Vec::new(),
         moment: 0,
@@ -132,20 +127,21 @@ pub(crate) struct Left {
 }
 
 /// Begins to count for a measurement of this thread. `None`: this Ruby does not tell of objects.
-pub(crate) fn begin(ruby: &Ruby) -> Option<Counts> {
-    let functions = functions()?;
-    let tracepoint = tracepoint(ruby, functions);
-    let is_first = with(|all| {
-        let is_first = !all.is_on();
-        all.thread().open += 1;
-        is_first
-    });
-    if is_first {
-        // SAFETY: the tracepoint is kept for ever, and is off.
-        unsafe { (functions.enable)(tracepoint) };
+pub(crate) fn begin(ruby: &Ruby) -> Result<Option<Counts>, Error> {
+    let Some(events) = object_events::functions(ruby) else { return Ok(None) };
+    object_events::prepare(ruby)?;
+    if !with(|all| all.is_on()) {
+        events.listen(on_freed, FREED)?;
+        if let Err(error) = events.listen(on_made, MADE) {
+            events.ignore(on_freed);
+            return Err(error);
+        }
     }
-    with(|all| all.live.reserve(1024));
-    Some(now())
+    with(|all| {
+        all.thread().open += 1;
+        all.live.reserve(1024);
+    });
+    Ok(Some(now()))
 }
 
 /// The counts of this moment, which ends or begins a measurement.
@@ -216,9 +212,9 @@ pub(crate) fn show() {
 }
 
 fn switch_off() {
-    if let (Some(functions), Some(tracepoint)) = (functions(), with(|all| all.tracepoint)) {
-        // SAFETY: the tracepoint is kept for ever, and is on.
-        unsafe { (functions.disable)(tracepoint) };
+    if let Some(events) = object_events::found() {
+        events.ignore(on_made);
+        events.ignore(on_freed);
     }
     with(|all| untracked(|| all.live = HashMap::default()));
 }
@@ -229,32 +225,23 @@ fn own(threads: &mut [Thread]) -> Option<&mut Thread> {
     threads.iter_mut().find(|thread| thread.id == id)
 }
 
-/// Made at the first measurement, and kept.
-fn tracepoint(ruby: &Ruby, functions: &Functions) -> VALUE {
-    if let Some(tracepoint) = with(|all| all.tracepoint) {
-        return tracepoint;
-    }
-    let mover = ruby.obj_wrap(Mover).as_value();
-    // SAFETY: valid objects; Ruby keeps both from here on.
-    let tracepoint = unsafe {
-        (functions.keep)(magnus::rb_sys::AsRawValue::as_raw(mover));
-        let tracepoint = (functions.new)(rb_sys::Qnil as VALUE, NEW | FREED, happened, std::ptr::null_mut());
-        (functions.keep)(tracepoint);
-        tracepoint
-    };
-    with(|all| all.tracepoint = Some(tracepoint));
-    tracepoint
+unsafe extern "C" fn on_made(_: VALUE, argument: *mut c_void) {
+    let Some(events) = object_events::found() else { return };
+    // SAFETY: the argument of an event.
+    let object = unsafe { events.object(argument) };
+    with(|all| all.made(object));
 }
 
-/// An object was made or is freed. Called with the GVL, possibly in the middle of a collection.
-unsafe extern "C" fn happened(tracepoint: VALUE, _: *mut c_void) {
-    let Some(functions) = functions() else { return };
-    // SAFETY: Ruby calls this during an event of the tracepoint, which is of one of the two kinds.
-    let (flag, object) = unsafe {
-        let event = (functions.event)(tracepoint);
-        ((functions.flag)(event), (functions.object)(event))
-    };
-    with(|all| if flag == NEW { all.made(object) } else { all.freed(object) });
+unsafe extern "C" fn on_freed(_: VALUE, argument: *mut c_void) {
+    let Some(events) = object_events::found() else { return };
+    // SAFETY: as above.
+    let object = unsafe { events.object(argument) };
+    with(|all| all.freed(object));
+}
+
+/// Objects have moved, and Ruby asks to update references.
+pub(crate) fn moved(events: &Functions) {
+    with(|all| all.moved(events));
 }
 
 impl Objects {
@@ -304,32 +291,15 @@ impl Objects {
         }
     }
 
-    /// Objects have moved.
-    fn moved(&mut self, location: unsafe extern "C" fn(VALUE) -> VALUE) {
+    fn moved(&mut self, events: &Functions) {
+        if self.live.is_empty() {
+            return;
+        }
         untracked(|| {
             let old = std::mem::take(&mut self.live);
             self.live.reserve(old.len());
-            // SAFETY: what was freed is not listed, and Ruby asks for this while it knows where objects went.
-            self.live.extend(old.into_iter().map(|(at, birth)| (unsafe { location(at) }, birth)));
+            // SAFETY: what was freed is not listed, and Ruby asks right now.
+            self.live.extend(old.into_iter().map(|(at, birth)| (unsafe { events.location(at) }, birth)));
         });
     }
-}
-
-/// Is told when objects have moved.
-#[derive(TypedData)]
-#[magnus(class = "Memintro::Native::Mover", free_immediately, compact)]
-struct Mover;
-
-impl DataTypeFunctions for Mover {
-    fn compact(&self, _: &gc::Compactor) {
-        if let Some(functions) = functions() {
-            with(|all| all.moved(functions.location));
-        }
-    }
-}
-
-/// Defines the class of [`Mover`].
-pub(crate) fn init(ruby: &Ruby, native: magnus::RModule) -> Result<(), magnus::Error> {
-    native.define_class("Mover", ruby.class_object())?.undef_default_alloc_func();
-    Ok(())
 }

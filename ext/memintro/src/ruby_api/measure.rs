@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use magnus::{Error, RArray, RHash, RModule, Ruby, Symbol, Value, function, method, prelude::*};
 use memintro_abi::{BirthRecord, HookApi, MeasureFigures, MeasuredSite, SiteRecord, Status};
@@ -16,7 +17,6 @@ use crate::hook_link;
 use crate::measure::{self, objects};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
-    objects::init(ruby, native)?;
     native.define_singleton_method("measuring_in_child", function!(in_child, 0))?;
     native.define_singleton_method("hide_own", function!(hide_own, 0))?;
     native.define_singleton_method("show_own", function!(show_own, 0))?;
@@ -49,6 +49,11 @@ fn in_child(ruby: &Ruby) -> Result<(), Error> {
 
 /// Counters of `GC.stat`.
 const GC: [&str; 4] = ["minor_gc_count", "major_gc_count", "total_allocated_objects", "total_freed_objects"];
+/// Objects that compaction has moved. Ruby 3.4 also counts each of them as one that was made and one that was freed.
+const MOVED: &str = "total_moved_objects";
+
+/// Whether this Ruby has that counter; to ask for one that it has not raises.
+static HAS_MOVED: OnceLock<bool> = OnceLock::new();
 
 /// The clocks and counters that need no tracking.
 #[derive(Clone, Copy, Default)]
@@ -56,6 +61,7 @@ struct Plain {
     wall_ns: u64,
     cpu_ns: u64,
     gc: [u64; 4],
+    moved: u64,
     gc_ns: Option<u64>,
 }
 
@@ -68,7 +74,9 @@ impl Plain {
     /// Makes no object, in contrast to the other question.
     fn ask_counters(&mut self, ruby: &Ruby) {
         if let Some(functions) = measure::functions() {
-            for (figure, name) in self.gc.iter_mut().zip(GC) {
+            let has_moved = HAS_MOVED.get().copied().unwrap_or_default();
+            let moved = has_moved.then_some((&mut self.moved, MOVED));
+            for (figure, name) in self.gc.iter_mut().zip(GC).chain(moved) {
                 let name = magnus::rb_sys::AsRawValue::as_raw(ruby.sym_new(name));
                 // SAFETY: a Symbol that Ruby knows.
                 *figure = unsafe { (functions.stat)(name) } as u64;
@@ -77,6 +85,7 @@ impl Plain {
     }
 
     fn ask_time(&mut self, ruby: &Ruby) {
+        HAS_MOVED.get_or_init(|| ruby.eval(&format!("::GC.stat.key?(:{MOVED})")).unwrap_or_default());
         // What Ruby does not measure is nil or does not exist.
         self.gc_ns = ruby
             .class_object()
@@ -155,7 +164,17 @@ impl Measuring {
         } else {
             None
         };
-        state.objects = if state.wants_objects { objects::begin(ruby) } else { None };
+        if state.wants_objects {
+            state.objects = match objects::begin(ruby) {
+                Ok(begun) => begun,
+                Err(error) => {
+                    if let Some((api, _)) = malloc {
+                        state.give_up(ruby, api);
+                    }
+                    return Err(error);
+                }
+            };
+        }
         state.plain.ask_time(ruby);
         // SAFETY: asks for the calling thread.
         state.thread = Some(unsafe { libc::pthread_self() });
@@ -227,6 +246,11 @@ impl Measuring {
             set("minor_gc_count", minor)?;
             set("major_gc_count", major)?;
             if let (Some(begun), Some(counts), Some(left)) = (begun, counts, left) {
+                let seen = counts.made_by_all - begun.made_by_all;
+                let moved = ended.moved.saturating_sub(state.plain.moved);
+                // A measurement begins only where there is one Ractor, of which Ruby tells each object.
+                let (made, freed) =
+                    if made == seen + moved { (seen, freed.saturating_sub(moved)) } else { (made, freed) };
                 set("objects_allocated", counts.made - begun.made)?;
                 set("objects_freed", counts.freed - begun.freed)?;
                 set("objects_retained", left.of_thread)?;
@@ -234,7 +258,7 @@ impl Measuring {
                 set("process_objects_freed", freed.saturating_sub(counts.hidden_freed - begun.hidden_freed))?;
                 set("process_objects_retained", left.of_process)?;
                 // Other Ractors make objects that Ruby does not tell of here.
-                set("objects_unseen", made.saturating_sub(counts.made_by_all - begun.made_by_all))?;
+                set("objects_unseen", made.saturating_sub(seen))?;
             }
         }
         if let Some((after, before)) = ended.gc_ns.zip(state.plain.gc_ns) {

@@ -80,7 +80,7 @@ pub(super) fn begin_tracking(ruby: &Ruby, api: &HookApi, options: &StartOptions)
 
 fn stop(ruby: &Ruby) -> Result<bool, Error> {
     let Some(api) = hook_link::found() else { return Ok(false) };
-    objects::stop()?;
+    objects::stop();
     tracking_hold::let_be();
     end_tracking(ruby, api)
 }
