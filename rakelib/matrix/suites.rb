@@ -21,7 +21,8 @@ module Matrix
 
   SUITES = [
     # Debian 13's Rubies have rbs, which a Debian 12 has not.
-    Suite.new(name: "truth", allocator: "glibc", arguments: [*USUAL, *TRUTH, "spec/unit/signatures_spec.rb"],
+    Suite.new(name: "truth", allocator: "glibc",
+              arguments: [*USUAL, *TRUTH, "spec/integration/account_spec.rb", "spec/unit/signatures_spec.rb"],
               smoke: :only),
     Suite.new(name: "spec", allocator: "glibc", arguments: [*USUAL, "spec/unit", "spec/integration"]),
     Suite.new(name: "matrix", allocator: "glibc", arguments: [*USUAL, "spec/matrix"], jit: true),

@@ -129,6 +129,59 @@ RSpec.describe "an account of RSS", :vm do
     expect(result.stderr).to eq("")
   end
 
+  # What madvise keeps from copies is in RSS too; locked memory must not have the answer's room resident; a terabyte with
+  # few pages takes no time; and thousands of mappings of one file take one line.
+  it "counts what the kernel keeps from copies, locked and sparse memory" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      INT, LONG, POINTER = Fiddle::TYPE_INT, Fiddle::TYPE_LONG, Fiddle::TYPE_VOIDP
+      def call(name, types, *arguments) = Fiddle::Function.new(Fiddle.dlopen(nil)[name], types, POINTER).call(*arguments)
+      def map(bytes, flags = 0x22, file = -1, place = 0, offset = 0)
+        call("mmap", [POINTER, LONG, INT, INT, INT, LONG], place, bytes, 3, flags, file, offset)
+      end
+      [10, 18].each do |advice|
+        kept = map(20 << 20)
+        call("memset", [POINTER, INT, LONG], kept, 1, 20 << 20)
+        call("madvise", [POINTER, LONG, INT], kept, 20 << 20, advice)
+      end
+      sparse = map(1 << 40, 0x4022)
+      100.times { |n| (sparse + (n << 33))[0] = 1 }
+      file = File.open("/proc/self/exe")
+      place = map(4096 << 12)
+      2048.times { |n| map(4096, 0x12, file.fileno, place + (n << 13))[0, 1] }
+      text, = Memintro::Native.account(true, true, 10)
+      begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      account = Memintro.account
+      took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
+      call("mlockall", [INT], 2)
+      locked = Memintro.account
+      puts JSON.generate(sums: [account, locked].map { |one| one.rss - one.rows.sum(&:bytes) }, took: took,
+                         missing: Memintro.rss - locked.rss, grown: locked.diff(account)[:rss],
+                         anonymous: account[:anonymous].bytes, notes: account.notes,
+                         lines: text.b.scan(/^file .*ruby/).size)
+    RUBY
+    expect(result).to include(sums: [0, 0], notes: [])
+    expect(result[:missing].abs).to be < 4 << 20
+    expect(result[:anonymous]).to be_between(40 << 20, 60 << 20)
+    expect(result[:grown]).to be < 8 << 20
+    expect(result[:took]).to be < 2
+    expect(result[:lines]).to be < 20
+  end
+
+  # The kernel would choose which process of a full container to end, and may end all.
+  it "makes no copy in a container that is full" do
+    result = run_ruby(code: <<~RUBY, requires: %w[memintro]).must_succeed.stdout
+      Memintro.account
+      group = Memintro::Cgroup.new(version: 2, path: "/full", limit_bytes: 100 << 20, usage_bytes: 99 << 20,
+                                   reclaimable_bytes: 0)
+      begin
+        Memintro::Account::Reading.take(ruby: true, pagemap: true, seconds: 10, cgroup: group)
+      rescue Memintro::AccountError => e
+        puts e.message
+      end
+    RUBY
+    expect(result).to start_with("the container's memory is full but for 1.0 MiB (/full), and the copy of this process")
+  end
+
   # Children, signals and descriptors of the program are its own.
   it "does not show its copy to the program" do
     result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json

@@ -15,13 +15,19 @@ module Memintro
       # Of each list in details.
       MOST = 20
       IMEMO = "imemo_"
-      private_constant :TRIES, :MOST, :IMEMO
+      # What a copy takes at least: its tables, and a page table for each 512 pages.
+      LEAST_ROOM = 8 << 20
+      PAGE_TABLES = 512
+      private_constant :TRIES, :MOST, :IMEMO, :LEAST_ROOM, :PAGE_TABLES
 
       # @param ruby [Boolean] with Ruby's heap
       # @param pagemap [Boolean]
       # @param seconds [Integer] after which a copy is given up
+      # @param cgroup [Cgroup, nil]
       # @return [Account]
-      def self.take(ruby:, pagemap:, seconds:)
+      # @raise [AccountError]
+      def self.take(ruby:, pagemap:, seconds:, cgroup: nil)
+        refuse_near_limit(cgroup)
         text = figures = whole = pause = nil
         TRIES.times do
           text, whole, pause = Native.account(ruby, pagemap, seconds)
@@ -31,6 +37,18 @@ module Memintro
         allocator, own = Native.allocator_figures
         new(figures, whole, pause, allocator, own.to_h).account(ruby: ruby)
       end
+
+      # Where the container is about to be full, the kernel could end the program for what the copy takes.
+      def self.refuse_near_limit(cgroup)
+        room = cgroup&.distance_bytes
+        need = LEAST_ROOM + (Native.rss / PAGE_TABLES)
+        return if room.nil? || room >= need
+
+        raise AccountError, "the container's memory is full but for #{Units.bytes([room, 0].max)} (#{cgroup.path}), and " \
+                            "the copy of this process that counts may take #{Units.bytes(need)}: the kernel could end " \
+                            "the program for it. ProcessMemory reads figures without a copy"
+      end
+      private_class_method :refuse_near_limit
 
       # @param figures [Figures]
       # @param whole [Boolean] whether the copy came to its end
@@ -163,6 +181,7 @@ module Memintro
         unless @whole && sum("stage") >= 3
           @notes << "Ruby's objects could not be asked for their sizes: what they own counts as malloc_native"
         end
+        @notes << "#{sum('lost')} lines of figures had no room: what they were about is unattributed" if sum("lost") > 0
         note_mapped
       end
 
