@@ -129,8 +129,8 @@ RSpec.describe "an account of RSS", :vm do
     expect(result.stderr).to eq("")
   end
 
-  # What madvise keeps from copies is in RSS too; locked memory must not have the answer's room resident; a terabyte with
-  # few pages takes no time; and thousands of mappings of one file take one line.
+  # What madvise keeps from copies is in RSS too; locked memory must not have the answer's room resident; a terabyte
+  # with few pages takes no time; and thousands of mappings of one file take one line.
   it "counts what the kernel keeps from copies, locked and sparse memory" do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       INT, LONG, POINTER = Fiddle::TYPE_INT, Fiddle::TYPE_LONG, Fiddle::TYPE_VOIDP
@@ -180,6 +180,37 @@ RSpec.describe "an account of RSS", :vm do
       end
     RUBY
     expect(result).to start_with("the container's memory is full but for 1.0 MiB (/full), and the copy of this process")
+  end
+
+  it "stands in snapshots, their files and diffs, and free memory in MEMORY lines" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json tmpdir stringio memintro]).must_succeed.json
+      path = "\#{Dir.mktmpdir}/snapshot.json"
+      Memintro.snapshot(:account).save(path)
+      before = Memintro::Snapshot.load(path)
+      kept = Array.new(40_000) { "x" * 900 }
+      later = Memintro.snapshot(:account)
+      diff = later - before
+      kept.each_index { |n| kept[n] = nil unless (n % 10).zero? }
+      GC.start
+      free = Memintro.account(ruby: false)[:malloc_free].bytes
+      lines = %i[article json].to_h do |format|
+        log = Memintro.log_every(60, written = StringIO.new, format: format, fragmentation: true)
+        sleep(0.01) until written.string.end_with?("\n")
+        log.stop
+        [format, written.string]
+      end
+      puts JSON.generate(keys: before.account.keys, sum: later.account.values.sum, rss: later.memory[:rss_bytes],
+                         grown: diff.account.map { |one| [one.name, one.growth] }.first, text: diff.to_s, free: free,
+                         lines: lines, parts: Memintro.snapshot(:all).account&.size)
+    RUBY
+    expect(result[:keys].map(&:to_sym)).to eq(Memintro::Account::NAMES)
+    expect((result[:sum] - result[:rss]).abs).to be < 6 << 20
+    expect(result[:grown]).to match(["malloc_ruby_objects", be_between(33_000_000, 42_000_000)])
+    expect(result[:text]).to match(/^resident memory by what it is for/).and match(/\+3\d\.\d MiB.*malloc_ruby_objects/)
+    written = JSON.parse(result[:lines][:json])["fragmentation_bytes"]
+    expect([result[:free], written]).to all(be > 25_000_000)
+    expect(result[:lines][:article]).to match(/, fragmentation: [23]\d\.\d MB$/)
+    expect(result[:parts]).to eq(12)
   end
 
   # Children, signals and descriptors of the program are its own.

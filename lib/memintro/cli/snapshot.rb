@@ -23,7 +23,7 @@ module Memintro
       # See Inspection: as many as {Memintro::Snapshot#inspect} shows.
       TOP = 3
       # Parts of a CMD's snapshots by default.
-      PARTS = %w[pss sites types classes iseqs internals occupancy].freeze
+      PARTS = %w[pss account sites types classes iseqs internals occupancy].freeze
 
       # @return [OptionParser]
       def options

@@ -44,9 +44,9 @@ module Memintro
         need = LEAST_ROOM + (Native.rss / PAGE_TABLES)
         return if room.nil? || room >= need
 
-        raise AccountError, "the container's memory is full but for #{Units.bytes([room, 0].max)} (#{cgroup.path}), and " \
-                            "the copy of this process that counts may take #{Units.bytes(need)}: the kernel could end " \
-                            "the program for it. ProcessMemory reads figures without a copy"
+        raise AccountError, "the container's memory is full but for #{Units.bytes([room, 0].max)} (#{cgroup.path}), " \
+                            "and the copy of this process that counts may take #{Units.bytes(need)}: the kernel " \
+                            "could end the program for it. ProcessMemory reads figures without a copy"
       end
       private_class_method :refuse_near_limit
 
@@ -232,6 +232,7 @@ module Memintro
         end
         { arenas: arenas.size, allocator: @allocator.to_s, bins_bytes: sum("arena", 3), top_bytes: sum("arena", 4),
           tcache_bytes: sum("tcache", 2), tcaches: sum("tcache"), fast_bins_bytes: sum("fast", 1),
+          inside_known: inside_known?,
           largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own }
       end
 
