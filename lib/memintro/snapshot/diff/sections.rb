@@ -9,7 +9,8 @@ module Memintro
     # Compares two snapshots, list by list.
     module Sections
       # Every list of changes, and its title.
-      TITLES = { memory: "process memory", account: "resident memory by what it is for", types: "objects by type", classes: "objects by class",
+      TITLES = { memory: "process memory", account: "resident memory by what it is for",
+                 types: "objects by type", classes: "objects by class",
                  iseqs: "instruction sequences by file", iseq_locations: "instruction sequences by line",
                  internals: "internal objects by kind", retained: "malloc and tracked objects by call site",
                  object_sites: "tracked objects by call site", malloc: "malloc, all of the process",
@@ -25,7 +26,8 @@ module Memintro
       def self.compare(earlier, later)
         found = {
           memory: numbers(memory(earlier), memory(later)), account: account(earlier.account, later.account),
-          types: rows(earlier.types, later.types), classes: rows(earlier.classes, later.classes), iseqs: iseqs(earlier, later, :paths),
+          types: rows(earlier.types, later.types), classes: rows(earlier.classes, later.classes),
+          iseqs: iseqs(earlier, later, :paths),
           iseq_locations: iseqs(earlier, later, :locations), internals: rows(earlier.internals, later.internals),
           **Malloc.new(earlier, later).sections,
           occupancy: numbers(flat(earlier.occupancy), flat(later.occupancy)), gc: numbers(earlier.gc, later.gc),
