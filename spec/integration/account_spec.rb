@@ -201,7 +201,7 @@ RSpec.describe "an account of RSS", :vm do
       end
       puts JSON.generate(keys: before.account.keys, sum: later.account.values.sum, rss: later.memory[:rss_bytes],
                          grown: diff.account.map { |one| [one.name, one.growth] }.first, text: diff.to_s, free: free,
-                         lines: lines, parts: Memintro.snapshot(:all).account&.size)
+                         lines: lines, parts: [%i[all], %i[all account]].map { |parts| Memintro.snapshot(*parts).account&.size })
     RUBY
     expect(result[:keys].map(&:to_sym)).to eq(Memintro::Account::NAMES)
     expect((result[:sum] - result[:rss]).abs).to be < 6 << 20
@@ -210,7 +210,35 @@ RSpec.describe "an account of RSS", :vm do
     written = JSON.parse(result[:lines][:json])["fragmentation_bytes"]
     expect([result[:free], written]).to all(be > 25_000_000)
     expect(result[:lines][:article]).to match(/, fragmentation: [23]\d\.\d MB$/)
-    expect(result[:parts]).to eq(12)
+    expect(result[:parts]).to eq([nil, 12])
+  end
+
+  it "counts stacks of threads and fibers, made code, and call sites" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      def deep(levels, &block) = levels.zero? ? yield : deep(levels - 1, &block)
+      Memintro.account
+      before = Memintro.account
+      queue = Queue.new
+      threads = Array.new(40) { Thread.new { deep(1500) { queue.pop } } }
+      fibers = Array.new(20) { Fiber.new { deep(400) { Fiber.yield } }.tap(&:resume) }
+      Thread.pass until queue.num_waiting == 40
+      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
+      code = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"], types, Fiddle::TYPE_VOIDP).call(nil, 4 << 20, 7, 0x22, -1, 0)
+      (0...(4 << 20)).step(4096) { |place| code[place] = 1 }
+      Memintro.start
+      kept = Fiddle.malloc(3_000_000)
+      after = Memintro.account
+      puts JSON.generate(stacks: [before, after].map { |one| one[:thread_stacks].details },
+                         code: [before, after].map { |one| one[:anonymous].details[:code_bytes] },
+                         site: after[:malloc_native].details[:call_sites].first)
+    RUBY
+    before, after = result[:stacks]
+    expect(after[:threads][:count] - before[:threads][:count]).to eq(40)
+    # 1,500 levels take 120 bytes of stack each at least; the most is Ruby's own stack of a thread, 1 MiB.
+    expect(after[:threads][:bytes] - before[:threads][:bytes]).to be_between(40 * 120 * 1500, 40 << 20)
+    expect(after[:fibers][:bytes] - before[:fibers][:bytes]).to be_between(20 * 120 * 400, 20 << 20)
+    expect(result[:code]).to eq([result[:code][0], result[:code][0] + (4 << 20)])
+    expect(result[:site]).to include(name: "-e:12", live_bytes: be_between(3_000_000, 3_001_000))
   end
 
   # Children, signals and descriptors of the program are its own.

@@ -28,6 +28,8 @@ module Memintro
       }.freeze
       # Names of the parts, in the order in which they are taken.
       ALL = COSTS.keys.freeze
+      # What `:all` means. An account makes some 3,000 objects in the process, and a copy of it: only who names it has it.
+      USUAL = (ALL - [:account]).freeze
       # Call sites of a light snapshot.
       SITES = 100
       # Figures of memory that cost microseconds, and the methods of {Memintro} that give them.
@@ -44,9 +46,9 @@ module Memintro
       # @return [Array<Symbol>] without doubles, in order
       # @raise [ArgumentError, TypeError]
       def self.check(parts)
-        return ALL if parts.any? { |part| Arguments.choice(:part, part, [:all, *ALL]) == :all }
-
-        ALL & parts.map(&:to_sym)
+        named = parts.map { |part| Arguments.choice(:part, part, [:all, *ALL]) }
+        named += USUAL if named.include?(:all)
+        ALL & named
       end
 
       # @param wanted [Array<Symbol>] see {check}

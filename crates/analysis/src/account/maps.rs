@@ -11,6 +11,8 @@ pub struct Mapping<'a> {
     pub readable: bool,
     /// Whether the process may write it.
     pub writable: bool,
+    /// Whether it is code.
+    pub executable: bool,
     /// Whether writes stay in this process.
     pub private: bool,
     /// Of the file; 0 where there is none.
@@ -75,6 +77,7 @@ fn head(line: &[u8]) -> Option<Mapping<'_>> {
         end,
         readable: may(0, b'r'),
         writable: may(1, b'w'),
+        executable: may(2, b'x'),
         private: may(3, b'p'),
         inode: decimal(inode),
         name,
@@ -133,6 +136,7 @@ mod tests {
             (&b"/usr/lib/a b.so (deleted)"[..], 4711, 4096)
         );
         assert!(!found[1].is_anonymous() && !found[1].writable);
+        assert!(!found[0].executable && found[1].executable);
         assert_eq!((found[1].start, found[1].end), (0x7f00, 0x8f00));
         assert!(!found[2].readable);
         assert_eq!(

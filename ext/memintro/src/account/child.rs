@@ -215,7 +215,7 @@ fn sort_mappings(
         }
     });
     files.finish(answer);
-    let (mut used, mut bit) = (0, 0);
+    let (mut used, mut bit, mut code) = (0, 0, 0);
     let (mut last_file, mut last_file_end, mut guard_end): (&'static [u8], _, _) = (b"", 0, 0);
     maps::each(own, |mapping| {
         let pages = (mapping.end - mapping.start) / PAGE;
@@ -230,6 +230,9 @@ fn sort_mappings(
             return;
         }
         rss += mapping.rss;
+        if mapping.executable && mapping.name != b"[vdso]" {
+            code += mapping.rss;
+        }
         let named = mapping.name.starts_with(b"[") && mapping.name != b"[heap]" && mapping.name != b"[stack]";
         if !mapping.readable || named || pages > most_pages {
             other += mapping.rss;
@@ -249,6 +252,7 @@ fn sort_mappings(
         }
     });
     answer.figure("other", other);
+    answer.figure("code", code);
     answer.figure("rss", rss);
     (used, bit)
 }

@@ -217,11 +217,12 @@ module Memintro
         when :malloc_iseqs then { iseqs: kinds { |kind| kind == "iseq" }.sum { |row| row[:count] } }
         when :malloc_internal then { kinds: kinds { |kind| kind != "iseq" } }
         when :malloc_native
-          { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2) }
+          { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2),
+            call_sites: call_sites }
         when :malloc_free then free_details
         when :thread_stacks then stacks
         when :mapped_files then { files: files }
-        when :anonymous then { zero_bytes: sum("zero") }
+        when :anonymous then { code_bytes: sum("code"), zero_bytes: sum("zero") }
         else {}
         end
       end
@@ -234,6 +235,17 @@ module Memintro
           tcache_bytes: sum("tcache", 2), tcaches: sum("tcache"), fast_bins_bytes: sum("fast", 1),
           inside_known: inside_known?,
           largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own }
+      end
+
+      # Of all that malloc has in use, whoever owns it; nil while nothing is tracked.
+      def call_sites
+        return unless Native.tracking?
+
+        Memintro.top(MOST).map do |site|
+          { name: Names.utf8(site.name), live_bytes: site.live_bytes, live_blocks: site.live_blocks }
+        end
+      rescue Error
+        nil
       end
 
       def stacks
