@@ -328,7 +328,7 @@ module Memintro
     # - `:types` – objects by type, `:classes` – by class, `:iseqs` – instruction sequences by file and line,
     #   `:internals` – what only the VM sees, `:occupancy` – how full the heap's pages are: each a walk of the heap,
     #   8 to 50 ms for a million objects ({Snapshot::Parts::COSTS});
-    # - `:all` – all of these, except those that cannot be read here.
+    # - `:all` – all of these but `:account`, except those that cannot be read here.
     #
     # @param parts [Array<Symbol>] of {Snapshot::Parts::ALL}, or `:all`
     # @return [Snapshot]

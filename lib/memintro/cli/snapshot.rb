@@ -30,7 +30,7 @@ module Memintro
         super do |parser|
           parser.on("--parts LIST", Array, "the parts to take: some of #{PARTS.take(4).join(', ')},",
                     "#{PARTS.drop(4).join(', ')};",
-                    "default: all; none: only what costs next to nothing") do |list|
+                    "default: all but account; none: only what costs next to nothing") do |list|
             @parts = list == %w[none] ? [] : list.each { |part| one_of("--parts", part, PARTS) }
           end
           parser.on("--track", "track malloc from CMD's first line, so that call sites are included") { @track = true }

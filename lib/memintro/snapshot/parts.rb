@@ -28,7 +28,8 @@ module Memintro
       }.freeze
       # Names of the parts, in the order in which they are taken.
       ALL = COSTS.keys.freeze
-      # What `:all` means. An account makes some 3,000 objects in the process, and a copy of it: only who names it has it.
+      # What `:all` means. An account makes some 3,000 objects in the process, and a copy of it: only who names it has
+      # it.
       USUAL = (ALL - [:account]).freeze
       # Call sites of a light snapshot.
       SITES = 100
@@ -100,7 +101,7 @@ module Memintro
                  missing: missing, memory: figures(MEMORY, missing, false), cgroup: cgroup(missing), gc: GC.stat,
                  gc_heaps: gc_heaps }
         data[:memory].merge!(figures(SHARED, missing, strict)) if wanted.include?(:pss)
-        data[:account] = attempt(:account, missing, strict) { account } if wanted.include?(:account)
+        data[:account] = wanted.include?(:account) ? attempt(:account, missing, strict) { account } : nil
         data
       end
       private_class_method :light
