@@ -33,14 +33,14 @@ RSpec.describe "an account of RSS", :vm do
 
   %w[c_leak fragments mapping survivors].each do |scenario|
     it "names #{GUILTY[scenario]} for #{scenario}" do
-      found = expect_guilty(scenario, 100)
+      found = expect_guilty(scenario, 60)
       expect(found[:notes]).to eq([])
       expect(found[:verdict].first).to match(/\A\d+\.\d% of \d+\.\d MiB is /).and include(WORDS.fetch(scenario))
     end
   end
 
   it "names the guilty row with the tracker on" do
-    expect_guilty("hash", 100, "TRACKED" => "1")
+    expect_guilty("hash", 50, "TRACKED" => "1")
   end
 
   it "names the guilty row on jemalloc" do
@@ -257,15 +257,15 @@ RSpec.describe "an account of RSS", :vm do
           sleep(0.0005)
         end
       end
-      busy = Array.new(3) { Thread.new { loop { Array.new(100) { "x" * 2000 } } } }
-      accounts = Array.new(10) { Memintro.account }
+      busy = Array.new(2) { Thread.new { loop { Array.new(100) { "x" * 2000 } } } }
+      accounts = Array.new(5) { Memintro.account }
       [waiter, *busy].each(&:kill).each(&:join)
       left = Dir.glob("/proc/self/task/*/children").sum { |file| File.read(file).split.size }
       puts JSON.generate(signals: signals, seen: seen, left: left,
                          descriptors: Dir.children("/proc/self/fd").size - descriptors,
                          sums: accounts.map { |account| account.rss - account.rows.sum(&:bytes) })
     RUBY
-    expect(result).to eq(signals: 0, seen: 0, left: 0, descriptors: 0, sums: [0] * 10)
+    expect(result).to eq(signals: 0, seen: 0, left: 0, descriptors: 0, sums: [0] * 5)
   end
 
   it "gives free memory back" do
