@@ -23,14 +23,14 @@ module Memintro
       # See Inspection: as many as {Memintro::Snapshot#inspect} shows.
       TOP = 3
       # Parts of a CMD's snapshots by default.
-      PARTS = %w[pss sites types classes iseqs internals occupancy].freeze
+      PARTS = %w[pss account sites types classes iseqs internals occupancy].freeze
 
       # @return [OptionParser]
       def options
         super do |parser|
           parser.on("--parts LIST", Array, "the parts to take: some of #{PARTS.take(4).join(', ')},",
                     "#{PARTS.drop(4).join(', ')};",
-                    "default: all; none: only what costs next to nothing") do |list|
+                    "default: all but account; none: only what costs next to nothing") do |list|
             @parts = list == %w[none] ? [] : list.each { |part| one_of("--parts", part, PARTS) }
           end
           parser.on("--track", "track malloc from CMD's first line, so that call sites are included") { @track = true }

@@ -27,8 +27,9 @@ module Memintro
     attr_reader :format
 
     # @api private
-    def initialize(seconds, logger, details:, format: :article)
+    def initialize(seconds, logger, details:, format: :article, fragmentation: false)
       @details = details ? true : false
+      @fragmentation = fragmentation ? true : false
       @seconds = seconds
       @format = format
       return if Brake.holds?
@@ -55,6 +56,11 @@ module Memintro
     # @return [Boolean] whether lines have malloc's and GC's figures
     def details?
       @details
+    end
+
+    # @return [Boolean] whether lines say how much memory malloc has free
+    def fragmentation?
+      @fragmentation
     end
 
     # @return [String]
@@ -84,7 +90,7 @@ module Memintro
 
     # Errors that are not a StandardError must not end the thread either, because that would go unnoticed.
     def write(collector)
-      reading = MemoryReading.new(@details, collector&.passed_ms)
+      reading = MemoryReading.new(@details, collector&.passed_ms, fragmentation: @fragmentation)
       line = @line ? @line.of(reading) : reading.article
       Background.visible { @target.write(line, LogTarget.seen) }
     rescue Exception => e # rubocop:disable Lint/RescueException

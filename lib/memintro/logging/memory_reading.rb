@@ -13,7 +13,8 @@ module Memintro
       malloc_live_bytes: ["malloc_live", ->(bytes) { megabytes(bytes) }],
       malloc_live_bytes_standard_error: [nil, ->(bytes) { " (estimate ±#{megabytes(bytes)})" }],
       gc_count: ["gc_count", ->(count) { count.to_s }],
-      gc_ms: ["gc_time", ->(milliseconds) { "#{milliseconds} ms" }]
+      gc_ms: ["gc_time", ->(milliseconds) { "#{milliseconds} ms" }],
+      fragmentation_bytes: ["fragmentation", ->(bytes) { megabytes(bytes) }]
     }.freeze
     # Those of a line without details.
     BRIEF = %i[rss_bytes live_objects].freeze
@@ -36,14 +37,18 @@ module Memintro
     attr_reader :malloc_live_bytes, :malloc_live_bytes_standard_error, :gc_count
     # @return [Float, nil] milliseconds that the collector worked since the line before
     attr_reader :gc_ms
+    # @return [Integer, nil] resident bytes that malloc has free; nil if nobody asked, or if it cannot be known
+    attr_reader :fragmentation_bytes
 
     # @param details [Boolean]
     # @param gc_ms [Float, nil]
-    def initialize(details, gc_ms = nil)
+    # @param fragmentation [Boolean]
+    def initialize(details, gc_ms = nil, fragmentation: false)
       @pid = Native.kernel_pid
       @rss_bytes = Memintro.rss
       @live_objects = GC.stat(:heap_live_slots)
       @details = details
+      @fragmentation_bytes = free_bytes if fragmentation
       return unless details
 
       @gc_count = GC.count
@@ -54,7 +59,7 @@ module Memintro
     # @return [String] the whole line in the dialect of the article that memintro comes from
     def article
       head = "MEMORY[#{pid}]: time: #{Time.now.strftime('%Y-%m-%d %H:%M:%S %z')} "
-      fields = @details ? FIELDS : FIELDS.slice(*BRIEF)
+      fields = @details ? FIELDS : FIELDS.slice(*BRIEF, :fragmentation_bytes)
       fields.each_with_object(head).with_index do |((field, (name, text)), line), index|
         value = public_send(field)
         shown = value.nil? ? OFF[field] : MemoryReading.instance_exec(value, &text)
@@ -66,6 +71,14 @@ module Memintro
     end
 
     private
+
+    # Where the inside of the allocator is not known, nothing is better than a zero.
+    def free_bytes
+      free = Memintro.account(ruby: false)[:malloc_free]
+      free.bytes if free.details[:inside_known]
+    rescue Error
+      nil
+    end
 
     def take_totals(totals)
       @malloc_live_bytes = totals.live_bytes

@@ -89,13 +89,14 @@ module Memintro
     #   in `malloc_native`
     # @param seconds [Integer] after which the copy is given up
     # @return [Account]
-    # @raise [AccountError] if the process cannot be copied
+    # @raise [AccountError] if the process cannot be copied, or its container is so full that a copy could have the
+    #   kernel end the program
     # @raise [RactorError] in a Ractor other than the main one, and while there are several
     # @example
     #   puts Memintro.account
     def account(ruby: true, seconds: 30)
       MainRactor.only
-      Loader.need(:Account)
+      Loader.need(:Account, :Cgroup, :CgroupFiles)
       Arguments.flag(:ruby, ruby)
       Arguments.count(:seconds, seconds, least: 1, most: 600)
       untracked do
@@ -103,7 +104,7 @@ module Memintro
           raise RactorError, "#{Ractor.count} Ractors are alive, and the heap can be read only while there is one; " \
                              "Memintro.account(ruby: false) leaves it out"
         end
-        Account::Reading.take(ruby: ruby, pagemap: true, seconds: seconds)
+        Account::Reading.take(ruby: ruby, pagemap: true, seconds: seconds, cgroup: CgroupFiles.new.read)
       end
     end
 

@@ -57,6 +57,10 @@ module Memintro
     # @return [List<Change>, nil] RSS and its relatives, and the control group's figures
     def memory = sections[:memory]
 
+    # @return [List<Change>, nil] resident bytes by the rows of {Memintro.account}; nil unless both snapshots have that
+    #   part
+    def account = sections[:account]
+
     # @return [List<Change>, nil] objects by Ruby's own types; nil unless both snapshots have that part
     def types = sections[:types]
 

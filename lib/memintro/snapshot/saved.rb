@@ -137,7 +137,8 @@ module Memintro
         sites.process.transform_values! { |value| value.is_a?(String) ? value.freeze : value }
         sites.process[:mode] = sites.process[:mode]&.to_sym
         { time: time(found["time"]), monotonic_s: found["monotonic_s"], sites: sites,
-          memory: symbols(found["memory"]), cgroup: symbols(found["cgroup"]), gc: symbols(found["gc"]),
+          memory: symbols(found["memory"]), account: symbols(found["account"]),
+          cgroup: symbols(found["cgroup"]), gc: symbols(found["gc"]),
           gc_heaps: found["gc_heaps"]&.to_h { |pool, stat| [Integer(pool), symbols(stat)] },
           parts: found["parts"].map(&:to_sym), missing: symbols(found["missing"] || {}),
           **LISTS.to_h { |name| [name, rows(found[name.to_s])] }, iseqs: iseqs(found["iseqs"]),

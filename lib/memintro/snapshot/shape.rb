@@ -57,7 +57,8 @@ module Memintro
       }.freeze
       # Keys that a snapshot may lack.
       REST = {
-        "missing" => { nil => :text }, "cgroup" => { "path" => :text?, nil => :integer? },
+        "missing" => { nil => :text }, "account" => { nil => :integer },
+        "cgroup" => { "path" => :text?, nil => :integer? },
         "gc_heaps" => { nil => { nil => :counter } }, "types" => ROWS, "classes" => ROWS, "internals" => ROWS,
         "iseqs" => { "count" => :integer, "bytes" => :integer, "paths" => ROWS, "locations" => ROWS },
         "occupancy" => OCCUPANCY

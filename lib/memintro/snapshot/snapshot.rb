@@ -29,8 +29,8 @@ module Memintro
     class Row < HeapRow; end
 
     # What can be read by name: all that {#to_h} has, in its order.
-    ATTRIBUTES = %i[time monotonic_s parts missing process memory cgroup gc gc_heaps totals call_sites_left_out
-                    call_sites types classes internals iseqs occupancy].freeze
+    ATTRIBUTES = %i[time monotonic_s parts missing process memory account cgroup gc gc_heaps totals
+                    call_sites_left_out call_sites types classes internals iseqs occupancy].freeze
     # Most bytes of {#inspect}, for a process of any size: rbtrace sends it back in one datagram.
     INSPECTED_BYTES = 2048
     # Rows of each list that {#inspect} shows.
@@ -46,6 +46,9 @@ module Memintro
     # @return [Hash{Symbol => Integer}] `rss_bytes`, `peak_rss_bytes`, `swap_bytes`, `vsize_bytes`, and with part `:pss`
     #   `pss_bytes` and `uss_bytes`; what cannot be had is named in {#missing}
     attr_reader :memory
+    # @return [Hash{Symbol => Integer}, nil] resident bytes of each row of {Memintro.account}; nil without part
+    #   `:account`
+    attr_reader :account
     # @return [Hash, nil] the control group's limit and usage; nil without one
     attr_reader :cgroup
     # @return [Hash{Symbol => Integer}] all of `GC.stat`
@@ -98,6 +101,7 @@ module Memintro
       @memory, @cgroup, @gc, @gc_heaps = data.values_at(:memory, :cgroup, :gc, :gc_heaps)
       @types, @classes, @internals, @iseqs = data.values_at(:types, :classes, :internals, :iseqs)
       @occupancy = data[:occupancy]&.transform_values { |item| item.is_a?(Array) ? List.new(item) : item }
+      @account = data[:account].freeze
       @parts = data[:parts]
       @missing = data[:missing]
       [@process, @memory, @cgroup, @gc, @gc_heaps, @iseqs, @occupancy, @parts, @missing].each(&:freeze)
@@ -146,8 +150,8 @@ module Memintro
     def to_h
       Memintro.untracked do
         { time: time.strftime("%FT%T.%3NZ"), monotonic_s: monotonic_s, parts: parts, missing: missing,
-          process: process, memory: memory, cgroup: cgroup, gc: gc, gc_heaps: gc_heaps, totals: @sites.totals.to_h,
-          call_sites_left_out: call_sites_left_out, call_sites: call_sites.map(&:saved),
+          process: process, memory: memory, account: account, cgroup: cgroup, gc: gc, gc_heaps: gc_heaps,
+          totals: @sites.totals.to_h, call_sites_left_out: call_sites_left_out, call_sites: call_sites.map(&:saved),
           types: types&.map(&:to_h), classes: classes&.map(&:to_h), internals: internals&.map(&:to_h),
           iseqs: iseqs && Parts.plain(iseqs.transform_values { |item| item.is_a?(Array) ? item.map(&:to_h) : item }),
           occupancy: occupancy && Parts.plain(occupancy) }

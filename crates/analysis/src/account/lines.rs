@@ -54,6 +54,12 @@ impl<'a> Lines<'a> {
         self.lost
     }
 
+    /// Bytes that are left.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.out.len() - self.used
+    }
+
     fn bytes(&mut self, text: &[u8]) -> bool {
         let Some(room) = self.out.get_mut(self.used..self.used.saturating_add(text.len())) else {
             return false;

@@ -11,6 +11,8 @@ pub struct Mapping<'a> {
     pub readable: bool,
     /// Whether the process may write it.
     pub writable: bool,
+    /// Whether it is code.
+    pub executable: bool,
     /// Whether writes stay in this process.
     pub private: bool,
     /// Of the file; 0 where there is none.
@@ -21,6 +23,8 @@ pub struct Mapping<'a> {
     pub rss: u64,
     /// Of these, those that no file holds.
     pub anonymous: u64,
+    /// The program has told the kernel to keep it from copies of the process, or to hand them zeroes.
+    pub is_kept_back: bool,
 }
 
 impl Mapping<'_> {
@@ -44,6 +48,9 @@ pub fn each<'a>(text: &'a [u8], mut visit: impl FnMut(Mapping<'a>)) {
                 mapping.rss = kilobytes(rest);
             } else if let Some(rest) = line.strip_prefix(b"Anonymous:") {
                 mapping.anonymous = kilobytes(rest);
+            } else if let Some(rest) = line.strip_prefix(b"VmFlags:") {
+                mapping.is_kept_back =
+                    rest.split(|byte| *byte == b' ').any(|flag| flag == b"dc" || flag == b"wf");
             }
         }
     }
@@ -70,11 +77,13 @@ fn head(line: &[u8]) -> Option<Mapping<'_>> {
         end,
         readable: may(0, b'r'),
         writable: may(1, b'w'),
+        executable: may(2, b'x'),
         private: may(3, b'p'),
         inode: decimal(inode),
         name,
         rss: 0,
         anonymous: 0,
+        is_kept_back: false,
     })
 }
 
@@ -112,7 +121,7 @@ mod tests {
     const TEXT: &[u8] = b"55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0                          [heap]\n\
         Size:                132 kB\nRss:                  12 kB\nAnonymous:             8 kB\n\
         VmFlags: rd wr mr\n\
-        7f00-8f00 r-xp 00001000 fe:01 4711 /usr/lib/a b.so (deleted)\nRss: 4 kB\n\
+        7f00-8f00 r-xp 00001000 fe:01 4711 /usr/lib/a b.so (deleted)\nRss: 4 kB\nVmFlags: rd mr dc \n\
         garbage-more zz\nffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]\n";
 
     #[test]
@@ -127,8 +136,13 @@ mod tests {
             (&b"/usr/lib/a b.so (deleted)"[..], 4711, 4096)
         );
         assert!(!found[1].is_anonymous() && !found[1].writable);
+        assert!(!found[0].executable && found[1].executable);
         assert_eq!((found[1].start, found[1].end), (0x7f00, 0x8f00));
         assert!(!found[2].readable);
+        assert_eq!(
+            found.iter().map(|mapping| mapping.is_kept_back).collect::<Vec<_>>(),
+            [false, true, false]
+        );
     }
 
     #[test]

@@ -10,16 +10,21 @@ use super::frozen::{Frozen, Region};
 use super::own_memory::{read_all, slice};
 use super::{HeapPage, ROOM, Wanted, glibc, objects};
 
-/// Room for the text of smaps: reserved, not taken.
-const MAPS_ROOM: usize = 64 << 20;
+/// Room for the text of smaps: reserved, not taken. The most that the limits of the process let it have.
+const MAPS_ROOM: [usize; 3] = [1 << 30, 64 << 20, 4 << 20];
 /// A mapping with more pages is counted as a whole.
-const MOST_PAGES: usize = 1 << 28;
+const MOST_PAGES: usize = 1 << 32;
+/// So is one with more than this where the kernel cannot tell which of its pages are resident but one by one.
+const MOST_LISTED_PAGES: usize = 1 << 28;
+/// Of the answer, kept for what comes after the files.
+const KEPT_ROOM: usize = 6 << 20;
 
 pub(super) struct Plan<'a> {
     pub(super) wanted: Wanted,
     pub(super) pages: &'a [HeapPage],
-    /// Of the process that was copied.
+    /// Of the process that was copied: its smaps, and its number.
     pub(super) maps: i32,
+    pub(super) parent: libc::pid_t,
     pub(super) text: *mut u8,
     pub(super) room: usize,
     pub(super) length: &'a AtomicU64,
@@ -63,9 +68,20 @@ fn become_harmless(plan: &Plan<'_>) {
     // SAFETY: system calls with valid arguments; each may fail, and then changes nothing.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != plan.parent {
+            libc::syscall(libc::SYS_exit_group, 1);
+        }
         libc::prctl(libc::PR_SET_NAME, c"memintro".as_ptr());
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        // What the copy reserves is no part of the program.
+        for limit in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
+            let mut both = none;
+            if libc::getrlimit(limit, &raw mut both) == 0 {
+                both.rlim_cur = both.rlim_max;
+                libc::setrlimit(limit, &raw const both);
+            }
+        }
         let mut default: libc::sigaction = std::mem::zeroed();
         default.sa_sigaction = libc::SIG_DFL;
         for signal in 1..=64 {
@@ -104,16 +120,17 @@ fn open(path: &std::ffi::CStr) -> i32 {
 
 fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     // Anonymous memory is read here, where nothing moves; files' pages are not copied by a fork, and are read there.
-    let own = read_all(open(c"/proc/self/smaps"), slice(MAPS_ROOM)?)?;
-    let theirs = read_all(plan.maps, slice(MAPS_ROOM)?)?;
+    let own = read_all(open(c"/proc/self/smaps"), room_for_maps()?)?;
+    let theirs = read_all(plan.maps, room_for_maps()?)?;
+    let pagemap = open(c"/proc/self/pagemap");
     let mut count = 0;
     maps::each(own, |_| count += 1);
     let regions = slice::<Region>(count)?;
     let areas = slice::<Area>(count)?;
-    let (used, pages) = sort_mappings(plan, own, theirs, regions, areas, answer);
+    let (used, pages) = sort_mappings(plan, (own, theirs), most_pages(pagemap), regions, areas, answer);
     let mut space = Space::new(areas.get(..used)?, slice(Space::words(pages))?);
     let regions = regions.get_mut(..used)?;
-    fill(plan.wanted, &mut space, regions, answer)?;
+    fill(if plan.wanted.pagemap { pagemap } else { -1 }, &mut space, regions, answer)?;
     let mut frozen = Frozen { space, regions };
     objects::pages(plan.pages, &mut frozen, answer);
     frozen.stacks(answer);
@@ -127,30 +144,78 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     Some(())
 }
 
+fn room_for_maps() -> Option<&'static mut [u8]> {
+    MAPS_ROOM.into_iter().find_map(slice)
+}
+
+/// Sums up neighbours of one name, so that tens of thousands of mappings of one file take one line.
+#[derive(Default)]
+struct Files<'a> {
+    name: &'a [u8],
+    resident: u64,
+    anonymous: u64,
+    others: (u64, u64),
+}
+
+impl<'a> Files<'a> {
+    fn add(&mut self, mapping: &maps::Mapping<'a>, answer: &mut Answer<'_>) {
+        if mapping.name != self.name {
+            self.write(answer);
+            self.name = mapping.name;
+        }
+        self.resident += mapping.rss;
+        self.anonymous += mapping.anonymous;
+    }
+
+    fn write(&mut self, answer: &mut Answer<'_>) {
+        let (resident, anonymous) = (std::mem::take(&mut self.resident), std::mem::take(&mut self.anonymous));
+        if resident == 0 {
+        } else if answer.lines.room() < KEPT_ROOM {
+            self.others.0 += resident;
+            self.others.1 += anonymous;
+        } else {
+            let numbers = [Word::Number(resident), Word::Number(anonymous), Word::Text(self.name)];
+            answer.add("file", &numbers);
+        }
+    }
+
+    fn finish(mut self, answer: &mut Answer<'_>) {
+        self.write(answer);
+        if self.others.0 > 0 {
+            let numbers =
+                [Word::Number(self.others.0), Word::Number(self.others.1), Word::Text(b"(further files)")];
+            answer.add("file", &numbers);
+        }
+    }
+}
+
 /// Writes what is known of mappings of files, and lists the others. Returns how many these are, and their pages.
 fn sort_mappings(
     plan: &Plan<'_>,
-    own: &'static [u8],
-    theirs: &[u8],
+    (own, theirs): (&'static [u8], &[u8]),
+    most_pages: usize,
     regions: &mut [Region],
     areas: &mut [Area],
     answer: &mut Answer<'_>,
 ) -> (usize, usize) {
-    let mut rss = 0;
+    let (mut rss, mut other) = (0, 0);
+    let mut files = Files::default();
     maps::each(theirs, |mapping| {
-        if mapping.is_anonymous() || mapping.rss == 0 {
+        // What is kept from copies is not here, and so is known as a whole only.
+        if (mapping.is_anonymous() && !mapping.is_kept_back) || mapping.rss == 0 {
             return;
         }
         rss += mapping.rss;
         if mapping.start <= plan.shared && plan.shared < mapping.end && mapping.end - mapping.start <= ROOM {
             answer.figure("own", mapping.rss);
+        } else if mapping.is_anonymous() {
+            other += mapping.rss;
         } else {
-            let numbers =
-                [Word::Number(mapping.rss), Word::Number(mapping.anonymous), Word::Text(mapping.name)];
-            answer.add("file", &numbers);
+            files.add(&mapping, answer);
         }
     });
-    let (mut used, mut bit) = (0, 0);
+    files.finish(answer);
+    let (mut used, mut bit, mut code) = (0, 0, 0);
     let (mut last_file, mut last_file_end, mut guard_end): (&'static [u8], _, _) = (b"", 0, 0);
     maps::each(own, |mapping| {
         let pages = (mapping.end - mapping.start) / PAGE;
@@ -161,13 +226,17 @@ fn sort_mappings(
         if !mapping.readable && !mapping.writable {
             guard_end = mapping.end;
         }
-        if mapping.rss == 0 {
+        if mapping.rss == 0 || mapping.is_kept_back {
             return;
         }
         rss += mapping.rss;
+        if mapping.executable && mapping.name != b"[vdso]" {
+            code += mapping.rss;
+        }
         let named = mapping.name.starts_with(b"[") && mapping.name != b"[heap]" && mapping.name != b"[stack]";
-        if !mapping.readable || named || pages > MOST_PAGES {
-            return answer.add("other", &[Word::Number(mapping.rss), Word::Text(mapping.name)]);
+        if !mapping.readable || named || pages > most_pages {
+            other += mapping.rss;
+            return;
         }
         if let (Some(area), Some(region)) = (areas.get_mut(used), regions.get_mut(used)) {
             *area = Area { start: mapping.start, end: mapping.end, first_bit: bit };
@@ -182,15 +251,18 @@ fn sort_mappings(
             bit += pages;
         }
     });
+    answer.figure("other", other);
+    answer.figure("code", code);
     answer.figure("rss", rss);
     (used, bit)
 }
 
-/// Sets the bits of resident pages.
-fn fill(wanted: Wanted, space: &mut Space<'_>, regions: &[Region], answer: &mut Answer<'_>) -> Option<()> {
+/// Sets the bits of resident pages. `file`: pagemap, or -1.
+fn fill(file: i32, space: &mut Space<'_>, regions: &[Region], answer: &mut Answer<'_>) -> Option<()> {
     const ENTRIES: usize = 1 << 16;
+    /// A mapping with so many pages for each resident one is asked for ranges.
+    const SPARSE: usize = 64;
     let entries = slice::<u64>(ENTRIES)?;
-    let file = if wanted.pagemap { open(c"/proc/self/pagemap") } else { -1 };
     // SAFETY: a number. A kernel with larger pages has other entries: there, sums of mappings must do.
     let mut exact = file >= 0 && unsafe { libc::sysconf(libc::_SC_PAGESIZE) } == PAGE as i64;
     let mut zero_pages = 0;
@@ -199,6 +271,18 @@ fn fill(wanted: Wanted, space: &mut Space<'_>, regions: &[Region], answer: &mut 
         let expected = region.rss as usize / PAGE;
         let mut found = 0;
         let mut at = 0;
+        if exact && pages > SPARSE * expected && pages > ENTRIES {
+            let is_whole = scan(file, *area, IS_PRESENT, |start, end| {
+                space.set_range(start, end);
+                found += (end - start) / PAGE;
+            });
+            if is_whole {
+                at = pages;
+            } else {
+                space.claim(area.start, area.end);
+                found = 0;
+            }
+        }
         while exact && at < pages {
             let want = ENTRIES.min(pages - at);
             let place = (area.start / PAGE + at) * 8;
@@ -215,7 +299,10 @@ fn fill(wanted: Wanted, space: &mut Space<'_>, regions: &[Region], answer: &mut 
             at += got.max(1);
         }
         if exact && found > expected {
-            found -= without_zero_pages(file, space, *area);
+            // The page of zeroes that all share is in the page table, but is not counted in RSS.
+            scan(file, *area, IS_PRESENT | IS_ZERO, |start, end| {
+                found = found.saturating_sub(space.claim(start, end) as usize / PAGE);
+            });
         }
         if !exact {
             // Spread evenly.
@@ -231,15 +318,20 @@ fn fill(wanted: Wanted, space: &mut Space<'_>, regions: &[Region], answer: &mut 
     Some(())
 }
 
-/// The page of zeroes that all share is in the page table, but is not counted in RSS. From Linux 6.7 on, the kernel
-/// tells which pages these are. Returns how many bits were cleared.
-fn without_zero_pages(file: i32, space: &mut Space<'_>, area: Area) -> usize {
+fn most_pages(pagemap: i32) -> usize {
+    let here = Area { start: PAGE, end: 2 * PAGE, first_bit: 0 };
+    if pagemap >= 0 && scan(pagemap, here, IS_PRESENT, |_, _| {}) { MOST_PAGES } else { MOST_LISTED_PAGES }
+}
+
+const IS_PRESENT: u64 = 1 << 3;
+const IS_ZERO: u64 = 1 << 5;
+
+/// Visits the ranges of pages that are all of these kinds; Linux can tell since 6.7. Returns whether it told of all.
+fn scan(file: i32, area: Area, kinds: u64, mut visit: impl FnMut(usize, usize)) -> bool {
     const PAGEMAP_SCAN: u64 = 0xC060_6610;
-    const IS_ZERO: u64 = 1 << 5;
     const RANGES: usize = 128;
     let mut ranges = [[0_u64; 3]; RANGES];
     let mut from = area.start as u64;
-    let mut cleared = 0;
     while from < area.end as u64 {
         // size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, returned
         let mut ask = [
@@ -252,21 +344,21 @@ fn without_zero_pages(file: i32, space: &mut Space<'_>, area: Area) -> usize {
             RANGES as u64,
             0,
             0,
-            IS_ZERO,
+            kinds,
             0,
-            IS_ZERO,
+            kinds,
         ];
         // SAFETY: the record of this call, and as much room as it says.
         let got = unsafe { libc::ioctl(file, PAGEMAP_SCAN, ask.as_mut_ptr()) };
-        let Some(found) = usize::try_from(got).ok().and_then(|got| ranges.get(..got)) else { break };
+        let Some(found) = usize::try_from(got).ok().and_then(|got| ranges.get(..got)) else { return false };
         for [start, end, _] in found {
-            cleared += space.claim(*start as usize, *end as usize) as usize / PAGE;
+            visit(*start as usize, *end as usize);
         }
         let [.., walked, _, _, _, _, _, _, _] = ask;
         if walked <= from {
-            break;
+            return false;
         }
         from = walked;
     }
-    cleared
+    true
 }

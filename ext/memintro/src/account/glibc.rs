@@ -141,17 +141,18 @@ fn walk_parts(
 ) -> u64 {
     let (mut parts, mut found) = (0, 0);
     for (area, region) in frozen.space.areas().iter().zip(frozen.regions.iter()) {
-        let mut at = area.start;
-        while at < area.end && !region.is_brk {
-            let end =
-                if frozen.space.is_resident(at) { end_of_part(frozen, at, area.end, top) } else { None };
+        let mut from = area.start;
+        while !region.is_brk
+            && let Some(at) = frozen.space.next_resident(area, from)
+        {
+            let end = end_of_part(frozen, at, area.end, top);
             if let Some(end) = end {
                 one_heap(frozen, at, end, top, sums, candidates, answer);
                 claim(at, end);
                 parts += 1;
                 found += end - at;
             }
-            at = end.unwrap_or(at + PAGE);
+            from = end.unwrap_or(at + PAGE);
         }
     }
     if found + PAGE < missing {
@@ -328,19 +329,15 @@ fn cached(
 fn mapped(frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
     let (mut count, mut bytes, mut resident) = (0, 0, 0);
     for area in frozen.space.areas() {
-        let mut at = area.start;
-        while at < area.end {
-            let size = if frozen.space.is_resident(at) {
-                chunks::mapped(at, area.end - at, |place| frozen.word(place))
-            } else {
-                None
-            };
+        let mut from = area.start;
+        while let Some(at) = frozen.space.next_resident(area, from) {
+            let size = chunks::mapped(at, area.end - at, |place| frozen.word(place));
             if let Some(size) = size {
                 count += 1;
                 bytes += size as u64;
                 resident += frozen.space.claim(at, at + size);
             }
-            at += size.unwrap_or(PAGE);
+            from = at + size.unwrap_or(PAGE);
         }
     }
     answer.add("mmapped", &[count, bytes, resident].map(Word::Number));

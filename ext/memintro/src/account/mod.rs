@@ -25,7 +25,7 @@ pub(crate) use objects::{HeapPage, heap_pages};
 pub(crate) use statistics::{of_allocator, purge_jemalloc};
 
 /// Room for the answer: reserved, not taken.
-const ROOM: usize = 4 << 20;
+const ROOM: usize = 16 << 20;
 /// Before the text, its length.
 const HEAD: usize = 64;
 
@@ -48,12 +48,18 @@ impl Shared {
     fn map(bytes: usize) -> std::io::Result<Self> {
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a mapping of its own.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        Ok(Self { start: start.cast(), bytes })
+        let shared = Self { start: start.cast(), bytes };
+        // A program that locks its memory, also what it maps in the future (mlockall), would have all of this resident.
+        // SAFETY: the mapping of before.
+        let ready = unsafe {
+            libc::munlock(start, bytes);
+            libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE)
+        };
+        if ready == 0 { Ok(shared) } else { Err(std::io::Error::last_os_error()) }
     }
 
     /// The length of the text so far.
@@ -86,6 +92,7 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Copy>
         wanted,
         pages,
         maps: maps.as_raw_fd(),
+        parent: std::process::id().cast_signed(),
         text: shared.start.wrapping_add(HEAD),
         room: ROOM - HEAD,
         length: shared.length(),

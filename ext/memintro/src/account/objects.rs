@@ -76,16 +76,20 @@ fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
     };
     let (mut count, mut bytes) = (0, 0);
     for area in frozen.space.areas() {
-        let mut body = area.start.next_multiple_of(body_bytes);
-        while body.saturating_add(body_bytes) <= area.end {
-            let is_page = frozen.space.is_resident(body)
-                && described(frozen, body, place)
-                    .is_some_and(|start| start > body && start - body < FIRST_SLOT);
+        let mut from = area.start;
+        while let Some(page) = frozen.space.next_resident(area, from) {
+            // Its first page is read, and so is resident where it is one of Ruby's.
+            let body = page.next_multiple_of(body_bytes);
+            from = page + PAGE;
+            if page != body || body.saturating_add(body_bytes) > area.end {
+                continue;
+            }
+            let is_page =
+                described(frozen, body, place).is_some_and(|start| start > body && start - body < FIRST_SLOT);
             if is_page {
                 count += 1;
                 bytes += frozen.space.claim(body, body + body_bytes);
             }
-            body += body_bytes;
         }
     }
     (count, bytes)

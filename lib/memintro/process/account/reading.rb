@@ -15,13 +15,19 @@ module Memintro
       # Of each list in details.
       MOST = 20
       IMEMO = "imemo_"
-      private_constant :TRIES, :MOST, :IMEMO
+      # What a copy takes at least: its tables, and a page table for each 512 pages.
+      LEAST_ROOM = 8 << 20
+      PAGE_TABLES = 512
+      private_constant :TRIES, :MOST, :IMEMO, :LEAST_ROOM, :PAGE_TABLES
 
       # @param ruby [Boolean] with Ruby's heap
       # @param pagemap [Boolean]
       # @param seconds [Integer] after which a copy is given up
+      # @param cgroup [Cgroup, nil]
       # @return [Account]
-      def self.take(ruby:, pagemap:, seconds:)
+      # @raise [AccountError]
+      def self.take(ruby:, pagemap:, seconds:, cgroup: nil)
+        refuse_near_limit(cgroup)
         text = figures = whole = pause = nil
         TRIES.times do
           text, whole, pause = Native.account(ruby, pagemap, seconds)
@@ -31,6 +37,18 @@ module Memintro
         allocator, own = Native.allocator_figures
         new(figures, whole, pause, allocator, own.to_h).account(ruby: ruby)
       end
+
+      # Where the container is about to be full, the kernel could end the program for what the copy takes.
+      def self.refuse_near_limit(cgroup)
+        room = cgroup&.distance_bytes
+        need = LEAST_ROOM + (Native.rss / PAGE_TABLES)
+        return if room.nil? || room >= need
+
+        raise AccountError, "the container's memory is full but for #{Units.bytes([room, 0].max)} (#{cgroup.path}), " \
+                            "and the copy of this process that counts may take #{Units.bytes(need)}: the kernel " \
+                            "could end the program for it. ProcessMemory reads figures without a copy"
+      end
+      private_class_method :refuse_near_limit
 
       # @param figures [Figures]
       # @param whole [Boolean] whether the copy came to its end
@@ -163,6 +181,7 @@ module Memintro
         unless @whole && sum("stage") >= 3
           @notes << "Ruby's objects could not be asked for their sizes: what they own counts as malloc_native"
         end
+        @notes << "#{sum('lost')} lines of figures had no room: what they were about is unattributed" if sum("lost") > 0
         note_mapped
       end
 
@@ -198,11 +217,12 @@ module Memintro
         when :malloc_iseqs then { iseqs: kinds { |kind| kind == "iseq" }.sum { |row| row[:count] } }
         when :malloc_internal then { kinds: kinds { |kind| kind != "iseq" } }
         when :malloc_native
-          { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2) }
+          { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2),
+            call_sites: call_sites }
         when :malloc_free then free_details
         when :thread_stacks then stacks
         when :mapped_files then { files: files }
-        when :anonymous then { zero_bytes: sum("zero") }
+        when :anonymous then { code_bytes: sum("code"), zero_bytes: sum("zero") }
         else {}
         end
       end
@@ -213,7 +233,19 @@ module Memintro
         end
         { arenas: arenas.size, allocator: @allocator.to_s, bins_bytes: sum("arena", 3), top_bytes: sum("arena", 4),
           tcache_bytes: sum("tcache", 2), tcaches: sum("tcache"), fast_bins_bytes: sum("fast", 1),
+          inside_known: inside_known?,
           largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own }
+      end
+
+      # Of all that malloc has in use, whoever owns it; nil while nothing is tracked.
+      def call_sites
+        return unless Native.tracking?
+
+        Memintro.top(MOST).map do |site|
+          { name: Names.utf8(site.name), live_bytes: site.live_bytes, live_blocks: site.live_blocks }
+        end
+      rescue Error
+        nil
       end
 
       def stacks

@@ -60,7 +60,7 @@ module Memintro
         when :ruby_heap_free
           "few objects survive on many pages. Memintro.occupancy names their classes; Memintro.trim(compact: true) " \
           "may help."
-        when :malloc_native then native
+        when :malloc_native then native(row)
         when :anonymous then "a native library or a JIT compiler has mapped it. Look at its own statistics."
         when :mapped_files then "#{largest_file(row)}The kernel takes unchanged pages back when it needs memory."
         when :malloc_iseqs
@@ -84,19 +84,16 @@ module Memintro
       end
       private_class_method :fragmentation
 
-      def self.native
-        return "a leak in C code, or a library's cache. Memintro.top names the lines that asked for it." if tracked?
+      def self.native(row)
+        largest = Array(row.details[:call_sites]).first
+        if largest
+          return "a leak in C code, or a library's cache. Of all that was followed, most is live at " \
+                 "#{Names.printable(largest[:name])} (#{Units.bytes(largest[:live_bytes])})."
+        end
 
         "a leak in C code, or a library's cache. Memintro.start, work, and Memintro.top name the lines that ask for it."
       end
       private_class_method :native
-
-      def self.tracked?
-        Native.tracking?
-      rescue StandardError
-        false
-      end
-      private_class_method :tracked?
 
       def self.largest_type(row)
         largest = Array(row.details[:types]).first

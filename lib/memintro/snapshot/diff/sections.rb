@@ -9,14 +9,15 @@ module Memintro
     # Compares two snapshots, list by list.
     module Sections
       # Every list of changes, and its title.
-      TITLES = { memory: "process memory", types: "objects by type", classes: "objects by class",
+      TITLES = { memory: "process memory", account: "resident memory by what it is for",
+                 types: "objects by type", classes: "objects by class",
                  iseqs: "instruction sequences by file", iseq_locations: "instruction sequences by line",
                  internals: "internal objects by kind", retained: "malloc and tracked objects by call site",
                  object_sites: "tracked objects by call site", malloc: "malloc, all of the process",
                  call_sites: "malloc by call site", occupancy: "heap pages", gc: "GC counters",
                  gc_heaps: "GC by size pool" }.freeze
       # What the names of a list are; the names of all other lists are counters.
-      LAST = { memory: "memory", types: "type", classes: "class", iseqs: "file", iseq_locations: "line",
+      LAST = { memory: "memory", account: "row", types: "type", classes: "class", iseqs: "file", iseq_locations: "line",
                internals: "kind", retained: "call site", object_sites: "call site", call_sites: "call site" }.freeze
 
       # @param earlier [Snapshot]
@@ -24,8 +25,9 @@ module Memintro
       # @return [Hash{Symbol => List<Change>}] what both have, greatest growth first; what did not change is left out
       def self.compare(earlier, later)
         found = {
-          memory: numbers(memory(earlier), memory(later)), types: rows(earlier.types, later.types),
-          classes: rows(earlier.classes, later.classes), iseqs: iseqs(earlier, later, :paths),
+          memory: numbers(memory(earlier), memory(later)), account: account(earlier.account, later.account),
+          types: rows(earlier.types, later.types), classes: rows(earlier.classes, later.classes),
+          iseqs: iseqs(earlier, later, :paths),
           iseq_locations: iseqs(earlier, later, :locations), internals: rows(earlier.internals, later.internals),
           **Malloc.new(earlier, later).sections,
           occupancy: numbers(flat(earlier.occupancy), flat(later.occupancy)), gc: numbers(earlier.gc, later.gc),
@@ -50,6 +52,13 @@ module Memintro
         group = snapshot.cgroup.to_h.select { |_, value| value.is_a?(Integer) }
         { **snapshot.memory, **group.transform_keys { |name| :"cgroup #{name}" } }
       end
+
+      def self.account(before, after)
+        return unless before && after
+
+        (before.keys & after.keys).map { |name| Change.new(name.to_s, :bytes, before[name], after[name]) }
+      end
+      private_class_method :account
 
       # Nested counters by their whole path.
       def self.flat(hash, prefix = "")
