@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_void};
 
 use crate::{
     BirthRecord, BlockRecord, Figures, Frame, FrameKind, MeasureFigures, MeasuredSite, Mode, Origin,
-    SiteRecord, SlotState, StackFrame, Status, ThreadFigures,
+    OwnRange, SiteRecord, SlotState, StackFrame, Status, ThreadFigures,
 };
 
 /// Options of a start. Zero means "the default".
@@ -164,4 +164,6 @@ pub struct HookApi {
     /// Fills in one line of a stack by its number in [`SiteRecord`], or in `caller` of the line before. Its texts stay
     /// valid until the next start or clear. [`Status::BAD_OPTION`]: there is none.
     pub stack_frame: unsafe extern "C" fn(number: u32, frame: *mut StackFrame) -> Status,
+    /// Visits the memory that the hook has mapped for itself. Takes no lock.
+    pub own_memory: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<OwnRange>),
 }

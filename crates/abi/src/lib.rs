@@ -15,13 +15,13 @@ mod status;
 pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite, EXIT_STATUS_UNKNOWN};
 pub use hook_api::{HookApi, PatchEntry, StartOptions, Visitor, VmSource};
 pub use records::{
-    BirthRecord, BlockRecord, Figures, Frame, MeasureFigures, MeasuredSite, ObjectFigures, SiteRecord,
-    StackFrame, ThreadFigures, Variances,
+    BirthRecord, BlockRecord, Figures, Frame, MeasureFigures, MeasuredSite, ObjectFigures, OwnRange,
+    SiteRecord, StackFrame, ThreadFigures, Variances,
 };
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";

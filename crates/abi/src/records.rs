@@ -259,6 +259,16 @@ pub struct Frame {
     pub line: u32,
 }
 
+/// Memory of the hook's own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OwnRange {
+    /// Its first address.
+    pub start: u64,
+    /// The address after its last byte.
+    pub end: u64,
+}
+
 /// A line of a stack. The texts are not terminated; the label is null if there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

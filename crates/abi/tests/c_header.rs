@@ -171,6 +171,7 @@ fn layouts(all: &mut Lines) {
     layout!(all, "memintro_frame", Frame, key, detail, generation, path, line);
     layout!(all, "memintro_vm_source", VmSource, frame, locate, generation, stack_key, stack);
     layout!(all, "memintro_stack_frame", StackFrame, path, label, path_len, label_len, line, frame, caller,);
+    layout!(all, "memintro_own_range", OwnRange, start, end);
     layout!(all, "memintro_patch", PatchEntry, module, symbol, slot, value, state);
     layout!(
         all,
@@ -209,6 +210,7 @@ fn layouts(all: &mut Lines) {
         measure_close,
         stacks,
         stack_frame,
+        own_memory,
     );
 }
 

@@ -4,11 +4,11 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Figures, HookApi, Mode, Origin, PatchEntry, SiteKind, SiteRecord, StartOptions, Status,
-    ThreadFigures, Visitor, VmSource,
+    BlockRecord, Figures, HookApi, Mode, Origin, OwnRange, PatchEntry, SiteKind, SiteRecord, StartOptions,
+    Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
-use memintro_tracker::stack;
+use memintro_tracker::{ranges, stack};
 
 use crate::figures::{self, SiteFigures, is_used};
 use crate::sampling::{self, SAMPLES};
@@ -51,6 +51,7 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     measure_close: measure::close,
     stacks: each_stack,
     stack_frame: stacks::frame,
+    own_memory,
 };
 
 /// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack
@@ -336,6 +337,14 @@ extern "C" fn refresh() -> Status {
     reach_down();
     patch::refresh();
     Status::OK
+}
+
+unsafe extern "C" fn own_memory(context: *mut c_void, visit: Visitor<OwnRange>) {
+    ranges::each(|start, end| {
+        let range = OwnRange { start: start as u64, end: end as u64 };
+        // SAFETY: the caller's own callback and context.
+        unsafe { visit(context, &raw const range) };
+    });
 }
 
 unsafe extern "C" fn patches(context: *mut c_void, visit: Visitor<PatchEntry>) {

@@ -12,6 +12,7 @@
 //! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
 //! - [`deferred`]: what happens during a pause
+//! - [`ranges`]: where all of this memory is
 //! - [`stack`]: touches the stack in advance, and detects calls that were left by `longjmp`
 
 pub mod births;
@@ -24,6 +25,7 @@ mod key_map;
 pub mod lock;
 pub mod mmap;
 pub mod objects;
+pub mod ranges;
 pub mod sampler;
 pub mod samples;
 pub mod sites;

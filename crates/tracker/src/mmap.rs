@@ -5,6 +5,8 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::ranges;
+
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// Address space that a large reservation leaves free for the other mappings of a start, and for the program.
@@ -21,7 +23,9 @@ pub fn map(len: usize) -> Option<NonNull<u8>> {
 /// Reserves zeroed address space, which takes memory only where it is written. It is not counted in [`mapped_bytes`].
 #[must_use]
 pub(crate) fn reserve(len: usize) -> Option<NonNull<u8>> {
-    anonymous(len, libc::PROT_READ | libc::PROT_WRITE)
+    let address = anonymous(len, libc::PROT_READ | libc::PROT_WRITE)?;
+    ranges::note(address.as_ptr().addr(), len);
+    Some(address)
 }
 
 /// The same, if a mebibyte more could be reserved, so that the last mebibyte of address space stays free. Memory that
@@ -30,6 +34,7 @@ pub(crate) fn reserve_large(len: usize, usable: bool) -> Option<NonNull<u8>> {
     let protection = if usable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
     let address = anonymous(len.checked_add(SPARED)?, protection)?;
     unreserve(address.as_ptr().wrapping_add(len), SPARED);
+    ranges::note(address.as_ptr().addr(), len);
     Some(address)
 }
 
@@ -64,6 +69,7 @@ pub(crate) fn reserve_at(address: *mut u8, len: usize, usable: bool) -> Result<(
         return Err(Refusal::Exhausted);
     };
     unreserve(spared.as_ptr(), SPARED);
+    ranges::note(address.addr(), len);
     Ok(())
 }
 
@@ -93,6 +99,7 @@ fn anonymous(len: usize, protection: libc::c_int) -> Option<NonNull<u8>> {
 
 /// Unmaps address space of [`reserve`], which must not be used any more.
 pub(crate) fn unreserve(address: *mut u8, len: usize) {
+    ranges::forget(address.addr(), len);
     let _errno = Errno::save();
     // SAFETY: the caller owns exactly this mapping.
     unsafe { libc::munmap(address.cast(), len) };
@@ -118,10 +125,7 @@ pub(crate) fn advise(address: *mut u8, len: usize, huge: bool) {
 /// # Safety `address` and `len` must be the result and the argument of one call of [`map`], and the memory must not
 /// be used any more.
 pub unsafe fn unmap(address: NonNull<u8>, len: usize) {
-    let errno = Errno::save();
-    // SAFETY: the caller owns exactly this mapping.
-    unsafe { libc::munmap(address.as_ptr().cast(), len) };
-    drop(errno);
+    unreserve(address.as_ptr(), len);
     MAPPED.fetch_sub(len, Ordering::Relaxed);
 }
 

@@ -9,6 +9,7 @@ pub mod caches;
 pub mod chunks;
 pub mod lines;
 pub mod maps;
+pub mod owners;
 pub mod space;
 
 /// Bytes of a page, as pagemap counts them.

@@ -36,6 +36,21 @@ impl<'a> Space<'a> {
         Self { areas, bits }
     }
 
+    /// The same pages, with bits of their own. These are zero at first.
+    #[must_use]
+    pub fn copy<'b>(&self, bits: &'b mut [u64]) -> Space<'b>
+    where
+        'a: 'b,
+    {
+        for (to, from) in bits.iter_mut().zip(self.bits.iter()) {
+            // Memory of zeroes that is not written takes none.
+            if *from != 0 {
+                *to = *from;
+            }
+        }
+        Space { areas: self.areas, bits }
+    }
+
     /// Words that the bits of so many pages need.
     #[must_use]
     pub fn words(pages: usize) -> usize {
@@ -54,6 +69,12 @@ impl<'a> Space<'a> {
     pub fn area(&self, address: usize) -> Option<&'a Area> {
         let next = self.areas.partition_point(|area| area.end <= address);
         self.areas.get(next).filter(|area| area.start <= address)
+    }
+
+    /// The area that an address is in, or else the next one.
+    #[must_use]
+    pub fn area_from(&self, address: usize) -> Option<&'a Area> {
+        self.areas.get(self.areas.partition_point(|area| area.end <= address))
     }
 
     /// Notes whether a page is resident.

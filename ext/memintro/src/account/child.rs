@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use memintro_abi::HookApi;
 use memintro_analysis::account::lines::{Lines, Word};
+use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::{PAGE, maps};
 
 use super::frozen::{Frozen, Region};
 use super::own_memory::{read_all, slice};
-use super::{HeapPage, ROOM, Wanted, glibc, objects};
+use super::{HeapPage, ROOM, Wanted, glibc, objects, sites};
 
 /// Room for the text of smaps: reserved, not taken. The most that the limits of the process let it have.
 const MAPS_ROOM: [usize; 3] = [1 << 30, 64 << 20, 4 << 20];
@@ -18,10 +20,16 @@ const MOST_PAGES: usize = 1 << 32;
 const MOST_LISTED_PAGES: usize = 1 << 28;
 /// Of the answer, kept for what comes after the files.
 const KEPT_ROOM: usize = 6 << 20;
+/// For call sites of blocks.
+const SITES_SECONDS: i64 = 2;
 
 pub(super) struct Plan<'a> {
     pub(super) wanted: Wanted,
     pub(super) pages: &'a [HeapPage],
+    /// What the hook has mapped for itself.
+    pub(super) own: &'a [(usize, usize)],
+    /// The hook, while it tracks.
+    pub(super) hook: Option<&'static HookApi>,
     /// Of the process that was copied: its smaps, and its number.
     pub(super) maps: i32,
     pub(super) parent: libc::pid_t,
@@ -94,12 +102,7 @@ fn become_harmless(plan: &Plan<'_>) {
             libc::sigaddset(&raw mut faults, signal);
         }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, std::ptr::null_mut());
-        let seconds = i64::from(plan.wanted.seconds.max(1));
-        let timer = libc::itimerval {
-            it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
-            it_value: libc::timeval { tv_sec: seconds, tv_usec: 0 },
-        };
-        libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0);
+        set_timer(i64::from(plan.wanted.seconds.max(1)));
         // Sockets and pipes of the program must not stay open because of this copy.
         let maps = plan.maps.cast_unsigned();
         if maps > 0 {
@@ -131,17 +134,53 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let mut space = Space::new(areas.get(..used)?, slice(Space::words(pages))?);
     let regions = regions.get_mut(..used)?;
     fill(if plan.wanted.pagemap { pagemap } else { -1 }, &mut space, regions, answer)?;
-    let mut frozen = Frozen { space, regions };
+    let mut frozen = Frozen { space, regions, malloc: None, owners: None };
+    own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);
     frozen.stacks(answer);
+    // Without memory for these, whose a block is must be told by sizes.
+    frozen.malloc = slice(Space::words(pages)).map(|bits| frozen.space.copy(bits));
+    frozen.owners = slice(Owners::bytes(pages)).map(|map| Owners::new(frozen.space.areas(), map));
     glibc::walk(&mut frozen, own, answer)?;
     frozen.rest(answer);
     answer.figure("stage", 1);
     // Asks Ruby for sizes, and may fail.
-    objects::sizes(plan.pages, &frozen, answer);
-    answer.figure("lost", answer.lines.lost());
+    objects::sizes(plan.pages, &mut frozen, answer);
     answer.figure("stage", 2);
+    if let (Some(api), Some(owners)) = (plan.hook, &frozen.owners) {
+        // Another thread may have been recording at the instant of the copy, and never ends here.
+        set_timer(SITES_SECONDS);
+        sites::list(api, owners, answer)?;
+        answer.figure("stage", 4);
+    }
+    answer.figure("lost", answer.lines.lost());
     Some(())
+}
+
+/// What the hook has mapped for its tables.
+fn own_ranges(list: &[(usize, usize)], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+    let mut resident = 0;
+    for (start, end) in list {
+        let mut from = *start;
+        // A range may lie in several mappings.
+        while from < *end
+            && let Some(area) = frozen.space.area_from(from).filter(|area| area.start < *end)
+        {
+            let first = from.max(area.start);
+            from = area.end;
+            resident += frozen.space.claim(first, area.end.min(*end));
+        }
+    }
+    answer.figure("own", resident);
+}
+
+fn set_timer(seconds: i64) {
+    let timer = libc::itimerval {
+        it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
+        it_value: libc::timeval { tv_sec: seconds, tv_usec: 0 },
+    };
+    // SAFETY: a valid record.
+    unsafe { libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0) };
 }
 
 fn room_for_maps() -> Option<&'static mut [u8]> {

@@ -3,6 +3,7 @@
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::arenas::HEAP;
 use memintro_analysis::account::lines::Word;
+use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::Space;
 
 use super::child::Answer;
@@ -22,6 +23,10 @@ pub(super) struct Region {
 pub(super) struct Frozen<'a> {
     pub(super) space: Space<'a>,
     pub(super) regions: &'a mut [Region],
+    /// Pages that were left for malloc, whoever has claimed them since.
+    pub(super) malloc: Option<Space<'a>>,
+    /// Whose each chunk of malloc is.
+    pub(super) owners: Option<Owners<'a>>,
 }
 
 impl Frozen<'_> {

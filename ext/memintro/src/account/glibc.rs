@@ -3,6 +3,7 @@
 use memintro_analysis::account::arenas::{self, Layout};
 use memintro_analysis::account::chunks::{self, End, State};
 use memintro_analysis::account::lines::Word;
+use memintro_analysis::account::owners::{Owner, Owners};
 use memintro_analysis::account::{PAGE, caches, maps};
 
 use super::child::Answer;
@@ -23,15 +24,16 @@ struct Sums {
     free_chunks: u64,
 }
 
-/// Addresses of chunks that may be caches.
-struct Candidates {
+/// Addresses of chunks that may be caches, and whose each chunk is.
+struct Candidates<'a> {
     room: &'static mut [usize],
     used: usize,
+    owners: Option<Owners<'a>>,
 }
 
 /// Writes what malloc has. `None` if there is no memory for the walk.
 pub(super) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>) -> Option<()> {
-    let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0 };
+    let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0, owners: frozen.owners.take() };
     // Chunks of caches may lie in any arena, so nothing is claimed before they have been read.
     let claims = slice::<(usize, usize)>(MOST_CACHES)?;
     let mut claimed = 0;
@@ -58,13 +60,14 @@ pub(super) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>)
         if !whole {
             answer.add("broken", &[Word::Number(0), Word::Text(b"arenas")]);
         }
-        cached(frozen, (arena, layout), &candidates, answer);
+        cached(frozen, (arena, layout), &mut candidates, answer);
     }
     for (from, to) in claims.get(..claimed)? {
         frozen.space.claim(*from, *to);
     }
     if main.is_some() {
-        mapped(frozen, answer);
+        mapped(frozen, &mut candidates, answer);
+        frozen.owners = candidates.owners;
     }
     Some(())
 }
@@ -103,7 +106,7 @@ fn walk_main(
     frozen: &Frozen<'_>,
     arena: usize,
     layout: Layout,
-    candidates: &mut Candidates,
+    candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
     answer: &mut Answer<'_>,
 ) {
@@ -135,7 +138,7 @@ fn walk_parts(
     top: usize,
     missing: usize,
     sums: &mut Sums,
-    candidates: &mut Candidates,
+    candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
     answer: &mut Answer<'_>,
 ) -> u64 {
@@ -182,7 +185,7 @@ fn walk_other(
     frozen: &Frozen<'_>,
     (number, arena): (u64, usize),
     layout: Layout,
-    candidates: &mut Candidates,
+    candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
     answer: &mut Answer<'_>,
 ) {
@@ -227,7 +230,7 @@ fn one_heap(
     end: usize,
     top: usize,
     sums: &mut Sums,
-    candidates: &mut Candidates,
+    candidates: &mut Candidates<'_>,
     answer: &mut Answer<'_>,
 ) -> usize {
     let Some(area) = frozen.space.area(first).filter(|area| area.holds(first, end)).copied() else {
@@ -252,6 +255,7 @@ fn one_heap(
             State::Used => {
                 sums.chunks += 1;
                 sums.used_size += size as u64;
+                candidates.own(at, Owner::Native);
                 if size == caches::CACHE {
                     candidates.add(at);
                 }
@@ -283,7 +287,13 @@ fn one_heap(
     }
 }
 
-impl Candidates {
+impl Candidates<'_> {
+    fn own(&mut self, chunk: usize, owner: Owner) {
+        if let Some(owners) = &mut self.owners {
+            owners.set(chunk, owner);
+        }
+    }
+
     fn add(&mut self, chunk: usize) {
         if let Some(place) = self.room.get_mut(self.used) {
             *place = chunk;
@@ -296,13 +306,15 @@ impl Candidates {
 fn cached(
     frozen: &Frozen<'_>,
     (main, layout): (usize, Layout),
-    candidates: &Candidates,
+    candidates: &mut Candidates<'_>,
     answer: &mut Answer<'_>,
 ) {
     let word = |at: usize| frozen.word(at);
     let (mut caches, mut count, mut resident, mut size_sum) = (0, 0, 0, 0);
-    for chunk in candidates.room.iter().take(candidates.used) {
-        let found = caches::each_cached(*chunk, word, |at, size| {
+    for place in 0..candidates.used {
+        let Some(chunk) = candidates.room.get(place).copied() else { break };
+        let found = caches::each_cached(chunk, word, |at, size| {
+            candidates.own(at, Owner::Cached);
             resident += frozen.space.resident(at, at + size);
             size_sum += size as u64;
         });
@@ -315,6 +327,7 @@ fn cached(
     let Some(bins) = layout.fast_bins else { return };
     let (mut count, mut resident, mut size_sum) = (0, 0, 0);
     let mut visit = |at: usize, size: usize| {
+        candidates.own(at, Owner::Cached);
         count += 1;
         resident += frozen.space.resident(at, at + size);
         size_sum += size as u64;
@@ -326,13 +339,14 @@ fn cached(
 }
 
 /// Chunks with a mapping of their own: they begin at a page.
-fn mapped(frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+fn mapped(frozen: &mut Frozen<'_>, candidates: &mut Candidates<'_>, answer: &mut Answer<'_>) {
     let (mut count, mut bytes, mut resident) = (0, 0, 0);
     for area in frozen.space.areas() {
         let mut from = area.start;
         while let Some(at) = frozen.space.next_resident(area, from) {
             let size = chunks::mapped(at, area.end - at, |place| frozen.word(place));
             if let Some(size) = size {
+                candidates.own(at, Owner::Native);
                 count += 1;
                 bytes += size as u64;
                 resident += frozen.space.claim(at, at + size);

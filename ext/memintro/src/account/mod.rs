@@ -13,13 +13,19 @@ mod frozen;
 mod glibc;
 mod objects;
 mod own_memory;
+mod sites;
 mod statistics;
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use memintro_abi::{HookApi, Mode, OwnRange};
+
+use crate::hook_link;
 
 pub(crate) use objects::{HeapPage, heap_pages};
 pub(crate) use statistics::{of_allocator, purge_jemalloc};
@@ -86,11 +92,15 @@ pub(crate) struct Copy {
 /// Makes the copy. The caller holds the GVL, or promises that no page of Ruby's heap is given.
 pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Copy> {
     let shared = Shared::map(ROOM)?;
+    let hook = hook_link::found();
+    let own = own_ranges(hook);
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
     let plan = child::Plan {
         wanted,
         pages,
+        own: &own,
+        hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
         maps: maps.as_raw_fd(),
         parent: std::process::id().cast_signed(),
         text: shared.start.wrapping_add(HEAD),
@@ -106,6 +116,21 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Copy>
         -1 => Err(std::io::Error::last_os_error()),
         pid => Ok(Copy { pid: pid as libc::pid_t, shared, deadline }),
     }
+}
+
+/// What the hook has mapped for itself.
+fn own_ranges(hook: Option<&HookApi>) -> Vec<(usize, usize)> {
+    unsafe extern "C" fn add(context: *mut c_void, range: *const OwnRange) {
+        // SAFETY: the vector below, which has room, and a record that is valid during the visit.
+        let (list, range) = unsafe { (&mut *context.cast::<Vec<(usize, usize)>>(), &*range) };
+        list.push((range.start as usize, range.end as usize));
+    }
+    let mut list: Vec<(usize, usize)> = Vec::new();
+    if let Some(hook) = hook {
+        // SAFETY: the callback fits the record, the context outlives the visit.
+        unsafe { (hook.own_memory)((&raw mut list).cast(), add) };
+    }
+    list
 }
 
 impl Copy {

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::lines::Word;
+use memintro_analysis::account::owners::{Found, Owner, Search};
 
 use super::child::Answer;
-use super::frozen::Frozen;
-use crate::heap::{FrozenPage, Trouble, Vm};
+use super::frozen::{Frozen, read};
+use crate::heap::{FrozenPage, Object, Trouble, Vm};
 
 /// Heap pages begin at multiples of a power of two: 16 KiB in Ruby 3.1, 64 KiB since 3.2. It is the least one in
 /// which the slots of the fullest page have room.
@@ -19,6 +20,13 @@ fn body_bytes(list: &[HeapPage]) -> usize {
 const WORDS: usize = 16;
 /// The first slot comes this soon.
 const FIRST_SLOT: usize = 512;
+
+/// `struct heap_page` has 0.3 to 1.3 KiB.
+const DESCRIPTION: u64 = 2048;
+/// Of imemos, the kind of a method's entry; and what a method's definition has at most.
+const METHOD: usize = 6;
+const DEFINITION: u64 = 128;
+const T_ICLASS: usize = 0x1c;
 
 pub(crate) type HeapPage = FrozenPage;
 
@@ -98,13 +106,29 @@ fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
 #[derive(Clone, Copy, Default)]
 struct Sum {
     count: u64,
-    /// Of what they own outside of their slots, rounded up as malloc does.
+    /// Of what they say that they own outside of their slots, rounded up as malloc does.
     bytes: u64,
+    /// Resident bytes of their blocks that were found.
+    found: u64,
+}
+
+impl Sum {
+    fn words<'a>(&self, name: &'a [u8]) -> [Word<'a>; 4] {
+        [Word::Number(self.count), Word::Number(self.bytes), Word::Number(self.found), Word::Text(name)]
+    }
 }
 
 /// What objects own outside of their slots, by type; of internal ones, by kind. Asks Ruby, which only reads.
-pub(super) fn sizes(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut Answer<'_>) {
+///
+/// Where malloc's chunks are known, the blocks of each object are looked for, by its pointers.
+pub(super) fn sizes(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
     let Some(vm) = Vm::get() else { return };
+    let (owners, malloc) = (frozen.owners.take(), frozen.malloc.take());
+    let mut both = owners.zip(malloc);
+    let mut search = both.as_mut().map(|(owners, pages)| Search { owners, pages });
+    if let Some(search) = &mut search {
+        descriptions(list, frozen, search, answer);
+    }
     let mut types = [Sum::default(); 32];
     let mut kinds = [Sum::default(); 16];
     for page in list {
@@ -120,16 +144,67 @@ pub(super) fn sizes(list: &[HeapPage], frozen: &Frozen<'_>, answer: &mut Answer<
             let Some(sum) = sum else { continue };
             sum.count += 1;
             sum.bytes += as_chunk(object.owned);
+            if let Some(search) = &mut search {
+                sum.found += blocks(search, (slot, page.stride), &object, vm).resident;
+            }
         }
     }
     for (kind, sum) in types.iter().enumerate().filter(|(_, sum)| sum.count > 0) {
         let name = crate::heap::type_name(kind).as_bytes();
-        answer.add("type", &[Word::Number(sum.count), Word::Number(sum.bytes), Word::Text(name)]);
+        answer.add("type", &sum.words(name));
     }
     for (kind, sum) in kinds.iter().enumerate().filter(|(_, sum)| sum.count > 0) {
         let name = vm.imemo_name(kind);
-        answer.add("imemo", &[Word::Number(sum.count), Word::Number(sum.bytes), Word::Text(name)]);
+        answer.add("imemo", &sum.words(name));
     }
+    answer.figure("searched", u64::from(search.is_some()));
+    frozen.owners = both.map(|(owners, _)| owners);
+}
+
+/// What the VM knows of each page of the heap, and the pages themselves where they are malloc's.
+fn descriptions(
+    list: &[HeapPage],
+    frozen: &Frozen<'_>,
+    search: &mut Search<'_, '_>,
+    answer: &mut Answer<'_>,
+) {
+    let body_bytes = body_bytes(list);
+    let mut sum = Sum::default();
+    for page in list {
+        let body = page.start & !(body_bytes - 1);
+        if search.owners.of_block(body) == Owner::Native {
+            search.owners.set(body - 16, Owner::Heap);
+        }
+        sum.count += 1;
+        sum.bytes += DESCRIPTION;
+        if frozen.word(body).is_some() {
+            let word = |at: usize| {
+                // SAFETY: the page's first word, or the head or contents of a chunk.
+                Some(unsafe { read(at) })
+            };
+            sum.found += search.claim((body, body + 8), DESCRIPTION, false, Owner::Internal, word).resident;
+        }
+    }
+    answer.add("imemo", &sum.words(b"descriptions of heap pages"));
+}
+
+/// The blocks of one object.
+fn blocks(search: &mut Search<'_, '_>, slot: (usize, usize), object: &Object, vm: Vm) -> Found {
+    let owner = match object.imemo {
+        Some(_) if vm.is_iseq(object) => Owner::Iseqs,
+        Some(_) => Owner::Internal,
+        None if object.kind == T_ICLASS => Owner::Internal,
+        None => Owner::Objects,
+    };
+    // Ruby counts a pointer of these, and not the definition to which it points.
+    let owned = if object.imemo == Some(METHOD) { DEFINITION } else { object.owned };
+    if owned == 0 {
+        return Found::default();
+    }
+    // Nothing else can be read here than slots, which are resident, and chunks that were walked over.
+    // SAFETY: see above.
+    let word = |at: usize| Some(unsafe { read(at) });
+    search.claim((slot.0, slot.0 + slot.1), owned, object.has_nested_blocks(), owner, word)
 }
 
 /// What malloc takes for so many bytes, if they are one block.

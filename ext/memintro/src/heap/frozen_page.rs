@@ -73,6 +73,11 @@ impl Vm {
         Object { kind: slot.kind(), imemo, owned: if has_stack { WITHOUT_STACK } else { owned } }
     }
 
+    /// Whether it is compiled code.
+    pub(crate) fn is_iseq(self, object: &Object) -> bool {
+        object.imemo.is_some_and(|kind| matches!(self.imemo_name(kind), b"imemo_iseq" | b"iseq"))
+    }
+
     /// Ruby's name for a kind of imemo.
     pub(crate) fn imemo_name(self, kind: usize) -> &'static [u8] {
         // SAFETY: a kind that was found in the heap; the answer is null or a constant.
@@ -95,5 +100,18 @@ fn is_of_thread(address: usize) -> bool {
         }
         let name = std::ptr::with_exposed_provenance::<*const std::ffi::c_char>(data_type).read();
         !name.is_null() && matches!(CStr::from_ptr(name).to_bytes(), b"VM/thread" | b"fiber")
+    }
+}
+
+impl Object {
+    /// Whether its blocks have pointers to further ones that Ruby counts as its own. Strings, arrays, structs and
+    /// instance variables have one block, and what is in it are values or bytes.
+    pub(crate) fn has_nested_blocks(&self) -> bool {
+        const T_OBJECT: usize = 0x01;
+        const T_STRING: usize = 0x05;
+        const T_ARRAY: usize = 0x07;
+        const T_STRUCT: usize = 0x09;
+        const T_BIGNUM: usize = 0x0a;
+        !matches!(self.kind, T_OBJECT | T_STRING | T_ARRAY | T_STRUCT | T_BIGNUM)
     }
 }

@@ -14,7 +14,8 @@ module Memintro
         "heap_free" => [1, false], "heap_empty" => [2, false], "heap_pages" => [1, false], "stack" => [2, true],
         "glibc" => [1, false], "busy" => [1, false], "broken" => [1, true], "arena" => [8, false],
         "tcache" => [4, false], "fast" => [3, false], "mmapped" => [3, false], "anonymous" => [1, false],
-        "type" => [2, true], "imemo" => [2, true], "stage" => [1, false], "lost" => [1, false]
+        "type" => [3, true], "imemo" => [3, true], "searched" => [1, false],
+        "site" => [4, false], "stage" => [1, false], "lost" => [1, false]
       }.freeze
       NUMBER = /\A\d{1,18}\z/.freeze
       private_constant :SHAPES, :NUMBER

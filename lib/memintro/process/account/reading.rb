@@ -15,10 +15,13 @@ module Memintro
       # Of each list in details.
       MOST = 20
       IMEMO = "imemo_"
+      # Places of numbers in a line of a type.
+      SAID = 1
+      FOUND = 2
       # What a copy takes at least: its tables, and a page table for each 512 pages.
       LEAST_ROOM = 8 << 20
       PAGE_TABLES = 512
-      private_constant :TRIES, :MOST, :IMEMO, :LEAST_ROOM, :PAGE_TABLES
+      private_constant :TRIES, :MOST, :IMEMO, :SAID, :FOUND, :LEAST_ROOM, :PAGE_TABLES
 
       # @param ruby [Boolean] with Ruby's heap
       # @param pagemap [Boolean]
@@ -116,25 +119,31 @@ module Memintro
         @anonymous -= pool
       end
 
-      # What Ruby's objects own, of what is resident.
+      # What Ruby's objects own, of what is resident: the blocks that were found, or else what Ruby says.
       def owned
         rows = @figures.all("imemo").partition { |row| row.last == "imemo_iseq" || row.last == "iseq" }
         internal, objects = @figures.all("type").partition { |row| row.last == "T_ICLASS" }
-        bytes = { malloc_ruby_objects: objects, malloc_iseqs: rows[0], malloc_internal: rows[1] + internal }
-                .transform_values { |list| list.sum { |row| row[1] } }
+        lists = { malloc_ruby_objects: objects, malloc_iseqs: rows[0], malloc_internal: rows[1] + internal }
+        return lists.transform_values { |list| list.sum { |row| row[FOUND] } } if searched?
+
+        bytes = lists.transform_values { |list| list.sum { |row| row[SAID] } }
         all = [bytes.values.sum, 1].max
         # Not all pages of all blocks are resident; and what Ruby counts may be more than malloc has.
         @share = [@used_size.positive? ? [@used.fdiv(@used_size), 1.0].min : 0.0, @used.fdiv(all)].min
         bytes.transform_values { |figure| (figure * @share).floor }
       end
 
+      # Whether blocks of objects were looked for by pointers. Only where malloc's chunks are known.
+      def searched?
+        sum("searched").positive? && sum("glibc").positive? && @allocator == :glibc
+      end
+
       def amounts
         found = owned
-        tracker = [tracker_bytes, @anonymous].min
         { ruby_heap_live: sum("heap_live"), ruby_heap_free: sum("heap_free") + sum("heap_empty", 1), **found,
           malloc_native: @used - found.values.sum, malloc_free: @free, thread_stacks: sum("stack", 1),
-          mapped_files: sum("file") + sum("bss") - own_files, anonymous: @anonymous - tracker,
-          memintro: own_files + sum("own") + tracker }
+          mapped_files: sum("file") + sum("bss") - own_files, anonymous: @anonymous,
+          memintro: own_files + sum("own") }
       end
 
       # The kernel says how much there is. What was counted twice or not at all is a trifle, and stands as such.
@@ -151,19 +160,12 @@ module Memintro
       end
 
       def own_files
-        @own_files ||= @figures.all("file").sum { |row| own?(row.last) ? row[0] : 0 }
+        @own_files ||= [*@figures.all("file"), *@figures.all("bss")].sum { |row| own?(row.last) ? row[0] : 0 }
       end
 
       def own?(path)
         path = path.delete_suffix(" (deleted)")
         [Paths::EXTENSION, Paths::HOOK].include?(File.basename(path)) && path.include?("memintro")
-      end
-
-      # Its tables; their addresses are not known, and almost all of it is resident.
-      def tracker_bytes
-        Native.tracking? ? Memintro.totals.tracker_bytes : 0
-      rescue Error
-        0
       end
 
       def note_troubles
@@ -178,11 +180,20 @@ module Memintro
                     "was in malloc"
         end
         @notes << "the inside of #{@allocator} is not known: free memory counts as in use" unless inside_known?
-        unless @whole && sum("stage") >= 3
-          @notes << "Ruby's objects could not be asked for their sizes: what they own counts as malloc_native"
-        end
+        note_objects
         @notes << "#{sum('lost')} lines of figures had no room: what they were about is unattributed" if sum("lost") > 0
         note_mapped
+      end
+
+      def note_objects
+        if !@ruby
+          @notes << "Ruby's heap was not asked for: what its objects own counts as malloc_native"
+        elsif sum("stage") < 3
+          @notes << "Ruby's objects could not be asked for their sizes: what they own counts as malloc_native"
+        end
+        return if !Native.tracking? || !searched? || listed?
+
+        @notes << "another thread was recording at that instant: the call sites of each row are not known. Ask again"
       end
 
       # Mapped blocks are found by their heads.
@@ -198,27 +209,29 @@ module Memintro
         @allocator == :glibc ? sum("glibc").positive? : @own.key?(:allocated)
       end
 
-      DERIVED = %i[malloc_ruby_objects malloc_iseqs malloc_internal malloc_native memintro].freeze
+      # Of those that need the objects' blocks.
+      SHARED = %i[malloc_ruby_objects malloc_iseqs malloc_internal malloc_native].freeze
       WHOLE = %i[mapped_files].freeze
       ALLOCATORS = %i[malloc_free anonymous].freeze
-      private_constant :DERIVED, :WHOLE, :ALLOCATORS
+      private_constant :SHARED, :WHOLE, :ALLOCATORS
 
       def basis(name)
         return :estimated if sum("pagemap").zero? && !WHOLE.include?(name)
 
-        DERIVED.include?(name) || (@allocator != :glibc && ALLOCATORS.include?(name)) ? :derived : :measured
+        (SHARED.include?(name) && !searched?) || (@allocator != :glibc && ALLOCATORS.include?(name)) ? :derived : :measured
       end
 
       def details(name)
         case name
         when :ruby_heap_live then { pages: sum("heap_pages") }
         when :ruby_heap_free then { empty_pages: sum("heap_empty"), empty_bytes: sum("heap_empty", 1) }
-        when :malloc_ruby_objects then { types: sizes("type") }
-        when :malloc_iseqs then { iseqs: kinds { |kind| kind == "iseq" }.sum { |row| row[:count] } }
-        when :malloc_internal then { kinds: kinds { |kind| kind != "iseq" } }
+        when :malloc_ruby_objects then { types: sizes("type"), call_sites: call_sites(2) }
+        when :malloc_iseqs
+          { iseqs: kinds { |kind| kind == "iseq" }.sum { |row| row[:count] }, call_sites: call_sites(3) }
+        when :malloc_internal then { kinds: kinds { |kind| kind != "iseq" }, call_sites: call_sites(4) }
         when :malloc_native
           { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2),
-            call_sites: call_sites }
+            call_sites: call_sites(1), call_sites_of: listed? ? "malloc_native" : "all rows" }
         when :malloc_free then free_details
         when :thread_stacks then stacks
         when :mapped_files then { files: files }
@@ -237,15 +250,35 @@ module Memintro
           largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own }
       end
 
-      # Of all that malloc has in use, whoever owns it; nil while nothing is tracked.
-      def call_sites
-        return unless Native.tracking?
+      # Whether the copy has told the call sites of each row.
+      def listed?
+        sum("stage") >= 7
+      end
 
-        Memintro.top(MOST).map do |site|
-          { name: Names.utf8(site.name), live_bytes: site.live_bytes, live_blocks: site.live_blocks }
-        end
+      # Who asked for the blocks of a row, by its number; nil while nothing is tracked. Where blocks have no known owner,
+      # `malloc_native` has those of all blocks, and the others have none.
+      def call_sites(row)
+        return unless Native.tracking?
+        return listed_sites(row) if listed?
+        return unless row == 1
+
+        Memintro.top(MOST, by: :live_bytes).map { |site| site_row(site.name, site.live_bytes, site.live_blocks) }
       rescue Error
         nil
+      end
+
+      def listed_sites(row)
+        @figures.all("site").select { |found| found[0] == row }.map do |_, id, bytes, blocks|
+          site_row(names_of_sites.fetch(id, "(unknown)"), bytes, blocks)
+        end
+      end
+
+      def names_of_sites
+        @names_of_sites ||= Native.site_names(@figures.all("site").map { |_, id| id }.uniq).to_h
+      end
+
+      def site_row(name, bytes, blocks)
+        { name: Names.utf8(name), live_bytes: bytes, live_blocks: blocks }
       end
 
       def stacks
@@ -259,8 +292,8 @@ module Memintro
       end
 
       def sizes(key)
-        rows = @figures.all(key).map do |count, bytes, name|
-          { name: Names.utf8(name), count: count, bytes: (bytes * @share).floor }
+        rows = @figures.all(key).map do |count, bytes, found, name|
+          { name: Names.utf8(name), count: count, bytes: searched? ? found : (bytes * @share).floor }
         end
         rows.sort_by { |row| -row[:bytes] }.first(MOST)
       end

@@ -87,7 +87,8 @@ module Memintro
       def self.native(row)
         largest = Array(row.details[:call_sites]).first
         if largest
-          return "a leak in C code, or a library's cache. Of all that was followed, most is live at " \
+          what = row.details[:call_sites_of] == "all rows" ? "Of all that was followed" : "Of what was followed"
+          return "a leak in C code, or a library's cache. #{what}, most is live at " \
                  "#{Names.printable(largest[:name])} (#{Units.bytes(largest[:live_bytes])})."
         end
 
