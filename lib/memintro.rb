@@ -44,7 +44,8 @@ module Memintro
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
     CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log",
-    Measurement: "measure/measurement", Comparison: "measure/comparison", Report: "report/report"
+    Measurement: "measure/measurement", Comparison: "measure/comparison", Report: "report/report",
+    Fragmentation: "logging/fragmentation"
   )
 
   # See memintro/diff.

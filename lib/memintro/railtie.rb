@@ -18,8 +18,8 @@ module Memintro
   #   config.memintro.start = true
   class Railtie < ::Rails::Railtie
     # The settings of {Middleware}, with the same names; `every` is the former name of `one_in`.
-    MIDDLEWARE_SETTINGS = %i[fields format one_in every over skip logger max_rss_bytes max_growth_bytes_per_hour
-                             on_limit].freeze
+    MIDDLEWARE_SETTINGS = %i[fields format one_in every over fragmentation skip logger max_rss_bytes
+                             max_growth_bytes_per_hour on_limit].freeze
     # All settings.
     SETTINGS = [:enabled, :start, :objects, *MIDDLEWARE_SETTINGS].freeze
 

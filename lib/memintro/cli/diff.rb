@@ -34,6 +34,8 @@ module Memintro
           parser.on("--no-gc", "with a PID: do not collect garbage before them. A collection stops",
                     "a process with a large heap for a second; without it, garbage counts",
                     "as growth") { @keep_garbage = true }
+          parser.on("--account", "also where RSS is: Ruby, malloc, free memory, stacks. A copy of the",
+                    "process counts, which stops it for up to 34 ms of each GiB") { @account = true }
           parser.on("--track", "track malloc from CMD's first line, so that call sites are included") { @track = true }
         end
       end
@@ -41,7 +43,11 @@ module Memintro
       private
 
       def variables
-        super.merge(PARTS: "all", TRACK: @track && 1)
+        super.merge(PARTS: live_parts.join(","), TRACK: @track && 1)
+      end
+
+      def live_parts
+        @account ? %w[all account] : super
       end
 
       # Waits once for all of them.
@@ -60,6 +66,7 @@ module Memintro
 
       def show(files)
         raise UsageError, "--no-gc needs PIDs or NAMEs of processes, and no files" if @keep_garbage
+        raise UsageError, "--account needs PIDs or NAMEs of processes, and no files" if @account
         raise UsageError, "--for needs PIDs or NAMEs of processes, and no files" if @for
         raise UsageError, "give two files to compare: memintro diff EARLIER LATER, or a PID" if files.size < 2
 

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "../support/json_text"
-require_relative "../process/account"
 require_relative "../process/cgroup_files"
 require_relative "../report/old_sites"
 require_relative "../malloc/reader"
@@ -12,7 +11,8 @@ module Memintro
     # The commands of the control socket. The extension makes large answers as JSON, without Ruby objects; the client
     # makes tables of them.
     #
-    # All code is loaded with this file, so that a request does not make the process grow. Nothing is evaluated: a
+    # All code but that of an account is loaded with this file, so that a request does not make the process grow; most
+    # processes are never asked for an account. Nothing is evaluated: a
     # command is one of {NAMES}, its arguments are the keywords of the method of that name, and they are checked like
     # those of the public API.
     class Commands
@@ -222,13 +222,15 @@ module Memintro
              rss_bytes_before: before[1], rss_bytes: rss_bytes)
       end
 
-      # Returns the figures that a live view draws several times a second.
-      def vitals(top: 10, by: nil)
+      # Returns the figures that a live view draws several times a second. With `fragmentation`, a copy of the process
+      # counts the memory that malloc has free.
+      def vitals(top: 10, by: nil, fragmentation: false)
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by.nil? ? Memintro.default_figure : by, CallSite::FIGURES)
         sites = Memintro.tracking? || Memintro.totals.allocations.positive? ? Memintro.top(top, by: by) : []
         json(pid: Native.pid, name: @server.name, program: Protocol.program, time: Time.now.to_f.round(3),
              rss_bytes: rss_bytes, live_objects: live_objects,
+             fragmentation_bytes: (free_bytes if Arguments.flag(:fragmentation, fragmentation)),
              gc: { count: GC.count, minor: GC.stat(:minor_gc_count), major: GC.stat(:major_gc_count),
                    time_ms: GC.stat(:time) },
              tracking: Memintro.tracking?, mode: Memintro.mode, totals: Memintro.totals.to_h,
@@ -255,12 +257,18 @@ module Memintro
 
       # Where the resident memory is: {Memintro.account}.
       def account(ruby: true)
+        Loader.need(:Account)
         json(memintro_account: Account::LAYOUT, pid: Native.pid, **Memintro.account(ruby: ruby).to_h)
       end
 
       # Gives free memory back to the kernel: {Memintro.trim}.
       def trim(compact: false)
         json(**Memintro.trim(compact: compact))
+      end
+
+      def free_bytes
+        Loader.need(:Fragmentation)
+        Fragmentation.bytes
       end
 
       def live_objects

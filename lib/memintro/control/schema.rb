@@ -134,7 +134,7 @@ module Memintro
                        "rows" => [ACCOUNT_ROW, 100].freeze },
         "trim" => { "rss_before" => COUNT, "rss" => COUNT, "given_back_bytes" => SIGNED },
         "vitals" => { "pid" => PID, "name?" => NAME, "program?" => NAME, "time" => NUMBER, "rss_bytes?" => COUNT,
-                      "live_objects" => COUNT,
+                      "fragmentation_bytes?" => COUNT, "live_objects" => COUNT,
                       "gc" => { "count" => COUNT, "minor" => COUNT, "major" => COUNT, "time_ms" => NUMBER },
                       "tracking" => FLAG, "mode" => WORD, "totals" => TOTALS, "sites" => [VITAL_SITE, 1_000].freeze },
         "doctor" => { "memintro" => WORD, "ruby?" => WORD, "platform?" => WORD, "origin?" => WORD, "mode?" => WORD,

@@ -26,13 +26,16 @@ module Memintro
     # @param skip [String, Regexp, #call, Array, nil] requests to leave alone: paths with this beginning, paths that
     #   match, or whatever the callable says of the Rack environment
     # @param options [Hash] of the line
-    # @option options [Array<Symbol>] :fields what the line holds, in order; by default all but `freed_bytes`, `time`
-    #   only where the log does not say it
+    # @option options [Array<Symbol>] :fields what the line holds, in order; by default all but `freed_bytes` and
+    #   `fragmentation_bytes`, `time` only where the log does not say it
     # @option options [Symbol] :format `:logfmt` or `:json`
     # @option options [Integer] :one_in a line for one request in so many; without it for all, or with `over:` for
     #   those alone. `:every` is its former name, and still works
     # @option options [Integer] :over a line for each request that asked malloc for more bytes than that, or, where that
     #   is not known, during which RSS grew by more
+    # @option options [Boolean] :fragmentation adds `fragmentation_bytes`, the resident memory that malloc has free but
+    #   keeps. Each line then takes an account of the process ({Memintro.account}), some 35 ms for each GiB, in the
+    #   thread of the request, after its end. Use it with `one_in:` or `over:`
     # @option options [#info, #write] :logger by default `rack.logger`, else Rails', else standard error
     # @param max_rss_bytes [Integer, nil] a bound that RSS should stay below
     # @param max_growth_bytes_per_hour [Integer, nil] a bound for the growth of RSS, told from at least ten minutes

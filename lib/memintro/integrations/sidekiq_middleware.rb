@@ -22,8 +22,8 @@ module Memintro
     LOCK = Mutex.new
     private_constant :LOGS, :LOCK
 
-    # @param options [Hash] `fields:`, `format:`, `one_in:`, `over:` and `logger:` as for {Middleware}; by default the
-    #   logger is Sidekiq's
+    # @param options [Hash] `fields:`, `format:`, `one_in:`, `over:`, `fragmentation:` and `logger:` as for
+    #   {Middleware}; by default the logger is Sidekiq's
     # @raise [ArgumentError, TypeError] on a wrong option
     def initialize(options = {})
       return if Brake.holds?

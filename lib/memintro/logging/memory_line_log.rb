@@ -19,20 +19,31 @@ module Memintro
     # @param one_in [Integer, nil] a line for one in so many pieces of work
     # @param over [Integer, nil] a line for those that took more bytes than that; with `one_in:`, for one in so many too
     # @param logger [#info, #write, nil]
+    # @param fragmentation [Boolean] adds `fragmentation_bytes` to the fields
     # @param every [Integer, nil] the former name of `one_in`
     # @param default [Array<Symbol>]
     # @param known [Array<Symbol>] all there are
     # @raise [ArgumentError, TypeError]
-    def initialize(default:, known:, fields: nil, format: :logfmt, one_in: nil, over: nil, logger: nil, every: nil)
+    def initialize(default:, known:, fields: nil, format: :logfmt, one_in: nil, over: nil, logger: nil, every: nil,
+                   fragmentation: false)
       former = Arguments.count(:every, every, least: 1, optional: true)
       @one_in = Arguments.count(:one_in, one_in, least: 1, optional: true) || former
       @over = Arguments.count(:over, over, optional: true)
+      if Arguments.flag(:fragmentation, fragmentation)
+        default, fields = MemoryLineLog.with_fragmentation(default, fields)
+      end
       Arguments.choice(:format, format, MemoryLine::FORMATS)
       @timed = MemoryLine.new(MemoryLineLog.fields(fields, [*default, :time].freeze, known), format)
       # JSON has the time inside the object, where a program finds it.
       @line = fields || format == :json ? @timed : MemoryLine.new(default, format)
       @target = LogTarget.new(logger)
       @turn = 0
+    end
+
+    # @return [Array(Array<Symbol>, Array<Symbol>)] both with the field; a wrong `fields` as it is
+    def self.with_fragmentation(default, fields)
+      more = [:fragmentation_bytes]
+      [default | more, fields.is_a?(Array) ? fields | more : fields]
     end
 
     # @return [Array<Symbol>]

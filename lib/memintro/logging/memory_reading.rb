@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "fragmentation"
+
 module Memintro
   # What a line of {MemoryLog} says of this process, at one time. Each field of {FIELDS} is a method.
   # @api private
@@ -48,7 +50,7 @@ module Memintro
       @rss_bytes = Memintro.rss
       @live_objects = GC.stat(:heap_live_slots)
       @details = details
-      @fragmentation_bytes = free_bytes if fragmentation
+      @fragmentation_bytes = Fragmentation.bytes if fragmentation
       return unless details
 
       @gc_count = GC.count
@@ -71,14 +73,6 @@ module Memintro
     end
 
     private
-
-    # Where the inside of the allocator is not known, nothing is better than a zero.
-    def free_bytes
-      free = Memintro.account(ruby: false)[:malloc_free]
-      free.bytes if free.details[:inside_known]
-    rescue Error
-      nil
-    end
 
     def take_totals(totals)
       @malloc_live_bytes = totals.live_bytes

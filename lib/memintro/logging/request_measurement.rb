@@ -11,8 +11,8 @@ module Memintro
     DEFAULT_FIELDS = %i[method path status duration_ms rss_bytes rss_delta_bytes malloc_bytes malloc_calls
                         process_objects process_gc_ms in_flight pid tid request_id action error].freeze
     # All fields. `time` is added if no logger writes it. `freed_bytes` is not among the defaults, because garbage of
-    # earlier work may be freed during any request.
-    FIELDS = [*DEFAULT_FIELDS, :freed_bytes, :time].freeze
+    # earlier work may be freed during any request; nor is `fragmentation_bytes`, which takes milliseconds.
+    FIELDS = [*DEFAULT_FIELDS, :freed_bytes, :fragmentation_bytes, :time].freeze
 
     # @return [Hash] the request's
     attr_reader :env

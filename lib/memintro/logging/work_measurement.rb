@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/native"
+require_relative "fragmentation"
 
 module Memintro
   # The cost of one request or job, between {#begin} and {#end}: figures of its thread, if they are known, and of the
@@ -91,6 +92,12 @@ module Memintro
     # @return [Float] by the monotonic clock
     def duration_ms
       (@duration_ns / 1e6).round(1)
+    end
+
+    # @return [Integer, nil] resident bytes of the process that malloc has free but keeps, when the line is written; nil
+    #   where the allocator does not tell. A copy of the process counts them ({Memintro.account})
+    def fragmentation_bytes
+      Fragmentation.bytes
     end
 
     # @return [Integer]

@@ -179,6 +179,7 @@ impl State {
             Key::Letter('s') => Order::Send("start"),
             Key::Letter('x') => Order::Send("stop"),
             Key::Letter('m') => Order::Send("mark"),
+            Key::Letter('f') => Order::Fragmentation,
             Key::Letter('o') | Key::Right => self.sort_by(1),
             Key::Left => self.sort_by(-1),
             Key::Down => return self.scroll(1),
@@ -289,6 +290,7 @@ mod tests {
         assert_eq!(state.press(Key::Letter('s'), now), Reaction::Order(Order::Send("start")));
         assert_eq!(state.press(Key::Letter('x'), now), Reaction::Order(Order::Send("stop")));
         assert_eq!(state.press(Key::Letter('m'), now), Reaction::Order(Order::Send("mark")));
+        assert_eq!(state.press(Key::Letter('f'), now), Reaction::Order(Order::Fragmentation));
         assert_eq!(state.press(Key::Letter('o'), now), Reaction::Order(Order::SortBy("growth")));
         assert_eq!(state.press(Key::Left, now), Reaction::Order(Order::SortBy("live_bytes")));
         assert_eq!(state.press(Key::Left, now), Reaction::Order(Order::SortBy("allocations")));

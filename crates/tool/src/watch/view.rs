@@ -119,7 +119,11 @@ fn reason(pid: u32) -> &'static str {
 fn draw_rss(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
     let latest = state.moments.back().map_or(0.0, |moment| moment.rss_bytes);
     let first = state.moments.front().map_or(0.0, |moment| moment.rss_bytes);
-    let title = format!(" RSS {}  {} ", bytes(latest as i64), signed_bytes((latest - first) as i64));
+    let free = state.vitals.as_ref().and_then(|vitals| vitals.fragmentation_bytes);
+    let free = free.map_or_else(String::new, |free| {
+        format!(" free in malloc {} ", bytes(i64::try_from(free).unwrap_or(i64::MAX)))
+    });
+    let title = format!(" RSS {}  {} {free}", bytes(latest as i64), signed_bytes((latest - first) as i64));
     let (begin, end) = match (state.moments.front(), state.moments.back()) {
         (Some(front), Some(back)) => (front.time, back.time.max(front.time + 30.0)),
         _ => (0.0, 30.0),
@@ -243,7 +247,7 @@ fn footing(state: &State, paint: Paint, now: Instant) -> Line<'static> {
     if let Some(remark) = state.remark(now) {
         return Line::styled(remark.to_string(), paint.of(Color::Yellow));
     }
-    Line::from("s start  x stop  m mark  o or ←→ sort  ↑↓ scroll  q quit")
+    Line::from("s start  x stop  m mark  f free memory  o or ←→ sort  ↑↓ scroll  q quit")
 }
 
 #[cfg(test)]
@@ -291,6 +295,14 @@ mod tests {
         }
         assert!(coloured);
         assert!(!screen(100, 30, false).1);
+    }
+
+    #[test]
+    fn memory_that_malloc_has_free_stands_beside_rss_where_it_is_known() {
+        let answer =
+            ANSWER.replace("\"live_objects\":123456", "\"live_objects\":1,\"fragmentation_bytes\":31457280");
+        assert!(screen_of(&answer, 100, 30, false).0.contains("RSS 100.0 MiB  0 B  free in malloc 30.0 MiB"));
+        assert!(!screen(100, 30, false).0.contains("free in malloc"));
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Vitals {
     pub time: f64,
     /// Resident bytes; None where the kernel does not say.
     pub rss_bytes: Option<u64>,
+    /// Resident bytes that malloc has free but keeps; None if nobody asked, or if it is not known.
+    pub fragmentation_bytes: Option<u64>,
     /// Resident bytes; None if the kernel does not say.
     pub live_objects: u64,
     /// Collections so far: all, minor, major.
@@ -78,6 +80,7 @@ impl Vitals {
             program: all.text("program")?,
             time: all.number("time")?.unwrap_or_default(),
             rss_bytes: all.optional_natural("rss_bytes")?,
+            fragmentation_bytes: all.optional_natural("fragmentation_bytes")?,
             live_objects: all.natural("live_objects")?,
             collections: [gc.natural("count")?, gc.natural("minor")?, gc.natural("major")?],
             gc_ms: gc.number("time_ms")?.unwrap_or_default(),

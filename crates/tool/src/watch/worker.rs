@@ -3,7 +3,7 @@
 
 use super::connection::{Connection, Failure};
 use super::vitals::Vitals;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -30,6 +30,38 @@ pub(super) enum Order {
     Send(&'static str),
     /// Sort vitals by this figure from now on.
     SortBy(&'static str),
+    /// From now on vitals say how much memory malloc has free but keeps, or no longer do.
+    Fragmentation,
+}
+
+/// What vitals are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Wanted {
+    /// The process chooses until the user does: `retained_bytes` if it tracks objects, otherwise `live_bytes`.
+    sort: Option<&'static str>,
+    /// A copy of the process counts it, so only on request.
+    fragmentation: bool,
+}
+
+impl Wanted {
+    fn change(&mut self, order: Order) {
+        match order {
+            Order::SortBy(figure) => self.sort = Some(figure),
+            Order::Fragmentation => self.fragmentation = !self.fragmentation,
+            Order::Send(_) => {}
+        }
+    }
+
+    fn request(self) -> Value {
+        let mut request = json!({ "top": SITES });
+        if let Some(by) = self.sort {
+            request["by"] = json!(by);
+        }
+        if self.fragmentation {
+            request["fragmentation"] = json!(true);
+        }
+        request
+    }
 }
 
 /// Messages to the view.
@@ -60,17 +92,15 @@ pub(super) fn work(
     orders: &Receiver<Order>,
     news: &Sender<News>,
 ) {
-    // The process chooses until the user does: `retained_bytes` if it tracks objects, otherwise `live_bytes`.
-    let mut sort = None;
+    let mut wanted = Wanted::default();
     loop {
-        let ended = converse(&target, pace, &mut sort, orders, news);
+        let ended = converse(&target, pace, &mut wanted, orders, news);
         if ended.is_err() || news.send(News::Gone).is_err() {
             return;
         }
         loop {
             match orders.recv_timeout(SEARCH_PACE) {
-                Ok(Order::SortBy(figure)) => sort = Some(figure),
-                Ok(Order::Send(_)) => {}
+                Ok(order) => wanted.change(order),
                 Err(RecvTimeoutError::Timeout) => match find(finder, &target) {
                     Some(found) => {
                         target = found;
@@ -94,7 +124,7 @@ struct Dismissed;
 fn converse(
     target: &Target,
     pace: Duration,
-    sort: &mut Option<&'static str>,
+    wanted: &mut Wanted,
     orders: &Receiver<Order>,
     news: &Sender<News>,
 ) -> Result<(), Dismissed> {
@@ -106,10 +136,10 @@ fn converse(
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Err(Dismissed),
         };
-        if let Some(Order::SortBy(figure)) = order {
-            *sort = Some(figure);
+        if let Some(order) = order {
+            wanted.change(order);
         }
-        let told = ask(&mut connection, target, *sort, order);
+        let told = ask(&mut connection, target, *wanted, order);
         // After an error or an invalid answer, late bytes could count as the next answer, so the connection is
         // closed.
         if told.is_err() {
@@ -131,15 +161,15 @@ fn converse(
 fn ask(
     connection: &mut Option<Connection>,
     target: &Target,
-    sort: Option<&str>,
+    wanted: Wanted,
     order: Option<Order>,
 ) -> Result<News, Failure> {
     let used = connection.is_some();
-    let told = ask_on(connection, target, sort, order);
+    let told = ask_on(connection, target, wanted, order);
     // A server closes connections that were idle for a while, so this does not mean that the process has ended.
     if used && told == Err(Failure::Gone) {
         *connection = None;
-        return ask_on(connection, target, sort, order);
+        return ask_on(connection, target, wanted, order);
     }
     told
 }
@@ -147,7 +177,7 @@ fn ask(
 fn ask_on(
     connection: &mut Option<Connection>,
     target: &Target,
-    sort: Option<&str>,
+    wanted: Wanted,
     order: Option<Order>,
 ) -> Result<News, Failure> {
     let open = match connection {
@@ -157,9 +187,7 @@ fn ask_on(
     match order {
         Some(Order::Send(command)) => open.ask(command, &json!({})).map(|_| News::Done(command)),
         _ => {
-            let request =
-                sort.map_or_else(|| json!({ "top": SITES }), |by| json!({ "top": SITES, "by": by }));
-            let answer = open.ask("vitals", &request)?;
+            let answer = open.ask("vitals", &wanted.request())?;
             let vitals = Vitals::read(&answer).map_err(Failure::Invalid)?;
             if vitals.pid != u64::from(target.pid) {
                 return Err(Failure::Invalid(format!("it says that it is process {}", vitals.pid)));
@@ -186,6 +214,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
     use std::sync::mpsc;
+
+    #[test]
+    fn vitals_are_asked_for_what_the_user_wants() {
+        let mut wanted = Wanted::default();
+        assert_eq!(wanted.request(), json!({ "top": 100 }));
+        for order in [Order::SortBy("growth"), Order::Fragmentation, Order::Send("mark")] {
+            wanted.change(order);
+        }
+        assert_eq!(wanted.request(), json!({ "top": 100, "by": "growth", "fragmentation": true }));
+        wanted.change(Order::Fragmentation);
+        assert_eq!(wanted.request(), json!({ "top": 100, "by": "growth" }));
+    }
 
     #[test]
     fn what_follows_a_refusal_is_no_answer() {

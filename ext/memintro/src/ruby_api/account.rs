@@ -4,15 +4,16 @@ use std::ffi::c_int;
 
 use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
 
-use super::errors;
 use super::heap::checked;
 use super::without_gvl::without_gvl;
+use super::{errors, native};
 use crate::account::{self, Wanted};
 use crate::lookup::look_up;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("account", function!(take, 3))?;
     native.define_singleton_method("allocator_figures", function!(allocator_figures, 0))?;
+    native.define_singleton_method("site_names", function!(site_names, 1))?;
     native.define_singleton_method("malloc_trim", function!(malloc_trim, 0))
 }
 
@@ -38,6 +39,22 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<RA
     answer.push(made)?;
     answer.push(whole)?;
     answer.push(pause)?;
+    Ok(answer)
+}
+
+/// `[[id, name], …]` of these call sites, as far as they are still known.
+fn site_names(ruby: &Ruby, ids: Vec<u32>) -> Result<RArray, Error> {
+    let mut found = Vec::new();
+    native::visit_sites(ruby, |record| {
+        if ids.contains(&record.id) {
+            found.push(*record);
+        }
+    })?;
+    let answer = ruby.ary_new_capa(found.len());
+    for record in &found {
+        let name = native::site_name(record);
+        answer.push((record.id, ruby.str_from_slice(&name)))?;
+    }
     Ok(answer)
 }
 

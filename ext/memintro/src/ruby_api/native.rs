@@ -292,6 +292,19 @@ impl Paths {
     }
 }
 
+/// The whole name of a call site. The caller holds the GVL.
+pub(super) fn site_name(record: &SiteRecord) -> Vec<u8> {
+    match record.kind {
+        SiteKind::RUBY => {
+            // SAFETY: the interner keeps the path until a clear or start, which need the GVL.
+            let path = unsafe { std::slice::from_raw_parts(record.path, record.path_len as usize) };
+            [path, format!(":{}", record.line).as_bytes()].concat()
+        }
+        SiteKind::NATIVE => symbols::name(record).into_bytes(),
+        _ => pseudo_name(record.id).as_bytes().to_vec(),
+    }
+}
+
 /// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
 const SITE_COLUMNS: [&str; 14] = [
     "id",
