@@ -168,7 +168,8 @@ impl Search<'_, '_> {
                 found.blocks += 1;
                 found.resident += self.pages.resident(chunk, chunk.saturating_add(size));
                 if nested && let Some(place) = waiting.get_mut(last) {
-                    *place = (block, block + (size - HEAD).min(MOST_SEARCHED));
+                    // A block reaches into the next chunk, by the word that says how long a free one before it is.
+                    *place = (block, block + size.saturating_sub(8).min(MOST_SEARCHED));
                     last += 1;
                 }
                 if left == 0 {
@@ -253,7 +254,7 @@ mod tests {
         use Owner::{Native, Objects};
         let mut memory = Memory::new();
         memory.put(START + 16, block(1));
-        memory.put(chunk(1) + 24, block(3));
+        memory.put(chunk(1) + 64, block(3));
         memory.put(START + 24, block(2) + 8);
         let one = Found { blocks: 1, resident: 64 };
         assert_eq!(search(&memory, 50, false), (one, vec![Native, Objects, Native, Native]));
