@@ -65,6 +65,8 @@ pub(super) fn run(plan: &Plan<'_>) -> ! {
     // SAFETY: ends this process without running anything of the program.
     unsafe {
         libc::syscall(libc::SYS_exit_group, i32::from(!done));
+        // A filter may refuse that.
+        libc::syscall(libc::SYS_exit, i32::from(!done));
         loop {
             libc::pause();
         }
@@ -138,9 +140,11 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);
     frozen.stacks(answer);
-    // Without memory for these, whose a block is must be told by sizes.
-    frozen.malloc = slice(Space::words(pages)).map(|bits| frozen.space.copy(bits));
-    frozen.owners = slice(Owners::bytes(pages)).map(|map| Owners::new(frozen.space.areas(), map));
+    if !plan.pages.is_empty() {
+        // Without memory for these, whose a block is must be told by sizes.
+        frozen.malloc = slice(Space::words(pages)).map(|bits| frozen.space.copy(bits));
+        frozen.owners = slice(Owners::bytes(pages)).map(|map| Owners::new(frozen.space.areas(), map));
+    }
     glibc::walk(&mut frozen, own, answer)?;
     frozen.rest(answer);
     answer.figure("stage", 1);

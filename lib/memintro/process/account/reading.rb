@@ -15,13 +15,16 @@ module Memintro
       # Of each list in details.
       MOST = 20
       IMEMO = "imemo_"
+      # The sum of the stages that a copy has come to, without and with call sites.
+      STAGES_WITHOUT_SITES = 3
+      STAGES = 7
       # Places of numbers in a line of a type.
       SAID = 1
       FOUND = 2
       # What a copy takes at least: its tables, and a page table for each 512 pages.
       LEAST_ROOM = 8 << 20
       PAGE_TABLES = 512
-      private_constant :TRIES, :MOST, :IMEMO, :SAID, :FOUND, :LEAST_ROOM, :PAGE_TABLES
+      private_constant :TRIES, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM, :PAGE_TABLES
 
       # @param ruby [Boolean] with Ruby's heap
       # @param pagemap [Boolean]
@@ -35,11 +38,19 @@ module Memintro
         TRIES.times do
           text, whole, pause = Native.account(ruby, pagemap, seconds)
           figures = Figures.new(text.force_encoding(Encoding::BINARY))
-          break if figures.sum("busy").zero? || figures.all("broken").empty?
+          break if whole_instant?(figures, ruby)
         end
         allocator, own = Native.allocator_figures
         new(figures, whole, pause, allocator, own.to_h).account(ruby: ruby)
       end
+
+      # Whether no other thread stood in the way: in malloc, or recording what it does there.
+      def self.whole_instant?(figures, ruby)
+        return false unless figures.sum("busy").zero? || figures.all("broken").empty?
+
+        !ruby || !Native.tracking? || figures.sum("stage") != STAGES_WITHOUT_SITES
+      end
+      private_class_method :whole_instant?
 
       # Where the container is about to be full, the kernel could end the program for what the copy takes.
       def self.refuse_near_limit(cgroup)
@@ -188,7 +199,7 @@ module Memintro
       def note_objects
         if !@ruby
           @notes << "Ruby's heap was not asked for: what its objects own counts as malloc_native"
-        elsif sum("stage") < 3
+        elsif sum("stage") < STAGES_WITHOUT_SITES
           @notes << "Ruby's objects could not be asked for their sizes: what they own counts as malloc_native"
         end
         return if !Native.tracking? || !searched? || listed?
@@ -252,7 +263,7 @@ module Memintro
 
       # Whether the copy has told the call sites of each row.
       def listed?
-        sum("stage") >= 7
+        searched? && sum("stage") >= STAGES
       end
 
       # Who asked for the blocks of a row, by its number; nil while nothing is tracked. Where blocks have no known owner,
