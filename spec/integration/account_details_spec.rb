@@ -1,0 +1,111 @@
+# frozen_string_literal: true
+
+require "tmpdir"
+require_relative "../spec_helper"
+require_relative "../support/chromium"
+
+RSpec.describe "details of an account", :vm do
+  JEMALLOC_HERE = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+
+  # Blocks are found by the pointers of objects, so that each row is counted page by page.
+  it "tells blocks of objects from blocks of C, to the percent" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      2.times { Memintro.account }
+      before = Memintro.account
+      strings = Array.new(20_000) { "x" * 1000 }
+      table = 100_000.times.to_h { |n| [n, n] }
+      blocks = Array.new(20_000) { Fiddle.malloc(1000).tap { |block| Fiddle::Pointer.new(block)[0, 1000] = "y" * 1000 } }
+      GC.start
+      after = Memintro.account
+      grown = after.diff(before)
+      puts JSON.generate(grown: grown.rows.to_h { |row| [row.name, row.bytes] }, basis: after.rows.map(&:basis).uniq,
+                         types: after[:malloc_ruby_objects].details[:types].first(2))
+    RUBY
+    # 20,000 chunks of 1,008 and 1,016 bytes; the table's entries and bins, and the arrays.
+    strings, table, arrays = 20_000 * 1008, (131_072 * 24) + (262_144 * 4), 2 * 20_000 * 8
+    expect(result[:grown][:malloc_ruby_objects]).to be_within(1_200_000).of(strings + table + arrays)
+    expect(result[:grown][:malloc_native]).to be_within(400_000).of(20_000 * 1008)
+    expect(result[:basis]).to eq(["measured"])
+    expect(result[:types].first).to include(name: "T_STRING", bytes: be_within(400_000).of(strings))
+    expect(result[:types].last).to include(name: "T_HASH")
+  end
+
+  it "names the call sites of each row, and counts its tables page by page" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      2.times { Memintro.account }
+      before = Memintro.account[:memintro].bytes
+      Memintro.start
+      strings = Array.new(10_000) { "x" * 1000 }
+      blocks = Array.new(5_000) { Fiddle.malloc(2000) }
+      code = Array.new(300) { |n| eval("def m\#{n}(a) = [a, \#{n}, a.to_s, a.size]") }
+      account = Memintro.account
+      rows = %i[malloc_ruby_objects malloc_native malloc_iseqs]
+      puts JSON.generate(sites: rows.map { |row| account[row].details[:call_sites].first },
+                         of: account[:malloc_native].details[:call_sites_of], notes: account.notes,
+                         tables: account[:memintro].bytes - before, said: Memintro.totals.tracker_bytes)
+    RUBY
+    objects, native, iseqs = result[:sites]
+    expect(objects).to include(name: "-e:4", live_blocks: be_between(10_000, 10_050))
+    expect(native).to include(name: "-e:5", live_bytes: be_between(10_000_000, 10_020_000))
+    expect(iseqs[:name]).to eq("-e:6")
+    expect(result).to include(of: "malloc_native", notes: [])
+    # The hook's own memory, a page table of blocks among it; no more than it has mapped, and its library's data.
+    expect(result[:tables]).to be_between(200_000, result[:said] + (3 << 20))
+  end
+
+  it "says that the shares of malloc are derived where chunks are not known" do
+    skip "no jemalloc here" unless File.exist?(JEMALLOC_HERE)
+
+    result = run_ruby(code: <<~RUBY, requires: %w[json memintro], env: { "LD_PRELOAD" => JEMALLOC_HERE })
+      Memintro.start
+      kept = Array.new(10_000) { "x" * 1000 }
+      account = Memintro.account
+      puts JSON.generate(basis: account.rows.to_h { |row| [row.name, row.basis] },
+                         native: account[:malloc_native].details.slice(:call_sites, :call_sites_of),
+                         objects: account[:malloc_ruby_objects].details[:call_sites])
+    RUBY
+    result = result.must_succeed.json
+    expect(result[:basis]).to include(malloc_native: "derived", malloc_free: "derived", ruby_heap_live: "measured")
+    expect(result[:native]).to include(call_sites_of: "all rows")
+    expect(result[:native][:call_sites].first).to include(name: "-e:2", live_blocks: be_between(10_000, 10_050))
+    expect(result[:objects]).to be_nil
+  end
+
+  # The damage of one object ends the copy at the third stage, and threads that record at that instant the fourth one.
+  it "reads figures of any stage" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
+      Memintro::Loader.need(:Account)
+      text = "rss 4096000\\nother 96000\\npagemap 1\\nglibc 1\\narena 0 1 3000000 500000 500000 3000000 9 9\\nstage 1\\n"
+      more = "type 3 900000 800000 T_STRING\\nimemo 5 100 90 iseq\\nsearched 1\\nstage 2\\n"
+      accounts = [text, text + more].map do |all|
+        Memintro::Account::Reading.new(Memintro::Account::Figures.new(all), true, 1.0, :glibc, {}).account
+      end
+      puts JSON.generate(accounts.map { |one| [one.rows.to_h { |row| [row.name, row.bytes] }, one.notes] })
+    RUBY
+    (first, notes), (second,) = result
+    expect(first).to include(malloc_native: 3_000_000, malloc_ruby_objects: 0, malloc_free: 1_000_000, unattributed: 0)
+    expect(notes.join).to include("Ruby's objects could not be asked for their sizes")
+    expect(second).to include(malloc_native: 2_199_910, malloc_ruby_objects: 800_000, malloc_iseqs: 90)
+  end
+
+  it "draws its page without a complaint of the browser", :long do
+    skip "no chromium here (apt-get install chromium)" unless Chromium.program
+
+    Dir.mktmpdir do |folder|
+      file = File.join(folder, "account.html")
+      Subprocess.run_command(RbConfig.ruby, Subprocess::EXE, "account", "--format", "html", "-o", file, "--",
+                             RbConfig.ruby, "-e", "$kept = 'x' * 30_000_000").must_succeed
+      browser = Chromium.new(folder)
+      browser.visit(file)
+      browser.screenshot(ENV["MEMINTRO_SHOT"]) if ENV["MEMINTRO_SHOT"]
+      areas = browser.value("Array.from(document.querySelectorAll('svg rect')).map(r => " \
+                            "{ const b = r.getBoundingClientRect(); return b.width * b.height })")
+      # 30 of some 45 MiB.
+      expect(areas.max / areas.sum).to be_between(0.5, 0.8)
+      expect(browser.value("document.documentElement.scrollWidth <= window.innerWidth")).to be(true)
+      expect(browser.complaints).to eq([])
+    ensure
+      browser&.close
+    end
+  end
+end
