@@ -27,8 +27,8 @@ module Bench
 
       def self.line(name, gibibytes, found)
         most = (60 * [gibibytes, 1].max) + (found[:objects] * 15e-6)
-        text = format("%4.1f GiB %-14s RSS %5d MiB  stands still %5.1f ms (most %5.1f)  waits %6.0f ms  without Ruby's " \
-                      "heap %4.0f ms  %5.0f ns a page written meanwhile (%.0f otherwise)", gibibytes, name,
+        text = format("%4.1f GiB %-14s RSS %5d MiB  stands still %5.1f ms (most %5.1f)  waits %6.0f ms  without " \
+                      "Ruby's heap %4.0f ms  %5.0f ns a page written meanwhile (%.0f otherwise)", gibibytes, name,
                       found[:rss] >> 20, *found.values_at(:pause, :most_pause, :wait, :wait_without, :page_meanwhile,
                                                           :page))
         aims = [Rounds.verdict(format("at most %.0f ms", most), found[:pause] <= most)]

@@ -26,7 +26,7 @@ RSpec.describe "details of an account", :vm do
     expect(result[:grown][:malloc_ruby_objects]).to be_within(1_200_000).of(strings + table + arrays)
     expect(result[:grown][:malloc_native]).to be_within(400_000).of(20_000 * 1008)
     expect(result[:basis]).to eq(["measured"])
-    expect(result[:types].first).to include(name: "T_STRING", bytes: be_within(400_000).of(strings))
+    expect(result[:types].first).to include(name: "T_STRING", bytes: be_within(700_000).of(strings))
     expect(result[:types].last).to include(name: "T_HASH")
   end
 
@@ -69,6 +69,63 @@ RSpec.describe "details of an account", :vm do
     expect(result[:native]).to include(call_sites_of: "all rows")
     expect(result[:native][:call_sites].first).to include(name: "-e:2", live_blocks: be_between(10_000, 10_050))
     expect(result[:objects]).to be_nil
+  end
+
+  it "stands in lines of requests and jobs on request, measured once for those who ask together" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json stringio memintro memintro/rack memintro/sidekiq]).must_succeed
+      kept = Array.new(40_000) { "x" * 900 }
+      kept.each_index { |n| kept[n] = nil unless (n % 10).zero? }
+      GC.start
+      log = StringIO.new
+      ask = lambda do |**options|
+        app = Memintro::Middleware.new(->(_env) { [200, {}, ["x"]] }, logger: log, **options)
+        app.call("REQUEST_METHOD" => "GET", "PATH_INFO" => "/a")
+      end
+      ask.call
+      ask.call(fragmentation: true)
+      ask.call(fields: %i[path fragmentation_bytes], format: :json)
+      ask.call(fragmentation: true, one_in: 2)
+      Memintro::SidekiqMiddleware.new(fragmentation: true, logger: log).call(nil, { "class" => "A", "jid" => "1" }, "q") { 1 }
+      wrong = begin
+        ask.call(fragmentation: 1)
+      rescue TypeError => e
+        e.message
+      end
+      copies = 0
+      Memintro.singleton_class.prepend(Module.new { define_method(:account) { |**o| (copies += 1) && super(**o) } })
+      Array.new(12) { Thread.new { Memintro::Fragmentation.bytes } }.map(&:value)
+      puts JSON.generate(lines: log.string.lines, wrong: wrong, copies: copies)
+    RUBY
+    lines = result.json[:lines]
+    expect(lines.size).to eq(4)
+    expect(lines[0]).not_to include("fragmentation")
+    figures = lines.drop(1).map { |line| Integer(line[/"?fragmentation_bytes"?[=:](\d+)/, 1]) }
+    expect(figures).to all(be_between(25_000_000, 45_000_000))
+    expect(lines[2]).to match(/"path":"\/a","fragmentation_bytes":\d+\}/)
+    expect(lines[3]).to start_with("MEMORY job=A")
+    expect(result.json[:wrong]).to eq("fragmentation is 1; it must be true or false")
+    expect(result.json[:copies]).to be_between(1, 11)
+  end
+
+  it "is asked for from outside by watch and diff" do
+    child = "Memintro.listen; puts 1; $stdout.flush; loop { sleep 0.05; ($k ||= []) << 'x' * 1_000_000 }"
+    IO.popen([RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e", child]) do |io|
+      io.gets
+      diff = Subprocess.run_command(RbConfig.ruby, Subprocess::EXE, "diff", "--account", "--for", "1", "--json",
+                                    io.pid.to_s)
+      rows = JSON.parse(diff.must_succeed.stdout).dig("sections", "account")
+      grown = rows.find { |row| row["name"] == "malloc_ruby_objects" }
+      expect(grown["growth"]).to be_between(2_000_000, 40_000_000)
+      asking = "require 'memintro/control'; require '#{Subprocess::LIB}/memintro/control/directory'; " \
+               "listener = Memintro::Control::Directory.new(users: nil).find('#{io.pid}'); " \
+               "ask = ->(with) { listener.client.ask_json('vitals', with) }; " \
+               "puts JSON.generate([{}, { fragmentation: true }].map(&ask))"
+      plain, more = run_ruby(code: asking, requires: %w[json memintro]).must_succeed.json
+      expect(plain[:fragmentation_bytes]).to be_nil
+      expect(more[:fragmentation_bytes]).to be_between(1, 10_000_000)
+    ensure
+      Process.kill(:KILL, io.pid)
+    end
   end
 
   # The damage of one object ends the copy at the third stage, and threads that record at that instant the fourth one.

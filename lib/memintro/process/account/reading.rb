@@ -229,7 +229,8 @@ module Memintro
       def basis(name)
         return :estimated if sum("pagemap").zero? && !WHOLE.include?(name)
 
-        (SHARED.include?(name) && !searched?) || (@allocator != :glibc && ALLOCATORS.include?(name)) ? :derived : :measured
+        derived = (SHARED.include?(name) && !searched?) || (@allocator != :glibc && ALLOCATORS.include?(name))
+        derived ? :derived : :measured
       end
 
       def details(name)
@@ -266,8 +267,8 @@ module Memintro
         searched? && sum("stage") >= STAGES
       end
 
-      # Who asked for the blocks of a row, by its number; nil while nothing is tracked. Where blocks have no known owner,
-      # `malloc_native` has those of all blocks, and the others have none.
+      # Who asked for the blocks of a row, by its number; nil while nothing is tracked. Where blocks have no known
+      # owner, `malloc_native` has those of all blocks, and the others have none.
       def call_sites(row)
         return unless Native.tracking?
         return listed_sites(row) if listed?
