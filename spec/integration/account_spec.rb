@@ -55,9 +55,6 @@ RSpec.describe "an account of RSS", :vm do
     GUILTY.keys.product(sizes, [nil, "1"], [nil, JEMALLOC]).each do |scenario, mebibytes, tracked, allocator|
       next if allocator && !File.exist?(allocator)
 
-      # Of jemalloc, arenas of threads that ended are given back by itself.
-      next if allocator && %w[threads fragments].include?(scenario)
-
       expect_guilty(scenario, mebibytes, { "TRACKED" => tracked, "LD_PRELOAD" => allocator })
     end
   end

@@ -21,10 +21,11 @@ module Memintro
       # Places of numbers in a line of a type.
       SAID = 1
       FOUND = 2
-      # What a copy takes at least: its tables, and a page table for each 512 pages.
+      # What a copy takes at least: its tables, a page table for each 512 pages, and 4 bits for each block of 32 bytes.
       LEAST_ROOM = 8 << 20
       PAGE_TABLES = 512
-      private_constant :TRIES, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM, :PAGE_TABLES
+      BLOCKS = 64
+      private_constant :TRIES, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM, :PAGE_TABLES, :BLOCKS
 
       # @param ruby [Boolean] with Ruby's heap
       # @param pagemap [Boolean]
@@ -55,7 +56,7 @@ module Memintro
       # Where the container is about to be full, the kernel could end the program for what the copy takes.
       def self.refuse_near_limit(cgroup)
         room = cgroup&.distance_bytes
-        need = LEAST_ROOM + (Native.rss / PAGE_TABLES)
+        need = LEAST_ROOM + (Native.rss / PAGE_TABLES) + (Native.rss / BLOCKS)
         return if room.nil? || room >= need
 
         raise AccountError, "the container's memory is full but for #{Units.bytes([room, 0].max)} (#{cgroup.path}), " \
