@@ -25,7 +25,8 @@ module Memintro
       LEAST_ROOM = 8 << 20
       PAGE_TABLES = 512
       BLOCKS = 64
-      private_constant :TRIES, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM, :PAGE_TABLES, :BLOCKS
+      private_constant :TRIES, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM, :PAGE_TABLES,
+                       :BLOCKS
 
       # @param ruby [Boolean] with Ruby's heap
       # @param pagemap [Boolean]
