@@ -34,7 +34,7 @@ module Memintro
     # @option options [Integer] :over a line for each request that asked malloc for more bytes than that, or, where that
     #   is not known, during which RSS grew by more
     # @option options [Boolean] :fragmentation adds `fragmentation_bytes`, the resident memory that malloc has free but
-    #   keeps. Each line then takes an account of the process ({Memintro.account}), some 35 ms for each GiB, in the
+    #   keeps. Each line then takes an account of the process ({Memintro.account}), 0.03 to 0.2 s for each GiB, in the
     #   thread of the request, after its end. Use it with `one_in:` or `over:`
     # @option options [#info, #write] :logger by default `rack.logger`, else Rails', else standard error
     # @param max_rss_bytes [Integer, nil] a bound that RSS should stay below

@@ -17,7 +17,7 @@ module Memintro
       COSTS = {
         pss: "proportional and private memory: the kernel walks the page tables, 0.5 ms in a small process, 40 ms " \
              "for each GiB",
-        account: "where the resident memory is: a copy of the process counts, 35 ms for each GiB and 250 ns an " \
+        account: "where the resident memory is: a copy of the process counts, 0.2 s for each GiB and 40 ns an " \
                  "object; the process stands still for up to 34 ms of each GiB",
         sites: "all call sites instead of the first 100: a microsecond each",
         types: "objects by Ruby's own types: a walk of the heap, 10 ns a slot",

@@ -21,6 +21,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
   # What must stand on standard output; what a program of ours prints is there as without memintro.
   PRINTS = {
     %r{mwrap_leak\.rb} => /\ARSS: \d+ ObjectSpace size \d+\nRSS: \d+ ObjectSpace size \d+\n\z/,
+    /Memintro\.account/ => /\ARSS .*\nRSS .*\n[\d.]+% of .* RSS\n\z/m,
     %r{-rmemintro -e.*leak\.rb} => /\ARSS .*\nRSS .*\nmemintro .* not tracking,.*Nothing has been tracked/m,
     %r{\Amemintro rss -- } => /\A10000 methods, and the answer is 142\n\z/,
     %r{; memintro snapshot} => /\A(?:RSS \d+ kB, ObjectSpace \d+ kB\n){4}\z/,
