@@ -5,19 +5,10 @@ return if defined?(Memintro.start)
 
 require_relative "memintro/version"
 require_relative "memintro/support/native"
-require_relative "memintro/support/configuration"
-require_relative "memintro/heap/figures"
-require_relative "memintro/control/listen"
-require_relative "memintro/measure/measuring"
+require_relative "memintro/support/brake"
 require_relative "memintro/runtime/loader"
 require_relative "memintro/runtime/main_ractor"
 require_relative "memintro/process/figures"
-require_relative "memintro/process/memory"
-require_relative "memintro/malloc/call_site"
-require_relative "memintro/malloc/stacks"
-require_relative "memintro/malloc/totals"
-require_relative "memintro/support/list"
-require_relative "memintro/runtime/stop_timer"
 
 # Shows which line of Ruby code owns the memory of a process: exact malloc figures by call site, in the live process.
 #
@@ -29,7 +20,7 @@ require_relative "memintro/runtime/stop_timer"
 # {cgroup}, {gc_delta} and {untracked}. All others raise a {RactorError} there, which says what to do. What Ractors
 # allocate is tracked, and is included in the figures that the main Ractor reads.
 #
-# Parts that not every program needs are loaded at their first use, which takes some milliseconds once.
+# What not every program needs is loaded at its first use, which takes some milliseconds once.
 #
 # @example A leak hunt
 #   Memintro.start
@@ -40,17 +31,47 @@ require_relative "memintro/runtime/stop_timer"
 module Memintro
   Loader.late(
     self,
-    Account: "process/account", Background: "runtime/background", Doctor: "malloc/doctor",
+    Account: "process/account", Arguments: "support/arguments", Background: "runtime/background",
+    CallSite: "malloc/call_site", Configuration: "support/configuration", Doctor: "malloc/doctor",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
-    IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
-    CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log",
-    Measurement: "measure/measurement", Comparison: "measure/comparison", Report: "report/report",
-    Fragmentation: "logging/fragmentation"
+    Fragmentation: "logging/fragmentation", IseqGroup: "heap/row", Iseq: "heap/iseq",
+    IseqTotals: "heap/iseq", List: "support/list",
+    Occupancy: "heap/occupancy", CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup",
+    MemoryLog: "logging/memory_log", Measurement: "measure/measurement", Comparison: "measure/comparison",
+    Report: "report/report", SiteGroups: "malloc/site_groups", StackFrame: "malloc/stack_frame",
+    Stacks: "malloc/stacks", ThreadTotals: "malloc/totals", Totals: "malloc/totals",
+    TrackedClasses: "support/tracked_classes", Units: "support/units"
+  )
+  Loader.late_methods(
+    Tracking: ["malloc/tracking",
+               %i[start stop track clear totals thread_totals configuration configure epoch setting]],
+    SiteFigures: ["malloc/site_figures", %i[each_call_site top [] stacks]],
+    HeapFigures: ["heap/figures", %i[iseqs each_iseq top_iseqs internals histogram occupancy
+                                     occupancy_and_counters], true],
+    Measuring: ["measure/measuring", %i[measure compare]],
+    Listen: ["control/listen", %i[listen listen_if_asked]]
   )
 
   # See memintro/diff.
   class Diff
     extend Lazy
+  end
+
+  # See memintro/process/memory.
+  class ProcessMemory
+    extend Lazy
+
+    # Returns the largest peak RSS of all processes that this process has started and waited for, and of those that
+    # these have waited for. Even the shortest process is included. A child is a copy of its parent until it executes
+    # another program, so the parent's RSS of that time is included.
+    #
+    # @return [Integer] bytes; 0 if there was no such process. Costs a microsecond.
+    # @example
+    #   system("convert", "photo.png", "photo.jpg")
+    #   Memintro::ProcessMemory.waited_peak_rss   # => 187_432_960
+    def self.waited_peak_rss
+      Native.waited_peak_rss
+    end
   end
 
   # See memintro/sampler.
@@ -81,73 +102,11 @@ module Memintro
     extend Lazy
   end
 
-  extend HeapFigures
-  extend Listen
-  extend Measuring
   extend ProcessFigures
-  extend Stacks
 
   @epoch = 0
 
   class << self
-    # Starts tracking with empty figures. Takes milliseconds: the malloc functions of every loaded module are
-    # redirected, unless the process was preloaded. If the settings are already in force, nothing happens. Another
-    # `mode` or `sample_bytes` takes effect at once and keeps what was collected, each block with its weight (with a
-    # {stop} in between, nothing is kept). Other limits start again from zero.
-    #
-    # @param mode [Symbol] `:full`, every block; `:sampled`, estimates at a cost that can be left on
-    # @param sample_bytes [Integer, nil] of sampled mode: one byte in so many is sampled on average, at most 2^30;
-    #   nil: as configured, else in 524,288
-    # @param stop_after [Numeric, nil] seconds after which tracking stops by itself, in forked children too; nil: as
-    #   configured, else never. Given again, it counts from then.
-    # @param objects [Boolean, Array<Class, String>] also tracks Ruby objects by the line that made them
-    #   ({CallSite#live_objects}, {CallSite#classes}): true, all; an Array of classes and names of classes, only these
-    #   and their subclasses. With another value, objects are counted from zero; docs/objects.md has the cost
-    # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use, at least 4 MiB; nil: as configured, else
-    #   no limit
-    # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
-    #   else the hook's own limit
-    # @param stack_depth [Integer] lines of Ruby in a call site, 1 to 64: with 2 and more, a call site is a whole stack
-    #   ({stacks}, {CallSite#stack}), and {top} has the sums by line; docs/stacks.md has the cost
-    # @return [Boolean] true; false under `MEMINTRO_DISABLE`, where nothing is tracked: see {disabled?}
-    # @raise [ArgumentError, TypeError] on a wrong setting
-    # @raise [UnsupportedError, DisabledError, ExhaustedError, AllocatorError, NotSeenError, BusyError]
-    # @example For a minute, in production
-    #   Memintro.start(mode: :sampled, stop_after: 60)
-    def start(mode: default(:mode), sample_bytes: nil, stop_after: default(:stop_after),
-              max_tracker_bytes: default(:max_tracker_bytes), max_sites: default(:max_sites),
-              objects: default(:objects), stack_depth: default(:stack_depth))
-      return false if Brake.holds?
-
-      MainRactor.only
-      mode = Arguments.choice(:mode, mode, Configuration::MODES.keys)
-      mean = mean_distance(mode, sample_bytes)
-      seconds = Arguments.seconds(:stop_after, stop_after, optional: true)
-      bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: Configuration::LEAST_TRACKER_BYTES,
-                                                                     optional: true)
-      sites = Arguments.count(:max_sites, max_sites, least: 1, most: Configuration::MOST_SITES, optional: true)
-      objects = Arguments.objects(:objects, objects)
-      depth = Arguments.count(:stack_depth, stack_depth, least: 1, most: Configuration::MOST_STACK_DEPTH)
-      Native.load_hook
-      begun = while_tracked { Native.start(Configuration::MODES[mode], sites || 0, bytes || 0, mean || 0, depth) }
-      track_objects(objects)
-      @epoch += 1 if begun == :ok
-      # Allocations that Ruby makes for a first call do not belong to the program.
-      untracked { StopTimer.set(seconds) } if seconds || begun != :unchanged
-      true
-    end
-
-    # Stops tracking and puts back what {start} changed. The figures stay readable until the next start.
-    #
-    # @return [Totals] the final ones
-    # @raise [BusyError]
-    def stop
-      MainRactor.only
-      StopTimer.set(nil)
-      Native.stop
-      totals
-    end
-
     # Whether `MEMINTRO_DISABLE` is set in the environment. With it, the person who runs the program turns memintro off:
     # {start}, {track} (which still runs its block), {listen}, {log_every}, {RSSSampler#start}, the middleware and the
     # like do nothing and raise nothing, as if tracking were off. Methods that only read, such as {rss}, {snapshot} and
@@ -179,29 +138,6 @@ module Memintro
       MainRactor.refuse
     end
 
-    # Tracks the block. If tracking is already on, it stays on and keeps its figures. Otherwise it is on only during the
-    # block, and call sites can be read afterwards.
-    #
-    # @param settings [Hash] as for {start}; not allowed where tracking is on already
-    # @return [Totals] what happened during the block, in all threads; nothing under `MEMINTRO_DISABLE`
-    # @raise [ArgumentError, TypeError] without a block, or on a wrong setting
-    # @raise [NotSeenError] if another library answers malloc before the hook; or whatever else {start} raises
-    # @example
-    #   Memintro.track { parse(document) }.live_bytes
-    def track(**settings, &block)
-      raise ArgumentError, "track needs a block: Memintro.track { … }" unless block
-      return difference(&block) if Brake.holds?
-      return track_within(settings, &block) if tracking?
-
-      start(**settings)
-      begin
-        yield
-      ensure
-        final = stop
-      end
-      final
-    end
-
     # Does not track what the current thread allocates in the block. May be nested. Blocks that were allocated before
     # are still followed until they are freed.
     #
@@ -220,77 +156,6 @@ module Memintro
       Native.mark
     end
 
-    # Clears all figures and blocks; tracking goes on, if it is on. The free of a cleared block is not counted.
-    # @return [nil]
-    def clear
-      MainRactor.only
-      @epoch += 1
-      Native.clear
-    end
-
-    # @return [Totals] of the process, since the start or {clear}. Costs about a microsecond.
-    def totals
-      untracked { Totals.of(Native.totals) }
-    rescue Ractor::Error
-      MainRactor.refuse
-    end
-
-    # @return [ThreadTotals] of the current thread. Costs about a microsecond.
-    def thread_totals
-      untracked { ThreadTotals.new(*Native.thread_totals) }
-    rescue Ractor::Error
-      MainRactor.refuse
-    end
-
-    # Visits all call sites of one instant. Costs about a microsecond for each.
-    #
-    # @param min_live_bytes [Integer] leave out those with less; 0: none
-    # @yieldparam site [CallSite]
-    # @return [nil, Enumerator] an enumerator without a block
-    def each_call_site(min_live_bytes: 0, &block)
-      Arguments.count(:min_live_bytes, min_live_bytes)
-      return enum_for(:each_call_site, min_live_bytes: min_live_bytes) unless block
-
-      call_sites.take.each(min_live_bytes: min_live_bytes, &block)
-      nil
-    end
-
-    # Returns the top call sites.
-    #
-    # @param n [Integer, nil] how many; nil: all
-    # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
-    # @param older_than_gcs [Integer, nil] count as live only blocks that outlived so many GCs, and leave out sites
-    #   without any: that shows what leaks, not caches that turn over. Visits every live block.
-    # @param older_than [Integer, nil] the former name of `older_than_gcs`
-    # @param group [Symbol] sums over all sites of a `:file`, `:gem`, `:method`, or `:app`, the innermost line of the
-    #   application; `:stack`, as {Memintro.stacks}. `:method`, `:app` and `:stack` need a `stack_depth` of at least 2.
-    # @return [List<CallSite>] greatest first
-    # @raise [ArgumentError, TypeError]
-    # @raise [Error] if there are no stacks to group by
-    def top(n = 20, by: default_figure, older_than_gcs: nil, older_than: nil, group: :line)
-      Arguments.count(:n, n, optional: true)
-      Arguments.count(:older_than_gcs, older_than_gcs, most: CallSite::MOST_AGE, optional: true)
-      older_than_gcs ||= Arguments.count(:older_than, older_than, most: CallSite::MOST_AGE, optional: true)
-      by = untracked { Arguments.choice(:by, by, CallSite::FIGURES) }
-      group = untracked { call_sites && Arguments.choice(:group, group, SiteGroups::ALL) }
-      unless group == :line
-        return top_groups(n, by, group) unless older_than_gcs
-
-        raise ArgumentError, "group is #{group.inspect}; with older_than_gcs it must be :line"
-      end
-
-      call_sites.take(most: older_than_gcs ? nil : n, by: by).top(n, by: by, older_than_gcs: older_than_gcs)
-    end
-
-    # Returns one call site by its name, or by the end of its name, beginning at a folder or file.
-    #
-    # @param name [String] such as `"leak.rb:12"`, `"app/models/user.rb:7"`, `"(gc)"`
-    # @return [CallSite, nil] nil if there is none
-    # @raise [AmbiguousNameError] if several names end so and none is exactly that
-    def [](name)
-      call_sites.take.find(Arguments.text(:name, name))
-    end
-
     # Writes a report about this process.
     #
     # @param io [#write]
@@ -302,8 +167,8 @@ module Memintro
     # @return [nil]
     # @raise [ArgumentError, TypeError]
     def report(io = $stdout, format: :text, top: loaded_report.default_top(format), by: default_figure, app_root: nil)
-      Arguments.output(io)
       reports = loaded_report
+      Arguments.output(io)
       untracked do
         Arguments.count(:top, top, optional: true)
         by = Arguments.choice(:by, by, CallSite::FIGURES)
@@ -311,7 +176,7 @@ module Memintro
         sites = call_sites.take(most: format.to_s == "html" ? nil : top, by: by, stacks: true)
         # The text takes memory of its own.
         Native.give_pages_back
-        reports.write(sites, io, format: format, top: top, by: by, app_root: app_root || configuration.app_root)
+        reports.write(sites, io, format: format, top: top, by: by, app_root: app_root || setting(:app_root))
       end
     end
 
@@ -389,29 +254,37 @@ module Memintro
       untracked { Doctor.examine }
     end
 
-    # @return [Configuration] defaults of {start}, {report} and of the report at exit. At first those of the
-    #   `MEMINTRO_…` variables.
-    # @raise [ArgumentError] if one of the variables has a wrong value
-    def configuration
-      # Takes no lock: reports are also written in signal handlers, and reading ENV twice gives the same result.
-      @configuration ||= Configuration.new(ENV)
+    # Returns what the garbage collector did while the block ran, in all threads. Costs some 10 µs; objects of this
+    # method are not counted.
+    #
+    # @yield
+    # @return [GcDelta] with the block's value; an exception of the block passes through
+    # @raise [ArgumentError] without a block
+    # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
+    # @example
+    #   Memintro.gc_delta { 1_000.times { Object.new } }.objects_allocated   # => 1_000
+    def gc_delta(&block)
+      raise ArgumentError, "gc_delta needs a block: Memintro.gc_delta { … }" unless block
+
+      Loader.need(:GcDelta)
+      GcDelta.during(&block)
+    end
+
+    # Removes the socket of {listen} and ends its thread. An answer that is being sent is cut short.
+    #
+    # @return [Boolean] whether the process listened
+    def stop_listening
+      defined?(Control) ? Control.stop : false
     rescue Ractor::Error
       MainRactor.refuse
     end
 
-    # @yieldparam configuration [Configuration]
-    # @return [nil]
-    # @example
-    #   Memintro.configure { |c| c.max_tracker_bytes = 256 * 1024 * 1024 }
-    def configure
-      yield configuration
-      nil
+    # @return [Boolean] whether this process listens
+    def listening?
+      defined?(Control) ? Control.listening? : false
+    rescue Ractor::Error
+      MainRactor.refuse
     end
-
-    # Changes when the ids of call sites get a new meaning: a visit of blocks must not take a new site for the old one.
-    # @api private
-    # @return [Integer]
-    attr_reader :epoch
 
     # @api private
     # @return [Symbol] what call sites are sorted by unless somebody says
@@ -438,55 +311,7 @@ module Memintro
       Loader.need(:Report)
       Report
     end
-
-    # Raises nothing while memintro is disabled, even where the configuration cannot be read, as in another Ractor.
-    def default(setting)
-      configuration.public_send(setting) unless Brake.on?
-    end
-
-    def mean_distance(mode, sample_bytes)
-      mean = Arguments.count(:sample_bytes, sample_bytes, least: 1, most: Configuration::MOST_SAMPLE_BYTES,
-                                                          optional: true)
-      return mean || configuration.sample_bytes if mode == :sampled
-      return if mean.nil?
-
-      raise ArgumentError, "sample_bytes is #{mean}, but mode is #{mode.inspect}; it is for mode: :sampled"
-    end
-
-    def track_objects(wanted)
-      return unless wanted || Native.tracks_objects
-      return unless untracked { Native.track_objects(wanted) }.nil?
-
-      raise UnsupportedError, "this Ruby does not tell of its objects; start without objects: true" if wanted
-    end
-
-    # A start makes a test allocation, which must be seen even if the caller is not tracked.
-    def while_tracked
-      Native.untracked_enter
-      depth = Native.untracked_leave
-      depth.times { Native.untracked_leave }
-      yield
-    ensure
-      depth.times { Native.untracked_enter }
-    end
-
-    def track_within(settings, &block)
-      unless settings.empty?
-        raise ArgumentError, "tracking is on already, with its own settings; leave out #{settings.keys.join(', ')}"
-      end
-
-      problem = Native.unseen
-      raise NotSeenError, problem if problem
-
-      difference(&block)
-    end
-
-    def difference
-      before = totals
-      yield
-      totals - before
-    end
   end
 end
 
-Memintro.listen_if_asked
+Memintro.listen_if_asked if ENV.key?("MEMINTRO_LISTEN")

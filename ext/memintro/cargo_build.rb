@@ -1,28 +1,27 @@
 # frozen_string_literal: true
 
-# How memintro's compiled parts are built: the Ruby extension (memintro.so), the malloc hook, which knows nothing of
-# Ruby (libmemintro_hook.so), and the program that draws (memintro-tool). One `cargo build` makes them all.
+# Builds memintro's compiled parts with one `cargo build`: the Ruby extension (memintro.so), the malloc hook
+# (libmemintro_hook.so), and the program that draws plots (memintro-tool).
 #
-# `gem install` comes here through extconf.rb, a checkout through `rake compile`; neither says anything about
-# cargo itself, so the two cannot drift apart. Only Ruby's standard library is used: nothing else is there
-# while a gem is being installed.
+# Both `gem install` (through extconf.rb) and `rake compile` use this file, so that they build alike. It uses only
+# Ruby's standard library, because nothing else is there while a gem is installed.
 
 require "fileutils"
 require "rbconfig"
 
-# Knows the command, its environment, and where its products are.
+# The cargo command, its environment, and the files that it makes.
 class CargoBuild
-  # Its message is for whoever installs: what went wrong and what to do.
+  # The message says what went wrong and what to do.
   class Failed < StandardError; end
 
-  # Crate => what cargo calls its product, and what memintro looks for beside its own Ruby files.
+  # By crate: the name of the file that cargo makes, and the name under which memintro looks for it.
   PARTS = { "memintro" => %w[libmemintro.so memintro.so],
             "memintro-hook" => %w[libmemintro_hook.so libmemintro_hook.so],
             "memintro-tool" => %w[memintro-tool memintro-tool] }.freeze
   LIBCLANG_FOLDERS = "/usr/lib/llvm-*/lib"
-  # Older ones cannot read the headers of Ruby 3.4.
+  # Older versions cannot read the headers of Ruby 3.4.
   OLDEST_LIBCLANG = 15
-  # With musl Rust makes static programs unless it is told not to, and then makes no library for Ruby to load at all.
+  # On musl, Rust links statically by default, and then it cannot make a library that Ruby loads.
   SHARED_MUSL = "-Ctarget-feature=-crt-static"
 
   attr_reader :root
@@ -34,12 +33,12 @@ class CargoBuild
     @crates = crates
   end
 
-  # @return [Boolean] false where these files came in a gem, which ships no specs
+  # @return [Boolean] whether this is a checkout: gems contain no specs
   def checkout?
     File.directory?(File.join(root, "spec"))
   end
 
-  # One folder for each Ruby, for bindings made from one Ruby's headers do not fit another.
+  # Each Ruby has its own folder, because bindings that were made from its headers fit no other Ruby.
   #
   # @return [String]
   def target_folder
@@ -47,13 +46,13 @@ class CargoBuild
     File.join(File.expand_path(base, root), "memintro-#{RbConfig::CONFIG['ruby_version']}-#{RbConfig::CONFIG['arch']}")
   end
 
-  # @return [Array<String>] `cargo build`, whole; the lock file decides every version
+  # @return [Array<String>] the command `cargo build`, with the versions of the lock file
   def command
     ["cargo", "build", "--locked", "--release", "--manifest-path", File.join(root, "Cargo.toml"),
      "--target-dir", target_folder] + @crates.flat_map { |name| ["--package", name] }
   end
 
-  # @return [Hash{String => String}] what the build needs beside the caller's environment
+  # @return [Hash{String => String}] variables that the build needs in addition to the caller's
   def environment
     found = { "RUBY" => RbConfig.ruby }
     found["LIBCLANG_PATH"] = libclang_folder if !ENV.key?("LIBCLANG_PATH") && libclang_folder
@@ -62,15 +61,17 @@ class CargoBuild
     found
   end
 
-  # @return [Hash{String => String}] path of what was built => name under which it is installed. Cargo has a folder for
-  #   a target that it was told, be it this machine's own.
+  # Where CARGO_BUILD_TARGET is set, cargo builds into a folder of that name, even for this machine's own target.
+  #
+  # @return [Hash{String => String}] by the path of each file that was built: the name under which it is installed
   def products
     folder = File.join(target_folder, *ENV["CARGO_BUILD_TARGET"], "release")
     PARTS.values_at(*@crates).to_h { |file, name| [File.join(folder, file), name] }
   end
 
-  # Builds, unless nothing changed since, and puts the products into the folder.
+  # Builds what has changed, and puts the files into the folder.
   #
+  # @param into [String] the folder; it is made if it does not exist
   # @raise [Failed] if this machine cannot build, or cargo fails
   # @return [void]
   def run(into:)
@@ -80,7 +81,7 @@ class CargoBuild
     products.each { |source, name| replace(File.join(into, name), source) }
   end
 
-  # @raise [Failed] naming what is not there and how to get it
+  # @raise [Failed] with a list of what is missing and how to install it
   # @return [void]
   def check_tools
     missing = [cargo_missing, compiler_missing, headers_missing, libclang_missing].compact
@@ -91,8 +92,8 @@ class CargoBuild
 
   private
 
-  # A process that runs right now may have the old file mapped: it keeps that one, for the name moves and the
-  # bytes stay.
+  # A running process may have the old file mapped, and would crash if its bytes changed. So a new file takes its name,
+  # and the old bytes stay.
   def replace(target, source)
     return if File.exist?(target) && FileUtils.identical?(source, target)
 
@@ -123,7 +124,7 @@ class CargoBuild
       "libclang-common-19-dev, or set LIBCLANG_PATH to the folder that holds it"
   end
 
-  # The newest wins. Where LLVM lives elsewhere, whoever installed it sets LIBCLANG_PATH or llvm-config.
+  # Of several versions the newest. For an LLVM in another place, LIBCLANG_PATH has to be set.
   def libclang_folder
     @libclang_folder ||= Dir.glob(LIBCLANG_FOLDERS)
                             .select { |folder| Dir.glob(File.join(folder, "libclang{,-[0-9]*}.so*")).any? }

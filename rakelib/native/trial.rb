@@ -51,6 +51,7 @@ module Native
       say "gem install --local", install
       say "memintro doctor", doctor
       say "memintro run, examples/leak.rb", demo
+      say "pages without a browser", pages
       say "truth tests", truth
       say "Ruby of another version", other_ruby
     end
@@ -106,6 +107,27 @@ module Native
       end
 
       "#{File.basename(found.fetch('name'))} has #{blocks} live blocks of #{found.fetch('live_bytes')} bytes"
+    end
+
+    # Pages of the report, the account and a diff. They load nothing, and name the line that leaks.
+    def pages
+      run("pages", @entry.program, "-I#{installed}/lib", "-rmemintro", "-e", <<~RUBY)
+        Memintro.start(stack_depth: 8)
+        before = Memintro.snapshot(:sites)
+        load "#{installed}/examples/leak.rb"
+        File.open("#{INSIDE}/report.html", "w") { |file| Memintro.report(file, format: :html) }
+        File.write("#{INSIDE}/diff.html", (Memintro.snapshot(:sites) - before).to_html)
+      RUBY
+      run("account", COMMAND, "account", "--format", "html", "-o", "#{INSIDE}/account.html", "--",
+          @entry.program, "-e", "")
+      sizes = { report: "leak.rb", account: "malloc_native", diff: "leak.rb" }.map do |name, named|
+        page = File.read(File.join(@folder, "#{name}.html"))
+        raise Failed, "#{name}.html does not name #{named}" unless page.start_with?("<!") && page.include?(named)
+        raise Failed, "#{name}.html loads something" if page.match?(/(?:src|href)="?(?:https?:)?\/\//)
+
+        "#{name} #{page.bytesize} bytes"
+      end
+      sizes.join(", ")
     end
 
     # Compiled in the root in which the gem was compiled, because this one has no compiler.

@@ -6,12 +6,27 @@ require_relative "../spec_helper"
 RSpec.describe "What memintro loads late" do
   # Slow enough that others come amid it: each line that loads these files lets other threads run.
   SLOWLY = <<~'RUBY'
-    LATE = %r{/memintro/(malloc/call_sites|heap/walks|report/)}
+    LATE = %r{/memintro/(malloc/(call_sites|site_figures)|heap/walks|report/)}
     AMID = Queue.new
     TracePoint.new(:line) { |at|
       Thread.current[:__memintro_loads] && LATE.match?(at.path) && at.lineno > 8 && (AMID << at.path; sleep 0.002)
     }.enable
   RUBY
+
+  it "is there for each method that stands in for one of a late file, with arguments and block" do
+    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
+      names = Memintro::LateMethods.instance_methods
+      homes = names.map { |name| Memintro.const_get(Memintro::LateMethods.home(name)) }.uniq
+      without = homes.flat_map(&:public_instance_methods) - names
+      missing = names.reject { |name| Memintro.const_get(Memintro::LateMethods.home(name)).public_method_defined?(name) }
+      totals = Memintro.track(mode: :sampled) { Array.new(3) }
+      left = names.select { |name| Memintro.method(name).owner == Memintro::LateMethods }
+      puts JSON.generate([names.size, missing, without, totals.class, left.include?(:start), left.include?(:measure),
+                          Memintro.top(1, by: "live_bytes").size, (Memintro.measure rescue $!.message)])
+    RUBY
+    expect(answers[0]).to be > 20
+    expect(answers[1..]).to match([[], [], "Memintro::Totals", false, true, be <= 1, /measure needs a block/])
+  end
 
   it "is there for each of many threads that ask first at the same time, whatever they ask" do
     answers = run_ruby(code: <<~RUBY, requires: %w[memintro json stringio], deadline_seconds: 100).must_succeed.json
@@ -71,7 +86,7 @@ RSpec.describe "What memintro loads late" do
       puts JSON.generate([Memintro.top.size, said, seconds, Memintro.top.size])
     RUBY
     expect(answers.values_at(0, 3)).to eq([0, 0])
-    expect(answers[1]).to match(%r{malloc/call_sites.rb cannot be loaded, for this handler .* ask again later})
+    expect(answers[1]).to match(%r{malloc/site_figures.rb cannot be loaded, for this handler .* ask again later})
     expect(answers[2]).to be < 2
   end
 
@@ -81,10 +96,10 @@ RSpec.describe "What memintro loads late" do
       lib = File.join(folder, "lib")
       answers = run_ruby(nil, lib, code: <<~RUBY, requires: []).must_succeed.stdout.lines
         require File.join(ARGV.first, "memintro.rb")
-        Memintro.start
+        Memintro.start(mode: :sampled)
         File.delete(File.join(ARGV.first, "memintro/malloc/call_sites.rb"))
         puts begin; Memintro.top; rescue Memintro::Error => e; e.message; end
-        puts Memintro.tracking?, Memintro.stop.allocations.positive?
+        puts Memintro.tracking?, Memintro.stop.is_a?(Memintro::Totals)
       RUBY
       expect(answers).to match([/\Aa file of memintro cannot be loaded \(cannot load such file -- .*call_sites.* once$/,
                                 "true\n", "true\n"])

@@ -28,7 +28,8 @@ RSpec.describe "settings of memintro run" do
 
     it "reach the command as flags do, all of them" do
       code = "print Memintro.configuration.to_h.map { |name, value| \"\#{name}=\#{value}\" }.sort.join(' ')"
-      names = run_ruby(code: "puts Memintro::Settings::ALL.map(&:name)").must_succeed.stdout.split
+      names = run_ruby(code: "puts Memintro::Settings::ALL.map(&:name)", requires: ["memintro/support/settings"])
+              .must_succeed.stdout.split
       expect(values.keys.map(&:to_s)).to match_array(names)
       values.each do |name, value|
         needed = name == :sample_bytes ? { "MEMINTRO_MODE" => "sampled" } : {}

@@ -16,7 +16,7 @@ RSpec.describe "whole stacks" do
   end
 
   # A leak with two callers, one of which calls three times as often.
-  LEAK = <<~RUBY
+  TWO_CALLERS = <<~RUBY
     KEEP = []
     def leak(size) = KEEP << ("x" * size)
     def often = leak(9_999)
@@ -45,7 +45,9 @@ RSpec.describe "whole stacks" do
   it "leave the figures of lines as they are without" do
     figures = [1, 2, 16, 64].map do |depth|
       answer(<<~RUBY)
-        #{LEAK}
+        #{TWO_CALLERS}
+        # What the first start loads empties Ruby's caches of constants.
+        Memintro.track { nil }
         work
         GC.disable
         Memintro.start(stack_depth: #{depth}, objects: true)
@@ -73,7 +75,7 @@ RSpec.describe "whole stacks" do
 
   it "name the callers of a line by weight, and group what lines have in common" do
     found = answer(<<~RUBY)
-      #{LEAK}
+      #{TWO_CALLERS}
       Memintro.start(stack_depth: 8)
       work
       names = ->(sites) { sites.map { |site| [site.name, site.live_bytes / 10_000] } }
@@ -94,7 +96,7 @@ RSpec.describe "whole stacks" do
 
   it "are written for flame graphs and speedscope, in JSON, and in text under their lines" do
     found = answer(<<~RUBY)
-      #{LEAK}
+      #{TWO_CALLERS}
       Memintro.start(stack_depth: 8)
       work
       texts = %i[folded speedscope json text].to_h { |format| [format, StringIO.new.tap { |io| Memintro.report(io, format: format) }.string] }
@@ -123,7 +125,7 @@ RSpec.describe "whole stacks" do
 
   it "are estimated in sampled mode, and their sums are the line's estimates" do
     found = answer(<<~RUBY)
-      #{LEAK}
+      #{TWO_CALLERS}
       Memintro.start(mode: :sampled, sample_bytes: 20_000, stack_depth: 8)
       20.times { work }
       site = Memintro["-e:2"]
@@ -139,7 +141,7 @@ RSpec.describe "whole stacks" do
 
   it "go on in a forked child, begin anew with another depth, and end with depth 1" do
     found = answer(<<~RUBY)
-      #{LEAK}
+      #{TWO_CALLERS}
       Memintro.start(stack_depth: 8)
       work
       reader, writer = IO.pipe
@@ -173,7 +175,7 @@ RSpec.describe "whole stacks" do
     Dir.mktmpdir do |folder|
       file = File.join(folder, "report.json")
       run_memintro("run", "--stack-depth", "8", "--format", "json", "--report", file, "--", RbConfig.ruby, "-e",
-                   "#{LEAK}work").must_succeed
+                   "#{TWO_CALLERS}work").must_succeed
       stacks = run_memintro("report", "--format", "folded", file).must_succeed.stdout
       expect(stacks.lines.map(&:chomp)).to include(/often \(-e:3\);leak \(-e:2\) 22[56]\d{4}\z/)
     end
@@ -184,7 +186,7 @@ RSpec.describe "whole stacks" do
 
   it "give way to lines where no more call sites may be told apart" do
     found = answer(<<~RUBY)
-      #{LEAK}
+      #{TWO_CALLERS}
       Memintro.start(stack_depth: 8, max_sites: 40)
       def deep(left) = left.zero? ? leak(9_999) : deep(left - 1)
       leak(9_999)

@@ -38,7 +38,7 @@ RSpec.describe "young objects that outlive a collection" do
     all = Array.new(3) { figures }
     all << figures(env: preloaded_env)
     all.each do |found|
-      expect(found[:moved]).to be_between(40_000, 40_100)
+      expect(found[:moved]).to be_between(40_000, 40_200)
       expect(found[:next]).to eq([0, 0])
       expect(found[:own]).to all(be < 80)
     end

@@ -11,7 +11,7 @@ RSpec.describe "a call site" do
 
   it "reads the columns that the extension writes" do
     code = "p Memintro.const_get(:Native)::SITE_COLUMNS == Memintro::SiteRow::COLUMNS"
-    expect(run_ruby(code: code).must_succeed.stdout).to eq("true\n")
+    expect(run_ruby(code: code, requires: %w[memintro memintro/malloc/site_row]).must_succeed.stdout).to eq("true\n")
   end
 
   it "has the figures of its row and those that follow from them" do

@@ -2,6 +2,7 @@
 
 require_relative "../spec_helper"
 require "memintro"
+require "memintro/support/names"
 
 RSpec.describe Memintro::Names do
   include_context "with a fake native"

@@ -2,6 +2,7 @@
 
 require_relative "../spec_helper"
 require "memintro"
+require "memintro/support/settings"
 
 RSpec.describe Memintro::Settings do
   it "gives each setting a flag, a variable and an attribute of one name" do

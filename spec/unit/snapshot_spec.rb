@@ -103,7 +103,7 @@ RSpec.describe Memintro::Snapshot do
 
     it "raises for a part that was named, and does without it for :all" do
       error = Memintro::Error.new("several Ractors run")
-      allow(Memintro::HeapFigures).to receive(:only_ractor).and_raise(error)
+      allow(Memintro::MainRactor).to receive(:alone).and_raise(error)
       expect { Memintro.snapshot(:classes) }.to raise_error(error)
       allow(Memintro).to receive(:pss).and_raise(Memintro::ProcError, "there is no /proc here\nat all")
       expect { Memintro.snapshot(:pss) }.to raise_error(Memintro::ProcError, /there is no/)

@@ -49,15 +49,8 @@ module Memintro
 
       private
 
-      # All words after -- belong to CMD.
       def parse(parser, argv)
-        at = argv.index("--")
-        return parser.permute(argv) unless at
-
-        rest = parser.permute(argv.take(at))
-        raise UsageError, "write CMD after --: memintro allocators -- #{rest.join(' ')}" unless rest.empty?
-
-        argv.drop(at + 1)
+        parse_before_command(parser, argv) { |rest| "write CMD after --: memintro allocators -- #{rest.join(' ')}" }
       end
 
       def environments

@@ -47,6 +47,21 @@ module Memintro
         parser.permute(argv)
       end
 
+      # As {#parse}, where all words after -- belong to the command that is run.
+      #
+      # @yieldparam rest [Array<String>] words before it that are no flags
+      # @yieldreturn [String] what to say of them
+      def parse_before_command(parser, argv)
+        at = argv.index("--")
+        return parser.permute(argv) unless at
+
+        rest = parser.permute(argv.take(at))
+        raise UsageError, yield(rest) unless rest.empty?
+
+        @command = true
+        argv.drop(at + 1)
+      end
+
       def settings
         self.class::SETTINGS.map { |name| Settings[name] }
       end

@@ -52,7 +52,7 @@ module Memintro
       def top
         chosen = @top || (@json ? :all : TOP)
         # More kinds than the tool can have.
-        chosen == :all ? Settings::MOST_SITES : chosen
+        chosen == :all ? Defaults::MOST_SITES : chosen
       end
 
       def number(text)

@@ -72,16 +72,8 @@ module Memintro
 
       private
 
-      # All words after -- belong to CMD.
       def parse(parser, argv)
-        at = argv.index("--")
-        return parser.permute(argv) unless at
-
-        rest = parser.permute(argv.take(at))
-        raise UsageError, "give either a PID or -- CMD, not both (#{rest.first})" unless rest.empty?
-
-        @command = true
-        argv.drop(at + 1)
+        parse_before_command(parser, argv) { |rest| "give either a PID or -- CMD, not both (#{rest.first})" }
       end
 
       def known(text)

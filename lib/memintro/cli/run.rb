@@ -2,6 +2,7 @@
 
 require_relative "command"
 require_relative "launch"
+require_relative "../support/files"
 
 module Memintro
   module CLI
@@ -37,13 +38,7 @@ module Memintro
 
       def environment
         launch = Launch.new(given).check
-        { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || current_folder, **launch.variables }.compact
-      end
-
-      def current_folder
-        Dir.pwd
-      rescue SystemCallError
-        nil # it has been removed
+        { "MEMINTRO_APP_ROOT" => ENV["MEMINTRO_APP_ROOT"] || Files.current_folder, **launch.variables }.compact
       end
     end
   end

@@ -4,7 +4,9 @@ require_relative "../support/json_text"
 require_relative "../process/cgroup_files"
 require_relative "../report/old_sites"
 require_relative "../malloc/reader"
+require_relative "../malloc/tracking"
 require_relative "../snapshot/parts"
+require_relative "../support/files"
 
 module Memintro
   module Control
@@ -85,7 +87,7 @@ module Memintro
       end
 
       # The arguments of {Memintro.start}.
-      SETTINGS = Memintro.method(:start).parameters.map(&:last).freeze
+      SETTINGS = Tracking.instance_method(:start).parameters.map(&:last).freeze
       private_constant :SETTINGS
 
       def stop
@@ -186,14 +188,8 @@ module Memintro
 
       # The folder to which paths are relative, and the sum of the sites that are left out.
       def for_tables(sites, root)
-        { app_root: root || Memintro.configuration.app_root || current_folder, left_out: sites.left_out,
+        { app_root: root || Memintro.configuration.app_root || Files.current_folder, left_out: sites.left_out,
           live_bytes: sites.live_bytes_left_out, variance: sites.variance_left_out }
-      end
-
-      def current_folder
-        Dir.pwd
-      rescue SystemCallError
-        nil # it has been removed
       end
 
       # Returns the snapshot that {Memintro.snapshot} saves. With `settle`, for comparisons, garbage is collected first.

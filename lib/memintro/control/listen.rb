@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
+require_relative "../support/settings"
 
 module Memintro
   # Methods of {Memintro} that let commands in a shell ask this process: `memintro ps`, `memintro top PID` and so on.
@@ -39,22 +40,6 @@ module Memintro
       starter.kill
       raise ListenError, "the socket was not ready after #{PATIENCE_SECONDS} s, because another thread loads code or " \
                          "holds Ruby's lock; call Memintro.listen again later"
-    end
-
-    # Removes the socket and ends its thread. An answer that is being sent is cut short.
-    #
-    # @return [Boolean] whether the process listened
-    def stop_listening
-      defined?(Control) ? Control.stop : false
-    rescue Ractor::Error
-      MainRactor.refuse
-    end
-
-    # @return [Boolean] whether this process listens
-    def listening?
-      defined?(Control) ? Control.listening? : false
-    rescue Ractor::Error
-      MainRactor.refuse
     end
 
     # For `MEMINTRO_LISTEN=1`: an error must not affect the program.

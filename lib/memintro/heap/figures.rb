@@ -1,10 +1,12 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
-require_relative "../error"
+require_relative "../runtime/loader"
+require_relative "../runtime/main_ractor"
 
 module Memintro
-  # Methods that show what is in Ruby's own heap, objects of memintro included. {Memintro} is extended with them.
+  # Methods that show what is in Ruby's own heap, objects of memintro included. {Memintro} is extended with them when
+  # one of them is called first.
   #
   # Each method walks the whole heap once. During the walk no other Ruby thread runs, and a collection that is under way
   # is finished first. Garbage that is not collected yet is counted; call `GC.start` first to leave it out. The result
@@ -14,7 +16,6 @@ module Memintro
   # All raise {RactorError} while there is more than one Ractor, because the others would change the heap during the
   # walk. A forked child has one Ractor. On Ruby 3.1 the methods work there; on 3.3 and 3.4 Ruby's own collector crashes
   # in such a child, with or without memintro.
-  # a child, with memintro and without.
   module HeapFigures
     # All loaded together before the first walk, because code that is loaded later would be counted.
     ROWS = %i[HistogramRow InternalRow Iseq IseqGroup IseqTotals Occupancy].freeze
@@ -109,45 +110,10 @@ module Memintro
       walks.occupancy_and_counters
     end
 
-    # The caller holds the lock of the only Ractor, so no other Ractor can start during a walk.
-    # @api private
-    # @return [nil]
-    # @raise [RactorError] if there are several
-    def self.only_ractor
-      ractors = Ractor.count
-      return if ractors == 1
-
-      raise RactorError, "#{ractors} Ractors are alive, and memintro can read the heap only while there is one, " \
-                         "because the others would change it; wait until they have ended"
-    end
-
-    # Returns what the garbage collector did while the block ran, in all threads. Costs some 10 µs; objects of this
-    # method are not counted.
-    #
-    # @yield
-    # @return [GcDelta] with the block's value; an exception of the block passes through
-    # @raise [ArgumentError] without a block
-    # @raise [RactorError] in a Ractor on Ruby 3.3, until the main one has called it once
-    # @example
-    #   Memintro.gc_delta { 1_000.times { Object.new } }.objects_allocated   # => 1_000
-    def gc_delta
-      raise ArgumentError, "gc_delta needs a block: Memintro.gc_delta { … }" unless block_given?
-
-      Loader.need(:GcDelta)
-      # Filled twice, so that the hashes are there before counting begins.
-      before = GC.stat
-      after = GC.stat
-      begun = GC.total_time
-      GC.stat(before)
-      value = yield
-      GC.stat(after)
-      GcDelta.new(value, before, after, GC.total_time - begun)
-    end
-
     private
 
     def walks
-      HeapFigures.only_ractor
+      MainRactor.alone
       Loader.file("heap/walks") unless defined?(HeapWalks::LOADED)
       Loader.need(*ROWS)
       HeapWalks

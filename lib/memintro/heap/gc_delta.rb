@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../support/arguments"
+require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
@@ -25,6 +27,20 @@ module Memintro
     attr_reader :after
     # @return [Integer] time that threads waited for the collector, in nanoseconds; 0 where GC.measure_total_time is off
     attr_reader :gc_time_ns
+
+    # @api private
+    # @yield
+    # @return [GcDelta] of the block
+    def self.during
+      # Filled twice, so that the hashes are there before counting begins.
+      before = GC.stat
+      after = GC.stat
+      begun = GC.total_time
+      GC.stat(before)
+      value = yield
+      GC.stat(after)
+      new(value, before, after, GC.total_time - begun)
+    end
 
     # @api private
     def initialize(value, before, after, gc_time_ns)

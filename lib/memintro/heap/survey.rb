@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "figures"
+require_relative "../runtime/main_ractor"
 require_relative "../support/paths"
 
 module Memintro
@@ -37,7 +37,7 @@ module Memintro
       deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE_SECONDS
       loop do
         wait_for_collector(deadline)
-        HeapFigures.only_ractor
+        MainRactor.alone
         break if survey.step(counters)
 
         Thread.pass

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../runtime/loader"
+require_relative "../runtime/stop_timer"
 require_relative "../runtime/after_fork"
 require_relative "../support/warn_once"
 require_relative "../support/paths"
@@ -86,6 +88,7 @@ module Memintro
 
     # A preloaded hook already tracks from the start of the process.
     def go_on
+      LateMethods.load_all unless Native.mode == :sampled && !@configuration.objects
       StopTimer.set(@configuration.stop_after)
       Native.track_objects(@configuration.objects) if @configuration.objects
       problem = Native.unseen

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../support/settings"
 require_relative "../logging/memory_line_log"
 require_relative "../process/memory"
 

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../support/arguments"
 require_relative "../support/warn_once"
 require_relative "log_device"
 require_relative "log_pause"

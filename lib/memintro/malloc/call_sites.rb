@@ -4,7 +4,6 @@ require_relative "../support/arguments"
 require_relative "call_site"
 require_relative "../runtime/loader"
 require_relative "../support/list"
-require_relative "site_groups"
 require_relative "totals"
 
 module Memintro
@@ -130,6 +129,7 @@ module Memintro
     # @param by [Symbol] of {SiteGroups::ALL}
     # @return [CallSites] sums
     def grouped(by, app_root = nil)
+      Loader.need(:SiteGroups)
       Memintro.untracked { CallSites.new(totals, SiteGroups.new(by, app_root).rows(rows), process) }
     end
 

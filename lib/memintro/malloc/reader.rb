@@ -157,7 +157,10 @@ module Memintro
 
       # Reads what {Estimates#standard_error} is computed from.
       #
+      # @param figures [Hash] of the report
+      # @param names [Array<Symbol>] of the estimates
       # @param origins [Array<Integer>] for each of the names: of which of them a sample is there, if of any
+      # @param where [String] for the message, if a figure is none
       # @return [Array(Array<Float>, Array<Float>)] variances and skews
       def self.doubts(figures, names, origins, where)
         errors = numbers(figures, names.map { |name| "#{name}_standard_error" }, where)

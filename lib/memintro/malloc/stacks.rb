@@ -3,6 +3,7 @@
 require_relative "../support/arguments"
 require_relative "../support/list"
 require_relative "call_site"
+require_relative "site_groups"
 
 module Memintro
   # Reading whole stacks, as methods of {Memintro}.

@@ -108,6 +108,8 @@ module Memintro
     #
     # @api private
     # @param pieces [Hash{Symbol => #call}]
+    # @param rounds [Integer] that count, of each kind
+    # @param gc [Boolean] whether garbage is collected between them
     # @return [Comparison]
     def self.of(pieces, rounds:, gc:)
       blocks = pieces.transform_values { |piece| piece.is_a?(Proc) ? piece : piece.method(:call).to_proc }

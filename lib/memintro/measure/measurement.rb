@@ -129,6 +129,10 @@ module Memintro
     #
     # @api private
     # @param block [Proc]
+    # @param gc [Boolean] whether garbage is collected before what is retained is counted
+    # @param objects [Boolean] whether objects are followed
+    # @param top [Integer] call sites to show
+    # @param malloc [Boolean] whether malloc is followed
     # @return [Measurement]
     def self.take(block, gc:, objects:, top:, malloc: true)
       alone = Notes.of_thread.empty?
@@ -156,9 +160,9 @@ module Memintro
     def self.native(malloc, objects)
       return Native::Measuring.new(false, false, 0, 0) if Brake.on?
 
-      settings = Memintro.configuration
       malloc &&= supported?
-      Native::Measuring.new(malloc, objects, settings.max_sites || 0, settings.max_tracker_bytes || 0)
+      Native::Measuring.new(malloc, objects, Memintro.setting(:max_sites) || 0,
+                            Memintro.setting(:max_tracker_bytes) || 0)
     end
     private_class_method :native
 

@@ -91,8 +91,14 @@ module Memintro
     private
 
     def unmeasured(block)
-      Loader.need(:Measurement)
+      load_measurement
       Measurement.take(block, gc: false, objects: false, top: 0, malloc: false)
+    end
+
+    # Its file measures while it is loaded, and must find settings there.
+    def load_measurement
+      setting(:max_sites)
+      Loader.need(:Measurement)
     end
 
     def ready_to_measure
@@ -101,7 +107,7 @@ module Memintro
         raise RactorError, "#{ractors} Ractors are alive, and memintro can measure only while there is one, because " \
                            "Ruby tells it nothing of their objects; wait until the others have ended"
       end
-      Loader.need(:Measurement)
+      load_measurement
       # If the measurement starts tracking, ids of call sites get a new meaning.
       @epoch += 1 unless tracking? || Brake.on?
     end

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../support/arguments"
-
 module Memintro
   # Methods of {Memintro} that return the memory of this process as the kernel counts it, in bytes. They work in any
   # thread, any Ractor, in finalizers, in trap handlers and in forked children.
@@ -96,7 +94,7 @@ module Memintro
     #   puts Memintro.account
     def account(ruby: true, seconds: 30)
       MainRactor.only
-      Loader.need(:Account, :Cgroup, :CgroupFiles)
+      Loader.need(:Arguments, :Account, :Cgroup, :CgroupFiles)
       Arguments.flag(:ruby, ruby)
       Arguments.count(:seconds, seconds, least: 1, most: 600)
       untracked do
@@ -119,6 +117,7 @@ module Memintro
     #   Memintro.trim[:given_back_bytes]   # => 251_658_240
     def trim(compact: false)
       MainRactor.only
+      Loader.need(:Arguments)
       Arguments.flag(:compact, compact)
       before = rss
       GC.compact if compact

@@ -36,6 +36,21 @@ module Memintro
       nil
     end
 
+    # Lets methods of {Memintro} be loaded when one of them is called first: {Memintro} then is extended with their
+    # module.
+    #
+    # @param modules [Hash{Symbol => Array(String, Array<Symbol>)}] by the module's name: its file in lib/memintro, its
+    #   public methods, and whether these walk the heap
+    # @return [nil]
+    def self.late_methods(modules)
+      modules.each do |name, (file, methods, walks)|
+        late(Memintro, name => file)
+        methods.each { |method| LateMethods.stand_in(method, name, walks) }
+      end
+      Memintro.extend(LateMethods)
+      nil
+    end
+
     # While another thread loads the file, `autoload?` says that nothing is left to load; but whoever names the constant
     # then waits for that thread, and that thread for him. So a file is required here until it is known to be whole.
     #
@@ -120,6 +135,64 @@ module Memintro
     private_class_method :load_apart
   end
 
+  # What {Memintro} is extended with in place of methods whose files are loaded late. A module that is loaded later
+  # comes first. All of these methods work in the main Ractor only.
+  # @api private
+  module LateMethods
+    @homes = {}
+
+    # @param name [Symbol] the method
+    # @param home [Symbol] the module that has it
+    # @param walks [Boolean] whether it walks the heap
+    def self.stand_in(name, home, walks)
+      @homes[name] = home
+      alias_method(name, walks ? :late_walk : :late)
+      public(name)
+    end
+
+    # @param name [Symbol] the method
+    # @return [Symbol] the module that has it
+    def self.home(name)
+      @homes.fetch(name)
+    end
+
+    # Loads all of them: the first call of a stand-in makes an Array in the line of the program that calls it, which
+    # exact figures must not show.
+    #
+    # @return [nil]
+    def self.load_all
+      @homes.values.uniq.each { |home| load(home) }
+      nil
+    end
+
+    # What memintro's own files need while they are loaded has to be there before.
+    #
+    # @param home [Symbol] a module of methods
+    # @return [nil]
+    def self.load(home)
+      Loader.need(home)
+      Memintro.extend(Memintro.const_get(home))
+      nil
+    end
+
+    private
+
+    # Loads the method that was called, and calls it.
+    def late(*arguments, **options, &block)
+      name = __callee__
+      MainRactor.refuse(name) unless Ractor.current.equal?(Ractor.main)
+      LateMethods.load(LateMethods.home(name))
+      Memintro.public_send(name, *arguments, **options, &block)
+    end
+
+    # The same for walks of the heap, which are refused to the main Ractor, too, while there are others.
+    def late_walk(...)
+      MainRactor.alone
+      LateMethods.load(LateMethods.home(__callee__))
+      Memintro.public_send(__callee__, ...)
+    end
+  end
+
   # Classes that programs name themselves, but that few programs need. The class exists from the start, and its file is
   # loaded when an object is made or a constant in it is named. Ruby refuses `autoload` in signal handlers and in
   # Ractors, with unclear messages. This works in signal handlers, and in Ractors it says what to do.
@@ -128,7 +201,10 @@ module Memintro
   # @api private
   module Lazy
     # The classes, and the files in lib/memintro that load them.
-    FILES = { Diff: "diff", RSSSampler: "sampler", Snapshot: "snapshot", Trend: "trend" }.freeze
+    FILES = { Diff: "diff", ProcessMemory: "process/memory", RSSSampler: "sampler", Snapshot: "snapshot",
+              Trend: "trend" }.freeze
+    # Those that work in every Ractor, where Ruby can load them there.
+    EVERYWHERE = %i[ProcessMemory].freeze
     Ractor.make_shareable(FILES)
 
     # {Snapshot.load}, until the file of Snapshot is loaded.
@@ -148,8 +224,10 @@ module Memintro
       return if klass.const_defined?(:LOADED)
 
       name, file = FILES.find { |each, _| klass <= Memintro.const_get(each) }
-      return Loader.file(file) if Ractor.current.equal?(Loader::MAIN_RACTOR)
+      return Loader.file(file) if Ractor.current.equal?(Loader::MAIN_RACTOR) || EVERYWHERE.include?(name)
 
+      raise Ractor::UnsafeError
+    rescue Ractor::UnsafeError
       raise RactorError, "Memintro::#{name} is not loaded, and a Ractor cannot load it; in the main Ractor, " \
                               "write require \"memintro/#{file}\" before"
     end

@@ -25,10 +25,23 @@ module Memintro
       refuse unless Ractor.current.equal?(Ractor.main)
     end
 
-    # @raise [RactorError] which names the method of {Memintro} that the program called
-    def self.refuse
+    # @param called [Symbol, nil] the method of {Memintro} that the program called
+    # @raise [RactorError] which names it
+    def self.refuse(called = self.called)
       raise RactorError, "Memintro.#{called} works only in the main Ractor; call it there, or send the main Ractor a " \
                          "message to call it. Memintro.rss, pss, uss and the like work in every Ractor"
+    end
+
+    # The caller holds the lock of the only Ractor, so no other Ractor can start during a walk of the heap.
+    #
+    # @return [nil]
+    # @raise [RactorError] if there are several
+    def self.alone
+      ractors = Ractor.count
+      return if ractors == 1
+
+      raise RactorError, "#{ractors} Ractors are alive, and memintro can read the heap only while there is one, " \
+                         "because the others would change it; wait until they have ended"
     end
 
     # The public method that the program called: for example `start`, which itself calls `configuration`.

@@ -41,55 +41,6 @@ module Memintro
       raise TypeError, "#{name} is #{shown(value)}; it must be true or false"
     end
 
-    # A name of a class, such as `Shop::Message`.
-    CLASS_NAME = /\A\p{Upper}[^\s,:]*(?:::\p{Upper}[^\s,:]*)*\z/
-    private_constant :CLASS_NAME
-
-    # Which Ruby objects to track.
-    #
-    # @return [Boolean, Array<Class, String>]
-    def self.objects(name, value)
-      return value if [true, false].include?(value)
-
-      # Made only if it is needed: a class may have an inspect of its own, and an Array thousands of names.
-      wrong = lambda do
-        "#{name} is #{shown(value)}; it must be true, false, or an Array of classes and names of classes"
-      end
-      raise TypeError, wrong.call unless Array === value
-      raise ArgumentError, "#{wrong.call}, at least one" if value.empty?
-
-      # Classes may have a hash and an eql? of their own, too.
-      value.map { |one| class_or_name(one, wrong) }.uniq { |one| String === one ? one : ID.bind_call(one) }.freeze
-    end
-
-    ID = BasicObject.instance_method(:__id__)
-    IS_SINGLETON = Module.instance_method(:singleton_class?)
-    CLASS = Kernel.instance_method(:class)
-    CLASS_TEXT = Module.instance_method(:inspect)
-    private_constant :ID, :IS_SINGLETON, :CLASS, :CLASS_TEXT
-
-    # @return [Boolean]
-    def self.class_name?(text)
-      text = text.dup.force_encoding(Encoding::UTF_8)
-      text.valid_encoding? && text.match?(CLASS_NAME)
-    end
-
-    def self.class_or_name(value, wrong)
-      case value
-      when Class
-        return value unless IS_SINGLETON.bind_call(value)
-
-        problem = "is a singleton class, of which no object is made"
-      when Module then problem = "is a module; name the classes that include it"
-      when String, Symbol
-        return value.to_s.dup.freeze if class_name?(value.to_s)
-
-        problem = 'is no name such as "Shop::Message"'
-      end
-      raise problem ? ArgumentError : TypeError, "#{wrong.call}: #{shown(value)} #{problem || 'is neither'}"
-    end
-    private_class_method :class_or_name
-
     # @return [Array]
     def self.array(name, value)
       return value if value.is_a?(Array)
@@ -132,7 +83,7 @@ module Memintro
       text.size > 100 ? "#{text[0, 97]}..." : text
     rescue StandardError
       # Not each object has an inspect that works.
-      "an object of #{CLASS_TEXT.bind_call(CLASS.bind_call(value))}"
+      "an object of #{Module.instance_method(:inspect).bind_call(Kernel.instance_method(:class).bind_call(value))}"
     end
   end
 end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "arguments"
+require_relative "defaults"
 require_relative "settings"
 require_relative "untracked_text"
 
@@ -14,15 +15,15 @@ module Memintro
     prepend UntrackedText
 
     # Ways to track, and the numbers the hook has for them.
-    MODES = Settings::MODES
+    MODES = Defaults::MODES
     # Most call sites that the table of blocks can tell apart.
-    MOST_SITES = Settings::MOST_SITES
+    MOST_SITES = Defaults::MOST_SITES
     # Greatest mean distance of two sampled bytes.
-    MOST_SAMPLE_BYTES = Settings::MOST_SAMPLE_BYTES
+    MOST_SAMPLE_BYTES = Defaults::MOST_SAMPLE_BYTES
     # Most lines of a call site.
-    MOST_STACK_DEPTH = Settings::MOST_STACK_DEPTH
+    MOST_STACK_DEPTH = Defaults::MOST_STACK_DEPTH
     # Least budget: a smaller one would leave no memory for blocks.
-    LEAST_TRACKER_BYTES = Settings::LEAST_TRACKER_BYTES
+    LEAST_TRACKER_BYTES = Defaults::LEAST_TRACKER_BYTES
 
     # @!attribute [rw] mode
     #   @return [Symbol] `:full` or `:sampled`

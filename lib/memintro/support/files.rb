@@ -25,6 +25,13 @@ module Memintro
       File.join(File.dirname(path), "memintro-#{Random.urandom(8).unpack1('H*')}.partial")
     end
 
+    # @return [String, nil] the current folder; nil if it has been removed
+    def self.current_folder
+      Dir.pwd
+    rescue SystemCallError
+      nil
+    end
+
     # Writes a new file beside the path and renames it: an existing file is replaced only when the new one is complete,
     # and stays as it is if anything goes wrong, including a signal or a Timeout. Never follows a link that another user
     # put there, and never writes into an existing file. Only its owner may read it.

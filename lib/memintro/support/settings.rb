@@ -2,21 +2,13 @@
 
 require_relative "arguments"
 require_relative "brake"
+require_relative "defaults"
+require_relative "tracked_classes"
 
 module Memintro
   # All settings. The name here is also the attribute in {Configuration}, the flag (`--max-sites`) and the variable
   # (`MEMINTRO_MAX_SITES`). Plain Ruby without the extension, because the command must start quickly.
   module Settings
-    # Ways to track, and the numbers the hook has for them.
-    MODES = { full: 1, sampled: 2 }.freeze
-    # Greatest mean distance of two sampled bytes.
-    MOST_SAMPLE_BYTES = 2**30
-    # Most call sites that the table of blocks can tell apart.
-    MOST_SITES = 2**24
-    # Most lines of a call site.
-    MOST_STACK_DEPTH = 64
-    # Least budget: a smaller one would leave no memory for blocks.
-    LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # What a report can be sorted by.
     SORTABLE = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
                   age_total live_objects object_bytes object_allocations retained_bytes].freeze
@@ -24,11 +16,16 @@ module Memintro
     # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number;
     # `without_argument`: its flag may come without one. `parse` turns text into a value, `check` raises an error for
     # wrong values; both use the name that the caller knows.
-    Setting = Struct.new(:name, :kind, :default, :allowed, :least, :argument, :without_argument, :help,
+    Setting = Struct.new(:name, :kind, :allowed, :least, :argument, :without_argument, :help,
                          keyword_init: true) do
+      # @return [Object, nil] the value if nobody says
+      def default
+        Defaults::VALUES[name]
+      end
+
       # @return [String] such as `MEMINTRO_MAX_SITES`
       def variable
-        "MEMINTRO_#{name.to_s.upcase}"
+        "#{Defaults::PREFIX}#{name.to_s.upcase}"
       end
 
       # @return [String] such as `--max-sites`
@@ -121,7 +118,7 @@ module Memintro
     def self.checked(kind, value, allowed)
       case kind
       when :switch then value if [true, false].include?(value)
-      when :objects then Arguments.objects(:objects, value)
+      when :objects then TrackedClasses.checked(:objects, value)
       when :count, :count_or_all, :seconds
         value == :all ? value_of(kind, "all", allowed) : within(number(kind, value), allowed)
       else value_of(kind, value.to_s, allowed) if value.is_a?(String) || value.is_a?(Symbol)
@@ -132,7 +129,7 @@ module Memintro
       return text == "1" if %w[1 0].include?(text)
 
       names = text.split(",", -1).map(&:strip)
-      names.uniq.each(&:freeze).freeze if names.any? && names.all? { |name| Arguments.class_name?(name) }
+      names.uniq.each(&:freeze).freeze if names.any? && names.all? { |name| TrackedClasses.name?(name) }
     end
     private_class_method :objects_of
 
@@ -151,7 +148,7 @@ module Memintro
       Setting.new(name: :report, kind: :text, argument: "FILE",
                   help: ["write the report at exit to FILE; %p in it becomes the process id;",
                          "default, and the meaning of -: standard error"]),
-      Setting.new(name: :format, kind: :choice, default: :text, argument: "FORMAT",
+      Setting.new(name: :format, kind: :choice, argument: "FORMAT",
                   allowed: %i[text json html folded speedscope].freeze,
                   help: ["text (default), json, or html: a page with a flame graph; of whole",
                          "stacks also folded or speedscope"]),
@@ -166,23 +163,23 @@ module Memintro
                   help: ["show paths relative to FOLDER; default: where the command starts"]),
       Setting.new(name: :compat, kind: :choice, allowed: %i[mwrap].freeze, argument: "NAME",
                   help: ['mwrap: make `require "mwrap"` work']),
-      Setting.new(name: :native_children, kind: :switch, default: false,
+      Setting.new(name: :native_children, kind: :switch,
                   help: ["also track processes that are not Ruby; needs %p in --report"]),
-      Setting.new(name: :mode, kind: :choice, default: :full, allowed: MODES.keys.freeze, argument: "MODE",
+      Setting.new(name: :mode, kind: :choice, allowed: Defaults::MODES.keys.freeze, argument: "MODE",
                   help: ["full (default): every block, exactly;",
                          "sampled: estimates, cheap enough to leave on"]),
-      Setting.new(name: :sample_bytes, kind: :count, allowed: MOST_SAMPLE_BYTES, argument: "N",
+      Setting.new(name: :sample_bytes, kind: :count, allowed: Defaults::MOST_SAMPLE_BYTES, argument: "N",
                   help: ["in sampled mode: sample one byte in N on average; default 524288"]),
-      Setting.new(name: :objects, kind: :objects, default: false, argument: "CLASS,…", without_argument: true,
+      Setting.new(name: :objects, kind: :objects, argument: "CLASS,…", without_argument: true,
                   help: ["also track Ruby objects by the line that made them, each with its class;",
                          "with =CLASS,… only those of these classes and their subclasses"]),
-      Setting.new(name: :stack_depth, kind: :count, default: 1, allowed: MOST_STACK_DEPTH, argument: "N",
+      Setting.new(name: :stack_depth, kind: :count, allowed: Defaults::MOST_STACK_DEPTH, argument: "N",
                   help: ["tell call sites apart by their N innermost lines, whole stacks; default 1"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
                   help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
-      Setting.new(name: :max_sites, kind: :count, allowed: MOST_SITES, argument: "N",
+      Setting.new(name: :max_sites, kind: :count, allowed: Defaults::MOST_SITES, argument: "N",
                   help: ["tell at most N call sites apart; the rest share (other)"]),
-      Setting.new(name: :max_tracker_bytes, kind: :count, least: LEAST_TRACKER_BYTES, argument: "BYTES",
+      Setting.new(name: :max_tracker_bytes, kind: :count, least: Defaults::LEAST_TRACKER_BYTES, argument: "BYTES",
                   help: ["most memory that tracking itself may use; at least 4194304"])
     ].each(&:freeze).freeze
 

@@ -10,6 +10,7 @@ use rb_sys::VALUE;
 
 use crate::lookup::postponing::{self, Postponed};
 use crate::lookup::{self, look_up};
+use crate::signals;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("pid", function!(pid, 0))?;
@@ -25,33 +26,13 @@ fn pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// Blocks signals in the calling thread, so that other threads handle them. Exceptions are signals that a fault
-/// raises in the thread itself, and SIGVTALRM, by which Ruby wakes its threads from system calls: without it the
-/// process could not end.
+/// Blocks signals in the calling thread, so that other threads handle them.
 fn block_signals() -> bool {
     // Ruby threads that share a native thread would inherit its signal mask from each other.
     if shares_native_threads() {
         return false;
     }
-    let kept = [
-        libc::SIGVTALRM,
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGILL,
-        libc::SIGTRAP,
-        libc::SIGABRT,
-        libc::SIGSYS,
-    ];
-    // SAFETY: zero is a valid signal set, filled before it is used.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut set);
-        for signal in kept {
-            libc::sigdelset(&raw mut set, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) == 0
-    }
+    signals::mask(libc::SIG_BLOCK)
 }
 
 const CREATE: &CStr = c"rb_thread_create";

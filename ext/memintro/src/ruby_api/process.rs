@@ -11,6 +11,7 @@ use super::ractor_safe::ractor_safe;
 use super::without_gvl::without_gvl;
 use crate::hook_link;
 use crate::process::{self, Trouble};
+use crate::signals;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     ractor_safe(|| define(native))
@@ -144,27 +145,9 @@ fn kernel_pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// Blocks the signals that programs handle, in this thread. Signals that a fault raises stay unblocked, and so does
-/// SIGVTALRM, by which Ruby wakes threads.
+/// Blocks the signals that programs handle, in this thread, and no others.
 fn refuse_signals() {
-    const KEPT: [libc::c_int; 7] = [
-        libc::SIGVTALRM,
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGILL,
-        libc::SIGTRAP,
-        libc::SIGABRT,
-    ];
-    // SAFETY: zero is a valid set; the calls fill it and cannot fail with it.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut set);
-        for signal in KEPT {
-            libc::sigdelset(&raw mut set, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
-    }
+    signals::mask(libc::SIG_SETMASK);
 }
 
 /// Unblocks all signals, because the native thread may be reused, and processes that it starts inherit its mask.

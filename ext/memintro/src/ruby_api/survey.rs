@@ -9,9 +9,9 @@ use memintro_analysis::heap::{Heap, Place, Row};
 
 use super::errors;
 use super::heap::checked;
-use super::names;
 use super::slices::yield_rows;
 use super::without_gvl::without_gvl;
+use super::{names, occupancy};
 use crate::heap::leaves_marking;
 use crate::heap::survey::{Files, HeapSurvey as Walk, Wanted};
 
@@ -154,15 +154,7 @@ impl HeapSurvey {
         this.read(ruby, |heap| {
             let rows = ruby.ary_new();
             for pool in heap.occupancy.iter().flat_map(|occupancy| &occupancy.pools) {
-                rows.push((
-                    pool.slot_size,
-                    pool.pages,
-                    pool.slots,
-                    pool.live,
-                    pool.sparse_pages,
-                    pool.sparse_live,
-                    pool.empty_pages,
-                ))?;
+                rows.push(occupancy::pool_row(pool))?;
             }
             Ok(rows)
         })?

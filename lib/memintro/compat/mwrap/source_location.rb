@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../../support/untracked_text"
+
 module Mwrap
   # One location with its current figures: each method looks the location up again, which takes about 100 ns for each
   # location that exists. After {Mwrap.clear} the figures are 0 until it allocates again.

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../support/units"
 require_relative "../../support/settings"
 
 module Memintro

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../malloc/totals"
 require_relative "change"
 require_relative "../../support/json_text"
 

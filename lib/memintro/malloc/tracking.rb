@@ -1,0 +1,209 @@
+# frozen_string_literal: true
+
+require_relative "../runtime/main_ractor"
+require_relative "../runtime/stop_timer"
+require_relative "../support/arguments"
+require_relative "../support/brake"
+require_relative "../support/defaults"
+require_relative "totals"
+
+module Memintro
+  # Methods of {Memintro} that start and stop tracking, and that return its sums. {Memintro} is extended with them when
+  # one of them is called first.
+  module Tracking
+    # Starts tracking with empty figures. Takes milliseconds: the malloc functions of every loaded module are
+    # redirected, unless the process was preloaded. If the settings are already in force, nothing happens. Another
+    # `mode` or `sample_bytes` takes effect at once and keeps what was collected, each block with its weight (with a
+    # {stop} in between, nothing is kept). Other limits start again from zero.
+    #
+    # @param mode [Symbol] `:full`, every block; `:sampled`, estimates at a cost that can be left on
+    # @param sample_bytes [Integer, nil] of sampled mode: one byte in so many is sampled on average, at most 2^30;
+    #   nil: as configured, else in 524,288
+    # @param stop_after [Numeric, nil] seconds after which tracking stops by itself, in forked children too; nil: as
+    #   configured, else never. Given again, it counts from then.
+    # @param objects [Boolean, Array<Class, String>] also tracks Ruby objects by the line that made them
+    #   ({CallSite#live_objects}, {CallSite#classes}): true, all; an Array of classes and names of classes, only these
+    #   and their subclasses. With another value, objects are counted from zero; docs/objects.md has the cost
+    # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use, at least 4 MiB; nil: as configured, else
+    #   no limit
+    # @param max_sites [Integer, nil] most call sites to tell apart, the rest share `(other)`; nil: as configured,
+    #   else the hook's own limit
+    # @param stack_depth [Integer] lines of Ruby in a call site, 1 to 64: with 2 and more, a call site is a whole stack
+    #   ({stacks}, {CallSite#stack}), and {top} has the sums by line; docs/stacks.md has the cost
+    # @return [Boolean] true; false under `MEMINTRO_DISABLE`, where nothing is tracked: see {disabled?}
+    # @raise [ArgumentError, TypeError] on a wrong setting
+    # @raise [UnsupportedError, DisabledError, ExhaustedError, AllocatorError, NotSeenError, BusyError]
+    # @example For a minute, in production
+    #   Memintro.start(mode: :sampled, stop_after: 60)
+    def start(mode: default(:mode), sample_bytes: nil, stop_after: default(:stop_after),
+              max_tracker_bytes: default(:max_tracker_bytes), max_sites: default(:max_sites),
+              objects: default(:objects), stack_depth: default(:stack_depth))
+      return false if Brake.holds?
+
+      MainRactor.only
+      mode = Arguments.choice(:mode, mode, Defaults::MODES.keys)
+      mean = mean_distance(mode, sample_bytes)
+      seconds = Arguments.seconds(:stop_after, stop_after, optional: true)
+      bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: Defaults::LEAST_TRACKER_BYTES,
+                                                                     optional: true)
+      sites = Arguments.count(:max_sites, max_sites, least: 1, most: Defaults::MOST_SITES, optional: true)
+      objects = checked_objects(objects)
+      LateMethods.load_all unless mode == :sampled && !objects
+      depth = Arguments.count(:stack_depth, stack_depth, least: 1, most: Defaults::MOST_STACK_DEPTH)
+      Native.load_hook
+      begun = while_tracked { Native.start(Defaults::MODES[mode], sites || 0, bytes || 0, mean || 0, depth) }
+      track_objects(objects)
+      @epoch += 1 if begun == :ok
+      # Allocations that Ruby makes for a first call do not belong to the program.
+      untracked { StopTimer.set(seconds) } if seconds || begun != :unchanged
+      true
+    end
+
+    # Stops tracking and puts back what {start} changed. The figures stay readable until the next start.
+    #
+    # @return [Totals] the final ones
+    # @raise [BusyError]
+    def stop
+      MainRactor.only
+      StopTimer.set(nil)
+      Native.stop
+      totals
+    end
+
+    # Tracks the block. If tracking is already on, it stays on and keeps its figures. Otherwise it is on only during the
+    # block, and call sites can be read afterwards.
+    #
+    # @param settings [Hash] as for {start}; not allowed where tracking is on already
+    # @return [Totals] what happened during the block, in all threads; nothing under `MEMINTRO_DISABLE`
+    # @raise [ArgumentError, TypeError] without a block, or on a wrong setting
+    # @raise [NotSeenError] if another library answers malloc before the hook; or whatever else {start} raises
+    # @example
+    #   Memintro.track { parse(document) }.live_bytes
+    def track(**settings, &block)
+      raise ArgumentError, "track needs a block: Memintro.track { … }" unless block
+      return difference(&block) if Brake.holds?
+      return track_within(settings, &block) if tracking?
+
+      start(**settings)
+      begin
+        yield
+      ensure
+        final = stop
+      end
+      final
+    end
+
+    # Clears all figures and blocks; tracking goes on, if it is on. The free of a cleared block is not counted.
+    # @return [nil]
+    def clear
+      MainRactor.only
+      @epoch += 1
+      Native.clear
+    end
+
+    # @return [Totals] of the process, since the start or {clear}. Costs about a microsecond.
+    def totals
+      untracked { Totals.of(Native.totals) }
+    rescue Ractor::Error
+      MainRactor.refuse
+    end
+
+    # @return [ThreadTotals] of the current thread. Costs about a microsecond.
+    def thread_totals
+      untracked { ThreadTotals.new(*Native.thread_totals) }
+    rescue Ractor::Error
+      MainRactor.refuse
+    end
+
+    # @return [Configuration] defaults of {start}, {report} and of the report at exit. At first those of the
+    #   `MEMINTRO_…` variables.
+    # @raise [ArgumentError] if one of the variables has a wrong value
+    def configuration
+      Loader.need(:Configuration)
+      # Takes no lock: reports are also written in signal handlers, and reading ENV twice gives the same result.
+      @configuration ||= Configuration.new(ENV)
+    rescue Ractor::Error
+      MainRactor.refuse
+    end
+
+    # @yieldparam configuration [Configuration]
+    # @return [nil]
+    # @example
+    #   Memintro.configure { |c| c.max_tracker_bytes = 256 * 1024 * 1024 }
+    def configure
+      yield configuration
+      nil
+    end
+
+    # Changes when the ids of call sites get a new meaning: a visit of blocks must not take a new site for the old one.
+    # @api private
+    # @return [Integer]
+    attr_reader :epoch
+
+    # @api private
+    # @param name [Symbol]
+    # @return [Object, nil] as {configuration} has it, which is made only if something is configured
+    def setting(name)
+      @configuration || Defaults.overridden? ? configuration.public_send(name) : Defaults::VALUES[name]
+    rescue Ractor::Error
+      MainRactor.refuse
+    end
+
+    private
+
+    # Raises nothing while memintro is disabled, even where the configuration cannot be read.
+    def default(name)
+      setting(name) unless Brake.on?
+    end
+
+    def checked_objects(wanted)
+      return wanted if [true, false].include?(wanted)
+
+      Loader.need(:TrackedClasses)
+      TrackedClasses.checked(:objects, wanted)
+    end
+
+    def mean_distance(mode, sample_bytes)
+      mean = Arguments.count(:sample_bytes, sample_bytes, least: 1, most: Defaults::MOST_SAMPLE_BYTES,
+                                                          optional: true)
+      return mean || setting(:sample_bytes) if mode == :sampled
+      return if mean.nil?
+
+      raise ArgumentError, "sample_bytes is #{mean}, but mode is #{mode.inspect}; it is for mode: :sampled"
+    end
+
+    def track_objects(wanted)
+      return unless wanted || Native.tracks_objects
+      return unless untracked { Native.track_objects(wanted) }.nil?
+
+      raise UnsupportedError, "this Ruby does not tell of its objects; start without objects: true" if wanted
+    end
+
+    # A start makes a test allocation, which must be seen even if the caller is not tracked.
+    def while_tracked
+      Native.untracked_enter
+      depth = Native.untracked_leave
+      depth.times { Native.untracked_leave }
+      yield
+    ensure
+      depth.times { Native.untracked_enter }
+    end
+
+    def track_within(settings, &block)
+      unless settings.empty?
+        raise ArgumentError, "tracking is on already, with its own settings; leave out #{settings.keys.join(', ')}"
+      end
+
+      problem = Native.unseen
+      raise NotSeenError, problem if problem
+
+      difference(&block)
+    end
+
+    def difference
+      before = totals
+      yield
+      totals - before
+    end
+  end
+end
