@@ -286,12 +286,12 @@ RSpec.describe "objects by line" do
       expect(result.stderr).to match(/ 10,000 .* -e:1$/)
     end
     refused = run_memintro("run", "--objects=message", "--", RbConfig.ruby, "-e", "")
-    expect(refused.stderr).to include('--objects is "message"; it must be 1, 0, or names of classes such as Message,')
+    expect(refused.stderr).to include('--objects is "message"; it must be 1, 0, sampled, or names of classes such as')
     wrong = { [] => ArgumentError, ["text"] => ArgumentError, [Comparable] => ArgumentError, [7] => TypeError,
               7 => TypeError, [Object.new.singleton_class] => ArgumentError }
     wrong.each { |value, error| expect { Memintro.start(objects: value) }.to raise_error(error, /objects is /) }
     expect { Memintro.start(objects: [Comparable]) }
-      .to raise_error("objects is [Comparable]; it must be true, false, or an Array of classes and names of " \
-                      "classes: Comparable is a module; name the classes that include it")
+      .to raise_error("objects is [Comparable]; it must be true, false, :sampled, or an Array of classes and " \
+                      "names of classes: Comparable is a module; name the classes that include it")
   end
 end

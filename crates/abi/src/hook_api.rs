@@ -164,4 +164,11 @@ pub struct HookApi {
     /// Fills in one line of a stack by its number in [`SiteRecord`], or in `caller` of the line before. Its texts stay
     /// valid until the next start or clear. [`Status::BAD_OPTION`]: there is none.
     pub stack_frame: unsafe extern "C" fn(number: u32, frame: *mut StackFrame) -> Status,
+    /// As `track_objects`, but follows one object in `mean`, each as likely as any other.
+    pub sample_objects: extern "C" fn(mean: u64) -> Status,
+    /// An object was made in this slot, by this thread, and is to be followed. Returns how many objects are passed over
+    /// before the next one.
+    pub object_drawn: extern "C" fn(slot: usize, bytes: usize) -> u64,
+    /// How many objects are passed over before the first one.
+    pub object_distance: extern "C" fn() -> u64,
 }

@@ -146,4 +146,11 @@ pub(crate) fn add(sum: &mut SiteRecord, part: &SiteRecord) {
         ($($name:ident),*) => { $(sum.objects.$name = sum.objects.$name.wrapping_add(part.objects.$name);)* };
     }
     add_objects!(allocations, frees, total_bytes, freed_bytes, marked_bytes, old_objects, old_bytes);
+    sum.objects.estimated |= part.objects.estimated;
+    macro_rules! add_doubts {
+        ($($name:ident),*) => { $(sum.objects.$name += part.objects.$name;)* };
+    }
+    add_doubts!(allocations_variance, frees_variance, total_bytes_variance, freed_bytes_variance);
+    add_doubts!(allocations_skew, frees_skew, total_bytes_skew, freed_bytes_skew);
+    add_doubts!(old_objects_variance, old_bytes_variance, old_objects_skew, old_bytes_skew);
 }

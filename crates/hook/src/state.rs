@@ -17,6 +17,7 @@ use memintro_tracker::mmap;
 use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_FRAMES, MOST_SITES};
 use memintro_tracker::threads::Paused;
 
+use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
     self, ACTIVE, BIRTHS, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, STACK_DEPTH, TABLE, THREADS,
@@ -169,6 +170,7 @@ fn empty() -> bool {
     THREADS.reset_traffic();
     TABLE.clear();
     OBJECTS.clear();
+    OBJECT_SAMPLES.clear();
     SITES.clear();
     sampling::empty();
     SITES.init(MAX_SITES.load(Ordering::Relaxed), budget() / 4, FIRST_REAL_SITE)
@@ -182,7 +184,7 @@ pub(crate) fn empty_again() -> bool {
         Mode::FULL => empty() && TABLE.init(budget_for_blocks()).is_ok(),
         _ => empty(),
     };
-    is_empty && (!TRACKS_OBJECTS.load(Ordering::Relaxed) || OBJECTS.init(budget_for_objects()).is_ok())
+    is_empty && (!TRACKS_OBJECTS.load(Ordering::Relaxed) || make_room_for_objects())
 }
 
 pub(crate) fn budget() -> usize {
@@ -197,9 +199,11 @@ fn budget_for_blocks() -> usize {
     (budget - budget / 4).saturating_sub(for_rest).min(reservable()).max(LEAST_TABLE_BYTES)
 }
 
-/// What live objects may take of the budget: half of what blocks have left.
-pub(crate) fn budget_for_objects() -> usize {
-    (budget_for_blocks().saturating_sub(TABLE.resident_bytes()) / 2).max(LEAST_TABLE_BYTES)
+/// Prepares the table of those objects that are tracked. `false`: there is no memory. The world is paused.
+pub(crate) fn make_room_for_objects() -> bool {
+    // What live objects may take of the budget: half of what blocks have left.
+    let budget = (budget_for_blocks().saturating_sub(TABLE.resident_bytes()) / 2).max(LEAST_TABLE_BYTES);
+    if object_samples::is_on() { OBJECT_SAMPLES.init(budget) } else { OBJECTS.init(budget).is_ok() }
 }
 
 /// Address space that the table may reserve. The program needs the rest.
@@ -226,6 +230,7 @@ pub(crate) fn reset_counters() {
         site.marked_object_bytes.store(0, Ordering::Relaxed);
     }
     SAMPLES.reset_sums();
+    OBJECT_SAMPLES.reset_sums();
 }
 
 /// Adds all threads' counters to the sites. The world is paused.
@@ -240,5 +245,6 @@ pub(crate) fn tracker_bytes() -> u64 {
     (mmap::mapped_bytes()
         + TABLE.resident_bytes()
         + OBJECTS.resident_bytes()
-        + SAMPLES.filter.resident_bytes()) as u64
+        + SAMPLES.filter.resident_bytes()
+        + OBJECT_SAMPLES.filter.resident_bytes()) as u64
 }

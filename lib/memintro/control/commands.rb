@@ -245,12 +245,18 @@ module Memintro
         name = "...#{name[-997..]}" if name.size > 1_000
         figures = { name: name,
                     **site.to_h.slice(*VITAL, :estimated, *VITAL.map { |figure| :"#{figure}_standard_error" }) }
-        CallSite::OBJECT_FIGURES.each { |figure| figures[figure] = site[figure] } if site.object_row
+        figures.update(vital_objects(site)) if site.object_row
         return figures unless (old = site.old)
 
         figures[:old_bytes] = old.live_bytes
         figures[:old_bytes_standard_error] = old.live_bytes_standard_error if old.estimated?
         figures
+      end
+
+      def vital_objects(site)
+        names = CallSite::OBJECT_FIGURES
+        names += names.map { |figure| :"#{figure}_standard_error" } if site.sampled_objects?
+        names.to_h { |name| [name, site[name]] }
       end
 
       # Where the resident memory is: {Memintro.account}.

@@ -58,7 +58,7 @@ module Memintro
 
       # Exact figures add no variance, and a process that tracks no objects adds none.
       def self.added(one, other)
-        one && other ? one.zip(other).map(&:sum) : one || other
+        one && other ? summed(one, other) : one || other
       end
       private_class_method :added
 

@@ -90,7 +90,7 @@ module Memintro
         %i[live_objects object_bytes retained_bytes].each do |name|
           buffer << ",\"#{name}\":" << site.public_send(name).to_s
         end
-        buffer << ",\"objects\":" << JsonText.line(SiteRow::OBJECT_COLUMNS.zip(site.object_row).to_h)
+        buffer << ",\"objects\":" << JsonText.line(site.saved_objects)
       end
 
       def append_errors(site, buffer)

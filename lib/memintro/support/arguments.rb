@@ -47,13 +47,15 @@ module Memintro
 
     # Which Ruby objects to track.
     #
-    # @return [Boolean, Array<Class, String>]
+    # @return [Boolean, Symbol, Array<Class, String>]
     def self.objects(name, value)
       return value if [true, false].include?(value)
+      return :sampled if [:sampled, "sampled"].include?(value)
 
       # Made only if it is needed: a class may have an inspect of its own, and an Array thousands of names.
       wrong = lambda do
-        "#{name} is #{shown(value)}; it must be true, false, or an Array of classes and names of classes"
+        "#{name} is #{shown(value)}; it must be true, false, :sampled, or an Array of classes and names of " \
+          "classes"
       end
       raise TypeError, wrong.call unless Array === value
       raise ArgumentError, "#{wrong.call}, at least one" if value.empty?

@@ -60,7 +60,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, block: &BlockRecord) {
+    pub(super) fn add(&mut self, block: &BlockRecord) {
         // A sample of weight 1 is as certain as a counted block.
         if block.weight <= 1.0 {
             self.bytes += block.size;
@@ -101,7 +101,7 @@ impl Sum {
     }
 
     /// Bytes, blocks and, if they are estimates, the variances and the skews of both.
-    fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
+    pub(super) fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
         let row = ruby.ary_new_capa(6);
         let aged = self.aged();
         row.push(aged.bytes)?;
