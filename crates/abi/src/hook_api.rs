@@ -107,8 +107,9 @@ pub struct HookApi {
     pub thread_totals: unsafe extern "C" fn(figures: *mut ThreadFigures),
     /// Visits each call site with at least one event, all at one instant. On an error it visits none.
     pub sites: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status,
-    /// Visits live blocks of at least `min_age` GC generations; `site` `u32::MAX` means all sites. Events during the
-    /// visit are recorded after it. On an error it visits none.
+    /// Visits live blocks of at least `min_age` GC generations; `site` `u32::MAX` means all sites. With
+    /// [`crate::SITE_ALONE`] in its bits, those of a line's stacks are left out. Events during the visit are recorded
+    /// after it. On an error it visits none.
     pub blocks: unsafe extern "C" fn(
         site: u32,
         min_age: u32,

@@ -4,8 +4,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Figures, HookApi, Mode, Origin, PatchEntry, SiteKind, SiteRecord, StartOptions, Status,
-    ThreadFigures, Visitor, VmSource,
+    BlockRecord, Figures, HookApi, Mode, Origin, PatchEntry, SITE_ALONE, SiteKind, SiteRecord, StartOptions,
+    Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
 use memintro_tracker::stack;
@@ -268,9 +268,13 @@ fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
     }
 }
 
-/// Whether a block of this site is of that one: all of them, a line with all its stacks, or a stack.
+/// Whether a block of this site is of that one: all of them, a line with all its stacks, one without them, or a stack.
 fn is_of(site: u32, wanted: u32) -> bool {
-    wanted == u32::MAX || site == wanted || SITES.leaf_of(site) == wanted
+    match wanted {
+        u32::MAX => true,
+        _ if wanted & SITE_ALONE != 0 => site == wanted & !SITE_ALONE,
+        _ => site == wanted || SITES.leaf_of(site) == wanted,
+    }
 }
 
 unsafe extern "C" fn blocks(

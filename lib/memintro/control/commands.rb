@@ -173,13 +173,17 @@ module Memintro
         by = Arguments.choice(:by, by, CallSite::FIGURES)
         root = Arguments.text(:app_root, app_root, optional: true)
         totals, process = CallSites.head
+        rendering = Arguments.flag(:rendering, rendering)
+        # A table has no stacks. Those of the JSON are made as Ruby objects.
+        stacks = Native.stack_depth > 1 && !rendering ? Report::Json.stacks(CallSites.take_stacks) : {}
         send_sites({ version: CallSites::LAYOUT, process: process, totals: totals.to_h },
-                   Native::Sites.take(top, by, nil), root, Arguments.flag(:rendering, rendering))
+                   Native::Sites.take(top, by, nil), root, rendering, stacks)
       end
 
       # Call sites as JSON, which the extension makes and sends.
-      def send_sites(head, sites, root, rendering)
-        @answer.send_text(Native::Text.report(head, sites, rendering ? { rendering: for_tables(sites, root) } : {}))
+      def send_sites(head, sites, root, rendering, tail = {})
+        tail = { rendering: for_tables(sites, root) } if rendering
+        @answer.send_text(Native::Text.report(head, sites, tail))
       ensure
         sites.clear
       end

@@ -110,6 +110,21 @@ module Memintro
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
                   "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT }.freeze
       SITES = [SITE, 1 << 24].freeze
+      FRAME = Kind.new("a path, a line and a label", lambda do |value|
+        value.is_a?(Array) && value.size == 3 && [value[0], value[2] || ""].all?(String) && value[1].is_a?(Integer) &&
+          value.grep(String).all? { |text| text.size <= LONGEST_PATH }
+      end)
+      STACK_CELL = lambda do |cell|
+        case cell
+        when Array then cell.size <= 64 && cell.all?(&VARIANCE.test)
+        when String then cell.size <= LONGEST_PATH
+        else cell.nil? || VARIANCE.test.call(cell)
+        end
+      end
+      STACK = Kind.new("a row of #{SiteRow::STACK} figures", lambda do |value|
+        value.is_a?(Array) && value.size == SiteRow::STACK && value.all?(&STACK_CELL)
+      end)
+      STACKS = { "frames?" => [FRAME, 1 << 24].freeze, "stacks?" => [STACK, 1 << 24].freeze }.freeze
       # What a table also needs.
       RENDERING = { "app_root?" => PATH, "left_out" => COUNT, "live_bytes" => SIGNED, "variance?" => NUMBER }.freeze
       SLOT = { "module?" => PATH, "symbol?" => NAME, "slot?" => COUNT, "value?" => COUNT, "state?" => WORD }.freeze
@@ -119,7 +134,8 @@ module Memintro
       ACCOUNT_ROW = { "name" => WORD, "bytes" => COUNT, "basis" => WORD, "details?" => DETAILS }.freeze
       private_constant :DETAILS, :ACCOUNT_ROW
       private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :OBJECT_ERRORS,
-                       :VARIANCE, :SITE, :PROCESS, :SITES, :RENDERING, :SLOT, :REMARKS, :SLOTS
+                       :VARIANCE, :SITE, :PROCESS, :SITES, :FRAME, :STACK_CELL, :STACK, :STACKS, :RENDERING, :SLOT,
+                       :REMARKS, :SLOTS
 
       # Answers that are one JSON object, by command. A snapshot has a shape of its own, which files have, too.
       ANSWERS = {
@@ -146,10 +162,10 @@ module Memintro
                       "left_alone?" => [SLOT, 100_000].freeze, "problems" => REMARKS, "notes?" => REMARKS,
                       "escapes?" => REMARKS },
         "report" => { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES,
-                      "rendering?" => RENDERING },
+                      "rendering?" => RENDERING, **STACKS },
         # With `older_than_gcs`; otherwise the answer is a report.
         "top" => { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES,
-                   "rendering?" => RENDERING }
+                   "rendering?" => RENDERING, **STACKS }
       }.freeze
 
       # @param command [String]

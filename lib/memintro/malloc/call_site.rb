@@ -405,11 +405,14 @@ module Memintro
       spread / Estimates.square(frees.to_f)
     end
 
+    # A row of whole stacks has a cell for its stack, which is empty if it is a line alone.
+    def is_stack? = @row.size > SiteRow::STACK
+
     # The generation is read first, because making the array may run the garbage collector.
     def live_blocks_now
       Native.untracked_enter
       now = Native.generation
-      [@epoch == Memintro.epoch ? Native.blocks(@row[SiteRow::ID]) : [], now]
+      [@epoch == Memintro.epoch ? Native.blocks(@row[SiteRow::ID], is_stack?) : [], now]
     ensure
       Native.untracked_leave
     end

@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 
 use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
-use memintro_abi::BlockRecord;
+use memintro_abi::{BlockRecord, SITE_ALONE};
 use memintro_analysis::sites::Aged;
 
 use super::native::{check, visit};
@@ -14,7 +14,7 @@ use crate::hook_link;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("live_by_site", function!(live_by_site, 1))?;
-    native.define_singleton_method("blocks", function!(blocks, 1))
+    native.define_singleton_method("blocks", function!(blocks, 2))
 }
 
 fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
@@ -116,7 +116,9 @@ impl Sum {
     }
 }
 
-fn blocks(ruby: &Ruby, site: u32) -> Result<RArray, Error> {
+/// Of a line with all its stacks, or of one stack alone: a line may be a stack, too.
+fn blocks(ruby: &Ruby, site: u32, is_stack: bool) -> Result<RArray, Error> {
+    let site = if is_stack { site | SITE_ALONE } else { site };
     let array = ruby.ary_new();
     let Some(api) = hook_link::found() else { return Ok(array) };
     // SAFETY: the callback fits the record, the context outlives the visit.
