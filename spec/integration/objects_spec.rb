@@ -236,6 +236,18 @@ RSpec.describe "objects by line" do
     expect(answer.values_at(:old, :vital)).to all(match([name, be_between(20_000, 20_010)]))
   end
 
+  it "keeps nearly to the least max_tracker_bytes, whole stacks included, and says what had no room" do
+    answer = objects(<<~'RUBY')
+      Memintro.start(objects: true, stack_depth: 64, max_tracker_bytes: 4 << 20)
+      kept = []
+      def deep(left, &work) = left.zero? ? work.call : deep(left - 1, &work)
+      150_000.times { |i| deep(i % 40) { kept << ("x" * 100) << { a: i } } }
+      puts JSON.generate(bytes: Memintro.totals.tracker_bytes, dropped: Memintro.totals.dropped)
+    RUBY
+    expect(answer[:bytes]).to be < (4 << 20) * 1.06
+    expect(answer[:dropped]).to be > 10_000
+  end
+
   it "is switched on from outside: memintro run --objects, and MEMINTRO_OBJECTS" do
     code = "KEPT = Array.new(10_000) { Object.new }"
     [[%w[--objects], {}], [[], { "MEMINTRO_OBJECTS" => "1" }]].each do |flags, env|

@@ -31,6 +31,7 @@ pub(crate) fn track(on: bool, mean: u64) -> Status {
         OBJECTS.clear();
         OBJECT_SAMPLES.forget();
         object_samples::set_mean(mean);
+        state::take_room_from_objects();
         if on {
             // The ends of objects that were tracked before were not told.
             state::flush();
