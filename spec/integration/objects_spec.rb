@@ -4,8 +4,8 @@ require_relative "../spec_helper"
 
 # `Memintro.start(objects: true)`: Ruby objects by the line that made them.
 RSpec.describe "objects by line" do
-  def objects(code)
-    result = run_ruby(code: code, requires: %w[memintro json])
+  def objects(code, env: {})
+    result = run_ruby(code: code, requires: %w[memintro json], env: env)
     JSON.parse(result.must_succeed.stdout, symbolize_names: true)
   end
 
@@ -38,45 +38,79 @@ RSpec.describe "objects by line" do
   end
 
   # Ruby's own record of each object, made by the same events.
-  it "agrees with ObjectSpace.trace_object_allocations, object by object" do
-    answer = objects(<<~'RUBY')
-      require "objspace"
-      def slot(object) = Fiddle.dlwrap(object)
-      require "fiddle"
-      Point = Struct.new(:x, :y)
-      Memintro.start(objects: true)
-      ObjectSpace.trace_object_allocations_start
-      kept = []
-      60_000.times do |i|
-        kept << "embedded" << "#{i}" * 20
-        kept << [i, i] << [i] * 50
-        kept << { i => i } << Point.new(i, i)
-        kept << (2**64 + i) << proc { i } << Object.new
-        kept << kept.last.dup << (i..i + 1) << /a#{i % 7}/ << i.to_f.rationalize
-        kept << 1e300 * i if i.even?
-        GC.start if i == 30_000
-      end
-      GC.start
-      GC.disable
-      now = GC.count
-      ours = Memintro::Native.tracked_objects.to_h { |slot, _, site, age| [slot, [site, age]] }
-      names = Memintro::Native.sites.to_h { |row| [row[0], "#{row[2]}:#{row[3]}"] }
-      different = kept.uniq(&:__id__)
-      compared, lines, generations = 0, [], 0
-      different.each do |object|
-        line = ObjectSpace.allocation_sourceline(object) or next
-        compared += 1
-        place = "#{ObjectSpace.allocation_sourcefile(object)}:#{line}"
-        site, age = ours[slot(object)]
-        lines << [object.class, place, names[site]] unless names[site] == place
-        generations += 1 unless age == now - ObjectSpace.allocation_generation(object)
-      end
-      puts JSON.generate(compared: compared, lines: lines.first(3).inspect, generations: generations)
-    RUBY
+  TWIN = <<~'RUBY'
+    require "objspace"
+    def slot(object) = Fiddle.dlwrap(object)
+    require "fiddle"
+    Point = Struct.new(:x, :y)
+    Memintro.start(objects: true)
+    ObjectSpace.trace_object_allocations_start
+    kept = []
+    rounds = Integer(ENV.fetch("ROUNDS"))
+    rounds.times do |i|
+      kept << "embedded" << "#{i}" * 20
+      kept << [i, i] << [i] * 50
+      kept << { i => i } << Point.new(i, i)
+      kept << (2**64 + i) << proc { i } << Object.new
+      kept << kept.last.dup << (i..i + 1) << /a#{i % 7}/ << i.to_f.rationalize
+      kept << 1e300 * i if i.even?
+      GC.start if i == rounds / 2
+    end
+    GC.start
+    GC.disable
+    now = GC.count
+    ours = Memintro::Native.tracked_objects.to_h { |slot, _, site, age| [slot, [site, age]] }
+    names = Memintro::Native.sites.to_h { |row| [row[0], "#{row[2]}:#{row[3]}"] }
+    different = kept.uniq(&:__id__)
+    compared, lines, generations = 0, [], 0
+    different.each do |object|
+      line = ObjectSpace.allocation_sourceline(object) or next
+      compared += 1
+      place = "#{ObjectSpace.allocation_sourcefile(object)}:#{line}"
+      site, age = ours[slot(object)]
+      lines << [object.class, place, names[site]] unless names[site] == place
+      generations += 1 unless age == now - ObjectSpace.allocation_generation(object)
+    end
+    puts JSON.generate(compared: compared, lines: lines.first(3).inspect, generations: generations)
+  RUBY
+
+  def agree(rounds, compared, generations)
+    answer = objects(TWIN, env: { "ROUNDS" => rounds.to_s })
     expect(answer[:lines]).to eq("[]")
     # Its record takes memory, which now and then provokes a collection before ours is made.
-    expect(answer[:generations]).to be < 20
-    expect(answer[:compared]).to be > 780_000
+    expect(answer[:generations]).to be < generations
+    expect(answer[:compared]).to be > compared
+  end
+
+  it "agrees with ObjectSpace.trace_object_allocations, object by object" do
+    agree(20_000, 260_000, 20)
+  end
+
+  it "agrees with it on a million objects", :long do
+    agree(80_000, 1_040_000, 40)
+  end
+
+  it "survives GC.stress, and Ractors that make and free objects" do
+    answer = objects(<<~'RUBY')
+      Warning[:experimental] = false
+      Memintro.start(objects: true)
+      GC.stress = true
+      few = Array.new(40) { Object.new }
+      line = __LINE__ - 1
+      30.times { Object.new }
+      GC.stress = false
+      stressed = [Memintro["-e:#{line}"], Memintro["-e:#{line + 2}"]].map { |site| site.live_objects }
+      others = Array.new(2) { Ractor.new { 10.times { Array.new(2_000) { "x" * 10 }; GC.start }; :done } }
+      10.times { Array.new(2_000) { "y" * 10 }; Memintro.top(5, by: :live_objects) }
+      done = others.map { |one| one.respond_to?(:value) ? one.value : one.take }
+      GC.start
+      kept = Memintro["-e:#{line}"].classes["Object"]
+      puts JSON.generate(stressed: stressed, done: done, kept: kept.first, truth: few.size)
+    RUBY
+    # The array itself, call caches, and what the stack holds.
+    expect(answer[:stressed][0]).to be_between(40, 60)
+    expect(answer[:stressed][1]).to be < 10
+    expect(answer).to include(done: %w[done done], kept: 40, truth: 40)
   end
 
   it "follows objects that compaction moves, and forgets those that are freed" do
@@ -202,6 +236,18 @@ RSpec.describe "objects by line" do
     expect(answer.values_at(:old, :vital)).to all(match([name, be_between(20_000, 20_010)]))
   end
 
+  it "keeps nearly to the least max_tracker_bytes, whole stacks included, and says what had no room" do
+    answer = objects(<<~'RUBY')
+      Memintro.start(objects: true, stack_depth: 64, max_tracker_bytes: 4 << 20)
+      kept = []
+      def deep(left, &work) = left.zero? ? work.call : deep(left - 1, &work)
+      150_000.times { |i| deep(i % 40) { kept << ("x" * 100) << { a: i } } }
+      puts JSON.generate(bytes: Memintro.totals.tracker_bytes, dropped: Memintro.totals.dropped)
+    RUBY
+    expect(answer[:bytes]).to be < (4 << 20) * 1.06
+    expect(answer[:dropped]).to be > 10_000
+  end
+
   it "is switched on from outside: memintro run --objects, and MEMINTRO_OBJECTS" do
     code = "KEPT = Array.new(10_000) { Object.new }"
     [[%w[--objects], {}], [[], { "MEMINTRO_OBJECTS" => "1" }]].each do |flags, env|
@@ -286,12 +332,12 @@ RSpec.describe "objects by line" do
       expect(result.stderr).to match(/ 10,000 .* -e:1$/)
     end
     refused = run_memintro("run", "--objects=message", "--", RbConfig.ruby, "-e", "")
-    expect(refused.stderr).to include('--objects is "message"; it must be 1, 0, or names of classes such as Message,')
+    expect(refused.stderr).to include('--objects is "message"; it must be 1, 0, sampled, or names of classes such as')
     wrong = { [] => ArgumentError, ["text"] => ArgumentError, [Comparable] => ArgumentError, [7] => TypeError,
               7 => TypeError, [Object.new.singleton_class] => ArgumentError }
     wrong.each { |value, error| expect { Memintro.start(objects: value) }.to raise_error(error, /objects is /) }
     expect { Memintro.start(objects: [Comparable]) }
-      .to raise_error("objects is [Comparable]; it must be true, false, or an Array of classes and names of " \
-                      "classes: Comparable is a module; name the classes that include it")
+      .to raise_error("objects is [Comparable]; it must be true, false, :sampled, or an Array of classes and " \
+                      "names of classes: Comparable is a module; name the classes that include it")
   end
 end

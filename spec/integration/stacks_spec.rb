@@ -187,14 +187,20 @@ RSpec.describe "whole stacks" do
   it "give way to lines where no more call sites may be told apart" do
     found = answer(<<~RUBY)
       #{TWO_CALLERS}
-      Memintro.start(stack_depth: 8, max_sites: 40)
+      Memintro.start(stack_depth: 40, max_sites: 40)
       def deep(left) = left.zero? ? leak(9_999) : deep(left - 1)
       leak(9_999)
-      200.times { |i| deep(i % 7) }
+      200.times { |i| deep(i % 35) }
       GC.disable
+      blocks = ->(site) { [site.live_blocks, site.each_block.count] }
       puts JSON.generate(line: Memintro["-e:2"].live_bytes / 10_000, all: Memintro.totals.live_bytes,
-                         sum: Memintro.top(nil).sum(&:live_bytes))
+                         sum: Memintro.top(nil).sum(&:live_bytes), blocks: blocks.call(Memintro["-e:2"]),
+                         stacks: Memintro.stacks(nil, site: "-e:2").map { |one| [one.stack.size, *blocks.call(one)] })
     RUBY
+    # What has no stack of its own is a row of one line, and has its own blocks only.
+    expect(found[:stacks].map(&:first)).to include(1)
+    expect(found[:stacks].map { |_, _, visited| visited }).to eq(found[:stacks].map { |_, live, _| live })
+    expect(found[:blocks]).to eq([found[:stacks].sum { |_, live| live }] * 2)
     expect(found[:line]).to eq(201)
     # What asking takes comes in between.
     expect(found[:sum]).to be_within(4_000).of(found[:all])

@@ -63,7 +63,7 @@ class FakeNative
   end
 
   def live_by_site(age) = (@calls << [:live_by_site, age]) && aged
-  def blocks(id) = (@calls << [:blocks, id]) && block_list
+  def blocks(id, _stack = false) = (@calls << [:blocks, id]) && block_list
   def untracked_enter = @depth += 1
   def untracked_leave = @depth -= 1
   def dump_at_exit(path) = (@calls << [:dump_at_exit, path]) && nil

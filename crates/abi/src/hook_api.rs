@@ -107,8 +107,9 @@ pub struct HookApi {
     pub thread_totals: unsafe extern "C" fn(figures: *mut ThreadFigures),
     /// Visits each call site with at least one event, all at one instant. On an error it visits none.
     pub sites: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status,
-    /// Visits live blocks of at least `min_age` GC generations; `site` `u32::MAX` means all sites. Events during the
-    /// visit are recorded after it. On an error it visits none.
+    /// Visits live blocks of at least `min_age` GC generations; `site` `u32::MAX` means all sites. With
+    /// [`crate::SITE_ALONE`] in its bits, those of a line's stacks are left out. Events during the visit are recorded
+    /// after it. On an error it visits none.
     pub blocks: unsafe extern "C" fn(
         site: u32,
         min_age: u32,
@@ -166,4 +167,11 @@ pub struct HookApi {
     pub stack_frame: unsafe extern "C" fn(number: u32, frame: *mut StackFrame) -> Status,
     /// Visits the memory that the hook has mapped for itself. Takes no lock.
     pub own_memory: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<OwnRange>),
+    /// As `track_objects`, but follows one object in `mean`, each as likely as any other.
+    pub sample_objects: extern "C" fn(mean: u64) -> Status,
+    /// An object was made in this slot, by this thread, and is to be followed. Returns how many objects are passed over
+    /// before the next one.
+    pub object_drawn: extern "C" fn(slot: usize, bytes: usize) -> u64,
+    /// How many objects are passed over before the first one.
+    pub object_distance: extern "C" fn() -> u64,
 }

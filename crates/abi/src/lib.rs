@@ -34,3 +34,5 @@ pub const SITE_BOOT: u32 = 1;
 pub const SITE_GC: u32 = 2;
 /// First site id that stands for a real call site.
 pub const FIRST_REAL_SITE: u32 = 3;
+/// Beside a site id, which has 24 bits: the line without its whole stacks.
+pub const SITE_ALONE: u32 = 1 << 31;

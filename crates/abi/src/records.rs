@@ -209,7 +209,7 @@ pub struct SiteRecord {
 
 /// The objects of a call site. Their bytes are those of their slots; what an object has from malloc is a block.
 #[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
 pub struct ObjectFigures {
     /// Objects made.
     pub allocations: u64,
@@ -225,6 +225,32 @@ pub struct ObjectFigures {
     pub old_objects: u64,
     /// Bytes of their slots.
     pub old_bytes: u64,
+    /// 1 if objects of the site were sampled. Then the rest are variances and skews, as in [`Variances`].
+    pub estimated: u64,
+    /// Variance of `allocations`.
+    pub allocations_variance: f64,
+    /// Variance of `frees`.
+    pub frees_variance: f64,
+    /// Variance of `total_bytes`.
+    pub total_bytes_variance: f64,
+    /// Variance of `freed_bytes`.
+    pub freed_bytes_variance: f64,
+    /// Skew of `allocations`.
+    pub allocations_skew: f64,
+    /// Skew of `frees`.
+    pub frees_skew: f64,
+    /// Skew of `total_bytes`.
+    pub total_bytes_skew: f64,
+    /// Skew of `freed_bytes`.
+    pub freed_bytes_skew: f64,
+    /// Variance of `old_objects`.
+    pub old_objects_variance: f64,
+    /// Variance of `old_bytes`.
+    pub old_bytes_variance: f64,
+    /// Skew of `old_objects`.
+    pub old_objects_skew: f64,
+    /// Skew of `old_bytes`.
+    pub old_bytes_skew: f64,
 }
 
 /// One live block.

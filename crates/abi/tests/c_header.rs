@@ -164,6 +164,31 @@ fn layouts(all: &mut Lines) {
         objects,
         stack,
     );
+    layout!(
+        all,
+        "memintro_objects",
+        ObjectFigures,
+        allocations,
+        frees,
+        total_bytes,
+        freed_bytes,
+        marked_bytes,
+        old_objects,
+        old_bytes,
+        estimated,
+        allocations_variance,
+        frees_variance,
+        total_bytes_variance,
+        freed_bytes_variance,
+        allocations_skew,
+        frees_skew,
+        total_bytes_skew,
+        freed_bytes_skew,
+        old_objects_variance,
+        old_bytes_variance,
+        old_objects_skew,
+        old_bytes_skew,
+    );
     layout!(all, "memintro_block", BlockRecord, address, size, site, age, weight);
     layout!(all, "memintro_measure_figures", MeasureFigures, moment, owner, lost, thread, process);
     layout!(all, "memintro_measured_site", MeasuredSite, site, allocations, total_bytes);
@@ -211,6 +236,9 @@ fn layouts(all: &mut Lines) {
         stacks,
         stack_frame,
         own_memory,
+        sample_objects,
+        object_drawn,
+        object_distance,
     );
 }
 

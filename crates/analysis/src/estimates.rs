@@ -72,6 +72,59 @@ pub struct Estimates {
     pub old_bytes: Estimate,
     /// Blocks that have.
     pub old_blocks: Estimate,
+    /// The VM's objects.
+    pub objects: OfObjects,
+}
+
+/// The figures of a site's objects that have a standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OfObjects {
+    /// Objects that are live.
+    pub live_objects: Estimate,
+    /// Bytes of their slots.
+    pub object_bytes: Estimate,
+    /// Objects made.
+    pub object_allocations: Estimate,
+    /// Live bytes of blocks and of slots.
+    pub retained_bytes: Estimate,
+}
+
+impl OfObjects {
+    fn of(site: &Site, live_bytes: &Estimate) -> Self {
+        let of = &site.record.objects;
+        let one = per_sample(of.allocations_variance, of.allocations_skew);
+        let bytes = per_sample(of.total_bytes_variance, of.total_bytes_skew);
+        let (live, slots) = match site.aged {
+            Some(aged) => (
+                (aged.objects_variance, aged.objects_skew),
+                (aged.object_bytes_variance, aged.object_bytes_skew),
+            ),
+            None => (
+                (left(of.allocations_variance, of.frees_variance), left(of.allocations_skew, of.frees_skew)),
+                (
+                    left(of.total_bytes_variance, of.freed_bytes_variance),
+                    left(of.total_bytes_skew, of.freed_bytes_skew),
+                ),
+            ),
+        };
+        let live_skew = live_bytes.own_per_sample * live_bytes.variance;
+        Self {
+            live_objects: estimate(site.live_objects() as f64, live.0, live.1, one),
+            object_bytes: estimate(site.object_bytes() as f64, slots.0, slots.1, bytes),
+            object_allocations: estimate(
+                of.allocations as f64,
+                of.allocations_variance,
+                of.allocations_skew,
+                one,
+            ),
+            retained_bytes: estimate(
+                site.retained_bytes() as f64,
+                live_bytes.variance + slots.0.max(0.0),
+                live_skew + slots.1.max(0.0),
+                bytes.max(live_bytes.per_sample),
+            ),
+        }
+    }
 }
 
 impl Estimates {
@@ -119,6 +172,7 @@ impl Estimates {
             growth_interval: if unmarked { live_bytes } else { growth }.interval(),
             old_bytes: measured(record.old_bytes as f64, record.old_bytes_variance, record.old_bytes_skew),
             old_blocks: counted(record.old_blocks as f64, record.old_blocks_variance, record.old_blocks_skew),
+            objects: OfObjects::of(site, &live_bytes),
         }
     }
 }

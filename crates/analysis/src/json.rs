@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use memintro_abi::{ObjectFigures, SiteKind};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::estimates::Estimates;
+use crate::estimates::{Estimates, OfObjects};
 use crate::heap::{Heap, Holder, Iseqs, Occupancy, Place, Pool, Row};
 use crate::sites::{Site, Sites};
 
@@ -226,7 +226,8 @@ impl Serialize for SiteJson<'_> {
         map.serialize_entry("max_lifespan", &record.max_lifespan)?;
         map.serialize_entry("age_total", &record.age_total)?;
         map.serialize_entry("growth", &site.growth())?;
-        let estimates = (record.estimated != 0).then(|| Estimates::of(site));
+        let is_estimated = record.estimated != 0 || record.objects.estimated != 0;
+        let estimates = is_estimated.then(|| Estimates::of(site));
         // If only old blocks count, these are the live blocks; a snapshot does not need that.
         if site.aged.is_none() && self.bytes == Bytes::Shown {
             map.serialize_entry("old_bytes", &record.old_bytes)?;
@@ -244,6 +245,9 @@ impl Serialize for SiteJson<'_> {
         }
         if let Some(of) = &estimates {
             doubts(&mut map, of)?;
+            if record.objects.estimated != 0 {
+                object_doubts(&mut map, &of.objects)?;
+            }
         }
         map.end()
     }
@@ -261,8 +265,38 @@ impl Serialize for ObjectsJson<'_> {
         map.serialize_entry("marked_bytes", &self.0.marked_bytes)?;
         map.serialize_entry("old_objects", &self.0.old_objects)?;
         map.serialize_entry("old_bytes", &self.0.old_bytes)?;
+        if self.0.estimated != 0 {
+            map.serialize_entry("allocations_variance", &self.0.allocations_variance)?;
+            map.serialize_entry("frees_variance", &self.0.frees_variance)?;
+            map.serialize_entry("total_bytes_variance", &self.0.total_bytes_variance)?;
+            map.serialize_entry("freed_bytes_variance", &self.0.freed_bytes_variance)?;
+            map.serialize_entry("allocations_skew", &self.0.allocations_skew)?;
+            map.serialize_entry("frees_skew", &self.0.frees_skew)?;
+            map.serialize_entry("total_bytes_skew", &self.0.total_bytes_skew)?;
+            map.serialize_entry("freed_bytes_skew", &self.0.freed_bytes_skew)?;
+            map.serialize_entry("old_objects_variance", &self.0.old_objects_variance)?;
+            map.serialize_entry("old_bytes_variance", &self.0.old_bytes_variance)?;
+            map.serialize_entry("old_objects_skew", &self.0.old_objects_skew)?;
+            map.serialize_entry("old_bytes_skew", &self.0.old_bytes_skew)?;
+        }
         map.end()
     }
+}
+
+/// The standard errors and intervals of a site's objects.
+fn object_doubts<M: SerializeMap>(map: &mut M, of: &OfObjects) -> Result<(), M::Error> {
+    let figures = [
+        ("live_objects", &of.live_objects),
+        ("object_bytes", &of.object_bytes),
+        ("object_allocations", &of.object_allocations),
+        ("retained_bytes", &of.retained_bytes),
+    ];
+    for (name, estimate) in figures {
+        let (low, high) = estimate.interval();
+        map.serialize_entry(&format!("{name}_standard_error"), &estimate.standard_error())?;
+        map.serialize_entry(&format!("{name}_interval"), &[low.floor() as i64, high.ceil() as i64])?;
+    }
+    Ok(())
 }
 
 /// The standard errors, the intervals, and what one sample stands for in figures that are summed over processes: with

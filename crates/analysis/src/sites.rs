@@ -21,6 +21,14 @@ pub struct Aged {
     pub objects: u64,
     /// Bytes of their slots.
     pub object_bytes: u64,
+    /// Variance of the objects.
+    pub objects_variance: f64,
+    /// Variance of the bytes of their slots.
+    pub object_bytes_variance: f64,
+    /// Skew of the objects.
+    pub objects_skew: f64,
+    /// Skew of the bytes of their slots.
+    pub object_bytes_skew: f64,
 }
 
 /// One site.

@@ -2,7 +2,7 @@
 
 use memintro_tracker::births::Birth;
 use memintro_tracker::counters::CounterCache;
-use memintro_tracker::samples::{Put, Sample};
+use memintro_tracker::samples::{Drawn, Put, Sample};
 use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{ThreadState, bump};
 
@@ -93,19 +93,19 @@ pub(crate) fn born_sampled(origin: Origin<'_>, address: usize, size: u64, site: 
         SAMPLES.uncount(address);
         heal(origin, Some(stale), birth);
     }
-    let sample = Sample { size, mean, site, birth, mark: SAMPLES.marks() };
+    let sample = Sample { size, mean, site, birth, mark: SAMPLES.marks(), drawn: Drawn::Bytes };
     match SAMPLES.put(address, sample) {
         Put::New => {}
         Put::Replaced(stale) => {
             bump(&own.traffic.missed_frees, 1);
-            SAMPLES.count_death(&stale, birth, &own.estimate);
+            SAMPLES.count_death(&stale, birth, Some(&own.estimate));
         }
         Put::Full => {
             bump(&own.traffic.dropped, sample.share().blocks());
             return;
         }
     }
-    SAMPLES.count_birth(&sample, &own.estimate);
+    SAMPLES.count_birth(&sample, Some(&own.estimate));
 }
 
 /// As [`heal`], for blocks that were sampled before the switch to full mode.
@@ -115,7 +115,7 @@ fn heal_sample(origin: Origin<'_>, address: usize) {
         && let Some(stale) = SAMPLES.take(address)
     {
         bump(&origin.owner.traffic.missed_frees, 1);
-        SAMPLES.count_death(&stale, shared::generation(), &origin.owner.estimate);
+        SAMPLES.count_death(&stale, shared::generation(), Some(&origin.owner.estimate));
     }
 }
 
@@ -141,7 +141,9 @@ pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
     match old {
         Old::Nothing | Old::WrittenDown => {}
         Old::Followed(removed) => died(origin, removed, told),
-        Old::Sampled(sample) => SAMPLES.count_death(sample, shared::generation(), &origin.owner.estimate),
+        Old::Sampled(sample) => {
+            SAMPLES.count_death(sample, shared::generation(), Some(&origin.owner.estimate))
+        }
     }
 }
 
@@ -179,7 +181,7 @@ pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32)
         Old::Sampled(old) => {
             if SAMPLES.put(address, *old) == Put::Full {
                 bump(&traffic.dropped, old.share().blocks());
-                SAMPLES.count_death(old, now, &origin.owner.estimate);
+                SAMPLES.count_death(old, now, Some(&origin.owner.estimate));
             }
         }
     }

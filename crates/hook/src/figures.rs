@@ -8,6 +8,7 @@ use memintro_tracker::estimate::{Estimated, EstimatedYoung};
 use memintro_tracker::sites::Site;
 use memintro_tracker::threads::{ThreadState, Traffic};
 
+use crate::object_samples;
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, THREADS};
 use crate::state;
@@ -194,4 +195,5 @@ pub(crate) fn is_used(id: u32, site: &Site) -> bool {
         || site.objects.allocations.load(Ordering::Relaxed) != 0
         || site.objects.frees.load(Ordering::Relaxed) != 0
         || SAMPLES.site(id).is_some()
+        || object_samples::has(id)
 }

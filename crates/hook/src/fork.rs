@@ -19,7 +19,7 @@ use crate::changes::{self, Changes, UNUSED_FORKS};
 use crate::patch::{self, walkers};
 use crate::pending::Pending;
 use crate::shared::{self, BIRTHS, PID, THREADS};
-use crate::{sampling, thread};
+use crate::{object_samples, sampling, thread};
 
 /// Sleeps of 50 µs for which a fork waits for patching, for a pause and for recording to end.
 const SLEEPS: u32 = 3_000;
@@ -140,6 +140,7 @@ unsafe extern "C" fn in_child() {
     BIRTHS.in_child(own.map(|own| &own.measuring));
     if let Some(own) = own {
         sampling::in_child(own, PID.load(Ordering::Relaxed));
+        object_samples::reseed(u64::from(PID.load(Ordering::Relaxed)));
     }
     if held == Held::NotPaused && is_used() {
         shared::give_up();

@@ -4,13 +4,14 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Figures, HookApi, Mode, Origin, OwnRange, PatchEntry, SiteKind, SiteRecord, StartOptions,
-    Status, ThreadFigures, Visitor, VmSource,
+    BlockRecord, Figures, HookApi, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteKind, SiteRecord,
+    StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
 use memintro_tracker::{ranges, stack};
 
 use crate::figures::{self, SiteFigures, is_used};
+use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
 use crate::{dump, exit, functions, measure, objects, patch, stacks, start, state, thread};
@@ -52,6 +53,9 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     stacks: each_stack,
     stack_frame: stacks::frame,
     own_memory,
+    sample_objects,
+    object_drawn,
+    object_distance,
 };
 
 /// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack
@@ -136,6 +140,7 @@ extern "C" fn mark() -> Status {
             site.marked_object_bytes.store(total.wrapping_sub(freed), Ordering::Relaxed);
         }
         SAMPLES.mark();
+        OBJECT_SAMPLES.mark();
     }))
 }
 
@@ -259,14 +264,18 @@ fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
         old_bytes_variance: left(all.total_bytes, all.freed_bytes, young.bytes_variance),
         old_blocks_skew: left(all.allocations_skew, all.frees_skew, young.blocks_skew),
         old_bytes_skew: left(all.total_bytes_skew, all.freed_bytes_skew, young.bytes_skew),
-        objects: objects::figures(site, now),
+        objects: objects::figures(id, site, now),
         stack: u64::from(site.node()),
     }
 }
 
-/// Whether a block of this site is of that one: all of them, a line with all its stacks, or a stack.
+/// Whether a block of this site is of that one: all of them, a line with all its stacks, one without them, or a stack.
 fn is_of(site: u32, wanted: u32) -> bool {
-    wanted == u32::MAX || site == wanted || SITES.leaf_of(site) == wanted
+    match wanted {
+        u32::MAX => true,
+        _ if wanted & SITE_ALONE != 0 => site == wanted & !SITE_ALONE,
+        _ => site == wanted || SITES.leaf_of(site) == wanted,
+    }
 }
 
 unsafe extern "C" fn blocks(
@@ -310,7 +319,20 @@ unsafe extern "C" fn blocks(
 
 extern "C" fn track_objects(on: bool) -> Status {
     reach_down();
-    objects::track(on)
+    objects::track(on, 0)
+}
+
+extern "C" fn sample_objects(mean: u64) -> Status {
+    reach_down();
+    objects::track(true, mean)
+}
+
+extern "C" fn object_drawn(slot: usize, bytes: usize) -> u64 {
+    objects::drawn(slot, bytes)
+}
+
+extern "C" fn object_distance() -> u64 {
+    object_samples::distance()
 }
 
 extern "C" fn object_made(slot: usize, bytes: usize) {

@@ -40,6 +40,7 @@ mod init;
 mod intercept;
 mod measure;
 mod nested;
+mod object_samples;
 mod objects;
 mod patch;
 mod pending;

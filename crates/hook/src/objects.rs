@@ -13,6 +13,7 @@ use memintro_tracker::sites::{Site, objects_of};
 use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
+use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::record;
 use crate::shared::{self, ACTIVE, OBJECTS, SITES, THREADS, TRACKS_OBJECTS};
 use crate::state;
@@ -22,11 +23,15 @@ use crate::thread;
 /// fork or a dump at exit is waited for.
 const PATIENCE: u32 = 2_000;
 
-/// Begins or ends. The figures of objects stay readable; which objects live is forgotten, as nobody tells of their end.
-pub(crate) fn track(on: bool) -> Status {
+/// Begins or ends, with one object in so many if `mean` is not 0. The figures of objects stay readable; which objects
+/// live is forgotten, as nobody tells of their end.
+pub(crate) fn track(on: bool, mean: u64) -> Status {
     let done = state::paused(|_| {
         TRACKS_OBJECTS.store(false, Ordering::Relaxed);
         OBJECTS.clear();
+        OBJECT_SAMPLES.forget();
+        object_samples::set_mean(mean);
+        state::take_room_from_objects();
         if on {
             // The ends of objects that were tracked before were not told.
             state::flush();
@@ -34,8 +39,9 @@ pub(crate) fn track(on: bool) -> Status {
                 site.objects.reset();
                 site.marked_object_bytes.store(0, Ordering::Relaxed);
             }
+            OBJECT_SAMPLES.clear();
         }
-        if on && OBJECTS.init(state::budget_for_objects()).is_err() {
+        if on && !state::make_room_for_objects() {
             return Status::NO_MEMORY;
         }
         TRACKS_OBJECTS.store(on, Ordering::Relaxed);
@@ -79,6 +85,22 @@ pub(crate) fn made(slot: usize, bytes: usize) {
     drop(busy);
 }
 
+/// A sampled object was made. Returns how many are passed over before the next one.
+pub(crate) fn drawn(slot: usize, bytes: usize) -> u64 {
+    if let Some(own) = thread::own().filter(|_| is_tracking() && object_samples::is_on()) {
+        let Some(busy) = enter(&own) else {
+            bump(&own.traffic.dropped, 1);
+            return object_samples::distance();
+        };
+        if is_tracking() && own.untracked.get() == 0 {
+            let (site, generation) = record::site(&own, 0);
+            object_samples::born(&own, slot, bytes as u64, site, generation);
+        }
+        drop(busy);
+    }
+    object_samples::distance()
+}
+
 fn born(own: &ThreadState, slot: usize, bytes: u64, site: u32, generation: u32) {
     let object = Block { site, size: bytes, generation };
     match OBJECTS.insert(slot, object, generation, |old| died(own, old, generation)) {
@@ -106,7 +128,9 @@ pub(crate) fn freed(slot: usize) {
     };
     if is_tracking() {
         let now = shared::generation();
-        if let Some(object) = OBJECTS.remove(slot, now) {
+        if object_samples::is_on() {
+            object_samples::died(slot, now);
+        } else if let Some(object) = OBJECTS.remove(slot, now) {
             died(&own, &object, now);
         }
     }
@@ -121,7 +145,9 @@ pub(crate) fn moved(from: usize, to: usize) {
         return;
     };
     let now = shared::generation();
-    if let Some(object) = OBJECTS.remove(from, now) {
+    if object_samples::is_on() {
+        object_samples::moved(&own, from, to, now);
+    } else if let Some(object) = OBJECTS.remove(from, now) {
         let Removed { site, size, age } = object;
         let moved = Block { site, size, generation: now.wrapping_sub(age) };
         match OBJECTS.insert(to, moved, now, |stale| died(&own, stale, now)) {
@@ -140,6 +166,7 @@ pub(crate) fn moved(from: usize, to: usize) {
 pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
     let now = shared::generation();
     state::done(state::paused(|_| {
+        object_samples::each(now, visit);
         OBJECTS.for_each(now, &mut |slot, object| {
             visit(&BlockRecord {
                 address: slot as u64,
@@ -153,7 +180,7 @@ pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
 }
 
 /// The figures of a site's objects. The world is paused, and all threads' counters are flushed.
-pub(crate) fn figures(site: &Site, now: u32) -> ObjectFigures {
+pub(crate) fn figures(id: u32, site: &Site, now: u32) -> ObjectFigures {
     let counters = &site.objects;
     let (allocations, frees) =
         (counters.allocations.load(Ordering::Relaxed), counters.frees.load(Ordering::Relaxed));
@@ -164,7 +191,7 @@ pub(crate) fn figures(site: &Site, now: u32) -> ObjectFigures {
     let old = |all: u64, gone: u64, young: i64| {
         all.wrapping_sub(gone).cast_signed().wrapping_sub(young).max(0).cast_unsigned()
     };
-    ObjectFigures {
+    let mut figures = ObjectFigures {
         allocations,
         frees,
         total_bytes,
@@ -172,5 +199,8 @@ pub(crate) fn figures(site: &Site, now: u32) -> ObjectFigures {
         marked_bytes: site.marked_object_bytes.load(Ordering::Relaxed),
         old_objects: old(allocations, frees, young_objects),
         old_bytes: old(total_bytes, freed_bytes, young_bytes),
-    }
+        ..ObjectFigures::default()
+    };
+    object_samples::add(id, &mut figures, now);
+    figures
 }

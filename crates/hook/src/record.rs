@@ -119,7 +119,10 @@ pub(crate) fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
         FrameKind::RUBY => own.sites.get(frame.key, frame.detail, frame.generation, || {
             // SAFETY: as above, and the frame was answered just now.
             unsafe { (vm.locate)(&raw mut frame) };
-            (stacks::line(&frame), frame.key != 0)
+            // What stands in where the interner's lock was not got in time must not stay.
+            let given_up_before = given_up();
+            let site = stacks::line(&frame);
+            (site, frame.key != 0 && given_up() == given_up_before)
         }),
         FrameKind::GC => SITE_GC,
         _ => native_site(own, caller),
@@ -130,8 +133,9 @@ pub(crate) fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
 #[inline]
 fn native_site(own: &ThreadState, caller: usize) -> u32 {
     own.sites.get(caller, u32::MAX, place::loads(), || {
+        let given_up_before = given_up();
         let site = place::with_place(caller, |place| SITES.native(caller, place));
-        (site.unwrap_or(SITE_OTHER), true)
+        (site.unwrap_or(SITE_OTHER), given_up() == given_up_before)
     })
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use memintro_abi::SITE_OTHER;
 use memintro_tracker::counters::CounterCache;
 use memintro_tracker::deferred::Event;
-use memintro_tracker::samples::Sample;
+use memintro_tracker::samples::{Drawn, Sample};
 use memintro_tracker::sites::Place;
 use memintro_tracker::table::Removed;
 use memintro_tracker::threads::{Settle, ThreadState, bump};
@@ -59,6 +59,7 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
         site: event.site,
         birth: event.line,
         mark: event.extra,
+        drawn: Drawn::Bytes,
     };
     match event.kind {
         kind::BIRTH => {

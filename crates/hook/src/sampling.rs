@@ -173,7 +173,8 @@ pub(crate) fn in_child(own: &ThreadState, pid: u32) {
     }
 }
 
-fn clock() -> u64 {
+/// Random bits of this moment.
+pub(crate) fn clock() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid record.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };

@@ -8,6 +8,7 @@ use core::ffi::c_void;
 use memintro_abi::{
     Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER, SiteRecord, StackFrame, Status, VmSource,
 };
+use memintro_tracker::lock::given_up;
 use memintro_tracker::sites::{MOST_FRAMES, StackMemory};
 use memintro_tracker::threads::ThreadState;
 
@@ -48,8 +49,10 @@ pub(crate) fn site(
         return Ok((intern(memory, vm, depth, frame), generation));
     }
     let site = memory.sites.get(key, detail, generation, || {
+        // What stands in where the interner's lock was not got in time must not stay.
+        let given_up_before = given_up();
         let site = intern(memory, vm, depth, frame);
-        (site, frame.key != 0)
+        (site, frame.key != 0 && given_up() == given_up_before)
     });
     Ok((site, generation))
 }
@@ -146,4 +149,11 @@ pub(crate) fn add(sum: &mut SiteRecord, part: &SiteRecord) {
         ($($name:ident),*) => { $(sum.objects.$name = sum.objects.$name.wrapping_add(part.objects.$name);)* };
     }
     add_objects!(allocations, frees, total_bytes, freed_bytes, marked_bytes, old_objects, old_bytes);
+    sum.objects.estimated |= part.objects.estimated;
+    macro_rules! add_doubts {
+        ($($name:ident),*) => { $(sum.objects.$name += part.objects.$name;)* };
+    }
+    add_doubts!(allocations_variance, frees_variance, total_bytes_variance, freed_bytes_variance);
+    add_doubts!(allocations_skew, frees_skew, total_bytes_skew, freed_bytes_skew);
+    add_doubts!(old_objects_variance, old_bytes_variance, old_objects_skew, old_bytes_skew);
 }

@@ -9,7 +9,7 @@
 //! [`crate::changes`] serialises transitions. They are made while the world is paused, so that no thread sees half of
 //! one.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memintro_abi::{FIRST_REAL_SITE, Mode, Origin, StartOptions, Status, VmSource};
 use memintro_tracker::chance::MOST_MEAN;
@@ -17,6 +17,7 @@ use memintro_tracker::mmap;
 use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_FRAMES, MOST_SITES};
 use memintro_tracker::threads::Paused;
 
+use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
     self, ACTIVE, BIRTHS, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, STACK_DEPTH, TABLE, THREADS,
@@ -33,6 +34,11 @@ const FIXED_BYTES: usize = (1 << 20) + 4096;
 /// A smaller table would be of no use.
 const LEAST_TABLE_BYTES: usize = 1 << 20;
 
+/// What live objects may take at least.
+const LEAST_FOR_OBJECTS: usize = 1 << 19;
+
+/// The part of the budget that objects have; 0: none are tracked.
+static FOR_OBJECTS: AtomicUsize = AtomicUsize::new(0);
 static MAX_SITES: AtomicU32 = AtomicU32::new(0);
 static MAX_BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -122,7 +128,8 @@ pub(crate) fn activate(options: &StartOptions) -> Status {
     MAX_BYTES.store(options.max_tracker_bytes, Ordering::Relaxed);
     let activated = paused(|_| {
         STACK_DEPTH.store(options.stack_depth as u32, Ordering::Relaxed);
-        if !keeps && !empty() || !prepare(options) {
+        let tracks_objects = TRACKS_OBJECTS.load(Ordering::Relaxed);
+        if !keeps && !(empty() && (!tracks_objects || make_room_for_objects())) || !prepare(options) {
             return Status::NO_MEMORY;
         }
         THREADS.deferred.init();
@@ -135,7 +142,7 @@ pub(crate) fn activate(options: &StartOptions) -> Status {
 
 /// Prepares what a mode needs. The world is paused.
 fn prepare(options: &StartOptions) -> bool {
-    let for_blocks = budget_for_blocks();
+    let for_blocks = room_for_blocks();
     if options.mode == Mode::FULL {
         return TABLE.init(for_blocks.saturating_sub(SAMPLES.block_bytes())).is_ok();
     }
@@ -169,6 +176,7 @@ fn empty() -> bool {
     THREADS.reset_traffic();
     TABLE.clear();
     OBJECTS.clear();
+    OBJECT_SAMPLES.clear();
     SITES.clear();
     sampling::empty();
     SITES.init(MAX_SITES.load(Ordering::Relaxed), budget() / 4, FIRST_REAL_SITE)
@@ -179,10 +187,10 @@ pub(crate) fn empty_again() -> bool {
     let is_empty = match mode() {
         // Before the first start there is nothing to forget.
         Mode::OFF => MAX_SITES.load(Ordering::Relaxed) == 0 || empty(),
-        Mode::FULL => empty() && TABLE.init(budget_for_blocks()).is_ok(),
+        Mode::FULL => empty() && TABLE.init(room_for_blocks()).is_ok(),
         _ => empty(),
     };
-    is_empty && (!TRACKS_OBJECTS.load(Ordering::Relaxed) || OBJECTS.init(budget_for_objects()).is_ok())
+    is_empty && (!TRACKS_OBJECTS.load(Ordering::Relaxed) || make_room_for_objects())
 }
 
 pub(crate) fn budget() -> usize {
@@ -197,9 +205,30 @@ fn budget_for_blocks() -> usize {
     (budget - budget / 4).saturating_sub(for_rest).min(reservable()).max(LEAST_TABLE_BYTES)
 }
 
-/// What live objects may take of the budget: half of what blocks have left.
-pub(crate) fn budget_for_objects() -> usize {
-    (budget_for_blocks().saturating_sub(TABLE.resident_bytes()) / 2).max(LEAST_TABLE_BYTES)
+/// Prepares the table of those objects that are tracked. `false`: there is no memory. The world is paused.
+pub(crate) fn make_room_for_objects() -> bool {
+    // What live objects may take of the budget: half of what blocks have left, which these cannot have then.
+    let budget = (budget_for_blocks().saturating_sub(TABLE.resident_bytes()) / 2).max(LEAST_FOR_OBJECTS);
+    FOR_OBJECTS.store(budget, Ordering::Relaxed);
+    let is_made =
+        if object_samples::is_on() { OBJECT_SAMPLES.init(budget) } else { OBJECTS.init(budget).is_ok() };
+    is_made && share_with_blocks()
+}
+
+/// Gives blocks what objects had of the budget. The world is paused.
+pub(crate) fn take_room_from_objects() {
+    if FOR_OBJECTS.swap(0, Ordering::Relaxed) != 0 {
+        share_with_blocks();
+    }
+}
+
+fn share_with_blocks() -> bool {
+    mode() != Mode::FULL || TABLE.init(room_for_blocks()).is_ok()
+}
+
+/// What blocks may take of the budget.
+fn room_for_blocks() -> usize {
+    budget_for_blocks().saturating_sub(FOR_OBJECTS.load(Ordering::Relaxed)).max(LEAST_TABLE_BYTES)
 }
 
 /// Address space that the table may reserve. The program needs the rest.
@@ -226,6 +255,7 @@ pub(crate) fn reset_counters() {
         site.marked_object_bytes.store(0, Ordering::Relaxed);
     }
     SAMPLES.reset_sums();
+    OBJECT_SAMPLES.reset_sums();
 }
 
 /// Adds all threads' counters to the sites. The world is paused.
@@ -240,5 +270,6 @@ pub(crate) fn tracker_bytes() -> u64 {
     (mmap::mapped_bytes()
         + TABLE.resident_bytes()
         + OBJECTS.resident_bytes()
-        + SAMPLES.filter.resident_bytes()) as u64
+        + SAMPLES.filter.resident_bytes()
+        + OBJECT_SAMPLES.filter.resident_bytes()) as u64
 }

@@ -191,7 +191,16 @@ impl Share {
     /// The weight of a block of this size that was sampled with this mean.
     #[must_use]
     pub fn of(size: u64, mean: u64) -> Self {
-        let weight = chance::weight(size, mean);
+        Self::weighing(size, chance::weight(size, mean))
+    }
+
+    /// The weight of one of things of this size of which one in `mean` was sampled, whatever their sizes.
+    #[must_use]
+    pub fn alike(size: u64, mean: u64) -> Self {
+        Self::weighing(size, chance::weight(1, mean))
+    }
+
+    fn weighing(size: u64, weight: f64) -> Self {
         Self { size, weight, variance: chance::variance(weight), skew: chance::skew(weight) }
     }
 

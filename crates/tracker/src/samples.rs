@@ -35,13 +35,28 @@ pub struct Sample {
     pub birth: u32,
     /// Number of marks before its birth.
     pub mark: u32,
+    /// What it paid for when it was drawn.
+    pub drawn: Drawn,
+}
+
+/// What draws are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Drawn {
+    /// The bytes of all blocks: a large one is drawn more often.
+    Bytes,
+    /// All alike, whatever their size.
+    Alike,
 }
 
 impl Sample {
     /// Its weight.
     #[must_use]
     pub fn share(&self) -> Share {
-        Share::of(self.size, self.mean)
+        match self.drawn {
+            Drawn::Bytes => Share::of(self.size, self.mean),
+            Drawn::Alike => Share::alike(self.size, self.mean),
+        }
     }
 
     /// GC generations since its birth; 0 if the birth seems to be in the future.
@@ -140,10 +155,12 @@ impl Samples {
         Some(sample)
     }
 
-    /// Adds a birth to the sums, those of the thread included.
-    pub fn count_birth(&self, sample: &Sample, own: &Estimate) {
+    /// Adds a birth to the sums, those of the thread included if it has some.
+    pub fn count_birth(&self, sample: &Sample, own: Option<&Estimate>) {
         let share = sample.share();
-        own.born(&share, sample.birth);
+        if let Some(own) = own {
+            own.born(&share, sample.birth);
+        }
         let Some(_blocks) = self.blocks.lock_in_time() else { return };
         self.totals.born(&share, sample.birth);
         if let Some(site) = self.site_for_writing(sample.site) {
@@ -152,10 +169,12 @@ impl Samples {
     }
 
     /// Adds a free to the sums.
-    pub fn count_death(&self, sample: &Sample, now: u32, own: &Estimate) {
+    pub fn count_death(&self, sample: &Sample, now: u32, own: Option<&Estimate>) {
         let share = sample.share();
         let (age, since_mark) = (sample.age(now), sample.mark == self.marks());
-        own.died(&share, age, since_mark, now);
+        if let Some(own) = own {
+            own.died(&share, age, since_mark, now);
+        }
         let Some(_blocks) = self.blocks.lock_in_time() else { return };
         self.totals.died(&share, age, since_mark, now);
         if let Some(site) = self.site_for_writing(sample.site) {
@@ -210,12 +229,17 @@ impl Samples {
         self.all_sites().for_each(Estimate::reset);
     }
 
-    /// Forgets everything and unmaps the memory. The world is paused.
-    pub fn clear(&self) {
-        self.totals.reset();
+    /// Forgets the blocks; the sums stay. The world is paused.
+    pub fn forget(&self) {
         self.blocks.lock().clear();
         self.count.store(0, Ordering::Relaxed);
         self.filter.clear();
+    }
+
+    /// Forgets everything and unmaps the memory. The world is paused.
+    pub fn clear(&self) {
+        self.totals.reset();
+        self.forget();
         for chunk in &self.chunks {
             if let Some(memory) = NonNull::new(chunk.load(Ordering::Relaxed)) {
                 // Only where there is one, because writing to the array takes memory.
@@ -264,7 +288,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn sample(size: u64) -> Sample {
-        Sample { size, mean: 4096, site: 5, birth: 1, mark: 0 }
+        Sample { size, mean: 4096, site: 5, birth: 1, mark: 0, drawn: Drawn::Bytes }
     }
 
     fn samples() -> Box<Samples> {
@@ -307,7 +331,7 @@ mod tests {
         let put = (1..100_000).take_while(|i| samples.put(i << 4, sample(1)) != Put::Full).count();
         assert!(samples.block_bytes() <= 1 << 20 && put > 10_000, "{put}");
         let own = Estimate::default();
-        samples.count_birth(&sample(100), &own);
+        samples.count_birth(&sample(100), Some(&own));
         assert_eq!(samples.site(5).map(|site| site.figures()), Some(own.figures()));
         assert_eq!(samples.site(4).map(|site| site.figures()), None);
         samples.clear();
@@ -332,10 +356,10 @@ mod tests {
     fn a_death_after_a_mark_knows_whether_the_birth_was_before() {
         let samples = samples();
         let own = Estimate::default();
-        samples.count_birth(&sample(100), &own);
+        samples.count_birth(&sample(100), Some(&own));
         samples.mark();
         own.mark();
-        samples.count_death(&sample(100), 4, &own);
+        samples.count_death(&sample(100), 4, Some(&own));
         let figures = samples.site(5).map(|site| site.figures()).expect("a site");
         assert_eq!(figures.variances.growth, figures.variances.total_bytes);
         assert_eq!((figures.max_lifespan, figures.allocations), (3, figures.frees));

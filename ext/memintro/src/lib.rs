@@ -14,6 +14,7 @@ mod objects;
 mod pages;
 mod process;
 mod ruby_api;
+mod sampled_objects;
 mod signals;
 mod symbols;
 mod vm;

@@ -46,6 +46,8 @@ const SLOT_SIZE: &CStr = c"rb_gc_obj_slot_size";
 pub(crate) const MADE: u32 = 0x0010_0000;
 /// An object is about to be freed, possibly in the middle of a collection.
 pub(crate) const FREED: u32 = 0x0020_0000;
+/// A marking has ended; sweeping begins.
+pub(crate) const MARKED: u32 = 0x0080_0000;
 // As in ruby/debug.h: the handler may be called at any time, and takes Ruby's argument as it is.
 const SAFE_AND_RAW: c_int = 0x01 | 0x04;
 

@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use magnus::{Error, Ruby};
 use memintro_abi::{BlockRecord, HookApi, Status};
@@ -11,11 +11,15 @@ use rb_sys::VALUE;
 use crate::heap::watched::{Wanted, Watched};
 use crate::heap::{self, Trouble};
 use crate::object_events::{self, FREED, Functions, MADE};
-use crate::{hook_link, vm};
+use crate::{hook_link, sampled_objects, vm};
 
+/// Objects are tracked.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// Whether only some classes are tracked.
 static IS_CHOOSY: AtomicBool = AtomicBool::new(false);
+
+/// One object in so many is followed; 0: all of them.
+static MEAN: AtomicU64 = AtomicU64::new(0);
 
 /// The classes that are tracked, if not all are.
 struct Chosen(UnsafeCell<Option<Watched>>);
@@ -34,12 +38,17 @@ pub(crate) enum Objects {
     None,
     All,
     Of(Wanted),
+    /// One in so many.
+    Sampled(u64),
 }
 
 impl Objects {
     fn now() -> Self {
         if !is_on() {
             return Self::None;
+        }
+        if is_sampled() {
+            return Self::Sampled(MEAN.load(Ordering::Relaxed));
         }
         chosen(|watched| watched.as_ref().map_or(Self::All, |watched| Self::Of(watched.wanted().clone())))
     }
@@ -48,6 +57,11 @@ impl Objects {
 /// Whether objects are tracked now.
 pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
+}
+
+/// Whether those that are tracked are a sample.
+pub(crate) fn is_sampled() -> bool {
+    is_on() && MEAN.load(Ordering::Relaxed) != 0
 }
 
 /// Why objects cannot be tracked.
@@ -72,14 +86,16 @@ pub(crate) fn track(ruby: &Ruby, objects: Objects) -> Result<Status, Refusal> {
     if is_on() {
         end(api, vm);
     }
+    let mean = if let Objects::Sampled(mean) = objects { mean } else { 0 };
     let wanted = match objects {
         Objects::None => return Ok(Status::OK),
-        Objects::All => None,
+        Objects::All | Objects::Sampled(_) => None,
         Objects::Of(wanted) => Some(Watched::new(wanted).map_err(Refusal::Classes)?),
     };
     object_events::prepare(ruby).map_err(Refusal::Raised)?;
     IS_CHOOSY.store(wanted.is_some(), Ordering::Relaxed);
     chosen(|watched| *watched = wanted);
+    MEAN.store(mean, Ordering::Relaxed);
     begin(api, vm)
 }
 
@@ -94,20 +110,28 @@ pub(crate) fn stop() {
 
 /// Frees are told first and until last, so that no object of the table is freed without notice.
 fn begin(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
+    let begun = match MEAN.load(Ordering::Relaxed) {
+        0 => begin_all(api, vm),
+        mean => sampled_objects::begin(api, vm, mean),
+    };
+    match begun {
+        Ok(Status::OK) => IS_ON.store(true, Ordering::Relaxed),
+        _ => end(api, vm),
+    }
+    begun
+}
+
+fn begin_all(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
     vm.listen(on_freed, FREED).map_err(Refusal::Raised)?;
     let status = (api.track_objects)(true);
     let listening = if status == Status::OK { vm.listen(on_made, MADE) } else { Ok(()) };
-    if status != Status::OK || listening.is_err() {
-        end(api, vm);
-    } else {
-        IS_ON.store(true, Ordering::Relaxed);
-    }
     listening.map(|()| status).map_err(Refusal::Raised)
 }
 
 fn end(api: &HookApi, vm: &Functions) {
     vm.ignore(on_made);
     vm.ignore(on_freed);
+    sampled_objects::end(vm);
     (api.track_objects)(false);
     IS_ON.store(false, Ordering::Relaxed);
     forget_chosen();
@@ -172,6 +196,9 @@ fn present() -> Option<(&'static HookApi, &'static Functions)> {
 pub(crate) fn moved(vm: &Functions) {
     let Some(api) = hook_link::found().filter(|_| is_on()) else { return };
     forget_answers();
+    if is_sampled() {
+        sampled_objects::check_when_moved(api);
+    }
     let mut moves: Vec<(usize, usize)> = Vec::new();
     (api.untracked_enter)();
     for object in objects(api).unwrap_or_default() {

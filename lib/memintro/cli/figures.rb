@@ -18,7 +18,7 @@ module Memintro
 
       # @return [Integer]
       def figures(listeners, default_top:)
-        return stacks(listeners) if STACKS.include?(given[:format])
+        return stacks(listeners, default_top) if STACKS.include?(given[:format])
         return family(listeners, default_top) if @workers
 
         require_relative "../../memintro"
@@ -37,11 +37,10 @@ module Memintro
       STACKS = %i[folded speedscope].freeze
       private_constant :STACKS
 
-      def stacks(listeners)
+      def stacks(listeners, default_top)
         command, arguments = request(nil)
-        if @workers || command != "report"
-          raise UsageError, "--format #{given[:format]} is for memintro report, of one process or several, one by one"
-        end
+        raise UsageError, "--format #{given[:format]} is for memintro report" if command != "report"
+        return family(listeners, default_top) if @workers
 
         arguments = { **arguments, top: count(nil), format: given[:format], app_root: given[:app_root] }.compact
         over_all(listeners, apart: false) do |listener|
@@ -70,6 +69,20 @@ module Memintro
 
       # Asks for all sites: a site that is small in each process may be large in total.
       def family(listeners, default_top)
+        reports, code = reports_of(listeners)
+        sum = Control::WorkerReports.sum(reports.values)
+        format = json? ? :json : (STACKS & [given[:format]]).first || :text
+        if format == :text
+          @out.puts(*members(reports), "", "sum of these processes (the header is the first one's):")
+        end
+        Memintro::Report.write(sum, Printed.new(@out, format == :json ? "json" : "text"),
+                               format: format, top: count(STACKS.include?(format) ? nil : default_top),
+                               by: given[:by] || sum.default_figure, app_root: given[:app_root])
+        code
+      end
+
+      # @return [Array(Hash, Integer)] what each process reports, and the exit code
+      def reports_of(listeners)
         require_relative "../../memintro"
         require_relative "../control/worker_reports"
         reports = {}
@@ -78,12 +91,7 @@ module Memintro
         end
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 
-        sum = Control::WorkerReports.sum(reports.values)
-        @out.puts(*members(reports), "", "sum of these processes (the header is the first one's):") unless json?
-        Memintro::Report.write(sum, Printed.new(@out, json? ? "json" : "text"),
-                               format: json? ? :json : :text, top: count(default_top),
-                               by: given[:by] || sum.default_figure, app_root: given[:app_root])
-        code
+        [reports, code]
       end
 
       def members(reports)

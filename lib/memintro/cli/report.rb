@@ -61,7 +61,7 @@ module Memintro
       def check_page(words)
         raise UsageError, "-o is for a page: add --html" if @output && !html?
         return unless html?
-        raise UsageError, "a page shows one FILE or process, not #{words.size}" if words.size > 1 || @workers
+        raise UsageError, "a page shows one FILE or process, not #{words.size}" if words.size > 1
         return unless @output.nil? && @out.respond_to?(:tty?) && @out.tty?
 
         raise UsageError, "a page is not for a terminal: give -o FILE, such as -o memory.html"
@@ -74,14 +74,12 @@ module Memintro
         write_page(read(file))
       end
 
-      # @param listeners [Array] one
+      # @param listeners [Array] one, or with --workers those below it, too, whose figures are added up
       # @return [Integer]
       def live_page(listeners)
-        require_relative "../../memintro"
-        over_all(listeners, apart: false) do |listener|
-          report = document(client(listener), "report", { format: :json, top: nil }).last
-          write_page(CallSites::Reader.from_json(report))
-        end
+        reports, code = reports_of(listeners)
+        write_page(Control::WorkerReports.sum(reports.values))
+        code
       end
 
       def write_page(sites)

@@ -175,13 +175,17 @@ module Memintro
         by = Arguments.choice(:by, by, CallSite::FIGURES)
         root = Arguments.text(:app_root, app_root, optional: true)
         totals, process = CallSites.head
+        rendering = Arguments.flag(:rendering, rendering)
+        # A table has no stacks. Those of the JSON are made as Ruby objects.
+        stacks = Native.stack_depth > 1 && !rendering ? Report::Json.stacks(CallSites.take_stacks) : {}
         send_sites({ version: CallSites::LAYOUT, process: process, totals: totals.to_h },
-                   Native::Sites.take(top, by, nil), root, Arguments.flag(:rendering, rendering))
+                   Native::Sites.take(top, by, nil), root, rendering, stacks)
       end
 
       # Call sites as JSON, which the extension makes and sends.
-      def send_sites(head, sites, root, rendering)
-        @answer.send_text(Native::Text.report(head, sites, rendering ? { rendering: for_tables(sites, root) } : {}))
+      def send_sites(head, sites, root, rendering, tail = {})
+        tail = { rendering: for_tables(sites, root) } if rendering
+        @answer.send_text(Native::Text.report(head, sites, tail))
       ensure
         sites.clear
       end
@@ -243,12 +247,18 @@ module Memintro
         name = "...#{name[-997..]}" if name.size > 1_000
         figures = { name: name,
                     **site.to_h.slice(*VITAL, :estimated, *VITAL.map { |figure| :"#{figure}_standard_error" }) }
-        CallSite::OBJECT_FIGURES.each { |figure| figures[figure] = site[figure] } if site.object_row
+        figures.update(vital_objects(site)) if site.object_row
         return figures unless (old = site.old)
 
         figures[:old_bytes] = old.live_bytes
         figures[:old_bytes_standard_error] = old.live_bytes_standard_error if old.estimated?
         figures
+      end
+
+      def vital_objects(site)
+        names = CallSite::OBJECT_FIGURES
+        names += names.map { |figure| :"#{figure}_standard_error" } if site.sampled_objects?
+        names.to_h { |name| [name, site[name]] }
       end
 
       # Where the resident memory is: {Memintro.account}.

@@ -91,21 +91,40 @@ module Memintro
       VITAL = %w[live_bytes growth live_blocks allocations].freeze
       VITAL_SITE = { "name" => PATH, **VITAL.to_h { |name| [name, SIGNED] }, "estimated?" => FLAG,
                      "old_bytes?" => SIGNED, **CallSite::OBJECT_FIGURES.to_h { |name| ["#{name}?", SIGNED] },
-                     **estimates([*VITAL, "old_bytes"]) }.freeze
+                     **estimates([*VITAL, "old_bytes", *CallSite::OBJECT_FIGURES.map(&:name)]) }.freeze
       SITE_FIGURES = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks age_total max_lifespan
                         growth].freeze
       SITE_ERRORS = %w[allocations frees total_bytes freed_bytes live_bytes live_blocks growth age_total
                        mean_lifespan].freeze
-      OBJECTS = SiteRow::OBJECT_COLUMNS.to_h { |name| [name.name, SIGNED] }.freeze
+      # Those of a sample have variances and the like.
+      VARIANCE = Kind.new("a number up to 1e300", ->(value) { value.is_a?(Numeric) && value.abs <= 1e300 })
+      OBJECTS = { **SiteRow::OBJECT_COLUMNS.to_h { |name| [name.name, SIGNED] },
+                  **SiteRow::OBJECT_DOUBTS.to_h { |name| ["#{name}?", VARIANCE] } }.freeze
+      OBJECT_ERRORS = CallSite::OBJECT_FIGURES.map(&:name).freeze
       SITE = { "kind" => one_of("ruby", "native", "pseudo"), "name" => PATH, "path?" => PATH, "lineno?" => SIGNED,
                **SITE_FIGURES.to_h { |name| [name, SIGNED] }, "mean_lifespan?" => NUMBER, "estimated?" => FLAG,
                "old_bytes?" => SIGNED, "old_blocks?" => SIGNED, "live_objects?" => SIGNED, "object_bytes?" => SIGNED,
-               "retained_bytes?" => SIGNED, "objects?" => OBJECTS,
-               **estimates([*SITE_ERRORS, "old_bytes", "old_blocks"]) }.freeze
+               "object_allocations?" => SIGNED, "retained_bytes?" => SIGNED, "objects?" => OBJECTS,
+               **estimates([*SITE_ERRORS, "old_bytes", "old_blocks", *OBJECT_ERRORS]) }.freeze
       PROCESS = { "pid" => PID, "program?" => PATH, "ruby?" => WORD, "platform?" => WORD, "memintro?" => WORD,
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
                   "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT }.freeze
       SITES = [SITE, 1 << 24].freeze
+      FRAME = Kind.new("a path, a line and a label", lambda do |value|
+        value.is_a?(Array) && value.size == 3 && [value[0], value[2] || ""].all?(String) && value[1].is_a?(Integer) &&
+          value.grep(String).all? { |text| text.size <= LONGEST_PATH }
+      end)
+      STACK_CELL = lambda do |cell|
+        case cell
+        when Array then cell.size <= 64 && cell.all?(&VARIANCE.test)
+        when String then cell.size <= LONGEST_PATH
+        else cell.nil? || VARIANCE.test.call(cell)
+        end
+      end
+      STACK = Kind.new("a row of #{SiteRow::STACK} figures", lambda do |value|
+        value.is_a?(Array) && value.size == SiteRow::STACK && value.all?(&STACK_CELL)
+      end)
+      STACKS = { "frames?" => [FRAME, 1 << 24].freeze, "stacks?" => [STACK, 1 << 24].freeze }.freeze
       # What a table also needs.
       RENDERING = { "app_root?" => PATH, "left_out" => COUNT, "live_bytes" => SIGNED, "variance?" => NUMBER }.freeze
       SLOT = { "module?" => PATH, "symbol?" => NAME, "slot?" => COUNT, "value?" => COUNT, "state?" => WORD }.freeze
@@ -114,8 +133,9 @@ module Memintro
       DETAILS = Kind.new("an object", ->(value) { value.is_a?(Hash) })
       ACCOUNT_ROW = { "name" => WORD, "bytes" => COUNT, "basis" => WORD, "details?" => DETAILS }.freeze
       private_constant :DETAILS, :ACCOUNT_ROW
-      private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :SITE, :PROCESS,
-                       :SITES, :RENDERING, :SLOT, :REMARKS, :SLOTS
+      private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :OBJECT_ERRORS,
+                       :VARIANCE, :SITE, :PROCESS, :SITES, :FRAME, :STACK_CELL, :STACK, :STACKS, :RENDERING, :SLOT,
+                       :REMARKS, :SLOTS
 
       # Answers that are one JSON object, by command. A snapshot has a shape of its own, which files have, too.
       ANSWERS = {
@@ -142,10 +162,10 @@ module Memintro
                       "left_alone?" => [SLOT, 100_000].freeze, "problems" => REMARKS, "notes?" => REMARKS,
                       "escapes?" => REMARKS },
         "report" => { "version" => COUNT, "process" => PROCESS, "totals" => TOTALS, "call_sites" => SITES,
-                      "rendering?" => RENDERING },
+                      "rendering?" => RENDERING, **STACKS },
         # With `older_than_gcs`; otherwise the answer is a report.
         "top" => { "version?" => COUNT, "process" => PROCESS, "totals?" => TOTALS, "call_sites" => SITES,
-                   "rendering?" => RENDERING }
+                   "rendering?" => RENDERING, **STACKS }
       }.freeze
 
       # @param command [String]

@@ -23,13 +23,23 @@ module Memintro
       # @raise [DumpError] if one is no report
       def self.sum(reports)
         members = reports.map { |report| CallSites::Reader.from_json(report) }
-        CallSites.new(totals(members.map(&:totals)), rows(members), process(members))
+        totals = totals(members.map(&:totals))
+        process = process(members)
+        CallSites.new(totals, rows(members), process, nil, stacks(members, totals, process))
       end
+
+      # Of a process without whole stacks, each line is a stack of its own.
+      def self.stacks(members, totals, process)
+        return if members.none?(&:stacks)
+
+        CallSites.new(totals, rows(members.map { |member| member.stacks || member }), process)
+      end
+      private_class_method :stacks
 
       def self.rows(members)
         found = {}
         members.flat_map(&:rows).each do |row|
-          key = row.values_at(SiteRow::KIND, SiteRow::NAME, SiteRow::LINENO)
+          key = row.values_at(SiteRow::KIND, SiteRow::NAME, SiteRow::LINENO, SiteRow::STACK)
           found[key] = found.key?(key) ? add(found[key], row) : row
         end
         found.values.each_with_index.map { |row, id| row.dup.tap { |copy| copy[SiteRow::ID] = id } }
@@ -40,7 +50,7 @@ module Memintro
       def self.add(one, other)
         one.each_with_index.map do |value, at|
           case at
-          when SiteRow::ID..SiteRow::LINENO then value
+          when SiteRow::ID..SiteRow::LINENO, SiteRow::STACK then value
           when SiteRow::MAX_LIFESPAN then [value, other[at]].max
           when SiteRow::VARIANCES then added(value, other[at])
           when SiteRow::OLD then value && other[at] && summed(value, other[at])
@@ -58,7 +68,7 @@ module Memintro
 
       # Exact figures add no variance, and a process that tracks no objects adds none.
       def self.added(one, other)
-        one && other ? one.zip(other).map(&:sum) : one || other
+        one && other ? summed(one, other) : one || other
       end
       private_class_method :added
 

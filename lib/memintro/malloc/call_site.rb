@@ -27,8 +27,11 @@ module Memintro
     # The attributes that are numbers to sort by.
     FIGURES = (ATTRIBUTES - %i[name path lineno kind] + OBJECT_FIGURES).freeze
     # The figures that have a standard error: `live_bytes_standard_error` and so on. (`max_lifespan` is the
-    # greatest that was seen in the sample. Objects are counted, not sampled.)
-    ESTIMATES = (FIGURES - OBJECT_FIGURES - %i[max_lifespan]).freeze
+    # greatest that was seen in the sample.)
+    ESTIMATES = (FIGURES - %i[max_lifespan]).freeze
+    # Those of malloc.
+    MALLOC_ESTIMATES = (ESTIMATES - OBJECT_FIGURES).freeze
+    private_constant :MALLOC_ESTIMATES
 
     # Greatest age in GC generations that can be asked for.
     MOST_AGE = (2**32) - 1
@@ -168,8 +171,8 @@ module Memintro
     # Which objects these are, now. Reads every live object that is tracked: about 30 ns for each. Objects of the VM
     # have names such as `imemo_ment`.
     #
-    # @return [Hash{String => Array(Integer, Integer)}] of classes: live objects and bytes of their slots, most bytes
-    #   first; empty unless objects are tracked
+    # @return [Hash{String => Array<Numeric>}] of classes: live objects and bytes of their slots, most bytes first;
+    #   empty unless objects are tracked. Of a sample also the standard errors of both.
     # @raise [Memintro::Error] if the site was read from a file
     # @example
     #   Memintro["cache.rb:5"].classes   # => {"Hash" => [20_000, 800_000]}
@@ -182,6 +185,15 @@ module Memintro
       end
     end
 
+    # @return [Boolean] whether figures of malloc or of objects are estimated from a sample
+    def estimated? = sampled_blocks? || sampled_objects?
+
+    # @return [Boolean] whether the figures of malloc are
+    def sampled_blocks? = !@variances.nil?
+
+    # @return [Boolean] whether the figures of objects are estimated from a sample (`objects: :sampled`)
+    def sampled_objects? = SiteRow.sampled_objects?(@row)
+
     # @return [Hash{Symbol => Object}] every attribute, in a fixed order; with {OBJECT_FIGURES} if objects were tracked
     def to_h
       return super unless @row[SiteRow::OBJECTS]
@@ -192,8 +204,13 @@ module Memintro
     # @api private
     # @return [Hash{Symbol => Object}] {#to_h}, and what {CallSites::Reader} needs
     def saved
-      row = object_row
-      row ? to_h.merge(objects: SiteRow::OBJECT_COLUMNS.zip(row).to_h) : to_h
+      object_row ? to_h.merge(objects: saved_objects) : to_h
+    end
+
+    # @api private
+    # @return [Hash{Symbol => Numeric}] {#object_row} with the names of its columns
+    def saved_objects
+      [*SiteRow::OBJECT_COLUMNS, *SiteRow::OBJECT_DOUBTS].zip(object_row).to_h.compact
     end
 
     # @param name [Symbol, String] an attribute, or one of {OBJECT_FIGURES}
@@ -205,7 +222,8 @@ module Memintro
     end
 
     # @api private
-    # @return [Array<Integer>, nil] see {SiteRow::OBJECT_COLUMNS}; nil if no object was tracked
+    # @return [Array<Numeric>, nil] see {SiteRow::OBJECT_COLUMNS} and {SiteRow::OBJECT_DOUBTS}; nil if no object was
+    #   tracked
     def object_row
       @row[SiteRow::OBJECTS]
     end
@@ -275,7 +293,16 @@ module Memintro
 
     private
 
+    # Figures of malloc may be exact where those of objects are not, and the other way round.
     def variance_of(name)
+      case name
+      when :retained_bytes then variance_of(:live_bytes) + variance_of(:object_bytes)
+      when *OBJECT_FIGURES then sampled_objects? ? object_doubt(name, SiteRow::OBJECT_VARIANCES) : 0.0
+      else @variances ? malloc_variance(name) : 0.0
+      end
+    end
+
+    def malloc_variance(name)
       case name
       when :live_bytes then left(SiteRow::OLD_BYTES_VARIANCE, :total_bytes, :freed_bytes) { |figure|
                               variance_of(figure)
@@ -287,6 +314,29 @@ module Memintro
     end
 
     def skew_of(name)
+      case name
+      when :retained_bytes then skew_of(:live_bytes) + skew_of(:object_bytes)
+      when *OBJECT_FIGURES then sampled_objects? ? object_doubt(name, SiteRow::OBJECT_SKEWS) : 0.0
+      else @variances ? malloc_skew(name) : 0.0
+      end
+    end
+
+    # @param from [Integer] the column with the variance, or the skew, of objects made
+    def object_doubt(name, from)
+      row = object_row
+      count = name == :object_bytes ? 2 : 0
+      return row[from + count] if name == :object_allocations
+
+      if @aged
+        column = [count.zero? ? SiteRow::OLD_BLOCKS_VARIANCE : SiteRow::OLD_BYTES_VARIANCE,
+                  from == SiteRow::OBJECT_SKEWS ? 2 : 0].sum
+        return @aged_objects.to_a[column].to_f
+      end
+
+      Estimates.left(row[from + count], row[from + count + 1])
+    end
+
+    def malloc_skew(name)
       case name
       when :live_bytes then left(SiteRow::OLD_BYTES_SKEW, :total_bytes, :freed_bytes) { |figure| skew_of(figure) }
       when :live_blocks then left(SiteRow::OLD_BLOCKS_SKEW, :allocations, :frees) { |figure| skew_of(figure) }
@@ -300,17 +350,37 @@ module Memintro
       @aged ? @aged[column].to_f : Estimates.left(yield(came), yield(went))
     end
 
-    def told = ESTIMATES - %i[mean_lifespan age_total]
+    def erring = sampled_objects? ? ESTIMATES : MALLOC_ESTIMATES
+
+    def told = erring - %i[mean_lifespan age_total]
 
     def summed = SiteRow::SKEWED
+
+    def certain?(name)
+      case name
+      when :retained_bytes then !estimated?
+      when *OBJECT_FIGURES then !sampled_objects?
+      else @variances.nil?
+      end
+    end
 
     # Possibly no free was sampled. At least one allocation was, because otherwise the site would not be known.
     def others_per_sample(name)
       case name
       when :allocations, :frees, :live_blocks then own_per_sample(:allocations)
       when :total_bytes, :freed_bytes, :live_bytes, :growth then own_per_sample(:total_bytes)
+      when *OBJECT_FIGURES then objects_per_sample(name)
       else 0.0
       end
+    end
+
+    def objects_per_sample(name)
+      return [own_per_sample(:total_bytes), objects_per_sample(:object_bytes)].max if name == :retained_bytes
+      return 0.0 unless sampled_objects?
+
+      count = name == :object_bytes ? 2 : 0
+      variance = object_row[SiteRow::OBJECT_VARIANCES + count]
+      variance.positive? ? object_row[SiteRow::OBJECT_SKEWS + count] / variance : 0.0
     end
 
     # Without a mark, all live bytes count as growth.
@@ -335,11 +405,14 @@ module Memintro
       spread / Estimates.square(frees.to_f)
     end
 
+    # A row of whole stacks has a cell for its stack, which is empty if it is a line alone.
+    def is_stack? = @row.size > SiteRow::STACK
+
     # The generation is read first, because making the array may run the garbage collector.
     def live_blocks_now
       Native.untracked_enter
       now = Native.generation
-      [@epoch == Memintro.epoch ? Native.blocks(@row[SiteRow::ID]) : [], now]
+      [@epoch == Memintro.epoch ? Native.blocks(@row[SiteRow::ID], is_stack?) : [], now]
     ensure
       Native.untracked_leave
     end

@@ -158,6 +158,10 @@ module Memintro
       self
     end
 
+    # @api private
+    # @return [Boolean] whether the objects are a sample
+    def sampled_objects? = rows.any? { |row| SiteRow.sampled_objects?(row) }
+
     # @param count [Integer, nil] nil: all
     # @param by [Symbol] one of {FIGURES}
     # @param older_than_gcs [Integer, nil] count only live blocks of at least this age; of this process only

@@ -22,7 +22,9 @@ module Memintro
       OLD_ERRORS = %w[live_bytes_standard_error live_blocks_standard_error].freeze
       # Figures of objects that are old enough.
       OLD_OBJECTS = %w[object_bytes live_objects].freeze
-      private_constant :OLD_ERRORS, :OLD_OBJECTS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
+      # Standard errors of these.
+      OLD_OBJECT_ERRORS = OLD_OBJECTS.map { |name| "#{name}_standard_error" }.freeze
+      private_constant :OLD_ERRORS, :OLD_OBJECTS, :OLD_OBJECT_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
 
       # @param path [String]
       # @return [CallSites]
@@ -72,10 +74,17 @@ module Memintro
         part(answer, "call_sites", Array).each_with_index.map do |site, id|
           live = numbers(site, %w[live_bytes live_blocks], "call site #{id + 1}")
           errors = site["estimated"] ? numbers(site, OLD_ERRORS, "call site #{id + 1}").map { |error| error**2 } : []
-          objects = numbers(site, OLD_OBJECTS, "call site #{id + 1}") if site["objects"]
-          CallSite.new(row(site, id), [*live, *errors], nil, objects)
+          CallSite.new(row(site, id), [*live, *errors], nil, old_objects(site, "call site #{id + 1}"))
         end
       end
+
+      def self.old_objects(site, where)
+        return unless site["objects"]
+
+        errors = site["objects"]["allocations_variance"] ? numbers(site, OLD_OBJECT_ERRORS, where) : []
+        [*numbers(site, OLD_OBJECTS, where), *errors.map { |error| error**2 }]
+      end
+      private_class_method :old_objects
 
       def self.part(report, name, type)
         return report[name] if report[name].is_a?(type)
@@ -201,7 +210,11 @@ module Memintro
       # Reports of processes that did not track objects have none.
       def self.objects(site, where)
         found = site["objects"]
-        numbers(found, SiteRow::OBJECT_COLUMNS.map(&:name), "objects of #{where}") if found.is_a?(Hash)
+        return unless found.is_a?(Hash)
+
+        columns = SiteRow::OBJECT_COLUMNS
+        columns += SiteRow::OBJECT_DOUBTS if found["allocations_variance"]
+        numbers(found, columns.map(&:name), "objects of #{where}")
       end
       private_class_method :objects
 
@@ -211,6 +224,9 @@ module Memintro
 
         # Growth has the same sample as bytes; of ages only the variance is known.
         variances, skews = doubts(site, VARIANCES, [0, 0, 2, 2, 2, nil], where)
+        # Only the objects were sampled.
+        return if site["objects"].is_a?(Hash) && site["objects"]["allocations_variance"] && variances.none?(&:positive?)
+
         mean, error = numbers(site, %w[mean_lifespan mean_lifespan_standard_error], where)
         own = (error * site["frees"])**2
         ages, frees = %i[age_total frees].map { |figure| SiteRow.variance(variances, figure) }

@@ -21,6 +21,14 @@ module Memintro
     OBJECT_ALLOCATIONS, OBJECT_FREES, OBJECT_TOTAL_BYTES, OBJECT_FREED_BYTES, OBJECT_MARKED_BYTES, OLD_OBJECTS,
       OLD_OBJECT_BYTES = *0...OBJECT_COLUMNS.size
 
+    # What it holds behind these if the objects are a sample: variances and skews.
+    OBJECT_DOUBTS = %i[allocations_variance frees_variance total_bytes_variance freed_bytes_variance allocations_skew
+                       frees_skew total_bytes_skew freed_bytes_skew old_objects_variance old_bytes_variance
+                       old_objects_skew old_bytes_skew].freeze
+    # Where {OBJECT_DOUBTS} begin: variances of what came, of what went, and the skews of both.
+    OBJECT_VARIANCES = OBJECT_COLUMNS.size
+    OBJECT_SKEWS = OBJECT_VARIANCES + 4
+
     # What `old` and the rows of Memintro::Native.live_by_site begin with: bytes and blocks of some age; and, of
     # estimates, their variances and skews.
     OLD_BYTES, OLD_BLOCKS, OLD_BYTES_VARIANCE, OLD_BLOCKS_VARIANCE, OLD_BYTES_SKEW, OLD_BLOCKS_SKEW = *0...6
@@ -77,6 +85,9 @@ module Memintro
       objects = row[OBJECTS]
       objects ? objects[OBJECT_TOTAL_BYTES] - objects[OBJECT_FREED_BYTES] : 0
     end
+
+    # @return [Boolean] whether the objects are a sample
+    def self.sampled_objects?(row) = !row[OBJECTS].nil? && row[OBJECTS].size > OBJECT_VARIANCES
 
     # @return [Integer] live bytes of malloc and of slots
     def self.retained_bytes(row) = live_bytes(row) + object_bytes(row)

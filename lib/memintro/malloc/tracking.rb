@@ -21,7 +21,7 @@ module Memintro
     #   nil: as configured, else in 524,288
     # @param stop_after [Numeric, nil] seconds after which tracking stops by itself, in forked children too; nil: as
     #   configured, else never. Given again, it counts from then.
-    # @param objects [Boolean, Array<Class, String>] also tracks Ruby objects by the line that made them
+    # @param objects [Boolean, :sampled, Array<Class, String>] also tracks Ruby objects by the line that made them
     #   ({CallSite#live_objects}, {CallSite#classes}): true, all; an Array of classes and names of classes, only these
     #   and their subclasses. With another value, objects are counted from zero; docs/objects.md has the cost
     # @param max_tracker_bytes [Integer, nil] most bytes that tracking may use, at least 4 MiB; nil: as configured, else
@@ -176,7 +176,7 @@ module Memintro
       return unless wanted || Native.tracks_objects
       return unless untracked { Native.track_objects(wanted) }.nil?
 
-      raise UnsupportedError, "this Ruby does not tell of its objects; start without objects: true" if wanted
+      raise UnsupportedError, "this Ruby does not tell of its objects; start without objects:" if wanted
     end
 
     # A start makes a test allocation, which must be seen even if the caller is not tracked.

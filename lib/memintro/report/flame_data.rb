@@ -13,7 +13,7 @@ module Memintro
     # - `depth` and `frame` of each node, parents before their children: the last node before it with a smaller depth is
     #   a node's parent;
     # - `at`: the node of each stack, less that of the stack before; `figures`: the columns of {StackTable::FIGURES};
-    #   `variances`: of the first three, where these are estimates.
+    #   `variances`: of these, where some are estimates.
     # @api private
     class FlameData
       # What a file belongs to: the application, a gem, Ruby's own library, or no line of Ruby.
@@ -90,8 +90,8 @@ module Memintro
       def append_variances(columns, variances)
         return unless variances || columns[:variances]
 
-        columns[:variances] ||= Array.new(3) { Array.new(columns[:at].size - 1, 0) }
-        columns[:variances].each_with_index { |column, index| column << (variances ? variances[index].round : 0) }
+        columns[:variances] ||= Array.new(StackTable::FIGURES.size) { Array.new(columns[:at].size - 1, 0) }
+        columns[:variances].each_with_index { |column, index| column << (variances ? variances[index].to_f.round : 0) }
       end
     end
   end

@@ -79,8 +79,10 @@ module Memintro
       def head(flat)
         totals = @call_sites.totals
         notes = totals.caveats
-        notes = [Estimates.caution(@call_sites.process[:sample_bytes]), *notes] if totals.estimated?
-        { version: 1, estimated: totals.estimated?, objects: @call_sites.rows.any? { |row| row[SiteRow::OBJECTS] },
+        sampled = @call_sites.sampled_objects?
+        notes = [Estimates.caution(@call_sites.process[:sample_bytes]), *notes] if totals.estimated? || sampled
+        { version: 1, estimated: totals.estimated?, sampled: sampled,
+          objects: @call_sites.rows.any? { |row| row[SiteRow::OBJECTS] },
           per_sample: totals.estimated? ? totals.per_sample(:live_bytes).round : 0,
           notes: [*notes, @call_sites.process[:problem], *(FLAT if flat)].compact }
       end

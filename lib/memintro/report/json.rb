@@ -14,6 +14,21 @@ module Memintro
       KEYS = CallSite::ATTRIBUTES.to_h { |name| [name, "\"#{name}\":"] }.freeze
       private_constant :KEYS
 
+      # All of them, because a line may have many small ones. Frames are there once; stacks have their numbers, the
+      # innermost first.
+      #
+      # @param stacks [CallSites]
+      # @return [Hash{Symbol => Array<Array>}] what {CallSites::Reader} reads as stacks
+      def self.stacks(stacks)
+        numbers = {}
+        rows = stacks.rows.map do |row|
+          frames = row[SiteRow::STACK]&.map { |frame| numbers[frame] ||= numbers.size }
+          [*row[SiteRow::KIND..SiteRow::MARKED_BYTES], row[SiteRow::VARIANCES], row[SiteRow::OLD],
+           row[SiteRow::OBJECTS], frames]
+        end
+        { frames: numbers.keys, stacks: rows }
+      end
+
       # @param call_sites [CallSites]
       # @param top [Integer, nil] nil: all
       # @param by [Symbol]
@@ -49,17 +64,11 @@ module Memintro
         end
       end
 
-      # All of them, because a line may have many small ones. Frames stand there once; stacks have their numbers, the
-      # innermost first.
       def write_stacks(io, stacks)
-        numbers = {}
-        lines = stacks.rows.map do |row|
-          frames = row[SiteRow::STACK]&.map { |frame| numbers[frame] ||= numbers.size }
-          JsonText.line([*row[SiteRow::KIND..SiteRow::MARKED_BYTES], row[SiteRow::VARIANCES], row[SiteRow::OLD],
-                         row[SiteRow::OBJECTS], frames])
+        members = self.class.stacks(stacks).map do |name, rows|
+          ",\n\"#{name}\":[\n#{rows.map { |row| JsonText.line(row) }.join(",\n")}\n]"
         end
-        io.write(",\n\"frames\":[\n#{numbers.keys.map { |frame| JsonText.line(frame) }.join(",\n")}\n]," \
-                 "\n\"stacks\":[\n#{lines.join(",\n")}\n]")
+        io.write(members.join)
       end
 
       # Writes the same as `JsonText.line(site.to_h)` in a fifth of the time, because there may be a million sites.
@@ -90,7 +99,7 @@ module Memintro
         %i[live_objects object_bytes retained_bytes].each do |name|
           buffer << ",\"#{name}\":" << site.public_send(name).to_s
         end
-        buffer << ",\"objects\":" << JsonText.line(SiteRow::OBJECT_COLUMNS.zip(site.object_row).to_h)
+        buffer << ",\"objects\":" << JsonText.line(site.saved_objects)
       end
 
       def append_errors(site, buffer)

@@ -9,8 +9,13 @@ module Memintro
     class StackTable
       # What a row has after its frames. The first three are malloc's, the others those of slots.
       FIGURES = %i[live_bytes total_bytes growth_bytes object_bytes object_total_bytes object_growth_bytes].freeze
-      # Where a row has the variances of its first three figures, if they are estimates.
+      # Where a row has the variances of these, if some are estimates.
       VARIANCES = FIGURES.size + 1
+      # Of a row's objects: variances of the slots' bytes that came and went.
+      SLOTS = %i[total_bytes_variance freed_bytes_variance].map do |name|
+        SiteRow::OBJECT_VARIANCES + SiteRow::OBJECT_DOUBTS.index(name)
+      end.freeze
+      private_constant :SLOTS
 
       # A site without a stack is a stack of one frame.
       #
@@ -37,7 +42,7 @@ module Memintro
       # @return [nil]
       def add(site)
         row = [stack_of(site), site.live_bytes, site.total_bytes, site.growth, *objects_of(site)]
-        row << %i[live_bytes total_bytes growth].map { |name| site.variance(name) } if site.estimated?
+        row << variances(site) if site.estimated?
         @rows << row
         nil
       end
@@ -52,6 +57,13 @@ module Memintro
       end
 
       private
+
+      # What objects were made since the mark has no variance of its own; it is not above that of all that were made.
+      def variances(site)
+        slots = site.sampled_objects? ? site.object_row.values_at(*SLOTS) : [0.0, 0.0]
+        [*%i[live_bytes total_bytes growth].map { |name| site.variance(name) },
+         site.variance(:object_bytes), slots[0], slots.sum]
+      end
 
       def stack_of(site)
         self.class.frames_of(site).map { |path, line, label| index(path, line, label) }

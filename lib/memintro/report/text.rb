@@ -23,30 +23,33 @@ module Memintro
       }.freeze
       # Columns that come first if objects were tracked.
       OBJECTS = {
-        "retained" => ->(site) { BYTES.call(site.retained_bytes) },
-        "objects" => ->(site) { COUNT.call(site.live_objects) },
-        "in slots" => ->(site) { BYTES.call(site.object_bytes) }
+        "retained" => ->(site) { site.shown(:retained_bytes, &BYTES) },
+        "objects" => ->(site) { site.shown(:live_objects, &COUNT) },
+        "in slots" => ->(site) { site.shown(:object_bytes, &BYTES) }
       }.freeze
       # Columns that appear when the table is sorted by them.
       ON_DEMAND = {
         total_bytes: ["allocated", ->(site) { site.shown(:total_bytes, &BYTES) }],
         freed_bytes: ["freed", ->(site) { site.shown(:freed_bytes, &BYTES) }],
         mean_lifespan: ["mean life", ->(site) { mean_lifespan(site) }],
-        max_lifespan: ["max life", ->(site) { "#{'~' if site.estimated?}#{Units.counted(site.max_lifespan, 'GC')}" }],
+        max_lifespan: ["max life", ->(site) { max_lifespan(site) }],
         age_total: ["age total", ->(site) { site.shown(:age_total, &COUNT) }],
-        object_allocations: ["objects made", ->(site) { COUNT.call(site.object_allocations) }]
+        object_allocations: ["objects made", ->(site) { site.shown(:object_allocations, &COUNT) }]
       }.freeze
       # A column of live bytes of blocks that outlived a collection, which separates them from churn.
       OLD = "older than 1 GC"
       private_constant :BYTES, :COUNT, :COLUMNS, :OBJECTS, :ON_DEMAND, :OLD
 
       def self.growth(site)
-        Units.uncertain_growth(site.growth, site.estimated? ? site.growth_standard_error : nil)
+        Units.uncertain_growth(site.growth, site.sampled_blocks? ? site.growth_standard_error : nil)
       end
       private_class_method :growth
 
+      def self.max_lifespan(site) = "#{'~' if site.sampled_blocks?}#{Units.counted(site.max_lifespan, 'GC')}"
+      private_class_method :max_lifespan
+
       def self.mean_lifespan(site)
-        return format("%.1f GCs", site.mean_lifespan) unless site.estimated?
+        return format("%.1f GCs", site.mean_lifespan) unless site.sampled_blocks?
 
         format("~%.1f ±%.1f GCs", site.mean_lifespan, site.mean_lifespan_standard_error)
       end
@@ -123,7 +126,7 @@ module Memintro
 
       def table(sites)
         live = @call_sites.totals.live_bytes
-        columns = sites.any?(&:object_row) ? OBJECTS.dup : {}
+        columns = object_columns(sites)
         columns.merge!("live" => COLUMNS["live"], "share" => ->(site) { share(site, live) }, **COLUMNS)
         columns[OLD] = ->(site) { site.old&.shown(:live_bytes, &BYTES) || "-" } if sites.any?(&:old_bytes)
         extra = ON_DEMAND[@by]
@@ -132,10 +135,18 @@ module Memintro
                   sites.map { |site| columns.values.map { |cell| cell.call(site) } << @names.short(site) })
       end
 
+      # A site of which no object was sampled may have some.
+      def object_columns(sites)
+        return {} unless sites.any?(&:object_row)
+        return OBJECTS.dup unless @call_sites.sampled_objects?
+
+        OBJECTS.transform_values { |cell| ->(site) { "#{'~' unless site.sampled_objects?}#{cell.call(site)}" } }
+      end
+
       # The quotient of two estimates, one of which is a part of the other, is no more certain than the site's own
       # figure.
       def share(site, live)
-        "#{'~' if site.estimated? && live.positive?}#{Units.share(site.live_bytes, live)}"
+        "#{'~' if site.sampled_blocks? && live.positive?}#{Units.share(site.live_bytes, live)}"
       end
 
       def remainder(sites)
@@ -172,7 +183,8 @@ module Memintro
       def warnings(style)
         figures = @call_sites.totals
         lines = []
-        lines << Estimates.caution(@call_sites.process[:sample_bytes]) if figures.estimated?
+        is_sampled = figures.estimated? || @call_sites.sampled_objects?
+        lines << Estimates.caution(@call_sites.process[:sample_bytes]) if is_sampled
         lines.concat(figures.caveats)
         lines << "`Memintro.doctor` lists how frees can bypass the hook." if figures.missed_frees.positive?
         problem = @call_sites.process[:problem]

@@ -216,17 +216,23 @@ module Memintro
       end
     end
 
-    # @return [Hash{String => Float}, nil] the square of each call site's standard error; nil where all is exact
+    # @return [Hash{Symbol => Hash{String => Float}}] by section, the square of each call site's standard error; a
+    #   section is missing where all is exact
     def doubts(snapshot)
-      return unless snapshot.totals&.estimated?
+      sites = snapshot.call_sites
+      found = {}
+      found[:call_sites] = squares(sites, :live_bytes) if snapshot.totals&.estimated?
+      found[:object_sites] = squares(sites, :object_bytes) if sites.any?(&:sampled_objects?)
+      found
+    end
 
-      snapshot.call_sites.to_h { |site| [JsonText.normal(site.name), site.standard_error(:live_bytes)**2] }
+    def squares(sites, figure)
+      sites.to_h { |site| [JsonText.normal(site.name), site.standard_error(figure)**2] }
     end
 
     def variances(section, name, doubts)
-      return unless section == :call_sites && doubts.any?
-
-      doubts.map { |known| (known && known[name]) || 0.0 }
+      known = doubts.map { |sections| sections[section] }
+      known.map { |squares| (squares && squares[name]) || 0.0 } if known.any?
     end
 
     def sorted(series)

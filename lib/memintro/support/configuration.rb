@@ -30,7 +30,7 @@ module Memintro
     # @!attribute [rw] sample_bytes
     #   @return [Integer, nil] in sampled mode one byte in so many is sampled on average; nil: in 524,288
     # @!attribute [rw] objects
-    #   @return [Boolean, Array<Class, String>] whether Ruby objects are tracked, too, and of which classes
+    #   @return [Boolean, :sampled, Array<Class, String>] whether Ruby objects are tracked, too, and of which classes
     # @!attribute [rw] stack_depth
     #   @return [Integer] lines of Ruby in a call site; from 2 on, call sites are whole stacks
     # @!attribute [rw] stop_after

@@ -137,7 +137,7 @@ module Memintro
     # @api private
     # @return [Hash{Symbol => Float}]
     def standard_errors
-      self.class::ESTIMATES.to_h { |name| [:"#{name}_standard_error", standard_error(name)] }
+      erring.to_h { |name| [:"#{name}_standard_error", standard_error(name)] }
     end
 
     # @api private
@@ -151,7 +151,7 @@ module Memintro
     # @api private
     # @return [String] the figure for people; with its standard error or interval, if it is an estimate
     def shown(name, &format)
-      return yield(public_send(name)) unless estimated?
+      return yield(public_send(name)) if !estimated? || certain?(name)
 
       Units.uncertain(public_send(name), standard_error(name), interval(name), &format)
     end
@@ -175,12 +175,18 @@ module Memintro
     # Whether allocations and frees both add to the uncertainty, so that the error is symmetric.
     def signed?(_name) = false
 
+    # Whether this figure is exact although others are estimates.
+    def certain?(_name) = false
+
+    # Figures whose standard errors are written into files.
+    def erring = self.class::ESTIMATES
+
     def skew_of(_name) = 0.0
 
     def others_per_sample(_name) = 0.0
 
     # Figures whose interval is written into files.
-    def told = self.class::ESTIMATES
+    def told = erring
 
     # Figures that are summed over processes, with their variances and skews.
     def summed = []

@@ -81,7 +81,7 @@ module Memintro
         when :count_or_all then "a whole number of at least 1#{limit}, or all"
         when :seconds then "a number of seconds above 0#{limit}"
         when :switch then "1 or 0"
-        when :objects then "1, 0, or names of classes such as Message,Hash"
+        when :objects then "1, 0, sampled, or names of classes such as Message,Hash"
         else "a text that is not empty"
         end
       end
@@ -127,6 +127,7 @@ module Memintro
 
     def self.objects_of(text)
       return text == "1" if %w[1 0].include?(text)
+      return :sampled if text == "sampled"
 
       names = text.split(",", -1).map(&:strip)
       names.uniq.each(&:freeze).freeze if names.any? && names.all? { |name| TrackedClasses.name?(name) }
@@ -172,7 +173,8 @@ module Memintro
                   help: ["in sampled mode: sample one byte in N on average; default 524288"]),
       Setting.new(name: :objects, kind: :objects, argument: "CLASS,…", without_argument: true,
                   help: ["also track Ruby objects by the line that made them, each with its class;",
-                         "with =CLASS,… only those of these classes and their subclasses"]),
+                         "with =CLASS,… only those of these classes and their subclasses;",
+                         "with =sampled a sample of all, as estimates, at a lower cost"]),
       Setting.new(name: :stack_depth, kind: :count, allowed: Defaults::MOST_STACK_DEPTH, argument: "N",
                   help: ["tell call sites apart by their N innermost lines, whole stacks; default 1"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",

@@ -12,14 +12,16 @@ module Memintro
 
     # @param name [Symbol] of the argument, for the message
     # @param value [Object]
-    # @return [Boolean, Array<Class, String>] the value, checked
+    # @return [Boolean, Symbol, Array<Class, String>] the value, checked
     # @raise [ArgumentError, TypeError]
     def self.checked(name, value)
       return value if [true, false].include?(value)
+      return :sampled if [:sampled, "sampled"].include?(value)
 
       # Made only if it is needed: a class may have an inspect of its own, and an Array thousands of names.
       wrong = lambda do
-        "#{name} is #{Arguments.shown(value)}; it must be true, false, or an Array of classes and names of classes"
+        "#{name} is #{Arguments.shown(value)}; it must be true, false, :sampled, or an Array of classes and names of " \
+          "classes"
       end
       raise TypeError, wrong.call unless Array === value
       raise ArgumentError, "#{wrong.call}, at least one" if value.empty?

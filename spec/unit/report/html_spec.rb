@@ -46,7 +46,7 @@ RSpec.describe Memintro::Report::Html do
     found = JSON.parse(Memintro::Report::FlameData.new(table, { version: 1 }).json)
     expect(found.values_at("depth", "frame", "at")).to eq([[0, 1, 0], [0, 1, 1], [0, 1, 0, 1]])
     expect(found["figures"][0].sum).to eq(16)
-    expect(found["variances"].map(&:sum)).to eq([1, 2, 3])
+    expect(found["variances"].map(&:sum)).to eq([1, 2, 3, 0, 0, 0])
     expect(found["frames"]).to eq([[0, 1, "a"], [1, 2, 0]])
   end
 

@@ -42,6 +42,7 @@ RSpec.describe Memintro::Report::StackTable do
   it "has the variances of estimates" do
     variances = [1.0, 2.0, 900.0, 400.0, 60.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     sampled = site(0, :ruby, "/app/a.rb", 3, 5, 2, 900, 400, 0, 0, 100, variances)
-    expect(described_class.from_sites([sampled]).rows).to eq([[[0], 500, 900, 400, 0, 0, 0, [500.0, 900.0, 60.0]]])
+    expect(described_class.from_sites([sampled]).rows)
+      .to eq([[[0], 500, 900, 400, 0, 0, 0, [500.0, 900.0, 60.0, 0.0, 0.0, 0.0]]])
   end
 end

@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 
 use magnus::{Error, RArray, RHash, RModule, Ruby, function, prelude::*};
-use memintro_abi::BlockRecord;
+use memintro_abi::{BlockRecord, SITE_ALONE};
 use memintro_analysis::sites::Aged;
 
 use super::native::{check, visit};
@@ -14,7 +14,7 @@ use crate::hook_link;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("live_by_site", function!(live_by_site, 1))?;
-    native.define_singleton_method("blocks", function!(blocks, 1))
+    native.define_singleton_method("blocks", function!(blocks, 2))
 }
 
 fn live_by_site(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
@@ -60,7 +60,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, block: &BlockRecord) {
+    pub(super) fn add(&mut self, block: &BlockRecord) {
         // A sample of weight 1 is as certain as a counted block.
         if block.weight <= 1.0 {
             self.bytes += block.size;
@@ -101,7 +101,7 @@ impl Sum {
     }
 
     /// Bytes, blocks and, if they are estimates, the variances and the skews of both.
-    fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
+    pub(super) fn row(&self, ruby: &Ruby) -> Result<RArray, Error> {
         let row = ruby.ary_new_capa(6);
         let aged = self.aged();
         row.push(aged.bytes)?;
@@ -116,7 +116,9 @@ impl Sum {
     }
 }
 
-fn blocks(ruby: &Ruby, site: u32) -> Result<RArray, Error> {
+/// Of a line with all its stacks, or of one stack alone: a line may be a stack, too.
+fn blocks(ruby: &Ruby, site: u32, is_stack: bool) -> Result<RArray, Error> {
+    let site = if is_stack { site | SITE_ALONE } else { site };
     let array = ruby.ary_new();
     let Some(api) = hook_link::found() else { return Ok(array) };
     // SAFETY: the callback fits the record, the context outlives the visit.

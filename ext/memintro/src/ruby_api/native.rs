@@ -357,7 +357,7 @@ fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Option<RArray>
     if *objects == ObjectFigures::default() {
         return Ok(None);
     }
-    let row = ruby.ary_new_capa(7);
+    let row = ruby.ary_new_capa(if objects.estimated == 0 { 7 } else { 19 });
     for figure in [
         objects.allocations,
         objects.frees,
@@ -368,6 +368,24 @@ fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Option<RArray>
         objects.old_bytes,
     ] {
         row.push(figure)?;
+    }
+    if objects.estimated != 0 {
+        for doubt in [
+            objects.allocations_variance,
+            objects.frees_variance,
+            objects.total_bytes_variance,
+            objects.freed_bytes_variance,
+            objects.allocations_skew,
+            objects.frees_skew,
+            objects.total_bytes_skew,
+            objects.freed_bytes_skew,
+            objects.old_objects_variance,
+            objects.old_bytes_variance,
+            objects.old_objects_skew,
+            objects.old_bytes_skew,
+        ] {
+            row.push(doubt)?;
+        }
     }
     Ok(Some(row))
 }

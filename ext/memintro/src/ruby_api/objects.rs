@@ -3,15 +3,19 @@
 use std::collections::{HashMap, HashSet};
 
 use magnus::rb_sys::AsRawValue;
-use magnus::{Error, RArray, RClass, RHash, RModule, RString, Ruby, Value, function, prelude::*};
+use magnus::{
+    Error, Integer, RArray, RClass, RHash, RModule, RString, Ruby, Symbol, TryConvert, Value, function,
+    prelude::*,
+};
 use memintro_abi::BlockRecord;
 
+use super::blocks::Sum;
 use super::heap::checked;
 use super::names;
 use super::native::check;
 use crate::heap::watched::Wanted;
 use crate::objects::{Objects, Refusal};
-use crate::{heap, hook_link, objects};
+use crate::{heap, hook_link, objects, sampled_objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("track_objects", function!(track_objects, 1))?;
@@ -21,10 +25,13 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("tracked_objects", function!(tracked_objects, 0))
 }
 
-/// Tracks none (false), all (true), or those of an Array of classes and their names. nil if this Ruby has no way to.
+/// Tracks none (false), all (true), those of an Array of classes and their names, a sample (a Symbol), or one in so many
+/// (an Integer). nil if this Ruby has no way to.
 fn track_objects(ruby: &Ruby, wanted: Value) -> Result<Option<bool>, Error> {
     let objects = match RArray::from_value(wanted) {
         Some(list) => Objects::Of(classes_and_names(list)?),
+        None if Symbol::from_value(wanted).is_some() => Objects::Sampled(sampled_objects::MEAN),
+        None if Integer::from_value(wanted).is_some() => Objects::Sampled(u64::try_convert(wanted)?.max(1)),
         None if wanted.to_bool() => Objects::All,
         None => Objects::None,
     };
@@ -54,10 +61,14 @@ fn classes_and_names(list: RArray) -> Result<Wanted, Error> {
 /// The live objects; none if there is no hook.
 fn live(ruby: &Ruby) -> Result<Vec<BlockRecord>, Error> {
     let Some(api) = hook_link::found() else { return Ok(Vec::new()) };
+    if objects::is_sampled() {
+        sampled_objects::check(api);
+    }
     objects::objects(api).or_else(|status| check(ruby, status).map(|()| Vec::new()))
 }
 
-/// Of these call sites, by number of the site: `{ class => [objects, bytes] }`.
+/// Of these call sites, by number of the site: `{ class => [objects, bytes] }`; of a sample, with the standard errors of
+/// both.
 fn object_classes(ruby: &Ruby, sites: Vec<u32>) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     let sites: HashSet<u32> = sites.into_iter().collect();
@@ -73,28 +84,33 @@ fn object_classes(ruby: &Ruby, sites: Vec<u32>) -> Result<RHash, Error> {
                 classes
             }
         };
-        classes.aset(names::string(ruby, &name), (sum.objects, sum.bytes))?;
+        let figures = ruby.ary_new_capa(4);
+        figures.push(sum.objects.round() as u64)?;
+        figures.push(sum.bytes.round() as u64)?;
+        if let Some((of_objects, of_bytes)) = sum.standard_errors() {
+            figures.push(of_objects)?;
+            figures.push(of_bytes)?;
+        }
+        classes.aset(names::string(ruby, &name), figures)?;
     }
     Ok(hash)
 }
 
-/// Live objects of at least that age, by number of the site: `[bytes, objects]`.
+/// Live objects of at least that age, by number of the site: bytes, objects and, of a sample, variances and skews.
 fn old_objects(ruby: &Ruby, min_age: u32) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     for (site, sum) in sums(ruby, min_age)? {
-        hash.aset(site, sum)?;
+        hash.aset(site, sum.row(ruby)?)?;
     }
     Ok(hash)
 }
 
 /// The same without Ruby objects; empty unless objects are tracked.
-pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<HashMap<u32, (u64, u64)>, Error> {
-    let mut sums = HashMap::<u32, (u64, u64)>::new();
+pub(super) fn sums(ruby: &Ruby, min_age: u32) -> Result<HashMap<u32, Sum>, Error> {
+    let mut sums = HashMap::<u32, Sum>::new();
     if objects::is_on() {
         for object in live(ruby)?.iter().filter(|object| object.age >= min_age) {
-            let sum = sums.entry(object.site).or_default();
-            sum.0 += object.size;
-            sum.1 += 1;
+            sums.entry(object.site).or_default().add(object);
         }
     }
     Ok(sums)

@@ -76,17 +76,21 @@ impl Sites {
 fn keep_old(
     list: &mut Vec<Site>,
     sums: &[blocks::Sum],
-    objects: &HashMap<u32, (u64, u64)>,
+    objects: &HashMap<u32, blocks::Sum>,
     by: &str,
     figure: Figure,
 ) {
     list.retain_mut(|site| {
         let aged = sums.get(site.record.id as usize).filter(|sum| sum.is_any()).map(blocks::Sum::aged);
         let slots = objects.get(&site.record.id);
-        let &(object_bytes, count) = slots.unwrap_or(&(0, 0));
+        let slots_aged = slots.map(blocks::Sum::aged).unwrap_or_default();
         site.aged = (aged.is_some() || slots.is_some()).then(|| Aged {
-            objects: count,
-            object_bytes,
+            objects: slots_aged.blocks,
+            object_bytes: slots_aged.bytes,
+            objects_variance: slots_aged.blocks_variance,
+            object_bytes_variance: slots_aged.bytes_variance,
+            objects_skew: slots_aged.blocks_skew,
+            object_bytes_skew: slots_aged.bytes_skew,
             ..aged.unwrap_or_default()
         });
         site.aged.is_some()

@@ -40,9 +40,10 @@ fn stacks(ruby: &Ruby) -> Result<RArray, Error> {
     let mut frames = Frames { api, list: ruby.ary_new(), places: HashMap::new() };
     for record in &records {
         let row = site_row(ruby, record, &mut paths)?;
-        if record.stack != 0 {
-            row.push(frames.stack(ruby, record.stack as u32)?)?;
-        }
+        row.push(match record.stack {
+            0 => None,
+            number => Some(frames.stack(ruby, number as u32)?),
+        })?;
         array.push(row)?;
     }
     Ok(array)

@@ -24,7 +24,8 @@ module Memintro
         measurements: "measure and compare tell nothing of objects and of the collector",
         turns: "other threads wait while memintro sorts figures of the heap or reads /proc",
         forks: "a process that listens does not notice the children that C code forks",
-        objects: "start(objects: true) raises UnsupportedError, because Ruby does not tell of its objects"
+        objects: "start(objects: true) raises UnsupportedError, because Ruby does not tell of its objects",
+        samples: "start(objects: :sampled) raises UnsupportedError, because Ruby does not tell what it has marked"
       }.freeze
       private_constant :ALLOCATORS, :WITHOUT
 

@@ -36,8 +36,9 @@ class Graph {
     const self = this.self = new Float64Array(this.size);
     const total = this.total = new Float64Array(this.size);
     const spread = this.spread = new Float64Array(this.size);
-    const variances = source !== "objects" && this.data.variances ? this.data.variances[column] : null;
-    this.guessed = variances !== null;
+    const guesses = columns.filter((each) => each < 3 ? this.data.estimated : this.data.sampled);
+    const variances = this.data.variances ? guesses.map((each) => this.data.variances[each]) : [];
+    this.guessed = guesses.length > 0;
     this.net = this.shrank = this.shrunk = 0;
     this.sorted.clear();
     let node = 1;
@@ -49,7 +50,7 @@ class Graph {
       if (bytes < 0) { this.shrank -= bytes; this.shrunk++; return; }
       self[node] += bytes;
       total[node] += bytes;
-      if (variances) spread[node] += variances[row];
+      for (const each of variances) spread[node] += each[row];
     });
     for (let n = this.size - 1; n > 0; n--) {
       total[this.parent[n]] += total[n];

@@ -16,15 +16,13 @@ module Memintro
       RETAINED = { retained_bytes: LIVE[:live_bytes], live_objects: [] }.freeze
       # See {RETAINED}.
       OBJECTS = { object_bytes: [], live_objects: [] }.freeze
-      # The figure that gives another its variance.
-      ESTIMATED = { retained_bytes: :live_bytes }.freeze
       # The same of the totals.
       TOTAL = { live_bytes: %i[allocated_bytes freed_bytes], live_blocks: %i[allocations frees] }.freeze
       # What {Change} calls the figures of a site.
       BYTES = %i[before after growth].freeze
       # See {BYTES}.
       COUNTS = %i[count_before count_after count_growth].freeze
-      private_constant :LIVE, :RETAINED, :OBJECTS, :ESTIMATED, :TOTAL, :BYTES, :COUNTS
+      private_constant :LIVE, :RETAINED, :OBJECTS, :TOTAL, :BYTES, :COUNTS
 
       # @param earlier [Snapshot]
       # @param later [Snapshot]
@@ -40,12 +38,18 @@ module Memintro
         return {} unless @earlier.tracked? && @later.tracked?
 
         malloc = { malloc: totals(@earlier.totals, @later.totals), call_sites: call_sites(LIVE) }
-        return malloc unless [@earlier, @later].all? { |snapshot| snapshot.call_sites.any?(&:object_row) }
+        return malloc unless both_track_objects?
 
         { retained: call_sites(RETAINED), object_sites: call_sites(OBJECTS), **malloc }
       end
 
       private
+
+      # Of few objects, none may have been drawn.
+      def both_track_objects?
+        earlier, later = [@earlier, @later].map { |snapshot| snapshot.call_sites.select(&:object_row) }
+        later.any? && (earlier.any? || (@same_sample && later.any?(&:sampled_objects?)))
+      end
 
       def totals(old, new)
         Totals::ATTRIBUTES.map do |name|
@@ -109,7 +113,7 @@ module Memintro
 
       def site(figures, name, old, new, old_floor, new_floor)
         known = { variances: site_variances(figures, old || [], new || []),
-                  per_sample: per_sample(estimated(figures), old || [], new || []) }
+                  per_sample: per_sample(figures.keys.zip([BYTES, COUNTS]), old || [], new || []) }
         bytes, counts = figures.keys.map { |figure| [old, new].map { |sites| sites&.sum(&figure) } }
         floor = old ? new_floor : old_floor
         if (old && new) || floor.zero?
@@ -125,17 +129,14 @@ module Memintro
         Change.new(name, :bytes, before, after, at_least: true, **known) unless before == after
       end
 
-      # Objects are counted, so their figures have no variance.
-      def estimated(figures)
-        figures.keys.map { |name| ESTIMATED.fetch(name, name) }.zip([BYTES, COUNTS])
-      end
-
       def site_variances(figures, old, new)
-        return unless figures != OBJECTS && [*old, *new].any?(&:estimated?)
+        sampled = [*old, *new].any?(&:sampled_objects?) && figures != LIVE
+        return unless sampled || (figures != OBJECTS && [*old, *new].any?(&:sampled_blocks?))
 
         figures.zip([BYTES, COUNTS]).reduce({}) do |found, ((name, flows), names)|
-          before, after = [old, new].map { |sites| flows.empty? ? 0.0 : sum(sites, ESTIMATED.fetch(name, name)) }
-          between = flows.map { |flow| sum(new, flow) - sum(old, flow) }
+          before, after = [old, new].map { |sites| sum(sites, name) }
+          # What objects came and went is not told apart here.
+          between = sampled || flows.empty? ? [before + after] : flows.map { |flow| sum(new, flow) - sum(old, flow) }
           found.merge(names.zip([before, after, growth(before, after, *between)]).to_h)
         end
       end

@@ -1,0 +1,211 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# `Memintro.start(objects: :sampled)`: estimates of Ruby objects by the line that made them.
+RSpec.describe "sampled objects by line" do
+  def objects(code, env: {})
+    result = run_ruby(code: code, requires: %w[memintro json], env: env)
+    JSON.parse(result.must_succeed.stdout, symbolize_names: true)
+  end
+
+  # In each round a line makes objects, some of which are dropped and collected, and others take their slots. The answer
+  # is how often the truth was in the interval.
+  HELD = <<~'RUBY'
+    rounds, mean, count = ARGV_OF_SPEC
+    Memintro.start
+    held = Hash.new(0)
+    rounds.times do
+      Memintro::Native.track_objects(mean)
+      keep = []
+      count.times { |i| keep << { a: i } } # here
+      line = __LINE__ - 1
+      keep.select!.with_index { |_, i| (i % 4).zero? }
+      GC.start
+      others = Array.new(count / 2) { +"other" }
+      GC.start(full_mark: false)
+      site = Memintro["-e:#{line}"]
+      truth = { live_objects: keep.size, object_allocations: count,
+                object_bytes: keep.size * (GC::INTERNAL_CONSTANTS[:RVALUE_SIZE] || 40) }
+      if RUBY_VERSION >= "3.2" # An empty Hash has a slot of 160 bytes.
+        truth[:object_bytes] = nil
+      end
+      truth.compact.each do |figure, value|
+        low, high = site ? site.interval(figure) : [0, 5 * mean]
+        held[figure] += 1 if value.between?(low, high)
+      end
+      Memintro::Native.track_objects(false)
+      Memintro.clear
+    end
+    puts JSON.generate(held)
+  RUBY
+
+  def held(rounds, mean, count) = objects(HELD.sub("ARGV_OF_SPEC", [rounds, mean, count].inspect))
+
+  it "has the truth in the interval in 95 of 100 runs, after deaths and with slots that others use again" do
+    # Of 200 runs with a chance of 0.95 each, 180 to 198 are right in 999 of 1,000 cases.
+    expect(held(200, 40, 8_000).values).to all(be_between(180, 199))
+  end
+
+  it "has the truth in the interval in 93 to 97 of 100 runs, whether few or many objects were drawn", :long do
+    [[2_000, 40, 1_600], [2_000, 40, 4_000], [1_000, 40, 16_000]].each do |rounds, mean, count|
+      shares = held(rounds, mean, count).transform_values { |times| times / rounds.to_f }
+      expect(shares.values).to all(be_between(0.93, 0.975)), "#{rounds} runs of #{count / mean} draws: #{shares}"
+    end
+  end
+
+  # A program that leaks; the line of the leak is marked.
+  LEAKS_SAMPLED = {
+    "hashes in an array" => ["KEEP = []\n200_000.times { |i| KEEP << { a: i } } # leak", "Hash", 200_000],
+    "a growing cache of strings" =>
+      ["CACHE = {}\n200_000.times do |i|\n  CACHE[i] = i.to_s # leak\nend", "String", 200_000],
+    "objects held by a closure" =>
+      ["class Message; end\nHOLD = [Array.new(100_000) { Message.new }].map { |all| -> { all } } # leak", "Message",
+       100_000]
+  }.freeze
+
+  LEAKS_SAMPLED.each do |name, (code, type, count)|
+    it "names the line of #{name} first of all lines, with an estimate and its error" do
+      line = code.lines.index { |text| text.include?("# leak") } + 1
+      answer = objects(<<~RUBY)
+        Memintro.start(objects: :sampled)
+        eval(#{code.inspect}, TOPLEVEL_BINDING, "leak.rb", 1)
+        GC.start
+        first = Memintro.top(1, by: :object_bytes).first
+        retained = Memintro.top(5).find { |each| each.kind == :ruby }
+        puts JSON.generate(first: first.name, retained: retained.name, of: first.classes[#{type.inspect}],
+                           estimated: first.estimated?, live: first.live_objects, text: first.shown(:live_objects, &:to_s),
+                           error: first.live_objects_standard_error, interval: first.interval(:live_objects))
+      RUBY
+      expect(answer).to include(first: "leak.rb:#{line}", retained: "leak.rb:#{line}", estimated: true)
+      # Five errors: once in some million runs it is beyond.
+      expect((answer[:live] - count).abs).to be < 5 * answer[:error]
+      expect(answer[:error]).to be_between(count * 0.02, count * 0.12)
+      expect(answer[:text]).to eq("~#{answer[:live]} ±#{answer[:error].ceil}")
+      expect(answer[:of].size).to eq(4)
+      expect((answer[:of][0] - count).abs).to be < 5 * answer[:of][2]
+    end
+  end
+
+  it "forgets what is freed, follows what moves, and starts anew in each forked child" do
+    answer = objects(<<~'RUBY')
+      Memintro.start
+      Memintro::Native.track_objects(20)
+      kept = Array.new(40_000) { |i| i.odd? ? Object.new : nil }
+      mixed = Array.new(40_000) { [Object.new] }
+      line = __LINE__ - 1
+      mixed = mixed.each_slice(5).map(&:first)
+      GC.compact
+      GC.verify_compaction_references(toward: :empty, double_heap: true)
+      moved = [line - 1, line].map { |at| Memintro["-e:#{at}"].classes["Object"] }
+      reader, writer = IO.pipe
+      pid = fork do
+        kept = nil
+        GC.start
+        writer.write(Memintro["-e:#{line - 1}"].live_objects)
+        exit!(0)
+      end
+      Process.wait(pid)
+      writer.close
+      mixed = nil
+      GC.start
+      gone = Memintro["-e:#{line}"].live_objects
+      Memintro.stop
+      puts JSON.generate(moved: moved, child: reader.read.to_i, gone: gone, kept: Memintro["-e:#{line - 1}"].live_objects)
+    RUBY
+    [[20_000, 0], [8_000, 1]].each do |truth, at|
+      expect((answer[:moved][at][0] - truth).abs).to be < 5 * answer[:moved][at][2]
+    end
+    # The stack may hold a few.
+    expect(answer.values_at(:child, :gone)).to all(be < 100)
+    expect(answer[:kept]).to be_between(17_000, 23_000)
+  end
+
+  it "does not count objects from before the start, and has no event for freed ones" do
+    answer = objects(<<~'RUBY')
+      before = Array.new(50_000) { Object.new }
+      line = __LINE__ - 1
+      Memintro.start(objects: :sampled)
+      before = nil
+      GC.start
+      site = Memintro["-e:#{line}"]
+      puts JSON.generate(live: site&.live_objects.to_i, made: site&.object_allocations.to_i,
+                         sampled: Memintro::Native.tracked_objects.size)
+    RUBY
+    expect(answer).to include(live: 0, made: 0)
+    expect(answer[:sampled]).to be < 50
+  end
+
+  it "survives GC.stress, and Ractors that collect" do
+    answer = objects(<<~'RUBY')
+      Warning[:experimental] = false
+      Memintro.start
+      Memintro::Native.track_objects(3)
+      GC.stress = true
+      few = Array.new(60) { Object.new }
+      line = __LINE__ - 1
+      60.times { Object.new }
+      GC.stress = false
+      stressed = Memintro["-e:#{line}"].live_objects
+      one = Ractor.new { 30.times { Array.new(2_000) { "x" * 100 }; GC.start } ; :done }
+      20.times { Array.new(2_000) { "y" * 100 }; Memintro.top(5, by: :object_bytes).each(&:classes); GC.start }
+      done = one.respond_to?(:value) ? one.value : one.take
+      GC.compact
+      puts JSON.generate(stressed: stressed, done: done, slots: Memintro::Native.tracked_objects.size)
+    RUBY
+    expect(answer[:stressed]).to be_between(20, 140)
+    expect(answer[:done]).to eq("done")
+  end
+
+  it "is told apart in reports, their files, snapshots, diffs and what a socket answers" do
+    answer = objects(<<~'RUBY')
+      require "stringio"
+      require "tempfile"
+      Memintro.start(objects: :sampled)
+      line = __LINE__ + 3
+      snapshots = [Memintro.snapshot]
+      kept = []
+      100_000.times { |i| kept << [i, i, i] }
+      GC.start
+      snapshots << Memintro.snapshot
+      site = Memintro["-e:#{line}"]
+      text = StringIO.new
+      Memintro.report(text)
+      file = Tempfile.new
+      Memintro.report(file, format: :json)
+      file.flush
+      back = Memintro::CallSites::Reader.read(file.path).top(1, by: :live_objects).first
+      Memintro.listen
+      require "memintro/control/directory"
+      client = Memintro::Control::Directory.new.find($$.to_s).client
+      asked = client.ask_json("report", format: "json")["call_sites"].find { |one| one["name"] == "-e:#{line}" }
+      aged = client.ask_json("top", older_than_gcs: 1, n: 1, format: "json", by: "object_bytes")["call_sites"].first
+      diff = (snapshots[1] - snapshots[0]).object_sites.first
+      figures = ->(one) { [one.live_objects, one.interval(:live_objects), one.interval(:retained_bytes)] }
+      puts JSON.generate(here: figures.call(site), back: figures.call(back), asked: asked["live_objects_interval"],
+                         aged: aged["live_objects_interval"], diff: [diff.name, diff.estimated?, diff.growth_standard_error],
+                         error: site.object_bytes_standard_error, live: back.shown(:live_bytes, &:to_s), line: line,
+                         text: text.string.lines.grep(/-e:#{line}$/).first, note: text.string[/Figures with ~/])
+    RUBY
+    here = answer[:here]
+    expect(answer[:back]).to eq(here)
+    expect(answer.values_at(:asked, :aged)).to all(eq(here[1]))
+    expect(here[1][0]).to be < 100_000
+    expect(here[1][1]).to be > 100_000
+    expect(answer[:diff].first(2)).to eq(["-e:#{answer[:line]}", true])
+    expect(answer[:diff].last).to be_within(1).of(answer[:error])
+    # malloc's figures are exact.
+    expect(answer[:live]).to match(/\A\d+\z/)
+    expect(answer[:text]).to match(/\A *~[\d.]+ MiB ±.* ~[\d,]+ ±[\d,]+ +~[\d.]+ MiB ±/)
+    expect(answer[:note]).to eq("Figures with ~")
+  end
+
+  it "is switched on from outside, and beside sampled blocks" do
+    code = "KEPT = Array.new(100_000) { Object.new }"
+    [[%w[--objects=sampled], {}], [[], { "MEMINTRO_OBJECTS" => "sampled" }],
+     [%w[--objects=sampled --mode sampled], {}]].each do |flags, env|
+      result = run_memintro("run", *flags, "--top", "50", "--", RbConfig.ruby, "-e", code, env: env)
+      expect(result.stderr).to match(/by retained_bytes:.*~\d[\d,]+ ±\d[\d,]+ .* -e:1$/m)
+    end
+  end
+end
