@@ -23,7 +23,7 @@ module Memintro
       # Figures of objects that are old enough.
       OLD_OBJECTS = %w[object_bytes live_objects].freeze
       # Standard errors of these.
-      OLD_OBJECT_ERRORS = OLD_OBJECTS.map { |name| "#{name}_standard_error" }.freeze
+      OLD_OBJECT_ERRORS = %w[object_bytes_standard_error live_objects_standard_error].freeze
       private_constant :OLD_ERRORS, :OLD_OBJECTS, :OLD_OBJECT_ERRORS, :MAGIC, :ROW, :TOTALS, :KINDS, :VARIANCES
 
       # @param path [String]
