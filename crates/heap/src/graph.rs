@@ -5,7 +5,7 @@
 
 use crate::grow::{push, room};
 use crate::intern::{Map, Texts};
-use crate::kinds::Kinds;
+use crate::kinds::{Kinds, NO_GENERATION};
 use crate::pages::{NONE, Pages};
 use crate::read::batch::{Batch, Record, Span};
 use crate::read::line::Type;
@@ -220,7 +220,8 @@ impl Graph {
             self.about.same_address += 1;
             return Ok(());
         }
-        let kind = self.kinds.number(batch, record);
+        let facts = record.facts(&batch.block.bytes);
+        let kind = self.kinds.number(&facts);
         push(&mut self.slots, slot);
         push(&mut self.kind_of, kind);
         if record.memsize >= u64::from(u32::MAX) {
@@ -228,8 +229,8 @@ impl Graph {
         }
         push(&mut self.sizes, u32::try_from(record.memsize).unwrap_or(u32::MAX));
         push(&mut self.starts, self.targets.len() as u32);
-        self.about.sites |= !record.file.is_empty();
-        self.about.generations |= record.generation.is_some();
+        self.about.sites |= !facts.file.is_empty();
+        self.about.generations |= facts.generation != NO_GENERATION;
         room(&mut self.targets, references.len());
         for address in references {
             let slot = self.pages.slot(*address).unwrap_or(NONE);

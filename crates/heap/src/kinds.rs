@@ -1,7 +1,6 @@
 //! What objects have in common: type, class, the line where they were allocated. Each combination is kept once.
 
 use crate::intern::{Map, Texts};
-use crate::read::batch::{Batch, Record};
 use crate::read::line::Type;
 
 /// No generation is known.
@@ -39,8 +38,30 @@ pub struct Class {
     pub singleton: bool,
 }
 
+/// What a line says of an object that others may have in common with it; texts as they stand in the dump.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "as in Kind and Class")]
+pub struct Facts<'a> {
+    pub kind: Type,
+    pub singleton: bool,
+    pub address: u64,
+    pub class: u64,
+    pub superclass: u64,
+    pub generation: u32,
+    pub line: u32,
+    pub file: &'a [u8],
+    pub name: &'a [u8],
+    pub sort: &'a [u8],
+    pub at: &'a [u8],
+    pub label: &'a [u8],
+}
+
+/// How many recent combinations and files are looked at before the tables are.
+const RECENT: usize = 256;
+type Recent<T> = Box<[T; RECENT]>;
+
 /// All combinations of a dump, and its classes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Kinds {
     /// By their numbers.
     pub list: Vec<Kind>,
@@ -49,46 +70,50 @@ pub struct Kinds {
     pub classes: Map<u64, Class>,
     /// All names, files and sorts.
     pub texts: Texts,
-    last: Option<(Kind, u32)>,
-    /// The last file: most lines have the one of the line before.
-    last_file: u32,
+    recent: Recent<Option<u32>>,
+    recent_files: Recent<u32>,
     /// Names of classes, for each kind; made when everything is read.
     labels: Vec<u32>,
+}
+
+impl Default for Kinds {
+    fn default() -> Kinds {
+        Kinds {
+            list: Vec::new(),
+            numbers: Map::default(),
+            classes: Map::default(),
+            texts: Texts::default(),
+            recent: Box::new([None; RECENT]),
+            recent_files: Box::new([0; RECENT]),
+            labels: Vec::new(),
+        }
+    }
 }
 
 /// Superclasses that are followed to find a class with a name.
 const MOST_SUPERCLASSES: usize = 100;
 
 impl Kinds {
-    /// The number of a record's combination.
-    pub fn number(&mut self, batch: &Batch, record: &Record) -> u32 {
-        let block = &batch.block.bytes;
-        if matches!(record.kind, Type::Class | Type::Module | Type::Iclass) {
-            let class = Class {
-                name: self.texts.number(record.name.text(block)),
-                superclass: record.superclass,
-                singleton: record.singleton,
-            };
-            self.classes.entry(record.address).or_insert(class);
+    /// The number of an object's combination.
+    pub fn number(&mut self, facts: &Facts) -> u32 {
+        if matches!(facts.kind, Type::Class | Type::Module | Type::Iclass) {
+            self.add_class(facts);
         }
-        let file = record.file.text(block);
-        if file != self.texts.bytes_of(self.last_file) {
-            self.last_file = self.texts.number(file);
-        }
-        let sort = if record.sort.is_empty() { record.name } else { record.sort };
         let kind = Kind {
-            kind: record.kind,
+            kind: facts.kind,
             // In an internal object the field is used for other things.
-            class: if record.kind == Type::Imemo { 0 } else { record.class },
-            sort: self.texts.number(sort.text(block)),
-            file: self.last_file,
-            line: record.line,
-            generation: record.generation.unwrap_or(NO_GENERATION),
-            at: self.texts.number(record.at.text(block)),
-            label: self.texts.number(record.label.text(block)),
+            class: if facts.kind == Type::Imemo { 0 } else { facts.class },
+            sort: self.texts.number(if facts.sort.is_empty() { facts.name } else { facts.sort }),
+            file: self.file(facts),
+            line: facts.line,
+            generation: facts.generation,
+            at: self.texts.number(facts.at),
+            label: self.texts.number(facts.label),
         };
-        if let Some((last, number)) = self.last
-            && last == kind
+        let place = (kind.class >> 3 ^ kind.class >> 9) as u32 ^ kind.line ^ kind.generation << 2 ^ kind.sort;
+        let place = place as usize % RECENT;
+        if let Some(number) = self.recent[place]
+            && self.list[number as usize] == kind
         {
             return number;
         }
@@ -97,8 +122,47 @@ impl Kinds {
         if number == next {
             self.list.push(kind);
         }
-        self.last = Some((kind, number));
+        self.recent[place] = Some(number);
         number
+    }
+
+    fn add_class(&mut self, facts: &Facts) {
+        let name = self.texts.number(facts.name);
+        let class = Class { name, superclass: facts.superclass, singleton: facts.singleton };
+        self.classes.entry(facts.address).or_insert(class);
+    }
+
+    fn file(&mut self, facts: &Facts) -> u32 {
+        if facts.file.is_empty() {
+            return 0;
+        }
+        let place = (facts.line as usize ^ facts.file.len()) % RECENT;
+        if self.texts.bytes_of(self.recent_files[place]) != facts.file {
+            self.recent_files[place] = self.texts.number(facts.file);
+        }
+        self.recent_files[place]
+    }
+
+    /// Takes what another dump, or another part of this one, has. Returns its kinds' numbers here.
+    pub fn merge(&mut self, other: &Kinds) -> Vec<u32> {
+        for (address, class) in &other.classes {
+            let name = self.texts.number(other.texts.bytes_of(class.name));
+            self.classes.entry(*address).or_insert(Class { name, ..*class });
+        }
+        let mut numbers = Vec::with_capacity(other.list.len());
+        for kind in &other.list {
+            let mut moved = *kind;
+            for text in [&mut moved.sort, &mut moved.file, &mut moved.at, &mut moved.label] {
+                *text = self.texts.number(other.texts.bytes_of(*text));
+            }
+            let next = self.list.len() as u32;
+            let number = *self.numbers.entry(moved).or_insert(next);
+            if number == next {
+                self.list.push(moved);
+            }
+            numbers.push(number);
+        }
+        numbers
     }
 
     /// Finds the names of all classes, when all lines are read.

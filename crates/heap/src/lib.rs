@@ -9,3 +9,4 @@ pub mod intern;
 pub mod kinds;
 pub mod pages;
 pub mod read;
+pub mod tally;

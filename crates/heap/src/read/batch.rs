@@ -1,12 +1,10 @@
 //! What one block of lines says, as records that refer to the block's bytes.
 
-use super::line::{Line, Type, each_address, each_text};
+use super::line::{Line, Type, Wrong, each_address, each_text};
+use super::lines::Lines;
 use super::source::Block;
 use super::{Problem, Wants};
-use std::ops::Range;
-
-/// More problems of one block are only counted.
-const MOST_PROBLEMS: usize = 4;
+use crate::kinds::Facts;
 
 /// A text in the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,46 +40,48 @@ impl Span {
 pub struct Record {
     /// Ruby's type.
     pub kind: Type,
-    /// Whether it is a singleton class.
-    pub singleton: bool,
-    /// Whether the dump has the value of a string.
-    pub has_value: bool,
+    singleton: bool,
     /// Where it is.
     pub address: u64,
-    /// Address of its class.
-    pub class: u64,
-    /// Of a class.
-    pub superclass: u64,
+    class: u64,
+    superclass: u64,
     /// Its bytes: its slot and what it has from malloc.
     pub memsize: u64,
-    /// Of a string.
-    pub bytesize: u64,
-    /// Of its allocation, and whether it is known.
-    pub generation: Option<u32>,
-    /// Line of its allocation.
-    pub line: u32,
-    /// File of its allocation.
-    pub file: Span,
-    /// Of a class or module.
-    pub name: Span,
-    /// The sort of an internal object, or of one of a C extension.
-    pub sort: Span,
+    generation: u32,
+    line: u32,
+    file: Span,
+    name: Span,
+    sort: Span,
+    at: Span,
+    label: Span,
     /// Of a root.
     pub root: Span,
-    /// Where a closure was made.
-    pub at: Span,
-    /// What a closure is called.
-    pub label: Span,
-    /// Of a string.
-    pub value: Span,
-    /// What stands for the value.
-    pub value_hash: Span,
     /// Of the last line: how many objects the writer counted.
     pub objects: Option<u64>,
     /// How many addresses of [`Batch::references`] are its own.
     pub references: u32,
     /// How many names of [`Batch::edges`] are its own.
     pub edges: u32,
+}
+
+impl Record {
+    /// What the object may have in common with others.
+    pub fn facts<'a>(&self, block: &'a [u8]) -> Facts<'a> {
+        Facts {
+            kind: self.kind,
+            singleton: self.singleton,
+            address: self.address,
+            class: self.class,
+            superclass: self.superclass,
+            generation: self.generation,
+            line: self.line,
+            file: self.file.text(block),
+            name: self.name.text(block),
+            sort: self.sort.text(block),
+            at: self.at.text(block),
+            label: self.label.text(block),
+        }
+    }
 }
 
 /// All lines of a block.
@@ -103,68 +103,46 @@ pub struct Batch {
 
 impl Batch {
     /// Reads all lines of the block. A bad line is left out and noted.
-    pub fn parse(&mut self, wants: Wants) {
+    pub fn parse(&mut self, lines: &mut Lines, wants: Wants) {
         self.records.clear();
         self.references.clear();
         self.edges.clear();
-        self.problems.clear();
-        self.bad_lines = 0;
-        let bytes = std::mem::take(&mut self.block.bytes);
-        let mut from = 0;
-        while from < bytes.len() {
-            let end = memchr::memchr(b'\n', &bytes[from..]).map_or(bytes.len(), |end| from + end);
-            let line = from..end;
-            from = end + 1;
-            if bytes[line.clone()].trim_ascii().is_empty() {
-                continue;
-            }
+        let block = std::mem::take(&mut self.block);
+        lines.each(&block, wants, |line| {
             let (references, edges) = (self.references.len(), self.edges.len());
-            if let Err((at, what)) = self.line(&bytes, line.clone(), wants) {
+            let taken = self.line(&block.bytes, line, wants);
+            if taken.is_err() {
                 self.references.truncate(references);
                 self.edges.truncate(edges);
-                let cut = end == bytes.len();
-                self.complain(line.start + at, if cut { "the last line is cut short" } else { what });
             }
-        }
-        self.block.bytes = bytes;
+            taken
+        });
+        self.block = block;
+        self.problems = std::mem::take(&mut lines.problems);
+        self.bad_lines = lines.bad_lines;
     }
 
-    fn complain(&mut self, at: usize, what: &str) {
-        self.bad_lines += 1;
-        if self.problems.len() < MOST_PROBLEMS {
-            let offset = self.block.offset + at as u64;
-            self.problems.push(Problem { offset, message: what.to_string(), ends: false });
-        }
-    }
-
-    fn line(&mut self, block: &[u8], range: Range<usize>, wants: Wants) -> Result<(), (usize, &'static str)> {
-        let line = Line::parse(&block[range], wants)?;
+    fn line(&mut self, block: &[u8], line: &Line, wants: Wants) -> Result<(), Wrong> {
         let within = |part: &[u8]| part.as_ptr() as usize - line.whole.as_ptr() as usize;
-        match line.kind {
-            Type::Shape => return Ok(()),
-            Type::Root => {}
-            _ if line.address == 0 => return Err((0, "an object has no address")),
-            _ => {}
+        if !line.is_known()? {
+            return Ok(());
         }
+        let facts = line.facts();
         let mut record = Record {
-            kind: line.kind,
-            singleton: line.singleton,
-            has_value: line.has_value,
-            address: line.address,
-            class: line.class,
-            superclass: line.superclass,
+            kind: facts.kind,
+            singleton: facts.singleton,
+            address: facts.address,
+            class: facts.class,
+            superclass: facts.superclass,
             memsize: line.memsize,
-            bytesize: line.bytesize,
-            generation: line.generation.map(|number| u32::try_from(number).unwrap_or(u32::MAX)),
-            line: u32::try_from(line.line).unwrap_or(u32::MAX),
-            file: Span::of(block, line.file),
-            name: Span::of(block, line.name),
-            sort: Span::of(block, line.sort),
+            generation: facts.generation,
+            line: facts.line,
+            file: Span::of(block, facts.file),
+            name: Span::of(block, facts.name),
+            sort: Span::of(block, facts.sort),
+            at: Span::of(block, facts.at),
+            label: Span::of(block, facts.label),
             root: Span::of(block, line.root),
-            at: Span::of(block, line.at),
-            label: Span::of(block, line.label),
-            value: Span::of(block, line.value),
-            value_hash: Span::of(block, line.value_hash),
             objects: line.objects,
             references: 0,
             edges: 0,

@@ -1,6 +1,7 @@
 //! One line of a dump: a JSON object, of which only known fields are taken. Nothing is copied.
 
 use super::Wants;
+use crate::kinds::{Facts, NO_GENERATION};
 use memchr::{memchr, memchr2};
 
 /// Deeper values are refused. Ruby writes two levels.
@@ -53,7 +54,7 @@ impl Type {
         TYPES[self as usize]
     }
 
-    fn named(name: &[u8]) -> Type {
+    pub(crate) fn named(name: &[u8]) -> Type {
         match name {
             b"OBJECT" => Type::Object,
             b"CLASS" => Type::Class,
@@ -344,6 +345,51 @@ impl<'a> Line<'a> {
             return Err((cursor.at, "something stands behind the line's }"));
         }
         Ok(line)
+    }
+
+    /// What the object may have in common with others.
+    pub(crate) fn facts(&self) -> Facts<'a> {
+        Facts {
+            kind: self.kind,
+            singleton: self.singleton,
+            address: self.address,
+            class: self.class,
+            superclass: self.superclass,
+            generation: self
+                .generation
+                .map_or(NO_GENERATION, |number| u32::try_from(number).unwrap_or(u32::MAX - 1)),
+            line: u32::try_from(self.line).unwrap_or(u32::MAX),
+            file: self.file,
+            name: self.name,
+            sort: self.sort,
+            at: self.at,
+            label: self.label,
+        }
+    }
+
+    /// Whether it is an object or a root. A line that is none of Ruby's is wrong.
+    pub(crate) fn is_known(&self) -> Result<bool, Wrong> {
+        match self.kind {
+            Type::Shape => Ok(false),
+            Type::Root => Ok(true),
+            _ if self.address == 0 => Err((0, "an object has no address")),
+            _ => Ok(true),
+        }
+    }
+
+    /// A text that few lines have.
+    pub(crate) fn rare_text(&mut self, key: &[u8], value: &'a [u8], wants: Wants) -> Option<()> {
+        match key {
+            b"value_hash" if wants.values => self.value_hash = value,
+            b"name" => self.name = value,
+            b"superclass" => self.superclass = hex(value)?,
+            b"root" => self.root = value,
+            b"at" => self.at = value,
+            b"label" => self.label = value,
+            b"struct" | b"imemo_type" => self.sort = value,
+            _ => {}
+        }
+        Some(())
     }
 
     #[inline]

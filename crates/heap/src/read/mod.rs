@@ -1,7 +1,10 @@
 //! Reads a dump: from a file or a stream, through the lines in it, to batches of records.
 
 pub mod batch;
+mod fast;
+mod index;
 pub mod line;
+pub mod lines;
 pub mod load;
 pub mod source;
 

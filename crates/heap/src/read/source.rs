@@ -92,16 +92,13 @@ impl Source {
                     block.bytes.clear();
                     break;
                 }
-                goal = (2 * goal).min(self.longest.max(BLOCK_BYTES));
+                goal = (2 * searched).min(self.longest);
             }
             let from = block.bytes.len();
-            block.bytes.resize(goal.max(from + 1), 0);
-            let read = self.input.read(&mut block.bytes[from..]);
-            block.bytes.truncate(from + *read.as_ref().unwrap_or(&0));
-            match read {
-                Ok(0) => self.ended = true,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            block.bytes.reserve_exact(goal - from);
+            // Into memory that need not be filled with zeros first.
+            match (&mut self.input).take((goal - from) as u64).read_to_end(&mut block.bytes) {
+                Ok(read) => self.ended = read < goal - from,
                 Err(error) => {
                     let at = block.offset + block.bytes.len() as u64;
                     problem = Some(self.end(at, unreadable(&error)));
@@ -198,4 +195,58 @@ fn begin<R: Read>(mut input: BufReader<R>) -> io::Result<Frame<R>> {
     let decoder =
         StreamingDecoder::new(input).map_err(|error| io::Error::other(format!("not zstd: {error}")))?;
     Ok(Frame::Within(Box::new(decoder)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A stream that gives a few bytes at a time.
+    struct Trickle(Vec<u8>, usize);
+
+    impl Read for Trickle {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let some = buffer.len().min(self.1).min(self.0.len());
+            buffer[..some].copy_from_slice(&self.0[..some]);
+            self.0.drain(..some);
+            Ok(some)
+        }
+    }
+
+    fn blocks(source: &mut Source) -> (Vec<Vec<u8>>, Option<Problem>) {
+        let mut blocks = Vec::new();
+        loop {
+            let mut block = Block::default();
+            match source.next(&mut block) {
+                Ok(false) => return (blocks, None),
+                Ok(true) => blocks.push(block.bytes),
+                Err(problem) => return (blocks, Some(problem)),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_whole_lines_and_nothing_is_lost(
+            lines in proptest::collection::vec(0_usize..3 * BLOCK_BYTES, 1..6), step in 1000_usize..2_000_000
+        ) {
+            let text: Vec<u8> = lines.iter().flat_map(|length| [vec![b'x'; *length], vec![b'\n']].concat()).collect();
+            let (blocks, problem) = blocks(&mut Source::new(Trickle(text.clone(), step)).unwrap());
+            prop_assert!(problem.is_none());
+            prop_assert!(blocks.iter().all(|block| block.ends_with(b"\n")));
+            prop_assert_eq!(blocks.concat(), text);
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_ends_the_reading() {
+        let mut source = Source::new(io::repeat(b'x')).unwrap();
+        source.longest = 2 * BLOCK_BYTES;
+        let (blocks, problem) = blocks(&mut source);
+        assert_eq!(
+            (blocks.len(), problem.unwrap().message.as_str()),
+            (0, "a line is longer than 1048576 bytes")
+        );
+    }
 }
