@@ -125,6 +125,9 @@ impl Graph {
     #[inline]
     pub fn range(&self, object: u32) -> Range<usize> {
         let at = object as usize;
+        if at >= self.starts.len() {
+            return 0..0;
+        }
         let to = self.starts.get(at + 1).map_or(self.targets.len(), |to| *to as usize);
         self.starts[at] as usize..to
     }
@@ -195,6 +198,13 @@ impl Graph {
     /// Bytes of all objects.
     pub fn total_bytes(&self) -> u64 {
         (0..self.len() as u32).map(|object| self.size(object)).fold(0, u64::saturating_add)
+    }
+
+    /// Forgets all references of objects.
+    pub fn drop_edges(&mut self) {
+        self.targets = Vec::new();
+        self.names = Vec::new();
+        self.starts = vec![0];
     }
 
     /// Forgets the names of references.

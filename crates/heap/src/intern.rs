@@ -157,9 +157,9 @@ impl Texts {
         &self.bytes[self.ends[at - 1] as usize..self.ends[at] as usize]
     }
 
-    /// The text without JSON's escapes.
+    /// The text without JSON's escapes, for people.
     pub fn text(&self, number: u32) -> String {
-        plain_text(self.bytes_of(number))
+        harmless(plain_text(self.bytes_of(number)))
     }
 
     /// How many there are, the empty one included.
@@ -176,6 +176,15 @@ impl Texts {
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * 8 + self.table.capacity() * 4
     }
+}
+
+/// A text without characters that a terminal obeys or that turn the direction of what follows.
+pub fn harmless(text: String) -> String {
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+    };
+    if text.contains(harmful) { text.replace(harmful, "\u{fffd}") } else { text }
 }
 
 /// A text of a dump without JSON's escapes.

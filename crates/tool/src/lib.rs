@@ -1,5 +1,5 @@
-//! Plots, request tables and the live view: the parts of memintro that need libraries for plots and terminals. They
-//! are a separate program, so that no application loads them.
+//! Plots, request tables, the live view and answers from heap dumps: the parts of memintro that need libraries for plots
+//! and terminals, or memory for a heap. They are a separate program, so that no application loads them.
 //!
 //! The `memintro` command checks its arguments and then becomes this program.
 
@@ -19,6 +19,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Some("plot") => plot::run(&arguments[1..]),
         Some("requests") => requests::run(&arguments[1..]),
         Some("watch") => watch::run(&arguments[1..]),
+        Some("heap") => heap(&arguments[1..]),
         _ => return usage(),
     };
     match outcome {
@@ -30,7 +31,12 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// `memintro heap`: the crate `memintro-heap` reads the dumps and answers.
+fn heap(arguments: &[OsString]) -> Result<(), String> {
+    memintro_heap::command::run(&memintro_heap::options::Options::parse(arguments)?)
+}
+
 fn usage() -> ExitCode {
-    eprintln!("memintro-tool belongs to the memintro command: use memintro plot, requests or watch");
+    eprintln!("memintro-tool belongs to the memintro command: use memintro plot, requests, watch or heap");
     ExitCode::from(2)
 }

@@ -227,6 +227,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+
         #[test]
         fn blocks_are_whole_lines_and_nothing_is_lost(
             lines in proptest::collection::vec(0_usize..3 * BLOCK_BYTES, 1..6), step in 1000_usize..2_000_000

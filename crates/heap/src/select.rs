@@ -1,0 +1,90 @@
+//! Choosing objects by class, address, line and generation.
+
+use crate::graph::Graph;
+use crate::kinds::NO_GENERATION;
+use crate::options::Options;
+use crate::read::line::Type;
+
+/// The chosen objects, in the order of the dump, or what to say if there are none.
+pub fn select(graph: &Graph, options: &Options) -> Result<Vec<u32>, String> {
+    let kinds: Vec<bool> =
+        (0..graph.kinds.list.len() as u32).map(|kind| fits(graph, kind, options)).collect();
+    let found: Vec<u32> = if options.addresses.is_empty() {
+        (0..graph.len() as u32).filter(|object| kinds[graph.kind_of[*object as usize] as usize]).collect()
+    } else {
+        let mut found: Vec<u32> =
+            options.addresses.iter().filter_map(|address| graph.find(*address)).collect();
+        found.retain(|object| kinds[graph.kind_of[*object as usize] as usize]);
+        found.sort_unstable();
+        found.dedup();
+        found
+    };
+    if found.is_empty() { Err(nothing(graph, options)) } else { Ok(found) }
+}
+
+fn fits(graph: &Graph, number: u32, options: &Options) -> bool {
+    let kind = &graph.kinds.list[number as usize];
+    if let Some(class) = &options.class
+        && graph.kinds.class_of(number) != *class
+        && !(class == kind.kind.name() && kind.kind != Type::Other)
+    {
+        return false;
+    }
+    if let Some(line) = &options.line {
+        let file = graph.kinds.texts.text(kind.file);
+        let site = format!("{file}:{}", kind.line);
+        if kind.file == 0 || !(file == *line || ends_with_path(&site, line) || ends_with_path(&file, line)) {
+            return false;
+        }
+    }
+    options
+        .generations
+        .is_none_or(|(from, to)| kind.generation != NO_GENERATION && (from..=to).contains(&kind.generation))
+}
+
+/// Whether a path ends with another one: `app/a.rb:3` with `a.rb:3`, and not with `.rb:3`.
+fn ends_with_path(path: &str, end: &str) -> bool {
+    path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/') || end.starts_with('/'))
+}
+
+/// What the options ask for, for a sentence.
+pub fn described(options: &Options) -> String {
+    let mut text = options.class.clone().unwrap_or_else(|| "objects".to_string());
+    if let [address] = options.addresses[..] {
+        text = format!("{} at {address:#x}", options.class.as_deref().unwrap_or("the object"));
+    }
+    if let Some(line) = &options.line {
+        text += &format!(" from {line}");
+    }
+    if let Some((from, to)) = options.generations {
+        text += &if from == to {
+            format!(" of generation {from}")
+        } else {
+            format!(" of generations {from}..{to}")
+        };
+    }
+    text
+}
+
+fn nothing(graph: &Graph, options: &Options) -> String {
+    let mut text = format!("there is no object that fits: {}", described(options));
+    if options.line.is_some() && !graph.about.sites {
+        text += "; the dump has no lines of allocation (ObjectSpace.trace_object_allocations_start begins to note them)";
+    } else if options.generations.is_some() && !graph.about.generations {
+        text +=
+            "; the dump has no generations (ObjectSpace.trace_object_allocations_start begins to note them)";
+    } else if let Some(class) = &options.class {
+        let last = class.rsplit("::").next().unwrap_or(class).to_lowercase();
+        let mut like: Vec<String> = (0..graph.kinds.list.len() as u32)
+            .map(|kind| graph.kinds.class_of(kind))
+            .filter(|name| name.to_lowercase().contains(&last))
+            .collect();
+        like.sort();
+        like.dedup();
+        like.truncate(5);
+        if !like.is_empty() {
+            text += &format!("; there are {}", like.join(", "));
+        }
+    }
+    text
+}
