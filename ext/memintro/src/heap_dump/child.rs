@@ -8,11 +8,11 @@ use super::output::Output;
 use super::slot::Object;
 use super::state::{Stage, State};
 use super::strings::Strings;
-use super::tool::{self, Command};
+use super::tool::{self, Command, Tool};
 use super::vm::Vm;
 use super::writer::Writer;
 use crate::copy::own_memory::slice;
-use crate::copy::{self, become_harmless};
+use crate::copy::become_harmless;
 use crate::heap::FrozenPage;
 
 /// Bytes that are written at once.
@@ -41,19 +41,14 @@ pub(super) fn run(plan: &Plan<'_>, pages: &[FrozenPage]) {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let state = plan.state;
     let Some(tool) = tool::start(plan.command, plan.output, plan.errors, &state.error) else { return };
-    let whole = write(plan, pages, tool.pipe).is_some();
-    // SAFETY: our own end of the pipe: the tool now comes to the end of the lines.
-    unsafe { libc::close(tool.pipe) };
-    state.set(Stage::Written);
-    let status = tool.wait();
-    state.tool.store(status, Ordering::Release);
-    state.set(Stage::Done);
-    copy::end(whole && status == 0);
+    write(plan, pages, tool);
+    // Only without memory.
+    tool.finish(state, false);
 }
 
-fn write(plan: &Plan<'_>, pages: &[FrozenPage], pipe: i32) -> Option<()> {
+fn write(plan: &Plan<'_>, pages: &[FrozenPage], tool: Tool) -> Option<()> {
     let state = plan.state;
-    let out = Output::new(slice(BUFFER)?, pipe, state);
+    let out = Output::new(slice(BUFFER)?, Some(tool), state);
     let strings = Strings { redact: plan.redact, key: plan.key };
     let names = Names::new(plan.vm, plan.redact, state)?;
     let mut writer = Writer::new(out, plan.vm, state, strings, names, plan.skipped, pages);
@@ -71,13 +66,10 @@ fn write(plan: &Plan<'_>, pages: &[FrozenPage], pipe: i32) -> Option<()> {
             count += u64::from(writer.object(object, page.stride));
         }
         state.objects.store(count, Ordering::Relaxed);
-        if writer.out.failed {
-            return None;
-        }
     }
     writer.out.bytes(b"{\"type\":\"ROOT\", \"root\":\"end\", \"objects\":");
     writer.out.number(count);
     writer.out.bytes(b", \"references\":[]}\n");
-    writer.out.flush();
-    (!writer.out.failed).then_some(())
+    writer.out.finish();
+    Some(())
 }

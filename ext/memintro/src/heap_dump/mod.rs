@@ -318,8 +318,3 @@ impl Drop for Asking {
         }
     }
 }
-
-/// In the copy: ends it.
-fn copy_ends() -> ! {
-    copy::end(false)
-}

@@ -40,7 +40,7 @@ impl<'a> Names<'a> {
             redact,
             references: slice(MOST)?,
             spans: slice(MOST)?,
-            text: Output::new(slice(ROOM)?, -1, state),
+            text: Output::new(slice(ROOM)?, None, state),
             used: 0,
             at: 0,
             named: 0,

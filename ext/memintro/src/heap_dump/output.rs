@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::state::{Stage, State};
+use super::tool::Tool;
 
 /// Hexadecimal digits of each byte.
 const HEX: [[u8; 2]; 256] = {
@@ -33,19 +34,42 @@ const PLAIN: [bool; 256] = {
 /// The least room for what is written at once.
 const ROOM: usize = 64;
 
+/// How many bytes from the first stand in JSON as they are. Eight are looked at together.
+#[inline]
+fn plain_length(text: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = ONES << 7;
+    let equal = |bytes: u64, byte: u8| {
+        let differ = bytes ^ (ONES * u64::from(byte));
+        differ.wrapping_sub(ONES) & !differ
+    };
+    let (words, rest) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let bytes = u64::from_le_bytes(*word);
+        let control = bytes.wrapping_sub(ONES * 0x20) & !bytes;
+        let found =
+            (control | equal(bytes, b'"') | equal(bytes, b'\\') | equal(bytes, 0x7f)) & HIGHS;
+        if found != 0 {
+            // The lowest is right; a borrow may only have marked bytes behind it.
+            return index * 8 + (found.trailing_zeros() / 8) as usize;
+        }
+    }
+    let before = text.len() - rest.len();
+    before + rest.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(rest.len())
+}
+
 pub(super) struct Output<'a> {
     buffer: &'static mut [u8],
     used: usize,
-    descriptor: i32,
+    /// Where it goes; a scratch buffer has none.
+    tool: Option<Tool>,
     state: &'a State,
-    /// The reader has gone.
-    pub(super) failed: bool,
 }
 
 impl<'a> Output<'a> {
     /// The buffer has at least some hundred bytes.
-    pub(super) fn new(buffer: &'static mut [u8], descriptor: i32, state: &'a State) -> Self {
-        Self { buffer, used: 0, descriptor, state, failed: false }
+    pub(super) fn new(buffer: &'static mut [u8], tool: Option<Tool>, state: &'a State) -> Self {
+        Self { buffer, used: 0, tool, state }
     }
 
     #[inline]
@@ -78,7 +102,7 @@ impl<'a> Output<'a> {
         }
         match self.buffer.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<ROOM>()) {
             Some(room) => room,
-            None => super::copy_ends(),
+            None => crate::copy::end(false),
         }
     }
 
@@ -158,7 +182,7 @@ impl<'a> Output<'a> {
 
     fn escaped(&mut self, mut text: &[u8]) {
         loop {
-            let plain = text.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(text.len());
+            let plain = plain_length(text);
             let (run, rest) = text.split_at(plain);
             self.bytes(run);
             let Some((byte, rest)) = rest.split_first() else { return };
@@ -179,6 +203,14 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// All has been written: waits for the tool, and ends the copy.
+    pub(super) fn finish(&mut self) {
+        self.flush();
+        if let Some(tool) = self.tool {
+            tool.finish(self.state, true);
+        }
+    }
+
     /// What was written since the last [`Self::clear`], for an output that goes nowhere.
     pub(super) fn written(&self) -> &[u8] {
         self.buffer.get(..self.used).unwrap_or_default()
@@ -193,28 +225,30 @@ impl<'a> Output<'a> {
         self.used = 0;
     }
 
-    /// Writes all to the tool.
+    /// Writes all to the tool. If that has gone, ends the copy.
     #[cold]
     pub(super) fn flush(&mut self) {
+        let Some(tool) = self.tool else {
+            self.used = 0;
+            return;
+        };
         let before = self.state.stage();
         self.state.set(Stage::Writing);
         let mut rest = self.buffer.get(..self.used).unwrap_or_default();
-        while !rest.is_empty() && !self.failed {
+        while !rest.is_empty() {
             // SAFETY: these bytes are there.
-            let took = unsafe { libc::write(self.descriptor, rest.as_ptr().cast(), rest.len()) };
+            let took = unsafe { libc::write(tool.pipe, rest.as_ptr().cast(), rest.len()) };
             match usize::try_from(took) {
                 Ok(took) => {
                     self.state.bytes.fetch_add(took as u64, Ordering::Relaxed);
                     rest = rest.get(took..).unwrap_or_default();
                 }
-                Err(_) => self.failed = std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR),
+                Err(_) if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+                Err(_) => tool.finish(self.state, false),
             }
         }
         self.used = 0;
         self.state.beat.fetch_add(1, Ordering::Relaxed);
         self.state.set(before);
-        if self.failed {
-            super::copy_ends();
-        }
     }
 }

@@ -4,6 +4,8 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use super::state::{Stage, State};
+
 /// What is started, with texts that were made before the copy.
 pub(super) struct Command {
     /// Both end with null.
@@ -36,6 +38,7 @@ impl Command {
 }
 
 /// The tool, and the pipe that it reads.
+#[derive(Clone, Copy)]
 pub(super) struct Tool {
     pid: libc::pid_t,
     pub(super) pipe: i32,
@@ -115,8 +118,19 @@ fn last_error() -> i32 {
 }
 
 impl Tool {
-    /// Waits for its end. Returns its status.
-    pub(super) fn wait(&self) -> i32 {
+    /// Lets it come to the end of the lines, waits for its end, and ends the copy.
+    pub(super) fn finish(self, state: &State, whole: bool) -> ! {
+        // SAFETY: our own end of the pipe.
+        unsafe { libc::close(self.pipe) };
+        state.set(Stage::Written);
+        let status = self.wait();
+        state.tool.store(status, Ordering::Release);
+        state.set(Stage::Done);
+        crate::copy::end(whole && status == 0)
+    }
+
+    /// Returns its status.
+    fn wait(&self) -> i32 {
         let mut status = 0;
         loop {
             // SAFETY: our own child.

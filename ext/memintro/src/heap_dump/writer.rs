@@ -383,7 +383,8 @@ impl<'a> Writer<'a> {
         if count == 0 {
             return;
         }
-        if found != self.recent_flags {
+        let differ = found.iter().zip(&self.recent_flags).fold(0, |differ, (one, other)| differ | (one ^ other));
+        if differ != 0 {
             self.recent_flags = found;
             self.recent_text.1 = 0;
             self.recent(b", \"flags\":{");
