@@ -91,8 +91,6 @@ impl NewFile {
         // SAFETY: terminated names and an open folder.
         check(unsafe { libc::renameat(folder, beside.as_ptr(), folder, name.as_ptr()) })?;
         self.beside = None;
-        // The name is on the disk as well, where the file system can do that.
-        let _ = self.folder.sync_all();
         Ok(())
     }
 }
