@@ -106,12 +106,14 @@ module Memintro
       def show(listener, answer)
         size = Units.bytes(answer["bytes"])
         size << " (#{Units.bytes(answer['uncompressed_bytes'])} of lines)" unless answer["compression"] == "plain"
-        @out.puts("#{Names.printable(answer['path'])}: #{Units.count(answer['objects'])} objects of #{who(listener)} in #{size}, " \
-                  "written in #{answer['took_s']} s; it stood still for #{answer['pause_ms']} ms")
+        objects = "#{Units.count(answer['objects'])} objects"
+        @out.puts("#{Names.printable(answer['path'])}: #{objects} of #{who(listener)} in #{size}, written in " \
+                  "#{answer['took_s']} s; it stood still for #{answer['pause_ms']} ms")
         @out.puts("What strings hold was left out; --no-redact writes it.") if answer["redacted"]
         return if answer["unread_types"].zero?
 
-        @out.puts("References of #{answer['unread_types']} types of C extensions are missing: their functions hang or crash.")
+        @out.puts("References of #{answer['unread_types']} types of C extensions are missing: their functions hang " \
+                  "or crash.")
       end
     end
   end

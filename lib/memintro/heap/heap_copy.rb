@@ -18,7 +18,7 @@ module Memintro
     # Types of data objects that may be left out because their mark functions hang or crash.
     MOST_SKIPPED = 20
     # Milliseconds between two looks.
-    STEP = 100
+    STEP = 50
     private_constant :TRIES, :MOST_SKIPPED, :STEP
 
     # @return [Float, nil] milliseconds for which Ruby stood still

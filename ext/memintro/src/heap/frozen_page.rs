@@ -35,7 +35,7 @@ pub(crate) fn list_pages(mut visit: impl FnMut(FrozenPage) -> ControlFlow<()>) -
     })
 }
 
-/// The same, while the threads of all Ractors stand still. Finishes a marking that is under way.
+/// The same, but finishes a marking that is under way.
 pub(crate) fn list_pages_alone(mut visit: impl FnMut(FrozenPage)) -> Result<(), Trouble> {
     walk::each_page(|_, page| visit(FrozenPage { start: page.start, end: page.end, stride: page.stride.max(8) }))
 }

@@ -181,41 +181,33 @@ fn copy_now(plan: &child::Plan<'_>) -> Result<Copy, Refused> {
     Ok(copy::make(|| child::run(plan, &pages))?)
 }
 
-/// While other Ractors run, their threads stand still only during a walk, and the VM's lock, which the copy needs, is
-/// certain to be ours only then. So the copy is made within a walk, at the last page that the walk before has seen.
+/// While other Ractors run, the copy needs the VM's lock, which one of their threads may have held at its instant. So
+/// it is made where this thread holds that lock: within Ruby's visit of what some object holds. The other Ractors go on
+/// meanwhile; a copy that finds an object half made crashes, and another one is made.
 fn copy_alone(plan: &child::Plan<'_>) -> Result<Copy, Refused> {
-    const TRIES: usize = 5;
-    let mut tried = 0;
-    loop {
-        tried += 1;
-        let mut expected = 0;
-        heap::list_pages_alone(|_| expected += 1).map_err(Refused::Heap)?;
-        let mut pages: Vec<FrozenPage> = Vec::with_capacity(expected);
-        let mut found = 0;
-        let mut made = None;
-        heap::list_pages_alone(|page| {
-            found += 1;
-            if found <= expected {
-                pages.push(page);
-            }
-            if found == expected {
-                made = Some(copy::make(|| {
-                    pages.sort_unstable_by_key(|page| page.start);
-                    child::run(plan, &pages);
-                }));
-            }
-        })
-        .map_err(Refused::Heap)?;
-        match made {
-            Some(Ok(copy)) if found == expected || tried >= TRIES => return Ok(copy),
-            Some(Ok(copy)) => {
-                copy.kill();
-                copy.wait_until(Instant::now());
-            }
-            Some(Err(error)) => return Err(Refused::System(error)),
-            None if tried < TRIES => {}
-            None => return Err(Refused::Heap(Trouble::Collecting)),
-        }
+    let mut pages: Vec<FrozenPage> = Vec::new();
+    heap::list_pages_alone(|page| pages.push(page)).map_err(Refused::Heap)?;
+    pages.sort_unstable_by_key(|page| page.start);
+    let mut making = Making { plan, pages: &pages, made: None };
+    // SAFETY: the class Object holds its constants; the record outlives the call.
+    unsafe { (plan.vm.functions.references)(rb_sys::rb_cObject, on_lock, (&raw mut making).cast()) };
+    match making.made {
+        Some(made) => Ok(made?),
+        None => Ok(copy::make(|| child::run(plan, &pages))?),
+    }
+}
+
+struct Making<'a> {
+    plan: &'a child::Plan<'a>,
+    pages: &'a [FrozenPage],
+    made: Option<std::io::Result<Copy>>,
+}
+
+unsafe extern "C" fn on_lock(_: rb_sys::VALUE, making: *mut std::ffi::c_void) {
+    // SAFETY: the record of `copy_alone`.
+    let making = unsafe { &mut *making.cast::<Making<'_>>() };
+    if making.made.is_none() {
+        making.made = Some(copy::make(|| child::run(making.plan, making.pages)));
     }
 }
 
