@@ -67,7 +67,14 @@ fn moved<R: Read>(input: &mut Lines<R>, file: &mut File) -> Result<(), Error> {
     loop {
         // SAFETY: open descriptors; both keep their own places.
         let moved = unsafe {
-            libc::splice(0, std::ptr::null_mut(), file.as_raw_fd(), std::ptr::null_mut(), PIECE, libc::SPLICE_F_MOVE)
+            libc::splice(
+                0,
+                std::ptr::null_mut(),
+                file.as_raw_fd(),
+                std::ptr::null_mut(),
+                PIECE,
+                libc::SPLICE_F_MOVE,
+            )
         };
         match u64::try_from(moved) {
             Ok(0) => break,
@@ -75,7 +82,9 @@ fn moved<R: Read>(input: &mut Lines<R>, file: &mut File) -> Result<(), Error> {
             Err(_) => match Error::last_os_error() {
                 error if error.kind() == std::io::ErrorKind::Interrupted => {}
                 // Standard input is no pipe, or the file system cannot do it.
-                error if error.raw_os_error() == Some(libc::EINVAL) && input.bytes == 0 => return plain(input, file),
+                error if error.raw_os_error() == Some(libc::EINVAL) && input.bytes == 0 => {
+                    return plain(input, file);
+                }
                 error => return Err(error),
             },
         }

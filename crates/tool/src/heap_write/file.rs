@@ -45,8 +45,8 @@ impl NewFile {
             }
         }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let folder = File::open(parent)
-            .map_err(|error| refused(format!("folder {}: {error}", parent.display())))?;
+        let folder =
+            File::open(parent).map_err(|error| refused(format!("folder {}: {error}", parent.display())))?;
         let (file, beside) = open(&folder).map_err(|error| explain(path, &error, 0, true))?;
         // SAFETY: a file of our own. The mask of the process may have taken bits away.
         unsafe { libc::fchmod(file.as_raw_fd(), MODE) };
@@ -156,10 +156,14 @@ pub(super) fn explain(path: &Path, error: &Error, written: u64, is_plain: bool) 
             format!("the user's quota is used up after {so_far}. Give a file on another disk{smaller}")
         }
         Some(libc::EFBIG) => {
-            format!("no file of this process may be larger than {so_far} (ulimit -f). Raise the limit{smaller}")
+            format!(
+                "no file of this process may be larger than {so_far} (ulimit -f). Raise the limit{smaller}"
+            )
         }
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
-            format!("{error}. The process itself writes the file: give one in a folder that its user may write to")
+            format!(
+                "{error}. The process itself writes the file: give one in a folder that its user may write to"
+            )
         }
         _ => error.to_string(),
     };

@@ -35,7 +35,8 @@ pub fn run(arguments: &[OsString]) -> Result<(), String> {
     let path = Path::new(path);
     let mut file = NewFile::create(path)?;
     let mut input = Lines { input: std::io::stdin().lock(), tail: Vec::new(), bytes: 0 };
-    let failed = |error: std::io::Error, written: u64| file::explain(path, &error, written, compression.is_plain());
+    let failed =
+        |error: std::io::Error, written: u64| file::explain(path, &error, written, compression.is_plain());
     if let Err(error) = compression.write(&mut input, file.file()) {
         return Err(failed(error, file.bytes()));
     }

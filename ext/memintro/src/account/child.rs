@@ -6,8 +6,8 @@ use memintro_analysis::account::lines::{Lines, Word};
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::{PAGE, maps};
 
-use crate::copy::own_memory::{read_all, slice};
 use crate::copy;
+use crate::copy::own_memory::{read_all, slice};
 
 use super::frozen::{Frozen, Region};
 use super::{HeapPage, ROOM, Wanted, glibc, objects};

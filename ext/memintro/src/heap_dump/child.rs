@@ -11,8 +11,8 @@ use super::strings::Strings;
 use super::tool::{self, Command, Tool};
 use super::vm::Vm;
 use super::writer::Writer;
-use crate::copy::own_memory::slice;
 use crate::copy::become_harmless;
+use crate::copy::own_memory::slice;
 use crate::heap::FrozenPage;
 
 /// Bytes that are written at once.

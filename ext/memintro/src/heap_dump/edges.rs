@@ -5,17 +5,14 @@
 use rb_sys::{ID, VALUE};
 
 /// How an object holds another one. The writer makes text of it, and redacts what is a string of the program.
+#[allow(dead_code, reason = "made where edges have names")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EdgeName<'a> {
     /// As it is: `superclass`, `self`, `block`, `(internal)`.
     Text(&'a [u8]),
     /// A name of Ruby with a sign before and text behind it: `("@" is part of the name of an instance variable)`
     /// `::NAME`, `.member`, `local bus`, `local bus at main.rb:30`.
-    Name {
-        before: &'a [u8],
-        name: ID,
-        after: &'a [u8],
-    },
+    Name { before: &'a [u8], name: ID, after: &'a [u8] },
     /// An element of an array, or of what is like one: `[3]`.
     Element(usize),
     /// The value of a Hash under this key: `[:key]`, `[7]`, `["text"]` or `[String of 4 bytes]`, `[#<Foo 0x…>]`.

@@ -246,7 +246,8 @@ impl Asking {
     /// Until the tool says something, or for a while.
     fn sleep(&self, time: Duration) {
         const LONGEST: Duration = Duration::from_millis(5);
-        let wanted = |pipe: &Pipe| libc::pollfd { fd: pipe.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let wanted =
+            |pipe: &Pipe| libc::pollfd { fd: pipe.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut both = [wanted(&self.answer), wanted(&self.complaints)];
         let time = time.min(LONGEST).max(Duration::from_millis(1)).as_millis();
         // SAFETY: two valid records.

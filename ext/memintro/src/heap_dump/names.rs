@@ -59,7 +59,8 @@ impl<'a> Names<'a> {
     /// The next reference of the line.
     #[inline]
     pub(super) fn reference(&mut self, to: usize) {
-        if let (Some(place), Some(span)) = (self.references.get_mut(self.used), self.spans.get_mut(self.used)) {
+        if let (Some(place), Some(span)) = (self.references.get_mut(self.used), self.spans.get_mut(self.used))
+        {
             *place = to;
             span.length = 0;
             self.used += 1;
@@ -88,7 +89,8 @@ impl<'a> Names<'a> {
 
     fn find(&self, to: usize) -> Option<usize> {
         let meant = |index: &usize| {
-            self.references.get(*index) == Some(&to) && self.spans.get(*index).is_some_and(|span| span.length == 0)
+            self.references.get(*index) == Some(&to)
+                && self.spans.get(*index).is_some_and(|span| span.length == 0)
         };
         let near = self.at.saturating_add(NEAR).min(self.used);
         (self.at..near).find(meant).or_else(|| (0..self.used.min(4 * NEAR)).find(meant))

@@ -47,8 +47,7 @@ fn plain_length(text: &[u8]) -> usize {
     for (index, word) in words.iter().enumerate() {
         let bytes = u64::from_le_bytes(*word);
         let control = bytes.wrapping_sub(ONES * 0x20) & !bytes;
-        let found =
-            (control | equal(bytes, b'"') | equal(bytes, b'\\') | equal(bytes, 0x7f)) & HIGHS;
+        let found = (control | equal(bytes, b'"') | equal(bytes, b'\\') | equal(bytes, 0x7f)) & HIGHS;
         if found != 0 {
             // The lowest is right; a borrow may only have marked bytes behind it.
             return index * 8 + (found.trailing_zeros() / 8) as usize;

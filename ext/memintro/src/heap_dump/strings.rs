@@ -62,7 +62,15 @@ impl Strings<'_> {
         self.content(out, vm, state, text, range, false);
     }
 
-    fn content(&self, out: &mut Output<'_>, vm: &Vm, state: &State, text: Object, range: Coderange, redact: bool) {
+    fn content(
+        &self,
+        out: &mut Output<'_>,
+        vm: &Vm,
+        state: &State,
+        text: Object,
+        range: Coderange,
+        redact: bool,
+    ) {
         let bytes = text.string();
         out.bytes(b", \"bytesize\":");
         out.number(bytes.len() as u64);
@@ -111,12 +119,14 @@ fn looked_at(vm: &Vm, object: Object) -> Coderange {
         Coding::Utf8 if std::str::from_utf8(bytes).is_ok() => Coderange::Valid,
         Coding::Utf8 => Coderange::Broken,
         Coding::Other if bytes.is_empty() => Coderange::Valid,
-        // SAFETY: a string of the heap, whose flags may change in the copy; its encoding has been loaded.
-        Coding::Other if encoding.loaded => match unsafe { rb_sys::rb_enc_str_coderange(object.value()) } >> 20 {
-            1 => Coderange::Ascii,
-            3 => Coderange::Broken,
-            _ => Coderange::Valid,
-        },
+        Coding::Other if encoding.loaded => {
+            // SAFETY: a string of the heap, whose flags may change in the copy; its encoding has been loaded.
+            match unsafe { rb_sys::rb_enc_str_coderange(object.value()) } >> 20 {
+                1 => Coderange::Ascii,
+                3 => Coderange::Broken,
+                _ => Coderange::Valid,
+            }
+        }
         Coding::Other => Coderange::Unknown,
     }
 }

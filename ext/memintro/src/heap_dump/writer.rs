@@ -222,7 +222,8 @@ impl<'a> Writer<'a> {
             }
             slot::T_FILE if object.word(2) != 0 => {
                 // SAFETY: the third word of what a File owns is its descriptor.
-                let descriptor = unsafe { std::ptr::with_exposed_provenance::<i32>(object.word(2)).add(4).read() };
+                let descriptor =
+                    unsafe { std::ptr::with_exposed_provenance::<i32>(object.word(2)).add(4).read() };
                 self.out.bytes(b", \"fd\":");
                 self.out.signed(i64::from(descriptor));
             }
@@ -383,7 +384,8 @@ impl<'a> Writer<'a> {
         if count == 0 {
             return;
         }
-        let differ = found.iter().zip(&self.recent_flags).fold(0, |differ, (one, other)| differ | (one ^ other));
+        let differ =
+            found.iter().zip(&self.recent_flags).fold(0, |differ, (one, other)| differ | (one ^ other));
         if differ != 0 {
             self.recent_flags = found;
             self.recent_text.1 = 0;

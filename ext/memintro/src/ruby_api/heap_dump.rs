@@ -42,7 +42,10 @@ impl HeapAsking {
                 let text: RString = arguments.entry(index as isize)?;
                 // SAFETY: copied at once.
                 CString::new(unsafe { text.as_slice() }).map_err(|_| {
-                    Error::new(ruby.exception_arg_error(), format!("{text:?} has a zero byte, which no argument may have"))
+                    Error::new(
+                        ruby.exception_arg_error(),
+                        format!("{text:?} has a zero byte, which no argument may have"),
+                    )
                 })
             })
             .collect::<Result<_, Error>>()?;
