@@ -6,6 +6,7 @@ return if defined?(Memintro.start)
 require_relative "memintro/version"
 require_relative "memintro/support/native"
 require_relative "memintro/support/configuration"
+require_relative "memintro/heap/dumping"
 require_relative "memintro/heap/figures"
 require_relative "memintro/control/listen"
 require_relative "memintro/measure/measuring"
@@ -40,7 +41,7 @@ require_relative "memintro/runtime/stop_timer"
 module Memintro
   Loader.late(
     self,
-    Account: "process/account", Background: "runtime/background", Doctor: "malloc/doctor",
+    Account: "process/account", HeapCopy: "heap/heap_copy", Background: "runtime/background", Doctor: "malloc/doctor",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
     CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log",
@@ -80,6 +81,7 @@ module Memintro
     extend Lazy
   end
 
+  extend Dumping
   extend HeapFigures
   extend Listen
   extend Measuring

@@ -233,9 +233,12 @@ RSpec.describe "an account of RSS", :vm do
                          site: after[:malloc_native].details[:call_sites].first)
     RUBY
     before, after = result[:stacks]
-    expect(after[:threads][:count] - before[:threads][:count]).to eq(40)
-    # 1,500 levels take 120 bytes of stack each at least; the most is Ruby's own stack of a thread, 1 MiB.
-    expect(after[:threads][:bytes] - before[:threads][:bytes]).to be_between(40 * 120 * 1500, 40 << 20)
+    # A thread may take the stack that an ended one left, which was counted before.
+    count = after[:threads][:count] - before[:threads][:count]
+    expect(count).to be_between(38, 40)
+    # 1,500 levels take 120 bytes of Ruby's own stack each at least, 1 MiB at most. From 3.3 on, malloc has that stack.
+    least = RUBY_VERSION < "3.3" ? 120 * 1500 : 4096
+    expect(after[:threads][:bytes] - before[:threads][:bytes]).to be_between(count * least, 40 << 20)
     expect(after[:fibers][:bytes] - before[:fibers][:bytes]).to be_between(20 * 120 * 400, 20 << 20)
     expect(result[:code]).to eq([result[:code][0], result[:code][0] + (4 << 20)])
     expect(result[:site]).to include(name: "-e:12", live_bytes: be_between(3_000_000, 3_001_000))

@@ -27,12 +27,14 @@ RSpec.describe "whole stacks" do
   it "are those that Ruby tells, of thousands of different ones" do
     # Ruby 3.4 sometimes has no line for a frame yet: such an allocation counts for its line alone.
     expect(answer_of(64, 4_000))
-      .to include(seen: be >= 3_960, wrong: 0, examples: [], stacks: be > 2_000, deepest: be > 30)
+      .to include(seen: be >= (RUBY_VERSION < "3.4" ? 3_960 : 3_900), wrong: 0, examples: [], stacks: be > 2_000,
+                  deepest: be > 30)
   end
 
   it "are cut to the innermost lines, and a line has the sums" do
     found = answer_of(5, 2_000)
-    expect(found).to include(seen: be >= 1_980, wrong: 0, examples: [], stacks: be < 2_000)
+    expect(found).to include(seen: be >= (RUBY_VERSION < "3.4" ? 1_980 : 1_950), wrong: 0, examples: [],
+                             stacks: be < 2_000)
     expect(found[:sums]).to eq(found[:line])
   end
 

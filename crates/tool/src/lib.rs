@@ -3,6 +3,8 @@
 //!
 //! The `memintro` command checks its arguments and then becomes this program.
 
+#[cfg(target_os = "linux")]
+pub mod heap_write;
 pub mod plot;
 #[cfg(test)]
 mod replay;
@@ -16,6 +18,8 @@ use std::process::ExitCode;
 /// Runs one subcommand, prints errors, and returns the exit status: 0 for success, 1 for failure, 2 for wrong usage.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let outcome = match arguments.first().and_then(|name| name.to_str()) {
+        #[cfg(target_os = "linux")]
+        Some("heap-write") => heap_write::run(&arguments[1..]),
         Some("plot") => plot::run(&arguments[1..]),
         Some("requests") => requests::run(&arguments[1..]),
         Some("watch") => watch::run(&arguments[1..]),

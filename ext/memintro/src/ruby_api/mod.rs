@@ -6,6 +6,7 @@ mod control_socket;
 mod dump;
 mod errors;
 mod heap;
+mod heap_dump;
 mod histogram;
 mod internals;
 mod iseqs;
@@ -43,6 +44,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     process::init(native)?;
     request::init(native)?;
     account::init(native)?;
+    heap_dump::init(ruby, native)?;
     blocks::init(native)?;
     dump::init(native)?;
     iseqs::init(native)?;
