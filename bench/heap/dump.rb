@@ -4,7 +4,8 @@
 #
 #   ruby -Ilib bench/heap/dump.rb FOLDER [MEGABYTES…]
 #
-# Prints a row for each size of the heap (default 100 and 1000 MB; RSS of the program), with the best of five.
+# Prints a row for each size of the heap (default 100 and 1000 MB; RSS of the program), with the best of five runs; of
+# large heaps two or one.
 
 require "memintro"
 require "objspace"
@@ -30,8 +31,9 @@ end
 
 folder = ARGV.shift || abort("give a folder for the dumps")
 sizes = ARGV.empty? ? [100, 1_000] : ARGV.map { |text| Integer(text) }
-KEPT = [] # rubocop:disable Style/MutableConstant
+KEPT = []
 COLUMNS = %w[RSS objects dump_all plain zstd gzip null pause].freeze
+$stdout.sync = true
 puts COLUMNS.map { |name| name.rjust(14) }.join
 
 # The lines are read and thrown away: the copy alone.
@@ -42,11 +44,9 @@ def discard
 end
 
 sizes.each do |megabytes|
-  while Memintro.rss < megabytes * 1_000_000
-    5_000.times { |i| KEPT << { BenchObject.new(i) => [i, "x" * (i % 100)] } }
-  end
+  5_000.times { |i| KEPT << { BenchObject.new(i) => [i, "x" * (i % 100)] } } while Memintro.rss < megabytes * 1_000_000
   GC.start
-  times = megabytes > 2_000 ? 1 : 5
+  times = { 0..500 => 5, 501..2_000 => 2 }.find { |range, _| range.cover?(megabytes) }&.last || 1
   theirs = best(times) { File.open(File.join(folder, "theirs"), "w") { |file| ObjectSpace.dump_all(output: file) } }
   pauses = []
   ours = %w[plain zstd gzip].map do |kind|
