@@ -8,6 +8,7 @@ require_relative "memintro/support/native"
 require_relative "memintro/support/configuration"
 require_relative "memintro/heap/dumping"
 require_relative "memintro/heap/figures"
+require_relative "memintro/heap/holding"
 require_relative "memintro/control/listen"
 require_relative "memintro/measure/measuring"
 require_relative "memintro/runtime/loader"
@@ -41,7 +42,8 @@ require_relative "memintro/runtime/stop_timer"
 module Memintro
   Loader.late(
     self,
-    Account: "process/account", HeapCopy: "heap/heap_copy", Background: "runtime/background", Doctor: "malloc/doctor",
+    Account: "process/account", HeapCopy: "heap/heap_copy", Holder: "heap/holder", HeldPath: "heap/holder",
+    Holders: "heap/holder", HeldValue: "heap/holder", Background: "runtime/background", Doctor: "malloc/doctor",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",
     CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup", MemoryLog: "logging/memory_log",
@@ -83,6 +85,7 @@ module Memintro
 
   extend Dumping
   extend HeapFigures
+  extend Holding
   extend Listen
   extend Measuring
   extend ProcessFigures

@@ -10,6 +10,7 @@
 mod child;
 pub(crate) mod edges;
 mod float;
+pub(crate) mod inside;
 mod names;
 mod output;
 mod slot;

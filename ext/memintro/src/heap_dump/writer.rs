@@ -33,6 +33,8 @@ pub(super) struct Writer<'a> {
     class: usize,
     /// The category of the line of roots.
     category: *const c_char,
+    ours: edges::Ours,
+    ours_left: Option<edges::Ours>,
     recent_flags: [ID; MOST_FLAGS],
     recent_text: ([u8; 160], usize),
 }
@@ -59,6 +61,8 @@ impl<'a> Writer<'a> {
             references: 0,
             class: 0,
             category: std::ptr::null(),
+            ours: edges::Ours::find(),
+            ours_left: None,
             recent_flags: [ID::MAX; MOST_FLAGS],
             recent_text: ([0; 160], 0),
         }
@@ -93,6 +97,10 @@ impl<'a> Writer<'a> {
     }
 
     fn root(&mut self, category: *const c_char, object: usize) {
+        // SAFETY: one of Ruby's constants.
+        if unsafe { CStr::from_ptr(category) } == c"machine_context" && self.ours.has(object as VALUE) {
+            return;
+        }
         if category == self.category {
             self.out.bytes(b", ");
         } else {
@@ -333,6 +341,8 @@ impl<'a> Writer<'a> {
     fn references_of(&mut self, object: Object) {
         self.references = 0;
         self.names.clear();
+        let asks = object.kind() == slot::T_DATA && edges::Ours::are_of(object.value());
+        self.ours_left = asks.then_some(self.ours);
         // SAFETY: an object of the heap; the writer outlives the call, and nobody else uses it meanwhile.
         unsafe {
             (self.vm.functions.references)(object.value(), on_reference, std::ptr::from_mut(self).cast());
@@ -347,13 +357,17 @@ impl<'a> Writer<'a> {
             return;
         }
         let names = &mut self.names;
-        edges::for_each_edge(object.value(), &mut |child, name| names.add(child as usize, name));
+        edges::for_each_edge(object.value(), &mut |child, name| {
+            if !name.is_ours() {
+                names.add(child as usize, name);
+            }
+        });
         self.names.write(&mut self.out);
     }
 
     #[inline]
     fn reference(&mut self, to: usize) {
-        if to == self.class {
+        if to == self.class || self.ours_left.as_mut().is_some_and(|ours| ours.take(to as VALUE)) {
             return;
         }
         self.out.bytes(if self.references == 0 { b", \"references\":[" } else { b", " });

@@ -8,6 +8,7 @@ mod errors;
 mod heap;
 mod heap_dump;
 mod histogram;
+mod holding;
 mod internals;
 mod iseqs;
 mod json;
@@ -45,6 +46,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     request::init(native)?;
     account::init(native)?;
     heap_dump::init(ruby, native)?;
+    holding::init(native)?;
     blocks::init(native)?;
     dump::init(native)?;
     iseqs::init(native)?;
