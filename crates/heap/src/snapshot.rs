@@ -7,12 +7,12 @@ use crate::answer::{Answer, counted};
 use crate::graph::Graph;
 use crate::intern::Map;
 use crate::options::Options;
+use crate::output;
 use crate::pages::NONE;
 use crate::reach::{classes_of_kinds, late_classes, reach};
 use crate::read::line::Type;
 use crate::read::source::plain;
 use crate::steps::{edge_name, own_name};
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
 const NODE_FIELDS: u64 = 7;
@@ -44,13 +44,7 @@ impl Strings {
 /// Writes the export to the output, or to standard output.
 pub fn write(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let edges = match &options.output {
-        Some(path) => {
-            let explain = |error: io::Error| format!("{}: {}", path.display(), plain(&error));
-            let beside = crate::output::beside(path);
-            let file = File::create(&beside).map_err(explain)?;
-            let written = export(graph, &mut BufWriter::with_capacity(1 << 20, file));
-            crate::output::settle(&beside, path, written).map_err(explain)?
-        }
+        Some(path) => output::write(path, |out| export(graph, out))?,
         None => match export(graph, &mut BufWriter::with_capacity(1 << 20, io::stdout().lock())) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
             other => other.map_err(|error| format!("standard output: {}", plain(&error)))?,
@@ -68,7 +62,7 @@ pub fn write(graph: &Graph, options: &Options) -> Result<Answer, String> {
 }
 
 /// Nodes: one that holds all roots, the roots, then all objects. Returns the number of edges.
-fn export(graph: &Graph, out: &mut impl Write) -> io::Result<u64> {
+fn export(graph: &Graph, out: &mut dyn Write) -> io::Result<u64> {
     let mut strings = Strings::default();
     let roots = graph.roots.len() as u64;
     let classes = classes_of_kinds(graph);

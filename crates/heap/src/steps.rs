@@ -188,7 +188,7 @@ fn named_edge(graph: &Graph, holder: u32, edge: &str) -> String {
         ([b':', b':', ..], Some(name)) => format!("{name}{edge}"),
         ([b'@', ..], None) => format!("{short}#{edge}"),
         ([b'[', ..] | [b'.', ..], None) => format!("{short}{edge}"),
-        ([b'('..=b'('] | [], _) => short,
+        ([], _) => short,
         _ if edge == "(internal)" => short,
         _ if edge.starts_with("local ") => format!("{edge} of {short}"),
         _ => format!("{short} ({edge})"),
@@ -197,7 +197,7 @@ fn named_edge(graph: &Graph, holder: u32, edge: &str) -> String {
 
 fn root_text(graph: &Graph, path: &Path) -> String {
     match &path.root_edge {
-        Some(edge) => edge.clone(),
-        None => format!("root {}", graph.edge_names.text(graph.roots[path.root].name)),
+        Some(edge) if edge != "(internal)" => edge.clone(),
+        _ => format!("root {}", graph.edge_names.text(graph.roots[path.root].name)),
     }
 }
