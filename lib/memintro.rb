@@ -42,7 +42,7 @@ require_relative "memintro/runtime/stop_timer"
 module Memintro
   Loader.late(
     self,
-    Account: "process/account", HeapCopy: "heap/heap_copy", Holder: "heap/holder", HeldPath: "heap/holder",
+    Account: "process/account", HeapCopy: "heap/heap_copy", HeapDump: "heap/heap_dump", Holder: "heap/holder", HeldPath: "heap/holder",
     Holders: "heap/holder", HeldValue: "heap/holder", Background: "runtime/background", Doctor: "malloc/doctor",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     IseqGroup: "heap/row", Iseq: "heap/iseq", IseqTotals: "heap/iseq", Occupancy: "heap/occupancy",

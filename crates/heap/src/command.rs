@@ -16,7 +16,7 @@ use std::io::{self, Write};
 pub type Outcome = Result<(), String>;
 
 /// The commands, and how many dumps each takes.
-pub const COMMANDS: [(&str, usize); 14] = [
+pub const COMMANDS: [(&str, usize); 13] = [
     ("histo", 1),
     ("top", 1),
     ("diff", 3),
@@ -30,7 +30,6 @@ pub const COMMANDS: [(&str, usize); 14] = [
     ("generations", 1),
     ("html", 1),
     ("heapsnapshot", 1),
-    ("check", 1),
 ];
 
 /// Runs a command. An error is for people; a damaged dump is one, behind the answer of what could be read.
@@ -48,7 +47,7 @@ pub fn run(options: &Options) -> Outcome {
     }
     let file = &options.files[0];
     match options.command.as_str() {
-        "histo" | "generations" | "check" => {
+        "histo" | "generations" => {
             let tally = Tally::load(Source::open(file)?, options.budget);
             let total = tally.total();
             let found = match options.command.as_str() {
@@ -140,7 +139,13 @@ fn finish(options: &Options, found: Result<Answer, String>, read: &[Read]) -> Ou
                 matches!(options.command.as_str(), "html" | "heapsnapshot") && options.output.is_none();
             if !alone {
                 let text = match options.json {
-                    true => format!("{}\n", answer::json(&options.command, &answer, read)),
+                    true => {
+                        let mut whole = answer::json(&options.command, &answer, read);
+                        if options.with_text {
+                            whole["text"] = answer::text(&answer, read).into();
+                        }
+                        format!("{whole}\n")
+                    }
                     false => answer::text(&answer, read),
                 };
                 print(text.as_bytes())?;

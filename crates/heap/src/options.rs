@@ -10,6 +10,8 @@ pub struct Options {
     pub command: String,
     /// JSON rather than text.
     pub json: bool,
+    /// The text as a field of the JSON.
+    pub with_text: bool,
     /// Objects of this class.
     pub class: Option<String>,
     /// Objects at these addresses.
@@ -59,6 +61,7 @@ impl Options {
         let count = || value.parse::<usize>().map_err(|_| format!("{}; it must be a number", wrong()));
         match name {
             "--json" => self.json = true,
+            "--with-text" => self.with_text = true,
             "--class" => self.class = Some(value.to_string()),
             "--address" => {
                 let digits = value.strip_prefix("0x").unwrap_or(value);
