@@ -101,8 +101,8 @@ pub fn run(options: &Options) -> Outcome {
 }
 
 fn of_graph(options: &Options, file: &OsStr) -> Outcome {
-    let tree = matches!(options.command.as_str(), "top" | "dominators");
-    let wants = Wants { references: true, edges: !tree, sites: true, values: false };
+    let names = options.command != "dominators";
+    let wants = Wants { references: true, edges: names, sites: true, values: false };
     let mut graph = Graph::load(Source::open(file)?, wants, options.budget);
     let counts = (graph.len() as u64, graph.total_bytes(), graph.edge_count());
     let selects = matches!(options.command.as_str(), "holders" | "path" | "referrers" | "retained");
@@ -112,7 +112,7 @@ fn of_graph(options: &Options, file: &OsStr) -> Outcome {
     let found = match options.command.as_str() {
         "top" => lists::top(&mut graph, options),
         "dominators" => lists::dominators(&mut graph, options),
-        "holders" => holders::holders(&graph, options),
+        "holders" => holders::holders(&mut graph, options),
         "path" => paths::path(&graph, options),
         "referrers" => paths::referrers(&graph, options),
         "retained" => paths::retained(&graph, options),

@@ -314,6 +314,10 @@ impl Graph {
 
     /// Turns the slots that references lead to into numbers of objects.
     fn complete(&mut self) {
+        for list in [&mut self.slots, &mut self.kind_of, &mut self.sizes, &mut self.starts, &mut self.targets]
+        {
+            list.shrink_to_fit();
+        }
         self.pages.complete(&self.slots);
         let mut to_nowhere = 0;
         for target in self.targets.iter_mut().chain(&mut self.root_targets) {
@@ -322,7 +326,10 @@ impl Graph {
         }
         self.about.to_nowhere = to_nowhere;
         if !self.names.is_empty() {
+            let missing = self.targets.len() - self.names.len();
+            room(&mut self.names, missing);
             self.names.resize(self.targets.len(), 0);
+            self.names.shrink_to_fit();
         }
         self.about.names = !self.names.is_empty() || self.root_names.iter().any(|name| *name != 0);
         self.kinds.complete();

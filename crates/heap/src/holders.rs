@@ -156,14 +156,17 @@ impl<'a> Keys<'a> {
 }
 
 /// Answers `holders`.
-pub fn holders(graph: &Graph, options: &Options) -> Result<Answer, String> {
+pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
     let tree = reach(graph, None, &[]);
+    // Nothing is looked up by its address from here on.
+    graph.pages.drop_ranks();
+    let graph = &*graph;
     let mut keys = Keys::new(graph, &tree);
     let (mut all, mut unreachable) = (Count::default(), Count::default());
     let mut groups: Map<u32, Count> = Map::default();
     let mut way = Vec::new();
-    for &object in &chosen {
+    for object in chosen.each(graph) {
         let bytes = graph.size(object);
         all.add(bytes);
         match keys.of(object, &mut way) {

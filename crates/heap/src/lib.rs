@@ -25,3 +25,4 @@ pub mod snapshot;
 pub mod steps;
 pub mod strings;
 pub mod tally;
+pub mod ways;

@@ -8,6 +8,7 @@ use crate::kinds::NO_GENERATION;
 use crate::options::Options;
 use crate::steps::{object_json, own_name, short};
 use crate::tally::{Count, Tally};
+use crate::ways::Ways;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 
@@ -137,6 +138,7 @@ pub fn top(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     }
     let own = options.by.as_deref() == Some("bytes");
     let total = graph.total_bytes();
+    let ways = Ways::of(graph);
     let mut list: Vec<(u64, u32)> = if own {
         (0..graph.len() as u32).map(|object| (graph.size(object), object)).collect()
     } else {
@@ -152,11 +154,12 @@ pub fn top(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     let verb = if own { "takes" } else { "retains" };
     let Some(&(bytes, first)) = list.first() else { return Err("no root leads to any object".to_string()) };
     let mut answer = Answer::new(format!(
-        "{} at {:#x} {verb} {}, {} of the heap",
+        "{} at {:#x} {verb} {}, {} of the heap; held by {}",
         short(graph, first),
         graph.address(first),
         human(bytes),
-        percent(bytes, total)
+        percent(bytes, total),
+        ways.text(graph, first)
     ));
     let rows: Vec<Vec<String>> = list
         .iter()
@@ -171,12 +174,22 @@ pub fn top(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
             ]
         })
         .collect();
-    answer.table(&[if own { "bytes" } else { "retained" }, "share", "own bytes", "address", "object"], &rows);
+    answer.table(
+        &[
+            if own { "bytes" } else { "retained" },
+            "share",
+            "own bytes",
+            "address",
+            "object, and what holds it",
+        ],
+        &rows,
+    );
     let rows: Vec<Value> = list
         .iter()
         .map(|(bytes, object)| {
             let mut fields = object_json(graph, *object);
             fields["retained_bytes"] = if own { Value::Null } else { (*bytes).into() };
+            fields["held_by"] = ways.text(graph, *object).into();
             fields
         })
         .collect();

@@ -168,7 +168,7 @@ impl Pages {
         let Some(page) = self.pages.get((slot >> PLACE_BITS) as usize) else { return NONE };
         let place = slot as usize & (PLACES - 1);
         if !page.in_order {
-            return page.numbers[place];
+            return page.numbers.get(place).copied().unwrap_or(NONE);
         }
         let Some(word) = page.bits.get(place / 64) else { return NONE };
         let bit = 1_u64 << (place % 64);

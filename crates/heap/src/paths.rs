@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// Answers `path`: the shortest way from a root to an object, and others that share no object with it.
 pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
-    let object = chosen[0];
+    let object = chosen.first;
     let paths = disjoint(graph, object, options.paths);
     let name = format!("{} at {:#x}", short(graph, object), graph.address(object));
     let sentence = match paths.first() {
@@ -37,8 +37,8 @@ pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
         let root = graph.edge_names.text(graph.roots[path.root].name);
         answer.line(format!("    {}  of root {root}", path.root_edge.as_deref().unwrap_or("(internal)")));
     }
-    if chosen.len() > 1 {
-        answer.note(format!("this is the first of {} {}", commas(chosen.len() as u64), described(options)));
+    if chosen.count > 1 {
+        answer.note(format!("this is the first of {} {}", commas(chosen.count), described(options)));
     }
     let paths: Vec<Value> = paths.iter().map(|path| path_json(graph, path).into()).collect();
     answer.field("object", object_json(graph, object)).field("paths", paths);
@@ -67,8 +67,7 @@ fn disjoint(graph: &Graph, object: u32, most: usize) -> Vec<Path> {
 /// Answers `referrers`: which objects and roots refer to the chosen ones.
 pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
-    let mut targets = Bits::none(graph.len());
-    chosen.iter().for_each(|object| targets.add(*object));
+    let targets = &chosen.bits;
     let (mut count, mut shown) = (0_u64, Vec::new());
     let mut groups: Map<(String, String), u64> = Map::default();
     for holder in 0..graph.len() as u32 {
@@ -90,9 +89,10 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let what = match chosen[..] {
-        [object] => format!("{} at {:#x}", short(graph, object), graph.address(object)),
-        _ => format!("{} {}", commas(chosen.len() as u64), described(options)),
+    let object = chosen.first;
+    let what = match chosen.count {
+        1 => format!("{} at {:#x}", short(graph, object), graph.address(object)),
+        _ => format!("{} {}", commas(chosen.count), described(options)),
     };
     let mut sentence =
         format!("{} and {} refer to {what}", counted(count, "object"), counted(roots.len() as u64, "root"));
@@ -130,7 +130,7 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
         .map(|(root, edge)| json!({ "root": root, "root_edge": edge }))
         .take(options.top)
         .collect();
-    answer.field("object", object_json(graph, chosen[0])).field("matched", chosen.len() as u64);
+    answer.field("object", object_json(graph, object)).field("matched", chosen.count);
     answer.field("count", count).field("referrers", listed).field("roots", roots).field("groups", groups);
     Ok(answer)
 }
@@ -138,14 +138,11 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
 /// Answers `retained`: what would be free if the chosen objects were gone.
 pub fn retained(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
-    let mut without = Bits::none(graph.len());
+    let without = &chosen.bits;
     let mut own = Count::default();
-    for &object in &chosen {
-        without.add(object);
-        own.add(graph.size(object));
-    }
+    chosen.each(graph).for_each(|object| own.add(graph.size(object)));
     let whole = reach(graph, None, &[]);
-    let rest = reach(graph, Some(&without), &[]);
+    let rest = reach(graph, Some(without), &[]);
     let freed =
         |tree: &Tree, object: u32| (without.has(object) || whole.reaches(object)) && !tree.reaches(object);
     let mut classes: Map<u32, Count> = Map::default();
@@ -157,9 +154,10 @@ pub fn retained(graph: &Graph, options: &Options) -> Result<Answer, String> {
     }
     let mut classes: Vec<(u32, Count)> = classes.into_iter().collect();
     classes.sort_by_key(|(label, count)| (std::cmp::Reverse(count.bytes), *label));
-    let what = match chosen[..] {
-        [object] => format!("{} at {:#x} retains", class_of(graph, object), graph.address(object)),
-        _ => format!("{} {} retain", commas(chosen.len() as u64), described(options)),
+    let object = chosen.first;
+    let what = match chosen.count {
+        1 => format!("{} at {:#x} retains", class_of(graph, object), graph.address(object)),
+        _ => format!("{} {} retain", commas(chosen.count), described(options)),
     };
     let mut answer = Answer::new(format!(
         "{what} {} in {}: {} of the heap",

@@ -3,23 +3,45 @@
 use crate::graph::Graph;
 use crate::kinds::NO_GENERATION;
 use crate::options::Options;
+use crate::reach::Bits;
 use crate::read::line::Type;
 
-/// The chosen objects, in the order of the dump, or what to say if there are none.
-pub fn select(graph: &Graph, options: &Options) -> Result<Vec<u32>, String> {
+/// The chosen objects.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Which they are: a list would take as much as references do, where all are chosen.
+    pub bits: Bits,
+    /// How many they are.
+    pub count: u64,
+    /// The first in the order of the dump.
+    pub first: u32,
+}
+
+impl Chosen {
+    /// Each of them, in the order of the dump.
+    pub fn each(&self, graph: &Graph) -> impl Iterator<Item = u32> + '_ {
+        (self.first..graph.len() as u32).filter(|object| self.bits.has(*object))
+    }
+}
+
+/// The objects that are asked for, or what to say if there are none.
+pub fn select(graph: &Graph, options: &Options) -> Result<Chosen, String> {
     let kinds: Vec<bool> =
         (0..graph.kinds.list.len() as u32).map(|kind| fits(graph, kind, options)).collect();
-    let found: Vec<u32> = if options.addresses.is_empty() {
-        (0..graph.len() as u32).filter(|object| kinds[graph.kind_of[*object as usize] as usize]).collect()
-    } else {
-        let mut found: Vec<u32> =
-            options.addresses.iter().filter_map(|address| graph.find(*address)).collect();
-        found.retain(|object| kinds[graph.kind_of[*object as usize] as usize]);
-        found.sort_unstable();
-        found.dedup();
-        found
+    let mut chosen = Chosen { bits: Bits::none(graph.len()), count: 0, first: u32::MAX };
+    let mut choose = |object: u32| {
+        if kinds[graph.kind_of[object as usize] as usize] && !chosen.bits.has(object) {
+            chosen.bits.add(object);
+            chosen.count += 1;
+            chosen.first = chosen.first.min(object);
+        }
     };
-    if found.is_empty() { Err(nothing(graph, options)) } else { Ok(found) }
+    if options.addresses.is_empty() {
+        (0..graph.len() as u32).for_each(choose);
+    } else {
+        options.addresses.iter().filter_map(|address| graph.find(*address)).for_each(&mut choose);
+    }
+    if chosen.count == 0 { Err(nothing(graph, options)) } else { Ok(chosen) }
 }
 
 fn fits(graph: &Graph, number: u32, options: &Options) -> bool {

@@ -53,7 +53,8 @@ pub fn edge_between(graph: &Graph, holder: u32, object: u32) -> Option<String> {
 
 /// What a root's first reference to an object is called.
 pub fn root_edge_to(graph: &Graph, root: usize, object: u32) -> Option<String> {
-    let edge = graph.root_edges(root).find(|edge| edge.to == object)?;
+    let mine = || graph.root_edges(root).filter(|edge| edge.to == object);
+    let edge = mine().find(|edge| edge.name != 0).or_else(|| mine().next())?;
     (edge.name != 0).then(|| graph.edge_names.text(edge.name))
 }
 

@@ -2,8 +2,6 @@
 //! of classes, a search. The script and the style stand beside this file; the page's Content-Security-Policy names their
 //! hashes, so that nothing else in the page can run.
 
-mod ways;
-
 use crate::answer::{Answer, commas, counted, human, percent};
 use crate::dominators::Dominators;
 use crate::graph::Graph;
@@ -13,10 +11,10 @@ use crate::options::Options;
 use crate::output;
 use crate::read::line::Type;
 use crate::steps::{class_of, short};
+use crate::ways::Ways;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use ways::Ways;
 
 /// Objects on the page: those that retain most.
 const MOST_NODES: usize = 20_000;
@@ -54,11 +52,13 @@ pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer,
     }
     let chosen = most_retaining(&tree);
     let first = chosen.get(1).copied().unwrap_or(0);
+    let object = tree.order[first as usize];
     let sentence = format!(
-        "{} retains most: {}, {} of the heap",
-        short(graph, tree.order[first as usize]),
+        "{} retains most: {}, {} of the heap; held by {}",
+        short(graph, object),
         human(tree.retained[first as usize]),
-        percent(tree.retained[first as usize], total)
+        percent(tree.retained[first as usize], total),
+        ways.text(graph, object)
     );
     let data = data(graph, &tree, &ways, &chosen, (&sentence, file, total));
     let page = filled(file, &data);
@@ -142,8 +142,8 @@ fn data(
     }
     if tree.len() > chosen.len() {
         notes.push(format!(
-            "Of {} this page shows the {} that retain most.",
-            counted(tree.len() as u64 - 1, "object"),
+            "Of {} objects that roots hold this page shows the {} that retain most.",
+            commas(tree.len() as u64 - 1),
             commas(chosen.len() as u64 - 1)
         ));
     }

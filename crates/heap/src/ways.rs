@@ -10,14 +10,16 @@ const BY_INDEX: u32 = 1 << 31;
 const BY_CLASS: u32 = u32::MAX;
 
 /// The shortest way from each object to a root.
-pub(super) struct Ways {
+#[derive(Debug)]
+pub struct Ways {
     tree: Tree,
     /// The number of the edge's name, its place with [`BY_INDEX`], or [`BY_CLASS`] where the holder is an object of it.
     edges: Vec<u32>,
 }
 
 impl Ways {
-    pub(super) fn of(graph: &Graph) -> Ways {
+    /// Finds them all.
+    pub fn of(graph: &Graph) -> Ways {
         let tree = reach(graph, None, &[]);
         let mut edges = vec![BY_CLASS; graph.len()];
         for holder in 0..graph.len() as u32 {
@@ -32,7 +34,7 @@ impl Ways {
     }
 
     /// The holders of an object in one line.
-    pub(super) fn text(&self, graph: &Graph, object: u32) -> String {
+    pub fn text(&self, graph: &Graph, object: u32) -> String {
         let (mut steps, mut here) = (Vec::new(), object);
         loop {
             match self.tree.holder(here) {
