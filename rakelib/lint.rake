@@ -15,7 +15,8 @@ ALLOWED_DEPENDENCIES = {
   "memintro-tracker" => %w[memintro-abi],
   "memintro-analysis" => %w[memintro-abi],
   "memintro-hook" => %w[memintro-abi memintro-elf memintro-tracker],
-  "memintro-tool" => [],
+  "memintro-heap" => [],
+  "memintro-tool" => %w[memintro-heap],
   "memintro" => %w[memintro-abi memintro-analysis]
 }.freeze
 RUBY_BINDINGS = %w[rb-sys magnus].freeze

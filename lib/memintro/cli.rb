@@ -40,6 +40,7 @@ module Memintro
     autoload :Doctor, File.join(__dir__, "cli/doctor.rb")
     autoload :Plot, File.join(__dir__, "cli/plot.rb")
     autoload :Requests, File.join(__dir__, "cli/requests.rb")
+    autoload :HeapFile, File.join(__dir__, "cli/heap_file.rb")
     autoload :Rss, File.join(__dir__, "cli/rss.rb")
     autoload :Watch, File.join(__dir__, "cli/watch.rb")
     autoload :Ps, File.join(__dir__, "cli/ps.rb")
@@ -51,6 +52,7 @@ module Memintro
     autoload :Collect, File.join(__dir__, "cli/gc.rb")
     autoload :AccountOf, File.join(__dir__, "cli/account.rb")
     autoload :Allocators, File.join(__dir__, "cli/allocators.rb")
+    autoload :HeapDumpOf, File.join(__dir__, "cli/heap_dump.rb")
     autoload :Trim, File.join(__dir__, "cli/trim.rb")
 
     # Subcommands, their classes and their purposes.
@@ -64,6 +66,8 @@ module Memintro
       "account" => [:AccountOf, "show where the resident memory is: Ruby, malloc, fragmentation, stacks, files"],
       "allocators" => [:Allocators, "run a command once per allocator, and compare time, CPU and RSS"],
       "trim" => [:Trim, "have a running process give free memory back to the kernel"],
+      "heap" => [:HeapFile, "say who holds what in a heap dump: by class, paths, retained bytes, leaks, a page"],
+      "heap-dump" => [:HeapDumpOf, "write all objects of a running process into a file, for heapy and the like"],
       "snapshot" => [:Snapshot, "save what is in a process: memory, GC, objects by class, compiled code"],
       "diff" => [:Diff, "show what grew between snapshots, in a running process, or during a command"],
       "iseqs" => [:Iseqs, "show Ruby's compiled code in memory, by file or by line"],

@@ -107,6 +107,12 @@ module Memintro
     DEFAULT_MESSAGE = "no account of the memory could be made; Memintro::ProcessMemory reads figures of the kernel"
   end
 
+  # A dump of the heap could not be made, written or read.
+  class HeapDumpError < Error
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "the heap could not be dumped"
+  end
+
   # A saved snapshot cannot be read or written: it is cut short, not a snapshot, or of a newer memintro, or permission
   # is missing.
   class SnapshotError < Error

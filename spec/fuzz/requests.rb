@@ -15,6 +15,7 @@ module Fuzz
                  "app_root" => "/", "colour" => true },
       "report" => { "format" => "text", "top" => 3, "by" => "live_bytes" }, "snapshot" => { "parts" => ["types"] },
       "account" => { "ruby" => true }, "trim" => { "compact" => false },
+      "heap_dump" => { "path" => "/dev/null", "redact" => true, "seconds" => 5, "progress" => true },
       "vitals" => { "top" => 10, "by" => "live_blocks" }
     }.freeze
     # What Ruby says when nobody has looked at a value: to whoever asks, it says nothing.

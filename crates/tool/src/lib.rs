@@ -1,8 +1,10 @@
-//! Plots, request tables and the live view: the parts of memintro that need libraries for plots and terminals. They
-//! are a separate program, so that no application loads them.
+//! Plots, request tables, the live view and answers from heap dumps: the parts of memintro that need libraries for plots
+//! and terminals, or memory for a heap. They are a separate program, so that no application loads them.
 //!
 //! The `memintro` command checks its arguments and then becomes this program.
 
+#[cfg(target_os = "linux")]
+pub mod heap_write;
 pub mod plot;
 #[cfg(test)]
 mod replay;
@@ -16,9 +18,12 @@ use std::process::ExitCode;
 /// Runs one subcommand, prints errors, and returns the exit status: 0 for success, 1 for failure, 2 for wrong usage.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let outcome = match arguments.first().and_then(|name| name.to_str()) {
+        #[cfg(target_os = "linux")]
+        Some("heap-write") => heap_write::run(&arguments[1..]),
         Some("plot") => plot::run(&arguments[1..]),
         Some("requests") => requests::run(&arguments[1..]),
         Some("watch") => watch::run(&arguments[1..]),
+        Some("heap") => heap(&arguments[1..]),
         _ => return usage(),
     };
     match outcome {
@@ -30,7 +35,12 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// `memintro heap`: the crate `memintro-heap` reads the dumps and answers.
+fn heap(arguments: &[OsString]) -> Result<(), String> {
+    memintro_heap::command::run(&memintro_heap::options::Options::parse(arguments)?)
+}
+
 fn usage() -> ExitCode {
-    eprintln!("memintro-tool belongs to the memintro command: use memintro plot, requests or watch");
+    eprintln!("memintro-tool belongs to the memintro command: use memintro plot, requests, watch or heap");
     ExitCode::from(2)
 }

@@ -5,7 +5,9 @@
 )]
 
 mod account;
+mod copy;
 mod heap;
+mod heap_dump;
 mod hook_link;
 mod lookup;
 mod measure;

@@ -58,6 +58,16 @@ module Memintro
         self
       end
 
+      # Sends what there is without waiting for more, if the client takes pieces.
+      # @param text [String]
+      # @return [nil]
+      def send_now(text)
+        return unless @streams
+
+        @body << text.b
+        send_piece
+      end
+
       # Sends only this answer.
       # @param text [Native::Text] JSON
       # @return [nil]

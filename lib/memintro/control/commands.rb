@@ -19,7 +19,7 @@ module Memintro
     # those of the public API.
     class Commands
       # Every command.
-      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account trim].freeze
+      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account trim heap_dump].freeze
 
       # @param server [Server]
       # @param answer [Answer]
@@ -275,6 +275,24 @@ module Memintro
       def free_bytes
         Loader.need(:Fragmentation)
         Fragmentation.bytes
+      end
+
+      # Writes a dump of the heap into a file of this process: {Memintro.heap_dump}. With `progress`, a line comes for
+      # each look before the answer. Other clients are served between two looks.
+      def heap_dump(path:, compress: "auto", redact: nil, seconds: 600, progress: false)
+        path = Arguments.text(:path, path)
+        unless path.start_with?("/")
+          raise ArgumentError, "path is #{Arguments.shown(path)}; it must begin with /, because this process may be " \
+                               "in another folder than you"
+        end
+
+        shows = Arguments.flag(:progress, progress)
+        @answer.format = :json
+        begun = Connection.now
+        done = Memintro.heap_dump(path, compress: compress, redact: redact, seconds: seconds) do |objects|
+          @answer.send_now(JsonText.line(objects: objects) << "\n") if shows
+        end
+        @answer.write(JsonText.line(pid: Native.pid, took_s: (Connection.now - begun).round(3), **done) << "\n")
       end
 
       def live_objects

@@ -48,7 +48,7 @@ module Memintro
       # Bytes of an answer, by command. Else {MOST_BYTES}.
       ANSWER_BYTES = { "info" => 65_536, "start" => 65_536, "stop" => 65_536, "mark" => 65_536, "clear" => 65_536,
                        "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20, "account" => 4 << 20,
-                       "trim" => 65_536 }.freeze
+                       "trim" => 65_536, "heap_dump" => 4 << 20 }.freeze
 
       PID = whole(1..Liveness::MOST_PID)
       PARENT = whole(0..Liveness::MOST_PID)
@@ -153,6 +153,9 @@ module Memintro
                        "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
                        "rows" => [ACCOUNT_ROW, 100].freeze },
         "trim" => { "rss_before" => COUNT, "rss" => COUNT, "given_back_bytes" => SIGNED },
+        "heap_dump" => { "pid" => PID, "path" => PATH, "objects" => COUNT, "bytes" => COUNT,
+                         "uncompressed_bytes" => COUNT, "compression" => WORD, "redacted" => FLAG, "pause_ms" => NUMBER,
+                         "unread_types" => COUNT, "took_s" => NUMBER },
         "vitals" => { "pid" => PID, "name?" => NAME, "program?" => NAME, "time" => NUMBER, "rss_bytes?" => COUNT,
                       "fragmentation_bytes?" => COUNT, "live_objects" => COUNT,
                       "gc" => { "count" => COUNT, "minor" => COUNT, "major" => COUNT, "time_ms" => NUMBER },

@@ -8,8 +8,10 @@ use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::{PAGE, maps};
 
+use crate::copy;
+use crate::copy::own_memory::{read_all, slice};
+
 use super::frozen::{Frozen, Region};
-use super::own_memory::{read_all, slice};
 use super::{HeapPage, ROOM, Wanted, glibc, objects, sites};
 
 /// Room for the text of smaps: reserved, not taken. The most that the limits of the process let it have.
@@ -57,65 +59,12 @@ impl Answer<'_> {
 }
 
 pub(super) fn run(plan: &Plan<'_>) -> ! {
-    become_harmless(plan);
+    copy::become_harmless(plan.parent, plan.wanted.seconds, [plan.maps]);
     // SAFETY: the shared memory, which only this copy writes.
     let text = unsafe { std::slice::from_raw_parts_mut(plan.text, plan.room) };
     let mut answer = Answer { lines: Lines::new(text), length: plan.length };
     let done = account(plan, &mut answer).is_some();
-    // SAFETY: ends this process without running anything of the program.
-    unsafe {
-        libc::syscall(libc::SYS_exit_group, i32::from(!done));
-        // A filter may refuse that.
-        libc::syscall(libc::SYS_exit, i32::from(!done));
-        loop {
-            libc::pause();
-        }
-    }
-}
-
-/// No handler, descriptor, core file or long life of the program.
-fn become_harmless(plan: &Plan<'_>) {
-    // SAFETY: system calls with valid arguments; each may fail, and then changes nothing.
-    unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        if libc::getppid() != plan.parent {
-            libc::syscall(libc::SYS_exit_group, 1);
-        }
-        libc::prctl(libc::PR_SET_NAME, c"memintro".as_ptr());
-        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
-        // What the copy reserves is no part of the program.
-        for limit in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
-            let mut both = none;
-            if libc::getrlimit(limit, &raw mut both) == 0 {
-                both.rlim_cur = both.rlim_max;
-                libc::setrlimit(limit, &raw const both);
-            }
-        }
-        let mut default: libc::sigaction = std::mem::zeroed();
-        default.sa_sigaction = libc::SIG_DFL;
-        for signal in 1..=64 {
-            libc::sigaction(signal, &raw const default, std::ptr::null_mut());
-        }
-        let mut faults: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut faults);
-        for signal in [libc::SIGALRM, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT]
-        {
-            libc::sigaddset(&raw mut faults, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const faults, std::ptr::null_mut());
-        set_timer(i64::from(plan.wanted.seconds.max(1)));
-        // Sockets and pipes of the program must not stay open because of this copy.
-        let maps = plan.maps.cast_unsigned();
-        if maps > 0 {
-            libc::syscall(libc::SYS_close_range, 0, maps - 1, 0);
-        }
-        libc::syscall(libc::SYS_close_range, maps + 1, u32::MAX, 0);
-        // If memory runs out now, this copy goes first.
-        let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
-        libc::write(score, c"1000".as_ptr().cast(), 4);
-        libc::close(score);
-    }
+    copy::end(done)
 }
 
 fn open(path: &std::ffi::CStr) -> i32 {

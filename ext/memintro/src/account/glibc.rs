@@ -8,7 +8,7 @@ use memintro_analysis::account::{PAGE, caches, maps};
 
 use super::child::Answer;
 use super::frozen::{Frozen, read};
-use super::own_memory::slice;
+use crate::copy::own_memory::slice;
 
 /// More threads' caches than any process has.
 const MOST_CACHES: usize = 1 << 16;

@@ -1,9 +1,7 @@
 //! An account of resident memory, made by a copy of this process in which nothing moves.
 //!
-//! The copy is made by the kernel's clone, without libc's fork: no handler of the program runs, and the copy has no
-//! exit signal, so the program gets no SIGCHLD and its own `wait` never sees it. It allocates nothing, takes no lock,
-//! and ends by itself after a deadline; its answer is plain text in shared memory, which the Ruby side reads as text
-//! of a stranger.
+//! The copy ([`crate::copy`]) allocates nothing, takes no lock, and ends by itself after a deadline; its answer is
+//! plain text in shared memory, which the Ruby side reads as text of a stranger.
 //!
 //! libc's fork would hold malloc's locks meanwhile. Instead, the copy looks whether one of them was held at its
 //! instant, and says so; the caller then makes another one.
@@ -12,19 +10,18 @@ mod child;
 mod frozen;
 mod glibc;
 mod objects;
-mod own_memory;
 mod sites;
 mod statistics;
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memintro_abi::{HookApi, Mode, OwnRange};
 
+use crate::copy::{self, Copy, Shared};
 use crate::hook_link;
 
 pub(crate) use objects::{HeapPage, heap_pages};
@@ -44,53 +41,15 @@ pub(crate) struct Wanted {
     pub(crate) seconds: u32,
 }
 
-/// Memory that this process and its copy share.
-pub(crate) struct Shared {
-    start: *mut u8,
-    bytes: usize,
-}
-
-impl Shared {
-    fn map(bytes: usize) -> std::io::Result<Self> {
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a mapping of its own.
-        let start = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        let shared = Self { start: start.cast(), bytes };
-        // A program that locks its memory, also what it maps in the future (mlockall), would have all of this resident.
-        // SAFETY: the mapping of before.
-        let ready = unsafe {
-            libc::munlock(start, bytes);
-            libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE)
-        };
-        if ready == 0 { Ok(shared) } else { Err(std::io::Error::last_os_error()) }
-    }
-
-    /// The length of the text so far.
-    fn length(&self) -> &AtomicU64 {
-        // SAFETY: the mapping is longer, and begins at a page.
-        unsafe { &*self.start.cast::<AtomicU64>() }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: nobody uses the mapping any more.
-        unsafe { libc::munmap(self.start.cast(), self.bytes) };
-    }
-}
-
 /// A copy at work.
-pub(crate) struct Copy {
-    pid: libc::pid_t,
+pub(crate) struct Counting {
+    copy: Copy,
     shared: Shared,
     deadline: Instant,
 }
 
 /// Makes the copy. The caller holds the GVL, or promises that no page of Ruby's heap is given.
-pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Copy> {
+pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Counting> {
     let shared = Shared::map(ROOM)?;
     let hook = hook_link::found();
     let own = own_ranges(hook);
@@ -103,19 +62,13 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Copy>
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
         maps: maps.as_raw_fd(),
         parent: std::process::id().cast_signed(),
-        text: shared.start.wrapping_add(HEAD),
+        text: shared.start().wrapping_add(HEAD),
         room: ROOM - HEAD,
-        length: shared.length(),
-        shared: shared.start as usize,
+        length: length(&shared),
+        shared: shared.start() as usize,
     };
-    let _signals = Blocked::all();
-    // SAFETY: a copy of this process on a copy of this stack; it runs `child::run`, which does not return.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
-    match pid {
-        0 => child::run(&plan),
-        -1 => Err(std::io::Error::last_os_error()),
-        pid => Ok(Copy { pid: pid as libc::pid_t, shared, deadline }),
-    }
+    let copy = copy::make(|| child::run(&plan))?;
+    Ok(Counting { copy, shared, deadline })
 }
 
 /// What the hook has mapped for itself.
@@ -133,60 +86,20 @@ fn own_ranges(hook: Option<&HookApi>) -> Vec<(usize, usize)> {
     list
 }
 
-impl Copy {
+/// The length of the text so far.
+fn length(shared: &Shared) -> &AtomicU64 {
+    // SAFETY: the mapping is longer, and begins at a page.
+    unsafe { &*shared.start().cast::<AtomicU64>() }
+}
+
+impl Counting {
     /// Waits for its end, at most until a second after its deadline. Returns its text, and whether it came to its end.
     pub(crate) fn finish(self) -> (Vec<u8>, bool) {
-        let ended = self.wait();
-        let length = usize::try_from(self.shared.length().load(Ordering::Acquire)).unwrap_or(0);
-        let text = self.shared.start.wrapping_add(HEAD);
+        let ended = self.copy.wait_until(self.deadline);
+        let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
+        let text = self.shared.start().wrapping_add(HEAD);
         // SAFETY: within the mapping, and nobody writes it any more.
         let text = unsafe { std::slice::from_raw_parts(text, length.min(ROOM - HEAD)) }.to_vec();
         (text, ended)
-    }
-
-    fn wait(&self) -> bool {
-        let mut status = 0;
-        let mut killed = false;
-        loop {
-            // SAFETY: our own copy, which only a wait for clones sees.
-            let answer = unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG | libc::__WCLONE) };
-            let interrupted =
-                answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR);
-            if answer != 0 && !interrupted {
-                return answer == self.pid && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-            }
-            if Instant::now() > self.deadline {
-                if killed {
-                    return false; // It is in the kernel, and will be nobody's.
-                }
-                killed = true;
-                // SAFETY: our own copy, which has not been waited for.
-                unsafe { libc::kill(self.pid, libc::SIGKILL) };
-            }
-            std::thread::sleep(Duration::from_micros(if killed { 20_000 } else { 500 }));
-        }
-    }
-}
-
-/// All signals are blocked in this thread, so that no handler of the program runs in the copy.
-struct Blocked(libc::sigset_t);
-
-impl Blocked {
-    fn all() -> Self {
-        // SAFETY: sets on the stack, changed by the calls.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            Self(before)
-        }
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        // SAFETY: the set that was in force before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }

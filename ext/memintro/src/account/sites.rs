@@ -7,7 +7,7 @@ use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::{Owner, Owners};
 
 use super::child::Answer;
-use super::own_memory::slice;
+use crate::copy::own_memory::slice;
 
 /// Sites with a greater number are left out; the hook's limit is less unless somebody raised it.
 const MOST_SITES: usize = 1 << 18;

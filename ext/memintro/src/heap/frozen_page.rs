@@ -35,6 +35,13 @@ pub(crate) fn list_pages(mut visit: impl FnMut(FrozenPage) -> ControlFlow<()>) -
     })
 }
 
+/// The same, but finishes a marking that is under way.
+pub(crate) fn list_pages_alone(mut visit: impl FnMut(FrozenPage)) -> Result<(), Trouble> {
+    walk::each_page(|_, page| {
+        visit(FrozenPage { start: page.start, end: page.end, stride: page.stride.max(8) })
+    })
+}
+
 impl FrozenPage {
     /// Addresses of all slots.
     pub(crate) fn slots(self) -> impl Iterator<Item = usize> {

@@ -6,6 +6,7 @@
 //! rule for each step.
 
 mod classes;
+pub(crate) mod find;
 mod frozen_page;
 mod functions;
 mod greatest;
@@ -19,7 +20,7 @@ pub(crate) mod tracked;
 mod walk;
 pub(crate) mod watched;
 
-pub(crate) use frozen_page::{FrozenPage, Object, Vm, list_pages};
+pub(crate) use frozen_page::{FrozenPage, Object, Vm, list_pages, list_pages_alone};
 pub(crate) use functions::missing;
 pub(crate) use slot::type_name;
 pub(crate) use walk::{Trouble, count_slots, leaves_marking};

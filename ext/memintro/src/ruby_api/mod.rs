@@ -6,7 +6,9 @@ mod control_socket;
 mod dump;
 mod errors;
 mod heap;
+mod heap_dump;
 mod histogram;
+mod holding;
 mod internals;
 mod iseqs;
 mod json;
@@ -43,6 +45,8 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     process::init(native)?;
     request::init(native)?;
     account::init(native)?;
+    heap_dump::init(ruby, native)?;
+    holding::init(native)?;
     blocks::init(native)?;
     dump::init(native)?;
     iseqs::init(native)?;

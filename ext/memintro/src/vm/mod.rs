@@ -12,6 +12,8 @@ mod marks;
 mod probe;
 mod stacks;
 
+pub(crate) use probe::Probe;
+
 use memintro_abi::VmSource;
 
 /// The functions that the hook calls. Call [`prepare`] first.
@@ -60,4 +62,16 @@ pub(crate) fn open_short_cut() {
 /// malloc.
 pub(crate) fn tell_evacuations() {
     evacuation::prepare();
+}
+
+/// The calling thread's execution context, and words from a frame of its stack to its caller's; `None` if this Ruby does
+/// not tell. Under the GVL, outside malloc.
+pub(crate) fn own_context() -> Option<(usize, usize)> {
+    if !prepare() {
+        return None;
+    }
+    match (context::current(), control_frames::opened()) {
+        (context::Context::At(context), Some(stride)) => Some((context as usize, stride)),
+        _ => None,
+    }
 }

@@ -6,13 +6,13 @@
 //! Rule for neighbours: only for preparations, never inside malloc.
 
 /// A pipe through which memory is read.
-pub(super) struct Probe {
+pub(crate) struct Probe {
     read: libc::c_int,
     write: libc::c_int,
 }
 
 impl Probe {
-    pub(super) fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let mut ends = [0; 2];
         // Never blocks, so that any failure is an error and not a hang.
         // SAFETY: room for two descriptors.
@@ -21,7 +21,7 @@ impl Probe {
     }
 
     /// So many words from `address` on; `None` if not all of them can be read.
-    pub(super) fn words<const N: usize>(&self, address: usize) -> Option<[usize; N]> {
+    pub(crate) fn words<const N: usize>(&self, address: usize) -> Option<[usize; N]> {
         let mut words = [0; N];
         let length = size_of_val(&words);
         if address == 0 || length > libc::PIPE_BUF {

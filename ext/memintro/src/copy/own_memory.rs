@@ -3,7 +3,7 @@
 use std::ptr;
 
 /// Maps zeroed memory for so many values; they are never unmapped.
-pub(super) fn slice<T: Copy>(count: usize) -> Option<&'static mut [T]> {
+pub(crate) fn slice<T: Copy>(count: usize) -> Option<&'static mut [T]> {
     let bytes = count.checked_mul(size_of::<T>())?.max(1);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a mapping of its own.
@@ -17,7 +17,7 @@ pub(super) fn slice<T: Copy>(count: usize) -> Option<&'static mut [T]> {
 }
 
 /// Reads a descriptor to its end.
-pub(super) fn read_all(descriptor: i32, into: &'static mut [u8]) -> Option<&'static [u8]> {
+pub(crate) fn read_all(descriptor: i32, into: &'static mut [u8]) -> Option<&'static [u8]> {
     let mut used = 0;
     loop {
         let rest = into.get_mut(used..)?;

@@ -1,0 +1,168 @@
+//! `memintro-tool heap`: reads the dumps that a command needs, as far as it needs them, and answers.
+
+use crate::answer::{self, Answer, Read};
+use crate::diff::{self, Objects, Signs};
+use crate::graph::Graph;
+use crate::options::Options;
+use crate::read::Wants;
+use crate::read::source::Source;
+use crate::strings::{self, Strings};
+use crate::tally::Tally;
+use crate::{holders, html, lists, paths, snapshot};
+use std::ffi::OsStr;
+use std::io::{self, Write};
+
+/// How it ended.
+pub type Outcome = Result<(), String>;
+
+/// The commands, and how many dumps each takes.
+pub const COMMANDS: [(&str, usize); 13] = [
+    ("histo", 1),
+    ("top", 1),
+    ("diff", 3),
+    ("holders", 1),
+    ("path", 1),
+    ("referrers", 1),
+    ("retained", 1),
+    ("dominators", 1),
+    ("duplicates", 1),
+    ("strings", 1),
+    ("generations", 1),
+    ("html", 1),
+    ("heapsnapshot", 1),
+];
+
+/// Runs a command. An error is for people; a damaged dump is one, behind the answer of what could be read.
+pub fn run(options: &Options) -> Outcome {
+    let Some((_, most)) = COMMANDS.iter().find(|(name, _)| *name == options.command) else {
+        let names: Vec<&str> = COMMANDS.iter().map(|(name, _)| *name).collect();
+        return Err(format!("there is no heap {:?}; there are {}", options.command, names.join(", ")));
+    };
+    if options.files.is_empty() || options.files.len() > *most {
+        return Err(format!(
+            "heap {} takes {}",
+            options.command,
+            if *most == 1 { "one dump" } else { "two or three dumps" }
+        ));
+    }
+    let file = &options.files[0];
+    match options.command.as_str() {
+        "histo" | "generations" => {
+            let tally = Tally::load(Source::open(file)?, options.budget);
+            let total = tally.total();
+            let found = match options.command.as_str() {
+                "generations" => lists::generations(&tally, options),
+                _ => lists::histo(&tally, options),
+            };
+            let read = Read {
+                about: &tally.about,
+                reading: &tally.reading,
+                counts: (total.objects, total.bytes, 0),
+            };
+            finish(options, found, &[read])
+        }
+        "duplicates" | "strings" => {
+            let found = Strings::load(Source::open(file)?, options);
+            let made = match options.command.as_str() {
+                "strings" => strings::strings(&found, options),
+                _ => strings::duplicates(&found, options),
+            };
+            let total = found.total();
+            let read = Read {
+                about: &found.about,
+                reading: &found.reading,
+                counts: (total.objects, total.bytes, 0),
+            };
+            finish(options, made, &[read])
+        }
+        "diff" => {
+            let mut signs = Signs::default();
+            let dumps: Result<Vec<Objects>, String> = options
+                .files
+                .iter()
+                .map(|file| Ok(Objects::load(Source::open(file)?, options.budget, &mut signs)))
+                .collect();
+            let dumps = dumps?;
+            let read: Vec<Read> = dumps
+                .iter()
+                .map(|dump| {
+                    let total = dump.total();
+                    Read {
+                        about: &dump.about,
+                        reading: &dump.reading,
+                        counts: (total.objects, total.bytes, 0),
+                    }
+                })
+                .collect();
+            finish(options, diff::diff(&dumps, &signs, options), &read)
+        }
+        _ => of_graph(options, file),
+    }
+}
+
+fn of_graph(options: &Options, file: &OsStr) -> Outcome {
+    let names = options.command != "dominators";
+    let wants = Wants { references: true, edges: names, sites: true, values: false };
+    let mut graph = Graph::load(Source::open(file)?, wants, options.budget);
+    let counts = (graph.len() as u64, graph.total_bytes(), graph.edge_count());
+    let selects = matches!(options.command.as_str(), "holders" | "path" | "referrers" | "retained");
+    if selects && !options.chosen() {
+        return Err(format!("heap {} needs --class, --address, --line or --generation", options.command));
+    }
+    let found = match options.command.as_str() {
+        "top" => lists::top(&mut graph, options),
+        "dominators" => lists::dominators(&mut graph, options),
+        "holders" => holders::holders(&mut graph, options),
+        "path" => paths::path(&graph, options),
+        "referrers" => paths::referrers(&graph, options),
+        "retained" => paths::retained(&graph, options),
+        "html" => html::write(&mut graph, options, &file.to_string_lossy()),
+        _ => snapshot::write(&graph, options),
+    };
+    let read = Read { about: &graph.about, reading: &graph.reading, counts };
+    finish(options, found, &[read])
+}
+
+/// Prints the answer, and tells of what is wrong with the dumps.
+fn finish(options: &Options, found: Result<Answer, String>, read: &[Read]) -> Outcome {
+    let errors: Vec<String> = read
+        .iter()
+        .zip(&options.files)
+        .filter_map(|(read, file)| {
+            read.error(&if file == "-" { "standard input".into() } else { file.to_string_lossy() })
+        })
+        .collect();
+    match found {
+        Ok(answer) => {
+            // A page or an export on standard output stands alone.
+            let alone =
+                matches!(options.command.as_str(), "html" | "heapsnapshot") && options.output.is_none();
+            if !alone {
+                let text = match options.json {
+                    true => {
+                        let mut whole = answer::json(&options.command, &answer, read);
+                        if options.with_text {
+                            whole["text"] = answer::text(&answer, read).into();
+                        }
+                        format!("{whole}\n")
+                    }
+                    false => answer::text(&answer, read),
+                };
+                print(text.as_bytes())?;
+            }
+        }
+        Err(message) if errors.is_empty() => return Err(message),
+        Err(message) => return Err(format!("{}\n{message}", errors.join("\n"))),
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
+}
+
+/// It counts as success if the reader closes the pipe.
+pub(crate) fn print(bytes: &[u8]) -> Outcome {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(format!("standard output: {}", crate::read::source::plain(&error))),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,251 @@
+//! What objects have in common: type, class, the line where they were allocated. Each combination is kept once.
+
+use crate::intern::{Map, Texts};
+use crate::read::line::Type;
+
+/// No generation is known.
+pub const NO_GENERATION: u32 = u32::MAX;
+
+/// One combination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Kind {
+    /// Ruby's type.
+    pub kind: Type,
+    /// Address of the class.
+    pub class: u64,
+    /// The sort of an internal object, or of one of a C extension; for a class or a module its name.
+    pub sort: u32,
+    /// File of the allocation.
+    pub file: u32,
+    /// Line of the allocation.
+    pub line: u32,
+    /// Generation of the allocation.
+    pub generation: u32,
+    /// Where a closure was made.
+    pub at: u32,
+    /// What a closure is called.
+    pub label: u32,
+}
+
+/// What is known of a class from its own line.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Class {
+    /// Its name; 0 if it has none.
+    pub name: u32,
+    /// Address of its superclass.
+    pub superclass: u64,
+    /// Whether it is the class of one object.
+    pub singleton: bool,
+}
+
+/// What a line says of an object that others may have in common with it; texts as they stand in the dump.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs, reason = "as in Kind and Class")]
+pub struct Facts<'a> {
+    pub kind: Type,
+    pub singleton: bool,
+    pub address: u64,
+    pub class: u64,
+    pub superclass: u64,
+    pub generation: u32,
+    pub line: u32,
+    pub file: &'a [u8],
+    pub name: &'a [u8],
+    pub sort: &'a [u8],
+    pub at: &'a [u8],
+    pub label: &'a [u8],
+}
+
+/// How many recent combinations and files are looked at before the tables are.
+const RECENT: usize = 256;
+type Recent<T> = Box<[T; RECENT]>;
+
+/// All combinations of a dump, and its classes.
+#[derive(Debug)]
+pub struct Kinds {
+    /// By their numbers.
+    pub list: Vec<Kind>,
+    numbers: Map<Kind, u32>,
+    /// By address.
+    pub classes: Map<u64, Class>,
+    /// All names, files and sorts.
+    pub texts: Texts,
+    recent: Recent<Option<u32>>,
+    recent_files: Recent<u32>,
+    /// Names of classes, for each kind; made when everything is read.
+    labels: Vec<u32>,
+}
+
+impl Default for Kinds {
+    fn default() -> Kinds {
+        Kinds {
+            list: Vec::new(),
+            numbers: Map::default(),
+            classes: Map::default(),
+            texts: Texts::default(),
+            recent: Box::new([None; RECENT]),
+            recent_files: Box::new([0; RECENT]),
+            labels: Vec::new(),
+        }
+    }
+}
+
+/// Superclasses that are followed to find a class with a name.
+const MOST_SUPERCLASSES: usize = 100;
+
+impl Kinds {
+    /// The number of an object's combination.
+    pub fn number(&mut self, facts: &Facts) -> u32 {
+        if matches!(facts.kind, Type::Class | Type::Module | Type::Iclass) {
+            self.add_class(facts);
+        }
+        let kind = Kind {
+            kind: facts.kind,
+            // In an internal object the field is used for other things.
+            class: if facts.kind == Type::Imemo { 0 } else { facts.class },
+            sort: self.texts.number(if facts.sort.is_empty() { facts.name } else { facts.sort }),
+            file: self.file(facts),
+            line: facts.line,
+            generation: facts.generation,
+            at: self.texts.number(facts.at),
+            label: self.texts.number(facts.label),
+        };
+        let place = (kind.class >> 3 ^ kind.class >> 9) as u32 ^ kind.line ^ kind.generation << 2 ^ kind.sort;
+        let place = place as usize % RECENT;
+        if let Some(number) = self.recent[place]
+            && self.list[number as usize] == kind
+        {
+            return number;
+        }
+        let next = self.list.len() as u32;
+        let number = *self.numbers.entry(kind).or_insert(next);
+        if number == next {
+            self.list.push(kind);
+        }
+        self.recent[place] = Some(number);
+        number
+    }
+
+    fn add_class(&mut self, facts: &Facts) {
+        let name = self.texts.number(facts.name);
+        let class = Class { name, superclass: facts.superclass, singleton: facts.singleton };
+        self.classes.entry(facts.address).or_insert(class);
+    }
+
+    fn file(&mut self, facts: &Facts) -> u32 {
+        if facts.file.is_empty() {
+            return 0;
+        }
+        let place = (facts.line as usize ^ facts.file.len()) % RECENT;
+        if self.texts.bytes_of(self.recent_files[place]) != facts.file {
+            self.recent_files[place] = self.texts.number(facts.file);
+        }
+        self.recent_files[place]
+    }
+
+    /// Takes what another dump, or another part of this one, has. Returns its kinds' numbers here.
+    pub fn merge(&mut self, other: &Kinds) -> Vec<u32> {
+        for (address, class) in &other.classes {
+            let name = self.texts.number(other.texts.bytes_of(class.name));
+            self.classes.entry(*address).or_insert(Class { name, ..*class });
+        }
+        let mut numbers = Vec::with_capacity(other.list.len());
+        for kind in &other.list {
+            let mut moved = *kind;
+            for text in [&mut moved.sort, &mut moved.file, &mut moved.at, &mut moved.label] {
+                *text = self.texts.number(other.texts.bytes_of(*text));
+            }
+            let next = self.list.len() as u32;
+            let number = *self.numbers.entry(moved).or_insert(next);
+            if number == next {
+                self.list.push(moved);
+            }
+            numbers.push(number);
+        }
+        numbers
+    }
+
+    /// Finds the names of all classes, when all lines are read.
+    pub fn complete(&mut self) {
+        self.numbers = Map::default();
+        self.labels = Vec::with_capacity(self.list.len());
+        let mut known: Map<u64, u32> = Map::default();
+        for at in 0..self.list.len() {
+            let kind = self.list[at];
+            let label = match kind.kind {
+                Type::Imemo | Type::Data | Type::Class | Type::Module | Type::Iclass => self.label(&kind),
+                _ => match known.get(&kind.class) {
+                    Some(label) if kind.class != 0 => *label,
+                    _ => {
+                        let label = self.label(&kind);
+                        if kind.class != 0 {
+                            known.insert(kind.class, label);
+                        }
+                        label
+                    }
+                },
+            };
+            self.labels.push(label);
+        }
+    }
+
+    fn label(&mut self, kind: &Kind) -> u32 {
+        let sort = self.texts.text(kind.sort);
+        let text = match kind.kind {
+            Type::Imemo if sort.is_empty() => "(imemo)".to_string(),
+            Type::Imemo => format!("({sort})"),
+            Type::Class => "Class".to_string(),
+            Type::Module => "Module".to_string(),
+            Type::Iclass => "(included module)".to_string(),
+            Type::Data if !self.classes.contains_key(&kind.class) && !sort.is_empty() => format!("({sort})"),
+            other => match self.class_name(kind.class) {
+                Some(name) => name,
+                None => format!("(internal {})", other.name().to_lowercase()),
+            },
+        };
+        self.texts.number(text.as_bytes())
+    }
+
+    /// What a class is called: by its own name or, for one that has none, by the next one above it that has.
+    pub fn class_name(&self, address: u64) -> Option<String> {
+        let class = self.classes.get(&address)?;
+        if class.name != 0 {
+            return Some(self.texts.text(class.name));
+        }
+        let mut above = class.superclass;
+        for _ in 0..MOST_SUPERCLASSES {
+            let Some(found) = self.classes.get(&above) else { break };
+            if found.name != 0 {
+                let name = self.texts.text(found.name);
+                // The singleton class of an object is nothing that its reader has heard of.
+                return Some(if class.singleton { name } else { format!("(anonymous < {name})") });
+            }
+            above = found.superclass;
+        }
+        Some("(anonymous)".to_string())
+    }
+
+    /// The number of the text that names a kind's class.
+    pub fn label_number(&self, kind: u32) -> u32 {
+        self.labels.get(kind as usize).copied().unwrap_or(0)
+    }
+
+    /// The name of a kind's class.
+    pub fn class_of(&self, kind: u32) -> String {
+        self.texts.text(self.label_number(kind))
+    }
+
+    /// The line of the allocation, or nothing if it is unknown.
+    pub fn site(&self, kind: u32) -> Option<String> {
+        let kind = self.list.get(kind as usize)?;
+        (kind.file != 0).then(|| format!("{}:{}", self.texts.text(kind.file), kind.line))
+    }
+
+    /// What it takes, near enough for a budget.
+    pub fn memory_bytes(&self) -> usize {
+        self.texts.memory_bytes()
+            + self.list.capacity() * 48
+            + self.numbers.capacity() * 56
+            + self.classes.capacity() * 33
+    }
+}

@@ -1,0 +1,28 @@
+//! Reads dumps of Ruby's heap, memintro's and those of `ObjectSpace.dump_all`, and answers who holds what.
+//!
+//! [`read`] parses NDJSON, [`graph`] keeps objects and references, [`reach`] and [`dominators`] say what holds what, and
+//! the other modules answer one question each for [`command`]. ANSWERS.md beside this crate describes the answers' JSON.
+
+pub mod answer;
+pub mod command;
+pub mod diff;
+pub mod dominators;
+pub mod graph;
+mod grow;
+pub mod holders;
+pub mod html;
+pub mod intern;
+pub mod kinds;
+pub mod lists;
+pub mod options;
+mod output;
+pub mod pages;
+pub mod paths;
+pub mod reach;
+pub mod read;
+pub mod select;
+pub mod snapshot;
+pub mod steps;
+pub mod strings;
+pub mod tally;
+pub mod ways;

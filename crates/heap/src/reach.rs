@@ -1,0 +1,145 @@
+//! What is reachable from the roots, by the shortest ways.
+//!
+//! Dumps do not list the class among an object's references. So classes that nothing else holds, such as those without
+//! a name, are taken to be held by their objects; all others only by the references that the dump has.
+
+use crate::graph::{Edge, Graph, MOST_OBJECTS};
+use crate::pages::NONE;
+
+/// One bit for each object.
+#[derive(Clone, Debug)]
+pub struct Bits {
+    words: Vec<u64>,
+}
+
+impl Bits {
+    /// No object.
+    pub fn none(objects: usize) -> Bits {
+        Bits { words: vec![0; objects.div_ceil(64)] }
+    }
+
+    /// Whether the object is among them.
+    #[inline]
+    pub fn has(&self, object: u32) -> bool {
+        self.words[object as usize / 64] & (1 << (object % 64)) != 0
+    }
+
+    /// Adds an object.
+    #[inline]
+    pub fn add(&mut self, object: u32) {
+        self.words[object as usize / 64] |= 1 << (object % 64);
+    }
+}
+
+/// For each object, what holds it on the shortest way from a root.
+#[derive(Debug)]
+pub struct Tree {
+    parents: Vec<u32>,
+}
+
+/// The holder of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nothing.
+    None,
+    /// A category of roots.
+    Root(usize),
+    /// An object.
+    Object(u32),
+}
+
+impl Tree {
+    /// What holds the object.
+    #[inline]
+    pub fn holder(&self, object: u32) -> Holder {
+        match self.parents[object as usize] {
+            NONE => Holder::None,
+            root if root >= MOST_OBJECTS => Holder::Root((root - MOST_OBJECTS) as usize),
+            holder => Holder::Object(holder),
+        }
+    }
+
+    /// Whether a root leads to the object.
+    #[inline]
+    pub fn reaches(&self, object: u32) -> bool {
+        self.parents[object as usize] != NONE
+    }
+}
+
+/// The object that is the class of each kind's objects, or [`NONE`].
+pub fn classes_of_kinds(graph: &Graph) -> Vec<u32> {
+    let at = |class| if class == 0 { NONE } else { graph.pages.object_at(class) };
+    graph.kinds.list.iter().map(|kind| at(kind.class)).collect()
+}
+
+/// Goes from the roots over everything but the objects in `without`, and never over the root edges in `cut`: pairs of a
+/// root and an object.
+pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tree {
+    let mut parents = vec![NONE; graph.len()];
+    let skipped = |object: u32| without.is_some_and(|bits| bits.has(object));
+    let mut front = Vec::new();
+    // What a name tells is told rather than what has none.
+    let named = |edge: &Edge| edge.name != 0 && graph.edge_names.bytes_of(edge.name) != b"(internal)";
+    for (wanted, root) in
+        [true, false].into_iter().flat_map(|wanted| (0..graph.roots.len()).map(move |root| (wanted, root)))
+    {
+        for edge in graph.root_edges(root).filter(|edge| named(edge) == wanted) {
+            let free = parents[edge.to as usize] == NONE && !skipped(edge.to);
+            if free && !cut.contains(&(root, edge.to)) {
+                parents[edge.to as usize] = MOST_OBJECTS + root as u32;
+                front.push(edge.to);
+            }
+        }
+    }
+    let classes = classes_of_kinds(graph);
+    let mut seen_kinds = vec![false; classes.len()];
+    // Classes of what was reached, with the first of their objects.
+    let mut late: Vec<(u32, u32)> = Vec::new();
+    let mut next = Vec::new();
+    loop {
+        while !front.is_empty() {
+            for &object in &front {
+                let kind = graph.kind_of[object as usize] as usize;
+                if !seen_kinds[kind] {
+                    seen_kinds[kind] = true;
+                    late.push((classes[kind], object));
+                }
+                for &target in graph.targets(object) {
+                    if target != NONE && parents[target as usize] == NONE && !skipped(target) {
+                        parents[target as usize] = object;
+                        next.push(target);
+                    }
+                }
+            }
+            front.clear();
+            std::mem::swap(&mut front, &mut next);
+        }
+        for (class, object) in late.drain(..) {
+            if class != NONE && parents[class as usize] == NONE && !skipped(class) {
+                parents[class as usize] = object;
+                front.push(class);
+            }
+        }
+        if front.is_empty() {
+            return Tree { parents };
+        }
+    }
+}
+
+/// The classes that only their objects hold: for each kind the class, or [`NONE`].
+pub fn late_classes(graph: &Graph, tree: &Tree) -> Vec<u32> {
+    let mut classes = classes_of_kinds(graph);
+    for class in &mut classes {
+        if *class != NONE {
+            let by_reference = match tree.holder(*class) {
+                Holder::Object(holder) => graph.targets(holder).contains(class),
+                Holder::Root(_) => true,
+                Holder::None => true,
+            };
+            if by_reference {
+                *class = NONE;
+            }
+        }
+    }
+    classes
+}

@@ -1,0 +1,204 @@
+//! Holders on the way from an object to a root, for people and as JSON.
+
+use crate::graph::{Edge, Graph};
+use crate::kinds::NO_GENERATION;
+use crate::reach::{Holder, Tree};
+use crate::read::line::Type;
+use serde_json::{Value, json};
+
+/// A holder with more references than this has keys that say little, so all its elements are one.
+const FEW_EDGES: usize = 16;
+
+/// One holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The object; a group's first.
+    pub object: u32,
+    /// What the reference to the object before it is called.
+    pub edge: Option<String>,
+    /// Whether it stands for a chain of such steps.
+    pub repeated: bool,
+}
+
+/// A way from an object to a root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Holders, the one next to the object first.
+    pub steps: Vec<Step>,
+    /// Number in the list of roots.
+    pub root: usize,
+    /// What the root's reference is called.
+    pub root_edge: Option<String>,
+}
+
+/// What a reference is called. In memintro's dumps, elements of arrays are known by their place.
+pub fn edge_name(graph: &Graph, holder: u32, edge: Edge) -> Option<String> {
+    if edge.name != 0 {
+        return Some(graph.edge_names.text(edge.name));
+    }
+    match (graph.type_of(holder), graph.about.format) {
+        (Type::Array, 1..) => Some(format!("[{}]", edge.index)),
+        (Type::Array, _) => Some("[]".to_string()),
+        _ => None,
+    }
+}
+
+/// What one object's first reference to another is called.
+pub fn edge_between(graph: &Graph, holder: u32, object: u32) -> Option<String> {
+    match graph.edges(holder).find(|edge| edge.to == object) {
+        Some(edge) => edge_name(graph, holder, edge),
+        None => Some("class".to_string()),
+    }
+}
+
+/// What a root's first reference to an object is called.
+pub fn root_edge_to(graph: &Graph, root: usize, object: u32) -> Option<String> {
+    let mine = || graph.root_edges(root).filter(|edge| edge.to == object);
+    let edge = mine().find(|edge| edge.name != 0).or_else(|| mine().next())?;
+    (edge.name != 0).then(|| graph.edge_names.text(edge.name))
+}
+
+/// The name of a reference that stands for all alike: elements of a large holder are one.
+pub fn general_edge(graph: &Graph, holder: u32, edge: &str) -> String {
+    let index = edge.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match index {
+        Some(index) if index.bytes().all(|byte| byte.is_ascii_digit()) => "[]".to_string(),
+        Some(_) if graph.range(holder).len() > FEW_EDGES => "[]".to_string(),
+        _ => edge.to_string(),
+    }
+}
+
+/// The way from an object to a root along the tree, without the object.
+pub fn path_in(graph: &Graph, tree: &Tree, object: u32) -> Option<Path> {
+    let (mut steps, mut here) = (Vec::new(), object);
+    loop {
+        match tree.holder(here) {
+            Holder::None => return None,
+            Holder::Root(root) => {
+                return Some(Path { steps, root, root_edge: root_edge_to(graph, root, here) });
+            }
+            Holder::Object(holder) => {
+                steps.push(Step { object: holder, edge: edge_between(graph, holder, here), repeated: false });
+                here = holder;
+            }
+        }
+    }
+}
+
+/// The name of a class or module itself.
+pub fn own_name(graph: &Graph, object: u32) -> Option<String> {
+    matches!(graph.type_of(object), Type::Class | Type::Module)
+        .then(|| graph.kinds.class_name(graph.address(object)))
+        .flatten()
+}
+
+/// The class of an object.
+pub fn class_of(graph: &Graph, object: u32) -> String {
+    graph.kinds.class_of(graph.kind_of[object as usize])
+}
+
+/// Where a closure was made, with its method.
+pub fn at(graph: &Graph, object: u32) -> Option<String> {
+    let kind = &graph.kinds.list[graph.kind_of[object as usize] as usize];
+    (kind.at != 0).then(|| graph.kinds.texts.text(kind.at))
+}
+
+fn site(graph: &Graph, object: u32) -> Option<String> {
+    graph.kinds.site(graph.kind_of[object as usize])
+}
+
+/// An object, as JSON.
+pub fn object_json(graph: &Graph, object: u32) -> Value {
+    let kind = &graph.kinds.list[graph.kind_of[object as usize] as usize];
+    let generation = (kind.generation != NO_GENERATION).then_some(kind.generation);
+    json!({
+        "address": format!("{:#x}", graph.address(object)), "type": kind.kind.name(), "class": class_of(graph, object),
+        "name": own_name(graph, object), "bytes": graph.size(object), "line": site(graph, object),
+        "generation": generation, "at": at(graph, object),
+    })
+}
+
+/// A holder, as JSON.
+pub fn step_json(graph: &Graph, step: &Step) -> Value {
+    json!({
+        "class": class_of(graph, step.object), "name": own_name(graph, step.object), "edge": step.edge,
+        "type": graph.type_of(step.object).name(), "address": format!("{:#x}", graph.address(step.object)),
+        "at": at(graph, step.object).or_else(|| site(graph, step.object)), "repeated": step.repeated,
+    })
+}
+
+/// A path's fields, as JSON.
+pub fn path_json(graph: &Graph, path: &Path) -> serde_json::Map<String, Value> {
+    let mut fields = serde_json::Map::new();
+    let steps: Vec<Value> = path.steps.iter().map(|step| step_json(graph, step)).collect();
+    fields.insert("path".into(), steps.into());
+    fields.insert("root".into(), graph.edge_names.text(graph.roots[path.root].name).into());
+    fields.insert("root_edge".into(), path.root_edge.clone().into());
+    fields
+}
+
+/// An object in few words: its class, the name of a class itself, or where a closure was made.
+pub fn short(graph: &Graph, object: u32) -> String {
+    let class = class_of(graph, object);
+    if let Some(name) = own_name(graph, object) {
+        return format!("{} {name}", class.to_lowercase());
+    }
+    match (at(graph, object), class.as_str()) {
+        (Some(at), "Proc" | "(proc)" | "(env)") => format!("block at {at}"),
+        (Some(at), _) => format!("{class} at {at}"),
+        _ => class,
+    }
+}
+
+/// The holders of a path in one line: `Archive#@recent (Array) ← block at mailer.rb:12 ← local bus`.
+pub fn path_text(graph: &Graph, path: &Path) -> String {
+    let mut parts = Vec::new();
+    let mut steps = path.steps.iter().peekable();
+    let mut inner: Option<(String, String)> = None;
+    while let Some(step) = steps.next() {
+        let edge = step.edge.as_deref().unwrap_or("");
+        let plain = matches!(graph.type_of(step.object), Type::Array | Type::Hash);
+        let next = steps.peek().and_then(|next| next.edge.as_deref());
+        let chain = if step.repeated { "… " } else { "" };
+        // A list that is in a variable is told with the variable, in one part.
+        if plain && inner.is_none() && !step.repeated && next.is_some_and(|edge| !edge.starts_with('[')) {
+            let suffix = if edge.starts_with('[') && edge != "[]" { edge.to_string() } else { String::new() };
+            inner = Some((suffix, class_of(graph, step.object)));
+            continue;
+        }
+        let mut text = format!("{chain}{}", named_edge(graph, step.object, edge));
+        if let Some((suffix, class)) = inner.take() {
+            text += &format!("{suffix} ({class})");
+        }
+        parts.push(text);
+    }
+    let mut root = root_text(graph, path);
+    if let Some((suffix, class)) = inner.take() {
+        root = format!("{root}{suffix} ({class})");
+    }
+    parts.push(root);
+    parts.join(" ← ")
+}
+
+fn named_edge(graph: &Graph, holder: u32, edge: &str) -> String {
+    let name = own_name(graph, holder);
+    let short = short(graph, holder);
+    match (edge.as_bytes(), name) {
+        ([b'@', b'@', ..] | [b'@', ..], Some(name)) => format!("{name}.{edge}"),
+        ([b':', b':', ..], Some(name)) if name == "Object" => edge[2..].to_string(),
+        ([b':', b':', ..], Some(name)) => format!("{name}{edge}"),
+        ([b'@', ..], None) => format!("{short}#{edge}"),
+        ([b'[', ..] | [b'.', ..], None) => format!("{short}{edge}"),
+        ([], _) => short,
+        _ if edge == "(internal)" => short,
+        _ if edge.starts_with("local ") => format!("{edge} of {short}"),
+        _ => format!("{short} ({edge})"),
+    }
+}
+
+fn root_text(graph: &Graph, path: &Path) -> String {
+    match &path.root_edge {
+        Some(edge) if edge != "(internal)" => edge.clone(),
+        _ => format!("root {}", graph.edge_names.text(graph.roots[path.root].name)),
+    }
+}

@@ -1,0 +1,299 @@
+//! Strings: how many, how long, and which are there more than once.
+
+use crate::answer::{Answer, commas, counted, human, percent};
+use crate::graph::About;
+use crate::intern::{Keyed, Map, harmless, plain_text};
+use crate::options::Options;
+use crate::read::Wants;
+use crate::read::line::{Line, Type, hex};
+use crate::read::load::{self, Fold, Reading};
+use crate::read::source::Source;
+use crate::tally::Count;
+use serde_json::{Value, json};
+use std::cmp::Reverse;
+use std::hash::{BuildHasher, Hasher};
+
+/// Of a value so much is shown.
+const EXCERPT_BYTES: usize = 80;
+
+/// One value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Same {
+    count: Count,
+    bytesize: u64,
+    /// Index of its excerpt and of its line, each plus one.
+    excerpt: u32,
+    line: u32,
+}
+
+/// What one thread has seen, and in the end all.
+#[derive(Debug, Default)]
+pub struct Strings {
+    hasher: Keyed,
+    values: Map<u64, Same>,
+    excerpts: Vec<Box<str>>,
+    lines: crate::intern::Texts,
+    by_line: Map<u32, Count>,
+    /// By the number of bits of the length.
+    by_length: Vec<Count>,
+    largest: Vec<(u64, u64, u32)>,
+    all: Count,
+    objects: Count,
+    /// Strings whose value the dump does not tell.
+    untold: Count,
+    redacted: bool,
+    keep: usize,
+    /// What the dump says of itself.
+    pub about: About,
+    /// How the reading went.
+    pub reading: Reading,
+    header: bool,
+}
+
+impl Strings {
+    /// Reads the strings of a dump.
+    pub fn load(source: Source, options: &Options) -> Strings {
+        let wants = Wants { sites: true, values: true, ..Wants::default() };
+        // All threads must come to the same hash of the same value.
+        let hasher = Keyed::default();
+        let make = || Strings {
+            hasher,
+            keep: options.top,
+            by_length: vec![Count::default(); 65],
+            ..Strings::default()
+        };
+        let (parts, reading) = load::fold(source, wants, options.budget, make);
+        let mut parts = parts.into_iter();
+        let mut all = parts.next().unwrap_or_default();
+        parts.for_each(|part| all.merge(part));
+        all.about.truncated = all.header && all.about.objects.is_none();
+        all.reading = reading;
+        all
+    }
+
+    /// All objects of the dump.
+    pub fn total(&self) -> Count {
+        self.objects
+    }
+
+    fn merge(&mut self, other: Strings) {
+        for (hash, mut same) in other.values {
+            if same.excerpt != 0 {
+                self.excerpts.push(other.excerpts[same.excerpt as usize - 1].clone());
+                same.excerpt = self.excerpts.len() as u32;
+            }
+            same.line = self.lines.number(other.lines.bytes_of(same.line));
+            let mine = self.values.entry(hash).or_insert(Same { count: Count::default(), ..same });
+            mine.count.merge(same.count);
+            if mine.excerpt == 0 {
+                mine.excerpt = same.excerpt;
+            }
+        }
+        for (line, count) in &other.by_line {
+            let line = self.lines.number(other.lines.bytes_of(*line));
+            self.by_line.entry(line).or_default().merge(*count);
+        }
+        for (mine, theirs) in self.by_length.iter_mut().zip(other.by_length) {
+            mine.merge(theirs);
+        }
+        for (bytes, address, line) in &other.largest {
+            let line = self.lines.number(other.lines.bytes_of(*line));
+            self.largest.push((*bytes, *address, line));
+        }
+        self.trim_largest(self.keep);
+        self.all.merge(other.all);
+        self.objects.merge(other.objects);
+        self.untold.merge(other.untold);
+        self.redacted |= other.redacted;
+        self.header |= other.header;
+        self.about.objects = self.about.objects.or(other.about.objects);
+    }
+
+    fn trim_largest(&mut self, keep: usize) {
+        self.largest.sort_by_key(|(bytes, address, _)| (Reverse(*bytes), *address));
+        self.largest.truncate(keep);
+    }
+
+    fn value(&mut self, line: &Line, site: u32) {
+        let hash = if line.has_value {
+            let mut hasher = self.hasher.build_hasher();
+            hasher.write(line.value);
+            hasher.finish()
+        } else if let Some(hash) = hex(line.value_hash) {
+            self.redacted = true;
+            hash
+        } else {
+            return self.untold.add(line.memsize);
+        };
+        let fresh = Same { line: site, bytesize: line.bytesize, ..Same::default() };
+        let same = self.values.entry(hash).or_insert(fresh);
+        same.count.add(line.memsize);
+        if same.count.objects == 2 && same.excerpt == 0 && line.has_value {
+            self.excerpts.push(excerpt(line.value).into());
+            same.excerpt = self.excerpts.len() as u32;
+        }
+    }
+}
+
+fn excerpt(value: &[u8]) -> String {
+    let whole = value.len() <= EXCERPT_BYTES;
+    let text = plain_text(if whole { value } else { &value[..EXCERPT_BYTES] });
+    let text = text.trim_end_matches(['\u{fffd}', '\\']);
+    let text: String = text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
+    harmless(if whole { text } else { format!("{text}…") })
+}
+
+impl Fold for Strings {
+    fn line(&mut self, line: &Line) {
+        if line.kind == Type::Root {
+            self.header |= line.root == b"memintro";
+            if line.root == b"end" {
+                self.about.objects = line.objects;
+            }
+            return;
+        }
+        self.objects.add(line.memsize);
+        if line.kind != Type::String {
+            return;
+        }
+        self.all.add(line.memsize);
+        self.by_length[64 - line.bytesize.leading_zeros() as usize].add(line.memsize);
+        let mut site = 0;
+        if !line.file.is_empty() {
+            let facts = line.facts();
+            site = self.lines.number(&[facts.file, b":", facts.line.to_string().as_bytes()].concat());
+        }
+        self.by_line.entry(site).or_default().add(line.memsize);
+        self.largest.push((line.bytesize, line.address, site));
+        if self.largest.len() > 4 * self.keep + 1000 {
+            self.trim_largest(self.keep);
+        }
+        self.value(line, site);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.values.capacity() * 56 + self.excerpts.len() * (EXCERPT_BYTES + 16) + self.lines.memory_bytes()
+    }
+}
+
+/// Answers `duplicates`: values that are there more than once.
+pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String> {
+    let mut list: Vec<(&u64, &Same)> =
+        strings.values.iter().filter(|(_, same)| same.count.objects > 1).collect();
+    // All but one could go.
+    let spare = |same: &Same| same.count.bytes - same.count.bytes / same.count.objects;
+    list.sort_by_key(|(hash, same)| (Reverse(spare(same)), **hash));
+    let copies: u64 = list.iter().map(|(_, same)| same.count.objects - 1).sum();
+    let wasted: u64 = list.iter().map(|(_, same)| spare(same)).sum();
+    let shown = |same: &Same| match same.excerpt {
+        0 => None,
+        at => Some(strings.excerpts[at as usize - 1].to_string()),
+    };
+    let told = |same: &Same| match shown(same) {
+        Some(text) => format!("{text:?}"),
+        None => format!("[{}]", counted(same.bytesize, "byte")),
+    };
+    let mut sentence = format!(
+        "{} of {} are copies of others, {} in all",
+        commas(copies),
+        counted(strings.all.objects, "string"),
+        human(wasted)
+    );
+    if let Some((_, same)) = list.first() {
+        sentence += &format!("; most by {}, there {} times", told(same), commas(same.count.objects));
+    }
+    let mut answer = Answer::new(sentence);
+    let line = |same: &Same| Some(strings.lines.text(same.line)).filter(|line| !line.is_empty());
+    let rows: Vec<Vec<String>> = list
+        .iter()
+        .take(options.top)
+        .map(|(_, same)| {
+            let line = line(same).map(|line| format!("  first at {line}")).unwrap_or_default();
+            vec![human(spare(same)), commas(same.count.objects), format!("{}{line}", told(same))]
+        })
+        .collect();
+    answer.table(&["could go", "strings", "value"], &rows);
+    if strings.redacted {
+        answer.note("the dump has hashes in place of values; equal hashes are equal values");
+    }
+    if strings.untold.objects > 0 {
+        answer.note(format!(
+            "the dump does not tell the value of {}",
+            counted(strings.untold.objects, "string")
+        ));
+    }
+    let rows: Vec<Value> = list
+        .iter()
+        .take(options.top)
+        .map(|(_, same)| {
+            json!({ "value": shown(same), "bytesize": same.bytesize, "strings": same.count.objects,
+                    "bytes": same.count.bytes, "spare_bytes": spare(same), "line": line(same) })
+        })
+        .collect();
+    answer.field("strings", strings.all.objects).field("copies", copies).field("spare_bytes", wasted);
+    answer.field("more", (list.len() - rows.len()) as u64).field("rows", rows);
+    Ok(answer)
+}
+
+/// Answers `strings`: how many there are, how long, and from which lines.
+pub fn strings(strings: &Strings, options: &Options) -> Result<Answer, String> {
+    if strings.all.objects == 0 {
+        return Err("there is no string in the dump".to_string());
+    }
+    let mut lines: Vec<(String, Count)> = strings
+        .by_line
+        .iter()
+        .filter(|(line, _)| **line != 0)
+        .map(|(line, count)| (strings.lines.text(*line), *count))
+        .collect();
+    lines.sort_by(|a, b| (Reverse(a.1.bytes), &a.0).cmp(&(Reverse(b.1.bytes), &b.0)));
+    let mut sentence = format!(
+        "{} take {}, {} of the heap",
+        counted(strings.all.objects, "string"),
+        human(strings.all.bytes),
+        percent(strings.all.bytes, strings.objects.bytes)
+    );
+    if let Some((line, count)) = lines.first() {
+        sentence += &format!("; most from {line} ({})", human(count.bytes));
+    }
+    let mut answer = Answer::new(sentence);
+    let mut listed = Vec::new();
+    let mut rows = Vec::new();
+    for (power, count) in strings.by_length.iter().enumerate().filter(|(_, count)| count.objects > 0) {
+        let below = if power == 64 { u64::MAX } else { 1_u64 << power };
+        rows.push(vec![
+            commas(count.objects),
+            human(count.bytes),
+            format!("below {}", counted(below, "byte")),
+        ]);
+        listed.push(json!({ "below_bytes": below, "strings": count.objects, "bytes": count.bytes }));
+    }
+    answer.table(&["strings", "bytes", "length"], &rows);
+    if !lines.is_empty() {
+        answer.line("");
+        let rows: Vec<Vec<String>> = lines
+            .iter()
+            .take(options.top)
+            .map(|(line, count)| vec![human(count.bytes), commas(count.objects), line.clone()])
+            .collect();
+        answer.table(&["bytes", "strings", "line"], &rows);
+    }
+    let lines: Vec<Value> = lines
+        .iter()
+        .take(options.top)
+        .map(|(line, count)| json!({ "line": line, "strings": count.objects, "bytes": count.bytes }))
+        .collect();
+    let mut largest = strings.largest.clone();
+    largest.sort_by_key(|(bytes, address, _)| (Reverse(*bytes), *address));
+    let largest: Vec<Value> = largest
+        .iter()
+        .take(options.top)
+        .map(|(bytes, address, line)| {
+            let line = Some(strings.lines.text(*line)).filter(|line| !line.is_empty());
+            json!({ "address": format!("{address:#x}"), "bytesize": bytes, "line": line })
+        })
+        .collect();
+    answer.field("strings", strings.all.objects).field("strings_bytes", strings.all.bytes);
+    answer.field("lengths", listed).field("lines", lines).field("largest", largest);
+    Ok(answer)
+}

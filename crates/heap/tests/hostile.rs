@@ -1,0 +1,162 @@
+//! Anything may stand in a file. No panic, no answer that takes forever, and errors that say where.
+
+use memintro_heap::command;
+use memintro_heap::dominators::Dominators;
+use memintro_heap::graph::Graph;
+use memintro_heap::holders::holders;
+use memintro_heap::lists::{histo, retained_by_class};
+use memintro_heap::options::Options;
+use memintro_heap::paths::{path, referrers, retained};
+use memintro_heap::read::Wants;
+use memintro_heap::read::source::Source;
+use memintro_heap::strings::{Strings, duplicates};
+use memintro_heap::tally::Tally;
+use memintro_heap::ways::Ways;
+use proptest::prelude::*;
+use std::io::{Cursor, Write};
+
+fn source(dump: &[u8]) -> Source {
+    Source::new(Cursor::new(dump.to_vec())).unwrap()
+}
+
+/// Every question, to any bytes.
+fn exercise(dump: &[u8]) {
+    let wants = Wants { references: true, edges: true, values: true, sites: true };
+    let mut graph = Graph::load(source(dump), wants, Some(1 << 28));
+    let everything = Options { generations: None, addresses: vec![0x10, 0x18], ..options() };
+    for options in [everything, Options { class: Some("STRING".into()), ..options() }] {
+        for answer in [path, referrers, retained] {
+            let _ = answer(&graph, &options);
+        }
+    }
+    let ways = Ways::of(&graph);
+    (0..graph.len() as u32).for_each(|object| assert!(!ways.text(&graph, object).is_empty()));
+    let total = graph.total_bytes();
+    let _ = holders(&mut graph, &Options { class: Some("STRING".into()), ..options() });
+    let tree = Dominators::of(&mut graph);
+    assert!(tree.retained[0] <= total);
+    retained_by_class(&graph, &tree);
+    let tally = Tally::load(source(dump), Some(1 << 28));
+    let _ = histo(&tally, &options());
+    assert!(tally.total().objects >= graph.len() as u64);
+    let _ = duplicates(&Strings::load(source(dump), &options()), &options());
+}
+
+fn options() -> Options {
+    Options { top: 5, paths: 3, budget: Some(1 << 28), ..Options::default() }
+}
+
+/// Pieces of lines, put together in ways that no Ruby would.
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("\n".to_string()),
+        Just("{\"type\":\"ROOT\", \"root\":\"vm\", \"references\":[\"0x10\", \"0x18\"]}\n".to_string()),
+        Just("{\"type\":\"ROOT\",\"root\":\"memintro\",\"format\":1}\n{\"type\":\"ROOT\",\"root\":\"end\",\"objects\":9}\n".to_string()),
+        Just("\"references\":[\"0x10\",\"0xffffffffffffffff\", \"0x0\"]".to_string()),
+        Just("\"edges\":[\"[1]\",null,3,\"]\",[[\"".to_string()),
+        Just("99999999999999999999999999999".to_string()),
+        Just("{\"a\":{\"b\":[[[{".to_string()),
+        "[ -~]{0,8}",
+        (0_u64..8, 0_u64..8, 0_usize..7).prop_map(|(own, other, kind)| {
+            let kind = ["STRING", "CLASS", "OBJECT", "ARRAY", "IMEMO", "SHAPE", "ICLASS"][kind];
+            let (own, other) = (own * 8 + 16, other * 8 + 16);
+            format!(
+                "{{\"address\":\"{own:#x}\", \"type\":\"{kind}\", \"class\":\"{other:#x}\", \"superclass\":\"{other:#x}\", \
+                 \"value\":\"a\\u0000\\\"\", \"references\":[\"{other:#x}\", \"{own:#x}\", \"0x7\"], \"edges\":[\"@a\"], \
+                 \"memsize\":18446744073709551615, \"file\":\"\\u001b[31m\", \"line\":5, \"generation\":4294967296}}\n"
+            )
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn lines_of_all_kinds_do_no_harm(pieces in proptest::collection::vec(piece(), 0..30)) {
+        exercise(pieces.concat().as_bytes());
+    }
+
+    #[test]
+    fn bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200), magic in 0_usize..4) {
+        let magic: &[u8] = [&b""[..], b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"][magic];
+        exercise(&[magic, &bytes].concat());
+    }
+}
+
+#[test]
+fn a_cut_compressed_dump_keeps_what_it_had() {
+    let line = |at: u64| {
+        format!("{{\"address\":\"{:#x}\", \"type\":\"STRING\", \"memsize\":40}}\n", 0x1000 + at * 40)
+    };
+    let text: String = (0..100_000).map(line).collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(text.as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let whole = Tally::load(source(&gzip), None);
+    assert_eq!((whole.total().objects, whole.reading.problems.len()), (100_000, 0));
+    let cut = Tally::load(source(&gzip[..gzip.len() / 2]), None);
+    assert!((20_000..80_000).contains(&cut.total().objects), "{:?}", cut.total());
+    let problem = cut.reading.problems.iter().find(|problem| problem.ends).unwrap();
+    assert_eq!(problem.message, "the compressed dump is cut short here");
+    assert!(problem.offset > 1_000_000 && problem.offset < text.len() as u64, "{problem:?}");
+}
+
+#[test]
+fn a_bomb_ends_at_the_budget() {
+    // A line that unpacks to 1,000 times its size, again and again, each with another class.
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    for at in 0..300_000_u64 {
+        writeln!(
+            gzip,
+            "{{\"address\":\"{:#x}\",\"type\":\"OBJECT\",\"class\":\"{:#x}\",\"memsize\":9}}",
+            8 * at + 16,
+            8 * at
+        )
+        .unwrap();
+    }
+    let gzip = gzip.finish().unwrap();
+    let budget = 6_000_000;
+    let graph = Graph::load(source(&gzip), Wants { references: true, ..Wants::default() }, Some(budget));
+    assert!(graph.reading.problems[0].message.contains("--max-memory-bytes"), "{:?}", graph.reading.problems);
+    assert!(
+        graph.len() > 20_000 && graph.memory_bytes() < 2 * budget,
+        "{} {}",
+        graph.len(),
+        graph.memory_bytes()
+    );
+}
+
+#[test]
+fn wrong_lines_are_told_with_their_offsets() {
+    let good = "{\"address\":\"0x10\", \"type\":\"STRING\", \"memsize\":40}\n";
+    let dump = format!(
+        "{good}garbage\n{good}{{\"address\":\"0xzz\", \"type\":\"STRING\"}}\n{{\"type\":\"STRING\"}}\n"
+    );
+    let graph = Graph::load(source(dump.as_bytes()), Wants::default(), None);
+    let told: Vec<_> =
+        graph.reading.problems.iter().map(|problem| (problem.offset, problem.message.as_str())).collect();
+    let length = good.len() as u64;
+    assert_eq!(
+        told,
+        [
+            (length, "a line does not begin with {"),
+            (2 * length + 8 + 11, "an address is no hexadecimal number of 64 bits"),
+            (2 * length + 8 + 36, "an object has no address"),
+        ]
+    );
+    assert_eq!((graph.len(), graph.about.same_address, graph.reading.bad_lines), (1, 1, 3));
+}
+
+#[test]
+fn what_is_asked_wrongly_is_said() {
+    let run = |arguments: &[&str]| {
+        let arguments: Vec<_> = arguments.iter().map(std::ffi::OsString::from).collect();
+        Options::parse(&arguments).and_then(|options| command::run(&options)).unwrap_err()
+    };
+    assert!(run(&["hist", "-"]).contains("there is no heap \"hist\"; there are histo, top"));
+    assert_eq!(run(&["histo"]), "heap histo takes one dump");
+    assert_eq!(run(&["histo", "--top=x", "-"]), "--top is \"x\"; it must be a number");
+    assert_eq!(run(&["histo", "/nowhere"]), "/nowhere: No such file or directory");
+    assert_eq!(run(&["histo", "/tmp"]), "/tmp: is a folder; give a heap dump");
+}

@@ -1,0 +1,75 @@
+//! What the copy does: starts the tool, writes lines into its pipe, and waits for its end.
+
+use std::hash::RandomState;
+use std::sync::atomic::Ordering;
+
+use super::names::Names;
+use super::output::Output;
+use super::slot::Object;
+use super::state::{Stage, State};
+use super::strings::Strings;
+use super::tool::{self, Command, Tool};
+use super::vm::Vm;
+use super::writer::Writer;
+use crate::copy::become_harmless;
+use crate::copy::own_memory::slice;
+use crate::heap::FrozenPage;
+
+/// Bytes that are written at once.
+const BUFFER: usize = 256 << 10;
+/// Of the lines; a reader of another one may not know their fields.
+const FORMAT: u64 = 1;
+
+pub(super) struct Plan<'a> {
+    pub(super) parent: libc::pid_t,
+    pub(super) seconds: u32,
+    pub(super) command: &'a Command,
+    pub(super) output: i32,
+    pub(super) errors: i32,
+    pub(super) state: &'a State,
+    pub(super) vm: &'a Vm,
+    pub(super) key: &'a RandomState,
+    pub(super) redact: bool,
+    pub(super) skipped: &'a [usize],
+    /// Members of the first line.
+    pub(super) head: &'a [u8],
+}
+
+pub(super) fn run(plan: &Plan<'_>, pages: &[FrozenPage]) {
+    become_harmless(plan.parent, plan.seconds, [plan.output, plan.errors]);
+    // SAFETY: a signal that would end the copy before it has waited for the tool.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    let state = plan.state;
+    let Some(tool) = tool::start(plan.command, plan.output, plan.errors, &state.error) else { return };
+    write(plan, pages, tool);
+    // Only without memory.
+    tool.finish(state, false);
+}
+
+fn write(plan: &Plan<'_>, pages: &[FrozenPage], tool: Tool) -> Option<()> {
+    let state = plan.state;
+    let out = Output::new(slice(BUFFER)?, Some(tool), state);
+    let strings = Strings { redact: plan.redact, key: plan.key };
+    let names = Names::new(plan.vm, plan.redact, state)?;
+    let mut writer = Writer::new(out, plan.vm, state, strings, names, plan.skipped, pages);
+    state.set(Stage::Walking);
+    writer.out.bytes(b"{\"type\":\"ROOT\", \"root\":\"memintro\", \"format\":");
+    writer.out.number(FORMAT);
+    writer.out.bytes(plan.head);
+    writer.out.bytes(b", \"references\":[]}\n");
+    writer.roots();
+    let mut count = 0;
+    for page in pages {
+        for slot in page.slots() {
+            // SAFETY: a slot of a page.
+            let object = unsafe { Object::read(slot) };
+            count += u64::from(writer.object(object, page.stride));
+        }
+        state.objects.store(count, Ordering::Relaxed);
+    }
+    writer.out.bytes(b"{\"type\":\"ROOT\", \"root\":\"end\", \"objects\":");
+    writer.out.number(count);
+    writer.out.bytes(b", \"references\":[]}\n");
+    writer.out.finish();
+    Some(())
+}

@@ -1,0 +1,162 @@
+//! Names of references: how an object holds another one.
+//!
+//! Runs in the copy: nothing here allocates, locks, raises or writes to Ruby's memory. What Ruby does not tell by a
+//! function is read from places that [`layout`] has found, and compared with samples, before the copy was made; where
+//! they are not found, references have no name. A wrong place could not invent a reference either, because the writer
+//! takes names only for references that Ruby reports.
+
+mod classes;
+mod closures;
+mod layout;
+mod memory;
+mod objects;
+mod roots;
+mod threads;
+
+use rb_sys::{ID, VALUE};
+
+use super::slot::{self, Object};
+
+/// How an object holds another one. The writer makes text of it, and redacts what is a string of the program.
+#[allow(dead_code, reason = "made where edges have names")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum EdgeName<'a> {
+    /// As it is: `superclass`, `self`, `block`, `(internal)`.
+    Text(&'a [u8]),
+    /// A name of Ruby with a sign before and text behind it: `("@" is part of the name of an instance variable)`
+    /// `::NAME`, `.member`, `local bus`, `local bus at main.rb:30`.
+    Name { before: &'a [u8], name: ID, after: &'a [u8] },
+    /// An element of an array, or of what is like one: `[3]`.
+    Element(usize),
+    /// The value of a Hash under this key: `[:key]`, `[7]`, `["text"]` or `[String of 4 bytes]`, `[#<Foo 0x…>]`.
+    ValueOf(VALUE),
+}
+
+impl EdgeName<'_> {
+    /// Whether only memintro, which was asked, holds the object so.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Self::Text(OURS))
+    }
+}
+
+/// What is told of each reference.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(VALUE, EdgeName<'_>);
+
+/// How memintro's own frames and their arguments hold an object: whoever asks must not be told of himself.
+pub(crate) const OURS: &[u8] = b"(memintro)";
+
+/// Yields what the object holds, with names: in the order of `rb_objspace_reachable_objects_from` wherever that is
+/// cheap, because the writer looks for each child from where it found the one before. A child that Ruby does not
+/// report is left out; one that is not yielded here has no name.
+pub(crate) fn for_each_edge(object: VALUE, visit: &mut dyn FnMut(VALUE, EdgeName<'_>)) {
+    let Some(layout) = layout::get() else { return };
+    // SAFETY: the caller gives an object of the heap.
+    let object = unsafe { Object::read(object as usize) };
+    match object.kind() {
+        slot::T_OBJECT => objects::variables(layout, object, visit),
+        slot::T_HASH => objects::hash(layout, object, visit),
+        slot::T_ARRAY => objects::array(object, visit),
+        slot::T_CLASS | slot::T_MODULE | slot::T_ICLASS => classes::edges(layout, object, visit),
+        slot::T_IMEMO => closures::imemo(layout, object, visit),
+        slot::T_DATA => data(layout, object, visit),
+        _ => objects::others(layout, object, visit),
+    }
+    if object.has(slot::HAS_GENERIC_VARIABLES)
+        && !matches!(
+            object.kind(),
+            slot::T_OBJECT | slot::T_CLASS | slot::T_MODULE | slot::T_ICLASS | slot::T_IMEMO
+        )
+    {
+        objects::variables(layout, object, visit);
+    }
+}
+
+fn data(layout: &layout::Layout, object: Object, visit: Visit<'_>) {
+    match memory::type_name(object) {
+        b"proc" => closures::of_proc(layout, object, visit),
+        b"binding" => closures::binding(layout, object, visit),
+        b"method" => closures::method(object, visit),
+        b"VM/thread" => threads::thread(layout, object, visit),
+        b"fiber" => threads::fiber(layout, object, visit),
+        b"enumerator" => closures::first_word(object, b"receiver", visit),
+        b"iseq" => closures::first_word(object, b"code", visit),
+        _ => {}
+    }
+}
+
+/// What only memintro's own frames hold, because it was asked. A list of objects, some of them more than once, as often
+/// as the thread or fiber that asks holds them so.
+#[derive(Clone, Copy)]
+pub(crate) struct Ours {
+    objects: [VALUE; Self::MOST],
+    count: usize,
+}
+
+impl Ours {
+    const MOST: usize = 256;
+
+    pub(crate) fn find() -> Self {
+        let mut ours = Self { objects: [0; Self::MOST], count: 0 };
+        if let Some(layout) = layout::get() {
+            threads::ours(layout, &mut |object| {
+                if let Some(place) = ours.objects.get_mut(ours.count) {
+                    *place = object;
+                    ours.count += 1;
+                }
+            });
+        }
+        ours
+    }
+
+    /// Whether the stack that asks holds the object so.
+    pub(crate) fn has(&self, object: VALUE) -> bool {
+        self.objects.iter().take(self.count).any(|other| *other == object)
+    }
+
+    /// Takes one reference out; whether there was one.
+    pub(crate) fn take(&mut self, object: VALUE) -> bool {
+        let found = self.objects.iter_mut().take(self.count).find(|other| **other == object);
+        found.map(|other| *other = 0).is_some()
+    }
+
+    /// Whether this is a thread or fiber whose stack asks.
+    pub(crate) fn are_of(object: VALUE) -> bool {
+        layout::get().is_some_and(|layout| threads::asks(layout, object))
+    }
+}
+
+/// Where a closure, frame or instruction sequence was made, and in which method: the writer's `at` and `label`.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) line: usize,
+    pub(crate) label: &'a [u8],
+}
+
+/// The place of a PROC, env, iseq, method or thread; `None` for other objects.
+pub(crate) fn place_of(object: VALUE) -> Option<Place<'static>> {
+    let layout = layout::get()?;
+    // SAFETY: the caller gives an object of the heap.
+    let object = unsafe { Object::read(object as usize) };
+    match object.kind() {
+        slot::T_IMEMO => closures::place_of_imemo(layout, object),
+        slot::T_DATA => match memory::type_name(object) {
+            b"proc" | b"binding" => closures::place_of_block(layout, object),
+            b"VM/thread" => threads::place_of_thread(layout, object),
+            b"fiber" => threads::place_of_fiber(layout, object),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The name of a root's reference: `$name`, `local bus at main.rb:30`. `category` as Ruby calls it.
+pub(crate) fn for_each_root_edge(category: &[u8], visit: &mut dyn FnMut(VALUE, EdgeName<'_>)) {
+    roots::edges(category, visit);
+}
+
+/// Looks up what the functions above need, before the copy is made; under the GVL, may allocate and raise nothing.
+pub(crate) fn prepare() {
+    layout::prepare();
+    roots::prepare();
+}

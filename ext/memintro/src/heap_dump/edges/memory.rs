@@ -1,0 +1,111 @@
+//! Words of Ruby's memory, and its tables by name.
+
+use std::ffi::{CStr, c_char};
+
+use rb_sys::{ID, VALUE};
+
+use super::super::slot::{self, Object};
+
+/// Most places of a table: more are not believed.
+const MOST_PLACES: usize = 1 << 24;
+
+/// A word at so many words from an address.
+///
+/// # Safety
+/// The word is mapped, because the layout of what is there was found in samples.
+#[inline]
+pub(super) unsafe fn word(address: usize, index: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::with_exposed_provenance::<usize>(address).add(index).read() }
+}
+
+/// The name of a data object's type; empty if it has none.
+pub(super) fn type_name(object: Object) -> &'static [u8] {
+    let (typed, data_type) = object.data_type();
+    if object.kind() != slot::T_DATA || !typed || data_type == 0 {
+        return b"";
+    }
+    // SAFETY: a type is a constant that begins with its name.
+    unsafe {
+        let name = std::ptr::with_exposed_provenance::<*const c_char>(data_type).read();
+        if name.is_null() { b"" } else { CStr::from_ptr(name).to_bytes() }
+    }
+}
+
+/// Where a data object's structure is: behind the object, or where its fifth word says.
+pub(super) fn structure(object: Object) -> usize {
+    const EMBEDDED: usize = 2;
+    if object.word(3) & EMBEDDED == 0 { object.word(4) } else { object.address + 4 * size_of::<usize>() }
+}
+
+/// Whether it can be the address of an object. The lower three bits of those are zero.
+#[inline]
+pub(super) fn is_address(value: usize) -> bool {
+    value > 0xff && value & 7 == 0
+}
+
+/// The head of a table by name (`struct rb_id_table`): places, those in use and used ever, then entries.
+pub(super) struct IdTable {
+    places: usize,
+    entries: usize,
+}
+
+impl IdTable {
+    /// Words of the head.
+    pub(super) const WORDS: usize = 3;
+
+    pub(super) fn from([places_and_count, used, entries]: [usize; Self::WORDS]) -> Option<Self> {
+        let places = places_and_count & 0xffff_ffff;
+        let (count, used) = (places_and_count >> 32, used & 0xffff_ffff);
+        let fits = places.is_power_of_two() && places <= MOST_PLACES && count <= used && used <= places;
+        (fits && is_address(entries)).then_some(Self { places, entries })
+    }
+
+    /// # Safety
+    /// At the address is such a table, or it is 0.
+    unsafe fn at(address: usize) -> Option<Self> {
+        if !is_address(address) {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        Self::from(unsafe { [word(address, 0), word(address, 1), word(address, 2)] })
+    }
+
+    /// Where the entries are, and how many.
+    pub(super) fn entries(&self) -> (usize, usize) {
+        (self.entries, self.places)
+    }
+}
+
+/// The serial number of a name and the value, of each entry of a table by name.
+///
+/// # Safety
+/// At the address is such a table, or it is 0.
+pub(super) unsafe fn each_entry(address: usize, mut visit: impl FnMut(usize, usize)) {
+    // SAFETY: the caller's promise.
+    let Some(table) = (unsafe { IdTable::at(address) }) else { return };
+    for index in 0..table.places {
+        // SAFETY: an entry has two words: a number of 32 bits, and the value.
+        let (key, value) =
+            unsafe { (word(table.entries, 2 * index) & 0xffff_ffff, word(table.entries, 2 * index + 1)) };
+        if key != 0 {
+            visit(key, value);
+        }
+    }
+}
+
+/// A number that Ruby takes for the name with this serial number. `first`: the least serial number of a name that is no operator.
+pub(super) fn name_of_serial(serial: usize, first: usize) -> ID {
+    const SCOPE_BITS: u32 = 4;
+    if serial < first { serial as ID } else { (serial << SCOPE_BITS) as ID }
+}
+
+/// A string of Ruby; empty for what is none.
+pub(super) fn text(value: VALUE) -> &'static [u8] {
+    if !is_address(value as usize) {
+        return b"";
+    }
+    // SAFETY: Ruby answered an object.
+    let object = unsafe { Object::read(value as usize) };
+    if object.kind() == slot::T_STRING { object.string() } else { b"" }
+}

@@ -1,0 +1,212 @@
+//! Names of the references of one line, in the order of the references. Allocates nothing.
+
+use super::edges::EdgeName;
+use super::output::Output;
+use super::slot::{self, Object};
+use super::vm::Vm;
+use crate::copy::own_memory::slice;
+
+/// References of a line that may have names.
+const MOST: usize = 1 << 24;
+/// Bytes of all names of a line, and of one.
+const ROOM: usize = 256 << 20;
+const LONGEST: usize = 256;
+/// How far from where the last one was found a child is looked for.
+const NEAR: usize = 64;
+
+/// Where a name is; its length is 0 for none.
+#[derive(Clone, Copy)]
+struct Span {
+    start: u32,
+    length: u32,
+}
+
+pub(super) struct Names<'a> {
+    vm: &'a Vm,
+    redact: bool,
+    references: &'static mut [usize],
+    spans: &'static mut [Span],
+    text: Output<'a>,
+    used: usize,
+    at: usize,
+    named: usize,
+}
+
+impl<'a> Names<'a> {
+    /// `None` without memory.
+    pub(super) fn new(vm: &'a Vm, redact: bool, state: &'a super::state::State) -> Option<Self> {
+        Some(Self {
+            vm,
+            redact,
+            references: slice(MOST)?,
+            spans: slice(MOST)?,
+            text: Output::new(slice(ROOM)?, None, state),
+            used: 0,
+            at: 0,
+            named: 0,
+        })
+    }
+
+    /// Begins a line.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.at = 0;
+        self.named = 0;
+        self.text.clear();
+    }
+
+    /// The next reference of the line.
+    #[inline]
+    pub(super) fn reference(&mut self, to: usize) {
+        if let (Some(place), Some(span)) = (self.references.get_mut(self.used), self.spans.get_mut(self.used))
+        {
+            *place = to;
+            span.length = 0;
+            self.used += 1;
+        }
+    }
+
+    /// The name of the next reference to this child that has none.
+    pub(super) fn add(&mut self, to: usize, name: EdgeName<'_>) {
+        let Some(index) = self.find(to) else { return };
+        self.at = index + 1;
+        if self.text.room_left() < 8 * LONGEST {
+            return;
+        }
+        let start = self.text.written().len();
+        self.text.bytes(b"\"");
+        self.render(name);
+        self.text.bytes(b"\"");
+        let length = self.text.written().len() - start;
+        if let (Some(span), Ok(start), Ok(length)) =
+            (self.spans.get_mut(index), u32::try_from(start), u32::try_from(length))
+        {
+            *span = Span { start, length };
+            self.named += 1;
+        }
+    }
+
+    fn find(&self, to: usize) -> Option<usize> {
+        let meant = |index: &usize| {
+            self.references.get(*index) == Some(&to)
+                && self.spans.get(*index).is_some_and(|span| span.length == 0)
+        };
+        let near = self.at.saturating_add(NEAR).min(self.used);
+        (self.at..near).find(meant).or_else(|| (0..self.used.min(4 * NEAR)).find(meant))
+    }
+
+    fn render(&mut self, name: EdgeName<'_>) {
+        match name {
+            EdgeName::Text(text) => self.cut(text),
+            EdgeName::Name { before, name, after } => {
+                self.cut(before);
+                self.name_of(name as usize);
+                self.cut(after);
+            }
+            EdgeName::Element(index) => {
+                self.text.bytes(b"[");
+                self.text.number(index as u64);
+                self.text.bytes(b"]");
+            }
+            EdgeName::ValueOf(key) => {
+                self.text.bytes(b"[");
+                self.key(key as usize);
+                self.text.bytes(b"]");
+            }
+        }
+    }
+
+    fn cut(&mut self, text: &[u8]) {
+        self.text.inner_text(text.get(..LONGEST).unwrap_or(text));
+    }
+
+    fn name_of(&mut self, id: usize) {
+        // SAFETY: a number that stands for a name, or that Ruby does not know: then it is 0.
+        let name = unsafe { (self.vm.functions.name_of)(id as rb_sys::ID) } as usize;
+        if name > 8 && name & 7 == 0 {
+            // SAFETY: a string of the heap.
+            self.cut(unsafe { Object::read(name) }.string());
+        } else {
+            self.text.bytes(b"(internal)");
+        }
+    }
+
+    fn key(&mut self, key: usize) {
+        const FALSE: usize = rb_sys::Qfalse as usize;
+        const NIL: usize = rb_sys::Qnil as usize;
+        const TRUE: usize = rb_sys::Qtrue as usize;
+        const SYMBOL: usize = 0x0c;
+        const SHORT: usize = 64;
+        match key {
+            FALSE => self.text.bytes(b"false"),
+            NIL => self.text.bytes(b"nil"),
+            TRUE => self.text.bytes(b"true"),
+            _ if key & 1 == 1 => self.text.signed((key.cast_signed() >> 1) as i64),
+            _ if key & 0xff == SYMBOL => {
+                self.text.bytes(b":");
+                self.name_of(key >> 8);
+            }
+            _ if key & 7 != 0 => self.text.bytes(b"Float"),
+            _ => {
+                // SAFETY: an object of the heap.
+                let object = unsafe { Object::read(key) };
+                match object.kind() {
+                    slot::T_STRING if self.redact || object.string().len() > SHORT => {
+                        self.text.bytes(b"String of ");
+                        self.text.number(object.string().len() as u64);
+                        self.text.bytes(b" bytes");
+                    }
+                    slot::T_STRING => {
+                        self.text.bytes(b"\\\"");
+                        self.cut(object.string());
+                        self.text.bytes(b"\\\"");
+                    }
+                    slot::T_SYMBOL => {
+                        // SAFETY: a symbol of the heap has its text.
+                        let text = unsafe { (self.vm.functions.text_of_symbol)(key as rb_sys::VALUE) };
+                        self.text.bytes(b":");
+                        // SAFETY: a string.
+                        self.cut(unsafe { Object::read(text as usize) }.string());
+                    }
+                    _ => self.object(object),
+                }
+            }
+        }
+    }
+
+    /// Such as `#<Foo 0x7f…>`.
+    fn object(&mut self, object: Object) {
+        self.text.bytes(b"#<");
+        // SAFETY: the class of an object of the heap; a name is the string that it holds, or nil.
+        let name = unsafe {
+            let class = (self.vm.functions.real_class)(object.word(1) as rb_sys::VALUE);
+            if class == 0 { 0 } else { (self.vm.functions.class_name)(class) as usize }
+        };
+        if name > 8 && name & 7 == 0 {
+            // SAFETY: a string of the heap.
+            self.cut(unsafe { Object::read(name) }.string());
+        } else {
+            self.text.bytes(b"Object");
+        }
+        self.text.bytes(b" 0x");
+        self.text.hash(object.address as u64);
+        self.text.bytes(b">");
+    }
+
+    /// The names, if there are any.
+    pub(super) fn write(&mut self, out: &mut Output<'_>) {
+        if self.named == 0 {
+            return;
+        }
+        for (index, span) in self.spans.iter().take(self.used).enumerate() {
+            out.bytes(if index == 0 { b", \"edges\":[" } else { b", " });
+            let start = span.start as usize;
+            match self.text.written().get(start..start + span.length as usize) {
+                Some(name) if !name.is_empty() => out.bytes(name),
+                _ => out.bytes(b"\"(internal)\""),
+            }
+        }
+        out.bytes(b"]");
+    }
+}

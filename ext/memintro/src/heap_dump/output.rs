@@ -1,0 +1,253 @@
+//! JSON in a buffer, and the pipe that it goes to. Allocates nothing.
+
+use std::sync::atomic::Ordering;
+
+use super::state::{Stage, State};
+use super::tool::Tool;
+
+/// Hexadecimal digits of each byte.
+const HEX: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut table = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    table
+};
+
+/// Which bytes stand in JSON as they are, as `ObjectSpace.dump_all` has it.
+const PLAIN: [bool; 256] = {
+    let mut table = [true; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = false;
+        byte += 1;
+    }
+    table[b'"' as usize] = false;
+    table[b'\\' as usize] = false;
+    table[0x7f] = false;
+    table
+};
+
+/// The least room for what is written at once.
+const ROOM: usize = 64;
+
+/// How many bytes from the first stand in JSON as they are. Eight are looked at together.
+#[inline]
+fn plain_length(text: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = ONES << 7;
+    let equal = |bytes: u64, byte: u8| {
+        let differ = bytes ^ (ONES * u64::from(byte));
+        differ.wrapping_sub(ONES) & !differ
+    };
+    let (words, rest) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let bytes = u64::from_le_bytes(*word);
+        let control = bytes.wrapping_sub(ONES * 0x20) & !bytes;
+        let found = (control | equal(bytes, b'"') | equal(bytes, b'\\') | equal(bytes, 0x7f)) & HIGHS;
+        if found != 0 {
+            // The lowest is right; a borrow may only have marked bytes behind it.
+            return index * 8 + (found.trailing_zeros() / 8) as usize;
+        }
+    }
+    let before = text.len() - rest.len();
+    before + rest.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(rest.len())
+}
+
+pub(super) struct Output<'a> {
+    buffer: &'static mut [u8],
+    used: usize,
+    /// Where it goes; a scratch buffer has none.
+    tool: Option<Tool>,
+    state: &'a State,
+}
+
+impl<'a> Output<'a> {
+    /// The buffer has at least some hundred bytes.
+    pub(super) fn new(buffer: &'static mut [u8], tool: Option<Tool>, state: &'a State) -> Self {
+        Self { buffer, used: 0, tool, state }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        match self.buffer.get_mut(self.used..self.used + bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                self.used += bytes.len();
+            }
+            None => self.long(bytes),
+        }
+    }
+
+    #[cold]
+    fn long(&mut self, bytes: &[u8]) {
+        self.flush();
+        for piece in bytes.chunks(self.buffer.len()) {
+            self.flush();
+            if let Some(place) = self.buffer.get_mut(..piece.len()) {
+                place.copy_from_slice(piece);
+                self.used = piece.len();
+            }
+        }
+    }
+
+    #[inline]
+    fn room(&mut self) -> &mut [u8; ROOM] {
+        if self.buffer.len() - self.used < ROOM {
+            self.flush();
+        }
+        match self.buffer.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<ROOM>()) {
+            Some(room) => room,
+            None => crate::copy::end(false),
+        }
+    }
+
+    /// An address as a string: `"0x7f…"`.
+    #[inline]
+    pub(super) fn address(&mut self, address: usize) {
+        let mut digits = [0_u8; 16];
+        for (place, byte) in digits.chunks_exact_mut(2).zip(address.to_be_bytes()) {
+            place.copy_from_slice(&HEX[usize::from(byte)]);
+        }
+        let skipped = (address.leading_zeros() / 4) as usize;
+        let shifted = (u128::from_be_bytes(digits) << (skipped * 8).min(127)).to_be_bytes();
+        let count = 16 - skipped;
+        let room = self.room();
+        room[..3].copy_from_slice(b"\"0x");
+        room[3..19].copy_from_slice(&shifted);
+        room[3 + count] = b'"';
+        self.used += count + 4;
+    }
+
+    /// A number, in 16 hexadecimal digits.
+    pub(super) fn hash(&mut self, number: u64) {
+        let room = self.room();
+        for (place, byte) in room.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+            place.copy_from_slice(&HEX[usize::from(byte)]);
+        }
+        self.used += 16;
+    }
+
+    #[inline]
+    pub(super) fn number(&mut self, number: u64) {
+        let mut digits = [0_u8; 20];
+        let mut at = digits.len();
+        let mut rest = number;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.bytes(&digits[at..]);
+    }
+
+    pub(super) fn signed(&mut self, number: i64) {
+        if number < 0 {
+            self.bytes(b"-");
+        }
+        self.number(number.unsigned_abs());
+    }
+
+    /// Bytes of ASCII between quotes.
+    #[inline]
+    pub(super) fn ascii(&mut self, text: &[u8]) {
+        self.bytes(b"\"");
+        self.escaped(text);
+        self.bytes(b"\"");
+    }
+
+    /// Text between quotes. What is no UTF-8 is replaced.
+    pub(super) fn text(&mut self, text: &[u8]) {
+        self.bytes(b"\"");
+        self.inner_text(text);
+        self.bytes(b"\"");
+    }
+
+    /// The same without quotes.
+    pub(super) fn inner_text(&mut self, text: &[u8]) {
+        for chunk in text.utf8_chunks() {
+            self.escaped(chunk.valid().as_bytes());
+            if !chunk.invalid().is_empty() {
+                self.bytes("\u{fffd}".as_bytes());
+            }
+        }
+    }
+
+    fn escaped(&mut self, mut text: &[u8]) {
+        loop {
+            let plain = plain_length(text);
+            let (run, rest) = text.split_at(plain);
+            self.bytes(run);
+            let Some((byte, rest)) = rest.split_first() else { return };
+            text = rest;
+            match byte {
+                b'\\' => self.bytes(b"\\\\"),
+                b'"' => self.bytes(b"\\\""),
+                0x08 => self.bytes(b"\\b"),
+                b'\t' => self.bytes(b"\\t"),
+                0x0c => self.bytes(b"\\f"),
+                b'\n' => self.bytes(b"\\n"),
+                b'\r' => self.bytes(b"\\r"),
+                other => {
+                    self.bytes(b"\\u00");
+                    self.bytes(&HEX[usize::from(*other)]);
+                }
+            }
+        }
+    }
+
+    /// All has been written: waits for the tool, and ends the copy.
+    pub(super) fn finish(&mut self) {
+        self.flush();
+        if let Some(tool) = self.tool {
+            tool.finish(self.state, true);
+        }
+    }
+
+    /// What was written since the last [`Self::clear`], for an output that goes nowhere.
+    pub(super) fn written(&self) -> &[u8] {
+        self.buffer.get(..self.used).unwrap_or_default()
+    }
+
+    /// Room before the buffer is full.
+    pub(super) fn room_left(&self) -> usize {
+        self.buffer.len() - self.used
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Writes all to the tool. If that has gone, ends the copy.
+    #[cold]
+    pub(super) fn flush(&mut self) {
+        let Some(tool) = self.tool else {
+            self.used = 0;
+            return;
+        };
+        let before = self.state.stage();
+        self.state.set(Stage::Writing);
+        let mut rest = self.buffer.get(..self.used).unwrap_or_default();
+        while !rest.is_empty() {
+            // SAFETY: these bytes are there.
+            let took = unsafe { libc::write(tool.pipe, rest.as_ptr().cast(), rest.len()) };
+            match usize::try_from(took) {
+                Ok(took) => {
+                    self.state.bytes.fetch_add(took as u64, Ordering::Relaxed);
+                    rest = rest.get(took..).unwrap_or_default();
+                }
+                Err(_) if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+                Err(_) => tool.finish(self.state, false),
+            }
+        }
+        self.used = 0;
+        self.state.beat.fetch_add(1, Ordering::Relaxed);
+        self.state.set(before);
+    }
+}

@@ -1,0 +1,163 @@
+//! Objects as words of memory. All layouts and flags that differ between Rubies are here.
+
+use rb_sys::VALUE;
+
+pub(super) const T_OBJECT: usize = 0x01;
+pub(super) const T_CLASS: usize = 0x02;
+pub(super) const T_MODULE: usize = 0x03;
+pub(super) const T_FLOAT: usize = 0x04;
+pub(super) const T_STRING: usize = 0x05;
+pub(super) const T_ARRAY: usize = 0x07;
+pub(super) const T_HASH: usize = 0x08;
+pub(super) const T_BIGNUM: usize = 0x0a;
+pub(super) const T_FILE: usize = 0x0b;
+pub(super) const T_DATA: usize = 0x0c;
+pub(super) const T_SYMBOL: usize = 0x14;
+pub(super) const T_IMEMO: usize = 0x1a;
+pub(super) const T_NODE: usize = 0x1b;
+pub(super) const T_ICLASS: usize = 0x1c;
+pub(super) const T_ZOMBIE: usize = 0x1d;
+pub(super) const T_MOVED: usize = 0x1e;
+
+pub(super) const FROZEN: usize = 1 << 11;
+pub(super) const HAS_GENERIC_VARIABLES: usize = 1 << 10;
+const USER: u32 = 12;
+const USER1: usize = 1 << (USER + 1);
+const USER2: usize = 1 << (USER + 2);
+/// Of arrays and objects: their content is in the slot.
+pub(super) const EMBEDDED: usize = USER1;
+/// Of strings: their content is outside of the slot.
+pub(super) const OUTSIDE: usize = USER1;
+/// Of strings and arrays: the content is another one's.
+pub(super) const SHARED: usize = rb_sys::ruby_fl_type::RUBY_ELTS_SHARED as usize;
+pub(super) const INTERNED: usize = 1 << (USER + 17);
+/// Of a string: a literal that warns when it is changed.
+#[cfg(ruby_gte_3_4)]
+pub(super) const CHILLED: usize = USER2 | (1 << (USER + 3));
+pub(super) const HAS_DEFAULT_PROC: usize = USER2;
+pub(super) const SINGLETON: usize = rb_sys::ruby_fl_type::RUBY_FL_SINGLETON as usize;
+const CODERANGE_SHIFT: u32 = USER + 8;
+const ENCODING_SHIFT: u32 = 22;
+#[cfg(ruby_gte_3_3)]
+const DEFAULT_OF_HASH: usize = 2;
+#[cfg(not(ruby_gte_3_3))]
+const DEFAULT_OF_HASH: usize = 3;
+
+/// Whether the bytes of a string are known to be of ASCII, valid or broken: as the flags have it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coderange {
+    Unknown,
+    Ascii,
+    Valid,
+    Broken,
+}
+
+impl Coderange {
+    pub(super) fn name(self) -> &'static [u8] {
+        match self {
+            Self::Unknown => b"unknown",
+            Self::Ascii => b"7bit",
+            Self::Valid => b"valid",
+            Self::Broken => b"broken",
+        }
+    }
+}
+
+/// A slot that holds an object.
+#[derive(Clone, Copy)]
+pub(super) struct Object {
+    pub(super) address: usize,
+    pub(super) flags: usize,
+}
+
+impl Object {
+    /// # Safety
+    /// The address is that of a slot.
+    #[inline]
+    pub(super) unsafe fn read(address: usize) -> Self {
+        // SAFETY: each slot begins with its flags.
+        Self { address, flags: unsafe { std::ptr::with_exposed_provenance::<usize>(address).read() } }
+    }
+
+    #[inline]
+    pub(super) fn kind(self) -> usize {
+        self.flags & 0x1f
+    }
+
+    #[inline]
+    pub(super) fn has(self, flags: usize) -> bool {
+        self.flags & flags == flags
+    }
+
+    #[inline]
+    pub(super) fn value(self) -> VALUE {
+        self.address as VALUE
+    }
+
+    /// A word of the slot; slots have five at least.
+    #[inline]
+    pub(super) fn word(self, index: usize) -> usize {
+        // SAFETY: within the slot.
+        unsafe { std::ptr::with_exposed_provenance::<usize>(self.address).add(index.min(4)).read() }
+    }
+
+    #[inline]
+    pub(super) fn encoding(self) -> usize {
+        (self.flags >> ENCODING_SHIFT) & 127
+    }
+
+    #[inline]
+    pub(super) fn coderange(self) -> Coderange {
+        match (self.flags >> CODERANGE_SHIFT) & 3 {
+            0 => Coderange::Unknown,
+            1 => Coderange::Ascii,
+            2 => Coderange::Valid,
+            _ => Coderange::Broken,
+        }
+    }
+
+    /// Of a string.
+    #[inline]
+    pub(super) fn string(self) -> &'static [u8] {
+        // SAFETY: a string of a heap in which nothing moves; an empty one may have no address.
+        unsafe {
+            let length = usize::try_from(rb_sys::RSTRING_LEN(self.value())).unwrap_or(0);
+            let start = rb_sys::RSTRING_PTR(self.value()).cast::<u8>();
+            if start.is_null() || length == 0 { &[] } else { std::slice::from_raw_parts(start, length) }
+        }
+    }
+
+    /// Of a string whose content is outside: for how many bytes it has room.
+    #[inline]
+    pub(super) fn capacity(self) -> usize {
+        self.word(4)
+    }
+
+    pub(super) fn array_length(self) -> i64 {
+        // SAFETY: an array.
+        unsafe { rb_sys::RARRAY_LEN(self.value()) }
+    }
+
+    pub(super) fn default_proc(self) -> usize {
+        self.word(DEFAULT_OF_HASH)
+    }
+
+    /// Of a data object: its type, if it has one, or what tells its type otherwise.
+    #[inline]
+    pub(super) fn data_type(self) -> (bool, usize) {
+        // Typed ones have 1 to 3 in their fourth word, where others have a function.
+        ((1..=3).contains(&self.word(3)), self.word(2))
+    }
+
+    /// Of a plain object: as `dump_all` counts them.
+    #[cfg(not(ruby_gte_3_2))]
+    pub(super) fn variables(self) -> u64 {
+        const EMBEDDED_VARIABLES: u64 = 3;
+        if self.has(EMBEDDED) { EMBEDDED_VARIABLES } else { self.word(2) as u64 & 0xffff_ffff }
+    }
+    #[cfg(ruby_gte_3_2)]
+    pub(super) fn variables(self) -> u64 {
+        // SAFETY: an object of the heap; reads its shape, or the size of its table.
+        unsafe { rb_sys::rb_ivar_count(self.value()) as u64 }
+    }
+}

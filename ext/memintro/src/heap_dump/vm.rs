@@ -1,0 +1,155 @@
+//! What the writer must know of this Ruby: functions that only read, layouts and names. Found before the copy is made.
+//!
+//! | function | 3.1 | 3.3 | 3.4 | without it |
+//! |---|---|---|---|---|
+//! | `rb_objspace_reachable_objects_from`, `…_from_root`, `rb_obj_gc_flags`, `rb_obj_memsize_of`, `rb_imemo_name`, `rb_class_get_superclass`, `rb_class_real`, `rb_mod_name`, `rb_hash_size_num`, `rb_id2str`, `rb_sym2str` | yes | yes | yes | no dump |
+//! | `rb_shape_obj_too_complex` | no shapes | yes | yes | no `too_complex_shape` |
+//!
+//! None of them allocates or raises when called as here. `rb_objspace_reachable_objects_from` calls the mark functions
+//! of C extensions; and where a method was redefined, Ruby frees caches of calls while it marks a class, for which
+//! malloc's lock may be held. So the host watches the copy, and makes another one if it stands still.
+//!
+//! Known from the sources of 3.1 and 3.3 and from the behaviour of 3.4.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use magnus::{Error, RArray, RString, Ruby, Value, prelude::*};
+use rb_sys::{ID, VALUE};
+
+use crate::lookup::{self, look_up};
+
+pub(super) type OnReference = unsafe extern "C" fn(VALUE, *mut c_void);
+pub(super) type OnRoot = unsafe extern "C" fn(*const c_char, VALUE, *mut c_void);
+type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
+
+const NEEDED: [&CStr; 11] = [
+    c"rb_objspace_reachable_objects_from",
+    c"rb_objspace_reachable_objects_from_root",
+    c"rb_obj_gc_flags",
+    c"rb_obj_memsize_of",
+    c"rb_imemo_name",
+    c"rb_class_get_superclass",
+    c"rb_class_real",
+    c"rb_mod_name",
+    c"rb_hash_size_num",
+    c"rb_id2str",
+    c"rb_sym2str",
+];
+
+#[derive(Clone, Copy)]
+pub(super) struct Functions {
+    pub(super) references: unsafe extern "C" fn(VALUE, OnReference, *mut c_void),
+    pub(super) roots: unsafe extern "C" fn(OnRoot, *mut c_void),
+    pub(super) gc_flags: unsafe extern "C" fn(VALUE, *mut ID, usize) -> usize,
+    pub(super) memsize: unsafe extern "C" fn(VALUE) -> usize,
+    pub(super) imemo_name: unsafe extern "C" fn(c_int) -> *const c_char,
+    pub(super) superclass: OfValue,
+    pub(super) real_class: OfValue,
+    pub(super) class_name: OfValue,
+    pub(super) hash_size: unsafe extern "C" fn(VALUE) -> usize,
+    pub(super) name_of: unsafe extern "C" fn(ID) -> VALUE,
+    pub(super) text_of_symbol: OfValue,
+    pub(super) too_complex: Option<unsafe extern "C" fn(VALUE) -> bool>,
+}
+
+/// How to tell whether a string's bytes are valid.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Coding {
+    Binary,
+    Ascii,
+    Utf8,
+    /// Ruby must look.
+    Other,
+}
+
+pub(super) struct Encoding {
+    pub(super) name: Vec<u8>,
+    pub(super) ascii_compatible: bool,
+    pub(super) coding: Coding,
+    /// Ruby has loaded it, and so can look at its strings.
+    pub(super) loaded: bool,
+}
+
+pub(super) struct Vm {
+    pub(super) functions: Functions,
+    pub(super) encodings: Vec<Encoding>,
+    /// Flags of the collector, as they stand in a line.
+    pub(super) flags: Vec<(ID, Vec<u8>)>,
+}
+
+fn functions() -> Option<Functions> {
+    // SAFETY: each name stands for a function of the type of its field, in every Ruby that has it.
+    unsafe {
+        Some(Functions {
+            references: look_up!(NEEDED[0], unsafe extern "C" fn(VALUE, OnReference, *mut c_void))?,
+            roots: look_up!(NEEDED[1], unsafe extern "C" fn(OnRoot, *mut c_void))?,
+            gc_flags: look_up!(NEEDED[2], unsafe extern "C" fn(VALUE, *mut ID, usize) -> usize)?,
+            memsize: look_up!(NEEDED[3], unsafe extern "C" fn(VALUE) -> usize)?,
+            imemo_name: look_up!(NEEDED[4], unsafe extern "C" fn(c_int) -> *const c_char)?,
+            superclass: look_up!(NEEDED[5], OfValue)?,
+            real_class: look_up!(NEEDED[6], OfValue)?,
+            class_name: look_up!(NEEDED[7], OfValue)?,
+            hash_size: look_up!(NEEDED[8], unsafe extern "C" fn(VALUE) -> usize)?,
+            name_of: look_up!(NEEDED[9], unsafe extern "C" fn(ID) -> VALUE)?,
+            text_of_symbol: look_up!(NEEDED[10], OfValue)?,
+            too_complex: look_up!(c"rb_shape_obj_too_complex", unsafe extern "C" fn(VALUE) -> bool),
+        })
+    }
+}
+
+/// Functions that this Ruby lacks for dumps.
+pub(super) fn missing() -> Vec<&'static str> {
+    lookup::missing(&NEEDED)
+}
+
+impl Vm {
+    /// `None` if functions are [`missing`].
+    pub(super) fn get(ruby: &Ruby) -> Result<Option<Self>, Error> {
+        let Some(functions) = functions() else { return Ok(None) };
+        // Its first call makes the names of flags, which allocates.
+        let mut room = [0; 8];
+        let class = ruby.class_object().as_value();
+        // SAFETY: room for so many names; a class of the heap.
+        unsafe { (functions.gc_flags)(as_raw(class), room.as_mut_ptr(), room.len()) };
+        let flags = ["wb_protected", "old", "uncollectible", "marking", "marked", "pinned", "remembered"]
+            .map(|name| (intern(name), format!("\"{name}\":true").into_bytes()));
+        Ok(Some(Self { functions, encodings: encodings(ruby)?, flags: flags.into() }))
+    }
+}
+
+fn as_raw(value: Value) -> VALUE {
+    use magnus::rb_sys::AsRawValue;
+    value.as_raw()
+}
+
+fn intern(name: &str) -> ID {
+    // SAFETY: so many bytes of ASCII.
+    unsafe { rb_sys::rb_intern2(name.as_ptr().cast(), name.len() as _) }
+}
+
+/// All encodings in the order of their numbers.
+fn encodings(ruby: &Ruby) -> Result<Vec<Encoding>, Error> {
+    let class: Value = ruby.class_object().const_get("Encoding")?;
+    let list: RArray = class.funcall("list", ())?;
+    let mut encodings = Vec::with_capacity(list.len());
+    for index in 0..list.len() {
+        let encoding: Value = list.entry(index as isize)?;
+        let name: RString = encoding.funcall("name", ())?;
+        let ascii_compatible: bool = encoding.funcall("ascii_compatible?", ())?;
+        // SAFETY: copied at once.
+        let name = unsafe { name.as_slice() }.to_vec();
+        let coding = match name.as_slice() {
+            b"ASCII-8BIT" | b"BINARY" => Coding::Binary,
+            b"US-ASCII" => Coding::Ascii,
+            b"UTF-8" => Coding::Utf8,
+            _ => Coding::Other,
+        };
+        // SAFETY: the number of an encoding; null or a description, which stays.
+        let loaded = unsafe {
+            let description = rb_sys::rb_enc_from_index(index as c_int);
+            !description.is_null() && (*description).max_enc_len > 0
+        };
+        encodings.push(Encoding { name, ascii_compatible, coding, loaded });
+    }
+    Ok(encodings)
+}

@@ -1,0 +1,499 @@
+//! The line of an object: the fields of `ObjectSpace.dump_all`, in its order, and after them memintro's own.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::Ordering;
+
+use rb_sys::{ID, VALUE};
+
+use super::edges;
+use super::names::Names;
+use super::output::Output;
+use super::slot::{self, Object};
+use super::state::State;
+use super::strings::Strings;
+use super::vm::Vm;
+
+/// Most flags of the collector that an object has.
+const MOST_FLAGS: usize = 8;
+const GTE_3_3: bool = cfg!(ruby_gte_3_3);
+
+pub(super) struct Writer<'a> {
+    pub(super) out: Output<'a>,
+    pub(super) vm: &'a Vm,
+    pub(super) state: &'a State,
+    pub(super) strings: Strings<'a>,
+    pub(super) names: Names<'a>,
+    /// Types of data objects whose functions are not called, because a copy ended in one of them.
+    pub(super) skipped: &'a [usize],
+    /// Pages of the heap, in order.
+    pub(super) pages: &'a [crate::heap::FrozenPage],
+    beat: u64,
+    /// Of the line: how many references it has, and the class, which is none of them.
+    references: usize,
+    class: usize,
+    /// The category of the line of roots.
+    category: *const c_char,
+    ours: edges::Ours,
+    ours_left: Option<edges::Ours>,
+    recent_flags: [ID; MOST_FLAGS],
+    recent_text: ([u8; 160], usize),
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(
+        out: Output<'a>,
+        vm: &'a Vm,
+        state: &'a State,
+        strings: Strings<'a>,
+        names: Names<'a>,
+        skipped: &'a [usize],
+        pages: &'a [crate::heap::FrozenPage],
+    ) -> Self {
+        Self {
+            out,
+            vm,
+            state,
+            strings,
+            names,
+            skipped,
+            pages,
+            beat: 0,
+            references: 0,
+            class: 0,
+            category: std::ptr::null(),
+            ours: edges::Ours::find(),
+            ours_left: None,
+            recent_flags: [ID::MAX; MOST_FLAGS],
+            recent_text: ([0; 160], 0),
+        }
+    }
+
+    /// Tells the host that the copy goes on.
+    #[inline]
+    fn live(&mut self) {
+        self.beat += 1;
+        self.state.beat.store(self.beat, Ordering::Relaxed);
+    }
+
+    /// One line for each category of roots.
+    pub(super) fn roots(&mut self) {
+        self.category = std::ptr::null();
+        // SAFETY: the writer outlives the call, and nobody else uses it meanwhile.
+        unsafe { (self.vm.functions.roots)(on_root, std::ptr::from_mut(self).cast()) };
+        self.end_roots();
+    }
+
+    fn end_roots(&mut self) {
+        if self.category.is_null() {
+            return;
+        }
+        // SAFETY: one of Ruby's constants.
+        let category = unsafe { CStr::from_ptr(self.category) }.to_bytes();
+        self.out.bytes(b"]");
+        let names = &mut self.names;
+        edges::for_each_root_edge(category, &mut |child, name| names.add(child as usize, name));
+        self.names.write(&mut self.out);
+        self.out.bytes(b"}\n");
+    }
+
+    fn root(&mut self, category: *const c_char, object: usize) {
+        // SAFETY: one of Ruby's constants.
+        if unsafe { CStr::from_ptr(category) } == c"machine_context" && self.ours.has(object as VALUE) {
+            return;
+        }
+        if category == self.category {
+            self.out.bytes(b", ");
+        } else {
+            self.end_roots();
+            self.category = category;
+            self.names.clear();
+            self.out.bytes(b"{\"type\":\"ROOT\", \"root\":\"");
+            // SAFETY: one of Ruby's constants.
+            self.out.bytes(unsafe { CStr::from_ptr(category) }.to_bytes());
+            self.out.bytes(b"\", \"references\":[");
+        }
+        self.out.address(object);
+        self.names.reference(object);
+        self.live();
+    }
+
+    /// Writes the line of an object; of a slot without one, nothing. Returns whether there was one.
+    pub(super) fn object(&mut self, object: Object, slot_size: usize) -> bool {
+        let kind = object.kind();
+        if object.flags == 0 || matches!(kind, 0 | slot::T_NODE | slot::T_MOVED) {
+            return false;
+        }
+        self.live();
+        self.class = if GTE_3_3 && kind == slot::T_IMEMO { 0 } else { object.word(1) };
+        self.out.bytes(b"{\"address\":");
+        self.out.address(object.address);
+        self.out.bytes(type_text(kind));
+        if GTE_3_3 {
+            self.out.bytes(b", \"shape_id\":");
+            self.out.number((object.flags >> 32) as u64);
+            self.out.bytes(b", \"slot_size\":");
+            self.out.number(slot_size as u64);
+        }
+        if self.class != 0 {
+            self.out.bytes(b", \"class\":");
+            self.out.address(self.class);
+        }
+        if object.has(slot::FROZEN) {
+            self.out.bytes(b", \"frozen\":true");
+        }
+        if kind == slot::T_ZOMBIE {
+            self.out.bytes(b"}\n");
+            return true;
+        }
+        let is_data = kind == slot::T_DATA;
+        let data_type = if is_data { object.data_type() } else { (false, 0) };
+        self.fields(object, data_type);
+        if is_data && self.skipped.contains(&data_type.1) {
+            self.out.bytes(b", \"unread\":true");
+        } else {
+            self.state.data_type.store(data_type.1, Ordering::Relaxed);
+            if has_references(object) {
+                self.references_of(object);
+            }
+            if matches!(kind, slot::T_DATA | slot::T_IMEMO) {
+                self.place_of(object);
+            }
+            // SAFETY: an object of the heap.
+            let memsize = unsafe { (self.vm.functions.memsize)(object.value()) };
+            if is_data {
+                self.state.data_type.store(0, Ordering::Relaxed);
+            }
+            if memsize > 0 {
+                self.out.bytes(b", \"memsize\":");
+                self.out.number(memsize as u64);
+            }
+        }
+        self.flags(object);
+        self.out.bytes(b"}\n");
+        true
+    }
+
+    fn fields(&mut self, object: Object, data_type: (bool, usize)) {
+        match object.kind() {
+            slot::T_STRING => self.strings.fields(&mut self.out, self.vm, self.state, object),
+            slot::T_SYMBOL => {
+                // SAFETY: a symbol of the heap has its text.
+                let text = unsafe { (self.vm.functions.text_of_symbol)(object.value()) } as usize;
+                // SAFETY: an object.
+                let text = unsafe { Object::read(text) };
+                self.strings.content_of_symbol(&mut self.out, self.vm, self.state, text);
+            }
+            slot::T_ARRAY => {
+                let length = object.array_length();
+                self.out.bytes(b", \"length\":");
+                self.out.signed(length);
+                if length > 0 && object.has(slot::SHARED) {
+                    self.out.bytes(b", \"shared\":true");
+                }
+                if (GTE_3_3 || length > 0) && object.has(slot::EMBEDDED) {
+                    self.out.bytes(b", \"embedded\":true");
+                }
+            }
+            slot::T_HASH => {
+                self.out.bytes(b", \"size\":");
+                // SAFETY: a Hash of the heap; reads a number.
+                self.out.number(unsafe { (self.vm.functions.hash_size)(object.value()) } as u64);
+                if object.has(slot::HAS_DEFAULT_PROC) {
+                    self.out.bytes(b", \"default\":");
+                    self.out.address(object.default_proc());
+                }
+            }
+            slot::T_OBJECT => self.variables(object),
+            slot::T_IMEMO => self.internal(object),
+            slot::T_CLASS | slot::T_MODULE => {
+                self.superclass(object);
+                if self.class != 0 {
+                    self.class_name(object);
+                }
+            }
+            slot::T_ICLASS => self.superclass(object),
+            slot::T_DATA if data_type.0 && data_type.1 != 0 => {
+                // SAFETY: a type begins with its name, which is a constant.
+                let name = unsafe { std::ptr::with_exposed_provenance::<*const c_char>(data_type.1).read() };
+                if !name.is_null() {
+                    self.out.bytes(b", \"struct\":");
+                    // SAFETY: as above.
+                    self.out.text(unsafe { CStr::from_ptr(name) }.to_bytes());
+                }
+            }
+            slot::T_FLOAT => {
+                // SAFETY: a Float of the heap; its number is its third word.
+                let value = f64::from_bits(object.word(2) as u64);
+                self.out.bytes(b", \"value\":\"");
+                super::float::write(&mut self.out, value);
+                self.out.bytes(b"\"");
+            }
+            slot::T_FILE if object.word(2) != 0 => {
+                // SAFETY: the third word of what a File owns is its descriptor.
+                let descriptor =
+                    unsafe { std::ptr::with_exposed_provenance::<i32>(object.word(2)).add(4).read() };
+                self.out.bytes(b", \"fd\":");
+                self.out.signed(i64::from(descriptor));
+            }
+            _ => {}
+        }
+    }
+
+    fn variables(&mut self, object: Object) {
+        if GTE_3_3 && object.has(slot::EMBEDDED) {
+            self.out.bytes(b", \"embedded\":true");
+        }
+        self.out.bytes(b", \"ivars\":");
+        self.out.number(object.variables());
+        if let Some(too_complex) = self.vm.functions.too_complex {
+            // SAFETY: an object of the heap; reads its shape.
+            if unsafe { too_complex(object.value()) } {
+                self.out.bytes(b", \"too_complex_shape\":true");
+            }
+        }
+    }
+
+    fn superclass(&mut self, object: Object) {
+        // SAFETY: a class or module of the heap; reads a word.
+        let above = unsafe { (self.vm.functions.superclass)(object.value()) } as usize;
+        if above != 0 {
+            self.out.bytes(b", \"superclass\":");
+            self.out.address(above);
+        }
+    }
+
+    fn class_name(&mut self, object: Object) {
+        let functions = &self.vm.functions;
+        // SAFETY: classes of the heap; a name is the string that the class holds, or nil.
+        let (name, real) = unsafe {
+            let name = (functions.class_name)(object.value());
+            if is_string(name) {
+                (name, false)
+            } else {
+                let class = (functions.real_class)(object.value());
+                (if class == 0 { 0 } else { (functions.class_name)(class) }, true)
+            }
+        };
+        if is_string(name) {
+            self.out.bytes(if real { b", \"real_class_name\":" } else { b", \"name\":" });
+            // SAFETY: a string of the heap.
+            self.out.text(unsafe { Object::read(name as usize) }.string());
+        }
+        if object.has(slot::SINGLETON) && object.kind() == slot::T_CLASS {
+            self.out.bytes(b", \"singleton\":true");
+        }
+    }
+
+    /// Of an object of the VM.
+    fn internal(&mut self, object: Object) {
+        const CALLINFO: usize = 11;
+        const CALLCACHE: usize = 12;
+        let kind = (object.flags >> 12) & 15;
+        self.out.bytes(b", \"imemo_type\":\"");
+        // SAFETY: a kind that is in the heap; the answer is null or a constant.
+        unsafe {
+            let name = (self.vm.functions.imemo_name)(kind as i32);
+            self.out.bytes(if name.is_null() { b"unknown" } else { CStr::from_ptr(name).to_bytes() });
+        }
+        self.out.bytes(b"\"");
+        if !GTE_3_3 {
+        } else if kind == CALLINFO && object.word(2) != 0 {
+            self.out.bytes(b", \"mid\":");
+            self.name_of(object.word(2));
+        } else if kind == CALLCACHE && self.is_object(object.word(2)) {
+            // SAFETY: an object of the heap: the method's entry, whose fourth word is the name that was called.
+            let called = unsafe { Object::read(object.word(2)) };
+            if called.kind() == slot::T_IMEMO && called.word(3) != 0 {
+                self.out.bytes(b", \"called_id\":");
+                self.name_of(called.word(3));
+                if object.word(1) != 0 {
+                    self.out.bytes(b", \"receiver_class\":");
+                    self.out.address(object.word(1));
+                }
+            }
+        }
+    }
+
+    fn name_of(&mut self, id: usize) {
+        const SCOPE_BITS: u32 = 4;
+        // SAFETY: a number that stands for a name, or that Ruby does not know: then it is 0.
+        let name = unsafe { (self.vm.functions.name_of)(id as ID) };
+        if is_string(name) {
+            // SAFETY: a string of the heap.
+            self.out.text(unsafe { Object::read(name as usize) }.string());
+        } else {
+            self.out.bytes(b"\"ID_INTERNAL(");
+            self.out.number((id >> SCOPE_BITS) as u64);
+            self.out.bytes(b")\"");
+        }
+    }
+
+    /// Whether an object is at this address.
+    fn is_object(&self, address: usize) -> bool {
+        let after = self.pages.partition_point(|page| page.start <= address);
+        after.checked_sub(1).and_then(|index| self.pages.get(index)).is_some_and(|page| {
+            address < page.end
+                && (address - page.start).is_multiple_of(page.stride)
+                && page.is_object(address)
+        })
+    }
+
+    fn references_of(&mut self, object: Object) {
+        self.references = 0;
+        self.names.clear();
+        let asks = object.kind() == slot::T_DATA && edges::Ours::are_of(object.value());
+        self.ours_left = asks.then_some(self.ours);
+        // SAFETY: an object of the heap; the writer outlives the call, and nobody else uses it meanwhile.
+        unsafe {
+            (self.vm.functions.references)(object.value(), on_reference, std::ptr::from_mut(self).cast());
+        }
+        if self.references == 0 {
+            return;
+        }
+        self.out.bytes(b"]");
+        let in_order =
+            object.kind() == slot::T_ARRAY && usize::try_from(object.array_length()) == Ok(self.references);
+        if in_order && !object.has(slot::SHARED) {
+            return;
+        }
+        let names = &mut self.names;
+        edges::for_each_edge(object.value(), &mut |child, name| {
+            if !name.is_ours() {
+                names.add(child as usize, name);
+            }
+        });
+        self.names.write(&mut self.out);
+    }
+
+    #[inline]
+    fn reference(&mut self, to: usize) {
+        if to == self.class || self.ours_left.as_mut().is_some_and(|ours| ours.take(to as VALUE)) {
+            return;
+        }
+        self.out.bytes(if self.references == 0 { b", \"references\":[" } else { b", " });
+        self.out.address(to);
+        self.names.reference(to);
+        self.references += 1;
+        self.live();
+    }
+
+    /// Where a closure was made.
+    fn place_of(&mut self, object: Object) {
+        let Some(place) = edges::place_of(object.value()) else { return };
+        self.out.bytes(b", \"at\":\"");
+        self.out.inner_text(place.path);
+        self.out.bytes(b":");
+        self.out.number(place.line as u64);
+        self.out.bytes(b"\"");
+        if !place.label.is_empty() {
+            self.out.bytes(b", \"label\":");
+            self.out.text(place.label);
+        }
+    }
+
+    fn flags(&mut self, object: Object) {
+        let mut found = [0; MOST_FLAGS];
+        // SAFETY: an object of the heap, and room for so many.
+        let count = unsafe { (self.vm.functions.gc_flags)(object.value(), found.as_mut_ptr(), found.len()) };
+        if count == 0 {
+            return;
+        }
+        let differ =
+            found.iter().zip(&self.recent_flags).fold(0, |differ, (one, other)| differ | (one ^ other));
+        if differ != 0 {
+            self.recent_flags = found;
+            self.recent_text.1 = 0;
+            self.recent(b", \"flags\":{");
+            for (index, id) in found.iter().take(count).enumerate() {
+                if index > 0 {
+                    self.recent(b", ");
+                }
+                let vm = self.vm;
+                if let Some((_, text)) = vm.flags.iter().find(|(known, _)| known == id) {
+                    self.recent(text);
+                }
+            }
+            self.recent(b"}");
+        }
+        let (text, length) = &self.recent_text;
+        self.out.bytes(text.get(..*length).unwrap_or_default());
+    }
+
+    fn recent(&mut self, bytes: &[u8]) {
+        let (text, length) = &mut self.recent_text;
+        if let Some(place) = text.get_mut(*length..*length + bytes.len()) {
+            place.copy_from_slice(bytes);
+            *length += bytes.len();
+        }
+    }
+}
+
+unsafe extern "C" fn on_reference(to: VALUE, writer: *mut c_void) {
+    // SAFETY: the writer that asked.
+    unsafe { &mut *writer.cast::<Writer<'_>>() }.reference(to as usize);
+}
+
+unsafe extern "C" fn on_root(category: *const c_char, to: VALUE, writer: *mut c_void) {
+    // SAFETY: the writer that asked.
+    unsafe { &mut *writer.cast::<Writer<'_>>() }.root(category, to as usize);
+}
+
+fn is_string(value: VALUE) -> bool {
+    const SPECIAL: VALUE = 7;
+    const NIL: VALUE = rb_sys::Qnil as VALUE;
+    // SAFETY: an object, which begins with its flags.
+    value != 0
+        && value != NIL
+        && value & SPECIAL == 0
+        && unsafe { Object::read(value as usize) }.kind() == slot::T_STRING
+}
+
+/// Most strings and all numbers hold nothing but their class.
+#[inline]
+fn has_references(object: Object) -> bool {
+    match object.kind() {
+        slot::T_STRING => object.flags & (slot::SHARED | slot::HAS_GENERIC_VARIABLES) != 0,
+        slot::T_FLOAT | slot::T_BIGNUM => object.has(slot::HAS_GENERIC_VARIABLES),
+        _ => true,
+    }
+}
+
+/// The type as it stands in a line.
+#[inline]
+fn type_text(kind: usize) -> &'static [u8] {
+    const TEXTS: [&[u8]; 32] = [
+        b", \"type\":\"NONE\"",
+        b", \"type\":\"OBJECT\"",
+        b", \"type\":\"CLASS\"",
+        b", \"type\":\"MODULE\"",
+        b", \"type\":\"FLOAT\"",
+        b", \"type\":\"STRING\"",
+        b", \"type\":\"REGEXP\"",
+        b", \"type\":\"ARRAY\"",
+        b", \"type\":\"HASH\"",
+        b", \"type\":\"STRUCT\"",
+        b", \"type\":\"BIGNUM\"",
+        b", \"type\":\"FILE\"",
+        b", \"type\":\"DATA\"",
+        b", \"type\":\"MATCH\"",
+        b", \"type\":\"COMPLEX\"",
+        b", \"type\":\"RATIONAL\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"NIL\"",
+        b", \"type\":\"TRUE\"",
+        b", \"type\":\"FALSE\"",
+        b", \"type\":\"SYMBOL\"",
+        b", \"type\":\"FIXNUM\"",
+        b", \"type\":\"UNDEF\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"IMEMO\"",
+        b", \"type\":\"NODE\"",
+        b", \"type\":\"ICLASS\"",
+        b", \"type\":\"ZOMBIE\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"UNKNOWN\"",
+    ];
+    TEXTS[kind & 31]
+}

@@ -1,0 +1,130 @@
+//! `Memintro::Native::HeapAsking`: a question to the tool about the heap of this process, for Ruby.
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::time::Duration;
+
+use magnus::{Error, RArray, RModule, RString, Ruby, function, method, prelude::*};
+
+use super::errors;
+use super::heap::checked;
+use super::without_gvl::without_gvl;
+use crate::heap_dump::{self, Asking, Outcome, Question, Refused};
+
+pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
+    let class = native.define_class("HeapAsking", ruby.class_object())?;
+    class.undef_default_alloc_func();
+    class.define_singleton_method("begin", function!(HeapAsking::begin, 6))?;
+    class.define_method("wait", method!(HeapAsking::wait, 1))?;
+    class.define_method("progress", method!(HeapAsking::progress, 0))?;
+    class.define_method("answer", method!(HeapAsking::answer, 0))?;
+    class.define_method("pause_ms", method!(HeapAsking::pause_ms, 0))?;
+    class.define_method("close", method!(HeapAsking::close, 0))
+}
+
+/// The copy and the tool; ended by `close`.
+#[magnus::wrap(class = "Memintro::Native::HeapAsking", free_immediately)]
+pub(super) struct HeapAsking(RefCell<Option<Asking>>);
+
+impl HeapAsking {
+    /// Makes the copy. `arguments`: the tool's path first. `head`: JSON for the first line, with a comma before it.
+    fn begin(
+        ruby: &Ruby,
+        arguments: RArray,
+        head: RString,
+        redact: bool,
+        seconds: u32,
+        skipped: Vec<usize>,
+        ractors: bool,
+    ) -> Result<Self, Error> {
+        let arguments = (0..arguments.len())
+            .map(|index| {
+                let text: RString = arguments.entry(index as isize)?;
+                // SAFETY: copied at once.
+                CString::new(unsafe { text.as_slice() }).map_err(|_| {
+                    Error::new(
+                        ruby.exception_arg_error(),
+                        format!("{text:?} has a zero byte, which no argument may have"),
+                    )
+                })
+            })
+            .collect::<Result<_, Error>>()?;
+        // SAFETY: copied at once.
+        let head = unsafe { head.as_slice() }.to_vec();
+        let question = Question { arguments, redact, seconds, skipped, ractors, head };
+        match heap_dump::begin(ruby, question) {
+            Ok(asking) => Ok(Self(RefCell::new(Some(asking)))),
+            Err(Refused::Heap(trouble)) => checked(ruby, Err(trouble)),
+            Err(Refused::Raised(error)) => Err(error),
+            Err(Refused::Missing(names)) => Err(errors::error(
+                ruby,
+                "UnknownRubyError",
+                format!(
+                    "this Ruby has no function {}, which a dump of its heap needs; docs/ruby_versions.md lists the versions that work",
+                    names.join(", ")
+                ),
+            )),
+            Err(Refused::System(error)) => Err(errors::error(
+                ruby,
+                "HeapDumpError",
+                format!("this process cannot be copied, and without a copy its heap is not read: {error}"),
+            )),
+        }
+    }
+
+    /// Waits so many milliseconds, during which other threads run. Nil while it is under way; then `[outcome, number]`.
+    fn wait(ruby: &Ruby, this: &Self, milliseconds: u64) -> Result<Option<RArray>, Error> {
+        let Ok(mut asking) = this.0.try_borrow_mut() else { return Ok(None) };
+        let Some(asking) = asking.as_mut() else { return Ok(None) };
+        let outcome = without_gvl(|| asking.wait(Duration::from_millis(milliseconds)));
+        let (name, number) = match outcome {
+            None => return Ok(None),
+            Some(Outcome::Answered) => ("answered", 0),
+            Some(Outcome::ToolFailed(status)) => ("tool_failed", i64::from(status)),
+            Some(Outcome::NoTool(error)) => ("no_tool", i64::from(error)),
+            Some(Outcome::Stuck(data_type)) => ("stuck", data_type as i64),
+            Some(Outcome::TooLate) => ("too_late", 0),
+            Some(Outcome::Killed) => ("killed", 0),
+        };
+        let row = ruby.ary_new_capa(2);
+        row.push(ruby.to_symbol(name))?;
+        row.push(number)?;
+        Ok(Some(row))
+    }
+
+    /// `[objects, bytes]` so far.
+    fn progress(&self) -> (u64, u64) {
+        self.0.try_borrow().ok().and_then(|asking| asking.as_ref().map(Asking::progress)).unwrap_or_default()
+    }
+
+    /// `[what the tool printed, what it complained of]`.
+    fn answer(ruby: &Ruby, this: &Self) -> Result<RArray, Error> {
+        let (answer, complaints) = this
+            .0
+            .try_borrow_mut()
+            .ok()
+            .and_then(|mut asking| asking.as_mut().map(Asking::take_answer))
+            .unwrap_or_default();
+        let row = ruby.ary_new_capa(2);
+        row.push(ruby.str_from_slice(&answer))?;
+        row.push(ruby.str_from_slice(&complaints))?;
+        Ok(row)
+    }
+
+    /// For how long Ruby stood still.
+    fn pause_ms(&self) -> f64 {
+        self.0
+            .try_borrow()
+            .ok()
+            .and_then(|asking| asking.as_ref().map(|asking| asking.pause.as_secs_f64() * 1e3))
+            .unwrap_or_default()
+    }
+
+    /// Ends the copy and the tool, if they are still there.
+    fn close(&self) {
+        if let Ok(mut asking) = self.0.try_borrow_mut() {
+            let asking = asking.take();
+            without_gvl(|| drop(asking));
+        }
+    }
+}

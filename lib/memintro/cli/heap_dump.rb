@@ -1,0 +1,120 @@
+# frozen_string_literal: true
+
+require_relative "remote"
+require_relative "../heap/heap_copy"
+require_relative "../support/units"
+
+module Memintro
+  module CLI
+    # `memintro heap-dump PID -o FILE`. The process writes the file; its answer says only what was written.
+    class HeapDumpOf < Remote
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro heap-dump [options] PID|NAME… -o FILE
+
+        Writes all objects of a running process into a file, one line of JSON each, as ObjectSpace.dump_all does. The
+        process stands still only while the kernel copies it: some 10 ms for each GiB. The process itself writes
+        FILE, which appears when it is whole. Give a name that ends in .zst or .gz to have it compressed.
+
+        #{TARGET}
+      TEXT
+      # What it sends.
+      COMMAND = "heap_dump"
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("-o", "--output FILE", "where to; %p becomes the process id") { |file| @output = file }
+          parser.on("--[no-]redact", "leave out what strings hold, but for lengths and hashes; default:",
+                    "unless RAILS_ENV and the like of the process say development or test") do |redact|
+            @redact = redact
+          end
+          parser.on("--compress KIND", %w[plain gzip zstd], "plain, gzip or zstd; default: as FILE is named") do |kind|
+            @compress = kind
+          end
+        end
+      end
+
+      # @param words [Array<String>] PIDs and names
+      # @return [Integer]
+      def run(words)
+        raise UsageError, "give a file with -o (memintro heap-dump --help)" unless @output
+
+        if (@workers || words.size > 1) && !@output.include?("%p")
+          raise UsageError, "several processes need several files: put %p, which becomes the process id, into the " \
+                            "name of -o"
+        end
+
+        super
+      end
+
+      private
+
+      def answer(listener)
+        asked = client(listener)
+        rest = +"".b
+        last = nil
+        asked.ask(COMMAND, arguments_for(listener)) do |piece|
+          rest << piece
+          while (line = rest.slice!(/\A[^\n]*\n/))
+            last = JsonText.parse(line)
+            progress(listener, last["objects"]) unless last.key?("path")
+          end
+        end
+        clear_progress
+        done(listener, asked, last)
+      rescue JsonText::Invalid => e
+        raise ControlError, asked.bad(COMMAND, "it is not JSON (#{e.message})")
+      ensure
+        clear_progress
+      end
+
+      def done(listener, asked, last)
+        reply = asked.checked(COMMAND, last || {})
+        listener.called = asked.program
+        json? ? @out.puts(JsonText.line(reply)) : show(listener, reply)
+      end
+
+      def arguments_for(listener)
+        given = { path: File.expand_path(@output.gsub("%p", listener.pid.to_s)), seconds: patience, progress: true }
+        given[:redact] = @redact unless @redact.nil?
+        given[:compress] = @compress if @compress
+        given
+      end
+
+      # The process gives up first, and says why.
+      def client(listener)
+        listener.client(patience + 5)
+      end
+
+      def patience
+        (@timeout || HeapCopy::SECONDS).to_i.clamp(1, 86_400)
+      end
+
+      def progress(listener, objects)
+        return unless $stderr.tty? && objects.is_a?(Integer)
+
+        @shows = true
+        $stderr.print("\r#{who(listener)}: #{Units.count(objects)} objects")
+      end
+
+      def clear_progress
+        $stderr.print("\r\e[K") if @shows
+        @shows = false
+      end
+
+      def show(listener, answer)
+        size = Units.bytes(answer["bytes"])
+        size << " (#{Units.bytes(answer['uncompressed_bytes'])} of lines)" unless answer["compression"] == "plain"
+        objects = "#{Units.count(answer['objects'])} objects"
+        @out.puts("#{Names.printable(answer['path'])}: #{objects} of #{who(listener)} in #{size}, written in " \
+                  "#{answer['took_s']} s; it stood still for #{answer['pause_ms']} ms")
+        @out.puts("What strings hold was left out; --no-redact writes it.") if answer["redacted"]
+        return if answer["unread_types"].zero?
+
+        @out.puts("References of #{answer['unread_types']} types of C extensions are missing: their functions hang " \
+                  "or crash.")
+      end
+    end
+  end
+end

@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+require_relative "../error"
+require_relative "../support/json_text"
+require_relative "../support/names"
+require_relative "../support/paths"
+
+module Memintro
+  # Asks `memintro-tool` about the heap of this process. A frozen copy of the process writes all objects as lines of
+  # JSON, and the tool, which the copy starts, reads them. This process only waits, and may be interrupted: then the
+  # copy and the tool end, and nothing is left of them.
+  # @api private
+  class HeapCopy
+    # Seconds after which a dump is given up, if nothing else is said.
+    SECONDS = 600
+    # Times that a copy is made again because it stood still: another thread was in malloc at its instant.
+    TRIES = 3
+    # Types of data objects that may be left out because their mark functions hang or crash.
+    MOST_SKIPPED = 20
+    # Milliseconds between two looks.
+    STEP = 50
+    private_constant :TRIES, :MOST_SKIPPED, :STEP
+
+    # @return [Float, nil] milliseconds for which Ruby stood still
+    attr_reader :pause_ms
+    # @return [Integer] types of data objects whose references could not be read
+    attr_reader :unread_types
+
+    # @param arguments [Array<String>] of the tool
+    # @param redact [Boolean] leave out what strings hold
+    # @param seconds [Integer]
+    # @yieldparam objects [Integer] written so far, ten times a second
+    # @return [String] what the tool printed
+    # @raise [HeapDumpError, BusyError, UnknownRubyError]
+    def self.ask(arguments, redact: redact?, seconds: SECONDS, &progress)
+      new(arguments, redact: redact, seconds: seconds).answer(&progress)
+    end
+
+    # The variables by which programs say where they run. A name that may hold somebody's data is left out of what is
+    # written, unless all of those that are set say that nobody else's data are here.
+    # @return [Boolean] whether what strings hold is left out
+    def self.redact?
+      named = %w[RAILS_ENV RACK_ENV APP_ENV].filter_map { |name| ENV[name] unless ENV[name].to_s.empty? }
+      named.empty? || !named.all? { |name| %w[development test].include?(name) }
+    end
+
+    # See {.ask}.
+    def initialize(arguments, redact:, seconds:)
+      @arguments = [Paths.tool, *arguments]
+      @redact = redact
+      @seconds = seconds
+      @skipped = []
+      @unread_types = 0
+    end
+
+    # @return [String]
+    def answer(&progress)
+      unless File.executable?(Paths.tool)
+        raise HeapDumpError, "the tool is not built: there is no #{Paths.tool}. In a checkout run bin/setup; for an " \
+                             "installed gem run gem pristine memintro."
+      end
+
+      tries = 0
+      loop do
+        outcome, number, text = once(&progress)
+        return text if outcome == :answered
+
+        tries += 1 unless outcome == :stuck && skip(number)
+        fail_with(outcome, number, text) unless outcome == :stuck && tries < TRIES
+      end
+    end
+
+    private
+
+    # @return [Array] outcome, a number, what the tool said
+    def once
+      asking = Native::HeapAsking.begin(@arguments, head, @redact, @seconds, @skipped, Ractor.count > 1)
+      @pause_ms = asking.pause_ms.round(3)
+      until (outcome = asking.wait(STEP))
+        yield asking.progress.first if block_given?
+      end
+      printed, complaint = asking.answer
+      [*outcome, outcome.first == :answered ? printed : complaint]
+    ensure
+      asking&.close
+    end
+
+    # Members of the first line.
+    def head
+      line = JsonText.line(ruby: RUBY_VERSION, pid: Native.pid, time: Time.now.to_f.round(3), redacted: @redact,
+                           objects: GC.stat(:heap_live_slots))
+      ", #{line.strip.delete_prefix('{').delete_suffix('}')}"
+    end
+
+    # The next copy does not call the functions of this type.
+    # @return [Boolean] whether that is new
+    def skip(type)
+      return false if type.zero? || @skipped.include?(type) || @skipped.size >= MOST_SKIPPED
+
+      @skipped << type
+      @unread_types += 1
+      true
+    end
+
+    def fail_with(outcome, number, text)
+      raise HeapDumpError, reason(outcome, number, text)
+    end
+
+    def reason(outcome, number, text)
+      case outcome
+      when :tool_failed
+        said = Names.lines(text).strip.delete_prefix("memintro: ")
+        said.empty? ? "the tool that reads the heap ended (#{ended(number)}): its memory may have run out" : said
+      when :no_tool then "#{Paths.tool} cannot be run: #{SystemCallError.new(number).message}"
+      when :too_late
+        "the heap was not read within #{@seconds} s: give seconds: (--timeout) a larger number, or a faster disk"
+      when :killed
+        "the kernel ended the copy of this process that reads the heap: memory has run out. The program was spared; " \
+        "give the machine or the container more memory, or dump another process"
+      else
+        "the copy of this process that reads the heap stood still or crashed #{TRIES} times: a function of a C " \
+        "extension does not return, or other threads are in malloc all the time; try again later"
+      end
+    end
+
+    # @param status [Integer] as waitpid has it
+    def ended(status)
+      signal = status & 0x7f
+      signal.zero? ? "exit code #{status >> 8}" : "signal #{Signal.signame(signal) || signal}"
+    end
+  end
+end

@@ -1,0 +1,218 @@
+# frozen_string_literal: true
+
+require_relative "../support/list"
+require_relative "../support/units"
+require_relative "../support/value_object"
+
+module Memintro
+  # An object that holds another one, as it was when the heap was copied. Frozen.
+  class Holder
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[class_name name edge type address at bytes].freeze
+
+    # @return [String] its class; of an object that Ruby hides its type
+    attr_reader :class_name
+    # @return [String, nil] its own name, if it is a class or module
+    attr_reader :name
+    # @return [String, nil] how it holds the object: `@recent`, `[3]`, `[:key]`, `::NAME`, `local bus`, `(internal)`
+    #   where Ruby does not tell
+    attr_reader :edge
+    # @return [String] its type, such as `OBJECT` or `ARRAY`
+    attr_reader :type
+    # @return [String] where it was
+    attr_reader :address
+    # @return [String, nil] where a closure or frame was made, such as `mailer.rb:12`
+    attr_reader :at
+    # @return [Integer, nil] bytes of its own
+    attr_reader :bytes
+
+    # @api private
+    # @param row [Hash{String => Object}] of the tool's answer
+    def initialize(row)
+      @class_name = row["class"].to_s.freeze
+      @name = row["name"]&.to_s.freeze
+      @edge = row["edge"]&.to_s.freeze
+      @type = row["type"].to_s.freeze
+      @address = row["address"].to_s.freeze
+      @at = row["at"]&.to_s.freeze
+      @bytes = row["bytes"]
+      freeze
+    end
+
+    # The object itself, if one of the same class is still at its address: what it was may have died, and another one
+    # may have come there.
+    #
+    # @return [Object, nil] nil too for what Ruby hides
+    # @example
+    #   Memintro.referrers(message).first.object   # => [#<Message>, …]
+    def object
+      number = Integer(address, 16, exception: false)
+      number && Native.heap_object(number, class_name)
+    end
+
+    # @return [Boolean] whether memintro itself holds it, to answer
+    # @api private
+    def own?
+      edge == "(memintro)" || class_name.start_with?("Memintro::")
+    end
+
+    # @return [String] such as `Archive#@recent`, `Array[3]`, `block at mailer.rb:12`
+    def to_s
+      label = name || class_name
+      label = "#{label} at #{at}" if at
+      case edge
+      when nil, "" then label
+      when /\A@@?/ then "#{label}##{edge}"
+      when /\A(?:\[|::|\.)/ then "#{label}#{edge}"
+      else "#{label} (#{edge.delete_prefix('(').delete_suffix(')')})"
+      end
+    end
+
+    # @return [String] one short line
+    def inspect
+      "#<#{self.class} #{self}>"
+    end
+  end
+
+  # How an object, or many, are held: from the holder next to them up to a root. Frozen.
+  class HeldPath
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[objects bytes holders root root_edge].freeze
+
+    # @return [Integer] how many objects are held so
+    attr_reader :objects
+    # @return [Integer, nil] their bytes
+    attr_reader :bytes
+    # @return [List<Holder>] the one next to the objects first
+    attr_reader :holders
+    # @return [String] the kind of root: `vm`, `global_tbl`, `finalizers`, `machine_context` and so on, as Ruby calls it
+    attr_reader :root
+    # @return [String, nil] how the root holds the last holder: `$name`, `C address registered (libfoo.so+0x12f0)`
+    attr_reader :root_edge
+
+    # @api private
+    # @param row [Hash{String => Object}] of the tool's answer
+    def initialize(row)
+      @objects = row["objects"] || 1
+      @bytes = row["bytes"]
+      @holders = List.new(Array(row["path"]).map { |step| Holder.new(step) })
+      @root = row["root"].to_s.freeze
+      @root_edge = row["root_edge"]&.to_s.freeze
+      freeze
+    end
+
+    # @return [Boolean] whether the object is held so only because somebody asks
+    # @api private
+    def own?
+      holders.any?(&:own?) || (root == "machine_context" && holders.empty?)
+    end
+
+    # @return [String] such as `Array[] ← Archive#@recent ← main (local archive at main.rb:3) ← root vm`
+    def to_s
+      edge = root_edge && root_edge != "(internal)" ? " (#{root_edge})" : ""
+      [*holders.map(&:to_s), "root #{root}#{edge}"].join(" ← ")
+    end
+
+    # @return [String] one line
+    def inspect
+      "#<#{self.class} #{Units.count(objects)}: #{self}>"
+    end
+  end
+
+  # Who holds objects: their shortest ways to a root, those of the same classes and names as one. Frozen.
+  class Holders
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[sentence objects bytes unreachable groups more_groups notes pause_ms].freeze
+
+    # @return [String] what the first group says
+    attr_reader :sentence
+    # @return [Integer] objects that were asked for, and what they take
+    attr_reader :objects, :bytes
+    # @return [Integer] those that nothing holds: garbage that is not collected yet
+    attr_reader :unreachable
+    # @return [List<HeldPath>] most objects first
+    attr_reader :groups
+    # @return [Integer] groups that are left out
+    attr_reader :more_groups
+    # @return [Array<String>] what limits the answer
+    attr_reader :notes
+    # @return [Float, nil] milliseconds for which Ruby stood still
+    attr_reader :pause_ms
+
+    # @api private
+    # @param answer [Hash{String => Object}] the tool's
+    # @param pause_ms [Float, nil]
+    def initialize(answer, pause_ms = nil)
+      @sentence = answer["sentence"].to_s.freeze
+      @objects = answer["matched"].to_i
+      @bytes = answer["matched_bytes"].to_i
+      @unreachable = answer["unreachable"].to_i
+      @groups = List.new(Array(answer["groups"]).map { |row| HeldPath.new(row) })
+      @more_groups = answer["more_groups"].to_i
+      @notes = Array(answer["notes"]).map { |note| note.to_s.freeze }.freeze
+      @pause_ms = pause_ms
+      freeze
+    end
+
+    # @return [String] the sentence, then a line for each group
+    def to_s
+      lines = groups.map { |group| "#{Units.count(group.objects).rjust(12)}  #{group}" }
+      lines << "and #{Units.count(more_groups)} further ways" if more_groups.positive?
+      [sentence, *lines, *notes].join("\n") << "\n"
+    end
+
+    # @return [String] the sentence
+    def inspect
+      "#<#{self.class} #{sentence}>"
+    end
+  end
+
+  # A reference of a root or a stack. Frozen.
+  class HeldValue
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[holder name class_name address].freeze
+
+    # @return [String] the kind of root as Ruby calls it; of a stack, its thread
+    attr_reader :holder
+    # @return [String, nil] `$name`, `local bus at main.rb:30`; nil where Ruby does not tell: in registers and on a
+    #   machine stack, where the collector takes each word that may be an object for one
+    attr_reader :name
+    # @return [String] the class of what is held; of an object that Ruby hides its type
+    attr_reader :class_name
+    # @return [String] where it is
+    attr_reader :address
+
+    # @api private
+    def initialize(holder, name, class_name, address)
+      @holder = holder.freeze
+      @name = name.freeze
+      @class_name = class_name.freeze
+      @address = format("0x%x", address).freeze
+      freeze
+    end
+
+    # See {Holder#object}.
+    # @return [Object, nil]
+    def object
+      Native.heap_object(Integer(address, 16), class_name)
+    end
+
+    # @return [String] one short line
+    def to_s
+      "#{holder}: #{name || '(internal)'} → #{class_name} #{address}"
+    end
+
+    # @return [String]
+    def inspect
+      "#<#{self.class} #{self}>"
+    end
+  end
+end

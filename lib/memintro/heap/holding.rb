@@ -1,0 +1,207 @@
+# frozen_string_literal: true
+
+require_relative "../runtime/loader"
+require_relative "../runtime/main_ractor"
+require_relative "../support/arguments"
+require_relative "../support/json_text"
+
+module Memintro
+  # Methods that tell who holds objects. {Memintro} is extended with them.
+  #
+  # Those that need all objects have a frozen copy of the process write it, and `memintro-tool` read it, in
+  # a process of its own: this one stands still only while it is copied, and waits without Ruby's lock. docs/holders.md
+  # says what that takes.
+  module Holding
+    # Most objects that may be asked for at once.
+    MOST_OBJECTS = 10_000
+    # Ways that lead only through who asks, such as the machine stack.
+    OWN_WAYS = 4
+    private_constant :MOST_OBJECTS, :OWN_WAYS
+
+    # Says by which ways all objects of a class, or these objects, are held. Ways through objects of the same classes
+    # and names are one group, so a million objects give a few lines.
+    #
+    # @param of [Class, String, Array] a class or its name: its objects, without those of classes below it; or an Array
+    #   of objects
+    # @param top [Integer] groups
+    # @param seconds [Integer] after which it is given up
+    # @return [Holders]
+    # @raise [HeapDumpError] if the heap could not be read, with the reason
+    # @raise [RactorError] in a Ractor other than the main one
+    # @example
+    #   puts Memintro.holders(Message)
+    def holders(of, top: 10, seconds: 600)
+      MainRactor.only
+      Loader.need(:HeapCopy, :Holders)
+      Arguments.count(:top, top, least: 1, most: 1000)
+      untracked { Holders.new(*ask_tool("holders", selection(of), seconds, "--top=#{top}")) }
+    end
+
+    # Says who refers to an object.
+    #
+    # @param object [Object]
+    # @param seconds [Integer]
+    # @return [List<Holder>] without memintro itself and the frame that asks
+    # @raise [HeapDumpError, RactorError]
+    # @example
+    #   Memintro.referrers(message).map(&:to_s)   # => ["Array[7]"]
+    def referrers(object, seconds: 600)
+      MainRactor.only
+      Loader.need(:HeapCopy, :Holders)
+      untracked do
+        answer, = ask_tool("referrers", address_of(object), seconds, "--top=10000")
+        List.new(Array(answer["referrers"]).map { |row| Holder.new(row) }.reject(&:own?))
+      end
+    end
+
+    # Finds the ways from an object to the roots that keep it alive: the shortest first, and no two of them share a
+    # holder.
+    #
+    # @param object [Object]
+    # @param paths [Integer] how many
+    # @param seconds [Integer]
+    # @return [List<HeldPath>] without ways that lead only through who asks
+    # @raise [HeapDumpError, RactorError]
+    # @example
+    #   puts Memintro.path_to_root(message, paths: 3)
+    def path_to_root(object, paths: 1, seconds: 600)
+      MainRactor.only
+      Loader.need(:HeapCopy, :Holders)
+      Arguments.count(:paths, paths, least: 1, most: 100)
+      untracked do
+        answer, = ask_tool("path", address_of(object), seconds, "--paths=#{paths + OWN_WAYS}")
+        List.new(Array(answer["paths"]).map { |row| HeldPath.new(row) }.reject(&:own?).first(paths))
+      end
+    end
+
+    # What would be free if the object were gone: its own bytes, and those of all objects that only it keeps alive.
+    #
+    # @param object [Object]
+    # @param seconds [Integer]
+    # @return [Integer] bytes, as Ruby counts them; of what is no object, such as small Integers, 0
+    # @raise [HeapDumpError, RactorError]
+    # @example
+    #   Memintro.retained_size(cache)   # => 18_400_160
+    def retained_size(object, seconds: 600)
+      MainRactor.only
+      Loader.need(:HeapCopy)
+      return 0 unless Native.heap_address(object)
+
+      untracked { ask_tool("retained", address_of(object), seconds).first.fetch("retained_bytes") }
+    end
+
+    # Finds objects in the heap, garbage that is not collected yet included.
+    #
+    # @param class [Class, Module, nil] of this class or of one below it
+    # @param min_bytes [Integer] with their memory outside of the heap, as Ruby counts it
+    # @param where [Proc, nil] is given each object, and says whether it is meant. It must not change them
+    # @param limit [Integer] how many at most
+    # @return [List<Object>]
+    # @raise [BusyError, RactorError, UnknownRubyError]
+    # @example
+    #   Memintro.find(class: String, min_bytes: 1 << 20, where: ->(text) { text.encoding == Encoding::BINARY })
+    def find(class: nil, min_bytes: 0, where: nil, limit: 100)
+      MainRactor.only
+      wanted = binding.local_variable_get(:class)
+      raise TypeError, "class is #{Arguments.shown(wanted)}; it must be a Class" unless wanted.nil? || Class === wanted
+
+      Arguments.count(:min_bytes, min_bytes)
+      Arguments.count(:limit, limit, least: 1, most: 10_000_000)
+      found = untracked { Native.heap_find(wanted, min_bytes, where ? 100_000_000 : limit) }
+      narrow(found, limit, where) if where
+      # A word on a stack that still leads to the first array must not look like a holder.
+      untracked { List.new(found).tap { found.clear } }
+    end
+
+    # Counts the slots of Ruby's heap by type, as `ObjectSpace.count_objects` does, the objects of the VM included.
+    #
+    # @return [Hash{Symbol => Integer}] `:T_STRING` and so on, and `:free`
+    # @raise [BusyError, RactorError, UnknownRubyError]
+    # @example
+    #   Memintro.heap_counts[:T_STRING]   # => 182_640
+    def heap_counts
+      MainRactor.only
+      untracked { Native.heap_counts.to_h.freeze }
+    end
+
+    # Lists what the VM itself holds: global variables, addresses that C code has registered, finalizers, threads, the
+    # machine stack of who asks.
+    #
+    # @return [List<HeldValue>]
+    # @raise [RactorError, UnknownRubyError]
+    # @example
+    #   Memintro.roots.select { |root| root.name&.start_with?("$") }
+    def roots
+      MainRactor.only
+      Loader.need(:Holders)
+      untracked { List.new(Native.heap_roots.map { |row| HeldValue.new(*row) }) }
+    end
+
+    # Lists what stacks and registers of threads hold: local variables with their names, and words on machine stacks
+    # that may be objects, which the collector takes for some.
+    #
+    # @param threads [Array<Thread>] by default all that live
+    # @return [List<HeldValue>]
+    # @raise [RactorError, UnknownRubyError]
+    # @example
+    #   puts Memintro.stack_dump.grep(/local /)
+    def stack_dump(threads = Thread.list)
+      MainRactor.only
+      Loader.need(:Holders)
+      untracked do
+        rows = threads.flat_map do |thread|
+          Native.heap_children(thread).map { |row| HeldValue.new("thread #{thread.native_thread_id}", *row.drop(1)) }
+        end
+        rows.concat(Native.heap_roots.filter_map { |row| HeldValue.new(*row) if row.first == "machine_context" })
+        List.new(rows)
+      end
+    end
+
+    private
+
+    def narrow(found, limit, where)
+      left = limit
+      found.select! { |object| left.positive? && where.call(object) && (left -= 1) }
+    end
+
+    # @return [Array(Hash, Float)]
+    def ask_tool(command, selection, seconds, *options)
+      Arguments.count(:seconds, seconds, least: 1, most: 86_400)
+      arguments = ["heap", command, "--json", *options, *selection, "-"]
+      copy = HeapCopy.new(arguments, redact: HeapCopy.redact?, seconds: seconds)
+      [JsonText.parse(copy.answer), copy.pause_ms]
+    rescue JsonText::Invalid => e
+      raise HeapDumpError, "the tool's answer is not JSON (#{e.message}); it may belong to another version of memintro"
+    end
+
+    def selection(of)
+      case of
+      when String then ["--class=#{Arguments.text(:of, of)}"]
+      when Module then ["--class=#{class_name_of(of)}"]
+      when Array
+        if of.empty? || of.size > MOST_OBJECTS
+          raise ArgumentError, "of has #{of.size} objects; it must have 1 to #{MOST_OBJECTS}: give their class instead"
+        end
+
+        of.flat_map { |object| address_of(object) }
+      else
+        raise TypeError, "of is #{Arguments.shown(of)}; it must be a class, the name of one, or an Array of objects"
+      end
+    end
+
+    # Classes may call themselves what they like.
+    def class_name_of(klass)
+      name = Module.instance_method(:name).bind_call(klass)
+      return name if name
+
+      raise ArgumentError, "of is a class without a name; give an Array of its objects (Memintro.find finds them)"
+    end
+
+    def address_of(object)
+      address = Native.heap_address(object)
+      return [format("--address=0x%x", address)] if address
+
+      raise ArgumentError, "#{Arguments.shown(object)} is no object of the heap: nothing holds it"
+    end
+  end
+end

@@ -1,0 +1,252 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../support/listening"
+require "tmpdir"
+require "zlib"
+
+# A dump of the heap holds what ObjectSpace.dump_all writes, and costs the process one clone.
+RSpec.describe "a dump of the heap", :listening, :vm do
+  around { |example| Dir.mktmpdir("memintro-dump") { |folder| (@folder = folder) && example.run } }
+
+  def path(name) = File.join(@folder, name)
+
+  def lines(file) = File.readlines(file, encoding: "UTF-8").map { |line| JSON.parse(line) }
+
+  # Runs code with `file`, and returns what it printed as JSON.
+  def answer(code, *arguments, **options)
+    code = "require 'json'; file = ARGV[0]; #{code}"
+    run_ruby(nil, path("x.ndjson"), *arguments, code: code, **options).must_succeed.json
+  end
+
+  NO_ENVIRONMENT = { "RAILS_ENV" => nil, "RACK_ENV" => nil, "APP_ENV" => nil }.freeze
+  # Prints the class and message of the error.
+  RESCUE = "rescue StandardError => e; puts JSON.generate([e.class.name, e.message]); end"
+
+  it "has the objects, fields and values of dump_all for every type" do
+    found = run_ruby("heap_dump_compare.rb", @folder, requires: []).must_succeed.json
+    expect(found[:kept_unlike]).to eq([])
+    expect(found[:kept]).to be > 75
+    # The heap goes on between the two dumps: files and frames of the second, the cache of a call.
+    expect(found.values_at(:only_ours, :both)).to match([0, be > 15_000])
+    expect(found[:only_theirs]).to be < 100
+    expect(found[:unlike_objects]).to be < 30, found[:unlike].inspect
+    expect(found[:types]).to include(*%w[ARRAY BIGNUM CLASS COMPLEX DATA FILE FLOAT HASH ICLASS IMEMO MATCH MODULE
+                                         OBJECT RATIONAL REGEXP STRING STRUCT SYMBOL])
+    expect(found.values_at(:fields_missing, :fields_more)).to eq([[], []])
+    expect(found[:roots]).to eq(["memintro", *found[:other_roots], "end"])
+    expect((found[:vm] - found[:other_vm]).abs).to be < 10
+    expect(found[:last]).to eq(found[:written][:objects])
+  end
+
+  it "says nothing of what strings hold outside of development, but whether two are equal" do
+    code = "KEPT = [2, 2, 3].map { |i| 'swordfish ' * i }; puts JSON.generate(Memintro.heap_dump(file))"
+    [{}, { "RACK_ENV" => "production" }, { "RAILS_ENV" => "development", "APP_ENV" => "staging" }].each do |env|
+      expect(answer(code, env: NO_ENVIRONMENT.merge(env))[:redacted]).to be(true), env.inspect
+      expect(File.read(path("x.ndjson"))).not_to include("swordfish ")
+      kept = lines(path("x.ndjson")).select { |line| line["type"] == "STRING" && [20, 30].include?(line["bytesize"]) }
+      hashes = kept.group_by { |line| line["value_hash"] }.transform_values(&:size)
+      expect(hashes.keys).to all(match(/\A\h{16}\z/))
+      expect(hashes.values).to include(2, 1)
+    end
+    expect(answer(code, env: NO_ENVIRONMENT.merge("RACK_ENV" => "test"))[:redacted]).to be(false)
+    expect(File.read(path("x.ndjson"))).to include(%("value":"#{'swordfish ' * 3}"))
+  end
+
+  it "writes plain, gzip and zstd files that only their owner reads, and shows how far it is" do
+    found = answer(<<~RUBY)
+      File.write(file, "an earlier one")
+      kept = Array.new(300_000) { |i| [i] }
+      seen = []
+      done = ["", ".gz", ".zst"].map { |ending| Memintro.heap_dump(file + ending) { |objects| seen << objects } }
+      children = begin; Process.wait; rescue SystemCallError => e; e.class.name; end
+      puts JSON.generate(done: done, seen: seen, children: children)
+    RUBY
+    expect(found[:children]).to eq("Errno::ECHILD")
+    expect(found[:done].map { |one| one[:compression] }).to eq(%w[plain gzip zstd])
+    expect(found[:done]).to all(include(objects: be > 300_000, unread_types: 0, pause_ms: be < 500))
+    expect(found[:done].drop(1)).to all(satisfy { |one| one[:bytes] * 4 < one[:uncompressed_bytes] })
+    expect(found[:seen].max.to_i).to be <= found[:done].map { |one| one[:objects] }.max
+    plain = File.readlines(path("x.ndjson"))
+    expect(plain.size).to be > found[:done][0][:objects]
+    expect(JSON.parse(plain.first))
+      .to include("root" => "memintro", "format" => 1, "ruby" => RUBY_VERSION, "redacted" => true)
+    expect(JSON.parse(plain.last))
+      .to eq("type" => "ROOT", "root" => "end", "objects" => found[:done][0][:objects], "references" => [])
+    last = Zlib::GzipReader.open(path("x.ndjson.gz")) { |gzip| gzip.each_line.inject { |_, line| line } }
+    expect(last).to include('"root":"end"')
+    expect(Dir.children(@folder).sort).to eq(%w[x.ndjson x.ndjson.gz x.ndjson.zst])
+    expect(Dir[path("*")].map { |file| File.stat(file).mode & 0o777 }).to all(eq(0o600))
+    expect(File.binread(path("x.ndjson.zst"), 4)).to eq("\x28\xb5\x2f\xfd".b)
+  end
+
+  it "leaves an earlier file as it is, and says what to do, wherever something is in the way" do
+    File.symlink("elsewhere", path("link"))
+    File.write(path("x.ndjson"), "earlier")
+    found = answer(<<~RUBY)
+      folder = File.dirname(file)
+      errors = [File.join(folder, "link"), folder, "/dev/null", File.join(folder, "none/x")].map do |place|
+        Memintro.heap_dump(place)
+      rescue Memintro::HeapDumpError => e
+        e.message
+      end
+      Process.setrlimit(:FSIZE, 1 << 20)
+      begin; Memintro.heap_dump(file); rescue Memintro::HeapDumpError => e; errors << e.message; end
+      Process.setrlimit(:FSIZE, 1 << 40) rescue nil
+      begin; Memintro.heap_dump(file, seconds: 0); rescue ArgumentError => e; errors << e.message; end
+      begin; Memintro.heap_dump(1); rescue TypeError => e; errors << e.message; end
+      puts JSON.generate(errors)
+    RUBY
+    expect(found).to match([/link cannot be written: it is a symbolic link; give the file that it leads to/,
+                            /it is a folder; give a file in it/, %r{/dev/null cannot be written: it is no file},
+                            /none: No such file or directory/,
+                            /x.ndjson was not written, and nothing of it is left: no file of this process may be/,
+                            /seconds is 0; it must be an Integer from 1 to 86400/, /path is 1; it must be a String/])
+    expect(Dir.children(@folder).sort).to eq(%w[link x.ndjson])
+    expect(File.read(path("x.ndjson"))).to eq("earlier")
+  end
+
+  it "leaves nothing behind when it is interrupted, and when the process is killed" do
+    slow = "kept = Array.new(1_000_000) { |i| [i] }; "
+    found = answer("#{slow}require 'timeout'; begin; Timeout.timeout(0.1) { Memintro.heap_dump(file) }; #{RESCUE}")
+    expect(found.first).to eq("Timeout::Error")
+    expect(Dir.children(@folder)).to eq([])
+    reader, writer = IO.pipe
+    pid = spawn(bare_env, RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e",
+                "#{slow}$stdout.sync = true; Memintro.heap_dump(ARGV[0]) { puts :going }", path("y"),
+                out: writer, err: File::NULL)
+    writer.close
+    reader.gets
+    Process.kill(:KILL, pid)
+    Process.wait(pid)
+    # The copy and the tool end with it: nobody has the other end of its output any more.
+    Timeout.timeout(20) { reader.read }
+    sleep(0.2)
+    expect(Dir.children(@folder)).to eq([])
+  end
+
+  # A data object whose mark function is this function of the C library.
+  def dump_with_mark_functions(*names)
+    answer(<<~RUBY, deadline_seconds: 60)
+      require "fiddle"
+      GC.disable
+      pointers = [Fiddle::TYPE_VOIDP] * 4
+      wrap = Fiddle::Function.new(Fiddle::Handle::DEFAULT["rb_data_object_wrap"], pointers, Fiddle::TYPE_VOIDP)
+      #{names}.each { |name| wrap.call(Fiddle.dlwrap(Object), 1, Fiddle::Handle::DEFAULT[name], 0) }
+      done = Memintro.heap_dump(file)
+      $stdout.puts JSON.generate(done)
+      $stdout.flush
+      exit!(0)
+    RUBY
+  end
+
+  it "goes on without the function of a C extension that crashes" do
+    expect(dump_with_mark_functions("abort")).to include(unread_types: 1)
+    unread = lines(path("x.ndjson")).select { |line| line["unread"] }
+    expect(unread.map { |line| line["type"] }).to eq(%w[DATA])
+  end
+
+  it "goes on without the functions of C extensions that hang or crash", :long do
+    expect(dump_with_mark_functions("pause", "abort")).to include(unread_types: 2)
+  end
+
+  it "is made by two threads at once, while the program forks, and while other threads are in malloc" do
+    found = answer(<<~RUBY, deadline_seconds: 100)
+      require "openssl"
+      $stop = false
+      threads = Array.new(2) { Thread.new { OpenSSL::PKCS5.pbkdf2_hmac("a", "b", 2000, 32, "sha256") until $stop } }
+      forks = Thread.new { Array.new(10) { pid = fork { exit!(0) }; sleep 0.02; Process.wait(pid); $?.success? } }
+      done = Array.new(2) { |i| Thread.new { Array.new(2) { Memintro.heap_dump("\#{file}\#{i}")[:objects] } } }.flat_map(&:value)
+      $stop = true
+      threads.each(&:join)
+      puts JSON.generate(done: done, forks: forks.value)
+    RUBY
+    expect(found[:done].size).to eq(4)
+    expect(found[:done]).to all(be > 10_000)
+    expect(found[:forks]).to eq([true] * 10)
+    expect(lines(path("x.ndjson0")).last).to include("root" => "end")
+  end
+
+  it "takes odd names and sizes: bytes that are no text, thousands of classes, a long string, Ractors" do
+    found = answer(<<~'RUBY', deadline_seconds: 100)
+      Warning[:experimental] = false
+      kept = ["n" * 20_000_000, Array.new(3_000) { Class.new }]
+      bytes = Class.new { def self.make = Object.const_set("A\xE9".dup.force_encoding("ISO-8859-1").to_sym, Class.new) }
+      kept << bytes.make
+      kept << eval("# encoding: euc-jp\nModule.new".b)
+      ractor = Ractor.new { loop { Array.new(100) { "r" * 50 } } }
+      several = 3.times.map { Memintro.heap_dump(file)[:objects] }
+      stress = Memintro.heap_dump(file)
+      puts JSON.generate(several: several, stress: stress)
+      $stdout.flush
+      exit!(0)
+    RUBY
+    expect(found[:several]).to all(be > 10_000)
+    all = lines(path("x.ndjson"))
+    expect(all.last["objects"]).to eq(found[:stress][:objects])
+    expect(all.map { |line| line["name"] }).to include("A\u{fffd}").or include("A\u00e9")
+    expect(all.map { |line| line["bytesize"] }).to include(20_000_000)
+  end
+
+  # What the parsers of heapy, sheap and harb ask of a line.
+  it "is read by heapy, or as heapy, sheap and harb read lines" do
+    answer("kept = %w[a b]; puts JSON.generate(Memintro.heap_dump(file))")
+    all = lines(path("x.ndjson"))
+    objects, roots = all.partition { |line| line["type"] != "ROOT" }
+    expect(roots.map { |line| line.values_at("root", "references") }).to all(match([be_a(String), be_a(Array)]))
+    expect(objects.map { |line| line["address"] }).to all(match(/\A0x\h+\z/))
+    expect(objects.map { |line| line["type"] }).to all(match(/\A[A-Z]+\z/))
+    expect(objects.size).to eq(objects.map { |line| line["address"] }.uniq.size)
+    addresses = objects.to_h { |line| [line["address"], true] }
+    loose = all.flat_map { |line| line["references"] || [] }.uniq.reject { |address| addresses[address] }
+    expect(loose.size).to be <= 5
+    begin
+      gem "heapy"
+    rescue LoadError
+      next
+    end
+    code = "gem 'heapy'; require 'heapy'; Heapy::Analyzer.new(ARGV[0]).analyze"
+    read = run_command(RbConfig.ruby, "-e", code, path("x.ndjson"))
+    expect(read.must_succeed.stdout).to include("Analyzing Heap")
+  end
+
+  it "is asked of a running process, which answers others meanwhile" do
+    program = start_program("Memintro.listen; kept = Array.new(400_000) { |i| [i] }; puts :ready; sleep")
+    said = memintro("heap-dump", program.pid, "-o", path("p.ndjson.zst")).must_succeed.stdout
+    expect(said).to match(%r{\A#{@folder}/p.ndjson.zst: 4\d\d,\d{3} objects of process #{program.pid} \(-e\) in \d})
+    expect(said).to match(/ of lines\), written in \d+\.\d+ s; it stood still for \d+\.\d+ ms$/)
+    expect(said).to include("What strings hold was left out; --no-redact writes it.")
+    found = memintro("heap-dump", program.pid, "-o", path("q-%p"), "--json", "--no-redact").must_succeed
+    expect(JSON.parse(found.stdout)).to include("path" => path("q-#{program.pid}"), "compression" => "plain",
+                                                "redacted" => false)
+    expect(memintro("heap-dump", program.pid, "-o", path("none/x")).stderr)
+      .to include("none: No such file or directory")
+    expect(memintro("heap-dump", program.pid).stderr).to include("give a file with -o")
+    expect(Dir.children(@folder).size).to eq(2)
+  end
+
+  it "is written under GC.stress, and after a compaction", :long do
+    found = answer(<<~RUBY, deadline_seconds: 300)
+      GC.stress = true
+      stressed = Memintro.heap_dump(file)[:objects]
+      GC.stress = false
+      GC.respond_to?(:compact) && GC.compact
+      GC.auto_compact = true if GC.respond_to?(:auto_compact=)
+      3.times { GC.start }
+      puts JSON.generate([stressed, Memintro.heap_dump(file)[:objects]])
+    RUBY
+    expect(found).to all(be > 10_000)
+    expect(lines(path("x.ndjson")).last["objects"]).to eq(found.last)
+  end
+
+  it "is written 200 times among threads in malloc", :long do
+    found = answer(<<~RUBY, deadline_seconds: 300)
+      require "zlib"
+      $stop = false
+      threads = Array.new(8) { Thread.new { Zlib.crc32(("x" * rand(200_000)).unpack1("a*")) until $stop } }
+      puts JSON.generate(Array.new(200) { Memintro.heap_dump(file).fetch(:unread_types) }.sum)
+      exit!(0)
+    RUBY
+    expect(found).to eq(0)
+  end
+end
