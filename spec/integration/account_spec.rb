@@ -236,7 +236,7 @@ RSpec.describe "an account of RSS", :vm do
     # 1,500 levels take 120 bytes of Ruby's own stack each at least, 1 MiB at most. From 3.3 on, malloc has that stack.
     least = RUBY_VERSION < "3.3" ? 120 * 1500 : 4096
     expect(after[:threads][:bytes] - before[:threads][:bytes]).to be_between(count * least, 40 << 20)
-    expect(after[:fibers][:bytes] - before[:fibers][:bytes]).to be_between(20 * 120 * 400, 20 << 20)
+    expect(after[:fibers][:bytes] - before[:fibers][:bytes]).to be_between(20 * 100 * 400, 20 << 20)
     expect(result[:code]).to eq([result[:code][0], result[:code][0] + (4 << 20)])
     expect(result[:site]).to include(name: "-e:12", live_bytes: be_between(3_000_000, 3_001_000))
   end

@@ -167,21 +167,27 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(lines(path("x.ndjson0")).last).to include("root" => "end")
   end
 
-  it "takes odd names and sizes: bytes that are no text, thousands of classes, a long string, Ractors" do
+  it "takes odd names and sizes: bytes that are no text, thousands of classes, a long string; and refuses Ractors" do
     found = answer(<<~'RUBY', deadline_seconds: 100)
       Warning[:experimental] = false
       kept = ["n" * 20_000_000, Array.new(3_000) { Class.new }]
       bytes = Class.new { def self.make = Object.const_set("A\xE9".dup.force_encoding("ISO-8859-1").to_sym, Class.new) }
       kept << bytes.make
       kept << eval("# encoding: euc-jp\nModule.new".b)
-      ractor = Ractor.new { loop { Array.new(100) { "r" * 50 } } }
       several = 3.times.map { Memintro.heap_dump(file)[:objects] }
       stress = Memintro.heap_dump(file)
-      puts JSON.generate(several: several, stress: stress)
+      ractor = Ractor.new { loop { Array.new(100) { "r" * 50 } } }
+      refused = begin
+        Memintro.heap_dump(file + "r")
+      rescue Memintro::RactorError => e
+        e.message
+      end
+      puts JSON.generate(several: several, stress: stress, refused: refused)
       $stdout.flush
       exit!(0)
     RUBY
     expect(found[:several]).to all(be > 10_000)
+    expect(found[:refused]).to include("2 Ractors are alive")
     all = lines(path("x.ndjson"))
     expect(all.last["objects"]).to eq(found[:stress][:objects])
     expect(all.map { |line| line["name"] }).to include("A\u{fffd}").or include("A\u00e9")

@@ -101,6 +101,10 @@ RSpec.describe "looking at a running process", :listening do
     inside = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
       kept = Array.new(500) { Memintro.histogram(3) }
       own = ->(rows) { rows.map(&:name).grep(/Memintro|lib.memintro/) }
+      # What is read first is loaded first, and leaves garbage.
+      Memintro.snapshot(:all)
+      [Memintro.each_iseq, Memintro.internals].each(&:first)
+      GC.start
       s = Memintro.snapshot(:all)
       code = Memintro.each_iseq.count { |iseq| iseq.path.match?(%r{/lib/memintro(\\.rb|/)}) }
       all = Memintro.internals.find { |row| row.name == "imemo_iseq" }.count
@@ -173,7 +177,7 @@ RSpec.describe "looking at a running process", :listening do
     3.times { memintro("snapshot", @server.pid, "--json").must_succeed }
     before = rss.call
     15.times { memintro("snapshot", @server.pid, "--json").must_succeed }
-    expect(rss.call - before).to be < 4 << 20
+    expect(rss.call - before).to be < 6 << 20
   end
 
   # The clock says how long another thread stood still, and on a busy machine that is mostly others' doing. What the

@@ -10,7 +10,7 @@ RSpec.describe ForbiddenWords do
   root = File.expand_path("../..", __dir__)
   # For each pattern a text that it must find, where that is not the word itself.
   planted = { "chunk" => "memory chunks", "used" => "used bytes", "active" => "active blocks",
-              "retained" => "retained bytes", "location" => "allocation location", "origin" => "allocation origin",
+              "retained" => "retained blocks", "location" => "allocation location", "origin" => "allocation origin",
               "stack" => "allocation stack", "type" => "type of a call site", "margin" => "error margin",
               "lost" => "lost free", "missed" => "missed events", "line" => "trend.lines",
               "every" => "Middleware, every: 5", "chart" => "charts", "graph" => "a graph",

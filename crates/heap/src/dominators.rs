@@ -29,7 +29,7 @@ struct Walk {
 }
 
 impl Dominators {
-    /// Computes the tree, and takes the references out of the graph: both together would not fit.
+    /// Computes the tree, and takes the references out of the object graph: both together would not fit.
     pub fn of(graph: &mut Graph) -> Dominators {
         let late = late_classes(graph, &reach(graph, None, &[]));
         let walk = Walk::over(graph, &late);

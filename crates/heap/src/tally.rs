@@ -1,4 +1,4 @@
-//! Counts objects and bytes by type, class, line and generation, without a graph.
+//! Counts objects and bytes by type, class, line and generation, without an object graph.
 
 use crate::graph::About;
 use crate::kinds::{Kinds, NO_GENERATION};

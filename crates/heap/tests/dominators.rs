@@ -58,7 +58,7 @@ proptest! {
             // As in the tree, a class is held by its objects only if nothing else holds it.
             (0..20).filter(|other| whole.reaches(*other) && !rest.reaches(*other)).map(|other| graph.size(other)).sum()
         }).collect();
-        let late = memintro_heap::reach::late_classes(&graph, &whole).iter().any(|class| *class == 0);
+        let late = memintro_heap::reach::late_classes(&graph, &whole).contains(&0);
         let tree = Dominators::of(&mut graph);
         for number in 1..tree.len() {
             let object = tree.order[number] as usize;
@@ -75,7 +75,7 @@ proptest! {
 
 /// Whether the class is no object's only through references that can be cut.
 fn whole_class_is_plain(edges: &[(u64, u64)]) -> bool {
-    edges.iter().any(|edge| *edge == (1000, 0)) || !edges.iter().any(|edge| edge.1 == 0)
+    edges.contains(&(1000, 0)) || !edges.iter().any(|edge| edge.1 == 0)
 }
 
 #[test]

@@ -11,8 +11,8 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro heap COMMAND [options] FILE...
 
-        Answers from a heap dump: that of memintro heap-dump, or of ObjectSpace.dump_all of Ruby 2.1 and later. FILE may
-        be compressed by gzip or zstd; - is standard input. docs/heap_files.md explains the answers.
+        Answers from a heap dump: that of memintro heap-dump, or of ObjectSpace.dump_all of Ruby 2.1 and later.
+        FILE may be compressed by gzip or zstd; - is standard input. docs/heap_files.md explains the answers.
 
           histo         objects and bytes by class, type or line (--by)
           top           the objects that retain most; with --by bytes those that are largest themselves
@@ -111,7 +111,8 @@ module Memintro
 
         allowed = BY[command]
         if @by && !allowed&.include?(@by)
-          raise UsageError, "--by is #{@by.inspect}; #{allowed ? "it must be #{allowed.join(' or ')}" : "#{command} has none"}"
+          meant = allowed ? "it must be #{allowed.join(' or ')}" : "#{command} has none"
+          raise UsageError, "--by is #{@by.inspect}; #{meant}"
         end
         return unless %w[html heapsnapshot].include?(command) && @output.nil? && @out.respond_to?(:tty?) && @out.tty?
 

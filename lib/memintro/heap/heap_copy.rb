@@ -31,7 +31,7 @@ module Memintro
     # @param seconds [Integer]
     # @yieldparam objects [Integer] written so far, ten times a second
     # @return [String] what the tool printed
-    # @raise [HeapDumpError, BusyError, UnknownRubyError]
+    # @raise [HeapDumpError, BusyError, RactorError, UnknownRubyError]
     def self.ask(arguments, redact: redact?, seconds: SECONDS, &progress)
       new(arguments, redact: redact, seconds: seconds).answer(&progress)
     end
@@ -55,6 +55,7 @@ module Memintro
 
     # @return [String]
     def answer(&progress)
+      MainRactor.alone
       unless File.executable?(Paths.tool)
         raise HeapDumpError, "the tool is not built: there is no #{Paths.tool}. In a checkout run bin/setup; for an " \
                              "installed gem run gem pristine memintro."

@@ -10,11 +10,12 @@ require_relative "../support/value_object"
 require_relative "holder"
 
 module Memintro
-  # A dump of a heap in a file, that of {Memintro.heap_dump} or of `ObjectSpace.dump_all` of Ruby 2.1 and later, plain or
-  # compressed by gzip or zstd. `memintro-tool` reads it anew for each question, in memory of its own. Frozen.
+  # A dump of a heap in a file, that of {Memintro.heap_dump} or of `ObjectSpace.dump_all` of Ruby 2.1 and later, plain
+  # or compressed by gzip or zstd. `memintro-tool` reads it anew for each question, in memory of its own. Frozen.
   #
-  # Questions about some objects take `class:` (a name), `address:` (one or several, such as `"0x7f0012345678"`), `line:`
-  # (the end of a path, with or without line) and `generation:` (a number or a range); all that are given must fit.
+  # Questions about some objects take `class:` (a name), `address:` (one or several, such as `"0x7f0012345678"`),
+  # `line:` (the end of a path, with or without line) and `generation:` (a number or a range); all that are given
+  # must fit.
   #
   # @example
   #   dump = Memintro::HeapDump.open("/tmp/app.ndjson.zst")

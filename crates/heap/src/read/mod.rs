@@ -11,7 +11,7 @@ pub mod source;
 /// What a reader needs to take from each line. The less, the faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// References, for a graph.
+    /// References, for an object graph.
     pub references: bool,
     /// The names of references.
     pub edges: bool,
