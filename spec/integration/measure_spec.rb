@@ -304,7 +304,7 @@ RSpec.describe "Memintro.measure" do
     RUBY
     figures[:answers].each do |name, made, kept, all, notes|
       rounds = name.match?(/first|second/) ? 2 : 1
-      expect(made).to be_between(1_000 * rounds, 1_000 * rounds + 60), name
+      expect(made).to be_between(1_000 * rounds, 1_000 * rounds + 120), "#{name}: #{made}"
       expect(kept).to be_between(300 * (name.include?("second") ? 2 : 1), 300 * rounds + 60), name
       expect([all, notes]).to eq([made, []]), name
     end

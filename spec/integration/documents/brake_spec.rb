@@ -11,7 +11,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
 
   # What ends otherwise than well, and what it says: a file that was not made, a process that does not listen.
   ENDS = {
-    /\Amemintro \w+ "?(?:shop|puma)/ => [1, /\Amemintro: no process that listens|\Amemintro: .*listen/i],
+    /\Amemintro [\w-]+ "?(?:shop|puma)/ => [1, /\Amemintro: no process that listens|\Amemintro: .*listen/i],
     /; memintro (?:diff|histogram) |\Amemintro (?:diff|snapshot) .*tmp\/(?:one|snap)(?!.* -- )/ =>
       [1, %r{\Amemintro: tmp/\w+\.(?:\d+\.)?json cannot be read: No such file}],
     /\Amemintro report tmp/ => [1, %r{\Amemintro: tmp/\w+\.json: No such file}],
