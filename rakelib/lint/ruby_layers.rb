@@ -63,9 +63,12 @@ class RubyLayers
     found + ["#{front.size} files in lib/memintro itself, at most #{MOST_IN_FRONT} may be: #{front.join(' ')}"]
   end
 
+  # A file that users require by name may be the first of all, and then needs what every process has.
   def wrong_requires(source)
     source.required.filter_map do |name, line|
       target = File.expand_path(name.delete_suffix(".rb"), File.dirname(source.path)) << ".rb"
+      next if layer(target) == "api" && front?(source.path)
+
       complaint(source, target, line, "requires #{name}") if @sources.key?(target)
     end
   end
@@ -90,6 +93,8 @@ class RubyLayers
   end
 
   def shown(source) = source.path.delete_prefix("#{File.dirname(@lib)}/")
+
+  def front?(path) = FRONT.key?(path.delete_prefix("#{@lib}/memintro/").delete_suffix(".rb"))
 
   def layer(path)
     name = path.delete_prefix("#{@lib}/").delete_suffix(".rb")
