@@ -16,6 +16,7 @@ use memintro_tracker::threads::{Busy, ThreadState, bump};
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::record;
 use crate::shared::{self, ACTIVE, OBJECTS, SITES, THREADS, TRACKS_OBJECTS};
+use crate::stacks;
 use crate::state;
 use crate::thread;
 
@@ -177,6 +178,22 @@ pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
             });
         });
     }))
+}
+
+/// The figures of the objects of a site alone, for a dump.
+#[inline(never)]
+pub(crate) fn figures_now(id: u32, site: &Site) -> ObjectFigures {
+    figures(id, site, shared::generation())
+}
+
+/// The figures of the objects of a line with all its stacks, for a dump.
+#[inline(never)]
+pub(crate) fn figures_of_line(id: u32) -> ObjectFigures {
+    let mut sum = ObjectFigures::default();
+    for (id, site) in SITES.with_stacks(id) {
+        stacks::add_objects(&mut sum, &figures_now(id, site));
+    }
+    sum
 }
 
 /// The figures of a site's objects. The world is paused, and all threads' counters are flushed.

@@ -24,7 +24,7 @@ use index::{Index, List};
 use modules::ModuleEntry;
 pub use modules::{Loaded, Place};
 use stacks::Trie;
-pub use stacks::{Line, MOST_FRAMES, StackCache, StackMemory};
+pub use stacks::{Line, MOST_FRAMES, StackCache, StackMemory, Tables};
 use strings::{Strings, slice};
 
 /// Most sites that a table can hold: the packed entries of the block table have 24 bits for the number.

@@ -24,6 +24,11 @@ impl<T: Copy> List<T> {
         ((index as usize) < self.len).then(|| unsafe { *self.memory.add(index as usize) })
     }
 
+    pub(super) fn all(&self) -> &[T] {
+        // SAFETY: everything below `len` was written; an empty list has no memory.
+        if self.len == 0 { &[] } else { unsafe { core::slice::from_raw_parts(self.memory, self.len) } }
+    }
+
     pub(super) fn update(&mut self, index: u32, change: impl FnOnce(&mut T)) {
         if (index as usize) < self.len {
             // SAFETY: as above, and nobody else can see it.

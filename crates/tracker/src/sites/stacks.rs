@@ -6,7 +6,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Index, Inner, Kind, List, MAX_PATH_BYTES, Site, Sites, hash_bytes, mix};
+use super::{Index, Inner, Kind, List, MAX_PATH_BYTES, Site, Sites, hash_bytes, mix, slice};
+use crate::lock::SpinGuard;
 use crate::mmap;
 
 /// Most frames of a stack.
@@ -179,6 +180,35 @@ impl Sites {
             next = Some(site.next.load(Ordering::Acquire)).filter(|next| is_line && *next != 0);
             Some((id, site))
         })
+    }
+}
+
+/// What stacks are made of, at one instant: nothing is added meanwhile.
+#[derive(Debug)]
+pub struct Tables<'a>(SpinGuard<'a, Inner>);
+
+impl Sites {
+    /// The tables; `None` if another thread, or this one before a signal, is in the middle of a change.
+    pub fn tables(&self) -> Option<Tables<'_>> {
+        self.inner.lock_in_time().map(Tables)
+    }
+}
+
+impl Tables<'_> {
+    /// Paths and labels in the order of their numbers, from 0.
+    pub fn texts(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        // SAFETY: each entry's bytes were copied into the string arena with this length.
+        self.0.path_list.all().iter().map(|entry| unsafe { slice(entry.bytes, entry.len) })
+    }
+
+    /// Path, line and label of each frame, the label's number plus 1.
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = (u32, u32, u32)> {
+        self.0.trie.frames.all().iter().map(|frame| (frame.path, frame.line, frame.label))
+    }
+
+    /// Caller and frame of each node, both plus 1. A caller comes before whom it calls.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
+        self.0.trie.nodes.all().iter().map(|node| (node.caller, node.frame))
     }
 }
 
