@@ -39,7 +39,7 @@ pub(crate) fn site(
         FrameKind::GC => return Ok((SITE_GC, frame.generation)),
         _ => return Err(frame.generation),
     }
-    let Some(memory) = own.stacks.memory() else {
+    let Some(memory) = own.stacks.memory(&SITES) else {
         // SAFETY: as above, and the frame was answered just now.
         unsafe { (vm.locate)(&raw mut *frame) };
         return Ok((line(frame), frame.generation));
