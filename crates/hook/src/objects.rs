@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{BlockRecord, ObjectFigures, Status};
+use memintro_abi::{BlockRecord, Frame, ObjectFigures, Status};
 use memintro_tracker::lock::wait_round;
 use memintro_tracker::sites::{Site, objects_of};
 use memintro_tracker::table::{Block, Inserted, Removed};
@@ -67,8 +67,8 @@ fn is_tracking() -> bool {
     TRACKS_OBJECTS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) != 0
 }
 
-/// An object was made.
-pub(crate) fn made(slot: usize, bytes: usize) {
+/// An object was made. The frame is that of the running line, if its key is not 0.
+pub(crate) fn made(slot: usize, bytes: usize, frame: &mut Frame) {
     let Some(own) = thread::own().filter(|_| is_tracking()) else { return };
     let Some(busy) = enter(&own) else {
         bump(&own.traffic.dropped, 1);
@@ -76,7 +76,7 @@ pub(crate) fn made(slot: usize, bytes: usize) {
     };
     if is_tracking() {
         if own.untracked.get() == 0 {
-            let (site, generation) = record::site(&own, 0);
+            let (site, generation) = record::object_site(&own, frame);
             born(&own, slot, bytes as u64, site, generation);
         } else if let Some(old) = OBJECTS.remove(slot, shared::generation()) {
             // Whatever was known of the slot is out of date.
