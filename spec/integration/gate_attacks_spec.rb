@@ -6,8 +6,10 @@ require "tmpdir"
 # What an attack on the gate tried: docs/hooking.md, "Who may wait for whom". Each part ends in time, or is killed.
 RSpec.describe "The gate under attack", alone: true do
   LOST = -8 # MEMINTRO_FIGURES_LOST
+  # Seconds. Whoever waits for a thread that is gone waits for ever; a busy machine keeps anybody waiting for some tenths.
+  AT_ONCE = 3.0
 
-  def attack(*arguments, way:) = native(program("gate_attacks.cc"), *arguments, way: way, deadline_seconds: 20)
+  def attack(*arguments, way:) = native(program("gate_attacks.cc"), *arguments, way: way, deadline_seconds: 60)
 
   TruthDriver::WAYS.each do |way|
     it "is no place where a thread is cancelled, however long malloc takes, #{way}" do
@@ -23,14 +25,14 @@ RSpec.describe "The gate under attack", alone: true do
       lost = { marked: LOST, started: LOST, mode: 0, tracking: 0 }
       expect(figures.slice(*usable.keys)).to eq(usable).or eq(lost)
       expect(figures[:cancelled]).to eq(128)
-      expect(figures.values_at(:reading, :longest_fork)).to all(be < 0.3)
+      expect(figures.values_at(:reading, :longest_fork)).to all(be < AT_ONCE)
     end
 
     ["dies", "lives"].each do |fate|
       it "says that figures are lost when a thread leaves malloc by longjmp while it records, and #{fate}, #{way}" do
         figures = attack("torn", fate, way: way)
         expect(figures).to include(marked: LOST, started: LOST, mode: 0, tracking: 0)
-        expect(figures.values_at(:reading, :longest_fork)).to all(be < 0.3)
+        expect(figures.values_at(:reading, :longest_fork)).to all(be < AT_ONCE)
       end
     end
 
@@ -63,7 +65,7 @@ RSpec.describe "The gate under attack", alone: true do
     it "is opened again by a thread that writes a raw dump with a cancellation pending, #{way}" do
       Dir.mktmpdir do |folder|
         figures = attack("cancelled_dump", File.join(folder, "dump"), way: way)
-        expect(figures).to include(dumped: 0, marked: 0, recorded: 1, reading: be < 0.3)
+        expect(figures).to include(dumped: 0, marked: 0, recorded: 1, reading: be < AT_ONCE)
         expect(Dir.children(folder)).to eq(["dump"])
       end
     end
@@ -83,7 +85,7 @@ RSpec.describe "The gate under attack", alone: true do
       it "is left usable by stack overflows in #{what} that a handler leaves by longjmp, #{mode}" do
         TruthDriver::WAYS.each do |way|
           pauses = what == "malloc" ? ["pauses"] : []
-          figures = native(program("overflow.cc"), what, mode, rounds, *pauses, way: way, deadline_seconds: 20)
+          figures = native(program("overflow.cc"), what, mode, rounds, *pauses, way: way, deadline_seconds: 60)
           expect(figures).to include(overflows: rounds, unrecorded: 0, unseen_by_others: 0, refused: 0, dropped: 0)
           expect(figures).to include(seen_in_the_end: 1, stopped: 0) unless mode == "off"
         end
