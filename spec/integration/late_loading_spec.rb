@@ -28,6 +28,16 @@ RSpec.describe "What memintro loads late" do
     expect(answers[1..]).to match([[], [], "Memintro::Totals", false, true, be <= 1, /measure needs a block/])
   end
 
+  it "is there with each file that docs/api.md says to require, whichever is the first" do
+    page = File.read(File.join(Subprocess::ROOT, "docs/api.md"))
+    names = page[/^## Files to require.*/m].scan(%r{`(memintro(?:/\w+)?)`}).flatten.uniq
+    expect(names).to include("memintro", "memintro/rack", "memintro/snapshot", "memintro/control", "memintro/error")
+    wrong = run_ruby(nil, *names, code: <<~RUBY, requires: ["json"]).must_succeed.json
+      puts JSON.generate(ARGV.reject { |name| Process.wait2(fork { require name; exit!(0) }).last.success? })
+    RUBY
+    expect(wrong).to eq([])
+  end
+
   it "is there for each of many threads that ask first at the same time, whatever they ask" do
     answers = run_ruby(code: <<~RUBY, requires: %w[memintro json stringio], deadline_seconds: 100).must_succeed.json
       #{SLOWLY}
