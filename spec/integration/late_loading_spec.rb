@@ -15,12 +15,12 @@ RSpec.describe "What memintro loads late" do
 
   it "is there for each method that stands in for one of a late file, with arguments and block" do
     answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
-      names = Memintro::LateMethods.instance_methods
-      homes = names.map { |name| Memintro.const_get(Memintro::LateMethods.home(name)) }.uniq
+      names = Memintro::LazyMethods.instance_methods
+      homes = names.map { |name| Memintro.const_get(Memintro::LazyMethods.home(name)) }.uniq
       without = homes.flat_map(&:public_instance_methods) - names
-      missing = names.reject { |name| Memintro.const_get(Memintro::LateMethods.home(name)).public_method_defined?(name) }
+      missing = names.reject { |name| Memintro.const_get(Memintro::LazyMethods.home(name)).public_method_defined?(name) }
       totals = Memintro.track(mode: :sampled) { Array.new(3) }
-      left = names.select { |name| Memintro.method(name).owner == Memintro::LateMethods }
+      left = names.select { |name| Memintro.method(name).owner == Memintro::LazyMethods }
       puts JSON.generate([names.size, missing, without, totals.class, left.include?(:start), left.include?(:measure),
                           Memintro.top(1, by: "live_bytes").size, (Memintro.measure rescue $!.message)])
     RUBY

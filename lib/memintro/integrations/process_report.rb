@@ -88,7 +88,7 @@ module Memintro
 
     # A preloaded hook already tracks from the start of the process.
     def go_on
-      LateMethods.load_all unless Native.mode == :sampled && !@configuration.objects
+      LazyMethods.load_all unless Native.mode == :sampled && !@configuration.objects
       StopTimer.set(@configuration.stop_after)
       Native.track_objects(@configuration.objects) if @configuration.objects
       problem = Native.unseen
