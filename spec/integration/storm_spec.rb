@@ -62,7 +62,8 @@ RSpec.describe "A process in which everything happens at once" do
     end
   end
 
-  it "never stands still: streams, the loader, forks, handlers, births of threads, starts and readings" do
+  # They measure silence, and leave no processor idle.
+  it "never stands still: streams, the loader, forks, handlers, births of threads, starts and readings", alone: true do
     expect_no_standstill(STORM_SECONDS)
   end
 
@@ -70,7 +71,7 @@ RSpec.describe "A process in which everything happens at once" do
     expect_no_standstill(LONG_STORM_SECONDS)
   end
 
-  it "loses nothing at all where no handler holds a thread up" do
+  it "loses nothing at all where no handler holds a thread up", alone: true do
     storms(%w[sampled full], CALM_SECONDS, { "STORM_CALM" => "1" }) do |name, figures|
       expect(figures).to include(missed_frees: 0, dropped: 0, busy: 0), "#{name}: #{figures}"
       expect(figures[:allocations]).to be_positive
