@@ -54,6 +54,7 @@ module Memintro
       ProcessReport.installed = self
       Process.singleton_class.prepend(Daemon)
       at_exit { Memintro.untracked { write_last } }
+      Native.give_pages_back
       nil
     end
 

@@ -56,6 +56,8 @@ module Memintro
       @epoch += 1 if begun == :ok
       # Allocations that Ruby makes for a first call do not belong to the program.
       untracked { StopTimer.set(seconds) } if seconds || begun != :unchanged
+      # The last call, for every other one brings pages of code back.
+      Native.give_pages_back unless begun == :unchanged
       true
     end
 
