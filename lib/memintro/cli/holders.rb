@@ -28,8 +28,8 @@ module Memintro
       def options
         super do |parser|
           parser.on("--class NAME", "objects of this class, without those of classes below it") { |name| @class = name }
-          parser.on("--site PATH:LINE", "objects that this line made, or any line of PATH; where objects are tracked",
-                    "(memintro start PID --objects)") { |site| @site = site }
+          parser.on("--site PATH:LINE", "objects that this line made, or any line of PATH; where",
+                    "objects are tracked (memintro start PID --objects)") { |site| @site = site }
           parser.on("--older-than-gcs N", "objects that outlived N collections; where objects are tracked") do |text|
             @older = number(text, "--older-than-gcs")
           end
