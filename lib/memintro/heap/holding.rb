@@ -199,6 +199,14 @@ module Memintro
 
     private
 
+    # As {#holders}, of what is at these addresses now: who asks need not hold it himself.
+    def holders_at(addresses, top:, seconds:)
+      MainRactor.only
+      Loader.need(:HeapCopy, :Holders)
+      selection = addresses.map { |address| format("--address=0x%x", address) }
+      untracked { Holders.new(*ask_tool("holders", selection, seconds, "--top=#{top}")) }
+    end
+
     def narrow(found, limit, where)
       left = limit
       found.select! { |object| left.positive? && where.call(object) && (left -= 1) }
