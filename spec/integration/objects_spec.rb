@@ -122,17 +122,40 @@ RSpec.describe "objects by line" do
       30.times { Object.new }
       GC.stress = false
       stressed = [Memintro["-e:#{line}"], Memintro["-e:#{line + 2}"]].map { |site| site.live_objects }
-      others = Array.new(2) { Ractor.new { 10.times { Array.new(2_000) { "x" * 10 }; GC.start }; :done } }
+      ractors = Memintro::RactorGuard.needed? ? 0 : 2
+      others = Array.new(ractors) { Ractor.new { 10.times { Array.new(2_000) { "x" * 10 }; GC.start }; :done } }
       10.times { Array.new(2_000) { "y" * 10 }; Memintro.top(5, by: :live_objects) }
       done = others.map { |one| one.respond_to?(:value) ? one.value : one.take }
       GC.start
       kept = Memintro["-e:#{line}"].classes["Object"]
-      puts JSON.generate(stressed: stressed, done: done, kept: kept.first, truth: few.size)
+      puts JSON.generate(stressed: stressed, done: done, ractors: ractors, kept: kept.first, truth: few.size)
     RUBY
     # The array itself, call caches, and what the stack holds.
     expect(answer[:stressed][0]).to be_between(40, 60)
     expect(answer[:stressed][1]).to be < 10
-    expect(answer).to include(done: %w[done done], kept: 40, truth: 40)
+    expect(answer).to include(done: ["done"] * answer[:ractors], kept: 40, truth: 40)
+  end
+
+  it "ends in words before a Ractor begins, on a Ruby that would crash then; a measurement refuses it" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[memintro json]).must_succeed
+      Warning[:experimental] = false
+      Memintro.start(objects: true)
+      answers = Array.new(2) { |i| ractor = Ractor.new(i) { |n| Array.new(100) { Object.new }.size + n }; ractor.respond_to?(:value) ? ractor.value : ractor.take }
+      tracked = [Memintro.tracking?, Memintro::Native.tracks_objects]
+      sleep 0.01 until Ractor.count == 1
+      refused = begin
+        Memintro.measure { ractor = Ractor.new { 1 }; ractor.respond_to?(:value) ? ractor.value : ractor.take } && nil
+      rescue Memintro::UnsupportedError => e
+        e.message
+      end
+      without = Memintro.measure(objects: false) { Ractor.new { 1 }.then { |one| one.respond_to?(:value) ? one.value : one.take } }
+      puts JSON.generate([Memintro::RactorGuard.needed?, answers, tracked, refused, without.value])
+    RUBY
+    guarded, answers, tracked, refused, without = result.json
+    expect([answers, without]).to eq([[100, 101], 1])
+    expect(tracked).to eq([true, !guarded])
+    expect(refused.to_s).to match(guarded ? /crashes when a Ractor begins .* objects: false/ : /\A\z/)
+    expect(result.stderr.scan("objects are tracked no more").size).to eq(guarded ? 1 : 0)
   end
 
   it "follows objects that compaction moves, and forgets those that are freed" do

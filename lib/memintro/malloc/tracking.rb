@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../runtime/main_ractor"
+require_relative "../runtime/ractor_guard"
 require_relative "../runtime/stop_timer"
 require_relative "../support/arguments"
 require_relative "../support/brake"
@@ -176,6 +177,8 @@ module Memintro
 
     def track_objects(wanted)
       return unless wanted || Native.tracks_objects
+
+      RactorGuard.install if wanted
       return unless untracked { Native.track_objects(wanted) }.nil?
 
       raise UnsupportedError, "this Ruby does not tell of its objects; start without objects:" if wanted

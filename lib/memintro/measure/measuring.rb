@@ -4,6 +4,7 @@ require_relative "../support/arguments"
 require_relative "../support/brake"
 require_relative "../runtime/loader"
 require_relative "../runtime/main_ractor"
+require_relative "../runtime/ractor_guard"
 
 module Memintro
   # Methods of {Memintro} that tell what a piece of code costs; docs/measure.md has what the figures mean.
@@ -107,6 +108,7 @@ module Memintro
         raise RactorError, "#{ractors} Ractors are alive, and memintro can measure only while there is one, because " \
                            "Ruby tells it nothing of their objects; wait until the others have ended"
       end
+      RactorGuard.install
       load_measurement
       # If the measurement starts tracking, ids of call sites get a new meaning.
       @epoch += 1 unless tracking? || Brake.on?

@@ -258,6 +258,11 @@ pub(crate) fn show() {
     });
 }
 
+/// Whether a measurement counts objects now.
+pub(crate) fn is_on() -> bool {
+    with(|all| all.is_on())
+}
+
 fn switch_off() {
     if let Some(events) = object_events::found() {
         events.ignore(on_made);

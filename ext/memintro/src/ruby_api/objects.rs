@@ -15,14 +15,21 @@ use super::names;
 use super::native::check;
 use crate::heap::watched::Wanted;
 use crate::objects::{Objects, Refusal};
-use crate::{heap, hook_link, objects, sampled_objects};
+use crate::{heap, hook_link, measure, objects, sampled_objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("track_objects", function!(track_objects, 1))?;
     native.define_singleton_method("object_classes", function!(object_classes, 1))?;
     native.define_singleton_method("tracks_objects", function!(objects::is_on, 0))?;
+    native.define_singleton_method("measures_objects", function!(measure::objects::is_on, 0))?;
+    native.define_singleton_method("hears_of_objects", function!(hears_of_objects, 0))?;
     native.define_singleton_method("old_objects", function!(old_objects, 1))?;
     native.define_singleton_method("tracked_objects", function!(tracked_objects, 0))
+}
+
+/// Whether Ruby tells anybody here of new objects.
+fn hears_of_objects() -> bool {
+    objects::is_on() || measure::objects::is_on()
 }
 
 /// Tracks none (false), all (true), those of an Array of classes and their names, a sample (a Symbol), or one in so many
