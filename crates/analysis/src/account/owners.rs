@@ -89,6 +89,27 @@ impl<'a> Owners<'a> {
         }
     }
 
+    /// Visits all chunks, in the order of their addresses.
+    pub fn each(&self, mut visit: impl FnMut(usize, Owner)) {
+        for area in self.areas {
+            let from = area.first_bit * PER_PAGE;
+            let to = from + (area.end - area.start) / PAGE * PER_PAGE;
+            for (index, byte) in self.map.get(from..to).unwrap_or_default().iter().enumerate() {
+                if *byte == 0 {
+                    continue;
+                }
+                for half in 0..2 {
+                    let bits = byte >> (4 * half) & 0xf;
+                    let chunk = area.start + (index * 2 + half) * GRAIN + usize::from(bits & 1) * HALF;
+                    match Owner::ALL.get(usize::from(bits >> 1)) {
+                        None | Some(Owner::Nothing) => {}
+                        Some(owner) => visit(chunk, *owner),
+                    }
+                }
+            }
+        }
+    }
+
     #[inline]
     fn place(&self, chunk: usize) -> Option<(usize, u32)> {
         let mut area = self.last.get();
@@ -207,6 +228,9 @@ mod tests {
             assert_eq!(owners.of(at), expected, "{at:#x}");
             assert_eq!(owners.of_block(at + 16), expected, "{at:#x}");
         }
+        let mut listed = Vec::new();
+        owners.each(|chunk, owner| listed.push((chunk, owner)));
+        assert_eq!(listed, all);
         assert_eq!((owners.of_block(0), owners.of_block(START + 17)), (Owner::Nothing, Owner::Nothing));
         owners.set(START + 48, Owner::Native);
         assert_eq!((owners.of(START + 48), owners.of(START + 64)), (Owner::Native, Owner::Cached));
