@@ -59,8 +59,8 @@ module Memintro
       end
 
       def no_core
-        "core files cannot be searched yet (#{@core}): the pages of Ruby's heap, and the memory of memintro itself, are " \
-          "listed in the live process only. memintro leaks PID asks the process while it runs"
+        "core files cannot be searched yet (#{@core}): the pages of Ruby's heap, and the memory of memintro itself, " \
+          "are listed in the live process only. memintro leaks PID asks the process while it runs"
       end
 
       def variables

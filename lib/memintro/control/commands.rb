@@ -13,8 +13,8 @@ module Memintro
     # The commands of the control socket. The extension makes large answers as JSON, without Ruby objects; the client
     # makes tables of them.
     #
-    # All code but that of an account and of a search for leaks is loaded with this file, so that a request does not make
-    # the process grow; most processes are never asked for these. Nothing is evaluated: a
+    # All code but that of an account and of a search for leaks is loaded with this file, so that a request does not
+    # make the process grow; most processes are never asked for these. Nothing is evaluated: a
     # command is one of {NAMES}, its arguments are the keywords of the method of that name, and they are checked like
     # those of the public API.
     class Commands

@@ -9,8 +9,8 @@ require_relative "../report/heap_table"
 require_relative "../support/text_buffer"
 
 module Memintro
-  # What `memintro snapshot`, `diff`, `iseqs`, `histogram`, `account` and `leaks` do inside the program that they start: read its
-  # figures when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
+  # What `memintro snapshot`, `diff`, `iseqs`, `histogram`, `account` and `leaks` do inside the program that they start:
+  # read its figures when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
   #
   # The program must not be affected: errors are reported once, on standard error.
   # @api private

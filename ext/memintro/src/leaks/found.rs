@@ -177,8 +177,8 @@ fn write_anchored(list: &[Node], numbers: &mut [u32], groups: &mut [Group], answ
     answer.add("anchored_all", &[blocks, bytes].map(Word::Number));
 }
 
-/// What kind of word each is, and for an address of a module, the address: never what it holds.
-fn first_words(pages: &[HeapPage], nodes: &Nodes<'_>, node: &Node) -> [u64; 2 * FIRST_WORDS] {
+/// Where the block is; what kind of word each is, and for an address of a module, the address: never what it holds.
+fn first_words(pages: &[HeapPage], nodes: &Nodes<'_>, node: &Node) -> [u64; 2 * FIRST_WORDS + 1] {
     const ZERO: u64 = 1;
     const NUMBER: u64 = 2;
     const TEXT: u64 = 3;
@@ -186,8 +186,10 @@ fn first_words(pages: &[HeapPage], nodes: &Nodes<'_>, node: &Node) -> [u64; 2 * 
     const OBJECT: u64 = 5;
     const ADDRESS: u64 = 6;
     const OTHER: u64 = 7;
-    let mut found = [0; 2 * FIRST_WORDS];
-    for (index, pair) in found.chunks_exact_mut(2).enumerate().take(node.bytes / 8) {
+    let mut found = [0; 2 * FIRST_WORDS + 1];
+    let (place, words) = found.split_at_mut(1);
+    place.fill(node.start as u64);
+    for (index, pair) in words.chunks_exact_mut(2).enumerate().take(node.bytes / 8) {
         // SAFETY: within a block.
         let word = unsafe { read(node.start + index * 8) };
         let address = word as usize;

@@ -17,6 +17,7 @@ use memintro_analysis::leaks::mark::{Marking, Root};
 use super::memory::{Kind, Words};
 use crate::account::HeapPage;
 use crate::account::frozen::{Region, read};
+use crate::heap::Vm;
 
 /// Kinds of roots, as lines and the Ruby side have them.
 pub(super) mod kinds {
@@ -35,6 +36,8 @@ pub(super) mod kinds {
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
 const RED_ZONE: usize = 128;
 const T_IMEMO: usize = 0x1a;
+/// Zeroed data of a module directly behind its file; what is larger is more likely somebody else's.
+const LARGEST_DATA: usize = 1 << 20;
 
 /// Where roots are.
 pub(super) struct Roots<'a> {
@@ -74,10 +77,11 @@ impl Roots<'_> {
     fn root(&self, area: &Area, region: &Region, kind: Kind, is_stack: bool) -> Root {
         if is_stack || region.is_stack {
             Root::new(kinds::STACK, area.start)
-        } else if kind == Kind::Data || !region.file.is_empty() {
+        } else if kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA {
             Root::new(kinds::DATA, 0)
         } else if self.has_blocks {
-            Root::new(kinds::UNFOLLOWED, area.start)
+            // What Ruby's objects own is searched for integers by itself, so that freed arrays hold nothing.
+            Root { has_integers: region.is_guarded, ..Root::new(kinds::UNFOLLOWED, area.start) }
         } else {
             // Ruby keeps values there that were once those of arrays, and marks none of them.
             Root { has_integers: region.is_guarded, ..Root::new(kinds::ANONYMOUS, area.start) }
@@ -174,16 +178,65 @@ pub(super) fn objects(pages: &[HeapPage], there: &Space<'_>, marking: &mut Searc
             if !there.is_resident(slot) {
                 continue;
             }
-            let Some((kind, imemo, class)) = page.identity(slot) else { continue };
-            let root = match imemo {
-                Some(imemo) => Root::new(kinds::INTERNAL, imemo + 1),
-                None if class == 0 || kind == T_IMEMO => Root::new(kinds::TYPE, kind),
-                None => Root::new(kinds::OBJECT, class),
-            };
+            let Some(root) = root_of(*page, slot) else { continue };
             marking.from_root(slot, slot + page.stride, root);
             transient(slot, page.stride, there, root, marking);
         }
     }
+}
+
+fn root_of(page: HeapPage, slot: usize) -> Option<Root> {
+    let (kind, imemo, class) = page.identity(slot)?;
+    Some(match imemo {
+        Some(imemo) => Root::new(kinds::INTERNAL, imemo + 1),
+        None if class == 0 || kind == T_IMEMO => Root::new(kinds::TYPE, kind),
+        None => Root::new(kinds::OBJECT, class),
+    })
+}
+
+/// What objects own outside of their slots, where the list of blocks does not have it: as many bytes as Ruby says, from
+/// where a word of the slot points to, and from where the first words there point to.
+pub(super) fn owned(pages: &[HeapPage], there: &Space<'_>, marking: &mut Search<'_, '_, '_>) {
+    const LEAST: u64 = 8;
+    const FIRST_WORDS: usize = 8;
+    let Some(vm) = Vm::get() else { return };
+    for page in pages {
+        for slot in page.slots() {
+            if !there.is_resident(slot) || !page.is_object(slot) {
+                continue;
+            }
+            let object = vm.object(slot, page.stride as u64);
+            let Some(root) = root_of(*page, slot).filter(|_| object.owned >= LEAST) else { continue };
+            let bytes = usize::try_from(object.owned).unwrap_or(usize::MAX);
+            for at in (slot + 16..slot + page.stride).step_by(8) {
+                let Some(block) = unlisted(at, there, marking) else { continue };
+                piece(block, bytes, there, root, marking);
+                if object.has_nested_blocks() {
+                    for inner in (block..block + FIRST_WORDS * 8).step_by(8) {
+                        if let Some(inner) = unlisted(inner, there, marking) {
+                            piece(inner, bytes, there, root, marking);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where a word points to, if memory is there that is no block of the list.
+fn unlisted(at: usize, there: &Space<'_>, marking: &Search<'_, '_, '_>) -> Option<usize> {
+    if !there.is_resident(at) {
+        return None;
+    }
+    // SAFETY: a word of a page that is there.
+    let block = unsafe { read(at) } as usize;
+    let is_one = block.is_multiple_of(8) && there.is_resident(block) && marking.nodes.find(block).is_none();
+    is_one.then_some(block)
+}
+
+fn piece(block: usize, bytes: usize, there: &Space<'_>, root: Root, marking: &mut Search<'_, '_, '_>) {
+    let end = there.area(block).map_or(block, |area| area.end);
+    marking.from_root(block, block.saturating_add(bytes).min(end), root);
 }
 
 /// Ruby 3.1 and 3.2 have short arrays and the like in memory of their own, without malloc, where each has a head: its

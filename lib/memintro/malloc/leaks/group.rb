@@ -11,7 +11,7 @@ module Memintro
       include ValueObject
 
       # Names of the figures, in the order of {#to_h}.
-      ATTRIBUTES = %i[verdict site size count bytes youngest oldest held_by first_words].freeze
+      ATTRIBUTES = %i[verdict site size count bytes youngest oldest held_by first_words example].freeze
       # What each verdict says of its blocks.
       WORDS = { leaked: "leaked", indirectly_leaked: "indirectly leaked", undecided: "undecided",
                 anchored: "held", free_but_kept: "free but kept" }.freeze
@@ -38,6 +38,8 @@ module Memintro
       # @return [Array<String>, nil] what the first words of the first block look like, if that was asked for: never
       #   what they hold
       attr_reader :first_words
+      # @return [String, nil] the address of the first block, for a debugger, if first words were asked for
+      attr_reader :example
 
       # @api private
       # @param hash [Hash{String => Object}]
@@ -52,7 +54,7 @@ module Memintro
 
       # @api private
       def initialize(verdict:, count:, bytes:, site: nil, size: nil, youngest: nil, oldest: nil, held_by: nil,
-                     first_words: nil)
+                     first_words: nil, example: nil)
         @verdict = verdict
         @site = site
         @size = size
@@ -62,6 +64,7 @@ module Memintro
         @oldest = oldest
         @held_by = held_by
         @first_words = first_words&.freeze
+        @example = example
         freeze
       end
 
@@ -78,7 +81,7 @@ module Memintro
         from = site && " from #{Names.printable(site)}"
         ages = oldest && " aged #{youngest == oldest ? oldest : "#{youngest} to #{oldest}"} GCs"
         by = held_by && "; held by #{Names.printable(held_by)}"
-        words = first_words && "; begins with #{first_words.join(', ')}"
+        words = first_words && "; that at #{example} begins with #{first_words.join(', ')}"
         "#{WORDS.fetch(verdict)}: #{blocks}#{from}#{ages}#{by}#{words}"
       end
 

@@ -120,17 +120,17 @@ module Memintro
 
       def refuse_unless_done
         if sum("no_pagemap").positive?
-          raise LeaksError, "the kernel does not show which pages are there (/proc/self/pagemap), so memory cannot be " \
-                            "searched without taking all of it"
+          raise LeaksError, "the kernel does not show which pages are there (/proc/self/pagemap), so memory cannot " \
+                            "be searched without taking all of it"
         end
         if !trustworthy? && difference
-          raise LeaksError, "#{difference}: no verdict is given. Ask again; if it stays so, track (Memintro.start) and " \
-                            "ask again, which judges the blocks that are tracked"
+          raise LeaksError, "#{difference}: no verdict is given. Ask again; if it stays so, track (Memintro.start) " \
+                            "and ask again, which judges the blocks that are tracked"
         end
         return if trustworthy?
 
-        raise LeaksError, "the copy of this process that was to find leaks ended before it had: a limit of the process " \
-                          "or the machine's memory stopped it, or it took too long (seconds:)"
+        raise LeaksError, "the copy of this process that was to find leaks ended before it had: a limit of the " \
+                          "process or the machine's memory stopped it, or it took too long (seconds:)"
       end
 
       def note_troubles
@@ -143,8 +143,8 @@ module Memintro
           @notes << "blocks are tracked in sampled mode: most lines are not known, and all blocks were judged"
         end
         unless chunks?
-          @notes << "only blocks that are tracked were judged; all other memory of malloc counts as if it were in use, " \
-                    "also what it has free, so a leaked block may be taken for held"
+          @notes << "only blocks that are tracked were judged; all its other memory is taken for memory in " \
+                    "use, also what it has free, so a leaked block may be taken for held"
         end
         @notes << "#{sum('lost')} lines of figures had no room" if sum("lost").positive?
       end
@@ -164,7 +164,9 @@ module Memintro
           ages = id == NO_SITE ? {} : { youngest: youngest, oldest: oldest }
           Group.new(verdict: verdict, site: name_of(id), size: size, count: count, bytes: bytes, **ages,
                     held_by: (holder(holder_id, holder_size) if verdict == :indirectly_leaked),
-                    first_words: words[index] && shown(words[index]))
+                    first_words: words[index] && shown(words[index]),
+                    # A text: an Integer would point to the block.
+                    example: words[index] && format("%#x", words[index].first))
         end
       end
 
@@ -173,7 +175,7 @@ module Memintro
       end
 
       def shown(numbers)
-        numbers.each_slice(2).reject { |kind, _| kind.zero? }.map do |kind, value|
+        numbers.drop(1).each_slice(2).reject { |kind, _| kind.zero? }.map do |kind, value|
           (kind == 6 && Native.address_name(value)) || WORDS.fetch(kind, "other bytes")
         end
       end
