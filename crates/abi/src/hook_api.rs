@@ -176,8 +176,6 @@ pub struct HookApi {
     pub object_distance: extern "C" fn() -> u64,
     /// Calls back at once, while no other thread records. Events meanwhile are recorded after it. On an error it does not
     /// call back.
-    pub at_one_instant: unsafe extern "C" fn(
-        context: *mut c_void,
-        run: unsafe extern "C" fn(context: *mut c_void),
-    ) -> Status,
+    pub at_one_instant:
+        unsafe extern "C" fn(context: *mut c_void, run: unsafe extern "C" fn(context: *mut c_void)) -> Status,
 }

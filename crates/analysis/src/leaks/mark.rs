@@ -15,6 +15,9 @@ use super::nodes::{NOBODY, Nodes, State};
 pub trait Memory {
     /// Visits the words of a range, as far as it is there.
     fn words(&self, from: usize, to: usize, visit: impl FnMut(usize, usize));
+
+    /// Says that this address will be read soon.
+    fn fetch(&self, _address: usize) {}
 }
 
 /// What a range of roots is.
@@ -103,6 +106,7 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
             node.root = root;
             node.holder = holder;
             node.as_integer = as_integer;
+            self.memory.fetch(node.start);
             self.wait(index);
         }
     }

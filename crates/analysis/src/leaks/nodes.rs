@@ -1,19 +1,19 @@
 //! All blocks in the order of their addresses, and which of them an address is in.
 //!
-//! A table has an entry for each 2 MiB of the address space, and where blocks are, one for each page: the first block
-//! that reaches into the page. So a look-up reads two entries, and then searches among the blocks of one page.
+//! A table has an entry for each 2 MiB of the address space, and where blocks are, one for each 512 bytes: the first
+//! block that reaches into them. So a look-up reads two entries, and then searches among a few blocks.
 
-use crate::account::PAGE;
-
-/// The pages of one entry of the first table.
-const LEAF_PAGES: usize = 512;
-const LEAF: usize = LEAF_PAGES * PAGE;
+/// Bytes of one entry of the second table: few enough for the blocks in them to be close together in the list.
+const UNIT: usize = 512;
+/// Those of one entry of the first table.
+const LEAF: usize = 2 << 20;
+const LEAF_UNITS: usize = LEAF / UNIT;
 /// Entries of the first table: addresses of programs have 47 bits.
 pub const TOP: usize = (1 << 47) / LEAF;
-/// Larger blocks are not entered page by page.
+/// Larger blocks are not in the second table.
 const LARGE: usize = 1 << 30;
-/// More blocks than this do not begin in one page.
-const MOST_OF_A_PAGE: usize = PAGE / 16 + 1;
+/// More blocks than this are not in one unit.
+const MOST_OF_A_UNIT: usize = UNIT / 16 + 1;
 
 /// No call site is known of the block.
 pub const NO_SITE: u32 = u32::MAX;
@@ -114,7 +114,7 @@ pub fn leaf_entries(list: &[Node]) -> usize {
             last = leaf;
         }
     }
-    count * LEAF_PAGES
+    count * LEAF_UNITS
 }
 
 impl<'a> Nodes<'a> {
@@ -123,13 +123,13 @@ impl<'a> Nodes<'a> {
     pub fn new(list: &'a mut [Node], top: &'a mut [u32], leaves: &'a mut [u32]) -> Self {
         let mut next_leaf = 0_usize;
         for (index, node) in list.iter().enumerate().filter(|(_, node)| node.bytes < LARGE) {
-            for page in node.start / PAGE..=(node.end() - 1) / PAGE {
-                let Some(entry) = top.get_mut(page / LEAF_PAGES) else { break };
+            for unit in node.start / UNIT..=(node.end() - 1) / UNIT {
+                let Some(entry) = top.get_mut(unit / LEAF_UNITS) else { break };
                 if *entry == 0 {
                     next_leaf += 1;
                     *entry = next_leaf as u32;
                 }
-                let place = (*entry as usize - 1) * LEAF_PAGES + page % LEAF_PAGES;
+                let place = (*entry as usize - 1) * LEAF_UNITS + unit % LEAF_UNITS;
                 if let Some(first) = leaves.get_mut(place).filter(|first| **first == 0) {
                     *first = index as u32 + 1;
                 }
@@ -161,9 +161,9 @@ impl<'a> Nodes<'a> {
     #[inline]
     fn among(&self, address: usize) -> Option<usize> {
         let leaf = (*self.top.get(address / LEAF)? as usize).checked_sub(1)?;
-        let first = *self.leaves.get(leaf * LEAF_PAGES + address / PAGE % LEAF_PAGES)? as usize;
+        let first = *self.leaves.get(leaf * LEAF_UNITS + address / UNIT % LEAF_UNITS)? as usize;
         let first = first.checked_sub(1)?;
-        let end = self.list.len().min(first + MOST_OF_A_PAGE);
+        let end = self.list.len().min(first + MOST_OF_A_UNIT);
         let before = self.list.get(first..end)?.partition_point(|node| node.start <= address);
         let index = (first + before).checked_sub(1)?;
         (address < self.list.get(index)?.end() && before > 0).then_some(index)

@@ -98,9 +98,10 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let words = Words { there: &there };
     let mut marking = Marking::new(&mut nodes, &words, slice(count)?);
     let begun = processor_time();
-    let mut held = [0; 15];
-    for (place, word) in held.iter_mut().zip(plan.held.registers.iter().chain(&plan.lists)) {
-        *place = *word;
+    for list in plan.lists {
+        if let Some(index) = marking.nodes.find(list) {
+            marking.close(index, Root::new(kinds::OURS, 1));
+        }
     }
     let stack_pointers = stack_pointers(plan)?;
     let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
@@ -114,7 +115,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
             stack_pointers,
             skipped: &skipped,
             has_blocks: !is_whole,
-            words: &held,
+            registers: &plan.held.registers,
         },
         &mut marking,
     );

@@ -2,7 +2,7 @@
 
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::leaks::groups::each_run;
-use memintro_analysis::leaks::nodes::{NOBODY, NO_SITE, Node, Nodes, State};
+use memintro_analysis::leaks::nodes::{NO_SITE, NOBODY, Node, Nodes, State};
 
 use super::Answer;
 use super::child::Plan;
@@ -138,29 +138,37 @@ fn write_anchored(list: &[Node], numbers: &mut [u32], groups: &mut [Group], answ
     let (mut blocks, mut bytes) = (0, 0);
     // What holds most of the site at hand: kind, key, bytes.
     let mut best = (0_u8, 0_usize, 0_u64);
-    each_run(numbers, list, |node| (node.site, node.kind, node.root), |(site, kind, root), run| {
-        let sum: u64 =
-            run.iter().filter_map(|number| list.get(*number as usize)).map(|node| node.bytes as u64).sum();
-        blocks += run.len() as u64;
-        bytes += sum;
-        let is_new = used == 0 || groups.get(used - 1).is_none_or(|group| group.site != site);
-        if is_new {
-            used += 1;
-            best = (kind, root, 0);
-        }
-        let Some(group) = groups.get_mut(used - 1) else { return };
-        if is_new {
-            *group = Group { site, ..Group::default() };
-        }
-        group.count += run.len() as u64;
-        group.bytes += sum;
-        if sum > best.2 || is_new {
-            best = (kind, root, sum);
-            // `size`: the root; `holder`: its kind, and its bytes.
-            group.size = root;
-            group.holder = (u32::from(kind), sum as usize);
-        }
-    });
+    each_run(
+        numbers,
+        list,
+        |node| (node.site, node.kind, node.root),
+        |(site, kind, root), run| {
+            let sum: u64 = run
+                .iter()
+                .filter_map(|number| list.get(*number as usize))
+                .map(|node| node.bytes as u64)
+                .sum();
+            blocks += run.len() as u64;
+            bytes += sum;
+            let is_new = used == 0 || groups.get(used - 1).is_none_or(|group| group.site != site);
+            if is_new {
+                used += 1;
+                best = (kind, root, 0);
+            }
+            let Some(group) = groups.get_mut(used - 1) else { return };
+            if is_new {
+                *group = Group { site, ..Group::default() };
+            }
+            group.count += run.len() as u64;
+            group.bytes += sum;
+            if sum > best.2 || is_new {
+                best = (kind, root, sum);
+                // `size`: the root; `holder`: its kind, and its bytes.
+                group.size = root;
+                group.holder = (u32::from(kind), sum as usize);
+            }
+        },
+    );
     let Some(groups) = groups.get_mut(..used) else { return };
     groups.sort_unstable_by_key(|group| std::cmp::Reverse(group.bytes));
     for group in groups.iter().take(MOST_ANCHORED) {
@@ -211,4 +219,3 @@ fn first_words(pages: &[HeapPage], nodes: &Nodes<'_>, node: &Node) -> [u64; 2 * 
     }
     found
 }
-

@@ -107,9 +107,9 @@ pub(super) fn fill(file: i32, space: &mut Space<'_>, regions: &[Region]) -> Opti
     for (area, region) in space.areas().iter().zip(regions) {
         let pages = (area.end - area.start) / PAGE;
         if pages > SPARSE * (region.rss as usize / PAGE) && pages > ENTRIES {
-            let both = [IS_PRESENT, IS_SWAPPED].iter().all(|kind| {
-                scan(file, *area, *kind, |start, end| space.set_range(start, end))
-            });
+            let both = [IS_PRESENT, IS_SWAPPED]
+                .iter()
+                .all(|kind| scan(file, *area, *kind, |start, end| space.set_range(start, end)));
             if both {
                 continue;
             }
@@ -138,6 +138,18 @@ pub(super) struct Words<'a> {
 }
 
 impl Memory for Words<'_> {
+    #[inline]
+    fn fetch(&self, address: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: any address may be prefetched; nothing is read.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::with_exposed_provenance(address)) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
+    }
+
     #[inline]
     fn words(&self, from: usize, to: usize, mut visit: impl FnMut(usize, usize)) {
         if to.saturating_sub(from) <= SMALL {

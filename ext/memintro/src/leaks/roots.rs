@@ -31,6 +31,7 @@ pub(super) mod kinds {
     pub(crate) const CODE: u8 = 8;
     pub(crate) const HEAP_PAGE: u8 = 9;
     pub(crate) const TYPE: u8 = 10;
+    pub(crate) const OURS: u8 = 11;
 }
 
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
@@ -50,16 +51,16 @@ pub(super) struct Roots<'a> {
     pub(super) skipped: &'a [(usize, usize)],
     /// Blocks lie among the roots.
     pub(super) has_blocks: bool,
-    /// Bytes that are no mapping's own: registers, and lists of the host.
-    pub(super) words: &'a [usize],
+    /// Of the calling thread.
+    pub(super) registers: &'a [usize],
 }
 
 pub(super) type Search<'a, 'b, 'c> = Marking<'a, 'b, Words<'c>>;
 
 impl Roots<'_> {
     pub(super) fn search(&self, marking: &mut Search<'_, '_, '_>) {
-        let start = self.words.as_ptr() as usize;
-        marking.from_root(start, start + size_of_val(self.words), Root::new(kinds::STACK, start));
+        let start = self.registers.as_ptr() as usize;
+        marking.from_root(start, start + size_of_val(self.registers), Root::new(kinds::STACK, start));
         for ((area, region), kind) in self.space.areas().iter().zip(self.regions).zip(self.kinds) {
             let pointer = (region.is_stack || region.is_guarded)
                 .then(|| self.stack_pointers.iter().find(|pointer| area.holds(**pointer, **pointer)))
@@ -241,13 +242,7 @@ fn piece(block: usize, bytes: usize, there: &Space<'_>, root: Root, marking: &mu
 
 /// Ruby 3.1 and 3.2 have short arrays and the like in memory of their own, without malloc, where each has a head: its
 /// length, a mark, and its object. What is between them is out of use.
-fn transient(
-    slot: usize,
-    stride: usize,
-    there: &Space<'_>,
-    root: Root,
-    marking: &mut Search<'_, '_, '_>,
-) {
+fn transient(slot: usize, stride: usize, there: &Space<'_>, root: Root, marking: &mut Search<'_, '_, '_>) {
     const HEAD: usize = 16;
     const MARK: u64 = 0xfeab;
     for at in (slot + 16..slot + stride).step_by(8) {

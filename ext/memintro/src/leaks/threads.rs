@@ -31,6 +31,9 @@ mod tests {
         let waits = "202 0x55d8 0x189 0x0 0x0 0x0 0xffffffff 0x7f9c2c1ffd10 0x7f9c2d2a6e29\n";
         assert_eq!(stack_pointer(waits), Some(0x7f9c_2c1f_fd10));
         assert_eq!(stack_pointer("-1 0x7ffc000 0x7f11\n"), Some(0x7ff_c000));
-        assert_eq!((stack_pointer("running\n"), stack_pointer(""), stack_pointer("1 0 0")), (None, None, None));
+        assert_eq!(
+            (stack_pointer("running\n"), stack_pointer(""), stack_pointer("1 0 0")),
+            (None, None, None)
+        );
     }
 }

@@ -2,9 +2,9 @@
 
 use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
 
+use super::errors;
 use super::heap::checked;
 use super::without_gvl::without_gvl;
-use super::errors;
 use crate::account;
 use crate::heap::find;
 use crate::leaks::{self, Held, Refused, Scan, Wanted};
@@ -22,13 +22,7 @@ const BETWEEN: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// `[text, whether it is whole, milliseconds for which Ruby stood still, how many copies there were, bytes in use before
 /// and after as malloc has them]`. `twice`: what counts is what nothing reached in either of two copies.
-fn take(
-    ruby: &Ruby,
-    glibc: bool,
-    first_words: bool,
-    twice: bool,
-    seconds: u32,
-) -> Result<RArray, Error> {
+fn take(ruby: &Ruby, glibc: bool, first_words: bool, twice: bool, seconds: u32) -> Result<RArray, Error> {
     let held = Held::capture();
     let wanted = Wanted { glibc, first_words, seconds: seconds.clamp(1, 600) };
     let (mut first, mut pause, mut in_use) = scan(ruby, wanted, &held, None)?;
@@ -100,4 +94,3 @@ fn address_name(address: usize) -> Option<String> {
 fn class_name_at(ruby: &Ruby, address: usize) -> Result<Option<String>, Error> {
     checked(ruby, find::class_name(address))
 }
-

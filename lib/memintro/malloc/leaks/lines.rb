@@ -38,14 +38,15 @@ module Memintro
 
       private
 
-      # A group without words has an empty row of them, so that both lists go together.
       def read(line)
         key, *words = line.split
         count = SHAPES[key]
         numbers = words.first(count || 0)
         return if count.nil? || numbers.size != count || !numbers.all?(NUMBER)
 
-        @rows[key] << numbers.map { |number| Integer(number, 10) }.freeze
+        # The first of these is an address. As an Integer it would point to the block.
+        address = numbers.shift if key == "words"
+        @rows[key] << [*address, *numbers.map { |number| Integer(number, 10) }].freeze
       end
     end
   end

@@ -165,9 +165,19 @@ module Memintro
           Group.new(verdict: verdict, site: name_of(id), size: size, count: count, bytes: bytes, **ages,
                     held_by: (holder(holder_id, holder_size) if verdict == :indirectly_leaked),
                     first_words: words[index] && shown(words[index]),
-                    # A text: an Integer would point to the block.
-                    example: words[index] && format("%#x", words[index].first))
+                    example: words[index] && hexadecimal(words[index].first))
         end
+      end
+
+      # In two halves: the whole number would be an Integer that points to the block.
+      def hexadecimal(decimal)
+        high = low = 0
+        decimal.each_char do |digit|
+          low = (low * 10) + digit.to_i
+          high = (high * 10) + (low >> 32)
+          low &= 0xffff_ffff
+        end
+        format("%#x%08x", high, low)
       end
 
       def holder(id, size)
