@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use memintro_abi::{BlockRecord, HookApi, Status};
 use memintro_analysis::account::chunks::{FLAGS, MAPPED};
 use memintro_analysis::account::owners::{Owner, Owners};
+use memintro_analysis::account::space::Space;
 use memintro_analysis::leaks::nodes::{Node, State};
 
 use crate::account::frozen::read;
@@ -47,11 +48,12 @@ pub(super) fn followed(api: &HookApi) -> Option<&'static mut [Node]> {
     Some(nodes)
 }
 
-/// All chunks of glibc that are in use, and those in caches, with what the hook knows of them. `pages`: of all memory.
-pub(super) fn chunks(owners: &Owners<'_>, pages: usize, known: &[Node]) -> Option<&'static mut [Node]> {
-    let list = room(pages.saturating_mul(128).max(1024))?;
+/// All chunks of glibc that are in use, and those in caches, with what the hook knows of them.
+pub(super) fn chunks(owners: &Owners<'_>, there: &Space<'_>, known: &[Node]) -> Option<&'static mut [Node]> {
+    const MOST: usize = 1 << 28;
+    let list = room(MOST)?;
     let (mut used, mut next) = (0, 0);
-    owners.each(|chunk, owner| {
+    owners.each(there, |chunk, owner| {
         // SAFETY: the walk has read this head.
         let head = unsafe { read(chunk + 8) };
         let size = (head & !FLAGS) as usize;

@@ -81,7 +81,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         let before = answer.broken;
         glibc::walk(&mut frozen, own, answer)?;
         if let Some(owners) = frozen.owners.as_ref().filter(|_| answer.broken == before) {
-            chunks = blocks::chunks(owners, pages, followed);
+            chunks = blocks::chunks(owners, &there, followed);
         }
     }
     answer.figure("chunks", u64::from(chunks.is_some()));

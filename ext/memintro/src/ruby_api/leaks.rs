@@ -62,7 +62,8 @@ fn scan(
         Refused::System(error) => errors::error(
             ruby,
             "LeaksError",
-            format!("this process cannot be copied for a search for leaks ({error})"),
+            format!("this process cannot be copied for a search for leaks ({error}): a limit of the process, such as ulimit -v or \
+                 -u, or the machine's memory forbids it"),
         ),
     })?;
     let after = if wanted.glibc { in_use() } else { None };
