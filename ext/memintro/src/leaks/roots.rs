@@ -11,6 +11,7 @@
 //!
 //! Where malloc's chunks are not known, all of its memory that is no followed block is a root.
 
+use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::leaks::mark::{Marking, Root};
 
@@ -37,6 +38,8 @@ pub(super) mod kinds {
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
 const RED_ZONE: usize = 128;
 const T_IMEMO: usize = 0x1a;
+/// Types whose values may be in Ruby's own short-lived memory: objects, arrays, hashes, structs.
+const TRANSIENT: [usize; 4] = [0x01, 0x07, 0x08, 0x09];
 /// Zeroed data of a module directly behind its file; what is larger is more likely somebody else's.
 const LARGEST_DATA: usize = 1 << 20;
 
@@ -175,13 +178,17 @@ pub(super) fn objects(pages: &[HeapPage], there: &Space<'_>, marking: &mut Searc
         }
     }
     for page in pages {
+        let mut last = (0, false);
         for slot in page.slots() {
-            if !there.is_resident(slot) {
-                continue;
+            // Most slots are in the memory page of the one before.
+            if last.0 != slot / PAGE {
+                last = (slot / PAGE, there.is_resident(slot));
             }
-            let Some(root) = root_of(*page, slot) else { continue };
+            let Some(root) = last.1.then(|| root_of(*page, slot)).flatten() else { continue };
             marking.from_root(slot, slot + page.stride, root);
-            transient(slot, page.stride, there, root, marking);
+            if page.identity(slot).is_some_and(|(kind, ..)| TRANSIENT.contains(&kind)) {
+                transient(slot, page.stride, there, root, marking);
+            }
         }
     }
 }
@@ -248,7 +255,10 @@ fn transient(slot: usize, stride: usize, there: &Space<'_>, root: Root, marking:
     for at in (slot + 16..slot + stride).step_by(8) {
         // SAFETY: a word of a slot.
         let block = unsafe { read(at) } as usize;
-        if block < HEAD || !block.is_multiple_of(8) || !there.is_resident(block) {
+        if block < HEAD || !block.is_multiple_of(8) || marking.nodes.find(block).is_some() {
+            continue;
+        }
+        if !there.is_resident(block) {
             continue;
         }
         if !there.is_resident(block - HEAD) {
