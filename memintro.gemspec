@@ -18,8 +18,8 @@ Gem::Specification.new do |spec|
   spec.files = Dir.chdir(__dir__) do
     Dir["lib/**/*.rb", "lib/memintro/report/html/*.{html,css,js}",
         "exe/*", "sig/**/*.{rbs,yaml}", "docs/*.md", "examples/**/*.{rb,ru,md,gnuplot}",
-        "ext/memintro/*.{rb,rs,toml}", "ext/memintro/src/**/*.rs",
-        "crates/*/*.{rs,toml}", "crates/*/{src,tests,benches,examples}/**/*.{rs,c}", "crates/*/src/**/*.{html,css,js}",
+        "ext/memintro/*.{rb,rs,toml,ld}", "ext/memintro/src/**/*.rs",
+        "crates/*/*.{rs,toml,ld}", "crates/*/{src,tests,benches,examples}/**/*.{rs,c}", "crates/*/src/**/*.{html,css,js}",
         "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RULES.md", "LICENSE", ".yardopts"]
   end
   spec.bindir = "exe"

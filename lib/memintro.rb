@@ -29,7 +29,7 @@ require_relative "memintro/process/figures"
 #   do_the_work
 #   Memintro.report(by: :growth)
 module Memintro
-  Loader.late(
+  Loader.lazy(
     self,
     Account: "process/account", Arguments: "support/arguments", Background: "runtime/background",
     CallSite: "malloc/call_site", Configuration: "support/configuration", Doctor: "malloc/doctor",
@@ -44,7 +44,7 @@ module Memintro
     Stacks: "malloc/stacks", ThreadTotals: "malloc/totals", Totals: "malloc/totals",
     TrackedClasses: "support/tracked_classes", Units: "support/units"
   )
-  Loader.late_methods(
+  Loader.lazy_methods(
     Tracking: ["malloc/tracking",
                %i[start stop track clear totals thread_totals configuration configure epoch setting]],
     SiteFigures: ["malloc/site_figures", %i[each_call_site top [] stacks]],

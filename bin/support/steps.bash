@@ -58,7 +58,7 @@ end_leftovers() {
   for entry in /proc/[0-9]*; do
     pid=${entry#/proc/}
     ((pid != $$ && pid != BASHPID)) || continue
-    grep -qsz "^MEMINTRO_TEST_RUN=$MEMINTRO_TEST_RUN\$" "$entry/environ" || continue
+    grep -qsz "^TEST_RUN_MARK=$TEST_RUN_MARK\$" "$entry/environ" || continue
     say "left behind, ended now: process $pid: $(tr '\0' ' ' <"$entry/cmdline" 2>/dev/null | cut -c1-200)"
     kill -KILL "$pid" 2>/dev/null
   done

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
+require_relative "../memintro"
 require_relative "control/socket_path"
 require_relative "control/server"
 

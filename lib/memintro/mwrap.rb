@@ -117,10 +117,11 @@ module Mwrap
     end
 
     def locations(least)
-      Memintro::CallSites.take.rows.filter_map do |row|
-        next if row[6] <= least
-
-        [Memintro::CallSite.new(row).name, row[6], row[4], row[5], row[8], row[9]]
+      sites = Memintro::CallSites.take
+      columns = Memintro::SiteRow
+      figures = [columns::TOTAL_BYTES, columns::ALLOCATIONS, columns::FREES, columns::AGE_TOTAL, columns::MAX_LIFESPAN]
+      sites.rows.filter_map do |row|
+        [Memintro::CallSite.new(row).name, *row.values_at(*figures)] if row[columns::TOTAL_BYTES] > least
       end
     end
   end

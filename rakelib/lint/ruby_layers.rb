@@ -24,8 +24,8 @@ class RubyLayers
   }.freeze
   # The files outside of all folders, which users require by name, and the folders that they belong to.
   FRONT = {
-    "version" => "support", "error" => "support", "sampler" => "process", "snapshot" => "snapshot",
-    "diff" => "snapshot", "trend" => "snapshot", "control" => "control", "autorun" => "integrations",
+    "version" => "support", "error" => "support", "sampler" => "process", "snapshot" => "api",
+    "diff" => "api", "trend" => "api", "control" => "control", "autorun" => "integrations",
     "rack" => "integrations", "railtie" => "integrations", "sidekiq" => "integrations", "mwrap" => "compat",
     "get_process_mem" => "compat", "iseq_collector" => "compat", "cli" => "cli"
   }.freeze

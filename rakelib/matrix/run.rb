@@ -58,12 +58,22 @@ module Matrix
     end
 
     def run_suites(entry, home, smoke)
-      crates = CargoBuild.new.target_folder if smoke
-      session = Session.new(home, folder: @folder, checkout: @checkout, crates: crates)
+      session = Session.new(home, folder: @folder, checkout: @checkout, crates: (crates(entry) if smoke))
       session.run(Matrix.suites(smoke: smoke)) do |outcome|
         say entry, "#{outcome.suite}, #{outcome.allocator}: #{outcome.passed} passed, #{outcome.failed} failed, " \
                    "#{outcome.skipped} skipped"
       end
+    end
+
+    # The short run compiles what differs from one Ruby to the next; all else is taken from the checkout's own build.
+    # If another task builds the checkout meanwhile, cargo waits for it.
+    def crates(entry)
+      build = CargoBuild.new(root: @checkout)
+      log = File.join(@folder, "checkout.log")
+      built = system(build.environment, *build.command, in: File::NULL, out: log, err: %i[child out])
+      raise Failed, "#{entry.name}: the checkout does not build; see #{log}" unless built
+
+      build.target_folder
     end
 
     def say(entry, text) = puts("[#{Time.now.strftime('%H:%M:%S')}] #{entry.name}: #{text}")

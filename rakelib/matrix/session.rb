@@ -94,7 +94,17 @@ module Matrix
 
     # Cargo treats a crate as another one if its sources are at another path.
     def crates_environment
-      @crates ? { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home } : {}
+      return {} unless @crates
+
+      { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home,
+        "MEMINTRO_SPEC_CHECKOUT" => (CHECKOUT if runs_there?) }
+    end
+
+    # Whether the glibc inside is as new as this machine's, which the hook and the tool were linked with.
+    def runs_there?
+      command = %w[getconf GNU_LIBC_VERSION]
+      here, there = [IO.popen(command, &:read), home.root.output(*command)].map { |text| text[/[\d.]+/] }
+      Gem::Version.new(here) <= Gem::Version.new(there)
     end
 
     # Makes programs run compiled, if this Ruby has a compiler.

@@ -6,40 +6,45 @@ require "json"
 require "parallel"
 require "yaml"
 
-# `rake spec` and `rake spec:gc_stress`: runs spec files in several processes at a time, because most of them wait
-# rather than compute. Examples marked `alone: true` measure time; they run one after the other when all others have
-# ended.
+# `rake spec` and its relatives: runs spec files in several processes at a time, because most of them wait rather than
+# compute. Examples marked `alone: true` measure time; they run one after the other when all others have ended.
 class SideBySide
+  # What may run beside others, and what measures: by the name of the part, the tag that leaves the other one out.
+  PARTS = { "beside" => "~alone", "alone" => "~beside" }.freeze
   # Seconds that the long files take; the others take about `OTHERS_SECONDS`.
   TIMES = File.join(__dir__, "times.yml")
   OTHERS_SECONDS = 1
   # Short files share a process, up to this many seconds.
   BATCH_SECONDS = 8
   LOGS = File.expand_path("../../tmp/specs", __dir__)
-  private_constant :TIMES, :OTHERS_SECONDS, :BATCH_SECONDS, :LOGS
+  private_constant :PARTS, :TIMES, :OTHERS_SECONDS, :BATCH_SECONDS, :LOGS
 
   # The results of one process.
   Outcome = Struct.new(:files, :seconds, :succeeded, :text, :found)
 
   # @param arguments [Array<String>] of rspec
   # @param files [Array<String>]
+  # @param task [String] whose run this is: the folder of its logs below tmp/specs, for two may run at a time
+  # @param parts [Array<String>] keys of PARTS
   # @param env [Hash]
-  # @param jobs [String] processes at a time
-  def initialize(arguments, files:, env: {}, jobs: ENV.fetch("MEMINTRO_SPEC_JOBS", (Etc.nprocessors + 1).to_s))
+  def initialize(arguments, files:, task:, parts: PARTS.keys, env: {})
     @arguments = arguments
     @files = files
+    @logs = File.join(LOGS, task)
+    @parts = parts
     @env = env
-    @jobs = Integer(jobs, 10)
+    @jobs = Integer(ENV.fetch("MEMINTRO_SPEC_JOBS", (Etc.nprocessors * 2).to_s), 10)
     @times = YAML.safe_load(File.read(TIMES))
   end
 
   # @return [Boolean] whether all have passed
   def run
-    FileUtils.rm_rf(LOGS)
-    FileUtils.mkdir_p(LOGS)
+    FileUtils.rm_rf(@logs)
+    FileUtils.mkdir_p(@logs)
     begun = now
-    outcomes = Parallel.map(batches, in_threads: @jobs) { |files| rspec(files, "~alone") }
-    outcomes << rspec(@files.select { |file| File.read(file).match?(/\balone: true/) }, "~beside")
+    outcomes = []
+    outcomes += Parallel.map(batches, in_threads: @jobs) { |files| rspec(files, "beside") } if @parts.include?("beside")
+    outcomes << rspec(@files.select { |file| measures?(file) }, "alone") if @parts.include?("alone")
     show(outcomes.compact, now - begun)
   end
 
@@ -61,12 +66,14 @@ class SideBySide
     @times.fetch(file, OTHERS_SECONDS)
   end
 
-  def rspec(files, left_out)
+  def measures?(file) = File.read(file).match?(/\balone: true/)
+
+  def rspec(files, part)
     return if files.empty?
 
-    name = File.join(LOGS, "#{left_out.delete('~')}-#{File.basename(files.first, '.rb')}")
+    name = File.join(@logs, "#{part}-#{File.basename(files.first, '.rb')}")
     begun = now
-    succeeded = system(@env, "rspec", *@arguments, "--tag", left_out, "--no-color", "--format", "progress",
+    succeeded = system(@env, "rspec", *@arguments, "--tag", PARTS.fetch(part), "--no-color", "--format", "progress",
                        "--format", "json", "--out", "#{name}.json", *files,
                        in: File::NULL, out: "#{name}.log", err: %i[child out])
     tell(Outcome.new(files, now - begun, succeeded, File.read("#{name}.log"), found(name)))

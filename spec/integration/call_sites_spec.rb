@@ -96,7 +96,7 @@ RSpec.describe "Call sites" do
       end
 
       it "stay right under GC.stress" do
-        expect(sites("cache", 60, way: way, env: { "SITES_GC_STRESS" => "1" })).to eq(found: 60, right: 60, kept: 60)
+        expect(sites("cache", 24, way: way, env: { "SITES_GC_STRESS" => "1" })).to eq(found: 24, right: 24, kept: 24)
       end
 
       it "beyond max_sites share (other), and the sums stay exact" do

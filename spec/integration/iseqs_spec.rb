@@ -225,7 +225,7 @@ RSpec.describe "instruction sequences", :vm do
       GC.disable
       before = look.call
       found = stressed { ways.call }
-      100.times { ways.call }
+      20.times { ways.call }
       puts JSON.generate(found: found, before: before, after: look.call, tracked: Memintro.start && Memintro.iseqs.count > 500)
     RUBY
     expect(result[:found]).to eq(["on purpose", 3, true, true, true])

@@ -15,17 +15,27 @@ RSpec.describe "What memintro loads late" do
 
   it "is there for each method that stands in for one of a late file, with arguments and block" do
     answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
-      names = Memintro::LateMethods.instance_methods
-      homes = names.map { |name| Memintro.const_get(Memintro::LateMethods.home(name)) }.uniq
+      names = Memintro::LazyMethods.instance_methods
+      homes = names.map { |name| Memintro.const_get(Memintro::LazyMethods.home(name)) }.uniq
       without = homes.flat_map(&:public_instance_methods) - names
-      missing = names.reject { |name| Memintro.const_get(Memintro::LateMethods.home(name)).public_method_defined?(name) }
+      missing = names.reject { |name| Memintro.const_get(Memintro::LazyMethods.home(name)).public_method_defined?(name) }
       totals = Memintro.track(mode: :sampled) { Array.new(3) }
-      left = names.select { |name| Memintro.method(name).owner == Memintro::LateMethods }
+      left = names.select { |name| Memintro.method(name).owner == Memintro::LazyMethods }
       puts JSON.generate([names.size, missing, without, totals.class, left.include?(:start), left.include?(:measure),
                           Memintro.top(1, by: "live_bytes").size, (Memintro.measure rescue $!.message)])
     RUBY
     expect(answers[0]).to be > 20
     expect(answers[1..]).to match([[], [], "Memintro::Totals", false, true, be <= 1, /measure needs a block/])
+  end
+
+  it "is there with each file that docs/api.md says to require, whichever is the first" do
+    page = File.read(File.join(Subprocess::ROOT, "docs/api.md"))
+    names = page[/^## Files to require.*/m].scan(%r{`(memintro(?:/\w+)?)`}).flatten.uniq
+    expect(names).to include("memintro", "memintro/rack", "memintro/snapshot", "memintro/control", "memintro/error")
+    wrong = run_ruby(nil, *names, code: <<~RUBY, requires: ["json"]).must_succeed.json
+      puts JSON.generate(ARGV.reject { |name| Process.wait2(fork { require name; exit!(0) }).last.success? })
+    RUBY
+    expect(wrong).to eq([])
   end
 
   it "is there for each of many threads that ask first at the same time, whatever they ask" do

@@ -21,7 +21,7 @@ RSpec.describe "looking at a running process", :listening do
     puts :ready
     puts GC.stat(:total_allocated_objects) while $stdin.gets
   RUBY
-  SIZES = { "small" => [100, 5, 10, 5], "large" => [300_000, 500, 20_000, 5_000] }.freeze
+  SIZES = { "small" => [100, 5, 10, 5], "large" => [100_000, 500, 8_000, 4_000] }.freeze
   MOST_OBJECTS = 2_000
   COMMANDS = {
     "snapshot" => %w[snapshot --json], "histogram" => %w[histogram], "iseqs" => %w[iseqs --by location],

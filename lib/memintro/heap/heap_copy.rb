@@ -80,8 +80,8 @@ module Memintro
       until (outcome = asking.wait(STEP))
         yield asking.progress.first if block_given?
       end
-      printed, complaint = asking.answer
-      [*outcome, outcome.first == :answered ? printed : complaint]
+      printed, error_text = asking.answer
+      [*outcome, outcome.first == :answered ? printed : error_text]
     ensure
       asking&.close
     end

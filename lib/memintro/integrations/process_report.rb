@@ -54,6 +54,7 @@ module Memintro
       ProcessReport.installed = self
       Process.singleton_class.prepend(Daemon)
       at_exit { Memintro.untracked { write_last } }
+      Native.give_pages_back
       nil
     end
 
@@ -88,7 +89,7 @@ module Memintro
 
     # A preloaded hook already tracks from the start of the process.
     def go_on
-      LateMethods.load_all unless Native.mode == :sampled && !@configuration.objects
+      LazyMethods.load_all unless Native.mode == :sampled && !@configuration.objects
       StopTimer.set(@configuration.stop_after)
       Native.track_objects(@configuration.objects) if @configuration.objects
       problem = Native.unseen

@@ -48,7 +48,7 @@ module Memintro
                                                                      optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Defaults::MOST_SITES, optional: true)
       objects = checked_objects(objects)
-      LateMethods.load_all unless mode == :sampled && !objects
+      LazyMethods.load_all unless mode == :sampled && !objects
       depth = Arguments.count(:stack_depth, stack_depth, least: 1, most: Defaults::MOST_STACK_DEPTH)
       Native.load_hook
       begun = while_tracked { Native.start(Defaults::MODES[mode], sites || 0, bytes || 0, mean || 0, depth) }
@@ -56,6 +56,8 @@ module Memintro
       @epoch += 1 if begun == :ok
       # Allocations that Ruby makes for a first call do not belong to the program.
       untracked { StopTimer.set(seconds) } if seconds || begun != :unchanged
+      # The last call, for every other one brings pages of code back.
+      Native.give_pages_back unless begun == :unchanged
       true
     end
 

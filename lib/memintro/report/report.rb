@@ -13,7 +13,7 @@ module Memintro
     # Their classes; a program that writes one of them need not hold both.
     CLASSES = { text: :Text, json: :Json, html: :Html, folded: :Folded, speedscope: :Speedscope }.freeze
     private_constant :CLASSES
-    Loader.late(self, Text: "report/text", Json: "report/json", Html: "report/html", Folded: "report/folded",
+    Loader.lazy(self, Text: "report/text", Json: "report/json", Html: "report/html", Folded: "report/folded",
                       Speedscope: "report/speedscope", StackTable: "report/stack_table")
 
     # Default number of call sites in a table: as many as fit a screen.

@@ -28,7 +28,7 @@ module Memintro
     # @param within [Module] whose constants; each name stands once in all modules
     # @param files [Hash{Symbol => String}] the constants, and their files in lib/memintro
     # @return [nil]
-    def self.late(within, files)
+    def self.lazy(within, files)
       files.each do |name, file|
         path = Places.const_set(name, File.join(Paths::CODE, "#{file}.rb").freeze)
         within.autoload(name, path)
@@ -42,12 +42,12 @@ module Memintro
     # @param modules [Hash{Symbol => Array(String, Array<Symbol>)}] by the module's name: its file in lib/memintro, its
     #   public methods, and whether these walk the heap
     # @return [nil]
-    def self.late_methods(modules)
+    def self.lazy_methods(modules)
       modules.each do |name, (file, methods, walks)|
-        late(Memintro, name => file)
-        methods.each { |method| LateMethods.stand_in(method, name, walks) }
+        lazy(Memintro, name => file)
+        methods.each { |method| LazyMethods.stand_in(method, name, walks) }
       end
-      Memintro.extend(LateMethods)
+      Memintro.extend(LazyMethods)
       nil
     end
 
@@ -138,7 +138,7 @@ module Memintro
   # What {Memintro} is extended with in place of methods whose files are loaded late. A module that is loaded later
   # comes first. All of these methods work in the main Ractor only.
   # @api private
-  module LateMethods
+  module LazyMethods
     @homes = {}
 
     # @param name [Symbol] the method
@@ -146,7 +146,7 @@ module Memintro
     # @param walks [Boolean] whether it walks the heap
     def self.stand_in(name, home, walks)
       @homes[name] = home
-      alias_method(name, walks ? :late_walk : :late)
+      alias_method(name, walks ? :lazy_walk : :lazy)
       public(name)
     end
 
@@ -178,17 +178,17 @@ module Memintro
     private
 
     # Loads the method that was called, and calls it.
-    def late(*arguments, **options, &block)
+    def lazy(*arguments, **options, &block)
       name = __callee__
       MainRactor.refuse(name) unless Ractor.current.equal?(Ractor.main)
-      LateMethods.load(LateMethods.home(name))
+      LazyMethods.load(LazyMethods.home(name))
       Memintro.public_send(name, *arguments, **options, &block)
     end
 
     # The same for walks of the heap, which are refused to the main Ractor, too, while there are others.
-    def late_walk(...)
+    def lazy_walk(...)
       MainRactor.alone
-      LateMethods.load(LateMethods.home(__callee__))
+      LazyMethods.load(LazyMethods.home(__callee__))
       Memintro.public_send(__callee__, ...)
     end
   end

@@ -19,6 +19,7 @@ mod names;
 mod native;
 mod objects;
 mod occupancy;
+mod patches;
 mod process;
 mod ractor_safe;
 mod request;
@@ -42,6 +43,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     let memintro = ruby.define_module("Memintro")?;
     let native = memintro.define_module("Native")?;
     native::init(ruby, native)?;
+    patches::init(native)?;
     control_socket::init(native)?;
     process::init(native)?;
     request::init(native)?;
