@@ -60,12 +60,19 @@ RSpec.describe "memintro leaks", :listening do
     result = asking.value
     expect(result.status.exitstatus).to eq(1)
     expect(result.stderr).to match(/memintro: process #{program.pid} (?:ended|is a zombie)/)
-    expect(wait_for(30) { !File.exist?("/proc/#{copy}") }).to be(true)
+    expect(wait_for(30) { gone?(copy) }).to be(true)
   end
 
   def wait_for(seconds)
     (seconds * 100).times { (found = yield) ? (return found) : sleep(0.01) }
     nil
+  end
+
+  # Whether it has ended, waited for or not.
+  def gone?(pid)
+    File.read("/proc/#{pid}/stat").include?(") Z ")
+  rescue SystemCallError
+    true
   end
 
   def children_of(pid)

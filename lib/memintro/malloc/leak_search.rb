@@ -11,7 +11,7 @@ module Memintro
   module LeakSearch
     # Finds blocks of malloc that nothing points to any more: not a variable, an object, a stack, nor a block that
     # something points to. A frozen copy of the process searches; this one stands still only while the kernel copies its
-    # page tables ({Leaks#pause_ms}; some 10 ms for each GiB and copy), and waits for the copy without Ruby's lock.
+    # page tables ({Leaks#pause_ms}; 30 to 100 ms for each GB and copy), and waits for the copy without Ruby's lock.
     #
     # With glibc every block is judged, tracked or not; the lines are those of blocks that were tracked. With another
     # allocator only blocks that are tracked in full mode are judged. docs/leaks.md says what counts as a pointer, and
