@@ -14,7 +14,8 @@ module Fuzz
       "top" => { "n" => 5, "by" => "growth", "older_than_gcs" => 1, "format" => "json",
                  "app_root" => "/", "colour" => true },
       "report" => { "format" => "text", "top" => 3, "by" => "live_bytes" }, "snapshot" => { "parts" => ["types"] },
-      "account" => { "ruby" => true }, "leaks" => { "gc" => false, "confirm" => false, "seconds" => 5 }, "trim" => { "compact" => false },
+      "account" => { "ruby" => true },
+      "leaks" => { "gc" => false, "confirm" => false, "seconds" => 5 }, "trim" => { "compact" => false },
       "heap_dump" => { "path" => "/dev/null", "redact" => true, "seconds" => 5, "progress" => true },
       "vitals" => { "top" => 10, "by" => "live_blocks" }
     }.freeze

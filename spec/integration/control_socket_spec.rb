@@ -90,7 +90,7 @@ RSpec.describe "the control socket", :listening do
     "report" => { top: [], by: [], format: [], app_root: ["x", false], colour: [false] },
     "vitals" => { top: [], by: [] },
     "account" => { ruby: [false] },
-    "leaks" => { gc: [false], confirm: [false], first_words: [true], seconds: [30] }, "trim" => { compact: [false] },
+    "leaks" => { gc: [false], confirm: [false], first_words: [false], seconds: [] }, "trim" => { compact: [false] },
     "snapshot" => { parts: [], settle: [false] },
     "doctor" => { format: [] },
     "start" => { mode: [], sample_bytes: [], stop_after: [1.5], max_tracker_bytes: [], max_sites: [],
