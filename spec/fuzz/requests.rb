@@ -17,6 +17,8 @@ module Fuzz
       "account" => { "ruby" => true },
       "leaks" => { "gc" => false, "confirm" => false, "seconds" => 5 }, "trim" => { "compact" => false },
       "heap_dump" => { "path" => "/dev/null", "redact" => true, "seconds" => 5, "progress" => true },
+      "holders" => { "class" => "String", "site" => "a.rb:1", "older_than_gcs" => 1, "top" => 3, "seconds" => 5,
+                     "progress" => true, "rendering" => true },
       "vitals" => { "top" => 10, "by" => "live_blocks" }
     }.freeze
     # What Ruby says when nobody has looked at a value: to whoever asks, it says nothing.

@@ -304,7 +304,7 @@ pub(super) fn site_name(record: &SiteRecord) -> Vec<u8> {
 }
 
 /// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
-const SITE_COLUMNS: [&str; 14] = [
+pub(super) const SITE_COLUMNS: [&str; 14] = [
     "id",
     "kind",
     "name",
@@ -351,7 +351,7 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> R
 }
 
 /// As `SiteRow` names them; nil if the site has made no object that was tracked.
-fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Option<RArray>, Error> {
+pub(super) fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Option<RArray>, Error> {
     if *objects == ObjectFigures::default() {
         return Ok(None);
     }
