@@ -12,9 +12,9 @@ module Memintro
                memintro leaks [options] -- CMD [ARGUMENTS]
 
         Finds blocks of malloc that nothing points to any more, by call site and size, and says what holds the others.
-        PID or NAME is a process that listens (memintro ps). A copy of it searches; the process itself stands still
-        only for the garbage collection before, and while the kernel copies it: 30 to 100 ms for each GB, twice. With a
-        CMD, each of its Ruby processes tracks from its start, and is searched when it ends.
+        PID or NAME is a process that listens (memintro ps). A copy of it searches. The process itself stands still
+        only for the garbage collection before, and while the kernel copies it: 30 to 100 ms for each GB, twice.
+        With a CMD, each of its Ruby processes tracks from its start, and is searched when it ends.
       TEXT
       # See {Inspection::FORMATS}.
       FORMATS = %w[text json html].freeze
