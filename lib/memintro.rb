@@ -37,7 +37,7 @@ module Memintro
     Holders: "heap/holder", HeldValue: "heap/holder", LargeObject: "heap/holder",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     Fragmentation: "logging/fragmentation", IseqGroup: "heap/row", Iseq: "heap/iseq",
-    IseqTotals: "heap/iseq", List: "support/list",
+    IseqTotals: "heap/iseq", Leaks: "malloc/leaks", List: "support/list",
     Occupancy: "heap/occupancy", CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup",
     MemoryLog: "logging/memory_log", Measurement: "measure/measurement", Comparison: "measure/comparison",
     Report: "report/report", SiteGroups: "malloc/site_groups", StackFrame: "malloc/stack_frame",
@@ -52,6 +52,7 @@ module Memintro
                                      occupancy_and_counters], true],
     Measuring: ["measure/measuring", %i[measure compare]],
     Dumping: ["heap/dumping", %i[heap_dump]],
+    LeakSearch: ["malloc/leak_search", %i[leaks]],
     Holding: ["heap/holding", %i[holders largest referrers path_to_root retained_size find heap_counts roots
                                  stack_dump]],
     Listen: ["control/listen", %i[listen listen_if_asked]]

@@ -51,6 +51,7 @@ module Memintro
     autoload :Top, File.join(__dir__, "cli/top.rb")
     autoload :Collect, File.join(__dir__, "cli/gc.rb")
     autoload :AccountOf, File.join(__dir__, "cli/account.rb")
+    autoload :LeaksOf, File.join(__dir__, "cli/leaks.rb")
     autoload :Allocators, File.join(__dir__, "cli/allocators.rb")
     autoload :HeapDumpOf, File.join(__dir__, "cli/heap_dump.rb")
     autoload :HoldersOf, File.join(__dir__, "cli/holders.rb")
@@ -65,6 +66,7 @@ module Memintro
       "report" => [:Report, "show a saved report, a raw dump, or the report of a running process"],
       "rss" => [:Rss, "show the RSS, PSS and USS of processes, or the peak of a command"],
       "account" => [:AccountOf, "show where the resident memory is: Ruby, malloc, fragmentation, stacks, files"],
+      "leaks" => [:LeaksOf, "find blocks of malloc that nothing points to, by line and size"],
       "allocators" => [:Allocators, "run a command once per allocator, and compare time, CPU and RSS"],
       "trim" => [:Trim, "have a running process give free memory back to the kernel"],
       "holders" => [:HoldersOf, "say who holds the objects of a class in a running process"],

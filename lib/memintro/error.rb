@@ -107,6 +107,12 @@ module Memintro
     DEFAULT_MESSAGE = "no account of the memory could be made; Memintro::ProcessMemory reads figures of the kernel"
   end
 
+  # The process could not be searched for leaks, or what was found cannot be trusted.
+  class LeaksError < Error
+    # The message if the caller gives none.
+    DEFAULT_MESSAGE = "the process could not be searched for leaks"
+  end
+
   # A dump of the heap could not be made, written or read.
   class HeapDumpError < Error
     # The message if the caller gives none.

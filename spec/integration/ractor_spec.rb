@@ -34,7 +34,7 @@ RSpec.describe "Memintro in a Ractor" do
             "each_call_site.first", "top", "top(1, by: :growth, older_than: 1)", "[]('(boot)')", "report($stderr)",
             "report($stderr, format: :json, app_root: '/')", "doctor", "configuration", "configure { |c| c.top = 1 }",
             "listen", "listen(name: 'web')", "log_every", "measure {}", "compare(a: proc {}, b: proc {})",
-            "default_figure", "stacks", "account", "trim", "heap_dump('/tmp/x')",
+            "default_figure", "stacks", "account", "leaks", "trim", "heap_dump('/tmp/x')",
             "holders(String)", "largest", "referrers('x')", "path_to_root('x')", "retained_size('x')", "find(limit: 1)",
             "heap_counts", "roots", "stack_dump"]
     several = "Memintro::RactorError: 2 Ractors are alive, and memintro can read the heap only while there is one"

@@ -175,4 +175,8 @@ pub struct HookApi {
     pub object_drawn: extern "C" fn(slot: usize, bytes: usize) -> u64,
     /// How many objects are passed over before the first one.
     pub object_distance: extern "C" fn() -> u64,
+    /// Calls back at once, while no other thread records. Events meanwhile are recorded after it. On an error it does not
+    /// call back.
+    pub at_one_instant:
+        unsafe extern "C" fn(context: *mut c_void, run: unsafe extern "C" fn(context: *mut c_void)) -> Status,
 }

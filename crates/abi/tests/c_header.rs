@@ -239,6 +239,7 @@ fn layouts(all: &mut Lines) {
         sample_objects,
         object_drawn,
         object_distance,
+        at_one_instant,
     );
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The extension fills [`sites`] (call sites with their texts, from the hook's records) and [`heap`] (what a walk
 //! over Ruby's heap has found). [`estimates`] computes the errors of sampled figures, and [`json`] writes snapshots
-//! and reports into a [`buffer`]. None of it makes a Ruby object or needs the GVL. [`raw_dump`] reads the dump of a
+//! and reports into a [`buffer`]. None of it makes a Ruby object or needs the GVL. [`leaks`] finds blocks that nothing points to. [`raw_dump`] reads the dump of a
 //! process that died without a report.
 
 pub mod account;
@@ -10,5 +10,6 @@ pub mod buffer;
 pub mod estimates;
 pub mod heap;
 pub mod json;
+pub mod leaks;
 pub mod raw_dump;
 pub mod sites;

@@ -56,6 +56,7 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     sample_objects,
     object_drawn,
     object_distance,
+    at_one_instant,
 };
 
 /// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack
@@ -333,6 +334,15 @@ extern "C" fn object_drawn(slot: usize, bytes: usize) -> u64 {
 
 extern "C" fn object_distance() -> u64 {
     object_samples::distance()
+}
+
+unsafe extern "C" fn at_one_instant(
+    context: *mut c_void,
+    run: unsafe extern "C" fn(context: *mut c_void),
+) -> Status {
+    reach_down();
+    // SAFETY: the caller's own callback and context.
+    state::done(state::paused(|_| unsafe { run(context) }))
 }
 
 unsafe extern "C" fn object_made(slot: usize, bytes: usize, frame: *mut Frame) {

@@ -9,6 +9,7 @@ mod copy;
 mod heap;
 mod heap_dump;
 mod hook_link;
+mod leaks;
 mod lookup;
 mod measure;
 mod object_events;

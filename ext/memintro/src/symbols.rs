@@ -57,9 +57,30 @@ fn by_address(address: u64, place: Option<(&[u8], u64)>) -> Option<String> {
     Some(format!("{file}({symbol}+{:#x})", address.wrapping_sub(info.dli_saddr as u64)))
 }
 
+/// Names data or code at an address; nothing if no module is there.
+pub(crate) fn of_address(address: usize) -> Option<String> {
+    let info = at(address)?;
+    // SAFETY: the loader's terminated text.
+    let file = file(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes());
+    if info.dli_sname.is_null() {
+        return Some(format!("{file}(+{:#x})", address.wrapping_sub(info.dli_fbase as usize)));
+    }
+    // SAFETY: the loader's terminated text.
+    let symbol = unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy();
+    Some(match address.wrapping_sub(info.dli_saddr as usize) {
+        0 => format!("{file}({symbol})"),
+        offset => format!("{file}({symbol}+{offset:#x})"),
+    })
+}
+
 fn look_up(address: u64) -> Option<libc::Dl_info> {
     // The return address may be the first instruction of the next function, so the byte before it is looked up.
-    let inside = (address as usize).wrapping_sub(1) as *const libc::c_void;
+    at((address as usize).wrapping_sub(1))
+}
+
+/// What the loader knows of an address.
+fn at(address: usize) -> Option<libc::Dl_info> {
+    let inside = std::ptr::without_provenance::<libc::c_void>(address);
     // SAFETY: zero is a valid Dl_info, and dladdr only reads the loader's lists.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: as above.

@@ -13,13 +13,14 @@ module Memintro
     # The commands of the control socket. The extension makes large answers as JSON, without Ruby objects; the client
     # makes tables of them.
     #
-    # All code but that of an account is loaded with this file, so that a request does not make the process grow; most
-    # processes are never asked for an account. Nothing is evaluated: a
+    # All code but that of an account and of a search for leaks is loaded with this file, so that a request does not
+    # make the process grow; most processes are never asked for these. Nothing is evaluated: a
     # command is one of {NAMES}, its arguments are the keywords of the method of that name, and they are checked like
     # those of the public API.
     class Commands
       # Every command.
-      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account trim heap_dump holders].freeze
+      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account leaks trim heap_dump
+                 holders].freeze
 
       # @param server [Server]
       # @param answer [Answer]
@@ -265,6 +266,12 @@ module Memintro
       def account(ruby: true)
         Loader.need(:Account)
         json(memintro_account: Account::LAYOUT, pid: Native.pid, **Memintro.account(ruby: ruby).to_h)
+      end
+
+      # Blocks that nothing points to: {Memintro.leaks}.
+      def leaks(gc: true, confirm: true, first_words: false, seconds: 60)
+        found = Memintro.leaks(gc: gc, confirm: confirm, first_words: first_words, seconds: seconds)
+        json(memintro_leaks: Leaks::LAYOUT, pid: Native.pid, **found.to_h)
       end
 
       # Gives free memory back to the kernel: {Memintro.trim}.

@@ -48,6 +48,7 @@ module Memintro
       # Bytes of an answer, by command. Else {MOST_BYTES}.
       ANSWER_BYTES = { "info" => 65_536, "start" => 65_536, "stop" => 65_536, "mark" => 65_536, "clear" => 65_536,
                        "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20, "account" => 4 << 20,
+                       "leaks" => 16 << 20,
                        "trim" => 65_536, "heap_dump" => 4 << 20, "holders" => 64 << 20 }.freeze
 
       PID = whole(1..Liveness::MOST_PID)
@@ -132,11 +133,16 @@ module Memintro
       SLOTS = %w[patched foreign lost refused malformed].to_h { |state| ["#{state}?", COUNT] }.freeze
       DETAILS = Kind.new("an object", ->(value) { value.is_a?(Hash) })
       ACCOUNT_ROW = { "name" => WORD, "bytes" => COUNT, "basis" => WORD, "details?" => DETAILS }.freeze
+      LEAK_GROUP = { "verdict" => WORD, "site?" => PATH, "size?" => COUNT, "count" => COUNT, "bytes" => COUNT,
+                     "youngest?" => COUNT, "oldest?" => COUNT, "held_by?" => PATH,
+                     "first_words?" => [PATH, 16].freeze, "example?" => WORD }.freeze
+      LEAK_FIGURES = %w[leaked_blocks leaked_bytes indirectly_leaked_blocks indirectly_leaked_bytes undecided_blocks
+                        undecided_bytes scanned_blocks scanned_bytes copies searched_bytes].freeze
       HOLDER = { "class_name" => PATH, "name?" => PATH, "edge?" => PATH, "type" => WORD, "address" => WORD,
                  "at?" => PATH, "bytes?" => COUNT }.freeze
       HELD_PATH = { "objects" => COUNT, "bytes?" => COUNT, "holders" => [HOLDER, 1 << 20].freeze, "root" => PATH,
                     "root_edge?" => PATH }.freeze
-      private_constant :DETAILS, :ACCOUNT_ROW, :HOLDER, :HELD_PATH
+      private_constant :DETAILS, :ACCOUNT_ROW, :LEAK_GROUP, :LEAK_FIGURES, :HOLDER, :HELD_PATH
       private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :OBJECT_ERRORS,
                        :VARIANCE, :SITE, :PROCESS, :SITES, :FRAME, :STACK_CELL, :STACK, :STACKS, :RENDERING, :SLOT,
                        :REMARKS, :SLOTS
@@ -156,6 +162,10 @@ module Memintro
         "account" => { "memintro_account" => COUNT, "pid" => PID, "rss" => COUNT, "allocator" => WORD,
                        "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
                        "rows" => [ACCOUNT_ROW, 100].freeze },
+        "leaks" => { "memintro_leaks" => COUNT, "pid" => PID, **LEAK_FIGURES.to_h { |name| [name, COUNT] },
+                     "free_bytes?" => COUNT, "allocator" => WORD, "basis" => WORD, "mode" => WORD,
+                     "search_ms" => NUMBER, "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
+                     "groups" => [LEAK_GROUP, 10_000].freeze },
         "trim" => { "rss_before" => COUNT, "rss" => COUNT, "given_back_bytes" => SIGNED },
         "heap_dump" => { "pid" => PID, "path" => PATH, "objects" => COUNT, "bytes" => COUNT,
                          "uncompressed_bytes" => COUNT, "compression" => WORD, "redacted" => FLAG, "pause_ms" => NUMBER,

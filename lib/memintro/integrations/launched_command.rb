@@ -4,12 +4,13 @@ require_relative "../runtime/background"
 require_relative "../support/output_owner"
 require_relative "../support/warn_once"
 require_relative "../report/account_report"
+require_relative "../report/leaks_report"
 require_relative "../report/heap_table"
 require_relative "../support/text_buffer"
 
 module Memintro
-  # What `memintro snapshot`, `diff`, `iseqs`, `histogram` and `account` do inside the program that they start: read its
-  # figures when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
+  # What `memintro snapshot`, `diff`, `iseqs`, `histogram`, `account` and `leaks` do inside the program that they start:
+  # read its figures when it ends and, with --every, at an interval. Used by integrations/launched_autorun.
   #
   # The program must not be affected: errors are reported once, on standard error.
   # @api private
@@ -108,6 +109,10 @@ module Memintro
 
     def write_account
       put(AccountReport.new(Memintro.account))
+    end
+
+    def write_leaks
+      put(LeaksReport.new(Memintro.leaks(gc: false, first_words: !self["FIRST_WORDS"].nil?)))
     end
 
     def parts

@@ -23,6 +23,8 @@ pub struct Mapping<'a> {
     pub rss: u64,
     /// Of these, those that no file holds.
     pub anonymous: u64,
+    /// Bytes that were swapped out.
+    pub swap: u64,
     /// The program has told the kernel to keep it from copies of the process, or to hand them zeroes.
     pub is_kept_back: bool,
 }
@@ -48,6 +50,8 @@ pub fn each<'a>(text: &'a [u8], mut visit: impl FnMut(Mapping<'a>)) {
                 mapping.rss = kilobytes(rest);
             } else if let Some(rest) = line.strip_prefix(b"Anonymous:") {
                 mapping.anonymous = kilobytes(rest);
+            } else if let Some(rest) = line.strip_prefix(b"Swap:") {
+                mapping.swap = kilobytes(rest);
             } else if let Some(rest) = line.strip_prefix(b"VmFlags:") {
                 mapping.is_kept_back =
                     rest.split(|byte| *byte == b' ').any(|flag| flag == b"dc" || flag == b"wf");
@@ -83,6 +87,7 @@ fn head(line: &[u8]) -> Option<Mapping<'_>> {
         name,
         rss: 0,
         anonymous: 0,
+        swap: 0,
         is_kept_back: false,
     })
 }

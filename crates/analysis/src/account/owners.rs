@@ -89,6 +89,35 @@ impl<'a> Owners<'a> {
         }
     }
 
+    /// Visits all chunks that begin in pages of this space, in the order of their addresses. In a mapping of terabytes,
+    /// pages that are not there cost next to nothing.
+    pub fn each(&self, pages: &Space<'_>, mut visit: impl FnMut(usize, Owner)) {
+        for area in self.areas {
+            let mut at = area.start;
+            while let Some(page) = pages.next_resident(area, at) {
+                self.each_of_page(area, page, &mut visit);
+                at = page + PAGE;
+            }
+        }
+    }
+
+    fn each_of_page(&self, area: &Area, page: usize, visit: &mut impl FnMut(usize, Owner)) {
+        let from = (area.first_bit + (page - area.start) / PAGE) * PER_PAGE;
+        for (index, byte) in self.map.get(from..from + PER_PAGE).unwrap_or_default().iter().enumerate() {
+            if *byte == 0 {
+                continue;
+            }
+            for half in 0..2 {
+                let bits = byte >> (4 * half) & 0xf;
+                let chunk = page + (index * 2 + half) * GRAIN + usize::from(bits & 1) * HALF;
+                match Owner::ALL.get(usize::from(bits >> 1)) {
+                    None | Some(Owner::Nothing) => {}
+                    Some(owner) => visit(chunk, *owner),
+                }
+            }
+        }
+    }
+
     #[inline]
     fn place(&self, chunk: usize) -> Option<(usize, u32)> {
         let mut area = self.last.get();
@@ -207,6 +236,12 @@ mod tests {
             assert_eq!(owners.of(at), expected, "{at:#x}");
             assert_eq!(owners.of_block(at + 16), expected, "{at:#x}");
         }
+        let (mut listed, mut bits) = (Vec::new(), vec![0; 1]);
+        let mut pages = Space::new(&AREAS, &mut bits);
+        pages.set_range(START, START + 4 * PAGE);
+        pages.set_range(0x80_000, 0x82_000);
+        owners.each(&pages, |chunk, owner| listed.push((chunk, owner)));
+        assert_eq!(listed, all);
         assert_eq!((owners.of_block(0), owners.of_block(START + 17)), (Owner::Nothing, Owner::Nothing));
         owners.set(START + 48, Owner::Native);
         assert_eq!((owners.of(START + 48), owners.of(START + 64)), (Owner::Native, Owner::Cached));

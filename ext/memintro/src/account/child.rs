@@ -25,49 +25,61 @@ const KEPT_ROOM: usize = 6 << 20;
 /// For call sites of blocks.
 const SITES_SECONDS: i64 = 2;
 
-pub(super) struct Plan<'a> {
-    pub(super) wanted: Wanted,
-    pub(super) pages: &'a [HeapPage],
+pub(crate) struct Plan<'a> {
+    pub(crate) wanted: Wanted,
+    pub(crate) pages: &'a [HeapPage],
     /// What the hook has mapped for itself.
-    pub(super) own: &'a [(usize, usize)],
+    pub(crate) own: &'a [(usize, usize)],
     /// The hook, while it tracks.
-    pub(super) hook: Option<&'static HookApi>,
+    pub(crate) hook: Option<&'static HookApi>,
     /// Of the process that was copied: its smaps, and its number.
-    pub(super) maps: i32,
-    pub(super) parent: libc::pid_t,
-    pub(super) text: *mut u8,
-    pub(super) room: usize,
-    pub(super) length: &'a AtomicU64,
-    pub(super) shared: usize,
+    pub(crate) maps: i32,
+    pub(crate) parent: libc::pid_t,
+    pub(crate) text: *mut u8,
+    pub(crate) room: usize,
+    pub(crate) length: &'a AtomicU64,
+    pub(crate) shared: usize,
 }
 
 /// The text, whose length everybody sees after each line.
-pub(super) struct Answer<'a> {
+pub(crate) struct Answer<'a> {
     lines: Lines<'a>,
     length: &'a AtomicU64,
+    /// Lines that say that something could not be read to its end.
+    pub(crate) broken: u64,
 }
 
-impl Answer<'_> {
-    pub(super) fn add(&mut self, key: &str, words: &[Word<'_>]) {
+impl<'a> Answer<'a> {
+    pub(crate) fn new(text: &'a mut [u8], length: &'a AtomicU64) -> Self {
+        Self { lines: Lines::new(text), length, broken: 0 }
+    }
+
+    /// Lines for which there was no room.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lines.lost()
+    }
+
+    pub(crate) fn add(&mut self, key: &str, words: &[Word<'_>]) {
+        self.broken += u64::from(key == "broken");
         let length = self.lines.add(key, words);
         self.length.store(length as u64, Ordering::Release);
     }
 
-    pub(super) fn figure(&mut self, key: &str, bytes: u64) {
+    pub(crate) fn figure(&mut self, key: &str, bytes: u64) {
         self.add(key, &[Word::Number(bytes)]);
     }
 }
 
-pub(super) fn run(plan: &Plan<'_>) -> ! {
+pub(crate) fn run(plan: &Plan<'_>) -> ! {
     copy::become_harmless(plan.parent, plan.wanted.seconds, [plan.maps]);
     // SAFETY: the shared memory, which only this copy writes.
     let text = unsafe { std::slice::from_raw_parts_mut(plan.text, plan.room) };
-    let mut answer = Answer { lines: Lines::new(text), length: plan.length };
+    let mut answer = Answer::new(text, plan.length);
     let done = account(plan, &mut answer).is_some();
     copy::end(done)
 }
 
-fn open(path: &std::ffi::CStr) -> i32 {
+pub(crate) fn open(path: &std::ffi::CStr) -> i32 {
     // SAFETY: a terminated path.
     unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) }
 }
@@ -111,7 +123,7 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
 }
 
 /// What the hook has mapped for its tables.
-fn own_ranges(list: &[(usize, usize)], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+pub(crate) fn own_ranges(list: &[(usize, usize)], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
     let mut resident = 0;
     for (start, end) in list {
         let mut from = *start;
@@ -136,7 +148,7 @@ fn set_timer(seconds: i64) {
     unsafe { libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0) };
 }
 
-fn room_for_maps() -> Option<&'static mut [u8]> {
+pub(crate) fn room_for_maps() -> Option<&'static mut [u8]> {
     MAPS_ROOM.into_iter().find_map(slice)
 }
 
@@ -315,11 +327,12 @@ fn most_pages(pagemap: i32) -> usize {
     if pagemap >= 0 && scan(pagemap, here, IS_PRESENT, |_, _| {}) { MOST_PAGES } else { MOST_LISTED_PAGES }
 }
 
-const IS_PRESENT: u64 = 1 << 3;
+pub(crate) const IS_PRESENT: u64 = 1 << 3;
+pub(crate) const IS_SWAPPED: u64 = 1 << 4;
 const IS_ZERO: u64 = 1 << 5;
 
 /// Visits the ranges of pages that are all of these kinds; Linux can tell since 6.7. Returns whether it told of all.
-fn scan(file: i32, area: Area, kinds: u64, mut visit: impl FnMut(usize, usize)) -> bool {
+pub(crate) fn scan(file: i32, area: Area, kinds: u64, mut visit: impl FnMut(usize, usize)) -> bool {
     const PAGEMAP_SCAN: u64 = 0xC060_6610;
     const RANGES: usize = 128;
     let mut ranges = [[0_u64; 3]; RANGES];

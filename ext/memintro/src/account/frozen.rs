@@ -10,29 +10,29 @@ use super::child::Answer;
 
 /// What the kernel says of one area.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Region {
-    pub(super) rss: u64,
-    pub(super) is_stack: bool,
-    pub(super) is_brk: bool,
+pub(crate) struct Region {
+    pub(crate) rss: u64,
+    pub(crate) is_stack: bool,
+    pub(crate) is_brk: bool,
     /// The file whose data ends where this begins: what it has beyond the file is at the beginning.
-    pub(super) file: &'static [u8],
+    pub(crate) file: &'static [u8],
     /// Directly after memory that nobody may touch, as stacks are.
-    pub(super) is_guarded: bool,
+    pub(crate) is_guarded: bool,
 }
 
-pub(super) struct Frozen<'a> {
-    pub(super) space: Space<'a>,
-    pub(super) regions: &'a mut [Region],
+pub(crate) struct Frozen<'a> {
+    pub(crate) space: Space<'a>,
+    pub(crate) regions: &'a mut [Region],
     /// Pages that were left for malloc, whoever has claimed them since.
-    pub(super) malloc: Option<Space<'a>>,
+    pub(crate) malloc: Option<Space<'a>>,
     /// Whose each chunk of malloc is.
-    pub(super) owners: Option<Owners<'a>>,
+    pub(crate) owners: Option<Owners<'a>>,
 }
 
 impl Frozen<'_> {
     /// Eight bytes of anonymous memory; `None` elsewhere.
     #[inline]
-    pub(super) fn word(&self, address: usize) -> Option<u64> {
+    pub(crate) fn word(&self, address: usize) -> Option<u64> {
         let area = self.space.area(address)?;
         // SAFETY: within a readable mapping of this process, in which nothing else runs.
         (address.is_multiple_of(8) && area.holds(address, address.checked_add(8)?))
@@ -41,7 +41,7 @@ impl Frozen<'_> {
 
     /// Stacks: the main thread's, those of threads (which have their control block at the end), and others with a
     /// guard before them, which are those of fibers.
-    pub(super) fn stacks(&mut self, answer: &mut Answer<'_>) {
+    pub(crate) fn stacks(&mut self, answer: &mut Answer<'_>) {
         let (mut main, mut threads, mut fibers) = ((0, 0), (0, 0), (0, 0));
         for index in 0..self.regions.len() {
             let (Some(region), Some(area)) =
@@ -78,7 +78,7 @@ impl Frozen<'_> {
     }
 
     /// What nobody has claimed.
-    pub(super) fn rest(&mut self, answer: &mut Answer<'_>) {
+    pub(crate) fn rest(&mut self, answer: &mut Answer<'_>) {
         const LARGEST_DATA: usize = 1 << 20;
         let mut rest = 0;
         for (area, region) in self.space.areas().iter().zip(self.regions.iter()) {
@@ -96,7 +96,7 @@ impl Frozen<'_> {
 /// # Safety
 /// The address is readable and a multiple of eight.
 #[inline]
-pub(super) unsafe fn read(address: usize) -> u64 {
+pub(crate) unsafe fn read(address: usize) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { std::ptr::with_exposed_provenance::<u64>(address).read_volatile() }
 }

@@ -32,7 +32,7 @@ struct Candidates<'a> {
 }
 
 /// Writes what malloc has. `None` if there is no memory for the walk.
-pub(super) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>) -> Option<()> {
+pub(crate) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>) -> Option<()> {
     let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0, owners: frozen.owners.take() };
     // Chunks of caches may lie in any arena, so nothing is claimed before they have been read.
     let claims = slice::<(usize, usize)>(MOST_CACHES)?;
@@ -82,7 +82,7 @@ fn either(frozen: &Frozen<'_>, at: usize, arena: usize, layout: Layout) -> Optio
 }
 
 /// The main arena, in the writable data of libc.
-fn find(frozen: &Frozen<'_>, own: &[u8]) -> Option<(usize, Layout)> {
+pub(crate) fn find(frozen: &Frozen<'_>, own: &[u8]) -> Option<(usize, Layout)> {
     let mut found = None;
     maps::each(own, |mapping| {
         let file = mapping.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();

@@ -6,10 +6,10 @@
 //! libc's fork would hold malloc's locks meanwhile. Instead, the copy looks whether one of them was held at its
 //! instant, and says so; the caller then makes another one.
 
-mod child;
-mod frozen;
-mod glibc;
-mod objects;
+pub(crate) mod child;
+pub(crate) mod frozen;
+pub(crate) mod glibc;
+pub(crate) mod objects;
 mod sites;
 mod statistics;
 
@@ -72,7 +72,7 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
 }
 
 /// What the hook has mapped for itself.
-fn own_ranges(hook: Option<&HookApi>) -> Vec<(usize, usize)> {
+pub(crate) fn own_ranges(hook: Option<&HookApi>) -> Vec<(usize, usize)> {
     unsafe extern "C" fn add(context: *mut c_void, range: *const OwnRange) {
         // SAFETY: the vector below, which has room, and a record that is valid during the visit.
         let (list, range) = unsafe { (&mut *context.cast::<Vec<(usize, usize)>>(), &*range) };

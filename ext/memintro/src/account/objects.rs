@@ -42,7 +42,7 @@ pub(crate) fn heap_pages() -> Result<Vec<HeapPage>, Trouble> {
 }
 
 /// Claims the pages of Ruby's heap, empty ones included.
-pub(super) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+pub(crate) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
     let body_bytes = body_bytes(list);
     let (mut live, mut free) = (0, 0);
     for page in list {
@@ -121,7 +121,7 @@ impl Sum {
 /// What objects own outside of their slots, by type; of internal ones, by kind. Asks Ruby, which only reads.
 ///
 /// Where malloc's chunks are known, the blocks of each object are looked for, by its pointers.
-pub(super) fn sizes(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+pub(crate) fn sizes(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
     let Some(vm) = Vm::get() else { return };
     let (owners, malloc) = (frozen.owners.take(), frozen.malloc.take());
     let mut both = owners.zip(malloc);

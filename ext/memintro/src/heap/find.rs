@@ -91,6 +91,26 @@ pub(crate) fn at(address: usize) -> Result<Option<VALUE>, Trouble> {
     Ok(found)
 }
 
+/// The name of the class or module at an address, if one is there that has a name. Visits only the page of the address.
+pub(crate) fn class_name(address: usize) -> Result<Option<String>, Trouble> {
+    let classes = functions::classes().map_err(Trouble::Missing)?;
+    let mut name = None;
+    walk::some_pages(|_, page| {
+        if !(page.start..page.end).contains(&address) {
+            return ControlFlow::Continue(());
+        }
+        if (address - page.start).is_multiple_of(page.stride.max(1)) {
+            // SAFETY: a slot of this page.
+            let slot = unsafe { Slot::read(address) };
+            if matches!(slot.kind(), slot::T_CLASS | slot::T_MODULE | slot::T_ICLASS) {
+                // SAFETY: a class; its name is a string that it holds, or nil.
+                name = text_of(unsafe { (classes.name)((classes.real)(slot.value)) });
+            }
+        }
+        ControlFlow::Break(())
+    })?;
+    Ok(name)
+}
 /// How many of these objects are of one of the classes, or of a class below one. Those that only the VM sees are of none.
 ///
 /// # Safety
@@ -138,13 +158,18 @@ pub(crate) fn described(value: VALUE) -> Result<String, Trouble> {
             class => (classes.name)((classes.real)(class)),
         }
     };
+    Ok(text_of(name).unwrap_or_else(|| slot::type_name(slot.kind()).to_string()))
+}
+
+/// A copy of a string; nothing for any other value.
+fn text_of(value: VALUE) -> Option<String> {
     // SAFETY: any value may be asked for its type; a string is copied at once.
     unsafe {
-        if rb_sys::RB_TYPE_P(name, rb_sys::ruby_value_type::RUBY_T_STRING) {
-            let length = usize::try_from(rb_sys::RSTRING_LEN(name)).unwrap_or(0);
-            let bytes = std::slice::from_raw_parts(rb_sys::RSTRING_PTR(name).cast::<u8>(), length);
-            return Ok(String::from_utf8_lossy(bytes).into_owned());
+        if !rb_sys::RB_TYPE_P(value, rb_sys::ruby_value_type::RUBY_T_STRING) {
+            return None;
         }
+        let length = usize::try_from(rb_sys::RSTRING_LEN(value)).unwrap_or(0);
+        let bytes = std::slice::from_raw_parts(rb_sys::RSTRING_PTR(value).cast::<u8>(), length);
+        Some(String::from_utf8_lossy(bytes).into_owned())
     }
-    Ok(slot::type_name(slot.kind()).to_string())
 }

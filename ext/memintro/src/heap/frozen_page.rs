@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::ops::ControlFlow;
 
 use super::functions::{self, Functions};
-use super::slot::{Slot, T_IMEMO, T_NONE};
+use super::slot::{Slot, T_IMEMO, T_MOVED, T_NONE};
 use super::walk::{self, Trouble};
 
 const T_DATA: usize = 0x0c;
@@ -52,6 +52,18 @@ impl FrozenPage {
     pub(crate) fn is_taken(self, slot: usize) -> bool {
         // SAFETY: a slot of this page.
         unsafe { Slot::read(slot) }.kind() != T_NONE
+    }
+
+    /// What an object, or one that awaits its finalizer, is: its type, its kind if it is one of the VM, and its class.
+    pub(crate) fn identity(self, slot: usize) -> Option<(usize, Option<usize>, usize)> {
+        // SAFETY: a slot of this page.
+        let read = unsafe { Slot::read(slot) };
+        match read.kind() {
+            T_NONE | T_MOVED => None,
+            T_IMEMO => Some((T_IMEMO, Some(read.imemo_kind()), 0)),
+            // SAFETY: no imemo.
+            kind => Some((kind, None, unsafe { read.class() } as usize)),
+        }
     }
 
     /// Whether an object is in the slot.

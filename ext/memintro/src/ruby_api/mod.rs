@@ -12,6 +12,7 @@ mod holding;
 mod internals;
 mod iseqs;
 mod json;
+mod leaks;
 mod measure;
 mod missing;
 mod names;
@@ -55,6 +56,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     dump::init(native)?;
     iseqs::init(native)?;
     json::init(native)?;
+    leaks::init(native)?;
     measure::init(ruby, native)?;
     missing::init(native)?;
     objects::init(native)?;

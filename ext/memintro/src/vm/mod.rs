@@ -53,6 +53,20 @@ pub(crate) fn missing() -> Vec<&'static str> {
     functions::missing()
 }
 
+/// Of the calling thread's stack of Ruby values, the part that is not in use.
+pub(crate) fn unused_stack() -> Option<(usize, usize)> {
+    control_frames::opened()?;
+    let context::Context::At(context) = context::current() else { return None };
+    let word = |at: usize| std::ptr::with_exposed_provenance::<usize>(at);
+    // SAFETY: the third word of a context is its innermost frame, whose second word is the end of the values in use;
+    // `opened` says that this Ruby has such frames.
+    let (innermost, used) = unsafe {
+        let innermost = context.cast::<usize>().add(2).read();
+        (innermost, word(innermost + size_of::<usize>()).read())
+    };
+    (used < innermost).then_some((used, innermost))
+}
+
 /// Opens the short cut to the running line, if this Ruby's frames have the expected layout. To be called by a C
 /// method that code outside of any method calls.
 pub(crate) fn open_short_cut() {

@@ -1,0 +1,14 @@
+//! Finds blocks that nothing points to, by marking from roots.
+//!
+//! [`nodes`] is the list of all blocks, and finds the block that an address is in. [`mark`] reaches blocks from roots,
+//! and tells those that nothing points to from those that only such blocks point to. [`groups`] sorts what was found.
+//!
+//! As in [`crate::account`], every table is a slice of the caller's, nothing is allocated, and memory is read through a
+//! trait, so that wrong pointers end nothing.
+
+pub mod groups;
+pub mod mark;
+pub mod nodes;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Against a slow twin that knows no tables, in small memories full of pointers.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::groups::each_run;
+use super::mark::{Marking, Memory, Root};
+use super::nodes::{NOBODY, Node, Nodes, State, TOP, leaf_entries};
+
+/// Words from this address on.
+struct Words(usize, Vec<usize>);
+
+impl Memory for Words {
+    fn words(&self, from: usize, to: usize, mut visit: impl FnMut(usize, usize)) {
+        for at in (from.next_multiple_of(8)..to & !7).step_by(8) {
+            if let Some(word) = at.checked_sub(self.0).and_then(|at| self.1.get(at / 8)) {
+                visit(at, *word);
+            }
+        }
+    }
+}
+
+const BASE: usize = 0x7f00_0010_0000;
+const ROOTS: usize = 8;
+/// Blocks of 64 bytes, with a gap of 16 after each.
+const STEP: usize = 80;
+
+struct Process {
+    memory: Words,
+    list: Vec<Node>,
+}
+
+/// Pointers are numbers of blocks; those of no block are other words.
+fn process(roots: &[usize], contents: &[Vec<usize>], odd: bool) -> Process {
+    let start = |block: usize| BASE + ROOTS * 8 + block * STEP;
+    let word = |block: usize| match (block < contents.len(), odd) {
+        (false, _) => 0x7f00_0000_0000,
+        (true, false) => start(block) + block % 64,
+        (true, true) => start(block) << 1 | 1,
+    };
+    let mut words = vec![0; ROOTS + contents.len() * STEP / 8];
+    for (place, root) in roots.iter().enumerate().take(ROOTS) {
+        words[place] = word(*root);
+    }
+    for (block, pointers) in contents.iter().enumerate() {
+        for (place, to) in pointers.iter().enumerate().take(8) {
+            words[(start(block) - BASE) / 8 + place] = word(*to);
+        }
+    }
+    let list = (0..contents.len()).map(|block| Node::new(start(block), 64)).collect();
+    Process { memory: Words(BASE, words), list }
+}
+
+fn solve(process: &mut Process) {
+    let mut top = vec![0; TOP];
+    let mut leaves = vec![0; leaf_entries(&process.list)];
+    let count = process.list.len();
+    let mut nodes = Nodes::new(&mut process.list, &mut top, &mut leaves);
+    let (mut waiting, mut candidates) = (vec![0; count], vec![0; count]);
+    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting);
+    marking.from_root(BASE, BASE + ROOTS * 8, Root::new(3, 0));
+    marking.sort_unreached(&mut candidates);
+}
+
+fn reach(from: &[usize], contents: &[Vec<usize>]) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut waiting: Vec<usize> = from.to_vec();
+    while let Some(block) = waiting.pop() {
+        if block < contents.len() && found.insert(block) {
+            waiting.extend(contents[block].iter().take(8));
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn marking_says_what_a_slow_search_says(
+        roots in prop::collection::vec(0_usize..60, 0..4),
+        contents in prop::collection::vec(prop::collection::vec(0_usize..60, 0..4), 1..40),
+        odd: bool,
+    ) {
+        let mut process = process(&roots, &contents, odd);
+        solve(&mut process);
+        let reached = reach(&roots, &contents);
+        let leaked: Vec<usize> =
+            (0..contents.len()).filter(|block| process.list[*block].state == State::Leaked).collect();
+        for block in 0..contents.len() {
+            let node = process.list[block];
+            prop_assert_eq!(node.state == State::Reached, reached.contains(&block), "block {}", block);
+            prop_assert!(!matches!(node.state, State::Unreached | State::Visited));
+            if node.state == State::Indirect {
+                let holder = node.holder as usize;
+                prop_assert_eq!(process.list[holder].state, State::Leaked);
+                prop_assert!(reach(&[holder], &contents).contains(&block));
+            }
+        }
+        // Leaked ones hold all that is lost, and none of them holds another one.
+        for one in &leaked {
+            let held = reach(&[*one], &contents);
+            prop_assert!(leaked.iter().all(|other| other == one || !held.contains(other)));
+        }
+        let lost = reach(&leaked, &contents).difference(&reached).count();
+        prop_assert_eq!(lost, contents.len() - reached.len());
+    }
+
+    #[test]
+    fn the_tables_find_what_a_search_of_the_list_finds(
+        gaps in prop::collection::vec((0_usize..3_000_000, 1_usize..70_000), 1..60),
+        looks in prop::collection::vec(0_usize..100_000_000, 50),
+    ) {
+        let mut at = BASE;
+        let mut list: Vec<Node> = gaps.iter().map(|(gap, bytes)| {
+            let start = (at + gap).next_multiple_of(16);
+            at = start + bytes;
+            Node::new(start, *bytes)
+        }).collect();
+        let (starts, ends): (Vec<_>, Vec<_>) = list.iter().map(|node| (node.start, node.end())).unzip();
+        let mut top = vec![0; TOP];
+        let mut leaves = vec![0; leaf_entries(&list)];
+        let nodes = Nodes::new(&mut list, &mut top, &mut leaves);
+        let edges = starts.iter().chain(&ends).flat_map(|edge| [edge - 1, *edge]);
+        for address in looks.iter().map(|look| BASE + look).chain(edges) {
+            prop_assert_eq!(nodes.find(address), nodes.anywhere(address), "{:#x}", address);
+        }
+    }
+}
+
+#[test]
+fn a_list_of_which_nothing_holds_the_first_is_one_leak() {
+    // 0 → 1 → 2 → 1, and 3 → 0; the root holds 4.
+    let mut process = process(&[4], &[vec![1], vec![2], vec![1], vec![0], vec![]], false);
+    solve(&mut process);
+    let states: Vec<State> = process.list.iter().map(|node| node.state).collect();
+    assert_eq!(states, [State::Indirect, State::Indirect, State::Indirect, State::Leaked, State::Reached]);
+    assert_eq!(process.list.iter().map(|node| node.holder).collect::<Vec<_>>(), [3, 3, 3, NOBODY, NOBODY]);
+    assert_eq!((process.list[4].kind, process.list[4].root), (3, BASE));
+}
+
+#[test]
+fn a_block_of_a_gibibyte_and_one_of_no_bytes_are_found() {
+    let mut list = vec![Node::new(BASE, 0), Node::new(BASE + 4096, 1 << 31)];
+    let mut top = vec![0; TOP];
+    let mut leaves = vec![0; leaf_entries(&list)];
+    let nodes = Nodes::new(&mut list, &mut top, &mut leaves);
+    assert_eq!((nodes.find(BASE), nodes.find(BASE + 1)), (Some(0), None));
+    assert_eq!((nodes.find(BASE + 4096 + (1 << 30)), nodes.find(BASE + 4096 + (1 << 31))), (Some(1), None));
+}
+
+#[test]
+fn runs_of_one_key() {
+    let mut list: Vec<Node> = (0..6).map(|number| Node::new(number * 64, 32 + number % 2 * 32)).collect();
+    list[4].bytes = 64;
+    let mut runs = Vec::new();
+    each_run(&mut [5, 4, 3, 2, 1, 0], &list, |node| node.bytes, |key, run| runs.push((key, run.to_vec())));
+    assert_eq!(runs, [(32, vec![0, 2]), (64, vec![1, 3, 4, 5])]);
+}

@@ -1,0 +1,210 @@
+//! What the copy does: allocates nothing, and ends.
+
+use std::sync::atomic::Ordering;
+
+use memintro_abi::HookApi;
+use memintro_analysis::account::lines::Word;
+use memintro_analysis::account::owners::Owners;
+use memintro_analysis::account::space::Space;
+use memintro_analysis::leaks::mark::{Marking, Root};
+use memintro_analysis::leaks::nodes::{Node, Nodes, State, TOP, leaf_entries};
+
+use super::memory::{self, Words};
+use super::roots::{self, Roots, kinds};
+use super::{Answer, Held, MOST_LISTED, Wanted, blocks, found};
+use crate::account::frozen::Frozen;
+use crate::account::{HeapPage, child as account, glibc, objects};
+use crate::copy::own_memory::{read_all, slice};
+use crate::copy::{self, Shared};
+
+/// Sleeps of a millisecond until the host has said where stacks end.
+const SLEEPS: u32 = 500;
+
+pub(super) struct Plan<'a> {
+    pub(super) wanted: Wanted,
+    pub(super) pages: &'a [HeapPage],
+    pub(super) held: &'a Held,
+    /// What the hook has mapped for itself.
+    pub(super) own: &'a [(usize, usize)],
+    /// The hook, while it tracks; and whether it follows only a part of the blocks.
+    pub(super) hook: Option<&'static HookApi>,
+    pub(super) sampled: bool,
+    /// Of the process that was copied: its smaps, and its number.
+    pub(super) maps: i32,
+    pub(super) parent: libc::pid_t,
+    pub(super) shared: &'a Shared,
+    /// What nothing reached in an earlier copy.
+    pub(super) earlier: Option<&'a [(usize, usize)]>,
+    pub(super) unused_stack: Option<(usize, usize)>,
+    pub(super) lists: [usize; 3],
+}
+
+pub(super) fn run(plan: &Plan<'_>) -> ! {
+    copy::become_harmless(plan.parent, plan.wanted.seconds, [plan.maps]);
+    let text = plan.shared.start().wrapping_add(super::TEXT_AT);
+    // SAFETY: the shared memory, which only this copy writes.
+    let text = unsafe { std::slice::from_raw_parts_mut(text, super::TEXT_ROOM) };
+    let mut answer = Answer::new(text, super::length(plan.shared));
+    let done = scan(plan, &mut answer).is_some();
+    copy::end(done)
+}
+
+fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
+    let own = read_all(account::open(c"/proc/self/smaps"), account::room_for_maps()?)?;
+    let mappings = memory::mappings(own)?;
+    answer.figure("unreadable", mappings.unreadable);
+    kept_back(plan, answer);
+    let (areas, pages) = (mappings.areas, mappings.pages);
+    let mut space = Space::new(areas, slice(Space::words(pages))?);
+    if memory::fill(account::open(c"/proc/self/pagemap"), &mut space, mappings.regions).is_none() {
+        answer.figure("no_pagemap", 1);
+        return None;
+    }
+    let mut frozen = Frozen { space, regions: mappings.regions, malloc: None, owners: None };
+    let there = frozen.space.copy(slice(Space::words(pages))?);
+    account::own_ranges(plan.own, &mut frozen, answer);
+    objects::pages(plan.pages, &mut frozen, answer);
+    let all = frozen.space.copy(slice(Space::words(pages))?);
+    let followed: &mut [Node] = match plan.hook {
+        Some(api) => blocks::followed(api)?,
+        None => &mut [],
+    };
+    answer.figure("followed", followed.len() as u64);
+    answer.figure("sampled", u64::from(plan.sampled));
+    let mut arena = (0, 0);
+    let mut chunks: Option<&mut [Node]> = None;
+    if plan.wanted.glibc {
+        if let Some((at, layout)) = glibc::find(&frozen, own) {
+            arena = (at, at + layout.size);
+        }
+        frozen.owners = Some(Owners::new(areas, slice(Owners::bytes(pages))?));
+        let before = answer.broken;
+        glibc::walk(&mut frozen, own, answer)?;
+        if let Some(owners) = frozen.owners.as_ref().filter(|_| answer.broken == before) {
+            chunks = blocks::chunks(owners, &there, followed);
+        }
+    }
+    answer.figure("chunks", u64::from(chunks.is_some()));
+    let is_whole = chunks.is_some();
+    let list = match chunks {
+        Some(chunks) => chunks,
+        // Of blocks that were drawn at random, most are not known.
+        None if followed.is_empty() || plan.sampled => return None,
+        None => followed,
+    };
+    let leaves = slice(leaf_entries(list))?;
+    let mut nodes = Nodes::new(list, slice(TOP)?, leaves);
+    let count = nodes.list.len();
+    let words = Words { there: &there };
+    let mut marking = Marking::new(&mut nodes, &words, slice(count)?);
+    let begun = processor_time();
+    for list in plan.lists {
+        if let Some(index) = marking.nodes.find(list) {
+            marking.close(index, Root::new(kinds::OURS, 1));
+        }
+    }
+    let stack_pointers = stack_pointers(plan)?;
+    let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
+    objects_and_roots(
+        plan,
+        &there,
+        &Roots {
+            space: if is_whole { &frozen.space } else { &all },
+            regions: frozen.regions,
+            kinds: mappings.kinds,
+            stack_pointers,
+            skipped: &skipped,
+            has_blocks: !is_whole,
+            registers: &plan.held.registers,
+        },
+        &mut marking,
+    );
+    list_unreached(plan, marking.nodes.list);
+    doubt(plan, &mut marking);
+    let searched = marking.searched;
+    marking.sort_unreached(slice(count)?);
+    let took = processor_time().saturating_sub(begun);
+    answer.add("searched", &[searched, took].map(Word::Number));
+    found::write(plan, marking.nodes, answer)?;
+    answer.figure("stage", 1);
+    answer.figure("lost", answer.lost());
+    Some(())
+}
+
+/// Nanoseconds of processor time of this copy.
+fn processor_time() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid record.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+fn objects_and_roots(
+    plan: &Plan<'_>,
+    there: &Space<'_>,
+    roots: &Roots<'_>,
+    marking: &mut roots::Search<'_, '_, '_>,
+) {
+    // Of all that may hold a block, an object says most.
+    roots::objects(plan.pages, there, marking);
+    if roots.has_blocks {
+        // What objects own may have been allocated before anything was followed.
+        roots::owned(plan.pages, there, marking);
+    }
+    roots.search(marking);
+}
+
+/// Memory of the host that is not in the copy.
+fn kept_back(plan: &Plan<'_>, answer: &mut Answer<'_>) {
+    let Some(theirs) = account::room_for_maps().and_then(|room| read_all(plan.maps, room)) else { return };
+    let mut bytes = 0;
+    memintro_analysis::account::maps::each(theirs, |mapping| {
+        if mapping.is_kept_back && mapping.private && mapping.writable {
+            bytes += mapping.rss + mapping.swap;
+        }
+    });
+    answer.figure("kept_back", bytes);
+}
+
+/// That of the calling thread, and those that the host has written.
+fn stack_pointers(plan: &Plan<'_>) -> Option<&'static [usize]> {
+    let mut sleeps = 0;
+    let mut ready = 0;
+    while ready == 0 && sleeps < SLEEPS {
+        ready = super::threads_word(plan.shared).load(Ordering::Acquire);
+        // SAFETY: a system call with a valid argument.
+        unsafe { libc::usleep(if ready == 0 { 1000 } else { 0 }) };
+        sleeps += 1;
+    }
+    let count = usize::try_from(ready).unwrap_or(0).saturating_sub(1).min(super::MOST_THREADS);
+    let list = slice::<usize>(count + 1)?;
+    let words = plan.shared.start().wrapping_add(super::THREADS_AT).cast::<usize>();
+    for (index, place) in list.iter_mut().enumerate() {
+        // SAFETY: within the mapping; the host has written so many.
+        *place = if index == count { plan.held.stack } else { unsafe { words.add(index).read() } };
+    }
+    Some(list)
+}
+
+/// For a copy that comes later.
+fn list_unreached(plan: &Plan<'_>, list: &[Node]) {
+    let places = plan.shared.start().wrapping_add(super::LIST_AT).cast::<(usize, usize)>();
+    let mut count = 0;
+    for node in list.iter().filter(|node| node.state == State::Unreached).take(MOST_LISTED) {
+        // SAFETY: within the mapping.
+        unsafe { places.add(count).write((node.start, node.bytes)) };
+        count += 1;
+    }
+    super::listed(plan.shared).store(count as u64, Ordering::Release);
+}
+
+/// What an earlier copy did not find unreached is not decided, and what it holds is not lost.
+fn doubt(plan: &Plan<'_>, marking: &mut roots::Search<'_, '_, '_>) {
+    let Some(earlier) = plan.earlier.filter(|earlier| earlier.len() < MOST_LISTED) else { return };
+    for index in 0..marking.nodes.list.len() {
+        let Some(node) = marking.nodes.list.get(index).copied() else { return };
+        if node.state == State::Unreached && earlier.binary_search(&(node.start, node.bytes)).is_err() {
+            marking.doubt(index, Root::new(kinds::DOUBT, 1));
+        }
+    }
+}

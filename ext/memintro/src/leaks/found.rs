@@ -1,0 +1,221 @@
+//! Writes what was found: blocks by verdict, call site and size, and by what the others are held.
+
+use memintro_analysis::account::lines::Word;
+use memintro_analysis::leaks::groups::each_run;
+use memintro_analysis::leaks::nodes::{NO_SITE, NOBODY, Node, Nodes, State};
+
+use super::Answer;
+use super::child::Plan;
+use crate::account::HeapPage;
+use crate::account::frozen::read;
+use crate::copy::own_memory::slice;
+
+/// Groups that are written of each verdict; the others are summed up.
+const MOST_GROUPS: usize = 1000;
+/// Call sites of blocks that something holds, those with most bytes.
+const MOST_ANCHORED: usize = 50;
+/// First words of a block that are looked at.
+const FIRST_WORDS: usize = 4;
+
+/// Numbers of verdicts, as the Ruby side has them.
+const LEAKED: u64 = 0;
+const INDIRECT: u64 = 1;
+const UNDECIDED: u64 = 2;
+
+#[derive(Clone, Copy, Default)]
+struct Group {
+    site: u32,
+    size: usize,
+    holder: (u32, usize),
+    first: u32,
+    count: u64,
+    bytes: u64,
+    youngest: u32,
+    oldest: u32,
+}
+
+pub(super) fn write(plan: &Plan<'_>, nodes: &Nodes<'_>, answer: &mut Answer<'_>) -> Option<()> {
+    let list = &*nodes.list;
+    let (mut count, mut bytes) = (0, 0);
+    for node in list.iter().filter(|node| node.state != State::Free) {
+        count += 1;
+        bytes += node.bytes as u64;
+    }
+    answer.add("scanned", &[count, bytes].map(Word::Number));
+    let numbers = slice::<u32>(list.len())?;
+    let groups = slice::<Group>(list.len())?;
+    for (verdict, state) in
+        [(LEAKED, State::Leaked), (INDIRECT, State::Indirect), (UNDECIDED, State::Undecided)]
+    {
+        let chosen = choose(list, numbers, |node| node.state == state)?;
+        write_groups(plan, nodes, verdict, chosen, groups, answer);
+    }
+    let chosen = choose(list, numbers, |node| node.state == State::Reached && !node.is_opaque)?;
+    write_anchored(list, chosen, groups, answer);
+    Some(())
+}
+
+fn choose<'a>(
+    list: &[Node],
+    numbers: &'a mut [u32],
+    is_wanted: impl Fn(&Node) -> bool,
+) -> Option<&'a mut [u32]> {
+    let mut used = 0;
+    for (index, _) in list.iter().enumerate().filter(|(_, node)| is_wanted(node)) {
+        *numbers.get_mut(used)? = index as u32;
+        used += 1;
+    }
+    numbers.get_mut(..used)
+}
+
+/// What holds a leaked block: its call site and size.
+fn holder(list: &[Node], node: &Node) -> (u32, usize) {
+    if node.state != State::Indirect || node.holder == NOBODY {
+        return (NO_SITE, 0);
+    }
+    list.get(node.holder as usize).map_or((NO_SITE, 0), |holder| (holder.site, holder.bytes))
+}
+
+fn write_groups(
+    plan: &Plan<'_>,
+    nodes: &Nodes<'_>,
+    verdict: u64,
+    numbers: &mut [u32],
+    groups: &mut [Group],
+    answer: &mut Answer<'_>,
+) {
+    let list = &*nodes.list;
+    let mut used = 0;
+    let key = |node: &Node| (node.site, node.bytes, holder(list, node));
+    each_run(numbers, list, key, |(site, size, holder), run| {
+        let mut group = Group { site, size, holder, youngest: u32::MAX, ..Group::default() };
+        group.first = run.first().copied().unwrap_or(0);
+        for node in run.iter().filter_map(|number| list.get(*number as usize)) {
+            group.count += 1;
+            group.bytes += node.bytes as u64;
+            group.youngest = group.youngest.min(node.age);
+            group.oldest = group.oldest.max(node.age);
+        }
+        if let Some(place) = groups.get_mut(used) {
+            *place = group;
+            used += 1;
+        }
+    });
+    let Some(groups) = groups.get_mut(..used) else { return };
+    groups.sort_unstable_by_key(|group| (std::cmp::Reverse(group.bytes), group.first));
+    let (mut blocks, mut bytes) = (0, 0);
+    for (index, group) in groups.iter().enumerate() {
+        blocks += group.count;
+        bytes += group.bytes;
+        if index >= MOST_GROUPS {
+            continue;
+        }
+        let numbers = [
+            verdict,
+            u64::from(group.site),
+            group.size as u64,
+            group.count,
+            group.bytes,
+            u64::from(group.youngest),
+            u64::from(group.oldest),
+            u64::from(group.holder.0),
+            group.holder.1 as u64,
+        ];
+        answer.add("group", &numbers.map(Word::Number));
+        if plan.wanted.first_words
+            && let Some(node) = list.get(group.first as usize)
+        {
+            let words = first_words(plan.pages, nodes, node);
+            answer.add("words", &words.map(Word::Number));
+        }
+    }
+    answer.add("verdict", &[verdict, groups.len() as u64, blocks, bytes].map(Word::Number));
+}
+
+/// By call site, and what holds most bytes of each.
+fn write_anchored(list: &[Node], numbers: &mut [u32], groups: &mut [Group], answer: &mut Answer<'_>) {
+    let mut used = 0;
+    let (mut blocks, mut bytes) = (0, 0);
+    // What holds most of the site at hand: kind, key, bytes.
+    let mut best = (0_u8, 0_usize, 0_u64);
+    each_run(
+        numbers,
+        list,
+        |node| (node.site, node.kind, node.root),
+        |(site, kind, root), run| {
+            let sum: u64 = run
+                .iter()
+                .filter_map(|number| list.get(*number as usize))
+                .map(|node| node.bytes as u64)
+                .sum();
+            blocks += run.len() as u64;
+            bytes += sum;
+            let is_new = used == 0 || groups.get(used - 1).is_none_or(|group| group.site != site);
+            if is_new {
+                used += 1;
+                best = (kind, root, 0);
+            }
+            let Some(group) = groups.get_mut(used - 1) else { return };
+            if is_new {
+                *group = Group { site, ..Group::default() };
+            }
+            group.count += run.len() as u64;
+            group.bytes += sum;
+            if sum > best.2 || is_new {
+                best = (kind, root, sum);
+                // `size`: the root; `holder`: its kind, and its bytes.
+                group.size = root;
+                group.holder = (u32::from(kind), sum as usize);
+            }
+        },
+    );
+    let Some(groups) = groups.get_mut(..used) else { return };
+    groups.sort_unstable_by_key(|group| std::cmp::Reverse(group.bytes));
+    for group in groups.iter().take(MOST_ANCHORED) {
+        let numbers = [
+            u64::from(group.site),
+            group.count,
+            group.bytes,
+            u64::from(group.holder.0),
+            group.size as u64,
+            group.holder.1 as u64,
+        ];
+        answer.add("anchored", &numbers.map(Word::Number));
+    }
+    answer.add("anchored_all", &[blocks, bytes].map(Word::Number));
+}
+
+/// Where the block is; what kind of word each is, and for an address of a module, the address: never what it holds.
+fn first_words(pages: &[HeapPage], nodes: &Nodes<'_>, node: &Node) -> [u64; 2 * FIRST_WORDS + 1] {
+    const ZERO: u64 = 1;
+    const NUMBER: u64 = 2;
+    const TEXT: u64 = 3;
+    const BLOCK: u64 = 4;
+    const OBJECT: u64 = 5;
+    const ADDRESS: u64 = 6;
+    const OTHER: u64 = 7;
+    let mut found = [0; 2 * FIRST_WORDS + 1];
+    let (place, words) = found.split_at_mut(1);
+    place.fill(node.start as u64);
+    for (index, pair) in words.chunks_exact_mut(2).enumerate().take(node.bytes / 8) {
+        // SAFETY: within a block.
+        let word = unsafe { read(node.start + index * 8) };
+        let address = word as usize;
+        let text = word.to_le_bytes();
+        let length = text.iter().position(|byte| *byte == 0).unwrap_or(8);
+        let is_text = length > 2
+            && text.iter().take(length).all(|byte| (0x20..0x7f).contains(byte))
+            && text.iter().skip(length).all(|byte| *byte == 0);
+        let (kind, value) = match word {
+            0 => (ZERO, 0),
+            _ if word < 1 << 32 => (NUMBER, 0),
+            _ if is_text => (TEXT, 0),
+            _ if nodes.find(address).is_some() => (BLOCK, 0),
+            _ if pages.iter().any(|page| (page.start..page.end).contains(&address)) => (OBJECT, 0),
+            _ if word < 1 << 47 => (ADDRESS, word),
+            _ => (OTHER, 0),
+        };
+        pair.copy_from_slice(&[kind, value]);
+    }
+    found
+}

@@ -1,0 +1,179 @@
+//! Blocks that nothing points to, found in a frozen copy of this process.
+//!
+//! host ── [`crate::copy`] ──► the copy: lists all blocks ([`blocks`]), reaches them from roots ([`roots`]), and writes
+//! what it found as plain lines into shared memory ([`found`]). It allocates nothing, takes no lock, and ends by itself.
+//!
+//! The copy has the memory of all threads, but not what they held in registers. So a block that nothing reaches counts
+//! only if nothing reached it in an earlier copy either: the caller makes two, where there are other threads.
+
+mod blocks;
+mod child;
+mod found;
+mod held;
+mod memory;
+mod roots;
+mod threads;
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use memintro_abi::{HookApi, Mode, Status};
+
+use crate::account::{HeapPage, child as account_child, own_ranges};
+use crate::copy::{self, Copy, Shared};
+use crate::hook_link;
+
+pub(crate) use held::Held;
+
+/// Of the shared memory: two words, the stack pointers of threads, the text, and the list of blocks.
+const THREADS_AT: usize = 4096;
+const MOST_THREADS: usize = 7680;
+const TEXT_AT: usize = 64 << 10;
+const TEXT_ROOM: usize = 8 << 20;
+const LIST_AT: usize = TEXT_AT + TEXT_ROOM;
+const MOST_LISTED: usize = 4 << 20;
+const ROOM: usize = LIST_AT + MOST_LISTED * size_of::<(usize, usize)>();
+
+/// What is wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    /// glibc answers malloc, so that all its blocks can be listed.
+    pub(crate) glibc: bool,
+    /// What the first words of leaked blocks look like.
+    pub(crate) first_words: bool,
+    /// After so long the copy is ended.
+    pub(crate) seconds: u32,
+}
+
+/// Why there is no copy.
+pub(crate) enum Refused {
+    System(std::io::Error),
+    Hook(Status),
+}
+
+impl From<std::io::Error> for Refused {
+    fn from(error: std::io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// A copy at work, or what it has found.
+pub(crate) struct Scan {
+    copy: Option<Copy>,
+    shared: Shared,
+    deadline: Instant,
+}
+
+/// Makes the copy. The caller holds the GVL. `held`: what its own registers and stack hold. `earlier`: a scan that has
+/// come to its end.
+pub(crate) fn begin(
+    wanted: Wanted,
+    pages: &[HeapPage],
+    held: &Held,
+    earlier: Option<&Scan>,
+) -> Result<Scan, Refused> {
+    let shared = Shared::map(ROOM)?;
+    let hook = hook_link::found();
+    let own = own_ranges(hook);
+    let maps = File::open("/proc/self/smaps")?;
+    let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
+    let before = threads::stack_pointers(MOST_THREADS);
+    let plan = child::Plan {
+        wanted,
+        pages,
+        held,
+        own: &own,
+        hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
+        sampled: hook.is_some_and(|hook| (hook.mode)() == Mode::SAMPLED),
+        maps: maps.as_raw_fd(),
+        parent: std::process::id().cast_signed(),
+        shared: &shared,
+        earlier: earlier.map(|scan| list(&scan.shared)),
+        unused_stack: crate::vm::unused_stack(),
+        // The host's own lists, which only its own frames point to.
+        lists: [pages.as_ptr() as usize, own.as_ptr() as usize, before.as_ptr() as usize],
+    };
+    let copy = match plan.hook {
+        Some(hook) => copy_while_nothing_is_recorded(hook)?,
+        None => copy::split()?,
+    };
+    let Some(copy) = copy else { child::run(&plan) };
+    write_threads(&shared, &before);
+    Ok(Scan { copy: Some(copy), shared, deadline })
+}
+
+/// No thread is in the middle of recording at that instant; what was written down meanwhile is recorded in the copy as
+/// well.
+fn copy_while_nothing_is_recorded(hook: &HookApi) -> Result<Option<Copy>, Refused> {
+    unsafe extern "C" fn split(made: *mut c_void) {
+        // SAFETY: the option below.
+        unsafe { *made.cast::<Option<std::io::Result<Option<Copy>>>>() = Some(copy::split()) };
+    }
+    let mut made: Option<std::io::Result<Option<Copy>>> = None;
+    // SAFETY: the callback fits the option, which outlives the call.
+    let status = unsafe { (hook.at_one_instant)((&raw mut made).cast(), split) };
+    match made {
+        Some(made) => Ok(made?),
+        None => Err(Refused::Hook(status)),
+    }
+}
+
+/// The stack pointers of threads that slept before the copy was made, and sleep at the same place now.
+fn write_threads(shared: &Shared, before: &[usize]) {
+    let after = threads::stack_pointers(MOST_THREADS);
+    let words = shared.start().wrapping_add(THREADS_AT).cast::<usize>();
+    let mut count = 0;
+    for pointer in before.iter().filter(|pointer| after.contains(pointer)).take(MOST_THREADS) {
+        // SAFETY: within the mapping; the copy reads it once the count is there.
+        unsafe { words.add(count).write(*pointer) };
+        count += 1;
+    }
+    threads_word(shared).store(count as u64 + 1, Ordering::Release);
+}
+
+/// The length of the text so far.
+fn length(shared: &Shared) -> &AtomicU64 {
+    // SAFETY: the mapping is longer, and begins at a page.
+    unsafe { &*shared.start().cast::<AtomicU64>() }
+}
+
+/// How many stack pointers there are, and 1; 0 before.
+fn threads_word(shared: &Shared) -> &AtomicU64 {
+    // SAFETY: as above.
+    unsafe { &*shared.start().cast::<AtomicU64>().add(1) }
+}
+
+/// How many blocks are listed.
+fn listed(shared: &Shared) -> &AtomicU64 {
+    // SAFETY: as above.
+    unsafe { &*shared.start().cast::<AtomicU64>().add(2) }
+}
+
+/// The blocks that nothing reached in a copy that has ended, in the order of their addresses.
+fn list(shared: &Shared) -> &[(usize, usize)] {
+    let count = usize::try_from(listed(shared).load(Ordering::Acquire)).unwrap_or(0).min(MOST_LISTED);
+    // SAFETY: within the mapping, and nobody writes it any more.
+    unsafe { std::slice::from_raw_parts(shared.start().wrapping_add(LIST_AT).cast(), count) }
+}
+
+impl Scan {
+    /// Waits for its end, at most until a second after its deadline. Returns its text, and whether it came to its end.
+    pub(crate) fn finish(&mut self) -> (Vec<u8>, bool) {
+        let ended = self.copy.take().is_some_and(|copy| copy.wait_until(self.deadline));
+        let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
+        let text = self.shared.start().wrapping_add(TEXT_AT);
+        // SAFETY: within the mapping, and nobody writes it any more.
+        let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT_ROOM)) }.to_vec();
+        (text, ended)
+    }
+
+    /// How many blocks nothing reached.
+    pub(crate) fn unreached(&self) -> usize {
+        list(&self.shared).len()
+    }
+}
+
+pub(crate) use account_child::Answer;

@@ -1,0 +1,275 @@
+//! What blocks are reached from, and the search.
+//!
+//! | memory | a root? |
+//! |---|---|
+//! | writable data of modules, anonymous memory, TLS blocks and control blocks of threads in it | yes |
+//! | stacks of threads | from the stack pointer on, where the kernel tells it |
+//! | registers of the calling thread | yes; of other threads they are not in the copy |
+//! | slots of Ruby's objects, and of those that await their finalizer | yes; free slots are not |
+//! | code that was made at run time | yes, at each byte |
+//! | glibc's arenas, memory that malloc has free, what the hook has mapped for itself | no |
+//!
+//! Where malloc's chunks are not known, all of its memory that is no followed block is a root.
+
+use memintro_analysis::account::PAGE;
+use memintro_analysis::account::space::{Area, Space};
+use memintro_analysis::leaks::mark::{Marking, Root};
+
+use super::memory::{Kind, Words};
+use crate::account::HeapPage;
+use crate::account::frozen::{Region, read};
+use crate::heap::Vm;
+
+/// Kinds of roots, as lines and the Ruby side have them.
+pub(super) mod kinds {
+    pub(crate) const DATA: u8 = 1;
+    pub(crate) const STACK: u8 = 2;
+    pub(crate) const OBJECT: u8 = 3;
+    pub(crate) const INTERNAL: u8 = 4;
+    pub(crate) const ANONYMOUS: u8 = 5;
+    pub(crate) const UNFOLLOWED: u8 = 6;
+    pub(crate) const DOUBT: u8 = 7;
+    pub(crate) const CODE: u8 = 8;
+    pub(crate) const HEAP_PAGE: u8 = 9;
+    pub(crate) const TYPE: u8 = 10;
+    pub(crate) const OURS: u8 = 11;
+}
+
+/// The stack of a function that the kernel has interrupted reaches so far below its pointer.
+const RED_ZONE: usize = 128;
+const T_IMEMO: usize = 0x1a;
+/// Types whose values may be in Ruby's own short-lived memory: objects, arrays, hashes, structs.
+const TRANSIENT: [usize; 4] = [0x01, 0x07, 0x08, 0x09];
+/// Zeroed data of a module directly behind its file; what is larger is more likely somebody else's.
+const LARGEST_DATA: usize = 1 << 20;
+
+/// Where roots are.
+pub(super) struct Roots<'a> {
+    pub(super) space: &'a Space<'a>,
+    pub(super) regions: &'a [Region],
+    pub(super) kinds: &'a [Kind],
+    /// Where stacks begin to be in use.
+    pub(super) stack_pointers: &'a [usize],
+    /// Ranges that are no roots.
+    pub(super) skipped: &'a [(usize, usize)],
+    /// Blocks lie among the roots.
+    pub(super) has_blocks: bool,
+    /// Of the calling thread.
+    pub(super) registers: &'a [usize],
+}
+
+pub(super) type Search<'a, 'b, 'c> = Marking<'a, 'b, Words<'c>>;
+
+impl Roots<'_> {
+    pub(super) fn search(&self, marking: &mut Search<'_, '_, '_>) {
+        let start = self.registers.as_ptr() as usize;
+        marking.from_root(start, start + size_of_val(self.registers), Root::new(kinds::STACK, start));
+        for ((area, region), kind) in self.space.areas().iter().zip(self.regions).zip(self.kinds) {
+            let pointer = (region.is_stack || region.is_guarded)
+                .then(|| self.stack_pointers.iter().find(|pointer| area.holds(**pointer, **pointer)))
+                .flatten();
+            let root = self.root(area, region, *kind, pointer.is_some());
+            let from = pointer.map_or(area.start, |pointer| pointer.saturating_sub(RED_ZONE).max(area.start));
+            if *kind == Kind::Code {
+                self.code(marking, area);
+            } else {
+                self.pages(area, from, |from, to| self.around_skipped(from, to, root, marking));
+            }
+        }
+    }
+
+    fn root(&self, area: &Area, region: &Region, kind: Kind, is_stack: bool) -> Root {
+        if is_stack || region.is_stack {
+            Root::new(kinds::STACK, area.start)
+        } else if kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA {
+            Root::new(kinds::DATA, 0)
+        } else if self.has_blocks {
+            // What Ruby's objects own is searched for integers by itself, so that freed arrays hold nothing.
+            Root { has_integers: region.is_guarded, ..Root::new(kinds::UNFOLLOWED, area.start) }
+        } else {
+            // Ruby keeps values there that were once those of arrays, and marks none of them.
+            Root { has_integers: region.is_guarded, ..Root::new(kinds::ANONYMOUS, area.start) }
+        }
+    }
+
+    /// Runs of pages that are there and nobody's else.
+    fn pages(&self, area: &Area, from: usize, mut visit: impl FnMut(usize, usize)) {
+        let mut at = from & !4095;
+        while let Some(page) = self.space.next_resident(area, at) {
+            let mut end = page + 4096;
+            while self.space.next_resident(area, end) == Some(end) && end < area.end {
+                end += 4096;
+            }
+            visit(page.max(from), end);
+            at = end;
+        }
+    }
+
+    fn around_skipped(&self, from: usize, to: usize, root: Root, marking: &mut Search<'_, '_, '_>) {
+        let mut at = from;
+        while at < to {
+            // The first skipped range that reaches beyond this address.
+            let next = self
+                .skipped
+                .iter()
+                .copied()
+                .filter(|(_, end)| *end > at)
+                .min_by_key(|(start, _)| *start)
+                .unwrap_or((to, to));
+            self.around_blocks(at, next.0.clamp(at, to), root, marking);
+            at = next.1.max(at + 8).max(next.0.min(to));
+        }
+    }
+
+    fn around_blocks(&self, from: usize, to: usize, root: Root, marking: &mut Search<'_, '_, '_>) {
+        if !self.has_blocks {
+            marking.from_root(from, to, root);
+            return;
+        }
+        let mut at = from;
+        let mut next = marking.nodes.list.partition_point(|node| node.end() <= from);
+        while at < to {
+            let block = marking.nodes.list.get(next).map(|node| (node.start, node.end()));
+            let Some((start, end)) = block.filter(|(start, _)| *start < to) else {
+                marking.from_root(at, to, root);
+                return;
+            };
+            if at < start {
+                marking.from_root(at, start, root);
+            }
+            at = at.max(end);
+            next += 1;
+        }
+    }
+
+    /// Addresses in code are at any place.
+    fn code(&self, marking: &mut Search<'_, '_, '_>, area: &Area) {
+        const PIECE: usize = 64;
+        self.pages(area, area.start, |from, to| {
+            let mut at = from;
+            while at + 16 <= to {
+                let mut shifted = [0_usize; PIECE];
+                let mut used = 0;
+                while used < PIECE && at + 16 <= to {
+                    // SAFETY: two words of a readable page.
+                    let (low, high) = unsafe { (read(at & !7), read((at & !7) + 8)) };
+                    let bits = 8 * (at % 8) as u32;
+                    let both = u128::from(high) << 64 | u128::from(low);
+                    if let Some(place) = shifted.get_mut(used) {
+                        *place = (both >> bits) as usize;
+                    }
+                    used += 1;
+                    at += 1;
+                }
+                let start = shifted.as_ptr() as usize;
+                marking.from_root(start, start + used * 8, Root::new(kinds::CODE, area.start));
+            }
+        });
+    }
+}
+
+/// Slots of Ruby's objects, and the blocks in which pages of its heap are.
+pub(super) fn objects(pages: &[HeapPage], there: &Space<'_>, marking: &mut Search<'_, '_, '_>) {
+    for page in pages {
+        for place in [page.start, page.end.saturating_sub(8)] {
+            if let Some(block) = marking.nodes.find(place) {
+                marking.close(block, Root::new(kinds::HEAP_PAGE, 1));
+            }
+        }
+    }
+    for page in pages {
+        let mut last = (0, false);
+        for slot in page.slots() {
+            // Most slots are in the memory page of the one before.
+            if last.0 != slot / PAGE {
+                last = (slot / PAGE, there.is_resident(slot));
+            }
+            let Some(root) = last.1.then(|| root_of(*page, slot)).flatten() else { continue };
+            marking.from_root(slot, slot + page.stride, root);
+            if page.identity(slot).is_some_and(|(kind, ..)| TRANSIENT.contains(&kind)) {
+                transient(slot, page.stride, there, root, marking);
+            }
+        }
+    }
+}
+
+fn root_of(page: HeapPage, slot: usize) -> Option<Root> {
+    let (kind, imemo, class) = page.identity(slot)?;
+    Some(match imemo {
+        Some(imemo) => Root::new(kinds::INTERNAL, imemo + 1),
+        None if class == 0 || kind == T_IMEMO => Root::new(kinds::TYPE, kind),
+        None => Root::new(kinds::OBJECT, class),
+    })
+}
+
+/// What objects own outside of their slots, where the list of blocks does not have it: as many bytes as Ruby says, from
+/// where a word of the slot points to, and from where the first words there point to.
+pub(super) fn owned(pages: &[HeapPage], there: &Space<'_>, marking: &mut Search<'_, '_, '_>) {
+    const LEAST: u64 = 8;
+    const FIRST_WORDS: usize = 8;
+    let Some(vm) = Vm::get() else { return };
+    for page in pages {
+        for slot in page.slots() {
+            if !there.is_resident(slot) || !page.is_object(slot) {
+                continue;
+            }
+            let object = vm.object(slot, page.stride as u64);
+            let Some(root) = root_of(*page, slot).filter(|_| object.owned >= LEAST) else { continue };
+            let bytes = usize::try_from(object.owned).unwrap_or(usize::MAX);
+            for at in (slot + 16..slot + page.stride).step_by(8) {
+                let Some(block) = unlisted(at, there, marking) else { continue };
+                piece(block, bytes, there, root, marking);
+                if object.has_nested_blocks() {
+                    for inner in (block..block + FIRST_WORDS * 8).step_by(8) {
+                        if let Some(inner) = unlisted(inner, there, marking) {
+                            piece(inner, bytes, there, root, marking);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where a word points to, if memory is there that is no block of the list.
+fn unlisted(at: usize, there: &Space<'_>, marking: &Search<'_, '_, '_>) -> Option<usize> {
+    if !there.is_resident(at) {
+        return None;
+    }
+    // SAFETY: a word of a page that is there.
+    let block = unsafe { read(at) } as usize;
+    let is_one = block.is_multiple_of(8) && there.is_resident(block) && marking.nodes.find(block).is_none();
+    is_one.then_some(block)
+}
+
+fn piece(block: usize, bytes: usize, there: &Space<'_>, root: Root, marking: &mut Search<'_, '_, '_>) {
+    let end = there.area(block).map_or(block, |area| area.end);
+    marking.from_root(block, block.saturating_add(bytes).min(end), root);
+}
+
+/// Ruby 3.1 and 3.2 have short arrays and the like in memory of their own, without malloc, where each has a head: its
+/// length, a mark, and its object. What is between them is out of use.
+fn transient(slot: usize, stride: usize, there: &Space<'_>, root: Root, marking: &mut Search<'_, '_, '_>) {
+    const HEAD: usize = 16;
+    const MARK: u64 = 0xfeab;
+    for at in (slot + 16..slot + stride).step_by(8) {
+        // SAFETY: a word of a slot.
+        let block = unsafe { read(at) } as usize;
+        if block < HEAD || !block.is_multiple_of(8) || marking.nodes.find(block).is_some() {
+            continue;
+        }
+        if !there.is_resident(block) {
+            continue;
+        }
+        if !there.is_resident(block - HEAD) {
+            continue;
+        }
+        // SAFETY: both words are in pages that are there.
+        let (head, object) = unsafe { (read(block - HEAD), read(block - 8)) };
+        if object as usize == slot && head >> 16 & 0xffff == MARK {
+            let end = block - HEAD + (head & 0x7fff) as usize * 8;
+            let most = there.area(block).map_or(block, |area| area.end);
+            marking.from_root(block, end.min(most), root);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Blocks that nothing points to, for Ruby: the lines of frozen copies as text.
+
+use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
+
+use super::errors;
+use super::heap::checked;
+use super::without_gvl::without_gvl;
+use crate::account;
+use crate::heap::find;
+use crate::leaks::{self, Held, Refused, Scan, Wanted};
+use crate::symbols;
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("leaks", function!(take, 4))?;
+    native.define_singleton_method("address_name", function!(address_name, 1))?;
+    native.define_singleton_method("class_name_at", function!(class_name_at, 1))?;
+    native.define_singleton_method("malloc_in_use", function!(malloc_in_use, 0))
+}
+
+/// Between two copies.
+const BETWEEN: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// `[text, whether it is whole, milliseconds for which Ruby stood still, how many copies there were, bytes in use before
+/// and after as malloc has them]`. `twice`: what counts is what nothing reached in either of two copies.
+fn take(ruby: &Ruby, glibc: bool, first_words: bool, twice: bool, seconds: u32) -> Result<RArray, Error> {
+    let held = Held::capture();
+    let wanted = Wanted { glibc, first_words, seconds: seconds.clamp(1, 600) };
+    let (mut first, mut pause, mut in_use) = scan(ruby, wanted, &held, None)?;
+    let (mut text, mut whole) = without_gvl(|| first.finish());
+    let mut copies = 1;
+    if twice && whole && first.unreached() > 0 {
+        without_gvl(|| std::thread::sleep(BETWEEN));
+        let (mut second, more, again) = scan(ruby, wanted, &held, Some(&first))?;
+        pause += more;
+        in_use = again;
+        (text, whole) = without_gvl(|| second.finish());
+        copies = 2;
+    }
+    let answer = ruby.ary_new_capa(5);
+    let made: RString = ruby.str_from_slice(&text);
+    answer.push(made)?;
+    answer.push(whole)?;
+    answer.push(pause)?;
+    answer.push(copies)?;
+    answer.push(in_use)?;
+    Ok(answer)
+}
+
+type InUse = Option<((u64, u64, u64), (u64, u64, u64))>;
+
+fn scan(
+    ruby: &Ruby,
+    wanted: Wanted,
+    held: &Held,
+    earlier: Option<&Scan>,
+) -> Result<(Scan, f64, InUse), Error> {
+    let begun = std::time::Instant::now();
+    let pages = checked(ruby, account::heap_pages())?;
+    let before = if wanted.glibc { in_use() } else { None };
+    let scan = leaks::begin(wanted, &pages, held, earlier).map_err(|refused| match refused {
+        Refused::Hook(status) => errors::from_status(ruby, status),
+        Refused::System(error) => errors::error(
+            ruby,
+            "LeaksError",
+            format!("this process cannot be copied for a search for leaks ({error}): a limit of the process, such as ulimit -v or \
+                 -u, or the machine's memory forbids it"),
+        ),
+    })?;
+    let after = if wanted.glibc { in_use() } else { None };
+    drop(pages);
+    Ok((scan, begun.elapsed().as_secs_f64() * 1e3, before.zip(after)))
+}
+
+/// Bytes of blocks in use in arenas, mapped blocks and their bytes, as glibc itself counts them.
+fn in_use() -> Option<(u64, u64, u64)> {
+    type Info = unsafe extern "C" fn() -> [usize; 10];
+    // SAFETY: the name stands for a function of this type wherever it exists: a record of ten numbers.
+    let info = unsafe { crate::lookup::look_up!(c"mallinfo2", Info) }?;
+    // SAFETY: it takes malloc's locks, as malloc does, and only reads.
+    let figures = unsafe { info() };
+    let [_, _, _, mapped, mapped_bytes, _, _, in_use, _, _] = figures.map(|figure| figure as u64);
+    Some((in_use, mapped, mapped_bytes))
+}
+
+fn malloc_in_use() -> Option<(u64, u64, u64)> {
+    in_use()
+}
+
+/// `libfoo.so(symbol+0x8)`; nil where no module is.
+fn address_name(address: usize) -> Option<String> {
+    symbols::of_address(address)
+}
+
+/// The name of the class at an address, if one is there.
+fn class_name_at(ruby: &Ruby, address: usize) -> Result<Option<String>, Error> {
+    checked(ruby, find::class_name(address))
+}

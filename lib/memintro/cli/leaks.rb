@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+require_relative "inspection"
+
+module Memintro
+  module CLI
+    # `memintro leaks`: blocks of malloc that nothing points to.
+    class LeaksOf < Inspection
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro leaks [options] PID|NAME…
+               memintro leaks [options] -- CMD [ARGUMENTS]
+
+        Finds blocks of malloc that nothing points to any more, by call site and size, and says what holds the others.
+        PID or NAME is a process that listens (memintro ps). A copy of it searches. The process itself stands still
+        only for the garbage collection before, and while the kernel copies it: 30 to 100 ms for each GB, twice.
+        With a CMD, each of its Ruby processes tracks from its start, and is searched when it ends.
+      TEXT
+      # See {Inspection::FORMATS}.
+      FORMATS = %w[text json html].freeze
+      # Seconds that a copy may take.
+      SECONDS = 120
+      private_constant :SECONDS
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--track SECONDS", "with a PID: track for so long before, so that lines are known; if the",
+                    "process tracks already, only wait") { |text| @track = seconds("--track", text).to_f }
+          parser.on("--first-words", "say what the first words of leaked blocks look like, never what they hold") do
+            @first_words = true
+          end
+          parser.on("--no-gc", "do not collect garbage first: what only garbage points to counts as held") do
+            @no_gc = true
+          end
+          parser.on("--core FILE", "a core file; see below") { |file| @core = file }
+        end
+      end
+
+      # @param words [Array<String>] PIDs and names
+      # @return [Integer] the exit code
+      def run(words)
+        raise Failure, no_core if @core
+        return super if @command
+
+        require_relative "../../memintro"
+        require_relative "../report/leaks_report"
+        raise UsageError, "give a PID, or -- CMD (memintro leaks --help)" if words.empty?
+
+        inspect_live(words)
+      rescue Memintro::LeaksError => e
+        raise Failure, e.message
+      end
+
+      private
+
+      def name
+        "leaks"
+      end
+
+      def no_core
+        "core files cannot be searched yet (#{@core}): the pages of Ruby's heap, and the memory of memintro itself, " \
+          "are listed in the live process only. memintro leaks PID asks the process while it runs"
+      end
+
+      def variables
+        super.merge(TRACK: "1", FIRST_WORDS: (@first_words ? "1" : nil))
+      end
+
+      def inspect_all(listeners)
+        started = listeners.select { |listener| track(listener) }
+        sleep(@track) if @track
+        over_all(listeners, apart: false) do |listener|
+          asked = client(listener, @timeout || (2 * SECONDS))
+          arguments = { gc: !@no_gc, first_words: @first_words == true, seconds: SECONDS }
+          answer = asked.ask_json("leaks", arguments)
+          listener.called = asked.program
+          leaks = Leaks.of_hash(answer)
+          write_live(listener, LeaksReport.new(leaks, name: who(listener), pid: listener.pid))
+        end
+      ensure
+        Array(started).each { |listener| stop(listener) }
+      end
+
+      # @return [Boolean] whether tracking was off before
+      def track(listener)
+        return false unless @track
+
+        asked = client(listener, PATIENCE_SECONDS)
+        return false if asked.ask_json("info")["tracking"]
+
+        client(listener, PATIENCE_SECONDS).ask_json("start", { mode: "full" })["state"] == "started"
+      end
+
+      # What was turned on here is turned off again, also after an error or Ctrl-C.
+      def stop(listener)
+        client(listener, PATIENCE_SECONDS).ask_json("stop")
+      rescue ControlError => e
+        CLI.complain($stderr, "tracking could not be stopped: #{e.message}")
+      end
+    end
+  end
+end

@@ -1,0 +1,134 @@
+# frozen_string_literal: true
+
+require_relative "../error"
+require_relative "../support/json_text"
+require_relative "../support/list"
+require_relative "../support/names"
+require_relative "../support/units"
+require_relative "../support/value_object"
+
+module Memintro
+  # Blocks of malloc that nothing points to, and what holds the others. Frozen.
+  #
+  # @example
+  #   leaks = Memintro.leaks
+  #   leaks.leaked_blocks                 # => 50_000
+  #   puts leaks
+  class Leaks
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[leaked_blocks leaked_bytes indirectly_leaked_blocks indirectly_leaked_bytes undecided_blocks
+                    undecided_bytes scanned_blocks scanned_bytes free_bytes allocator basis mode copies searched_bytes
+                    search_ms pause_ms verdict notes groups].freeze
+    # What a block can be found to be.
+    VERDICTS = %i[leaked indirectly_leaked undecided anchored free_but_kept].freeze
+    # Of JSON.
+    LAYOUT = 1
+
+    # @return [Integer] blocks that nothing points to. Of blocks that point to one another in a circle, one
+    attr_reader :leaked_blocks
+    # @return [Integer] their bytes
+    attr_reader :leaked_bytes
+    # @return [Integer] blocks that only leaked blocks point to
+    attr_reader :indirectly_leaked_blocks
+    # @return [Integer] their bytes
+    attr_reader :indirectly_leaked_bytes
+    # @return [Integer] blocks that nothing pointed to in one copy of the process, but something in the other
+    attr_reader :undecided_blocks
+    # @return [Integer] their bytes
+    attr_reader :undecided_bytes
+    # @return [Integer] all blocks that were looked at
+    attr_reader :scanned_blocks
+    # @return [Integer] their bytes
+    attr_reader :scanned_bytes
+    # @return [Integer, nil] bytes that malloc has free and keeps; nil where that is not known
+    attr_reader :free_bytes
+    # @return [Symbol] who answers malloc: `:glibc`, `:jemalloc`, `:tcmalloc`, `:mimalloc` or `:unknown`
+    attr_reader :allocator
+    # @return [Symbol] `:chunks`, all blocks of glibc; `:tracked`, those that were followed
+    attr_reader :basis
+    # @return [Symbol] whether lines are known: `:off`, `:full` or `:sampled`
+    attr_reader :mode
+    # @return [Integer] how many copies of the process were searched
+    attr_reader :copies
+    # @return [Integer] bytes that the last copy searched
+    attr_reader :searched_bytes
+    # @return [Float] milliseconds that this took
+    attr_reader :search_ms
+    # @return [Float] milliseconds for which Ruby stood still, without the collection before
+    attr_reader :pause_ms
+    # @return [Array<String>] sentences: what leaks most, and what to do about it
+    attr_reader :verdict
+    # @return [Array<String>] what could not be read
+    attr_reader :notes
+    # @return [List<Group>] leaked ones first, the largest first; then the others in the order of {VERDICTS}
+    attr_reader :groups
+
+    # @api private
+    # @param hash [Hash{String => Object}] {#to_h} as JSON, from a stranger
+    # @return [Leaks]
+    # @raise [LeaksError]
+    def self.of_hash(hash)
+      groups = Array(hash["groups"]).map { |row| Group.of_hash(row) }
+      figures = ATTRIBUTES.to_h { |name| [name, hash[name.to_s]] }
+      %i[allocator basis mode].each { |name| figures[name] = figures[name].to_s.to_sym }
+      new(**figures, notes: Array(hash["notes"]).map(&:to_s), verdict: Array(hash["verdict"]).map(&:to_s),
+                     groups: groups)
+    rescue TypeError, NoMethodError, ArgumentError
+      raise LeaksError, "this is no answer of memintro about leaks"
+    end
+
+    # @api private
+    def initialize(groups:, notes:, verdict: nil, **figures)
+      @groups = List.new(groups)
+      @notes = notes.freeze
+      (ATTRIBUTES - %i[groups notes verdict]).each { |name| instance_variable_set(:"@#{name}", figures.fetch(name)) }
+      @verdict = (verdict || Verdict.of(self)).freeze
+      freeze
+    end
+
+    # @return [Boolean] whether anything leaked
+    def any?
+      leaked_blocks.positive?
+    end
+
+    # @return [Hash{Symbol => Object}] all figures, with groups as hashes
+    def to_h
+      super.merge(groups: groups.map(&:to_h))
+    end
+
+    # @return [String] all figures as JSON
+    def to_json(*)
+      JsonText.dump({ memintro_leaks: LAYOUT, **to_h })
+    end
+
+    # @param top [Integer, nil] groups of each verdict; nil: all
+    # @return [String] a line for each call site and size
+    def summary(top: 20)
+      VERDICTS.flat_map do |verdict|
+        rows = groups.select { |group| group.verdict == verdict }
+        shown = top ? rows.first(top) : rows
+        rest = rows.drop(shown.size)
+        more = "#{Units.count(rest.sum(&:count))} more blocks in #{Units.counted(rest.size, 'group')}, " \
+               "#{Units.bytes(rest.sum(&:bytes))}"
+        [*shown.map(&:to_s), *(more unless rest.empty?)]
+      end.join("\n")
+    end
+
+    # @return [String] the sentences, and the groups
+    def to_s
+      text = summary
+      [*verdict, *("" unless text.empty?), *(text unless text.empty?), *("" unless notes.empty?),
+       *notes.map { |note| "Note: #{note}." }].join("\n")
+    end
+
+    # @return [String] one short line
+    def inspect
+      "#<#{self.class} #{verdict.first}>"
+    end
+  end
+end
+
+require_relative "leaks/group"
+require_relative "leaks/verdict"

@@ -1,0 +1,94 @@
+# frozen_string_literal: true
+
+require_relative "../../support/names"
+require_relative "../../support/units"
+require_relative "../../support/value_object"
+
+module Memintro
+  class Leaks
+    # Blocks of one verdict, call site and size. Frozen.
+    class Group
+      include ValueObject
+
+      # Names of the figures, in the order of {#to_h}.
+      ATTRIBUTES = %i[verdict site size count bytes youngest oldest held_by first_words example].freeze
+      # What each verdict says of its blocks.
+      WORDS = { leaked: "leaked", indirectly_leaked: "indirectly leaked", undecided: "undecided",
+                anchored: "held", free_but_kept: "free but kept" }.freeze
+      private_constant :WORDS
+
+      # @return [Symbol] one of {Leaks::VERDICTS}
+      attr_reader :verdict
+      # @return [String, nil] name of the call site; nil: the blocks were allocated while nothing was tracked
+      attr_reader :site
+      # @return [Integer, nil] bytes of each block: as asked for where the site is known, else what malloc gave; nil:
+      #   several sizes
+      attr_reader :size
+      # @return [Integer] blocks
+      attr_reader :count
+      # @return [Integer] bytes of all
+      attr_reader :bytes
+      # @return [Integer, nil] age of the youngest in collections; nil: not known
+      attr_reader :youngest
+      # @return [Integer, nil] age of the oldest
+      attr_reader :oldest
+      # @return [String, nil] of indirectly leaked blocks, the leaked ones that hold them; of anchored ones, what holds
+      #   most of them
+      attr_reader :held_by
+      # @return [Array<String>, nil] what the first words of the first block look like, if that was asked for: never
+      #   what they hold
+      attr_reader :first_words
+      # @return [String, nil] the address of the first block, for a debugger, if first words were asked for
+      attr_reader :example
+
+      # @api private
+      # @param hash [Hash{String => Object}]
+      # @return [Group]
+      # @raise [ArgumentError, TypeError] if it is none
+      def self.of_hash(hash)
+        values = ATTRIBUTES.to_h { |name| [name, hash[name.to_s]] }
+        verdict = VERDICTS.find { |name| name.to_s == values[:verdict].to_s } or raise ArgumentError
+        [values[:count], values[:bytes]].each { |number| Integer(number) }
+        new(**values, verdict: verdict)
+      end
+
+      # @api private
+      def initialize(verdict:, count:, bytes:, site: nil, size: nil, youngest: nil, oldest: nil, held_by: nil,
+                     first_words: nil, example: nil)
+        @verdict = verdict
+        @site = site
+        @size = size
+        @count = count
+        @bytes = bytes
+        @youngest = youngest
+        @oldest = oldest
+        @held_by = held_by
+        @first_words = first_words&.freeze
+        @example = example
+        freeze
+      end
+
+      # @return [String] such as `50,000 blocks of 1,024 bytes (48.8 MiB)`
+      def blocks
+        return Units.bytes(bytes) if verdict == :free_but_kept
+
+        each = size && " of #{Units.count(size)} #{Units.noun(size, 'byte')}"
+        "#{Units.counted(count, 'block')}#{each} (#{Units.bytes(bytes)})"
+      end
+
+      # @return [String] one line
+      def to_s
+        from = site && " from #{Names.printable(site)}"
+        ages = oldest && " aged #{youngest == oldest ? oldest : "#{youngest} to #{oldest}"} GCs"
+        by = held_by && "; held by #{Names.printable(held_by)}"
+        words = first_words && "; that at #{example} begins with #{first_words.join(', ')}"
+        "#{WORDS.fetch(verdict)}: #{blocks}#{from}#{ages}#{by}#{words}"
+      end
+
+      # @return [String] one short line
+      def inspect
+        "#<#{self.class} #{self}>"
+      end
+    end
+  end
+end

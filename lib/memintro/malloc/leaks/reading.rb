@@ -1,0 +1,240 @@
+# frozen_string_literal: true
+
+require_relative "../../support/names"
+require_relative "../../support/paths"
+require_relative "lines"
+
+module Memintro
+  class Leaks
+    # Makes groups of what frozen copies of this process have found.
+    # @api private
+    class Reading
+      # Times that copies are made again, because another thread was in malloc at their instant.
+      TRIES = 4
+      # What malloc's own sums may differ by: the host allocates a little between them and its copy.
+      SLACK = 256 << 10
+      NO_SITE = (2**32) - 1
+      # Verdicts by their numbers.
+      BY_NUMBER = %i[leaked indirectly_leaked undecided].freeze
+      WORDS = { 1 => "zero", 2 => "a number", 3 => "text", 4 => "a block's address", 5 => "an object",
+                6 => "an address", 7 => "other bytes" }.freeze
+      private_constant :TRIES, :SLACK, :NO_SITE, :BY_NUMBER, :WORDS
+
+      # @param first_words [Boolean]
+      # @param confirm [Boolean] two copies
+      # @param seconds [Integer] after which a copy is given up
+      # @return [Leaks]
+      # @raise [LeaksError]
+      def self.take(first_words:, confirm:, seconds:)
+        allocator, = Native.allocator_figures
+        mode = Native.mode
+        glibc = allocator == :glibc
+        refuse(allocator, mode) unless glibc || mode == :full
+        found = nil
+        (glibc ? TRIES : 1).times do
+          found = new(allocator, mode, *Native.leaks(glibc, first_words, confirm, seconds))
+          break if found.trustworthy?
+        end
+        # Without chunks, those blocks that are followed can be judged by themselves.
+        if glibc && !found.trustworthy? && mode == :full
+          why = found.difference
+          found = new(allocator, mode, *Native.leaks(false, first_words, confirm, seconds), [why])
+        end
+        found.leaks
+      end
+
+      def self.refuse(allocator, mode)
+        sampled = mode == :sampled ? " in full mode, because a sample is not enough to tell who points to what" : ""
+        raise LeaksError, "the inside of #{allocator} is not known, so only blocks that are tracked can be judged. " \
+                          "Start tracking#{sampled} (Memintro.start, or memintro leaks PID --track 60), work, and " \
+                          "ask again"
+      end
+      private_class_method :refuse
+
+      # What {Native.leaks} answers.
+      def initialize(allocator, mode, text, whole, pause, copies, in_use, notes = [])
+        @allocator = allocator
+        @mode = mode
+        @lines = Lines.new(text.force_encoding(Encoding::BINARY))
+        @whole = whole
+        @pause = pause
+        @copies = copies
+        @in_use = in_use
+        @notes = notes
+      end
+
+      # @return [Boolean] whether the copy came to its end, and what it says agrees with malloc
+      def trustworthy?
+        @whole && sum("stage").positive? && difference.nil?
+      end
+
+      # @return [String, nil] in what the list of chunks and malloc's own sums differ
+      def difference
+        return if !@in_use && sum("chunks").zero?
+
+        broken = @lines.all("broken")
+        unless broken.empty?
+          return "glibc's chunks cannot be read to their end in #{Units.counted(broken.size, 'place')}: a block was " \
+                 "written beyond its end, or another thread was in malloc"
+        end
+        return "glibc's arenas were not found" if sum("chunks").zero?
+
+        unequal_sums if @in_use
+      end
+
+      # @return [Leaks]
+      # @raise [LeaksError]
+      def leaks
+        refuse_unless_done
+        note_troubles
+        Leaks.new(groups: [*groups, *anchored, *free], notes: @notes, allocator: @allocator, mode: @mode,
+                  basis: chunks? ? :chunks : :tracked, copies: @copies, pause_ms: @pause.round(2),
+                  searched_bytes: sum("searched"), search_ms: (sum("searched", 1) / 1e6).round(2),
+                  scanned_blocks: sum("scanned"), scanned_bytes: sum("scanned", 1),
+                  free_bytes: (free_bytes if chunks?), **sums)
+      end
+
+      private
+
+      def sum(key, place = 0)
+        @lines.sum(key, place)
+      end
+
+      def chunks?
+        sum("chunks").positive?
+      end
+
+      # Bytes in use in arenas, and mapped blocks with theirs.
+      def unequal_sums
+        before, after = @in_use
+        walked = sum("arena", 5) - sum("fast", 2)
+        moved = (after[0] - before[0]).abs
+        unless (walked - after[0]).abs <= moved + SLACK
+          return "glibc's chunks in use add up to #{Units.bytes(walked)}, and mallinfo2 says #{Units.bytes(after[0])}"
+        end
+        return if before != after || [sum("mmapped", 0), sum("mmapped", 1)] == after.drop(1)
+
+        "#{Units.counted(sum('mmapped'), 'mapped block')} of glibc (#{Units.bytes(sum('mmapped', 1))}) were found, " \
+          "and mallinfo2 says #{after[1]} (#{Units.bytes(after[2])})"
+      end
+
+      def refuse_unless_done
+        if sum("no_pagemap").positive?
+          raise LeaksError, "the kernel does not show which pages are there (/proc/self/pagemap), so memory cannot " \
+                            "be searched without taking all of it"
+        end
+        if !trustworthy? && difference
+          raise LeaksError, "#{difference}: no verdict is given. Ask again; if it stays so, track (Memintro.start) " \
+                            "and ask again, which judges the blocks that are tracked"
+        end
+        return if trustworthy?
+
+        raise LeaksError, "the copy of this process that was to find leaks ended before it had: a limit of the " \
+                          "process or the machine's memory stopped it, or it took too long (seconds:)"
+      end
+
+      def note_troubles
+        kept = sum("kept_back") + sum("unreadable")
+        if kept.positive?
+          @notes << "#{Units.bytes(kept)} of memory are kept from copies of the process, or unreadable: a block that " \
+                    "only they point to looks leaked"
+        end
+        if @mode == :sampled
+          @notes << "blocks are tracked in sampled mode: most lines are not known, and all blocks were judged"
+        end
+        unless chunks?
+          @notes << "only blocks that are tracked were judged; all its other memory is taken for memory in " \
+                    "use, also what it has free, so a leaked block may be taken for held"
+        end
+        @notes << "#{sum('lost')} lines of figures had no room" if sum("lost").positive?
+      end
+
+      def sums
+        verdicts = @lines.all("verdict").to_h { |number, _groups, blocks, bytes| [number, [blocks, bytes]] }
+        leaked, indirect, undecided = (0..2).map { |number| verdicts.fetch(number, [0, 0]) }
+        { leaked_blocks: leaked[0], leaked_bytes: leaked[1], indirectly_leaked_blocks: indirect[0],
+          indirectly_leaked_bytes: indirect[1], undecided_blocks: undecided[0], undecided_bytes: undecided[1] }
+      end
+
+      def groups
+        words = @lines.all("words")
+        @lines.all("group").each_with_index.map do |row, index|
+          number, id, size, count, bytes, youngest, oldest, holder_id, holder_size = row
+          verdict = BY_NUMBER.fetch(number, :undecided)
+          ages = id == NO_SITE ? {} : { youngest: youngest, oldest: oldest }
+          Group.new(verdict: verdict, site: name_of(id), size: size, count: count, bytes: bytes, **ages,
+                    held_by: (holder(holder_id, holder_size) if verdict == :indirectly_leaked),
+                    first_words: words[index] && shown(words[index]),
+                    example: words[index] && hexadecimal(words[index].first))
+        end
+      end
+
+      # In two halves: the whole number would be an Integer that points to the block.
+      def hexadecimal(decimal)
+        high = low = 0
+        decimal.each_char do |digit|
+          low = (low * 10) + digit.to_i
+          high = (high * 10) + (low >> 32)
+          low &= 0xffff_ffff
+        end
+        format("%#x%08x", high, low)
+      end
+
+      def holder(id, size)
+        "a leaked block of #{Units.count(size)} bytes#{" from #{name_of(id)}" if name_of(id)}"
+      end
+
+      def shown(numbers)
+        numbers.drop(1).each_slice(2).reject { |kind, _| kind.zero? }.map do |kind, value|
+          (kind == 6 && Native.address_name(value)) || WORDS.fetch(kind, "other bytes")
+        end
+      end
+
+      # By call site, those with most bytes, and what holds most of each.
+      def anchored
+        @lines.all("anchored").map do |id, count, bytes, kind, root, held|
+          share = held == bytes ? "" : " (#{Units.bytes(held)} of it)"
+          Group.new(verdict: :anchored, site: name_of(id), count: count, bytes: bytes,
+                    held_by: "#{anchor(kind, root)}#{share}")
+        end
+      end
+
+      # The kinds of ext/memintro/src/leaks/roots.rs.
+      def anchor(kind, root)
+        case kind
+        when 1 then "a static, #{Native.address_name(root) || 'of a module that is gone'}"
+        when 2 then "the stack of a thread"
+        when 3 then "a Ruby object of class #{Native.class_name_at(root) || '(no name)'}"
+        when 4 then "an internal object of Ruby"
+        when 5 then "memory that was mapped past malloc"
+        when 6 then "memory of malloc that is not tracked"
+        when 8 then "code that was made at run time"
+        when 10 then "an object of Ruby's VM"
+        else "a block that is not decided"
+        end
+      end
+
+      def free_bytes
+        sum("arena", 3) + sum("arena", 4) + sum("tcache", 2) + sum("fast", 1)
+      end
+
+      def free
+        return [] unless chunks?
+
+        [Group.new(verdict: :free_but_kept, count: sum("arena", 7) + sum("tcache", 1) + sum("fast"),
+                   bytes: free_bytes)]
+      end
+
+      def name_of(id)
+        return if id == NO_SITE
+
+        @names ||= begin
+          ids = @lines.all("group").flat_map { |row| [row[1], row[7]] } + @lines.all("anchored").map(&:first)
+          Native.site_names(ids.uniq - [NO_SITE]).to_h
+        end
+        name = @names[id]
+        name && Names.utf8(name)
+      end
+    end
+  end
+end

@@ -1,0 +1,160 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+RSpec.describe "Memintro.leaks" do
+  FOLDER = "/usr/lib/x86_64-linux-gnu"
+  LIBRARIES = { "jemalloc" => "#{FOLDER}/libjemalloc.so.2", "tcmalloc" => "#{FOLDER}/libtcmalloc_minimal.so.4",
+                "mimalloc" => "#{FOLDER}/libmimalloc.so.2" }.freeze
+  # What memory that was not cleared may still hold, of 200.
+  STALE = 25
+
+  def scenario(env = {})
+    script = File.join(Subprocess::SCRIPTS, "leak_scenario.rb")
+    Subprocess.run_command(RbConfig.ruby, "-I", Subprocess::LIB, script, env: env).must_succeed.json
+  end
+
+  def count(found, size, verdict)
+    found[:rows].select { |row| row[0] == size && row[1] == verdict }.sum { |row| row[2] }
+  end
+
+  # Whatever is held must never be called leaked; what is leaked may be missed where old addresses are left.
+  def expect_truth(found, missed: STALE)
+    [3401, 3501, 3601, 3701, 3801, 3901, 4001, 4201].each do |size|
+      lost = count(found, size, "leaked") + count(found, size, "indirectly_leaked")
+      expect(lost).to eq(0), "#{size}: #{found[:rows]}"
+    end
+    expect(count(found, 3001, "leaked")).to be_between(200 - missed, 200)
+    return if missed > STALE
+
+    expect(count(found, 3101, "leaked")).to be_between(200 - missed, 200)
+    expect(count(found, 3101, "indirectly_leaked")).to be_between(200 - missed, 200)
+    expect(count(found, 3201, "leaked")).to be_between(200 - missed, 200)
+    expect(count(found, 3301, "indirectly_leaked")).to be_between(400 - (2 * missed), 400)
+  end
+
+  it "tells leaked blocks from those that something holds, by line and size" do
+    found = scenario("WORDS" => "1")
+    expect_truth(found)
+    expect(found[:basis]).to eq("chunks")
+    lines = found[:rows].to_h { |row| [row[0], row[3]] }
+    expect(lines.slice(3001, 3101, 3201)).to eq(3001 => "leak_scenario.rb:16", 3101 => "leak_scenario.rb:22",
+                                                3201 => "leak_scenario.rb:31")
+    held = found[:rows].find { |row| row[0] == 3301 }
+    expect(held[4]).to start_with("a leaked block of 3,201 bytes from ").and end_with("leak_scenario.rb:31")
+    expect(found[:rows].find { |row| row[0] == 3201 }[5]).to start_with("a block's address")
+    expect(found[:verdict].first).to match(/\A\d+ blocks of 3,\d01 bytes \(\d+\.\d KiB\) that nothing points to, from /)
+  end
+
+  it "judges all blocks of glibc without tracking" do
+    found = scenario("MODE" => "off")
+    expect_truth(found)
+    expect(found[:rows].map { |row| row[3] }.compact).to all(eq(""))
+    expect(found[:verdict].join).to include("from a line that is not known", "memintro leaks PID --track 60")
+  end
+
+  LIBRARIES.each do |name, path|
+    it "judges the blocks that are tracked on #{name}" do
+      skip "no #{name} here" unless File.exist?(path)
+
+      found = scenario("LD_PRELOAD" => path)
+      # The allocator's own caches keep addresses of blocks that it has handed out, and what C code has freed is not
+      # told from what it uses.
+      expect_truth(found, missed: 80)
+      expect(found.slice(:basis, :allocator)).to eq(basis: "tracked", allocator: name)
+    end
+  end
+
+  it "says that jemalloc needs tracking" do
+    skip "no jemalloc here" unless File.exist?(LIBRARIES["jemalloc"])
+
+    result = run_ruby(code: "Memintro.leaks", requires: %w[memintro], env: { "LD_PRELOAD" => LIBRARIES["jemalloc"] })
+    expect(result.stderr).to include("the inside of jemalloc is not known, so only blocks that are tracked can be " \
+                                     "judged. Start tracking (Memintro.start, or memintro leaks PID --track 60)")
+  end
+
+  it "finds the same after GC.compact, and in a forked child" do
+    expect_truth(scenario("COMPACT" => "1"))
+    child = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      Memintro.start
+      def leak = 300.times { Fiddle.malloc(3001) }
+      leak
+      read, write = IO.pipe
+      Process.wait(fork { write.write(Memintro.leaks.groups.find { |group| group.size == 3001 }.count.to_s) })
+      write.close
+      puts JSON.generate(count: Integer(read.read))
+    RUBY
+    expect(child[:count]).to be_between(270, 300)
+  end
+
+  it "calls nothing leaked that threads allocate and free meanwhile" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro], deadline_seconds: 300).must_succeed.json
+      Memintro.start
+      work = Array.new(4) do |number|
+        Thread.new do
+          kept = []
+          loop do
+            kept << Fiddle.malloc(2100 + number)
+            Fiddle.free(kept.shift) if kept.size > 100
+            ("x" * 5_000).upcase.hash
+          end
+        end
+      end
+      sleep 0.2
+      found = Array.new(5) do
+        sizes = Memintro.leaks.groups.select { |group| %i[leaked indirectly_leaked].include?(group.verdict) }.map(&:size)
+        sizes.grep(2100..2103)
+      end
+      puts JSON.generate(found: found, threads: work.count(&:alive?))
+    RUBY
+    expect(result).to eq(found: [[]] * 5, threads: 4)
+  end
+
+  it "refuses in words if malloc's memory was written over, and judges tracked blocks then" do
+    code = <<~RUBY
+      Memintro.start if ARGV.first == "tracked"
+      # Three blocks that lie one behind the other: malloc has no reason to look at the head of the second.
+      KEPT = Array.new(300) { Fiddle.malloc(5_000) }.sort.freeze
+      first, following, = KEPT.each_cons(3).find { |a, b, c| b - a == 5_008 && c - b == 5_008 }
+      abort "no neighbours" unless first
+      saved = Fiddle::Pointer.new(following)[-8, 8]
+      Fiddle::Pointer.new(following)[-8, 8] = [12].pack("J")
+      begin
+        found = Memintro.leaks(gc: false)
+        puts JSON.generate(basis: found.basis, notes: found.notes)
+      rescue Memintro::LeaksError => e
+        puts JSON.generate(refused: e.message)
+      end
+      Fiddle::Pointer.new(following)[-8, 8] = saved
+    RUBY
+    refused = run_ruby(code: code, requires: %w[json fiddle memintro]).must_succeed.json
+    expect(refused[:refused]).to include("glibc's chunks cannot be read to their end", "no verdict is given")
+    tracked = run_ruby(nil, "tracked", code: code, requires: %w[json fiddle memintro]).must_succeed.json
+    expect(tracked[:basis]).to eq("tracked")
+    expect(tracked[:notes].first).to include("glibc's chunks cannot be read to their end")
+  end
+
+  it "leaves the process as it was: no child, no signal, no descriptor" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
+      signals = 0
+      trap(:CHLD) { signals += 1 }
+      Memintro.leaks
+      before = Dir.children("/proc/self/fd").size
+      Memintro.leaks
+      after = Dir.children("/proc/self/fd").size
+      children = File.read("/proc/self/task/\#{Process.pid}/children") rescue ""
+      puts JSON.generate(signals: signals, more: after - before, children: children.split.size)
+    RUBY
+    expect(result).to eq(signals: 0, more: 0, children: 0)
+  end
+
+  it "finds the leak of examples/leak.rb" do
+    code = 'Memintro.start; load "examples/leak.rb"; found = Memintro.leaks; ' \
+           "puts JSON.generate(first: found.groups.first.to_h, says: found.verdict.first)"
+    result = run_ruby(code: code, requires: %w[json memintro], chdir: Subprocess::ROOT).must_succeed
+    found = JSON.parse(result.stdout.lines.last, symbolize_names: true)
+    expect(found[:first]).to include(site: "examples/leak.rb:12", size: 1024, verdict: "leaked")
+    expect(found[:first][:count]).to be_between(49_950, 50_000)
+    expect(found[:says]).to match(/\A49,9\d\d blocks of 1,024 bytes \(48\.8 MiB\) that nothing points to, .*:12\.\z/)
+  end
+end

@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "memintro/malloc/leaks"
+require "memintro/malloc/leaks/reading"
+require "memintro/report/leaks_report"
+require "stringio"
+
+RSpec.describe Memintro::Leaks do
+  def group(**figures) = described_class::Group.new(verdict: :leaked, count: 1, bytes: 1, **figures)
+
+  def leaks(groups, **figures)
+    sums = %i[leaked_blocks leaked_bytes indirectly_leaked_blocks indirectly_leaked_bytes undecided_blocks
+              undecided_bytes free_bytes].to_h { |name| [name, 0] }
+    described_class.new(**sums, scanned_blocks: 28_363, scanned_bytes: 4_980_599, allocator: :glibc, basis: :chunks,
+                                mode: :full, copies: 2, searched_bytes: 5_000_000, search_ms: 12.5, pause_ms: 3.25,
+                                notes: [], groups: groups, **figures)
+  end
+
+  let(:found) do
+    rows = [group(site: "app.rb:12", size: 1024, count: 50_000, bytes: 51_200_000, youngest: 0, oldest: 3),
+            group(size: 40, count: 2, bytes: 80, first_words: ["zero", "a number"], example: "0x5500"),
+            group(verdict: :indirectly_leaked, size: 24, count: 1, bytes: 24, held_by: "a leaked block of 40 bytes"),
+            group(verdict: :anchored, site: "<b>:1", count: 9, bytes: 900, held_by: "a static, libx.so(cache)"),
+            group(verdict: :free_but_kept, count: 3, bytes: 4096)]
+    leaks(rows, leaked_blocks: 50_002, leaked_bytes: 51_200_080, indirectly_leaked_blocks: 1,
+                indirectly_leaked_bytes: 24)
+  end
+
+  it "begins with what leaks most, and says what to do" do
+    expect(found.verdict).to eq(
+      ["50,000 blocks of 1,024 bytes (48.8 MiB) that nothing points to, from app.rb:12.",
+       "2 further blocks (80 B) have nothing that points to them.", "Only leaked blocks point to 1 more block (24 B).",
+       "Look at that line: what it allocates must be freed by the same library, or be kept where it can be. Work on " \
+       "and ask again, to see whether it grows."]
+    )
+    expect(found.summary.lines(chomp: true)).to eq(
+      ["leaked: 50,000 blocks of 1,024 bytes (48.8 MiB) from app.rb:12 aged 0 to 3 GCs",
+       "leaked: 2 blocks of 40 bytes (80 B); that at 0x5500 begins with zero, a number",
+       "indirectly leaked: 1 block of 24 bytes (24 B); held by a leaked block of 40 bytes",
+       "held: 9 blocks (900 B) from <b>:1; held by a static, libx.so(cache)", "free but kept: 4.0 KiB"]
+    )
+    expect(found.summary(top: 1).lines[1]).to eq("2 more blocks in 1 group, 80 B\n")
+    expect(found.to_h[:groups].first).to include(site: "app.rb:12", size: 1024, count: 50_000, verdict: :leaked)
+    expect(found).to be_any
+  end
+
+  it "says that nothing leaks, that a line is not known, and that little is little" do
+    expect(leaks([]).verdict.first).to eq("No block that nothing points to, among 28,363 blocks (4.7 MiB).")
+    unknown = leaks([group(size: 40, count: 2, bytes: 80)], leaked_blocks: 2, leaked_bytes: 80)
+    expect(unknown.verdict.first).to end_with("that nothing points to, from a line that is not known.")
+    expect(unknown.verdict.last).to include("memintro leaks PID --track 60")
+    little = leaks([group(site: "a.rb:1", size: 40, count: 1, bytes: 40)], leaked_blocks: 1, leaked_bytes: 40)
+    expect(little.verdict.last).to start_with("That is little.")
+  end
+
+  it "is the same after a way through JSON, and refuses what is none" do
+    again = described_class.of_hash(Memintro::JsonText.parse(found.to_json))
+    expect([again, again.to_s]).to eq([found, found.to_s])
+    expect { described_class.of_hash("groups" => [{ "verdict" => "odd" }]) }
+      .to raise_error(Memintro::LeaksError, "this is no answer of memintro about leaks")
+  end
+
+  it "is a page that loads nothing, with names escaped" do
+    page = StringIO.new
+    Memintro::LeaksReport.new(found, name: "web <1>").write(page, format: :html)
+    expect(page.string).to include("Leaks of web &lt;1&gt;", "Leaked: nothing points to them", "&lt;b&gt;:1; held by")
+    expect(page.string).not_to match(/<script|<b>/)
+  end
+
+  it "writes an address without an Integer of it" do
+    reading = described_class::Reading.allocate
+    [0, 1, 4096, (1 << 32) - 1, 1 << 32, 140_459_014_672_128, (1 << 64) - 1].each do |address|
+      expect(reading.send(:hexadecimal, address.to_s).to_i(16)).to eq(address)
+    end
+  end
+end
