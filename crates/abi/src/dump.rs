@@ -1,7 +1,10 @@
 //! The raw dump, which the hook writes without formatting, locking or allocating.
 //!
 //! Layout, native endian: one [`DumpHeader`], then `sites` times a [`DumpSite`] each followed by its name's bytes
-//! (Ruby: the path; native: the module's path, `+0x` and the offset in it; pseudo: the name), padded to 8.
+//! (Ruby: the path; native: the module's path, `+0x` and the offset in it; pseudo: the name), padded to 8. Of programs
+//! without Ruby stacks may follow: one [`DumpStacks`], then `count` times a [`DumpStack`] each followed by `words` pairs of
+//! a distance from the stack pointer and the word there, then `maps_len` bytes of /proc/self/maps. Only words that point
+//! into code or into the stack are written.
 
 use crate::{Figures, SiteKind, Variances};
 
@@ -41,7 +44,7 @@ pub struct DumpHeader {
 pub struct DumpSite {
     /// The kind of site.
     pub kind: SiteKind,
-    /// Ruby: the line.
+    /// Ruby: the line. Others: the number of the site.
     pub line: u32,
     /// Bytes of the name that follows, without the padding.
     pub name_len: u32,
@@ -63,4 +66,35 @@ pub struct DumpSite {
     pub marked_bytes: u64,
     /// The variances of the figures.
     pub variances: Variances,
+}
+
+/// First eight bytes of the stacks of a raw dump.
+pub const STACKS_MAGIC: [u8; 8] = *b"STACKS\x01\0";
+
+/// What comes before the stacks of a raw dump.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DumpStacks {
+    /// [`STACKS_MAGIC`].
+    pub magic: [u8; 8],
+    /// Number of stacks.
+    pub count: u64,
+    /// Bytes of the maps behind them.
+    pub maps_len: u64,
+}
+
+/// One stack of a raw dump.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DumpStack {
+    /// Number of its site.
+    pub site: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer register.
+    pub bp: u64,
+    /// Number of pairs that follow.
+    pub words: u64,
 }

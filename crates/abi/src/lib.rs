@@ -12,16 +12,16 @@ mod hook_api;
 mod records;
 mod status;
 
-pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite, EXIT_STATUS_UNKNOWN};
+pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN, STACKS_MAGIC};
 pub use hook_api::{HookApi, PatchEntry, StartOptions, Visitor, VmSource};
 pub use records::{
-    BirthRecord, BlockRecord, Figures, Frame, MeasureFigures, MeasuredSite, ObjectFigures, OwnRange,
-    SiteRecord, StackFrame, ThreadFigures, Variances,
+    BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Figures, Frame, MeasureFigures, MeasuredSite,
+    ModuleRecord, ObjectFigures, OwnRange, SiteRecord, StackFrame, ThreadFigures, Variances,
 };
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, Figures, SiteKind, VERSION, Variances};
+use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, Figures, STACKS_MAGIC, SiteKind, VERSION, Variances};
 
 /// A raw dump, borrowed from the file's bytes.
 #[derive(Debug)]
@@ -18,6 +18,25 @@ pub struct RawDump<'a> {
     pub header: DumpHeader,
     /// Call sites in the order of the file.
     pub sites: Vec<RawSite<'a>>,
+    /// Stacks of native sites, if there are any.
+    pub stacks: Vec<RawStack>,
+    /// What the process had mapped; empty without stacks.
+    pub maps: &'a [u8],
+}
+
+/// The stack of a site's first allocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawStack {
+    /// Number of the site: [`RawSite::id`].
+    pub site: u32,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer register.
+    pub bp: u64,
+    /// Distances from the stack pointer, in ascending order, and the words there.
+    pub words: Vec<(u64, u64)>,
 }
 
 /// One call site.
@@ -25,8 +44,10 @@ pub struct RawDump<'a> {
 pub struct RawSite<'a> {
     /// Its name.
     pub name: SiteName<'a>,
-    /// Ruby: the line.
+    /// Ruby: the line; otherwise 0.
     pub line: u32,
+    /// Other sites than lines of Ruby: the number.
+    pub id: u32,
     record: DumpSite,
 }
 
@@ -136,9 +157,31 @@ pub fn parse(file: &[u8]) -> Result<RawDump<'_>, Error> {
             SiteKind::PSEUDO => SiteName::Pseudo(name),
             SiteKind(other) => return Err(Error::UnknownKind(other)),
         };
-        sites.push(RawSite { name, line: record.line, record });
+        let (line, id) = if record.kind == SiteKind::RUBY { (record.line, 0) } else { (0, record.line) };
+        sites.push(RawSite { name, line, id, record });
     }
-    Ok(RawDump { header, sites })
+    let (stacks, maps) = read_stacks(&mut reader).unwrap_or_default();
+    Ok(RawDump { header, sites, stacks, maps })
+}
+
+/// Stacks are a supplement: without them, or if they are damaged, the rest is as good.
+fn read_stacks<'a>(reader: &mut Reader<'a>) -> Option<(Vec<RawStack>, &'a [u8])> {
+    if reader.take(8)? != STACKS_MAGIC {
+        return None;
+    }
+    let (count, maps_len) = (reader.u64()?, reader.u64()?);
+    let mut stacks = Vec::new();
+    for _ in 0..count {
+        let site = u32::try_from(reader.u64()?).ok()?;
+        let (ip, sp, bp) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let mut words = Vec::new();
+        for _ in 0..reader.u64()? {
+            words.push((reader.u64()?, reader.u64()?));
+        }
+        stacks.push(RawStack { site, ip, sp, bp, words });
+    }
+    let maps = reader.take(usize::try_from(maps_len).ok()?)?;
+    Some((stacks, maps))
 }
 
 fn native(name: &[u8]) -> SiteName<'_> {

@@ -18,6 +18,7 @@ use memintro_tracker::sites::{Kind, Site};
 use memintro_tracker::threads::ThreadState;
 
 use crate::dump_file::{DumpFile, PathBuffer};
+use crate::dump_stacks::{self, Code};
 use crate::figures::{self, SiteFigures, is_used};
 use crate::shared::{SITES, THREADS};
 use crate::{sampling, state, thread};
@@ -31,6 +32,7 @@ const OUTPUT_BYTES: usize = 2048;
 struct Workspace {
     path: PathBuffer,
     name: PathBuffer,
+    code: Code,
     output: [u8; OUTPUT_BYTES],
 }
 
@@ -46,6 +48,7 @@ static LAST: Last = Last {
     space: UnsafeCell::new(Workspace {
         path: PathBuffer::new(),
         name: PathBuffer::new(),
+        code: Code::new(),
         output: [0; OUTPUT_BYTES],
     }),
 };
@@ -88,7 +91,7 @@ fn write_in(
 ) -> Status {
     // Most calls below are cancellation points, and a cancelled thread would leave the world paused.
     let _whole = Uncancelled::begin();
-    let Workspace { path: target, name, output } = space;
+    let Workspace { path: target, name, code, output } = space;
     target.clear();
     target.expand(path.to_bytes(), append_pid);
     let file = match DumpFile::create(target) {
@@ -100,13 +103,19 @@ fn write_in(
     if paused.is_some() {
         state::flush();
     }
-    write_all(&mut out, name, signal, exit_status);
+    write_all(&mut out, name, code, signal, exit_status);
     drop(paused);
     out.flush();
     if out.failed { file.abandon() } else { file.complete() }
 }
 
-fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_status: c_int) {
+fn write_all(
+    out: &mut Output<'_>,
+    name: &mut PathBuffer,
+    code: &mut Code,
+    signal: c_int,
+    exit_status: c_int,
+) {
     let sites = || {
         (0..SITES.count()).filter_map(|id| SITES.get(id).map(|site| (id, site))).filter(|(id, site)| {
             !site.is_stack() && SITES.with_stacks(*id).any(|(id, site)| is_used(id, site))
@@ -149,7 +158,7 @@ fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_st
         let figures = SiteFigures::of_line(id, site, 0);
         out.value(&DumpSite {
             kind,
-            line: site.line(),
+            line: if kind == SiteKind::RUBY { site.line() } else { id },
             name_len: name.len() as u32,
             estimated: u32::from(figures.estimated),
             allocations: figures.allocations,
@@ -164,6 +173,8 @@ fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_st
         out.bytes(name);
         out.bytes(b"\0\0\0\0\0\0\0".get(..name.len().wrapping_neg() & 7).unwrap_or_default());
     }
+    maps.code(code);
+    dump_stacks::write(code, maps.text(), |bytes| out.bytes(bytes));
 }
 
 /// A place in a module, which may not be loaded any more, or a bare address.
@@ -290,15 +301,30 @@ impl Maps {
         maps
     }
 
-    /// Writes `path+0xoffset` of the module that holds `address`, or the bare address.
-    fn name(&self, address: u64, name: &mut PathBuffer) {
-        let text = match self.text {
+    fn text(&self) -> &[u8] {
+        match self.text {
             // SAFETY: the mapping is filled up to `len`.
             Some(text) => unsafe { core::slice::from_raw_parts(text.as_ptr(), self.len) },
             None => &[],
-        };
+        }
+    }
+
+    /// Fills in where code is.
+    fn code(&self, code: &mut Code) {
+        code.clear();
+        for line in self.text().split(|byte| *byte == b'\n') {
+            let (start, rest) = hexadecimal(line);
+            let (end, rest) = hexadecimal(rest.get(1..).unwrap_or_default());
+            if rest.get(3) == Some(&b'x') {
+                code.add(start..end);
+            }
+        }
+    }
+
+    /// Writes `path+0xoffset` of the module that holds `address`, or the bare address.
+    fn name(&self, address: u64, name: &mut PathBuffer) {
         let mut module: (&[u8], u64) = (b"", 0);
-        for line in text.split(|byte| *byte == b'\n') {
+        for line in self.text().split(|byte| *byte == b'\n') {
             let (start, rest) = hexadecimal(line);
             let (end, _) = hexadecimal(rest.get(1..).unwrap_or_default());
             let path =

@@ -7,6 +7,7 @@ use memintro_analysis::raw_dump::{self, RawSite, SiteName};
 use super::errors;
 use super::names;
 use super::native::{figures_array, variances_array};
+use crate::callers;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("read_dump", function!(read_dump, 1))
@@ -23,6 +24,7 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
         errors::error(ruby, "DumpError", format!("{shown} is not a usable raw dump: {error}"))
     })?;
     let sites = ruby.ary_new_capa(dump.sites.len());
+    let stacks = callers::of_dump(&dump);
     for (id, site) in dump.sites.iter().enumerate() {
         let row = ruby.ary_new_capa(12);
         let (kind, name) = name_of(site);
@@ -35,6 +37,10 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
             row.push(figure.cast_signed())?;
         }
         row.push(variances_array(ruby, site.variances()))?;
+        // What is old, and objects, are not in it.
+        row.push(ruby.qnil())?;
+        row.push(ruby.qnil())?;
+        row.push(stacks.get(&site.id).map(|names| callers::one(ruby, names)).transpose()?)?;
         sites.push(row)?;
     }
     let hash = ruby.hash_new();
