@@ -18,7 +18,7 @@ module Bench
              bin/bench criterion [-- ARGS]   the same with criterion (cargo bench); `-- -- FILTER` for some of it
              bin/bench plot [LINES]      how long memintro plot takes for a million lines, beside grep
              bin/bench rack              what the Rack middleware costs a request, beside a call of ps
-             bin/bench instructions [WORKLOAD…]  what tracking costs in instructions, which no busy machine changes
+             bin/bench instructions [--columns A,B] [WORKLOAD…]  what tracking costs in instructions, which no busy machine changes
              bin/bench load [SECONDS [ROUNDS]]   throughput of a loaded Puma without memintro, in full and sampled mode
              bin/bench introspection [PART…]   what looking inside costs; PART is a file of bench/introspection
 
@@ -47,7 +47,7 @@ module Bench
       when "table", "criterion" then cargo_bench(*words)
       when "plot" then program("plot/million.rb", words.drop(1))
       when "rack" then program("rack/overhead.rb", words.drop(1))
-      when "instructions" then program("instructions.rb", words.drop(1))
+      when "instructions" then program("instructions.rb", [*of_columns, *words.drop(1)])
       when "load" then program("rack/load.rb", words.drop(1))
       when "introspection" then introspection(words.drop(1))
       else raise OptionParser::InvalidArgument, words.first
@@ -89,6 +89,12 @@ module Bench
 
       paths.each { |path| print_table(Record.read(path)) }
       0
+    end
+
+    # Those that were chosen, as an option of instructions.rb.
+    def of_columns
+      names = @options.columns.map(&:name) - ["plain"]
+      @options.columns.equal?(COLUMNS) ? [] : ["--columns", names.join(",")]
     end
 
     def program(file, arguments)

@@ -2,12 +2,13 @@
 
 # What tracking costs in instructions, counted by valgrind: the same on every machine, however busy, where times are
 # noise. It says nothing of what the processor's caches make of them; the table of `bin/bench` does.
-# `bin/bench instructions [WORKLOAD…]`. Needs Debian's valgrind.
+# `bin/bench instructions [--columns A,B] [WORKLOAD…]`. Needs Debian's valgrind.
 #
 # Each workload is run twice, once three times as long: the difference is the work alone, not starting and reporting.
 # Ruby gets a heap that need not grow much. With the library's own objects in it a small one grows a step earlier, and
 # half as many collections would look like a tool that saves time. One more or less is still a percent or two.
 
+require "optparse"
 require_relative "columns"
 require_relative "setup"
 require_relative "statistics"
@@ -20,25 +21,31 @@ module Bench
     COLUMNS_COUNTED = %w[off idle sampled full].freeze
     HEAP = { "RUBY_GC_HEAP_INIT_SLOTS" => "200000" }.freeze
 
-    def initialize(names)
-      unknown = names - WORKLOADS.map(&:name)
-      abort "no workload #{unknown.join(", ")}; there are #{WORKLOADS.map(&:name).join(", ")}" unless unknown.empty?
-
-      @workloads = names.empty? ? WORKLOADS : WORKLOADS.select { |workload| names.include?(workload.name) }
-      @plain, *@columns = ["plain", *COLUMNS_COUNTED].map { |name| COLUMNS.find { |column| column.name == name } }
+    # @param names [Array<String>] of workloads; none: all
+    # @param columns [Array<String>] beside plain Ruby
+    def initialize(names, columns)
+      @workloads = names.empty? ? WORKLOADS : named(names, WORKLOADS, "workload")
+      @plain, *@columns = named(["plain", *columns], COLUMNS, "column")
       @setup = Setup.new
     end
 
     def call
       system("which", "valgrind", out: File::NULL) || abort("valgrind is not here: apt-get install valgrind")
       @setup.prepare(@workloads, @columns)
-      puts format("%-16s", "instructions") + @columns.map { |column| format("%10s", column.name) }.join
+      puts format("%-16s", "instructions") + @columns.map { |column| format("%16s", column.name) }.join
       ratios = @workloads.map { |workload| line(workload) }
       means = ratios.transpose.map { |values| Statistics.geometric_mean(values) }
       puts format("%-16s", "geometric mean") + means.map { |mean| shown(mean) }.join
     end
 
     private
+
+    def named(names, all, what)
+      unknown = names - all.map(&:name)
+      abort "no #{what} #{unknown.join(", ")}; there are #{all.map(&:name).join(", ")}" unless unknown.empty?
+
+      names.map { |name| all.find { |one| one.name == name } }
+    end
 
     def line(workload)
       plain = work(workload, @plain)
@@ -60,8 +67,10 @@ module Bench
       text[/Collected : (\d+)/, 1]&.to_i || abort("#{workload.name}, #{column.name}: valgrind says\n#{text}")
     end
 
-    def shown(ratio) = format("%10s", format("%.3fx", ratio))
+    def shown(ratio) = format("%16s", format("%.3fx", ratio))
   end
 end
 
-Bench::Instructions.new(ARGV).call
+columns = Bench::Instructions::COLUMNS_COUNTED
+names = OptionParser.new { |parser| parser.on("--columns LIST", Array) { |list| columns = list } }.parse(ARGV)
+Bench::Instructions.new(names, columns).call

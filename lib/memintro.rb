@@ -34,7 +34,7 @@ module Memintro
     Account: "process/account", Arguments: "support/arguments", Background: "runtime/background",
     CallSite: "malloc/call_site", Configuration: "support/configuration", Doctor: "malloc/doctor",
     HeapCopy: "heap/heap_copy", HeapDump: "heap/heap_dump", Holder: "heap/holder", HeldPath: "heap/holder",
-    Holders: "heap/holder", HeldValue: "heap/holder",
+    Holders: "heap/holder", HeldValue: "heap/holder", LargeObject: "heap/holder",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
     Fragmentation: "logging/fragmentation", IseqGroup: "heap/row", Iseq: "heap/iseq",
     IseqTotals: "heap/iseq", List: "support/list",
@@ -52,7 +52,8 @@ module Memintro
                                      occupancy_and_counters], true],
     Measuring: ["measure/measuring", %i[measure compare]],
     Dumping: ["heap/dumping", %i[heap_dump]],
-    Holding: ["heap/holding", %i[holders referrers path_to_root retained_size find heap_counts roots stack_dump]],
+    Holding: ["heap/holding", %i[holders largest referrers path_to_root retained_size find heap_counts roots
+                                 stack_dump]],
     Listen: ["control/listen", %i[listen listen_if_asked]]
   )
 

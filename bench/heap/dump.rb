@@ -38,7 +38,8 @@ puts COLUMNS.map { |name| name.rjust(14) }.join
 
 # The lines are read and thrown away: the copy alone.
 def discard
-  asking = Memintro::Native::HeapAsking.begin(["/bin/sh", "-c", "exec cat >/dev/null"], "", false, 600, [], false)
+  command = ["/bin/sh", "-c", "exec cat >/dev/null"]
+  asking = Memintro::Native::HeapAsking.begin(command, "", false, 600, [], false, false)
   nil until asking.wait(1_000)
   asking.close
 end

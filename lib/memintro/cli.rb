@@ -53,6 +53,7 @@ module Memintro
     autoload :AccountOf, File.join(__dir__, "cli/account.rb")
     autoload :Allocators, File.join(__dir__, "cli/allocators.rb")
     autoload :HeapDumpOf, File.join(__dir__, "cli/heap_dump.rb")
+    autoload :HoldersOf, File.join(__dir__, "cli/holders.rb")
     autoload :Trim, File.join(__dir__, "cli/trim.rb")
 
     # Subcommands, their classes and their purposes.
@@ -66,6 +67,7 @@ module Memintro
       "account" => [:AccountOf, "show where the resident memory is: Ruby, malloc, fragmentation, stacks, files"],
       "allocators" => [:Allocators, "run a command once per allocator, and compare time, CPU and RSS"],
       "trim" => [:Trim, "have a running process give free memory back to the kernel"],
+      "holders" => [:HoldersOf, "say who holds the objects of a class in a running process"],
       "heap" => [:HeapFile, "say who holds what in a heap dump: by class, paths, retained bytes, leaks, a page"],
       "heap-dump" => [:HeapDumpOf, "write all objects of a running process into a file, for heapy and the like"],
       "snapshot" => [:Snapshot, "save what is in a process: memory, GC, objects by class, compiled code"],

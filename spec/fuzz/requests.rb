@@ -16,6 +16,8 @@ module Fuzz
       "report" => { "format" => "text", "top" => 3, "by" => "live_bytes" }, "snapshot" => { "parts" => ["types"] },
       "account" => { "ruby" => true }, "trim" => { "compact" => false },
       "heap_dump" => { "path" => "/dev/null", "redact" => true, "seconds" => 5, "progress" => true },
+      "holders" => { "class" => "String", "site" => "a.rb:1", "older_than_gcs" => 1, "top" => 3, "seconds" => 5,
+                     "progress" => true, "rendering" => true },
       "vitals" => { "top" => 10, "by" => "live_blocks" }
     }.freeze
     # What Ruby says when nobody has looked at a value: to whoever asks, it says nothing.

@@ -206,14 +206,45 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     addresses = objects.to_h { |line| [line["address"], true] }
     loose = all.flat_map { |line| line["references"] || [] }.uniq.reject { |address| addresses[address] }
     expect(loose.size).to be <= 5
-    begin
-      gem "heapy"
-    rescue LoadError
-      next
+    READERS.each do |name, (code, said)|
+      next if Gem::Specification.find_all_by_name(name).empty?
+
+      code = "gem '#{name}'; require 'set'; require '#{name}'; #{code}"
+      read = run_command(RbConfig.ruby, "-e", code, path("x.ndjson"))
+      expect(read.must_succeed.stdout).to include(said)
     end
-    code = "gem 'heapy'; require 'heapy'; Heapy::Analyzer.new(ARGV[0]).analyze"
-    read = run_command(RbConfig.ruby, "-e", code, path("x.ndjson"))
-    expect(read.must_succeed.stdout).to include("Analyzing Heap")
+  end
+
+  # Gems that read dumps: what is asked of them, and what they must say.
+  READERS = { "heapy" => ["Heapy::Analyzer.new(ARGV[0]).analyze", "Analyzing Heap"],
+              "sheap" => ["heap = Sheap::Heap.new(ARGV[0]); klass = heap.class_named('Object').first; " \
+                          "puts heap.find_path(heap.instances_of(klass).first).inspect", "ROOT"] }.freeze
+
+  it "tells which line made each object that is tracked, and when" do
+    done = answer(<<~RUBY)
+      class Message; end
+      Memintro.start(objects: true)
+      kept = Array.new(400) { Message.new }
+      3.times { GC.start }
+      later = Array.new(300) { Message.new }
+      puts JSON.generate(Memintro.heap_dump(file).merge(generation: GC.count))
+    RUBY
+    all = lines(path("x.ndjson"))
+    expect(all.first).to include("root" => "memintro", "generation" => done[:generation])
+    message = all.find { |line| line["type"] == "CLASS" && line["name"] == "Message" }["address"]
+    found = all.select { |line| line["type"] == "OBJECT" && line["class"] == message }
+    births = found.map { |line| line.values_at("file", "line", "generation") }.tally
+    expect(births.transform_keys { |file, line, _| [file, line] }).to eq(["-e", 3] => 400, ["-e", 5] => 300)
+    generations = births.keys.to_h { |_, line, generation| [line, generation] }
+    expect(generations[3]).to be <= done[:generation] - 3
+    expect(generations[5]).to be_between(generations[3] + 3, done[:generation])
+    said = memintro("heap", "generations", path("x.ndjson")).must_succeed.stdout
+    expect(said).to match(/generations?; most bytes, .* are of generation \d+/)
+    expect(memintro("heap", "holders", "--class", "Message", "--older-than-gcs", "2", path("x.ndjson")).stdout)
+      .to start_with("400 of 400 Message that outlived 2 collections")
+    expect(memintro("heap", "histo", "--by", "line", path("x.ndjson")).must_succeed.stdout).to include("-e:5")
+    answer("puts JSON.generate(Memintro.heap_dump(file))")
+    expect(memintro("heap", "generations", path("x.ndjson")).stdout).to include("Memintro.start(objects: true)")
   end
 
   it "is asked of a running process, which answers others meanwhile" do

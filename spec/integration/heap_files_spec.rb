@@ -78,17 +78,57 @@ RSpec.describe "A heap dump" do
     expect(heap("histo", file("missing")).stderr).to include("missing")
   end
 
-  it "can be looked at in a browser" do
+  it "can be looked at in a browser: gone down in, searched by class and by path" do
     skip "no chromium here (apt-get install chromium)" unless Chromium.program
     heap("html", file("c.ndjson"), "-o", file("page.html")).must_succeed
     Dir.mktmpdir do |folder|
       browser = Chromium.new(folder)
       browser.visit(file("page.html"))
+      drill_down(browser)
+      search(browser)
       expect(browser.complaints).to eq([])
     ensure
       browser&.close
     end
     expect(File.read(file("page.html"))).to include("Archive").and include("Content-Security-Policy")
+  end
+
+  # Each click on a box of the treemap, and on a row of the list, goes to what that object retains.
+  def drill_down(browser)
+    state = "window.memintro.state"
+    expect(browser.value("window.memintro.boxes().length")).to be > 10
+    box = browser.value("(() => { const frame = document.getElementById('map').getBoundingClientRect();
+      const box = window.memintro.boxes().find((box) => box.node > 0 && box.depth === 0);
+      return [box.node, frame.left + box.x + box.w / 2, frame.top + box.y + 5] })()")
+    browser.click(*box.drop(1))
+    expect(browser.value("#{state}.focus")).to eq(box.first)
+    3.times { browser.value("document.querySelector('#inside button')?.click()") }
+    deep = browser.value("#{state}.focus")
+    expect(browser.value("window.memintro.nodes[#{deep}][0]")).to be_positive
+    expect(browser.value("document.querySelectorAll('#crumbs button').length")).to be >= 3
+    browser.value("document.getElementById('map').focus()")
+    browser.key("ArrowUp")
+    expect(browser.value("#{state}.focus")).to eq(browser.value("window.memintro.nodes[#{deep}][0]"))
+    browser.key("Escape")
+    expect(browser.value("#{state}.focus")).to eq(0)
+  end
+
+  def search(browser)
+    hits = "[...window.memintro.state.hits].map((node) => window.memintro.nameOf(node))"
+    browser.value("document.getElementById('search').focus()")
+    "archive".each_char { |letter| browser.key(letter) }
+    expect(browser.value(hits)).to include("Archive")
+    expect(browser.value("document.querySelector('#classes tr').textContent")).to include("Archive")
+    # By the way to a root: what the constant holds.
+    browser.value("document.getElementById('reset').click()")
+    browser.value("document.getElementById('search').focus()")
+    "kept".each_char { |letter| browser.key(letter) }
+    expect(browser.value("#{hits}.includes('Archive')")).to be(true)
+    browser.value("document.getElementById('reset').click()")
+    row = "[...document.querySelectorAll('#classes button')].find((one) => one.textContent === 'Message')"
+    browser.value("#{row}.click()")
+    expect(browser.value("document.getElementById('heading').textContent")).to match(/\A[\d,]+ of the [\d,]+ objects/)
+    expect(browser.value("document.getElementById('search').value")).to eq("Message")
   end
 
   it "becomes a heapsnapshot whose nodes and edges are as many as it says" do

@@ -131,4 +131,29 @@ RSpec.describe "require \"memintro\"" do
     RUBY
     expect(result.stderr.lines.grep(/warn/i)).to eq([])
   end
+
+  # Each is the first file of its process, which then uses what it brings.
+  {
+    "autorun" => "puts Memintro.tracking?", "cli" => "puts Memintro::CLI.start(%w[--version]).zero?",
+    "control" => "puts !Memintro::Control.listening?; Memintro.listen; Memintro::Control.stop",
+    "diff" => "puts (Memintro.snapshot - Memintro.snapshot).is_a?(Memintro::Diff)",
+    "error" => "puts Memintro::BusyError.new.message.size > 10", "get_process_mem" => "puts GetProcessMem.new.mb > 1",
+    "iseq_collector" => "puts ObjectSpace.memsize_of_all_iseq > 1", "mwrap" => "puts Mwrap.total_bytes_allocated >= 0",
+    "rack" => "puts Memintro::Middleware.new(->(_) {}).respond_to?(:call)", "railtie" => nil,
+    "sampler" => "puts Memintro::RSSSampler.new.respond_to?(:start)",
+    "sidekiq" => "puts Memintro::SidekiqMiddleware.new.respond_to?(:call)",
+    "snapshot" => "puts Memintro.snapshot(:classes).to_s.size > 100",
+    "trend" => "puts Memintro::Trend.new(Array.new(3) { Memintro.snapshot }).to_s.size > 10",
+    "version" => "puts Memintro::VERSION.size > 2"
+  }.then do |uses|
+    it "is not needed before any other file that users require" do
+      files = Dir[File.join(Subprocess::LIB, "memintro/*.rb")].map { |path| File.basename(path, ".rb") }
+      expect(files).to match_array(uses.keys)
+      uses.compact.each do |name, use|
+        result = run_ruby(code: use, requires: ["memintro/#{name}"], flags: ["-w"])
+        expect([name, result.stderr.lines.grep(/warn|rror/), result.status.success?]).to eq([name, [], true])
+        expect(result.stdout.lines.map(&:chomp)).to include("true")
+      end
+    end
+  end
 end

@@ -27,7 +27,7 @@ RSpec.describe "Processes of a native program under the hook" do
   def read_dump(path)
     bytes = File.binread(path)
     magic, version, pid, _time, signal, status, sites = bytes.unpack("a8LLQLlQ")
-    allocated, freed, allocations, frees = bytes.byteslice(48, 32).unpack("Q4")
+    allocated, freed, allocations, frees = bytes.byteslice(80, 32).unpack("Q4")
     { magic: magic, version: version, pid: pid, signal: signal, status: status, sites: sites,
       blocks: allocations - frees, live_bytes: allocated - freed, mode: File.stat(path).mode & 0o777 }
   end

@@ -35,7 +35,7 @@ RSpec.describe "Memintro in a Ractor" do
             "report($stderr, format: :json, app_root: '/')", "doctor", "configuration", "configure { |c| c.top = 1 }",
             "listen", "listen(name: 'web')", "log_every", "measure {}", "compare(a: proc {}, b: proc {})",
             "default_figure", "stacks", "account", "trim", "heap_dump('/tmp/x')",
-            "holders(String)", "referrers('x')", "path_to_root('x')", "retained_size('x')", "find(limit: 1)",
+            "holders(String)", "largest", "referrers('x')", "path_to_root('x')", "retained_size('x')", "find(limit: 1)",
             "heap_counts", "roots", "stack_dump"]
     several = "Memintro::RactorError: 2 Ractors are alive, and memintro can read the heap only while there is one"
     walks = ["iseqs", "each_iseq { break }", "top_iseqs", "internals", "histogram", "occupancy",

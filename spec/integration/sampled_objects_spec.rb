@@ -4,8 +4,8 @@ require_relative "../spec_helper"
 
 # `Memintro.start(objects: :sampled)`: estimates of Ruby objects by the line that made them.
 RSpec.describe "sampled objects by line" do
-  def objects(code, env: {})
-    result = run_ruby(code: code, requires: %w[memintro json], env: env)
+  def objects(code, env: {}, **options)
+    result = run_ruby(code: code, requires: %w[memintro json], env: env, **options)
     JSON.parse(result.must_succeed.stdout, symbolize_names: true)
   end
 
@@ -40,16 +40,19 @@ RSpec.describe "sampled objects by line" do
     puts JSON.generate(held)
   RUBY
 
-  def held(rounds, mean, count) = objects(HELD.sub("ARGV_OF_SPEC", [rounds, mean, count].inspect))
+  def held(rounds, mean, count, **options)
+    objects(HELD.sub("ARGV_OF_SPEC", [rounds, mean, count].inspect), **options)
+  end
 
   it "has the truth in the interval in 95 of 100 runs, after deaths and with slots that others use again" do
     # Of 200 runs with a chance of 0.95 each, 180 to 198 are right in 999 of 1,000 cases.
     expect(held(200, 40, 8_000).values).to all(be_between(180, 199))
   end
 
-  it "has the truth in the interval in 93 to 97 of 100 runs, whether few or many objects were drawn", :long do
+  it "has the truth in the interval in 93 to 97 of 100 runs, whether few or many objects were drawn",
+     :long, deadline_seconds: 5_400 do
     [[2_000, 40, 1_600], [2_000, 40, 4_000], [1_000, 40, 16_000]].each do |rounds, mean, count|
-      shares = held(rounds, mean, count).transform_values { |times| times / rounds.to_f }
+      shares = held(rounds, mean, count, deadline_seconds: 1_800).transform_values { |times| times / rounds.to_f }
       expect(shares.values).to all(be_between(0.93, 0.975)), "#{rounds} runs of #{count / mean} draws: #{shares}"
     end
   end

@@ -6,8 +6,7 @@ require "tmpdir"
 # `Memintro.start(stack_depth: N)`: call sites are whole stacks, and lines have their sums.
 RSpec.describe "whole stacks" do
   def answer_of(*arguments)
-    JSON.parse(run_ruby("stacks.rb", *arguments.map(&:to_s), requires: %w[memintro]).must_succeed.stdout,
-               symbolize_names: true)
+    run_ruby("stacks.rb", *arguments, requires: %w[memintro], deadline_seconds: 280).must_succeed.json
   end
 
   def answer(code, **options)
@@ -182,6 +181,37 @@ RSpec.describe "whole stacks" do
     refused = run_memintro("run", "--stack-depth", "65", "--", "true")
     expect(refused.stderr).to include("--stack-depth is \"65\"; it must be a whole number from 1 to 64")
     expect(run_ruby(code: "Memintro.start(stack_depth: 0)").stderr).to include("stack_depth is 0")
+  end
+
+  # As bytes of each stack of line 2; and of classes, what a report says of objects.
+  def dumped(folder, ending, *flags)
+    code = "#{TWO_CALLERS}work; OBJECTS = Array.new(3_000) { Object.new }; GC.start\n#{ending}"
+    path = File.join(folder, "dump")
+    run_memintro("run", "--stack-depth", "16", *flags, "--report", path, "--", RbConfig.ruby, "-e", code)
+    expect(File.binread(path, 7)).to eq("MEMINTR")
+    folded = run_memintro("report", "--format", "folded", path).must_succeed.stdout
+    [folded, run_memintro("report", "--top", "5", path).must_succeed.stdout]
+  end
+
+  it "are in the raw dump of a process that dies, with the objects" do
+    Dir.mktmpdir do |folder|
+      ["exit!(3)", "Process.kill(:SEGV, $$); sleep"].each do |ending|
+        folded, text = dumped(folder, ending, "--objects")
+        expect(folded.lines.map(&:chomp)).to include(
+          /\A<main> \(-e:6\);work \(-e:5\);.*block in work \(-e:5\);often \(-e:3\);leak \(-e:2\) 22[56]\d{4}\z/,
+          /;seldom \(-e:4\);block in seldom \(-e:4\);leak \(-e:2\) 75\d{4}\z/
+        )
+        expect(text).to match(/by retained_bytes:.* 3,0\d\d .* -e:6$.*Their heaviest callers:.* often -e:3 </m)
+      end
+    end
+  end
+
+  it "are in the raw dump of a process that samples, marked as estimates" do
+    Dir.mktmpdir do |folder|
+      folded, text = dumped(folder, "exit!(3)", "--mode", "sampled", "--sample-bytes", "4096")
+      expect(folded).to match(/often \(-e:3\);leak \(-e:2\) \d{7}$/)
+      expect(text).to match(/~[23]\.\d MiB ±.* -e:2$/)
+    end
   end
 
   it "give way to lines where no more call sites may be told apart" do

@@ -10,8 +10,8 @@ RSpec.describe "sig/" do
     ENV.fetch("PATH").split(":").any? { |folder| File.executable?(File.join(folder, name)) }
   end
   declared = Signatures.read(File.join(Subprocess::ROOT, "sig"))
-  everything = ["memintro", *%w[diff sampler snapshot trend mwrap get_process_mem iseq_collector rack sidekiq
-                                heap/row measure/comparison process/memory].map { |name| "memintro/#{name}" }]
+  everything = ["memintro", *%w[diff sampler snapshot trend mwrap get_process_mem iseq_collector rack sidekiq rspec
+                                minitest heap/row measure/comparison process/memory].map { |name| "memintro/#{name}" }]
 
   it "is valid" do
     skip "no rbs here" unless program

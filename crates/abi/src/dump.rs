@@ -1,12 +1,17 @@
 //! The raw dump, which the hook writes without formatting, locking or allocating.
 //!
 //! Layout, native endian: one [`DumpHeader`], then `sites` times a [`DumpSite`] each followed by its name's bytes
-//! (Ruby: the path; native: the module's path, `+0x` and the offset in it; pseudo: the name), padded to 8. Of programs
-//! without Ruby stacks may follow: one [`DumpStacks`], then `count` times a [`DumpStack`] each followed by `words` pairs of
-//! a distance from the stack pointer and the word there, then `maps_len` bytes of /proc/self/maps. Only words that point
-//! into code or into the stack are written.
+//! (Ruby: the path; native: the module's path, `+0x` and the offset in it; pseudo: the name), padded to 8.
+//!
+//! Where call sites are whole stacks, a trie follows: `texts` times a length of 8 bytes and so many bytes, padded to 8;
+//! `frames` times a [`DumpFrame`]; `nodes` times a [`DumpNode`]; and `stacks` times a [`DumpSite`] without a name, for
+//! each site as it was kept: a whole stack, or what has none.
+//!
+//! Of programs without Ruby stacks may follow: one [`DumpStacks`], then `count` times a [`DumpStack`] each followed by
+//! `words` pairs of a distance from the stack pointer and the word there, then `maps_len` bytes of /proc/self/maps. Only
+//! words that point into code or into the stack are written.
 
-use crate::{Figures, SiteKind, Variances};
+use crate::{Figures, ObjectFigures, SiteKind, Variances};
 
 /// First eight bytes of a raw dump.
 pub const DUMP_MAGIC: [u8; 8] = *b"MEMINTR\x01";
@@ -32,6 +37,14 @@ pub struct DumpHeader {
     pub exit_status: i32,
     /// Number of sites that follow.
     pub sites: u64,
+    /// Number of paths and labels of stacks; 0, as the next three, if call sites were lines.
+    pub texts: u64,
+    /// Number of frames.
+    pub frames: u64,
+    /// Number of nodes.
+    pub nodes: u64,
+    /// Number of sites as they were kept.
+    pub stacks: u64,
     /// Mean distance of two sampled bytes; 0 if there was no sampling.
     pub sample_bytes: u64,
     /// Totals.
@@ -50,6 +63,10 @@ pub struct DumpSite {
     pub name_len: u32,
     /// 1 if blocks of it were sampled.
     pub estimated: u32,
+    /// Number of the site; of a whole stack, that of its innermost line.
+    pub id: u32,
+    /// Of a whole stack: the number of its innermost node, from 1. Otherwise 0.
+    pub node: u32,
     /// Allocations.
     pub allocations: u64,
     /// Frees.
@@ -66,6 +83,32 @@ pub struct DumpSite {
     pub marked_bytes: u64,
     /// The variances of the figures.
     pub variances: Variances,
+    /// The VM's objects that were made here; all 0 unless they were tracked.
+    pub objects: ObjectFigures,
+}
+
+/// A line of code.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DumpFrame {
+    /// Number of the path among the texts, from 0.
+    pub path: u32,
+    /// Line, from 1.
+    pub line: u32,
+    /// Number of the label among the texts, from 1; 0: there is none.
+    pub label: u32,
+    /// Always 0.
+    pub padding: u32,
+}
+
+/// A line of a stack.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DumpNode {
+    /// Number of the caller's node, from 1, which comes earlier in the file; 0: there is none.
+    pub caller: u32,
+    /// Number of the frame, from 1.
+    pub frame: u32,
 }
 
 /// First eight bytes of the stacks of a raw dump.

@@ -129,8 +129,9 @@ pub struct HookApi {
     pub dump_at_exit: unsafe extern "C" fn(path: *const c_char) -> Status,
     /// Tracks the VM's objects from now on, as long as blocks are tracked; with `false` no more.
     pub track_objects: extern "C" fn(on: bool) -> Status,
-    /// An object was made in this slot, by this thread.
-    pub object_made: extern "C" fn(slot: usize, bytes: usize),
+    /// An object was made in this slot, by this thread. If the frame's key is not 0, it is that of the running line, as
+    /// [`VmSource::frame`] answers it, and spares the hook the question.
+    pub object_made: unsafe extern "C" fn(slot: usize, bytes: usize, frame: *mut Frame),
     /// The object in this slot was freed.
     pub object_freed: extern "C" fn(slot: usize),
     /// The object of one slot is in another one now.

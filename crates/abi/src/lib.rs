@@ -12,7 +12,10 @@ mod hook_api;
 mod records;
 mod status;
 
-pub use dump::{DUMP_MAGIC, DumpHeader, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN, STACKS_MAGIC};
+pub use dump::{
+    DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN,
+    STACKS_MAGIC,
+};
 pub use hook_api::{HookApi, PatchEntry, StartOptions, Visitor, VmSource};
 pub use records::{
     BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Figures, Frame, MeasureFigures, MeasuredSite,

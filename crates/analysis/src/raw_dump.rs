@@ -7,9 +7,14 @@
 //! assert_eq!(error.to_string(), "it does not begin with the mark of a raw dump");
 //! ```
 
+mod stacks;
+
 use std::fmt;
 
-use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, Figures, STACKS_MAGIC, SiteKind, VERSION, Variances};
+use memintro_abi::{
+    DUMP_MAGIC, DumpHeader, DumpSite, Figures, ObjectFigures, STACKS_MAGIC, SiteKind, VERSION, Variances,
+};
+pub use stacks::{MOST_FRAMES, RawFrame, RawStack, Stacks};
 
 /// A raw dump, borrowed from the file's bytes.
 #[derive(Debug)]
@@ -18,16 +23,18 @@ pub struct RawDump<'a> {
     pub header: DumpHeader,
     /// Call sites in the order of the file.
     pub sites: Vec<RawSite<'a>>,
+    /// The same figures by whole stack; `None`: call sites were lines.
+    pub stacks: Option<Stacks<'a>>,
     /// Stacks of native sites, if there are any.
-    pub stacks: Vec<RawStack>,
+    pub native_stacks: Vec<NativeStack>,
     /// What the process had mapped; empty without stacks.
     pub maps: &'a [u8],
 }
 
 /// The stack of a site's first allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawStack {
-    /// Number of the site: [`RawSite::id`].
+pub struct NativeStack {
+    /// Number of the site: [`RawFigures::id`].
     pub site: u32,
     /// Instruction pointer.
     pub ip: u64,
@@ -46,16 +53,25 @@ pub struct RawSite<'a> {
     pub name: SiteName<'a>,
     /// Ruby: the line; otherwise 0.
     pub line: u32,
-    /// Other sites than lines of Ruby: the number.
-    pub id: u32,
-    record: DumpSite,
+    /// Its figures.
+    pub figures: RawFigures,
 }
 
-impl RawSite<'_> {
+/// The figures of a call site.
+#[derive(Debug, Clone, Copy)]
+pub struct RawFigures(DumpSite);
+
+impl RawFigures {
+    /// Number of the site; of a whole stack, that of its innermost line.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+
     /// allocations, frees, `total_bytes`, `freed_bytes`, `age_total`, `max_lifespan`, `marked_bytes`
     #[must_use]
-    pub fn figures(&self) -> [u64; 7] {
-        let site = &self.record;
+    pub fn all(&self) -> [u64; 7] {
+        let site = &self.0;
         [
             site.allocations,
             site.frees,
@@ -66,13 +82,21 @@ impl RawSite<'_> {
             site.marked_bytes,
         ]
     }
-}
 
-impl RawSite<'_> {
     /// The variances and skews; `None` if the figures are exact.
     #[must_use]
     pub fn variances(&self) -> Option<Variances> {
-        (self.record.estimated != 0).then_some(self.record.variances)
+        (self.0.estimated != 0).then_some(self.0.variances)
+    }
+
+    /// The VM's objects; all 0 unless they were tracked.
+    #[must_use]
+    pub fn objects(&self) -> &ObjectFigures {
+        &self.0.objects
+    }
+
+    fn is_any(&self) -> bool {
+        self.all() != [0; 7] || self.0.estimated != 0 || self.0.objects != ObjectFigures::default()
     }
 }
 
@@ -108,6 +132,10 @@ pub enum Error {
     },
     /// A call site of unknown kind.
     UnknownKind(u32),
+    /// The file ends among the whole stacks.
+    TruncatedStacks,
+    /// A part of a stack names another one that cannot be meant.
+    DamagedStacks,
 }
 
 impl fmt::Display for Error {
@@ -126,6 +154,8 @@ impl fmt::Display for Error {
             Self::UnknownKind(kind) => {
                 write!(f, "it has a call site of the unknown kind {kind}: the file is damaged")
             }
+            Self::TruncatedStacks => write!(f, "it ends among the stacks: the disk may have been full"),
+            Self::DamagedStacks => write!(f, "a stack has a line that is not there: the file is damaged"),
         }
     }
 }
@@ -157,15 +187,15 @@ pub fn parse(file: &[u8]) -> Result<RawDump<'_>, Error> {
             SiteKind::PSEUDO => SiteName::Pseudo(name),
             SiteKind(other) => return Err(Error::UnknownKind(other)),
         };
-        let (line, id) = if record.kind == SiteKind::RUBY { (record.line, 0) } else { (0, record.line) };
-        sites.push(RawSite { name, line, id, record });
+        sites.push(RawSite { name, line: record.line, figures: RawFigures(record) });
     }
-    let (stacks, maps) = read_stacks(&mut reader).unwrap_or_default();
-    Ok(RawDump { header, sites, stacks, maps })
+    let stacks = stacks::read(&mut reader, &header, &sites)?;
+    let (native_stacks, maps) = read_stacks(&mut reader).unwrap_or_default();
+    Ok(RawDump { header, sites, stacks, native_stacks, maps })
 }
 
 /// Stacks are a supplement: without them, or if they are damaged, the rest is as good.
-fn read_stacks<'a>(reader: &mut Reader<'a>) -> Option<(Vec<RawStack>, &'a [u8])> {
+fn read_stacks<'a>(reader: &mut Reader<'a>) -> Option<(Vec<NativeStack>, &'a [u8])> {
     if reader.take(8)? != STACKS_MAGIC {
         return None;
     }
@@ -178,7 +208,7 @@ fn read_stacks<'a>(reader: &mut Reader<'a>) -> Option<(Vec<RawStack>, &'a [u8])>
         for _ in 0..reader.u64()? {
             words.push((reader.u64()?, reader.u64()?));
         }
-        stacks.push(RawStack { site, ip, sp, bp, words });
+        stacks.push(NativeStack { site, ip, sp, bp, words });
     }
     let maps = reader.take(usize::try_from(maps_len).ok()?)?;
     Some((stacks, maps))
@@ -200,6 +230,10 @@ fn read_header(reader: &mut Reader<'_>) -> Option<DumpHeader> {
         signal: reader.u32()?,
         exit_status: reader.u32()?.cast_signed(),
         sites: reader.u64()?,
+        texts: reader.u64()?,
+        frames: reader.u64()?,
+        nodes: reader.u64()?,
+        stacks: reader.u64()?,
         sample_bytes: reader.u64()?,
         figures: Figures {
             allocated_bytes: reader.u64()?,
@@ -230,6 +264,8 @@ fn read_site<'a>(reader: &mut Reader<'a>) -> Option<(DumpSite, &'a [u8])> {
         line: reader.u32()?,
         name_len: reader.u32()?,
         estimated: reader.u32()?,
+        id: reader.u32()?,
+        node: reader.u32()?,
         allocations: reader.u64()?,
         frees: reader.u64()?,
         total_bytes: reader.u64()?,
@@ -250,11 +286,35 @@ fn read_site<'a>(reader: &mut Reader<'a>) -> Option<(DumpSite, &'a [u8])> {
             total_bytes_skew: reader.f64()?,
             freed_bytes_skew: reader.f64()?,
         },
+        objects: read_objects(reader)?,
     };
-    let len = record.name_len as usize;
-    let name = reader.take(len)?;
-    reader.take(len.wrapping_neg() & 7)?;
+    let name = reader.padded(record.name_len as usize)?;
     Some((record, name))
+}
+
+fn read_objects(reader: &mut Reader<'_>) -> Option<ObjectFigures> {
+    Some(ObjectFigures {
+        allocations: reader.u64()?,
+        frees: reader.u64()?,
+        total_bytes: reader.u64()?,
+        freed_bytes: reader.u64()?,
+        marked_bytes: reader.u64()?,
+        old_objects: reader.u64()?,
+        old_bytes: reader.u64()?,
+        estimated: reader.u64()?,
+        allocations_variance: reader.f64()?,
+        frees_variance: reader.f64()?,
+        total_bytes_variance: reader.f64()?,
+        freed_bytes_variance: reader.f64()?,
+        allocations_skew: reader.f64()?,
+        frees_skew: reader.f64()?,
+        total_bytes_skew: reader.f64()?,
+        freed_bytes_skew: reader.f64()?,
+        old_objects_variance: reader.f64()?,
+        old_bytes_variance: reader.f64()?,
+        old_objects_skew: reader.f64()?,
+        old_bytes_skew: reader.f64()?,
+    })
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -264,6 +324,13 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
+    }
+
+    /// Bytes that are followed by zeroes up to the next multiple of 8.
+    fn padded(&mut self, len: usize) -> Option<&'a [u8]> {
+        let bytes = self.take(len)?;
+        self.take(len.wrapping_neg() & 7)?;
+        Some(bytes)
     }
 
     fn u32(&mut self) -> Option<u32> {
@@ -294,6 +361,7 @@ mod tests {
         file.extend(6u32.to_ne_bytes());
         file.extend((-1i32).to_ne_bytes());
         file.extend((sites.len() as u64).to_ne_bytes());
+        file.resize(file.len() + 4 * 8, 0);
         file.extend(524_288u64.to_ne_bytes());
         (1..=9u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
         file.extend(1u64.to_ne_bytes());
@@ -305,8 +373,11 @@ mod tests {
             file.extend(line.to_ne_bytes());
             file.extend((name.len() as u32).to_ne_bytes());
             file.extend(u32::from(*kind == 1).to_ne_bytes());
+            file.extend([0; 8]);
             (11..=17u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
             (1..=11u32).for_each(|figure| file.extend(f64::from(figure).to_ne_bytes()));
+            (21..=28u64).for_each(|figure| file.extend(figure.to_ne_bytes()));
+            (29..=40u32).for_each(|figure| file.extend(f64::from(figure).to_ne_bytes()));
             file.extend_from_slice(name);
             file.resize(file.len().next_multiple_of(8), 0);
         }
@@ -335,9 +406,12 @@ mod tests {
             ]
         );
         assert_eq!(dump.sites[0].line, 12);
-        assert_eq!(dump.sites[2].figures(), [11, 12, 13, 14, 15, 16, 17]);
-        assert_eq!((dump.sites[0].variances(), dump.sites[2].variances()), (None, None));
-        let variances = dump.sites[1].variances().unwrap();
+        assert_eq!(dump.sites[2].figures.all(), [11, 12, 13, 14, 15, 16, 17]);
+        let objects = dump.sites[2].figures.objects();
+        assert_eq!((objects.allocations, objects.estimated, objects.old_bytes_skew), (21, 28, 40.0));
+        assert!(dump.stacks.is_none());
+        assert_eq!((dump.sites[0].figures.variances(), dump.sites[2].figures.variances()), (None, None));
+        let variances = dump.sites[1].figures.variances().unwrap();
         assert_eq!((variances.allocations, variances.growth, variances.age_covariance), (1.0, 5.0, 7.0));
         assert_eq!((variances.allocations_skew, variances.freed_bytes_skew), (8.0, 11.0));
         let figures = dump.header.figures;

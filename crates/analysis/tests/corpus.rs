@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, VERSION};
 use memintro_analysis::raw_dump::Error;
+use memintro_analysis::raw_dump::parse;
 
 #[path = "support/exercise.rs"]
 mod exercise;
@@ -24,17 +25,59 @@ fn dump(sites: &[(u32, bool, &[u8])]) -> Vec<u8> {
     file.extend(11u32.to_ne_bytes());
     file.extend(0i32.to_ne_bytes());
     file.extend((sites.len() as u64).to_ne_bytes());
+    file.resize(COUNTS + 4 * 8, 0);
     file.resize(size_of::<DumpHeader>(), 1);
-    for (kind, estimated, name) in sites {
-        let end = file.len() + size_of::<DumpSite>();
-        file.extend(kind.to_ne_bytes());
-        file.extend(12u32.to_ne_bytes());
-        file.extend((name.len() as u32).to_ne_bytes());
-        file.extend(u32::from(*estimated).to_ne_bytes());
-        file.resize(end, 2);
-        file.extend_from_slice(name);
+    for (number, (kind, estimated, name)) in sites.iter().enumerate() {
+        site(&mut file, [*kind, u32::from(*estimated), number as u32, 0], name);
+    }
+    file
+}
+
+/// Where the header has the numbers of texts, frames, nodes and stacks.
+const COUNTS: usize = 40;
+
+fn site(file: &mut Vec<u8>, [kind, estimated, id, node]: [u32; 4], name: &[u8]) {
+    let end = file.len() + size_of::<DumpSite>();
+    [kind, 12, name.len() as u32, estimated, id, node]
+        .iter()
+        .for_each(|word| file.extend(word.to_ne_bytes()));
+    file.resize(end, 2);
+    file.extend_from_slice(name);
+    file.resize(file.len().next_multiple_of(8), 0);
+}
+
+/// A dump with two stacks of one line, that line alone, and an unused site of the native line.
+fn with_stacks() -> Vec<u8> {
+    let mut file = dump(&[(0, false, b"a.rb"), (1, false, b"/lib/libz.so.1+0x1c")]);
+    [3u64, 3, 3, 4].iter().zip((COUNTS..).step_by(8)).for_each(|(count, at)| {
+        file[at..at + 8].copy_from_slice(&count.to_ne_bytes());
+    });
+    for text in [&b"a.rb"[..], b"b.rb", b"work"] {
+        file.extend((text.len() as u64).to_ne_bytes());
+        file.extend_from_slice(text);
         file.resize(file.len().next_multiple_of(8), 0);
     }
+    // a.rb:12 in work, b.rb:1, b.rb:2 in work; and a.rb:12 called by each of the others.
+    for words in [[0u32, 12, 3, 0], [1, 1, 0, 0], [1, 2, 3, 0]] {
+        words.iter().for_each(|word| file.extend(word.to_ne_bytes()));
+    }
+    for words in [[0u32, 2], [1, 1], [1, 3]] {
+        words.iter().for_each(|word| file.extend(word.to_ne_bytes()));
+    }
+    for (id, node) in [(0, 2), (0, 3), (0, 0)] {
+        site(&mut file, [0, 0, id, node], b"");
+    }
+    let end = file.len() + size_of::<DumpSite>();
+    [1u32, 0, 0, 0, 1].iter().for_each(|word| file.extend(word.to_ne_bytes()));
+    file.resize(end, 0);
+    file
+}
+
+/// The same with the words of a part changed, so many bytes from the end.
+fn with_stacks_and(before_end: usize, word: u32) -> Vec<u8> {
+    let mut file = with_stacks();
+    let at = file.len() - before_end;
+    file[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     file
 }
 
@@ -69,6 +112,12 @@ fn files() -> Vec<(&'static str, Vec<u8>, Result<usize, Error>)> {
         ("sites-fewer", with(32, &1u64.to_ne_bytes()), Ok(1)),
         ("name-huge", with(first + 8, &u32::MAX.to_ne_bytes()), Err(Error::Truncated { site: 0, of: 4 })),
         ("cut-in-the-header", whole()[..first - 1].to_vec(), Err(Error::Truncated { site: 0, of: 0 })),
+        ("stacks", with_stacks(), Ok(2)),
+        ("cut-in-the-stacks", with_stacks()[..with_stacks().len() - 9].to_vec(), Err(Error::TruncatedStacks)),
+        // A node that calls itself, a frame of no text, and a stack of no node.
+        ("node-of-itself", with_stacks_and(4 * size_of::<DumpSite>() + 8, 3), Err(Error::DamagedStacks)),
+        ("frame-of-no-text", with_stacks_and(4 * size_of::<DumpSite>() + 40, 3), Err(Error::DamagedStacks)),
+        ("stack-of-no-node", with_stacks_and(2 * size_of::<DumpSite>() - 20, 9), Err(Error::DamagedStacks)),
         ("cut-in-a-name", whole()[..whole().len() - 5].to_vec(), Err(Error::Truncated { site: 3, of: 4 })),
     ]
 }
@@ -83,6 +132,20 @@ fn each_file_of_the_corpus_is_read_or_refused_for_what_is_wrong() {
         assert_eq!(std::fs::read(&path).ok(), Some(file.clone()), "{name}: not the committed file");
         assert_eq!(exercise(&file), expected, "{name}");
     }
+}
+
+#[test]
+fn stacks_have_their_lines_the_innermost_first() {
+    let file = with_stacks();
+    let dump = parse(&file).unwrap();
+    let stacks = dump.stacks.unwrap();
+    let lines: Vec<Vec<_>> = stacks
+        .all()
+        .iter()
+        .map(|stack| stacks.frames(stack).map(|frame| (frame.path, frame.line, frame.label)).collect())
+        .collect();
+    let (leaf, root) = ((&b"a.rb"[..], 12, Some(&b"work"[..])), (&b"b.rb"[..], 1, None));
+    assert_eq!(lines, [vec![leaf, root], vec![(b"b.rb", 2, Some(b"work")), root], vec![]]);
 }
 
 #[test]

@@ -121,7 +121,10 @@ impl Read<'_> {
         let Some(first) =
             self.reading.problems.iter().find(|problem| problem.ends).or(self.reading.problems.first())
         else {
-            return self.about.truncated.then(|| format!("{name}: the dump ends early, after {objects}"));
+            return self.about.truncated.then(|| {
+                let end = self.reading.bytes;
+                format!("{name}: byte {end}: the dump ends early, after {objects}")
+            });
         };
         let mut text = format!("{name}: byte {}: {}", first.offset, first.message);
         if self.reading.bad_lines > 0 {

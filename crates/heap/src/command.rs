@@ -107,7 +107,10 @@ fn of_graph(options: &Options, file: &OsStr) -> Outcome {
     let counts = (graph.len() as u64, graph.total_bytes(), graph.edge_count());
     let selects = matches!(options.command.as_str(), "holders" | "path" | "referrers" | "retained");
     if selects && !options.chosen() {
-        return Err(format!("heap {} needs --class, --address, --line or --generation", options.command));
+        return Err(format!(
+            "heap {} needs --class, --address, --site, --generation or --older-than-gcs",
+            options.command
+        ));
     }
     let found = match options.command.as_str() {
         "top" => lists::top(&mut graph, options),

@@ -8,7 +8,7 @@ use crate::intern::{Map, Texts};
 use crate::kinds::{Kinds, NO_GENERATION};
 use crate::pages::{NONE, Pages};
 use crate::read::batch::{Batch, Record, Span};
-use crate::read::line::Type;
+use crate::read::line::{Line, Type};
 use crate::read::load::{self, Reading, Sink};
 use crate::read::source::Source;
 use crate::read::{Problem, Wants};
@@ -23,7 +23,7 @@ const MOST_NAMES: usize = 1 << 20;
 const ELLIPSIS: &[u8] = "[…]".as_bytes();
 
 /// What the dump says of itself.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct About {
     /// Version of memintro's format; 0 for a dump of `ObjectSpace.dump_all`.
     pub format: u64,
@@ -41,6 +41,44 @@ pub struct About {
     pub generations: bool,
     /// Whether references have names.
     pub names: bool,
+    /// The generation when the dump was made; `NO_GENERATION` if it does not tell.
+    pub generation: u32,
+    /// How many objects one whose birth is known stands for, if they are a sample; otherwise 0.
+    pub one_in: u32,
+}
+
+impl Default for About {
+    fn default() -> About {
+        About {
+            format: 0,
+            objects: None,
+            truncated: false,
+            same_address: 0,
+            to_nowhere: 0,
+            sites: false,
+            generations: false,
+            names: false,
+            generation: NO_GENERATION,
+            one_in: 0,
+        }
+    }
+}
+
+impl About {
+    /// What the first line says of births.
+    pub fn note_births(&mut self, line: &Line) {
+        self.generation = line.facts().generation;
+        self.one_in = line.one_in.min(1 << 30) as u32;
+    }
+
+    /// How births come to be noted, for a dump without any.
+    pub fn how_to_note(&self) -> &'static str {
+        if self.format > 0 {
+            "Memintro.start(objects: true) begins to note them"
+        } else {
+            "ObjectSpace.trace_object_allocations_start begins to note them"
+        }
+    }
 }
 
 /// One category of roots.
@@ -279,6 +317,8 @@ impl Graph {
             b"memintro" => {
                 self.about.format = 1;
                 self.about.truncated = true;
+                self.about.generation = record.generation;
+                self.about.one_in = record.line;
                 return Ok(());
             }
             b"end" => {

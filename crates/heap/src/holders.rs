@@ -3,11 +3,13 @@
 use crate::answer::{Answer, commas, human, percent};
 use crate::graph::Graph;
 use crate::intern::Map;
+use crate::lists::sampled;
 use crate::options::Options;
-use crate::reach::{Holder, Tree, reach};
+use crate::reach::Holder;
 use crate::select::{described, select};
-use crate::steps::{Path, Step, edge_between, general_edge, own_name, path_json, path_text, root_edge_to};
+use crate::steps::{Path, Step, general_edge, own_name, path_json, path_text};
 use crate::tally::Count;
+use crate::ways::Ways;
 use serde_json::Value;
 
 const NO_KEY: u32 = u32::MAX;
@@ -28,7 +30,9 @@ struct Common {
 /// Ways to roots, as a tree of what they have in common.
 struct Keys<'a> {
     graph: &'a Graph,
-    tree: &'a Tree,
+    ways: &'a Ways,
+    /// By root and object, the number of the reference's name.
+    root_names: Map<(u32, u32), u32>,
     list: Vec<Common>,
     /// The first holder of each key, and whether the key stands for a chain.
     holders: Vec<(u32, bool)>,
@@ -41,10 +45,17 @@ struct Keys<'a> {
 const ROOT_LABEL: u32 = u32::MAX;
 
 impl<'a> Keys<'a> {
-    fn new(graph: &'a Graph, tree: &'a Tree) -> Keys<'a> {
+    fn new(graph: &'a Graph, ways: &'a Ways) -> Keys<'a> {
+        let mut root_names = Map::default();
+        for root in 0..graph.roots.len() {
+            for edge in graph.root_edges(root).filter(|edge| edge.name != 0) {
+                root_names.entry((root as u32, edge.to)).or_insert(edge.name);
+            }
+        }
         Keys {
             graph,
-            tree,
+            ways,
+            root_names,
             list: Vec::new(),
             holders: Vec::new(),
             numbers: Map::default(),
@@ -61,7 +72,7 @@ impl<'a> Keys<'a> {
             if self.known[here as usize] != NO_KEY {
                 break self.known[here as usize];
             }
-            match self.tree.holder(here) {
+            match self.ways.tree().holder(here) {
                 Holder::Object(holder) => {
                     way.push(here);
                     here = holder;
@@ -80,7 +91,8 @@ impl<'a> Keys<'a> {
     }
 
     fn root(&mut self, root: usize, object: u32) -> u32 {
-        let edge = root_edge_to(self.graph, root, object).unwrap_or_default();
+        let name = self.root_names.get(&(root as u32, object));
+        let edge = name.map_or(String::new(), |name| self.graph.edge_names.text(*name));
         let edge = self.texts.number(edge.as_bytes());
         self.number(Common { above: root as u32, label: ROOT_LABEL, name: 0, at: 0, edge }, object)
     }
@@ -88,7 +100,7 @@ impl<'a> Keys<'a> {
     /// The key of what `holder`, whose own holders have the key `above`, refers to.
     fn extended(&mut self, above: u32, holder: u32, object: u32) -> u32 {
         let kind = self.graph.kind_of[holder as usize];
-        let edge = edge_between(self.graph, holder, object).unwrap_or_default();
+        let edge = self.ways.edge(self.graph, holder, object).unwrap_or_default();
         let edge = self.texts.number(general_edge(self.graph, holder, &edge).as_bytes());
         let name = own_name(self.graph, holder).unwrap_or_default();
         let common = Common {
@@ -158,11 +170,12 @@ impl<'a> Keys<'a> {
 /// Answers `holders`.
 pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
-    let tree = reach(graph, None, &[]);
-    // Nothing is looked up by its address from here on.
+    let ways = Ways::of(graph);
+    // Nothing is looked up by its address from here on, and the ways know what is told of references.
     graph.pages.drop_ranks();
+    graph.drop_names();
     let graph = &*graph;
-    let mut keys = Keys::new(graph, &tree);
+    let mut keys = Keys::new(graph, &ways);
     let (mut all, mut unreachable) = (Count::default(), Count::default());
     let mut groups: Map<u32, Count> = Map::default();
     let mut way = Vec::new();
@@ -183,6 +196,9 @@ pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
         None => format!("Nothing holds the {} {what}: no root leads to them.", commas(all.objects)),
     };
     let mut answer = Answer::new(sentence);
+    if options.line.is_some() || options.generations.is_some() || options.older.is_some() {
+        sampled(&mut answer, &graph.about);
+    }
     let shown: Vec<Value> = groups
         .iter()
         .take(options.top)

@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, commas, counted, human, percent};
 use crate::dominators::Dominators;
-use crate::graph::Graph;
+use crate::graph::{About, Graph};
 use crate::intern::Map;
 use crate::kinds::NO_GENERATION;
 use crate::options::Options;
@@ -46,9 +46,10 @@ pub fn histo(tally: &Tally, options: &Options) -> Result<Answer, String> {
         counted(most.objects, "object")
     ));
     if by == "line" && !tally.about.sites {
-        answer.note(
-            "the dump has no lines of allocation: ObjectSpace.trace_object_allocations_start begins to note them",
-        );
+        answer.note(format!("the dump has no lines of allocation: {}", tally.about.how_to_note()));
+    }
+    if by == "line" {
+        sampled(&mut answer, &tally.about);
     }
     let rows: Vec<Vec<String>> = groups
         .iter()
@@ -66,6 +67,16 @@ pub fn histo(tally: &Tally, options: &Options) -> Result<Answer, String> {
         .collect();
     answer.field("by", by).field("more", (groups.len() - rows.len()) as u64).field("rows", rows);
     Ok(answer)
+}
+
+/// Of a sample, counts are not those of the heap.
+pub fn sampled(answer: &mut Answer, about: &About) {
+    if about.one_in > 0 {
+        answer.note(format!(
+            "births of one object in about {} are known: multiply what has a line or a generation",
+            commas(u64::from(about.one_in))
+        ));
+    }
 }
 
 fn rest<K>(answer: &mut Answer, groups: &[(K, Count)], top: usize, noun: &str) {
@@ -105,8 +116,9 @@ pub fn generations(tally: &Tally, options: &Options) -> Result<Answer, String> {
     };
     let mut answer = Answer::new(sentence);
     if known.is_empty() {
-        answer.note("ObjectSpace.trace_object_allocations_start begins to note generations");
+        answer.note(format!("the dump has no generations: {}", tally.about.how_to_note()));
     }
+    sampled(&mut answer, &tally.about);
     let most = |classes: &Map<u32, Count>| {
         let first = classes.iter().max_by_key(|(label, count)| (count.bytes, Reverse(**label)));
         first.map(|(label, _)| tally.kinds.texts.text(*label)).unwrap_or_default()

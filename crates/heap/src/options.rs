@@ -18,6 +18,8 @@ pub struct Options {
     pub addresses: Vec<u64>,
     /// Objects that were allocated at this line; or in this file.
     pub line: Option<String>,
+    /// Objects that outlived so many collections.
+    pub older: Option<u32>,
     /// Objects of these generations.
     pub generations: Option<(u32, u32)>,
     /// Rows of each list.
@@ -69,7 +71,11 @@ impl Options {
                     .map_err(|_| format!("{}; it must be an address such as 0x7f0012345678", wrong()))?;
                 self.addresses.push(address);
             }
-            "--line" => self.line = Some(value.to_string()),
+            "--site" | "--line" => self.line = Some(value.to_string()),
+            "--older-than-gcs" => {
+                let number = value.parse::<u32>();
+                self.older = Some(number.map_err(|_| format!("{}; it must be a number", wrong()))?);
+            }
             "--generation" => {
                 let (from, to) = value.split_once("..").unwrap_or((value, value));
                 let number = |text: &str, open: u32| if text.is_empty() { Ok(open) } else { text.parse() };
@@ -94,6 +100,7 @@ impl Options {
             || !self.addresses.is_empty()
             || self.line.is_some()
             || self.generations.is_some()
+            || self.older.is_some()
     }
 }
 

@@ -64,14 +64,28 @@ fn disjoint(graph: &Graph, object: u32, most: usize) -> Vec<Path> {
     paths
 }
 
+/// References without a name of the machine stack that asked for the dump, or was in the middle of it.
+fn of_machine_stack(graph: &Graph) -> Vec<(usize, u32)> {
+    let of_stack = |root: &usize| graph.edge_names.bytes_of(graph.roots[*root].name) == b"machine_context";
+    let edges =
+        |root: usize| graph.root_edges(root).filter(|edge| edge.name == 0).map(move |edge| (root, edge.to));
+    (0..graph.roots.len()).filter(of_stack).flat_map(edges).collect()
+}
+
 /// Answers `referrers`: which objects and roots refer to the chosen ones.
 pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
     let targets = &chosen.bits;
-    let (mut count, mut shown) = (0_u64, Vec::new());
+    let whole = reach(graph, None, &[]);
+    let lasting = reach(graph, None, &of_machine_stack(graph));
+    let (mut count, mut garbage, mut shown) = (0_u64, 0_u64, Vec::new());
     let mut groups: Map<(String, String), u64> = Map::default();
     for holder in 0..graph.len() as u32 {
         let Some(edge) = graph.edges(holder).find(|edge| targets.has(edge.to)) else { continue };
+        if !whole.reaches(holder) {
+            garbage += 1;
+            continue;
+        }
         count += 1;
         let edge = edge_name(graph, holder, edge);
         let general = general_edge(graph, holder, edge.as_deref().unwrap_or("(internal)"));
@@ -100,6 +114,9 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
         sentence += &format!(", most of them {class} by {edge} ({})", commas(*objects));
     }
     let mut answer = Answer::new(sentence);
+    if garbage > 0 {
+        answer.note(format!("{} to which no root leads left out: garbage", counted(garbage, "referrer")));
+    }
     let rows: Vec<Vec<String>> = groups
         .iter()
         .take(options.top)
@@ -117,6 +134,7 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
         .map(|step| {
             let mut fields = step_json(graph, step);
             fields["bytes"] = graph.size(step.object).into();
+            fields["only_machine_stack"] = (!lasting.reaches(step.object)).into();
             fields
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Choosing objects by class, address, line and generation.
+//! Choosing objects by class, address, call site and generation.
 
 use crate::graph::Graph;
 use crate::kinds::NO_GENERATION;
@@ -26,8 +26,14 @@ impl Chosen {
 
 /// The objects that are asked for, or what to say if there are none.
 pub fn select(graph: &Graph, options: &Options) -> Result<Chosen, String> {
+    // The last generation whose objects have outlived so many; none if there were fewer.
+    let last = options.older.map(|older| newest(graph).checked_sub(older));
+    let young = |kind: u32| {
+        let born = graph.kinds.list[kind as usize].generation;
+        last.is_some_and(|last| born == NO_GENERATION || last.is_none_or(|last| born > last))
+    };
     let kinds: Vec<bool> =
-        (0..graph.kinds.list.len() as u32).map(|kind| fits(graph, kind, options)).collect();
+        (0..graph.kinds.list.len() as u32).map(|kind| fits(graph, kind, options) && !young(kind)).collect();
     let mut chosen = Chosen { bits: Bits::none(graph.len()), count: 0, first: u32::MAX };
     let mut choose = |object: u32| {
         if kinds[graph.kind_of[object as usize] as usize] && !chosen.bits.has(object) {
@@ -42,6 +48,13 @@ pub fn select(graph: &Graph, options: &Options) -> Result<Chosen, String> {
         options.addresses.iter().filter_map(|address| graph.find(*address)).for_each(&mut choose);
     }
     if chosen.count == 0 { Err(nothing(graph, options)) } else { Ok(chosen) }
+}
+
+/// The generation when the dump was made, or the last one in which an object was made.
+fn newest(graph: &Graph) -> u32 {
+    let known = |generation: &u32| *generation != NO_GENERATION;
+    let made = graph.kinds.list.iter().map(|kind| kind.generation).filter(known).max();
+    Some(graph.about.generation).filter(known).or(made).unwrap_or(0)
 }
 
 fn fits(graph: &Graph, number: u32, options: &Options) -> bool {
@@ -85,16 +98,19 @@ pub fn described(options: &Options) -> String {
             format!(" of generations {from}..{to}")
         };
     }
+    if let Some(older) = options.older {
+        text += &format!(" that outlived {older} collection{}", if older == 1 { "" } else { "s" });
+    }
     text
 }
 
 fn nothing(graph: &Graph, options: &Options) -> String {
     let mut text = format!("there is no object that fits: {}", described(options));
+    let ages = options.generations.is_some() || options.older.is_some();
     if options.line.is_some() && !graph.about.sites {
-        text += "; the dump has no lines of allocation (ObjectSpace.trace_object_allocations_start begins to note them)";
-    } else if options.generations.is_some() && !graph.about.generations {
-        text +=
-            "; the dump has no generations (ObjectSpace.trace_object_allocations_start begins to note them)";
+        text += &format!("; the dump has no lines of allocation ({})", graph.about.how_to_note());
+    } else if ages && !graph.about.generations {
+        text += &format!("; the dump has no generations ({})", graph.about.how_to_note());
     } else if let Some(class) = &options.class {
         let last = class.rsplit("::").next().unwrap_or(class).to_lowercase();
         let mut like: Vec<String> = (0..graph.kinds.list.len() as u32)

@@ -59,6 +59,7 @@ impl Tally {
             }
             tally.header |= part.header;
             tally.about.objects = tally.about.objects.or(part.about.objects);
+            tally.about.one_in = tally.about.one_in.max(part.about.one_in);
         }
         tally.about.format = u64::from(tally.header);
         tally.about.truncated = tally.header && tally.about.objects.is_none();
@@ -81,7 +82,10 @@ impl Tally {
 impl Fold for Tally {
     fn line(&mut self, line: &Line) {
         if line.kind == Type::Root {
-            self.header |= line.root == b"memintro";
+            if line.root == b"memintro" {
+                self.header = true;
+                self.about.note_births(line);
+            }
             if line.root == b"end" {
                 self.about.objects = line.objects;
             }

@@ -62,7 +62,13 @@ impl Ways {
         }
     }
 
-    fn edge(&self, graph: &Graph, holder: u32, object: u32) -> Option<String> {
+    /// The tree that it is of.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// What the holder of an object calls it.
+    pub fn edge(&self, graph: &Graph, holder: u32, object: u32) -> Option<String> {
         let edge = |index, name| edge_name(graph, holder, Edge { to: object, index, name });
         match self.edges[object as usize] {
             BY_CLASS => Some("class".to_string()),

@@ -11,17 +11,18 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use memintro_abi::{
-    DUMP_MAGIC, DumpHeader, DumpSite, EXIT_STATUS_UNKNOWN, SITE_BOOT, SITE_GC, SiteKind, Status,
+    DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, EXIT_STATUS_UNKNOWN, SITE_BOOT, SITE_GC, SiteKind,
+    Status,
 };
 use memintro_tracker::mmap;
-use memintro_tracker::sites::{Kind, Site};
+use memintro_tracker::sites::{Kind, Site, Tables};
 use memintro_tracker::threads::ThreadState;
 
 use crate::dump_file::{DumpFile, PathBuffer};
 use crate::dump_stacks::{self, Code};
 use crate::figures::{self, SiteFigures, is_used};
-use crate::shared::{SITES, THREADS};
-use crate::{sampling, state, thread};
+use crate::shared::{SITES, STACK_DEPTH, THREADS};
+use crate::{objects, sampling, state, thread};
 
 /// Sleeps of 50 µs for which a dump waits for other threads before it goes on without them: some tenths of a second.
 const PATIENCE: u32 = 2_000;
@@ -116,13 +117,19 @@ fn write_all(
     signal: c_int,
     exit_status: c_int,
 ) {
-    let sites = || {
-        (0..SITES.count()).filter_map(|id| SITES.get(id).map(|site| (id, site))).filter(|(id, site)| {
+    // If the interner is in the middle of a change, there are lines only.
+    let has_stacks = STACK_DEPTH.load(Ordering::Relaxed) > 1;
+    let tables = if has_stacks { SITES.tables() } else { None };
+    let count = SITES.count();
+    let all = || (0..count).filter_map(|id| SITES.get(id).map(|site| (id, site)));
+    let lines = || {
+        all().filter(|(id, site)| {
             !site.is_stack() && SITES.with_stacks(*id).any(|(id, site)| is_used(id, site))
         })
     };
     // SAFETY: plain system calls.
     let (pid, time) = unsafe { (libc::getpid().unsigned_abs(), libc::time(core::ptr::null_mut())) };
+    let of = |count: fn(&Tables<'_>) -> usize| tables.as_ref().map_or(0, |tables| count(tables) as u64);
     out.value(&DumpHeader {
         magic: DUMP_MAGIC,
         version: memintro_abi::VERSION,
@@ -130,51 +137,92 @@ fn write_all(
         time: time.unsigned_abs(),
         signal: signal.unsigned_abs(),
         exit_status,
-        sites: sites().count() as u64,
+        sites: lines().count() as u64,
+        texts: of(|tables| tables.texts().len()),
+        frames: of(|tables| tables.frames().len()),
+        nodes: of(|tables| tables.nodes().len()),
+        stacks: if tables.is_some() { u64::from(count) } else { 0 },
         sample_bytes: if sampling::has_estimates() { sampling::mean() } else { 0 },
         figures: figures::of_process(),
     });
     let maps = Maps::read();
-    for (id, site) in sites() {
+    write_lines(out, name, &maps, lines());
+    if let Some(tables) = tables {
+        write_stacks(out, &tables, all());
+    }
+    maps.code(code);
+    dump_stacks::write(code, maps.text(), |bytes| out.bytes(bytes));
+}
+
+fn write_lines<'a>(
+    out: &mut Output<'_>,
+    name: &mut PathBuffer,
+    maps: &Maps,
+    lines: impl Iterator<Item = (u32, &'a Site)>,
+) {
+    for (id, site) in lines {
         name.clear();
-        let kind = match site.kind() {
-            Kind::Ruby => SiteKind::RUBY,
-            Kind::Native => {
-                name_native(site, &maps, name);
-                SiteKind::NATIVE
-            }
-            Kind::Pseudo => {
-                name.push(pseudo_name(id));
-                SiteKind::PSEUDO
-            }
-        };
+        match site.kind() {
+            Kind::Ruby => {}
+            Kind::Native => name_native(site, maps, name),
+            Kind::Pseudo => name.push(pseudo_name(id)),
+        }
         let (path, path_len) = site.path();
-        let name = if kind == SiteKind::RUBY {
+        let name = if site.kind() == Kind::Ruby {
             // SAFETY: the interner keeps the path with this length until a clear, which waits for the pause.
             unsafe { core::slice::from_raw_parts(path, path_len as usize) }
         } else {
             name.bytes()
         };
-        let figures = SiteFigures::of_line(id, site, 0);
-        out.value(&DumpSite {
-            kind,
-            line: if kind == SiteKind::RUBY { site.line() } else { id },
-            name_len: name.len() as u32,
-            estimated: u32::from(figures.estimated),
-            allocations: figures.allocations,
-            frees: figures.frees,
-            total_bytes: figures.total_bytes,
-            freed_bytes: figures.freed_bytes,
-            age_total: figures.age_total,
-            max_lifespan: figures.max_lifespan,
-            marked_bytes: figures.marked_bytes,
-            variances: figures.variances,
-        });
-        out.bytes(name);
-        out.bytes(b"\0\0\0\0\0\0\0".get(..name.len().wrapping_neg() & 7).unwrap_or_default());
+        write_site(out, id, site, name.len() as u32, false);
+        out.padded(name);
     }
-    maps.code(code);
-    dump_stacks::write(code, maps.text(), |bytes| out.bytes(bytes));
+}
+
+/// The trie, and each site as it is kept. Those that have no event are written, too: their number must not depend on
+/// threads that go on because there was no pause.
+fn write_stacks<'a>(out: &mut Output<'_>, tables: &Tables<'_>, sites: impl Iterator<Item = (u32, &'a Site)>) {
+    for text in tables.texts() {
+        out.value(&(text.len() as u64));
+        out.padded(text);
+    }
+    for (path, line, label) in tables.frames() {
+        out.value(&DumpFrame { path, line, label, padding: 0 });
+    }
+    for (caller, frame) in tables.nodes() {
+        out.value(&DumpNode { caller, frame });
+    }
+    for (id, site) in sites {
+        write_site(out, id, site, 0, true);
+    }
+}
+
+/// The figures of a line with all its stacks, or those of a site alone. Never inlined, so that the stack that it needs
+/// is not that of its caller.
+#[inline(never)]
+fn write_site(out: &mut Output<'_>, id: u32, site: &Site, name_len: u32, alone: bool) {
+    let figures = if alone { SiteFigures::of(id, site, 0) } else { SiteFigures::of_line(id, site, 0) };
+    out.value(&DumpSite {
+        kind: match site.kind() {
+            Kind::Ruby => SiteKind::RUBY,
+            Kind::Native => SiteKind::NATIVE,
+            Kind::Pseudo => SiteKind::PSEUDO,
+        },
+        line: site.line(),
+        name_len,
+        estimated: u32::from(figures.estimated),
+        id: SITES.leaf_of(id),
+        node: if alone { site.node() } else { 0 },
+        allocations: figures.allocations,
+        frees: figures.frees,
+        total_bytes: figures.total_bytes,
+        freed_bytes: figures.freed_bytes,
+        age_total: figures.age_total,
+        max_lifespan: figures.max_lifespan,
+        marked_bytes: figures.marked_bytes,
+        variances: figures.variances,
+        objects: if alone { objects::figures_now(id, site) } else { objects::figures_of_line(id) },
+    });
 }
 
 /// A place in a module, which may not be loaded any more, or a bare address.
@@ -237,6 +285,12 @@ impl Output<'_> {
     fn value<T: Copy>(&mut self, value: &T) {
         // SAFETY: the records are made of numbers without padding, so all their bytes are initialised.
         self.bytes(unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) });
+    }
+
+    /// The bytes, and zeroes up to the next multiple of 8.
+    fn padded(&mut self, bytes: &[u8]) {
+        self.bytes(bytes);
+        self.bytes(b"\0\0\0\0\0\0\0".get(..bytes.len().wrapping_neg() & 7).unwrap_or_default());
     }
 
     fn bytes(&mut self, mut bytes: &[u8]) {

@@ -4,8 +4,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Figures, HookApi, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteKind, SiteRecord,
-    StartOptions, Status, ThreadFigures, Visitor, VmSource,
+    BlockRecord, Figures, Frame, HookApi, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteKind,
+    SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
 use memintro_tracker::{ranges, stack};
@@ -339,8 +339,9 @@ extern "C" fn object_distance() -> u64 {
     object_samples::distance()
 }
 
-extern "C" fn object_made(slot: usize, bytes: usize) {
-    objects::made(slot, bytes);
+unsafe extern "C" fn object_made(slot: usize, bytes: usize, frame: *mut Frame) {
+    // SAFETY: the caller's own record.
+    objects::made(slot, bytes, unsafe { &mut *frame });
 }
 
 extern "C" fn object_freed(slot: usize) {

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{BlockRecord, ObjectFigures, Status};
+use memintro_abi::{BlockRecord, Frame, ObjectFigures, Status};
 use memintro_tracker::lock::wait_round;
 use memintro_tracker::sites::{Site, objects_of};
 use memintro_tracker::table::{Block, Inserted, Removed};
@@ -16,6 +16,7 @@ use memintro_tracker::threads::{Busy, ThreadState, bump};
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::record;
 use crate::shared::{self, ACTIVE, OBJECTS, SITES, THREADS, TRACKS_OBJECTS};
+use crate::stacks;
 use crate::state;
 use crate::thread;
 
@@ -66,8 +67,8 @@ fn is_tracking() -> bool {
     TRACKS_OBJECTS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) != 0
 }
 
-/// An object was made.
-pub(crate) fn made(slot: usize, bytes: usize) {
+/// An object was made. The frame is that of the running line, if its key is not 0.
+pub(crate) fn made(slot: usize, bytes: usize, frame: &mut Frame) {
     let Some(own) = thread::own().filter(|_| is_tracking()) else { return };
     let Some(busy) = enter(&own) else {
         bump(&own.traffic.dropped, 1);
@@ -75,7 +76,7 @@ pub(crate) fn made(slot: usize, bytes: usize) {
     };
     if is_tracking() {
         if own.untracked.get() == 0 {
-            let (site, generation) = record::site(&own, 0);
+            let (site, generation) = record::object_site(&own, frame);
             born(&own, slot, bytes as u64, site, generation);
         } else if let Some(old) = OBJECTS.remove(slot, shared::generation()) {
             // Whatever was known of the slot is out of date.
@@ -177,6 +178,22 @@ pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
             });
         });
     }))
+}
+
+/// The figures of the objects of a site alone, for a dump.
+#[inline(never)]
+pub(crate) fn figures_now(id: u32, site: &Site) -> ObjectFigures {
+    figures(id, site, shared::generation())
+}
+
+/// The figures of the objects of a line with all its stacks, for a dump.
+#[inline(never)]
+pub(crate) fn figures_of_line(id: u32) -> ObjectFigures {
+    let mut sum = ObjectFigures::default();
+    for (id, site) in SITES.with_stacks(id) {
+        stacks::add_objects(&mut sum, &figures_now(id, site));
+    }
+    sum
 }
 
 /// The figures of a site's objects. The world is paused, and all threads' counters are flushed.

@@ -11,7 +11,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{Frame, FrameKind, Mode, SITE_BOOT, SITE_GC, SITE_OTHER};
+use memintro_abi::{Frame, FrameKind, Mode, SITE_BOOT, SITE_GC, SITE_OTHER, VmSource};
 use memintro_tracker::chance;
 use memintro_tracker::lock::given_up;
 use memintro_tracker::threads::{Busy, ThreadState, bump};
@@ -121,18 +121,35 @@ pub(crate) fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
     // SAFETY: the lender promises that it may be called from any thread, inside malloc; `frame` is valid.
     let kind = unsafe { (vm.frame)(&raw mut frame) };
     let site = match kind {
-        FrameKind::RUBY => own.sites.get(frame.key, frame.detail, frame.generation, || {
-            // SAFETY: as above, and the frame was answered just now.
-            unsafe { (vm.locate)(&raw mut frame) };
-            // What stands in where the interner's lock was not got in time must not stay.
-            let given_up_before = given_up();
-            let site = stacks::line(&frame);
-            (site, frame.key != 0 && given_up() == given_up_before)
-        }),
+        FrameKind::RUBY => line_site(own, vm, &mut frame),
         FrameKind::GC => SITE_GC,
         _ => native_site(own, caller),
     };
     (site, frame.generation)
+}
+
+/// The same for the line of an object that was made, if the VM has named it.
+#[inline]
+pub(crate) fn object_site(own: &ThreadState, frame: &mut Frame) -> (u32, u32) {
+    match shared::vm() {
+        Some(vm) if frame.key != 0 && STACK_DEPTH.load(Ordering::Relaxed) <= 1 => {
+            (line_site(own, vm, frame), frame.generation)
+        }
+        _ => site(own, 0),
+    }
+}
+
+/// The site of the running line, whose key was answered just now.
+#[inline]
+fn line_site(own: &ThreadState, vm: &VmSource, frame: &mut Frame) -> u32 {
+    own.sites.get(frame.key, frame.detail, frame.generation, || {
+        // SAFETY: the lender promises that it may be called from any thread, inside malloc.
+        unsafe { (vm.locate)(&raw mut *frame) };
+        // What stands in where the interner's lock was not got in time must not stay.
+        let given_up_before = given_up();
+        let site = stacks::line(frame);
+        (site, frame.key != 0 && given_up() == given_up_before)
+    })
 }
 
 #[inline]

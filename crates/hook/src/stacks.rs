@@ -6,7 +6,7 @@
 use core::ffi::c_void;
 
 use memintro_abi::{
-    Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER, SiteRecord, StackFrame, Status, VmSource,
+    Frame, FrameKind, ObjectFigures, SITE_BOOT, SITE_GC, SITE_OTHER, SiteRecord, StackFrame, Status, VmSource,
 };
 use memintro_tracker::lock::given_up;
 use memintro_tracker::sites::{MOST_FRAMES, StackMemory};
@@ -39,7 +39,7 @@ pub(crate) fn site(
         FrameKind::GC => return Ok((SITE_GC, frame.generation)),
         _ => return Err(frame.generation),
     }
-    let Some(memory) = own.stacks.memory() else {
+    let Some(memory) = own.stacks.memory(&SITES) else {
         // SAFETY: as above, and the frame was answered just now.
         unsafe { (vm.locate)(&raw mut *frame) };
         return Ok((line(frame), frame.generation));
@@ -145,13 +145,18 @@ pub(crate) fn add(sum: &mut SiteRecord, part: &SiteRecord) {
     sum.old_bytes_variance += part.old_bytes_variance;
     sum.old_blocks_skew += part.old_blocks_skew;
     sum.old_bytes_skew += part.old_bytes_skew;
-    macro_rules! add_objects {
-        ($($name:ident),*) => { $(sum.objects.$name = sum.objects.$name.wrapping_add(part.objects.$name);)* };
+    add_objects(&mut sum.objects, &part.objects);
+}
+
+/// Adds what a stack has to the figures of its line's objects.
+pub(crate) fn add_objects(sum: &mut ObjectFigures, part: &ObjectFigures) {
+    macro_rules! add_wrapping {
+        ($($name:ident),*) => { $(sum.$name = sum.$name.wrapping_add(part.$name);)* };
     }
-    add_objects!(allocations, frees, total_bytes, freed_bytes, marked_bytes, old_objects, old_bytes);
-    sum.objects.estimated |= part.objects.estimated;
+    add_wrapping!(allocations, frees, total_bytes, freed_bytes, marked_bytes, old_objects, old_bytes);
+    sum.estimated |= part.estimated;
     macro_rules! add_doubts {
-        ($($name:ident),*) => { $(sum.objects.$name += part.objects.$name;)* };
+        ($($name:ident),*) => { $(sum.$name += part.$name;)* };
     }
     add_doubts!(allocations_variance, frees_variance, total_bytes_variance, freed_bytes_variance);
     add_doubts!(allocations_skew, frees_skew, total_bytes_skew, freed_bytes_skew);

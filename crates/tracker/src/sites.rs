@@ -9,12 +9,13 @@
 mod cache;
 mod index;
 mod modules;
+mod room;
 mod stacks;
 mod strings;
 
 use core::ffi::{CStr, c_char};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::counters::Counters;
 use crate::lock::SpinLock;
@@ -23,8 +24,9 @@ pub use cache::SiteCache;
 use index::{Index, List};
 use modules::ModuleEntry;
 pub use modules::{Loaded, Place};
+use room::Room;
 use stacks::Trie;
-pub use stacks::{Line, MOST_FRAMES, StackCache, StackMemory};
+pub use stacks::{Line, MOST_FRAMES, StackCache, StackMemory, Tables};
 use strings::{Strings, slice};
 
 /// Most sites that a table can hold: the packed entries of the block table have 24 bits for the number.
@@ -140,7 +142,6 @@ pub struct Sites {
     chunks: [AtomicPtr<Site>; CHUNKS],
     count: AtomicU32,
     max_sites: AtomicU32,
-    max_bytes: AtomicUsize,
     inner: SpinLock<Inner>,
 }
 
@@ -154,7 +155,7 @@ struct Inner {
     modules: Index,
     module_list: List<ModuleEntry>,
     trie: Trie,
-    bytes: usize,
+    room: Room,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +177,6 @@ impl Sites {
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
             count: AtomicU32::new(0),
             max_sites: AtomicU32::new(0),
-            max_bytes: AtomicUsize::new(0),
             inner: SpinLock::new(Inner {
                 sites: Index::new(),
                 paths: Index::new(),
@@ -185,7 +185,7 @@ impl Sites {
                 modules: Index::new(),
                 module_list: List::new(),
                 trie: Trie::new(),
-                bytes: 0,
+                room: Room::none(),
             }),
         }
     }
@@ -193,17 +193,20 @@ impl Sites {
     /// Sets the limits and makes the pseudo-sites 0 to `pseudo - 1`. Returns `false` when there is no memory.
     pub fn init(&self, max_sites: u32, max_bytes: usize, pseudo: u32) -> bool {
         self.max_sites.store(max_sites.clamp(pseudo + 1, MOST_SITES), Ordering::Relaxed);
-        self.max_bytes.store(max_bytes, Ordering::Relaxed);
+        let mut inner = self.inner.lock();
         if self.count.load(Ordering::Relaxed) >= pseudo {
+            inner.room.limit(max_bytes);
             return true;
         }
-        let mut inner = self.inner.lock();
+        // The pseudo-sites have room in any case.
+        inner.room.limit(usize::MAX);
         for _ in 0..pseudo {
             let Some(id) = self.append(&mut inner) else { return false };
             if let Some(site) = self.get(id) {
                 site.kind.store(Kind::Pseudo as u32, Ordering::Relaxed);
             }
         }
+        inner.room.limit(max_bytes);
         true
     }
 
@@ -278,8 +281,7 @@ impl Sites {
     #[cold]
     pub fn native(&self, address: usize, place: Option<Place<'_>>) -> Option<u32> {
         let mut inner = self.inner.lock_in_time()?;
-        let full = inner.bytes >= self.max_bytes.load(Ordering::Relaxed);
-        let module = place.and_then(|place| inner.module(&place, full));
+        let module = place.and_then(|place| inner.module(&place));
         let (number, offset) = match (&module, place) {
             (Some((number, _)), Some(place)) => (*number, place.offset),
             _ => (0, address as u64),
@@ -336,27 +338,24 @@ impl Sites {
         if found.is_some() {
             return found;
         }
-        if inner.bytes >= self.max_bytes.load(Ordering::Relaxed) {
+        if !inner.path_list.reserve(&mut inner.room) || !inner.paths.reserve(&mut inner.room) {
             return None;
         }
-        let copy = inner.strings.add(bytes, &mut inner.bytes)?;
+        let copy = inner.strings.add(bytes, &mut inner.room)?;
         let entry = PathEntry { bytes: copy, len: bytes.len() as u32, hash };
-        let id = inner.path_list.push(entry, &mut inner.bytes)?;
-        inner.paths.add(hash, id, &mut inner.bytes).then_some(id)
+        let id = inner.path_list.push(entry, &mut inner.room)?;
+        inner.paths.add(hash, id, &mut inner.room).then_some(id)
     }
 
     /// Makes a new site and its entry in the index.
     fn add(&self, inner: &mut Inner, hash: u32) -> Option<u32> {
         let full = self.count.load(Ordering::Relaxed) >= self.max_sites.load(Ordering::Relaxed);
-        if full || inner.bytes >= self.max_bytes.load(Ordering::Relaxed) {
-            return None;
-        }
         // The index comes first: a site without an index entry would get a new number each time.
-        if !inner.sites.reserve(&mut inner.bytes) {
+        if full || !inner.sites.reserve(&mut inner.room) {
             return None;
         }
         let id = self.append(inner)?;
-        inner.sites.add(hash, id, &mut inner.bytes);
+        inner.sites.add(hash, id, &mut inner.room);
         self.get(id)?.hash.store(hash, Ordering::Relaxed);
         Some(id)
     }
@@ -366,8 +365,13 @@ impl Sites {
         let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?;
         if chunk.load(Ordering::Relaxed).is_null() {
             let len = SITES_PER_CHUNK * size_of::<Site>();
-            let memory = mmap::map(len)?;
-            inner.bytes += len;
+            if !inner.room.take(len, 0) {
+                return None;
+            }
+            let Some(memory) = mmap::map(len) else {
+                inner.room.give_back(len);
+                return None;
+            };
             // Release: a thread that sees the chunk sees its zeroes.
             chunk.store(memory.as_ptr().cast(), Ordering::Release);
         }
@@ -391,7 +395,7 @@ impl Sites {
         inner.module_list.clear();
         inner.trie.clear();
         inner.strings.clear();
-        inner.bytes = 0;
+        inner.room.clear();
     }
 }
 

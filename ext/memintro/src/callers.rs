@@ -278,13 +278,13 @@ fn made(ruby: &Ruby, samples: u32, live_samples: u32, named: &[Named<'_>]) -> Re
 
 /// The names of the frames that led to the native sites of a dump, the innermost first, by number of the site.
 pub(crate) fn of_dump(dump: &RawDump<'_>) -> HashMap<u32, Vec<Name>> {
-    if dump.stacks.is_empty() {
+    if dump.native_stacks.is_empty() {
         return HashMap::new();
     }
     let mut unwinder = Unwinder::of_ended(Modules::of_maps(dump.maps));
     let mut names = Names::default();
     let mut found = HashMap::new();
-    for stack in &dump.stacks {
+    for stack in &dump.native_stacks {
         let read = |address: u64| {
             let at = address.checked_sub(stack.sp)?;
             let index = stack.words.binary_search_by_key(&at, |(at, _)| *at).ok()?;

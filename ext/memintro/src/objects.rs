@@ -160,7 +160,9 @@ unsafe extern "C" fn on_made(_: VALUE, argument: *mut c_void) {
     }
     // SAFETY: the object is in its slot.
     let bytes = unsafe { vm.slot_bytes(object) };
-    (api.object_made)(object as usize, bytes);
+    let mut frame = vm::frame_of_event();
+    // SAFETY: a valid record.
+    unsafe { (api.object_made)(object as usize, bytes, &raw mut frame) };
 }
 
 unsafe extern "C" fn on_freed(_: VALUE, argument: *mut c_void) {

@@ -1,13 +1,15 @@
 # frozen_string_literal: true
 
+require_relative "heap_progress"
 require_relative "remote"
-require_relative "../heap/heap_copy"
 require_relative "../support/units"
 
 module Memintro
   module CLI
     # `memintro heap-dump PID -o FILE`. The process writes the file; its answer says only what was written.
     class HeapDumpOf < Remote
+      include HeapProgress
+
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro heap-dump [options] PID|NAME… -o FILE
@@ -50,57 +52,11 @@ module Memintro
 
       private
 
-      def answer(listener)
-        asked = client(listener)
-        rest = +"".b
-        last = nil
-        asked.ask(COMMAND, arguments_for(listener)) do |piece|
-          rest << piece
-          while (line = rest.slice!(/\A[^\n]*\n/))
-            last = JsonText.parse(line)
-            progress(listener, last["objects"]) unless last.key?("path")
-          end
-        end
-        clear_progress
-        done(listener, asked, last)
-      rescue JsonText::Invalid => e
-        raise ControlError, asked.bad(COMMAND, "it is not JSON (#{e.message})")
-      ensure
-        clear_progress
-      end
-
-      def done(listener, asked, last)
-        reply = asked.checked(COMMAND, last || {})
-        listener.called = asked.program
-        json? ? @out.puts(JsonText.line(reply)) : show(listener, reply)
-      end
-
       def arguments_for(listener)
-        given = { path: File.expand_path(@output.gsub("%p", listener.pid.to_s)), seconds: patience, progress: true }
+        given = { path: File.expand_path(@output.gsub("%p", listener.pid.to_s)) }
         given[:redact] = @redact unless @redact.nil?
         given[:compress] = @compress if @compress
         given
-      end
-
-      # The process gives up first, and says why.
-      def client(listener)
-        listener.client(patience + 5)
-      end
-
-      def patience
-        (@timeout || HeapCopy::SECONDS).to_i.clamp(1, 86_400)
-      end
-
-      def progress(listener, objects)
-        return unless $stderr.tty? && objects.is_a?(Integer)
-
-        @shows = true
-        $stderr.print("\r#{who(listener)}: #{Units.count(objects)} objects")
-      end
-
-      def clear_progress
-        $stderr.print("\r\e[K") if @shows
-        @shows = false
       end
 
       def show(listener, answer)

@@ -76,8 +76,10 @@ module Memintro
       def choosing(parser)
         { "--class NAME" => "objects of this class, or of this type (HASH)",
           "--address ADDRESS" => "the object there (0x7f0012345678); may be given again",
-          "--line LINE" => "objects that were allocated there: mailer.rb:12, or all of mailer.rb",
-          "--generation N" => "objects of this generation: 7, 7..9, 7.." }.each do |flag, help|
+          "--site PATH:LINE" => "objects that were allocated there: mailer.rb:12, or all of mailer.rb",
+          "--line PATH:LINE" => "the same",
+          "--generation N" => "objects of this generation: 7, 7..9, 7..",
+          "--older-than-gcs N" => "objects that outlived N collections" }.each do |flag, help|
           parser.on(flag, help) do |value|
             @chosen = true
             @flags << "#{flag[/\A\S+/]}=#{value}"
@@ -106,7 +108,8 @@ module Memintro
 
       def check_flags(command)
         if CHOOSING.include?(command) && !@chosen
-          raise UsageError, "memintro heap #{command} needs --class, --address, --line or --generation"
+          raise UsageError, "memintro heap #{command} needs --class, --address, --site, --generation or " \
+                            "--older-than-gcs"
         end
 
         allowed = BY[command]

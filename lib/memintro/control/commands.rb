@@ -19,7 +19,7 @@ module Memintro
     # those of the public API.
     class Commands
       # Every command.
-      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account trim heap_dump].freeze
+      NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account trim heap_dump holders].freeze
 
       # @param server [Server]
       # @param answer [Answer]
@@ -293,6 +293,20 @@ module Memintro
           @answer.send_now(JsonText.line(objects: objects) << "\n") if shows
         end
         @answer.write(JsonText.line(pid: Native.pid, took_s: (Connection.now - begun).round(3), **done) << "\n")
+      end
+
+      # By which ways objects are held: {Memintro.holders}, with a class by its name. With `progress`, as with
+      # `heap_dump`; with `rendering`, also the text for people.
+      def holders(class: nil, site: nil, older_than_gcs: nil, top: 10, seconds: 600, progress: false, rendering: false)
+        name = Arguments.text(:class, binding.local_variable_get(:class), optional: true)
+        shows = Arguments.flag(:progress, progress)
+        @answer.format = :json
+        found = Memintro.holders(name, site: site, older_than_gcs: older_than_gcs, top: top, seconds: seconds) do |read|
+          @answer.send_now(JsonText.line(objects: read) << "\n") if shows
+        end
+        groups = found.groups.map { |group| { **group.to_h, holders: group.holders.map(&:to_h) } }
+        text = Arguments.flag(:rendering, rendering) ? { text: found.to_s } : {}
+        @answer.write(JsonText.line(pid: Native.pid, **found.to_h, groups: groups, **text) << "\n")
       end
 
       def live_objects

@@ -48,7 +48,7 @@ module Memintro
       # Bytes of an answer, by command. Else {MOST_BYTES}.
       ANSWER_BYTES = { "info" => 65_536, "start" => 65_536, "stop" => 65_536, "mark" => 65_536, "clear" => 65_536,
                        "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20, "account" => 4 << 20,
-                       "trim" => 65_536, "heap_dump" => 4 << 20 }.freeze
+                       "trim" => 65_536, "heap_dump" => 4 << 20, "holders" => 64 << 20 }.freeze
 
       PID = whole(1..Liveness::MOST_PID)
       PARENT = whole(0..Liveness::MOST_PID)
@@ -138,7 +138,11 @@ module Memintro
       SLOTS = %w[patched foreign lost refused malformed].to_h { |state| ["#{state}?", COUNT] }.freeze
       DETAILS = Kind.new("an object", ->(value) { value.is_a?(Hash) })
       ACCOUNT_ROW = { "name" => WORD, "bytes" => COUNT, "basis" => WORD, "details?" => DETAILS }.freeze
-      private_constant :DETAILS, :ACCOUNT_ROW
+      HOLDER = { "class_name" => PATH, "name?" => PATH, "edge?" => PATH, "type" => WORD, "address" => WORD,
+                 "at?" => PATH, "bytes?" => COUNT }.freeze
+      HELD_PATH = { "objects" => COUNT, "bytes?" => COUNT, "holders" => [HOLDER, 1 << 20].freeze, "root" => PATH,
+                    "root_edge?" => PATH }.freeze
+      private_constant :DETAILS, :ACCOUNT_ROW, :HOLDER, :HELD_PATH
       private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :OBJECT_ERRORS,
                        :VARIANCE, :SITE, :PROCESS, :SITES, :FRAME, :STACK_CELL, :STACK, :STACKS, :RENDERING, :SLOT,
                        :REMARKS, :SLOTS
@@ -162,6 +166,9 @@ module Memintro
         "heap_dump" => { "pid" => PID, "path" => PATH, "objects" => COUNT, "bytes" => COUNT,
                          "uncompressed_bytes" => COUNT, "compression" => WORD, "redacted" => FLAG, "pause_ms" => NUMBER,
                          "unread_types" => COUNT, "took_s" => NUMBER },
+        "holders" => { "pid" => PID, "sentence" => PATH, "objects" => COUNT, "bytes" => COUNT, "unreachable" => COUNT,
+                       "groups" => [HELD_PATH, 1_000].freeze, "more_groups" => COUNT, "notes" => REMARKS,
+                       "pause_ms?" => NUMBER, "text?" => text(32 << 20) },
         "vitals" => { "pid" => PID, "name?" => NAME, "program?" => NAME, "time" => NUMBER, "rss_bytes?" => COUNT,
                       "fragmentation_bytes?" => COUNT, "live_objects" => COUNT,
                       "gc" => { "count" => COUNT, "minor" => COUNT, "major" => COUNT, "time_ms" => NUMBER },

@@ -47,7 +47,7 @@ module Memintro
 
     def write_dump(path, compress, redact, seconds, &progress)
       compress = COMPRESSIONS.fetch(File.extname(path), "plain") if compress == :auto
-      copy = HeapCopy.new(["heap-write", path, compress.to_s], redact: redact, seconds: seconds)
+      copy = HeapCopy.new(["heap-write", path, compress.to_s], redact: redact, seconds: seconds, births: :tried)
       written = JsonText.parse(copy.answer(&progress))
       { path: path, objects: written.fetch("objects"), bytes: written.fetch("bytes"),
         uncompressed_bytes: written.fetch("uncompressed_bytes"), compression: compress.to_sym, redacted: redact,

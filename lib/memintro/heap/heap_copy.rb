@@ -29,11 +29,13 @@ module Memintro
     # @param arguments [Array<String>] of the tool
     # @param redact [Boolean] leave out what strings hold
     # @param seconds [Integer]
+    # @param births [Boolean, Symbol] whether the lines that made objects, if they are tracked, must be known; `:tried`:
+    #   they are missing if at each try another thread was recording
     # @yieldparam objects [Integer] written so far, ten times a second
     # @return [String] what the tool printed
     # @raise [HeapDumpError, BusyError, RactorError, UnknownRubyError]
-    def self.ask(arguments, redact: redact?, seconds: SECONDS, &progress)
-      new(arguments, redact: redact, seconds: seconds).answer(&progress)
+    def self.ask(arguments, redact: redact?, seconds: SECONDS, births: false, &progress)
+      new(arguments, redact: redact, seconds: seconds, births: births).answer(&progress)
     end
 
     # The variables by which programs say where they run. A name that may hold somebody's data is left out of what is
@@ -45,10 +47,11 @@ module Memintro
     end
 
     # See {.ask}.
-    def initialize(arguments, redact:, seconds:)
+    def initialize(arguments, redact:, seconds:, births: false)
       @arguments = [Paths.tool, *arguments]
       @redact = redact
       @seconds = seconds
+      @births = births
       @skipped = []
       @unread_types = 0
     end
@@ -61,13 +64,13 @@ module Memintro
                              "installed gem run gem pristine memintro."
       end
 
-      tries = 0
+      @tries = 0
       loop do
         outcome, number, text = once(&progress)
         return text if outcome == :answered
 
-        tries += 1 unless outcome == :stuck && skip(number)
-        fail_with(outcome, number, text) unless outcome == :stuck && tries < TRIES
+        @tries += 1 unless outcome == :stuck && skip(number)
+        fail_with(outcome, number, text) unless outcome == :stuck && @tries < TRIES
       end
     end
 
@@ -75,7 +78,8 @@ module Memintro
 
     # @return [Array] outcome, a number, what the tool said
     def once
-      asking = Native::HeapAsking.begin(@arguments, head, @redact, @seconds, @skipped, Ractor.count > 1)
+      births = @births == :tried ? @tries < TRIES - 1 : @births
+      asking = Native::HeapAsking.begin(@arguments, head, @redact, @seconds, @skipped, Ractor.count > 1, births)
       @pause_ms = asking.pause_ms.round(3)
       until (outcome = asking.wait(STEP))
         yield asking.progress.first if block_given?

@@ -14,8 +14,8 @@ module Memintro
   # or compressed by gzip or zstd. `memintro-tool` reads it anew for each question, in memory of its own. Frozen.
   #
   # Questions about some objects take `class:` (a name), `address:` (one or several, such as `"0x7f0012345678"`),
-  # `line:` (the end of a path, with or without line) and `generation:` (a number or a range); all that are given
-  # must fit.
+  # `site:` (the line that made them: the end of a path, with or without line), `generation:` (a number or a range) and
+  # `older_than_gcs:`; all that are given must fit.
   #
   # @example
   #   dump = Memintro::HeapDump.open("/tmp/app.ndjson.zst")
@@ -255,16 +255,17 @@ module Memintro
     def asked(command, top, *flags, files: [path]) = Answer.new(ask(command, top, *flags, files: files))
 
     def selection(objects)
-      unknown = objects.keys - %i[class address line generation]
+      unknown = objects.keys - %i[class address site line generation older_than_gcs]
       raise ArgumentError, "unknown keyword#{'s' if unknown.size > 1}: #{unknown.join(', ')}" if unknown.any?
-      raise ArgumentError, "give class:, address:, line: or generation:" if objects.compact.empty?
+      raise ArgumentError, "give class:, address:, site:, generation: or older_than_gcs:" if objects.compact.empty?
 
       addresses = Array(objects[:address]).map { |one| one.is_a?(Integer) ? format("0x%x", one) : one }
       generations = objects[:generation]
       generations = "#{generations.begin}..#{last_of(generations)}" if generations.is_a?(Range)
       [*addresses.map { |one| "--address=#{Arguments.text(:address, one)}" },
-       *objects.slice(:class, :line).compact.map { |name, value| "--#{name}=#{named(name, value)}" },
-       *("--generation=#{generations}" if generations)]
+       *objects.slice(:class, :site, :line).compact.map { |name, value| "--#{name}=#{named(name, value)}" },
+       *("--generation=#{generations}" if generations),
+       *("--older-than-gcs=#{Arguments.count(:older_than_gcs, objects[:older_than_gcs])}" if objects[:older_than_gcs])]
     end
 
     def named(name, value) = Arguments.text(name, value.is_a?(Module) ? value.name : value)

@@ -76,6 +76,81 @@ module Memintro
     end
   end
 
+  # An object with what it retains, as it was when the heap was copied: of {Memintro.largest}. Frozen.
+  class LargeObject
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[class_name name type address bytes retained_bytes held_by at site generation].freeze
+
+    # @return [String] its class; of an object that Ruby hides its type
+    attr_reader :class_name
+    # @return [String, nil] its own name, if it is a class or module
+    attr_reader :name
+    # @return [String] its type, such as `OBJECT` or `ARRAY`
+    attr_reader :type
+    # @return [String] where it was
+    attr_reader :address
+    # @return [Integer] bytes of its own: its slot and its malloc memory
+    attr_reader :bytes
+    # @return [Integer, nil] these, and the bytes of all objects that only it keeps alive; nil of a list by `:bytes`
+    attr_reader :retained_bytes
+    # @return [String] its shortest way to a root: `Archive#@recent (Array) ← ARCHIVE`
+    attr_reader :held_by
+    # @return [String, nil] where a closure or frame was made
+    attr_reader :at
+    # @return [String, nil] the line that made it, and the generation, where objects are tracked
+    attr_reader :site
+    # @return [Integer, nil] see {#site}
+    attr_reader :generation
+
+    # @api private
+    # @param row [Hash{String => Object}] of the tool's answer
+    def initialize(row)
+      @class_name = row["class"].to_s.freeze
+      @name = row["name"]&.to_s.freeze
+      @type = row["type"].to_s.freeze
+      @address = row["address"].to_s.freeze
+      @bytes = row["bytes"].to_i
+      @retained_bytes = row["retained_bytes"]
+      @held_by = row["held_by"].to_s.freeze
+      @at = row["at"]&.to_s.freeze
+      @site = row["line"]&.to_s.freeze
+      @generation = row["generation"]
+      freeze
+    end
+
+    # The object itself; see {Holder#object}.
+    #
+    # @return [Object, nil]
+    # @example
+    #   Memintro.largest(1).first.object
+    def object
+      number = Integer(address, 16, exception: false)
+      number && Native.heap_object(number, class_name)
+    end
+
+    # @return [Boolean] whether memintro itself holds it, to answer
+    # @api private
+    def own?
+      class_name.start_with?("Memintro::") || held_by.start_with?("Memintro::", "(memintro)")
+    end
+
+    # @return [String] such as `17.5 MiB retained (40 bytes of its own): Hash, held by Cache::STORE`
+    def to_s
+      what = name ? "#{class_name.downcase} #{name}" : class_name
+      what = "#{what} at #{at}" if at
+      sizes = Units.bytes(bytes)
+      sizes = "#{Units.bytes(retained_bytes)} retained (#{sizes} of its own)" if retained_bytes
+      "#{sizes}: #{what}, held by #{held_by}"
+    end
+
+    # @return [String] one short line
+    def inspect
+      "#<#{self.class} #{self}>"
+    end
+  end
+
   # How an object, or many, are held: from the holder next to them up to a root. Frozen.
   class HeldPath
     include ValueObject
@@ -157,14 +232,13 @@ module Memintro
       @more_groups = answer["more_groups"].to_i
       @notes = Array(answer["notes"]).map { |note| note.to_s.freeze }.freeze
       @pause_ms = pause_ms
+      @text = answer["text"].to_s.freeze
       freeze
     end
 
-    # @return [String] the sentence, then a line for each group
+    # @return [String] the sentence, then a line for each group, with shares and bytes
     def to_s
-      lines = groups.map { |group| "#{Units.count(group.objects).rjust(12)}  #{group}" }
-      lines << "and #{Units.count(more_groups)} further ways" if more_groups.positive?
-      [sentence, *lines, *notes].join("\n") << "\n"
+      @text
     end
 
     # @return [String] the sentence

@@ -16,32 +16,71 @@ module Memintro
     MOST_OBJECTS = 10_000
     # Ways that lead only through who asks, such as the machine stack.
     OWN_WAYS = 4
-    private_constant :MOST_OBJECTS, :OWN_WAYS
+    # Large objects that belong to who asks.
+    OWN_OBJECTS = 20
+    private_constant :MOST_OBJECTS, :OWN_WAYS, :OWN_OBJECTS
 
-    # Says by which ways all objects of a class, or these objects, are held. Ways through objects of the same classes
-    # and names are one group, so a million objects give a few lines.
+    # Says by which ways all objects of a class, of a call site, of an age, or these objects, are held. Ways through
+    # objects of the same classes and names are one group, so a million objects give a few lines. All that are given
+    # must fit.
     #
-    # @param of [Class, String, Array] a class or its name: its objects, without those of classes below it; or an Array
-    #   of objects
+    # @param of [Class, String, Array, nil] a class or its name: its objects, without those of classes below it; or an
+    #   Array of objects
+    # @param site [String, nil] the line that made them, such as `"mailer.rb:12"`, or a file. Needs
+    #   `Memintro.start(objects: true)`
+    # @param older_than_gcs [Integer, nil] only those that outlived so many collections. Needs the same
     # @param top [Integer] groups
     # @param seconds [Integer] after which it is given up
+    # @yieldparam objects [Integer] read so far, some times a second
     # @return [Holders]
-    # @raise [HeapDumpError] if the heap could not be read, with the reason
+    # @raise [HeapDumpError] if the heap could not be read, or no object fits, with the reason
+    # @raise [ArgumentError] for `site` and `older_than_gcs`, while objects are not tracked
     # @raise [RactorError] in a Ractor other than the main one
     # @example
     #   puts Memintro.holders(Message)
-    def holders(of, top: 10, seconds: 600)
+    #   puts Memintro.holders(site: "mailer.rb:12", older_than_gcs: 3)
+    def holders(of = nil, site: nil, older_than_gcs: nil, top: 10, seconds: 600, &progress)
       MainRactor.only
       Loader.need(:HeapCopy, :Holders)
       Arguments.count(:top, top, least: 1, most: 1000)
-      untracked { Holders.new(*ask_tool("holders", selection(of), seconds, "--top=#{top}")) }
+      births = births(site, older_than_gcs)
+      if of.nil? && births.empty?
+        raise ArgumentError, "give a class, an Array of objects, site: or older_than_gcs:"
+      end
+
+      untracked do
+        chosen = [*(selection(of) unless of.nil?), *births]
+        options = ["--top=#{top}", "--with-text"]
+        Holders.new(*ask_tool("holders", chosen, seconds, *options, births: births.any?, &progress))
+      end
+    end
+
+    # Lists the objects that keep most memory alive: their class, what they retain, their own bytes, and their way to a
+    # root. An object that another one of the list retains is in it, too.
+    #
+    # @param count [Integer] objects
+    # @param by [Symbol] `:retained_bytes`, or `:bytes`: their own
+    # @param seconds [Integer] after which it is given up
+    # @return [List<LargeObject>] without memintro itself
+    # @raise [HeapDumpError, RactorError]
+    # @example
+    #   puts Memintro.largest(3)   # 17.5 MiB retained (40 bytes of its own): Hash, held by Cache::STORE
+    def largest(count = 10, by: :retained_bytes, seconds: 600)
+      MainRactor.only
+      Loader.need(:HeapCopy, :LargeObject)
+      Arguments.count(:count, count, least: 1, most: 100_000)
+      by = Arguments.choice(:by, by, %i[retained_bytes bytes])
+      untracked do
+        answer, = ask_tool("top", [], seconds, "--top=#{count + OWN_OBJECTS}", "--by=#{by}")
+        List.new(Array(answer["rows"]).map { |row| LargeObject.new(row) }.reject(&:own?).first(count))
+      end
     end
 
     # Says who refers to an object.
     #
     # @param object [Object]
     # @param seconds [Integer]
-    # @return [List<Holder>] without memintro itself and the frame that asks
+    # @return [List<Holder>] without garbage, memintro itself, and what only the machine stack that asks holds
     # @raise [HeapDumpError, RactorError]
     # @example
     #   Memintro.referrers(message).map(&:to_s)   # => ["Array[7]"]
@@ -50,7 +89,8 @@ module Memintro
       Loader.need(:HeapCopy, :Holders)
       untracked do
         answer, = ask_tool("referrers", address_of(object), seconds, "--top=10000")
-        List.new(Array(answer["referrers"]).map { |row| Holder.new(row) }.reject(&:own?))
+        rows = Array(answer["referrers"]).reject { |row| row["only_machine_stack"] }
+        List.new(rows.map { |row| Holder.new(row) }.reject(&:own?))
       end
     end
 
@@ -159,19 +199,38 @@ module Memintro
 
     private
 
+    # As {#holders}, of what is at these addresses now: who asks need not hold it himself.
+    def holders_at(addresses, top:, seconds:)
+      MainRactor.only
+      Loader.need(:HeapCopy, :Holders)
+      selection = addresses.map { |address| format("--address=0x%x", address) }
+      untracked { Holders.new(*ask_tool("holders", selection, seconds, "--top=#{top}")) }
+    end
+
     def narrow(found, limit, where)
       left = limit
       found.select! { |object| left.positive? && where.call(object) && (left -= 1) }
     end
 
     # @return [Array(Hash, Float)]
-    def ask_tool(command, selection, seconds, *options)
+    def ask_tool(command, selection, seconds, *options, births: false, &progress)
       Arguments.count(:seconds, seconds, least: 1, most: 86_400)
       arguments = ["heap", command, "--json", *options, *selection, "-"]
-      copy = HeapCopy.new(arguments, redact: HeapCopy.redact?, seconds: seconds)
-      [JsonText.parse(copy.answer), copy.pause_ms]
+      copy = HeapCopy.new(arguments, redact: HeapCopy.redact?, seconds: seconds, births: births)
+      [JsonText.parse(copy.answer(&progress)), copy.pause_ms]
     rescue JsonText::Invalid => e
       raise HeapDumpError, "the tool's answer is not JSON (#{e.message}); it may belong to another version of memintro"
+    end
+
+    # The selections that only tracked objects have.
+    def births(site, older)
+      site = Arguments.text(:site, site, optional: true)
+      older = Arguments.count(:older_than_gcs, older, most: 4_000_000_000, optional: true)
+      chosen = [*("--site=#{site}" if site), *("--older-than-gcs=#{older}" if older)]
+      return chosen if chosen.empty? || Native.tracks_objects
+
+      raise ArgumentError, "objects are not tracked, so nobody knows where and when they were made: " \
+                           "Memintro.start(objects: true) begins to note it (memintro start PID --objects)"
     end
 
     def selection(of)

@@ -48,7 +48,9 @@ module Memintro
                     time: Time.at(dump[:time]).utc.strftime("%FT%TZ"),
                     signal: signal, exit_status: signal.zero? ? dump[:exit_status] : nil }
         process[:sample_bytes] = dump[:sample_bytes] if dump[:sample_bytes].to_i.positive?
-        CallSites.new(Totals.of(dump[:totals]), dump[:sites], process)
+        totals = Totals.of(dump[:totals])
+        stacks = CallSites.new(totals, dump[:stacks], process) if dump[:stacks]
+        CallSites.new(totals, dump[:sites], process, nil, stacks)
       end
 
       # @param report [Hash] a parsed report

@@ -27,6 +27,10 @@ module Memintro
         ["this Ruby runs several threads on a native one (RUBY_MN_THREADS), so it was not followed"]
       end
 
+      # @param name [Symbol] what Memintro::Native::Measuring found
+      # @return [String]
+      def self.problem(name) = PROBLEMS.fetch(name)
+
       # @param figures [Hash{Symbol => Object}]
       # @return [Array<String>]
       def self.of(figures)

@@ -17,8 +17,9 @@ RSpec.describe "README.md and docs/ as pages" do
   end
 
   it "have examples in no language that no spec knows" do
-    # The two with a file's name: rack_spec.rb, rails_spec.rb. Without a language: lines and pictures.
-    known = ["console", "ruby", "ruby config.ru", "ruby config/application.rb", "json", ""]
+    # Those with a file's name: rack_spec.rb, rails_spec.rb, testing_spec.rb. Without a language: lines and pictures.
+    files = ["ruby config.ru", "ruby config/application.rb", "ruby spec/parser_spec.rb", "ruby test/parser_test.rb"]
+    known = ["console", "ruby", *files, "json", ""]
     expect(Documents::BLOCKS.map(&:language).uniq).to match_array(known)
     expect(Documents.blocks("console").reject { |block| block.code.start_with?("$ ") }).to eq([])
   end

@@ -1,7 +1,7 @@
 //! Reads a file as a raw dump and asserts what must hold, for fuzzing and for the replay of its corpus.
 
-use memintro_abi::{DumpHeader, DumpSite};
-use memintro_analysis::raw_dump::{Error, SiteName, parse};
+use memintro_abi::{DumpFrame, DumpHeader, DumpNode, DumpSite};
+use memintro_analysis::raw_dump::{Error, MOST_FRAMES, SiteName, parse};
 
 /// The reader's answer.
 pub(crate) fn exercise(file: &[u8]) -> Result<usize, Error> {
@@ -15,8 +15,8 @@ pub(crate) fn exercise(file: &[u8]) -> Result<usize, Error> {
         };
         // A lone `+` in front is not counted: it only says that the file may be longer.
         bytes += size_of::<DumpSite>() + name_len.next_multiple_of(8);
-        assert_eq!(site.figures().len(), 7);
-        if let Some(variances) = site.variances() {
+        assert_eq!(site.figures.all().len(), 7);
+        if let Some(variances) = site.figures.variances() {
             let all = [
                 variances.allocations,
                 variances.frees,
@@ -28,6 +28,17 @@ pub(crate) fn exercise(file: &[u8]) -> Result<usize, Error> {
             ];
             assert!(all.iter().all(|variance| variance.is_finite() && *variance >= 0.0));
         }
+    }
+    if let Some(stacks) = &dump.stacks {
+        assert!(stacks.all().len() as u64 <= dump.header.stacks);
+        for stack in stacks.all() {
+            let frames = stacks.frames(stack).count();
+            assert!(frames <= MOST_FRAMES && (frames > 0) == stack.is_whole(), "{frames}");
+            assert!(stack.site < dump.sites.len());
+        }
+        let sizes = [8, size_of::<DumpFrame>(), size_of::<DumpNode>(), size_of::<DumpSite>()];
+        let counts = [dump.header.texts, dump.header.frames, dump.header.nodes, dump.header.stacks];
+        bytes += counts.iter().zip(sizes).map(|(count, size)| *count as usize * size).sum::<usize>();
     }
     let figures = dump.header.figures;
     let variances = [

@@ -47,8 +47,10 @@ pub struct Record {
     superclass: u64,
     /// Its bytes: its slot and what it has from malloc.
     pub memsize: u64,
-    generation: u32,
-    line: u32,
+    /// Of its birth; of the first line, when the dump was made.
+    pub generation: u32,
+    /// Of the first line: how many objects one whose birth is known stands for.
+    pub line: u32,
     file: Span,
     name: Span,
     sort: Span,
@@ -136,7 +138,8 @@ impl Batch {
             superclass: facts.superclass,
             memsize: line.memsize,
             generation: facts.generation,
-            line: facts.line,
+            // The first line has no line of Ruby.
+            line: if line.one_in > 0 { line.one_in.min(1 << 30) as u32 } else { facts.line },
             file: Span::of(block, facts.file),
             name: Span::of(block, facts.name),
             sort: Span::of(block, facts.sort),

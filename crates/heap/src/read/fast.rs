@@ -24,6 +24,7 @@ const FLAGS: (u64, usize) = key(b"flags");
 const FILE: (u64, usize) = key(b"file");
 const LINE: (u64, usize) = key(b"line");
 const GENERATION: (u64, usize) = key(b"generation");
+const ONE_IN: (u64, usize) = key(b"one_in");
 const BYTESIZE: (u64, usize) = key(b"bytesize");
 const VALUE: (u64, usize) = key(b"value");
 const IMEMO: (u64, usize) = key(b"imemo_type");
@@ -103,6 +104,7 @@ pub(crate) fn parse<'a>(
                     LINE => line.line = if wants.sites { number } else { 0 },
                     GENERATION => line.generation = Some(number),
                     BYTESIZE => line.bytesize = number,
+                    ONE_IN => line.one_in = number,
                     _ if &text[end - name.1.min(end)..end] == b"objects" => line.objects = Some(number),
                     _ => {}
                 }

@@ -96,6 +96,8 @@ pub struct Line<'a> {
     pub(crate) generation: Option<u64>,
     pub(crate) line: u64,
     pub(crate) objects: Option<u64>,
+    /// Of the first line: how many objects one whose birth is known stands for.
+    pub(crate) one_in: u64,
     pub(crate) singleton: bool,
     pub(crate) has_value: bool,
     pub(crate) name: &'a [u8],
@@ -419,6 +421,7 @@ impl<'a> Line<'a> {
             b"at" => self.at = cursor.text()?,
             b"label" => self.label = cursor.text()?,
             b"objects" => self.objects = cursor.count()?,
+            b"one_in" => self.one_in = cursor.count()?.unwrap_or(0),
             _ => {
                 // Most unknown fields are short numbers and texts.
                 if cursor.text.get(cursor.at) == Some(&b'"') {

@@ -2,6 +2,7 @@
 
 use core::ptr::{self, NonNull};
 
+use super::room::Room;
 use crate::mmap;
 
 const FIRST_INDEX_SLOTS: usize = 4096;
@@ -24,6 +25,11 @@ impl<T: Copy> List<T> {
         ((index as usize) < self.len).then(|| unsafe { *self.memory.add(index as usize) })
     }
 
+    pub(super) fn all(&self) -> &[T] {
+        // SAFETY: everything below `len` was written; an empty list has no memory.
+        if self.len == 0 { &[] } else { unsafe { core::slice::from_raw_parts(self.memory, self.len) } }
+    }
+
     pub(super) fn update(&mut self, index: u32, change: impl FnOnce(&mut T)) {
         if (index as usize) < self.len {
             // SAFETY: as above, and nobody else can see it.
@@ -31,21 +37,36 @@ impl<T: Copy> List<T> {
         }
     }
 
-    pub(super) fn push(&mut self, value: T, bytes: &mut usize) -> Option<u32> {
-        if self.len == self.capacity {
-            let capacity = if self.capacity == 0 { 1024 } else { self.capacity * 2 };
-            let memory: *mut T = mmap::map(capacity * size_of::<T>())?.as_ptr().cast();
-            *bytes += capacity * size_of::<T>();
-            if self.len > 0 {
-                // SAFETY: the new mapping is larger and does not overlap the old one.
-                unsafe { ptr::copy_nonoverlapping(self.memory, memory, self.len) };
-                *bytes -= self.capacity * size_of::<T>();
-            }
-            self.release();
-            self.memory = memory;
-            self.capacity = capacity;
+    /// Makes room for one more.
+    pub(super) fn reserve(&mut self, room: &mut Room) -> bool {
+        if self.len < self.capacity {
+            return true;
         }
-        // SAFETY: `len` is below `capacity` now.
+        let capacity = if self.capacity == 0 { 1024 } else { self.capacity * 2 };
+        let (before, after) = (self.capacity * size_of::<T>(), capacity * size_of::<T>());
+        if !room.take(after, before) {
+            return false;
+        }
+        let Some(memory) = mmap::map(after) else {
+            room.give_back(after - before);
+            return false;
+        };
+        let memory: *mut T = memory.as_ptr().cast();
+        if self.len > 0 {
+            // SAFETY: the new mapping is larger and does not overlap the old one.
+            unsafe { ptr::copy_nonoverlapping(self.memory, memory, self.len) };
+        }
+        self.release();
+        self.memory = memory;
+        self.capacity = capacity;
+        true
+    }
+
+    pub(super) fn push(&mut self, value: T, room: &mut Room) -> Option<u32> {
+        if !self.reserve(room) {
+            return None;
+        }
+        // SAFETY: `len` is below `capacity`.
         unsafe { self.memory.add(self.len).write(value) };
         self.len += 1;
         u32::try_from(self.len - 1).ok()
@@ -53,7 +74,7 @@ impl<T: Copy> List<T> {
 
     fn release(&mut self) {
         if let Some(memory) = NonNull::new(self.memory) {
-            // SAFETY: mapped in `push` with this length; the list is its only user.
+            // SAFETY: mapped in `reserve` with this length; the list is its only user.
             unsafe { mmap::unmap(memory.cast(), self.capacity * size_of::<T>()) };
         }
     }
@@ -102,12 +123,19 @@ impl Index {
     }
 
     /// Makes room for one more by doubling at three quarters full, so that a search always ends.
-    pub(super) fn reserve(&mut self, bytes: &mut usize) -> bool {
+    pub(super) fn reserve(&mut self, room: &mut Room) -> bool {
         if (self.len + 1) * 4 <= self.capacity * 3 {
             return true;
         }
         let capacity = if self.capacity == 0 { FIRST_INDEX_SLOTS } else { self.capacity * 2 };
-        let Some(memory) = mmap::map(capacity * size_of::<(u32, u32)>()) else { return false };
+        let more = (capacity - self.capacity) * size_of::<(u32, u32)>();
+        if !room.take(more, 0) {
+            return false;
+        }
+        let Some(memory) = mmap::map(capacity * size_of::<(u32, u32)>()) else {
+            room.give_back(more);
+            return false;
+        };
         let old = core::mem::replace(self, Self { slots: memory.as_ptr().cast(), capacity, len: 0 });
         for position in 0..old.capacity {
             // SAFETY: position is below the old capacity.
@@ -116,7 +144,6 @@ impl Index {
                 self.place(hash, number);
             }
         }
-        *bytes += (capacity - old.capacity) * size_of::<(u32, u32)>();
         old.release();
         true
     }
@@ -132,8 +159,8 @@ impl Index {
         self.len += 1;
     }
 
-    pub(super) fn add(&mut self, hash: u32, id: u32, bytes: &mut usize) -> bool {
-        if !self.reserve(bytes) {
+    pub(super) fn add(&mut self, hash: u32, id: u32, room: &mut Room) -> bool {
+        if !self.reserve(room) {
             return false;
         }
         self.place(hash, id + 1);

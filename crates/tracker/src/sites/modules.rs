@@ -36,11 +36,8 @@ pub(super) struct ModuleEntry {
 
 impl Inner {
     /// The module's number, from 1, and the record of it. A new one is made unless memory is used up.
-    pub(super) fn module(&mut self, place: &Place<'_>, full: bool) -> Option<(u32, ModuleEntry)> {
+    pub(super) fn module(&mut self, place: &Place<'_>) -> Option<(u32, ModuleEntry)> {
         let known = self.find_module(place.path, place.build);
-        if known.is_none() && full {
-            return None;
-        }
         let number = known.or_else(|| self.add_module(place))?;
         Some((number, self.module_list.get(number - 1)?))
     }
@@ -57,11 +54,14 @@ impl Inner {
     }
 
     fn add_module(&mut self, place: &Place<'_>) -> Option<u32> {
-        let path = self.strings.add(place.path, &mut self.bytes)?;
+        if !self.module_list.reserve(&mut self.room) || !self.modules.reserve(&mut self.room) {
+            return None;
+        }
+        let path = self.strings.add(place.path, &mut self.room)?;
         let entry =
             ModuleEntry { path, path_len: place.path.len() as u32, walk: 0, base: 0, build: place.build };
-        let index = self.module_list.push(entry, &mut self.bytes)?;
-        self.modules.add(hash(place.path, place.build), index, &mut self.bytes).then_some(index + 1)
+        let index = self.module_list.push(entry, &mut self.room)?;
+        self.modules.add(hash(place.path, place.build), index, &mut self.room).then_some(index + 1)
     }
 }
 

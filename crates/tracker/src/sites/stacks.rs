@@ -6,7 +6,8 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Index, Inner, Kind, List, MAX_PATH_BYTES, Site, Sites, hash_bytes, mix};
+use super::{Index, Inner, Kind, List, MAX_PATH_BYTES, Site, Sites, hash_bytes, mix, slice};
+use crate::lock::SpinGuard;
 use crate::mmap;
 
 /// Most frames of a stack.
@@ -84,16 +85,16 @@ impl Sites {
         };
         let entry = FrameEntry { path, line, label };
         let hash = mix(mix((u64::from(path) << 32) | u64::from(line)) ^ u64::from(label)) as u32;
-        let Inner { trie, bytes, .. } = &mut *inner;
+        let Inner { trie, room, .. } = &mut *inner;
         let found = trie.frame_index.find(hash, |id| trie.frames.get(id) == Some(entry));
         if found.is_some() {
             return found?.checked_add(1);
         }
-        if *bytes >= self.max_bytes.load(Ordering::Relaxed) || !trie.frame_index.reserve(bytes) {
+        if !trie.frame_index.reserve(room) {
             return None;
         }
-        let id = trie.frames.push(entry, bytes)?;
-        trie.frame_index.add(hash, id, bytes);
+        let id = trie.frames.push(entry, room)?;
+        trie.frame_index.add(hash, id, room);
         id.checked_add(1)
     }
 
@@ -131,16 +132,16 @@ impl Sites {
 
     fn node(&self, inner: &mut Inner, entry: Node) -> Option<u32> {
         let hash = mix((u64::from(entry.caller) << 32) | u64::from(entry.frame)) as u32;
-        let Inner { trie, bytes, .. } = inner;
+        let Inner { trie, room, .. } = inner;
         let found = trie.node_index.find(hash, |id| trie.nodes.get(id) == Some(entry));
         if found.is_some() {
             return found?.checked_add(1);
         }
-        if *bytes >= self.max_bytes.load(Ordering::Relaxed) || !trie.node_index.reserve(bytes) {
+        if !trie.node_index.reserve(room) {
             return None;
         }
-        let id = trie.nodes.push(entry, bytes)?;
-        trie.node_index.add(hash, id, bytes);
+        let id = trie.nodes.push(entry, room)?;
+        trie.node_index.add(hash, id, room);
         id.checked_add(1)
     }
 
@@ -182,11 +183,42 @@ impl Sites {
     }
 }
 
+/// What stacks are made of, at one instant: nothing is added meanwhile.
+#[derive(Debug)]
+pub struct Tables<'a>(SpinGuard<'a, Inner>);
+
+impl Sites {
+    /// The tables; `None` if another thread, or this one before a signal, is in the middle of a change.
+    pub fn tables(&self) -> Option<Tables<'_>> {
+        self.inner.lock_in_time().map(Tables)
+    }
+}
+
+impl Tables<'_> {
+    /// Paths and labels in the order of their numbers, from 0.
+    pub fn texts(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        // SAFETY: each entry's bytes were copied into the string arena with this length.
+        self.0.path_list.all().iter().map(|entry| unsafe { slice(entry.bytes, entry.len) })
+    }
+
+    /// Path, line and label of each frame, the label's number plus 1.
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = (u32, u32, u32)> {
+        self.0.trie.frames.all().iter().map(|frame| (frame.path, frame.line, frame.label))
+    }
+
+    /// Caller and frame of each node, both plus 1. A caller comes before whom it calls.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (u32, u32)> {
+        self.0.trie.nodes.all().iter().map(|node| (node.caller, node.frame))
+    }
+}
+
 /// A thread's cache of stacks, with room to make one. It takes memory with its first use. All-zero memory is a valid,
 /// empty one.
 #[derive(Debug)]
 pub struct StackCache {
     memory: core::cell::Cell<*mut StackMemory>,
+    /// There was no room for it.
+    refused: core::cell::Cell<bool>,
 }
 
 /// The memory of a [`StackCache`]. All-zero memory is valid.
@@ -206,17 +238,33 @@ const STACK_ENTRIES: usize = 4096;
 const SCRATCH_WORDS: usize = 768;
 
 impl StackCache {
-    /// The memory, if the kernel has some. Called by the owner only.
-    pub fn memory(&self) -> Option<&StackMemory> {
-        if self.memory.get().is_null() {
-            self.memory.set(mmap::map(size_of::<StackMemory>())?.as_ptr().cast());
+    /// The memory, if the budget of call sites and the kernel have some. Called by the owner only.
+    #[inline]
+    pub fn memory(&self, sites: &Sites) -> Option<&StackMemory> {
+        if self.memory.get().is_null() && !self.take(sites) {
+            return None;
         }
         // SAFETY: zeroed memory of this size, which is never unmapped.
         unsafe { self.memory.get().as_ref() }
     }
 
+    /// It is taken once and for all: the next owner of the thread's state has it, too.
+    #[cold]
+    fn take(&self, sites: &Sites) -> bool {
+        if self.refused.get() {
+            return false;
+        }
+        let bytes = size_of::<StackMemory>();
+        let has_room = sites.inner.lock_in_time().is_some_and(|mut inner| inner.room.take_for_good(bytes));
+        let memory = if has_room { mmap::map(bytes) } else { None };
+        self.refused.set(memory.is_none());
+        self.memory.set(memory.map_or(core::ptr::null_mut(), |memory| memory.as_ptr().cast()));
+        memory.is_some()
+    }
+
     /// Forgets everything.
     pub fn discard(&self) {
+        self.refused.set(false);
         // SAFETY: as above.
         if let Some(memory) = unsafe { self.memory.get().as_ref() } {
             memory.sites.discard();

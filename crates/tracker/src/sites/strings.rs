@@ -2,6 +2,7 @@
 
 use core::ptr::{self, NonNull};
 
+use super::room::Room;
 use crate::mmap;
 
 const STRING_CHUNK_BYTES: usize = 256 * 1024;
@@ -26,12 +27,18 @@ impl Strings {
         Self { chunk: ptr::null_mut(), left: 0 }
     }
 
-    pub(super) fn add(&mut self, text: &[u8], bytes: &mut usize) -> Option<*const u8> {
+    pub(super) fn add(&mut self, text: &[u8], room: &mut Room) -> Option<*const u8> {
         if text.len() > self.left {
-            let memory: *mut StringChunk = mmap::map(STRING_CHUNK_BYTES)?.as_ptr().cast();
+            if !room.take(STRING_CHUNK_BYTES, 0) {
+                return None;
+            }
+            let Some(memory) = mmap::map(STRING_CHUNK_BYTES) else {
+                room.give_back(STRING_CHUNK_BYTES);
+                return None;
+            };
+            let memory: *mut StringChunk = memory.as_ptr().cast();
             // SAFETY: the fresh mapping is large enough for the header.
             unsafe { memory.write(StringChunk { before: self.chunk, len: STRING_CHUNK_BYTES }) };
-            *bytes += STRING_CHUNK_BYTES;
             self.chunk = memory;
             self.left = STRING_CHUNK_BYTES - size_of::<StringChunk>();
         }

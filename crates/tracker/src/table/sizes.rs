@@ -72,11 +72,11 @@ impl Sizes {
         }
     }
 
-    /// Maps the memory, of which only the used part is touched. Returns `false` if the kernel has none.
+    /// Reserves the memory, of which only the used part is touched and counted. Returns `false` if the kernel has none.
     pub(super) fn init(&self) -> bool {
         let _free = self.free.lock();
         if self.memory().is_none() {
-            let Some(memory) = mmap::map(size_of::<Memory>()) else { return false };
+            let Some(memory) = mmap::reserve(size_of::<Memory>()) else { return false };
             // Release: a thread that sees the pointer sees a complete mapping.
             self.memory.store(memory.as_ptr().cast(), Ordering::Release);
         }

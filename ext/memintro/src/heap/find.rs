@@ -91,6 +91,23 @@ pub(crate) fn at(address: usize) -> Result<Option<VALUE>, Trouble> {
     Ok(found)
 }
 
+/// How many of these objects are of one of the classes, or of a class below one. Those that only the VM sees are of none.
+///
+/// # Safety
+/// They are live: nothing was freed or moved since they were listed.
+pub(crate) unsafe fn count_of(
+    addresses: impl Iterator<Item = usize>,
+    wanted: &[VALUE],
+) -> Result<usize, Trouble> {
+    let classes = functions::classes().map_err(Trouble::Missing)?;
+    let is_meant = |address: &usize| {
+        // SAFETY: the caller's promise.
+        let slot = unsafe { Slot::read(*address) };
+        is_shown(classes, slot) && wanted.iter().any(|class| is_a(classes, slot, *class))
+    };
+    Ok(addresses.filter(is_meant).count())
+}
+
 /// How many slots there are of each type, free ones included.
 pub(crate) fn counts() -> Result<[u64; 32], Trouble> {
     let mut counts = [0; 32];

@@ -3,6 +3,7 @@
 use std::hash::RandomState;
 use std::sync::atomic::Ordering;
 
+use super::births::{Births, Sites};
 use super::names::Names;
 use super::output::Output;
 use super::slot::Object;
@@ -33,6 +34,10 @@ pub(super) struct Plan<'a> {
     pub(super) skipped: &'a [usize],
     /// Members of the first line.
     pub(super) head: &'a [u8],
+    /// Where objects are tracked.
+    pub(super) sites: Option<&'a Sites>,
+    /// Without births, the copy is of no use.
+    pub(super) needs_births: bool,
 }
 
 pub(super) fn run(plan: &Plan<'_>, pages: &[FrozenPage]) {
@@ -52,18 +57,26 @@ fn write(plan: &Plan<'_>, pages: &[FrozenPage], tool: Tool) -> Option<()> {
     let strings = Strings { redact: plan.redact, key: plan.key };
     let names = Names::new(plan.vm, plan.redact, state)?;
     let mut writer = Writer::new(out, plan.vm, state, strings, names, plan.skipped, pages);
+    writer.births = plan.sites.and_then(|sites| Births::read(sites, pages));
+    if plan.needs_births && writer.births.is_none() {
+        // The host makes another copy.
+        crate::copy::end(false);
+    }
     state.set(Stage::Walking);
     writer.out.bytes(b"{\"type\":\"ROOT\", \"root\":\"memintro\", \"format\":");
     writer.out.number(FORMAT);
     writer.out.bytes(plan.head);
+    if let Some(births) = &writer.births {
+        births.head(&mut writer.out);
+    }
     writer.out.bytes(b", \"references\":[]}\n");
     writer.roots();
     let mut count = 0;
-    for page in pages {
-        for slot in page.slots() {
+    for (number, page) in pages.iter().enumerate() {
+        for (index, slot) in page.slots().enumerate() {
             // SAFETY: a slot of a page.
             let object = unsafe { Object::read(slot) };
-            count += u64::from(writer.object(object, page.stride));
+            count += u64::from(writer.object(object, page.stride, (number, index)));
         }
         state.objects.store(count, Ordering::Relaxed);
     }

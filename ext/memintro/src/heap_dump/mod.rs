@@ -7,6 +7,7 @@
 //! From Ruby: `Memintro::HeapCopy.ask(["heap", "holders", "-", …], redact:, seconds:) { |progress| … }` returns the
 //! tool's standard output, can be interrupted, repeats a copy that came to nothing, and raises `HeapDumpError`.
 
+mod births;
 mod child;
 pub(crate) mod edges;
 mod float;
@@ -49,6 +50,8 @@ pub(crate) struct Question {
     pub(crate) ractors: bool,
     /// Further members of the first line: JSON that begins with a comma.
     pub(crate) head: Vec<u8>,
+    /// Whether the lines that made objects must be there, if objects are tracked.
+    pub(crate) needs_births: bool,
 }
 
 /// Why there is no copy.
@@ -57,6 +60,8 @@ pub(crate) enum Refused {
     Missing(Vec<&'static str>),
     System(std::io::Error),
     Raised(magnus::Error),
+    /// The hook's figures cannot be read now.
+    Hook(memintro_abi::Status),
 }
 
 impl From<std::io::Error> for Refused {
@@ -137,6 +142,10 @@ impl Pipe {
 pub(crate) fn begin(ruby: &Ruby, question: Question) -> Result<Asking, Refused> {
     let vm = vm::Vm::get(ruby).map_err(Refused::Raised)?.ok_or_else(|| Refused::Missing(vm::missing()))?;
     edges::prepare();
+    let sites = match births::Sites::read() {
+        Err(status) if question.needs_births => return Err(Refused::Hook(status)),
+        read => read.unwrap_or_default(),
+    };
     let shared = Shared::map(size_of::<State>())?;
     let (answer, output) = Pipe::new(LONGEST_ANSWER)?;
     let (complaints, errors) = Pipe::new(LONGEST_COMPLAINT)?;
@@ -154,6 +163,8 @@ pub(crate) fn begin(ruby: &Ruby, question: Question) -> Result<Asking, Refused> 
         redact: question.redact,
         skipped: &question.skipped,
         head: &question.head,
+        sites: sites.as_ref(),
+        needs_births: question.needs_births && sites.is_some(),
     };
     plan.state.tool.store(-1, Ordering::Relaxed);
     let begun = Instant::now();

@@ -161,3 +161,43 @@ impl Object {
         unsafe { rb_sys::rb_ivar_count(self.value()) as u64 }
     }
 }
+
+/// The type as it stands in a line.
+#[inline]
+pub(super) fn type_text(kind: usize) -> &'static [u8] {
+    const TEXTS: [&[u8]; 32] = [
+        b", \"type\":\"NONE\"",
+        b", \"type\":\"OBJECT\"",
+        b", \"type\":\"CLASS\"",
+        b", \"type\":\"MODULE\"",
+        b", \"type\":\"FLOAT\"",
+        b", \"type\":\"STRING\"",
+        b", \"type\":\"REGEXP\"",
+        b", \"type\":\"ARRAY\"",
+        b", \"type\":\"HASH\"",
+        b", \"type\":\"STRUCT\"",
+        b", \"type\":\"BIGNUM\"",
+        b", \"type\":\"FILE\"",
+        b", \"type\":\"DATA\"",
+        b", \"type\":\"MATCH\"",
+        b", \"type\":\"COMPLEX\"",
+        b", \"type\":\"RATIONAL\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"NIL\"",
+        b", \"type\":\"TRUE\"",
+        b", \"type\":\"FALSE\"",
+        b", \"type\":\"SYMBOL\"",
+        b", \"type\":\"FIXNUM\"",
+        b", \"type\":\"UNDEF\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"IMEMO\"",
+        b", \"type\":\"NODE\"",
+        b", \"type\":\"ICLASS\"",
+        b", \"type\":\"ZOMBIE\"",
+        b", \"type\":\"UNKNOWN\"",
+        b", \"type\":\"UNKNOWN\"",
+    ];
+    TEXTS[kind & 31]
+}

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rb_sys::{ID, VALUE};
 
+use super::births::Births;
 use super::edges;
 use super::names::Names;
 use super::output::Output;
@@ -27,6 +28,8 @@ pub(super) struct Writer<'a> {
     pub(super) skipped: &'a [usize],
     /// Pages of the heap, in order.
     pub(super) pages: &'a [crate::heap::FrozenPage],
+    /// Where objects are tracked.
+    pub(super) births: Option<Births<'a>>,
     beat: u64,
     /// Of the line: how many references it has, and the class, which is none of them.
     references: usize,
@@ -57,6 +60,7 @@ impl<'a> Writer<'a> {
             names,
             skipped,
             pages,
+            births: None,
             beat: 0,
             references: 0,
             class: 0,
@@ -117,8 +121,9 @@ impl<'a> Writer<'a> {
         self.live();
     }
 
-    /// Writes the line of an object; of a slot without one, nothing. Returns whether there was one.
-    pub(super) fn object(&mut self, object: Object, slot_size: usize) -> bool {
+    /// Writes the line of an object; of a slot without one, nothing. Returns whether there was one. `place`: the numbers
+    /// of its page, and of its slot in that.
+    pub(super) fn object(&mut self, object: Object, slot_size: usize, place: (usize, usize)) -> bool {
         let kind = object.kind();
         if object.flags == 0 || matches!(kind, 0 | slot::T_NODE | slot::T_MOVED) {
             return false;
@@ -127,7 +132,7 @@ impl<'a> Writer<'a> {
         self.class = if GTE_3_3 && kind == slot::T_IMEMO { 0 } else { object.word(1) };
         self.out.bytes(b"{\"address\":");
         self.out.address(object.address);
-        self.out.bytes(type_text(kind));
+        self.out.bytes(slot::type_text(kind));
         if GTE_3_3 {
             self.out.bytes(b", \"shape_id\":");
             self.out.number((object.flags >> 32) as u64);
@@ -157,6 +162,9 @@ impl<'a> Writer<'a> {
             }
             if matches!(kind, slot::T_DATA | slot::T_IMEMO) {
                 self.place_of(object);
+            }
+            if let Some(births) = &self.births {
+                births.write(place.0, place.1, &mut self.out);
             }
             // SAFETY: an object of the heap.
             let memsize = unsafe { (self.vm.functions.memsize)(object.value()) };
@@ -456,44 +464,4 @@ fn has_references(object: Object) -> bool {
         slot::T_FLOAT | slot::T_BIGNUM => object.has(slot::HAS_GENERIC_VARIABLES),
         _ => true,
     }
-}
-
-/// The type as it stands in a line.
-#[inline]
-fn type_text(kind: usize) -> &'static [u8] {
-    const TEXTS: [&[u8]; 32] = [
-        b", \"type\":\"NONE\"",
-        b", \"type\":\"OBJECT\"",
-        b", \"type\":\"CLASS\"",
-        b", \"type\":\"MODULE\"",
-        b", \"type\":\"FLOAT\"",
-        b", \"type\":\"STRING\"",
-        b", \"type\":\"REGEXP\"",
-        b", \"type\":\"ARRAY\"",
-        b", \"type\":\"HASH\"",
-        b", \"type\":\"STRUCT\"",
-        b", \"type\":\"BIGNUM\"",
-        b", \"type\":\"FILE\"",
-        b", \"type\":\"DATA\"",
-        b", \"type\":\"MATCH\"",
-        b", \"type\":\"COMPLEX\"",
-        b", \"type\":\"RATIONAL\"",
-        b", \"type\":\"UNKNOWN\"",
-        b", \"type\":\"NIL\"",
-        b", \"type\":\"TRUE\"",
-        b", \"type\":\"FALSE\"",
-        b", \"type\":\"SYMBOL\"",
-        b", \"type\":\"FIXNUM\"",
-        b", \"type\":\"UNDEF\"",
-        b", \"type\":\"UNKNOWN\"",
-        b", \"type\":\"UNKNOWN\"",
-        b", \"type\":\"UNKNOWN\"",
-        b", \"type\":\"IMEMO\"",
-        b", \"type\":\"NODE\"",
-        b", \"type\":\"ICLASS\"",
-        b", \"type\":\"ZOMBIE\"",
-        b", \"type\":\"UNKNOWN\"",
-        b", \"type\":\"UNKNOWN\"",
-    ];
-    TEXTS[kind & 31]
 }

@@ -15,6 +15,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use magnus::{Error, Ruby};
 use rb_sys::VALUE;
 
+use super::lines::Lines;
 use crate::hook_link;
 use crate::object_events::{self, FREED, Functions, MADE};
 
@@ -37,11 +38,13 @@ impl Hasher for Spread {
 /// Owner of the objects that memintro makes for measurements, which are in no figure.
 const HIDDEN: u32 = u32::MAX;
 
-/// What is known of a live object: the number of its thread, 0 if that measures nothing, and the moment of its birth.
+/// What is known of a live object: the number of its thread, 0 if that measures nothing, the moment of its birth, and
+/// the line that made it, 0 unless its thread asks for lines.
 #[derive(Clone, Copy)]
 struct Birth {
     owner: u32,
     moment: u32,
+    line: u32,
 }
 
 /// A thread that measures, or whose objects are hidden.
@@ -50,15 +53,20 @@ struct Thread {
     number: u32,
     /// Its measurements under way, those included whose objects are still to be counted.
     open: u32,
+    /// Those of them that ask for the lines and bytes of objects.
+    detailed: u32,
     /// Depth of nested sections whose objects are hidden.
     hidden: u32,
     made: u64,
+    /// Bytes of the slots of those that were made while lines and bytes were asked for.
+    made_bytes: u64,
     freed: u64,
 }
 
 struct Objects {
     live: HashMap<u64, Birth, BuildHasherDefault<Spread>>,
     threads: Vec<Thread>,
+    lines: Lines,
     moment: u32,
     numbers: u32,
     /// Objects that were made while anything was measured, by whichever thread.
@@ -82,6 +90,7 @@ fn with<R>(use_them: impl FnOnce(&mut Objects) -> R) -> R {
     use_them(objects.get_or_insert_with(|| Objects {
         live: HashMap::default(),
         threads: Vec::new(),
+        lines: Lines::default(),
         moment: 0,
         numbers: 0,
         made: 0,
@@ -106,10 +115,12 @@ fn untracked<R>(work: impl FnOnce() -> R) -> R {
 /// The calling thread's counts at one moment.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
-    moment: u32,
+    pub(crate) moment: u32,
     owner: u32,
     /// Made by the thread.
     pub(crate) made: u64,
+    /// Bytes of their slots, where they were asked for.
+    pub(crate) made_bytes: u64,
     /// Freed while the thread collected.
     pub(crate) freed: u64,
     /// Made by all threads that Ruby told of.
@@ -157,6 +168,7 @@ pub(crate) fn now() -> Counts {
         };
         if let Some(own) = own(&mut all.threads) {
             (counts.owner, counts.made, counts.freed) = (own.number, own.made, own.freed);
+            counts.made_bytes = own.made_bytes;
         }
         counts
     })
@@ -181,6 +193,41 @@ pub(crate) fn close(begun: &Counts, ended: &Counts) -> Left {
         switch_off();
     }
     left
+}
+
+/// From here on the line and the bytes of each object that this thread makes are noted, until [`end_of_details`].
+pub(crate) fn details() {
+    with(|all| all.thread().detailed += 1);
+}
+
+/// Undoes one [`details`].
+pub(crate) fn end_of_details() {
+    with(|all| {
+        let own = all.thread();
+        own.detailed = own.detailed.saturating_sub(1);
+    });
+}
+
+/// Visits each object that this thread has made since a moment and that lives: its address, the moment of its birth, and
+/// its line, to be given to [`line_text`]. Nothing of Ruby's runs in there.
+pub(crate) fn each_left(from: u32, mut visit: impl FnMut(u64, u32, u32)) {
+    with(|all| {
+        let (until, Some(owner)) = (all.moment.wrapping_add(1), own(&mut all.threads).map(|own| own.number))
+        else {
+            return;
+        };
+        let is_meant = |birth: &Birth| {
+            birth.owner == owner && birth.moment.wrapping_sub(from) < until.wrapping_sub(from)
+        };
+        for (object, birth) in all.live.iter().filter(|(_, birth)| is_meant(birth)) {
+            visit(*object, birth.moment, birth.line);
+        }
+    });
+}
+
+/// Path and line of a number; an empty path where no line ran.
+pub(crate) fn line_text(number: u32) -> (Vec<u8>, u32) {
+    with(|all| all.lines.text(number))
 }
 
 /// Only the calling thread exists, in a forked child.
@@ -216,7 +263,12 @@ fn switch_off() {
         events.ignore(on_made);
         events.ignore(on_freed);
     }
-    with(|all| untracked(|| all.live = HashMap::default()));
+    with(|all| {
+        untracked(|| {
+            all.live = HashMap::default();
+            all.lines = Lines::default();
+        });
+    });
 }
 
 fn own(threads: &mut [Thread]) -> Option<&mut Thread> {
@@ -229,7 +281,7 @@ unsafe extern "C" fn on_made(_: VALUE, argument: *mut c_void) {
     let Some(events) = object_events::found() else { return };
     // SAFETY: the argument of an event.
     let object = unsafe { events.object(argument) };
-    with(|all| all.made(object));
+    with(|all| all.made(object, events));
 }
 
 unsafe extern "C" fn on_freed(_: VALUE, argument: *mut c_void) {
@@ -256,7 +308,17 @@ impl Objects {
         let id = unsafe { libc::pthread_self() };
         let at = self.threads.iter().position(|thread| thread.id == id).unwrap_or_else(|| {
             self.numbers = self.numbers.wrapping_add(1).clamp(1, HIDDEN - 1);
-            self.threads.push(Thread { id, number: self.numbers, open: 0, hidden: 0, made: 0, freed: 0 });
+            let number = self.numbers;
+            self.threads.push(Thread {
+                id,
+                number,
+                open: 0,
+                detailed: 0,
+                hidden: 0,
+                made: 0,
+                made_bytes: 0,
+                freed: 0,
+            });
             self.threads.len() - 1
         });
         &mut self.threads[at]
@@ -266,12 +328,18 @@ impl Objects {
         self.threads.retain(|thread| thread.open > 0 || thread.hidden > 0);
     }
 
-    fn made(&mut self, object: u64) {
+    fn made(&mut self, object: u64, events: &Functions) {
         self.made += 1;
+        let mut line = 0;
         let owner = match own(&mut self.threads) {
             Some(own) if own.hidden > 0 => HIDDEN,
             Some(own) => {
                 own.made += 1;
+                if own.detailed > 0 {
+                    // SAFETY: Ruby tells of an object that is in its slot.
+                    own.made_bytes += unsafe { events.slot_bytes(object) } as u64;
+                    line = untracked(|| self.lines.now());
+                }
                 own.number
             }
             None => 0,
@@ -280,7 +348,7 @@ impl Objects {
         if self.live.len() == self.live.capacity() {
             untracked(|| self.live.reserve(1));
         }
-        self.live.insert(object, Birth { owner, moment: self.moment });
+        self.live.insert(object, Birth { owner, moment: self.moment, line });
     }
 
     fn freed(&mut self, object: u64) {

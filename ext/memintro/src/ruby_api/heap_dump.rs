@@ -14,7 +14,7 @@ use crate::heap_dump::{self, Asking, Outcome, Question, Refused};
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("HeapAsking", ruby.class_object())?;
     class.undef_default_alloc_func();
-    class.define_singleton_method("begin", function!(HeapAsking::begin, 6))?;
+    class.define_singleton_method("begin", function!(HeapAsking::begin, 7))?;
     class.define_method("wait", method!(HeapAsking::wait, 1))?;
     class.define_method("progress", method!(HeapAsking::progress, 0))?;
     class.define_method("answer", method!(HeapAsking::answer, 0))?;
@@ -36,6 +36,7 @@ impl HeapAsking {
         seconds: u32,
         skipped: Vec<usize>,
         ractors: bool,
+        needs_births: bool,
     ) -> Result<Self, Error> {
         let arguments = (0..arguments.len())
             .map(|index| {
@@ -51,11 +52,12 @@ impl HeapAsking {
             .collect::<Result<_, Error>>()?;
         // SAFETY: copied at once.
         let head = unsafe { head.as_slice() }.to_vec();
-        let question = Question { arguments, redact, seconds, skipped, ractors, head };
+        let question = Question { arguments, redact, seconds, skipped, ractors, head, needs_births };
         match heap_dump::begin(ruby, question) {
             Ok(asking) => Ok(Self(RefCell::new(Some(asking)))),
             Err(Refused::Heap(trouble)) => checked(ruby, Err(trouble)),
             Err(Refused::Raised(error)) => Err(error),
+            Err(Refused::Hook(status)) => Err(errors::from_status(ruby, status)),
             Err(Refused::Missing(names)) => Err(errors::error(
                 ruby,
                 "UnknownRubyError",

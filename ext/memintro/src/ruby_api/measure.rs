@@ -29,7 +29,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 }
 
 /// What this thread allocates from here on, and the objects that it makes, are nobody's.
-fn hide_own() {
+pub(super) fn hide_own() {
     if let Some(api) = hook_link::found() {
         (api.untracked_enter)();
     }
@@ -37,7 +37,7 @@ fn hide_own() {
 }
 
 /// Undoes one [`hide_own`]. Returns the depth of untracked sections that are left.
-fn show_own() -> u32 {
+pub(super) fn show_own() -> u32 {
     objects::show();
     hook_link::found().map_or(0, |api| (api.untracked_leave)())
 }
@@ -105,14 +105,37 @@ fn clock(id: libc::clockid_t) -> u64 {
 }
 
 /// Of malloc, when a measurement began.
-struct Malloc {
-    api: &'static HookApi,
+pub(super) struct Malloc {
+    pub(super) api: &'static HookApi,
     had: Had,
     /// Nothing is followed, because the thread was in an untracked section.
     untracked: bool,
-    begun: MeasureFigures,
+    pub(super) begun: MeasureFigures,
     beginnings: u64,
     modes: u64,
+}
+
+impl Malloc {
+    /// Begins a measurement of this thread, as the last thing before what is measured. `depth` is that of untracked
+    /// sections.
+    pub(super) fn begin(api: &'static HookApi, had: Had, depth: u32) -> Result<Self, Status> {
+        let mut begun = MeasureFigures::default();
+        // SAFETY: a valid record.
+        let status = unsafe { (api.measure_begin)(&raw mut begun) };
+        if status.0 < 0 {
+            return Err(status);
+        }
+        let (beginnings, modes) = (request::beginnings(), tracking_hold::modes());
+        Ok(Self { api, had, untracked: depth > 0, begun, beginnings, modes })
+    }
+}
+
+/// Why a measurement could not begin.
+pub(super) fn refusal(ruby: &Ruby, status: Status) -> Error {
+    match status {
+        Status::BAD_OPTION => errors::error(ruby, "Error", TOO_MANY),
+        other => errors::from_status(ruby, other),
+    }
 }
 
 /// What was found out of malloc at the end.
@@ -126,11 +149,11 @@ struct Found {
 
 /// Of one call site: allocations and bytes, and those of them that are left.
 #[derive(Clone, Copy, Default)]
-struct SiteFigures {
-    allocations: u64,
-    bytes: u64,
-    retained_blocks: u64,
-    retained_bytes: u64,
+pub(super) struct SiteFigures {
+    pub(super) allocations: u64,
+    pub(super) bytes: u64,
+    pub(super) retained_blocks: u64,
+    pub(super) retained_bytes: u64,
 }
 
 #[derive(Default)]
@@ -183,19 +206,14 @@ impl Measuring {
         state.objects = state.objects.map(|_| objects::now());
         let depth = show_own();
         if let Some((api, had)) = malloc {
-            let mut begun = MeasureFigures::default();
-            // SAFETY: a valid record.
-            let status = unsafe { (api.measure_begin)(&raw mut begun) };
-            if status.0 < 0 {
-                hide_own();
-                state.give_up(ruby, api);
-                return Err(match status {
-                    Status::BAD_OPTION => errors::error(ruby, "Error", TOO_MANY),
-                    other => errors::from_status(ruby, other),
-                });
+            match Malloc::begin(api, had, depth) {
+                Ok(malloc) => state.malloc = Some(malloc),
+                Err(status) => {
+                    hide_own();
+                    state.give_up(ruby, api);
+                    return Err(refusal(ruby, status));
+                }
             }
-            let (beginnings, modes) = (request::beginnings(), tracking_hold::modes());
-            state.malloc = Some(Malloc { api, had, untracked: depth > 0, begun, beginnings, modes });
         }
         state.plain.tell_time();
         Ok(())
@@ -218,12 +236,8 @@ impl Measuring {
         let counts = begun.map(|_| objects::now());
         ended.ask_counters(ruby);
         ended.ask_time(ruby);
-        if collect && let Some(functions) = measure::functions() {
-            // An exception can only be meant for the thread as a whole; it comes again when the thread runs on.
-            let _ = magnus::rb_sys::protect(|| {
-                // SAFETY: outside of a collection.
-                unsafe { (functions.collect)() }
-            });
+        if collect {
+            collect_garbage();
         }
         if let Some((malloc, found)) = malloc.as_ref().zip(found.as_mut()) {
             rest_of_malloc(malloc, found);
@@ -235,7 +249,8 @@ impl Measuring {
             _ => Ok(ruby.ary_new()),
         };
         let had = malloc.as_ref().map(|malloc| malloc.had);
-        let problem = malloc.as_ref().and_then(|malloc| problem(malloc, found.as_ref()));
+        let is_lost = found.as_ref().is_none_or(|found| found.status.is_some());
+        let problem = malloc.as_ref().and_then(|malloc| problem(malloc, is_lost));
         let given_back = malloc.as_ref().map_or(Ok(()), |malloc| tracking_hold::give_back(ruby, malloc.api));
         let answer = ruby.hash_new();
         let set = |name: &str, value: u64| answer.aset(ruby.to_symbol(name), value);
@@ -341,11 +356,27 @@ fn rest_of_malloc(malloc: &Malloc, found: &mut Found) {
     }
 }
 
+/// Collects all garbage at once, also where the program has disabled the collector.
+pub(super) fn collect_garbage() {
+    let Some(functions) = measure::functions() else { return };
+    // SAFETY: sets a flag.
+    let was_disabled = unsafe { rb_sys::rb_gc_enable() } == rb_sys::Qtrue as rb_sys::VALUE;
+    // An exception can only be meant for the thread as a whole; it comes again when the thread runs on.
+    let _ = magnus::rb_sys::protect(|| {
+        // SAFETY: outside of a collection.
+        unsafe { (functions.collect)() }
+    });
+    if was_disabled {
+        // SAFETY: as above; ends a collection that is under way.
+        unsafe { rb_sys::rb_gc_disable() };
+    }
+}
+
 /// Why there are no figures of malloc.
-fn problem(malloc: &Malloc, found: Option<&Found>) -> Option<&'static str> {
+pub(super) fn problem(malloc: &Malloc, is_lost: bool) -> Option<&'static str> {
     if malloc.untracked {
         Some("untracked")
-    } else if found.is_none_or(|found| found.status.is_some()) {
+    } else if is_lost {
         Some("lost")
     } else if request::beginnings() != malloc.beginnings {
         Some("began_anew")
@@ -379,7 +410,11 @@ fn malloc_figures(
 }
 
 /// Rows of kind, name, line and figures: of the sites with most bytes allocated, and of those with most retained.
-fn site_rows(ruby: &Ruby, sites: &HashMap<u32, SiteFigures>, most: usize) -> Result<RArray, Error> {
+pub(super) fn site_rows(
+    ruby: &Ruby,
+    sites: &HashMap<u32, SiteFigures>,
+    most: usize,
+) -> Result<RArray, Error> {
     let mut wanted: Vec<(u32, SiteFigures)> = sites.iter().map(|(id, figures)| (*id, *figures)).collect();
     if wanted.len() > most {
         wanted.sort_unstable_by_key(|(id, sum)| (std::cmp::Reverse((sum.retained_bytes, sum.bytes)), *id));

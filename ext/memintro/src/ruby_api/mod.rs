@@ -22,6 +22,7 @@ mod patches;
 mod process;
 mod ractor_safe;
 mod request;
+mod rounds;
 mod sites;
 mod slices;
 mod sockets;
@@ -46,6 +47,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     control_socket::init(native)?;
     process::init(native)?;
     request::init(native)?;
+    rounds::init(ruby, native)?;
     account::init(native)?;
     heap_dump::init(ruby, native)?;
     holding::init(native)?;

@@ -310,7 +310,7 @@ pub(super) fn site_name(record: &SiteRecord) -> Vec<u8> {
 }
 
 /// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
-const SITE_COLUMNS: [&str; 15] = [
+pub(super) const SITE_COLUMNS: [&str; 15] = [
     "id",
     "kind",
     "name",
@@ -364,7 +364,7 @@ pub(super) fn site_row(
 }
 
 /// As `SiteRow` names them; nil if the site has made no object that was tracked.
-fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Option<RArray>, Error> {
+pub(super) fn object_figures(ruby: &Ruby, objects: &ObjectFigures) -> Result<Option<RArray>, Error> {
     if *objects == ObjectFigures::default() {
         return Ok(None);
     }

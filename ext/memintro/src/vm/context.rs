@@ -78,16 +78,32 @@ fn through_thread(vm: &Functions) -> Context {
     if !has_frames(vm) {
         return Context::None;
     }
-    let (Some(thread_current), word) = (vm.thread_current, WORD_OF_THREAD.load(Ordering::Relaxed)) else {
-        return Context::Hidden;
-    };
+    of_thread(vm).map_or(Context::Hidden, Context::At)
+}
+
+/// Of a thread that has frames: its execution context, if this Ruby tells.
+#[inline]
+fn of_thread(vm: &Functions) -> Option<*const c_void> {
+    let (thread_current, word) = (vm.thread_current?, WORD_OF_THREAD.load(Ordering::Relaxed));
     if word == NOT_FOUND {
-        return Context::Hidden;
+        return None;
     }
     // SAFETY: a thread that has frames has an object, which lives as long as it; `find_in_thread` made sure of both words.
     unsafe {
         let thread = *(thread_current() as *const *const *const c_void).add(WORD_OF_OBJECT);
-        Context::At(*thread.add(word))
+        Some(*thread.add(word))
+    }
+}
+
+/// The calling thread's execution context while Ruby tells of an event, which it does only to a thread with frames.
+#[inline]
+pub(super) fn of_event(vm: &Functions) -> Option<*const c_void> {
+    match OFFSET.load(Ordering::Relaxed) {
+        UNKNOWN => of_thread(vm),
+        _ => match current() {
+            Context::At(context) => Some(context),
+            Context::None | Context::Hidden => None,
+        },
     }
 }
 

@@ -12,6 +12,7 @@ mod marks;
 mod probe;
 mod stacks;
 
+pub(crate) use frames::frame_of_event;
 pub(crate) use probe::Probe;
 
 use memintro_abi::VmSource;

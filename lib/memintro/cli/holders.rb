@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+require_relative "heap_progress"
+require_relative "remote"
+require_relative "../support/names"
+require_relative "../support/settings"
+
+module Memintro
+  module CLI
+    # `memintro holders PID --class NAME`.
+    class HoldersOf < Remote
+      include HeapProgress
+
+      # What its help begins with.
+      BANNER = <<~TEXT
+        Usage: memintro holders [options] PID|NAME…
+
+        Says who holds the objects of a class in a running process, by which ways from a root, with shares. A frozen
+        copy of the process answers; the process stands still only while the kernel copies it. What strings hold does
+        not leave the process unless RAILS_ENV and the like say development or test.
+
+        #{TARGET}
+      TEXT
+      # What it sends.
+      COMMAND = "holders"
+
+      # @return [OptionParser]
+      def options
+        super do |parser|
+          parser.on("--class NAME", "objects of this class, without those of classes below it") { |name| @class = name }
+          parser.on("--site PATH:LINE", "objects that this line made, or any line of PATH; where",
+                    "objects are tracked (memintro start PID --objects)") { |site| @site = site }
+          parser.on("--older-than-gcs N", "objects that outlived N collections; where objects are tracked") do |text|
+            @older = number(text, "--older-than-gcs")
+          end
+          parser.on("-n", "--top N", "ways to show; default 10") { |text| @top = number(text, "--top") }
+        end
+      end
+
+      # @param words [Array<String>] PIDs and names
+      # @return [Integer]
+      def run(words)
+        unless @class || @site || @older
+          raise UsageError, "give --class NAME, --site PATH:LINE or --older-than-gcs N (memintro holders --help)"
+        end
+
+        super
+      end
+
+      private
+
+      def number(text, flag)
+        value = Settings[:top].parse(text, flag)
+        value == :all ? 1_000 : value
+      rescue ArgumentError => e
+        raise UsageError, e.message
+      end
+
+      def arguments_for(_listener)
+        { class: @class, site: @site, older_than_gcs: @older, top: @top, rendering: (true unless json?) }.compact
+      end
+
+      def show(listener, answer)
+        @out.puts(Names.lines(answer["text"].to_s))
+        @out.puts("\n#{who(listener)} stood still for #{answer['pause_ms']} ms") if answer["pause_ms"]
+      end
+    end
+  end
+end
