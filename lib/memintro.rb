@@ -40,8 +40,8 @@ module Memintro
     IseqTotals: "heap/iseq", Leaks: "malloc/leaks", List: "support/list",
     Occupancy: "heap/occupancy", CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup",
     MemoryLog: "logging/memory_log", Measurement: "measure/measurement", Comparison: "measure/comparison",
-    Report: "report/report", SiteGroups: "malloc/site_groups", StackFrame: "malloc/stack_frame",
-    Stacks: "malloc/stacks", ThreadTotals: "malloc/totals", Totals: "malloc/totals",
+    NativeCaller: "malloc/native_caller", Report: "report/report", SiteGroups: "malloc/site_groups",
+    StackFrame: "malloc/stack_frame", Stacks: "malloc/stacks", ThreadTotals: "malloc/totals", Totals: "malloc/totals",
     TrackedClasses: "support/tracked_classes", Units: "support/units"
   )
   Loader.lazy_methods(

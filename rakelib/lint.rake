@@ -16,8 +16,9 @@ ALLOWED_DEPENDENCIES = {
   "memintro-analysis" => %w[memintro-abi],
   "memintro-hook" => %w[memintro-abi memintro-elf memintro-tracker],
   "memintro-heap" => [],
+  "memintro-native" => %w[memintro-abi],
   "memintro-tool" => %w[memintro-heap],
-  "memintro" => %w[memintro-abi memintro-analysis]
+  "memintro" => %w[memintro-abi memintro-analysis memintro-native]
 }.freeze
 RUBY_BINDINGS = %w[rb-sys magnus].freeze
 # Most files of a crate that may use each other in a circle.

@@ -28,6 +28,14 @@ module NativePrograms
     build(File.join(MODULES, name), "lib#{File.basename(name, ".*")}-#{suffix}.so", flags)
   end
 
+  # Path of an extension for this Ruby from spec/fixtures/modules, which `require` takes. libraries: paths of those that
+  # it is linked with.
+  def extension(name, libraries: [], flags: [])
+    headers = RbConfig::CONFIG.values_at("rubyhdrdir", "rubyarchhdrdir").map { |folder| "-I#{folder}" }
+    build(File.join(MODULES, name), "#{File.basename(name, ".*")}.so",
+          ["-shared", "-fPIC", "-Wno-unused-parameter", *headers, *flags, *libraries])
+  end
+
   # Path of jemalloc's library, or nil where it is not installed.
   def jemalloc = Dir["/usr/lib/*-linux-gnu/libjemalloc.so.2"].first
 

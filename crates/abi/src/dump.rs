@@ -6,6 +6,10 @@
 //! Where call sites are whole stacks, a trie follows: `texts` times a length of 8 bytes and so many bytes, padded to 8;
 //! `frames` times a [`DumpFrame`]; `nodes` times a [`DumpNode`]; and `stacks` times a [`DumpSite`] without a name, for
 //! each site as it was kept: a whole stack, or what has none.
+//!
+//! Of programs without Ruby stacks may follow: one [`DumpStacks`], then `count` times a [`DumpStack`] each followed by
+//! `words` pairs of a distance from the stack pointer and the word there, then `maps_len` bytes of /proc/self/maps. Only
+//! words that point into code or into the stack are written.
 
 use crate::{Figures, ObjectFigures, SiteKind, Variances};
 
@@ -53,7 +57,7 @@ pub struct DumpHeader {
 pub struct DumpSite {
     /// The kind of site.
     pub kind: SiteKind,
-    /// Ruby: the line.
+    /// Ruby: the line. Others: the number of the site.
     pub line: u32,
     /// Bytes of the name that follows, without the padding.
     pub name_len: u32,
@@ -105,4 +109,35 @@ pub struct DumpNode {
     pub caller: u32,
     /// Number of the frame, from 1.
     pub frame: u32,
+}
+
+/// First eight bytes of the stacks of a raw dump.
+pub const STACKS_MAGIC: [u8; 8] = *b"STACKS\x01\0";
+
+/// What comes before the stacks of a raw dump.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DumpStacks {
+    /// [`STACKS_MAGIC`].
+    pub magic: [u8; 8],
+    /// Number of stacks.
+    pub count: u64,
+    /// Bytes of the maps behind them.
+    pub maps_len: u64,
+}
+
+/// One stack of a raw dump.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DumpStack {
+    /// Number of its site.
+    pub site: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer register.
+    pub bp: u64,
+    /// Number of pairs that follow.
+    pub words: u64,
 }

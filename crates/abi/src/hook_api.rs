@@ -3,8 +3,8 @@
 use core::ffi::{c_char, c_void};
 
 use crate::{
-    BirthRecord, BlockRecord, Figures, Frame, FrameKind, MeasureFigures, MeasuredSite, Mode, Origin,
-    OwnRange, SiteRecord, SlotState, StackFrame, Status, ThreadFigures,
+    BirthRecord, BlockRecord, CallerSample, Figures, Frame, FrameKind, MeasureFigures, MeasuredSite, Mode,
+    ModuleRecord, Origin, OwnRange, SiteRecord, SlotState, StackFrame, Status, ThreadFigures,
 };
 
 /// Options of a start. Zero means "the default".
@@ -179,4 +179,16 @@ pub struct HookApi {
     /// call back.
     pub at_one_instant:
         unsafe extern "C" fn(context: *mut c_void, run: unsafe extern "C" fn(context: *mut c_void)) -> Status,
+    /// From now on copies registers and stack for some allocations of each call site; with `false` no more. `notify` is
+    /// called inside malloc, a limited number of times in a second, when copies should be taken away by `take_callers`.
+    /// It may be null. Between these two addresses is the VM's code: allocations of other code come first.
+    /// [`Status::BAD_OPTION`]: not on this processor.
+    pub sample_callers:
+        extern "C" fn(on: bool, notify: Option<extern "C" fn()>, vm_start: usize, vm_end: usize) -> Status,
+    /// Visits these copies and forgets them. Takes no lock. Returns which start or clear numbers of sites belong to now.
+    pub take_callers: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<CallerSample>) -> u32,
+    /// Whether the block of a sample is live: `false` also if that is not known any more. Takes no lock.
+    pub is_live: extern "C" fn(block: u64, serial: u32) -> bool,
+    /// Visits all loaded modules. The loader's list is locked meanwhile, so none is unloaded.
+    pub modules: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<ModuleRecord>),
 }

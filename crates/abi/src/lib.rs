@@ -12,11 +12,14 @@ mod hook_api;
 mod records;
 mod status;
 
-pub use dump::{DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, EXIT_STATUS_UNKNOWN};
+pub use dump::{
+    DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN,
+    STACKS_MAGIC,
+};
 pub use hook_api::{HookApi, PatchEntry, StartOptions, Visitor, VmSource};
 pub use records::{
-    BirthRecord, BlockRecord, Figures, Frame, MeasureFigures, MeasuredSite, ObjectFigures, OwnRange,
-    SiteRecord, StackFrame, ThreadFigures, Variances,
+    BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Figures, Frame, MeasureFigures, MeasuredSite,
+    ModuleRecord, ObjectFigures, OwnRange, SiteRecord, StackFrame, ThreadFigures, Variances,
 };
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 

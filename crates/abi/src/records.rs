@@ -314,3 +314,58 @@ pub struct StackFrame {
     /// Number of the caller's line; 0: there is none.
     pub caller: u32,
 }
+
+/// Bytes of a stack in a [`CallerSample`].
+pub const CALLER_STACK_BYTES: usize = 8192 - 80;
+
+/// What an allocation that was looked at more closely left behind: registers, and the top of the stack.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CallerSample {
+    /// Number of the call site: of a stack, that of its line.
+    pub site: u32,
+    /// Which start or clear that number belongs to.
+    pub epoch: u32,
+    /// How many allocations of the site it stands for, on average.
+    pub weight: u32,
+    /// Number of the sample, by which its block is known.
+    pub serial: u32,
+    /// Address of the block.
+    pub block: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer register.
+    pub bp: u64,
+    /// Bytes of the stack that were copied.
+    pub len: u64,
+    /// Kind of the site.
+    pub kind: SiteKind,
+    /// Changes whenever another module may be at the address of a former one.
+    pub loads: u32,
+    /// Not used.
+    pub reserved: [u32; 2],
+    /// The stack, from the stack pointer on.
+    pub stack: [u8; CALLER_STACK_BYTES],
+}
+
+/// A loaded module, valid during the visit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ModuleRecord {
+    /// Path, NUL-terminated; empty for the program.
+    pub path: *const core::ffi::c_char,
+    /// Load address: what is added to the addresses in the file.
+    pub base: u64,
+    /// Address of the program headers.
+    pub headers: *const core::ffi::c_void,
+    /// How many there are.
+    pub header_count: u64,
+    /// How often modules were loaded, and unloaded, in this process.
+    pub loaded: u64,
+    /// See `loaded`.
+    pub unloaded: u64,
+}

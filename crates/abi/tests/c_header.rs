@@ -197,6 +197,26 @@ fn layouts(all: &mut Lines) {
     layout!(all, "memintro_vm_source", VmSource, frame, locate, generation, stack_key, stack);
     layout!(all, "memintro_stack_frame", StackFrame, path, label, path_len, label_len, line, frame, caller,);
     layout!(all, "memintro_own_range", OwnRange, start, end);
+    layout!(
+        all,
+        "memintro_caller_sample",
+        CallerSample,
+        site,
+        epoch,
+        weight,
+        serial,
+        block,
+        size,
+        ip,
+        sp,
+        bp,
+        len,
+        kind,
+        loads,
+        reserved,
+        stack,
+    );
+    layout!(all, "memintro_module", ModuleRecord, path, base, headers, header_count, loaded, unloaded);
     layout!(all, "memintro_patch", PatchEntry, module, symbol, slot, value, state);
     layout!(
         all,
@@ -240,6 +260,10 @@ fn layouts(all: &mut Lines) {
         object_drawn,
         object_distance,
         at_one_instant,
+        sample_callers,
+        take_callers,
+        is_live,
+        modules,
     );
 }
 

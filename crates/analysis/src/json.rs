@@ -11,7 +11,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::estimates::{Estimates, OfObjects};
 use crate::heap::{Heap, Holder, Iseqs, Occupancy, Place, Pool, Row};
-use crate::sites::{Site, Sites};
+use crate::sites::{Caller, Callers, Site, Sites};
 
 /// What is written for bytes that are not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,12 +243,47 @@ impl Serialize for SiteJson<'_> {
             map.serialize_entry("retained_bytes", &site.retained_bytes())?;
             map.serialize_entry("objects", &ObjectsJson(&record.objects))?;
         }
+        // Snapshots do not have them.
+        if self.bytes == Bytes::Shown
+            && let Some(callers) = site.callers.and_then(|index| self.sites.callers.get(index as usize))
+        {
+            map.serialize_entry("native_callers", &CallersJson(callers))?;
+        }
         if let Some(of) = &estimates {
             doubts(&mut map, of)?;
             if record.objects.estimated != 0 {
                 object_doubts(&mut map, &of.objects)?;
             }
         }
+        map.end()
+    }
+}
+
+struct CallersJson<'a>(&'a Callers);
+
+impl Serialize for CallersJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let callers: Vec<_> = self.0.list.iter().map(CallerJson).collect();
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("samples", &self.0.samples)?;
+        map.serialize_entry("live_samples", &self.0.live_samples)?;
+        map.serialize_entry("callers", &callers)?;
+        map.end()
+    }
+}
+
+struct CallerJson<'a>(&'a Caller);
+
+impl Serialize for CallerJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let caller = self.0;
+        let mut map = serializer.serialize_map(Some(6))?;
+        map.serialize_entry("frames", &caller.frames)?;
+        map.serialize_entry("location", &caller.location)?;
+        map.serialize_entry("samples", &caller.samples)?;
+        map.serialize_entry("live_samples", &caller.live_samples)?;
+        map.serialize_entry("share", &caller.share)?;
+        map.serialize_entry("live_share", &caller.live_share)?;
         map.end()
     }
 }

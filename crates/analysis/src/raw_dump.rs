@@ -11,7 +11,9 @@ mod stacks;
 
 use std::fmt;
 
-use memintro_abi::{DUMP_MAGIC, DumpHeader, DumpSite, Figures, ObjectFigures, SiteKind, VERSION, Variances};
+use memintro_abi::{
+    DUMP_MAGIC, DumpHeader, DumpSite, Figures, ObjectFigures, STACKS_MAGIC, SiteKind, VERSION, Variances,
+};
 pub use stacks::{MOST_FRAMES, RawFrame, RawStack, Stacks};
 
 /// A raw dump, borrowed from the file's bytes.
@@ -23,6 +25,25 @@ pub struct RawDump<'a> {
     pub sites: Vec<RawSite<'a>>,
     /// The same figures by whole stack; `None`: call sites were lines.
     pub stacks: Option<Stacks<'a>>,
+    /// Stacks of native sites, if there are any.
+    pub native_stacks: Vec<NativeStack>,
+    /// What the process had mapped; empty without stacks.
+    pub maps: &'a [u8],
+}
+
+/// The stack of a site's first allocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NativeStack {
+    /// Number of the site: [`RawFigures::id`].
+    pub site: u32,
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer register.
+    pub bp: u64,
+    /// Distances from the stack pointer, in ascending order, and the words there.
+    pub words: Vec<(u64, u64)>,
 }
 
 /// One call site.
@@ -30,7 +51,7 @@ pub struct RawDump<'a> {
 pub struct RawSite<'a> {
     /// Its name.
     pub name: SiteName<'a>,
-    /// Ruby: the line.
+    /// Ruby: the line; otherwise 0.
     pub line: u32,
     /// Its figures.
     pub figures: RawFigures,
@@ -41,6 +62,12 @@ pub struct RawSite<'a> {
 pub struct RawFigures(DumpSite);
 
 impl RawFigures {
+    /// Number of the site; of a whole stack, that of its innermost line.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+
     /// allocations, frees, `total_bytes`, `freed_bytes`, `age_total`, `max_lifespan`, `marked_bytes`
     #[must_use]
     pub fn all(&self) -> [u64; 7] {
@@ -163,7 +190,28 @@ pub fn parse(file: &[u8]) -> Result<RawDump<'_>, Error> {
         sites.push(RawSite { name, line: record.line, figures: RawFigures(record) });
     }
     let stacks = stacks::read(&mut reader, &header, &sites)?;
-    Ok(RawDump { header, sites, stacks })
+    let (native_stacks, maps) = read_stacks(&mut reader).unwrap_or_default();
+    Ok(RawDump { header, sites, stacks, native_stacks, maps })
+}
+
+/// Stacks are a supplement: without them, or if they are damaged, the rest is as good.
+fn read_stacks<'a>(reader: &mut Reader<'a>) -> Option<(Vec<NativeStack>, &'a [u8])> {
+    if reader.take(8)? != STACKS_MAGIC {
+        return None;
+    }
+    let (count, maps_len) = (reader.u64()?, reader.u64()?);
+    let mut stacks = Vec::new();
+    for _ in 0..count {
+        let site = u32::try_from(reader.u64()?).ok()?;
+        let (ip, sp, bp) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let mut words = Vec::new();
+        for _ in 0..reader.u64()? {
+            words.push((reader.u64()?, reader.u64()?));
+        }
+        stacks.push(NativeStack { site, ip, sp, bp, words });
+    }
+    let maps = reader.take(usize::try_from(maps_len).ok()?)?;
+    Some((stacks, maps))
 }
 
 fn native(name: &[u8]) -> SiteName<'_> {

@@ -40,6 +40,36 @@ pub struct Site {
     pub text: u32,
     /// The blocks that count as live, if only blocks of some age do.
     pub aged: Option<Aged>,
+    /// The index of its native callers, if any are known.
+    pub callers: Option<u32>,
+}
+
+/// A native caller of a site, with the names of its frames, the innermost first; none: all others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Caller {
+    /// Names of frames.
+    pub frames: Vec<String>,
+    /// File and line of C of the innermost frame.
+    pub location: Option<String>,
+    /// Samples.
+    pub samples: u32,
+    /// Samples whose block is live.
+    pub live_samples: u32,
+    /// Share of the site's allocations.
+    pub share: f64,
+    /// Share of its live bytes; `None` if no sampled block is live.
+    pub live_share: Option<f64>,
+}
+
+/// The native callers of a site.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Callers {
+    /// Samples of the site.
+    pub samples: u32,
+    /// Those whose block is live.
+    pub live_samples: u32,
+    /// The callers.
+    pub list: Vec<Caller>,
 }
 
 // SAFETY: the pointer in the record is never followed.
@@ -52,6 +82,8 @@ pub struct Sites {
     pub list: Vec<Site>,
     /// Their paths and names, each once.
     pub texts: Vec<Vec<u8>>,
+    /// Their native callers.
+    pub callers: Vec<Callers>,
     /// Number of sites that are left out.
     pub left_out: usize,
     /// The live bytes of these.

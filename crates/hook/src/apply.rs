@@ -1,5 +1,7 @@
 //! What an event changes: the table, the samples, the counters. [`crate::record`] and [`crate::replay`] say when.
 
+use core::num::NonZeroU32;
+
 use memintro_tracker::births::Birth;
 use memintro_tracker::counters::CounterCache;
 use memintro_tracker::samples::{Drawn, Put, Sample};
@@ -7,7 +9,7 @@ use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{ThreadState, bump};
 
 use crate::sampling::{self, SAMPLES};
-use crate::shared::{self, BIRTHS, SITES, TABLE};
+use crate::shared::{self, BIRTHS, FOLLOWED, SITES, TABLE};
 
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
@@ -57,8 +59,15 @@ pub(crate) fn unnote(address: usize) -> Option<Birth> {
     if BIRTHS.is_on() { BIRTHS.take(address) } else { None }
 }
 
+/// A block is born. If it is due to be looked at more closely, returns how many of its site it stands for.
 #[inline]
-pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, generation: u32) {
+pub(crate) fn born(
+    origin: Origin<'_>,
+    address: usize,
+    size: u64,
+    site: u32,
+    generation: u32,
+) -> Option<NonZeroU32> {
     heal_sample(origin, address);
     let traffic = &origin.owner.traffic;
     match TABLE.insert(address, Block { site, size, generation }, generation) {
@@ -67,15 +76,16 @@ pub(crate) fn born(origin: Origin<'_>, address: usize, size: u64, site: u32, gen
         Inserted::Full => {
             bump(&traffic.dropped, 1);
             unnote(address);
-            return;
+            return None;
         }
     }
     bump(&traffic.allocations, 1);
     bump(&traffic.allocated_bytes, size);
-    origin.counters.allocated(site, size, generation, |id| SITES.counters(id));
+    let due = origin.counters.allocated(site, size, generation, |id| SITES.counters(id));
     if BIRTHS.is_on() {
         note(origin, address, size, site);
     }
+    due
 }
 
 #[cold]
@@ -150,6 +160,7 @@ pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
 /// Takes a block out of the table or the samples.
 #[inline]
 pub(crate) fn take(address: usize, now: u32) -> Old {
+    FOLLOWED.freed(address as u64);
     if let Some(removed) = TABLE.remove(address, now) {
         if sampling::is_on() {
             SAMPLES.uncount(address);

@@ -19,6 +19,7 @@ use memintro_tracker::sites::{Kind, Site, Tables};
 use memintro_tracker::threads::ThreadState;
 
 use crate::dump_file::{DumpFile, PathBuffer};
+use crate::dump_stacks::{self, Code};
 use crate::figures::{self, SiteFigures, is_used};
 use crate::shared::{SITES, STACK_DEPTH, THREADS};
 use crate::{objects, sampling, state, thread};
@@ -32,6 +33,7 @@ const OUTPUT_BYTES: usize = 2048;
 struct Workspace {
     path: PathBuffer,
     name: PathBuffer,
+    code: Code,
     output: [u8; OUTPUT_BYTES],
 }
 
@@ -47,6 +49,7 @@ static LAST: Last = Last {
     space: UnsafeCell::new(Workspace {
         path: PathBuffer::new(),
         name: PathBuffer::new(),
+        code: Code::new(),
         output: [0; OUTPUT_BYTES],
     }),
 };
@@ -89,7 +92,7 @@ fn write_in(
 ) -> Status {
     // Most calls below are cancellation points, and a cancelled thread would leave the world paused.
     let _whole = Uncancelled::begin();
-    let Workspace { path: target, name, output } = space;
+    let Workspace { path: target, name, code, output } = space;
     target.clear();
     target.expand(path.to_bytes(), append_pid);
     let file = match DumpFile::create(target) {
@@ -101,13 +104,19 @@ fn write_in(
     if paused.is_some() {
         state::flush();
     }
-    write_all(&mut out, name, signal, exit_status);
+    write_all(&mut out, name, code, signal, exit_status);
     drop(paused);
     out.flush();
     if out.failed { file.abandon() } else { file.complete() }
 }
 
-fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_status: c_int) {
+fn write_all(
+    out: &mut Output<'_>,
+    name: &mut PathBuffer,
+    code: &mut Code,
+    signal: c_int,
+    exit_status: c_int,
+) {
     // If the interner is in the middle of a change, there are lines only.
     let has_stacks = STACK_DEPTH.load(Ordering::Relaxed) > 1;
     let tables = if has_stacks { SITES.tables() } else { None };
@@ -136,23 +145,26 @@ fn write_all(out: &mut Output<'_>, name: &mut PathBuffer, signal: c_int, exit_st
         sample_bytes: if sampling::has_estimates() { sampling::mean() } else { 0 },
         figures: figures::of_process(),
     });
-    write_lines(out, name, lines());
+    let maps = Maps::read();
+    write_lines(out, name, &maps, lines());
     if let Some(tables) = tables {
         write_stacks(out, &tables, all());
     }
+    maps.code(code);
+    dump_stacks::write(code, maps.text(), |bytes| out.bytes(bytes));
 }
 
 fn write_lines<'a>(
     out: &mut Output<'_>,
     name: &mut PathBuffer,
+    maps: &Maps,
     lines: impl Iterator<Item = (u32, &'a Site)>,
 ) {
-    let maps = Maps::read();
     for (id, site) in lines {
         name.clear();
         match site.kind() {
             Kind::Ruby => {}
-            Kind::Native => name_native(site, &maps, name),
+            Kind::Native => name_native(site, maps, name),
             Kind::Pseudo => name.push(pseudo_name(id)),
         }
         let (path, path_len) = site.path();
@@ -343,15 +355,30 @@ impl Maps {
         maps
     }
 
-    /// Writes `path+0xoffset` of the module that holds `address`, or the bare address.
-    fn name(&self, address: u64, name: &mut PathBuffer) {
-        let text = match self.text {
+    fn text(&self) -> &[u8] {
+        match self.text {
             // SAFETY: the mapping is filled up to `len`.
             Some(text) => unsafe { core::slice::from_raw_parts(text.as_ptr(), self.len) },
             None => &[],
-        };
+        }
+    }
+
+    /// Fills in where code is.
+    fn code(&self, code: &mut Code) {
+        code.clear();
+        for line in self.text().split(|byte| *byte == b'\n') {
+            let (start, rest) = hexadecimal(line);
+            let (end, rest) = hexadecimal(rest.get(1..).unwrap_or_default());
+            if rest.get(3) == Some(&b'x') {
+                code.add(start..end);
+            }
+        }
+    }
+
+    /// Writes `path+0xoffset` of the module that holds `address`, or the bare address.
+    fn name(&self, address: u64, name: &mut PathBuffer) {
         let mut module: (&[u8], u64) = (b"", 0);
-        for line in text.split(|byte| *byte == b'\n') {
+        for line in self.text().split(|byte| *byte == b'\n') {
             let (start, rest) = hexadecimal(line);
             let (end, _) = hexadecimal(rest.get(1..).unwrap_or_default());
             let path =

@@ -19,7 +19,7 @@ use crate::changes::{self, Changes, UNUSED_FORKS};
 use crate::patch::{self, walkers};
 use crate::pending::Pending;
 use crate::shared::{self, BIRTHS, PID, THREADS};
-use crate::{object_samples, sampling, thread};
+use crate::{callers, object_samples, sampling, thread};
 
 /// Sleeps of 50 µs for which a fork waits for patching, for a pause and for recording to end.
 const SLEEPS: u32 = 3_000;
@@ -137,6 +137,7 @@ unsafe extern "C" fn in_child() {
     let held = own.filter(|own| own.forks.get() > 0).map_or(Held::NotPaused, |own| own.held.get());
     THREADS.forget_others(own, held);
     thread::is_alone();
+    callers::in_child();
     BIRTHS.in_child(own.map(|own| &own.measuring));
     if let Some(own) = own {
         sampling::in_child(own, PID.load(Ordering::Relaxed));

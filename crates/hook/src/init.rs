@@ -12,7 +12,7 @@ use memintro_abi::{Mode, StartOptions};
 use crate::patch::look_up;
 use crate::replay::Opening;
 use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
-use crate::{exit, fork, functions, hook_api, place, start, thread};
+use crate::{callers, exit, fork, functions, hook_api, place, start, thread};
 use memintro_tracker::sites::MOST_FRAMES;
 
 #[used]
@@ -75,6 +75,9 @@ extern "C" fn constructor() {
             stack_depth: number(c"MEMINTRO_STACK_DEPTH").min(MOST_FRAMES as u64),
         };
         start::start(&options);
+        if !has_ruby {
+            callers::keep_for_dump();
+        }
         if !has_ruby && let Some(path) = variable(c"MEMINTRO_REPORT").filter(|path| path.to_bytes() != b"-") {
             exit::arm_child(path);
         }

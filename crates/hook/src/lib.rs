@@ -2,7 +2,7 @@
 //!
 //! # Rules of the house
 //!
-//! What runs inside malloc ([`stubs`], [`intercept`], [`nested`], [`place`], [`record`], [`apply`], [`defer`], [`replay`],
+//! What runs inside malloc ([`stubs`], [`intercept`], [`nested`], [`place`], [`record`], [`apply`], [`callers`], [`defer`], [`replay`],
 //! [`sampling`], [`draw`], [`thread`], [`tls`], and the tracker below them):
 //! 1. allocates nothing from the heap that is tracked; its memory comes from `mmap`;
 //! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them; waits for another
@@ -25,12 +25,14 @@
 
 mod allocator;
 mod apply;
+mod callers;
 mod changes;
 mod count;
 mod defer;
 mod draw;
 mod dump;
 mod dump_file;
+mod dump_stacks;
 mod exit;
 mod figures;
 mod fork;

@@ -112,7 +112,7 @@ fn born(own: &ThreadState, slot: usize, bytes: u64, site: u32, generation: u32) 
             return;
         }
     }
-    own.counters.allocated(objects_of(site), bytes, generation, |id| SITES.counters(id));
+    let _ = own.counters.allocated(objects_of(site), bytes, generation, |id| SITES.counters(id));
 }
 
 fn died(own: &ThreadState, object: &Removed, now: u32) {

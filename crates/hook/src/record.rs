@@ -12,10 +12,12 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use memintro_abi::{Frame, FrameKind, Mode, SITE_BOOT, SITE_GC, SITE_OTHER, VmSource};
+use memintro_tracker::chance;
 use memintro_tracker::lock::given_up;
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::apply::{Moving, Old, Origin, born, born_sampled, born_untracked, gone, put_back, take, unnote};
+use crate::callers;
 use crate::defer;
 use crate::nested;
 use crate::place;
@@ -76,7 +78,9 @@ fn record(own: &Own, address: usize, size: u64, caller: usize) {
         return;
     }
     let (site, generation) = site(own, caller);
-    born(origin, address, size, site, generation);
+    if let Some(weight) = born(origin, address, size, site, generation) {
+        callers::sample(site, weight.get(), address, size, caller);
+    }
 }
 
 /// A sampled block was born; `mean` is that of its sample.
@@ -96,6 +100,7 @@ pub(crate) extern "C" fn sampled(block: *mut c_void, size: usize, caller: usize,
 fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64) {
     let (site, birth) = site(own, caller);
     born_sampled(Origin::of(own), address, size, site, birth, mean);
+    callers::sample(site, chance::weight(size, mean) as u32, address, size, caller);
 }
 
 /// The thread that asks, and the generation.

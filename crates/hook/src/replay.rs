@@ -63,7 +63,8 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
     };
     match event.kind {
         kind::BIRTH => {
-            apply::born(origin, address, event.size, site(event, path), event.generation);
+            // Even if it is due: the stack that runs now is another one.
+            let _ = apply::born(origin, address, event.size, site(event, path), event.generation);
             if sampling::is_on() {
                 // The mode has changed since.
                 SAMPLES.count_again(address);

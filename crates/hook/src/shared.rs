@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 
 use memintro_abi::{Mode, VmSource};
 use memintro_tracker::births::Births;
+use memintro_tracker::captures::Followed;
 use memintro_tracker::objects::Objects;
 use memintro_tracker::sites::Sites;
 use memintro_tracker::table::Table;
@@ -20,6 +21,8 @@ pub(crate) static OBJECTS: Objects = Objects::new();
 pub(crate) static SITES: Sites = Sites::new();
 /// What is born while something is measured.
 pub(crate) static BIRTHS: Births = Births::new();
+/// Sampled blocks of which the native callers are known.
+pub(crate) static FOLLOWED: Followed = Followed::new();
 /// Threads.
 pub(crate) static THREADS: Threads = Threads::new();
 

@@ -3,9 +3,15 @@
 //! Five shared additions for each malloc/free pair would cost more than the table. So each thread sums up in a
 //! direct-mapped cache of its own. An entry is added to the shared counters when another site needs its place, or
 //! when a reader has paused the world ([`crate::threads`]). So sums are exact whenever they are read.
+//!
+//! The same cache tells when an allocation of a site is due to be looked at more closely ([`Schedule`]). That costs a
+//! comparison.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::num::NonZeroU32;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::chance::Generator;
 
 /// The shared counters of one call site.
 #[derive(Debug, Default)]
@@ -23,6 +29,51 @@ pub struct Counters {
     /// Greatest age at free.
     pub max_lifespan: AtomicU64,
     young: Young,
+    schedule: Schedule,
+}
+
+/// When an allocation is due: the first eight of a site are, then one in some two, eight times, then one in some four,
+/// and so on. So a site that allocates a million blocks has some 140 that were due. The distances are random, because
+/// code that allocates in a pattern would otherwise always be met at the same step of it.
+#[derive(Debug, Default)]
+struct Schedule {
+    /// Allocations until the next one that is due, as far as threads have told; 0: the next one.
+    left: AtomicU32,
+    /// How many were due.
+    count: AtomicU32,
+}
+
+/// With each so many that were due, distances double.
+const DUE_PER_STEP: u32 = 8;
+/// The greatest mean distance, as a power of two.
+const MOST_STEPS: u32 = 16;
+
+impl Schedule {
+    /// Draws the next distance. Returns the mean distance that led to the present one: what it stands for.
+    #[cold]
+    fn next(&self, seed: u64) -> u32 {
+        // Relaxed, and read apart from the write: threads that draw at once only sample one allocation more.
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(count.saturating_add(1), Ordering::Relaxed);
+        let mean = |count: u32| 1u32 << (count / DUE_PER_STEP).min(MOST_STEPS);
+        let next = mean(count.saturating_add(1));
+        let mut generator = Generator::seeded(seed, u64::from(count));
+        let spread = u64::from(next) * 2 - 1;
+        let drawn = ((u128::from(generator.bits()) * u128::from(spread)) >> 64) as u32;
+        self.left.store(drawn, Ordering::Relaxed);
+        mean(count)
+    }
+
+    /// So many allocations came since a thread took up the distance.
+    fn passed(&self, allocations: u32) {
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(allocations), Ordering::Relaxed);
+    }
+
+    fn reset(&self) {
+        self.left.store(0, Ordering::Relaxed);
+        self.count.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Live blocks and bytes of one generation, the last one in which there were any. Each of the two words holds the
@@ -77,6 +128,12 @@ fn add_in_generation(word: &AtomicU64, bits: u32, generation: u32, amount: i64) 
 }
 
 impl Counters {
+    /// How many allocations were due.
+    #[must_use]
+    pub fn due(&self) -> u32 {
+        self.schedule.count.load(Ordering::Relaxed)
+    }
+
     /// All zero again. The caller has paused the world.
     pub fn reset(&self) {
         for counter in [
@@ -91,6 +148,7 @@ impl Counters {
         }
         self.young.blocks.store(0, Ordering::Relaxed);
         self.young.bytes.store(0, Ordering::Relaxed);
+        self.schedule.reset();
     }
 
     /// Blocks and bytes that are live and were born in this generation. The caller has paused the world and flushed.
@@ -100,7 +158,11 @@ impl Counters {
 
     fn add(&self, delta: &Delta) {
         // Relaxed: the counters are independent sums; readers pause the world, which orders everything.
-        add_unless_zero(&self.allocations, delta.allocations.get());
+        let allocations = delta.allocations.get();
+        if allocations != 0 {
+            self.allocations.fetch_add(allocations.into(), Ordering::Relaxed);
+            self.schedule.passed(allocations);
+        }
         add_unless_zero(&self.total_bytes, delta.total_bytes.get());
         if delta.frees.get() != 0 {
             self.frees.fetch_add(delta.frees.get(), Ordering::Relaxed);
@@ -129,7 +191,9 @@ fn add_unless_zero(counter: &AtomicU64, amount: u64) {
 struct Delta {
     site: Cell<u32>,
     max_lifespan: Cell<u32>,
-    allocations: Cell<u64>,
+    allocations: Cell<u32>,
+    /// The allocation that is due, counted as `allocations` are.
+    due: Cell<u32>,
     frees: Cell<u64>,
     total_bytes: Cell<u64>,
     freed_bytes: Cell<u64>,
@@ -157,8 +221,9 @@ impl Delta {
         self.allocations.get() == 0 && self.frees.get() == 0
     }
 
-    fn reset(&self, site: u32) {
+    fn reset(&self, site: u32, due: u32) {
         self.site.set(site);
+        self.due.set(due);
         self.max_lifespan.set(0);
         self.allocations.set(0);
         self.frees.set(0);
@@ -190,7 +255,7 @@ impl CounterCache {
         delta
     }
 
-    /// Counts an allocation at `site`, in this generation.
+    /// Counts an allocation at `site`, in this generation. If it is due, returns how many it stands for, on average.
     #[inline]
     pub fn allocated<'a>(
         &self,
@@ -198,11 +263,14 @@ impl CounterCache {
         size: u64,
         generation: u32,
         shared: impl Fn(u32) -> Option<&'a Counters>,
-    ) {
-        let delta = self.entry(site, shared);
+    ) -> Option<NonZeroU32> {
+        let delta = self.entry(site, &shared);
         delta.young(generation, 1, size.cast_signed());
-        delta.allocations.set(delta.allocations.get().wrapping_add(1));
+        let allocations = delta.allocations.get().wrapping_add(1);
+        delta.allocations.set(allocations);
         delta.total_bytes.set(delta.total_bytes.get().wrapping_add(size));
+        // A distance is far less than the counter can hold, so it never overflows.
+        if allocations == delta.due.get() { come_due(delta, site, shared) } else { None }
     }
 
     /// Counts a free of a block of `site`, of this age, in this generation.
@@ -239,10 +307,13 @@ impl CounterCache {
     /// Forgets everything without adding it.
     pub fn discard(&self) {
         for delta in &self.entries {
-            delta.reset(0);
+            delta.reset(0, NEVER);
         }
     }
 }
+
+/// Where a site's counters are not known, no allocation is due before its counter is half full; then it is emptied.
+const NEVER: u32 = 1 << 31;
 
 #[cold]
 fn evict<'a>(delta: &Delta, site: u32, shared: impl Fn(u32) -> Option<&'a Counters>) {
@@ -251,7 +322,30 @@ fn evict<'a>(delta: &Delta, site: u32, shared: impl Fn(u32) -> Option<&'a Counte
     {
         counters.add(delta);
     }
-    delta.reset(site);
+    let left = shared(site).map(|counters| counters.schedule.left.load(Ordering::Relaxed));
+    delta.reset(site, left.map_or(NEVER, |left| left.saturating_add(1)));
+}
+
+#[cold]
+fn come_due<'a>(
+    delta: &Delta,
+    site: u32,
+    shared: impl Fn(u32) -> Option<&'a Counters>,
+) -> Option<NonZeroU32> {
+    let counters = shared(site);
+    let mean = counters.and_then(|counters| {
+        counters.add(delta);
+        if delta.allocations.get() == 0 {
+            // A place that nobody has taken yet has no mark, so its counter has gone all the way round.
+            counters.allocations.fetch_add(1 << 32, Ordering::Relaxed);
+        }
+        delta.reset(site, NEVER);
+        // The seed differs by site and by process, which is all that is needed.
+        let seed = core::ptr::from_ref(counters).addr() as u64;
+        NonZeroU32::new(counters.schedule.next(seed))
+    });
+    evict(delta, site, shared);
+    mean
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! - [`objects`]: slot of a VM's object → its call site and birth
 //! - [`sites`]: call site → number, and its name
 //! - [`births`]: what was born during a measurement
+//! - [`captures`]: copies of registers and stacks, for those allocations of a site that are looked at more closely
 //! - [`counters`]: what happened at a site
 //! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
@@ -16,6 +17,7 @@
 //! - [`stack`]: touches the stack in advance, and detects calls that were left by `longjmp`
 
 pub mod births;
+pub mod captures;
 pub mod chance;
 pub mod counters;
 pub mod deferred;

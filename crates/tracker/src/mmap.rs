@@ -20,6 +20,12 @@ pub fn map(len: usize) -> Option<NonNull<u8>> {
     Some(address)
 }
 
+/// Maps `len` zeroed bytes of which only some may ever be written. They are not counted in [`mapped_bytes`].
+#[must_use]
+pub(crate) fn map_lazily(len: usize) -> Option<NonNull<u8>> {
+    reserve(len)
+}
+
 /// Reserves zeroed address space, which takes memory only where it is written. It is not counted in [`mapped_bytes`].
 #[must_use]
 pub(crate) fn reserve(len: usize) -> Option<NonNull<u8>> {

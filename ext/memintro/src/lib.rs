@@ -5,6 +5,7 @@
 )]
 
 mod account;
+mod callers;
 mod copy;
 mod heap;
 mod heap_dump;

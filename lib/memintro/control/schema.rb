@@ -102,10 +102,16 @@ module Memintro
       OBJECTS = { **SiteRow::OBJECT_COLUMNS.to_h { |name| [name.name, SIGNED] },
                   **SiteRow::OBJECT_DOUBTS.to_h { |name| ["#{name}?", VARIANCE] } }.freeze
       OBJECT_ERRORS = CallSite::OBJECT_FIGURES.map(&:name).freeze
+      NATIVE_CALLER = { "frames" => [PATH, 16].freeze, "location?" => PATH, "samples" => COUNT, "live_samples" => COUNT,
+                        "share" => NUMBER, "live_share?" => NUMBER }.freeze
+      NATIVE_CALLERS = { "samples" => COUNT, "live_samples" => COUNT,
+                         "callers" => [NATIVE_CALLER, 64].freeze }.freeze
+      private_constant :NATIVE_CALLER, :NATIVE_CALLERS
       SITE = { "kind" => one_of("ruby", "native", "pseudo"), "name" => PATH, "path?" => PATH, "lineno?" => SIGNED,
                **SITE_FIGURES.to_h { |name| [name, SIGNED] }, "mean_lifespan?" => NUMBER, "estimated?" => FLAG,
                "old_bytes?" => SIGNED, "old_blocks?" => SIGNED, "live_objects?" => SIGNED, "object_bytes?" => SIGNED,
                "object_allocations?" => SIGNED, "retained_bytes?" => SIGNED, "objects?" => OBJECTS,
+               "native_callers?" => NATIVE_CALLERS,
                **estimates([*SITE_ERRORS, "old_bytes", "old_blocks", *OBJECT_ERRORS]) }.freeze
       PROCESS = { "pid" => PID, "program?" => PATH, "ruby?" => WORD, "platform?" => WORD, "memintro?" => WORD,
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
@@ -122,8 +128,8 @@ module Memintro
         else cell.nil? || VARIANCE.test.call(cell)
         end
       end
-      STACK = Kind.new("a row of #{SiteRow::STACK} figures", lambda do |value|
-        value.is_a?(Array) && value.size == SiteRow::STACK && value.all?(&STACK_CELL)
+      STACK = Kind.new("a row of #{SiteRow::STACK_FIGURES} figures", lambda do |value|
+        value.is_a?(Array) && value.size == SiteRow::STACK_FIGURES && value.all?(&STACK_CELL)
       end)
       STACKS = { "frames?" => [FRAME, 1 << 24].freeze, "stacks?" => [STACK, 1 << 24].freeze }.freeze
       # What a table also needs.

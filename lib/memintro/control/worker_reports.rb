@@ -55,11 +55,16 @@ module Memintro
           when SiteRow::VARIANCES then added(value, other[at])
           when SiteRow::OLD then value && other[at] && summed(value, other[at])
           when SiteRow::OBJECTS then added(value, other[at])
+          when SiteRow::NATIVE_CALLERS then more_sampled(value, other[at])
           else value + other[at]
           end
         end
       end
       private_class_method :add
+
+      # Those of the process that has more samples: shares of different processes cannot be added up.
+      def self.more_sampled(*callers) = callers.compact.max_by { |found| found[SiteRow::CALLER_SAMPLES] }
+      private_class_method :more_sampled
 
       def self.summed(one, other)
         Array.new([one, other].map(&:size).max) { |at| (one[at] || 0) + (other[at] || 0) }

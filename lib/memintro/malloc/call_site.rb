@@ -3,6 +3,7 @@
 require_relative "../support/estimates"
 require_relative "../support/units"
 require_relative "../support/value_object"
+require_relative "native_caller"
 require_relative "site_row"
 require_relative "stack_frame"
 
@@ -183,6 +184,26 @@ module Memintro
         found = @epoch == Memintro.epoch ? Native.object_classes([@row[SiteRow::ID]]) : {}
         found.fetch(@row[SiteRow::ID], {}).sort_by { |name, (_, bytes)| [-bytes, name] }.to_h
       end
+    end
+
+    # Which C functions led from this line to malloc: one in some allocations is looked at more closely, more of the
+    # first ones than of later ones. What Ruby itself allocates is left out, so shares may add up to less than 1.
+    #
+    # @return [Array<NativeCaller>] the greatest share of live bytes first, at most nine; empty if none is known
+    # @example
+    #   Memintro["app.rb:12"].native_callers.map(&:to_s)
+    #   # => ["redcarpet.so(rb_redcarpet_rbase_alloc+0x1c) ~100% of its live bytes"]
+    def native_callers
+      Native.untracked_enter
+      found = @row[SiteRow::NATIVE_CALLERS]
+      found ? found[SiteRow::CALLERS].map { |row| NativeCaller.new(row) }.freeze : [].freeze
+    ensure
+      Native.untracked_leave
+    end
+
+    # @return [Integer] samples from which {#native_callers} are estimated
+    def native_caller_samples
+      @row[SiteRow::NATIVE_CALLERS].to_a[SiteRow::CALLER_SAMPLES].to_i
     end
 
     # @return [Boolean] whether figures of malloc or of objects are estimated from a sample

@@ -107,7 +107,7 @@ module Memintro
 
         live, growth = numbers(site, %w[live_bytes growth], where)
         [id, kind, name, site["lineno"].to_i, *numbers(site, ROW, where), live - growth,
-         variances = variances(site, where), old(site, variances), objects(site, where)]
+         variances = variances(site, where), old(site, variances), objects(site, where), native_callers(site)]
       end
       private_class_method :row
 
@@ -120,7 +120,7 @@ module Memintro
 
           kind, name, *figures, variances, old, objects, numbers = row
           stack = numbers&.map { |number| frame(frames, number, where) }
-          [id, kind.to_sym, name, *figures, variances, old, objects, *([stack.freeze] if stack)]
+          [id, kind.to_sym, name, *figures, variances, old, objects, nil, *([stack.freeze] if stack)]
         end
         CallSites.new(totals, rows, process)
       end
@@ -131,7 +131,7 @@ module Memintro
       private_constant :FIGURES
 
       def self.stack?(row)
-        return false unless row.is_a?(Array) && row.size == SiteRow::STACK && KINDS.include?(row[0].to_s.to_sym)
+        return false unless row.is_a?(Array) && row.size == SiteRow::STACK_FIGURES && KINDS.include?(row[0].to_s.to_sym)
 
         figures = row[2, FIGURES]
         lists = row.drop(2 + FIGURES)
@@ -219,6 +219,22 @@ module Memintro
         numbers(found, columns.map(&:name), "objects of #{where}")
       end
       private_class_method :objects
+
+      # In the form of Memintro::Native.sites.
+      def self.native_callers(site)
+        found = site["native_callers"]
+        return unless found.is_a?(Hash) && found["callers"].is_a?(Array)
+
+        callers = found["callers"].filter_map do |one|
+          next unless one.is_a?(Hash) && one["frames"].is_a?(Array) && one["frames"].all?(String)
+
+          location = one["location"]
+          [one["frames"], location.is_a?(String) ? location : nil, one["samples"].to_i, one["live_samples"].to_i,
+           one["share"].to_f, one["live_share"]&.to_f]
+        end
+        [found["samples"].to_i, found["live_samples"].to_i, callers]
+      end
+      private_class_method :native_callers
 
       # In the form of Memintro::Native.sites; the last one is for the standard error of the mean lifespan.
       def self.variances(site, where)

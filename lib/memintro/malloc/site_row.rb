@@ -10,11 +10,17 @@ module Memintro
     # is the path. `marked_bytes` were live at the mark. `variances` is nil if all is exact; `old` is nil if it is not
     # known.
     COLUMNS = %i[id kind name lineno allocations frees total_bytes freed_bytes age_total max_lifespan marked_bytes
-                 variances old objects].freeze
+                 variances old objects native_callers].freeze
     ID, KIND, NAME, LINENO, ALLOCATIONS, FREES, TOTAL_BYTES, FREED_BYTES, AGE_TOTAL, MAX_LIFESPAN, MARKED_BYTES,
-      VARIANCES, OLD, OBJECTS = *0...COLUMNS.size
+      VARIANCES, OLD, OBJECTS, NATIVE_CALLERS = *0...COLUMNS.size
     # What rows of whole stacks have behind these: frozen arrays of path, line and label, the innermost first.
     STACK = COLUMNS.size
+    # What rows of whole stacks in JSON have: these, without id and native callers.
+    STACK_FIGURES = STACK - 1
+
+    # What `native_callers` holds, which is nil where none is known: samples, live samples, and for each caller what
+    # {NativeCaller} takes.
+    CALLER_SAMPLES, CALLER_LIVE_SAMPLES, CALLERS = *0...3
 
     # What `objects` holds, which is nil where no object was tracked. Bytes are those of slots.
     OBJECT_COLUMNS = %i[allocations frees total_bytes freed_bytes marked_bytes old_objects old_bytes].freeze
@@ -52,7 +58,7 @@ module Memintro
       [rows.first[ID], kind, name, lineno,
        *(ALLOCATIONS..AGE_TOTAL).map { |column| rows.sum { |row| row[column] } },
        rows.map { |row| row[MAX_LIFESPAN] }.max, rows.sum { |row| row[MARKED_BYTES] },
-       *[VARIANCES, OLD, OBJECTS].map { |column| sum_of_lists(rows.filter_map { |row| row[column] }) }]
+       *[VARIANCES, OLD, OBJECTS].map { |column| sum_of_lists(rows.filter_map { |row| row[column] }) }, nil]
     end
 
     # An exact figure has no variance, so lists may differ in length.

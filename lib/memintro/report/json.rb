@@ -81,6 +81,7 @@ module Memintro
         end
         append_old(site, buffer) if site.old_bytes
         append_objects(site, buffer) if site.object_row
+        append_native_callers(site, buffer) if site.native_caller_samples.positive?
         append_errors(site, buffer) if site.estimated?
         buffer << "}"
       end
@@ -100,6 +101,13 @@ module Memintro
           buffer << ",\"#{name}\":" << site.public_send(name).to_s
         end
         buffer << ",\"objects\":" << JsonText.line(site.saved_objects)
+      end
+
+      def append_native_callers(site, buffer)
+        callers = site.native_callers.map { |caller| caller.to_h.except(:name) }
+        buffer << ",\"native_callers\":" <<
+          JsonText.line({ samples: site.native_caller_samples, live_samples: callers.sum { |one| one[:live_samples] },
+                          callers: callers })
       end
 
       def append_errors(site, buffer)

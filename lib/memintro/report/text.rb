@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "callers"
+require_relative "native_callers"
 require_relative "../support/units"
 require_relative "../support/names"
 require_relative "../support/style"
@@ -64,6 +65,7 @@ module Memintro
         @top = top
         @by = by
         @names = Names.new(app_root)
+        @native = NativeCallers.new
       end
 
       # @param io [#write]
@@ -121,7 +123,8 @@ module Memintro
         return remainder(sites).drop(1) if sites.empty?
 
         ["#{Units.count(sites.size)} of #{Units.counted(@call_sites.size, 'call site')}, by #{@by}:", "",
-         *table(sites).lines(style), *remainder(sites), *Callers.new(@call_sites, @names, @by).lines(sites, style)]
+         *@native.lines(table(sites).lines(style), sites), *remainder(sites),
+         *Callers.new(@call_sites, @names, @by).lines(sites, style)]
       end
 
       def table(sites)
@@ -189,6 +192,7 @@ module Memintro
         lines << "`Memintro.doctor` lists how frees can bypass the hook." if figures.missed_frees.positive?
         problem = @call_sites.process[:problem]
         lines << "Allocations are not seen: #{problem}" if problem && @call_sites.size.positive?
+        lines << NativeCallers::CAUTION if @native.any?
         lines << "Tracking is off: these are the figures of its last run." if stale?
         lines.empty? ? [] : ["", *lines.map { |line| style.warn("note: ") + line }]
       end

@@ -47,7 +47,7 @@ fn record(kind: SiteKind, line: u32) -> SiteRecord {
 }
 
 fn site(record: SiteRecord, text: u32) -> Site {
-    Site { record, text, aged: None }
+    Site { record, text, aged: None, callers: None }
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn an_estimate_has_its_standard_errors_and_old_blocks_alone_count_as_live() {
         blocks_skew: 5.0,
         ..Aged::default()
     };
-    let list = vec![site(sampled, 0), Site { record: sampled, text: 0, aged: Some(aged) }];
+    let list = vec![site(sampled, 0), Site { record: sampled, text: 0, aged: Some(aged), callers: None }];
     let found = Sites { list, texts: vec![b"libz.so(deflate+0x1)".to_vec()], ..Sites::default() };
     let rows = parsed(&written(|out| sites(out, &found, Bytes::Shown)));
     let close = |row: usize, name: &str, squared: f64| {

@@ -30,9 +30,10 @@ mod sweep;
 pub(crate) mod walkers;
 
 use core::ffi::c_int;
+use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{Mode, PatchEntry};
+use memintro_abi::{Mode, ModuleRecord, PatchEntry};
 use memintro_tracker::stack;
 
 use crate::functions::FUNCTIONS;
@@ -117,6 +118,15 @@ pub(crate) fn visit(visit: &mut dyn FnMut(&PatchEntry)) {
         book.entries(|entry| visit(&entry));
     })
     .unwrap_or_default();
+}
+
+/// Visits all loaded modules. The loader's list is locked meanwhile.
+pub(crate) fn each_module(mut visit: impl FnMut(&ModuleRecord)) {
+    stack::touch_pages::<3>();
+    modules::walk(|loaded| {
+        visit(&loaded.record());
+        ControlFlow::Continue(())
+    });
 }
 
 /// Called before a fork, so that no change is half done. Returns whether it got the claim.

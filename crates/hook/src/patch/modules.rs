@@ -3,6 +3,7 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::ops::{ControlFlow, Range};
 
+use memintro_abi::ModuleRecord;
 use memintro_elf::{Machine, Malformed, Memory, Module, ProgramHeader, build_id};
 
 use super::walkers::Walking;
@@ -44,6 +45,18 @@ impl Memory for Loaded<'_> {
 }
 
 impl Loaded<'_> {
+    /// What others are told of it.
+    pub(super) fn record(&self) -> ModuleRecord {
+        ModuleRecord {
+            path: self.name.as_ptr(),
+            base: self.base,
+            headers: self.headers.as_ptr().cast(),
+            header_count: self.headers.len() as u64,
+            loaded: self.changes.loaded,
+            unloaded: self.changes.unloaded,
+        }
+    }
+
     /// Reads the module's dynamic section.
     pub(super) fn module(&self) -> Result<Module<'_>, Malformed> {
         Module::read(self, self.base, self.headers, Machine::NATIVE.ok_or(Malformed::NoDynamicSection)?)

@@ -9,6 +9,7 @@ use memintro_analysis::raw_dump::{self, RawDump, RawFigures, RawFrame, RawSite, 
 use super::errors;
 use super::names;
 use super::native::{SITE_COLUMNS, figures_array, object_figures, variances_array};
+use crate::callers;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("read_dump", function!(read_dump, 1))
@@ -25,9 +26,12 @@ fn read_dump(ruby: &Ruby, path: RString) -> Result<RHash, Error> {
         errors::error(ruby, "DumpError", format!("{shown} is not a usable raw dump: {error}"))
     })?;
     let sites = ruby.ary_new_capa(dump.sites.len());
+    let native = callers::of_dump(&dump);
     for site in &dump.sites {
         let (_, name) = name_of(site);
-        sites.push(row(ruby, sites.len(), site, names::string(ruby, &name), &site.figures)?)?;
+        let made = row(ruby, sites.len(), site, names::string(ruby, &name), &site.figures)?;
+        made.push(native.get(&site.figures.id()).map(|names| callers::one(ruby, names)).transpose()?)?;
+        sites.push(made)?;
     }
     let hash = ruby.hash_new();
     hash.aset(ruby.to_symbol("pid"), dump.header.pid)?;
@@ -76,6 +80,8 @@ fn stack_rows(ruby: &Ruby, dump: &RawDump<'_>, stacks: &Stacks<'_>, lines: RArra
         let Some(site) = dump.sites.get(one.site) else { continue };
         let name = lines.entry::<RArray>(one.site.cast_signed())?.entry(2)?;
         let row = row(ruby, rows.len(), site, name, &one.figures)?;
+        // Whole stacks have no native callers.
+        row.push(())?;
         let stack = ruby.ary_new();
         for frame in stacks.frames(one) {
             let place = match places.get(&frame.number) {

@@ -13,6 +13,7 @@ use memintro_abi::{BirthRecord, HookApi, MeasureFigures, MeasuredSite, SiteRecor
 use super::native::{Paths, site_row, visit_each, visit_sites};
 use super::tracking_hold::{self, Had};
 use super::{errors, request};
+use crate::callers::Callers;
 use crate::hook_link;
 use crate::measure::{self, objects};
 
@@ -435,7 +436,7 @@ pub(super) fn site_rows(
     let mut paths = Paths::new(ruby);
     for record in &records {
         let Some((_, sum)) = wanted.iter().find(|(id, _)| *id == record.id) else { continue };
-        let named = site_row(ruby, record, &mut paths)?;
+        let named = site_row(ruby, record, &mut paths, &Callers::default())?;
         let row = ruby.ary_new_capa(7);
         row.push(named.entry::<Symbol>(1)?)?;
         row.push(named.entry::<Value>(2)?)?;

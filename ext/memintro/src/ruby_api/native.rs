@@ -17,11 +17,13 @@ use super::errors;
 use super::names;
 use super::ractor_safe::ractor_safe;
 use super::request;
-use crate::{hook_link, symbols, vm};
+use crate::callers::Callers;
+use crate::{callers, hook_link, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
+    callers::init(native)?;
     native.define_singleton_method("open_short_cut", function!(vm::open_short_cut, 0))?;
     native.define_singleton_method("hook_path", function!(hook_path, 0))?;
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
@@ -83,6 +85,8 @@ fn hook_path(ruby: &Ruby) -> Option<RString> {
 
 fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
     let api = hook(ruby)?;
+    // A preloaded program tracks already.
+    callers::begin_if_full(ruby, api);
     Ok(ruby.to_symbol(if (api.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
 }
 
@@ -242,8 +246,10 @@ pub(super) fn visit_each<T, F: FnMut(&T)>(
 fn sites(ruby: &Ruby) -> Result<RArray, Error> {
     let array = ruby.ary_new();
     let mut paths = Paths::new(ruby);
-    for record in &site_records(ruby)? {
-        array.push(site_row(ruby, record, &mut paths)?)?;
+    let records = site_records(ruby)?;
+    let callers = Callers::now();
+    for record in &records {
+        array.push(site_row(ruby, record, &mut paths, &callers)?)?;
     }
     Ok(array)
 }
@@ -304,7 +310,7 @@ pub(super) fn site_name(record: &SiteRecord) -> Vec<u8> {
 }
 
 /// The columns of a row, as `lib/memintro/malloc/site_row.rb` names them.
-pub(super) const SITE_COLUMNS: [&str; 14] = [
+pub(super) const SITE_COLUMNS: [&str; 15] = [
     "id",
     "kind",
     "name",
@@ -319,9 +325,15 @@ pub(super) const SITE_COLUMNS: [&str; 14] = [
     "variances",
     "old",
     "objects",
+    "native_callers",
 ];
 
-pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> Result<RArray, Error> {
+pub(super) fn site_row(
+    ruby: &Ruby,
+    record: &SiteRecord,
+    paths: &mut Paths,
+    callers: &Callers,
+) -> Result<RArray, Error> {
     let (kind, name) = match record.kind {
         SiteKind::RUBY => ("ruby", paths.string(ruby, record)?),
         SiteKind::NATIVE => ("native", names::string(ruby, symbols::name(record).as_bytes())),
@@ -347,6 +359,7 @@ pub(super) fn site_row(ruby: &Ruby, record: &SiteRecord, paths: &mut Paths) -> R
     row.push(variances_array(ruby, (record.estimated != 0).then_some(record.variances)))?;
     row.push(old_blocks(ruby, record)?)?;
     row.push(object_figures(ruby, &record.objects)?)?;
+    row.push(callers::cell(ruby, callers, record.id)?)?;
     Ok(row)
 }
 

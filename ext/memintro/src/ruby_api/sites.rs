@@ -5,14 +5,15 @@ use std::collections::HashMap;
 
 use magnus::{Error, RModule, Ruby, Symbol, function, method, prelude::*};
 use memintro_abi::{SiteKind, SiteRecord};
-use memintro_analysis::sites::{Aged, Site, Sites as Rows};
+use memintro_analysis::sites::{Aged, Caller, Callers, Site, Sites as Rows};
+use memintro_native::SiteFigures;
 
 use super::blocks;
 use super::native::pseudo_name;
 use super::objects;
 use super::top_sites::{self, Figure, Greatest};
 use super::without_gvl::without_gvl;
-use crate::symbols;
+use crate::{callers, symbols};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("Sites", ruby.class_object())?;
@@ -52,11 +53,24 @@ impl Sites {
         let found = Greatest::collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
         // Only the texts must be copied while no other thread can clear them.
         let mut texts = Texts::default();
-        let sites: Vec<Site> = found.kept.iter().map(|record| texts.site(record)).collect();
+        let known = callers::Callers::now();
+        let mut of_sites: Vec<Callers> = Vec::new();
+        let sites: Vec<Site> = found
+            .kept
+            .iter()
+            .map(|record| {
+                let callers = known.of(record.id).map(|(figures, named)| {
+                    of_sites.push(native_callers(figures, &named));
+                    (of_sites.len() - 1) as u32
+                });
+                Site { callers, ..texts.site(record) }
+            })
+            .collect();
         let rows = without_gvl(move || {
             let mut rows = Rows {
                 list: sites,
                 texts: texts.texts,
+                callers: of_sites,
                 left_out: found.left_out,
                 live_bytes_left_out: found.live_bytes,
                 variance_left_out: found.variance,
@@ -70,6 +84,18 @@ impl Sites {
         });
         Ok(Self(RefCell::new(rows)))
     }
+}
+
+fn native_callers(figures: &SiteFigures, named: &[callers::Named<'_>]) -> Callers {
+    let list = named.iter().map(|one| Caller {
+        frames: one.names.iter().map(|name| name.text.clone()).collect(),
+        location: callers::location(&one.names),
+        samples: one.figures.samples,
+        live_samples: one.figures.live_samples,
+        share: one.figures.share,
+        live_share: one.figures.live_share,
+    });
+    Callers { samples: figures.samples, live_samples: figures.live_samples, list: list.collect() }
 }
 
 /// The sites with blocks or objects of that age, greatest first.
@@ -131,7 +157,7 @@ impl Texts {
             SiteKind::NATIVE => push(&mut self.texts, symbols::name(record).into_bytes()),
             _ => push(&mut self.texts, pseudo_name(record.id).into()),
         };
-        Site { record: *record, text, aged: None }
+        Site { record: *record, text, aged: None, callers: None }
     }
 }
 

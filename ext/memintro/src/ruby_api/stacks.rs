@@ -7,6 +7,7 @@ use memintro_abi::{HookApi, SiteRecord, StackFrame, Status};
 
 use super::names;
 use super::native::{Paths, check, site_row, visit_each};
+use crate::callers::Callers;
 use crate::hook_link;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -39,7 +40,7 @@ fn stacks(ruby: &Ruby) -> Result<RArray, Error> {
     let mut paths = Paths::new(ruby);
     let mut frames = Frames { api, list: ruby.ary_new(), places: HashMap::new() };
     for record in &records {
-        let row = site_row(ruby, record, &mut paths)?;
+        let row = site_row(ruby, record, &mut paths, &Callers::default())?;
         row.push(match record.stack {
             0 => None,
             number => Some(frames.stack(ruby, number as u32)?),

@@ -9,6 +9,8 @@ use std::cmp::Ordering;
 use magnus::{Error, RArray, RModule, Ruby, Symbol, function, prelude::*};
 use memintro_abi::SiteRecord;
 
+use crate::callers::Callers;
+
 use super::native::{Paths, site_row, visit_sites};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -81,8 +83,9 @@ fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i6
     greatest.kept.sort_unstable_by(|one, other| order(greatest.figure, one, other));
     let rows = ruby.ary_new_capa(greatest.kept.len());
     let mut paths = Paths::new(ruby);
+    let callers = Callers::now();
     for record in &greatest.kept {
-        rows.push(site_row(ruby, record, &mut paths)?)?;
+        rows.push(site_row(ruby, record, &mut paths, &callers)?)?;
     }
     Ok((rows, greatest.left_out, greatest.live_bytes, greatest.variance))
 }

@@ -6,7 +6,7 @@ use memintro_abi::{HookApi, Mode, StartOptions, Status};
 use super::native::{check, hook};
 use super::trial::{self, Trial};
 use super::{errors, request, tracking_hold};
-use crate::{hook_link, objects};
+use crate::{callers, hook_link, objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("start", function!(start, 5))?;
@@ -26,6 +26,7 @@ fn start(
         StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0, stack_depth };
     let status = begin_tracking(ruby, api, &options)?;
     tracking_hold::let_be();
+    callers::begin_if_full(ruby, api);
     Ok(ruby.to_symbol(match status {
         Status::OK => "ok",
         Status::SWITCHED => "switched",

@@ -1,0 +1,186 @@
+//! Samples of native callers: which C functions led from a line of Ruby, or from a native site, to malloc.
+//!
+//! The counters tell which allocation of a site is due ([`memintro_tracker::counters`]). For that one, registers and the
+//! top of the stack are copied ([`memintro_tracker::captures`]), inside malloc. Nothing is unwound here: the extension
+//! takes the copies away and does that, from the copied bytes, when figures are read, or when this asks it to.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use memintro_abi::{CallerSample, FIRST_REAL_SITE, ModuleRecord, SiteKind, Status, Visitor};
+use memintro_tracker::captures::{Birth, Captures, IS_SUPPORTED};
+use memintro_tracker::mmap::Errno;
+use memintro_tracker::sites::Kind;
+
+use crate::patch;
+use crate::place;
+use crate::shared::{EPOCH, FOLLOWED, PID, SITES};
+
+/// Milliseconds between two requests to take copies away, and how many requests may be made up for at once. So all that
+/// follows from a copy is done for at most [`PLACES`] times 20 copies a second, however many call sites there are.
+const PAUSE_MS: u64 = 50;
+const BURSTS: [u64; 2] = [64, 32];
+/// Of allocations by the VM's own code, most have no other caller. They may have half of the places.
+const BY_VM: usize = 1;
+const PLACES_FOR_VM: usize = PLACES / 2;
+
+/// Copies that wait to be taken away.
+const PLACES: usize = 16;
+/// Call sites of a program without Ruby whose first allocation is kept for its raw dump.
+const KEPT_PLACES: usize = 1024;
+
+static CAPTURES: Captures<PLACES> = Captures::new();
+/// Of a program without Ruby, where nobody takes copies away.
+static KEPT: Captures<KEPT_PLACES> = Captures::new();
+static KEEPS: AtomicBool = AtomicBool::new(false);
+static IS_WANTED: AtomicBool = AtomicBool::new(false);
+static NOTIFY: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+/// The time up to which requests are used up, of either kind.
+static USED_MS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static VM_START: AtomicUsize = AtomicUsize::new(0);
+static VM_END: AtomicUsize = AtomicUsize::new(0);
+
+type Notify = extern "C" fn();
+
+/// An allocation is due. It is recorded already, by its own thread, which is still inside malloc.
+#[cold]
+#[inline(never)]
+pub(crate) fn sample(site: u32, weight: u32, address: usize, size: u64, caller: usize) {
+    if !IS_WANTED.load(Ordering::Relaxed) || site < FIRST_REAL_SITE {
+        return;
+    }
+    if KEEPS.load(Ordering::Relaxed) {
+        return keep(site, address, size);
+    }
+    let errno = Errno::save();
+    let vm = VM_START.load(Ordering::Relaxed)..VM_END.load(Ordering::Relaxed);
+    let by = usize::from(vm.contains(&caller));
+    if by == BY_VM && CAPTURES.waiting() >= PLACES_FOR_VM {
+        return notify(by);
+    }
+    // A child of vfork has its parent's memory, but is not to be followed.
+    // SAFETY: a plain system call.
+    if unsafe { libc::getpid() }.unsigned_abs() == PID.load(Ordering::Relaxed) {
+        let leaf = SITES.leaf_of(site);
+        let epoch = EPOCH.load(Ordering::Relaxed);
+        let is_ruby = SITES.get(leaf).is_some_and(|site| site.kind() == Kind::Ruby);
+        let kind = if is_ruby { SiteKind::RUBY } else { SiteKind::NATIVE };
+        let block = address as u64;
+        CAPTURES.capture(|| {
+            let serial = FOLLOWED.follow(block);
+            Birth { site: leaf, kind, loads: place::loads(), epoch, weight, serial, block, size }
+        });
+        if is_ruby {
+            notify(by);
+        }
+    }
+    drop(errno);
+}
+
+/// Keeps a copy of a site's first stack.
+fn keep(site: u32, address: usize, size: u64) {
+    if SITES.get(site).is_none_or(|site| site.counters.due() > 1) {
+        return;
+    }
+    let epoch = EPOCH.load(Ordering::Relaxed);
+    let loads = place::loads();
+    KEPT.capture(|| Birth {
+        site,
+        kind: SiteKind::NATIVE,
+        loads,
+        epoch,
+        weight: 1,
+        serial: 0,
+        block: address as u64,
+        size,
+    });
+}
+
+/// From now on keeps the first stack of call sites, for the raw dump. Of programs without Ruby.
+pub(crate) fn keep_for_dump() {
+    if IS_SUPPORTED && KEPT.init() {
+        KEEPS.store(true, Ordering::Relaxed);
+        IS_WANTED.store(true, Ordering::Release);
+    }
+}
+
+/// Visits what is kept.
+pub(crate) fn each_kept(mut visit: impl FnMut(&CallerSample)) {
+    let epoch = EPOCH.load(Ordering::Relaxed);
+    KEPT.each(|sample| {
+        if sample.epoch == epoch {
+            visit(sample);
+        }
+    });
+}
+
+/// Asks the extension to take the copies away, if half of the places are taken and it was not asked too often. The thread
+/// runs Ruby.
+fn notify(by: usize) {
+    let Some(notify) = Some(NOTIFY.load(Ordering::Acquire)).filter(|notify| !notify.is_null()) else {
+        return;
+    };
+    if CAPTURES.waiting() < PLACES / 2 {
+        return;
+    }
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid record.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    let now =
+        now.tv_sec.unsigned_abs().wrapping_mul(1000).wrapping_add(now.tv_nsec.unsigned_abs() / 1_000_000);
+    let (Some(bucket), Some(burst)) = (USED_MS.get(by), BURSTS.get(by)) else { return };
+    let used = bucket.load(Ordering::Relaxed);
+    let next = used.max(now.saturating_sub(PAUSE_MS * burst)).wrapping_add(PAUSE_MS);
+    if next > now || bucket.compare_exchange(used, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        return;
+    }
+    // SAFETY: `want` has stored a function of this type, which may be called inside malloc.
+    unsafe { core::mem::transmute::<*mut (), Notify>(notify)() };
+}
+
+/// See [`memintro_abi::HookApi::sample_callers`].
+pub(crate) extern "C" fn want(on: bool, notify: Option<Notify>, vm_start: usize, vm_end: usize) -> Status {
+    if !IS_SUPPORTED {
+        return Status::BAD_OPTION;
+    }
+    if on && !CAPTURES.init() {
+        return Status::NO_MEMORY;
+    }
+    NOTIFY.store(notify.map_or(ptr::null_mut(), |notify| notify as *mut ()), Ordering::Release);
+    VM_START.store(vm_start, Ordering::Relaxed);
+    VM_END.store(vm_end, Ordering::Relaxed);
+    IS_WANTED.store(on, Ordering::Release);
+    Status::OK
+}
+
+/// See [`memintro_abi::HookApi::take_callers`].
+pub(crate) unsafe extern "C" fn take(context: *mut c_void, visit: Visitor<CallerSample>) -> u32 {
+    CAPTURES.drain(|sample| {
+        // Another module may be at its addresses by now.
+        if sample.loads != place::loads() {
+            return;
+        }
+        // SAFETY: the caller's own callback and context.
+        unsafe { visit(context, sample) };
+    });
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// Called in a forked child.
+pub(crate) fn in_child() {
+    CAPTURES.in_child();
+}
+
+/// See [`memintro_abi::HookApi::is_live`].
+pub(crate) extern "C" fn is_live(block: u64, serial: u32) -> bool {
+    FOLLOWED.is_live(block, serial)
+}
+
+/// See [`memintro_abi::HookApi::modules`].
+pub(crate) unsafe extern "C" fn modules(context: *mut c_void, visit: Visitor<ModuleRecord>) {
+    patch::each_module(|record| {
+        // SAFETY: the caller's own callback and context.
+        unsafe { visit(context, record) };
+    });
+}

@@ -1,0 +1,307 @@
+//! Native callers: takes the hook's copies of stacks away, finds out which C functions led to each allocation, and keeps
+//! count of that for each call site.
+//!
+//! It runs under the GVL, outside of malloc: when figures are read, and in a postponed job that the hook asks for when its
+//! places for copies are half full.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use magnus::{Error, RModule, Ruby, Value, function, prelude::*};
+use memintro_abi::{CallerSample, HookApi, Mode, ModuleRecord};
+use memintro_analysis::raw_dump::RawDump;
+use memintro_native::modules::Modules;
+use memintro_native::{CallerFigures, Chain, Loaded, Name, Names, Registers, SiteFigures, Tally, Unwinder};
+use parking_lot::Mutex;
+
+use crate::lookup::postponing::Postponed;
+use crate::{hook_link, lookup};
+
+/// What is known so far. Whoever finds it taken does without.
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
+/// Up to where [`learn`] may read the stack; 0: not at all.
+static READABLE_UP_TO: AtomicUsize = AtomicUsize::new(0);
+
+struct Known {
+    unwinder: Unwinder,
+    tally: Tally,
+    names: Names,
+}
+
+/// What native callers need of Ruby.
+const ALLOCATE: &std::ffi::CStr = c"ruby_xmalloc";
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("learn_interpreter", function!(learn, 0))
+}
+
+/// The loader's list, as the hook reads it.
+struct Running(&'static HookApi);
+
+impl Loaded for Running {
+    fn each(&self, visit: &mut dyn FnMut(&ModuleRecord)) {
+        unsafe extern "C" fn call(context: *mut c_void, record: *const ModuleRecord) {
+            // SAFETY: the context is the pair below; the record is valid during the visit.
+            unsafe { (*context.cast::<&mut dyn FnMut(&ModuleRecord)>())(&*record) };
+        }
+        let mut visit = visit;
+        // SAFETY: the callback fits the context, which outlives the visit.
+        unsafe { (self.0.modules)((&raw mut visit).cast(), call) };
+    }
+}
+
+/// In full mode, [`begin`], once. Sampled mode is made to take little memory, of which this would double the part.
+pub(crate) fn begin_if_full(ruby: &Ruby, api: &'static HookApi) {
+    if (api.mode)() == Mode::FULL && !HAS_BEGUN.swap(true, Ordering::AcqRel) {
+        untracked(api, || begin(ruby, api));
+    }
+}
+
+/// Lets the hook sample native callers from now on, if this Ruby's interpreter can be told from what it calls. Called once.
+fn begin(ruby: &Ruby, api: &'static HookApi) {
+    let passed_over = vec![
+        (&raw const *api) as u64,
+        begin as fn(&Ruby, &'static HookApi) as *const () as u64,
+        libc::dl_iterate_phdr as *const () as u64,
+    ];
+    let allocate = lookup::address(ALLOCATE) as u64;
+    if allocate == 0 || !learns() {
+        return;
+    }
+    // An address in the code, also of the hook, whose table of functions is data.
+    let passed_over = passed_over.into_iter().chain([api.take_callers as *const () as u64]).collect();
+    let known = Known {
+        unwinder: Unwinder::new(allocate, passed_over),
+        tally: Tally::default(),
+        names: Names::default(),
+    };
+    *KNOWN.lock() = Some(known);
+    let here = 0_u8;
+    READABLE_UP_TO.store((&raw const here).addr(), Ordering::Relaxed);
+    // The interpreter is on the stack twice: for the text, and for the block that Ruby's own `each` calls.
+    let found: Result<bool, Error> =
+        ruby.eval("[0].map { Memintro.const_get(:Native).learn_interpreter }[0]");
+    READABLE_UP_TO.store(0, Ordering::Relaxed);
+    let code = KNOWN.lock().as_mut().and_then(|known| known.unwinder.ruby_code(&Running(api)));
+    let (true, Some(code)) = (found.unwrap_or(false), code) else {
+        *KNOWN.lock() = None;
+        return;
+    };
+    let postponed = POSTPONED.get_or_init(|| Postponed::new(run)).is_some();
+    (api.sample_callers)(true, postponed.then_some(ask), code.start as usize, code.end as usize);
+}
+
+/// Called inside malloc, by a thread that runs Ruby.
+extern "C" fn ask() {
+    if let Some(Some(postponed)) = POSTPONED.get() {
+        postponed.ask();
+    }
+}
+
+/// The postponed job.
+unsafe extern "C" fn run(_: *mut c_void) {
+    if let Some(api) = hook_link::found() {
+        untracked(api, || {
+            if let Some(mut known) = KNOWN.try_lock()
+                && let Some(known) = known.as_mut()
+            {
+                known.drain(api);
+            }
+        });
+    }
+}
+
+fn untracked<R>(api: &HookApi, action: impl FnOnce() -> R) -> R {
+    (api.untracked_enter)();
+    let result = action();
+    (api.untracked_leave)();
+    result
+}
+
+#[cfg(target_arch = "x86_64")]
+fn learns() -> bool {
+    true
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn learns() -> bool {
+    false
+}
+
+/// Finds the interpreter on the present stack. `false` if it is not there, or if nobody has asked for that.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn learn() -> bool {
+    let end = READABLE_UP_TO.load(Ordering::Relaxed) as u64;
+    let (Some(api), true) = (hook_link::found(), end != 0) else { return false };
+    let (ip, sp, bp): (u64, u64, u64);
+    // SAFETY: reads registers.
+    unsafe {
+        std::arch::asm!(
+            "lea {ip}, [rip]", "mov {sp}, rsp", "mov {bp}, rbp",
+            ip = out(reg) ip, sp = out(reg) sp, bp = out(reg) bp, options(nostack, preserves_flags),
+        );
+    }
+    let read = |address: u64| {
+        let is_inside = address >= sp && address < end.saturating_sub(8) && address.is_multiple_of(8);
+        // SAFETY: between this frame and that of `begin`, which called this, the stack is the calling thread's own.
+        is_inside.then(|| unsafe { (address as *const u64).read_volatile() })
+    };
+    let mut known = KNOWN.lock();
+    known.as_mut().is_some_and(|known| known.unwinder.learn(Registers { ip, sp, bp }, read, &Running(api)))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn learn() -> bool {
+    false
+}
+
+impl Known {
+    /// Takes the copies away, and counts what they say.
+    fn drain(&mut self, api: &'static HookApi) {
+        unsafe extern "C" fn push(context: *mut c_void, sample: *const CallerSample) {
+            // SAFETY: the context is the vector below; the sample is valid during the visit.
+            unsafe { (*context.cast::<Vec<CallerSample>>()).push(*sample) };
+        }
+        let mut samples: Vec<CallerSample> = Vec::new();
+        // SAFETY: the callback fits the context, which outlives the visit.
+        let epoch = unsafe { (api.take_callers)((&raw mut samples).cast(), push) };
+        self.tally.begin(epoch);
+        if samples.is_empty() {
+            return;
+        }
+        self.unwinder.refresh(&Running(api));
+        for sample in &samples {
+            let chain = self.unwinder.chain(sample, &Running(api));
+            self.tally.add(sample, chain);
+        }
+        if self.tally.is_full() {
+            self.keep_live(api);
+        }
+    }
+
+    fn keep_live(&mut self, api: &HookApi) {
+        self.tally.keep_live(|block, serial| (api.is_live)(block, serial));
+    }
+}
+
+/// The native callers of all sites at this moment, with names.
+#[derive(Default)]
+pub(crate) struct Callers {
+    sites: HashMap<u32, SiteFigures>,
+}
+
+/// A native caller with the names of its frames, the innermost first; none: all others.
+pub(crate) struct Named<'a> {
+    pub(crate) figures: &'a CallerFigures,
+    pub(crate) names: Vec<Name>,
+}
+
+impl Callers {
+    /// Reads them. To be called under the GVL, and not while the hook visits anything.
+    pub(crate) fn now() -> Self {
+        let (Some(api), Some(mut known)) = (hook_link::found(), KNOWN.try_lock()) else {
+            return Self::default();
+        };
+        let Some(known) = known.as_mut() else { return Self::default() };
+        untracked(api, || {
+            known.drain(api);
+            known.keep_live(api);
+            Self { sites: known.tally.figures() }
+        })
+    }
+
+    /// Those of a site, with the names of their frames.
+    pub(crate) fn of(&self, site: u32) -> Option<(&SiteFigures, Vec<Named<'_>>)> {
+        let figures = self.sites.get(&site)?;
+        let mut known = KNOWN.try_lock()?;
+        let known = known.as_mut()?;
+        let modules = known.unwinder.modules();
+        let named = |figures: &'_ CallerFigures| known.names.of(&figures.places, modules);
+        let mut named = named;
+        Some((
+            figures,
+            figures.callers.iter().map(|figures| Named { names: named(figures), figures }).collect(),
+        ))
+    }
+}
+
+/// File and line of C of the innermost frame.
+pub(crate) fn location(names: &[Name]) -> Option<String> {
+    let (file, line) = names.first()?.line.as_ref()?;
+    Some(format!("{file}:{line}"))
+}
+
+/// A site's native callers as Ruby has them in a row: samples, live samples, and the callers with the names of their
+/// frames, the line of C of the innermost one, samples, live samples, share, and share of what is live.
+pub(crate) fn cell(ruby: &Ruby, callers: &Callers, site: u32) -> Result<Option<Value>, Error> {
+    let Some((figures, named)) = callers.of(site) else { return Ok(None) };
+    made(ruby, figures.samples, figures.live_samples, &named).map(Some)
+}
+
+fn made(ruby: &Ruby, samples: u32, live_samples: u32, named: &[Named<'_>]) -> Result<Value, Error> {
+    let list = ruby.ary_new_capa(named.len());
+    for one in named {
+        let names = ruby.ary_from_iter(one.names.iter().map(|name| {
+            let text = ruby.str_new(&name.text);
+            text.freeze();
+            text
+        }));
+        names.freeze();
+        let line = location(&one.names).map(|line| {
+            let text = ruby.str_new(&line);
+            text.freeze();
+            text
+        });
+        let row = ruby.ary_new_capa(6);
+        row.push(names)?;
+        row.push(line)?;
+        row.push(one.figures.samples)?;
+        row.push(one.figures.live_samples)?;
+        row.push(one.figures.share)?;
+        row.push(one.figures.live_share)?;
+        row.freeze();
+        list.push(row)?;
+    }
+    list.freeze();
+    let cell = ruby.ary_new_capa(3);
+    cell.push(samples)?;
+    cell.push(live_samples)?;
+    cell.push(list)?;
+    cell.freeze();
+    Ok(cell.as_value())
+}
+
+/// The names of the frames that led to the native sites of a dump, the innermost first, by number of the site.
+pub(crate) fn of_dump(dump: &RawDump<'_>) -> HashMap<u32, Vec<Name>> {
+    if dump.native_stacks.is_empty() {
+        return HashMap::new();
+    }
+    let mut unwinder = Unwinder::of_ended(Modules::of_maps(dump.maps));
+    let mut names = Names::default();
+    let mut found = HashMap::new();
+    for stack in &dump.native_stacks {
+        let read = |address: u64| {
+            let at = address.checked_sub(stack.sp)?;
+            let index = stack.words.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+            stack.words.get(index).map(|(_, word)| *word)
+        };
+        let of = Registers { ip: stack.ip, sp: stack.sp, bp: stack.bp };
+        if let Chain::Native(places) = unwinder.chain_of_ended(of, read) {
+            found.insert(stack.site, names.of(&places, unwinder.modules()));
+        }
+    }
+    found
+}
+
+/// As [`cell`], of one sample.
+pub(crate) fn one(ruby: &Ruby, names: &[Name]) -> Result<Value, Error> {
+    let figures =
+        CallerFigures { places: Vec::new(), samples: 1, live_samples: 0, share: 1.0, live_share: None };
+    let named = [Named { figures: &figures, names: names.to_vec() }];
+    made(ruby, 1, 0, &named)
+}

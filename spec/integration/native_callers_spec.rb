@@ -1,0 +1,239 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# Which C functions led from a line of Ruby to malloc.
+RSpec.describe "native callers" do
+  include Listening
+
+  SOURCE = File.join(NativePrograms::MODULES, "native_leaks.c")
+
+  before { skip "only on x86-64" unless RUBY_PLATFORM.start_with?("x86_64") }
+
+  def leaks
+    library = shared_module("leaks_library.c", flags: ["-fomit-frame-pointer"])
+    extension("native_leaks.c", libraries: [library], flags: ["-fomit-frame-pointer"])
+  end
+
+  def told(name, requires: ["memintro"], **options)
+    run_ruby("native_callers.rb", leaks, name, requires: requires, deadline_seconds: 120, **options)
+      .must_succeed.json
+  end
+
+  # File and line of the first text like this in a function of the fixture.
+  def c_line(function, text, file = SOURCE)
+    lines = File.readlines(file)
+    from = lines.index { |line| line.match?(/\b#{function}\(.*\)$/) }
+    "#{file}:#{from + lines.drop(from).index { |line| line.include?(text) } + 1}"
+  end
+
+  # The first native caller, without what depends on chance.
+  def first_of(told) = told[:callers].first.values_at(:frames, :location)
+
+  def frames(*names) = match(names.map { |name| match(/\A#{Regexp.escape(name)}\+0x\h+\)\z/) })
+
+  NESTED = ["native_leaks.so(nested_inner", "native_leaks.so(nested_outer"].freeze
+
+  %i[live preloaded].each do |way|
+    it "name each kind of leak, with its line of C, when #{way}" do
+      kinds = told("kinds", way: way)
+      made = File.join(NativePrograms::MODULES, "leaks_library.c")
+      { direct: "malloc(", xmalloc: "= ruby_xmalloc(", aligned: "malloc(" }.each do |kind, text|
+        expect(first_of(kinds[kind])).to match [frames("native_leaks.so(leaks_#{kind}"), c_line("leaks_#{kind}", text)]
+      end
+      expect(first_of(kinds[:nested])).to match [frames(*NESTED), c_line("nested_inner", "malloc(")]
+      expect(first_of(kinds[:library]))
+        .to match [frames("libleaks_library-lazy.so(leaks_library_make", "native_leaks.so(leaks_library"),
+                   c_line("leaks_library_make", "calloc(", made)]
+      kinds.each_value do |kind|
+        expect(kind[:samples]).to be_between(8, 80)
+        expect(kind[:callers].first).to include(live_share: be_between(0.8, 1.0), share: be_between(0.3, 1.0))
+      end
+    end
+  end
+
+  it "tell the function that leaks from one that allocates nine times as often" do
+    kept, temporary = told("mixed")[:mixed][:callers]
+    expect(kept[:frames]).to(frames("native_leaks.so(kept", "native_leaks.so(leaks_mixed"))
+    expect(kept).to include(live_share: be_between(0.99, 1.0), share: be_between(0.005, 0.4))
+    expect(temporary[:frames]).to(frames("native_leaks.so(temporary", "native_leaks.so(leaks_mixed"))
+    expect(temporary).to include(live_share: be < 0.01, share: be_between(0.5, 0.99))
+  end
+
+  it "are not said of what Ruby itself allocates, even in a block that C has called" do
+    expect(told("ruby")[:ruby]).to eq(samples: 0, text: [], callers: [])
+  end
+
+  it "are found in fibers, in threads, on the stack of a signal handler, with objects and with stacks" do
+    %w[fibers threads objects stacks].each do |name|
+      found = told(name)
+      expect(first_of(found[name.to_sym])).to match([frames(*NESTED), c_line("nested_inner", "malloc(")]), name
+      expect(found.fetch(:"of stacks", 0)).to eq(0)
+    end
+    handled = first_of(told("handler")[:handler])
+    expect(handled).to match [frames("native_leaks.so(handler"), c_line("handler", "malloc(")]
+  end
+
+  it "go on in a forked child" do
+    found = told("fork")
+    direct = frames("native_leaks.so(leaks_direct")
+    expect(found).to include(status: 0)
+    expect([found[:parent], found[:child][:fork]].map { |one| one[:callers].first[:frames] }).to match [direct, direct]
+    expect(found[:child][:child][:callers].first[:frames])
+      .to(frames("libleaks_library-lazy.so(leaks_library_make", "native_leaks.so(leaks_library"))
+  end
+
+  it "go on in sampled mode, and are forgotten with all other figures" do
+    expect(told("sampled")[:sampled][:callers].first[:frames]).to(frames("native_leaks.so(leaks_direct"))
+    expect(told("clear")).to include(before: include(callers: be_any), after: nil)
+  end
+
+  it "are found under GC.stress", :vm do
+    expect(first_of(told("kinds")[:nested])).to match [frames(*NESTED), c_line("nested_inner", "malloc(")]
+  end
+
+  it "are in the text below their line, in JSON, and are read back from it" do
+    found = told("report")
+    _, via = found[:files][:text].lines.each_cons(2).find { |line, _| line.match?(/native_callers\.rb:\d+$/) }
+    nested = 'native_leaks\.so\(nested_outer\+0x\h+\) → native_leaks\.so\(nested_inner\+0x\h+\)'
+    shares = /~\d+% of live bytes, ~\d+% of allocations \(\d+ of \d+ samples\)/
+    expect(via).to match(/\A    via #{nested} \(#{c_line("nested_inner", "malloc(")}\): #{shares}$/)
+    expect(found[:files][:text]).to include('note: "via" names the C functions that asked malloc')
+    site = JSON.parse(found[:files][:json])["call_sites"].first
+    expect(site["native_callers"]).to include("samples" => be > 8, "live_samples" => be > 5)
+    expect(found[:again].first).to match(/\A#{nested} /)
+  end
+
+  it "are shown by the command for a running process" do
+    program = start_program(<<~RUBY, leaks)
+      require ARGV.fetch(0)
+      Memintro.start
+      Memintro.listen
+      500.times { NativeLeaks.nested(2_000) }
+      puts "ready"
+      sleep
+    RUBY
+    %w[report top].each do |command|
+      shown = run_memintro(command, program.pid, env: listening_env).must_succeed.stdout
+      frames = %w[outer inner].map { |name| "native_leaks\\.so\\(nested_#{name}\\+0x\\h+\\)" }
+      expect(shown).to match(/    via #{frames.join(" → ")}/), shown
+    end
+  end
+
+  it "name libxml2 behind nokogiri" do
+    skip "nokogiri is not installed" unless Gem::Specification.any? { |gem| gem.name == "nokogiri" }
+    found = run_ruby(code: <<~'RUBY', requires: %w[memintro nokogiri json], deadline_seconds: 120).must_succeed.json
+      document = Nokogiri::XML("<a/>")
+      Memintro.start
+      kept = Array.new(5_000) { |i| Nokogiri::XML::Node.new("leak#{i % 7}", document) }
+      puts JSON.generate(kept.size => Memintro.top(1).first.native_callers.map(&:path))
+    RUBY
+    paths = found.values.first
+    expect(paths.join("\n")).to match(/^nokogiri\.so\(\+0x\h+\) → libxml2\.so\.2\(xmlNewNode\+0x\h+\)/)
+  end
+
+  it "keep the names of a library that was unloaded" do
+    library = shared_module("leaks_library.c")
+    result = run_ruby(code: UNLOADED, env: { "LIBRARY" => library }, requires: %w[memintro json fiddle],
+                      deadline_seconds: 120)
+    loaded, *names = result.must_succeed.json
+    expect(loaded).to be false
+    expect(names.first).to match(/\Alibleaks_library-lazy\.so\(leaks_library_make\+0x\h+\)\z/)
+  end
+
+  # A program without Ruby: its raw dump has a stack for each site.
+  it "are the C functions that led to each site of a program without Ruby, however it ends" do
+    program = program("native_stacks.c")
+    source = File.join(NativePrograms::PROGRAMS, "native_stacks.c")
+    Dir.mktmpdir do |folder|
+      %w[exit abort].each do |ending|
+        run_memintro("run", "--native-children", "--report", File.join(folder, "#{ending}.%p"), "--", program, ending)
+        file = Dir[File.join(folder, "#{ending}.*")].first
+        top = JSON.parse(run_memintro("report", "--format", "json", file).must_succeed.stdout)["call_sites"].first
+        caller = top.fetch("native_callers").fetch("callers").first
+        name = File.basename(program)
+        expect(caller["frames"].first(4))
+          .to(frames(*%w[make_block third second first].map { |function| "#{name}(#{function}" }))
+        expect(caller["location"]).to eq c_line("make_block", "malloc(", source)
+        expect(run_memintro("report", file).must_succeed.stdout).to match(/ via .* → #{name}\(make_block\+0x\h+\)/)
+        expect(File.binread(file)).not_to include("secret text on the stack")
+      end
+    end
+  end
+
+  # Fiddle's function is freed with its library, so nothing keeps it loaded.
+  UNLOADED = <<~'RUBY'
+    Memintro.start
+    path = ENV.fetch("LIBRARY")
+    20.times do |i|
+      handle = Fiddle.dlopen(path)
+      function = Fiddle::Function.new(handle["leaks_library_make"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOIDP)
+      20.times { function.call(50_000 + i) }
+      Memintro.top(1) if i.even?
+      handle.close
+    end
+    loaded = File.read("/proc/self/maps").include?(path)
+    puts JSON.generate([loaded, *Memintro.top(1).first.native_callers.map(&:name)])
+  RUBY
+
+  # Filters of system calls: one that ends the process for process_vm_readv, as systemd's @system-service would; and one
+  # that refuses what asks whether a page can be read.
+  FILTERED = <<~'RUBY'
+    libc = Fiddle.dlopen(nil)
+    long = Fiddle::TYPE_LONG
+    prctl = Fiddle::Function.new(libc["prctl"], [long] * 5, Fiddle::TYPE_INT)
+    code = [[0x20, 0, 0, 0], [0x15, 0, 1, 310], [0x06, 0, 0, 0x80000000],
+            [0x15, 0, 3, 14], [0x20, 0, 0, 16], [0x15, 0, 1, 0xffffffff], [0x06, 0, 0, 0x00050001],
+            [0x06, 0, 0, 0x7fff0000]]
+    bytes = Fiddle::Pointer.to_ptr(code.map { |one| one.pack("SCCL") }.join)
+    filter = Fiddle::Pointer.to_ptr([code.size, bytes.to_i].pack("Sx6Q"))
+    require ARGV.fetch(0)
+    Memintro.start
+    prctl.call(38, 1, 0, 0, 0).zero? or abort "no new privileges"
+    prctl.call(22, 2, filter.to_i, 0, 0).zero? or abort "no filter"
+    300.times { NativeLeaks.direct(3_000) }
+    Thread.new { 300.times { NativeLeaks.direct(3_000) } }.join
+    puts JSON.generate(Memintro.top(2).map { |site| site.native_callers.map(&:name) })
+  RUBY
+
+  it "survive filters that forbid to look at memory through the kernel, and name what one page tells" do
+    code = FILTERED.sub("ARGV.fetch(0)", leaks.dump)
+    result = run_ruby(code: code, requires: %w[memintro json fiddle], deadline_seconds: 120).must_succeed
+    result.json.each do |names|
+      expect(names).to all match(/\Anative_leaks\.so\(leaks_direct\+0x\h+\)\z/)
+    end
+    expect(result.json.flatten.size).to be_between(1, 2)
+  end
+
+  # Everything at once: threads that end, signals, forks, readings.
+  STORM = <<~'RUBY'
+    Memintro.start
+    trap(:USR1) { NativeLeaks.direct(100) }
+    stop = false
+    workers = Array.new(3) { Thread.new { NativeLeaks.nested(64 + rand(512)) until stop } }
+    native = Thread.new { NativeLeaks.in_threads(5, 200) until stop }
+    signals = Thread.new { (Process.kill(:USR1, $$); sleep 0.001) until stop }
+    fibers = Thread.new { 20.times.map { Fiber.new { loop { NativeLeaks.library(99); Fiber.yield } } }.cycle { |f| break if stop; f.resume } }
+    statuses = Array.new(25) do
+      pid = fork do
+        20.times { NativeLeaks.direct(77) }
+        exit!(Memintro.top(3).empty? ? 1 : 0)
+      end
+      Memintro.top(5).each(&:native_callers)
+      Process.wait2(pid).last.exitstatus
+    end
+    stop = true
+    [*workers, native, signals, fibers].each(&:join)
+    names = Memintro.top(10).flat_map { |site| site.native_callers.map(&:name) }
+    puts JSON.generate([statuses.tally, names])
+  RUBY
+
+  it "survive a storm of threads, signals and forks, and name only what is there" do
+    code = "require #{leaks.dump}\n#{STORM}"
+    statuses, names = run_ruby(code: code, requires: %w[memintro json], deadline_seconds: 240).must_succeed.json
+    expect(statuses).to eq("0": 25)
+    expect(names).to include(match(/\Anative_leaks\.so\(nested_inner/), match(/leaks_library_make/))
+    ours = /\A(?:native_leaks|libleaks_library-lazy|[\w.+-]+)\.so(?:\.[\d.]+)?\(/
+    expect(names.reject { |name| name == "(other)" }).to all match(ours)
+  end
+end
