@@ -19,7 +19,8 @@ Gem::Specification.new do |spec|
     Dir["lib/**/*.rb", "lib/memintro/report/html/*.{html,css,js}",
         "exe/*", "sig/**/*.{rbs,yaml}", "docs/*.md", "examples/**/*.{rb,ru,md,gnuplot}",
         "ext/memintro/*.{rb,rs,toml,ld}", "ext/memintro/src/**/*.rs",
-        "crates/*/*.{rs,toml,ld}", "crates/*/{src,tests,benches,examples}/**/*.{rs,c}", "crates/*/src/**/*.{html,css,js}",
+        "crates/*/*.{rs,toml,ld}", "crates/*/{src,tests,benches,examples}/**/*.{rs,c}",
+        "crates/*/src/**/*.{html,css,js}",
         "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RULES.md", "LICENSE", ".yardopts"]
   end
   spec.bindir = "exe"

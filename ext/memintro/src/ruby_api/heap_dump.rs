@@ -28,6 +28,7 @@ pub(super) struct HeapAsking(RefCell<Option<Asking>>);
 
 impl HeapAsking {
     /// Makes the copy. `arguments`: the tool's path first. `head`: JSON for the first line, with a comma before it.
+    #[expect(clippy::too_many_arguments, reason = "they are those of a Ruby method")]
     fn begin(
         ruby: &Ruby,
         arguments: RArray,
