@@ -202,10 +202,15 @@ pub(crate) fn moved(vm: &Functions) {
         sampled_objects::check_when_moved(api);
     }
     let mut moves: Vec<(usize, usize)> = Vec::new();
+    let mut memory = Memory::default();
     (api.untracked_enter)();
     for object in objects(api).unwrap_or_default() {
         let slot = object.address as usize;
-        // SAFETY: a slot whose object has not been freed; Ruby answers for objects that did not move, too.
+        if memory.is_gone(slot) {
+            (api.object_freed)(slot);
+            continue;
+        }
+        // SAFETY: a slot of a page of Ruby's heap; Ruby answers for objects that did not move, too.
         let now = unsafe { vm.location(slot as VALUE) } as usize;
         if now != slot {
             moves.push((slot, now));
@@ -215,6 +220,33 @@ pub(crate) fn moved(vm: &Functions) {
         (api.object_moved)(from, to);
     }
     (api.untracked_leave)();
+}
+
+/// Which pages of memory are mapped. Ruby does not tell of an object that it frees while another listener's handler runs,
+/// such as that of `ObjectSpace.trace_object_allocations`, whose record takes memory and so starts collections. The slot
+/// of such an object is given back with its page of the heap, while the object still counts as live.
+#[derive(Default)]
+struct Memory {
+    page: usize,
+    is_gone: bool,
+}
+
+impl Memory {
+    /// The kernel is asked once for each page.
+    fn is_gone(&mut self, slot: usize) -> bool {
+        // A divisor of all sizes that there are.
+        let page = slot & !4095;
+        if page != self.page {
+            let mut resident = 0_u8;
+            // SAFETY: writes one byte, for one page; what is not mapped makes it fail.
+            let failed = unsafe {
+                libc::mincore(std::ptr::with_exposed_provenance_mut(page), 1, &raw mut resident) != 0
+            };
+            let error = || std::io::Error::last_os_error().raw_os_error();
+            *self = Self { page, is_gone: failed && error() == Some(libc::ENOMEM) };
+        }
+        self.is_gone
+    }
 }
 
 /// The live objects that are tracked. Fails if the figures cannot be read now.
