@@ -407,7 +407,8 @@ mod tests {
             let guard = memory + 2 * page as u64;
             assert_eq!(libc::mprotect(guard as *mut _, page, libc::PROT_NONE), 0);
             assert!(is_readable(memory) && !is_readable(guard));
-            assert_eq!(copyable(memory + 8, 0), 2 * page as u64 - 8);
+            assert_eq!(copyable(memory + 8, 0), CALLER_STACK_BYTES as u64);
+            assert_eq!(copyable(guard - page as u64 - 8, 0), page as u64 + 8);
             assert_eq!(copyable(guard - 24, 0), 24);
             assert_eq!(copyable(memory + 8, memory + 40), 32, "the thread pointer ends its stack");
             assert_eq!(libc::munmap(guard as *mut _, page), 0);
