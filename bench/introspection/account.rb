@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What Memintro.account costs a process of 0.1 and 1 GiB: for how long it stands still, how long the caller waits, and
-# what pages that it writes meanwhile cost. Run by itself: ruby -Ilib bench/introspection/account.rb [GIBIBYTES]
+# What Memintro.account costs a process of 0.1, 1 and 4 GiB: for how long it stands still, how long the caller waits,
+# and what pages that it writes meanwhile cost. Run by itself: ruby -Ilib bench/introspection/account.rb [GIBIBYTES]
 
 require "fiddle"
 require "json"
@@ -15,7 +15,8 @@ module Bench
       # Written while the copy counts.
       WRITTEN = 64 << 20
       PAGE = 4096
-      KINDS = { "blocks of C" => :blocks, "live objects" => :objects, "freed strings" => :fragments }.freeze
+      KINDS = { "blocks of C" => :blocks, "mixed blocks" => :mixed, "live objects" => :objects,
+                "freed strings" => :fragments }.freeze
 
       def self.call(sizes, out = $stdout)
         sizes.product(KINDS.keys) do |gibibytes, name|
@@ -83,6 +84,16 @@ module Bench
         end
       end
 
+      # As in programs: of any size, so that no block says where the next one is.
+      def self.mixed(bytes)
+        random = Random.new(1)
+        Array.new(bytes / 1040) do
+          block = Fiddle.malloc(24 + random.rand(2000))
+          Fiddle::Pointer.new(block)[0] = 1
+          block
+        end
+      end
+
       def self.objects(bytes)
         Array.new(bytes / 48) { Object.new }
       end
@@ -100,5 +111,5 @@ end
 if ARGV.first == "--one"
   Bench::Introspection::Account.one(ARGV.fetch(1).to_sym, Float(ARGV.fetch(2)))
 else
-  Bench::Introspection::Account.call(ARGV.empty? ? [0.1, 1.0] : ARGV.map { |size| Float(size) })
+  Bench::Introspection::Account.call(ARGV.empty? ? [0.1, 1.0, 4.0] : ARGV.map { |size| Float(size) })
 end

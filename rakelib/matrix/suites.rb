@@ -14,7 +14,7 @@ module Matrix
              spec/integration/stacks_spec.rb].freeze
   # What Ruby counts differs from one Ruby to the next, as that 3.4 counts objects that move.
   COUNTS = %w[spec/integration/measure_spec.rb spec/integration/account_spec.rb
-              spec/integration/account_details_spec.rb].freeze
+              spec/integration/account_details_spec.rb spec/integration/account_scenarios_spec.rb].freeze
   # Tests that depend on the allocator behind the hook: the same truth tests as with glibc, C++ included.
   BEHIND_THE_HOOK = [*TRUTH, "spec/integration/libraries_spec.rb", "spec/integration/call_sites_spec.rb",
                      "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",
@@ -29,6 +29,9 @@ module Matrix
               smoke: :only),
     Suite.new(name: "spec", allocator: "glibc", arguments: [*USUAL, "spec/unit", "spec/integration"]),
     Suite.new(name: "matrix", allocator: "glibc", arguments: [*USUAL, "spec/matrix"], jit: true),
+    # Each of 0.1 and 1 GiB, tracked and not, on glibc and jemalloc.
+    Suite.new(name: "accounts", allocator: "glibc",
+              arguments: ["--tag", "long", "spec/integration/account_scenarios_spec.rb"]),
     *%w[jemalloc mimalloc tcmalloc].map do |allocator|
       Suite.new(name: "behind the hook", allocator: allocator, arguments: [*OTHER_ALLOCATOR, *USUAL, *BEHIND_THE_HOOK])
     end

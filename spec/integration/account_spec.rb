@@ -1,63 +1,10 @@
 # frozen_string_literal: true
 
+require "tmpdir"
 require_relative "../spec_helper"
 
 RSpec.describe "an account of RSS", :vm do
-  # The row that must have grown most.
-  GUILTY = { "c_leak" => :malloc_native, "methods" => :malloc_iseqs, "fragments" => :malloc_free,
-             "hash" => :malloc_ruby_objects, "mapping" => :anonymous, "threads" => :malloc_free,
-             "objects" => :ruby_heap_live, "file" => :mapped_files, "survivors" => :ruby_heap_free }.freeze
-  WORDS = { "c_leak" => "malloc memory that no Ruby object owns: a leak in C code",
-            "fragments" => "memory that malloc has free but keeps: fragmentation. Jemalloc may help",
-            "mapping" => "memory mapped past malloc", "survivors" => "free slots on pages of Ruby's heap" }.freeze
   JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
-
-  def account_of(scenario, mebibytes, env = {})
-    script = File.join(Subprocess::SCRIPTS, "account_scenario.rb")
-    Subprocess.run_command(RbConfig.ruby, "-I", Subprocess::LIB, script, scenario, mebibytes.to_s, env: env)
-              .must_succeed.json
-  end
-
-  def expect_guilty(scenario, mebibytes, env = {})
-    found = account_of(scenario, mebibytes, env)
-    expect(found[:sum]).to eq(found[:rss])
-    expect(found[:least]).to be >= 0
-    expect(found[:unattributed]).to be <= found[:rss] / 100
-    # The copy was made some milliseconds before; jemalloc gives memory back by itself meanwhile.
-    expect((found[:rss] - found[:kernel]).abs).to be < 3 << 20 if found[:allocator] == "glibc"
-    growth = found[:growth]
-    expect(growth.max_by(&:last).first).to eq(GUILTY.fetch(scenario)), growth.inspect
-    expect(growth.fetch(GUILTY.fetch(scenario))).to be > (mebibytes << 20) * 0.35
-    found
-  end
-
-  %w[c_leak fragments mapping survivors].each do |scenario|
-    it "names #{GUILTY[scenario]} for #{scenario}" do
-      found = expect_guilty(scenario, 60)
-      expect(found[:notes]).to eq([])
-      expect(found[:verdict].first).to match(/\A\d+\.\d% of \d+\.\d MiB is /).and include(WORDS.fetch(scenario))
-    end
-  end
-
-  it "names the guilty row with the tracker on" do
-    expect_guilty("hash", 50, "TRACKED" => "1")
-  end
-
-  it "names the guilty row on jemalloc" do
-    skip "no jemalloc here" unless File.exist?(JEMALLOC)
-
-    found = expect_guilty("c_leak", 100, "LD_PRELOAD" => JEMALLOC)
-    expect(found[:allocator]).to eq("jemalloc")
-  end
-
-  it "names the guilty row in every scenario, on both allocators, tracked or not, small and large", :long do
-    sizes = ENV["MEMINTRO_LARGE"] ? [100, 1024] : [100]
-    GUILTY.keys.product(sizes, [nil, "1"], [nil, JEMALLOC]).each do |scenario, mebibytes, tracked, allocator|
-      next if allocator && !File.exist?(allocator)
-
-      expect_guilty(scenario, mebibytes, { "TRACKED" => tracked, "LD_PRELOAD" => allocator })
-    end
-  end
 
   # Free bytes of bins, of the top and of fast bins are those that malloc itself counts.
   it "agrees with malloc_info" do
@@ -268,14 +215,54 @@ RSpec.describe "an account of RSS", :vm do
     expect(result).to eq(signals: 0, seen: 0, left: 0, descriptors: 0, sums: [0] * 5)
   end
 
+  # What heaps grow by in a child of fork are mappings of their own. A shared mapping that ends where a heap begins
+  # is no data of a library that goes on there.
+  it "walks the heaps of a forked process to their end" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
+      MMAP = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"], types, Fiddle::TYPE_VOIDP)
+      HEAP = 64 << 20
+      def share_below_heaps
+        maps = File.readlines("/proc/self/maps").map { |line| [*line.split(/[- ]/).first(2).map(&:hex), line[/ (\S{4}) /, 1]] }
+        heaps = maps.select { |from, _, kind| kind == "rw-p" && (from % HEAP).zero? }.map(&:first)
+        heaps.count do |heap|
+          taken = maps.any? { |from, to, kind| from < heap && to > heap - (1 << 20) && kind != "---p" }
+          MMAP.call(heap - (1 << 20), 1 << 20, 3, 0x31, -1, 0) unless taken
+        end
+      end
+      fill = -> { Array.new(3000) { |n| "x" * (100 + n) } }
+      threads = Array.new(6) { Thread.new { fill.call.size; sleep } }
+      sleep(0.01) until threads.all?(&:stop?)
+      reader, writer = IO.pipe
+      Process.wait(fork do
+        shared = share_below_heaps
+        kept = fill.call
+        more = Array.new(4) { Thread.new { Thread.current[:kept] = fill.call; sleep } }
+        sleep(0.01) until more.all?(&:stop?)
+        account = Memintro.account
+        writer.puts(JSON.generate(notes: account.notes, unattributed: account[:unattributed].bytes, rss: account.rss,
+                                  sum: account.rows.sum(&:bytes), objects: account[:malloc_ruby_objects].bytes,
+                                  shared: shared, scanned: Memintro.leaks(confirm: false).scanned_blocks))
+      end)
+      writer.close
+      puts reader.gets
+    RUBY
+    expect(result).to include(sum: result[:rss], notes: [], unattributed: 0)
+    expect(result).to include(shared: be > 3, scanned: be > 15_000)
+    # Five times 3,000 strings of 1,600 bytes, one of which may be missing.
+    expect(result[:objects]).to be > 19_000_000
+  end
+
   it "gives free memory back" do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       blocks = Array.new(60_000) { Fiddle.malloc(1000) }
       blocks.each { |block| Fiddle::Pointer.new(block)[0, 1000] = "x" * 1000 }
       last = Fiddle.malloc(1000)
       blocks.each { |block| Fiddle.free(block) }
-      puts JSON.generate(Memintro.trim)
+      said = Memintro.account(ruby: false)[:malloc_free].details[:trimmable_bytes]
+      puts JSON.generate(**Memintro.trim, said: said)
     RUBY
+    expect(result[:said]).to be_within(3 << 20).of(result[:given_back_bytes])
     expect(result[:given_back_bytes]).to be > 40_000_000
     expect(result[:rss]).to eq(result[:rss_before] - result[:given_back_bytes])
   end
@@ -307,6 +294,47 @@ RSpec.describe "an account of RSS", :vm do
     expect(names["jemalloc"]).to eq("jemalloc") if File.exist?(JEMALLOC)
     peaks = lines.grep(/ s /).map { |line| Float(line[/([\d.]+) MiB/, 1]) }
     expect(peaks).to all(be_between(38, 90))
+    live = lines.grep(/ s /).map { |line| Float(line[/([\d.]+) MiB  \w+\z/, 1]) }
+    expect(live).to all(be_between(38.1, 48))
+  end
+
+  it "runs the rounds of allocators interleaved, with the environment of each" do
+    Dir.mktmpdir do |folder|
+      log = File.join(folder, "log")
+      code = "File.write(#{log.inspect}, ENV.values_at('LD_PRELOAD', 'MALLOC_ARENA_MAX').inspect + %q(\n), mode: 'a')"
+      run_memintro("allocators", "--no-live", "--rounds", "2", "--", RbConfig.ruby, "-e", code).must_succeed
+      runs = File.readlines(log)
+      expect(runs.size).to be >= 4
+      expect(runs.take(2)).to eq(["[nil, nil]\n", "[nil, \"2\"]\n"])
+      expect(runs.drop(runs.size / 2)).to eq(runs.take(runs.size / 2))
+    end
+  end
+
+  # Each allocator's own statistics, as it calls them.
+  { "jemalloc" => ["libjemalloc.so.2", %w[allocated active metadata resident mapped retained]],
+    "tcmalloc" => ["libtcmalloc_minimal.so.4", %w[allocated heap unmapped page_heap_free central_cache_free
+                                                  thread_cache_free]],
+    "mimalloc" => ["libmimalloc.so.{3,2}", %w[committed]] }.each do |name, (file, figures)|
+    it "asks #{name} for its own statistics, and says what is not known" do
+      library = Dir.glob("/usr/lib/*-linux-gnu/#{file}").first
+      skip "no #{name} here" unless library
+
+      result = run_ruby(code: <<~RUBY, requires: %w[json memintro], env: { "LD_PRELOAD" => library }).must_succeed.json
+        kept = Array.new(40_000) { "x" * 1000 }
+        account = Memintro.account
+        puts JSON.generate(rss: account.rss, sum: account.rows.sum(&:bytes), allocator: account.allocator,
+                           says: account[:malloc_free].details[:allocator_says], notes: account.notes,
+                           known: account[:malloc_free].details[:inside_known],
+                           objects: account[:malloc_ruby_objects].bytes, unattributed: account[:unattributed].bytes)
+      RUBY
+      expect(result).to include(allocator: name, sum: result[:rss], unattributed: 0)
+      expect(result[:says].keys.map(&:to_s)).to eq(figures)
+      expect(result[:says].values.first).to be_between(40_000_000, 500_000_000)
+      expect(result[:objects]).to be_between(40_000_000, 56_000_000)
+      known = name != "mimalloc"
+      expect(result[:known]).to be(known)
+      expect(result[:notes]).to eq(known ? [] : ["the inside of mimalloc is not known: free memory counts as in use"])
+    end
   end
 
   it "writes a page of its own, whose rectangles have the area of the rows" do

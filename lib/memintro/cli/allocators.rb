@@ -1,6 +1,9 @@
 # frozen_string_literal: true
 
+require "json"
+require "tmpdir"
 require_relative "command"
+require_relative "launch"
 require_relative "../support/units"
 
 module Memintro
@@ -13,8 +16,9 @@ module Memintro
 
         Runs CMD with each allocator that is installed here: glibc, glibc with MALLOC_ARENA_MAX=2, jemalloc,
         tcmalloc and mimalloc, in turn. Shows the medians of time, CPU time of CMD and the processes that it waits
-        for, peak RSS and the last RSS of CMD's own process, and which allocator was loaded. What CMD prints is
-        thrown away.
+        for, peak RSS and the last RSS of CMD's own process, and which allocator was loaded. Live bytes are what
+        CMD's own process has in use when it ends: of one more run of each, which is tracked and not timed. What
+        CMD prints is thrown away.
       TEXT
       # Files of the libraries.
       LIBRARIES = { "jemalloc" => "libjemalloc.so.2", "tcmalloc" => "libtcmalloc_minimal.so.4",
@@ -23,6 +27,8 @@ module Memintro
       FOLDERS = %w[/usr/lib/*-linux-gnu /usr/lib64 /usr/lib /usr/local/lib].freeze
       # Seconds between two looks at a running CMD.
       LOOK_SECONDS = 0.01
+      # Columns of the table.
+      HEAD = "allocator            time      CPU   peak RSS  RSS at the end  live bytes  answered"
       # One run of one allocator.
       Outcome = Struct.new(:seconds, :cpu, :peak, :last, :answered, :failed)
       private_constant :Outcome
@@ -32,6 +38,7 @@ module Memintro
         super do |parser|
           parser.separator("\nOptions:")
           parser.on("--rounds N", Integer, "how many times each; default 1") { |count| @rounds = count }
+          parser.on("--no-live", "without the run that counts live bytes") { @no_live = true }
         end
       end
 
@@ -43,7 +50,7 @@ module Memintro
 
         outcomes = Hash.new { |all, name| all[name] = [] }
         (@rounds || 1).times { environments.each { |name, env| outcomes[name] << once(env, command) } }
-        show(outcomes)
+        show(outcomes, @no_live ? {} : environments.transform_values { |env| live_bytes(env, command) })
         outcomes.values.flatten.any?(&:failed) ? 1 : 0
       end
 
@@ -65,14 +72,32 @@ module Memintro
 
       def once(env, command)
         before = [now, cpu]
-        own = { "LD_PRELOAD" => nil, "MALLOC_ARENA_MAX" => nil }.merge(env)
-        pid = Process.spawn(own, [command.first, command.first], *command.drop(1), %i[out err] => File::NULL)
+        pid = start(env, command)
         peak, last, answered = follow(pid)
         Outcome.new(now - before[0], cpu - before[1], peak, last, answered, !$?.success?)
+      end
+
+      def start(env, command)
+        own = { "LD_PRELOAD" => nil, "MALLOC_ARENA_MAX" => nil }.merge(env)
+        Process.spawn(own, [command.first, command.first], *command.drop(1), %i[out err] => File::NULL)
       rescue Errno::ENOENT
         raise Failure.new("#{command.first}: command not found", 127)
       rescue Errno::EACCES, Errno::ENOEXEC, Errno::EISDIR
         raise Failure.new("#{command.first}: cannot be run", 126)
+      end
+
+      # Of CMD's own process, at its end; nil where it is no Ruby, or ended without a report.
+      def live_bytes(env, command)
+        Dir.mktmpdir("memintro-") do |folder|
+          launch = Launch.new(report: File.join(folder, "%p.json"), format: :json)
+          tracked = launch.variables
+          preload = Launch.before(launch.hook, env["LD_PRELOAD"], ":")
+          pid = start({ **env, **tracked, "LD_PRELOAD" => preload }, command)
+          Process.wait(pid)
+          JSON.parse(File.read(File.join(folder, "#{pid}.json"))).fetch("totals").fetch("live_bytes")
+        end
+      rescue SystemCallError, JSON::ParserError, KeyError
+        nil
       end
 
       def follow(pid)
@@ -101,17 +126,22 @@ module Memintro
         nil # it has just ended
       end
 
-      def show(outcomes)
-        @out.puts("allocator            time      CPU   peak RSS  RSS at the end  answered")
+      def show(outcomes, live)
+        @out.puts(HEAD)
         outcomes.each do |name, list|
           seconds, spent, peak, last = %i[seconds cpu peak last].map { |figure| median(list.map(&figure)) }
-          @out.puts(format("%-15<name>s %6.2<seconds>f s %6.2<cpu>f s %10<peak>s %15<last>s  %<answered>s%<failed>s",
+          @out.puts(format("%-15<name>s %6.2<seconds>f s %6.2<cpu>f s %10<peak>s %15<last>s %11<live>s  %<answered>s",
                            name: name, seconds: seconds, cpu: spent, peak: Units.bytes(peak), last: Units.bytes(last),
-                           answered: list.last.answered || "not seen: CMD ended too soon",
-                           failed: (", CMD failed" if list.any?(&:failed))))
+                           live: live[name] ? Units.bytes(live[name]) : "-", answered: answer(list)))
         end
+        @out.puts("Live bytes are known of Ruby alone, and where it ends by itself.") if live.value?(nil)
         missing = LIBRARIES.keys - outcomes.keys
         @out.puts("Not installed: #{missing.join(', ')}.") unless missing.empty?
+      end
+
+      def answer(list)
+        seen = list.last.answered || "not seen: CMD ended too soon"
+        list.any?(&:failed) ? "#{seen}, CMD failed" : seen
       end
 
       def median(values)

@@ -44,44 +44,75 @@ pub fn walk(
     mut visit: impl FnMut(usize, usize, State),
 ) -> End {
     let mut at = start;
-    let mut size_word = word(at.wrapping_add(8));
+    let mut head = word(at.wrapping_add(8));
     loop {
-        let Some(head) = size_word else { return End::Broken(at) };
-        let Ok(size) = usize::try_from(head & !FLAGS) else { return End::Broken(at) };
-        if at == top {
-            return match at.checked_add(size) {
-                Some(next) if next <= end && size >= GRAIN => {
-                    visit(at, size, State::Top);
-                    End::Whole(next)
-                }
-                _ => End::Broken(at),
-            };
+        match step(at, head, end, top, &word) {
+            Step::Chunk { size, state, next_head } => {
+                visit(at, size, state);
+                at += size;
+                head = next_head;
+            }
+            Step::Top { size } => {
+                visit(at, size, State::Top);
+                return End::Whole(at + size);
+            }
+            Step::Ended(ended) => return ended,
         }
-        // Two small chunks close a heap that is full; the second one has no size.
-        if size == 0 && end.saturating_sub(at) <= 2 * GRAIN {
-            return End::Whole(at);
-        }
-        // So do two at the end of a page where the main arena's memory goes on elsewhere. No block is that small.
-        if size == GRAIN
-            && let Some(closed) =
-                at.checked_add(2 * GRAIN).filter(|closed| closed.is_multiple_of(super::PAGE))
-            && word(at + GRAIN + 8).is_some_and(|head| head & !FLAGS == GRAIN as u64)
-        {
-            return End::Whole(closed);
-        }
-        let Some(next) = at.checked_add(size).filter(|next| *next < end) else { return End::Broken(at) };
-        if size < GRAIN || !size.is_multiple_of(GRAIN) || head & MAPPED != 0 {
-            return End::Broken(at);
-        }
-        size_word = word(next.wrapping_add(8));
-        let used = size_word.is_some_and(|head| head & PREVIOUS_IN_USE != 0);
-        // A free chunk has its size a second time, at its end.
-        if size_word.is_some() && !used && word(next) != Some(size as u64) {
-            return End::Broken(at);
-        }
-        visit(at, size, if used { State::Used } else { State::Free });
-        at = next;
     }
+}
+
+/// What is at an address where a chunk should begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A chunk, and the head of the next one, where that can be read.
+    Chunk { size: usize, state: State, next_head: Option<u64> },
+    /// The topmost chunk, after which the walk has ended.
+    Top { size: usize },
+    /// Nothing more to visit.
+    Ended(End),
+}
+
+/// `head`: the chunk's own size and flags, which were read before.
+#[inline]
+pub(super) fn step(
+    at: usize,
+    head: Option<u64>,
+    end: usize,
+    top: usize,
+    word: impl Fn(usize) -> Option<u64>,
+) -> Step {
+    let Some(head) = head else { return Step::Ended(End::Broken(at)) };
+    let Ok(size) = usize::try_from(head & !FLAGS) else { return Step::Ended(End::Broken(at)) };
+    if at == top {
+        return match at.checked_add(size) {
+            Some(next) if next <= end && size >= GRAIN => Step::Top { size },
+            _ => Step::Ended(End::Broken(at)),
+        };
+    }
+    // Two small chunks close a heap that is full; the second one has no size.
+    if size == 0 && end.saturating_sub(at) <= 2 * GRAIN {
+        return Step::Ended(End::Whole(at));
+    }
+    // So do two at the end of a page where the main arena's memory goes on elsewhere. No block is that small.
+    if size == GRAIN
+        && let Some(closed) = at.checked_add(2 * GRAIN).filter(|closed| closed.is_multiple_of(super::PAGE))
+        && word(at + GRAIN + 8).is_some_and(|head| head & !FLAGS == GRAIN as u64)
+    {
+        return Step::Ended(End::Whole(closed));
+    }
+    let Some(next) = at.checked_add(size).filter(|next| *next < end) else {
+        return Step::Ended(End::Broken(at));
+    };
+    if size < GRAIN || !size.is_multiple_of(GRAIN) || head & MAPPED != 0 {
+        return Step::Ended(End::Broken(at));
+    }
+    let next_head = word(next.wrapping_add(8));
+    let used = next_head.is_some_and(|head| head & PREVIOUS_IN_USE != 0);
+    // A free chunk has its size a second time, at its end.
+    if next_head.is_some() && !used && word(next) != Some(size as u64) {
+        return Step::Ended(End::Broken(at));
+    }
+    Step::Chunk { size, state: if used { State::Used } else { State::Free }, next_head }
 }
 
 /// Bytes of a chunk with a mapping of its own that begins at a page, if that is one. `room` are the bytes up to the

@@ -48,6 +48,12 @@ impl<'a> Lines<'a> {
         self.used
     }
 
+    /// What was written.
+    #[must_use]
+    pub fn text(&self) -> &[u8] {
+        self.out.get(..self.used).unwrap_or_default()
+    }
+
     /// Lines for which there was no room.
     #[must_use]
     pub fn lost(&self) -> u64 {
@@ -98,6 +104,6 @@ mod tests {
         assert_eq!(lines.add("file", &[Word::Number(120), Word::Text(b"/a\nb")]), 20);
         assert_eq!(lines.add("anon", &[Word::Number(u64::MAX)]), 20);
         assert_eq!(lines.lost(), 1);
-        assert_eq!(room.get(..20), Some(&b"rss 0\nfile 120 /a?b\n"[..]));
+        assert_eq!(lines.text(), b"rss 0\nfile 120 /a?b\n");
     }
 }

@@ -11,6 +11,7 @@ pub mod lines;
 pub mod maps;
 pub mod owners;
 pub mod space;
+pub mod strands;
 
 /// Bytes of a page, as pagemap counts them.
 pub const PAGE: usize = 4096;

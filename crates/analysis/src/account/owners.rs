@@ -89,6 +89,22 @@ impl<'a> Owners<'a> {
         }
     }
 
+    /// Here begin no chunks. The range lies in one area.
+    pub fn forget(&mut self, from: usize, to: usize) {
+        // Half of a byte may be that of a chunk before.
+        let first = from.next_multiple_of(2 * GRAIN).min(to);
+        for at in (from..first).step_by(HALF) {
+            if self.of(at) != Owner::Nothing {
+                self.set(at, Owner::Nothing);
+            }
+        }
+        let Some((begin, _)) = self.place(first) else { return };
+        let bytes = (to - first).div_ceil(2 * GRAIN);
+        if let Some(range) = self.map.get_mut(begin..begin.saturating_add(bytes)) {
+            range.fill(0);
+        }
+    }
+
     /// Visits all chunks that begin in pages of this space, in the order of their addresses. In a mapping of terabytes,
     /// pages that are not there cost next to nothing.
     pub fn each(&self, pages: &Space<'_>, mut visit: impl FnMut(usize, Owner)) {

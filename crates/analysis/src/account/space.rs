@@ -94,7 +94,13 @@ impl<'a> Space<'a> {
     /// Resident bytes of a range that nobody has claimed. What lies outside of the range's first area is not counted.
     #[must_use]
     pub fn resident(&self, from: usize, to: usize) -> u64 {
-        let Some(area) = self.area(from) else { return 0 };
+        self.area(from).map_or(0, |area| self.resident_in(area, from, to))
+    }
+
+    /// The same where the area of the first address is known.
+    #[must_use]
+    #[inline]
+    pub fn resident_in(&self, area: &Area, from: usize, to: usize) -> u64 {
         let to = to.min(area.end);
         if to <= from {
             return 0;

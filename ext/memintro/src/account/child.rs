@@ -11,8 +11,8 @@ use memintro_analysis::account::{PAGE, maps};
 use crate::copy;
 use crate::copy::own_memory::{read_all, slice};
 
-use super::frozen::{Frozen, Region};
-use super::{HeapPage, ROOM, Wanted, glibc, objects, sites};
+use super::frozen::{Frozen, LastFile, Region};
+use super::{HeapPage, Wanted, glibc, objects, sites};
 
 /// Room for the text of smaps: reserved, not taken. The most that the limits of the process let it have.
 const MAPS_ROOM: [usize; 3] = [1 << 30, 64 << 20, 4 << 20];
@@ -20,8 +20,6 @@ const MAPS_ROOM: [usize; 3] = [1 << 30, 64 << 20, 4 << 20];
 const MOST_PAGES: usize = 1 << 32;
 /// So is one with more than this where the kernel cannot tell which of its pages are resident but one by one.
 const MOST_LISTED_PAGES: usize = 1 << 28;
-/// Of the answer, kept for what comes after the files.
-const KEPT_ROOM: usize = 6 << 20;
 /// For call sites of blocks.
 const SITES_SECONDS: i64 = 2;
 
@@ -32,13 +30,11 @@ pub(crate) struct Plan<'a> {
     pub(crate) own: &'a [(usize, usize)],
     /// The hook, while it tracks.
     pub(crate) hook: Option<&'static HookApi>,
-    /// Of the process that was copied: its smaps, and its number.
-    pub(crate) maps: i32,
+    /// The process that was copied.
     pub(crate) parent: libc::pid_t,
     pub(crate) text: *mut u8,
     pub(crate) room: usize,
     pub(crate) length: &'a AtomicU64,
-    pub(crate) shared: usize,
 }
 
 /// The text, whose length everybody sees after each line.
@@ -71,7 +67,7 @@ impl<'a> Answer<'a> {
 }
 
 pub(crate) fn run(plan: &Plan<'_>) -> ! {
-    copy::become_harmless(plan.parent, plan.wanted.seconds, [plan.maps]);
+    copy::become_harmless(plan.parent, plan.wanted.seconds, []);
     // SAFETY: the shared memory, which only this copy writes.
     let text = unsafe { std::slice::from_raw_parts_mut(plan.text, plan.room) };
     let mut answer = Answer::new(text, plan.length);
@@ -85,15 +81,13 @@ pub(crate) fn open(path: &std::ffi::CStr) -> i32 {
 }
 
 fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
-    // Anonymous memory is read here, where nothing moves; files' pages are not copied by a fork, and are read there.
     let own = read_all(open(c"/proc/self/smaps"), room_for_maps()?)?;
-    let theirs = read_all(plan.maps, room_for_maps()?)?;
     let pagemap = open(c"/proc/self/pagemap");
     let mut count = 0;
     maps::each(own, |_| count += 1);
     let regions = slice::<Region>(count)?;
     let areas = slice::<Area>(count)?;
-    let (used, pages) = sort_mappings(plan, (own, theirs), most_pages(pagemap), regions, areas, answer);
+    let (used, pages) = sort_mappings(own, most_pages(pagemap), regions, areas, answer);
     let mut space = Space::new(areas.get(..used)?, slice(Space::words(pages))?);
     let regions = regions.get_mut(..used)?;
     fill(if plan.wanted.pagemap { pagemap } else { -1 }, &mut space, regions, answer)?;
@@ -118,7 +112,7 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         sites::list(api, owners, answer)?;
         answer.figure("stage", 4);
     }
-    answer.figure("lost", answer.lines.lost());
+    answer.figure("lost", answer.lost());
     Some(())
 }
 
@@ -152,93 +146,50 @@ pub(crate) fn room_for_maps() -> Option<&'static mut [u8]> {
     MAPS_ROOM.into_iter().find_map(slice)
 }
 
-/// Sums up neighbours of one name, so that tens of thousands of mappings of one file take one line.
-#[derive(Default)]
-struct Files<'a> {
-    name: &'a [u8],
-    resident: u64,
-    anonymous: u64,
-    others: (u64, u64),
-}
-
-impl<'a> Files<'a> {
-    fn add(&mut self, mapping: &maps::Mapping<'a>, answer: &mut Answer<'_>) {
-        if mapping.name != self.name {
-            self.write(answer);
-            self.name = mapping.name;
-        }
-        self.resident += mapping.rss;
-        self.anonymous += mapping.anonymous;
-    }
-
-    fn write(&mut self, answer: &mut Answer<'_>) {
-        let (resident, anonymous) = (std::mem::take(&mut self.resident), std::mem::take(&mut self.anonymous));
-        if resident == 0 {
-        } else if answer.lines.room() < KEPT_ROOM {
-            self.others.0 += resident;
-            self.others.1 += anonymous;
-        } else {
-            let numbers = [Word::Number(resident), Word::Number(anonymous), Word::Text(self.name)];
-            answer.add("file", &numbers);
-        }
-    }
-
-    fn finish(mut self, answer: &mut Answer<'_>) {
-        self.write(answer);
-        if self.others.0 > 0 {
-            let numbers =
-                [Word::Number(self.others.0), Word::Number(self.others.1), Word::Text(b"(further files)")];
-            answer.add("file", &numbers);
-        }
-    }
-}
-
-/// Writes what is known of mappings of files, and lists the others. Returns how many these are, and their pages.
+/// Lists the mappings that are no files'. Returns how many these are, and their pages.
 fn sort_mappings(
-    plan: &Plan<'_>,
-    (own, theirs): (&'static [u8], &[u8]),
+    own: &'static [u8],
     most_pages: usize,
     regions: &mut [Region],
     areas: &mut [Area],
     answer: &mut Answer<'_>,
 ) -> (usize, usize) {
     let (mut rss, mut other) = (0, 0);
-    let mut files = Files::default();
-    maps::each(theirs, |mapping| {
-        // What is kept from copies is not here, and so is known as a whole only.
-        if (mapping.is_anonymous() && !mapping.is_kept_back) || mapping.rss == 0 {
-            return;
-        }
-        rss += mapping.rss;
-        if mapping.start <= plan.shared && plan.shared < mapping.end && mapping.end - mapping.start <= ROOM {
-            answer.figure("own", mapping.rss);
-        } else if mapping.is_anonymous() {
-            other += mapping.rss;
-        } else {
-            files.add(&mapping, answer);
-        }
-    });
-    files.finish(answer);
-    let (mut used, mut bit, mut code) = (0, 0, 0);
-    let (mut last_file, mut last_file_end, mut guard_end): (&'static [u8], _, _) = (b"", 0, 0);
+    let (mut used, mut bit, mut code) = (0_usize, 0, 0);
+    let (mut last_file, mut guard_end) = (LastFile::default(), 0);
     maps::each(own, |mapping| {
         let pages = (mapping.end - mapping.start) / PAGE;
         if !mapping.is_anonymous() {
-            (last_file, last_file_end) = (mapping.name, if mapping.writable { mapping.end } else { 0 });
+            last_file = LastFile::new(&mapping);
             return;
         }
         if !mapping.readable && !mapping.writable {
             guard_end = mapping.end;
         }
-        if mapping.rss == 0 || mapping.is_kept_back {
+        if mapping.is_kept_back {
+            return;
+        }
+        let named = mapping.name.starts_with(b"[") && mapping.name != b"[heap]" && mapping.name != b"[stack]";
+        let is_whole = !mapping.readable || named || pages > most_pages;
+        if let Some(last) = used.checked_sub(1)
+            && let (Some(area), Some(region)) = (areas.get_mut(last), regions.get_mut(last))
+            && !is_whole
+            && region.goes_on(area, &mapping)
+        {
+            rss += mapping.rss;
+            region.rss += mapping.rss;
+            area.end = mapping.end;
+            bit += pages;
+            return;
+        }
+        if mapping.rss == 0 {
             return;
         }
         rss += mapping.rss;
         if mapping.executable && mapping.name != b"[vdso]" {
             code += mapping.rss;
         }
-        let named = mapping.name.starts_with(b"[") && mapping.name != b"[heap]" && mapping.name != b"[stack]";
-        if !mapping.readable || named || pages > most_pages {
+        if is_whole {
             other += mapping.rss;
             return;
         }
@@ -246,10 +197,11 @@ fn sort_mappings(
             *area = Area { start: mapping.start, end: mapping.end, first_bit: bit };
             *region = Region {
                 rss: mapping.rss,
+                is_plain: mapping.writable && !mapping.executable,
                 is_stack: mapping.name == b"[stack]",
                 is_brk: mapping.name == b"[heap]",
                 is_guarded: guard_end == mapping.start,
-                file: if mapping.start == last_file_end { last_file } else { b"" },
+                file: last_file.of_data(mapping.start),
             };
             used += 1;
             bit += pages;
@@ -264,18 +216,18 @@ fn sort_mappings(
 /// Sets the bits of resident pages. `file`: pagemap, or -1.
 fn fill(file: i32, space: &mut Space<'_>, regions: &[Region], answer: &mut Answer<'_>) -> Option<()> {
     const ENTRIES: usize = 1 << 16;
-    /// A mapping with so many pages for each resident one is asked for ranges.
-    const SPARSE: usize = 64;
     let entries = slice::<u64>(ENTRIES)?;
     // SAFETY: a number. A kernel with larger pages has other entries: there, sums of mappings must do.
     let mut exact = file >= 0 && unsafe { libc::sysconf(libc::_SC_PAGESIZE) } == PAGE as i64;
+    let tells_ranges = exact && tells_ranges(file);
     let mut zero_pages = 0;
     for (area, region) in space.areas().iter().zip(regions) {
         let pages = (area.end - area.start) / PAGE;
         let expected = region.rss as usize / PAGE;
         let mut found = 0;
         let mut at = 0;
-        if exact && pages > SPARSE * expected && pages > ENTRIES {
+        // Ranges are many times as fast as an entry for each page, where the kernel tells them.
+        if exact && tells_ranges {
             let is_whole = scan(file, *area, IS_PRESENT, |start, end| {
                 space.set_range(start, end);
                 found += (end - start) / PAGE;
@@ -323,8 +275,11 @@ fn fill(file: i32, space: &mut Space<'_>, regions: &[Region], answer: &mut Answe
 }
 
 fn most_pages(pagemap: i32) -> usize {
-    let here = Area { start: PAGE, end: 2 * PAGE, first_bit: 0 };
-    if pagemap >= 0 && scan(pagemap, here, IS_PRESENT, |_, _| {}) { MOST_PAGES } else { MOST_LISTED_PAGES }
+    if pagemap >= 0 && tells_ranges(pagemap) { MOST_PAGES } else { MOST_LISTED_PAGES }
+}
+
+fn tells_ranges(pagemap: i32) -> bool {
+    scan(pagemap, Area { start: PAGE, end: 2 * PAGE, first_bit: 0 }, IS_PRESENT, |_, _| {})
 }
 
 pub(crate) const IS_PRESENT: u64 = 1 << 3;

@@ -3,8 +3,9 @@
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::arenas::HEAP;
 use memintro_analysis::account::lines::Word;
+use memintro_analysis::account::maps::Mapping;
 use memintro_analysis::account::owners::Owners;
-use memintro_analysis::account::space::Space;
+use memintro_analysis::account::space::{Area, Space};
 
 use super::child::Answer;
 
@@ -12,12 +13,53 @@ use super::child::Answer;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Region {
     pub(crate) rss: u64,
+    /// Written, and no code.
+    pub(crate) is_plain: bool,
     pub(crate) is_stack: bool,
     pub(crate) is_brk: bool,
     /// The file whose data ends where this begins: what it has beyond the file is at the beginning.
     pub(crate) file: &'static [u8],
     /// Directly after memory that nobody may touch, as stacks are.
     pub(crate) is_guarded: bool,
+}
+
+impl Region {
+    /// Whether this mapping is more of the same: in a child of fork, what a heap grows by is a mapping of its own.
+    /// A stack ends where its mapping does.
+    pub(crate) fn goes_on(&self, area: &Area, next: &Mapping<'_>) -> bool {
+        let is_plain = next.private && next.writable && next.readable && !next.executable;
+        let is_brk = next.name == b"[heap]";
+        let is_stack = self.is_stack || (self.is_guarded && !area.start.is_multiple_of(HEAP));
+        area.end == next.start
+            && self.is_plain
+            && is_plain
+            && !is_stack
+            && self.file.is_empty()
+            && self.is_brk == is_brk
+            && (is_brk || next.name.is_empty())
+            && !next.is_kept_back
+            // Of a large mapping of which nothing is there, the pages would only cost time.
+            && (next.rss + next.swap > 0 || next.end - next.start <= HEAP)
+    }
+}
+
+/// The mapping of a file that was last, which may be data of a module.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LastFile {
+    name: &'static [u8],
+    end: usize,
+}
+
+impl LastFile {
+    pub(crate) fn new(mapping: &Mapping<'static>) -> Self {
+        let may_be_data = mapping.writable && mapping.private;
+        Self { name: mapping.name, end: if may_be_data { mapping.end } else { 0 } }
+    }
+
+    /// Its name, if what begins here is what the module's data has beyond the file. A heap of malloc is not.
+    pub(crate) fn of_data(&self, start: usize) -> &'static [u8] {
+        if start == self.end && !start.is_multiple_of(HEAP) { self.name } else { b"" }
+    }
 }
 
 pub(crate) struct Frozen<'a> {
@@ -99,4 +141,17 @@ impl Frozen<'_> {
 pub(crate) unsafe fn read(address: usize) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { std::ptr::with_exposed_provenance::<u64>(address).read_volatile() }
+}
+
+/// Has the processor fetch this word; an address of nothing does no harm.
+#[inline]
+pub(crate) fn prefetch(address: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which does not fault.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::with_exposed_provenance(address)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }

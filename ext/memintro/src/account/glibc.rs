@@ -4,10 +4,12 @@ use memintro_analysis::account::arenas::{self, Layout};
 use memintro_analysis::account::chunks::{self, End, State};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::{Owner, Owners};
+use memintro_analysis::account::space::Area;
+use memintro_analysis::account::strands::{self, Memory, Visitor};
 use memintro_analysis::account::{PAGE, caches, maps};
 
 use super::child::Answer;
-use super::frozen::{Frozen, read};
+use super::frozen::{Frozen, prefetch, read};
 use crate::copy::own_memory::slice;
 
 /// More threads' caches than any process has.
@@ -19,10 +21,15 @@ struct Sums {
     used: u64,
     free: u64,
     top: u64,
+    /// Whole pages within free chunks, which `malloc_trim` gives back.
+    whole_pages: u64,
     used_size: u64,
     chunks: u64,
     free_chunks: u64,
 }
+
+/// What `malloc_trim` leaves of a free chunk, for its head and its places in lists.
+const KEPT_OF_FREE: usize = 48;
 
 /// Addresses of chunks that may be caches, and whose each chunk is.
 struct Candidates<'a> {
@@ -217,8 +224,19 @@ fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
 }
 
 fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut Answer<'_>) {
-    let figures =
-        [number, heaps, sums.used, sums.free, sums.top, sums.used_size, sums.chunks, sums.free_chunks];
+    // Of the topmost chunk, `malloc_trim` gives back the main arena's.
+    let trimmed = sums.whole_pages + if number == 0 { sums.top } else { 0 };
+    let figures = [
+        number,
+        heaps,
+        sums.used,
+        sums.free,
+        sums.top,
+        sums.used_size,
+        sums.chunks,
+        sums.free_chunks,
+        trimmed,
+    ];
     answer.add("arena", &figures.map(Word::Number));
 }
 
@@ -237,40 +255,9 @@ fn one_heap(
         answer.add("broken", &[Word::Number(0), Word::Text(b"heap")]);
         return first;
     };
-    // SAFETY: within a readable mapping of this process, in which nothing else runs.
-    let word =
-        |at: usize| (at.is_multiple_of(8) && area.holds(at, at.wrapping_add(8))).then(|| unsafe { read(at) });
-    // Neighbours of one state are counted together.
-    let mut run = (first, first, State::Used);
-    let mut count = |run: (usize, usize, State)| {
-        let resident = frozen.space.resident(run.0, run.1);
-        match run.2 {
-            State::Used => sums.used += resident,
-            State::Free => sums.free += resident,
-            State::Top => sums.top += resident,
-        }
-    };
-    let ended = chunks::walk(first, end, top, word, |at, size, state| {
-        match state {
-            State::Used => {
-                sums.chunks += 1;
-                sums.used_size += size as u64;
-                candidates.own(at, Owner::Native);
-                if size == caches::CACHE {
-                    candidates.add(at);
-                }
-            }
-            State::Free => sums.free_chunks += 1,
-            State::Top => {}
-        }
-        if state == run.2 && run.1 == at {
-            run.1 = at + size;
-        } else {
-            count(run);
-            run = (at, at + size, state);
-        }
-    });
-    count(run);
+    let memory = Readable(area);
+    let mut tally = Tally { frozen, area, end, sums, candidates };
+    let ended = strands::walk(first, end, top, &memory, &mut tally);
     match ended {
         End::Whole(last) => {
             // Marks at the end, and the part of the last page that no chunk has.
@@ -287,7 +274,123 @@ fn one_heap(
     }
 }
 
+/// The memory of one area.
+struct Readable(Area);
+
+impl Memory for Readable {
+    #[inline]
+    fn word(&self, at: usize) -> Option<u64> {
+        let is_here = at.is_multiple_of(8) && self.0.holds(at, at.wrapping_add(8));
+        // SAFETY: within a readable mapping of this process, in which nothing else runs.
+        is_here.then(|| unsafe { read(at) })
+    }
+
+    #[inline]
+    fn soon(&self, at: usize) {
+        prefetch(at);
+    }
+}
+
+/// Counts the chunks of one heap.
+struct Tally<'a, 'b, 'c> {
+    frozen: &'a Frozen<'b>,
+    area: Area,
+    end: usize,
+    sums: &'a mut Sums,
+    candidates: &'a mut Candidates<'c>,
+}
+
+/// Sums of one strand, and the neighbours of one state that are counted together.
+#[derive(Clone, Copy, Default)]
+struct Strand {
+    sums: Sums,
+    run: Option<(usize, usize, State)>,
+}
+
+impl Visitor for Tally<'_, '_, '_> {
+    type Sums = Strand;
+
+    #[inline]
+    fn visit(&mut self, strand: &mut Strand, at: usize, size: usize, state: State) {
+        match state {
+            State::Used => {
+                strand.sums.chunks += 1;
+                strand.sums.used_size += size as u64;
+                self.candidates.own(at, Owner::Native);
+                if size == caches::CACHE {
+                    self.candidates.add(at);
+                }
+            }
+            State::Free => strand.sums.free_chunks += 1,
+            State::Top => {}
+        }
+        match &mut strand.run {
+            Some(run) if run.2 == state && run.1 == at => run.1 = at + size,
+            _ => {
+                self.finish(strand);
+                strand.run = Some((at, at + size, state));
+            }
+        }
+    }
+
+    fn finish(&mut self, strand: &mut Strand) {
+        let Some((from, to, state)) = strand.run.take() else { return };
+        let resident = self.frozen.space.resident_in(&self.area, from, to);
+        match state {
+            State::Used => strand.sums.used += resident,
+            State::Free => {
+                strand.sums.free += resident;
+                let (first, last) = ((from + KEPT_OF_FREE).next_multiple_of(PAGE), to / PAGE * PAGE);
+                if first < last {
+                    strand.sums.whole_pages += self.frozen.space.resident_in(&self.area, first, last);
+                }
+            }
+            State::Top => strand.sums.top += resident,
+        }
+    }
+
+    fn keep(&mut self, strand: &Strand) {
+        self.sums.add(&strand.sums);
+    }
+
+    fn forget(&mut self, from: usize) {
+        self.candidates.forget(from, self.end);
+    }
+}
+
+impl Sums {
+    fn add(&mut self, more: &Self) {
+        self.used += more.used;
+        self.free += more.free;
+        self.top += more.top;
+        self.whole_pages += more.whole_pages;
+        self.used_size += more.used_size;
+        self.chunks += more.chunks;
+        self.free_chunks += more.free_chunks;
+    }
+}
+
 impl Candidates<'_> {
+    /// What was noted in this range was wrong.
+    fn forget(&mut self, from: usize, to: usize) {
+        let mut kept = 0;
+        for place in 0..self.used {
+            let Some(chunk) = self.room.get(place).copied() else { break };
+            if !(from..to).contains(&chunk)
+                && let Some(place) = self.room.get_mut(kept)
+            {
+                *place = chunk;
+                kept += 1;
+            }
+        }
+        self.used = kept;
+        if let Some(owners) = &mut self.owners
+            && from < to
+        {
+            owners.forget(from, to);
+        }
+    }
+
     fn own(&mut self, chunk: usize, owner: Owner) {
         if let Some(owners) = &mut self.owners {
             owners.set(chunk, owner);
@@ -344,6 +447,8 @@ fn mapped(frozen: &mut Frozen<'_>, candidates: &mut Candidates<'_>, answer: &mut
     for area in frozen.space.areas() {
         let mut from = area.start;
         while let Some(at) = frozen.space.next_resident(area, from) {
+            // Most pages are followed by others.
+            prefetch(at + 16 * PAGE);
             let size = chunks::mapped(at, area.end - at, |place| frozen.word(place));
             if let Some(size) = size {
                 candidates.own(at, Owner::Native);

@@ -7,6 +7,7 @@
 //! instant, and says so; the caller then makes another one.
 
 pub(crate) mod child;
+mod files;
 pub(crate) mod frozen;
 pub(crate) mod glibc;
 pub(crate) mod objects;
@@ -15,7 +16,6 @@ mod statistics;
 
 use std::ffi::c_void;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use crate::copy::{self, Copy, Shared};
 use crate::hook_link;
 
 pub(crate) use objects::{HeapPage, heap_pages};
-pub(crate) use statistics::{of_allocator, purge_jemalloc};
+pub(crate) use statistics::{Statistics, of_allocator, purge_jemalloc};
 
 /// Room for the answer: reserved, not taken.
 const ROOM: usize = 16 << 20;
@@ -45,6 +45,9 @@ pub(crate) struct Wanted {
 pub(crate) struct Counting {
     copy: Copy,
     shared: Shared,
+    maps: File,
+    /// Of an allocator that gives memory back by itself, and so is asked at the copy's instant.
+    allocator: Option<Statistics>,
     deadline: Instant,
 }
 
@@ -60,15 +63,14 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
         pages,
         own: &own,
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
-        maps: maps.as_raw_fd(),
         parent: std::process::id().cast_signed(),
         text: shared.start().wrapping_add(HEAD),
         room: ROOM - HEAD,
         length: length(&shared),
-        shared: shared.start() as usize,
     };
+    let allocator = statistics::of_other();
     let copy = copy::make(|| child::run(&plan))?;
-    Ok(Counting { copy, shared, deadline })
+    Ok(Counting { copy, shared, maps, allocator, deadline })
 }
 
 /// What the hook has mapped for itself.
@@ -93,13 +95,27 @@ fn length(shared: &Shared) -> &AtomicU64 {
 }
 
 impl Counting {
-    /// Waits for its end, at most until a second after its deadline. Returns its text, and whether it came to its end.
-    pub(crate) fn finish(self) -> (Vec<u8>, bool) {
-        let ended = self.copy.wait_until(self.deadline);
+    /// Waits for its end, at most until a second after its deadline, and reads meanwhile what only this process can tell.
+    pub(crate) fn finish(self) -> Answer {
+        let files = files::list(&self.maps, self.shared.start() as usize);
+        let allocator = self.allocator.unwrap_or_else(of_allocator);
+        let whole = self.copy.wait_until(self.deadline);
         let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
         let text = self.shared.start().wrapping_add(HEAD);
         // SAFETY: within the mapping, and nobody writes it any more.
-        let text = unsafe { std::slice::from_raw_parts(text, length.min(ROOM - HEAD)) }.to_vec();
-        (text, ended)
+        let text = unsafe { std::slice::from_raw_parts(text, length.min(ROOM - HEAD)) };
+        // Without the files it is no account.
+        let text = files.map(|files| [&files, text].concat()).unwrap_or_default();
+        Answer { text, whole, allocator }
     }
+}
+
+/// What was counted.
+pub(crate) struct Answer {
+    /// Lines of figures.
+    pub(crate) text: Vec<u8>,
+    /// Whether the copy came to its end.
+    pub(crate) whole: bool,
+    /// What the allocator says.
+    pub(crate) allocator: Statistics,
 }

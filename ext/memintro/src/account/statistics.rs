@@ -19,15 +19,30 @@ type ProcessInfo = unsafe extern "C" fn(
 );
 type MallocInfo = unsafe extern "C" fn(c_int, *mut libc::FILE) -> c_int;
 
-/// The name of the allocator that answers malloc, and its figures in bytes.
-pub(crate) fn of_allocator() -> (&'static str, Vec<(&'static str, u64)>) {
+/// The name of an allocator, and its figures in bytes.
+pub(crate) type Statistics = (&'static str, Vec<(&'static str, u64)>);
+
+/// Those of the allocator that answers malloc.
+pub(crate) fn of_allocator() -> Statistics {
+    of_other().unwrap_or_else(|| {
+        // SAFETY: the name stands for a function of this type wherever it exists.
+        match unsafe { look_up!(c"malloc_info", MallocInfo) } {
+            // SAFETY: the function that was found.
+            Some(info) => ("glibc", unsafe { malloc_info(info) }),
+            None => ("unknown", Vec::new()),
+        }
+    })
+}
+
+/// Those of an allocator that is not the C library's. Such figures are sums, and cost little.
+pub(crate) fn of_other() -> Option<Statistics> {
     // SAFETY: each name stands for a function of this type wherever it exists.
     unsafe {
         if let Some(mallctl) = look_up!(c"mallctl", Mallctl) {
-            return ("jemalloc", jemalloc(mallctl));
+            return Some(("jemalloc", jemalloc(mallctl)));
         }
         if let Some(property) = look_up!(c"MallocExtension_GetNumericProperty", Property) {
-            return ("tcmalloc", tcmalloc(property));
+            return Some(("tcmalloc", tcmalloc(property)));
         }
         if let Some(info) = look_up!(c"mi_process_info", ProcessInfo) {
             let mut figures = [0_usize; 8];
@@ -42,13 +57,10 @@ pub(crate) fn of_allocator() -> (&'static str, Vec<(&'static str, u64)>) {
                 base.add(6),
                 base.add(7),
             );
-            return ("mimalloc", vec![("committed", figures[5] as u64)]);
-        }
-        match look_up!(c"malloc_info", MallocInfo) {
-            Some(info) => ("glibc", malloc_info(info)),
-            None => ("unknown", Vec::new()),
+            return Some(("mimalloc", vec![("committed", figures[5] as u64)]));
         }
     }
+    None
 }
 
 unsafe fn jemalloc(mallctl: Mallctl) -> Vec<(&'static str, u64)> {

@@ -127,7 +127,8 @@ impl Copy {
                     return false; // It is in the kernel, and will be nobody's.
                 }
                 killed = true;
-                deadline = Instant::now() + Duration::from_millis(100);
+                // What was killed still has its memory to give back, on a busy machine.
+                deadline = Instant::now() + Duration::from_secs(3);
                 self.kill();
             }
             std::thread::sleep(Duration::from_micros(if killed { 2_000 } else { 500 }));

@@ -6,7 +6,7 @@ use memintro_analysis::account::{PAGE, maps::each};
 use memintro_analysis::leaks::mark::Memory;
 
 use crate::account::child::{IS_PRESENT, IS_SWAPPED, scan};
-use crate::account::frozen::{Region, read};
+use crate::account::frozen::{LastFile, Region, prefetch, read};
 use crate::copy::own_memory::slice;
 
 /// Larger ranges are read page by page, because most of their pages may never have been written.
@@ -38,14 +38,23 @@ pub(super) fn mappings(text: &'static [u8]) -> Option<Mappings> {
     let mut count = 0;
     maps::each(text, |_| count += 1);
     let (areas, regions, kinds) = (slice::<Area>(count)?, slice::<Region>(count)?, slice::<Kind>(count)?);
-    let (mut used, mut pages, mut unreadable) = (0, 0, 0);
-    let (mut last_file, mut last_file_end, mut guard_end): (&'static [u8], _, _) = (b"", 0, 0);
+    let (mut used, mut pages, mut unreadable) = (0_usize, 0, 0);
+    let (mut last_file, mut guard_end) = (LastFile::default(), 0);
     each(text, |mapping| {
         let is_file = !mapping.is_anonymous();
         if is_file {
-            (last_file, last_file_end) = (mapping.name, if mapping.writable { mapping.end } else { 0 });
+            last_file = LastFile::new(&mapping);
         } else if !mapping.readable && !mapping.writable {
             guard_end = mapping.end;
+        }
+        if let Some(last) = used.checked_sub(1)
+            && let (Some(area), Some(region)) = (areas.get_mut(last), regions.get_mut(last))
+            && region.goes_on(area, &mapping)
+        {
+            region.rss += mapping.rss + mapping.swap;
+            area.end = mapping.end;
+            pages += (mapping.end - mapping.start) / PAGE;
+            return;
         }
         if !is_wanted(&mapping) {
             return;
@@ -59,16 +68,11 @@ pub(super) fn mappings(text: &'static [u8]) -> Option<Mappings> {
             *area = Area { start: mapping.start, end: mapping.end, first_bit: pages };
             *region = Region {
                 rss: mapping.rss + mapping.swap,
+                is_plain: mapping.writable && !mapping.executable,
                 is_stack: mapping.name == b"[stack]",
                 is_brk: mapping.name == b"[heap]",
                 is_guarded: guard_end == mapping.start,
-                file: if is_file {
-                    mapping.name
-                } else if mapping.start == last_file_end {
-                    last_file
-                } else {
-                    b""
-                },
+                file: if is_file { mapping.name } else { last_file.of_data(mapping.start) },
             };
             *kind = match (is_file, mapping.executable) {
                 (true, _) => Kind::Data,
@@ -140,14 +144,7 @@ pub(super) struct Words<'a> {
 impl Memory for Words<'_> {
     #[inline]
     fn fetch(&self, address: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: any address may be prefetched; nothing is read.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::with_exposed_provenance(address)) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = address;
+        prefetch(address);
     }
 
     #[inline]

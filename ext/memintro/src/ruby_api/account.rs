@@ -17,8 +17,8 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("malloc_trim", function!(malloc_trim, 0))
 }
 
-/// `[text, whether it is whole, milliseconds for which Ruby stood still]`. `walks_heap`: Ruby's own heap too. After so
-/// many seconds, the copy is ended.
+/// `[text, whether it is whole, milliseconds for which Ruby stood still, what the allocator says]`. `walks_heap`: Ruby's
+/// own heap too. After so many seconds, the copy is ended.
 fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<RArray, Error> {
     let begun = std::time::Instant::now();
     let pages = if walks_heap { checked(ruby, account::heap_pages())? } else { Vec::new() };
@@ -33,12 +33,13 @@ fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<RA
         )
     })?;
     let pause = begun.elapsed().as_secs_f64() * 1e3;
-    let (text, whole) = without_gvl(|| copy.finish());
-    let answer = ruby.ary_new_capa(3);
-    let made: RString = ruby.str_from_slice(&text);
+    let counted = without_gvl(|| copy.finish());
+    let answer = ruby.ary_new_capa(4);
+    let made: RString = ruby.str_from_slice(&counted.text);
     answer.push(made)?;
-    answer.push(whole)?;
+    answer.push(counted.whole)?;
     answer.push(pause)?;
+    answer.push(figures_of(ruby, counted.allocator)?)?;
     Ok(answer)
 }
 
@@ -60,7 +61,10 @@ fn site_names(ruby: &Ruby, ids: Vec<u32>) -> Result<RArray, Error> {
 
 /// `[name, [[figure, bytes], …]]`
 fn allocator_figures(ruby: &Ruby) -> Result<RArray, Error> {
-    let (name, figures) = without_gvl(account::of_allocator);
+    figures_of(ruby, without_gvl(account::of_allocator))
+}
+
+fn figures_of(ruby: &Ruby, (name, figures): account::Statistics) -> Result<RArray, Error> {
     let rows = ruby.ary_new_capa(figures.len());
     for (key, bytes) in figures {
         rows.push((ruby.to_symbol(key), bytes))?;

@@ -12,7 +12,7 @@ module Memintro
         "rss" => [1, false], "pagemap" => [1, false], "zero" => [1, false], "own" => [1, false],
         "file" => [2, true], "bss" => [1, true], "other" => [1, false], "code" => [1, false], "heap_live" => [1, false],
         "heap_free" => [1, false], "heap_empty" => [2, false], "heap_pages" => [1, false], "stack" => [2, true],
-        "glibc" => [1, false], "busy" => [1, false], "broken" => [1, true], "arena" => [8, false],
+        "glibc" => [1, false], "busy" => [1, false], "broken" => [1, true], "arena" => [9, false],
         "tcache" => [4, false], "fast" => [3, false], "mmapped" => [3, false], "anonymous" => [1, false],
         "type" => [3, true], "imemo" => [3, true], "searched" => [1, false],
         "site" => [4, false], "stage" => [1, false], "lost" => [1, false]

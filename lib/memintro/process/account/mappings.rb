@@ -22,6 +22,9 @@ module Memintro
       # @raise [NoProcessError, ForbiddenError, ProcError]
       def self.of(pid)
         sums = sums(pid)
+        # The kernel lists nothing of a process that has ended and not been waited for, and of its own threads.
+        raise NoProcessError, "process #{pid} has no memory: it has ended, or is the kernel's own" if sums.empty?
+
         files = sums.select { |name, _| name.start_with?("/") }
         bytes = { thread_stacks: sums.fetch("[stack]", 0), mapped_files: files.values.sum }
         bytes[:anonymous] = sums.values.sum - bytes.values.sum

@@ -36,14 +36,14 @@ module Memintro
       # @raise [AccountError]
       def self.take(ruby:, pagemap:, seconds:, cgroup: nil)
         refuse_near_limit(cgroup)
-        text = figures = whole = pause = nil
+        figures = whole = pause = allocator = nil
         TRIES.times do
-          text, whole, pause = Native.account(ruby, pagemap, seconds)
+          text, whole, pause, allocator = Native.account(ruby, pagemap, seconds)
           figures = Figures.new(text.force_encoding(Encoding::BINARY))
           break if whole_instant?(figures, ruby)
         end
-        allocator, own = Native.allocator_figures
-        new(figures, whole, pause, allocator, own.to_h).account(ruby: ruby)
+        name, own = allocator
+        new(figures, whole, pause, name, own.to_h).account(ruby: ruby)
       end
 
       # Whether no other thread stood in the way: in malloc, or recording what it does there.
@@ -57,8 +57,10 @@ module Memintro
       # Where the container is about to be full, the kernel could end the program for what the copy takes.
       def self.refuse_near_limit(cgroup)
         room = cgroup&.distance_bytes
+        return if room.nil?
+
         need = LEAST_ROOM + (Native.rss / PAGE_TABLES) + (Native.rss / BLOCKS)
-        return if room.nil? || room >= need
+        return if room >= need
 
         raise AccountError, "the container's memory is full but for #{Units.bytes([room, 0].max)} (#{cgroup.path}), " \
                             "and the copy of this process that counts may take #{Units.bytes(need)}: the kernel " \
@@ -255,11 +257,12 @@ module Memintro
       end
 
       def free_details
-        arenas = @figures.all("arena").map do |number, heaps, used, free, top, _size, _chunks, pieces|
+        arenas = @figures.all("arena").map do |number, heaps, used, free, top, _size, _chunks, pieces, _trim|
           { arena: number, heaps: heaps, used_bytes: used, free_bytes: free, top_bytes: top, free_pieces: pieces }
         end
         { arenas: arenas.size, allocator: @allocator.to_s, bins_bytes: sum("arena", 3), top_bytes: sum("arena", 4),
-          tcache_bytes: sum("tcache", 2), tcaches: sum("tcache"), fast_bins_bytes: sum("fast", 1),
+          trimmable_bytes: (sum("arena", 8) if @allocator == :glibc), tcache_bytes: sum("tcache", 2),
+          tcaches: sum("tcache"), fast_bins_bytes: sum("fast", 1),
           inside_known: inside_known?,
           largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own }
       end

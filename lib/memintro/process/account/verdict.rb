@@ -81,7 +81,7 @@ module Memintro
         return "fragmentation. Memintro.trim gives back what it can." unless row.details[:allocator] == "glibc"
 
         many = arenas > MANY_ARENAS ? "#{arenas} arenas; MALLOC_ARENA_MAX=2 or jemalloc helps" : "Jemalloc may help"
-        "fragmentation. #{many}; Memintro.trim gives back what it can."
+        "fragmentation. #{many}; Memintro.trim gives back about #{Units.bytes(row.details[:trimmable_bytes].to_i)}."
       end
       private_class_method :fragmentation
 

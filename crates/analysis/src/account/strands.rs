@@ -1,0 +1,294 @@
+//! Walks over the chunks of a long heap in several places at once.
+//!
+//! The head of a chunk says where the next one is, so a walk waits for memory at each chunk. Several walks by turns, the
+//! strands, wait together: each asks for its next head and lets the others go on. Each strand but the first begins at
+//! what looks like a chunk, somewhere within the heap. Whether it was one shows in the end: the strand before it must
+//! arrive exactly there. What a wrong strand and those after it have seen is forgotten, and is walked over again.
+
+use super::chunks::{self, End, State, Step};
+
+/// Strands, in the order of their addresses. The processor can wait for about so many words at once.
+const STRANDS: usize = 12;
+/// A heap of less is walked from one end to the other.
+const LEAST: usize = 1 << 20;
+/// Chunks that must follow one another where a strand begins. Old heads, within what is a free chunk now, lead to its
+/// end in fewer steps than this.
+const PROOF: usize = 64;
+/// Bytes in which a beginning is looked for.
+const SEARCHED: usize = 64 << 10;
+
+/// Who sees the chunks.
+pub trait Visitor {
+    /// Sums of one strand.
+    type Sums: Copy + Default;
+    /// A chunk. Those of one strand come in their order.
+    fn visit(&mut self, sums: &mut Self::Sums, at: usize, size: usize, state: State);
+    /// A strand's end.
+    fn finish(&mut self, sums: &mut Self::Sums);
+    /// Sums of a strand that was right.
+    fn keep(&mut self, sums: &Self::Sums);
+    /// What was seen from this address on was wrong.
+    fn forget(&mut self, from: usize);
+}
+
+/// What the process has in its memory.
+pub trait Memory {
+    /// Eight bytes, or `None` where nothing is to be read.
+    fn word(&self, at: usize) -> Option<u64>;
+    /// The word will be read soon. It may be no valid address.
+    fn soon(&self, at: usize);
+}
+
+#[derive(Clone, Copy, Default)]
+struct Strand<S> {
+    first: usize,
+    /// Where the next strand begins.
+    until: usize,
+    at: usize,
+    head: Option<u64>,
+    ended: Option<End>,
+    sums: S,
+}
+
+/// Visits the chunks from `start` on, which all lie below `end`: the same as [`chunks::walk`] does.
+pub fn walk<V: Visitor>(start: usize, end: usize, top: usize, memory: &impl Memory, visitor: &mut V) -> End {
+    let mut from = start;
+    loop {
+        let mut strands = [Strand::default(); STRANDS];
+        let used = begin(&mut strands, from, end, top, memory);
+        let strands = strands.get_mut(..used).unwrap_or_default();
+        by_turns(strands, end, top, memory, visitor);
+        let mut right = 0;
+        let mut ended = None;
+        // At least the first one is right, and so `from` moves, or the walk has ended.
+        while let Some(strand) = strands.get(right).filter(|strand| strand.first == from && ended.is_none()) {
+            visitor.keep(&strand.sums);
+            (from, ended) = (strand.at, strand.ended);
+            right += 1;
+        }
+        // All chunks of the strands that were right begin before this.
+        if let Some(wrong) = strands.get(right) {
+            visitor.forget(wrong.first);
+        }
+        if let Some(ended) = ended {
+            return ended;
+        }
+    }
+}
+
+/// Finds where strands may begin. Returns how many there are.
+fn begin<S: Copy + Default>(
+    strands: &mut [Strand<S>; STRANDS],
+    from: usize,
+    end: usize,
+    top: usize,
+    memory: &impl Memory,
+) -> usize {
+    let limit = if (from..end).contains(&top) { top } else { end };
+    let apart = limit.saturating_sub(from) / STRANDS;
+    let mut used = 0_usize;
+    for index in 0..STRANDS {
+        let first = match index {
+            0 => Some(from),
+            _ if limit.saturating_sub(from) < LEAST => None,
+            _ => border(from + apart * index, limit, end, top, memory),
+        };
+        let Some(first) = first else { continue };
+        if let Some(before) = used.checked_sub(1).and_then(|last| strands.get_mut(last)) {
+            if first <= before.first {
+                continue;
+            }
+            before.until = first;
+        }
+        if let Some(strand) = strands.get_mut(used) {
+            let head = memory.word(first.wrapping_add(8));
+            *strand = Strand { first, until: usize::MAX, at: first, head, ended: None, sums: S::default() };
+            used += 1;
+        }
+    }
+    used
+}
+
+/// An address at or after `from` where a chunk seems to begin.
+fn border(from: usize, limit: usize, end: usize, top: usize, memory: &impl Memory) -> Option<usize> {
+    let last = limit.min(from.saturating_add(SEARCHED));
+    (from.next_multiple_of(chunks::GRAIN)..last).step_by(chunks::GRAIN).find_map(|first| {
+        let mut at = first;
+        let mut head = memory.word(at + 8);
+        for _ in 0..PROOF {
+            let Step::Chunk { size, next_head, .. } = chunks::step(at, head, end, top, |at| memory.word(at))
+            else {
+                return None;
+            };
+            at += size;
+            head = next_head;
+        }
+        (at < limit).then_some(at)
+    })
+}
+
+fn by_turns<V: Visitor>(
+    strands: &mut [Strand<V::Sums>],
+    end: usize,
+    top: usize,
+    memory: &impl Memory,
+    visitor: &mut V,
+) {
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        for strand in &mut *strands {
+            if strand.ended.is_some() || strand.at >= strand.until {
+                continue;
+            }
+            match chunks::step(strand.at, strand.head, end, top, |at| memory.word(at)) {
+                Step::Chunk { size, state, next_head } => {
+                    visitor.visit(&mut strand.sums, strand.at, size, state);
+                    strand.at += size;
+                    strand.head = next_head;
+                    let next = next_head.map_or(0, |head| (head & !chunks::FLAGS) as usize);
+                    memory.soon(strand.at.wrapping_add(next).wrapping_add(8));
+                    goes_on = true;
+                }
+                Step::Top { size } => {
+                    visitor.visit(&mut strand.sums, strand.at, size, State::Top);
+                    strand.at += size;
+                    strand.ended = Some(End::Whole(strand.at));
+                }
+                Step::Ended(ended) => strand.ended = Some(ended),
+            }
+        }
+    }
+    for strand in strands {
+        visitor.finish(&mut strand.sums);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Heap(Vec<u64>);
+
+    impl Memory for Heap {
+        fn word(&self, at: usize) -> Option<u64> {
+            at.is_multiple_of(8).then(|| self.0.get(at / 8).copied()).flatten()
+        }
+
+        fn soon(&self, _at: usize) {}
+    }
+
+    type Chunk = (usize, usize, State);
+
+    #[derive(Default)]
+    struct Seen {
+        chunks: Vec<Chunk>,
+        bytes: usize,
+        forgotten: usize,
+    }
+
+    impl Visitor for Seen {
+        type Sums = usize;
+
+        fn visit(&mut self, sums: &mut usize, at: usize, size: usize, state: State) {
+            self.chunks.push((at, size, state));
+            *sums += size;
+        }
+
+        fn finish(&mut self, _sums: &mut usize) {}
+
+        fn keep(&mut self, sums: &usize) {
+            self.bytes += sums;
+        }
+
+        fn forget(&mut self, from: usize) {
+            let before = self.chunks.len();
+            self.chunks.retain(|chunk| chunk.0 < from);
+            self.forgotten += before - self.chunks.len();
+        }
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, most: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) as usize % most
+        }
+    }
+
+    /// Chunks up to a top, with contents from `fill`. Returns the heap, and where its top is.
+    fn heap(bytes: usize, random: &mut Random, mut fill: impl FnMut(&mut Random) -> u64) -> (Heap, usize) {
+        let mut words: Vec<u64> = (0..bytes / 8).map(|_| fill(random)).collect();
+        let (mut at, mut before_used) = (0, true);
+        while at < bytes - 20_000 {
+            let size = 32 + 16 * random.below(60);
+            let used = !before_used || random.below(3) > 0;
+            words[at / 8 + 1] = size as u64 | u64::from(before_used);
+            if !used {
+                words[(at + size) / 8] = size as u64;
+            }
+            (at, before_used) = (at + size, used);
+        }
+        words[at / 8 + 1] = (bytes - at) as u64 | u64::from(before_used);
+        (Heap(words), at)
+    }
+
+    /// What both ways of walking see. Returns how much was seen in vain.
+    fn compare(heap: &Heap, top: usize) -> usize {
+        let end = heap.0.len() * 8;
+        let mut slowly = Vec::new();
+        let slow_end =
+            chunks::walk(0, end, top, |at| heap.word(at), |at, size, state| slowly.push((at, size, state)));
+        let mut seen = Seen::default();
+        let fast_end = walk(0, end, top, heap, &mut seen);
+        seen.chunks.sort_unstable_by_key(|chunk| chunk.0);
+        assert_eq!(fast_end, slow_end);
+        assert!(seen.chunks == slowly, "{} chunks for {}", seen.chunks.len(), slowly.len());
+        assert_eq!(seen.bytes, slowly.iter().map(|chunk| chunk.1).sum::<usize>());
+        seen.forgotten
+    }
+
+    #[test]
+    fn sees_what_a_plain_walk_sees() {
+        let mut random = Random(1);
+        for bytes in [64 << 10, 1 << 20, 5 << 20] {
+            let (heap, top) = heap(bytes, &mut random, |_| 0);
+            assert_eq!(compare(&heap, top), 0);
+            let mut strands = [Strand::<()>::default(); STRANDS];
+            let used = begin(&mut strands, 0, bytes, top, &heap);
+            assert_eq!(used, if bytes > LEAST { STRANDS } else { 1 });
+        }
+    }
+
+    /// Contents that look like heads of chunks lead strands astray.
+    #[test]
+    fn wrong_strands_are_forgotten() {
+        let mut random = Random(2);
+        let mut forgotten = 0;
+        for kind in 0..6 {
+            let (heap, top) = heap(3 << 20, &mut random, |random| match kind {
+                0 => 48 | 1,
+                1 => 32 | 1,
+                2 => (16 * random.below(40) as u64) | 1,
+                3 => 4096 | 1,
+                4 => random.0,
+                _ => 33 + 16 * (random.0 & 1),
+            });
+            forgotten += compare(&heap, top);
+        }
+        assert!(forgotten > 1000, "no strand went astray: {forgotten}");
+    }
+
+    #[test]
+    fn damage_ends_the_walk_where_it_ends_a_plain_one() {
+        let mut random = Random(3);
+        for _ in 0..200 {
+            let (mut heap, top) = heap(2 << 20, &mut random, |_| 0);
+            let place = random.below(heap.0.len());
+            heap.0[place] = random.0;
+            compare(&heap, top);
+            compare(&heap, usize::MAX);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Mappings of files, of the process itself: a fork does not copy their pages. Read while the copy counts the rest.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use memintro_analysis::account::lines::{Lines, Word};
+use memintro_analysis::account::maps;
+
+use super::ROOM;
+use super::child::room_for_maps;
+use crate::copy::own_memory::{read_all, slice};
+
+/// Bytes of the answer.
+const LINES: usize = 8 << 20;
+/// Of these, kept for what comes after the files.
+const KEPT: usize = 64 << 10;
+
+/// Writes what is known of files, and what is kept from copies. `shared`: the memory that the copy writes. `None` if
+/// the list cannot be read.
+pub(super) fn list(smaps: &File, shared: usize) -> Option<Vec<u8>> {
+    // Mapped, because a block that long would change how malloc takes memory from then on.
+    let room = Mapped(room_for_maps()?);
+    let out = Mapped(slice(LINES)?);
+    let text = read_all(smaps.as_raw_fd(), room.bytes())?;
+    let mut lines = Lines::new(out.bytes());
+    let (mut rss, mut other, mut own) = (0, 0, 0);
+    let mut files = Files::default();
+    maps::each(text, |mapping| {
+        // What is kept from copies is not there, and so is known as a whole only.
+        if (mapping.is_anonymous() && !mapping.is_kept_back) || mapping.rss == 0 {
+            return;
+        }
+        rss += mapping.rss;
+        if mapping.start <= shared && shared < mapping.end && mapping.end - mapping.start <= ROOM {
+            own += mapping.rss;
+        } else if mapping.is_anonymous() {
+            other += mapping.rss;
+        } else {
+            files.add(&mapping, &mut lines);
+        }
+    });
+    files.finish(&mut lines);
+    for (key, bytes) in [("own", own), ("other", other), ("rss", rss)] {
+        lines.add(key, &[Word::Number(bytes)]);
+    }
+    lines.add("lost", &[Word::Number(lines.lost())]);
+    Some(lines.text().to_vec())
+}
+
+/// Memory of [`slice`], given back.
+struct Mapped(*mut [u8]);
+
+impl Mapped {
+    /// Called once.
+    fn bytes(&self) -> &'static mut [u8] {
+        // SAFETY: mapped until this is dropped, after all that is made of it.
+        unsafe { &mut *self.0 }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: a mapping of its own, which nobody uses any more.
+        unsafe { libc::munmap(self.0.cast(), self.0.len()) };
+    }
+}
+
+/// Sums up neighbours of one name, so that tens of thousands of mappings of one file take one line.
+#[derive(Default)]
+struct Files<'a> {
+    name: &'a [u8],
+    resident: u64,
+    anonymous: u64,
+    others: (u64, u64),
+}
+
+impl<'a> Files<'a> {
+    fn add(&mut self, mapping: &maps::Mapping<'a>, lines: &mut Lines<'_>) {
+        if mapping.name != self.name {
+            self.write(lines);
+            self.name = mapping.name;
+        }
+        self.resident += mapping.rss;
+        self.anonymous += mapping.anonymous;
+    }
+
+    fn write(&mut self, lines: &mut Lines<'_>) {
+        let (resident, anonymous) = (std::mem::take(&mut self.resident), std::mem::take(&mut self.anonymous));
+        if resident == 0 {
+        } else if lines.room() < KEPT {
+            self.others.0 += resident;
+            self.others.1 += anonymous;
+        } else {
+            let numbers = [Word::Number(resident), Word::Number(anonymous), Word::Text(self.name)];
+            lines.add("file", &numbers);
+        }
+    }
+
+    fn finish(mut self, lines: &mut Lines<'_>) {
+        self.write(lines);
+        if self.others.0 > 0 {
+            let numbers =
+                [Word::Number(self.others.0), Word::Number(self.others.1), Word::Text(b"(further files)")];
+            lines.add("file", &numbers);
+        }
+    }
+}

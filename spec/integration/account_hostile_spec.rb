@@ -1,0 +1,187 @@
+# frozen_string_literal: true
+
+require "tmpdir"
+require_relative "../spec_helper"
+
+# What names of files, other threads, filters of system calls and signals do to an account: it adds up, or says why not.
+RSpec.describe "an account under attack", :vm do
+  SECCOMP = <<~'RUBY'
+    # Refuses these system calls with EPERM, for good.
+    def refuse(*numbers)
+      prctl = Fiddle::Function.new(Fiddle.dlopen(nil)["prctl"], [Fiddle::TYPE_INT, *[Fiddle::TYPE_LONG] * 4], Fiddle::TYPE_INT)
+      checks = numbers.map { |number| [0x15, 0, 1, number].pack("SCCL") + [0x06, 0, 0, 0x0005_0001].pack("SCCL") }
+      filter = [0x20, 0, 0, 0].pack("SCCL") + checks.join + [0x06, 0, 0, 0x7fff_0000].pack("SCCL")
+      code = Fiddle::Pointer[filter]
+      program = Fiddle::Pointer[[filter.bytesize / 8, code.to_i].pack("Sx6Q")]
+      prctl.call(38, 1, 0, 0, 0)
+      raise "no filter" unless prctl.call(22, 2, program.to_i, 0, 0).zero?
+    end
+  RUBY
+
+  def sums_up(found)
+    expect(found[:sum]).to eq(found[:rss])
+    expect(found[:least]).to be >= 0
+  end
+
+  it "adds up with files of any names, and shows none of their bytes to a terminal" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[json fiddle tmpdir stringio memintro]).must_succeed.json
+      require "memintro/cli"
+      require File.join(Memintro::Paths::CODE, "report/account_report")
+      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
+      MMAP = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"], types, Fiddle::TYPE_VOIDP)
+      def map(name)
+        File.write(name, "z" * 1_048_576)
+        File.open(name) { |file| MMAP.call(nil, 1 << 20, 3, 2, file.fileno, 0).then { |at| 256.times { |n| at[n << 12] } } }
+      end
+      2.times { Memintro.account }
+      before = Memintro.account
+      folder = Dir.mktmpdir
+      Dir.chdir(folder)
+      names = ["a\nrss 999999999\nfile 1 1 b", "\e[31mred\e]0;title\a", "gone (deleted)", "[heap]", "[stack]", "rss 5",
+               "libc.so.6", "memintro.so", "\xff\xfe", "<img src=x onerror=alert(1)>", "x" * 255, " ", "vsyscall]"]
+      names.each { |name| map(name) }
+      map("removed").then { File.delete("removed") }
+      # The kernel shows paths of up to 4,095 bytes.
+      15.times { Dir.mkdir("d" * 250) && Dir.chdir("d" * 250) }
+      map("deep")
+      GC.start
+      account = Memintro.account
+      kernel = Memintro.rss
+      page = StringIO.new
+      Memintro::AccountReport.new(account).write(page, format: :html)
+      shown = [account.to_s, page.string, account.diff(before).to_s].join
+      files = account[:mapped_files].details[:files]
+      puts JSON.generate(rss: account.rss, sum: account.rows.sum(&:bytes), least: account.rows.map(&:bytes).min,
+                         grown: account[:mapped_files].bytes - before[:mapped_files].bytes, notes: account.notes,
+                         kernel: kernel, controls: shown.scan(/[\x00-\x09\x0b-\x1f\x7f]/).size,
+                         script: page.string.include?("<img"), json: JSON.parse(account.to_json)["rss"],
+                         deep: files.map { |file| file[:name].bytesize }.max)
+    RUBY
+    sums_up(result)
+    expect(result).to include(notes: [], controls: 0, script: false, json: result[:rss])
+    expect(result[:grown]).to be_within(3 << 20).of(15 << 20)
+    expect((result[:rss] - result[:kernel]).abs).to be < 3 << 20
+    expect(result[:deep]).to be > 3700
+  end
+
+  it "adds up while threads fork, map and start threads, all of which go on" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      libc = Fiddle.dlopen(nil)
+      types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
+      mmap = Fiddle::Function.new(libc["mmap"], types, Fiddle::TYPE_VOIDP)
+      munmap = Fiddle::Function.new(libc["munmap"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG], Fiddle::TYPE_INT)
+      done = Hash.new(0)
+      stop = false
+      loops = { maps: -> { mmap.call(nil, 4 << 20, 3, 0x8022, -1, 0).then { |at| munmap.call(at, 4 << 20) } },
+                forks: -> { Process.wait(fork { exit!(Memintro.account(ruby: false).rss.positive? ? 7 : 1) }); raise "child" if $?.exitstatus != 7 },
+                threads: -> { Thread.new { Array.new(50) { "x" * 5000 } }.join } }
+      busy = loops.map { |name, work| Thread.new { (work.call; done[name] += 1) until stop } }
+      accounts = Array.new(12) { |n| Memintro.account(ruby: n.even?) }
+      sleep(0.05) until done.size == 3
+      stop = true
+      busy.each(&:join)
+      puts JSON.generate(left: accounts.map { |one| one.rss - one.rows.sum(&:bytes) }.uniq, done: done.keys.sort,
+                         least: accounts.flat_map { |one| one.rows.map(&:bytes) }.min,
+                         unattributed: accounts.map { |one| one[:unattributed].bytes.fdiv(one.rss) }.max)
+    RUBY
+    expect(result).to include(left: [0], done: %w[forks maps threads], least: be >= 0)
+    # Of a walk that was ended by a thread in the middle of malloc, three times.
+    expect(result[:unattributed]).to be < 0.05
+  end
+
+  it "says so where the process may not be copied" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      #{SECCOMP}
+      Memintro.account
+      refuse(56, 435)
+      message = begin
+        Memintro.account
+      rescue Memintro::AccountError => e
+        e.message
+      end
+      puts JSON.generate(message: message)
+    RUBY
+    expect(result[:message]).to match(/cannot be copied for an account of its memory \(Operation not permitted/)
+  end
+
+  it "estimates where pagemap may not be read, and says so" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      #{SECCOMP}
+      kept = "x" * 40_000_000
+      Memintro.account
+      refuse(17, 16)
+      account = Memintro.account
+      puts JSON.generate(rss: account.rss, sum: account.rows.sum(&:bytes), least: account.rows.map(&:bytes).min,
+                         notes: account.notes, objects: account[:malloc_ruby_objects].bytes)
+    RUBY
+    sums_up(result)
+    expect(result[:notes].first).to include("the kernel does not show which pages are resident")
+    expect(result[:objects]).to be > 36_000_000
+  end
+
+  it "says so where the list of mappings may not be read" do
+    skip "needs root to hide /proc" unless Process.uid.zero?
+
+    hide = "mount -t tmpfs none /proc 2>/dev/null || exit 77; exec \"$0\" \"$@\""
+    code = "begin; Memintro.account; rescue Memintro::AccountError => e; puts e.message; end"
+    result = Subprocess.run_command("unshare", "--mount", "sh", "-c", hide, RbConfig.ruby, "-I#{Subprocess::LIB}",
+                                    "-rmemintro", "-e", code)
+    skip "may not mount here" if result.status.exitstatus == 77
+    expect(result.must_succeed.stdout).to match(/cannot be copied for an account.*No such file|had counted/)
+  end
+
+  # A copy that somebody stops is ended at its deadline, and waited for.
+  it "does not wait for ever for a copy that was stopped" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
+      kept = Array.new(200_000) { "x" * 500 }
+      Memintro.account
+      copies = -> { Dir.glob("/proc/self/task/*/children").flat_map { |file| File.read(file).split } }
+      stopped = 0
+      watcher = Thread.new do
+        loop do
+          copies.call.each { |pid| stopped += Process.kill(:STOP, Integer(pid)) }
+          Thread.pass
+        rescue SystemCallError
+          next # it has just ended
+        end
+      end
+      begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      outcome = begin
+        account = Memintro::Account::Reading.take(ruby: true, pagemap: true, seconds: 1)
+        account.rss - account.rows.sum(&:bytes)
+      rescue Memintro::AccountError => e
+        e.message
+      end
+      took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
+      watcher.kill.join
+      puts JSON.generate(outcome: outcome, stopped: stopped, took: took, left: copies.call)
+    RUBY
+    expect(result[:stopped]).to be > 0
+    expect(result[:outcome]).to eq(0).or include("ended before it had counted")
+    expect(result[:left]).to eq([])
+    # Three tries of two seconds each.
+    expect(result[:took]).to be < 60
+  end
+
+  it "says in words that a process has ended while it was looked at" do
+    outcomes = Array.new(8) do |round|
+      child = "Memintro.listen if #{round.odd?}; kept = Array.new(100_000) { 'x' * 100 }; puts 1; $stdout.flush; sleep"
+      IO.popen([RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e", child]) do |io|
+        io.gets
+        killer = Thread.new { sleep(0.05 * round) && Process.kill(:KILL, io.pid) }
+        shown = Subprocess.run_command(RbConfig.ruby, Subprocess::EXE, "account", "--json", io.pid.to_s)
+        killer.join
+        shown
+      end
+    end
+    outcomes.each do |shown|
+      expect(shown.stderr).not_to match(/\.rb:\d+/)
+      if shown.status.success?
+        account = JSON.parse(shown.stdout, symbolize_names: true)
+        expect(account[:rows].sum { |row| row[:bytes] }).to eq(account[:rss])
+      else
+        expect(shown.stderr).to match(/\Amemintro: \S/)
+      end
+    end
+  end
+end
