@@ -10,4 +10,4 @@
 require_relative "../memintro"
 require_relative "integrations/rspec_matchers"
 
-RSpec::Matchers.send(:include, Memintro::RSpecMatchers)
+RSpec::Matchers.include(Memintro::RSpecMatchers)

@@ -65,7 +65,10 @@ RSpec.describe "What memintro loads late" do
       puts JSON.generate([first.join.value, killed, late, Memintro.iseqs.count.positive?])
     RUBY
     expect(answers.json).to eq([nil, 0, "Timeout::Error", true])
-    expect(answers.stderr).to eq("")
+    # With -w, Ruby 3.1.2 takes whoever waits for a file that another thread loads for a circle.
+    said = answers.stderr.lines
+    said = said.grep_v(/circular require considered harmful|\A\tfrom |\A\n\z/) if RUBY_VERSION == "3.1.2"
+    expect(said).to eq([])
   end
 
   it "is had by a child that was forked while another thread loaded it" do

@@ -69,7 +69,8 @@ impl Site {
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    address: u64,
+    /// Its bits are inverted: a search for leaks must not find the block held by this record.
+    inverted_address: u64,
     size: u64,
     site: u32,
     serial: u32,
@@ -131,7 +132,7 @@ impl Tally {
         let site = self.sites.entry(sample.site).or_default();
         let chain = site.add(chain, sample.weight);
         self.blocks.push(Block {
-            address: sample.block,
+            inverted_address: !sample.block,
             size: sample.size,
             site: sample.site,
             serial: sample.serial,
@@ -148,7 +149,7 @@ impl Tally {
 
     /// Forgets blocks that are not live any more, as far as is known.
     pub fn keep_live(&mut self, is_live: impl Fn(u64, u32) -> bool) {
-        self.blocks.retain(|block| is_live(block.address, block.serial));
+        self.blocks.retain(|block| is_live(!block.inverted_address, block.serial));
     }
 
     /// What is known of the sites' native callers, by number of the site. Sites without any are left out. For what is
