@@ -227,8 +227,7 @@ module Memintro
       site = Arguments.text(:site, site, optional: true)
       older = Arguments.count(:older_than_gcs, older, most: 4_000_000_000, optional: true)
       chosen = [*("--site=#{site}" if site), *("--older-than-gcs=#{older}" if older)]
-      # While memintro is disabled, a program goes on, and the copy has no line and no age: nothing is chosen.
-      return chosen if chosen.empty? || Native.tracks_objects || Brake.on?
+      return chosen if chosen.empty? || Native.tracks_objects
 
       raise ArgumentError, "objects are not tracked, so nobody knows where and when they were made: " \
                            "Memintro.start(objects: true) begins to note it (memintro start PID --objects)"
