@@ -11,7 +11,7 @@ require_relative "../memintro"
 require "minitest/spec"
 require_relative "integrations/minitest_assertions"
 
-Minitest::Assertions.include(Memintro::MinitestAssertions)
+Minitest::Assertions.send(:include, Memintro::MinitestAssertions) # rubocop:disable Lint/SendWithMixinArgument
 
 { assert_no_leaks: :wont_leak_memory, assert_allocates_at_most: :must_allocate_at_most,
   assert_retains_at_most: :must_retain_at_most, refute_retains: :wont_retain }.each do |assertion, expectation|

@@ -10,4 +10,4 @@
 require_relative "../memintro"
 require_relative "integrations/rspec_matchers"
 
-RSpec::Matchers.include(Memintro::RSpecMatchers)
+RSpec::Matchers.send(:include, Memintro::RSpecMatchers) # rubocop:disable Lint/SendWithMixinArgument

@@ -47,7 +47,7 @@ pub(super) fn list(smaps: &File, shared: usize) -> Option<Vec<u8>> {
     Some(lines.text().to_vec())
 }
 
-/// Memory of [`slice`], given back.
+/// Memory of [`slice()`], given back.
 struct Mapped(*mut [u8]);
 
 impl Mapped {
