@@ -104,7 +104,7 @@ RSpec.describe "an account under attack", :vm do
     expect(result[:message]).to match(/cannot be copied for an account of its memory \(Operation not permitted/)
   end
 
-  it "estimates where pagemap may not be read, and says so" do
+  it "estimates where pagemap may not be read, and says so", vm: false do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       #{SECCOMP}
       kept = "x" * 40_000_000

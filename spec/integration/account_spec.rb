@@ -23,7 +23,7 @@ RSpec.describe "an account of RSS", :vm do
     expect(result[:bytes]).to eq(result[:pages].values.sum)
   end
 
-  it "adds up where the kernel does not show which pages are resident" do
+  it "adds up where the kernel does not show which pages are resident", vm: false do
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
       kept = "x" * 50_000_000
       Memintro.account
