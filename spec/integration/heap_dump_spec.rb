@@ -150,7 +150,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(dump_with_mark_functions("pause", "abort")).to include(unread_types: 2)
   end
 
-  it "is made by two threads at once, while the program forks, and while other threads are in malloc" do
+  it "is made by two threads at once, while the program forks, and while other threads are in malloc", vm: false do
     found = answer(<<~RUBY, deadline_seconds: 100)
       require "openssl"
       $stop = false
