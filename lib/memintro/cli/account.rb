@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "inspection"
+require_relative "copy_inspection"
 
 module Memintro
   module CLI
     # `memintro account`: where the resident memory of a process is.
-    class AccountOf < Inspection
+    class AccountOf < CopyInspection
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro account [options] PID|NAME…
@@ -15,31 +15,15 @@ module Memintro
         stacks, files. The rows add up to RSS. PID or NAME is a process that listens (memintro ps). Of any other
         PID, only the kernel's list of mappings is shown. With a CMD, shows each of its Ruby processes when it ends.
       TEXT
-      # See {Inspection::FORMATS}.
-      FORMATS = %w[text json html].freeze
-
-      # @param words [Array<String>] PIDs and names
-      # @return [Integer] the exit code
-      def run(words)
-        return super if @command
-
-        require_relative "../../memintro"
-        require_relative "../report/account_report"
-        raise UsageError, "give a PID, or -- CMD (memintro account --help)" if words.empty?
-
-        from_outside?(words) ? show_mappings(Integer(words.first, 10)) : inspect_live(words)
-      rescue Memintro::AccountError, NoProcessError, ForbiddenError, ProcError => e
-        raise Failure, e.message
-      end
 
       private
 
-      def name
-        "account"
-      end
-
       def default_top
         "all"
+      end
+
+      def look(words)
+        from_outside?(words) ? show_mappings(Integer(words.first, 10)) : super
       end
 
       def from_outside?(words)
@@ -58,14 +42,8 @@ module Memintro
         0
       end
 
-      def inspect_all(listeners)
-        over_all(listeners, apart: false) do |listener|
-          asked = client(listener, @timeout || PATIENCE_SECONDS)
-          answer = asked.ask_json("account", {})
-          listener.called = asked.program
-          account = Account.of_hash(answer)
-          write_live(listener, AccountReport.new(account, name: who(listener), pid: listener.pid))
-        end
+      def report(answer, **process)
+        AccountReport.new(Account.of_hash(answer), **process)
       end
     end
   end

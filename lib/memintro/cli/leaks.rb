@@ -1,11 +1,11 @@
 # frozen_string_literal: true
 
-require_relative "inspection"
+require_relative "copy_inspection"
 
 module Memintro
   module CLI
     # `memintro leaks`: blocks of malloc that nothing points to.
-    class LeaksOf < Inspection
+    class LeaksOf < CopyInspection
       # What its help begins with.
       BANNER = <<~TEXT
         Usage: memintro leaks [options] PID|NAME…
@@ -16,8 +16,6 @@ module Memintro
         only for the garbage collection before, and while the kernel copies it: 30 to 100 ms for each GB, twice.
         With a CMD, each of its Ruby processes tracks from its start, and is searched when it ends.
       TEXT
-      # See {Inspection::FORMATS}.
-      FORMATS = %w[text json html].freeze
       # Seconds that a copy may take.
       SECONDS = 120
       private_constant :SECONDS
@@ -41,22 +39,11 @@ module Memintro
       # @return [Integer] the exit code
       def run(words)
         raise Failure, no_core if @core
-        return super if @command
 
-        require_relative "../../memintro"
-        require_relative "../report/leaks_report"
-        raise UsageError, "give a PID, or -- CMD (memintro leaks --help)" if words.empty?
-
-        inspect_live(words)
-      rescue Memintro::LeaksError => e
-        raise Failure, e.message
+        super
       end
 
       private
-
-      def name
-        "leaks"
-      end
 
       def no_core
         "core files cannot be searched yet (#{@core}): the pages of Ruby's heap, and the memory of memintro itself, " \
@@ -70,16 +57,21 @@ module Memintro
       def inspect_all(listeners)
         started = listeners.select { |listener| track(listener) }
         sleep(@track) if @track
-        over_all(listeners, apart: false) do |listener|
-          asked = client(listener, @timeout || (2 * SECONDS))
-          arguments = { gc: !@no_gc, first_words: @first_words == true, seconds: SECONDS }
-          answer = asked.ask_json("leaks", arguments)
-          listener.called = asked.program
-          leaks = Leaks.of_hash(answer)
-          write_live(listener, LeaksReport.new(leaks, name: who(listener), pid: listener.pid))
-        end
+        super
       ensure
         Array(started).each { |listener| stop(listener) }
+      end
+
+      def arguments
+        { gc: !@no_gc, first_words: @first_words == true, seconds: SECONDS }
+      end
+
+      def patience
+        2 * SECONDS
+      end
+
+      def report(answer, **process)
+        LeaksReport.new(Leaks.of_hash(answer), **process)
       end
 
       # @return [Boolean] whether tracking was off before

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../error"
-require_relative "../support/json_text"
 require_relative "../support/list"
+require_relative "../support/listed_figures"
 require_relative "../support/names"
 require_relative "../support/units"
 require_relative "../support/value_object"
@@ -16,6 +16,7 @@ module Memintro
   #   puts leaks
   class Leaks
     include ValueObject
+    include ListedFigures
 
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[leaked_blocks leaked_bytes indirectly_leaked_blocks indirectly_leaked_bytes undecided_blocks
@@ -23,8 +24,11 @@ module Memintro
                     search_ms pause_ms verdict notes groups].freeze
     # What a block can be found to be.
     VERDICTS = %i[leaked indirectly_leaked undecided anchored free_but_kept].freeze
-    # Of JSON.
+    # Of JSON: its first member, and the number of its layout.
+    HEAD = :memintro_leaks
     LAYOUT = 1
+    # The list among the figures.
+    LISTED = :groups
 
     # @return [Integer] blocks that nothing points to. Of blocks that point to one another in a circle, one
     attr_reader :leaked_blocks
@@ -91,16 +95,6 @@ module Memintro
     # @return [Boolean] whether anything leaked
     def any?
       leaked_blocks.positive?
-    end
-
-    # @return [Hash{Symbol => Object}] all figures, with groups as hashes
-    def to_h
-      super.merge(groups: groups.map(&:to_h))
-    end
-
-    # @return [String] all figures as JSON
-    def to_json(*)
-      JsonText.dump({ memintro_leaks: LAYOUT, **to_h })
     end
 
     # @param top [Integer, nil] groups of each verdict; nil: all

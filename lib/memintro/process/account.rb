@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../error"
-require_relative "../support/json_text"
 require_relative "../support/list"
+require_relative "../support/listed_figures"
 require_relative "../support/units"
 require_relative "../support/value_object"
 
@@ -15,14 +15,18 @@ module Memintro
   #   puts account
   class Account
     include ValueObject
+    include ListedFigures
 
     # Rows, in their order.
     NAMES = %i[ruby_heap_live ruby_heap_free malloc_ruby_objects malloc_iseqs malloc_internal malloc_native malloc_free
                thread_stacks mapped_files anonymous memintro unattributed].freeze
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[rss allocator pause_ms verdict notes rows].freeze
-    # Of JSON.
+    # Of JSON: its first member, and the number of its layout.
+    HEAD = :memintro_account
     LAYOUT = 1
+    # The list among the figures.
+    LISTED = :rows
     # Characters of the longest bar.
     BAR = 30
     private_constant :BAR
@@ -99,16 +103,6 @@ module Memintro
       Difference.new(self, earlier)
     end
     alias - diff
-
-    # @return [Hash{Symbol => Object}] all figures, with rows as hashes
-    def to_h
-      super.merge(rows: rows.map(&:to_h))
-    end
-
-    # @return [String] all figures as JSON
-    def to_json(*)
-      JsonText.dump({ memintro_account: LAYOUT, **to_h })
-    end
 
     # @return [String] the sentences, and a table with a bar for each row
     def to_s

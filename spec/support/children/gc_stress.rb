@@ -10,6 +10,22 @@ GC_STRESS_END = Thread.new do
   GC.stress = false
 end
 
+# A child of fork has the stress, but not the thread that ends it.
+Process.singleton_class.prepend(Module.new do
+  def _fork
+    super.tap do |pid|
+      next unless pid.zero? && GC.stress
+
+      GC.stress = false
+      Thread.new do
+        GC.stress = true
+        sleep(GC_STRESS_SECONDS)
+        GC.stress = false
+      end
+    end
+  end
+end)
+
 # For programs that have ended it themselves, because what they prepare is too much for it: stress for what is tested.
 # The block is run without it first, so that no code is loaded under it.
 def stressed

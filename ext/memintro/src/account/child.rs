@@ -12,14 +12,11 @@ use crate::copy;
 use crate::copy::own_memory::{read_all, slice};
 
 use super::frozen::{Frozen, LastFile, Region};
+use super::resident::Source;
 use super::{HeapPage, Wanted, glibc, objects, sites};
 
 /// Room for the text of smaps: reserved, not taken. The most that the limits of the process let it have.
 const MAPS_ROOM: [usize; 3] = [1 << 30, 64 << 20, 4 << 20];
-/// A mapping with more pages is counted as a whole.
-const MOST_PAGES: usize = 1 << 32;
-/// So is one with more than this where the kernel cannot tell which of its pages are resident but one by one.
-const MOST_LISTED_PAGES: usize = 1 << 28;
 /// For call sites of blocks.
 const SITES_SECONDS: i64 = 2;
 
@@ -82,16 +79,16 @@ pub(crate) fn open(path: &std::ffi::CStr) -> i32 {
 
 fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let own = read_all(open(c"/proc/self/smaps"), room_for_maps()?)?;
-    let pagemap = open(c"/proc/self/pagemap");
+    let source = Source::new(plan.wanted.pagemap);
     let mut count = 0;
     maps::each(own, |_| count += 1);
     let regions = slice::<Region>(count)?;
     let areas = slice::<Area>(count)?;
-    let (used, pages) = sort_mappings(own, most_pages(pagemap), regions, areas, answer);
+    let (used, pages) = sort_mappings(own, source.most_pages(), regions, areas, answer);
     let mut space = Space::new(areas.get(..used)?, slice(Space::words(pages))?);
     let regions = regions.get_mut(..used)?;
-    fill(if plan.wanted.pagemap { pagemap } else { -1 }, &mut space, regions, answer)?;
-    let mut frozen = Frozen { space, regions, malloc: None, owners: None };
+    let is_spread = source.fill(&mut space, regions, answer)?;
+    let mut frozen = Frozen { space, regions, is_spread, malloc: None, owners: None };
     own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);
     frozen.stacks(answer);
@@ -211,114 +208,4 @@ fn sort_mappings(
     answer.figure("code", code);
     answer.figure("rss", rss);
     (used, bit)
-}
-
-/// Sets the bits of resident pages. `file`: pagemap, or -1.
-fn fill(file: i32, space: &mut Space<'_>, regions: &[Region], answer: &mut Answer<'_>) -> Option<()> {
-    const ENTRIES: usize = 1 << 16;
-    let entries = slice::<u64>(ENTRIES)?;
-    // SAFETY: a number. A kernel with larger pages has other entries: there, sums of mappings must do.
-    let mut exact = file >= 0 && unsafe { libc::sysconf(libc::_SC_PAGESIZE) } == PAGE as i64;
-    let tells_ranges = exact && tells_ranges(file);
-    let mut zero_pages = 0;
-    for (area, region) in space.areas().iter().zip(regions) {
-        let pages = (area.end - area.start) / PAGE;
-        let expected = region.rss as usize / PAGE;
-        let mut found = 0;
-        let mut at = 0;
-        // Ranges are many times as fast as an entry for each page, where the kernel tells them.
-        if exact && tells_ranges {
-            let is_whole = scan(file, *area, IS_PRESENT, |start, end| {
-                space.set_range(start, end);
-                found += (end - start) / PAGE;
-            });
-            if is_whole {
-                at = pages;
-            } else {
-                space.claim(area.start, area.end);
-                found = 0;
-            }
-        }
-        while exact && at < pages {
-            let want = ENTRIES.min(pages - at);
-            let place = (area.start / PAGE + at) * 8;
-            let Ok(place) = i64::try_from(place) else { break };
-            // SAFETY: room for so many entries.
-            let got = unsafe { libc::pread(file, entries.as_mut_ptr().cast(), want * 8, place) };
-            let got = usize::try_from(got).unwrap_or(0) / 8;
-            for (index, entry) in entries.get(..got)?.iter().enumerate() {
-                let is_there = entry >> 63 == 1;
-                found += usize::from(is_there);
-                space.set(area.first_bit + at + index, is_there);
-            }
-            exact = got > 0;
-            at += got.max(1);
-        }
-        if exact && found > expected {
-            // The page of zeroes that all share is in the page table, but is not counted in RSS.
-            scan(file, *area, IS_PRESENT | IS_ZERO, |start, end| {
-                found = found.saturating_sub(space.claim(start, end) as usize / PAGE);
-            });
-        }
-        if !exact {
-            // Spread evenly.
-            for page in 0..pages {
-                space.set(area.first_bit + page, (page + 1) * expected / pages > page * expected / pages);
-            }
-            found = expected;
-        }
-        zero_pages += found.saturating_sub(expected);
-    }
-    answer.figure("pagemap", u64::from(exact));
-    answer.figure("zero", (zero_pages * PAGE) as u64);
-    Some(())
-}
-
-fn most_pages(pagemap: i32) -> usize {
-    if pagemap >= 0 && tells_ranges(pagemap) { MOST_PAGES } else { MOST_LISTED_PAGES }
-}
-
-fn tells_ranges(pagemap: i32) -> bool {
-    scan(pagemap, Area { start: PAGE, end: 2 * PAGE, first_bit: 0 }, IS_PRESENT, |_, _| {})
-}
-
-pub(crate) const IS_PRESENT: u64 = 1 << 3;
-pub(crate) const IS_SWAPPED: u64 = 1 << 4;
-const IS_ZERO: u64 = 1 << 5;
-
-/// Visits the ranges of pages that are all of these kinds; Linux can tell since 6.7. Returns whether it told of all.
-pub(crate) fn scan(file: i32, area: Area, kinds: u64, mut visit: impl FnMut(usize, usize)) -> bool {
-    const PAGEMAP_SCAN: u64 = 0xC060_6610;
-    const RANGES: usize = 128;
-    let mut ranges = [[0_u64; 3]; RANGES];
-    let mut from = area.start as u64;
-    while from < area.end as u64 {
-        // size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, returned
-        let mut ask = [
-            96,
-            0,
-            from,
-            area.end as u64,
-            0,
-            ranges.as_mut_ptr() as u64,
-            RANGES as u64,
-            0,
-            0,
-            kinds,
-            0,
-            kinds,
-        ];
-        // SAFETY: the record of this call, and as much room as it says.
-        let got = unsafe { libc::ioctl(file, PAGEMAP_SCAN, ask.as_mut_ptr()) };
-        let Some(found) = usize::try_from(got).ok().and_then(|got| ranges.get(..got)) else { return false };
-        for [start, end, _] in found {
-            visit(*start as usize, *end as usize);
-        }
-        let [.., walked, _, _, _, _, _, _, _] = ask;
-        if walked <= from {
-            return false;
-        }
-        from = walked;
-    }
-    true
 }

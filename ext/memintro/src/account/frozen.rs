@@ -24,6 +24,11 @@ pub(crate) struct Region {
 }
 
 impl Region {
+    /// Whether malloc may have mapped this, or a part of it, for one block.
+    pub(crate) fn may_have_chunks(&self) -> bool {
+        self.is_plain && !self.is_stack && !self.is_brk
+    }
+
     /// Whether this mapping is more of the same: in a child of fork, what a heap grows by is a mapping of its own.
     /// A stack ends where its mapping does.
     pub(crate) fn goes_on(&self, area: &Area, next: &Mapping<'_>) -> bool {
@@ -65,6 +70,8 @@ impl LastFile {
 pub(crate) struct Frozen<'a> {
     pub(crate) space: Space<'a>,
     pub(crate) regions: &'a mut [Region],
+    /// Of some mapping it is not known which pages are resident: they were spread evenly.
+    pub(crate) is_spread: bool,
     /// Pages that were left for malloc, whoever has claimed them since.
     pub(crate) malloc: Option<Space<'a>>,
     /// Whose each chunk of malloc is.

@@ -9,7 +9,7 @@ use memintro_analysis::account::strands::{self, Memory, Visitor};
 use memintro_analysis::account::{PAGE, caches, maps};
 
 use super::child::Answer;
-use super::frozen::{Frozen, prefetch, read};
+use super::frozen::{Frozen, Region, prefetch, read};
 use crate::copy::own_memory::slice;
 
 /// More threads' caches than any process has.
@@ -69,11 +69,12 @@ pub(crate) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>)
         }
         cached(frozen, (arena, layout), &mut candidates, answer);
     }
-    for (from, to) in claims.get(..claimed)? {
+    let claims = claims.get(..claimed)?;
+    for (from, to) in claims {
         frozen.space.claim(*from, *to);
     }
     if main.is_some() {
-        mapped(frozen, &mut candidates, answer);
+        mapped(frozen, claims, &mut candidates, answer);
         frozen.owners = candidates.owners;
     }
     Some(())
@@ -441,15 +442,30 @@ fn cached(
     answer.add("fast", &[count, resident, size_sum].map(Word::Number));
 }
 
-/// Chunks with a mapping of their own: they begin at a page.
-fn mapped(frozen: &mut Frozen<'_>, candidates: &mut Candidates<'_>, answer: &mut Answer<'_>) {
-    let (mut count, mut bytes, mut resident) = (0, 0, 0);
-    for area in frozen.space.areas() {
+/// Pages that are looked at although they may not be there: those of 4 GiB.
+const MOST_PROBED: usize = 1 << 20;
+
+/// Chunks with a mapping of their own: they begin at a page. `heaps` have none.
+fn mapped(
+    frozen: &mut Frozen<'_>,
+    heaps: &[(usize, usize)],
+    candidates: &mut Candidates<'_>,
+    answer: &mut Answer<'_>,
+) {
+    let (mut count, mut bytes, mut resident, mut probed) = (0, 0, 0, 0);
+    for (index, area) in frozen.space.areas().iter().enumerate() {
+        let may_have_chunks = frozen.regions.get(index).is_some_and(Region::may_have_chunks);
         let mut from = area.start;
-        while let Some(at) = frozen.space.next_resident(area, from) {
+        loop {
+            // Where pages were spread evenly, a chunk's first one need not be among them, though it is there.
+            let is_probed = frozen.is_spread && may_have_chunks && probed < MOST_PROBED && from < area.end;
+            let next = if is_probed { Some(from) } else { frozen.space.next_resident(area, from) };
+            let Some(at) = next else { break };
+            probed += usize::from(is_probed);
             // Most pages are followed by others.
             prefetch(at + 16 * PAGE);
-            let size = chunks::mapped(at, area.end - at, |place| frozen.word(place));
+            let size = chunks::mapped(at, area.end - at, |place| frozen.word(place))
+                .filter(|_| !is_probed || !heaps.iter().any(|(from, to)| (*from..*to).contains(&at)));
             if let Some(size) = size {
                 candidates.own(at, Owner::Native);
                 count += 1;

@@ -11,6 +11,7 @@ mod files;
 pub(crate) mod frozen;
 pub(crate) mod glibc;
 pub(crate) mod objects;
+pub(crate) mod resident;
 mod sites;
 mod statistics;
 
@@ -35,7 +36,7 @@ const HEAD: usize = 64;
 /// What is wanted.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
-    /// Read pagemap; otherwise spread each mapping's resident bytes evenly, as where it cannot be read.
+    /// Ask which pages are resident; otherwise spread each mapping's resident bytes evenly, as where nobody tells.
     pub(crate) pagemap: bool,
     /// After so long the copy is ended.
     pub(crate) seconds: u32,

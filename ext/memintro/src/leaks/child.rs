@@ -60,7 +60,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         answer.figure("no_pagemap", 1);
         return None;
     }
-    let mut frozen = Frozen { space, regions: mappings.regions, malloc: None, owners: None };
+    let mut frozen = Frozen { space, regions: mappings.regions, is_spread: false, malloc: None, owners: None };
     let there = frozen.space.copy(slice(Space::words(pages))?);
     account::own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);

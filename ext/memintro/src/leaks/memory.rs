@@ -5,7 +5,7 @@ use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::{PAGE, maps::each};
 use memintro_analysis::leaks::mark::Memory;
 
-use crate::account::child::{IS_PRESENT, IS_SWAPPED, scan};
+use crate::account::resident::{IS_PRESENT, IS_SWAPPED, scan};
 use crate::account::frozen::{LastFile, Region, prefetch, read};
 use crate::copy::own_memory::slice;
 

@@ -13,6 +13,7 @@ use crate::heap_dump::{self, Asking, Outcome, Question, Refused};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("HeapAsking", ruby.class_object())?;
+    super::know_class::<HeapAsking>(ruby);
     class.undef_default_alloc_func();
     class.define_singleton_method("begin", function!(HeapAsking::begin, 7))?;
     class.define_method("wait", method!(HeapAsking::wait, 1))?;

@@ -22,6 +22,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("hide_own", function!(hide_own, 0))?;
     native.define_singleton_method("show_own", function!(show_own, 0))?;
     let class = native.define_class("Measuring", ruby.class_object())?;
+    super::know_class::<Measuring>(ruby);
     class.undef_default_alloc_func();
     class.define_singleton_method("new", function!(Measuring::new, 4))?;
     class.define_method("begin", method!(Measuring::begin, 0))?;
@@ -86,7 +87,10 @@ impl Plain {
     }
 
     fn ask_time(&mut self, ruby: &Ruby) {
-        HAS_MOVED.get_or_init(|| ruby.eval(&format!("::GC.stat.key?(:{MOVED})")).unwrap_or_default());
+        // Not `get_or_init`: a thread that waits for another one there has the GVL, and Ruby may have taken it from that one.
+        if HAS_MOVED.get().is_none() {
+            let _ = HAS_MOVED.set(ruby.eval(&format!("::GC.stat.key?(:{MOVED})")).unwrap_or_default());
+        }
         // What Ruby does not measure is nil or does not exist.
         self.gc_ns = ruby
             .class_object()

@@ -72,3 +72,10 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     tracking::init(native)?;
     trial::init(native)
 }
+
+/// magnus asks Ruby for a wrapped type's class once, when its first object is made. Meanwhile Ruby may let another
+/// thread run, and that one, if it makes such an object too, would wait for the first one with the GVL, for which the
+/// first one waits. So the class is asked for when it is defined: no other thread knows it yet.
+fn know_class<T: magnus::TypedData>(ruby: &magnus::Ruby) {
+    T::class(ruby);
+}

@@ -28,6 +28,7 @@ use crate::object_events;
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("Rounds", ruby.class_object())?;
+    super::know_class::<Rounds>(ruby);
     class.undef_default_alloc_func();
     class.define_singleton_method("new", function!(Rounds::new, 2))?;
     class.define_method("begin", method!(Rounds::begin, 0))?;

@@ -17,6 +17,7 @@ use crate::{callers, symbols};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("Sites", ruby.class_object())?;
+    super::know_class::<Sites>(ruby);
     class.undef_default_alloc_func();
     class.define_singleton_method("take", function!(Sites::take, 3))?;
     class.define_method("left_out", method!(|this: &Sites| this.rows().left_out, 0))?;

@@ -20,6 +20,7 @@ const STEP: Duration = Duration::from_millis(4);
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("HeapSurvey", ruby.class_object())?;
+    super::know_class::<HeapSurvey>(ruby);
     class.undef_default_alloc_func();
     class.define_singleton_method("new", function!(HeapSurvey::new, 2))?;
     class.define_singleton_method("check", function!(check, 1))?;

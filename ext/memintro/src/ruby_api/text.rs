@@ -22,6 +22,7 @@ const TURN: Duration = Duration::from_millis(100);
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     let class = native.define_class("Text", ruby.class_object())?;
+    super::know_class::<Text>(ruby);
     class.undef_default_alloc_func();
     class.define_singleton_method("report", function!(Text::report, 3))?;
     class.define_singleton_method("snapshot", function!(Text::snapshot, 4))?;

@@ -1,0 +1,58 @@
+# frozen_string_literal: true
+
+require_relative "inspection"
+
+module Memintro
+  module CLI
+    # The base of `account` and `leaks`: a frozen copy of each process counts, and there are no files to be read.
+    #
+    # A subcommand makes what it shows of an answer in `report(answer, name:, pid:)`.
+    class CopyInspection < Inspection
+      # See {Inspection::FORMATS}.
+      FORMATS = %w[text json html].freeze
+
+      # @param words [Array<String>] PIDs and names
+      # @return [Integer] the exit code
+      def run(words)
+        return super if @command
+
+        require_relative "../../memintro"
+        require_relative "../report/#{name}_report"
+        raise UsageError, "give a PID, or -- CMD (memintro #{name} --help)" if words.empty?
+
+        look(words)
+      rescue Memintro::AccountError, Memintro::LeaksError, NoProcessError, ForbiddenError, ProcError => e
+        raise Failure, e.message
+      end
+
+      private
+
+      def name
+        super.delete_suffix("of")
+      end
+
+      def look(words)
+        inspect_live(words)
+      end
+
+      # What the process is asked with.
+      def arguments
+        {}
+      end
+
+      # Seconds to wait for an answer.
+      def patience
+        PATIENCE_SECONDS
+      end
+
+      def inspect_all(listeners)
+        over_all(listeners, apart: false) do |listener|
+          asked = client(listener, @timeout || patience)
+          answer = asked.ask_json(name, arguments)
+          listener.called = asked.program
+          write_live(listener, report(answer, name: who(listener), pid: listener.pid))
+        end
+      end
+    end
+  end
+end
