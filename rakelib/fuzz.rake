@@ -5,7 +5,8 @@
 # the others briefly.
 
 RUST_FUZZERS = { "module" => "crates/elf", "raw_dump" => "crates/analysis", "log" => "crates/tool",
-                 "request_log" => "crates/tool", "answer" => "crates/tool" }.freeze
+                 "request_log" => "crates/tool", "answer" => "crates/tool",
+                 "heap_file" => "crates/heap" }.freeze
 # Targets that begin with the corpus of another one.
 FUZZ_CORPORA = { "request_log" => "log" }.freeze
 RUBY_FUZZERS = %w[requests replies snapshots].freeze

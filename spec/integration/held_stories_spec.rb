@@ -3,6 +3,7 @@
 require_relative "../spec_helper"
 require_relative "../support/listening"
 require_relative "../support/native_programs"
+require_relative "../support/stories"
 require "rbconfig"
 require "tmpdir"
 
@@ -28,28 +29,18 @@ RSpec.describe "who holds it, asked from a shell", :listening, :native do
 
   def first_line(*arguments) = memintro(*arguments).must_succeed.stdout.lines.first.chomp
 
-  # By letter: the class, and what the first line must say.
-  STORIES = {
-    a: ["Message", /\A500 of 500 Message: Archive\#@recent \(Array\) ← .*Bus\#@subscribers \(Array\) ← \$bus\b/],
-    b: ["Cached", /\A500 of 500 Cached: Cache::STORE \(Hash\)/],
-    c: ["Env", /\A100 of 100 Env: local env of block at .*held_stories\.rb:\d+ .*← \$callbacks/],
-    d: ["Job", /\A50 of 50 Job: Thread at .*held_stories\.rb:\d+ \(thread-local :jobs\)/],
-    e: ["Handle", /\A30 of 30 Handle: Array\[\] ← C address registered \(registered\.so\+0x\h+\)\z/],
-    # Ruby 3.4 does not report its finalizers among the roots.
-    f: ["Finalized", RUBY_VERSION < "3.4" ? /\A70 of 70 Finalized: local captured .*finalizer/ : /Finalized/],
-    g: ["Class", /\A1,000 of [\d,]+ Class: .*Registry\.@made \(Array\)/]
-  }.freeze
-
   it "says it of a running process, of its lines and ages, and of a dump" do
     program, = stories
-    STORIES.each_value { |name, line| expect(first_line("holders", program.pid, "--class", name)).to match(line) }
+    told = HeldStories::ALL.transform_values { |name, _| first_line("holders", program.pid, "--class", name) }
+    expect(told).to match(HeldStories::ALL.transform_values { |_, line| match(line) })
     dump = File.join(@folder, "a.ndjson.zst")
     memintro("heap-dump", program.pid, "-o", dump).must_succeed
-    STORIES.each_value { |name, line| expect(first_line("heap", "holders", "--class", name, dump)).to match(line) }
+    told = HeldStories::ALL.transform_values { |name, _| first_line("heap", "holders", "--class", name, dump) }
+    expect(told).to match(HeldStories::ALL.transform_values { |_, line| match(line) })
 
-    site = ["--site", "held_stories.rb:#{site_of('500.times { $bus.publish')}", "--older-than-gcs", "2"]
+    site = ["--site", "stories.rb:#{site_of('stories.rb', '500.times { $bus.publish')}", "--older-than-gcs", "2"]
     expect(first_line("holders", program.pid, "--class", "Message", *site))
-      .to match(/\A500 of 500 Message from held_stories\.rb:\d+ that outlived 2 collections: Archive\#@recent/)
+      .to match(/\A500 of 500 Message from stories\.rb:\d+ that outlived 2 collections: Archive\#@recent/)
     expect(first_line("heap", "holders", *site, dump)).to match(/\A500 of 50\d objects from .*: Archive\#@recent/)
     json = JSON.parse(memintro("holders", program.pid, "--class", "Cached", "--json", "-n", "1").must_succeed.stdout)
     expect(json).to include("pid" => program.pid, "objects" => 500, "bytes" => 500 * 40, "more_groups" => 0)
@@ -58,9 +49,9 @@ RSpec.describe "who holds it, asked from a shell", :listening, :native do
     expect([wrong.status.exitstatus, wrong.stderr]).to match([1, /there is no object that fits: Nothing/])
   end
 
-  # The first line on which the script has this.
-  def site_of(text)
-    lines = File.readlines(File.join(Subprocess::ROOT, "spec/fixtures/scripts/held_stories.rb"))
+  # The first line on which a script has this.
+  def site_of(script, text)
+    lines = File.readlines(File.join(Subprocess::SCRIPTS, script))
     lines.index { |line| line.include?(text) } + 1
   end
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../support/stories"
 
 # Who holds an object: names of references in the frozen copy, and the answers that are made of them.
 RSpec.describe "who holds an object", :vm do
@@ -77,18 +78,66 @@ RSpec.describe "who holds an object", :vm do
 
   it "names the guilty holder on the first line, in seven programs" do
     found = run_ruby("heap_stories.rb").must_succeed.json
-    first = found[:sentences]
-    expect(first).to include(
-      messages: match(/\A500 of 500 Message: Archive\#@recent \(Array\) .*Bus\#@subscribers \(Array\) ← \$bus/),
-      cache: start_with("500 of 500 Cached: Cache::STORE (Hash)"),
-      closure: match(/\A100 of 100 Env: local env of block at .*heap_stories\.rb:21 .* ← \$callbacks/),
-      thread: match(/\A50 of 50 Job: Thread at .*heap_stories\.rb:\d+ \(thread-local :jobs\)/),
-      registry: start_with("999 of 1,000 objects: Registry").or(start_with("1,000 of 1,000 objects: Registry"))
-    )
-    # Ruby 3.4 does not report its finalizers among the roots.
-    expected = RUBY_VERSION < "3.4" ? /\A70 of 70 Finalized: local captured .*finalizer/ : /Finalized/
-    expect(first[:finalizer]).to match(expected)
+    expected = HeldStories::ALL.slice(:a, :b, :c, :d, :f).transform_values { |_, line| match(line) }
+    expect(found[:sentences]).to match(expected.merge(g: match(/\A(?:999|1,000) of 1,000 objects: Registry/)))
     expect(found).to include(referrers: include("Array[7]"), same: true, frozen: true, retained: be > 500 * 40)
     expect(found[:path].join("\n")).to include('Array[7] ← Archive#@recent')
+  end
+
+  describe "the largest objects" do
+    before(:all) do
+      @found = Subprocess.run_ruby(code: <<~RUBY).must_succeed.json
+        require "json"
+        class Store
+          def initialize(parts) = @parts = parts
+        end
+        module Keep
+          STORE = Store.new(Array.new(20) { "s" * 100_000 })
+          LONG = "l" * 1_500_000
+          TWINS = Array.new(2) { "t" * 700_000 }
+        end
+        def refused(*arguments, **options)
+          Memintro.largest(*arguments, **options)
+        rescue ArgumentError, TypeError => e
+          e.message
+        end
+        retained = Memintro.largest(300)
+        own = Memintro.largest(3, by: :bytes)
+        puts JSON.generate(
+          retained: retained.map(&:to_h), own: own.map(&:to_h), three: Memintro.largest(3).map(&:to_h),
+          same: [own.first.object.equal?(Keep::LONG), retained.find { |row| row.class_name == "Store" }.object.equal?(Keep::STORE)],
+          texts: own.map(&:to_s), refused: [refused(0), refused("3"), refused(3, by: :age), refused(3, seconds: 0)]
+        )
+      RUBY
+    end
+
+    it "are ranked by what they keep alive, each with its own bytes and its way to a root" do
+      rows = @found[:retained]
+      expect(rows.map { |row| row[:retained_bytes] }).to eq(rows.map { |row| row[:retained_bytes] }.sort.reverse)
+      store = rows.find { |row| row[:class_name] == "Store" }
+      parts = 20 * (100_000 + 41)
+      expect(store).to include(type: "OBJECT", bytes: 40, retained_bytes: be_between(parts + 200, parts + 400),
+                               held_by: start_with("Keep::STORE ← Keep"))
+      # What it retains is in the list, too.
+      array = rows.find { |row| row[:class_name] == "Array" && row[:held_by].start_with?("Store") }
+      expect(store[:retained_bytes] - array[:retained_bytes]).to eq(40)
+      expect(@found[:three].map { |row| row[:address] }).to eq(rows.first(3).map { |row| row[:address] })
+    end
+
+    it "are ranked by their own bytes, two that are equal by their addresses" do
+      long, first, second = @found[:own]
+      expect(@found[:own].size).to eq(3)
+      expect(long).to include(class_name: "String", bytes: be_between(1_500_000, 1_500_100), retained_bytes: nil)
+      expect([first, second]).to all(include(class_name: "String", bytes: be_between(700_000, 700_100)))
+      expect(first[:bytes]).to eq(second[:bytes])
+      expect(first[:address].hex).to be < second[:address].hex
+      expect(@found[:same]).to eq([true, true])
+      expect(@found[:texts].first).to match(/\A1\.4 MiB: String, held by .*Keep::LONG/)
+    end
+
+    it "are not asked for wrongly" do
+      expect(@found[:refused]).to match([/count is 0; it must be an Integer from 1 to 100000/, /count is "3"/,
+                                         /by is :age; it must be .*retained_bytes.*bytes/, /seconds is 0/])
+    end
   end
 end

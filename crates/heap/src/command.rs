@@ -11,6 +11,7 @@ use crate::tally::Tally;
 use crate::{holders, html, lists, paths, snapshot};
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// How it ended.
 pub type Outcome = Result<(), String>;
@@ -44,6 +45,14 @@ pub fn run(options: &Options) -> Outcome {
             options.command,
             if *most == 1 { "one dump" } else { "two or three dumps" }
         ));
+    }
+    if options.files.iter().filter(|file| *file == "-").count() > 1 {
+        return Err("standard input (-) can be only one of the dumps".to_string());
+    }
+    if let Some(output) = &options.output
+        && options.files.iter().any(|file| is_same(file.as_ref(), output))
+    {
+        return Err(format!("{} is the dump itself, which would be lost; give another file with -o", output.display()));
     }
     let file = &options.files[0];
     match options.command.as_str() {
@@ -98,6 +107,13 @@ pub fn run(options: &Options) -> Outcome {
         }
         _ => of_graph(options, file),
     }
+}
+
+/// Whether both are there and one file, by whatever names.
+fn is_same(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|identity_of_one| identity(other) == Some(identity_of_one))
 }
 
 fn of_graph(options: &Options, file: &OsStr) -> Outcome {

@@ -343,6 +343,13 @@ impl Graph {
         Ok(())
     }
 
+    /// Whether finalizers hold objects of which the dump does not tell. Ruby 3.4 leaves them out of its list of roots:
+    /// then dumps of Ruby have none, and memintro says if it has not found them either.
+    pub fn finalizers_are_unknown(&self) -> bool {
+        let has = |name: &str| self.roots.iter().any(|root| self.edge_names.text(root.name) == name);
+        if self.about.format == 0 { !has("finalizers") } else { has("finalizers unknown") }
+    }
+
     /// What it takes, near enough.
     pub fn memory_bytes(&self) -> usize {
         16 * self.slots.capacity()

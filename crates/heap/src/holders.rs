@@ -193,6 +193,11 @@ pub fn holders(graph: &mut Graph, options: &Options) -> Result<Answer, String> {
     let share = |count: &Count| format!("{} of {} {what}", commas(count.objects), commas(all.objects));
     let sentence = match groups.first() {
         Some((key, count)) => format!("{}: {}", share(count), path_text(graph, &keys.path(*key))),
+        None if graph.finalizers_are_unknown() => format!(
+            "Nothing that the dump tells of holds the {} {what}: no root leads to them, but a finalizer may, and those \
+             are not among its roots.",
+            commas(all.objects)
+        ),
         None => format!("Nothing holds the {} {what}: no root leads to them.", commas(all.objects)),
     };
     let mut answer = Answer::new(sentence);

@@ -21,6 +21,10 @@ pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let name = format!("{} at {:#x}", short(graph, object), graph.address(object));
     let sentence = match paths.first() {
         Some(path) => format!("{name} is held by {}", path_text(graph, path)),
+        None if graph.finalizers_are_unknown() => format!(
+            "Nothing that the dump tells of holds {name}: no root leads to it, but a finalizer may, and those are not \
+             among its roots."
+        ),
         None => format!("Nothing holds {name}: no root leads to it."),
     };
     let mut answer = Answer::new(sentence);

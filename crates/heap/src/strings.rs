@@ -178,6 +178,9 @@ impl Fold for Strings {
 
 /// Answers `duplicates`: values that are there more than once.
 pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String> {
+    if strings.all.objects == 0 {
+        return Err("there is no string in the dump".to_string());
+    }
     let mut list: Vec<(&u64, &Same)> =
         strings.values.iter().filter(|(_, same)| same.count.objects > 1).collect();
     // All but one could go.

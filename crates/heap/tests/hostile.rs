@@ -1,49 +1,22 @@
 //! Anything may stand in a file. No panic, no answer that takes forever, and errors that say where.
 
 use memintro_heap::command;
-use memintro_heap::dominators::Dominators;
 use memintro_heap::graph::Graph;
-use memintro_heap::holders::holders;
-use memintro_heap::lists::{histo, retained_by_class};
 use memintro_heap::options::Options;
-use memintro_heap::paths::{path, referrers, retained};
 use memintro_heap::read::Wants;
 use memintro_heap::read::source::Source;
-use memintro_heap::strings::{Strings, duplicates};
 use memintro_heap::tally::Tally;
-use memintro_heap::ways::Ways;
 use proptest::prelude::*;
 use std::io::{Cursor, Write};
+use std::path::PathBuf;
+
+#[path = "../fuzz/exercise/heap_file.rs"]
+mod heap_file;
+
+use heap_file::exercise;
 
 fn source(dump: &[u8]) -> Source {
     Source::new(Cursor::new(dump.to_vec())).unwrap()
-}
-
-/// Every question, to any bytes.
-fn exercise(dump: &[u8]) {
-    let wants = Wants { references: true, edges: true, values: true, sites: true };
-    let mut graph = Graph::load(source(dump), wants, Some(1 << 28));
-    let everything = Options { generations: None, addresses: vec![0x10, 0x18], ..options() };
-    for options in [everything, Options { class: Some("STRING".into()), ..options() }] {
-        for answer in [path, referrers, retained] {
-            let _ = answer(&graph, &options);
-        }
-    }
-    let ways = Ways::of(&graph);
-    (0..graph.len() as u32).for_each(|object| assert!(!ways.text(&graph, object).is_empty()));
-    let total = graph.total_bytes();
-    let _ = holders(&mut graph, &Options { class: Some("STRING".into()), ..options() });
-    let tree = Dominators::of(&mut graph);
-    assert!(tree.retained[0] <= total);
-    retained_by_class(&graph, &tree);
-    let tally = Tally::load(source(dump), Some(1 << 28));
-    let _ = histo(&tally, &options());
-    assert!(tally.total().objects >= graph.len() as u64);
-    let _ = duplicates(&Strings::load(source(dump), &options()), &options());
-}
-
-fn options() -> Options {
-    Options { top: 5, paths: 3, budget: Some(1 << 28), ..Options::default() }
 }
 
 /// Pieces of lines, put together in ways that no Ruby would.
@@ -81,6 +54,19 @@ proptest! {
     fn bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200), magic in 0_usize..4) {
         let magic: &[u8] = [&b""[..], b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"][magic];
         exercise(&[magic, &bytes].concat());
+    }
+}
+
+#[test]
+fn the_fuzzers_corpus_does_no_harm_whole_and_cut() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/heap_file");
+    let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() >= 8, "{} files", files.len());
+    for path in files {
+        let input = std::fs::read(&path).unwrap();
+        for length in (0..input.len()).step_by(input.len() / 20 + 1).chain([input.len()]) {
+            exercise(&input[..length]);
+        }
     }
 }
 
@@ -159,4 +145,12 @@ fn what_is_asked_wrongly_is_said() {
     assert_eq!(run(&["histo", "--top=x", "-"]), "--top is \"x\"; it must be a number");
     assert_eq!(run(&["histo", "/nowhere"]), "/nowhere: No such file or directory");
     assert_eq!(run(&["histo", "/tmp"]), "/tmp: is a folder; give a heap dump");
+    assert_eq!(run(&["diff", "-", "-"]), "standard input (-) can be only one of the dumps");
+    let file = std::env::temp_dir().join(format!("memintro-{}.ndjson", std::process::id()));
+    std::fs::write(&file, "{\"address\":\"0x10\", \"type\":\"STRING\", \"memsize\":40}\n").unwrap();
+    let name = file.to_string_lossy();
+    let said = run(&["html", &format!("--output={name}"), &name]);
+    assert_eq!(said, format!("{name} is the dump itself, which would be lost; give another file with -o"));
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 50);
+    std::fs::remove_file(&file).unwrap();
 }

@@ -1,10 +1,14 @@
 //! Dumps as Ruby writes them, and as nobody should.
 
+use memintro_heap::answer::Read;
 use memintro_heap::graph::Graph;
+use memintro_heap::holders::holders;
+use memintro_heap::options::Options;
 use memintro_heap::pages::NONE;
+use memintro_heap::paths::path;
 use memintro_heap::read::Wants;
 use memintro_heap::read::source::Source;
-use std::io::Cursor;
+use std::io::{Cursor, Write};
 
 const ALL: Wants = Wants { references: true, edges: true, values: true, sites: true };
 
@@ -42,4 +46,95 @@ fn a_cut_dump_says_where_and_keeps_what_was_read() {
     let problem = &graph.reading.problems[0];
     assert_eq!(problem.message, "the last line is cut short");
     assert_eq!(problem.offset, SMALL.len() as u64 - 30);
+}
+
+#[test]
+fn where_finalizers_are_not_told_nothing_is_said_to_hold_nothing() {
+    let lonely = "{\"address\":\"0x7f00000000a0\", \"type\":\"OBJECT\", \"class\":\"0x7f0000000000\", \"memsize\":40}\n";
+    let root = |name: &str| format!("{{\"type\":\"ROOT\", \"root\":\"{name}\", \"references\":[]}}\n");
+    let said = |roots: &[&str]| {
+        let roots: String = roots.iter().map(|name| root(name)).collect();
+        let mut graph = graph(&format!("{}{}{lonely}", roots, SMALL.replace("\"root\":\"vm\", \"references\":[\"0x7f0000000028\", \"0x7f0000000050\"]", "\"root\":\"vm\"")));
+        let options = Options { class: Some("Message".into()), top: 5, ..Options::default() };
+        let path = path(&graph, &Options { addresses: vec![0x7f00_0000_00a0], paths: 1, ..options.clone() }).unwrap();
+        [holders(&mut graph, &options).unwrap().sentence, path.sentence]
+    };
+    let unknown = "but a finalizer may, and those are not among its roots.";
+    // A dump of Ruby that has no finalizers; of one that has; of memintro, which has found their place, or has not.
+    for (roots, known) in [
+        (&[][..], false),
+        (&["finalizers"], true),
+        (&["memintro"], true),
+        (&["memintro", "finalizers unknown"], false),
+    ] {
+        for sentence in said(roots) {
+            assert!(sentence.starts_with(if known { "Nothing holds" } else { "Nothing that the dump tells of holds" }));
+            assert_eq!(sentence.ends_with(unknown), !known, "{roots:?}: {sentence}");
+        }
+    }
+}
+
+/// As memintro writes it: the first line and the last one make it whole.
+fn whole() -> String {
+    format!(
+        "{{\"type\":\"ROOT\", \"root\":\"memintro\", \"format\":1, \"references\":[]}}\n{SMALL}\
+         {{\"type\":\"ROOT\", \"root\":\"end\", \"objects\":4, \"references\":[]}}\n"
+    )
+}
+
+fn error(graph: &Graph) -> Option<String> {
+    let counts = (graph.len() as u64, graph.total_bytes(), graph.edge_count());
+    Read { about: &graph.about, reading: &graph.reading, counts }.error("x")
+}
+
+/// Objects whose lines are whole within so many bytes.
+fn objects_within(text: &str, length: usize) -> usize {
+    text[..length].matches('\n').count()
+        - text[..length].split_inclusive('\n').filter(|line| line.contains("ROOT") && line.ends_with('\n')).count()
+}
+
+/// The place that the message names.
+fn place(message: &str) -> usize {
+    let digits = message.strip_prefix("x: byte ").and_then(|rest| rest.split(':').next());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("no place in {message:?}"))
+}
+
+#[test]
+fn a_dump_that_is_cut_anywhere_tells_the_place_and_keeps_the_lines_before() {
+    let text = whole();
+    for length in 0..text.len() {
+        let graph = graph(&text[..length]);
+        let line = text[..length].rfind('\n').map_or(0, |at| at + 1);
+        // Without its line end, a line may be whole all the same.
+        let all_there = text[line..].find('\n').is_some_and(|end| line + end == length);
+        let told = error(&graph);
+        let ended = all_there && text[line..length].contains("\"end\"");
+        if ended || (length == 0) {
+            assert_eq!(told, None, "{length}");
+            continue;
+        }
+        let told = told.unwrap_or_else(|| panic!("nothing is told of a dump cut at {length}"));
+        let least = if all_there || length == line { length } else { line };
+        assert!((least..=length).contains(&place(&told)), "cut at {length}: {told}");
+        let whole_lines = objects_within(&text, if all_there { length + 1 } else { length });
+        assert_eq!(graph.len(), whole_lines, "cut at {length}: {told}");
+    }
+    assert_eq!(error(&graph(&text)), None);
+}
+
+#[test]
+fn a_compressed_dump_that_is_cut_anywhere_tells_the_place_and_keeps_the_lines_before() {
+    let text = whole();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(text.as_bytes()).unwrap();
+    let gzip = gzip.finish().unwrap();
+    for length in 3..gzip.len() {
+        let input = Cursor::new(gzip[..length].to_vec());
+        let graph = Graph::load(Source::new(input).unwrap(), ALL, None);
+        let told = error(&graph).unwrap_or_else(|| panic!("nothing is told of a dump cut at {length}"));
+        assert!(told.contains("cut short"), "{told}");
+        // It may have been unpacked whole, while its checksum is missing.
+        assert!(place(&told) <= text.len(), "{told}");
+        assert_eq!(graph.len(), objects_within(&text, graph.reading.bytes as usize).max(graph.len()), "{told}");
+    }
 }

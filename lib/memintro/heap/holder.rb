@@ -5,41 +5,18 @@ require_relative "../support/units"
 require_relative "../support/value_object"
 
 module Memintro
-  # An object that holds another one, as it was when the heap was copied. Frozen.
-  class Holder
-    include ValueObject
-
-    # Names of the figures, in the order of {#to_h}.
-    ATTRIBUTES = %i[class_name name edge type address at bytes].freeze
-
+  # What {Holder} and {LargeObject} have in common: what is known of an object of a copied heap.
+  module HeapObject
     # @return [String] its class; of an object that Ruby hides its type
     attr_reader :class_name
     # @return [String, nil] its own name, if it is a class or module
     attr_reader :name
-    # @return [String, nil] how it holds the object: `@recent`, `[3]`, `[:key]`, `::NAME`, `local bus`, `(internal)`
-    #   where Ruby does not tell
-    attr_reader :edge
     # @return [String] its type, such as `OBJECT` or `ARRAY`
     attr_reader :type
     # @return [String] where it was
     attr_reader :address
     # @return [String, nil] where a closure or frame was made, such as `mailer.rb:12`
     attr_reader :at
-    # @return [Integer, nil] bytes of its own
-    attr_reader :bytes
-
-    # @api private
-    # @param row [Hash{String => Object}] of the tool's answer
-    def initialize(row)
-      @class_name = row["class"].to_s.freeze
-      @name = row["name"]&.to_s.freeze
-      @edge = row["edge"]&.to_s.freeze
-      @type = row["type"].to_s.freeze
-      @address = row["address"].to_s.freeze
-      @at = row["at"]&.to_s.freeze
-      @bytes = row["bytes"]
-      freeze
-    end
 
     # The object itself, if one of the same class is still at its address: what it was may have died, and another one
     # may have come there.
@@ -50,6 +27,46 @@ module Memintro
     def object
       number = Integer(address, 16, exception: false)
       number && Native.heap_object(number, class_name)
+    end
+
+    # @return [String] one short line
+    def inspect
+      "#<#{self.class} #{self}>"
+    end
+
+    private
+
+    # @param row [Hash{String => Object}] of the tool's answer
+    def take(row)
+      @class_name = row["class"].to_s.freeze
+      @name = row["name"]&.to_s.freeze
+      @type = row["type"].to_s.freeze
+      @address = row["address"].to_s.freeze
+      @at = row["at"]&.to_s.freeze
+    end
+  end
+
+  # An object that holds another one, as it was when the heap was copied. Frozen.
+  class Holder
+    include ValueObject
+    include HeapObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[class_name name edge type address at bytes].freeze
+
+    # @return [String, nil] how it holds the object: `@recent`, `[3]`, `[:key]`, `::NAME`, `local bus`, `(internal)`
+    #   where Ruby does not tell
+    attr_reader :edge
+    # @return [Integer, nil] bytes of its own
+    attr_reader :bytes
+
+    # @api private
+    # @param row [Hash{String => Object}] of the tool's answer
+    def initialize(row)
+      take(row)
+      @edge = row["edge"]&.to_s.freeze
+      @bytes = row["bytes"]
+      freeze
     end
 
     # @return [Boolean] whether memintro itself holds it, to answer
@@ -69,65 +86,37 @@ module Memintro
       else "#{label} (#{edge.delete_prefix('(').delete_suffix(')')})"
       end
     end
-
-    # @return [String] one short line
-    def inspect
-      "#<#{self.class} #{self}>"
-    end
   end
 
   # An object with what it retains, as it was when the heap was copied: of {Memintro.largest}. Frozen.
   class LargeObject
     include ValueObject
+    include HeapObject
 
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[class_name name type address bytes retained_bytes held_by at site generation].freeze
 
-    # @return [String] its class; of an object that Ruby hides its type
-    attr_reader :class_name
-    # @return [String, nil] its own name, if it is a class or module
-    attr_reader :name
-    # @return [String] its type, such as `OBJECT` or `ARRAY`
-    attr_reader :type
-    # @return [String] where it was
-    attr_reader :address
     # @return [Integer] bytes of its own: its slot and its malloc memory
     attr_reader :bytes
     # @return [Integer, nil] these, and the bytes of all objects that only it keeps alive; nil of a list by `:bytes`
     attr_reader :retained_bytes
     # @return [String] its shortest way to a root: `Archive#@recent (Array) ← ARCHIVE`
     attr_reader :held_by
-    # @return [String, nil] where a closure or frame was made
-    attr_reader :at
-    # @return [String, nil] the line that made it, and the generation, where objects are tracked
+    # @return [String, nil] the line that made it, where objects are tracked
     attr_reader :site
-    # @return [Integer, nil] see {#site}
+    # @return [Integer, nil] the number of collections before it was made, where objects are tracked
     attr_reader :generation
 
     # @api private
     # @param row [Hash{String => Object}] of the tool's answer
     def initialize(row)
-      @class_name = row["class"].to_s.freeze
-      @name = row["name"]&.to_s.freeze
-      @type = row["type"].to_s.freeze
-      @address = row["address"].to_s.freeze
+      take(row)
       @bytes = row["bytes"].to_i
       @retained_bytes = row["retained_bytes"]
       @held_by = row["held_by"].to_s.freeze
-      @at = row["at"]&.to_s.freeze
       @site = row["line"]&.to_s.freeze
       @generation = row["generation"]
       freeze
-    end
-
-    # The object itself; see {Holder#object}.
-    #
-    # @return [Object, nil]
-    # @example
-    #   Memintro.largest(1).first.object
-    def object
-      number = Integer(address, 16, exception: false)
-      number && Native.heap_object(number, class_name)
     end
 
     # @return [Boolean] whether memintro itself holds it, to answer
@@ -143,11 +132,6 @@ module Memintro
       sizes = Units.bytes(bytes)
       sizes = "#{Units.bytes(retained_bytes)} retained (#{sizes} of its own)" if retained_bytes
       "#{sizes}: #{what}, held by #{held_by}"
-    end
-
-    # @return [String] one short line
-    def inspect
-      "#<#{self.class} #{self}>"
     end
   end
 

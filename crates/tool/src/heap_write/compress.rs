@@ -1,24 +1,19 @@
-//! Plain, gzip and zstd. Zstd is made in frames of their own, by several threads.
+//! Plain, gzip and zstd, each by several threads: a thread takes the next piece, and compresses or writes it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Error, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use flate2::write::GzEncoder;
+use flate2::{Compress, Crc, FlushCompress};
 
-use super::{Lines, TAIL};
+use super::input::{Input, Piece};
 
-/// Bytes that are read at once.
-const PIECE: usize = 1 << 20;
-/// Bytes of lines in a frame of zstd.
-const FRAME: usize = 4 << 20;
 /// Of zstd: higher ones take far more time, and little less room.
 const LEVEL: i32 = 1;
-/// Most threads that compress.
+/// Fewer than there are pieces in the memory that is shared.
 const MOST_THREADS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,132 +41,186 @@ impl Compression {
     }
 
     /// Writes all that comes.
-    pub(super) fn write<R: Read>(self, input: &mut Lines<R>, file: &mut File) -> Result<(), Error> {
+    pub(super) fn write<R: Read + Send>(self, input: &Mutex<Input<R>>, file: &File) -> Result<(), Error> {
         match self {
-            Self::Plain => moved(input, file),
-            Self::Gzip => {
-                let mut encoder = GzEncoder::new(&mut *file, flate2::Compression::fast());
-                plain(input, &mut encoder)?;
-                encoder.finish()?.flush()
-            }
+            Self::Plain => each_piece(input, || {
+                move |piece: Piece| {
+                    file.write_all_at(piece.bytes(), piece.offset)?;
+                    piece.free();
+                    Ok(())
+                }
+            }),
+            Self::Gzip => gzip(input, file),
             Self::Zstd => zstd(input, file),
         }
     }
 }
 
-/// Has the kernel move the lines from the pipe into the file, and begin early to write them to the disk.
-fn moved<R: Read>(input: &mut Lines<R>, file: &mut File) -> Result<(), Error> {
-    /// Bytes after which the disk is told to begin.
-    const BATCH: u64 = 16 << 20;
-    let mut begun = 0;
-    loop {
-        // SAFETY: open descriptors; both keep their own places.
-        let moved = unsafe {
-            libc::splice(
-                0,
-                std::ptr::null_mut(),
-                file.as_raw_fd(),
-                std::ptr::null_mut(),
-                PIECE,
-                libc::SPLICE_F_MOVE,
-            )
-        };
-        match u64::try_from(moved) {
-            Ok(0) => break,
-            Ok(moved) => input.bytes += moved,
-            Err(_) => match Error::last_os_error() {
-                error if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // Standard input is no pipe, or the file system cannot do it.
-                error if error.raw_os_error() == Some(libc::EINVAL) && input.bytes == 0 => {
-                    return plain(input, file);
-                }
-                error => return Err(error),
-            },
+/// Has several threads take pieces. `worker` makes for each what it does with them.
+fn each_piece<R: Read + Send, W: FnMut(Piece) -> Result<(), Error> + Send>(
+    input: &Mutex<Input<R>>,
+    worker: impl Fn() -> W,
+) -> Result<(), Error> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let failed = AtomicBool::new(false);
+    let run = |mut work: W| -> Result<(), Error> {
+        // Whoever waits for a piece wakes up when the next one comes: the copy always has one to fill.
+        while !failed.load(Ordering::Relaxed) {
+            let next = input.lock().map_err(|_| ended())?.next()?;
+            let Some(piece) = next else { break };
+            work(piece)?;
         }
-        if input.bytes - begun >= BATCH {
-            let (from, length) = (begun.cast_signed(), (input.bytes - begun).cast_signed());
-            // SAFETY: a file of our own. This is a hint, and whether it helps is nobody's concern.
-            unsafe { libc::sync_file_range(file.as_raw_fd(), from, length, libc::SYNC_FILE_RANGE_WRITE) };
-            begun = input.bytes;
-        }
-    }
-    let length = input.bytes.min(TAIL as u64) as usize;
-    let mut tail = vec![0; length];
-    file.read_exact_at(&mut tail, input.bytes - length as u64)?;
-    input.tail = tail;
-    Ok(())
+        Ok(())
+    };
+    let run = |work: W| run(work).inspect_err(|_| failed.store(true, Ordering::Relaxed));
+    let run = &run;
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|_| worker()).map(|work| scope.spawn(move || run(work))).collect();
+        let ends: Vec<_> = started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended()))).collect();
+        ends.into_iter().collect()
+    })
 }
 
-fn plain<R: Read>(input: &mut Lines<R>, out: &mut impl Write) -> Result<(), Error> {
-    let mut buffer = vec![0; PIECE];
-    loop {
-        let length = match input.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(length) => length,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        out.write_all(&buffer[..length])?;
+fn ended() -> Error {
+    Error::other("a thread that compresses has ended")
+}
+
+/// What threads have compressed, written in the order of the pieces.
+struct InOrder<'a, T> {
+    file: &'a File,
+    next: u64,
+    waiting: BTreeMap<u64, (Vec<u8>, T)>,
+}
+
+impl<'a, T> InOrder<'a, T> {
+    fn new(file: &'a File) -> Self {
+        Self { file, next: 0, waiting: BTreeMap::new() }
+    }
+
+    /// Calls `note` for each that is written, in order.
+    fn add(&mut self, number: u64, bytes: &[u8], about: T, mut note: impl FnMut(T)) -> Result<(), Error> {
+        if number != self.next {
+            self.waiting.insert(number, (bytes.to_vec(), about));
+            return Ok(());
+        }
+        self.file.write_all(bytes)?;
+        note(about);
+        self.next += 1;
+        while let Some((bytes, about)) = self.waiting.remove(&self.next) {
+            self.file.write_all(&bytes)?;
+            note(about);
+            self.next += 1;
+        }
+        Ok(())
     }
 }
 
 /// Frames may stand one behind the other; readers see one text.
-fn zstd<R: Read>(input: &mut Lines<R>, file: &mut File) -> Result<(), Error> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
-    let (give, take) = sync_channel::<(u64, Vec<u8>)>(threads);
-    let take = Arc::new(Mutex::new(take));
-    let (done, finished) = channel::<(u64, Vec<u8>)>();
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let (take, done) = (Arc::clone(&take), done.clone());
-            scope.spawn(move || work(&take, &done));
+fn zstd<R: Read + Send>(input: &Mutex<Input<R>>, file: &File) -> Result<(), Error> {
+    let out = Mutex::new(InOrder::new(file));
+    each_piece(input, || {
+        let out = &out;
+        let mut compressor = None;
+        let mut frame = Vec::new();
+        move |piece: Piece| {
+            let compressor = match &mut compressor {
+                Some(compressor) => compressor,
+                none => none.insert(zstd::bulk::Compressor::new(LEVEL)?),
+            };
+            frame.clear();
+            frame.reserve(zstd::zstd_safe::compress_bound(piece.bytes().len()));
+            compressor.compress_to_buffer(piece.bytes(), &mut frame)?;
+            let number = piece.number;
+            piece.free();
+            out.lock().map_err(|_| ended())?.add(number, &frame, (), |()| {})
         }
-        drop(done);
-        let mut out = InOrder { next: 0, waiting: BTreeMap::new() };
-        let mut number = 0;
-        loop {
-            let mut frame = Vec::with_capacity(FRAME);
-            input.by_ref().take(FRAME as u64).read_to_end(&mut frame)?;
-            if frame.is_empty() && number > 0 {
-                break;
-            }
-            give.send((number, frame)).map_err(|_| Error::other("a thread that compresses has ended"))?;
-            number += 1;
-            while let Ok((number, frame)) = finished.try_recv() {
-                out.add(number, frame, file)?;
-            }
-        }
-        drop(give);
-        for (number, frame) in finished {
-            out.add(number, frame, file)?;
-        }
-        if out.next == number { Ok(()) } else { Err(Error::other("a thread that compresses has ended")) }
-    })
-}
-
-fn work(take: &Mutex<Receiver<(u64, Vec<u8>)>>, done: &Sender<(u64, Vec<u8>)>) {
-    loop {
-        let next = take.lock().map(|queue| queue.recv());
-        let Ok(Ok((number, frame))) = next else { return };
-        let Ok(frame) = zstd::bulk::compress(&frame, LEVEL) else { return };
-        if done.send((number, frame)).is_err() {
-            return;
-        }
+    })?;
+    // What nobody writes for a text of no bytes.
+    if out.into_inner().is_ok_and(|out| out.next == 0) {
+        let mut file = file;
+        file.write_all(&zstd::bulk::compress(&[], LEVEL)?)?;
     }
+    Ok(())
 }
 
-struct InOrder {
-    next: u64,
-    waiting: BTreeMap<u64, Vec<u8>>,
-}
-
-impl InOrder {
-    fn add(&mut self, number: u64, frame: Vec<u8>, file: &mut File) -> Result<(), Error> {
-        self.waiting.insert(number, frame);
-        while let Some(frame) = self.waiting.remove(&self.next) {
-            file.write_all(&frame)?;
-            self.next += 1;
+/// One stream, of blocks that each thread ends at a byte.
+fn gzip<R: Read + Send>(input: &Mutex<Input<R>>, file: &File) -> Result<(), Error> {
+    /// No name, no time, an unknown system.
+    const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
+    /// A last block without any byte.
+    const LAST: [u8; 2] = [3, 0];
+    let mut direct = file;
+    direct.write_all(&HEAD)?;
+    let sum = Mutex::new(Crc::new());
+    let out = Mutex::new(InOrder::new(file));
+    each_piece(input, || {
+        let (out, sum) = (&out, &sum);
+        let mut deflate = Compress::new(flate2::Compression::fast(), false);
+        let mut block = Vec::new();
+        move |piece: Piece| {
+            deflate.reset();
+            block.clear();
+            let mut rest = piece.bytes();
+            loop {
+                block.reserve(rest.len() / 4 + 1024);
+                let before = deflate.total_in();
+                deflate.compress_vec(rest, &mut block, FlushCompress::Sync).map_err(Error::other)?;
+                rest = rest.get((deflate.total_in() - before) as usize..).unwrap_or_default();
+                // With room left, all of it has come out.
+                if rest.is_empty() && block.len() < block.capacity() {
+                    break;
+                }
+            }
+            let mut mine = Crc::new();
+            mine.update(piece.bytes());
+            let number = piece.number;
+            piece.free();
+            out.lock().map_err(|_| ended())?.add(number, &block, mine, |mine| {
+                if let Ok(mut sum) = sum.lock() {
+                    sum.combine(&mine);
+                }
+            })
         }
-        Ok(())
+    })?;
+    let sum = sum.into_inner().map_err(|_| ended())?;
+    direct.write_all(&LAST)?;
+    direct.write_all(&sum.sum().to_le_bytes())?;
+    direct.write_all(&sum.amount().to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, SeekFrom};
+
+    /// What is in the file after this text came in.
+    fn written(compression: Compression, text: &[u8]) -> Vec<u8> {
+        let path = std::env::temp_dir().join(format!("memintro-{}-{}", std::process::id(), compression.name()));
+        let mut file =
+            File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let input = Mutex::new(Input::new(text, None).unwrap());
+        compression.write(&input, &file).unwrap();
+        assert_eq!(input.into_inner().unwrap().bytes, text.len() as u64);
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_several_threads_write_is_read_as_one_text() {
+        let lines: Vec<String> = (0..100_000_u64).map(|at| format!("{at} {:x}\n", at * at * 0x9e37_79b9)).collect();
+        let text = lines.concat();
+        for text in [text.as_bytes(), b"a\n", b""] {
+            assert_eq!(written(Compression::Plain, text), text);
+            assert_eq!(zstd::stream::decode_all(written(Compression::Zstd, text).as_slice()).unwrap(), text);
+            let gzip = written(Compression::Gzip, text);
+            let mut read = Vec::new();
+            // A reader of one stream, which checks its sum.
+            flate2::read::GzDecoder::new(gzip.as_slice()).read_to_end(&mut read).unwrap();
+            assert_eq!(read, text);
+            assert!(text.len() < 100 || gzip.len() < text.len());
+        }
     }
 }

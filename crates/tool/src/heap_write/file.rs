@@ -53,8 +53,8 @@ impl NewFile {
         Ok(Self { folder, file, path: path.to_owned(), beside })
     }
 
-    pub(super) fn file(&mut self) -> &mut File {
-        &mut self.file
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Its size.

@@ -13,11 +13,8 @@ use super::tool::{self, Command, Tool};
 use super::vm::Vm;
 use super::writer::Writer;
 use crate::copy::become_harmless;
-use crate::copy::own_memory::slice;
 use crate::heap::FrozenPage;
 
-/// Bytes that are written at once.
-const BUFFER: usize = 256 << 10;
 /// Of the lines; a reader of another one may not know their fields.
 const FORMAT: u64 = 1;
 
@@ -53,7 +50,7 @@ pub(super) fn run(plan: &Plan<'_>, pages: &[FrozenPage]) {
 
 fn write(plan: &Plan<'_>, pages: &[FrozenPage], tool: Tool) -> Option<()> {
     let state = plan.state;
-    let out = Output::new(slice(BUFFER)?, Some(tool), state);
+    let out = Output::to(tool, state)?;
     let strings = Strings { redact: plan.redact, key: plan.key };
     let names = Names::new(plan.vm, plan.redact, state)?;
     let mut writer = Writer::new(out, plan.vm, state, strings, names, plan.skipped, pages);

@@ -7,6 +7,7 @@
 
 mod classes;
 mod closures;
+pub(crate) mod finalizers;
 mod layout;
 mod memory;
 mod objects;
@@ -159,4 +160,5 @@ pub(crate) fn for_each_root_edge(category: &[u8], visit: &mut dyn FnMut(VALUE, E
 pub(crate) fn prepare() {
     layout::prepare();
     roots::prepare();
+    finalizers::prepare();
 }

@@ -37,6 +37,7 @@ pub(crate) fn roots() -> Option<Vec<Held>> {
     let mut found: Vec<Held> = Vec::with_capacity(4096);
     // SAFETY: the list outlives the call; nothing in it runs code of Ruby.
     unsafe { each(on_root, (&raw mut found).cast()) };
+    edges::finalizers::each_untold(&mut |object| found.push(Held { from: "finalizers", name: None, object }));
     let mut start = 0;
     while let Some(from) = found.get(start).map(|held| held.from) {
         let end = found

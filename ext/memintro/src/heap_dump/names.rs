@@ -21,11 +21,33 @@ struct Span {
     length: u32,
 }
 
+/// How names of instance variables stand in a line: objects of a class have the same ones.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Of the name; 0 for none.
+    id: usize,
+    length: usize,
+    text: [u8; Known::LONGEST],
+}
+
+impl Known {
+    /// Longer ones are rendered each time.
+    const LONGEST: usize = 48;
+    /// A power of two.
+    const COUNT: usize = 1024;
+
+    /// Numbers of names have their kind in the lower four bits.
+    fn place(id: usize) -> usize {
+        (id >> 4) & (Self::COUNT - 1)
+    }
+}
+
 pub(super) struct Names<'a> {
     vm: &'a Vm,
     redact: bool,
     references: &'static mut [usize],
     spans: &'static mut [Span],
+    known: &'static mut [Known],
     text: Output<'a>,
     used: usize,
     at: usize,
@@ -40,6 +62,7 @@ impl<'a> Names<'a> {
             redact,
             references: slice(MOST)?,
             spans: slice(MOST)?,
+            known: slice(Known::COUNT)?,
             text: Output::new(slice(ROOM)?, None, state),
             used: 0,
             at: 0,
@@ -75,15 +98,39 @@ impl<'a> Names<'a> {
             return;
         }
         let start = self.text.written().len();
-        self.text.bytes(b"\"");
-        self.render(name);
-        self.text.bytes(b"\"");
+        match name {
+            EdgeName::Name { before: b"", name, after: b"" } => self.variable(name as usize, start),
+            _ => self.quoted(name),
+        }
         let length = self.text.written().len() - start;
         if let (Some(span), Ok(start), Ok(length)) =
             (self.spans.get_mut(index), u32::try_from(start), u32::try_from(length))
         {
             *span = Span { start, length };
             self.named += 1;
+        }
+    }
+
+    fn quoted(&mut self, name: EdgeName<'_>) {
+        self.text.bytes(b"\"");
+        self.render(name);
+        self.text.bytes(b"\"");
+    }
+
+    /// A name alone, whose text begins at `start`.
+    fn variable(&mut self, id: usize, start: usize) {
+        let place = Known::place(id);
+        if let Some(known) = self.known.get(place).filter(|known| known.id == id) {
+            self.text.bytes(known.text.get(..known.length).unwrap_or_default());
+            return;
+        }
+        self.quoted(EdgeName::Name { before: b"", name: id as rb_sys::ID, after: b"" });
+        let text = self.text.written().get(start..).unwrap_or_default();
+        if let (Some(known), Some(room)) = (self.known.get_mut(place), text.len().checked_sub(1))
+            && room < Known::LONGEST
+        {
+            *known = Known { id, length: text.len(), text: [0; Known::LONGEST] };
+            known.text.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
         }
     }
 

@@ -1,9 +1,9 @@
-//! JSON in a buffer, and the pipe that it goes to. Allocates nothing.
+//! JSON in a buffer, and the tool that it goes to. Allocates nothing.
 
 use std::sync::atomic::Ordering;
 
 use super::state::{Stage, State};
-use super::tool::Tool;
+use super::tool::{Pieces, Tool};
 
 /// Hexadecimal digits of each byte.
 const HEX: [[u8; 2]; 256] = {
@@ -31,6 +31,8 @@ const PLAIN: [bool; 256] = {
     table
 };
 
+/// Bytes that are written at once where no memory is shared.
+const BUFFER: usize = 256 << 10;
 /// The least room for what is written at once.
 const ROOM: usize = 64;
 
@@ -62,13 +64,26 @@ pub(super) struct Output<'a> {
     used: usize,
     /// Where it goes; a scratch buffer has none.
     tool: Option<Tool>,
+    /// Where memory is shared: the piece that is the buffer, and how many were filled before.
+    piece: u32,
+    filled: u64,
     state: &'a State,
 }
 
 impl<'a> Output<'a> {
     /// The buffer has at least some hundred bytes.
     pub(super) fn new(buffer: &'static mut [u8], tool: Option<Tool>, state: &'a State) -> Self {
-        Self { buffer, used: 0, tool, state }
+        Self { buffer, used: 0, tool, piece: Pieces::FIRST, filled: 0, state }
+    }
+
+    /// One whose buffer is the memory that the tool shares, where it does. `None` without memory.
+    pub(super) fn to(tool: Tool, state: &'a State) -> Option<Self> {
+        let buffer = match tool.pieces {
+            // SAFETY: the first piece, and nothing has been filled.
+            Some(pieces) => unsafe { pieces.bytes(Pieces::FIRST) },
+            None => crate::copy::own_memory::slice(BUFFER)?,
+        };
+        Some(Self::new(buffer, Some(tool), state))
     }
 
     #[inline]
@@ -231,23 +246,39 @@ impl<'a> Output<'a> {
             self.used = 0;
             return;
         };
+        if self.used == 0 {
+            return;
+        }
         let before = self.state.stage();
         self.state.set(Stage::Writing);
-        let mut rest = self.buffer.get(..self.used).unwrap_or_default();
-        while !rest.is_empty() {
-            // SAFETY: these bytes are there.
-            let took = unsafe { libc::write(tool.pipe, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(took) {
-                Ok(took) => {
-                    self.state.bytes.fetch_add(took as u64, Ordering::Relaxed);
-                    rest = rest.get(took..).unwrap_or_default();
-                }
-                Err(_) if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
-                Err(_) => tool.finish(self.state, false),
+        match tool.pieces {
+            Some(pieces) => {
+                let filled = u64::from(self.piece) << 32 | self.used as u64;
+                send(tool, &filled.to_ne_bytes(), self.state);
+                self.filled += 1;
+                let Some(next) = pieces.next(self.filled) else { tool.finish(self.state, false) };
+                self.piece = next;
+                // SAFETY: the tool has just given it back, or it was never used.
+                self.buffer = unsafe { pieces.bytes(next) };
             }
+            None => send(tool, self.buffer.get(..self.used).unwrap_or_default(), self.state),
         }
+        self.state.bytes.fetch_add(self.used as u64, Ordering::Relaxed);
         self.used = 0;
         self.state.beat.fetch_add(1, Ordering::Relaxed);
         self.state.set(before);
+    }
+}
+
+/// Sends all to the tool. If that has gone, ends the copy.
+fn send(tool: Tool, mut rest: &[u8], state: &State) {
+    while !rest.is_empty() {
+        // SAFETY: these bytes are there.
+        let took = unsafe { libc::write(tool.pipe, rest.as_ptr().cast(), rest.len()) };
+        match usize::try_from(took) {
+            Ok(took) => rest = rest.get(took..).unwrap_or_default(),
+            Err(_) if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+            Err(_) => tool.finish(state, false),
+        }
     }
 }

@@ -1,4 +1,9 @@
 //! The copy starts the tool, and waits for its end. Allocates nothing.
+//!
+//! A tool that writes a file shares memory with the copy, in pieces: the copy fills one while threads of the tool
+//! compress or write others. Which piece has how many bytes goes through the tool's standard input, and the number of
+//! a piece that is free again comes back through another pipe. A tool that answers a question, or where the kernel
+//! refuses such memory, reads lines from its standard input.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
@@ -11,8 +16,10 @@ pub(super) struct Command {
     /// Both end with null.
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
+    /// The same arguments for a tool that shares memory; empty for one that does not.
+    sharing: Vec<*const c_char>,
     /// Owners of the texts.
-    _texts: [Vec<CString>; 2],
+    _texts: [Vec<CString>; 3],
 }
 
 impl Command {
@@ -29,25 +36,114 @@ impl Command {
         let pointers = |texts: &[CString]| {
             texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect::<Vec<_>>()
         };
+        let writes = arguments.get(1).is_some_and(|name| name.to_bytes() == WRITES);
+        let sharing: Vec<CString> = CString::new(PIECE.to_string()).into_iter().filter(|_| writes).collect();
         Self {
+            sharing: match sharing.first() {
+                Some(piece) => arguments.iter().chain([piece]).map(|text| text.as_ptr()).chain([ptr::null()]).collect(),
+                None => Vec::new(),
+            },
             arguments: pointers(&arguments),
             environment: pointers(&environment),
-            _texts: [arguments, environment],
+            _texts: [arguments, environment, sharing],
         }
     }
 }
+
+/// The command of a tool that writes a file.
+const WRITES: &[u8] = b"heap-write";
 
 /// The tool, and the pipe that it reads.
 #[derive(Clone, Copy)]
 pub(super) struct Tool {
     pid: libc::pid_t,
     pub(super) pipe: i32,
+    pub(super) pieces: Option<Pieces>,
+}
+
+/// Memory that the tool shares.
+#[derive(Clone, Copy)]
+pub(super) struct Pieces {
+    start: *mut u8,
+    /// Tells which piece is free again.
+    free: i32,
+}
+
+/// Bytes of a piece, and how many there are: more than the tool has threads, so that one can always be filled.
+pub(super) const PIECE: usize = 1 << 20;
+const PIECES: u32 = 8;
+
+impl Pieces {
+    /// Which is filled first.
+    pub(super) const FIRST: u32 = 0;
+
+    /// The bytes of a piece.
+    ///
+    /// # Safety
+    /// Nobody else uses this piece: it is the first one, or [`Self::next`] has told it.
+    pub(super) unsafe fn bytes(self, number: u32) -> &'static mut [u8] {
+        let number = number.min(PIECES - 1) as usize;
+        // SAFETY: within the mapping, which stays; the caller promises the rest.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(number * PIECE), PIECE) }
+    }
+
+    /// The piece that is filled as the `count`th one, from 0 on: waits until one is free. `None` if the tool has gone.
+    pub(super) fn next(self, count: u64) -> Option<u32> {
+        if let Some(unused) = u32::try_from(count).ok().filter(|count| *count < PIECES) {
+            return Some(unused);
+        }
+        let mut number = [0; 4];
+        loop {
+            // SAFETY: as much room as is said. What is this short is never cut.
+            let got = unsafe { libc::read(self.free, number.as_mut_ptr().cast(), number.len()) };
+            match got {
+                4 => return Some(u32::from_ne_bytes(number)),
+                -1 if last_error() == libc::EINTR => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// What the copy has, and what the tool gets: the memory, and the end of the pipe by which it frees pieces.
+fn share() -> Option<(Pieces, [i32; 2])> {
+    let bytes = PIECE * PIECES as usize;
+    // SAFETY: system calls with valid arguments. What stays open if one fails ends with the copy.
+    unsafe {
+        let memory = libc::memfd_create(c"memintro".as_ptr(), libc::MFD_CLOEXEC);
+        if memory < 0 {
+            return None;
+        }
+        let away = libc::fcntl(memory, libc::F_DUPFD_CLOEXEC, AWAY);
+        libc::close(memory);
+        // A limit of the size of files counts here, too.
+        if libc::ftruncate(away, bytes as libc::off_t) != 0 {
+            libc::close(away);
+            return None;
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let start = libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, away, 0);
+        let mut ends = [0; 2];
+        if start == libc::MAP_FAILED || libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            libc::close(away);
+            return None;
+        }
+        let [free, frees] = ends.map(|end| {
+            let away = libc::fcntl(end, libc::F_DUPFD_CLOEXEC, AWAY);
+            libc::close(end);
+            away
+        });
+        Some((Pieces { start: start.cast(), free }, [away, frees]))
+    }
 }
 
 /// What the tool's first steps need.
 struct Start<'a> {
     command: &'a Command,
-    streams: [i32; 3],
+    arguments: &'a [*const c_char],
+    /// They become 0 to 2; further ones, if memory is shared, 3 and 4.
+    streams: [i32; 5],
+    shared: bool,
     parent: libc::pid_t,
     error: &'a AtomicI32,
 }
@@ -71,9 +167,19 @@ pub(super) fn start(command: &Command, output: i32, errors: i32, error: &AtomicI
         }
         let away = |descriptor| libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, AWAY);
         let [input, pipe] = ends.map(away);
-        libc::fcntl(pipe, libc::F_SETPIPE_SZ, PIPE);
-        let mut begin =
-            Start { command, streams: [input, away(output), away(errors)], parent: libc::getpid(), error };
+        let shared = if command.sharing.is_empty() { None } else { share() };
+        if shared.is_none() {
+            libc::fcntl(pipe, libc::F_SETPIPE_SZ, PIPE);
+        }
+        let [memory, frees] = shared.map_or([-1; 2], |(_, theirs)| theirs);
+        let mut begin = Start {
+            command,
+            arguments: if shared.is_some() { &command.sharing } else { &command.arguments },
+            streams: [input, away(output), away(errors), memory, frees],
+            shared: shared.is_some(),
+            parent: libc::getpid(),
+            error,
+        };
         let flags = libc::CLONE_VM | libc::CLONE_VFORK;
         let top = stack.as_mut_ptr_range().end.cast::<c_void>();
         let pid = libc::clone(become_tool, top, flags, (&raw mut begin).cast());
@@ -83,7 +189,7 @@ pub(super) fn start(command: &Command, output: i32, errors: i32, error: &AtomicI
         for descriptor in ends.into_iter().chain(begin.streams).chain([output, errors]) {
             libc::close(descriptor);
         }
-        (pid > 0).then_some(Tool { pid, pipe })
+        (pid > 0).then_some(Tool { pid, pipe, pieces: shared.map(|(pieces, _)| pieces) })
     }
 }
 
@@ -99,15 +205,16 @@ extern "C" fn become_tool(start: *mut c_void) -> c_int {
         if libc::getppid() != start.parent {
             libc::_exit(FAILED);
         }
-        for (stream, number) in start.streams.into_iter().zip(0..) {
+        let kept = if start.shared { start.streams.len() } else { 3 };
+        for (stream, number) in start.streams.into_iter().take(kept).zip(0..) {
             libc::dup2(stream, number);
         }
-        libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
+        libc::syscall(libc::SYS_close_range, kept, u32::MAX, 0);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
-        let Some(program) = start.command.arguments.first() else { libc::_exit(FAILED) };
-        libc::execve(*program, start.command.arguments.as_ptr(), start.command.environment.as_ptr());
+        let Some(program) = start.arguments.first() else { libc::_exit(FAILED) };
+        libc::execve(*program, start.arguments.as_ptr(), start.command.environment.as_ptr());
         start.error.store(last_error(), Ordering::Release);
         libc::_exit(FAILED)
     }

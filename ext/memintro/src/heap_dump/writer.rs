@@ -84,7 +84,16 @@ impl<'a> Writer<'a> {
         self.category = std::ptr::null();
         // SAFETY: the writer outlives the call, and nobody else uses it meanwhile.
         unsafe { (self.vm.functions.roots)(on_root, std::ptr::from_mut(self).cast()) };
+        edges::finalizers::each_untold(&mut |array| {
+            // Ruby has not told of it, so it is looked at first.
+            if self.is_object(array as usize) {
+                self.root(c"finalizers".as_ptr(), array as usize);
+            }
+        });
         self.end_roots();
+        if !edges::finalizers::are_told() {
+            self.out.bytes(b"{\"type\":\"ROOT\", \"root\":\"finalizers unknown\", \"references\":[]}\n");
+        }
     }
 
     fn end_roots(&mut self) {

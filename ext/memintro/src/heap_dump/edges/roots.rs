@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock};
 use rb_sys::{ID, VALUE};
 
 use super::super::slot;
-use super::layout;
+use super::{finalizers, layout};
 use super::memory::is_address;
 use super::{EdgeName, Visit};
 use crate::lookup::{address, look_up};
@@ -44,7 +44,11 @@ pub(super) fn edges(category: &[u8], visit: Visit<'_>) {
     // Where another thread held it at the copy's instant, nothing has a name.
     let Ok(roots) = ROOTS.try_lock() else { return };
     match category {
-        b"finalizers" => each_of(category, &mut |value| visit(value, EdgeName::Text(b"finalizer"))),
+        b"finalizers" => {
+            let mut named = |value| visit(value, EdgeName::Text(b"finalizer"));
+            each_of(category, &mut named);
+            finalizers::each_untold(&mut named);
+        }
         b"machine_context" => {}
         _ => {
             for (name, value) in &roots.variables {
@@ -123,7 +127,8 @@ fn global_variables() -> Vec<(ID, VALUE)> {
 }
 
 fn is_plain(name: &[u8]) -> bool {
-    const WARN: [&[u8]; 3] = [b"$KCODE", b"$SAFE", b"$IGNORECASE"];
+    /// Reading these warns, and of the last one opens the next file of the program's arguments and takes it out of them.
+    const CHANGE: [&[u8]; 4] = [b"$KCODE", b"$SAFE", b"$IGNORECASE", b"$FILENAME"];
     match name {
         [b'$', first, second, rest @ ..] => {
             (first.is_ascii_alphabetic() || *first == b'_')
@@ -131,7 +136,7 @@ fn is_plain(name: &[u8]) -> bool {
                     .iter()
                     .chain(rest)
                     .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte > 127)
-                && !WARN.contains(&name)
+                && !CHANGE.contains(&name)
         }
         _ => false,
     }
@@ -149,7 +154,8 @@ fn registered() -> Vec<(usize, Vec<u8>)> {
     let Some(list) = *LIST.get_or_init(|| {
         // SAFETY: our own variable, which is never freed.
         unsafe { rb_sys::rb_gc_register_address(&raw mut OURS) };
-        find_list(&probe, ours)
+        // The record of our address.
+        find_word(&probe, |word| word.is_multiple_of(8) && probe.words::<1>(word) == Some([ours]))
     }) else {
         return found;
     };
@@ -164,11 +170,10 @@ fn registered() -> Vec<(usize, Vec<u8>)> {
     found
 }
 
-/// A word of the VM's structure, or of the collector's that it leads to, which leads to the record of our address.
-fn find_list(probe: &Probe, ours: usize) -> Option<usize> {
+/// Where a word of the VM's structure, or of the collector's that it leads to, leads to what is looked for.
+pub(super) fn find_word(probe: &Probe, leads: impl Fn(usize) -> bool) -> Option<usize> {
     const PIECE: usize = 256;
     const PIECES: usize = 12;
-    let leads = |word: usize| word.is_multiple_of(8) && probe.words::<1>(word) == Some([ours]);
     let within = |start: usize, pieces: usize| {
         (0..pieces).map(|piece| start + piece * PIECE * 8).find_map(|piece| {
             let words = probe.words::<PIECE>(piece)?;

@@ -1,0 +1,131 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../support/listening"
+require "tmpdir"
+require "zlib"
+
+# What goes wrong around dumps of the heap and questions to one: full disks, killed helpers, files that are no dumps.
+RSpec.describe "dumps of the heap where something is wrong", :listening do
+  around { |example| Dir.mktmpdir("memintro-hostile") { |folder| (@folder = folder) && example.run } }
+
+  def path(name) = File.join(@folder, name)
+  def heap(*arguments) = run_memintro("heap", *arguments, deadline_seconds: 60)
+
+  # Processes of this user whose program is the tool, with their parents.
+  def tools
+    Dir["/proc/[0-9]*/stat"].filter_map do |file|
+      stat = File.read(file)
+      [stat.to_i, stat[/\) \S (\d+)/, 1].to_i] if stat.include?("(memintro-tool)")
+    rescue SystemCallError
+      nil
+    end.to_h
+  end
+
+  # The tool that works for a program: a child of the copy, which is a child of one of its threads.
+  def tool_of(program)
+    copies = Dir["/proc/#{program.pid}/task/*/children"].flat_map { |list| File.read(list).split.map(&:to_i) }
+    tools.find { |_, parent| copies.include?(parent) }&.first
+  rescue SystemCallError
+    nil
+  end
+
+  LARGE = "kept = Array.new(1_500_000) { |i| [i] }"
+
+  it "leave nothing on a disk that is full, whatever the compression, and say so" do
+    mounted = system("mount", "-t", "tmpfs", "-o", "size=256k", "none", @folder, err: File::NULL)
+    skip "no small file system can be mounted here" unless mounted
+    begin
+      found = run_ruby(nil, @folder, code: <<~RUBY).must_succeed.json
+        require "json"
+        kept = Array.new(300_000) { |i| [i.to_s, rand] }
+        said = ["", ".gz", ".zst"].map do |ending|
+          Memintro.heap_dump(File.join(ARGV[0], "x" + ending), redact: false)
+        rescue Memintro::HeapDumpError => e
+          e.message
+        end
+        puts JSON.generate([said, Dir.children(ARGV[0])])
+      RUBY
+    ensure
+      system("umount", @folder)
+    end
+    expect(found.first).to all(match(/x(\.gz|\.zst)? was not written, and nothing of it is left: the disk is full after/))
+    expect(found.first.first).to include("or a name that ends in .zst")
+    expect(found.last).to eq([])
+  end
+
+  it "say that the tool was killed, leave nothing of the file, and work the next time" do
+    program = start_program("Memintro.listen; #{LARGE}; puts :ready; sleep")
+    asking = Thread.new { memintro("heap-dump", program.pid, "-o", path("killed.ndjson")) }
+    tool = nil
+    eventually { tool = tool_of(program) }
+    Process.kill(:KILL, tool)
+    result = asking.value
+    # It may have been done already.
+    unless result.status.success?
+      expect(result.stderr).to match(/the tool that reads the heap ended \(signal (SIG)?KILL\)/)
+      expect(Dir.children(@folder)).to eq([])
+    end
+    memintro("heap-dump", program.pid, "-o", path("next.ndjson.zst")).must_succeed
+    expect(heap("histo", path("next.ndjson.zst")).must_succeed.stdout).to match(/\A1,[56]\d\d,\d{3} objects take/)
+  end
+
+  it "end with the command that asked, and the process answers the next one" do
+    program = start_program("Memintro.listen; #{LARGE}; puts :ready; sleep")
+    [["holders", program.pid, "--class", "Array"], ["heap-dump", program.pid, "-o", path("x.ndjson.zst")]].each do |words|
+      pid = spawn(listening_env, RbConfig.ruby, Subprocess::EXE, *words.map(&:to_s), out: File::NULL, err: File::NULL)
+      eventually { tool_of(program) }
+      Process.kill(:KILL, pid)
+      Process.wait(pid)
+      eventually { tool_of(program).nil? }
+    end
+    said = memintro("holders", program.pid, "--class", "Array", "-n", "1").must_succeed.stdout
+    expect(said).to match(/\A1,500,\d{3} of 1,50\d,\d{3} Array: /)
+    expect(program).to be_alive
+  end
+
+  # Reading $FILENAME opens the first of the program's arguments, and takes it out of them.
+  it "leave the arguments of the program and its standard input alone" do
+    File.write(path("input"), "first\nsecond\n")
+    found = run_ruby(nil, path("input"), code: <<~RUBY).must_succeed.json
+      require "json"
+      Memintro.heap_dump(ARGV[0] + ".ndjson")
+      Memintro.roots
+      Memintro.holders(String)
+      puts JSON.generate([ARGV.map { |name| File.basename(name) }, ARGF.read])
+    RUBY
+    expect(found).to eq([["input"], "first\nsecond\n"])
+  end
+
+  it "are refused in words where a file is none, and read as far as they go where it is broken" do
+    line = %({"address":"0x10", "type":"STRING", "memsize":40}\n)
+    { "empty" => "", "zeros" => "\0" * 3_000_000, "escape\e[31m" => "\e[2Jno dump", "deep" => "#{'{"a":[' * 100_000}\n",
+      "half.gz" => Zlib.gzip(line * 1000)[0, 60], "text.zst" => "\x28\xb5\x2f\xfdxxxxxxxx" }.each do |name, bytes|
+      File.binwrite(path(name), bytes)
+      %w[histo top duplicates].each do |question|
+        said = heap(question, path(name))
+        expect([name, said.status.exitstatus]).to eq([name, 1])
+        expect(said.stderr).to match(/\Amemintro: .*\S/)
+        expect(said.stdout + said.stderr).not_to match(/\e|panicked/)
+      end
+    end
+    # Each question to a dump of which one line in two is broken.
+    File.write(path("mixed"), Array.new(200) { |i| i.odd? ? line.sub("10", (i * 8).to_s(16)) : "{\"address\":\n" }.join)
+    mixed = heap("histo", "--json", path("mixed"))
+    expect(JSON.parse(mixed.stdout)).to include("objects" => 100, "truncated" => true)
+    expect(mixed.stderr).to match(/byte \d+: .*; 100 lines left out; 100 objects could be read/)
+    File.mkfifo(path("fifo"))
+    reading = Thread.new { heap("histo", path("fifo")) }
+    File.write(path("fifo"), line)
+    expect(reading.value.stdout).to start_with("1 object take")
+  end
+
+  it "do not lose a dump to the page that is made of it" do
+    File.write(path("a.ndjson"), %({"address":"0x10", "type":"STRING", "memsize":40}\n))
+    File.symlink("a.ndjson", path("link"))
+    said = heap("html", path("a.ndjson"), "-o", path("link"))
+    expect([said.status.exitstatus, said.stderr]).to match([1, /link is the dump itself.*give another file with -o/])
+    expect(File.read(path("a.ndjson"))).to start_with("{\"address\"")
+    expect(heap("diff", "-", "-").stderr).to include("standard input (-) can be only one of the dumps")
+  end
+end
