@@ -292,6 +292,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
       $stop = false
       threads = Array.new(8) { Thread.new { Zlib.crc32(("x" * rand(200_000)).unpack1("a*")) until $stop } }
       puts JSON.generate(Array.new(200) { Memintro.heap_dump(file).fetch(:unread_types) }.sum)
+      $stdout.flush
       exit!(0)
     RUBY
     expect(found).to eq(0)
