@@ -132,7 +132,7 @@ RSpec.describe "details of an account", :vm do
   it "reads figures of any stage" do
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
       Memintro::Loader.need(:Account)
-      text = "rss 4096000\\nother 96000\\npagemap 1\\nglibc 1\\narena 0 1 3000000 500000 500000 3000000 9 9 400000\\nstage 1\\n"
+      text = "rss 4096000\\nother 96000\\npagemap 1\\nglibc 1\\narena 0 1 3000000 500000 500000 3000000 9 400000\\nstage 1\\n"
       more = "type 3 900000 800000 T_STRING\\nimemo 5 100 90 iseq\\nsearched 1\\nstage 2\\n"
       accounts = [text, text + more].map do |all|
         Memintro::Account::Reading.new(Memintro::Account::Figures.new(all), true, 1.0, :glibc, {}).account

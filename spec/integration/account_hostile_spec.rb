@@ -174,6 +174,34 @@ RSpec.describe "an account under attack", :vm do
     expect(result[:took]).to be < 60
   end
 
+  # A process that listens, and what then becomes of it.
+  def shown_of(becomes)
+    code = "Memintro.listen; $stdout.puts(Process.pid); $stdout.flush; #{becomes}"
+    IO.popen([RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e", code]) do |io|
+      pid = Integer(io.gets)
+      Timeout.timeout(30) { sleep(0.02) until yield(pid) }
+      Subprocess.run_command(RbConfig.ruby, Subprocess::EXE, "account", "--timeout", "2", pid.to_s)
+    ensure
+      Process.kill(:KILL, io.pid)
+    end
+  end
+
+  it "shows the mappings of what has become another program, whatever that calls itself" do
+    name = "\e[31mred\nPID 1"
+    shown = shown_of("exec(['sleep', #{name.dump}], '60')") { |pid| File.read("/proc/#{pid}/comm") == "sleep\n" }
+    expect(shown.must_succeed.stdout).to include("Note: from the kernel's list of mappings")
+    expect(shown.stdout).not_to match(/[\x00-\x09\x0b-\x1f\x7f]/)
+  end
+
+  it "says that a process is stopped, and shows one that has forked" do
+    stopped = shown_of("sleep") { |pid| Process.kill(:STOP, pid) && File.read("/proc/#{pid}/stat")[/\) (.)/, 1] == "T" }
+    expect(stopped.stderr).to match(/did not answer within 2.0 s: it is stopped .*kill -CONT \d+$/)
+    forked = shown_of("5.times { fork { sleep 20 } }; sleep") do |pid|
+      File.read("/proc/#{pid}/task/#{pid}/children").split.size == 5
+    end
+    expect(forked.must_succeed.stdout).to match(/ RSS$/).and match(/malloc_native/)
+  end
+
   it "says in words that a process has ended while it was looked at" do
     outcomes = Array.new(8) do |round|
       child = "Memintro.listen if #{round.odd?}; kept = Array.new(100_000) { 'x' * 100 }; puts 1; $stdout.flush; sleep"

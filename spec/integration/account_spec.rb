@@ -96,7 +96,7 @@ RSpec.describe "an account of RSS", :vm do
       file = File.open("/proc/self/exe")
       place = map(4096 << 12)
       2048.times { |n| map(4096, 0x12, file.fileno, place + (n << 13))[0, 1] }
-      text, = Memintro::Native.account(true, true, 10)
+      text, = Memintro::Native.account(true, true, 0, 10)
       begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
       account = Memintro.account
       took = Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun

@@ -73,7 +73,11 @@ pub(crate) fn missing() -> Vec<&'static str> {
 
 /// The functions; `None` if this Ruby lacks one.
 pub(crate) fn functions(ruby: &Ruby) -> Option<&'static Functions> {
-    FUNCTIONS.get_or_init(|| find(ruby)).as_ref()
+    // Not `get_or_init`: what it asks Ruby may let another thread run, which would wait there with the GVL.
+    if FUNCTIONS.get().is_none() {
+        let _ = FUNCTIONS.set(find(ruby));
+    }
+    FUNCTIONS.get()?.as_ref()
 }
 
 /// The functions, if somebody has asked for them before.

@@ -29,10 +29,23 @@ module Memintro
       def from_outside?(words)
         return false unless words.size == 1 && !@workers && words.first.match?(/\A[1-9]\d{0,9}\z/)
 
-        Control::Directory.new(users: users).find(words.first)
-        false
+        nobody_listens?(Control::Directory.new(users: users).find(words.first).path)
       rescue ControlError
         true
+      end
+
+      # What became another program by exec has left its socket.
+      def nobody_listens?(path)
+        require "socket"
+        socket = Socket.new(:UNIX, :STREAM)
+        socket.connect_nonblock(Socket.sockaddr_un(path))
+        false
+      rescue Errno::ECONNREFUSED, Errno::ENOENT
+        true
+      rescue SystemCallError, ArgumentError
+        false
+      ensure
+        socket&.close
       end
 
       def show_mappings(pid)

@@ -24,8 +24,9 @@ module Memintro
                     search_ms pause_ms verdict notes groups].freeze
     # What a block can be found to be.
     VERDICTS = %i[leaked indirectly_leaked undecided anchored free_but_kept].freeze
-    # Of JSON: its first member, and the number of its layout.
+    # The first member of its JSON.
     HEAD = :memintro_leaks
+    # The number of that JSON's layout.
     LAYOUT = 1
     # The list among the figures.
     LISTED = :groups

@@ -22,8 +22,9 @@ module Memintro
                thread_stacks mapped_files anonymous memintro unattributed].freeze
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[rss allocator pause_ms verdict notes rows].freeze
-    # Of JSON: its first member, and the number of its layout.
+    # The first member of its JSON.
     HEAD = :memintro_account
+    # The number of that JSON's layout.
     LAYOUT = 1
     # The list among the figures.
     LISTED = :rows

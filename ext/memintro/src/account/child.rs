@@ -13,6 +13,7 @@ use crate::copy::own_memory::{read_all, slice};
 
 use super::frozen::{Frozen, LastFile, Region};
 use super::resident::Source;
+use super::threads::Threads;
 use super::{HeapPage, Wanted, glibc, objects, sites};
 
 /// Room for the text of smaps: reserved, not taken. The most that the limits of the process let it have.
@@ -27,6 +28,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) own: &'a [(usize, usize)],
     /// The hook, while it tracks.
     pub(crate) hook: Option<&'static HookApi>,
+    /// Those of the process, where its chunks may be counted by lists.
+    pub(crate) threads: Option<Threads>,
     /// The process that was copied.
     pub(crate) parent: libc::pid_t,
     pub(crate) text: *mut u8,
@@ -88,7 +91,8 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let mut space = Space::new(areas.get(..used)?, slice(Space::words(pages))?);
     let regions = regions.get_mut(..used)?;
     let is_spread = source.fill(&mut space, regions, answer)?;
-    let mut frozen = Frozen { space, regions, is_spread, malloc: None, owners: None };
+    let mut frozen =
+        Frozen { space, regions, is_spread, control_blocks: slice(count)?, malloc: None, owners: None };
     own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);
     frozen.stacks(answer);
@@ -97,7 +101,7 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         frozen.malloc = slice(Space::words(pages)).map(|bits| frozen.space.copy(bits));
         frozen.owners = slice(Owners::bytes(pages)).map(|map| Owners::new(frozen.space.areas(), map));
     }
-    glibc::walk(&mut frozen, own, answer)?;
+    glibc::walk(&mut frozen, own, (plan.wanted.ways, plan.threads), answer)?;
     frozen.rest(answer);
     answer.figure("stage", 1);
     // Asks Ruby for sizes, and may fail.

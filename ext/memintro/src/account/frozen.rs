@@ -72,6 +72,8 @@ pub(crate) struct Frozen<'a> {
     pub(crate) regions: &'a mut [Region],
     /// Of some mapping it is not known which pages are resident: they were spread evenly.
     pub(crate) is_spread: bool,
+    /// Of each area, the control block of the thread whose stack it is, or 0.
+    pub(crate) control_blocks: &'a mut [usize],
     /// Pages that were left for malloc, whoever has claimed them since.
     pub(crate) malloc: Option<Space<'a>>,
     /// Whose each chunk of malloc is.
@@ -98,9 +100,13 @@ impl Frozen<'_> {
             else {
                 continue;
             };
+            let block = if region.is_guarded { self.control_block(area.end) } else { None };
+            if let (Some(place), Some(block)) = (self.control_blocks.get_mut(index), block) {
+                *place = block;
+            }
             let sum = if region.is_stack {
                 &mut main
-            } else if region.is_guarded && self.ends_with_control_block(area.end) {
+            } else if block.is_some() {
                 &mut threads
             } else if region.is_guarded && area.end - area.start < 4 << 20 && !area.start.is_multiple_of(HEAP)
             {
@@ -116,14 +122,18 @@ impl Frozen<'_> {
         }
     }
 
-    /// The control block of a thread begins with its own address, twice.
-    fn ends_with_control_block(&self, end: usize) -> bool {
+    /// The control block of the thread whose stack ends here.
+    fn control_block(&self, end: usize) -> Option<usize> {
         const FARTHEST: usize = 4 * PAGE;
-        (1..=FARTHEST / 64).any(|step| {
-            let at = (end & !63) - step * 64;
-            let own = Some(at as u64);
-            self.space.is_resident(at) && self.word(at) == own && self.word(at + 16) == own
-        })
+        (1..=FARTHEST / 64)
+            .map(|step| (end & !63) - step * 64)
+            .find(|at| self.space.is_resident(*at) && self.is_control_block(*at))
+    }
+
+    /// The control block of a thread begins with its own address, twice.
+    pub(crate) fn is_control_block(&self, at: usize) -> bool {
+        let own = Some(at as u64);
+        self.word(at) == own && self.word(at + 16) == own
     }
 
     /// What nobody has claimed.

@@ -9,7 +9,9 @@ use memintro_analysis::account::strands::{self, Memory, Visitor};
 use memintro_analysis::account::{PAGE, caches, maps};
 
 use super::child::Answer;
-use super::frozen::{Frozen, Region, prefetch, read};
+use super::frozen::{Frozen, prefetch, read};
+use super::threads::{self, Threads};
+use super::{Ways, lists, mapped};
 use crate::copy::own_memory::slice;
 
 /// More threads' caches than any process has.
@@ -17,14 +19,13 @@ const MOST_CACHES: usize = 1 << 16;
 
 /// Resident bytes by what they are, and all bytes of chunks in use.
 #[derive(Clone, Copy, Default)]
-struct Sums {
-    used: u64,
-    free: u64,
-    top: u64,
+pub(super) struct Sums {
+    pub(super) used: u64,
+    pub(super) free: u64,
+    pub(super) top: u64,
     /// Whole pages within free chunks, which `malloc_trim` gives back.
     whole_pages: u64,
-    used_size: u64,
-    chunks: u64,
+    pub(super) used_size: u64,
     free_chunks: u64,
 }
 
@@ -32,56 +33,109 @@ struct Sums {
 const KEPT_OF_FREE: usize = 48;
 
 /// Addresses of chunks that may be caches, and whose each chunk is.
-struct Candidates<'a> {
+pub(super) struct Candidates<'a> {
     room: &'static mut [usize],
     used: usize,
     owners: Option<Owners<'a>>,
 }
 
-/// Writes what malloc has. `None` if there is no memory for the walk.
-pub(crate) fn walk(frozen: &mut Frozen<'_>, own: &[u8], answer: &mut Answer<'_>) -> Option<()> {
-    let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0, owners: frozen.owners.take() };
-    // Chunks of caches may lie in any arena, so nothing is claimed before they have been read.
-    let claims = slice::<(usize, usize)>(MOST_CACHES)?;
-    let mut claimed = 0;
-    let mut claim = |from: usize, to: usize| {
-        if let Some(place) = claims.get_mut(claimed) {
+/// Ranges that are malloc's. They are claimed last: chunks of caches may lie in any arena.
+pub(super) struct Claims {
+    list: &'static mut [(usize, usize)],
+    used: usize,
+}
+
+impl Claims {
+    pub(super) fn add(&mut self, from: usize, to: usize) {
+        if let Some(place) = self.list.get_mut(self.used) {
             *place = (from, to);
-            claimed += 1;
+            self.used += 1;
         }
-    };
+    }
+}
+
+/// Writes what malloc has. `None` if there is no memory for the walk. `threads`: where they are known, free chunks may
+/// be counted by their lists, if nobody asks whose each chunk is.
+pub(crate) fn walk(
+    frozen: &mut Frozen<'_>,
+    own: &[u8],
+    (ways, threads): (Ways, Option<Threads>),
+    answer: &mut Answer<'_>,
+) -> Option<()> {
+    let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0, owners: frozen.owners.take() };
+    let mut claims = Claims { list: slice(MOST_CACHES)?, used: 0 };
     let main = find(frozen, own);
     answer.figure("glibc", u64::from(main.is_some()));
-    if let Some((arena, layout)) = main {
-        walk_main(frozen, arena, layout, &mut candidates, &mut claim, answer);
-        let mut number = 0;
-        let whole = arenas::each_other(
-            arena,
-            layout,
-            |at| either(frozen, at, arena, layout),
-            |other| {
-                number += 1;
-                walk_other(frozen, (number, other), layout, &mut candidates, &mut claim, answer);
-            },
-        );
-        if !whole {
-            answer.add("broken", &[Word::Number(0), Word::Text(b"arenas")]);
+    if let Some(main) = main {
+        let threads = threads.filter(|_| ways != Ways::Walk && candidates.owners.is_none());
+        let is_listed = threads
+            .and_then(|threads| {
+                by_lists(frozen, main, (threads, ways == Ways::Both), &mut candidates, &mut claims, answer)
+            })
+            .is_some();
+        answer.figure("by_lists", u64::from(is_listed));
+        if !is_listed || ways == Ways::Both {
+            (candidates.used, claims.used) = (0, 0);
+            by_chunks(frozen, main, &mut candidates, &mut claims, answer);
         }
-        cached(frozen, (arena, layout), &mut candidates, answer);
     }
-    let claims = claims.get(..claimed)?;
-    for (from, to) in claims {
+    let heaps = claims.list.get(..claims.used)?;
+    for (from, to) in heaps {
         frozen.space.claim(*from, *to);
     }
     if main.is_some() {
-        mapped(frozen, claims, &mut candidates, answer);
+        mapped::count(frozen, heaps, &mut candidates, answer);
         frozen.owners = candidates.owners;
     }
     Some(())
 }
 
+/// Writes what the lists of free chunks say. `None`, and nothing is written, if they do not say all.
+fn by_lists(
+    frozen: &Frozen<'_>,
+    main: (usize, Layout),
+    (threads, takes_many): (Threads, bool),
+    candidates: &mut Candidates<'_>,
+    claims: &mut Claims,
+    answer: &mut Answer<'_>,
+) -> Option<()> {
+    candidates.used = threads::caches(frozen, threads, candidates.room)?;
+    for (number, arena) in (0..).zip(lists::count(frozen, main, takes_many, claims)?) {
+        write(number, arena.heaps, &arena.sums, answer);
+    }
+    cached(frozen, main, candidates, answer);
+    Some(())
+}
+
+/// Walks over all chunks.
+fn by_chunks(
+    frozen: &Frozen<'_>,
+    main: (usize, Layout),
+    candidates: &mut Candidates<'_>,
+    claims: &mut Claims,
+    answer: &mut Answer<'_>,
+) {
+    let (arena, layout) = main;
+    let mut claim = |from, to| claims.add(from, to);
+    walk_main(frozen, arena, layout, candidates, &mut claim, answer);
+    let mut number = 0;
+    let whole = arenas::each_other(
+        arena,
+        layout,
+        |at| either(frozen, at, arena, layout),
+        |other| {
+            number += 1;
+            walk_other(frozen, (number, other), layout, candidates, &mut claim, answer);
+        },
+    );
+    if !whole {
+        answer.add("broken", &[Word::Number(0), Word::Text(b"arenas")]);
+    }
+    cached(frozen, main, candidates, answer);
+}
+
 /// Anonymous memory, or the main arena itself.
-fn either(frozen: &Frozen<'_>, at: usize, arena: usize, layout: Layout) -> Option<u64> {
+pub(super) fn either(frozen: &Frozen<'_>, at: usize, arena: usize, layout: Layout) -> Option<u64> {
     if (arena..arena + layout.size).contains(&at) && at.is_multiple_of(8) {
         // SAFETY: the main arena was found in readable memory.
         return Some(unsafe { read(at) });
@@ -220,24 +274,14 @@ fn walk_other(
     write(number, heaps, &sums, answer);
 }
 
-fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
+pub(super) fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
     word(arena).is_some_and(|lock| lock & 0xffff_ffff != 0)
 }
 
 fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut Answer<'_>) {
     // Of the topmost chunk, `malloc_trim` gives back the main arena's.
     let trimmed = sums.whole_pages + if number == 0 { sums.top } else { 0 };
-    let figures = [
-        number,
-        heaps,
-        sums.used,
-        sums.free,
-        sums.top,
-        sums.used_size,
-        sums.chunks,
-        sums.free_chunks,
-        trimmed,
-    ];
+    let figures = [number, heaps, sums.used, sums.free, sums.top, sums.used_size, sums.free_chunks, trimmed];
     answer.add("arena", &figures.map(Word::Number));
 }
 
@@ -315,7 +359,6 @@ impl Visitor for Tally<'_, '_, '_> {
     fn visit(&mut self, strand: &mut Strand, at: usize, size: usize, state: State) {
         match state {
             State::Used => {
-                strand.sums.chunks += 1;
                 strand.sums.used_size += size as u64;
                 self.candidates.own(at, Owner::Native);
                 if size == caches::CACHE {
@@ -339,13 +382,7 @@ impl Visitor for Tally<'_, '_, '_> {
         let resident = self.frozen.space.resident_in(&self.area, from, to);
         match state {
             State::Used => strand.sums.used += resident,
-            State::Free => {
-                strand.sums.free += resident;
-                let (first, last) = ((from + KEPT_OF_FREE).next_multiple_of(PAGE), to / PAGE * PAGE);
-                if first < last {
-                    strand.sums.whole_pages += self.frozen.space.resident_in(&self.area, first, last);
-                }
-            }
+            State::Free => strand.sums.free_range(self.frozen, &self.area, from, to),
             State::Top => strand.sums.top += resident,
         }
     }
@@ -366,8 +403,21 @@ impl Sums {
         self.top += more.top;
         self.whole_pages += more.whole_pages;
         self.used_size += more.used_size;
-        self.chunks += more.chunks;
         self.free_chunks += more.free_chunks;
+    }
+
+    /// Counts a free chunk.
+    pub(super) fn free_chunk(&mut self, frozen: &Frozen<'_>, area: &Area, from: usize, to: usize) {
+        self.free_chunks += 1;
+        self.free_range(frozen, area, from, to);
+    }
+
+    fn free_range(&mut self, frozen: &Frozen<'_>, area: &Area, from: usize, to: usize) {
+        self.free += frozen.space.resident_in(area, from, to);
+        let (first, last) = ((from + KEPT_OF_FREE).next_multiple_of(PAGE), to / PAGE * PAGE);
+        if first < last {
+            self.whole_pages += frozen.space.resident_in(area, first, last);
+        }
     }
 }
 
@@ -392,7 +442,7 @@ impl Candidates<'_> {
         }
     }
 
-    fn own(&mut self, chunk: usize, owner: Owner) {
+    pub(super) fn own(&mut self, chunk: usize, owner: Owner) {
         if let Some(owners) = &mut self.owners {
             owners.set(chunk, owner);
         }
@@ -422,7 +472,8 @@ fn cached(
             resident += frozen.space.resident(at, at + size);
             size_sum += size as u64;
         });
-        if let Some(found) = found {
+        // Memory of zeroes looks like a cache that holds nothing.
+        if let Some(found) = found.filter(|found| *found > 0) {
             caches += 1;
             count += found as u64;
         }
@@ -440,40 +491,4 @@ fn cached(
     caches::each_fast(main + bins, true, all, &mut visit);
     arenas::each_other(main, layout, all, |arena| caches::each_fast(arena + bins, true, all, &mut visit));
     answer.add("fast", &[count, resident, size_sum].map(Word::Number));
-}
-
-/// Pages that are looked at although they may not be there: those of 4 GiB.
-const MOST_PROBED: usize = 1 << 20;
-
-/// Chunks with a mapping of their own: they begin at a page. `heaps` have none.
-fn mapped(
-    frozen: &mut Frozen<'_>,
-    heaps: &[(usize, usize)],
-    candidates: &mut Candidates<'_>,
-    answer: &mut Answer<'_>,
-) {
-    let (mut count, mut bytes, mut resident, mut probed) = (0, 0, 0, 0);
-    for (index, area) in frozen.space.areas().iter().enumerate() {
-        let may_have_chunks = frozen.regions.get(index).is_some_and(Region::may_have_chunks);
-        let mut from = area.start;
-        loop {
-            // Where pages were spread evenly, a chunk's first one need not be among them, though it is there.
-            let is_probed = frozen.is_spread && may_have_chunks && probed < MOST_PROBED && from < area.end;
-            let next = if is_probed { Some(from) } else { frozen.space.next_resident(area, from) };
-            let Some(at) = next else { break };
-            probed += usize::from(is_probed);
-            // Most pages are followed by others.
-            prefetch(at + 16 * PAGE);
-            let size = chunks::mapped(at, area.end - at, |place| frozen.word(place))
-                .filter(|_| !is_probed || !heaps.iter().any(|(from, to)| (*from..*to).contains(&at)));
-            if let Some(size) = size {
-                candidates.own(at, Owner::Native);
-                count += 1;
-                bytes += size as u64;
-                resident += frozen.space.claim(at, at + size);
-            }
-            from = at + size.unwrap_or(PAGE);
-        }
-    }
-    answer.add("mmapped", &[count, bytes, resident].map(Word::Number));
 }

@@ -10,10 +10,13 @@ pub(crate) mod child;
 mod files;
 pub(crate) mod frozen;
 pub(crate) mod glibc;
+mod lists;
+mod mapped;
 pub(crate) mod objects;
 pub(crate) mod resident;
 mod sites;
 mod statistics;
+mod threads;
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -38,8 +41,21 @@ const HEAD: usize = 64;
 pub(crate) struct Wanted {
     /// Ask which pages are resident; otherwise spread each mapping's resident bytes evenly, as where nobody tells.
     pub(crate) pagemap: bool,
+    /// Without pages of Ruby's heap, how malloc's chunks are counted.
+    pub(crate) ways: Ways,
     /// After so long the copy is ended.
     pub(crate) seconds: u32,
+}
+
+/// How malloc's chunks are counted where nobody asks whose each one is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ways {
+    /// By the lists of free chunks, and if these do not say all, by a walk over all chunks.
+    Lists,
+    /// By a walk.
+    Walk,
+    /// By both, one after the other, to compare them: the figures are there twice.
+    Both,
 }
 
 /// A copy at work.
@@ -49,6 +65,8 @@ pub(crate) struct Counting {
     maps: File,
     /// Of an allocator that gives memory back by itself, and so is asked at the copy's instant.
     allocator: Option<Statistics>,
+    /// Whether the C library is asked as well. It goes through all free chunks, and nobody may allocate meanwhile.
+    asks_libc: bool,
     deadline: Instant,
 }
 
@@ -64,6 +82,7 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
         pages,
         own: &own,
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
+        threads: threads::Threads::now().filter(|_| pages.is_empty()),
         parent: std::process::id().cast_signed(),
         text: shared.start().wrapping_add(HEAD),
         room: ROOM - HEAD,
@@ -71,7 +90,7 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
     };
     let allocator = statistics::of_other();
     let copy = copy::make(|| child::run(&plan))?;
-    Ok(Counting { copy, shared, maps, allocator, deadline })
+    Ok(Counting { copy, shared, maps, allocator, asks_libc: !pages.is_empty(), deadline })
 }
 
 /// What the hook has mapped for itself.
@@ -99,7 +118,7 @@ impl Counting {
     /// Waits for its end, at most until a second after its deadline, and reads meanwhile what only this process can tell.
     pub(crate) fn finish(self) -> Answer {
         let files = files::list(&self.maps, self.shared.start() as usize);
-        let allocator = self.allocator.unwrap_or_else(of_allocator);
+        let allocator = self.allocator.unwrap_or_else(|| statistics::of_libc(self.asks_libc));
         let whole = self.copy.wait_until(self.deadline);
         let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
         let text = self.shared.start().wrapping_add(HEAD);

@@ -24,14 +24,18 @@ pub(crate) type Statistics = (&'static str, Vec<(&'static str, u64)>);
 
 /// Those of the allocator that answers malloc.
 pub(crate) fn of_allocator() -> Statistics {
-    of_other().unwrap_or_else(|| {
-        // SAFETY: the name stands for a function of this type wherever it exists.
-        match unsafe { look_up!(c"malloc_info", MallocInfo) } {
-            // SAFETY: the function that was found.
-            Some(info) => ("glibc", unsafe { malloc_info(info) }),
-            None => ("unknown", Vec::new()),
-        }
-    })
+    of_other().unwrap_or_else(|| of_libc(true))
+}
+
+/// Those of the C library; without its figures if they are not wanted.
+pub(crate) fn of_libc(wants_figures: bool) -> Statistics {
+    // SAFETY: the name stands for a function of this type wherever it exists.
+    match unsafe { look_up!(c"malloc_info", MallocInfo) } {
+        // SAFETY: the function that was found.
+        Some(info) if wants_figures => ("glibc", unsafe { malloc_info(info) }),
+        Some(_) => ("glibc", Vec::new()),
+        None => ("unknown", Vec::new()),
+    }
 }
 
 /// Those of an allocator that is not the C library's. Such figures are sums, and cost little.

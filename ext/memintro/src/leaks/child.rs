@@ -13,7 +13,7 @@ use super::memory::{self, Words};
 use super::roots::{self, Roots, kinds};
 use super::{Answer, Held, MOST_LISTED, Wanted, blocks, found};
 use crate::account::frozen::Frozen;
-use crate::account::{HeapPage, child as account, glibc, objects};
+use crate::account::{HeapPage, Ways, child as account, glibc, objects};
 use crate::copy::own_memory::{read_all, slice};
 use crate::copy::{self, Shared};
 
@@ -60,7 +60,14 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         answer.figure("no_pagemap", 1);
         return None;
     }
-    let mut frozen = Frozen { space, regions: mappings.regions, is_spread: false, malloc: None, owners: None };
+    let mut frozen = Frozen {
+        space,
+        regions: mappings.regions,
+        is_spread: false,
+        control_blocks: &mut [],
+        malloc: None,
+        owners: None,
+    };
     let there = frozen.space.copy(slice(Space::words(pages))?);
     account::own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);
@@ -79,7 +86,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         }
         frozen.owners = Some(Owners::new(areas, slice(Owners::bytes(pages))?));
         let before = answer.broken;
-        glibc::walk(&mut frozen, own, answer)?;
+        glibc::walk(&mut frozen, own, (Ways::Walk, None), answer)?;
         if let Some(owners) = frozen.owners.as_ref().filter(|_| answer.broken == before) {
             chunks = blocks::chunks(owners, &there, followed);
         }

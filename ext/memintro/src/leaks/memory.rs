@@ -5,8 +5,8 @@ use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::{PAGE, maps::each};
 use memintro_analysis::leaks::mark::Memory;
 
-use crate::account::resident::{IS_PRESENT, IS_SWAPPED, scan};
 use crate::account::frozen::{LastFile, Region, prefetch, read};
+use crate::account::resident::{IS_PRESENT, IS_SWAPPED, scan};
 use crate::copy::own_memory::slice;
 
 /// Larger ranges are read page by page, because most of their pages may never have been written.

@@ -7,22 +7,29 @@ use magnus::{Error, RArray, RModule, RString, Ruby, function, prelude::*};
 use super::heap::checked;
 use super::without_gvl::without_gvl;
 use super::{errors, native};
-use crate::account::{self, Wanted};
+use crate::account::{self, Wanted, Ways};
 use crate::lookup::look_up;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("account", function!(take, 3))?;
+    native.define_singleton_method("account", function!(take, 4))?;
     native.define_singleton_method("allocator_figures", function!(allocator_figures, 0))?;
     native.define_singleton_method("site_names", function!(site_names, 1))?;
     native.define_singleton_method("malloc_trim", function!(malloc_trim, 0))
 }
 
 /// `[text, whether it is whole, milliseconds for which Ruby stood still, what the allocator says]`. `walks_heap`: Ruby's
-/// own heap too. After so many seconds, the copy is ended.
-fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, seconds: u32) -> Result<RArray, Error> {
+/// own heap too. `ways`, without that heap: 0, by lists of free chunks; 1, by a walk; 2, by both. After so many seconds,
+/// the copy is ended.
+fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -> Result<RArray, Error> {
     let begun = std::time::Instant::now();
     let pages = if walks_heap { checked(ruby, account::heap_pages())? } else { Vec::new() };
-    let copy = account::begin(Wanted { pagemap, seconds: seconds.clamp(1, 600) }, &pages).map_err(|error| {
+    let ways = match ways {
+        0 => Ways::Lists,
+        1 => Ways::Walk,
+        _ => Ways::Both,
+    };
+    let wanted = Wanted { pagemap, ways, seconds: seconds.clamp(1, 600) };
+    let copy = account::begin(wanted, &pages).map_err(|error| {
         errors::error(
             ruby,
             "AccountError",

@@ -12,6 +12,8 @@ module Memintro
     class Reading
       # Times that a copy is made again, because another thread was in malloc at its instant.
       TRIES = 3
+      # How blocks are counted where Ruby's heap is left out: those that are free, by malloc's lists.
+      BY_LISTS = 0
       # Of each list in details.
       MOST = 20
       IMEMO = "imemo_"
@@ -25,8 +27,8 @@ module Memintro
       LEAST_ROOM = 8 << 20
       PAGE_TABLES = 512
       BLOCKS = 64
-      private_constant :TRIES, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM, :PAGE_TABLES,
-                       :BLOCKS
+      private_constant :TRIES, :BY_LISTS, :MOST, :IMEMO, :STAGES_WITHOUT_SITES, :STAGES, :SAID, :FOUND, :LEAST_ROOM,
+                       :PAGE_TABLES, :BLOCKS
 
       # @param ruby [Boolean] with Ruby's heap
       # @param pagemap [Boolean]
@@ -38,7 +40,7 @@ module Memintro
         refuse_near_limit(cgroup)
         figures = whole = pause = allocator = nil
         TRIES.times do
-          text, whole, pause, allocator = Native.account(ruby, pagemap, seconds)
+          text, whole, pause, allocator = Native.account(ruby, pagemap, BY_LISTS, seconds)
           figures = Figures.new(text.force_encoding(Encoding::BINARY))
           break if whole_instant?(figures, ruby)
         end
@@ -257,11 +259,11 @@ module Memintro
       end
 
       def free_details
-        arenas = @figures.all("arena").map do |number, heaps, used, free, top, _size, _chunks, pieces, _trim|
+        arenas = @figures.all("arena").map do |number, heaps, used, free, top, _size, pieces, _trim|
           { arena: number, heaps: heaps, used_bytes: used, free_bytes: free, top_bytes: top, free_pieces: pieces }
         end
         { arenas: arenas.size, allocator: @allocator.to_s, bins_bytes: sum("arena", 3), top_bytes: sum("arena", 4),
-          trimmable_bytes: (sum("arena", 8) if @allocator == :glibc), tcache_bytes: sum("tcache", 2),
+          trimmable_bytes: (sum("arena", 7) if @allocator == :glibc), tcache_bytes: sum("tcache", 2),
           tcaches: sum("tcache"), fast_bins_bytes: sum("fast", 1),
           inside_known: inside_known?,
           largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own }
