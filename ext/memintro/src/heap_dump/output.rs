@@ -146,7 +146,8 @@ impl<'a> Output<'a> {
     /// An address as a string: `"0x7f…"`.
     #[inline]
     pub(super) fn address(&mut self, address: usize) {
-        let digits = u128::from(hexadecimal((address >> 32) as u32)) << 64 | u128::from(hexadecimal(address as u32));
+        let digits =
+            u128::from(hexadecimal((address >> 32) as u32)) << 64 | u128::from(hexadecimal(address as u32));
         let skipped = (address.leading_zeros() / 4).min(15);
         let count = 16 - skipped as usize;
         let room = self.room();
