@@ -52,7 +52,10 @@ pub fn run(options: &Options) -> Outcome {
     if let Some(output) = &options.output
         && options.files.iter().any(|file| is_same(file.as_ref(), output))
     {
-        return Err(format!("{} is the dump itself, which would be lost; give another file with -o", output.display()));
+        return Err(format!(
+            "{} is the dump itself, which would be lost; give another file with -o",
+            output.display()
+        ));
     }
     let file = &options.files[0];
     match options.command.as_str() {

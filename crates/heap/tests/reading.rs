@@ -54,9 +54,17 @@ fn where_finalizers_are_not_told_nothing_is_said_to_hold_nothing() {
     let root = |name: &str| format!("{{\"type\":\"ROOT\", \"root\":\"{name}\", \"references\":[]}}\n");
     let said = |roots: &[&str]| {
         let roots: String = roots.iter().map(|name| root(name)).collect();
-        let mut graph = graph(&format!("{}{}{lonely}", roots, SMALL.replace("\"root\":\"vm\", \"references\":[\"0x7f0000000028\", \"0x7f0000000050\"]", "\"root\":\"vm\"")));
+        let mut graph = graph(&format!(
+            "{}{}{lonely}",
+            roots,
+            SMALL.replace(
+                "\"root\":\"vm\", \"references\":[\"0x7f0000000028\", \"0x7f0000000050\"]",
+                "\"root\":\"vm\""
+            )
+        ));
         let options = Options { class: Some("Message".into()), top: 5, ..Options::default() };
-        let path = path(&graph, &Options { addresses: vec![0x7f00_0000_00a0], paths: 1, ..options.clone() }).unwrap();
+        let path = path(&graph, &Options { addresses: vec![0x7f00_0000_00a0], paths: 1, ..options.clone() })
+            .unwrap();
         [holders(&mut graph, &options).unwrap().sentence, path.sentence]
     };
     let unknown = "but a finalizer may, and those are not among its roots.";
@@ -68,7 +76,11 @@ fn where_finalizers_are_not_told_nothing_is_said_to_hold_nothing() {
         (&["memintro", "finalizers unknown"], false),
     ] {
         for sentence in said(roots) {
-            assert!(sentence.starts_with(if known { "Nothing holds" } else { "Nothing that the dump tells of holds" }));
+            assert!(sentence.starts_with(if known {
+                "Nothing holds"
+            } else {
+                "Nothing that the dump tells of holds"
+            }));
             assert_eq!(sentence.ends_with(unknown), !known, "{roots:?}: {sentence}");
         }
     }
@@ -90,7 +102,10 @@ fn error(graph: &Graph) -> Option<String> {
 /// Objects whose lines are whole within so many bytes.
 fn objects_within(text: &str, length: usize) -> usize {
     text[..length].matches('\n').count()
-        - text[..length].split_inclusive('\n').filter(|line| line.contains("ROOT") && line.ends_with('\n')).count()
+        - text[..length]
+            .split_inclusive('\n')
+            .filter(|line| line.contains("ROOT") && line.ends_with('\n'))
+            .count()
 }
 
 /// The place that the message names.
@@ -135,6 +150,10 @@ fn a_compressed_dump_that_is_cut_anywhere_tells_the_place_and_keeps_the_lines_be
         assert!(told.contains("cut short"), "{told}");
         // It may have been unpacked whole, while its checksum is missing.
         assert!(place(&told) <= text.len(), "{told}");
-        assert_eq!(graph.len(), objects_within(&text, graph.reading.bytes as usize).max(graph.len()), "{told}");
+        assert_eq!(
+            graph.len(),
+            objects_within(&text, graph.reading.bytes as usize).max(graph.len()),
+            "{told}"
+        );
     }
 }

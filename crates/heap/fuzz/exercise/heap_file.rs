@@ -32,7 +32,7 @@ pub(crate) fn exercise(dump: &[u8]) {
     let ways = Ways::of(&graph);
     (0..graph.len() as u32).for_each(|object| assert!(!ways.text(&graph, object).is_empty()));
     of_lines(dump, &graph);
-    // These take the graph apart.
+    // These take the object graph apart.
     type Question = fn(&mut Graph, &Options) -> Result<Answer, String>;
     let questions: [(Question, Options); 4] = [
         (holders, Options { class: Some("STRING".into()), ..options() }),
@@ -58,14 +58,14 @@ fn load(dump: &[u8]) -> Option<Graph> {
     Some(Graph::load(open(dump).ok()?, wants, Some(BUDGET)))
 }
 
-/// Questions that need no graph: they read on several threads, in no order.
+/// Questions that need no object graph: they read on several threads, in no order.
 fn of_lines(dump: &[u8], graph: &Graph) {
     let (Ok(source), Ok(copy), Ok(once), Ok(again)) = (open(dump), open(dump), open(dump), open(dump)) else {
         return;
     };
     let tally = Tally::load(source, Some(BUDGET));
     holds(&tally.reading);
-    // A graph leaves out what has an address twice.
+    // An object graph leaves out what has an address twice.
     assert!(tally.total().objects >= graph.len() as u64);
     for by in ["class", "type", "line"] {
         let _ = histo(&tally, &Options { by: Some(by.into()), ..options() });

@@ -75,8 +75,10 @@ fn each_piece<R: Read + Send, W: FnMut(Piece) -> Result<(), Error> + Send>(
     let run = |work: W| run(work).inspect_err(|_| failed.store(true, Ordering::Relaxed));
     let run = &run;
     std::thread::scope(|scope| {
-        let started: Vec<_> = (0..threads).map(|_| worker()).map(|work| scope.spawn(move || run(work))).collect();
-        let ends: Vec<_> = started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended()))).collect();
+        let started: Vec<_> =
+            (0..threads).map(|_| worker()).map(|work| scope.spawn(move || run(work))).collect();
+        let ends: Vec<_> =
+            started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended()))).collect();
         ends.into_iter().collect()
     })
 }
@@ -195,7 +197,8 @@ mod tests {
 
     /// What is in the file after this text came in.
     fn written(compression: Compression, text: &[u8]) -> Vec<u8> {
-        let path = std::env::temp_dir().join(format!("memintro-{}-{}", std::process::id(), compression.name()));
+        let path =
+            std::env::temp_dir().join(format!("memintro-{}-{}", std::process::id(), compression.name()));
         let mut file =
             File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -210,7 +213,8 @@ mod tests {
 
     #[test]
     fn what_several_threads_write_is_read_as_one_text() {
-        let lines: Vec<String> = (0..100_000_u64).map(|at| format!("{at} {:x}\n", at * at * 0x9e37_79b9)).collect();
+        let lines: Vec<String> =
+            (0..100_000_u64).map(|at| format!("{at} {:x}\n", at * at * 0x9e37_79b9)).collect();
         let text = lines.concat();
         for text in [text.as_bytes(), b"a\n", b""] {
             assert_eq!(written(Compression::Plain, text), text);

@@ -62,9 +62,11 @@ impl NewFile {
         self.file.metadata().map_or(0, |found| found.len())
     }
 
-    /// Has the disk take it, and gives it its name.
+    /// Gives it its name. A file system without unnamed files, such as NFS, may find only now that it has no room.
     pub(super) fn finish(mut self) -> Result<(), Error> {
-        self.file.sync_all()?;
+        if self.beside.is_some() {
+            self.file.sync_all()?;
+        }
         let beside = match self.beside.take() {
             Some(name) => name,
             None => {

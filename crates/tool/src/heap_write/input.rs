@@ -26,7 +26,11 @@ pub(super) struct Piece {
 
 enum Bytes {
     /// The first `length` bytes of the piece of this number of the memory.
-    Shared { memory: Memory, place: u32, length: usize },
+    Shared {
+        memory: Memory,
+        place: u32,
+        length: usize,
+    },
     Own(Vec<u8>),
 }
 

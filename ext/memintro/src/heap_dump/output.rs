@@ -17,6 +17,29 @@ const HEX: [[u8; 2]; 256] = {
     table
 };
 
+/// Eight hexadecimal digits, the first one in the highest byte. Reckoned in one word: a table's pairs of digits would have
+/// to be put together in memory, and reading that at once is slow.
+#[inline]
+const fn hexadecimal(number: u32) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let mut digits = number as u64;
+    digits = (digits << 16 | digits) & 0x0000_ffff_0000_ffff;
+    digits = (digits << 8 | digits) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits << 4 | digits) & 0x0f0f_0f0f_0f0f_0f0f;
+    let letters = ((digits + 6 * EACH) >> 4) & EACH;
+    digits + b'0' as u64 * EACH + letters * (b'a' - b'0' - 10) as u64
+}
+
+const _: () = {
+    let text = hexadecimal(0x0129_afbe).to_be_bytes();
+    let expected = b"0129afbe";
+    let mut at = 0;
+    while at < 8 {
+        assert!(text[at] == expected[at]);
+        at += 1;
+    }
+};
+
 /// Which bytes stand in JSON as they are, as `ObjectSpace.dump_all` has it.
 const PLAIN: [bool; 256] = {
     let mut table = [true; 256];
@@ -123,16 +146,13 @@ impl<'a> Output<'a> {
     /// An address as a string: `"0x7f…"`.
     #[inline]
     pub(super) fn address(&mut self, address: usize) {
-        let mut digits = [0_u8; 16];
-        for (place, byte) in digits.chunks_exact_mut(2).zip(address.to_be_bytes()) {
-            place.copy_from_slice(&HEX[usize::from(byte)]);
-        }
-        let skipped = (address.leading_zeros() / 4) as usize;
-        let shifted = (u128::from_be_bytes(digits) << (skipped * 8).min(127)).to_be_bytes();
-        let count = 16 - skipped;
+        let digits =
+            u128::from(hexadecimal((address >> 32) as u32)) << 64 | u128::from(hexadecimal(address as u32));
+        let skipped = (address.leading_zeros() / 4).min(15);
+        let count = 16 - skipped as usize;
         let room = self.room();
         room[..3].copy_from_slice(b"\"0x");
-        room[3..19].copy_from_slice(&shifted);
+        room[3..19].copy_from_slice(&(digits << (skipped * 8)).to_be_bytes());
         room[3 + count] = b'"';
         self.used += count + 4;
     }
@@ -140,26 +160,21 @@ impl<'a> Output<'a> {
     /// A number, in 16 hexadecimal digits.
     pub(super) fn hash(&mut self, number: u64) {
         let room = self.room();
-        for (place, byte) in room.chunks_exact_mut(2).zip(number.to_be_bytes()) {
-            place.copy_from_slice(&HEX[usize::from(byte)]);
-        }
+        room[..8].copy_from_slice(&hexadecimal((number >> 32) as u32).to_be_bytes());
+        room[8..16].copy_from_slice(&hexadecimal(number as u32).to_be_bytes());
         self.used += 16;
     }
 
     #[inline]
     pub(super) fn number(&mut self, number: u64) {
-        let mut digits = [0_u8; 20];
-        let mut at = digits.len();
+        let count = number.checked_ilog10().map_or(1, |above| above as usize + 1);
+        let room = self.room();
         let mut rest = number;
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
+        for place in room[..count].iter_mut().rev() {
+            *place = b'0' + (rest % 10) as u8;
             rest /= 10;
-            if rest == 0 {
-                break;
-            }
         }
-        self.bytes(&digits[at..]);
+        self.used += count;
     }
 
     pub(super) fn signed(&mut self, number: i64) {

@@ -40,7 +40,9 @@ impl Command {
         let sharing: Vec<CString> = CString::new(PIECE.to_string()).into_iter().filter(|_| writes).collect();
         Self {
             sharing: match sharing.first() {
-                Some(piece) => arguments.iter().chain([piece]).map(|text| text.as_ptr()).chain([ptr::null()]).collect(),
+                Some(piece) => {
+                    arguments.iter().chain([piece]).map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+                }
                 None => Vec::new(),
             },
             arguments: pointers(&arguments),

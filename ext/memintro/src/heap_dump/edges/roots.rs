@@ -13,9 +13,9 @@ use std::sync::{Mutex, OnceLock};
 use rb_sys::{ID, VALUE};
 
 use super::super::slot;
-use super::{finalizers, layout};
 use super::memory::is_address;
 use super::{EdgeName, Visit};
+use super::{finalizers, layout};
 use crate::lookup::{address, look_up};
 use crate::vm::Probe;
 
