@@ -68,9 +68,7 @@ fn classes_and_names(list: RArray) -> Result<Wanted, Error> {
 /// The live objects; none if there is no hook.
 fn live(ruby: &Ruby) -> Result<Vec<BlockRecord>, Error> {
     let Some(api) = hook_link::found() else { return Ok(Vec::new()) };
-    if objects::is_sampled() {
-        sampled_objects::check(api);
-    }
+    objects::check(api);
     objects::objects(api).or_else(|status| check(ruby, status).map(|()| Vec::new()))
 }
 
