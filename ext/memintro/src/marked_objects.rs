@@ -44,8 +44,13 @@ pub(crate) fn end(vm: &Functions) {
     vm.ignore(on_marked);
 }
 
+/// Whether marks tell of the ends of objects, and not an event for each.
+pub(crate) fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed) && !HAS_MISSED.load(Ordering::Relaxed)
+}
+
 unsafe extern "C" fn on_marked(_: VALUE, _: *mut c_void) {
-    if !IS_ON.load(Ordering::Relaxed) || HAS_MISSED.load(Ordering::Relaxed) {
+    if !is_on() {
         return;
     }
     let (Some(api), Some(markings)) = (hook_link::found(), markings::found()) else { return };

@@ -180,7 +180,7 @@ module Memintro
                   help: ["tell call sites apart by their N innermost lines, whole stacks; default 1"]),
       Setting.new(name: :native_callers, kind: :switch, negatable: true,
                   help: ["sample which C functions a line calls malloc through, in sampled mode, too;",
-                         "--no-native-callers: never; default: in full mode"]),
+                         "by default in full mode only; with --no-native-callers never"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
                   help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
       Setting.new(name: :max_sites, kind: :count, allowed: Defaults::MOST_SITES, argument: "N",
