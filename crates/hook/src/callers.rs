@@ -90,16 +90,19 @@ fn keep(site: u32, address: usize, size: u64) {
     }
     let epoch = EPOCH.load(Ordering::Relaxed);
     let loads = place::loads();
-    KEPT.capture(|_| 0, || Birth {
-        site,
-        kind: SiteKind::NATIVE,
-        loads,
-        epoch,
-        weight: 1,
-        serial: 0,
-        block: address as u64,
-        size,
-    });
+    KEPT.capture(
+        |_| 0,
+        || Birth {
+            site,
+            kind: SiteKind::NATIVE,
+            loads,
+            epoch,
+            weight: 1,
+            serial: 0,
+            block: address as u64,
+            size,
+        },
+    );
 }
 
 /// From now on keeps the first stack of call sites, for the raw dump. Of programs without Ruby.

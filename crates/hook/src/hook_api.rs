@@ -4,10 +4,10 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteKind,
-    SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
+    BlockRecord, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteRecord,
+    StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
-use memintro_tracker::sites::{Kind, Site};
+use memintro_tracker::sites::Site;
 use memintro_tracker::{ranges, stack};
 
 use crate::figures::{self, SiteFigures, is_used};
@@ -244,11 +244,7 @@ fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
     };
     SiteRecord {
         id,
-        kind: match site.kind() {
-            Kind::Ruby => SiteKind::RUBY,
-            Kind::Native => SiteKind::NATIVE,
-            Kind::Pseudo => SiteKind::PSEUDO,
-        },
+        kind: figures::kind(site),
         path,
         path_len,
         line: site.line(),

@@ -162,7 +162,8 @@ pub(crate) fn marked(all: bool, context: *mut c_void, judge: Judge) -> Status {
             OBJECT_IS_OLD => Verdict::Old,
             _ => Verdict::Young,
         };
-        let is_more = areas.settle(all, now, verdict, |object, count| died_together(&own, object, count, now));
+        let is_more =
+            areas.settle(all, now, verdict, |object, count| died_together(&own, object, count, now));
         drop(busy);
         if !is_more {
             break;

@@ -23,8 +23,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::mmap;
 use crate::table::{Block, Exhausted, Inserted, Removed};
-use area::{AREA_BYTES, AREA_SHIFT, Area, LEAST_SLOT, cell};
 pub use area::Verdict;
+use area::{AREA_BYTES, AREA_SHIFT, Area, LEAST_SLOT, cell};
 
 const REGION_SHIFT: u32 = 32;
 const REGIONS: usize = 1 << 16;

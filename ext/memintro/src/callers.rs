@@ -79,11 +79,13 @@ fn set(wanted: Option<bool>) {
 /// What the program has said, else what its variables say.
 fn wanted() -> u32 {
     match WANTED.load(Ordering::Relaxed) {
-        NOT_SAID => match std::env::var_os("MEMINTRO_NATIVE_CALLERS").as_deref().and_then(|text| text.to_str()) {
-            Some("0") => NEVER,
-            Some("1") => ALWAYS,
-            _ => NOT_SAID,
-        },
+        NOT_SAID => {
+            match std::env::var_os("MEMINTRO_NATIVE_CALLERS").as_deref().and_then(|text| text.to_str()) {
+                Some("0") => NEVER,
+                Some("1") => ALWAYS,
+                _ => NOT_SAID,
+            }
+        }
         said => said,
     }
 }
