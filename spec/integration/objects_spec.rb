@@ -116,10 +116,9 @@ RSpec.describe "objects by line" do
   DYING = <<~'RUBY'
     require "fiddle"
     require "objspace"
-    require "tempfile"
     def slot(object) = Fiddle.dlwrap(object)
     Memintro.start(objects: true)
-    missing, way = 0, ENV["WAY"]
+    way = ENV["WAY"]
     ObjectSpace.trace_object_allocations_start if way == "traced"
     kept, lines = [], []
     random = Random.new(7)
@@ -147,7 +146,7 @@ RSpec.describe "objects by line" do
     counted = Memintro.top(nil).sum(&:live_objects)
     ours = Memintro::Native.tracked_objects.to_h { |slot, _, site,| [slot, site] }
     names = Memintro::Native.sites.to_h { |row| [row[0], row[3]] }
-    in_use = Tempfile.create { |file| ObjectSpace.dump_all(output: file); file.rewind; file.read.scan(/"address":"0x(\h+)/).to_h { |(text)| [text.hex, true] } }
+    in_use = ObjectSpace.dump_all(output: :string).scan(/"address":"0x(\h+)/).to_h { |(text)| [text.hex, true] }
     wrong = kept.each_index.count { |at| kept[at] && !kept[at].is_a?(Float) && names[ours[slot(kept[at])]] != lines[at] }
     puts JSON.generate(wrong: wrong, stale: ours.keys.count { |slot| !in_use[slot] }, compared: kept.compact.size, ours: ours.size,
                        marks: by_marks, difference: counted - ours.size)

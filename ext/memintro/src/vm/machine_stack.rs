@@ -51,7 +51,7 @@ fn find(here: usize) -> Option<usize> {
     let words: [usize; WORDS] = Probe::new()?.words(context as usize)?;
     let mut right = words.windows(3).enumerate().filter(|(_, words)| match *words {
         [begin, end, size] => {
-            SIZES.contains(&size)
+            SIZES.contains(size)
                 && here < *begin
                 && begin.wrapping_sub(here) < NEAR.min(*size)
                 && (*end == 0 || begin.wrapping_sub(*end) <= *size)
