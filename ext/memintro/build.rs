@@ -1,8 +1,11 @@
 //! Passes the target Ruby's version and linker flags on to the compiler.
+#[path = "../../crates/hook/together.rs"]
+mod together;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _ = rb_sys_env::activate()?;
+    together::put_together()?;
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
-        put_together()?;
         // See src/lookup/stand_ins.rs.
         for (name, stand_in) in [
             ("ruby_thread_has_gvl_p", "memintro_thread_has_gvl"),
@@ -10,16 +13,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ] {
             println!("cargo:rustc-link-arg-cdylib=-Wl,--defsym={name}={stand_in}");
         }
-    }
-    Ok(())
-}
-
-/// As in crates/hook/build.rs.
-fn put_together() -> Result<(), std::env::VarError> {
-    println!("cargo:rerun-if-changed=together.ld");
-    let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    if !["mold", "gold", "wild"].iter().any(|linker| flags.contains(linker)) {
-        println!("cargo:rustc-link-arg-cdylib=-Wl,-T,{}/together.ld", std::env::var("CARGO_MANIFEST_DIR")?);
     }
     Ok(())
 }

@@ -86,6 +86,62 @@ RSpec.describe "native callers", :listening do
     expect(told("clear")).to include(before: include(callers: be_any), after: nil)
   end
 
+  it "are sampled as the program wants it, in either mode, and switched on and off while it runs" do
+    %w[full sampled].each do |mode|
+      found = told("setting", env: { "MODE" => mode })
+      off, on, hidden, off_again, on_again = found[:counts]
+      expect([off, hidden, off_again, found[:mode]]).to eq([0, 0, 0, mode])
+      expect([on, on_again]).to all(be >= 1), mode
+    end
+  end
+
+  it "are switched by flags and variables: of programs with Ruby, in each mode, and without" do
+    code = "require #{leaks.dump}; 300.times { NativeLeaks.direct(60_000) }"
+    via = lambda do |*flags, env: {}|
+      run_memintro("run", *flags, "--", RbConfig.ruby, "-e", code, env: env, deadline_seconds: 120)
+        .must_succeed.stderr.include?("via native_leaks.so(leaks_direct")
+    end
+    expect([via.call, via.call("--no-native-callers"), via.call(env: { "MEMINTRO_NATIVE_CALLERS" => "0" })])
+      .to eq([true, false, false])
+    sampled = %w[--mode sampled --sample-bytes 65536]
+    expect([via.call(*sampled), via.call(*sampled, "--native-callers")]).to eq([false, true])
+    Dir.mktmpdir do |folder|
+      run_memintro("run", "--native-children", "--no-native-callers", "--report", File.join(folder, "%p"), "--",
+                   program("native_stacks.c"), "exit")
+      text = run_memintro("report", Dir[File.join(folder, "*")].first).must_succeed.stdout
+      expect(text).to match(/make_block|native_stacks/).and(match(/\A(?!.* via )/m))
+    end
+  end
+
+  it "are in snapshots, and the same when these are saved and loaded" do
+    answer = told("snapshots")
+    live, loaded, later = answer[:found]
+    expect(live.first[:frames]).to(frames(*NESTED))
+    expect(loaded).to eq(live)
+    expect(later.first[:frames]).to(frames(*NESTED))
+    expect(answer[:refused]).to match(/native_callers is .*, and must be samples and callers/)
+  end
+
+  # Only stacks whose end is known are read beyond a page.
+  it "know where the stacks of threads and fibers end" do
+    result = run_ruby(code: <<~'RUBY', requires: %w[memintro json])
+      Memintro.start
+      bytes = -> { Memintro::Native.machine_stack_bytes }
+      deep = ->(left) { left.zero? ? bytes.call : [0].map { deep.call(left - 1) }[0] }
+      many = Array.new(200) { Fiber.new { bytes.call } }
+      puts JSON.generate(main: bytes.call, thread: Thread.new(&bytes).value, fiber: Fiber.new(&bytes).resume,
+                         in_thread: Thread.new { Fiber.new { Fiber.new(&bytes).resume }.resume }.value,
+                         deep: [deep.call(0), deep.call(100), Fiber.new { deep.call(100) }.resume],
+                         many: many.map(&:resume).uniq, after: bytes.call)
+    RUBY
+    found = result.must_succeed.json
+    expect(found.values_at(:main, :thread, :fiber, :in_thread, :after)).to all(be_between(200, 65_536))
+    shallow, deep, in_fiber = found[:deep]
+    expect(deep - shallow).to be_between(10_000, 1 << 20)
+    expect(in_fiber).to be_between(10_000, 256 * 1024)
+    expect(found[:many]).to all(be_between(200, 16_384))
+  end
+
   it "are found under GC.stress", :vm do
     expect(first_of(told("kinds")[:nested])).to match [frames(*NESTED), c_line("nested_inner", "malloc(")]
   end
@@ -174,8 +230,8 @@ RSpec.describe "native callers", :listening do
     puts JSON.generate([loaded, *Memintro.top(1).first.native_callers.map(&:name)])
   RUBY
 
-  # Filters of system calls: one that ends the process for process_vm_readv, as systemd's @system-service would; and one
-  # that refuses what asks whether a page can be read.
+  # A filter of system calls that ends the process for process_vm_readv, as systemd's @system-service would, and for
+  # rt_sigprocmask with an unknown argument.
   FILTERED = <<~'RUBY'
     libc = Fiddle.dlopen(nil)
     long = Fiddle::TYPE_LONG

@@ -112,6 +112,57 @@ RSpec.describe "objects by line" do
     agree(80_000, 1_040_000, 40, deadline_seconds: 1_800)
   end
 
+  # Objects that live and die at random, against all slots that are in use, by Ruby's own dump of its heap.
+  DYING = <<~'RUBY'
+    require "fiddle"
+    require "objspace"
+    def slot(object) = Fiddle.dlwrap(object)
+    Memintro.start(objects: true)
+    way = ENV["WAY"]
+    ObjectSpace.trace_object_allocations_start if way == "traced"
+    kept, lines = [], []
+    random = Random.new(7)
+    Integer(ENV["ROUNDS"]).times do |i|
+      made, line = case i % 5
+                   when 0 then [Object.new, __LINE__]
+                   when 1 then [[i, i], __LINE__]
+                   when 2 then [{ i => i }, __LINE__]
+                   when 3 then ["#{i}" * 3, __LINE__]
+                   else [1e300 * i, __LINE__]
+                   end
+      at = random.rand(20_000)
+      kept[at], lines[at] = made, line
+      GC.start(full_mark: false) if i % 20_000 == 7
+      GC.start(immediate_sweep: false) if i % 45_000 == 9
+      GC.compact if i % 90_000 == 11
+      Ractor.new { 20_000.times { Object.new }; GC.start }.then { |one| one.respond_to?(:value) ? one.value : one.take } if i == 60_000 && way == "ractor"
+    end
+    # Collections that begin inside Ruby's own record of a new object are not told.
+    (GC.stress = true; 20.times { Object.new }; GC.stress = false) if way == "traced"
+    by_marks = Memintro::Native.object_ends_are_marks
+    20_000.times { |at| kept[at] = lines[at] = nil if at % 3 == 1 }
+    GC.start
+    GC.disable
+    counted = Memintro.top(nil).sum(&:live_objects)
+    ours = Memintro::Native.tracked_objects.to_h { |slot, _, site,| [slot, site] }
+    names = Memintro::Native.sites.to_h { |row| [row[0], row[3]] }
+    in_use = ObjectSpace.dump_all(output: :string).scan(/"address":"0x(\h+)/).to_h { |(text)| [text.hex, true] }
+    wrong = kept.each_index.count { |at| kept[at] && !kept[at].is_a?(Float) && names[ours[slot(kept[at])]] != lines[at] }
+    puts JSON.generate(wrong: wrong, stale: ours.keys.count { |slot| !in_use[slot] }, compared: kept.compact.size, ours: ours.size,
+                       marks: by_marks, difference: counted - ours.size)
+  RUBY
+
+  %w[plain traced ractor].each do |way|
+    it "knows which objects live, at the end of each collection (#{way})", deadline_seconds: 600 do
+      way = "plain" if way == "ractor" && RUBY_VERSION < "3.2"
+      answer = objects(DYING, env: { "ROUNDS" => "200000", "WAY" => way }, deadline_seconds: 500)
+      expect(answer).to include(wrong: 0, stale: 0, marks: way == "plain", compared: be > 13_000)
+      expect(answer[:ours]).to be_between(answer[:compared], answer[:compared] + 1_000)
+      # Between the two readings some are made.
+      expect(answer[:difference]).to be_between(-100, 200)
+    end
+  end
+
   it "survives GC.stress, and Ractors that make and free objects" do
     answer = objects(<<~'RUBY')
       Warning[:experimental] = false

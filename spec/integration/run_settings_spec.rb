@@ -23,7 +23,7 @@ RSpec.describe "settings of memintro run" do
     # A value of each setting that is not its default.
     values = { mode: "sampled", sample_bytes: "4096", stop_after: "60", report: "/tmp/r.%p.txt", format: "json",
                top: "7", by: "growth", every: "60", app_root: "/usr", compat: "mwrap", native_children: "1",
-               objects: "1", stack_depth: "16", max_sites: "1000", max_tracker_bytes: "8388608" }
+               objects: "1", stack_depth: "16", native_callers: "1", max_sites: "1000", max_tracker_bytes: "8388608" }
     variables = values.to_h { |name, value| ["MEMINTRO_#{name.upcase}", value] }
 
     it "reach the command as flags do, all of them" do

@@ -25,8 +25,8 @@ RSpec.describe Memintro::Settings do
       )
       expect(configuration.to_h).to eq(
         report: "/tmp/%p", format: :json, top: :all, by: nil, every: 0.5, app_root: nil, compat: nil,
-        native_children: true, mode: :full, sample_bytes: nil, objects: false, stack_depth: 1, stop_after: nil,
-        max_sites: 100, max_tracker_bytes: nil
+        native_children: true, mode: :full, sample_bytes: nil, objects: false, stack_depth: 1,
+        native_callers: nil, stop_after: nil, max_sites: 100, max_tracker_bytes: nil
       )
     end
 
@@ -39,7 +39,8 @@ RSpec.describe Memintro::Settings do
       "MEMINTRO_SAMPLE_BYTES" => ["9" * 20, "a whole number from 1 to #{2**30}"],
       "MEMINTRO_EVERY" => ["0.0", "a number of seconds above 0"],
       "MEMINTRO_MAX_SITES" => ["1k", "a whole number from 1 to 16777216"],
-      "MEMINTRO_NATIVE_CHILDREN" => ["yes", "1 or 0"]
+      "MEMINTRO_NATIVE_CHILDREN" => ["yes", "1 or 0"],
+      "MEMINTRO_NATIVE_CALLERS" => ["no", "1 or 0"]
     }.each do |variable, (wrong, allowed)|
       it "refuses #{variable}=#{wrong}" do
         expect { described_class.new(variable => wrong) }

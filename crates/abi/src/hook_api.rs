@@ -50,6 +50,9 @@ pub struct VmSource {
         context: *mut c_void,
         visit: Visitor<StackFrame>,
     ),
+    /// Up to where the machine stack of the calling thread, or of its fiber, may be read from this address on; 0: not
+    /// known. To be called only after an answer of [`FrameKind::RUBY`].
+    pub stack_end: unsafe extern "C" fn(address: usize) -> usize,
 }
 
 /// One relocation slot or module, for `doctor`.
@@ -70,6 +73,10 @@ pub struct PatchEntry {
 
 /// A callback with its context.
 pub type Visitor<T> = unsafe extern "C" fn(context: *mut c_void, record: *const T);
+
+/// Says whether the object in a slot lives: [`crate::OBJECT_IS_DEAD`], [`crate::OBJECT_IS_YOUNG`] or
+/// [`crate::OBJECT_IS_OLD`]. It may call nothing of the hook's.
+pub type Judge = unsafe extern "C" fn(context: *mut c_void, slot: usize) -> u32;
 
 /// The table of functions that the hook offers. Each function may be called from any thread that is not inside
 /// malloc. None raises, panics or calls Ruby.
@@ -136,6 +143,9 @@ pub struct HookApi {
     pub object_freed: extern "C" fn(slot: usize),
     /// The object of one slot is in another one now.
     pub object_moved: extern "C" fn(from: usize, to: usize),
+    /// A marking has ended, and nothing was swept since: asks the judge about each object that may have died, which are
+    /// all objects or only those that it has never called old. Those that are dead count as freed.
+    pub objects_marked: unsafe extern "C" fn(all: bool, context: *mut c_void, judge: Judge) -> Status,
     /// Visits live objects, as `blocks` does.
     pub objects: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<BlockRecord>) -> Status,
     /// Mean distance of two sampled bytes in the last [`Mode::SAMPLED`]; 0 before the first.

@@ -16,7 +16,7 @@ pub use dump::{
     DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN,
     STACKS_MAGIC,
 };
-pub use hook_api::{HookApi, PatchEntry, StartOptions, Visitor, VmSource};
+pub use hook_api::{HookApi, Judge, PatchEntry, StartOptions, Visitor, VmSource};
 pub use records::{
     BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Figures, Frame, MeasureFigures, MeasuredSite,
     ModuleRecord, ObjectFigures, OwnRange, SiteRecord, StackFrame, ThreadFigures, Variances,
@@ -24,7 +24,7 @@ pub use records::{
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";
@@ -37,5 +37,11 @@ pub const SITE_BOOT: u32 = 1;
 pub const SITE_GC: u32 = 2;
 /// First site id that stands for a real call site.
 pub const FIRST_REAL_SITE: u32 = 3;
+/// What a [`Judge`] says of an object: it is garbage.
+pub const OBJECT_IS_DEAD: u32 = 0;
+/// It lives, and may die in the next collection.
+pub const OBJECT_IS_YOUNG: u32 = 1;
+/// It lives, and dies only in a collection that looks at all objects.
+pub const OBJECT_IS_OLD: u32 = 2;
 /// Beside a site id, which has 24 bits: the line without its whole stacks.
 pub const SITE_ALONE: u32 = 1 << 31;

@@ -194,7 +194,7 @@ fn layouts(all: &mut Lines) {
     layout!(all, "memintro_measured_site", MeasuredSite, site, allocations, total_bytes);
     layout!(all, "memintro_birth", BirthRecord, size, site, owner);
     layout!(all, "memintro_frame", Frame, key, detail, generation, path, line);
-    layout!(all, "memintro_vm_source", VmSource, frame, locate, generation, stack_key, stack);
+    layout!(all, "memintro_vm_source", VmSource, frame, locate, generation, stack_key, stack, stack_end);
     layout!(all, "memintro_stack_frame", StackFrame, path, label, path_len, label_len, line, frame, caller,);
     layout!(all, "memintro_own_range", OwnRange, start, end);
     layout!(
@@ -247,6 +247,7 @@ fn layouts(all: &mut Lines) {
         object_made,
         object_freed,
         object_moved,
+        objects_marked,
         objects,
         sample_bytes,
         options,

@@ -9,13 +9,13 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use memintro_abi::{CallerSample, FIRST_REAL_SITE, ModuleRecord, SiteKind, Status, Visitor};
-use memintro_tracker::captures::{Birth, Captures, IS_SUPPORTED};
+use memintro_tracker::captures::{self, Birth, Captures, IS_SUPPORTED};
 use memintro_tracker::mmap::Errno;
 use memintro_tracker::sites::Kind;
 
 use crate::patch;
 use crate::place;
-use crate::shared::{EPOCH, FOLLOWED, PID, SITES};
+use crate::shared::{self, EPOCH, FOLLOWED, PID, SITES};
 
 /// Milliseconds between two requests to take copies away, and how many requests may be made up for at once. So all that
 /// follows from a copy is done for at most [`PLACES`] times 20 copies a second, however many call sites there are.
@@ -67,7 +67,12 @@ pub(crate) fn sample(site: u32, weight: u32, address: usize, size: u64, caller: 
         let is_ruby = SITES.get(leaf).is_some_and(|site| site.kind() == Kind::Ruby);
         let kind = if is_ruby { SiteKind::RUBY } else { SiteKind::NATIVE };
         let block = address as u64;
-        CAPTURES.capture(|| {
+        let stack_end = |address| match shared::vm().filter(|_| is_ruby) {
+            // SAFETY: the site was that of a running line, so the VM has answered with one just now.
+            Some(vm) => unsafe { (vm.stack_end)(address) },
+            None => 0,
+        };
+        CAPTURES.capture(stack_end, || {
             let serial = FOLLOWED.follow(block);
             Birth { site: leaf, kind, loads: place::loads(), epoch, weight, serial, block, size }
         });
@@ -85,20 +90,24 @@ fn keep(site: u32, address: usize, size: u64) {
     }
     let epoch = EPOCH.load(Ordering::Relaxed);
     let loads = place::loads();
-    KEPT.capture(|| Birth {
-        site,
-        kind: SiteKind::NATIVE,
-        loads,
-        epoch,
-        weight: 1,
-        serial: 0,
-        block: address as u64,
-        size,
-    });
+    KEPT.capture(
+        |_| 0,
+        || Birth {
+            site,
+            kind: SiteKind::NATIVE,
+            loads,
+            epoch,
+            weight: 1,
+            serial: 0,
+            block: address as u64,
+            size,
+        },
+    );
 }
 
 /// From now on keeps the first stack of call sites, for the raw dump. Of programs without Ruby.
 pub(crate) fn keep_for_dump() {
+    know_first_stack();
     if IS_SUPPORTED && KEPT.init() {
         KEEPS.store(true, Ordering::Relaxed);
         IS_WANTED.store(true, Ordering::Release);
@@ -147,11 +156,21 @@ pub(crate) extern "C" fn want(on: bool, notify: Option<Notify>, vm_start: usize,
     if on && !CAPTURES.init() {
         return Status::NO_MEMORY;
     }
+    know_first_stack();
     NOTIFY.store(notify.map_or(ptr::null_mut(), |notify| notify as *mut ()), Ordering::Release);
     VM_START.store(vm_start, Ordering::Relaxed);
     VM_END.store(vm_end, Ordering::Relaxed);
     IS_WANTED.store(on, Ordering::Release);
     Status::OK
+}
+
+/// The loader keeps where the kernel has put the program's arguments.
+fn know_first_stack() {
+    let end = patch::look_up(c"__libc_stack_end").cast::<usize>();
+    // SAFETY: null, or a variable of the loader's, which is never unloaded.
+    if let Some(end) = unsafe { end.as_ref() } {
+        captures::know_first_stack(*end);
+    }
 }
 
 /// See [`memintro_abi::HookApi::take_callers`].

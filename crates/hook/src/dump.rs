@@ -11,8 +11,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use memintro_abi::{
-    DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, EXIT_STATUS_UNKNOWN, SITE_BOOT, SITE_GC, SiteKind,
-    Status,
+    DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, EXIT_STATUS_UNKNOWN, SITE_BOOT, SITE_GC, Status,
 };
 use memintro_tracker::mmap;
 use memintro_tracker::sites::{Kind, Site, Tables};
@@ -203,11 +202,7 @@ fn write_stacks<'a>(out: &mut Output<'_>, tables: &Tables<'_>, sites: impl Itera
 fn write_site(out: &mut Output<'_>, id: u32, site: &Site, name_len: u32, alone: bool) {
     let figures = if alone { SiteFigures::of(id, site, 0) } else { SiteFigures::of_line(id, site, 0) };
     out.value(&DumpSite {
-        kind: match site.kind() {
-            Kind::Ruby => SiteKind::RUBY,
-            Kind::Native => SiteKind::NATIVE,
-            Kind::Pseudo => SiteKind::PSEUDO,
-        },
+        kind: figures::kind(site),
         line: site.line(),
         name_len,
         estimated: u32::from(figures.estimated),

@@ -2,16 +2,25 @@
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-use memintro_abi::{Figures, ThreadFigures, Variances};
+use memintro_abi::{Figures, SiteKind, ThreadFigures, Variances};
 use memintro_tracker::chance;
 use memintro_tracker::estimate::{Estimated, EstimatedYoung};
-use memintro_tracker::sites::Site;
+use memintro_tracker::sites::{Kind, Site};
 use memintro_tracker::threads::{ThreadState, Traffic};
 
 use crate::object_samples;
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, THREADS};
 use crate::state;
+
+/// What readers call the kind of a site.
+pub(crate) fn kind(site: &Site) -> SiteKind {
+    match site.kind() {
+        Kind::Ruby => SiteKind::RUBY,
+        Kind::Native => SiteKind::NATIVE,
+        Kind::Pseudo => SiteKind::PSEUDO,
+    }
+}
 
 /// Sums over all threads. Recording threads need not wait: each thread's figures only grow until they are reset, and
 /// freed figures are read before allocated ones, so no sum shows more freed than allocated. Events that are being

@@ -4,10 +4,10 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Figures, Frame, HookApi, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteKind,
-    SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
+    BlockRecord, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteRecord,
+    StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
-use memintro_tracker::sites::{Kind, Site};
+use memintro_tracker::sites::Site;
 use memintro_tracker::{ranges, stack};
 
 use crate::figures::{self, SiteFigures, is_used};
@@ -44,6 +44,7 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     object_made,
     object_freed,
     object_moved,
+    objects_marked,
     objects: each_object,
     sample_bytes,
     options,
@@ -243,11 +244,7 @@ fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
     };
     SiteRecord {
         id,
-        kind: match site.kind() {
-            Kind::Ruby => SiteKind::RUBY,
-            Kind::Native => SiteKind::NATIVE,
-            Kind::Pseudo => SiteKind::PSEUDO,
-        },
+        kind: figures::kind(site),
         path,
         path_len,
         line: site.line(),
@@ -360,6 +357,11 @@ extern "C" fn object_freed(slot: usize) {
 
 extern "C" fn object_moved(from: usize, to: usize) {
     objects::moved(from, to);
+}
+
+unsafe extern "C" fn objects_marked(all: bool, context: *mut c_void, judge: Judge) -> Status {
+    reach_down();
+    objects::marked(all, context, judge)
 }
 
 unsafe extern "C" fn each_object(context: *mut c_void, visit: Visitor<BlockRecord>) -> Status {

@@ -75,7 +75,7 @@ extern "C" fn constructor() {
             stack_depth: number(c"MEMINTRO_STACK_DEPTH").min(MOST_FRAMES as u64),
         };
         start::start(&options);
-        if !has_ruby {
+        if !has_ruby && variable(c"MEMINTRO_NATIVE_CALLERS").is_none_or(|value| value.to_bytes() != b"0") {
             callers::keep_for_dump();
         }
         if !has_ruby && let Some(path) = variable(c"MEMINTRO_REPORT").filter(|path| path.to_bytes() != b"-") {

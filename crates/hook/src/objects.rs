@@ -5,10 +5,12 @@
 //!
 //! Objects that memintro makes for itself, with tracking off in its thread, are left out.
 
+use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{BlockRecord, Frame, ObjectFigures, Status};
+use memintro_abi::{BlockRecord, Frame, Judge, OBJECT_IS_DEAD, OBJECT_IS_OLD, ObjectFigures, Status};
 use memintro_tracker::lock::wait_round;
+use memintro_tracker::objects::Verdict;
 use memintro_tracker::sites::{Site, objects_of};
 use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
@@ -115,9 +117,16 @@ fn born(own: &ThreadState, slot: usize, bytes: u64, site: u32, generation: u32) 
     let _ = own.counters.allocated(objects_of(site), bytes, generation, |id| SITES.counters(id));
 }
 
+#[inline]
 fn died(own: &ThreadState, object: &Removed, now: u32) {
+    died_together(own, object, 1, now);
+}
+
+/// So many objects that are alike were freed.
+#[inline]
+fn died_together(own: &ThreadState, object: &Removed, count: u32, now: u32) {
     let Removed { site, size, age } = *object;
-    own.counters.freed(objects_of(site), size, age, now, |id| SITES.counters(id));
+    own.counters.freed_together(objects_of(site), size, count, age, now, |id| SITES.counters(id));
 }
 
 /// An object was freed.
@@ -136,6 +145,31 @@ pub(crate) fn freed(slot: usize) {
         }
     }
     drop(busy);
+}
+
+/// A marking has ended: the judge says which objects live on, for each one that may have died. `BUSY`: figures are being
+/// read for too long, and only some of the objects were asked for.
+pub(crate) fn marked(all: bool, context: *mut c_void, judge: Judge) -> Status {
+    let Some(own) = thread::own() else { return Status::NO_MEMORY };
+    let mut areas = OBJECTS.areas();
+    while is_tracking() {
+        // Whoever wants to pause the world waits for one area only.
+        let Some(busy) = enter(&own) else { return Status::BUSY };
+        let now = shared::generation();
+        // SAFETY: the lender's own function and context.
+        let verdict = |slot| match unsafe { judge(context, slot) } {
+            OBJECT_IS_DEAD => Verdict::Dead,
+            OBJECT_IS_OLD => Verdict::Old,
+            _ => Verdict::Young,
+        };
+        let is_more =
+            areas.settle(all, now, verdict, |object, count| died_together(&own, object, count, now));
+        drop(busy);
+        if !is_more {
+            break;
+        }
+    }
+    Status::OK
 }
 
 /// An object has moved to another slot, whose last object was freed before.

@@ -181,9 +181,9 @@ fn figures(site: &Site, live: &[Block]) -> SiteFigures {
             places: places.to_vec(),
             samples: count.samples,
             live_samples: own().count() as u32,
-            share: if weight == 0 { 0.0 } else { count.weight as f64 / weight as f64 },
+            share: if weight == 0 { 0.0 } else { short(count.weight as f64 / weight as f64) },
             live_share: (live_bytes > 0.0)
-                .then(|| own().map(bytes).fold(0.0, |sum, one| sum + one) / live_bytes),
+                .then(|| short(own().map(bytes).fold(0.0, |sum, one| sum + one) / live_bytes)),
         }
     };
     let mut callers: Vec<CallerFigures> =
@@ -200,4 +200,9 @@ fn figures(site: &Site, live: &[Block]) -> SiteFigures {
         live_samples: live.len() as u32,
         callers,
     }
+}
+
+/// A share with six digits, which every reader of JSON reads as the same number again.
+fn short(share: f64) -> f64 {
+    (share * 1e6).round() / 1e6
 }

@@ -5,17 +5,19 @@
 //!
 //! # How a stack is copied without a fault
 //!
-//! The page of the stack pointer is there. Whether the next page is, the kernel tells: `rt_sigprocmask` with an unknown
-//! `how` reads the set that it is given, changes nothing, and answers `EFAULT` if it could not read. A thread's own
-//! stack ends below its thread pointer, so nothing beyond that is asked for. What is left is a coroutine's stack that
-//! ends within two pages: the mapping behind it may be read, if there is one.
+//! Only what is known to be part of the running stack is read, so that it cannot be unmapped meanwhile. No system call is
+//! made, which a filter could refuse or punish.
 //!
-//! `process_vm_readv` would do the same in one call. But filters that end a process for an unexpected system call
-//! (systemd's `@system-service` does not have that one) know `rt_sigprocmask`, because libc itself needs it.
+//! | stack | ends | how that is known |
+//! |---|---|---|
+//! | of a thread or fiber of the VM | where the VM says | [`Captures::capture`] is told |
+//! | the first one of the program | where its arguments begin | [`know_first_stack`] is told; the kernel keeps what is below free |
+//! | of another thread, close to its beginning | at the thread pointer | libc puts that on top of the stack, and makes none smaller than [`LEAST_STACK`] |
+//! | any other: of a signal handler, of another library's coroutines | with the page of the stack pointer | that page is in use |
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use memintro_abi::{CALLER_STACK_BYTES, CallerSample, SiteKind};
 
@@ -88,10 +90,10 @@ impl<const PLACES: usize> Captures<PLACES> {
         true
     }
 
-    /// Copies registers and stack of the calling thread, for this block. `false`: no place is free, and it is not asked
-    /// for the block.
+    /// Copies registers and stack of the calling thread, for this block. `stack_end` says where the stack ends that an
+    /// address belongs to, or 0. `false`: no place is free, and neither closure was called.
     #[inline]
-    pub fn capture(&self, birth: impl FnOnce() -> Birth) -> bool {
+    pub fn capture(&self, stack_end: impl FnOnce(usize) -> usize, birth: impl FnOnce() -> Birth) -> bool {
         let Some(memory) = NonNull::new(self.memory.load(Ordering::Acquire)) else { return false };
         let at = self.next.fetch_add(1, Ordering::Relaxed) as usize;
         for index in (0..TRIES).map(|step| at.wrapping_add(step) % PLACES) {
@@ -101,7 +103,7 @@ impl<const PLACES: usize> Captures<PLACES> {
                 continue;
             }
             // SAFETY: the index is below the number of places, and this thread has this one for itself.
-            unsafe { fill(UnsafeCell::raw_get(memory.as_ptr().add(index)), &birth()) };
+            unsafe { fill(UnsafeCell::raw_get(memory.as_ptr().add(index)), stack_end, &birth()) };
             state.store(FULL, Ordering::Release);
             return true;
         }
@@ -245,7 +247,7 @@ unsafe impl<const PLACES: usize> Sync for Captures<PLACES> {}
 /// Nobody else uses the record.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn fill(record: *mut CallerSample, birth: &Birth) {
+unsafe fn fill(record: *mut CallerSample, stack_end: impl FnOnce(usize) -> usize, birth: &Birth) {
     let (ip, sp, bp, thread): (u64, u64, u64, u64);
     // SAFETY: reads registers, and the thread pointer, which libc keeps at this place.
     unsafe {
@@ -255,7 +257,7 @@ unsafe fn fill(record: *mut CallerSample, birth: &Birth) {
             options(nostack, readonly, preserves_flags),
         );
     }
-    let len = copyable(sp, thread);
+    let len = copyable(sp, thread, stack_end(sp as usize) as u64);
     // SAFETY: the record is this thread's own; so many bytes of the stack may be read, and there is room for them.
     unsafe {
         (*record).site = birth.site;
@@ -284,7 +286,7 @@ unsafe fn fill(record: *mut CallerSample, birth: &Birth) {
 /// # Safety
 /// Nobody else uses the record.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn fill(record: *mut CallerSample, birth: &Birth) {
+unsafe fn fill(record: *mut CallerSample, _: impl FnOnce(usize) -> usize, birth: &Birth) {
     // SAFETY: the record is this thread's own.
     unsafe {
         (*record).site = birth.site;
@@ -296,36 +298,35 @@ unsafe fn fill(record: *mut CallerSample, birth: &Birth) {
 /// Whether stacks can be copied on this processor.
 pub const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");
 
-/// How many bytes from the stack pointer on may be read, in whole words.
-#[cfg(target_arch = "x86_64")]
-fn copyable(sp: u64, thread: u64) -> u64 {
-    const PAGE: u64 = 4096;
-    let mut limit = sp.saturating_add(CALLER_STACK_BYTES as u64);
-    if (sp..limit).contains(&thread) {
-        limit = thread;
-    }
-    let mut end = (sp | (PAGE - 1)).saturating_add(1);
-    while end < limit && is_readable(end) {
-        end = end.saturating_add(PAGE);
-    }
-    end.min(limit).saturating_sub(sp) & !7
+/// Libc makes no stack smaller than this (`PTHREAD_STACK_MIN`).
+const LEAST_STACK: u64 = 16 << 10;
+/// What the kernel leaves free below the first stack's end, and more than that.
+const FIRST_STACK: u64 = 8 << 20;
+/// Where the first stack of the program ends; 0: not known.
+static FIRST_STACK_END: AtomicU64 = AtomicU64::new(0);
+
+/// The first stack of the program ends here.
+pub fn know_first_stack(end: usize) {
+    FIRST_STACK_END.store(end as u64, Ordering::Relaxed);
 }
 
-/// Whether the page that begins here may be read. Changes nothing, and never faults.
+/// How many bytes from the stack pointer on may be read, in whole words. `known_end`: where the stack ends; 0: not known.
 #[cfg(target_arch = "x86_64")]
-fn is_readable(page: u64) -> bool {
-    let answer: i64;
-    // SAFETY: the kernel reads the set before it looks at `how`, which it then refuses. The call does not touch errno.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inout("rax") libc::SYS_rt_sigprocmask => answer,
-            in("rdi") -1_i64, in("rsi") page, in("rdx") 0_u64, in("r10") 8_u64,
-            out("rcx") _, out("r11") _,
-            options(nostack),
-        );
-    }
-    answer == -i64::from(libc::EINVAL)
+fn copyable(sp: u64, thread: u64, known_end: u64) -> u64 {
+    const PAGE: u64 = 4096;
+    let first_end = FIRST_STACK_END.load(Ordering::Relaxed);
+    let is_within = |end: u64, size: u64| sp < end && end.wrapping_sub(sp) < size;
+    let end = if sp < known_end {
+        known_end
+    } else if is_within(first_end, FIRST_STACK) {
+        first_end
+    } else if is_within(thread, LEAST_STACK) {
+        thread
+    } else {
+        (sp | (PAGE - 1)).saturating_add(1)
+    };
+    let limit = sp.saturating_add(CALLER_STACK_BYTES as u64);
+    end.min(limit).saturating_sub(sp) & !7
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -350,10 +351,11 @@ mod tests {
     #[test]
     fn a_copy_holds_the_words_above_the_stack_pointer() {
         let captures = Captures::<PLACES>::new();
-        assert!(!captures.capture(|| birth(1)), "there are no places yet");
+        assert!(!captures.capture(|_| 0, || birth(1)), "there are no places yet");
         assert!(captures.init() && captures.init());
         let marks = core::hint::black_box([0x5eed_0001_u64, 0x5eed_0002, 0x5eed_0003]);
-        assert!(captures.capture(|| birth(7)));
+        let end = marks.as_ptr_range().end.addr();
+        assert!(captures.capture(|_| end, || birth(7)));
         let mut seen = 0;
         captures.drain(|sample| {
             seen += 1;
@@ -389,47 +391,30 @@ mod tests {
     fn what_finds_no_place_is_left_out() {
         let captures = Captures::<PLACES>::new();
         captures.init();
-        let taken = (0..100).filter(|_| captures.capture(|| birth(1))).count();
+        let taken = (0..100).filter(|_| captures.capture(|_| 0, || birth(1))).count();
         assert_eq!((taken, captures.waiting()), (PLACES, PLACES));
         let mut seen = 0;
         captures.drain(|_| seen += 1);
         assert_eq!(seen, PLACES);
-        assert!(captures.capture(|| birth(1)));
+        assert!(captures.capture(|_| 0, || birth(1)));
     }
 
     #[test]
-    fn a_page_that_is_not_there_ends_the_copy() {
-        let page = 4096;
-        // SAFETY: plain system calls on memory of this test's own.
-        unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let memory = libc::mmap(ptr::null_mut(), 4 * page, libc::PROT_READ, flags, -1, 0).addr() as u64;
-            let guard = memory + 2 * page as u64;
-            assert_eq!(libc::mprotect(guard as *mut _, page, libc::PROT_NONE), 0);
-            assert!(is_readable(memory) && !is_readable(guard));
-            assert_eq!(copyable(memory + 8, 0), CALLER_STACK_BYTES as u64);
-            assert_eq!(copyable(guard - page as u64 - 8, 0), page as u64 + 8);
-            assert_eq!(copyable(guard - 24, 0), 24);
-            assert_eq!(copyable(memory + 8, memory + 40), 32, "the thread pointer ends its stack");
-            assert_eq!(libc::munmap(guard as *mut _, page), 0);
-            assert_eq!(copyable(guard - 24, 0), 24);
-            libc::munmap(memory as *mut _, 2 * page);
-            libc::munmap((guard + page as u64) as *mut _, page);
-        }
-        let mut before = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-        let mut after = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: valid records; zeroed sets are valid, too.
-        unsafe {
-            libc::pthread_sigmask(0, ptr::null(), before.as_mut_ptr());
-            assert!(!is_readable(0));
-            libc::pthread_sigmask(0, ptr::null(), after.as_mut_ptr());
-            for signal in 1..64 {
-                assert_eq!(
-                    libc::sigismember(before.as_ptr(), signal),
-                    libc::sigismember(after.as_ptr(), signal)
-                );
-            }
-        }
+    fn nothing_is_read_beyond_the_end_of_the_stack_or_of_its_page() {
+        let (page, most) = (4096, CALLER_STACK_BYTES as u64);
+        let sp = 0x7f00_0000_1000;
+        assert_eq!(copyable(sp, 0, sp + 96), 96);
+        assert_eq!(copyable(sp, 0, sp + 3 * page), most);
+        assert_eq!(copyable(sp + 8, 0, 0), page - 8, "an unknown stack");
+        assert_eq!(copyable(sp + page - 24, 0, 0), 24);
+        assert_eq!(copyable(sp + 8, sp + 2 * LEAST_STACK, 0), page - 8, "too far from the thread pointer");
+        assert_eq!(copyable(sp + page - 24, sp + page + 72, 0), 96, "a thread that began just now");
+        assert_eq!(copyable(sp + page - 24, sp + LEAST_STACK, 0), most);
+        know_first_stack(0x7ffc_0000_0000);
+        assert_eq!(copyable(0x7ffb_ffff_f000, 0, 0), page);
+        assert_eq!(copyable(0x7ffb_ffff_0008, 0, 0), most);
+        assert_eq!(copyable(0x7ffb_0000_0008, 0, 0), page - 8);
+        know_first_stack(0);
     }
 
     #[test]
@@ -445,7 +430,7 @@ mod tests {
                     let (captures, taken) = (&captures, &taken);
                     scope.spawn(move || {
                         for _ in 0..5_000 {
-                            if captures.capture(|| birth(site)) {
+                            if captures.capture(|_| 0, || birth(site)) {
                                 taken.fetch_add(1, Ordering::Relaxed);
                             }
                         }

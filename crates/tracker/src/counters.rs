@@ -283,13 +283,28 @@ impl CounterCache {
         generation: u32,
         shared: impl Fn(u32) -> Option<&'a Counters>,
     ) {
+        self.freed_together(site, size, 1, age, generation, shared);
+    }
+
+    /// The same of so many blocks, each of this size and age.
+    #[inline]
+    pub fn freed_together<'a>(
+        &self,
+        site: u32,
+        size: u64,
+        count: u32,
+        age: u32,
+        generation: u32,
+        shared: impl Fn(u32) -> Option<&'a Counters>,
+    ) {
         let delta = self.entry(site, shared);
+        let (frees, bytes) = (u64::from(count), size.wrapping_mul(u64::from(count)));
         if age == 0 {
-            delta.young(generation, -1, size.cast_signed().wrapping_neg());
+            delta.young(generation, count.cast_signed().wrapping_neg(), bytes.cast_signed().wrapping_neg());
         }
-        delta.frees.set(delta.frees.get().wrapping_add(1));
-        delta.freed_bytes.set(delta.freed_bytes.get().wrapping_add(size));
-        delta.age_total.set(delta.age_total.get().wrapping_add(u64::from(age)));
+        delta.frees.set(delta.frees.get().wrapping_add(frees));
+        delta.freed_bytes.set(delta.freed_bytes.get().wrapping_add(bytes));
+        delta.age_total.set(delta.age_total.get().wrapping_add(u64::from(age).wrapping_mul(frees)));
         if age > delta.max_lifespan.get() {
             delta.max_lifespan.set(age);
         }

@@ -9,45 +9,30 @@
 //! | an area's array | by the upper 16 and the next 16 bits of the 48 that an address has |
 //! | a slot's cell | the slot's offset in the area divided by the size of its slots |
 //! | a cell | 0, or the birth in the upper half, and the call site plus one in the lower half |
+//! | whether an object may die in a collection that does not look at old ones | a bit for each slot |
+//!
+//! The ends of objects are told one by one, or all at once by [`Areas::settle`], when the VM knows which ones live on.
 //!
 //! Rule for neighbours: one thread at a time changes it, the one that holds the VM's lock; or none, while the world is
 //! paused and others read.
 
+mod area;
+
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::mmap;
-use crate::table::{Block, Exhausted, Inserted, MAX_AGE, Removed};
+use crate::table::{Block, Exhausted, Inserted, Removed};
+pub use area::Verdict;
+use area::{AREA_BYTES, AREA_SHIFT, Area, LEAST_SLOT, cell};
 
-const AREA_SHIFT: u32 = 16;
-const AREA_BYTES: usize = 1 << AREA_SHIFT;
 const REGION_SHIFT: u32 = 32;
 const REGIONS: usize = 1 << 16;
 const AREAS: usize = 1 << (REGION_SHIFT - AREA_SHIFT);
-/// The smallest slot that an area may have.
-const LEAST_SLOT: usize = 32;
-const MOST_CELLS: usize = AREA_BYTES / LEAST_SLOT + 1;
 /// Arrays are cut from mappings of this size.
 const ARENA_BYTES: usize = 1 << 20;
 /// What a region takes at least. It is far more address space, and takes memory where areas are.
 const REGION_RESIDENT: usize = 4096;
-
-/// The objects of one area. All-zero memory is an empty one without a shape.
-#[derive(Debug)]
-#[repr(C)]
-struct Area {
-    next: AtomicPtr<Area>,
-    base: AtomicUsize,
-    /// Bytes of each slot, and 2^32 by it, rounded up.
-    slot_bytes: AtomicU32,
-    reciprocal: AtomicU32,
-    /// Offset of each slot, modulo their size.
-    residue: AtomicU32,
-    live: AtomicU32,
-    /// Cells that were ever in use.
-    touched: AtomicU32,
-    cells: [AtomicU64; MOST_CELLS],
-}
 
 /// The areas of 4 GiB.
 #[derive(Debug)]
@@ -75,65 +60,30 @@ pub struct Objects {
     max_bytes: AtomicUsize,
 }
 
-fn cell(site: u32, generation: u32) -> u64 {
-    u64::from(generation) << 32 | u64::from(site.wrapping_add(1))
+/// The areas of [`Objects`] that are left to visit.
+#[derive(Debug)]
+pub struct Areas<'a> {
+    next: &'a AtomicPtr<Area>,
 }
 
-impl Area {
-    fn shape(&self, base: usize, offset: usize, slot_bytes: usize) {
-        let slot_bytes = slot_bytes.max(1);
-        self.base.store(base, Ordering::Relaxed);
-        self.slot_bytes.store(slot_bytes as u32, Ordering::Relaxed);
-        self.reciprocal.store(((1_u64 << 32) / slot_bytes as u64 + 1) as u32, Ordering::Relaxed);
-        self.residue.store((offset % slot_bytes) as u32, Ordering::Relaxed);
-    }
-
-    /// The slot's cell; `None` if no slot of this area begins there. Rounding never reaches the next whole number,
-    /// because an offset has 16 bits only.
-    #[inline]
-    fn cell(&self, offset: usize) -> Option<&AtomicU64> {
-        let reciprocal = u64::from(self.reciprocal.load(Ordering::Relaxed));
-        let index = ((offset as u64).wrapping_mul(reciprocal) >> 32) as u32;
-        let begin = index.wrapping_mul(self.slot_bytes.load(Ordering::Relaxed));
-        let is_slot = begin.wrapping_add(self.residue.load(Ordering::Relaxed)) as usize == offset;
-        self.cells.get(index as usize).filter(|_| is_slot)
-    }
-
-    fn count(&self) -> usize {
-        AREA_BYTES / (self.slot_bytes.load(Ordering::Relaxed) as usize).max(1) + 1
-    }
-
-    #[inline]
-    fn removed(&self, cell: u64, now: u32) -> Removed {
-        let age = now.wrapping_sub((cell >> 32) as u32);
-        Removed {
-            site: (cell as u32).wrapping_sub(1),
-            size: u64::from(self.slot_bytes.load(Ordering::Relaxed)),
-            age: if age > u32::MAX / 2 { 0 } else { age.min(MAX_AGE) },
-        }
-    }
-
-    /// Takes the object out of a cell.
-    #[inline]
-    fn take(&self, cell: &AtomicU64, now: u32) -> Option<Removed> {
-        let old = cell.load(Ordering::Relaxed);
-        if old == 0 {
-            return None;
-        }
-        cell.store(0, Ordering::Relaxed);
-        self.live.store(self.live.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
-        Some(self.removed(old, now))
-    }
-
-    fn occupied(&self) -> impl Iterator<Item = (usize, &AtomicU64)> {
-        let (base, size) =
-            (self.base.load(Ordering::Relaxed), self.slot_bytes.load(Ordering::Relaxed) as usize);
-        let first = base.wrapping_add(self.residue.load(Ordering::Relaxed) as usize);
-        let count = if self.live.load(Ordering::Relaxed) == 0 { 0 } else { self.count() };
-        let cells = self.cells.iter().take(count).enumerate();
-        cells
-            .filter(|(_, cell)| cell.load(Ordering::Relaxed) != 0)
-            .map(move |(index, cell)| (first.wrapping_add(index.wrapping_mul(size)), cell))
+impl Areas<'_> {
+    /// A marking has ended: asks `judge` about each slot of the next area whose object may have died, which is each
+    /// object if `all`. Those that are dead are removed, and `gone` is called for so many of them at a time that are
+    /// alike. `false`: there is no more area.
+    ///
+    /// Both closures must leave the objects as they are.
+    pub fn settle(
+        &mut self,
+        all: bool,
+        now: u32,
+        mut judge: impl FnMut(usize) -> Verdict,
+        mut gone: impl FnMut(&Removed, u32),
+    ) -> bool {
+        // SAFETY: null, or an area of an arena, which is unmapped only while the world is paused.
+        let Some(area) = (unsafe { self.next.load(Ordering::Acquire).as_ref() }) else { return false };
+        area.settle(all, now, &mut judge, &mut gone);
+        self.next = &area.next;
+        true
     }
 }
 
@@ -181,7 +131,7 @@ impl Objects {
         let Some(area) = self.area(slot).or_else(|| self.new_area(slot)) else { return Inserted::Full };
         let (offset, bytes) = (slot & (AREA_BYTES - 1), object.size as usize);
         let has_size = area.slot_bytes.load(Ordering::Relaxed) as usize == bytes;
-        let place = match area.cell(offset).filter(|_| has_size) {
+        let (index, place) = match area.cell(offset).filter(|_| has_size) {
             Some(place) => place,
             None if self.reshape(area, slot, bytes, now, gone) => match area.cell(offset) {
                 Some(place) => place,
@@ -191,6 +141,7 @@ impl Objects {
         };
         let old = place.load(Ordering::Relaxed);
         place.store(cell(object.site, object.generation), Ordering::Relaxed);
+        area.is_born(index);
         if old != 0 {
             return Inserted::Replaced(area.removed(old, now));
         }
@@ -202,7 +153,13 @@ impl Objects {
     #[inline]
     pub fn remove(&self, slot: usize, now: u32) -> Option<Removed> {
         let area = self.area(slot)?;
-        area.take(area.cell(slot & (AREA_BYTES - 1))?, now)
+        area.take(area.cell(slot & (AREA_BYTES - 1))?.1, now)
+    }
+
+    /// The areas, one after the other. Between two of them, objects may be inserted and removed.
+    #[inline]
+    pub fn areas(&self) -> Areas<'_> {
+        Areas { next: &self.first }
     }
 
     /// Visits each object. The world is paused.
@@ -378,6 +335,65 @@ mod tests {
             let mut seen = HashMap::new();
             objects.for_each(9, &mut |slot, object| { seen.insert(slot, object); });
             prop_assert_eq!(seen, twin);
+            objects.clear();
+        }
+    }
+
+    proptest! {
+        /// Compares with a list that remembers of each object whether a marking has found it old.
+        #[test]
+        fn who_is_dead_is_told_at_the_end_of_markings(
+            steps in proptest::collection::vec((0u8..12, 0usize..3, 0usize..200, 0u8..4), 1..600),
+        ) {
+            let objects = objects(16 << 20);
+            let mut twin: HashMap<usize, (u32, bool)> = HashMap::new();
+            for (number, (step, area, index, verdicts)) in steps.into_iter().enumerate() {
+                let slot = 0x7000_0000_0000 + (area << AREA_SHIFT) + 16 + index * 40;
+                let site = number as u32 / 4;
+                match step {
+                    0..8 => {
+                        let block = Block { site, size: 40, generation: 3 };
+                        objects.insert(slot, block, 9, |_| {});
+                        twin.insert(slot, (site, false));
+                    }
+                    8..10 => {
+                        let removed = objects.remove(slot, 9).map(|object| object.site);
+                        prop_assert_eq!(removed, twin.remove(&slot).map(|(site, _)| site));
+                    }
+                    _ => {
+                        let all = step == 11;
+                        let judge = |slot: usize| match (slot / 40 + verdicts as usize) % 4 {
+                            0 => Verdict::Dead,
+                            1 => Verdict::Old,
+                            _ => Verdict::Young,
+                        };
+                        let (mut gone, mut asked) = (Vec::new(), Vec::new());
+                        let mut areas = objects.areas();
+                        let asking = |slot| { asked.push(slot); judge(slot) };
+                        let mut asking = asking;
+                        while areas.settle(all, 9, &mut asking, |object, count| {
+                            gone.extend(std::iter::repeat_n(object.site, count as usize));
+                        }) {}
+                        let mut expected: Vec<usize> =
+                            twin.iter().filter(|(_, (_, old))| all || !old).map(|(slot, _)| *slot).collect();
+                        let mut dead: Vec<u32> = Vec::new();
+                        for slot in &expected {
+                            match judge(*slot) {
+                                Verdict::Dead => dead.extend(twin.remove(slot).map(|(site, _)| site)),
+                                verdict => twin.get_mut(slot).expect("there").1 = verdict == Verdict::Old,
+                            }
+                        }
+                        for list in [&mut expected, &mut asked] { list.sort_unstable(); }
+                        for list in [&mut dead, &mut gone] { list.sort_unstable(); }
+                        prop_assert_eq!(asked, expected);
+                        prop_assert_eq!(gone, dead);
+                    }
+                }
+            }
+            let mut seen = HashMap::new();
+            objects.for_each(9, &mut |slot, object| { seen.insert(slot, object.site); });
+            let left: HashMap<usize, u32> = twin.iter().map(|(slot, (site, _))| (*slot, *site)).collect();
+            prop_assert_eq!(seen, left);
             objects.clear();
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use magnus::{Error, RModule, Ruby, Value, function, prelude::*};
 use memintro_abi::{CallerSample, HookApi, Mode, ModuleRecord};
@@ -17,11 +17,21 @@ use memintro_native::{CallerFigures, Chain, Loaded, Name, Names, Registers, Site
 use parking_lot::Mutex;
 
 use crate::lookup::postponing::Postponed;
+use crate::vm::machine_stack;
 use crate::{hook_link, lookup};
 
 /// What is known so far. Whoever finds it taken does without.
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// The hook samples them.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+/// What the program wants, one of the three below.
+static WANTED: AtomicU32 = AtomicU32::new(NOT_SAID);
+const NOT_SAID: u32 = 0;
+const NEVER: u32 = 1;
+const ALWAYS: u32 = 2;
+/// Where the interpreter begins and ends; 0: it is not known.
+static INTERPRETER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
 /// Up to where [`learn`] may read the stack; 0: not at all.
 static READABLE_UP_TO: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +46,9 @@ struct Known {
 const ALLOCATE: &std::ffi::CStr = c"ruby_xmalloc";
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
-    native.define_singleton_method("learn_interpreter", function!(learn, 0))
+    native.define_singleton_method("learn_interpreter", function!(learn, 0))?;
+    native.define_singleton_method("machine_stack_bytes", function!(machine_stack::used_bytes, 0))?;
+    native.define_singleton_method("native_callers", function!(set, 1))
 }
 
 /// The loader's list, as the hook reads it.
@@ -54,14 +66,65 @@ impl Loaded for Running {
     }
 }
 
-/// In full mode, [`begin`], once. Sampled mode is made to take little memory, of which this would double the part.
-pub(crate) fn begin_if_full(ruby: &Ruby, api: &'static HookApi) {
-    if (api.mode)() == Mode::FULL && !HAS_BEGUN.swap(true, Ordering::AcqRel) {
-        untracked(api, || begin(ruby, api));
+/// Whether they are wanted: in both modes, not at all, or (nil) as the variable says, else in full mode.
+fn set(wanted: Option<bool>) {
+    let wanted = match wanted {
+        Some(true) => ALWAYS,
+        Some(false) => NEVER,
+        None => NOT_SAID,
+    };
+    WANTED.store(wanted, Ordering::Relaxed);
+}
+
+/// What the program has said, else what its variables say.
+fn wanted() -> u32 {
+    match WANTED.load(Ordering::Relaxed) {
+        NOT_SAID => {
+            match std::env::var_os("MEMINTRO_NATIVE_CALLERS").as_deref().and_then(|text| text.to_str()) {
+                Some("0") => NEVER,
+                Some("1") => ALWAYS,
+                _ => NOT_SAID,
+            }
+        }
+        said => said,
     }
 }
 
-/// Lets the hook sample native callers from now on, if this Ruby's interpreter can be told from what it calls. Called once.
+/// Begins or ends it as the program wants it in this mode. Unless it says, nothing begins in sampled mode, which is made to
+/// take little memory, and of which this would double the part.
+pub(crate) fn follow_mode(ruby: &Ruby, api: &'static HookApi) {
+    let mode = (api.mode)();
+    let is_on = match wanted() {
+        NEVER => false,
+        ALWAYS => mode != Mode::OFF,
+        _ => mode == Mode::FULL || IS_ON.load(Ordering::Relaxed),
+    };
+    if !is_on {
+        if IS_ON.swap(false, Ordering::AcqRel) {
+            (api.sample_callers)(false, None, 0, 0);
+        }
+    } else if !HAS_BEGUN.swap(true, Ordering::AcqRel) {
+        untracked(api, || begin(ruby, api));
+    } else if !IS_ON.load(Ordering::Relaxed) {
+        // What was counted before is no part of what comes now.
+        if let Some(known) = KNOWN.lock().as_mut() {
+            known.tally = Tally::default();
+        }
+        go_on(api);
+    }
+}
+
+/// Lets the hook sample native callers from now on, if the interpreter is known.
+fn go_on(api: &HookApi) {
+    let [start, end] = [0, 1].map(|at: usize| INTERPRETER[at].load(Ordering::Relaxed));
+    if end != 0 {
+        let postponed = POSTPONED.get_or_init(|| Postponed::new(run)).is_some();
+        (api.sample_callers)(true, postponed.then_some(ask), start, end);
+        IS_ON.store(true, Ordering::Release);
+    }
+}
+
+/// Looks for this Ruby's interpreter and for the ends of its stacks, once, and begins.
 fn begin(ruby: &Ruby, api: &'static HookApi) {
     let passed_over = vec![
         (&raw const *api) as u64,
@@ -91,8 +154,11 @@ fn begin(ruby: &Ruby, api: &'static HookApi) {
         *KNOWN.lock() = None;
         return;
     };
-    let postponed = POSTPONED.get_or_init(|| Postponed::new(run)).is_some();
-    (api.sample_callers)(true, postponed.then_some(ask), code.start as usize, code.end as usize);
+    machine_stack::learn();
+    for (place, address) in INTERPRETER.iter().zip([code.start, code.end]) {
+        place.store(address as usize, Ordering::Relaxed);
+    }
+    go_on(api);
 }
 
 /// Called inside malloc, by a thread that runs Ruby.
@@ -204,6 +270,9 @@ pub(crate) struct Named<'a> {
 impl Callers {
     /// Reads them. To be called under the GVL, and not while the hook visits anything.
     pub(crate) fn now() -> Self {
+        if !IS_ON.load(Ordering::Acquire) {
+            return Self::default();
+        }
         let (Some(api), Some(mut known)) = (hook_link::found(), KNOWN.try_lock()) else {
             return Self::default();
         };

@@ -12,6 +12,8 @@ mod heap_dump;
 mod hook_link;
 mod leaks;
 mod lookup;
+mod marked_objects;
+mod markings;
 mod measure;
 mod object_events;
 mod objects;

@@ -11,7 +11,7 @@ use rb_sys::VALUE;
 use crate::heap::watched::{Wanted, Watched};
 use crate::heap::{self, Trouble};
 use crate::object_events::{self, FREED, Functions, MADE};
-use crate::{hook_link, sampled_objects, vm};
+use crate::{hook_link, marked_objects, sampled_objects, vm};
 
 /// Objects are tracked.
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -108,7 +108,7 @@ pub(crate) fn stop() {
     }
 }
 
-/// Frees are told first and until last, so that no object of the table is freed without notice.
+/// Ends are told first and until last, so that no object of the table is freed without notice.
 fn begin(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
     let begun = match MEAN.load(Ordering::Relaxed) {
         0 => begin_all(api, vm),
@@ -122,7 +122,10 @@ fn begin(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
 }
 
 fn begin_all(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
-    vm.listen(on_freed, FREED).map_err(Refusal::Raised)?;
+    // Which class was freed must be told at once: another may get its address.
+    if IS_CHOOSY.load(Ordering::Relaxed) || !marked_objects::begin(vm)? {
+        vm.listen(on_freed, FREED).map_err(Refusal::Raised)?;
+    }
     let status = (api.track_objects)(true);
     let listening = if status == Status::OK { vm.listen(on_made, MADE) } else { Ok(()) };
     listening.map(|()| status).map_err(Refusal::Raised)
@@ -131,6 +134,7 @@ fn begin_all(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
 fn end(api: &HookApi, vm: &Functions) {
     vm.ignore(on_made);
     vm.ignore(on_freed);
+    marked_objects::end(vm);
     sampled_objects::end(vm);
     (api.track_objects)(false);
     IS_ON.store(false, Ordering::Relaxed);
@@ -165,7 +169,8 @@ unsafe extern "C" fn on_made(_: VALUE, argument: *mut c_void) {
     unsafe { (api.object_made)(object as usize, bytes, &raw mut frame) };
 }
 
-unsafe extern "C" fn on_freed(_: VALUE, argument: *mut c_void) {
+/// Ruby frees an object.
+pub(crate) unsafe extern "C" fn on_freed(_: VALUE, argument: *mut c_void) {
     let Some((api, vm)) = present() else { return };
     // SAFETY: as above.
     let object = unsafe { vm.object(argument) };
@@ -192,6 +197,16 @@ fn forget_answers() {
 
 fn present() -> Option<(&'static HookApi, &'static Functions)> {
     Some((hook_link::found()?, object_events::found()?))
+}
+
+/// Makes sure that each tracked object is there. Under the GVL, outside of a collection; to be called before anything looks
+/// at them.
+pub(crate) fn check(api: &HookApi) {
+    if is_sampled() {
+        sampled_objects::check(api);
+    } else if is_on() {
+        marked_objects::check(api);
+    }
 }
 
 /// Objects have moved, and Ruby asks to update references.

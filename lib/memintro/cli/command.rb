@@ -78,13 +78,13 @@ module Memintro
         # The flag of head and top.
         short = ["-n"] if setting.name == :top
         parser.on(*short, form, *setting.help) do |text|
-          @given[setting.name] = setting.argument && text ? value(setting, text) : true
+          @given[setting.name] = setting.argument && text ? value(setting, text) : text != false
         end
       end
 
       # With "=" in brackets, the word after the flag is never taken for its argument.
       def form_of(setting)
-        return setting.flag unless setting.argument
+        return setting.negatable ? setting.flag.sub("--", "--[no-]") : setting.flag unless setting.argument
 
         setting.without_argument ? "#{setting.flag}[=#{setting.argument}]" : "#{setting.flag} #{setting.argument}"
       end

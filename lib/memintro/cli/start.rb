@@ -17,7 +17,7 @@ module Memintro
         #{TARGET}
       TEXT
       # The settings it takes as flags.
-      SETTINGS = %i[mode sample_bytes objects stack_depth stop_after max_sites max_tracker_bytes].freeze
+      SETTINGS = %i[mode sample_bytes objects stack_depth native_callers stop_after max_sites max_tracker_bytes].freeze
       # What it sends.
       COMMAND = "start"
 

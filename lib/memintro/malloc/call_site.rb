@@ -225,7 +225,17 @@ module Memintro
     # @api private
     # @return [Hash{Symbol => Object}] {#to_h}, and what {CallSites::Reader} needs
     def saved
-      object_row ? to_h.merge(objects: saved_objects) : to_h
+      more = {}
+      more[:objects] = saved_objects if object_row
+      more[:native_callers] = saved_native_callers if native_caller_samples.positive?
+      more.empty? ? to_h : to_h.merge(more)
+    end
+
+    # @api private
+    # @return [Hash{Symbol => Object}] {#native_callers} and their samples
+    def saved_native_callers
+      callers = native_callers.map { |caller| caller.to_h.except(:name) }
+      { samples: native_caller_samples, live_samples: callers.sum { |one| one[:live_samples] }, callers: callers }
     end
 
     # @api private

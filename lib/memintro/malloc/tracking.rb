@@ -31,6 +31,8 @@ module Memintro
     #   else the hook's own limit
     # @param stack_depth [Integer] lines of Ruby in a call site, 1 to 64: with 2 and more, a call site is a whole stack
     #   ({stacks}, {CallSite#stack}), and {top} has the sums by line; docs/stacks.md has the cost
+    # @param native_callers [Boolean, nil] whether some allocations are looked at more closely, for
+    #   {CallSite#native_callers}; nil: as configured, else in full mode. Takes effect at once
     # @return [Boolean] true; false under `MEMINTRO_DISABLE`, where nothing is tracked: see {disabled?}
     # @raise [ArgumentError, TypeError] on a wrong setting
     # @raise [UnsupportedError, DisabledError, ExhaustedError, AllocatorError, NotSeenError, BusyError]
@@ -38,7 +40,8 @@ module Memintro
     #   Memintro.start(mode: :sampled, stop_after: 60)
     def start(mode: default(:mode), sample_bytes: nil, stop_after: default(:stop_after),
               max_tracker_bytes: default(:max_tracker_bytes), max_sites: default(:max_sites),
-              objects: default(:objects), stack_depth: default(:stack_depth))
+              objects: default(:objects), stack_depth: default(:stack_depth),
+              native_callers: default(:native_callers))
       return false if Brake.holds?
 
       MainRactor.only
@@ -51,6 +54,7 @@ module Memintro
       objects = checked_objects(objects)
       LazyMethods.load_all unless mode == :sampled && !objects
       depth = Arguments.count(:stack_depth, stack_depth, least: 1, most: Defaults::MOST_STACK_DEPTH)
+      Native.native_callers(checked_switch(:native_callers, native_callers))
       Native.load_hook
       begun = while_tracked { Native.start(Defaults::MODES[mode], sites || 0, bytes || 0, mean || 0, depth) }
       track_objects(objects)
@@ -157,6 +161,12 @@ module Memintro
     # Raises nothing while memintro is disabled, even where the configuration cannot be read.
     def default(name)
       setting(name) unless Brake.on?
+    end
+
+    def checked_switch(name, wanted)
+      return wanted if [true, false, nil].include?(wanted)
+
+      raise ArgumentError, "#{name} is #{Arguments.shown(wanted)}; it must be true, false, or nil"
     end
 
     def checked_objects(wanted)

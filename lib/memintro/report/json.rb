@@ -104,10 +104,7 @@ module Memintro
       end
 
       def append_native_callers(site, buffer)
-        callers = site.native_callers.map { |caller| caller.to_h.except(:name) }
-        buffer << ",\"native_callers\":" <<
-          JsonText.line({ samples: site.native_caller_samples, live_samples: callers.sum { |one| one[:live_samples] },
-                          callers: callers })
+        buffer << ",\"native_callers\":" << JsonText.line(site.saved_native_callers)
       end
 
       def append_errors(site, buffer)

@@ -25,6 +25,7 @@ module Memintro
         # GC.stat has Integers alone so far.
         counter: ["a number", ->(value) { value.is_a?(Numeric) ? sane?(value) : [true, false, nil].include?(value) }],
         figures: ["an object of integers", ->(value) { value.is_a?(Hash) && value.each_value.all?(Integer) }],
+        callers: ["samples and callers, each with its frames", ->(value) { callers?(value) }],
         plain: ["a value with numbers up to 1e30", ->(value) { plain?(value) }]
       }.freeze
       TESTS_WITH_NONE = TESTS.to_h { |name, test| [:"#{name}?", test] }.freeze
@@ -53,7 +54,7 @@ module Memintro
         "totals" => { **TOTALS.to_h { |name| [name, :integer] }, **ESTIMATE },
         "call_sites" => [{ "kind" => :utf8, "name" => :text, "path" => :text?, "lineno" => :integer?,
                            **SITE.to_h { |name| [name, :integer] }, "mean_lifespan" => :number?,
-                           "objects" => :figures?, **ESTIMATE }]
+                           "objects" => :figures?, "native_callers" => :callers?, **ESTIMATE }]
       }.freeze
       # Keys that a snapshot may lack.
       REST = {
@@ -123,6 +124,23 @@ module Memintro
         number.zero? || SANE.cover?(number.abs)
       end
       private_class_method :sane?
+
+      def self.callers?(found)
+        counts = ->(one, names) { names.all? { |name| one[name].is_a?(Integer) && sane?(one[name]) } }
+        return false unless found.is_a?(Hash) && counts.call(found, %w[samples live_samples])
+
+        callers = found["callers"]
+        callers.is_a?(Array) && callers.all? do |one|
+          one.is_a?(Hash) && counts.call(one, %w[samples live_samples]) && shares?(one) &&
+            one["frames"].is_a?(Array) && one["frames"].all?(String) && (one["location"] || "").is_a?(String)
+        end
+      end
+      private_class_method :callers?
+
+      def self.shares?(caller)
+        [caller["share"], caller["live_share"] || 0].all? { |share| share.is_a?(Numeric) && sane?(share) }
+      end
+      private_class_method :shares?
 
       def self.plain?(value)
         case value

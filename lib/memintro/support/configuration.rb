@@ -33,6 +33,8 @@ module Memintro
     #   @return [Boolean, :sampled, Array<Class, String>] whether Ruby objects are tracked, too, and of which classes
     # @!attribute [rw] stack_depth
     #   @return [Integer] lines of Ruby in a call site; from 2 on, call sites are whole stacks
+    # @!attribute [rw] native_callers
+    #   @return [Boolean, nil] whether native callers are sampled; nil: in full mode
     # @!attribute [rw] stop_after
     #   @return [Numeric, nil] seconds after which tracking stops by itself; nil: never
     # @!attribute [rw] max_sites

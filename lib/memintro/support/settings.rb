@@ -14,9 +14,10 @@ module Memintro
                   age_total live_objects object_bytes object_allocations retained_bytes].freeze
 
     # One setting. `allowed` is the list of its choices or its greatest number, `least` its least number;
-    # `without_argument`: its flag may come without one. `parse` turns text into a value, `check` raises an error for
+    # `without_argument`: its flag may come without one;
+    # `negatable`: there is a flag `--no-…` as well. `parse` turns text into a value, `check` raises an error for
     # wrong values; both use the name that the caller knows.
-    Setting = Struct.new(:name, :kind, :allowed, :least, :argument, :without_argument, :help,
+    Setting = Struct.new(:name, :kind, :allowed, :least, :argument, :without_argument, :negatable, :help,
                          keyword_init: true) do
       # @return [Object, nil] the value if nobody says
       def default
@@ -177,6 +178,9 @@ module Memintro
                          "with =sampled a sample of all, as estimates, at a lower cost"]),
       Setting.new(name: :stack_depth, kind: :count, allowed: Defaults::MOST_STACK_DEPTH, argument: "N",
                   help: ["tell call sites apart by their N innermost lines, whole stacks; default 1"]),
+      Setting.new(name: :native_callers, kind: :switch, negatable: true,
+                  help: ["sample which C functions a line calls malloc through, in sampled mode, too;",
+                         "by default in full mode only; with --no-native-callers never"]),
       Setting.new(name: :stop_after, kind: :seconds, argument: "SECONDS",
                   help: ["stop tracking after SECONDS; the figures stay; takes a thread of its own"]),
       Setting.new(name: :max_sites, kind: :count, allowed: Defaults::MOST_SITES, argument: "N",

@@ -10,7 +10,7 @@ use memintro_abi::{BlockRecord, HookApi, SiteKind, SiteRecord, Status};
 use super::output::Output;
 use crate::copy::own_memory::slice;
 use crate::heap::FrozenPage;
-use crate::{hook_link, objects, sampled_objects, vm};
+use crate::{hook_link, objects, vm};
 
 /// Ages from here on are not known.
 const MOST_AGE: u32 = 131_071;
@@ -33,9 +33,7 @@ impl Sites {
     /// `None` unless objects are tracked. `Err` if the hook cannot be read now.
     pub(super) fn read() -> Result<Option<Self>, Status> {
         let Some(api) = hook_link::found().filter(|_| objects::is_on()) else { return Ok(None) };
-        if objects::is_sampled() {
-            sampled_objects::check(api);
-        }
+        objects::check(api);
         let mut places = Vec::new();
         // SAFETY: the callback fits the record, and its context outlives the visit.
         let status = unsafe { (api.sites)((&raw mut places).cast(), add_site) };

@@ -3,7 +3,7 @@
 use magnus::{Error, RHash, RModule, Ruby, function, prelude::*};
 
 use super::{control_socket, without_gvl};
-use crate::{heap, measure, object_events, sampled_objects, vm};
+use crate::{heap, markings, measure, object_events, vm};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("missing_functions", function!(missing_functions, 0))
@@ -25,7 +25,7 @@ fn missing_functions(ruby: &Ruby) -> Result<RHash, Error> {
         ("turns", without_gvl::missing()),
         ("forks", control_socket::missing()),
         ("objects", object_events::missing()),
-        ("samples", sampled_objects::missing()),
+        ("samples", markings::missing()),
     ];
     for (what, names) in groups {
         if !names.is_empty() {

@@ -86,7 +86,7 @@ fn hook_path(ruby: &Ruby) -> Option<RString> {
 fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
     let api = hook(ruby)?;
     // A preloaded program tracks already.
-    callers::begin_if_full(ruby, api);
+    callers::follow_mode(ruby, api);
     Ok(ruby.to_symbol(if (api.origin)() == Origin::PRELOADED { "preloaded" } else { "loaded" }))
 }
 

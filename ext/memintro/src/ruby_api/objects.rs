@@ -15,7 +15,7 @@ use super::names;
 use super::native::check;
 use crate::heap::watched::Wanted;
 use crate::objects::{Objects, Refusal};
-use crate::{heap, hook_link, measure, objects, sampled_objects};
+use crate::{heap, hook_link, marked_objects, measure, objects, sampled_objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("track_objects", function!(track_objects, 1))?;
@@ -24,6 +24,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("measures_objects", function!(measure::objects::is_on, 0))?;
     native.define_singleton_method("hears_of_objects", function!(hears_of_objects, 0))?;
     native.define_singleton_method("old_objects", function!(old_objects, 1))?;
+    native.define_singleton_method("object_ends_are_marks", function!(marked_objects::is_on, 0))?;
     native.define_singleton_method("tracked_objects", function!(tracked_objects, 0))
 }
 
@@ -68,9 +69,7 @@ fn classes_and_names(list: RArray) -> Result<Wanted, Error> {
 /// The live objects; none if there is no hook.
 fn live(ruby: &Ruby) -> Result<Vec<BlockRecord>, Error> {
     let Some(api) = hook_link::found() else { return Ok(Vec::new()) };
-    if objects::is_sampled() {
-        sampled_objects::check(api);
-    }
+    objects::check(api);
     objects::objects(api).or_else(|status| check(ruby, status).map(|()| Vec::new()))
 }
 

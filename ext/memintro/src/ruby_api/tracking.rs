@@ -26,7 +26,7 @@ fn start(
         StartOptions { mode: Mode(mode), max_sites, max_tracker_bytes, sample_bytes, seed: 0, stack_depth };
     let status = begin_tracking(ruby, api, &options)?;
     tracking_hold::let_be();
-    callers::begin_if_full(ruby, api);
+    callers::follow_mode(ruby, api);
     Ok(ruby.to_symbol(match status {
         Status::OK => "ok",
         Status::SWITCHED => "switched",

@@ -8,6 +8,7 @@ mod control_frames;
 mod evacuation;
 mod frames;
 mod functions;
+pub(crate) mod machine_stack;
 mod marks;
 mod probe;
 mod stacks;
@@ -24,6 +25,7 @@ pub(crate) static SOURCE: VmSource = VmSource {
     generation: frames::generation,
     stack_key: stacks::stack_key,
     stack: stacks::stack,
+    stack_end: machine_stack::stack_end,
 };
 
 /// Looks up what this Ruby offers. Called once, under the GVL, outside malloc. Returns whether [`SOURCE`] can be
