@@ -24,7 +24,7 @@ pub use records::{
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";
@@ -39,3 +39,5 @@ pub const SITE_GC: u32 = 2;
 pub const FIRST_REAL_SITE: u32 = 3;
 /// Beside a site id, which has 24 bits: the line without its whole stacks.
 pub const SITE_ALONE: u32 = 1 << 31;
+/// In place of a site id: all sites, each whole stack by itself.
+pub const EACH_SITE: u32 = u32::MAX - 1;

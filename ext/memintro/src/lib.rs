@@ -13,6 +13,7 @@ mod hook_link;
 mod leaks;
 mod lookup;
 mod measure;
+mod native_stacks;
 mod object_events;
 mod objects;
 mod pages;
@@ -21,6 +22,7 @@ mod ruby_api;
 mod sampled_objects;
 mod signals;
 mod symbols;
+mod unfreed;
 mod vm;
 
 use magnus::{Error, Ruby};
