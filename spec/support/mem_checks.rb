@@ -30,7 +30,7 @@ module MemChecks
     result = run_command(RbConfig.ruby, "-I#{Subprocess::LIB}", "-S", "rake", task, chdir: @mem_check_folder,
                          deadline_seconds: deadline_seconds, way: :live,
                          env: { "MT_NO_PLUGINS" => "1", "SETTINGS" => settings.inspect, "GITHUB_ACTIONS" => nil, **env })
-    Told.new(result.stderr, result.stdout, result.status.exitstatus || result.status.termsig, @mem_check_folder)
+    Told.new(result.stderr.scrub, result.stdout.scrub, result.status.exitstatus || result.status.termsig, @mem_check_folder)
   end
 
   def prepare(folder)

@@ -4,6 +4,7 @@ require_relative "../../runtime/loader"
 require_relative "../../malloc/leaks/reading"
 require_relative "../../support/json_text"
 require_relative "finding"
+require_relative "repetitions"
 require_relative "rules"
 
 module Memintro
@@ -17,6 +18,7 @@ module Memintro
       NAMES = "MEMINTRO_CHECK_NAMES"
       ROOT = "MEMINTRO_CHECK_ROOT"
       SECONDS = "MEMINTRO_CHECK_SECONDS"
+      REPEAT = "MEMINTRO_CHECK_REPEAT"
       # Functions of Ruby by which an address is registered.
       REGISTER = /\A(?:rb_gc_register_address|rb_global_variable)\z/.freeze
       # `libfoo.so(symbol+0x1c)`
@@ -31,6 +33,7 @@ module Memintro
         @names = variables.fetch(NAMES, "").split(File::PATH_SEPARATOR)
         @root = variables.fetch(ROOT)
         @seconds = Integer(variables.fetch(SECONDS, "120"), 10)
+        Repetitions.wanted = @repetitions = Repetitions.new if variables[REPEAT] == "1"
         @rules = Rules.new
       end
 
@@ -77,10 +80,11 @@ module Memintro
         reading = Leaks::Reading.search(first_words: false, confirm: LeakSearch.other_threads?, seconds: @seconds)
         leaked = reading.leaked_sites
         unfreed = Native.unfreed_data
-        live = Native.native_stack_sites.reject { |_, (blocks,)| blocks.zero? }
+        live = Native.native_stack_sites.reject { |_, row| row.first.zero? }
+        @live = live.transform_values(&:first)
         @stacks = stacks([*live.keys, *leaked.map { |row| row[1] }, *unfreed.map { |row| row[1] }].uniq)
         { "libraries" => libraries, "loaded" => loaded, "program" => $PROGRAM_NAME, "notes" => notes,
-          "live_blocks" => live.sum { |_, (blocks,)| blocks }, "findings" => findings(leaked, unfreed, live.keys) }
+          "live_blocks" => live.sum { |_, row| row.first }, "findings" => findings(leaked, unfreed, live.keys) }
       end
 
       def loaded
@@ -99,7 +103,8 @@ module Memintro
         left = leaked.select { |_, site,| @stacks.key?(site) }
         left = left.group_by { |verdict, site,| [verdict, site] }
         left = left.map { |(verdict, site), rows| [verdict, site, rows.sum { |row| row[2] }, rows.sum { |row| row[3] }] }
-        [*without_free(unfreed, left), *left.filter_map { |row| leak(*row) }, *registered(live)]
+        [*without_free(unfreed, left), *left.filter_map { |row| leak(*row) }, *registered(live),
+         *growing(left.map { |row| row[1] } + unfreed.map { |row| row[1] })]
       end
 
       # What an object without a free function has left behind is not lost for another reason as well.
@@ -111,7 +116,8 @@ module Memintro
             row[2] -= gone.sum { |one| one[3] }
             row[3] -= gone.sum { |one| one[4] }
           end
-          detail = "#{Units.counted(gone.sum { |one| one[3] }, 'object')} collected, data left"
+          count = gone.sum { |one| one[3] }
+          detail = "objects were collected, and left their data behind" if count.positive?
           finding("no_free", site, rows.sum { |one| one[3] }, rows.sum { |one| one[4] }, "subject" => name,
                                                                                            "detail" => detail)
         end
@@ -120,7 +126,17 @@ module Memintro
       def leak(verdict, site, blocks, bytes)
         return unless blocks.positive?
 
-        finding(verdict == :leaked ? "leak" : "indirect", site, blocks, bytes)
+        finding(verdict == :leaked ? "leak" : "indirect", site, blocks, bytes, "live" => @live.fetch(site, blocks))
+      end
+
+      # What is lost, or of an object without a free function, is known already.
+      def growing(known)
+        rows = @repetitions ? @repetitions.growing.reject { |site,| known.include?(site) || !@stacks.key?(site) } : []
+        rows.map do |site, (test, blocks, bytes)|
+          detail = format("%.1f blocks and %.0f bytes each time %s runs", blocks, bytes, test)
+          finding("grows", site, @live.fetch(site, 0), (blocks ? bytes * @live.fetch(site, 0) / blocks : 0).round,
+                  "detail" => detail)
+        end
       end
 
       def registered(live)

@@ -8,7 +8,7 @@ module Memintro
     class Configuration
       # Names of all settings.
       SETTINGS = %i[binary_name backend skipped_ruby_functions suppressions baseline update_baseline junit sarif
-                    annotations exit_status seconds valgrind valgrind_options output].freeze
+                    annotations exit_status repeat seconds valgrind valgrind_options output].freeze
       # What runs the tests.
       BACKENDS = %i[memintro valgrind].freeze
       # The variable that has the baseline written anew.
@@ -36,6 +36,8 @@ module Memintro
       attr_reader :annotations
       # @return [Integer] the exit status if the tests pass and something is found; 3 by default
       attr_reader :exit_status
+      # @return [Boolean] run each test again, 12 times at least, and report blocks that grow with each run; false by default
+      attr_reader :repeat
       # @return [Integer] seconds that the search for leaks may take
       attr_reader :seconds
       # @return [String] Valgrind's program
@@ -54,6 +56,7 @@ module Memintro
         @update_baseline = ENV[UPDATE] == "1"
         @annotations = ENV["GITHUB_ACTIONS"] == "true"
         @exit_status = 3
+        @repeat = false
         @seconds = 120
         @valgrind = "valgrind"
         @valgrind_options = []
@@ -119,7 +122,7 @@ module Memintro
         valgrind: ["a program", TEXT],
         output: ["something with puts", ->(value) { value.respond_to?(:puts) }],
         **%i[baseline junit sarif].to_h { |name| [name, ["a file", ->(value) { value.nil? || TEXT.call(value) }]] },
-        **%i[update_baseline annotations].to_h { |name| [name, ["true or false", ->(value) { [true, false].include?(value) }]] }
+        **%i[update_baseline annotations repeat].to_h { |name| [name, ["true or false", ->(value) { [true, false].include?(value) }]] }
       }.freeze
       private_constant :TEXT, :CHECKS
 

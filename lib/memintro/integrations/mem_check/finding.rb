@@ -30,6 +30,7 @@ module Memintro
         "leak" => "nothing points to",
         "indirect" => "only leaked blocks point to",
         "no_free" => "no free function",
+        "grows" => "grows each time a test runs",
         "registered" => "registered, never taken back",
         "registered_twice" => "registered more than once",
         "invalid_read" => "invalid read", "invalid_write" => "invalid write", "invalid_free" => "invalid free",
@@ -42,6 +43,7 @@ module Memintro
         "indirect" => "it goes with the block that holds it: see the leak above",
         "no_free" => "give the type a dfree function (RUBY_DEFAULT_FREE, if one free is enough), or each object " \
                      "leaves its data behind when it is collected",
+        "grows" => "see what keeps them: a list or table that only grows needs a bound, or an end with its owner",
         "registered" => "call rb_gc_unregister_address before that memory is freed or its owner is collected, or mark " \
                         "the object in the owner's dmark instead",
         "registered_twice" => "register each address once: rb_gc_unregister_address takes back one registration",
@@ -51,18 +53,20 @@ module Memintro
         "error" => "see Valgrind's manual"
       }.freeze
 
-      attr_reader :kind, :blocks, :bytes, :frames, :culprit, :ruby_line, :subject, :detail, :kind_of_valgrind
+      attr_reader :kind, :blocks, :bytes, :frames, :culprit, :ruby_lines, :subject, :detail, :live, :kind_of_valgrind
 
-      def initialize(kind:, frames:, culprit:, blocks: 0, bytes: 0, ruby_line: nil, subject: nil, detail: nil,
-                     kind_of_valgrind: nil)
+      # @param ruby_lines [Hash{String => Integer}] blocks by the line of Ruby that led there
+      def initialize(kind:, frames:, culprit:, blocks: 0, bytes: 0, ruby_lines: {}, subject: nil, detail: nil,
+                     live: nil, kind_of_valgrind: nil)
         @kind = kind
         @frames = frames
         @culprit = culprit
         @blocks = blocks
         @bytes = bytes
-        @ruby_line = ruby_line
+        @ruby_lines = ruby_lines
         @subject = subject
         @detail = detail
+        @live = live
         @kind_of_valgrind = kind_of_valgrind || "Leak"
       end
 
@@ -90,13 +94,54 @@ module Memintro
 
       # @return [Array<String>]
       def lines
-        ["#{title}#{" at #{Names.printable(ruby_line)}" if ruby_line}",
-         *frames.each_with_index.map { |frame, index| "    #{index == culprit ? '→' : ' '} #{frame}" },
-         *(detail && ["      #{Names.printable(detail)}"]),
+        [title, *own_frames.each_with_index.map { |frame, index| "    #{index == culprit ? '→' : ' '} #{frame}" },
+         *lines_of_ruby,
+         *held, *(detail && ["      #{Names.printable(detail)}"]),
          "      #{ADVICE.fetch(kind)}"]
       end
 
+      # @return [Array<Frame>] those up to the library's outermost one: what lies beyond is how Ruby calls it
+      def own_frames
+        frames.take((frames.rindex(&:watched) || culprit) + 1)
+      end
+
+      # @param other [Finding]
+      # @return [Boolean] whether it is the same, but for the lines of Ruby
+      def same?(other)
+        kind == other.kind && subject == other.subject && culprit == other.culprit && own_frames == other.own_frames
+      end
+
+      # @param other [Finding]
+      # @return [Finding] both as one
+      def +(other)
+        lines = ruby_lines.merge(other.ruby_lines) { |_, one, two| one + two }
+        Finding.new(kind: kind, frames: frames, culprit: culprit, blocks: blocks + other.blocks, bytes: bytes + other.bytes,
+                    ruby_lines: lines, subject: subject, detail: detail || other.detail,
+                    live: live && (live + other.live),
+                    kind_of_valgrind: kind_of_valgrind)
+      end
+
       private
+
+      # What was lost and still has its address somewhere looks held.
+      def held
+        return [] unless kind == "leak" && live && live > blocks
+
+        count = live - blocks
+        ["      #{Units.counted(count, 'more block')} of this stack #{Units.noun(count, 'is', 'are')} live; something has " \
+         "#{Units.noun(count, 'its address', 'their addresses')}, if only a stale word"]
+      end
+
+      # The first few, those with most blocks first.
+      def lines_of_ruby
+        return [] if ruby_lines.empty?
+
+        first, *rest = ruby_lines.sort_by { |line, count| [-count, line] }
+        shown = [first, *rest.first(2)].map do |line, count|
+          "#{Names.printable(line.delete_prefix("#{Dir.pwd}/"))}#{" (#{Units.count(count)})" unless rest.empty?}"
+        end
+        ["      called at #{shown.join(', ')}#{" and #{Units.counted(rest.size - 2, 'more line')}" if rest.size > 2}"]
+      end
 
       def sum
         "#{Units.counted(blocks, 'block')} (#{Units.bytes(bytes)})"
@@ -112,6 +157,7 @@ module Memintro
         when "leak" then "#{sum} that nothing points to"
         when "indirect" then "#{sum} that only leaked blocks point to"
         when "no_free" then "#{sum} of #{name || 'untyped T_DATA'}, which has no free function,"
+        when "grows" then "#{sum} that something holds, more each time a test runs,"
         when "registered" then "#{Units.counted(blocks, 'address')} registered and never taken back".sub("addresss", "addresses")
         when "registered_twice" then "#{name} registered #{Units.count(blocks)} times"
         else "#{KINDS.fetch(kind)}#{blocks > 1 ? " (#{Units.count(blocks)} times)" : ''}"

@@ -41,7 +41,8 @@ module Memintro
         { "LD_PRELOAD" => before(Paths.hook, ENV["LD_PRELOAD"], ":"), "RUBYOPT" => before("-r#{AUTORUN}", ENV["RUBYOPT"], " "),
           "MEMINTRO_MODE" => "full", "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil,
           Child::FOLDER => folder, Child::NAMES => @config.binaries.join(File::PATH_SEPARATOR),
-          Child::ROOT => File.realpath(Dir.pwd), Child::SECONDS => @config.seconds.to_s }
+          Child::ROOT => File.realpath(Dir.pwd), Child::SECONDS => @config.seconds.to_s,
+          Child::REPEAT => (@config.repeat ? "1" : nil) }
       end
 
       # @return [String]
@@ -56,6 +57,13 @@ module Memintro
         answers.each { |answer| add(answer) }
         complain(folder, answers, status)
         @found
+      end
+
+      # A shell between says it by its own status.
+      # @param status [Process::Status, nil]
+      # @return [Integer, nil] the signal that ended the tests
+      def self.signal(status)
+        status&.termsig || (status&.exitstatus.to_i > 128 ? status.exitstatus - 128 : nil)
       end
 
       private
@@ -100,22 +108,16 @@ module Memintro
         return unless culprit
 
         Finding.new(kind: row.fetch("kind"), frames: frames, culprit: culprit, blocks: row["blocks"].to_i,
-                    bytes: row["bytes"].to_i, ruby_line: row["ruby_line"], subject: row["subject"],
-                    detail: row["detail"])
+                    bytes: row["bytes"].to_i, subject: row["subject"], detail: row["detail"], live: row["live"]&.to_i,
+                    ruby_lines: { row["ruby_line"].to_s => row["blocks"].to_i })
       end
 
-      # Several processes of a run may find the same.
+      # Several lines of Ruby lead to the same place, and several processes of a run may find the same.
       def merge(finding)
-        same = @found.findings.find do |one|
-          one.kind == finding.kind && one.frames == finding.frames && one.ruby_line == finding.ruby_line &&
-            one.subject == finding.subject
-        end
-        return @found.findings << finding unless same
+        at = @found.findings.index { |one| one.same?(finding) }
+        return @found.findings << finding unless at
 
-        @found.findings[@found.findings.index(same)] =
-          Finding.new(kind: same.kind, frames: same.frames, culprit: same.culprit, blocks: same.blocks + finding.blocks,
-                      bytes: same.bytes + finding.bytes, ruby_line: same.ruby_line, subject: same.subject,
-                      detail: same.detail)
+        @found.findings[at] += finding
       end
 
       def complain(folder, answers, status)
@@ -126,7 +128,8 @@ module Memintro
         raise Error, "no Ruby process of the tests has loaded memintro: is RUBYOPT or LD_PRELOAD taken away?" if begun.zero?
 
         if begun > answers.size
-          ended = status&.signaled? ? "by signal #{status.termsig}" : "without its exit handlers (exit!, or a fatal signal)"
+          signal = FollowedRun.signal(status)
+          ended = signal ? "by signal #{signal}" : "without its exit handlers (exit!, or a fatal signal)"
           raise Error, "#{Units.counted(begun - answers.size, 'process')} of the tests ended #{ended}, before anything " \
                        "could be searched".sub("processs", "processes")
         end

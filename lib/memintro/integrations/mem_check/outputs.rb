@@ -66,7 +66,7 @@ module Memintro
         end
         tool = { "driver" => { "name" => "memintro mem_check", "version" => VERSION, "rules" => rules } }
         run = { "tool" => tool, "results" => findings.map { |one| result(one) } }
-        "#{JsonText.dump('$schema' => 'https://json.schemastore.org/sarif-2.1.0.json', 'version' => '2.1.0', 'runs' => [run])}\n"
+        "#{JsonText.dump({ "$schema" => "https://json.schemastore.org/sarif-2.1.0.json", "version" => "2.1.0", "runs" => [run] })}\n"
       end
       private_class_method :sarif
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "rspec/core/rake_task"
+require "shellwords"
 require_relative "../../mem_check"
 
 module Memintro
@@ -12,6 +13,10 @@ module Memintro
       # @example In a Rakefile
       #   Memintro::MemCheck::RSpec::RakeTask.new(mem_check: :compile)
       class RakeTask < ::RSpec::Core::RakeTask
+        # What the specs require first if they are repeated.
+        REPEAT = File.expand_path("repeat_rspec.rb", __dir__).freeze
+        private_constant :REPEAT
+
         # @param name [Symbol, Hash] name of the task, with what it depends on; `:mem_check` by default
         # @param options [Hash{Symbol => Object}] settings of {Configuration}, for this task alone; any other key is the
         #   task's name
@@ -29,6 +34,7 @@ module Memintro
         # @api private
         def run_task(verbose)
           command = spec_command
+          command = "#{command} --require #{Shellwords.escape(REPEAT)}" if mem_check.repeat && mem_check.backend == :memintro
           puts command if verbose
           status = Check.new(mem_check).run do |environment, prefix|
             system(environment, "#{prefix}#{command}", unsetenv_others: with_clean_environment || false)

@@ -10,6 +10,10 @@ module Memintro
     # @example In a Rakefile
     #   Memintro::MemCheck::TestTask.new(mem_check: :compile) { |t| t.libs << "test" }
     class TestTask < ::Rake::TestTask
+      # What the tests require first if they are repeated.
+      REPEAT = File.expand_path("repeat_minitest.rb", __dir__).freeze
+      private_constant :REPEAT
+
       # @param name [Symbol, Hash] name of the task, with what it depends on; `:mem_check` by default
       # @param options [Hash{Symbol => Object}] settings of {Configuration}, for this task alone; any other key is the
       #   task's name, as Rake has it
@@ -28,7 +32,8 @@ module Memintro
       # @api private
       def ruby(arguments, *)
         status = Check.new(mem_check).run do |environment, prefix|
-          system(environment, "#{prefix}#{::FileUtils::RUBY} #{arguments}")
+          again = "-r\"#{REPEAT}\" " if mem_check.repeat && mem_check.backend == :memintro
+          system(environment, "#{prefix}#{::FileUtils::RUBY} #{again}#{arguments}")
           Process.last_status
         end
         exit(status) unless status.zero?

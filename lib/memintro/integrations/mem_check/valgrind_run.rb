@@ -17,7 +17,7 @@ module Memintro
     class ValgrindRun
       # Ruby reads memory that was never written when it looks for objects on stacks, so that is not asked for.
       OPTIONS = %w[--tool=memcheck --leak-check=full --show-leak-kinds=definite --num-callers=50 --undef-value-errors=no
-                   --error-limit=no --trace-children=no --xml=yes].freeze
+                   --error-limit=no --trace-children=no --child-silent-after-fork=yes --xml=yes].freeze
       # Of Valgrind's kinds: ours, and how suppressions name it.
       KINDS = {
         "Leak_DefinitelyLost" => %w[leak Leak], "Leak_IndirectlyLost" => %w[indirect Leak],
@@ -63,7 +63,8 @@ module Memintro
         answers.each { |answer| add(answer.fetch("errors")) }
         return @found if answers.all? { |answer| answer["whole"] }
 
-        ended = status&.signaled? ? " (the tests were ended by signal #{status.termsig})" : ""
+        signal = FollowedRun.signal(status)
+        ended = signal ? " (the tests were ended by signal #{signal})" : ""
         raise Error, "valgrind's output ends in the middle#{ended}: leaks are searched at the end"
       end
 
