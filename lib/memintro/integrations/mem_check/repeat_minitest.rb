@@ -11,11 +11,13 @@ module Memintro
       # @return [Minitest::Result]
       def run
         result = super
-        Repetitions.wanted&.repeat("#{self.class}##{name}") { self.class.new(name).run } if result.passed?
+        if result.passed? && defined?(Repetitions)
+          Repetitions.wanted&.repeat("#{self.class}##{name}") { self.class.new(name).run }
+        end
         result
       end
     end
   end
 end
 
-Minitest::Test.prepend(Memintro::MemCheck::RepeatedTest) if defined?(Memintro::MemCheck::Repetitions)
+Minitest::Test.prepend(Memintro::MemCheck::RepeatedTest)

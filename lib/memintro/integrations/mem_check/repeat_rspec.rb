@@ -11,7 +11,7 @@ module Memintro
       # @return [Boolean]
       def run(instance, reporter)
         passed = super
-        return passed unless passed && reporter != ::RSpec::Core::NullReporter
+        return passed unless passed && reporter != ::RSpec::Core::NullReporter && defined?(Repetitions)
 
         Repetitions.wanted&.repeat(full_description) do
           duplicate_with.run(example_group.new, ::RSpec::Core::NullReporter)
@@ -22,4 +22,4 @@ module Memintro
   end
 end
 
-RSpec::Core::Example.prepend(Memintro::MemCheck::RepeatedExample) if defined?(Memintro::MemCheck::Repetitions)
+RSpec::Core::Example.prepend(Memintro::MemCheck::RepeatedExample)

@@ -31,19 +31,25 @@ module Memintro
       def repeat(name, &run)
         return if @running
 
-        @running = true
+        begin
+          @running = true
+          stages(&run).each { |site, (blocks, bytes)| add(site, name, blocks, bytes) }
+        ensure
+          @running = false
+        end
+        nil
+      end
+
+      private
+
+      def stages(&run)
         suspects = nil
         STAGES.each do |rounds, runs|
           suspects = stage(rounds, runs, suspects, &run)
           break if suspects.empty?
         end
-        suspects.each { |site, (blocks, bytes)| add(site, name, blocks, bytes) }
-        nil
-      ensure
-        @running = false
+        suspects
       end
-
-      private
 
       # @return [Hash{Integer => Array(Float, Float)}] blocks and bytes for each run, of those sites that grew in each round
       def stage(rounds, runs, suspects)

@@ -10,6 +10,9 @@ module Memintro
     class Verdict
       # Findings that are shown.
       MOST = 50
+      # Kinds whose blocks are lost, or will be with their object.
+      LOST = %w[leak indirect no_free].freeze
+      private_constant :MOST, :LOST
 
       def initialize(config:, status:, found:, fresh:, known:, suppressed:, gone:, trouble:)
         @config = config
@@ -37,8 +40,8 @@ module Memintro
       end
 
       def sum
-        blocks = @fresh.sum { |one| one.bytes.positive? ? one.blocks : 0 }
-        blocks.zero? ? "" : ": #{Units.counted(blocks, 'block')} (#{Units.bytes(@fresh.sum(&:bytes))}) lost"
+        lost = @fresh.select { |one| LOST.include?(one.kind) }
+        lost.empty? ? "" : ": #{Units.counted(lost.sum(&:blocks), 'block')} (#{Units.bytes(lost.sum(&:bytes))}) lost"
       end
 
       def looked
