@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# How long a memory check of a gem's tests takes beside Valgrind, on the same tests: the fixture's clean extension, with as
-# much work for Ruby as tests of a second have.
+# How long a memory check of a gem's tests takes beside Valgrind, on the same tests: the fixture's clean extension, with
+# as much work for Ruby as tests of a second have.
 # Run by itself: ruby -Ilib bench/introspection/mem_check.rb [ROUNDS]
 
 require "fileutils"
@@ -41,10 +41,10 @@ module Bench
           times = Hash.new { |all, kind| all[kind] = [] }
           rounds.times { KINDS.each { |kind, command| times[kind] << time(folder, kind, command) } }
           medians = times.transform_values { |list| list.sort[list.size / 2] }
-          medians.each { |kind, seconds| out.puts format("%-9s %7.2f s (%s)", kind, seconds, times[kind].map { |one| one.round(2) }.join(", ")) }
-          out.puts format("Valgrind takes %.1f times as long as the check, and %.1f times as long as the tests alone; the check %.1f times",
-                          medians[:valgrind] / medians[:memintro], medians[:valgrind] / medians[:plain],
-                          medians[:memintro] / medians[:plain])
+          times.each { |kind, all| out.puts format("%-9s %7.2f s %p", kind, medians[kind], all.map { |one| one.round(2) }) }
+          plain, checked, valgrind = medians.values_at(:plain, :memintro, :valgrind)
+          out.puts format("Valgrind takes %.1f times as long as the check, and %.1f times as long as the tests alone; " \
+                          "the check %.1f times", valgrind / checked, valgrind / plain, checked / plain)
         end
       end
 
@@ -62,8 +62,8 @@ module Bench
 
       def self.time(folder, kind, command)
         begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-        system({ "BACKEND" => kind.to_s, "MT_NO_PLUGINS" => "1" }, *command, chdir: folder, out: File::NULL, err: File::NULL) ||
-          abort("#{kind} failed")
+        env = { "BACKEND" => kind.to_s, "MT_NO_PLUGINS" => "1" }
+        system(env, *command, chdir: folder, out: File::NULL, err: File::NULL) || abort("#{kind} failed")
         Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
       end
       private_class_method :time

@@ -27,10 +27,12 @@ module MemChecks
   def mem_check(task = "mem_check", settings: {}, env: {}, deadline_seconds: 240)
     @mem_check_folder ||= Dir.mktmpdir("memintro-mem-check-").tap { |folder| prepare(folder) }
     yield @mem_check_folder if block_given?
-    result = run_command(RbConfig.ruby, "-I#{Subprocess::LIB}", "-S", "rake", task, chdir: @mem_check_folder,
-                         deadline_seconds: deadline_seconds, way: :live,
-                         env: { "MT_NO_PLUGINS" => "1", "SETTINGS" => settings.inspect, "GITHUB_ACTIONS" => nil, **env })
-    Told.new(result.stderr.scrub, result.stdout.scrub, result.status.exitstatus || result.status.termsig, @mem_check_folder)
+    env = { "MT_NO_PLUGINS" => "1", "SETTINGS" => settings.inspect, "GITHUB_ACTIONS" => nil, **env }
+    command = [RbConfig.ruby, "-I#{Subprocess::LIB}", "-S", "rake", task]
+    options = { chdir: @mem_check_folder, deadline_seconds: deadline_seconds, env: env }
+    result = run_command(*command, way: :live, **options)
+    status = result.status.exitstatus || result.status.termsig
+    Told.new(result.stderr.scrub, result.stdout.scrub, status, @mem_check_folder)
   end
 
   def prepare(folder)

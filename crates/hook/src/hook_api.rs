@@ -4,8 +4,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, EACH_SITE, Figures, Frame, HookApi, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteKind,
-    SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
+    BlockRecord, EACH_SITE, Figures, Frame, HookApi, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE,
+    SiteKind, SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::{Kind, Site};
 use memintro_tracker::{ranges, stack};

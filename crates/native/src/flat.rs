@@ -77,7 +77,9 @@ impl Row {
             Saved::Lost => (SavedKind::Lost, 0),
         };
         match (i32::try_from(offset), i32::try_from(saved_at)) {
-            (Ok(base_at), Ok(saved_at)) => Self { at, base: base_at, saved: saved_at, kinds: Kinds { base, saved } },
+            (Ok(base_at), Ok(saved_at)) => {
+                Self { at, base: base_at, saved: saved_at, kinds: Kinds { base, saved } }
+            }
             _ => Self::nothing(at),
         }
     }
@@ -298,7 +300,9 @@ fn rows(tables: &Tables) -> Vec<Row> {
     let mut context = UnwindContext::new();
     let mut rows: Vec<Row> = Vec::new();
     for at in all_entries(tables) {
-        let Some(at) = at.checked_sub(tables.frames_at).and_then(|at| usize::try_from(at).ok()) else { continue };
+        let Some(at) = at.checked_sub(tables.frames_at).and_then(|at| usize::try_from(at).ok()) else {
+            continue;
+        };
         let entry = section.fde_from_offset(&bases, EhFrameOffset(at), |section, bases, offset| {
             section.cie_from_offset(bases, offset)
         });
@@ -423,7 +427,8 @@ mod tests {
 
     #[test]
     fn a_stack_ends_where_it_cannot_be_read_or_goes_round() {
-        let row = Row { at: 0, base: 16, saved: -16, kinds: Kinds { base: BaseKind::Frame, saved: SavedKind::At } };
+        let row =
+            Row { at: 0, base: 16, saved: -16, kinds: Kinds { base: BaseKind::Frame, saved: SavedKind::At } };
         let of = Registers { ip: 5, sp: 1000, bp: 900 };
         assert_eq!(row.apply(of, &mut |_| Some(7)), None);
         assert_eq!(row.apply(Registers { bp: 2000, ..of }, &mut |_| None), None);

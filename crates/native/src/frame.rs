@@ -152,7 +152,8 @@ fn word_of(tables: &Tables, entry: &[u8; 8], at: usize) -> Option<u64> {
 /// Where the index says that entries are, in the order of the functions.
 pub(crate) fn all_entries(tables: &Tables) -> impl Iterator<Item = u64> + '_ {
     let index = &*tables.index;
-    let count = index.get(8..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word));
+    let count =
+        index.get(8..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word));
     let entries = index.get(BEGIN..).filter(|_| index.starts_with(&HEAD)).unwrap_or_default();
     let (entries, _) = entries.as_chunks::<8>();
     entries.iter().take(count as usize).filter_map(|entry| word_of(tables, entry, 4))

@@ -25,7 +25,9 @@ const MOST_EVENT: usize = 1 << 20;
 
 /// Prints `{"whole": …, "errors": […]}`.
 pub fn run(arguments: &[std::ffi::OsString]) -> Result<(), String> {
-    let [path] = arguments else { return Err("memintro-tool valgrind-xml FILE: wrong arguments".to_string()) };
+    let [path] = arguments else {
+        return Err("memintro-tool valgrind-xml FILE: wrong arguments".to_string());
+    };
     let path = Path::new(path);
     let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let answer = read(BufReader::new(file)).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -101,12 +103,16 @@ fn read(mut input: impl BufRead) -> Result<Value, String> {
             Event::Eof => break,
             Event::Start(tag) => {
                 if path.len() >= DEEPEST {
-                    return Err(format!("more than {DEEPEST} elements within each other: this is not from Valgrind"));
+                    return Err(format!(
+                        "more than {DEEPEST} elements within each other: this is not from Valgrind"
+                    ));
                 }
                 let name: String = String::from_utf8_lossy(tag.name().as_ref()).chars().take(64).collect();
                 if path.is_empty() {
                     if name != "valgrindoutput" {
-                        return Err(format!("it begins with <{name}>, and Valgrind's output with <valgrindoutput>"));
+                        return Err(format!(
+                            "it begins with <{name}>, and Valgrind's output with <valgrindoutput>"
+                        ));
                     }
                     is_valgrind = true;
                 }
@@ -126,7 +132,9 @@ fn read(mut input: impl BufRead) -> Result<Value, String> {
                 if piece.len() > MOST_EVENT {
                     return Err("a text of more than a MiB: this is not from Valgrind".to_string());
                 }
-                let piece = piece.unescape().map_or_else(|_| String::from_utf8_lossy(&piece).into_owned(), Into::into);
+                let piece = piece
+                    .unescape()
+                    .map_or_else(|_| String::from_utf8_lossy(&piece).into_owned(), Into::into);
                 text.extend(piece.chars().take(MOST_TEXT));
             }
             Event::End(_) => {

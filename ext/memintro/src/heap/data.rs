@@ -73,7 +73,11 @@ pub(crate) fn unfreed() -> Result<Vec<Unfreed>, Trouble> {
     let mut found = Vec::new();
     walk::each_page(|_, page| {
         // SAFETY: a slot of a page, while Ruby walks over it.
-        found.extend(page.slots().filter(|slot| slot.is_object()).filter_map(|slot| unsafe { Unfreed::of(slot.value) }));
+        found.extend(
+            page.slots()
+                .filter(|slot| slot.is_object())
+                .filter_map(|slot| unsafe { Unfreed::of(slot.value) }),
+        );
     })?;
     Ok(found)
 }

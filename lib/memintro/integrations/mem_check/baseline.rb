@@ -24,7 +24,9 @@ module Memintro
       def accepted
         return {} unless @file && File.exist?(@file)
 
-        raise Error, "the baseline #{shown} is no file of a sensible size" unless File.file?(@file) && File.size(@file) <= MOST_BYTES
+        unless File.file?(@file) && File.size(@file) <= MOST_BYTES
+          raise Error, "the baseline #{shown} is no file of a sensible size"
+        end
 
         given = JsonText.parse(File.binread(@file).force_encoding(Encoding::UTF_8))
         rows = given["accepted"] if given.is_a?(Hash) && given["version"] == VERSION

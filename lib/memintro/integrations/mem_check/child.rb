@@ -41,7 +41,9 @@ module Memintro
       def install
         @pid = Process.pid
         write("begun", {})
-        raise Error, "native stacks cannot be followed on this Ruby (x86-64 only)" unless Native.follow_native_stacks(@names, @root)
+        unless Native.follow_native_stacks(@names, @root)
+          raise Error, "native stacks cannot be followed on this Ruby (x86-64 only)"
+        end
 
         libraries.each { |file| Native.load_library(file) }
         at_exit { finish if Process.pid == @pid }
@@ -53,7 +55,7 @@ module Memintro
       # Those that the tests will load: so they are known before their Init_ function runs.
       def libraries
         folders = [*$LOAD_PATH.map(&:to_s), File.join(@root, "lib")].select { |folder| folder.start_with?("#{@root}/") }
-        found = folders.uniq.flat_map { |folder| Dir.glob("**/*.so", base: folder).map { |file| File.join(folder, file) } }
+        found = folders.uniq.flat_map { |folder| Dir.glob("**/*.so", base: folder).map { |file| "#{folder}/#{file}" } }
         found.select! { |file| @names.include?(File.basename(file, ".so")) } unless @names.empty?
         found.map { |file| File.realpath(file) }.uniq
       rescue SystemCallError
@@ -102,7 +104,7 @@ module Memintro
         unfreed = unfreed.select { |_, site,| @stacks.key?(site) }
         left = leaked.select { |_, site,| @stacks.key?(site) }
         left = left.group_by { |verdict, site,| [verdict, site] }
-        left = left.map { |(verdict, site), rows| [verdict, site, rows.sum { |row| row[2] }, rows.sum { |row| row[3] }] }
+        left = left.map { |key, rows| [*key, rows.sum { |row| row[2] }, rows.sum { |row| row[3] }] }
         [*without_free(unfreed, left), *left.filter_map { |row| leak(*row) }, *registered(live),
          *growing(left.map { |row| row[1] } + unfreed.map { |row| row[1] })]
       end
@@ -118,8 +120,8 @@ module Memintro
           end
           count = gone.sum { |one| one[3] }
           detail = "objects were collected, and left their data behind" if count.positive?
-          finding("no_free", site, rows.sum { |one| one[3] }, rows.sum { |one| one[4] }, "subject" => name,
-                                                                                           "detail" => detail)
+          blocks, bytes = [3, 4].map { |at| rows.sum { |one| one[at] } }
+          finding("no_free", site, blocks, bytes, "subject" => name, "detail" => detail)
         end
       end
 

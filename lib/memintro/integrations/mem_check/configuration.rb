@@ -36,7 +36,8 @@ module Memintro
       attr_reader :annotations
       # @return [Integer] the exit status if the tests pass and something is found; 3 by default
       attr_reader :exit_status
-      # @return [Boolean] run each test again, 12 times at least, and report blocks that grow with each run; false by default
+      # @return [Boolean] run each test again, 6 times at least, and report blocks that grow with each run; false by
+      #   default
       attr_reader :repeat
       # @return [Integer] seconds that the search for leaks may take
       attr_reader :seconds
@@ -99,14 +100,23 @@ module Memintro
       end
 
       # @api private
+      # @return [Boolean] under Valgrind nothing is repeated
+      def repeats?
+        repeat && backend == :memintro
+      end
+
+      # @api private
       # @return [String] what is checked, in words
       def called
-        binaries.empty? ? "the libraries below #{Files.current_folder}" : binaries.map { |name| "#{name}.so" }.join(", ")
+        return "the libraries below #{Files.current_folder}" if binaries.empty?
+
+        binaries.map { |name| "#{name}.so" }.join(", ")
       end
 
       private
 
       TEXT = ->(value) { value.is_a?(String) && !value.empty? && !value.include?("\0") }
+      FLAG = ->(value) { [true, false].include?(value) }
       CHECKS = {
         binary_name: ["a String or Strings, without folder", lambda { |value|
           value.nil? || (Array(value).all?(&TEXT) && Array(value).none? { |name| name.include?("/") })
@@ -122,9 +132,9 @@ module Memintro
         valgrind: ["a program", TEXT],
         output: ["something with puts", ->(value) { value.respond_to?(:puts) }],
         **%i[baseline junit sarif].to_h { |name| [name, ["a file", ->(value) { value.nil? || TEXT.call(value) }]] },
-        **%i[update_baseline annotations repeat].to_h { |name| [name, ["true or false", ->(value) { [true, false].include?(value) }]] }
+        **%i[update_baseline annotations repeat].to_h { |name| [name, ["true or false", FLAG]] }
       }.freeze
-      private_constant :TEXT, :CHECKS
+      private_constant :TEXT, :FLAG, :CHECKS
 
       def check(name, value)
         words, test = CHECKS.fetch(name)

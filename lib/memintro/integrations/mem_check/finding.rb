@@ -44,8 +44,8 @@ module Memintro
         "no_free" => "give the type a dfree function (RUBY_DEFAULT_FREE, if one free is enough), or each object " \
                      "leaves its data behind when it is collected",
         "grows" => "see what keeps them: a list or table that only grows needs a bound, or an end with its owner",
-        "registered" => "call rb_gc_unregister_address before that memory is freed or its owner is collected, or mark " \
-                        "the object in the owner's dmark instead",
+        "registered" => "call rb_gc_unregister_address before that memory is freed or its owner is collected, or " \
+                        "mark the object in the owner's dmark instead",
         "registered_twice" => "register each address once: rb_gc_unregister_address takes back one registration",
         "invalid_read" => "the memory was freed, or is beyond the block",
         "invalid_write" => "the memory was freed, or is beyond the block",
@@ -115,8 +115,8 @@ module Memintro
       # @return [Finding] both as one
       def +(other)
         lines = ruby_lines.merge(other.ruby_lines) { |_, one, two| one + two }
-        Finding.new(kind: kind, frames: frames, culprit: culprit, blocks: blocks + other.blocks, bytes: bytes + other.bytes,
-                    ruby_lines: lines, subject: subject, detail: detail || other.detail,
+        Finding.new(kind: kind, frames: frames, culprit: culprit, ruby_lines: lines, subject: subject,
+                    blocks: blocks + other.blocks, bytes: bytes + other.bytes, detail: detail || other.detail,
                     live: live && (live + other.live),
                     kind_of_valgrind: kind_of_valgrind)
       end
@@ -128,8 +128,8 @@ module Memintro
         return [] unless kind == "leak" && live && live > blocks
 
         count = live - blocks
-        ["      #{Units.counted(count, 'more block')} of this stack #{Units.noun(count, 'is', 'are')} live; something has " \
-         "#{Units.noun(count, 'its address', 'their addresses')}, if only a stale word"]
+        ["      #{Units.counted(count, 'more block')} of this stack #{Units.noun(count, 'is', 'are')} live; something " \
+         "has #{Units.noun(count, 'its address', 'their addresses')}, if only a stale word"]
       end
 
       # The first few, those with most blocks first.
@@ -140,7 +140,8 @@ module Memintro
         shown = [first, *rest.first(2)].map do |line, count|
           "#{Names.printable(line.delete_prefix("#{Dir.pwd}/"))}#{" (#{Units.count(count)})" unless rest.empty?}"
         end
-        ["      called at #{shown.join(', ')}#{" and #{Units.counted(rest.size - 2, 'more line')}" if rest.size > 2}"]
+        more = " and #{Units.counted(rest.size - 2, 'more line')}" if rest.size > 2
+        ["      called at #{shown.join(', ')}#{more}"]
       end
 
       def sum
@@ -158,7 +159,8 @@ module Memintro
         when "indirect" then "#{sum} that only leaked blocks point to"
         when "no_free" then "#{sum} of #{name || 'untyped T_DATA'}, which has no free function,"
         when "grows" then "#{sum} that something holds, more each time a test runs,"
-        when "registered" then "#{Units.counted(blocks, 'address')} registered and never taken back".sub("addresss", "addresses")
+        when "registered"
+          "#{Units.count(blocks)} #{Units.noun(blocks, 'address', 'addresses')} registered and never taken back"
         when "registered_twice" then "#{name} registered #{Units.count(blocks)} times"
         else "#{KINDS.fetch(kind)}#{blocks > 1 ? " (#{Units.count(blocks)} times)" : ''}"
         end

@@ -38,8 +38,9 @@ module Memintro
       # @return [Hash{String => String}]
       def environment(folder)
         refuse
-        { "LD_PRELOAD" => before(Paths.hook, ENV["LD_PRELOAD"], ":"), "RUBYOPT" => before("-r#{AUTORUN}", ENV["RUBYOPT"], " "),
-          "MEMINTRO_MODE" => "full", "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil,
+        { "LD_PRELOAD" => before(Paths.hook, ENV["LD_PRELOAD"], ":"),
+          "RUBYOPT" => before("-r#{AUTORUN}", ENV["RUBYOPT"], " "), "MEMINTRO_MODE" => "full",
+          "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil,
           Child::FOLDER => folder, Child::NAMES => @config.binaries.join(File::PATH_SEPARATOR),
           Child::ROOT => File.realpath(Dir.pwd), Child::SECONDS => @config.seconds.to_s,
           Child::REPEAT => (@config.repeat ? "1" : nil) }
@@ -75,7 +76,9 @@ module Memintro
         raise Error, "the hook is not built: there is no #{Paths.hook}" unless File.file?(Paths.hook)
 
         odd = [Paths.hook, AUTORUN].find { |path| path.match?(UNSPEAKABLE) }
-        raise Error, "#{odd.inspect} has a character that LD_PRELOAD and RUBYOPT split at: install the gem elsewhere" if odd
+        return unless odd
+
+        raise Error, "#{odd.inspect} has a character that LD_PRELOAD and RUBYOPT split at: install the gem elsewhere"
       end
 
       def before(ours, former, separator)
@@ -83,7 +86,9 @@ module Memintro
       end
 
       def answer(file)
-        raise Error, "a process of the tests wrote more than #{MOST_BYTES >> 20} MiB of findings" if File.size(file) > MOST_BYTES
+        if File.size(file) > MOST_BYTES
+          raise Error, "a process of the tests wrote more than #{MOST_BYTES >> 20} MiB of findings"
+        end
 
         answer = JsonText.parse(File.binread(file).force_encoding(Encoding::UTF_8))
         answer.is_a?(Hash) ? answer : raise(Error, "a process of the tests wrote findings of another form")
@@ -125,25 +130,31 @@ module Memintro
         raise Error, errors.first if errors.any?
 
         begun = Dir[File.join(folder, "*.begun")].size
-        raise Error, "no Ruby process of the tests has loaded memintro: is RUBYOPT or LD_PRELOAD taken away?" if begun.zero?
+        if begun.zero?
+          raise Error, "no Ruby process of the tests has loaded memintro: is RUBYOPT or LD_PRELOAD taken away?"
+        end
 
         if begun > answers.size
           signal = FollowedRun.signal(status)
           ended = signal ? "by signal #{signal}" : "without its exit handlers (exit!, or a fatal signal)"
-          raise Error, "#{Units.counted(begun - answers.size, 'process')} of the tests ended #{ended}, before anything " \
-                       "could be searched".sub("processs", "processes")
+          count = begun - answers.size
+          raise Error, "#{Units.count(count)} #{Units.noun(count, 'process', 'processes')} of the tests ended " \
+                       "#{ended}, before anything could be searched"
         end
         complain_of_names(answers)
       end
 
       def complain_of_names(answers)
         libraries = answers.flat_map { |answer| Array(answer["libraries"]) }.uniq
-        missing = @config.binaries.reject { |name| libraries.any? { |file| File.basename(file).start_with?("#{name}.so") } }
+        files = libraries.map { |file| File.basename(file) }
+        missing = @config.binaries.map { |name| "#{name}.so" }
+        missing.reject! { |name| files.any? { |file| file.start_with?(name) } }
         return if missing.empty? && libraries.any?
 
         loaded = answers.flat_map { |answer| Array(answer["loaded"]) }.uniq.last(12)
-        what = missing.empty? ? "no library below #{Dir.pwd} was loaded" : "#{missing.map { |name| "#{name}.so" }.join(', ')} was never loaded"
-        raise Error, "#{Names.printable(what.b)} by the tests. Is binary_name right, and is it compiled? They loaded " \
+        missing << "a library below #{Dir.pwd}" if missing.empty?
+        raise Error, "#{Names.printable(missing.join(', ').b)} was never loaded by the tests. Is binary_name right, " \
+                     "and is it compiled? They loaded " \
                      "#{loaded.map { |name| Names.printable(name.b) }.join(', ')}"
       end
     end

@@ -38,17 +38,20 @@ module Memintro
       # A finding is a test that failed; without any there is one that passed.
       def self.junit(config, findings, trouble)
         cases = findings.map do |one|
-          "  <testcase classname=\"mem_check\" name=\"#{xml(one.title)}\"#{one.place.file && " file=\"#{xml(one.place.file)}\""}>\n" \
+          file = one.place.file && " file=\"#{xml(one.place.file)}\""
+          "  <testcase classname=\"mem_check\" name=\"#{xml(one.title)}\"#{file}>\n" \
             "    <failure type=\"#{one.kind}\" message=\"#{xml(one.title)}\">#{xml(one.lines.join("\n"))}</failure>\n" \
             "  </testcase>\n"
         end
         if trouble
-          cases << "  <testcase classname=\"mem_check\" name=\"check\">\n    <error message=\"#{xml(trouble)}\"/>\n  </testcase>\n"
+          cases << "  <testcase classname=\"mem_check\" name=\"check\">\n" \
+                   "    <error message=\"#{xml(trouble)}\"/>\n  </testcase>\n"
         elsif cases.empty?
           cases << "  <testcase classname=\"mem_check\" name=\"#{xml(config.called)}\"/>\n"
         end
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" \
-          "<testsuite name=\"mem_check\" tests=\"#{cases.size}\" failures=\"#{findings.size}\" errors=\"#{trouble ? 1 : 0}\">\n" \
+          "<testsuite name=\"mem_check\" tests=\"#{cases.size}\" failures=\"#{findings.size}\" " \
+          "errors=\"#{trouble ? 1 : 0}\">\n" \
           "#{cases.join}</testsuite>\n"
       end
       private_class_method :junit
@@ -66,7 +69,8 @@ module Memintro
         end
         tool = { "driver" => { "name" => "memintro mem_check", "version" => VERSION, "rules" => rules } }
         run = { "tool" => tool, "results" => findings.map { |one| result(one) } }
-        "#{JsonText.dump({ "$schema" => "https://json.schemastore.org/sarif-2.1.0.json", "version" => "2.1.0", "runs" => [run] })}\n"
+        log = { "$schema" => "https://json.schemastore.org/sarif-2.1.0.json", "version" => "2.1.0", "runs" => [run] }
+        "#{JsonText.dump(log)}\n"
       end
       private_class_method :sarif
 

@@ -2,11 +2,11 @@
 
 module Memintro
   module MemCheck
-    # Runs each test again and again, and finds the native stacks whose live blocks grow each time: blocks that something
-    # holds, and that no search for leaks can find.
+    # Runs each test again and again, and finds the native stacks whose live blocks grow each time: blocks that
+    # something holds, and that no search for leaks can find.
     # @api private
     class Repetitions
-      # Rounds of a stage, and how often the test runs in each round. After the last stage it has run 206 times: a cache
+      # Rounds of a stage, and how often the test runs in each round. After the last stage it has run 246 times: a cache
       # with a lower bound is full before, and grows no more.
       STAGES = [[5, 1], [5, 8], [5, 32]].freeze
       private_constant :STAGES
@@ -51,7 +51,8 @@ module Memintro
         suspects
       end
 
-      # @return [Hash{Integer => Array(Float, Float)}] blocks and bytes for each run, of those sites that grew in each round
+      # @return [Hash{Integer => Array(Float, Float)}] blocks and bytes for each run, of those sites that grew in each
+      #   round
       def stage(rounds, runs, suspects)
         runs.times { yield }
         before = first = live

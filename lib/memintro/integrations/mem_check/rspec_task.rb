@@ -34,7 +34,7 @@ module Memintro
         # @api private
         def run_task(verbose)
           command = spec_command
-          command = "#{command} --require #{Shellwords.escape(REPEAT)}" if mem_check.repeat && mem_check.backend == :memintro
+          command = "#{command} --require #{Shellwords.escape(REPEAT)}" if mem_check.repeats?
           puts command if verbose
           status = Check.new(mem_check).run do |environment, prefix|
             system(environment, "#{prefix}#{command}", unsetenv_others: with_clean_environment || false)

@@ -47,7 +47,7 @@ module Memintro
       # @param text [String]
       # @return [Boolean] in at most as many steps as both are long together, multiplied
       def self.like?(pattern, text)
-        at = star = mark = nil
+        star = mark = nil
         at = place = 0
         while place < text.length
           if at < pattern.length && pattern[at] == "*"
@@ -73,7 +73,8 @@ module Memintro
       # The places in the stack that the patterns so far can have come to, pattern by pattern.
       def fits?(patterns, finding)
         frames = finding.frames
-        frames = [:allocator, *frames] if finding.kind_of_valgrind == "Leak" && !finding.frames.first&.library.to_s.include?("vgpreload")
+        is_ours = finding.kind_of_valgrind == "Leak" && !frames.first&.library.to_s.include?("vgpreload")
+        frames = [:allocator, *frames] if is_ours
         places = [0]
         patterns.each do |pattern|
           places = if pattern == "..."
@@ -161,7 +162,8 @@ module Memintro
         def kinds(line)
           text, number = line
           tools, kinds = text.split(":", 2)
-          wrong("expected a kind such as Memcheck:Leak, and found #{Names.printable(text[0, 60].b)}", number) unless kinds
+          found = Names.printable(text[0, 60].b)
+          wrong("expected a kind such as Memcheck:Leak, and found #{found}", number) unless kinds
           return [] unless tools.split(",").include?("Memcheck")
 
           kinds.split(",").map { |kind| PREFIXES.keys.find { |prefix| kind.start_with?(prefix) } || kind }

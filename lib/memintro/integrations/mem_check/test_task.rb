@@ -32,7 +32,7 @@ module Memintro
       # @api private
       def ruby(arguments, *)
         status = Check.new(mem_check).run do |environment, prefix|
-          again = "-r\"#{REPEAT}\" " if mem_check.repeat && mem_check.backend == :memintro
+          again = "-r\"#{REPEAT}\" " if mem_check.repeats?
           system(environment, "#{prefix}#{::FileUtils::RUBY} #{again}#{arguments}")
           Process.last_status
         end

@@ -75,7 +75,9 @@ module Memintro
         raise Error, "the tool that reads XML is not built: there is no #{Paths.tool}" unless File.file?(Paths.tool)
 
         text, error, status = Open3.capture3({ "LD_PRELOAD" => nil }, Paths.tool, "valgrind-xml", file, binmode: true)
-        raise Error, error.force_encoding(Encoding::UTF_8).scrub("?").strip.delete_prefix("memintro: ") unless status.success?
+        unless status.success?
+          raise Error, error.force_encoding(Encoding::UTF_8).scrub("?").strip.delete_prefix("memintro: ")
+        end
 
         JsonText.parse(text.force_encoding(Encoding::UTF_8))
       rescue JsonText::Invalid, SystemCallError => e
@@ -86,11 +88,12 @@ module Memintro
 
       def refuse
         program = @config.valgrind
-        known = program.include?("/") ? [program] : ENV["PATH"].to_s.split(":").map { |folder| File.join(folder, program) }
+        folders = ENV["PATH"].to_s.split(":")
+        known = program.include?("/") ? [program] : folders.map { |folder| File.join(folder, program) }
         return if known.any? { |file| File.file?(file) && File.executable?(file) }
 
-        raise Error, "#{Names.printable(program.b)} is not installed: apt install valgrind, or take backend: :memintro, " \
-                     "which needs nothing"
+        raise Error, "#{Names.printable(program.b)} is not installed: apt install valgrind, or take " \
+                     "backend: :memintro, which needs nothing"
       end
 
       def add(errors)

@@ -68,9 +68,12 @@ module Memintro
         lines = []
         lines << "not complete: #{@trouble}" if @trouble && !@fresh.empty?
         lines << "#{Units.counted(@suppressed, 'finding')} suppressed" if @suppressed.positive?
-        lines << "#{Units.counted(@known, 'finding')} accepted by #{Names.printable(@config.baseline.b)}" if @known.positive?
+        if @known.positive?
+          lines << "#{Units.counted(@known, 'finding')} accepted by #{Names.printable(@config.baseline.b)}"
+        end
         if @gone.positive?
-          lines << "#{Units.counted(@gone, 'accepted finding')} did not come up: MEMINTRO_UPDATE_BASELINE=1 takes them out"
+          lines << "#{Units.counted(@gone, 'accepted finding')} did not come up: MEMINTRO_UPDATE_BASELINE=1 takes " \
+                   "them out"
         end
         lines.concat(@found.notes)
         lines << advice if advice

@@ -100,8 +100,8 @@ module Memintro
                   free_bytes: (free_bytes if chunks?), **sums)
       end
 
-      # @return [Array<Array(Symbol, Integer, Integer, Integer)>] of blocks that leaked, also indirectly: verdict, number of
-      #   the call site, blocks and bytes
+      # @return [Array<Array(Symbol, Integer, Integer, Integer)>] of blocks that leaked, also indirectly: verdict,
+      #   number of the call site, blocks and bytes
       # @raise [LeaksError]
       def leaked_sites
         refuse_unless_done
