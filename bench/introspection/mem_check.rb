@@ -41,10 +41,12 @@ module Bench
           times = Hash.new { |all, kind| all[kind] = [] }
           rounds.times { KINDS.each { |kind, command| times[kind] << time(folder, kind, command) } }
           medians = times.transform_values { |list| list.sort[list.size / 2] }
-          times.each { |kind, all| out.puts format("%-9s %7.2f s %p", kind, medians[kind], all.map { |one| one.round(2) }) }
+          times.each do |kind, all|
+            out.puts format("%-9s %7.2f s %p", kind, medians[kind], all.map { |one| one.round(2) })
+          end
           plain, checked, valgrind = medians.values_at(:plain, :memintro, :valgrind)
-          out.puts format("Valgrind takes %.1f times as long as the check, and %.1f times as long as the tests alone; " \
-                          "the check %.1f times", valgrind / checked, valgrind / plain, checked / plain)
+          out.puts format("Valgrind takes %.1f times as long as the check, and %.1f times as long as the tests " \
+                          "alone; the check %.1f times", valgrind / checked, valgrind / plain, checked / plain)
         end
       end
 

@@ -128,8 +128,8 @@ module Memintro
         return [] unless kind == "leak" && live && live > blocks
 
         count = live - blocks
-        ["      #{Units.counted(count, 'more block')} of this stack #{Units.noun(count, 'is', 'are')} live; something " \
-         "has #{Units.noun(count, 'its address', 'their addresses')}, if only a stale word"]
+        ["      #{Units.counted(count, 'more block')} of this stack #{Units.noun(count, 'is', 'are')} live; " \
+         "something has #{Units.noun(count, 'its address', 'their addresses')}, if only a stale word"]
       end
 
       # The first few, those with most blocks first.
