@@ -22,8 +22,10 @@ RSpec.describe "require \"memintro/minitest\"" do
     expect(text).to match(/^20 runs, 17 assertions, 7 failures, 3 errors, 0 skips$/)
     expect(text).to match(/^the block leaked 64 bytes an iteration: 12,800 bytes over 200 iterations, at .*\.rb:22$/)
     expect(text).to match(/^while archiving\nthe block leaked [\d,.]+ bytes an iteration/)
-    expect(text).to include("expected the block to leak memory, but it left nothing over 100 iterations",
-                            "ArgumentError: assert_no_leaks needs a block: assert_no_leaks { … }",
+    # A block that makes nothing may still be the one in which Ruby first fills a cache.
+    once = /[\d,]+ bytes over \d+ iterations, which do not grow with the iterations/
+    expect(text).to match(/expected the block to leak memory, but it left (nothing over \d+ iterations|#{once})/)
+    expect(text).to include("ArgumentError: assert_no_leaks needs a block: assert_no_leaks { … }",
                             "warm_up is -1; it must be an Integer from 0 to 1000000", "IOError: the block's own")
     expect(text).to match(/^the block retained 1 Message an iteration, at .*memory_test\.rb/)
     expect(text).to match(/^held by:\n.*TestMemory#@one/)

@@ -3,9 +3,7 @@
 require_relative "../spec_helper"
 
 # Which C functions led from a line of Ruby to malloc.
-RSpec.describe "native callers" do
-  include Listening
-
+RSpec.describe "native callers", :listening do
   SOURCE = File.join(NativePrograms::MODULES, "native_leaks.c")
 
   before { skip "only on x86-64" unless RUBY_PLATFORM.start_with?("x86_64") }

@@ -7,7 +7,7 @@ require "etc"
 RSpec.describe "A process in which everything happens at once" do
   # A part that stands still is named after 10 s of silence, or else the program does not end. `bin/test --all` lets
   # each storm go on for a minute.
-  STORM_SECONDS = Integer(ENV.fetch("STORM_SECONDS", "20"))
+  STORM_SECONDS = Integer(ENV.fetch("STORM_SECONDS", "12"))
   LONG_STORM_SECONDS = 60
   CALM_SECONDS = 10
   LOADED = 3 # threads that run or wait for each processor, before we begin

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# `MEMINTRO_GC_STRESS=1`: in the Ruby programs that specs start, the collector runs at every allocation for some
-# seconds, once they have loaded what they need. What holds on to something that the collector may free or move shows
+# `MEMINTRO_GC_STRESS=1`: in the Ruby programs that specs start, the collector runs at every allocation for a
+# second, once they have loaded what they need. What holds on to something that the collector may free or move shows
 # itself then. The process that runs the specs is spared: it is not what is tested.
 module GCStress
   CHILD = File.join(__dir__, "children", "gc_stress.rb")

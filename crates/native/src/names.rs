@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use addr2line::Context;
 use gimli::{EndianRcSlice, RunTimeEndian};
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, ReadCache, SymbolKind};
 
 use crate::modules::{Identity, Modules, Place};
 
@@ -23,6 +23,8 @@ const MOST_BYTES: u64 = 256 << 20;
 const MOST_NAMES: usize = 10_000;
 
 type Lines = Context<EndianRcSlice<RunTimeEndian>>;
+type File = ReadCache<std::fs::File>;
+type Object<'a> = object::File<'a, &'a File>;
 
 /// The name of a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,43 +35,59 @@ pub struct Name {
     pub line: Option<(String, u32)>,
 }
 
-/// Names places, and remembers their names. Files are kept while one batch is named.
+/// Names places, and remembers their names.
 #[derive(Debug, Default)]
 pub struct Names {
     known: HashMap<Place, Name>,
 }
 
-/// Symbols and lines of one module.
-struct Symbols {
-    /// Address, size, name; by address.
-    list: Vec<(u64, u64, String)>,
-    lines: Option<Lines>,
+/// A place that is looked up in its module's files.
+struct Wanted {
+    place: Place,
+    /// The call may be a function's last instruction, so the byte before the return address is looked up.
+    inside: u64,
+    /// Address, size and name of the symbol that begins last of those that hold it; of several, the greatest.
+    symbol: Option<(u64, u64, String)>,
+    line: Option<(String, u32)>,
 }
 
 impl Names {
-    /// The names of these places, in their order.
+    /// The names of these places, in their order. One module's files are open at a time, and of them only what is needed
+    /// is read, for small processes ask for names, too.
     pub fn of(&mut self, places: &[Place], modules: &Modules) -> Vec<Name> {
-        let mut open: HashMap<u32, Symbols> = HashMap::new();
         if self.known.len() > MOST_NAMES {
             self.known.clear();
         }
-        places
-            .iter()
-            .map(|place| {
-                if let Some(name) = self.known.get(place) {
-                    return name.clone();
-                }
-                let Some(identity) = modules.identity(place.module) else { return unknown(*place) };
-                let symbols = open.entry(place.module).or_insert_with(|| {
-                    catch_unwind(AssertUnwindSafe(|| Symbols::of(identity)))
-                        .unwrap_or_else(|_| Symbols::none())
-                });
-                let name = catch_unwind(AssertUnwindSafe(|| symbols.name(identity, place.offset)));
-                let name = name.unwrap_or_else(|_| bare(identity, place.offset));
-                self.known.insert(*place, name.clone());
-                name
-            })
-            .collect()
+        let mut new: Vec<Place> =
+            places.iter().filter(|place| !self.known.contains_key(place)).copied().collect();
+        new.sort_unstable();
+        new.dedup();
+        for group in new.chunk_by(|one, other| one.module == other.module) {
+            self.learn(group, modules);
+        }
+        places.iter().map(|place| self.known.get(place).cloned().unwrap_or_else(|| unknown(*place))).collect()
+    }
+
+    /// Of places in one module.
+    fn learn(&mut self, places: &[Place], modules: &Modules) {
+        let Some(identity) = places.first().and_then(|place| modules.identity(place.module)) else { return };
+        let wanted = |place: &Place| Wanted {
+            place: *place,
+            inside: place.offset.saturating_sub(1),
+            symbol: None,
+            line: None,
+        };
+        let mut all: Vec<Wanted> = places.iter().map(wanted).collect();
+        // What was found before a damaged part stays.
+        let _ = catch_unwind(AssertUnwindSafe(|| look_up(identity, &mut all)));
+        for one in all {
+            let offset = one.place.offset;
+            let text = match one.symbol {
+                Some((address, _, symbol)) => format!("{}({symbol}+{:#x})", file(identity), offset - address),
+                None => bare(identity, offset),
+            };
+            self.known.insert(one.place, Name { text, line: one.line });
+        }
     }
 }
 
@@ -77,8 +95,8 @@ fn unknown(place: Place) -> Name {
     Name { text: format!("(unknown)(+{:#x})", place.offset), line: None }
 }
 
-fn bare(identity: &Identity, offset: u64) -> Name {
-    Name { text: format!("{}(+{offset:#x})", file(identity)), line: None }
+fn bare(identity: &Identity, offset: u64) -> String {
+    format!("{}(+{offset:#x})", file(identity))
 }
 
 fn file(identity: &Identity) -> String {
@@ -86,74 +104,60 @@ fn file(identity: &Identity) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-impl Symbols {
-    fn none() -> Self {
-        Self { list: Vec::new(), lines: None }
+/// Finds what the module's file and its debug file say of these places, which are in order.
+fn look_up(identity: &Identity, wanted: &mut [Wanted]) {
+    let path = Path::new(OsStr::from_bytes(&identity.path));
+    let Some(cache) = open(path) else { return };
+    let Ok(object) = Object::parse(&cache) else { return };
+    let build = object.build_id().ok().flatten().unwrap_or_default();
+    if build != identity.build {
+        return;
     }
-
-    fn of(identity: &Identity) -> Self {
-        let path = Path::new(OsStr::from_bytes(&identity.path));
-        let Some(bytes) = read(path) else { return Self::none() };
-        let Ok(object) = object::File::parse(&*bytes) else { return Self::none() };
-        let build = object.build_id().ok().flatten().unwrap_or_default();
-        if build != identity.build {
-            return Self::none();
-        }
-        let debug = debug_file(path, &object);
-        let debug_object = debug.as_deref().and_then(|bytes| object::File::parse(bytes).ok());
-        let mut list = symbols(&object);
-        if let Some(more) = &debug_object {
-            list.extend(symbols(more));
-        }
-        list.sort();
-        list.dedup_by(|one, other| one.0 == other.0 && one.2 == other.2);
-        let lines = debug_object.as_ref().and_then(lines).or_else(|| lines(&object));
-        Self { list, lines }
+    find_symbols(&object, wanted);
+    let debug = debug_file(path, &object);
+    let debug_object = debug.as_ref().and_then(|cache| Object::parse(cache).ok());
+    if let Some(more) = &debug_object {
+        find_symbols(more, wanted);
     }
-
-    fn name(&self, identity: &Identity, offset: u64) -> Name {
-        // The call may be a function's last instruction, so the byte before the return address is looked up.
-        let inside = offset.saturating_sub(1);
-        let line = self.lines.as_ref().and_then(|lines| line(lines, inside));
-        let after = self.list.partition_point(|(address, ..)| *address <= inside);
-        // Of several symbols the first one, of those that begin last and hold it.
-        let found =
-            self.list[..after].iter().rev().take(64).find(|(address, size, _)| inside - address < *size);
-        let text = match found {
-            Some((address, _, symbol)) => format!("{}({symbol}+{:#x})", file(identity), offset - address),
-            None => bare(identity, offset).text,
-        };
-        Name { text, line }
+    if let Some(lines) = debug_object.as_ref().and_then(lines).or_else(|| lines(&object)) {
+        for one in wanted {
+            one.line = line(&lines, one.inside);
+        }
     }
 }
 
-fn read(path: &Path) -> Option<Vec<u8>> {
+fn open(path: &Path) -> Option<File> {
     let about = std::fs::metadata(path).ok()?;
     if !about.is_file() || about.len() > MOST_BYTES {
         return None;
     }
-    std::fs::read(path).ok()
+    Some(ReadCache::new(std::fs::File::open(path).ok()?))
 }
 
-fn symbols(object: &object::File<'_>) -> Vec<(u64, u64, String)> {
-    object
-        .symbols()
-        .chain(object.dynamic_symbols())
-        .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition() && symbol.size() > 0)
-        .filter_map(|symbol| {
-            let name = String::from_utf8_lossy(symbol.name_bytes().ok()?).into_owned();
-            Some((symbol.address(), symbol.size(), name))
-        })
-        .collect()
+fn find_symbols(object: &Object<'_>, wanted: &mut [Wanted]) {
+    let all = object.symbols().chain(object.dynamic_symbols());
+    for symbol in all.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition()) {
+        let (begin, size) = (symbol.address(), symbol.size());
+        let first = wanted.partition_point(|one| one.inside < begin);
+        for one in wanted.iter_mut().skip(first).take_while(|one| one.inside - begin < size) {
+            let best = one.symbol.as_ref().map(|(address, size, _)| (*address, *size));
+            if best.is_some_and(|best| best > (begin, size)) {
+                continue;
+            }
+            let Ok(name) = symbol.name_bytes() else { continue };
+            let found = (begin, size, String::from_utf8_lossy(name).into_owned());
+            one.symbol = one.symbol.take().max(Some(found));
+        }
+    }
 }
 
 /// The file with the debug information that was taken out of this one.
-fn debug_file(path: &Path, object: &object::File<'_>) -> Option<Vec<u8>> {
+fn debug_file(path: &Path, object: &Object<'_>) -> Option<File> {
     const ALL: &str = "/usr/lib/debug";
     let build = object.build_id().ok().flatten().filter(|build| build.len() > 1);
     if let Some([first, rest @ ..]) = build {
         let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-        if let Some(found) = read(&PathBuf::from(format!("{ALL}/.build-id/{first:02x}/{rest}.debug"))) {
+        if let Some(found) = open(&PathBuf::from(format!("{ALL}/.build-id/{first:02x}/{rest}.debug"))) {
             return Some(found);
         }
     }
@@ -165,13 +169,13 @@ fn debug_file(path: &Path, object: &object::File<'_>) -> Option<Vec<u8>> {
         .iter()
         .filter(|found| found.as_path() != path)
         .find_map(|found| {
-            let bytes = read(found)?;
-            let other = object::File::parse(&*bytes).ok()?.build_id().ok().flatten().map(<[u8]>::to_vec);
-            (other.as_deref() == build).then_some(bytes)
+            let cache = open(found)?;
+            let same = Object::parse(&cache).ok()?.build_id().ok().flatten() == build;
+            same.then_some(cache)
         })
 }
 
-fn lines(object: &object::File<'_>) -> Option<Lines> {
+fn lines(object: &Object<'_>) -> Option<Lines> {
     object.section_by_name(".debug_line")?;
     let endian = if object.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
     let load = |section: gimli::SectionId| -> Result<_, gimli::Error> {

@@ -1,5 +1,5 @@
-//! Releases the pages of code that only loading, a start or a report has needed: this library's, the hook's, and
-//! those of the library that unwinds panics.
+//! Releases the pages of code that only loading, a start or a report has needed: this library's, the hook's, those of
+//! the library that unwinds panics, and the unwind tables of Ruby's library.
 //!
 //! The kernel maps sixteen pages around each page that is touched. Definitions and a start touch code all over a
 //! library, so they would leave most of it resident: half a megabyte in every process that requires memintro, and a
@@ -25,17 +25,19 @@ unsafe extern "C" {
 /// After this library was loaded: its own pages, and libgcc's if it was loaded for this one. Where others use it, its
 /// pages are theirs.
 pub(crate) fn give_back_what_loading_took() {
-    give_back(_Unwind_GetIP as *const () as usize, true);
+    give_back(_Unwind_GetIP as *const () as usize, true, None);
 }
 
-/// After a start or a look: this library's and the hook's. The argument is any address in the hook.
+/// After a start or a look: this library's, the hook's, and the unwind tables of Ruby's, which native callers are told
+/// by. The argument is any address in the hook.
 pub(crate) fn give_back_with(hook: *const c_void) {
-    give_back(hook.addr(), false);
+    give_back(hook.addr(), false, Some(rb_sys::rb_gc as *const () as usize));
 }
 
-fn give_back(other: usize, only_after_own: bool) {
+fn give_back(other: usize, only_after_own: bool, unwound: Option<usize>) {
     let own = (&raw const __ehdr_start).addr();
-    let mut walk = Walk { own, other, takes_other: !only_after_own, ranges: [(0, 0); RANGES], found: 0 };
+    let mut walk =
+        Walk { own, other, unwound, takes_other: !only_after_own, ranges: [(0, 0); RANGES], found: 0 };
     // SAFETY: a number.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     // SAFETY: the callback gets this object, which outlives the call, and does not call the loader.
@@ -58,14 +60,16 @@ fn give_back(other: usize, only_after_own: bool) {
 }
 
 /// Segments of two libraries that nobody writes: one or two of each, or four where headers, constants, code and tables
-/// are apart.
-const RANGES: usize = 8;
+/// are apart. And the tables of one.
+const RANGES: usize = 9;
 
 /// Over the libraries of the process, in the order in which they were loaded.
 struct Walk {
     /// An address in this library, and one in the other whose pages are given back.
     own: usize,
     other: usize,
+    /// An address in the library whose unwind tables are given back.
+    unwound: Option<usize>,
     takes_other: bool,
     ranges: [(usize, usize); RANGES],
     found: usize,
@@ -81,14 +85,31 @@ impl Walk {
         let holds = |address: usize| loaded().map(place).any(|(begin, end)| (begin..end).contains(&address));
         let is_own = holds(self.own);
         self.takes_other |= is_own;
+        if self.unwound.is_some_and(holds) {
+            // The index; the tables come after it.
+            let index = segments.iter().find(|segment| segment.p_type == libc::PT_GNU_EH_FRAME).map(place);
+            let tables = index.and_then(|(index, _)| {
+                let within = |segment: &&Segment| {
+                    segment.p_flags & (libc::PF_W | libc::PF_X) == 0
+                        && (place(segment).0..place(segment).1).contains(&index)
+                };
+                loaded().find(within).map(|segment| (index, place(segment).1))
+            });
+            tables.into_iter().for_each(|range| self.add(range));
+        }
         if !(is_own || self.takes_other && holds(self.other)) {
             return;
         }
-        for range in loaded().filter(|segment| segment.p_flags & libc::PF_W == 0).map(place) {
-            if let Some(free) = self.ranges.get_mut(self.found) {
-                *free = range;
-                self.found += 1;
-            }
+        loaded()
+            .filter(|segment| segment.p_flags & libc::PF_W == 0)
+            .map(place)
+            .for_each(|range| self.add(range));
+    }
+
+    fn add(&mut self, range: (usize, usize)) {
+        if let Some(free) = self.ranges.get_mut(self.found) {
+            *free = range;
+            self.found += 1;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 # Required last by programs that run under GC stress. A collection takes a millisecond, so a program of a second's
 # work would run for an hour: the stress ends after some seconds, and the program goes on.
-GC_STRESS_SECONDS = 2
+GC_STRESS_SECONDS = 1
 
 GC.stress = true
 GC_STRESS_END = Thread.new do
