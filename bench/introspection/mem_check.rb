@@ -11,7 +11,8 @@ require_relative "../../spec/support/native_programs"
 
 module Bench
   module Introspection
-    # Plain, checked and under Valgrind in turn, as processes of their own; the median of each.
+    # Plain, checked and under Valgrind in turn, as processes of their own; the median of each. Processor time, rake's
+    # included, because a busy machine changes all else.
     module MemCheck
       LIB = File.expand_path("../../lib", __dir__)
       TESTS = <<~RUBY
@@ -63,12 +64,18 @@ module Bench
       private_class_method :prepare
 
       def self.time(folder, kind, command)
-        begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
         env = { "BACKEND" => kind.to_s, "MT_NO_PLUGINS" => "1" }
+        begun = processor_time
         system(env, *command, chdir: folder, out: File::NULL, err: File::NULL) || abort("#{kind} failed")
-        Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
+        processor_time - begun
       end
       private_class_method :time
+
+      def self.processor_time
+        times = Process.times
+        times.cutime + times.cstime
+      end
+      private_class_method :processor_time
     end
   end
 end

@@ -48,7 +48,8 @@ RSpec.describe "Memintro::MemCheck, part by part" do
               ["fun:malloc", "obj:/lib/ruby.so", "src:a.c:3"], ["...", "src:a.?"]].map { |text| fits?(text, one) })
         .to all(be(true))
       expect([["fun:xmalloc"], ["fun:malloc", "fun:add"], ["...", "fun:nobody"],
-              ["fun:malloc", "...", "fun:run", "fun:*"], ["...", "src:a.c:4"]].map { |text| fits?(text, one) }).to all(be(false))
+              ["fun:malloc", "...", "fun:run", "fun:*"], ["...", "src:a.c:4"]].map { |text| fits?(text, one) })
+        .to all(be(false))
       expect(fits?(["fun:*"], finding("gem:add", kind: "invalid_read", kind_of_valgrind: "Addr"))).to be(false)
     end
 

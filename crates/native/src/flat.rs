@@ -268,14 +268,18 @@ impl Flat {
         let mut walked = Walked { hash: 0x517c_c1b7_2722_0a95, is_watched: false, unknown: None };
         let mut inside = of.ip;
         let mut count = 0;
+        let mut last: Option<&FlatModule> = None;
         for _ in 0..MOST_FRAMES + MOST_PASSED {
             if self.ends.iter().any(|end| end.contains(&inside)) {
                 break;
             }
-            let Some(module) = self.find(inside) else {
+            // A caller is mostly in the same module.
+            let same = last.filter(|module| module.code.contains(&inside));
+            let Some(module) = same.or_else(|| self.find(inside)) else {
                 walked.unknown = Some(inside);
                 break;
             };
+            last = Some(module);
             if !module.is_own {
                 if count == MOST_FRAMES {
                     break;
