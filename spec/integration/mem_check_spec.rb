@@ -206,6 +206,12 @@ RSpec.describe "Memintro::MemCheck" do
       end
     RUBY
     expect([told.status, told.titles.size, blocks(told, /lose \(/)]).to match [3, 1, mostly(30)]
+    stripped = own(<<~RUBY)
+      class OwnTest < Minitest::Test
+        def test_without_hook = assert(system({ "LD_PRELOAD" => nil }, RbConfig.ruby, "-Ilib", "-rplanted", "-e", "0"))
+      end
+    RUBY
+    expect([stripped.status, stripped.first]).to match [4, /no verdict on .* has no hook in front, because LD_PRELOAD/]
     none = own("")
     expect([none.status, none.first]).to match [0, /nothing found/]
   end

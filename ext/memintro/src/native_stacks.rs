@@ -38,6 +38,10 @@ static UNFOLLOWED: AtomicU64 = AtomicU64::new(0);
 /// The line of what is allocated outside of Ruby.
 const OUTSIDE: &CStr = c"(outside of Ruby)";
 const PAGE: u64 = 4096;
+/// Where the first thread's stack ends, or 0. The kernel keeps other mappings away from it by far more than the bytes below,
+/// so what lies between a stack pointer there and its end is stack.
+static STACK_END: AtomicU64 = AtomicU64::new(0);
+const NEAR_STACK_END: u64 = 8 << 20;
 
 struct Known {
     flattener: Flattener,
@@ -67,11 +71,13 @@ impl Known {
     }
 }
 
-/// Whether this is a library that is named; without names, one in the folder.
+/// Whether this is a library that is named; without names, one in the folder that is not in its `vendor`.
 fn is_watched(path: &[u8], names: &[String], root: &Path) -> bool {
     let path = Path::new(OsStr::from_bytes(path));
     if names.is_empty() {
-        return path.starts_with(root) && path.extension().is_some_and(|it| it == "so");
+        // A bundle may be below the folder, too.
+        let own = path.strip_prefix(root).is_ok_and(|rest| rest.iter().all(|part| part != "vendor"));
+        return own && path.extension().is_some_and(|it| it == "so");
     }
     let file = path.file_name().unwrap_or_default().as_bytes();
     names.iter().any(|name| {
@@ -98,6 +104,10 @@ pub(crate) fn begin(api: &'static HookApi, names: Vec<String>, root: PathBuf) ->
     callers::untracked(api, || known.renew(api));
     *KNOWN.lock() = Some(known);
     POSTPONED.get_or_init(|| Postponed::new(run));
+    // SAFETY: a look-up by name; the variable is a word that the loader has set before anything else ran.
+    let stack_end =
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr()).cast::<u64>().as_ref() };
+    STACK_END.store(stack_end.copied().unwrap_or(0), Ordering::Relaxed);
     let source = VmSource { stack_key, stack, ..vm::SOURCE };
     // SAFETY: its functions live as long as this library, which Ruby never unloads.
     unsafe { (api.set_vm)(&raw const source) };
@@ -265,12 +275,14 @@ fn follow(flat: &Flat, visit: impl FnMut(u64, &FlatModule)) -> Walked {
         );
     }
     let mut known = sp & !(PAGE - 1);
+    let stack_end = STACK_END.load(Ordering::Relaxed);
+    let certain = if stack_end.wrapping_sub(sp) < NEAR_STACK_END { stack_end } else { 0 };
     let read = |address: u64| {
         if address < sp || !address.is_multiple_of(8) {
             return None;
         }
         let page = address & !(PAGE - 1);
-        if page != known {
+        if page != known && address >= certain {
             if !is_readable(page) {
                 return None;
             }

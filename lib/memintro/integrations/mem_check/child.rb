@@ -41,9 +41,8 @@ module Memintro
       def install
         @pid = Process.pid
         write("begun", {})
-        unless Native.follow_native_stacks(@names, @root)
-          raise Error, "native stacks cannot be followed on this Ruby (x86-64 only)"
-        end
+        trouble = begin_to_follow
+        return write("json", { "error" => trouble }) if trouble
 
         libraries.each { |file| Native.load_library(file) }
         at_exit { finish if Process.pid == @pid }
@@ -52,12 +51,22 @@ module Memintro
 
       private
 
+      # @return [String, nil] why not
+      def begin_to_follow
+        unless Native.preloaded? && Native.mode == :full
+          return "a process of the tests has no hook in front, because LD_PRELOAD was taken away or another library " \
+                 "comes first in it"
+        end
+
+        "native stacks cannot be followed on this Ruby" unless Native.follow_native_stacks(@names, @root)
+      end
+
       # Those that the tests will load: so they are known before their Init_ function runs.
       def libraries
         folders = [*$LOAD_PATH.map(&:to_s), File.join(@root, "lib")].select { |folder| folder.start_with?("#{@root}/") }
         found = folders.uniq.flat_map { |folder| Dir.glob("**/*.so", base: folder).map { |file| "#{folder}/#{file}" } }
         found.select! { |file| @names.include?(File.basename(file, ".so")) } unless @names.empty?
-        found.map { |file| File.realpath(file) }.uniq
+        found.map { |file| File.realpath(file) }.uniq.grep_v(%r{\A#{Regexp.escape(@root)}/(?:.*/)?vendor/})
       rescue SystemCallError
         []
       end

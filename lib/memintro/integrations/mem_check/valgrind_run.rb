@@ -122,7 +122,7 @@ module Memintro
         file = File.basename(library)
         return names.any? { |name| file == name || file.start_with?("#{name}.so") } unless names.empty?
 
-        library.start_with?(@root) && library.end_with?(".so")
+        library.start_with?(@root) && library.end_with?(".so") && !library.delete_prefix(@root).match?(%r{(?:\A|/)vendor/})
       end
     end
   end
