@@ -122,7 +122,8 @@ module Memintro
         file = File.basename(library)
         return names.any? { |name| file == name || file.start_with?("#{name}.so") } unless names.empty?
 
-        library.start_with?(@root) && library.end_with?(".so") && !library.delete_prefix(@root).match?(%r{(?:\A|/)vendor/})
+        rest = library.delete_prefix(@root)
+        rest != library && rest.end_with?(".so") && !rest.match?(%r{(?:\A|/)vendor/})
       end
     end
   end
