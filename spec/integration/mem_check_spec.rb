@@ -83,6 +83,15 @@ RSpec.describe "Memintro::MemCheck" do
     expect(mem_check("mem_check_specs", env: { "SPECS" => "1", "FAIL" => "1" }).status).to eq 1
   end
 
+  it "runs by the Rakefile that docs/mem_check.md shows" do
+    block = Documents.blocks("ruby Rakefile").first
+    told = mem_check do |folder|
+      FileUtils.rm(File.join(folder, "test", "clean_test.rb"))
+      File.write(File.join(folder, "Rakefile"), "#{block.code}task(:compile) { puts \"compiled\" }\n")
+    end
+    expect([told.out[/^compiled$/], told.titles.size, told.status]).to eq ["compiled", 8, 3]
+  end
+
   it "looks at all libraries below the folder without a name, and at the right one of several" do
     expect(mem_check(settings: { binary_name: nil }).titles.size).to eq 8
     expect(mem_check(settings: { binary_name: %w[planted.so] }).titles.size).to eq 8
