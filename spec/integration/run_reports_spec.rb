@@ -21,6 +21,24 @@ RSpec.describe "reports of memintro run" do
     run_memintro("run", *flags, "--", *command, chdir: folder, **options)
   end
 
+  # In full mode all that a report needs is loaded before the program begins.
+  it "leave a raw dump in sampled mode where a program has left memintro's folder, and a report in full mode" do
+    skip "only root may call chroot" unless Process.euid.zero?
+    code = "kept = Array.new(2_000) { |i| i.to_s * 500 }; Dir.chroot(#{folder.inspect}); Dir.chdir('/'); exit 3"
+    made = { "full" => "memintro ", "sampled" => "MEMINTR\x01" }.map do |mode, first|
+      file = "/#{mode}.out"
+      result = run("--mode", mode, "--report", file, code: code)
+      expect(result.status.exitstatus).to eq(3)
+      [mode, first, File.binread(path("#{mode}.out")), result.stderr]
+    end
+    made.each { |mode, first, bytes, _| expect(bytes).to start_with(first), "#{mode}: #{bytes[0, 20].inspect}" }
+    expect(made[0][3]).to eq("")
+    expect(made[1][3]).to match(/\Amemintro: no report of process \d+: a file of memintro cannot be loaded .*chroot/)
+    expect(made[1][3]).to end_with("`memintro report /sampled.out` shows what it left instead\n")
+    shown = run_memintro("report", path("sampled.out")).must_succeed.stdout
+    expect(shown).to include("-e:1")
+  end
+
   describe "--every" do
     it "never spoils the last report, which is there when the process has ended" do
       code = "3_000.times { |n| eval('($kept ||= []) << %q(x) * 900', nil, %Q(many.rb), n + 1) }; sleep 0.1; $last = 1"

@@ -41,9 +41,7 @@ module Memintro
 
     # @return [nil]
     def install
-      # The program may leave the folders of memintro, by chroot or as another user.
-      Loader.need(:Report)
-      Report.prepare(@configuration.format)
+      load_report unless loads_late?
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
       answer_for_mwrap if @configuration.compat == :mwrap
@@ -62,11 +60,7 @@ module Memintro
     # Writes a report now. An error is reported once and does not affect the program.
     # @return [Boolean] whether it was written
     def write
-      Memintro.untracked { @target.write { |io| render(io) } }
-      true
-    rescue StandardError, ScriptError => e
-      tell_once(e.message)
-      false
+      try { |e| tell_once(e.message) }
     end
 
     # A process and the daemon that it becomes count as one: only the daemon writes a report.
@@ -88,9 +82,19 @@ module Memintro
 
     private
 
+    # The program may leave the folders of memintro, by chroot or as another user, and exact figures must not show that
+    # a file is loaded. In sampled mode, it counts for more to be light: what writes a report is loaded when it is
+    # written, and where that is not possible a raw dump is left, which `memintro report` shows.
+    def loads_late? = @configuration.mode == :sampled && !@configuration.objects
+
+    def load_report
+      Loader.need(:Report)
+      Report.prepare(@configuration.format)
+    end
+
     # A preloaded hook already tracks from the start of the process.
     def go_on
-      LazyMethods.load_all unless Native.mode == :sampled && !@configuration.objects
+      LazyMethods.load_all unless loads_late?
       StopTimer.set(@configuration.stop_after)
       follow_objects if @configuration.objects
       problem = Native.unseen
@@ -129,7 +133,29 @@ module Memintro
       return unless wanted?
 
       # The report is better than the raw dump, which would replace it in the same file.
-      write ? Native.dump_at_exit(nil) : @target.release
+      written = try do |e|
+        tell_once(leave_dump ? "#{e.message}. `memintro report #{@target.file}` shows what it left instead" : e.message)
+      end
+      written ? Native.dump_at_exit(nil) : @target.release
+    end
+
+    # Writes, and yields an error.
+    def try
+      Memintro.untracked { @target.write { |io| render(io) } }
+      true
+    rescue StandardError, ScriptError => e
+      yield e
+      false
+    end
+
+    # What the hook writes needs no file of memintro's.
+    def leave_dump
+      return false unless @target.replaceable?
+
+      Native.dump(@target.file)
+      true
+    rescue StandardError
+      false
     end
 
     # Programs that were written for mwrap expect no other output.
@@ -145,6 +171,7 @@ module Memintro
     end
 
     def render(io)
+      load_report
       format = @configuration.format
       top = @configuration.top || Report.default_top(format)
       by = @configuration.by
