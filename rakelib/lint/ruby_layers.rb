@@ -27,14 +27,14 @@ class RubyLayers
     "version" => "support", "error" => "support", "sampler" => "process", "snapshot" => "api",
     "diff" => "api", "trend" => "api", "control" => "control", "autorun" => "integrations",
     "rack" => "integrations", "railtie" => "integrations", "sidekiq" => "integrations", "rspec" => "integrations",
-    "minitest" => "integrations", "mwrap" => "compat", "get_process_mem" => "compat",
+    "minitest" => "integrations", "mem_check" => "integrations", "mwrap" => "compat", "get_process_mem" => "compat",
     "iseq_collector" => "compat", "cli" => "cli"
   }.freeze
   # The extension's module, and the layer that must not use it.
   EXTENSION = "Native"
   WITHOUT_EXTENSION = "cli"
   # Most files outside of all folders.
-  MOST_IN_FRONT = 17
+  MOST_IN_FRONT = 18
 
   # A file: its path, the constants that it defines, and what it uses, by line.
   Source = Struct.new(:path, :defined, :constants, :required)

@@ -54,6 +54,7 @@ module Documents
     /\Agem build |\Agem install --local memintro-[\d.]+\.gem\z/ => "gem_install_spec.rb",
     /\Arbtrace / => "rbtrace_spec.rb",
     /\Amemintro heap-dump / => "heap_dump_spec.rb",
+    /\A(?:MEMINTRO_UPDATE_BASELINE=1 )?rake mem_check\z/ => "mem_check_spec.rb",
     /\Amemintro leaks / => "leaks_command_spec.rb",
     /\AMEMINTRO_LISTEN=1 |\Amemintro ps\z|\Amemintro \w+ (?:shop|"shop: worker \d"|puma)(?: |\z)/ =>
       "documents/live_process_spec.rb",

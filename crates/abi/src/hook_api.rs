@@ -115,7 +115,8 @@ pub struct HookApi {
     /// Visits each call site with at least one event, all at one instant. On an error it visits none.
     pub sites: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<SiteRecord>) -> Status,
     /// Visits live blocks of at least `min_age` GC generations; `site` `u32::MAX` means all sites. With
-    /// [`crate::SITE_ALONE`] in its bits, those of a line's stacks are left out. Events during the visit are recorded
+    /// [`crate::SITE_ALONE`] in its bits, those of a line's stacks are left out. With [`crate::EACH_SITE`], blocks of all
+    /// sites are visited, and have the site of their whole stack, otherwise that of its line. Events during the visit are recorded
     /// after it. On an error it visits none.
     pub blocks: unsafe extern "C" fn(
         site: u32,

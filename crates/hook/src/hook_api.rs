@@ -4,8 +4,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE, SiteRecord,
-    StartOptions, Status, ThreadFigures, Visitor, VmSource,
+    BlockRecord, EACH_SITE, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE,
+    SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::Site;
 use memintro_tracker::{ranges, stack};
@@ -274,9 +274,18 @@ fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
 /// Whether a block of this site is of that one: all of them, a line with all its stacks, one without them, or a stack.
 fn is_of(site: u32, wanted: u32) -> bool {
     match wanted {
-        u32::MAX => true,
+        u32::MAX | EACH_SITE => true,
         _ if wanted & SITE_ALONE != 0 => site == wanted & !SITE_ALONE,
         _ => site == wanted || SITES.leaf_of(site) == wanted,
+    }
+}
+
+/// The site that a block is shown with, to somebody who asked for the blocks of `wanted`.
+fn shown_site(site: u32, wanted: u32) -> u32 {
+    match wanted {
+        u32::MAX => SITES.leaf_of(site),
+        EACH_SITE => site,
+        _ => wanted,
     }
 }
 
@@ -294,7 +303,7 @@ unsafe extern "C" fn blocks(
                 let record = BlockRecord {
                     address: address as u64,
                     size: block.size,
-                    site: if site == u32::MAX { SITES.leaf_of(block.site) } else { site },
+                    site: shown_site(block.site, site),
                     age: block.age,
                     weight: 1.0,
                 };
@@ -308,7 +317,7 @@ unsafe extern "C" fn blocks(
                 let record = BlockRecord {
                     address: address as u64,
                     size: block.size,
-                    site: if site == u32::MAX { SITES.leaf_of(block.site) } else { site },
+                    site: shown_site(block.site, site),
                     age,
                     weight: block.share().weight(),
                 };

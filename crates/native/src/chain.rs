@@ -117,6 +117,12 @@ impl Unwinder {
         &self.modules
     }
 
+    /// The addresses of the interpreter, if it was found.
+    #[must_use]
+    pub fn interpreter(&self) -> &[Range<u64>] {
+        &self.interpreter
+    }
+
     /// The addresses of the code of the module that is Ruby.
     pub fn ruby_code(&mut self, loaded: &dyn Loaded) -> Option<Range<u64>> {
         self.refresh(loaded);

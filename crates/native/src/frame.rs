@@ -24,7 +24,7 @@ pub struct Registers {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Base {
+pub(crate) enum Base {
     Stack(i64),
     Frame(i64),
     /// The word at this distance from the frame pointer: of functions that align their stack.
@@ -32,7 +32,7 @@ enum Base {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Saved {
+pub(crate) enum Saved {
     Same,
     /// At this distance from the canonical frame address.
     At(i64),
@@ -44,14 +44,14 @@ enum Saved {
 /// How to find the caller of a frame at one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    base: Base,
-    return_address: i64,
-    frame_pointer: Saved,
+    pub(crate) base: Base,
+    pub(crate) return_address: i64,
+    pub(crate) frame_pointer: Saved,
     /// The function's addresses in the file.
     pub(crate) function: Range<u64>,
 }
 
-type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 impl Rule {
     /// What the tables say of this address in the file; `None` if they say nothing that can be followed.
@@ -72,10 +72,20 @@ impl Rule {
         }
         let function = entry.initial_address()..entry.initial_address().checked_add(entry.len())?;
         let row = entry.unwind_info_for_address(&section, &bases, context, address).ok()?;
+        Self::of_row(row, &section, entry.cie().encoding(), function)
+    }
+
+    /// What a row of the tables says; `None` if it says nothing that can be followed.
+    pub(crate) fn of_row(
+        row: &gimli::UnwindTableRow<usize>,
+        section: &EhFrame<Bytes<'_>>,
+        encoding: gimli::Encoding,
+        function: Range<u64>,
+    ) -> Option<Self> {
         let base = match row.cfa() {
             CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } => Base::Stack(*offset),
             CfaRule::RegisterAndOffset { register: X86_64::RBP, offset } => Base::Frame(*offset),
-            CfaRule::Expression(expression) => match steps(expression, &section, entry.cie().encoding()) {
+            CfaRule::Expression(expression) => match steps(expression, section, encoding) {
                 [Step::FrameAt(offset), Step::Word, Step::End] => Base::WordAtFrame(offset),
                 _ => return None,
             },
@@ -85,12 +95,10 @@ impl Rule {
         let frame_pointer = match row.register(X86_64::RBP) {
             None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => Saved::Same,
             Some(RegisterRule::Offset(offset)) => Saved::At(offset),
-            Some(RegisterRule::Expression(expression)) => {
-                match steps(&expression, &section, entry.cie().encoding()) {
-                    [Step::FrameAt(offset), Step::End, _] => Saved::AtFrame(offset),
-                    _ => Saved::Lost,
-                }
-            }
+            Some(RegisterRule::Expression(expression)) => match steps(&expression, section, encoding) {
+                [Step::FrameAt(offset), Step::End, _] => Saved::AtFrame(offset),
+                _ => Saved::Lost,
+            },
             _ => Saved::Lost,
         };
         Some(Self { base, return_address, frame_pointer, function })
@@ -119,22 +127,36 @@ impl Rule {
     }
 }
 
+/// How an index begins that has the form below, and where its entries are.
+const HEAD: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+const BEGIN: usize = 12;
+
 /// Where the index says the entry of this address is. The index has the form that every linker gives it: version; a signed
 /// offset of four bytes; the number of entries; pairs of signed offsets of four bytes from the index, in order. (gimli's own
 /// search takes the number of entries, and the offsets, as they are.)
 fn entry_at(tables: &Tables, address: u64) -> Option<u64> {
-    const HEAD: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
-    const BEGIN: usize = 12;
     let index = &*tables.index;
     let count = u32::from_le_bytes(*index.get(8..)?.first_chunk()?);
     let (entries, _) = index.get(BEGIN..)?.as_chunks::<8>();
     let entries = entries.get(..count as usize).filter(|_| index.starts_with(&HEAD))?;
-    let word = |entry: &[u8; 8], at: usize| {
-        let offset = entry.get(at..)?.first_chunk().map(|word| i32::from_le_bytes(*word))?;
-        tables.index_at.checked_add_signed(offset.into())
-    };
-    let after = entries.partition_point(|entry| word(entry, 0).is_some_and(|start| start <= address));
-    word(entries.get(after.checked_sub(1)?)?, 4)
+    let after =
+        entries.partition_point(|entry| word_of(tables, entry, 0).is_some_and(|start| start <= address));
+    word_of(tables, entries.get(after.checked_sub(1)?)?, 4)
+}
+
+fn word_of(tables: &Tables, entry: &[u8; 8], at: usize) -> Option<u64> {
+    let offset = entry.get(at..)?.first_chunk().map(|word| i32::from_le_bytes(*word))?;
+    tables.index_at.checked_add_signed(offset.into())
+}
+
+/// Where the index says that entries are, in the order of the functions.
+pub(crate) fn all_entries(tables: &Tables) -> impl Iterator<Item = u64> + '_ {
+    let index = &*tables.index;
+    let count =
+        index.get(8..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word));
+    let entries = index.get(BEGIN..).filter(|_| index.starts_with(&HEAD)).unwrap_or_default();
+    let (entries, _) = entries.as_chunks::<8>();
+    entries.iter().take(count as usize).filter_map(|entry| word_of(tables, entry, 4))
 }
 
 /// An operation of an expression, as far as it is followed.

@@ -7,6 +7,7 @@
 //! - [`modules`]: what is loaded, and the unwind tables of each module
 //! - [`frame`]: from a frame to its caller, by gimli
 //! - [`chain`]: which frames of a stack are the native callers
+//! - [`flat`]: the same tables in advance, for stacks that are followed inside malloc
 //! - [`tally`]: how many samples of each call site came through which callers
 //! - [`names`]: names and lines of C, by object and addr2line
 //!
@@ -15,12 +16,14 @@
 //! profilers, guesses by frame pointers, and evaluates expressions without a bound.)
 
 pub mod chain;
+pub mod flat;
 pub mod frame;
 pub mod modules;
 pub mod names;
 pub mod tally;
 
 pub use chain::{Chain, Unwinder};
+pub use flat::{Flat, FlatModule, Flattener};
 pub use frame::Registers;
 pub use modules::{Loaded, Place};
 pub use names::{Name, Names};

@@ -167,6 +167,22 @@ impl Modules {
         self.list.get(index).filter(|module| module.code.contains(&address)).map(|_| index)
     }
 
+    /// How many modules had been loaded and unloaded when the list was read.
+    pub(crate) fn changes(&self) -> Option<(u64, u64)> {
+        self.changes
+    }
+
+    /// The number of a module with this path.
+    #[must_use]
+    pub fn number_of(&self, path: &[u8]) -> Option<u32> {
+        self.known.iter().position(|known| known.path == path).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// How many are loaded.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     pub(crate) fn get(&self, index: usize) -> Option<&Module> {
         self.list.get(index)
     }

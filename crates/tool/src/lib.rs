@@ -10,6 +10,7 @@ pub mod plot;
 mod replay;
 pub mod requests;
 mod units;
+pub mod valgrind;
 pub mod watch;
 
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Some("plot") => plot::run(&arguments[1..]),
         Some("requests") => requests::run(&arguments[1..]),
         Some("watch") => watch::run(&arguments[1..]),
+        Some("valgrind-xml") => valgrind::run(&arguments[1..]),
         Some("heap") => heap(&arguments[1..]),
         _ => return usage(),
     };

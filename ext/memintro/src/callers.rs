@@ -43,7 +43,7 @@ struct Known {
 }
 
 /// What native callers need of Ruby.
-const ALLOCATE: &std::ffi::CStr = c"ruby_xmalloc";
+pub(crate) const ALLOCATE: &std::ffi::CStr = c"ruby_xmalloc";
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("learn_interpreter", function!(learn, 0))?;
@@ -52,7 +52,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 }
 
 /// The loader's list, as the hook reads it.
-struct Running(&'static HookApi);
+pub(crate) struct Running(pub(crate) &'static HookApi);
 
 impl Loaded for Running {
     fn each(&self, visit: &mut dyn FnMut(&ModuleRecord)) {
@@ -181,7 +181,12 @@ unsafe extern "C" fn run(_: *mut c_void) {
     }
 }
 
-fn untracked<R>(api: &HookApi, action: impl FnOnce() -> R) -> R {
+/// Where the interpreter is, if that is known.
+pub(crate) fn interpreter() -> Vec<std::ops::Range<u64>> {
+    KNOWN.lock().as_ref().map(|known| known.unwinder.interpreter().to_vec()).unwrap_or_default()
+}
+
+pub(crate) fn untracked<R>(api: &HookApi, action: impl FnOnce() -> R) -> R {
     (api.untracked_enter)();
     let result = action();
     (api.untracked_leave)();

@@ -15,6 +15,7 @@ mod lookup;
 mod marked_objects;
 mod markings;
 mod measure;
+mod native_stacks;
 mod object_events;
 mod objects;
 mod pages;
@@ -23,6 +24,7 @@ mod ruby_api;
 mod sampled_objects;
 mod signals;
 mod symbols;
+mod unfreed;
 mod vm;
 
 use magnus::{Error, Ruby};

@@ -17,8 +17,10 @@ RSpec.describe "README.md and docs/ as pages" do
   end
 
   it "have examples in no language that no spec knows" do
-    # Those with a file's name: rack_spec.rb, rails_spec.rb, testing_spec.rb. Without a language: lines and pictures.
-    files = ["ruby config.ru", "ruby config/application.rb", "ruby spec/parser_spec.rb", "ruby test/parser_test.rb"]
+    # Those with a file's name: rack_spec.rb, rails_spec.rb, testing_spec.rb,
+    # mem_check_spec.rb. Without a language: lines and pictures.
+    files = ["ruby config.ru", "ruby config/application.rb", "ruby spec/parser_spec.rb", "ruby test/parser_test.rb",
+             "ruby Rakefile"]
     known = ["console", "ruby", *files, "json", ""]
     expect(Documents::BLOCKS.map(&:language).uniq).to match_array(known)
     expect(Documents.blocks("console").reject { |block| block.code.start_with?("$ ") }).to eq([])
@@ -100,7 +102,7 @@ RSpec.describe "README.md and docs/ as pages" do
     end
     sources = Dir[File.join(Subprocess::LIB, "**", "*.rb")].map { |file| File.read(file, encoding: "UTF-8") }.join
     # By these, processes of one run tell each other what nobody else sets; the hook's path is for specs.
-    internal = /\AMEMINTRO_(?:HOOK|FIRST_PID|REPORT_HOLDER|SINCE|LAUNCHED_)/
+    internal = /\AMEMINTRO_(?:HOOK|FIRST_PID|REPORT_HOLDER|SINCE|LAUNCHED_|CHECK_)/
     variables = sources.scan(/"(MEMINTRO_[A-Z_]+)"/).flatten.uniq.grep_v(internal)
     expect(variables.size).to be >= 4
     expect(variables.reject { |name| page.include?("| `#{name}` |") }).to eq([])

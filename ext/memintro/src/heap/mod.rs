@@ -6,6 +6,7 @@
 //! rule for each step.
 
 mod classes;
+pub(crate) mod data;
 pub(crate) mod find;
 mod frozen_page;
 mod functions;

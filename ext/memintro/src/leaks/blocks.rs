@@ -10,6 +10,7 @@ use memintro_analysis::leaks::nodes::{Node, State};
 
 use crate::account::frozen::read;
 use crate::copy::own_memory::slice;
+use crate::native_stacks;
 
 /// A chunk's head, before what malloc's caller has.
 const HEAD: usize = 16;
@@ -39,7 +40,7 @@ pub(super) fn followed(api: &HookApi) -> Option<&'static mut [Node]> {
     const MOST: usize = 1 << 28;
     let mut list = List { nodes: room(MOST)?, used: 0 };
     // SAFETY: the callback fits the record, and the context outlives the visit.
-    let status = unsafe { (api.blocks)(u32::MAX, 0, (&raw mut list).cast(), add) };
+    let status = unsafe { (api.blocks)(native_stacks::all_sites(), 0, (&raw mut list).cast(), add) };
     if status != Status::OK {
         return None;
     }

@@ -14,6 +14,7 @@ mod iseqs;
 mod json;
 mod leaks;
 mod measure;
+mod mem_check;
 mod missing;
 mod names;
 mod native;
@@ -58,6 +59,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     json::init(native)?;
     leaks::init(native)?;
     measure::init(ruby, native)?;
+    mem_check::init(native)?;
     missing::init(native)?;
     objects::init(native)?;
     internals::init(native)?;

@@ -26,6 +26,12 @@ module Memintro
       # @return [Leaks]
       # @raise [LeaksError]
       def self.take(first_words:, confirm:, seconds:)
+        search(first_words: first_words, confirm: confirm, seconds: seconds).leaks
+      end
+
+      # @return [Reading]
+      # @raise [LeaksError]
+      def self.search(first_words:, confirm:, seconds:)
         allocator, = Native.allocator_figures
         mode = Native.mode
         glibc = allocator == :glibc
@@ -40,7 +46,7 @@ module Memintro
           why = found.difference
           found = new(allocator, mode, *Native.leaks(false, first_words, confirm, seconds), [why])
         end
-        found.leaks
+        found
       end
 
       def self.refuse(allocator, mode)
@@ -92,6 +98,15 @@ module Memintro
                   searched_bytes: sum("searched"), search_ms: (sum("searched", 1) / 1e6).round(2),
                   scanned_blocks: sum("scanned"), scanned_bytes: sum("scanned", 1),
                   free_bytes: (free_bytes if chunks?), **sums)
+      end
+
+      # @return [Array<Array(Symbol, Integer, Integer, Integer)>] of blocks that leaked, also indirectly: verdict,
+      #   number of the call site, blocks and bytes
+      # @raise [LeaksError]
+      def leaked_sites
+        refuse_unless_done
+        rows = @lines.all("group").map { |number, id, _, count, bytes| [BY_NUMBER[number], id, count, bytes] }
+        rows.reject { |verdict, id,| verdict == :undecided || id == NO_SITE }
       end
 
       private

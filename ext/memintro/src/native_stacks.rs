@@ -1,0 +1,300 @@
+//! Whole stacks of C functions as call sites, for the check of a native library in its tests.
+//!
+//! While it is on, the hook asks this file in place of [`crate::vm`] who allocates. The stack of the allocation is followed,
+//! inside malloc, up to the interpreter (`memintro_native::flat`). If one of its frames is of a library that is watched, the
+//! call site is that stack with the line of Ruby behind it; otherwise it is the line, as always. So each live block has its
+//! own stack, and none is sampled.
+//!
+//! Modules that are loaded later become known in a postponed job, which is asked for when an allocation meets one.
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use memintro_abi::{EACH_SITE, Frame, FrameKind, HookApi, StackFrame, Visitor, VmSource};
+use memintro_native::flat::{Walked, Wanted, is_readable};
+use memintro_native::{Flat, FlatModule, Flattener, Name, Names, Place, Registers};
+use parking_lot::Mutex;
+
+use crate::callers::{self, Running};
+use crate::lookup::postponing::Postponed;
+use crate::{hook_link, lookup, vm};
+
+/// The tables, as malloc reads them. Former ones are never freed, because another thread may be reading them.
+static FLAT: AtomicPtr<Flat> = AtomicPtr::new(std::ptr::null_mut());
+static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
+/// The page at which no module was known the last time.
+static UNKNOWN_PAGE: AtomicU64 = AtomicU64::new(0);
+/// How often the job was asked for.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+/// Code that a compiler makes at run time is in no module, so asking has an end.
+const MOST_ASKED: u32 = 10_000;
+/// Allocations whose stack ended at an unknown place.
+static UNFOLLOWED: AtomicU64 = AtomicU64::new(0);
+/// The line of what is allocated outside of Ruby.
+const OUTSIDE: &CStr = c"(outside of Ruby)";
+const PAGE: u64 = 4096;
+/// Where the first thread's stack ends, or 0. The kernel keeps other mappings away from it by far more than the bytes below,
+/// so what lies between a stack pointer there and its end is stack.
+static STACK_END: AtomicU64 = AtomicU64::new(0);
+const NEAR_STACK_END: u64 = 8 << 20;
+
+struct Known {
+    flattener: Flattener,
+    ends: Vec<Range<u64>>,
+    own: Vec<u64>,
+    names: Vec<String>,
+    root: PathBuf,
+    called: Names,
+}
+
+impl Known {
+    fn renew(&mut self, api: &'static HookApi) {
+        let (own, names, root) = (&self.own, &self.names, &self.root);
+        let wanted = |path: &[u8], code: &Range<u64>| {
+            if own.iter().any(|address| code.contains(address)) {
+                Wanted::Own
+            } else if is_watched(path, names, root) {
+                Wanted::Watched
+            } else {
+                Wanted::Kept
+            }
+        };
+        if let Some(flat) = self.flattener.flatten(&Running(api), &self.ends, wanted) {
+            // Release: whoever sees the address may read the tables.
+            FLAT.store(Box::into_raw(Box::new(flat)), Ordering::Release);
+        }
+    }
+}
+
+/// Whether this is a library that is named; without names, one in the folder that is not in its `vendor`.
+fn is_watched(path: &[u8], names: &[String], root: &Path) -> bool {
+    let path = Path::new(OsStr::from_bytes(path));
+    if names.is_empty() {
+        // A bundle may be below the folder, too.
+        let own = path.strip_prefix(root).is_ok_and(|rest| rest.iter().all(|part| part != "vendor"));
+        return own && path.extension().is_some_and(|it| it == "so");
+    }
+    let file = path.file_name().unwrap_or_default().as_bytes();
+    names.iter().any(|name| {
+        let rest = file.strip_prefix(name.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest == b".so" || rest.starts_with(b".so."))
+    })
+}
+
+/// Begins. `false`: this Ruby's interpreter, or this processor's stacks, cannot be followed.
+pub(crate) fn begin(api: &'static HookApi, names: Vec<String>, root: PathBuf) -> bool {
+    let ends = callers::interpreter();
+    if ends.is_empty() {
+        return false;
+    }
+    let own = vec![begin as fn(_, _, _) -> _ as *const () as u64, api.take_callers as *const () as u64];
+    let lasting = vec![
+        lookup::address(callers::ALLOCATE) as u64,
+        libc::dl_iterate_phdr as *const () as u64,
+        own.first().copied().unwrap_or(0),
+        own.last().copied().unwrap_or(0),
+    ];
+    let flattener = Flattener::new(lasting);
+    let mut known = Known { flattener, ends, own, names, root, called: Names::default() };
+    callers::untracked(api, || known.renew(api));
+    *KNOWN.lock() = Some(known);
+    POSTPONED.get_or_init(|| Postponed::new(run));
+    // SAFETY: a look-up by name; the variable is a word that the loader has set before anything else ran.
+    let stack_end =
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr()).cast::<u64>().as_ref() };
+    STACK_END.store(stack_end.copied().unwrap_or(0), Ordering::Relaxed);
+    let source = VmSource { stack_key, stack, ..vm::SOURCE };
+    // SAFETY: its functions live as long as this library, which Ruby never unloads.
+    unsafe { (api.set_vm)(&raw const source) };
+    true
+}
+
+/// Looks again for modules that were loaded.
+pub(crate) fn renew() {
+    if let Some(api) = hook_link::found() {
+        callers::untracked(api, || {
+            if let Some(mut known) = KNOWN.try_lock()
+                && let Some(known) = known.as_mut()
+            {
+                known.renew(api);
+            }
+        });
+    }
+}
+
+unsafe extern "C" fn run(_: *mut c_void) {
+    renew();
+}
+
+/// Which sites blocks are shown with: stacks while this is on, otherwise lines.
+pub(crate) fn all_sites() -> u32 {
+    if FLAT.load(Ordering::Relaxed).is_null() { u32::MAX } else { EACH_SITE }
+}
+
+/// How many allocations had a stack that ended where no module was known.
+pub(crate) fn unfollowed() -> u64 {
+    UNFOLLOWED.load(Ordering::Relaxed)
+}
+
+/// The libraries that are watched and loaded.
+pub(crate) fn watched() -> Vec<Vec<u8>> {
+    flat().map_or_else(Vec::new, |flat| {
+        let paths = flat.modules().iter().filter(|module| module.is_watched);
+        paths.map(|module| module.path.get(1..).unwrap_or_default().to_vec()).collect()
+    })
+}
+
+/// A frame of a stack, as it is shown.
+pub(crate) struct Shown {
+    pub(crate) name: Name,
+    pub(crate) path: Vec<u8>,
+    pub(crate) is_watched: bool,
+}
+
+/// The names of frames: paths, without the NUL in front of them, and offsets.
+pub(crate) fn named(frames: &[(Vec<u8>, u64)]) -> Vec<Shown> {
+    let mut known = KNOWN.lock();
+    let Some(known) = known.as_mut() else { return Vec::new() };
+    let modules = known.flattener.modules();
+    let places: Vec<Place> = frames
+        .iter()
+        .map(|(path, offset)| Place { module: modules.number_of(path).unwrap_or(u32::MAX), offset: *offset })
+        .collect();
+    let names = known.called.of(&places, modules);
+    let shown = |(name, (path, _)): (Name, &(Vec<u8>, u64))| Shown {
+        name,
+        is_watched: is_watched(path, &known.names, &known.root),
+        path: path.clone(),
+    };
+    names.into_iter().zip(frames).map(shown).collect()
+}
+
+fn flat() -> Option<&'static Flat> {
+    // SAFETY: null, or tables that are never freed.
+    unsafe { FLAT.load(Ordering::Acquire).as_ref() }
+}
+
+/// The key of the running stack, for the hook.
+unsafe extern "C" fn stack_key(frame: *mut Frame, _depth: u32) -> FrameKind {
+    // SAFETY: the hook's own record.
+    let kind = unsafe { (vm::SOURCE.frame)(frame) };
+    let Some(flat) = flat().filter(|_| kind != FrameKind::GC) else { return kind };
+    let walked = follow(flat, |_, _| {});
+    if let Some(unknown) = walked.unknown {
+        meet(unknown, kind);
+    }
+    if !walked.is_watched {
+        return kind;
+    }
+    // SAFETY: as above.
+    let frame = unsafe { &mut *frame };
+    if kind == FrameKind::RUBY {
+        if frame.key != 0 {
+            frame.key = (frame.key ^ walked.hash as usize).max(1);
+            frame.detail ^= (walked.hash >> 32) as u32;
+        }
+    } else {
+        frame.key = (walked.hash as usize).max(1);
+        frame.detail = 0;
+    }
+    FrameKind::RUBY
+}
+
+/// Visits the frames of the stack whose key was answered just now, for the hook.
+unsafe extern "C" fn stack(
+    frame: *mut Frame,
+    _depth: u32,
+    _scratch: *mut u64,
+    _words: u32,
+    told: *mut c_void,
+    visit: Visitor<StackFrame>,
+) {
+    let Some(flat) = flat() else { return };
+    // SAFETY: the hook's own record.
+    let frame = unsafe { &mut *frame };
+    let mut line = *frame;
+    // SAFETY: a valid record; the line may be asked for only where the gate lets through.
+    unsafe {
+        if (vm::SOURCE.frame)(&raw mut line) == FrameKind::RUBY {
+            (vm::SOURCE.locate)(&raw mut *frame);
+        } else {
+            (frame.path, frame.line) = (OUTSIDE.as_ptr(), 1);
+        }
+    }
+    if frame.path.is_null() || frame.line == 0 || !follow(flat, |_, _| {}).is_watched {
+        return;
+    }
+    let tell = |path: &[u8], line: u32| {
+        let path_len = path.len() as u32;
+        let frame = StackFrame {
+            path: path.as_ptr(),
+            label: std::ptr::null(),
+            path_len,
+            label_len: 0,
+            line,
+            frame: 0,
+            caller: 0,
+        };
+        // SAFETY: the caller's own callback and context.
+        unsafe { visit(told, &raw const frame) };
+    };
+    follow(flat, |address, module| tell(&module.path, module.offset(address) as u32));
+    // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
+    tell(unsafe { CStr::from_ptr(frame.path) }.to_bytes(), frame.line);
+}
+
+/// An allocation came from a place in no module that is known.
+#[cold]
+fn meet(unknown: u64, kind: FrameKind) {
+    UNFOLLOWED.fetch_add(1, Ordering::Relaxed);
+    let page = unknown & !(PAGE - 1);
+    if kind == FrameKind::RUBY
+        && UNKNOWN_PAGE.swap(page, Ordering::Relaxed) != page
+        && ASKED.fetch_add(1, Ordering::Relaxed) < MOST_ASKED
+        && let Some(Some(postponed)) = POSTPONED.get()
+    {
+        postponed.ask();
+    }
+}
+
+/// Follows the calling thread's stack.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+fn follow(flat: &Flat, visit: impl FnMut(u64, &FlatModule)) -> Walked {
+    let (ip, sp, bp): (u64, u64, u64);
+    // SAFETY: reads registers.
+    unsafe {
+        std::arch::asm!(
+            "lea {ip}, [rip]", "mov {sp}, rsp", "mov {bp}, rbp",
+            ip = out(reg) ip, sp = out(reg) sp, bp = out(reg) bp, options(nostack, preserves_flags),
+        );
+    }
+    let mut known = sp & !(PAGE - 1);
+    let stack_end = STACK_END.load(Ordering::Relaxed);
+    let certain = if stack_end.wrapping_sub(sp) < NEAR_STACK_END { stack_end } else { 0 };
+    let read = |address: u64| {
+        if address < sp || !address.is_multiple_of(8) {
+            return None;
+        }
+        let page = address & !(PAGE - 1);
+        if page != known && address >= certain {
+            if !is_readable(page) {
+                return None;
+            }
+            known = page;
+        }
+        // SAFETY: a whole word of a page that is there.
+        Some(unsafe { (address as *const u64).read_volatile() })
+    };
+    flat.walk(Registers { ip, sp, bp }, read, visit)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn follow(_: &Flat, _: impl FnMut(u64, &FlatModule)) -> Walked {
+    Walked { hash: 0, is_watched: false, unknown: None }
+}

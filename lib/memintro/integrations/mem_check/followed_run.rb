@@ -1,0 +1,162 @@
+# frozen_string_literal: true
+
+require_relative "../../error"
+require_relative "../../support/json_text"
+require_relative "../../support/names"
+require_relative "../../support/paths"
+require_relative "../../support/units"
+require_relative "child"
+require_relative "finding"
+require_relative "rules"
+
+module Memintro
+  module MemCheck
+    # What was found: findings, live blocks of the libraries, notes.
+    # @api private
+    Found = Struct.new(:findings, :live_blocks, :notes)
+
+    # Tests that run with memintro, which follows each allocation's stack.
+    # @api private
+    class FollowedRun
+      # Characters that LD_PRELOAD or RUBYOPT cannot have in a path.
+      UNSPEAKABLE = /[\s:;$]/.freeze
+      AUTORUN = File.join(Paths::CODE, "integrations/mem_check/child_autorun.rb").freeze
+      # A larger answer of a process is not read.
+      MOST_BYTES = 64 << 20
+      private_constant :UNSPEAKABLE, :AUTORUN, :MOST_BYTES
+
+      # @return [Found]
+      attr_reader :found
+
+      # @param config [Configuration]
+      def initialize(config)
+        @config = config
+        @rules = Rules.new(config.skipped_ruby_functions)
+        @found = Found.new([], nil, [])
+      end
+
+      # @return [Hash{String => String}]
+      def environment(folder)
+        refuse
+        { "LD_PRELOAD" => before(Paths.hook, ENV["LD_PRELOAD"], ":"),
+          "RUBYOPT" => before("-r#{AUTORUN}", ENV["RUBYOPT"], " "), "MEMINTRO_MODE" => "full",
+          "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil,
+          Child::FOLDER => folder, Child::NAMES => @config.binaries.join(File::PATH_SEPARATOR),
+          Child::ROOT => File.realpath(Dir.pwd), Child::SECONDS => @config.seconds.to_s,
+          Child::REPEAT => (@config.repeat ? "1" : nil) }
+      end
+
+      # @return [String]
+      def prefix(_folder)
+        ""
+      end
+
+      # @return [Found]
+      # @raise [Error] if there is no verdict
+      def read(folder, status)
+        answers = Dir[File.join(folder, "*.json")].sort.map { |file| answer(file) }
+        answers.each { |answer| add(answer) }
+        complain(folder, answers, status)
+        @found
+      end
+
+      # A shell between says it by its own status.
+      # @param status [Process::Status, nil]
+      # @return [Integer, nil] the signal that ended the tests
+      def self.signal(status)
+        status&.termsig || (status&.exitstatus.to_i > 128 ? status.exitstatus - 128 : nil)
+      end
+
+      private
+
+      def refuse
+        unless RUBY_PLATFORM.match?(/x86_64.*linux/) && !RUBY_PLATFORM.match?(/musl/)
+          raise Error, "stacks can be followed on x86-64 Linux with glibc only, and this is #{RUBY_PLATFORM}"
+        end
+        raise Error, "the hook is not built: there is no #{Paths.hook}" unless File.file?(Paths.hook)
+
+        odd = [Paths.hook, AUTORUN].find { |path| path.match?(UNSPEAKABLE) }
+        return unless odd
+
+        raise Error, "#{odd.inspect} has a character that LD_PRELOAD and RUBYOPT split at: install the gem elsewhere"
+      end
+
+      def before(ours, former, separator)
+        [ours, *former.to_s.split(separator).reject { |part| part.empty? || part == ours }].join(separator)
+      end
+
+      def answer(file)
+        if File.size(file) > MOST_BYTES
+          raise Error, "a process of the tests wrote more than #{MOST_BYTES >> 20} MiB of findings"
+        end
+
+        answer = JsonText.parse(File.binread(file).force_encoding(Encoding::UTF_8))
+        answer.is_a?(Hash) ? answer : raise(Error, "a process of the tests wrote findings of another form")
+      rescue JsonText::Invalid => e
+        raise Error, "a process of the tests wrote findings that are no JSON: #{e.message}"
+      end
+
+      def add(answer)
+        @found.live_blocks = @found.live_blocks.to_i + answer["live_blocks"].to_i if answer.key?("live_blocks")
+        @found.notes = (@found.notes + Array(answer["notes"])).uniq
+        Array(answer["findings"]).each do |row|
+          finding = finding(row)
+          merge(finding) if finding
+        end
+      end
+
+      def finding(row)
+        frames = row.fetch("frames").map { |frame| Frame.new(**frame.transform_keys(&:to_sym)) }
+        # An address that is registered twice is wrong also at the library's beginning.
+        culprit = @rules.culprit(frames)
+        culprit ||= frames.index(&:watched) if row["kind"] == "registered_twice"
+        return unless culprit
+
+        Finding.new(kind: row.fetch("kind"), frames: frames, culprit: culprit, blocks: row["blocks"].to_i,
+                    bytes: row["bytes"].to_i, subject: row["subject"], detail: row["detail"], live: row["live"]&.to_i,
+                    ruby_lines: { row["ruby_line"].to_s => row["blocks"].to_i })
+      end
+
+      # Several lines of Ruby lead to the same place, and several processes of a run may find the same.
+      def merge(finding)
+        at = @found.findings.index { |one| one.same?(finding) }
+        return @found.findings << finding unless at
+
+        @found.findings[at] += finding
+      end
+
+      def complain(folder, answers, status)
+        errors = answers.filter_map { |answer| answer["error"] }
+        raise Error, errors.first if errors.any?
+
+        begun = Dir[File.join(folder, "*.begun")].size
+        if begun.zero?
+          raise Error, "no Ruby process of the tests has loaded memintro: is RUBYOPT or LD_PRELOAD taken away?"
+        end
+
+        if begun > answers.size
+          signal = FollowedRun.signal(status)
+          ended = signal ? "by signal #{signal}" : "without its exit handlers (exit!, or a fatal signal)"
+          count = begun - answers.size
+          raise Error, "#{Units.count(count)} #{Units.noun(count, 'process', 'processes')} of the tests ended " \
+                       "#{ended}, before anything could be searched"
+        end
+        complain_of_names(answers)
+      end
+
+      def complain_of_names(answers)
+        libraries = answers.flat_map { |answer| Array(answer["libraries"]) }.uniq
+        files = libraries.map { |file| File.basename(file) }
+        missing = @config.binaries.map { |name| "#{name}.so" }
+        missing.reject! { |name| files.any? { |file| file.start_with?(name) } }
+        return if missing.empty? && libraries.any?
+
+        loaded = answers.flat_map { |answer| Array(answer["loaded"]) }.uniq.last(12)
+        missing << "a library below #{Dir.pwd}" if missing.empty?
+        raise Error, "#{Names.printable(missing.join(', ').b)} was never loaded by the tests. Is binary_name right, " \
+                     "and is it compiled? They loaded " \
+                     "#{loaded.map { |name| Names.printable(name.b) }.join(', ')}"
+      end
+    end
+  end
+end

@@ -1,0 +1,130 @@
+# frozen_string_literal: true
+
+require "open3"
+require "shellwords"
+require_relative "../../error"
+require_relative "../../support/json_text"
+require_relative "../../support/names"
+require_relative "../../support/paths"
+require_relative "finding"
+require_relative "followed_run"
+require_relative "rules"
+
+module Memintro
+  module MemCheck
+    # Tests that run under Valgrind, whose XML `memintro-tool` reads.
+    # @api private
+    class ValgrindRun
+      # Ruby reads memory that was never written when it looks for objects on stacks, so that is not asked for.
+      OPTIONS = %w[--tool=memcheck --leak-check=full --show-leak-kinds=definite --num-callers=50 --undef-value-errors=no
+                   --error-limit=no --trace-children=no --child-silent-after-fork=yes --xml=yes].freeze
+      # Of Valgrind's kinds: ours, and how suppressions name it.
+      KINDS = {
+        "Leak_DefinitelyLost" => %w[leak Leak], "Leak_IndirectlyLost" => %w[indirect Leak],
+        "InvalidRead" => %w[invalid_read Addr], "InvalidWrite" => %w[invalid_write Addr],
+        "InvalidFree" => %w[invalid_free Free], "MismatchedFree" => %w[invalid_free Free],
+        "SyscallParam" => %w[error Param], "Overlap" => %w[error Overlap], "InvalidJump" => %w[error Jump]
+      }.freeze
+      # Beginnings of the names of Valgrind's own files.
+      VALGRIND = /vgpreload|valgrind/.freeze
+      private_constant :OPTIONS, :KINDS, :VALGRIND
+
+      # @return [Found]
+      attr_reader :found
+
+      # @param config [Configuration]
+      def initialize(config)
+        @config = config
+        @rules = Rules.new(config.skipped_ruby_functions)
+        @found = Found.new([], nil, [])
+        @root = "#{File.realpath(Dir.pwd)}/"
+        @loaded = {}
+      end
+
+      # @return [Hash{String => String}] since 3.4, Ruby frees its own memory at its end then
+      def environment(_folder)
+        refuse
+        { "RUBY_FREE_AT_EXIT" => "1" }
+      end
+
+      # @return [String]
+      def prefix(folder)
+        words = [@config.valgrind, *OPTIONS, "--xml-file=#{File.join(folder, '%p.xml')}", *@config.valgrind_options]
+        "#{Shellwords.join(words).gsub('\\%', '%')} "
+      end
+
+      # @return [Found]
+      # @raise [Error] if there is no verdict
+      def read(folder, status)
+        files = Dir[File.join(folder, "*.xml")].sort
+        raise Error, "valgrind wrote nothing: it could not run the tests" if files.empty?
+
+        answers = files.map { |file| ValgrindRun.parse(file) }
+        answers.each { |answer| add(answer.fetch("errors")) }
+        return @found if answers.all? { |answer| answer["whole"] }
+
+        signal = FollowedRun.signal(status)
+        ended = signal ? " (the tests were ended by signal #{signal})" : ""
+        raise Error, "valgrind's output ends in the middle#{ended}: leaks are searched at the end"
+      end
+
+      # @param file [String] XML of Valgrind's
+      # @return [Hash] errors, and whether it is whole
+      # @raise [Error] if it is none
+      def self.parse(file)
+        raise Error, "the tool that reads XML is not built: there is no #{Paths.tool}" unless File.file?(Paths.tool)
+
+        text, error, status = Open3.capture3({ "LD_PRELOAD" => nil }, Paths.tool, "valgrind-xml", file, binmode: true)
+        unless status.success?
+          raise Error, error.force_encoding(Encoding::UTF_8).scrub("?").strip.delete_prefix("memintro: ")
+        end
+
+        JsonText.parse(text.force_encoding(Encoding::UTF_8))
+      rescue JsonText::Invalid, SystemCallError => e
+        raise Error, "valgrind's output cannot be read: #{e.message}"
+      end
+
+      private
+
+      def refuse
+        program = @config.valgrind
+        folders = ENV["PATH"].to_s.split(":")
+        known = program.include?("/") ? [program] : folders.map { |folder| File.join(folder, program) }
+        return if known.any? { |file| File.file?(file) && File.executable?(file) }
+
+        raise Error, "#{Names.printable(program.b)} is not installed: apt install valgrind, or take " \
+                     "backend: :memintro, which needs nothing"
+      end
+
+      def add(errors)
+        errors.each do |error|
+          kind, name = KINDS[error["kind"]] || (error["kind"].start_with?("Leak") ? nil : ["error", error["kind"]])
+          next unless kind
+
+          frames = error["frames"].map { |frame| frame(frame) }
+          culprit = @rules.culprit(frames) or next
+          @found.findings << Finding.new(kind: kind, frames: frames, culprit: culprit, blocks: error["blocks"],
+                                         bytes: error["bytes"], detail: error["what"], kind_of_valgrind: name)
+        end
+      end
+
+      def frame(frame)
+        library = frame["obj"]
+        file = frame["file"]
+        file = File.join(frame["dir"], file) if file && frame["dir"] && !file.start_with?("/")
+        Frame.new(function: frame["fn"], library: library, file: file, line: frame["line"], watched: watched?(library))
+      end
+
+      def watched?(library)
+        return false if library.nil? || library.match?(VALGRIND)
+
+        names = @config.binaries
+        file = File.basename(library)
+        return names.any? { |name| file == name || file.start_with?("#{name}.so") } unless names.empty?
+
+        rest = library.delete_prefix(@root)
+        rest != library && rest.end_with?(".so") && !rest.match?(%r{(?:\A|/)vendor/})
+      end
+    end
+  end
+end
