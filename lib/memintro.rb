@@ -36,6 +36,7 @@ module Memintro
     HeapCopy: "heap/heap_copy", HeapDump: "heap/heap_dump", Holder: "heap/holder", HeldPath: "heap/holder",
     Holders: "heap/holder", HeldValue: "heap/holder", LargeObject: "heap/holder",
     GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
+    Finding: "hunt/finding", Hunt: "hunt/hunt",
     Fragmentation: "logging/fragmentation", IseqGroup: "heap/row", Iseq: "heap/iseq",
     IseqTotals: "heap/iseq", Leaks: "malloc/leaks", List: "support/list",
     Occupancy: "heap/occupancy", CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup",
@@ -46,7 +47,8 @@ module Memintro
   )
   Loader.lazy_methods(
     Tracking: ["malloc/tracking",
-               %i[start stop track clear totals thread_totals configuration configure epoch setting]],
+               %i[start stop track clear totals thread_totals configuration configure epoch setting
+                  lend_tracking take_back_tracking reclaim_tracking]],
     SiteFigures: ["malloc/site_figures", %i[each_call_site top [] stacks]],
     HeapFigures: ["heap/figures", %i[iseqs each_iseq top_iseqs internals histogram occupancy
                                      occupancy_and_counters], true],
@@ -55,7 +57,8 @@ module Memintro
     LeakSearch: ["malloc/leak_search", %i[leaks]],
     Holding: ["heap/holding", %i[holders largest referrers path_to_root retained_size find heap_counts roots
                                  stack_dump]],
-    Listen: ["control/listen", %i[listen listen_if_asked]]
+    Listen: ["control/listen", %i[listen listen_if_asked]],
+    Hunting: ["hunt/hunting", %i[hunt stop_hunting hunting? findings hunt_if_asked]]
   )
 
   # See memintro/diff.
@@ -321,3 +324,4 @@ module Memintro
 end
 
 Memintro.listen_if_asked if ENV.key?("MEMINTRO_LISTEN")
+Memintro.hunt_if_asked if ENV.key?("MEMINTRO_HUNT")

@@ -55,6 +55,7 @@ module Memintro
     autoload :Allocators, File.join(__dir__, "cli/allocators.rb")
     autoload :HeapDumpOf, File.join(__dir__, "cli/heap_dump.rb")
     autoload :HoldersOf, File.join(__dir__, "cli/holders.rb")
+    autoload :HuntIn, File.join(__dir__, "cli/hunt.rb")
     autoload :Trim, File.join(__dir__, "cli/trim.rb")
 
     # Subcommands, their classes and their purposes.
@@ -69,6 +70,7 @@ module Memintro
       "leaks" => [:LeaksOf, "find blocks of malloc that nothing points to, by line and size"],
       "allocators" => [:Allocators, "run a command once per allocator, and compare time, CPU and RSS"],
       "trim" => [:Trim, "have a running process give free memory back to the kernel"],
+      "hunt" => [:HuntIn, "have a running process find by itself what grows, and show what it has found"],
       "holders" => [:HoldersOf, "say who holds the objects of a class in a running process"],
       "heap" => [:HeapFile, "say who holds what in a heap dump: by class, paths, retained bytes, leaks, a page"],
       "heap-dump" => [:HeapDumpOf, "write all objects of a running process into a file, for heapy and the like"],

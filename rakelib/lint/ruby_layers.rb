@@ -16,11 +16,12 @@ class RubyLayers
     "snapshot" => %w[support runtime malloc heap process],
     "report" => %w[support runtime malloc heap process snapshot],
     "logging" => %w[support runtime malloc heap process snapshot report],
-    "api" => %w[support runtime malloc heap process measure snapshot report logging control],
-    "control" => %w[support runtime malloc heap process measure snapshot report logging api],
-    "integrations" => %w[support runtime malloc heap process measure snapshot report logging api],
+    "hunt" => %w[support runtime malloc heap process snapshot report logging],
+    "api" => %w[support runtime malloc heap process measure snapshot report logging hunt control],
+    "control" => %w[support runtime malloc heap process measure snapshot report logging hunt api],
+    "integrations" => %w[support runtime malloc heap process measure snapshot report logging hunt api],
     "compat" => %w[support runtime malloc heap process api],
-    "cli" => %w[support runtime malloc heap process snapshot report logging api control integrations]
+    "cli" => %w[support runtime malloc heap process snapshot report logging hunt api control integrations]
   }.freeze
   # The files outside of all folders, which users require by name, and the folders that they belong to.
   FRONT = {

@@ -19,6 +19,7 @@ module Fuzz
       "heap_dump" => { "path" => "/dev/null", "redact" => true, "seconds" => 5, "progress" => true },
       "holders" => { "class" => "String", "site" => "a.rb:1", "older_than_gcs" => 1, "top" => 3, "seconds" => 5,
                      "progress" => true, "rendering" => true },
+      "hunt" => { "action" => "show", "every" => 60 },
       "vitals" => { "top" => 10, "by" => "live_blocks" }
     }.freeze
     # What Ruby says when nobody has looked at a value: to whoever asks, it says nothing.

@@ -92,7 +92,7 @@ RSpec.describe "the control socket", :listening do
     "account" => { ruby: [false] },
     "leaks" => { gc: [false], confirm: [false], first_words: [false], seconds: [] }, "trim" => { compact: [false] },
     "snapshot" => { parts: [], settle: [false] },
-    "doctor" => { format: [] },
+    "doctor" => { format: [] }, "hunt" => { action: [] },
     "start" => { mode: [], sample_bytes: [], stop_after: [1.5], max_tracker_bytes: [], max_sites: [],
                  objects: [false] }
   }.freeze

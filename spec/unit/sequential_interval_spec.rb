@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
-require "memintro/measure/sequential_interval"
+require "memintro/support/sequential_interval"
 
 RSpec.describe Memintro::SequentialInterval do
   def interval(readings, limit: 10, lead: 5) = described_class.new(limit, lead, readings)

@@ -13,14 +13,14 @@ module Memintro
     # The commands of the control socket. The extension makes large answers as JSON, without Ruby objects; the client
     # makes tables of them.
     #
-    # All code but that of an account and of a search for leaks is loaded with this file, so that a request does not
-    # make the process grow; most processes are never asked for these. Nothing is evaluated: a
+    # All code but that of an account, of a search for leaks and of a hunt is loaded with this file, so that a request
+    # does not make the process grow; most processes are never asked for these. Nothing is evaluated: a
     # command is one of {NAMES}, its arguments are the keywords of the method of that name, and they are checked like
     # those of the public API.
     class Commands
       # Every command.
       NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account leaks trim heap_dump
-                 holders].freeze
+                 holders hunt].freeze
 
       # @param server [Server]
       # @param answer [Answer]
@@ -272,6 +272,16 @@ module Memintro
       def leaks(gc: true, confirm: true, first_words: false, seconds: 60)
         found = Memintro.leaks(gc: gc, confirm: confirm, first_words: first_words, seconds: seconds)
         json(memintro_leaks: Leaks::LAYOUT, pid: Native.pid, **found.to_h)
+      end
+
+      # Starts or stops {Memintro.hunt}, and shows how it goes and what it has found. A hunt that runs stays as it is.
+      def hunt(action: "show", every: 60)
+        action = Arguments.choice(:action, action, %i[show start stop])
+        ran = Memintro.hunting?
+        Memintro.hunt(every: every) if action == :start && !ran
+        Memintro.stop_hunting if action == :stop
+        figures = ran || action == :start ? Hunt.current.to_h : { findings: Memintro.findings.map(&:to_h) }
+        json(memintro_hunt: Finding::LAYOUT, pid: Native.pid, hunting: Memintro.hunting?, hunted: ran, **figures)
       end
 
       # Gives free memory back to the kernel: {Memintro.trim}.

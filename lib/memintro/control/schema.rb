@@ -49,7 +49,7 @@ module Memintro
       ANSWER_BYTES = { "info" => 65_536, "start" => 65_536, "stop" => 65_536, "mark" => 65_536, "clear" => 65_536,
                        "gc" => 65_536, "doctor" => 4 << 20, "vitals" => 4 << 20, "account" => 4 << 20,
                        "leaks" => 16 << 20,
-                       "trim" => 65_536, "heap_dump" => 4 << 20, "holders" => 64 << 20 }.freeze
+                       "trim" => 65_536, "heap_dump" => 4 << 20, "holders" => 64 << 20, "hunt" => 4 << 20 }.freeze
 
       PID = whole(1..Liveness::MOST_PID)
       PARENT = whole(0..Liveness::MOST_PID)
@@ -148,7 +148,16 @@ module Memintro
                  "at?" => PATH, "bytes?" => COUNT }.freeze
       HELD_PATH = { "objects" => COUNT, "bytes?" => COUNT, "holders" => [HOLDER, 1 << 20].freeze, "root" => PATH,
                     "root_edge?" => PATH }.freeze
-      private_constant :DETAILS, :ACCOUNT_ROW, :LEAK_GROUP, :LEAK_FIGURES, :HOLDER, :HELD_PATH
+      FINDING = { "sentence" => PATH, "advice" => PATH, "what" => PATH, "kind" => WORD, "bytes_per_minute" => SIGNED,
+                  "bytes_per_minute_interval" => [SIGNED, 2].freeze, "grown_bytes" => SIGNED, "since" => WORD,
+                  "found_at" => WORD, "ended_at?" => WORD, "site?" => PATH, "site_bytes?" => SIGNED,
+                  "stack" => [PATH, 64].freeze, "held_by?" => PATH, "holders" => [PATH, 16].freeze, "verdict?" => WORD,
+                  "also" => [PATH, 1_000].freeze, "notes" => REMARKS, "tracking" => PATH, "pid" => PID }.freeze
+      HUNT = { "memintro_hunt" => COUNT, "pid" => PID, "hunting" => FLAG, "hunted" => FLAG, "state?" => WORD,
+               "every?" => NUMBER, "looks?" => COUNT, "investigations?" => COUNT, "watched?" => COUNT,
+               "cpu_seconds?" => NUMBER, "cpu_share?" => NUMBER, "pause_s?" => NUMBER, "errors?" => COUNT,
+               "last_error?" => PATH, "findings" => [FINDING, 100].freeze }.freeze
+      private_constant :DETAILS, :ACCOUNT_ROW, :LEAK_GROUP, :LEAK_FIGURES, :HOLDER, :HELD_PATH, :FINDING, :HUNT
       private_constant :ESTIMATED, :TOTALS, :VITAL, :VITAL_SITE, :SITE_FIGURES, :SITE_ERRORS, :OBJECTS, :OBJECT_ERRORS,
                        :VARIANCE, :SITE, :PROCESS, :SITES, :FRAME, :STACK_CELL, :STACK, :STACKS, :RENDERING, :SLOT,
                        :REMARKS, :SLOTS
@@ -172,6 +181,7 @@ module Memintro
                      "free_bytes?" => COUNT, "allocator" => WORD, "basis" => WORD, "mode" => WORD,
                      "search_ms" => NUMBER, "pause_ms" => NUMBER, "verdict" => REMARKS, "notes" => REMARKS,
                      "groups" => [LEAK_GROUP, 10_000].freeze },
+        "hunt" => HUNT,
         "trim" => { "rss_before" => COUNT, "rss" => COUNT, "given_back_bytes" => SIGNED },
         "heap_dump" => { "pid" => PID, "path" => PATH, "objects" => COUNT, "bytes" => COUNT,
                          "uncompressed_bytes" => COUNT, "compression" => WORD, "redacted" => FLAG, "pause_ms" => NUMBER,

@@ -45,6 +45,7 @@ module Memintro
       return false if Brake.holds?
 
       MainRactor.only
+      reclaim_tracking
       mode = Arguments.choice(:mode, mode, Defaults::MODES.keys)
       mean = mean_distance(mode, sample_bytes)
       seconds = Arguments.seconds(:stop_after, stop_after, optional: true)
@@ -72,6 +73,7 @@ module Memintro
     # @raise [BusyError]
     def stop
       MainRactor.only
+      @lent = nil
       StopTimer.set(nil)
       Native.stop
       totals
@@ -89,6 +91,8 @@ module Memintro
     def track(**settings, &block)
       raise ArgumentError, "track needs a block: Memintro.track { … }" unless block
       return difference(&block) if Brake.holds?
+
+      reclaim_tracking
       return track_within(settings, &block) if tracking?
 
       start(**settings)
@@ -154,6 +158,44 @@ module Memintro
       @configuration || Defaults.overridden? ? configuration.public_send(name) : Defaults::VALUES[name]
     rescue Ractor::Error
       MainRactor.refuse
+    end
+
+    # Tracking that memintro itself needs for a while, if the block starts it. Whoever starts or stops tracking next has
+    # it to himself, as if it had been off.
+    #
+    # @api private
+    # @param to [Object] who may take it back
+    # @return [nil]
+    def lend_tracking(to)
+      before = @epoch
+      yield
+      # If another thread has started it amid this, it is that thread's.
+      @lent = to if @epoch == before + 1
+      nil
+    end
+
+    # Stops what was lent to this one, if it still is.
+    # @api private
+    # @param from [Object]
+    # @return [nil]
+    # @raise [BusyError]
+    def take_back_tracking(from)
+      return unless @lent.equal?(from)
+
+      # In this order: who starts meanwhile finds it lent, and stops it himself before.
+      Native.stop
+      @lent = nil if @lent.equal?(from)
+      nil
+    end
+
+    # @api private
+    # @return [nil]
+    # @raise [BusyError]
+    def reclaim_tracking
+      return unless @lent
+
+      Native.stop
+      @lent = nil
     end
 
     private

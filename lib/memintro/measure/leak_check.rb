@@ -2,7 +2,7 @@
 
 require_relative "../support/statistics"
 require_relative "rounds"
-require_relative "sequential_interval"
+require_relative "../support/sequential_interval"
 
 module Memintro
   # Decides whether a block leaks: whether what it makes stays, iteration after iteration.

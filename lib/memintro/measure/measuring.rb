@@ -108,6 +108,7 @@ module Memintro
         raise RactorError, "#{ractors} Ractors are alive, and memintro can measure only while there is one, because " \
                            "Ruby tells it nothing of their objects; wait until the others have ended"
       end
+      reclaim_tracking
       RactorGuard.install
       load_measurement
       # If the measurement starts tracking, ids of call sites get a new meaning.

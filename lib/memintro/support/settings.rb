@@ -199,6 +199,17 @@ module Memintro
       ENV["MEMINTRO_LISTEN"] == "1" && !@never_listens && !Brake.on?
     end
 
+    # @return [Numeric, nil] seconds between looks of the hunt that `MEMINTRO_HUNT` wants; nil: none
+    # @raise [ArgumentError] if it is no number of seconds
+    def self.hunt
+      text = ENV.fetch("MEMINTRO_HUNT", "")
+      return if text.empty? || text == "0" || @never_listens || Brake.on?
+      return 60 if text == "1"
+
+      value_of(:seconds, text, Arguments::MOST_SECONDS) or
+        raise ArgumentError, "MEMINTRO_HUNT is #{text.inspect}; it must be 1 or a number of seconds above 1"
+    end
+
     # For the `memintro` command, which asks other processes and does not listen itself.
     # @return [void]
     def self.never_listen

@@ -9,6 +9,8 @@ use super::functions::Functions;
 // Types and flags have had these numbers since Ruby 2.7 at least. They are part of the public headers (value_type.h
 // and fl_type.h), except for the imemo kind (four bits above FL_USHIFT; internal/imemo.h) and the two flags of an
 // iseq that is not compiled yet (iseq.h). They are the same in 3.1, 3.3 and 3.4.
+/// Both bits of an age up to 3.2, one bit since.
+const PROMOTED: usize = rb_sys::ruby_fl_type::RUBY_FL_PROMOTED as usize;
 const TYPE_MASK: usize = 0x1f;
 pub(super) const T_NONE: usize = 0x00;
 pub(super) const T_CLASS: usize = 0x02;
@@ -56,6 +58,13 @@ impl Slot {
     #[inline]
     pub(super) fn is_object(self) -> bool {
         !matches!(self.kind(), T_NONE | T_ZOMBIE | T_MOVED)
+    }
+
+    /// Whether it has outlived so many collections that Ruby counts it as old. An object without write barriers never
+    /// is.
+    #[inline]
+    pub(super) fn is_old(self) -> bool {
+        self.flags & PROMOTED == PROMOTED
     }
 
     #[inline]

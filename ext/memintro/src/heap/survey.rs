@@ -31,6 +31,9 @@ pub(crate) struct Wanted {
     pub(crate) iseqs: bool,
     pub(crate) internals: bool,
     pub(crate) occupancy: bool,
+    /// Of types and classes only old objects, which have outlived some collections: garbage that nobody has collected
+    /// yet is mostly young.
+    pub(crate) old: bool,
 }
 
 impl Wanted {
@@ -200,7 +203,8 @@ impl HeapSurvey {
     }
 
     fn see_objects(&mut self, vm: &Functions, page: Page) {
-        for slot in page.slots().filter(|slot| slot.kind() != T_NONE) {
+        let old = self.wanted.old;
+        for slot in page.slots().filter(|slot| slot.kind() != T_NONE && (!old || slot.is_old())) {
             let mut own = self.is_own_iseq(vm, slot);
             if let Some(labels) = &mut self.labels
                 && slot.is_object()

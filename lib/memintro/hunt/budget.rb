@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+module Memintro
+  class Hunt
+    # What a hunt may take of a processor, and what it has taken: no look begins while it has taken more than its share
+    # of the time since it began. An investigation may overdraw, and is paid back before the next look.
+    #
+    # @api private
+    class Budget
+      # Of one core.
+      SHARE = 0.002
+
+      # @return [Float] seconds of processor time so far
+      attr_reader :spent
+
+      # @param clock [Clock]
+      def initialize(clock)
+        @clock = clock
+        @begun = clock.now
+        @spent = 0.0
+      end
+
+      # Counts what the block takes, also if it raises.
+      # @return [Object] the block's value
+      def charge
+        before = @clock.cpu
+        yield
+      ensure
+        @spent += @clock.cpu - before
+      end
+
+      # Counts the time that the block waits for a copy of the process as if the copy had computed all the while.
+      # @return [Object] the block's value
+      def charge_copy
+        before = @clock.now
+        cpu = @clock.cpu
+        yield
+      ensure
+        # What this thread computes meanwhile is counted by {charge}.
+        @spent += [@clock.now - before - (@clock.cpu - cpu), 0].max
+      end
+
+      # @return [Float] seconds since it began
+      def elapsed
+        @clock.now - @begun
+      end
+
+      # @return [Float] what was taken of one core so far, from 0 to 1
+      def share
+        elapsed.positive? ? @spent / elapsed : 0.0
+      end
+
+      # @param every [Numeric] seconds that are wanted
+      # @return [Float] seconds to the next look
+      def pause(every)
+        [every.to_f, (@spent / SHARE) - elapsed].max
+      end
+    end
+  end
+end

@@ -1,0 +1,146 @@
+# frozen_string_literal: true
+
+require_relative "../support/json_text"
+require_relative "../support/list"
+require_relative "../support/names"
+require_relative "../support/units"
+require_relative "../support/value_object"
+
+module Memintro
+  # What {Memintro.hunt} has found: what grows, how fast, since when, at which line, held by whom. Frozen.
+  #
+  # @example
+  #   Memintro.findings.last.sentence
+  #   # => "Search::Result grows by ~1.0 MiB a minute since 12:03:10, made at app/search.rb:10, held by Search::CACHE"
+  class Finding
+    include ValueObject
+
+    # Names of the figures, in the order of {#to_h}.
+    ATTRIBUTES = %i[sentence advice what kind bytes_per_minute bytes_per_minute_interval grown_bytes since found_at
+                    ended_at site site_bytes stack held_by holders verdict also notes tracking pid].freeze
+    # Of JSON.
+    LAYOUT = 1
+    # Of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
+    KINDS = { ruby_objects: "Ruby objects", iseqs: "compiled Ruby code", malloc_native: "memory of C code",
+              malloc_free: "free memory that malloc keeps", call_site: "memory of a call site" }.freeze
+    # What to do about each kind.
+    ADVICE = {
+      ruby_objects: "Look at what holds them: give it a bound, or remove from it what is done with.",
+      iseqs: "Look at what is evaluated there: compile each text once, and pass on what differs as arguments.",
+      malloc_native: "Look at that line: what it has allocated must be freed by the same library. Memintro.leaks " \
+                     "says what holds the blocks.",
+      malloc_free: "It is fragmentation, no leak of a line: Memintro.trim gives back what can be; Memintro.account " \
+                   "says how much. MALLOC_ARENA_MAX=2 or jemalloc may help.",
+      call_site: "Look at that line, and ask Memintro.account whose the memory is."
+    }.freeze
+    # For all others.
+    OTHER_ADVICE = "Memintro.account says what it is made of."
+    private_constant :ADVICE, :OTHER_ADVICE
+
+    # @return [String] what grows: a class, the file of compiled code, or words for a kind of memory
+    attr_reader :what
+    # @return [Symbol] one of {KINDS}, or a row of an {Account} such as `:anonymous`
+    attr_reader :kind
+    # @return [Integer] bytes a minute, estimated from the readings before the investigation
+    attr_reader :bytes_per_minute
+    # @return [Array(Integer, Integer)] from the least to the most that these are: the interval of 99.9% by Student, of
+    #   the steps from reading to reading. The least is above 0
+    attr_reader :bytes_per_minute_interval
+    # @return [Integer] bytes since {#since}
+    attr_reader :grown_bytes
+    # @return [Time] the first reading of the growth; it may have begun before
+    attr_reader :since
+    # @return [Time]
+    attr_reader :found_at
+    # @return [Time, nil] when it was seen that the growth had ended; nil: it goes on, as far as is known
+    attr_reader :ended_at
+    # @return [String, nil] the line that made it, `path:line`; nil where none is known
+    attr_reader :site
+    # @return [Integer, nil] bytes that this line has kept of what it made while it was tracked
+    attr_reader :site_bytes
+    # @return [Array<String>] the lines that led there, the innermost first
+    attr_reader :stack
+    # @return [String, nil] the way by which most of it is held, from the nearest holder to a root
+    attr_reader :held_by
+    # @return [Array<String>] up to three such ways, each with how many objects it holds
+    attr_reader :holders
+    # @return [String, nil] of blocks of C code: `leaked` if nothing points to most of them, else `anchored`
+    attr_reader :verdict
+    # @return [Array<String>] what else grew at the same time, and is explained by it
+    attr_reader :also
+    # @return [Array<String>] what could not be known, and why
+    attr_reader :notes
+    # @return [String] what was tracked to find the line
+    attr_reader :tracking
+    # @return [Integer] of the process
+    attr_reader :pid
+
+    # @api private
+    def initialize(**figures)
+      ATTRIBUTES.drop(2).each { |name| instance_variable_set(:"@#{name}", figures[name]) }
+      %i[stack holders also notes].each { |name| instance_variable_set(:"@#{name}", figures.fetch(name, []).freeze) }
+      freeze
+    end
+
+    # @return [String] for a tired reader, in one line
+    def sentence
+      Names.printable("#{what} grows by ~#{Units.bytes(bytes_per_minute)} a minute (#{interval_text}) since " \
+                      "#{since.strftime('%F %T')}#{", made at #{site}" if site}#{held_text}: #{kind_text}")
+    end
+
+    # @return [String] what to do next
+    def advice
+      ADVICE.fetch(kind, OTHER_ADVICE)
+    end
+
+    # @return [Hash{Symbol => Object}] every attribute, in a fixed order; times as text in UTC
+    def to_h
+      super.transform_values { |value| value.is_a?(Time) ? value.getutc.strftime("%FT%T.%3NZ") : value }
+    end
+
+    # @return [String] {#to_h} as JSON
+    def to_json(*)
+      JsonText.line(to_h)
+    end
+
+    # @api private
+    # @param time [Time]
+    # @return [Finding]
+    def ended(time)
+      self.class.new(**ATTRIBUTES.drop(2).to_h { |name| [name, public_send(name)] }, ended_at: time)
+    end
+
+    # @return [String] the sentence, what to do, and what else is known
+    def to_s
+      lines = ["#{sentence}.", advice]
+      lines << "It has ended at #{ended_at.strftime('%F %T')}." if ended_at
+      lines << "stack: #{stack.join(' ← ')}" if stack.size > 1
+      lines.concat(holders.map { |way| "held: #{way}" })
+      lines << "with it: #{also.join(', ')}" unless also.empty?
+      lines.concat(notes.map { |note| "note: #{note}" })
+      lines.map { |line| Names.printable(line) }.join("\n")
+    end
+
+    # @return [String] one short line
+    def inspect
+      "#<#{self.class} #{sentence}>"
+    end
+
+    private
+
+    def interval_text
+      low, high = bytes_per_minute_interval
+      "#{Units.bytes(low)} to #{Units.bytes(high)}"
+    end
+
+    def held_text
+      return ", which nothing points to any more" if verdict == "leaked"
+
+      ", held by #{held_by}" if held_by
+    end
+
+    def kind_text
+      KINDS.fetch(kind) { "#{kind} in an account" }
+    end
+  end
+end

@@ -1,0 +1,172 @@
+# frozen_string_literal: true
+
+require_relative "../support/sequential_interval"
+require_relative "../support/statistics"
+
+module Memintro
+  class Hunt
+    # The values of one figure, and whether they rise. They are kept at several scales: as they came, the means of two,
+    # of four and so on. A fast leak shows at the first scale within minutes, a slow one at a later scale.
+    #
+    # A rise is a suspicion, not yet a finding: it is tested again with values that come later ({Verdict}).
+    #
+    # @api private
+    class Growth
+      # A suspicion: from when to when, from which value to which, units a minute with their interval, and the scale.
+      Rise = Struct.new(:since, :till, :from, :to, :slope, :low, :high, :scale) do
+        # @return [Numeric]
+        def growth = to - from
+      end
+
+      # Values of a scale that are kept, those that are tested at a time, and scales: the last has means of 17 hours.
+      MOST = 12
+      WINDOWS = [6, 7, 8, 9, 10, 11, 12].freeze
+      SCALES = 11
+      # Student's quantiles by the number of steps: for 99.9%, of both sides; for 99.998% at all scales but the first.
+      STUDENT = { 5 => 8.610, 6 => 6.869, 7 => 5.959, 8 => 5.408, 9 => 5.041, 10 => 4.781, 11 => 4.587 }.freeze
+      SLOW_STUDENT = { 9 => 8.907, 10 => 8.102, 11 => 7.527 }.freeze
+      # By how much steps up have to outnumber those down. See {SequentialInterval}. At a later scale than the first one
+      # no values come soon that could refute it.
+      LEAD = 5
+      SLOW_LEAD = 9
+      # What slows down more than this from the first half of the steps to the second one fills up, as a cache does.
+      LEAST_PACE = 0.6
+      # The same of what slows down for sure, from the first step to the last one.
+      SLOWER = 0.2
+      # How much more a figure may rise than the work that there is to do, and be explained by it.
+      LOAD_FACTOR = 1.25
+      # Of so many, an error can be told.
+      FEWEST_LOADS = 4
+      # Standard errors by which a slope may be off.
+      DOUBT = 2
+      private_constant :MOST, :WINDOWS, :SCALES, :STUDENT, :SLOW_STUDENT, :LEAD, :SLOW_LEAD, :LEAST_PACE, :SLOWER,
+                       :LOAD_FACTOR, :DOUBT, :FEWEST_LOADS
+
+      def initialize
+        @scales = []
+        @halves = []
+        @fresh = 0
+      end
+
+      # @param minute [Numeric] later than the one before
+      # @param value [Numeric]
+      # @param load [Numeric, nil] how much work the process had to do since the value before; nil: nobody knows
+      # @return [self]
+      def add(minute, value, load)
+        @fresh = 0
+        put(0, [minute, value, load])
+        self
+      end
+
+      # @param least [Numeric] a smaller growth does not matter
+      # @return [Rise, nil] at the finest scale that has a new value and shows one
+      def rise(least)
+        @scales.first(@fresh).each_with_index do |values, scale|
+          windows = windows(values, least)
+          next if windows.empty? || slows?(rates(values))
+
+          windows.each do |window|
+            found = test(window, scale)
+            return found if found && !explained?(values, found)
+          end
+        end
+        nil
+      end
+
+      # @param scale [Integer]
+      # @return [Float, nil] units a minute, of the newest values; nil: there are too few
+      def pace(scale = 0)
+        values = @scales[scale]
+        return unless values && values.size >= WINDOWS.first
+
+        Statistics.slope(values.map { |one| one[0] }, values.map { |one| one[1] })
+      end
+
+      private
+
+      def put(scale, entry)
+        values = (@scales[scale] ||= [])
+        values << entry
+        values.shift if values.size > MOST
+        @fresh = scale + 1
+        return if scale + 1 == SCALES
+
+        half = @halves[scale]
+        @halves[scale] = half ? nil : entry
+        put(scale + 1, half.zip(entry).map { |pair| pair.compact.then { |some| some.sum.fdiv(some.size) } }) if half
+      end
+
+      # The ends of the values that have grown so much.
+      def windows(values, least)
+        sizes = WINDOWS.select { |size| size <= values.size && values.last[1] - values[-size][1] >= least }
+        sizes.map { |size| values.last(size) }
+      end
+
+      def test(values, scale)
+        rates = rates(values)
+        return unless (scale.zero? ? STUDENT : SLOW_STUDENT).key?(rates.size)
+        return unless SequentialInterval.new(0, scale.zero? ? LEAD : SLOW_LEAD, rates).verdict == :above
+        return if slows?(rates)
+
+        slope, margin = mean_of(rates, scale.zero? ? STUDENT : SLOW_STUDENT)
+        return if slope <= margin
+
+        Rise.new(values.first[0], values.last[0], values.first[1], values.last[1], slope, slope - margin,
+                 slope + margin, scale)
+      end
+
+      def rates(values)
+        values.each_cons(2).map { |before, after| (after[1] - before[1]).fdiv(after[0] - before[0]) }
+      end
+
+      # Values that vary around a level have steps that take each other back. So Student's test of the steps takes a
+      # level for a growing one less often than it says, however much each value depends on the one before; it is right
+      # for a level that wanders.
+      def mean_of(rates, student)
+        mean = rates.sum / rates.size
+        variance = rates.sum { |rate| (rate - mean)**2 } / (rates.size - 1)
+        [mean, student.fetch(rates.size) * Math.sqrt(variance / rates.size)]
+      end
+
+      # What starts or fills up slows down: much, or surely.
+      def slows?(rates)
+        half = rates.size / 2
+        return true if rates.last(half).sum < LEAST_PACE * rates.first(half).sum
+
+        slope, error = line((0...rates.size).to_a, rates)
+        slope + (DOUBT * error) < 0 && -slope * (rates.size - 1) > SLOWER * rates.sum / rates.size
+      end
+
+      # More requests need more memory, in proportion. Allocated objects tell of them at no cost: in the time of the
+      # rise, and in all that is known, where chance matters less.
+      def explained?(values, rise)
+        during = values.select { |one| one[0] >= rise.since }
+        level = during.sum { |one| one[1] }.fdiv(during.size)
+        [during, values].any? do |some|
+          some = some.select { |one| one[2] }
+          next if some.size < FEWEST_LOADS
+
+          loads = some.map { |one| one[2] }
+          mean = loads.sum.fdiv(loads.size)
+          mean.positive? && rise.low <= LOAD_FACTOR * level * most_pace(some.map { |one| one[0] }, loads) / mean
+        end
+      end
+
+      # How fast these may have risen, at most.
+      def most_pace(minutes, loads)
+        slope, error = line(minutes, loads)
+        slope + (DOUBT * error)
+      end
+
+      # @return [Array(Float, Float)] slope of a line through the values, and its standard error
+      def line(times, values)
+        middle = times.sum.fdiv(times.size)
+        level = values.sum.fdiv(values.size)
+        spread = times.sum { |time| (time - middle)**2 }
+        slope = times.zip(values).sum { |time, value| (time - middle) * (value - level) } / spread
+        rest = times.zip(values).sum { |time, value| (value - level - (slope * (time - middle)))**2 }
+        [slope, Math.sqrt(rest / (times.size - 2) / spread)]
+      end
+    end
+  end
+end

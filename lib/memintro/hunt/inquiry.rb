@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+require_relative "../heap/holding"
+require_relative "../malloc/leak_search"
+require_relative "../process/account"
+
+module Memintro
+  class Hunt
+    # Asks frozen copies of the process what grows: what kind of memory it is, and who holds it. What cannot be had is
+    # told in a note; a finding is worth more than none.
+    #
+    # @api private
+    class Inquiry
+      # Seconds that a copy may take, and ways of holding that are told.
+      SECONDS = 60
+      MOST_WAYS = 3
+      # Rows of an account that can be a cause; the others move with them, or are memintro's.
+      CAUSES = %i[malloc_ruby_objects malloc_iseqs malloc_internal malloc_native malloc_free thread_stacks
+                  anonymous].freeze
+      # Those that have a kind of another name.
+      KINDS = { malloc_ruby_objects: :ruby_objects, malloc_iseqs: :iseqs }.freeze
+      # What grows, in words.
+      WORDS = { malloc_ruby_objects: "memory that Ruby objects own", malloc_iseqs: "compiled Ruby code",
+                malloc_internal: "memory of Ruby's own objects", malloc_native: "memory that no Ruby object owns",
+                malloc_free: "free memory in malloc's heap", thread_stacks: "memory of stacks of threads",
+                anonymous: "memory mapped past malloc" }.freeze
+      # Kinds that no line makes.
+      WITHOUT_LINE = %i[malloc_free thread_stacks].freeze
+      private_constant :SECONDS, :MOST_WAYS, :CAUSES, :KINDS, :WORDS, :WITHOUT_LINE
+
+      # @param budget [Budget]
+      def initialize(budget)
+        @budget = budget
+      end
+
+      # Takes an account to compare a later one with.
+      # @return [nil]
+      def begin
+        @before = nil
+        @before = account
+        nil
+      rescue Error => e
+        @no_account = e.message
+        nil
+      end
+
+      # @param kind [Symbol] of the figure: `:class`, `:iseqs`, `:site` or `:outside`
+      # @param name [String] of the figure
+      # @param site [CallSite, nil] the line that made it
+      # @param tracker [Tracker]
+      # @return [Hash{Symbol => Object}] what, kind, held_by, holders, verdict, notes, no_line
+      def about(kind, name, site, tracker)
+        @notes = []
+        case kind
+        when :class then { what: name, kind: :ruby_objects, **holders(name, site, tracker) }
+        when :iseqs then { what: "compiled code of #{name}", kind: :iseqs }
+        when :site then { what: "memory from #{name}", kind: :call_site, **holders(nil, site, tracker) }
+        else outside(site)
+        end.merge(notes: @notes)
+      end
+
+      private
+
+      def account
+        @budget.charge_copy { Memintro.account(seconds: SECONDS) }
+      end
+
+      # Which row of an account has grown most since {#begin}.
+      def outside(site)
+        row = grown_row
+        return { what: "memory outside of Ruby's heap", kind: :outside } unless row
+
+        without = WITHOUT_LINE.include?(row)
+        facts = { what: WORDS.fetch(row), kind: KINDS.fetch(row, row), no_line: without }
+        row == :malloc_native && site ? facts.merge(verdict(site)) : facts
+      end
+
+      def grown_row
+        unless @before
+          @notes << "no account could be taken: #{@no_account}"
+          return
+        end
+        rows = account.diff(@before).rows.select { |row| CAUSES.include?(row.name) && row.bytes.positive? }
+        rows.max_by(&:bytes)&.name
+      rescue Error => e
+        @notes << "no account could be taken: #{e.message}"
+        nil
+      end
+
+      # By line, if objects are followed, else of all objects of the class.
+      def holders(name, site, tracker)
+        name = nil unless name && TrackedClasses.name?(name)
+        by_line = tracker.objects? ? site&.name : nil
+        return {} unless name || by_line
+
+        found = held(name, by_line) || (by_line && name && held(name, nil))
+        return {} unless found
+
+        ways = found.groups.first(MOST_WAYS)
+        { held_by: ways.first&.to_s, holders: ways.map { |way| "#{Units.count(way.objects)}: #{way}" } }
+      end
+
+      def held(name, line)
+        @budget.charge_copy { Memintro.holders(name, site: line, top: MOST_WAYS, seconds: SECONDS) }
+      rescue Error, ArgumentError => e
+        @notes << "who holds it could not be asked: #{e.message.lines.first.to_s.chomp}"
+        nil
+      end
+
+      # Whether anything points to the blocks of a line.
+      def verdict(site)
+        leaks = @budget.charge_copy { Memintro.leaks(gc: false, confirm: false, seconds: SECONDS) }
+        groups = leaks.groups.select { |group| group.site == site.name }
+        most = groups.max_by(&:bytes)
+        return {} unless most
+
+        { verdict: most.verdict.to_s, held_by: most.verdict == :leaked ? nil : most.held_by }
+      rescue Error => e
+        @notes << "whether anything points to it could not be asked: #{e.message.lines.first.to_s.chomp}"
+        {}
+      end
+    end
+  end
+end

@@ -1,0 +1,164 @@
+# frozen_string_literal: true
+
+require_relative "finding"
+require_relative "verdict"
+
+module Memintro
+  class Hunt
+    # Finds out about figures that rise: collects garbage, tracks for a bounded time what tells the line, tests whether
+    # they go on rising, and asks who holds them.
+    #
+    # @api private
+    class Investigation
+      # Readings while it tracks; after so many there is no verdict.
+      MOST_READINGS = 12
+      # After how many there is a collection, so that the second part shows what keeps on growing.
+      FIRST_PART = 2
+      # Seconds between two of them, as a part of those between looks, and at most.
+      PART = 1.0 / 3
+      LONGEST = 300
+      # Memory outside of Ruby's heap is a cause of its own if it grows so many times as fast as what Ruby knows.
+      BEYOND_RUBY = 2
+      # Of the growth: a line that has less is not its line.
+      LEAST_SHARE = 0.25
+      private_constant :MOST_READINGS, :FIRST_PART, :PART, :LONGEST, :BEYOND_RUBY, :LEAST_SHARE
+
+      # What came of it: a finding or none, the figures that it explains with their rises, and those that do not rise.
+      Outcome = Struct.new(:finding, :explained, :refuted)
+
+      # @param watch [Watch]
+      # @param tracker [Tracker]
+      # @param inquiry [Inquiry] who holds it, and what kind of memory it is
+      # @param clock [Clock]
+      # @param every [Numeric] seconds between looks
+      def initialize(watch, tracker, inquiry, clock, every)
+        @watch = watch
+        @tracker = tracker
+        @inquiry = inquiry
+        @clock = clock
+        @every = every
+      end
+
+      # @param suspects [Hash{Array => Growth::Rise}]
+      # @yieldparam seconds [Numeric] to be waited for, without being charged
+      # @yieldreturn [Boolean] whether to give up
+      # @return [Outcome, nil] nil: it was given up
+      def run(suspects, &wait)
+        begun = collected
+        @verdict = Verdict.new(suspects, begun)
+        held = @verdict.suspects
+        return Outcome.new(nil, {}, suspects.keys) if held.empty?
+
+        @inquiry.begin if held.keys.any? { |kind, _| kind == :outside }
+        @watch.own { @tracker.begin(held.keys.filter_map { |kind, name| name if kind == :class }) }
+        outcome = test(held, begun, &wait)
+        outcome&.refuted&.concat(suspects.keys - held.keys)
+        outcome
+      ensure
+        @tracker.end
+      end
+
+      private
+
+      def collected
+        @watch.collect
+        @watch.read(minute)
+      end
+
+      def minute = @clock.now / 60.0
+
+      def test(held, begun)
+        begin_part(begun)
+        given_up = (1..MOST_READINGS).find do |number|
+          break if @verdict.decided?
+          next true if yield(seconds(held))
+
+          @verdict.add(@watch.read(minute))
+          middle if number == FIRST_PART
+          false
+        end
+        return if given_up
+
+        @last = collected
+        conclude(held, @verdict.rising(@last))
+      end
+
+      # A slow rise is tracked for longer: in a few minutes its line would make too little.
+      def seconds(held)
+        [@every * PART * (2**held.values.first.scale), LONGEST].min
+      end
+
+      def middle
+        reading = collected
+        @verdict.restart_at(reading)
+        begin_part(reading)
+      end
+
+      # Lines that keep on growing do so in the second part, too.
+      def begin_part(reading)
+        @middle_minute = reading.minute
+        @middle = @tracker.lines
+      end
+
+      def conclude(held, rising)
+        rising = own_of(rising)
+        key = rising.keys.first
+        return Outcome.new(nil, {}, held.keys) unless key
+
+        made = cause(key, rising[key])
+        explained = rising.select { |other, _| other == key || explains?(key, other, made) }
+        Outcome.new(finding(key, rising[key], made, explained.keys - [key]), explained, held.keys - rising.keys)
+      end
+
+      # What objects have from malloc grows outside of Ruby's heap as well: that is the cause only if it grows much
+      # faster than what Ruby knows.
+      def own_of(rising)
+        outside, known = rising.partition { |(kind, _), _| kind == :outside }
+        ruby = known.sum { |_, rise| rise.slope }
+        beyond, along = outside.partition { |_, rise| rise.slope > BEYOND_RUBY * ruby }
+        [*beyond, *known, *along].to_h
+      end
+
+      # @return [Array(CallSite, Integer, Array<String>), nil]
+      def cause((kind, name), rise)
+        after = @tracker.lines
+        return site_of(name, after) if kind == :site
+
+        found = @tracker.fastest(@middle, after, kind == :class ? [name] : [])
+        found if found && found[1] >= LEAST_SHARE * rise.slope * (@last.minute - @middle_minute)
+      end
+
+      def site_of(name, after)
+        site = after[name] or return
+        [site, Tracker.held(site) - (@middle[name] ? Tracker.held(@middle[name]) : 0), []]
+      end
+
+      # Whether the line that makes one also makes the other.
+      def explains?((kind, _), (other, name), made)
+        return true if other == :outside
+        return false unless made
+
+        site, _, classes = made
+        other == :class ? kind == :class && classes.include?(name) : other == :site && name == site.name
+      end
+
+      def finding(key, rise, made, also)
+        kind, name = key
+        site, bytes, = made
+        facts = @inquiry.about(kind, name, site, @tracker)
+        now = @clock.now
+        Finding.new(
+          what: facts.fetch(:what), kind: facts.fetch(:kind), bytes_per_minute: rise.slope.round,
+          bytes_per_minute_interval: [rise.low.round, rise.high.round],
+          grown_bytes: (@last.figures.fetch(key, 0) - rise.from).round,
+          since: @clock.time - (now - (rise.since * 60)), found_at: @clock.time, ended_at: nil,
+          site: facts[:no_line] ? nil : site&.name, site_bytes: facts[:no_line] ? nil : bytes,
+          stack: site && !facts[:no_line] ? @tracker.stack(site) : [],
+          held_by: facts[:held_by], holders: facts.fetch(:holders, []), verdict: facts[:verdict],
+          also: also.map { |_, other| other }.uniq, notes: facts.fetch(:notes), tracking: @tracker.words,
+          pid: Native.pid
+        )
+      end
+    end
+  end
+end

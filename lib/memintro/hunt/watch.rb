@@ -1,0 +1,125 @@
+# frozen_string_literal: true
+
+require_relative "../heap/survey"
+require_relative "../runtime/main_ractor"
+
+module Memintro
+  class Hunt
+    # Reads what a hunt watches: memory outside of Ruby's heap, old objects by class, instruction sequences by file,
+    # and, where the program tracks by itself, call sites.
+    #
+    # Objects count when they have outlived some collections. Garbage that waits for a collection is mostly younger, so
+    # that figures do not rise and fall with each of them. If nobody has collected since the last reading, young objects
+    # are collected: otherwise none would get old.
+    #
+    # @api private
+    class Watch
+      # One reading: when, how many objects were allocated a minute since the one before, the RSS, the figures by key,
+      # and whether some could not be read.
+      Reading = Struct.new(:minute, :load, :rss, :figures, :partial, keyword_init: true)
+
+      # Rows of each list. What grows comes among them.
+      MOST_CLASSES = 300
+      MOST_ISEQS = 100
+      MOST_SITES = 100
+      PARTS = %i[classes iseqs old].freeze
+      # Counted by file.
+      ISEQ = "imemo_iseq"
+      PAGE = GC::INTERNAL_CONSTANTS.fetch(:HEAP_PAGE_SIZE, 65_536)
+      STATUS = "/proc/self/status"
+      private_constant :MOST_CLASSES, :MOST_ISEQS, :MOST_SITES, :PARTS, :ISEQ, :PAGE, :STATUS
+
+      def initialize
+        @stat = {}
+        @own_bytes = 0
+      end
+
+      # @param minute [Numeric]
+      # @return [Reading]
+      def read(minute)
+        collect_young if @collections == GC.count
+        figures = {}
+        partial = !add_heap(figures)
+        add_sites(figures)
+        GC.stat(@stat)
+        add_outside(figures)
+        @collections = GC.count
+        Reading.new(minute: minute, load: load(minute), rss: Native.rss, figures: figures, partial: partial)
+      end
+
+      # Frees all garbage: what rises none the less is held.
+      # @return [nil]
+      def collect
+        GC.start
+        @collections = nil
+      end
+
+      # Leaves out what memintro maps for itself in the block: the tables of the first tracking.
+      # @return [Object] the block's value
+      def own
+        before = data
+        value = yield
+        @own_bytes += [data.to_i - before, 0].max if before
+        value
+      end
+
+      private
+
+      # @return [Integer, nil] memory of its own that the process has, touched or not; nil without /proc, or without a
+      #   descriptor to read it by
+      def data
+        found = File.read(STATUS)[/^VmData:\s*(\d+) kB/, 1]
+        found && (found.to_i * 1024)
+      rescue SystemCallError
+        nil
+      end
+
+      def collect_young
+        GC.start(full_mark: false, immediate_sweep: true)
+      end
+
+      # @return [Float, nil] objects a minute; nil the first time
+      def load(minute)
+        made = @stat[:total_allocated_objects]
+        before = @made
+        @made = [minute, made]
+        before && minute > before[0] ? (made - before[1]) / (minute - before[0]) : nil
+      end
+
+      # Other Ractors may change the heap while it is read. Without it, the rest is watched.
+      def add_heap(figures)
+        GC.stat(@stat)
+        survey = HeapSurvey.take(PARTS, @stat)
+        first_rows(survey, :classes, MOST_CLASSES) { |name, bytes| figures[[:class, name]] = bytes unless name == ISEQ }
+        first_rows(survey, :paths, MOST_ISEQS) { |name, bytes| figures[[:iseqs, name]] = bytes }
+        true
+      rescue RactorError, BusyError, UnknownRubyError
+        false
+      ensure
+        survey&.clear
+      end
+
+      # Rows are made in slices; there may be a hundred thousand classes.
+      def first_rows(survey, list, most)
+        survey.rows(list) do |slice|
+          slice.first(most).each { |name, _, bytes| yield JsonText.normal(name).freeze, bytes }
+          break
+        end
+      end
+
+      def add_sites(figures)
+        return unless Memintro.tracking?
+
+        Memintro.top(MOST_SITES).each do |site|
+          figures[[:site, site.name]] = (site.old_bytes || site.live_bytes) + site.object_bytes
+        end
+      end
+
+      # Memory outside of the pages of Ruby's heap.
+      def add_outside(figures)
+        bytes = data or return
+        figures[[:outside, "malloc"]] = bytes - @own_bytes - (@stat[:heap_allocated_pages] * PAGE)
+      end
+    end
+  end
+end

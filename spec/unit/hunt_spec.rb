@@ -1,0 +1,332 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require "memintro"
+require "stringio"
+
+Memintro::Loader.need(:Hunt, :Finding)
+
+# The hunt on figures that are made up: days of a server in a second. spec/integration/hunt_spec.rb has real ones.
+RSpec.describe Memintro::Hunt do
+  include HuntSimulation
+
+  mib = HuntSimulation::MIB
+
+  around do |example|
+    kept = described_class.kept
+    described_class.kept = [].freeze
+    example.run
+  ensure
+    described_class.kept = kept
+  end
+
+  def leak(server, rate, deviation = 0.1, from: 0)
+    noise = server.noise(deviation * HuntSimulation::MIB)
+    server.figure(:class, "Leak") do |at|
+      ((5 + (rate * [at - from, 0].max)) * HuntSimulation::MIB) + noise.call
+    end
+  end
+
+  def minutes_until(finding) = (finding.found_at - Time.at(1_800_000_000)) / 60
+
+  def findings(minutes, **options, &block)
+    described_class.kept = [].freeze
+    simulate(minutes, **options, &block).first.findings
+  end
+
+  describe "of a day of a server that does not leak" do
+    it "finds nothing, whatever day it is (30 days of a start, caches, traffic, garbage and peaks)" do
+      hunts = (1..30).map { |seed| simulate(1_440, seed: seed, &:healthy).first }
+      expect(described_class.kept.map(&:sentence)).to eq([])
+      expect(hunts.map(&:looks)).to all(be > 1_350)
+      # An investigation costs a collection or more.
+      expect(hunts.map(&:investigations)).to all(be <= 20)
+      expect(hunts.map(&:cpu_share)).to all(be <= 0.002)
+    end
+
+    it "takes a rise of garbage for none after one collection, and tracks nothing for it" do
+      hunt, server, = simulate(600) do |one|
+        one.figure(:class, "String") { |at| (40 + (0.7 * (at - one.collected_at))) * mib }
+      end
+      expect(hunt.findings).to be_empty
+      expect(server.collections).to eq(hunt.investigations).and(be_between(2, 8))
+    end
+
+    it "takes what fills up within five minutes for no growth, and a start that slows down for none" do
+      [2, 3, 4, 5].each do |full|
+        found = findings(300) do |server|
+          server.figure(:class, "Lru") { |at| 12 * mib * ((at - 60.3) / full).clamp(0, 1) }
+        end
+        expect(found).to be_empty
+      end
+      [2, 5, 10].each do |slow|
+        expect(findings(300) { |server| server.figure(:class, "Rails") { |at| 60 * mib * (1 - Math.exp(-at / slow)) } })
+          .to be_empty
+      end
+    end
+  end
+
+  describe "of a server that leaks" do
+    it "finds a megabyte a minute within ten minutes, and within twelve among traffic that varies, but for chance" do
+      found = (1..20).map do |seed|
+        [findings(40, seed: seed) { |server| leak(server, 1) },
+         findings(40, seed: seed) { |server| leak(server.healthy, 1) }]
+      end
+      expect(found.flatten(1).map { |all| all.map(&:what) }).to all(eq(["Leak"]))
+      alone, among = found.map { |pair| pair.map { |all| minutes_until(all.first) } }.transpose
+      expect(alone.count { |minutes| minutes <= 10 }).to be >= 19
+      expect(among.count { |minutes| minutes <= 12 }).to be >= 17
+      # What was refuted by chance is looked at again.
+      expect(alone + among).to all(be <= 30)
+      found.flatten.each do |finding|
+        low, high = finding.bytes_per_minute_interval
+        expect(low).to be > 0
+        expect(finding.bytes_per_minute).to be_between(low, high).and(be_within(0.3 * mib).of(mib))
+      end
+    end
+
+    it "finds a leak that begins after ten hours, within fifteen minutes of its beginning" do
+      (1..5).each do |seed|
+        found = findings(720, seed: seed) { |server| leak(server.healthy, 1, from: 600) }
+        expect(found.map(&:what)).to eq(["Leak"])
+        expect(minutes_until(found.first)).to be_between(603, 615)
+        expect((found.first.since - Time.at(1_800_000_000)) / 60).to be_between(596, 607)
+      end
+    end
+
+    it "finds a slow one within two hours: 50 KiB a minute, 72 MB a day" do
+      (1..5).each do |seed|
+        found = findings(240, seed: seed) { |server| leak(server, 0.05) }
+        expect(found.map(&:what)).to eq(["Leak"])
+        expect(minutes_until(found.first)).to be <= 120
+      end
+    end
+
+    it "tells of it once while it goes on, says when it has ended, and tells of it again if it begins again" do
+      found = findings(1_200) do |server|
+        server.figure(:class, "Leak") { |at| mib * (5 + [at, 300].min + (at > 600 ? at - 600 : 0)) }
+      end
+      expect(found.map(&:what)).to eq(%w[Leak Leak])
+      expect(found.first.ended_at - Time.at(1_800_000_000)).to be_between(300 * 60, 310 * 60)
+      expect(found.last.ended_at).to be_nil
+      expect(minutes_until(found.last)).to be_between(604, 610)
+    end
+
+    it "has memory outside of Ruby's heap wait for the class that it belongs to" do
+      found = findings(60) do |server|
+        noise = server.noise(0.2 * mib)
+        leak(server, 1)
+        server.figure(:outside, "malloc") { |at| ((60 + at) * mib) + noise.call }
+      end
+      expect(found.map(&:what)).to eq(["Leak"])
+    end
+
+    it "says of memory outside of Ruby's heap that it grows by itself" do
+      found = findings(60) do |server|
+        server.figure(:class, "Steady") { 10 * mib }
+        server.figure(:outside, "malloc") { |at| (60 + at) * mib }
+      end
+      expect(found.map(&:what)).to eq(["malloc"])
+    end
+
+    it "keeps the last twenty" do
+      findings(1_000) do |server|
+        25.times { |i| server.figure(:class, "Leak#{i}") { |at| mib * (5 + [at - (i * 20), 0].max) } }
+      end
+      expect(described_class.kept.size).to eq(20)
+      expect(described_class.kept.last.what).to eq("Leak24")
+    end
+  end
+
+  describe "as for its share of a core" do
+    it "looks less often if a look is dear, so that no look begins above the share" do
+      clock = HuntSimulation::FastClock.new
+      server = HuntSimulation::Server.new(clock, 1, look_cpu: 1.5)
+      server.figure(:class, "Steady") { 10 * mib }
+      hunt = described_class.new(every: 60, logger: StringIO.new, clock: clock, watch: server,
+                                 tracker: HuntSimulation::NoTracker.new, inquiry: HuntSimulation::NoInquiry.new)
+      stop = HuntSimulation::Until.new(clock, 10_000)
+      shares = Array.new(20) do
+        hunt.look(stop)
+        clock.wait(stop, hunt.pause)
+        hunt.cpu_share
+      end
+      expect(shares).to all(be <= 0.002 + 1e-9)
+      expect(clock.waits).to all(be_within(1e-6).of(750))
+      expect(hunt.cpu_seconds).to be_within(1e-9).of(30)
+      expect(hunt.to_h).to include(looks: 20, cpu_seconds: 30.0, cpu_share: 0.002, pause_s: 60.0)
+    end
+
+    it "pays an investigation back before it looks again" do
+      clock = HuntSimulation::FastClock.new
+      budget = described_class::Budget.new(clock)
+      clock.now += 600
+      budget.charge { clock.cpu += 0.5 }
+      expect(budget.pause(60)).to eq(60)
+      budget.charge { budget.charge_copy { clock.now += 3 } }
+      expect(budget.spent).to be_within(1e-9).of(3.5)
+      expect(budget.pause(60)).to be_within(1e-6).of(1_750 - 603)
+    end
+  end
+
+  describe "with a program around it that is no help" do
+    def hunted(logger: StringIO.new, on_finding: nil)
+      clock = HuntSimulation::FastClock.new
+      server = HuntSimulation::Server.new(clock, 1)
+      leak(server, 1)
+      hunt = described_class.new(every: 60, logger: logger, on_finding: on_finding, clock: clock, watch: server,
+                                 tracker: HuntSimulation::NoTracker.new, inquiry: HuntSimulation::NoInquiry.new)
+      stop = HuntSimulation::Until.new(clock, 20)
+      loop do
+        hunt.send(:attempt) { hunt.look(stop) }
+        break if clock.wait(stop, hunt.pause)
+      end
+      hunt
+    end
+
+    it "logs what on_finding raises, whatever it is, and goes on" do
+      [RuntimeError.new("no"), NotImplementedError.new("no"), SystemExit.new, Interrupt.new("no")].each do |error|
+        described_class.kept = [].freeze
+        log = StringIO.new
+        hunt = hunted(logger: log, on_finding: ->(_) { raise error })
+        expect([hunt.findings.size, hunt.errors]).to eq([1, 0])
+        expect(hunt.looks).to be > 10
+        expect(log.string.lines).to match([/\Amemintro: Leak grows by ~.* a minute .*\. Look at|\Amemintro: Leak grows/,
+                                           /\Amemintro: on_finding raised #{error.class}: /])
+      end
+    end
+
+    it "does not wait for an on_finding that hangs, and says so" do
+      stub_const("Memintro::Hunt::Callback::PATIENCE", 0.05)
+      log = StringIO.new
+      hanging = []
+      hunt = hunted(logger: log, on_finding: ->(_) { (hanging << Thread.current) && sleep })
+      expect(hunt.looks).to be > 10
+      expect(log.string).to include("on_finding has not returned after 0.05 s; the hunt goes on without it")
+      callback = hunt.instance_variable_get(:@callback)
+      callback.call(hunt.findings.first)
+      expect(log.string).to include("on_finding has not returned from an earlier finding, and was not called")
+      expect(hanging.size).to eq(1)
+    ensure
+      hanging.each(&:kill)
+    end
+
+    it "goes on if the logger raises, and keeps what it found" do
+      [StandardError, NoMemoryError, SystemExit].each do |error|
+        described_class.kept = [].freeze
+        logger = Object.new
+        logger.define_singleton_method(:info) { |_| raise error, "no" }
+        hunt = hunted(logger: logger)
+        expect([hunt.findings.size, hunt.errors]).to eq([1, 0])
+      end
+    end
+
+    it "counts looks that fail, and logs the first one" do
+      clock = HuntSimulation::FastClock.new
+      watch = Object.new
+      def watch.read(_) = raise(Memintro::ProcError, "no /proc")
+      log = StringIO.new
+      hunt = described_class.new(logger: log, clock: clock, watch: watch, tracker: HuntSimulation::NoTracker.new)
+      3.times { hunt.send(:attempt) { hunt.look(HuntSimulation::Until.new(clock, 1)) } }
+      expect([hunt.errors, hunt.last_error.message]).to eq([3, "no /proc"])
+      expect(log.string).to eq("memintro: a look has failed, and perhaps others: Memintro::ProcError: no /proc\n")
+    end
+  end
+
+  describe "arguments" do
+    it "are checked" do
+      expect { described_class.new(every: "60") }.to raise_error(TypeError, /every is "60"; it must be a number/)
+      expect { described_class.new(every: 0.5) }.to raise_error(ArgumentError, /every is 0.5; it must be from 1 to/)
+      expect { described_class.new(on_finding: 5) }.to raise_error(TypeError, /on_finding is 5; it must have a method/)
+      expect { described_class.new(logger: 5) }.to raise_error(TypeError, /logger is 5; it must have/)
+    end
+  end
+end
+
+RSpec.describe Memintro::Hunt::Growth do
+  mib = HuntSimulation::MIB
+
+  # How many of so many courses are taken for a rise, at any of 60 values.
+  def rises(courses, seed)
+    random = Random.new(seed)
+    Array.new(courses).count do
+      value = yield(random)
+      growth = described_class.new
+      60.times.any? { |minute| growth.add(minute, value.call(minute), 1).rise(0) }
+    end
+  end
+
+  def gauss(random) = Math.sqrt(-2 * Math.log(1 - random.rand)) * Math.cos(2 * Math::PI * random.rand)
+
+  it "takes a level that varies for none, but in one of 500 hours at most" do
+    expect(rises(1_000, 1) { |random| ->(_) { 100 + gauss(random) } }).to be <= 2
+  end
+
+  it "takes a level that depends on the one before for growth in less than 3 of 100 hours" do
+    found = rises(1_000, 2) do |random|
+      level = 0
+      ->(_) { level = (0.9 * level) + gauss(random) }
+    end
+    expect(found).to be < 30
+  end
+
+  it "takes a level that wanders for growth in less than 1 of 10 hours, so that an investigation must decide" do
+    found = rises(1_000, 3) do |random|
+      level = 0
+      ->(_) { level += gauss(random) }
+    end
+    expect(found).to be_between(1, 100)
+  end
+
+  it "finds every leak whose steps vary by a quarter, within an hour" do
+    expect(rises(250, 4) { |random| ->(minute) { (minute * mib) + (0.25 * mib * gauss(random)) } }).to eq(250)
+  end
+
+  it "takes a rise in step with the work for none, and one that goes beyond it for one" do
+    random = Random.new(5)
+    growing = [1.0, 4.0].map do |factor|
+      growth = described_class.new
+      (0..60).any? do |minute|
+        load = 100 * (1 + (minute * 0.01)) * (1 + (0.01 * gauss(random)))
+        growth.add(minute, 50 * mib * (1 + (factor * minute * 0.01)), load).rise(mib)
+      end
+    end
+    expect(growing).to eq([false, true])
+  end
+end
+
+RSpec.describe Memintro::Hunt::Verdict do
+  reading = Struct.new(:minute, :figures)
+  rise = Memintro::Hunt::Growth::Rise.new(0, 5, 0, 5_000, 1_000, 500, 1_500, 0)
+  key = [:class, "A"]
+
+  def gauss(random) = Math.sqrt(-2 * Math.log(1 - random.rand)) * Math.cos(2 * Math::PI * random.rand)
+
+  # Of so many figures that go on at that pace, with a quarter of the suspected pace as the noise of each rate.
+  define_method(:rising) do |tries, pace, seed|
+    random = Random.new(seed)
+    Array.new(tries).count do
+      value = 5_000.0
+      verdict = described_class.new({ key => rise }, reading.new(5, { key => value }))
+      minute = 5
+      12.times do
+        minute += 1
+        value += pace + (250 * gauss(random))
+        verdict.add(reading.new(minute, { key => value }))
+        break if verdict.decided?
+      end
+      verdict.rising(reading.new(minute + 1, { key => value + pace })).any?
+    end
+  end
+
+  it "takes what has stopped for growth in less than 1 of 240 tries, and what goes on for growth in nearly all" do
+    expect(rising(5_000, 0, 1)).to be < 5_000 / 240
+    expect(rising(5_000, 1_000, 2)).to be > 4_800
+  end
+
+  it "drops what a collection has freed" do
+    verdict = described_class.new({ key => rise }, reading.new(5, { key => 2_000 }))
+    expect(verdict.suspects).to be_empty
+    expect(verdict).to be_decided
+  end
+end
