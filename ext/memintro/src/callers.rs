@@ -114,6 +114,14 @@ pub(crate) fn follow_mode(ruby: &Ruby, api: &'static HookApi) {
     }
 }
 
+/// Looks for the interpreter, whether callers are sampled or not.
+pub(crate) fn know_interpreter(ruby: &Ruby, api: &'static HookApi) {
+    if !HAS_BEGUN.swap(true, Ordering::AcqRel) {
+        untracked(api, || begin(ruby, api));
+        follow_mode(ruby, api);
+    }
+}
+
 /// Lets the hook sample native callers from now on, if the interpreter is known.
 fn go_on(api: &HookApi) {
     let [start, end] = [0, 1].map(|at: usize| INTERPRETER[at].load(Ordering::Relaxed));

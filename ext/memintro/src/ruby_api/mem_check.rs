@@ -29,7 +29,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 /// Makes whole native stacks call sites. Names of libraries; none: those in the folder. `false`: not on this Ruby.
 fn follow(ruby: &Ruby, given: RArray, root: RString) -> Result<bool, Error> {
     let api = hook(ruby)?;
-    callers::begin_if_full(ruby, api);
+    callers::know_interpreter(ruby, api);
     // SAFETY: copied at once.
     let root = unsafe { root.as_slice() }.to_vec();
     let given = names::all_bytes(given)?;
