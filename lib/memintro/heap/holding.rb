@@ -202,8 +202,8 @@ module Memintro
     # Ruby 3.4 has the stack of a fiber that is an object with that, and not with its thread.
     def stack_of(thread)
       rows = Native.heap_children(thread)
-      fibers = rows.filter_map { |_, _, class_name, address| Native.heap_object(address, "Fiber") if class_name == "Fiber" }
-      fibers.first(1).reduce(rows) { |all, fiber| all + (Native.heap_children(fiber) - all) }
+      fibers = rows.select { |row| row[2] == "Fiber" }.map { |row| Native.heap_object(row[3], "Fiber") }
+      fibers.compact.first(1).reduce(rows) { |all, fiber| all + (Native.heap_children(fiber) - all) }
     end
 
     # As {#holders}, of what is at these addresses now: who asks need not hold it himself.
