@@ -73,24 +73,31 @@ pub fn classes_of_kinds(graph: &Graph) -> Vec<u32> {
 }
 
 /// Goes from the roots over everything but the objects in `without`, and never over the root edges in `cut`: pairs of a
-/// root and an object.
+/// root and an object. Words on machine stacks come last, because some are only left over: what another root leads to is
+/// held by that.
 pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tree {
     let mut parents = vec![NONE; graph.len()];
     let skipped = |object: u32| without.is_some_and(|bits| bits.has(object));
+    let is_stack = |root: usize| graph.edge_names.bytes_of(graph.roots[root].name) == b"machine_context";
+    let (stacks, surer): (Vec<usize>, Vec<usize>) = (0..graph.roots.len()).partition(|root| is_stack(*root));
     let mut front = Vec::new();
     // What a name tells is told rather than what has none.
     let named = |edge: &Edge| edge.name != 0 && graph.edge_names.bytes_of(edge.name) != b"(internal)";
-    for (wanted, root) in
-        [true, false].into_iter().flat_map(|wanted| (0..graph.roots.len()).map(move |root| (wanted, root)))
-    {
-        for edge in graph.root_edges(root).filter(|edge| named(edge) == wanted) {
-            let free = parents[edge.to as usize] == NONE && !skipped(edge.to);
-            if free && !cut.contains(&(root, edge.to)) {
-                parents[edge.to as usize] = MOST_OBJECTS + root as u32;
-                front.push(edge.to);
+    let seed = |roots: &[usize], parents: &mut [u32], front: &mut Vec<u32>| {
+        for (wanted, &root) in
+            [true, false].into_iter().flat_map(|wanted| roots.iter().map(move |root| (wanted, root)))
+        {
+            for edge in graph.root_edges(root).filter(|edge| named(edge) == wanted) {
+                let free = parents[edge.to as usize] == NONE && !skipped(edge.to);
+                if free && !cut.contains(&(root, edge.to)) {
+                    parents[edge.to as usize] = MOST_OBJECTS + root as u32;
+                    front.push(edge.to);
+                }
             }
         }
-    }
+    };
+    seed(&surer, &mut parents, &mut front);
+    let mut left = Some(&stacks);
     let classes = classes_of_kinds(graph);
     let mut seen_kinds = vec![false; classes.len()];
     // Classes of what was reached, with the first of their objects.
@@ -121,7 +128,8 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
             }
         }
         if front.is_empty() {
-            return Tree { parents };
+            let Some(stacks) = left.take() else { return Tree { parents } };
+            seed(stacks, &mut parents, &mut front);
         }
     }
 }

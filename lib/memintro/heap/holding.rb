@@ -190,7 +190,7 @@ module Memintro
       Loader.need(:Holders)
       untracked do
         rows = threads.flat_map do |thread|
-          Native.heap_children(thread).map { |row| HeldValue.new("thread #{thread.native_thread_id}", *row.drop(1)) }
+          stack_of(thread).map { |row| HeldValue.new("thread #{thread.native_thread_id}", *row.drop(1)) }
         end
         rows.concat(Native.heap_roots.filter_map { |row| HeldValue.new(*row) if row.first == "machine_context" })
         List.new(rows)
@@ -198,6 +198,13 @@ module Memintro
     end
 
     private
+
+    # Ruby 3.4 has the stack of a fiber that is an object with that, and not with its thread.
+    def stack_of(thread)
+      rows = Native.heap_children(thread)
+      fibers = rows.select { |row| row[2] == "Fiber" }.map { |row| Native.heap_object(row[3], "Fiber") }
+      fibers.compact.first(1).reduce(rows) { |all, fiber| all + (Native.heap_children(fiber) - all) }
+    end
 
     # As {#holders}, of what is at these addresses now: who asks need not hold it himself.
     def holders_at(addresses, top:, seconds:)
