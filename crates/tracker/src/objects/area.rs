@@ -73,7 +73,7 @@ impl Area {
         }
     }
 
-    /// See [`Areas::settle`].
+    /// See [`super::Areas::settle`].
     pub(super) fn settle(
         &self,
         all: bool,
