@@ -1,7 +1,9 @@
-//! Unwind tables in a form that can be read inside malloc: everything is worked out in advance, and a frame costs a look-up.
+//! Unwind tables in a form that can be read inside malloc: everything is worked out in advance, and a frame costs a
+//! look-up.
 //!
-//! The tables of all modules are flattened outside of malloc ([`Flat::of`]). Following a stack ([`Flat::walk`]) allocates
-//! nothing, takes no lock, and reads only words of the calling thread's stack that the caller of it says may be read.
+//! The tables of all modules are flattened outside of malloc ([`Flattener::flatten`]). Following a stack
+//! ([`Flat::walk`]) allocates nothing, takes no lock, and reads only words of the calling thread's stack that the caller
+//! of it says may be read.
 
 use std::collections::HashMap;
 use std::ops::Range;
