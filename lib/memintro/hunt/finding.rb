@@ -22,7 +22,8 @@ module Memintro
     LAYOUT = 1
     # Of {#kind}, and what each is called in sentences. The others are rows of an {Account}.
     KINDS = { ruby_objects: "Ruby objects", iseqs: "compiled Ruby code", malloc_native: "memory of C code",
-              malloc_free: "free memory that malloc keeps", call_site: "memory of a call site" }.freeze
+              malloc_free: "free memory that malloc keeps", call_site: "memory of a call site",
+              outside: "memory outside of Ruby's heap" }.freeze
     # What to do about each kind.
     ADVICE = {
       ruby_objects: "Look at what holds them: give it a bound, or remove from it what is done with.",

@@ -35,11 +35,12 @@ module Memintro
           @config.output.puts "mem_check: nothing was checked, because MEMINTRO_DISABLE is set"
           return exit_status(command.call({}, ""))
         end
-        status, found, trouble = run_tests(&command)
-        judge(exit_status(status), found, trouble, suppressions, accepted)
+        ended, found, trouble = run_tests(&command)
+        status = exit_status(ended)
+        judge(status, found, trouble, suppressions, accepted)
       rescue Error => e
         @config.output.puts "mem_check: no verdict: #{e.message}"
-        NO_VERDICT
+        status.to_i.zero? ? NO_VERDICT : status
       end
 
       private

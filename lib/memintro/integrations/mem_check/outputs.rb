@@ -17,7 +17,7 @@ module Memintro
 
       # @param config [Configuration]
       # @param findings [Array<Finding>]
-      # @param verdict [String] if there is none, why
+      # @param trouble [String, nil] if there is none, why
       # @return [nil]
       # @raise [Error] if a file cannot be written
       def self.write(config, findings, trouble: nil)

@@ -20,4 +20,4 @@ module Memintro
   end
 end
 
-Minitest::Test.prepend(Memintro::MemCheck::RepeatedTest)
+[Minitest::Test].each { |tests| tests.prepend(Memintro::MemCheck::RepeatedTest) }

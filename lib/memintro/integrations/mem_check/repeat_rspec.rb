@@ -22,4 +22,4 @@ module Memintro
   end
 end
 
-RSpec::Core::Example.prepend(Memintro::MemCheck::RepeatedExample)
+[RSpec::Core::Example].each { |tests| tests.prepend(Memintro::MemCheck::RepeatedExample) }
