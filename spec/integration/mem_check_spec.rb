@@ -75,6 +75,13 @@ RSpec.describe "Memintro::MemCheck" do
     expect([both.status, both.first]).to match [1, /\Amem_check: 1 finding in .* The tests failed \(status 1\)\.\z/]
   end
 
+  it "keeps it where a file of the check cannot be written, and has none of its own then" do
+    settings = { junit: "/proc/self/status/junit.xml" }
+    told = [{ "FAIL" => "1" }, {}].map { |env| clean(settings: settings, env: env) }
+    expect(told.map(&:status)).to eq [1, 4]
+    expect(told.map(&:text)).to all(match(/^mem_check: no verdict: .*junit\.xml/))
+  end
+
   it "runs specs, too" do
     skip "no rspec here" if Gem::Specification.find_all_by_name("rspec-core").empty?
     told = mem_check("mem_check_specs", env: { "SPECS" => "1" })
