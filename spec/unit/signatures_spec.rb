@@ -11,7 +11,8 @@ RSpec.describe "sig/" do
   end
   declared = Signatures.read(File.join(Subprocess::ROOT, "sig"))
   everything = ["memintro", *%w[diff sampler snapshot trend mwrap get_process_mem iseq_collector rack sidekiq rspec
-                                minitest heap/row measure/comparison process/memory].map { |name| "memintro/#{name}" }]
+                                minitest mem_check heap/row measure/comparison
+                                process/memory].map { |name| "memintro/#{name}" }]
 
   it "is valid" do
     skip "no rbs here" unless program
