@@ -6,7 +6,7 @@
 //! Objects that memintro makes for itself, with tracking off in its thread, are left out.
 
 use core::ffi::c_void;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use memintro_abi::{BlockRecord, Frame, Judge, OBJECT_IS_DEAD, OBJECT_IS_OLD, ObjectFigures, Status};
 use memintro_tracker::lock::wait_round;
@@ -26,6 +26,9 @@ use crate::thread;
 /// fork or a dump at exit is waited for.
 const PATIENCE: u32 = 2_000;
 
+/// An end or a move was not noted: nobody knows whether each tracked object is in its slot.
+static IS_STALE: AtomicBool = AtomicBool::new(false);
+
 /// Begins or ends, with one object in so many if `mean` is not 0. The figures of objects stay readable; which objects
 /// live is forgotten, as nobody tells of their end.
 pub(crate) fn track(on: bool, mean: u64) -> Status {
@@ -33,6 +36,7 @@ pub(crate) fn track(on: bool, mean: u64) -> Status {
         TRACKS_OBJECTS.store(false, Ordering::Relaxed);
         OBJECTS.clear();
         OBJECT_SAMPLES.forget();
+        IS_STALE.store(false, Ordering::Relaxed);
         object_samples::set_mean(mean);
         state::take_room_from_objects();
         if on {
@@ -134,6 +138,7 @@ pub(crate) fn freed(slot: usize) {
     let Some(own) = thread::own().filter(|_| is_tracking()) else { return };
     let Some(busy) = enter(&own) else {
         bump(&own.traffic.dropped, 1);
+        IS_STALE.store(true, Ordering::Relaxed);
         return;
     };
     if is_tracking() {
@@ -148,9 +153,12 @@ pub(crate) fn freed(slot: usize) {
 }
 
 /// A marking has ended: the judge says which objects live on, for each one that may have died. `BUSY`: figures are being
-/// read for too long, and only some of the objects were asked for.
+/// read for too long, and only some of the objects were asked for, or an end or a move was not noted.
 pub(crate) fn marked(all: bool, context: *mut c_void, judge: Judge) -> Status {
     let Some(own) = thread::own() else { return Status::NO_MEMORY };
+    if IS_STALE.swap(false, Ordering::Relaxed) {
+        return Status::BUSY;
+    }
     let mut areas = OBJECTS.areas();
     while is_tracking() {
         // Whoever wants to pause the world waits for one area only.
@@ -177,6 +185,7 @@ pub(crate) fn moved(from: usize, to: usize) {
     let Some(own) = thread::own().filter(|_| is_tracking()) else { return };
     let Some(busy) = enter(&own) else {
         bump(&own.traffic.dropped, 1);
+        IS_STALE.store(true, Ordering::Relaxed);
         return;
     };
     let now = shared::generation();

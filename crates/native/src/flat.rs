@@ -358,7 +358,7 @@ fn index_of(rows: &[Row]) -> Vec<u32> {
 }
 
 /// Whether the page that holds this address may be read, by a system call that changes nothing: the kernel reads the set
-/// of signals before it refuses what is to be done with it. (`crates/tracker/src/captures.rs` says why this call.)
+/// of signals before it refuses what is to be done with it.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[must_use]
 pub fn is_readable(page: u64) -> bool {

@@ -34,6 +34,10 @@ pub(crate) fn begin(vm: &Functions) -> Result<bool, Refusal> {
     }
     HAS_MISSED.store(false, Ordering::Relaxed);
     vm.listen(on_marked, MARKED).map_err(Refusal::Raised)?;
+    if let Some(markings) = markings::found() {
+        // To listen takes memory, and may have collected. Nothing is tracked yet.
+        markings.forget_missed();
+    }
     IS_ON.store(true, Ordering::Relaxed);
     Ok(true)
 }
@@ -72,7 +76,8 @@ unsafe extern "C" fn judge(context: *mut c_void, slot: usize) -> u32 {
     }
 }
 
-fn miss() {
+/// Nobody knows any more whether each tracked object is in its slot.
+pub(crate) fn miss() {
     HAS_MISSED.store(true, Ordering::Relaxed);
     if let Some(Some(postponed)) = POSTPONED.get() {
         postponed.ask();

@@ -276,9 +276,12 @@ fn follow(flat: &Flat, visit: impl FnMut(u64, &FlatModule)) -> Walked {
     }
     let mut known = sp & !(PAGE - 1);
     let stack_end = STACK_END.load(Ordering::Relaxed);
-    let certain = if stack_end.wrapping_sub(sp) < NEAR_STACK_END { stack_end } else { 0 };
+    // Where this stack of Ruby's ends, if that is known: what comes after it is another thread's, and may go at any time.
+    // SAFETY: of a thread without the GVL, or without an execution context, it says 0.
+    let own_end = unsafe { vm::machine_stack::stack_end(sp as usize) } as u64;
+    let certain = if stack_end.wrapping_sub(sp) < NEAR_STACK_END { stack_end } else { own_end };
     let read = |address: u64| {
-        if address < sp || !address.is_multiple_of(8) {
+        if address < sp || !address.is_multiple_of(8) || (own_end != 0 && address >= own_end) {
             return None;
         }
         let page = address & !(PAGE - 1);

@@ -219,7 +219,15 @@ pub(crate) fn moved(vm: &Functions) {
     let mut moves: Vec<(usize, usize)> = Vec::new();
     let mut memory = Memory::default();
     (api.untracked_enter)();
-    for object in objects(api).unwrap_or_default() {
+    let tracked = objects(api);
+    if tracked.is_err() {
+        if is_sampled() {
+            sampled_objects::doubt();
+        } else {
+            marked_objects::miss();
+        }
+    }
+    for object in tracked.unwrap_or_default() {
         let slot = object.address as usize;
         if memory.is_gone(slot) {
             (api.object_freed)(slot);

@@ -6,9 +6,9 @@
 //! If a marking was not told, nobody knows which of the sampled objects live, and they are forgotten.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use memintro_abi::{HookApi, Status};
+use memintro_abi::{HookApi, OBJECT_IS_YOUNG, Status};
 use rb_sys::VALUE;
 
 use crate::hook_link;
@@ -21,6 +21,8 @@ pub(crate) const MEAN: u64 = 512;
 
 /// How many objects are passed over before the next one that is sampled. It is changed with the VM's lock only.
 static LEFT: AtomicU64 = AtomicU64::new(0);
+/// Not all sampled objects could be looked at when it was due: nobody knows whether each is in its slot.
+static IN_DOUBT: AtomicBool = AtomicBool::new(false);
 
 /// Samples one object in so many from now on. Markings are told first and until last.
 pub(crate) fn begin(api: &HookApi, vm: &Functions, mean: u64) -> Result<Status, Refusal> {
@@ -28,6 +30,7 @@ pub(crate) fn begin(api: &HookApi, vm: &Functions, mean: u64) -> Result<Status, 
         return Err(Refusal::Missing);
     }
     vm.listen(on_marked, MARKED).map_err(Refusal::Raised)?;
+    IN_DOUBT.store(false, Ordering::Relaxed);
     let status = (api.sample_objects)(mean);
     LEFT.store((api.object_distance)(), Ordering::Relaxed);
     let listening = if status == Status::OK { vm.listen(on_made, MADE) } else { Ok(()) };
@@ -64,7 +67,7 @@ unsafe fn drawn(argument: *mut c_void) {
 /// A marking has ended, and sweeping has not begun.
 unsafe extern "C" fn on_marked(_: VALUE, _: *mut c_void) {
     let (Some(api), Some(markings)) = (hook_link::found(), markings::found()) else { return };
-    let is_known = markings::is_next();
+    let is_known = markings::is_next() && !is_in_doubt(api);
     // SAFETY: all sweeping of earlier collections is over, and each of them was looked at.
     forget(api, |slot| is_known && unsafe { markings.mark(slot) } != Mark::Garbage);
 }
@@ -73,7 +76,7 @@ unsafe extern "C" fn on_marked(_: VALUE, _: *mut c_void) {
 /// at them.
 pub(crate) fn check(api: &HookApi) {
     let Some(markings) = markings::found() else { return };
-    if markings.has_missed_one() {
+    if markings.has_missed_one() || is_in_doubt(api) {
         markings.forget_missed();
         forget(api, |_| false);
     }
@@ -86,9 +89,27 @@ pub(crate) fn check_when_moved(api: &HookApi) {
     }
 }
 
+/// The sampled objects could not be read.
+pub(crate) fn doubt() {
+    IN_DOUBT.store(true, Ordering::Relaxed);
+}
+
+/// Whether a slot may have lost its object unseen: objects could not be read, or the hook could not note an end or a move.
+fn is_in_doubt(api: &HookApi) -> bool {
+    unsafe extern "C" fn judge(_: *mut c_void, _: usize) -> u32 {
+        OBJECT_IS_YOUNG
+    }
+    // There is none whose ends marks tell of, so that nothing is judged.
+    // SAFETY: the judge takes any context.
+    let is_noted = unsafe { (api.objects_marked)(true, std::ptr::null_mut(), judge) } == Status::OK;
+    !is_noted || IN_DOUBT.load(Ordering::Relaxed)
+}
+
 fn forget(api: &HookApi, is_alive: impl Fn(usize) -> bool) {
     (api.untracked_enter)();
-    for object in objects(api).unwrap_or_default() {
+    let sampled = objects(api);
+    IN_DOUBT.store(sampled.is_err(), Ordering::Relaxed);
+    for object in sampled.unwrap_or_default() {
         if !is_alive(object.address as usize) {
             (api.object_freed)(object.address as usize);
         }

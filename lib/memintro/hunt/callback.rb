@@ -40,10 +40,14 @@ module Memintro
         called = @called
         complain = @complain
         thread = Thread.new do
+          # The hunt's own thread leaves signals to the program, and a new thread begins with the mask of its maker.
+          Native.accept_signals
           Thread.current.report_on_exception = false
           called.call(finding)
         rescue Exception => e # rubocop:disable Lint/RescueException -- it must not end more than itself
           Memintro.untracked { complain.call("on_finding raised #{e.class}: #{e.message}") }
+        ensure
+          Native.accept_signals # Ruby uses the native thread again
         end
         thread.name = "memintro-finding"
         thread

@@ -68,17 +68,24 @@ module Memintro
 
         hunt = new(**settings)
         running&.stop
-        @current = hunt.start
+        hunt.start
+        former = @current
+        @current = hunt
+        # Another thread may have begun one meanwhile.
+        former.stop unless former.nil? || former.equal?(running)
+        hunt
       end
 
       # @api private
       # @return [Boolean] whether there was one
       def stop
         running = @current
-        return false unless running&.running?
+        return false unless running
 
+        was_running = running.running?
+        # Also ends tracking that was busy the last time.
         running.stop
-        true
+        was_running
       end
     end
 

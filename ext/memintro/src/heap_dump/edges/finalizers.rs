@@ -31,8 +31,9 @@ static PLACE: OnceLock<Option<usize>> = OnceLock::new();
 
 /// Once, under the GVL; where Ruby itself tells of finalizers, there is nothing to do.
 pub(super) fn prepare() {
-    if cfg!(ruby_gte_3_4) {
-        PLACE.get_or_init(find);
+    // Not `get_or_init`: Ruby may let another thread run amid `find`, which would wait here with the GVL.
+    if cfg!(ruby_gte_3_4) && PLACE.get().is_none() {
+        let _ = PLACE.set(find());
     }
 }
 
