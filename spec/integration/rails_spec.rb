@@ -86,7 +86,7 @@ RSpec.describe "memintro/railtie" do
 
   it "says which setting there is not" do
     expect { PumaServer.run(application, env: { "SETTINGS" => "evry=5" }) {} }
-      .to raise_error(/config.memintro has no evry; it has enabled, start, objects, fields, format, one_in, every, /)
+      .to raise_error(/config.memintro has no evry; it has enabled, start, objects, hunt, on_finding, fields, /)
   end
 
   it "has the settings that docs/rack.md shows" do

@@ -34,7 +34,7 @@ RSpec.describe Memintro::CLI do
 
   it "has no flag in the help of run that it does not have as a variable" do
     cli("run", "--help")
-    flags = out.string.scan(/^ +(?:-[hn], )?(--[a-z-]+)/).flatten - ["--help"]
+    flags = out.string.scan(/^ +(?:-[hn], )?--(?:\[no-\])?([a-z-]+)/).flatten.map { |name| "--#{name}" } - ["--help"]
     expect(flags).to match_array(Memintro::Settings::ALL.map(&:flag))
   end
 
