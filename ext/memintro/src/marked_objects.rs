@@ -27,9 +27,13 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 static HAS_MISSED: AtomicBool = AtomicBool::new(false);
 static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
 
-/// Listens for markings. `false`: this Ruby cannot be asked for marks.
+/// Listens for markings. `false`: this Ruby cannot be asked for marks, or (3.4) figures were wrong after a Ractor had been
+/// there.
 pub(crate) fn begin(vm: &Functions) -> Result<bool, Refusal> {
-    if markings::begin().is_none() || POSTPONED.get_or_init(|| Postponed::new(run)).is_none() {
+    if cfg!(ruby_gte_3_4)
+        || markings::begin().is_none()
+        || POSTPONED.get_or_init(|| Postponed::new(run)).is_none()
+    {
         return Ok(false);
     }
     HAS_MISSED.store(false, Ordering::Relaxed);

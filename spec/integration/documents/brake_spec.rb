@@ -16,6 +16,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
       [1, %r{\Amemintro: tmp/\w+\.(?:\d+\.)?json cannot be read: No such file}],
     /\Amemintro leaks PID/ => [1, /\Amemintro: no process listens/],
     /\Amemintro leaks -- ruby app\.rb/ => [1, /\Aruby: No such file or directory -- app\.rb/],
+    /rake mem_check\z/ => [1, /\Arake aborted!\nNo Rakefile found/],
     /\Amemintro report tmp/ => [1, %r{\Amemintro: tmp/\w+\.json: No such file}],
     /\Amemintro (?:rss|requests|plot) / => [0, /\A(?:process \d+\n  RSS .*|[^!]*)\z/m],
     /\Amemintro doctor/ => [1, /\A\z/]
@@ -32,7 +33,8 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
     /\Amemintro env/ => /LD_PRELOAD=/,
     /\Amemintro doctor/ => /^memintro run: does not work: MEMINTRO_DISABLE=1 is set\n\z/,
     /\Amemintro/ => /\A[^!]*\z/,
-    /requests --json/ => /"kinds":4,/
+    /requests --json/ => /"kinds":4,/,
+    /rake mem_check\z/ => /\A/
   }.freeze
   # What cannot be known says so: a test does not pass, and no holders are named.
   REFUSES = { 'require "memintro/rspec"' => /so memory is not measured \(Memintro::DisabledError\)/,
