@@ -154,11 +154,12 @@ RSpec.describe "objects by line" do
 
   %w[plain traced ractor].each do |way|
     it "knows which objects live, at the end of each collection (#{way})", deadline_seconds: 600 do
+      skip "Ruby 3.4 tells of no object any more once a Ractor was freed" if way == "ractor" && RUBY_VERSION >= "3.4"
       way = "plain" if way == "ractor" && RUBY_VERSION < "3.2"
       answer = objects(DYING, env: { "ROUNDS" => "200000", "WAY" => way }, deadline_seconds: 500)
       expect(answer).to include(wrong: 0, stale: 0, compared: be > 13_000)
       # With a tracer, it depends on whether a collection has begun in its handler.
-      expect(answer[:marks]).to be(way == "plain" && RUBY_VERSION < "3.4") unless way == "traced"
+      expect(answer[:marks]).to be(way == "plain") unless way == "traced"
       expect(answer[:ours]).to be_between(answer[:compared], answer[:compared] + 1_000)
       # Between the two readings some are made.
       expect(answer[:difference]).to be_between(-100, 200)

@@ -27,13 +27,9 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 static HAS_MISSED: AtomicBool = AtomicBool::new(false);
 static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
 
-/// Listens for markings. `false`: this Ruby cannot be asked for marks, or (3.4) figures were wrong after a Ractor had been
-/// there.
+/// Listens for markings. `false`: this Ruby cannot be asked for marks.
 pub(crate) fn begin(vm: &Functions) -> Result<bool, Refusal> {
-    if cfg!(ruby_gte_3_4)
-        || markings::begin().is_none()
-        || POSTPONED.get_or_init(|| Postponed::new(run)).is_none()
-    {
+    if markings::begin().is_none() || POSTPONED.get_or_init(|| Postponed::new(run)).is_none() {
         return Ok(false);
     }
     HAS_MISSED.store(false, Ordering::Relaxed);
