@@ -385,32 +385,16 @@ pub fn is_readable(_: u64) -> bool {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use std::borrow::Cow;
-
-    use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
-
     use super::*;
-
-    /// The tables of this test's own program, and addresses in its functions.
-    fn own() -> (Tables, Vec<u64>) {
-        let bytes = std::fs::read("/proc/self/exe").unwrap();
-        let object = object::File::parse(&*bytes).unwrap();
-        let section = |name| {
-            let section = object.section_by_name(name).unwrap();
-            (Cow::Owned(section.data().unwrap().to_vec()), section.address())
-        };
-        let ((index, index_at), (frames, frames_at)) = (section(".eh_frame_hdr"), section(".eh_frame"));
-        let symbols = object.symbols().filter(|symbol| symbol.kind() == object::SymbolKind::Text);
-        let addresses = symbols
-            .filter(|symbol| symbol.size() > 8)
-            .flat_map(|symbol| (0..symbol.size()).step_by(7).map(move |step| symbol.address() + step))
-            .collect();
-        (Tables { index, index_at, frames, frames_at }, addresses)
-    }
+    use crate::frame::tests::program;
 
     #[test]
     fn rows_say_what_the_tables_say_at_each_address() {
-        let (tables, addresses) = own();
+        let (tables, functions) = program();
+        let addresses = functions
+            .iter()
+            .filter(|(_, size)| *size > 8)
+            .flat_map(|(begin, size)| (0..*size).step_by(7).map(move |step| begin + step));
         let table = FlatTable::of(&tables);
         let mut context = UnwindContext::new();
         let mut compared = 0;

@@ -192,7 +192,7 @@ fn steps(
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
+pub(crate) mod tests {
     use std::borrow::Cow;
     use std::sync::LazyLock;
     use std::time::Instant;
@@ -202,8 +202,8 @@ mod tests {
 
     use super::*;
 
-    /// The tables of this test's own program, and addresses in its functions.
-    fn own() -> (Tables, Vec<u64>) {
+    /// The tables of this test's own program, and beginnings and sizes of its functions.
+    pub(crate) fn program() -> (Tables, Vec<(u64, u64)>) {
         let bytes = std::fs::read("/proc/self/exe").unwrap();
         let object = object::File::parse(&*bytes).unwrap();
         let section = |name| {
@@ -212,9 +212,14 @@ mod tests {
         };
         let ((index, index_at), (frames, frames_at)) = (section(".eh_frame_hdr"), section(".eh_frame"));
         let symbols = object.symbols().filter(|symbol| symbol.kind() == object::SymbolKind::Text);
-        let addresses =
-            symbols.filter(|symbol| symbol.size() > 40).map(|symbol| symbol.address() + 30).collect();
-        (Tables { index, index_at, frames, frames_at }, addresses)
+        let functions = symbols.map(|symbol| (symbol.address(), symbol.size())).collect();
+        (Tables { index, index_at, frames, frames_at }, functions)
+    }
+
+    /// The tables, and an address in each function.
+    fn own() -> (Tables, Vec<u64>) {
+        let (tables, functions) = program();
+        (tables, functions.iter().filter(|(_, size)| *size > 40).map(|(begin, _)| begin + 30).collect())
     }
 
     static OWN: LazyLock<(Tables, Vec<u64>)> = LazyLock::new(own);

@@ -29,15 +29,12 @@ static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
 
 /// Listens for markings. `false`: this Ruby cannot be asked for marks.
 pub(crate) fn begin(vm: &Functions) -> Result<bool, Refusal> {
-    if markings::begin().is_none() || POSTPONED.get_or_init(|| Postponed::new(run)).is_none() {
+    let (Some(markings), Some(_)) = (markings::begin(), POSTPONED.get_or_init(|| Postponed::new(run))) else {
         return Ok(false);
-    }
+    };
     HAS_MISSED.store(false, Ordering::Relaxed);
     vm.listen(on_marked, MARKED).map_err(Refusal::Raised)?;
-    if let Some(markings) = markings::found() {
-        // To listen takes memory, and may have collected. Nothing is tracked yet.
-        markings.forget_missed();
-    }
+    markings.forget_missed();
     IS_ON.store(true, Ordering::Relaxed);
     Ok(true)
 }

@@ -57,7 +57,8 @@ pub(crate) fn missing() -> Vec<&'static str> {
     lookup::missing(&NEEDED)
 }
 
-/// Prepares it, before the first marking is listened for. `None`: this Ruby lacks a function. Under the GVL.
+/// Prepares it, before the first marking is listened for; after that, [`Markings::forget_missed`] is to be called. `None`:
+/// this Ruby lacks a function. Under the GVL.
 pub(crate) fn begin() -> Option<&'static Markings> {
     let markings = MARKINGS.get_or_init(find).as_ref()?;
     // Ruby makes the names of its flags and figures at the first call of each of the two, which must not be in the middle
@@ -65,7 +66,6 @@ pub(crate) fn begin() -> Option<&'static Markings> {
     // SAFETY: Object is an object.
     unsafe { markings.mark(rb_sys::rb_cObject as usize) };
     markings.is_major();
-    TOLD.store(vm::gc_count().unwrap_or_default(), Ordering::Relaxed);
     Some(markings)
 }
 
@@ -140,7 +140,8 @@ impl Markings {
         }
     }
 
-    /// All before this moment is known to be over: the next marking is the next one to be told.
+    /// All before this moment is known to be over: the next marking is the next one to be told. To begin to listen takes
+    /// memory, and may have collected.
     pub(crate) fn forget_missed(&self) {
         TOLD.store(vm::gc_count().unwrap_or_default(), Ordering::Relaxed);
     }

@@ -26,10 +26,9 @@ static IN_DOUBT: AtomicBool = AtomicBool::new(false);
 
 /// Samples one object in so many from now on. Markings are told first and until last.
 pub(crate) fn begin(api: &HookApi, vm: &Functions, mean: u64) -> Result<Status, Refusal> {
-    if markings::begin().is_none() {
-        return Err(Refusal::Missing);
-    }
+    let Some(markings) = markings::begin() else { return Err(Refusal::Missing) };
     vm.listen(on_marked, MARKED).map_err(Refusal::Raised)?;
+    markings.forget_missed();
     IN_DOUBT.store(false, Ordering::Relaxed);
     let status = (api.sample_objects)(mean);
     LEFT.store((api.object_distance)(), Ordering::Relaxed);

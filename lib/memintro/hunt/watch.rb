@@ -2,6 +2,7 @@
 
 require_relative "../heap/survey"
 require_relative "../runtime/main_ractor"
+require_relative "tracker"
 
 module Memintro
   class Hunt
@@ -111,7 +112,7 @@ module Memintro
         return unless Memintro.tracking?
 
         Memintro.top(MOST_SITES).each do |site|
-          figures[[:site, site.name]] = (site.old_bytes || site.live_bytes) + site.object_bytes
+          figures[[:site, site.name]] = Tracker.held(site)
         end
       end
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Required last by programs that run under GC stress. A collection takes a millisecond, so a program of a second's
-# work would run for an hour: the stress ends after some seconds, and the program goes on.
+# work would run for an hour: the stress ends after a second, and the program goes on.
 GC_STRESS_SECONDS = 1
 
 GC.stress = true

@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use magnus::{Error, RArray, RHash, RModule, RString, Ruby, function, prelude::*};
-use memintro_abi::{BlockRecord, EACH_SITE, HookApi, SiteRecord, StackFrame, Status};
+use memintro_abi::{BlockRecord, EACH_SITE, HookApi, StackFrame};
 
 use super::heap::checked;
 use super::names;
 use super::native::{check, hook, visit_each};
+use super::stacks;
 use crate::heap::data;
 use crate::{callers, hook_link, native_stacks, symbols, unfreed};
 
@@ -54,32 +55,6 @@ fn watched(ruby: &Ruby) -> RArray {
     ruby.ary_from_iter(native_stacks::watched().iter().map(|path| names::string(ruby, path)))
 }
 
-fn records(ruby: &Ruby, api: &HookApi) -> Result<Vec<SiteRecord>, Error> {
-    let mut records: Vec<SiteRecord> = Vec::new();
-    let status = visit_each(
-        // SAFETY: the callback fits the record, the context outlives the visit.
-        |context, call| unsafe { (api.stacks)(context, call) },
-        |record| records.push(*record),
-    );
-    check(ruby, status)?;
-    Ok(records)
-}
-
-fn frame_of(api: &HookApi, number: u32) -> Option<StackFrame> {
-    let mut frame = StackFrame {
-        path: std::ptr::null(),
-        label: std::ptr::null(),
-        path_len: 0,
-        label_len: 0,
-        line: 0,
-        frame: 0,
-        caller: 0,
-    };
-    // SAFETY: a valid record.
-    let status = unsafe { (api.stack_frame)(number, &raw mut frame) };
-    (status == Status::OK).then_some(frame)
-}
-
 fn path_of(frame: &StackFrame) -> Vec<u8> {
     // SAFETY: the interner keeps texts until a clear or start, which need the GVL that we hold.
     unsafe { std::slice::from_raw_parts(frame.path, frame.path_len as usize) }.to_vec()
@@ -89,8 +64,8 @@ fn path_of(frame: &StackFrame) -> Vec<u8> {
 fn sites(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     let Some(api) = hook_link::found() else { return Ok(hash) };
-    for record in records(ruby, api)? {
-        let innermost = u32::try_from(record.stack).ok().and_then(|number| frame_of(api, number));
+    for record in stacks::records(ruby, api)? {
+        let innermost = u32::try_from(record.stack).ok().and_then(|number| stacks::frame(api, number));
         if innermost.is_some_and(|frame| path_of(&frame).first() == Some(&0)) {
             let row = ruby.ary_new_capa(2);
             row.push(record.allocations.wrapping_sub(record.frees))?;
@@ -110,9 +85,9 @@ fn stacks_of(ruby: &Ruby, wanted: Vec<u32>) -> Result<RHash, Error> {
     let mut numbers: HashMap<(Vec<u8>, u64), usize> = HashMap::new();
     let mut all: Vec<(Vec<u8>, u64)> = Vec::new();
     let mut stacks: Vec<(u32, Vec<usize>, Option<String>)> = Vec::new();
-    for record in records(ruby, api)?.iter().filter(|record| wanted.contains(&record.id)) {
+    for record in stacks::records(ruby, api)?.iter().filter(|record| wanted.contains(&record.id)) {
         let (mut frames, mut line, mut next) = (Vec::new(), None, u32::try_from(record.stack).unwrap_or(0));
-        while let Some(frame) = frame_of(api, next) {
+        while let Some(frame) = stacks::frame(api, next) {
             let path = path_of(&frame);
             if let Some((0, path)) = path.split_first() {
                 let key = (path.to_vec(), u64::from(frame.line));

@@ -30,13 +30,7 @@ fn stack_depth() -> u64 {
 fn stacks(ruby: &Ruby) -> Result<RArray, Error> {
     let array = ruby.ary_new();
     let Some(api) = hook_link::found() else { return Ok(array) };
-    let mut records: Vec<SiteRecord> = Vec::new();
-    let status = visit_each(
-        // SAFETY: the callback fits the record, the context outlives the visit.
-        |context, call| unsafe { (api.stacks)(context, call) },
-        |record| records.push(*record),
-    );
-    check(ruby, status)?;
+    let records = records(ruby, api)?;
     let mut paths = Paths::new(ruby);
     let mut frames = Frames { api, list: ruby.ary_new(), places: HashMap::new() };
     for record in &records {
@@ -48,6 +42,34 @@ fn stacks(ruby: &Ruby) -> Result<RArray, Error> {
         array.push(row)?;
     }
     Ok(array)
+}
+
+/// All call sites, each whole stack by itself.
+pub(super) fn records(ruby: &Ruby, api: &HookApi) -> Result<Vec<SiteRecord>, Error> {
+    let mut records: Vec<SiteRecord> = Vec::new();
+    let status = visit_each(
+        // SAFETY: the callback fits the record, the context outlives the visit.
+        |context, call| unsafe { (api.stacks)(context, call) },
+        |record| records.push(*record),
+    );
+    check(ruby, status)?;
+    Ok(records)
+}
+
+/// The frame of this number; its texts are kept until a clear or start, which need the GVL.
+pub(super) fn frame(api: &HookApi, number: u32) -> Option<StackFrame> {
+    let mut frame = StackFrame {
+        path: std::ptr::null(),
+        label: std::ptr::null(),
+        path_len: 0,
+        label_len: 0,
+        line: 0,
+        frame: 0,
+        caller: 0,
+    };
+    // SAFETY: a valid record.
+    let status = unsafe { (api.stack_frame)(number, &raw mut frame) };
+    (status == Status::OK).then_some(frame)
 }
 
 /// A frozen array of path, line and label for each frame, made once.
@@ -63,27 +85,12 @@ impl Frames<'_> {
     fn stack(&mut self, ruby: &Ruby, mut number: u32) -> Result<RArray, Error> {
         let stack = ruby.ary_new();
         while number != 0 {
-            let Some(frame) = self.frame(number) else { break };
+            let Some(frame) = frame(self.api, number) else { break };
             stack.push(self.made(ruby, &frame)?)?;
             number = frame.caller;
         }
         stack.freeze();
         Ok(stack)
-    }
-
-    fn frame(&self, number: u32) -> Option<StackFrame> {
-        let mut frame = StackFrame {
-            path: std::ptr::null(),
-            label: std::ptr::null(),
-            path_len: 0,
-            label_len: 0,
-            line: 0,
-            frame: 0,
-            caller: 0,
-        };
-        // SAFETY: a valid record.
-        let status = unsafe { (self.api.stack_frame)(number, &raw mut frame) };
-        (status == Status::OK).then_some(frame)
     }
 
     fn made(&mut self, ruby: &Ruby, frame: &StackFrame) -> Result<RArray, Error> {

@@ -7,33 +7,19 @@ require_relative "../../support/paths"
 require_relative "../../support/units"
 require_relative "child"
 require_relative "finding"
-require_relative "rules"
+require_relative "test_run"
 
 module Memintro
   module MemCheck
-    # What was found: findings, live blocks of the libraries, notes.
-    # @api private
-    Found = Struct.new(:findings, :live_blocks, :notes)
-
     # Tests that run with memintro, which follows each allocation's stack.
     # @api private
-    class FollowedRun
+    class FollowedRun < TestRun
       # Characters that LD_PRELOAD or RUBYOPT cannot have in a path.
       UNSPEAKABLE = /[\s:;$]/.freeze
       AUTORUN = File.join(Paths::CODE, "integrations/mem_check/child_autorun.rb").freeze
       # A larger answer of a process is not read.
       MOST_BYTES = 64 << 20
       private_constant :UNSPEAKABLE, :AUTORUN, :MOST_BYTES
-
-      # @return [Found]
-      attr_reader :found
-
-      # @param config [Configuration]
-      def initialize(config)
-        @config = config
-        @rules = Rules.new(config.skipped_ruby_functions)
-        @found = Found.new([], nil, [])
-      end
 
       # @return [Hash{String => String}]
       def environment(folder)
@@ -58,13 +44,6 @@ module Memintro
         answers.each { |answer| add(answer) }
         complain(folder, answers, status)
         @found
-      end
-
-      # A shell between says it by its own status.
-      # @param status [Process::Status, nil]
-      # @return [Integer, nil] the signal that ended the tests
-      def self.signal(status)
-        status&.termsig || (status&.exitstatus.to_i > 128 ? status.exitstatus - 128 : nil)
       end
 
       private
@@ -135,7 +114,7 @@ module Memintro
         end
 
         if begun > answers.size
-          signal = FollowedRun.signal(status)
+          signal = signal_of(status)
           ended = signal ? "by signal #{signal}" : "without its exit handlers (exit!, or a fatal signal)"
           count = begun - answers.size
           raise Error, "#{Units.count(count)} #{Units.noun(count, 'process', 'processes')} of the tests ended " \

@@ -20,4 +20,4 @@ module Memintro
   end
 end
 
-[Minitest::Test].each { |tests| tests.prepend(Memintro::MemCheck::RepeatedTest) }
+Minitest::Test.send(:prepend, Memintro::MemCheck::RepeatedTest) # rubocop:disable Lint/SendWithMixinArgument

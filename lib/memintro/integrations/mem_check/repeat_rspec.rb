@@ -22,4 +22,4 @@ module Memintro
   end
 end
 
-[RSpec::Core::Example].each { |tests| tests.prepend(Memintro::MemCheck::RepeatedExample) }
+RSpec::Core::Example.send(:prepend, Memintro::MemCheck::RepeatedExample) # rubocop:disable Lint/SendWithMixinArgument

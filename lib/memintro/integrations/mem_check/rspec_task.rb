@@ -2,7 +2,7 @@
 
 require "rspec/core/rake_task"
 require "shellwords"
-require_relative "../../mem_check"
+require_relative "task"
 
 module Memintro
   module MemCheck
@@ -16,19 +16,7 @@ module Memintro
         # What the specs require first if they are repeated.
         REPEAT = File.expand_path("repeat_rspec.rb", __dir__).freeze
         private_constant :REPEAT
-
-        # @param name [Symbol, Hash] name of the task, with what it depends on; `:mem_check` by default
-        # @param options [Hash{Symbol => Object}] settings of {Configuration}, for this task alone; any other key is the
-        #   task's name
-        # @yieldparam task [RakeTask] the options of `RSpec::Core::RakeTask`
-        def initialize(name = :mem_check, **options, &block)
-          settings, names = options.partition { |key, _| Configuration::SETTINGS.include?(key) }.map(&:to_h)
-          @mem_check = MemCheck.configuration.copy(**settings)
-          super(names.empty? ? name : names, &block)
-        end
-
-        # @return [Configuration] of this task
-        attr_reader :mem_check
+        include Task
 
         # Runs the specs in a child.
         # @api private
@@ -36,9 +24,8 @@ module Memintro
           command = spec_command
           command = "#{command} --require #{Shellwords.escape(REPEAT)}" if mem_check.repeats?
           puts command if verbose
-          status = Check.new(mem_check).run do |environment, prefix|
+          status = checked do |environment, prefix|
             system(environment, "#{prefix}#{command}", unsetenv_others: with_clean_environment || false)
-            Process.last_status
           end
           exit(status) unless status.zero? || !fail_on_error
         end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "rake/testtask"
-require_relative "../../mem_check"
+require_relative "task"
 
 module Memintro
   module MemCheck
@@ -13,28 +13,15 @@ module Memintro
       # What the tests require first if they are repeated.
       REPEAT = File.expand_path("repeat_minitest.rb", __dir__).freeze
       private_constant :REPEAT
-
-      # @param name [Symbol, Hash] name of the task, with what it depends on; `:mem_check` by default
-      # @param options [Hash{Symbol => Object}] settings of {Configuration}, for this task alone; any other key is the
-      #   task's name, as Rake has it
-      # @yieldparam task [TestTask] the options of `Rake::TestTask`
-      def initialize(name = :mem_check, **options, &block)
-        settings, names = options.partition { |key, _| Configuration::SETTINGS.include?(key) }.map(&:to_h)
-        @mem_check = MemCheck.configuration.copy(**settings)
-        super(names.empty? ? name : names, &block)
-      end
-
-      # @return [Configuration] of this task
-      attr_reader :mem_check
+      include Task
 
       # Runs the tests in a child. The task ends with the status of the tests if they failed, otherwise with that of the
       # check.
       # @api private
       def ruby(arguments, *)
-        status = Check.new(mem_check).run do |environment, prefix|
-          again = "-r\"#{REPEAT}\" " if mem_check.repeats?
+        again = "-r\"#{REPEAT}\" " if mem_check.repeats?
+        status = checked do |environment, prefix|
           system(environment, "#{prefix}#{::FileUtils::RUBY} #{again}#{arguments}")
-          Process.last_status
         end
         exit(status) unless status.zero?
       end

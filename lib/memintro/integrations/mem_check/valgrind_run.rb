@@ -7,14 +7,13 @@ require_relative "../../support/json_text"
 require_relative "../../support/names"
 require_relative "../../support/paths"
 require_relative "finding"
-require_relative "followed_run"
-require_relative "rules"
+require_relative "test_run"
 
 module Memintro
   module MemCheck
     # Tests that run under Valgrind, whose XML `memintro-tool` reads.
     # @api private
-    class ValgrindRun
+    class ValgrindRun < TestRun
       # Ruby reads memory that was never written when it looks for objects on stacks, so that is not asked for.
       OPTIONS = %w[--tool=memcheck --leak-check=full --show-leak-kinds=definite --num-callers=50 --undef-value-errors=no
                    --error-limit=no --trace-children=no --child-silent-after-fork=yes --xml=yes].freeze
@@ -29,14 +28,9 @@ module Memintro
       VALGRIND = /vgpreload|valgrind/.freeze
       private_constant :OPTIONS, :KINDS, :VALGRIND
 
-      # @return [Found]
-      attr_reader :found
-
       # @param config [Configuration]
       def initialize(config)
-        @config = config
-        @rules = Rules.new(config.skipped_ruby_functions)
-        @found = Found.new([], nil, [])
+        super
         @root = "#{File.realpath(Dir.pwd)}/"
         @loaded = {}
       end
@@ -63,7 +57,7 @@ module Memintro
         answers.each { |answer| add(answer.fetch("errors")) }
         return @found if answers.all? { |answer| answer["whole"] }
 
-        signal = FollowedRun.signal(status)
+        signal = signal_of(status)
         ended = signal ? " (the tests were ended by signal #{signal})" : ""
         raise Error, "valgrind's output ends in the middle#{ended}: leaks are searched at the end"
       end
