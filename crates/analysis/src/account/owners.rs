@@ -180,7 +180,8 @@ const MOST_SEARCHED: usize = 2048;
 impl Search<'_, '_> {
     /// Finds the blocks of an object that owns so many bytes: those to which its slot's words point, and, if its type
     /// has blocks within blocks, those to which these point. No more than it owns is taken, so that a pointer to what
-    /// belongs to others ends the search of one object and not more.
+    /// belongs to others ends the search of one object and not more. A block to which the slot itself points is looked
+    /// into also where another object has got it before, by an old pointer: what it points to may be large.
     pub fn claim(
         &mut self,
         slot: (usize, usize),
@@ -198,9 +199,11 @@ impl Search<'_, '_> {
             next += 1;
             for at in (start..end).step_by(8) {
                 let Some(block) = word(at).and_then(|block| usize::try_from(block).ok()) else { break };
-                if self.owners.of_block(block) != Owner::Native {
-                    continue;
-                }
+                let taken = match self.owners.of_block(block) {
+                    Owner::Native => false,
+                    Owner::Objects | Owner::Iseqs | Owner::Internal if nested && next == 1 => true,
+                    _ => continue,
+                };
                 let chunk = block - HEAD;
                 let Some(head) = word(block - 8) else { continue };
                 let size = (head & !super::chunks::FLAGS) as usize;
@@ -209,9 +212,11 @@ impl Search<'_, '_> {
                     continue;
                 }
                 left -= least;
-                self.owners.set(chunk, owner);
-                found.blocks += 1;
-                found.resident += self.pages.resident(chunk, chunk.saturating_add(size));
+                if !taken {
+                    self.owners.set(chunk, owner);
+                    found.blocks += 1;
+                    found.resident += self.pages.resident(chunk, chunk.saturating_add(size));
+                }
                 if nested && let Some(place) = waiting.get_mut(last) {
                     // A block reaches into the next chunk, by the word that says how long a free one before it is.
                     *place = (block, block + size.saturating_sub(8).min(MOST_SEARCHED));
@@ -289,11 +294,15 @@ mod tests {
     }
 
     fn search(memory: &Memory, owned: u64, nested: bool) -> (Found, Vec<Owner>) {
+        search_where(memory, owned, nested, [Owner::Native; 4])
+    }
+
+    fn search_where(memory: &Memory, owned: u64, nested: bool, before: [Owner; 4]) -> (Found, Vec<Owner>) {
         let (mut map, mut bits) = (vec![0; Owners::bytes(6)], vec![0; 1]);
         let mut owners = Owners::new(&AREAS, &mut map);
         let mut pages = Space::new(&AREAS, &mut bits);
         pages.set_range(START, START + 4 * PAGE);
-        (0..4).for_each(|number| owners.set(chunk(number), Owner::Native));
+        before.iter().enumerate().for_each(|(number, owner)| owners.set(chunk(number), *owner));
         let word = |at: usize| memory.0.get(at.checked_sub(START)? / 8).copied();
         let mut search = Search { owners: &mut owners, pages: &pages };
         let found = search.claim((START, START + 40), owned, nested, Owner::Objects, word);
@@ -311,6 +320,21 @@ mod tests {
         assert_eq!(search(&memory, 50, false), (one, vec![Native, Objects, Native, Native]));
         let both = Found { blocks: 2, resident: 128 };
         assert_eq!(search(&memory, 100, true), (both, vec![Native, Objects, Native, Objects]));
+    }
+
+    #[test]
+    fn blocks_within_one_that_an_old_pointer_of_another_object_took() {
+        use Owner::{Internal, Native, Objects};
+        let mut memory = Memory::new();
+        memory.put(START + 16, block(1));
+        memory.put(chunk(1) + 64, block(3));
+        let taken = [Native, Internal, Native, Native];
+        let inner = Found { blocks: 1, resident: 64 };
+        assert_eq!(search_where(&memory, 100, true, taken), (inner, vec![Native, Internal, Native, Objects]));
+        assert_eq!(search_where(&memory, 100, false, taken).0.blocks, 0);
+        assert_eq!(search_where(&memory, 20, true, taken).0.blocks, 0, "what it owns bounds that too");
+        let free = [Native, Owner::Cached, Native, Native];
+        assert_eq!(search_where(&memory, 100, true, free).0.blocks, 0, "a free block has old pointers");
     }
 
     #[test]
