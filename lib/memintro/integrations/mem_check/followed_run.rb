@@ -26,7 +26,7 @@ module Memintro
         refuse
         { "LD_PRELOAD" => before(Paths.hook, ENV["LD_PRELOAD"], ":"),
           "RUBYOPT" => before("-r#{AUTORUN}", ENV["RUBYOPT"], " "), "MEMINTRO_MODE" => "full",
-          "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil,
+          "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil, "MEMINTRO_CHECK_CLEARS" => "1",
           Child::FOLDER => folder, Child::NAMES => @config.binaries.join(File::PATH_SEPARATOR),
           Child::ROOT => File.realpath(Dir.pwd), Child::SECONDS => @config.seconds.to_s,
           Child::REPEAT => (@config.repeat ? "1" : nil) }
