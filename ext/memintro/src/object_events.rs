@@ -148,6 +148,15 @@ impl Functions {
     }
 }
 
+/// Makes Ruby tell of objects again. It counts its listeners anew when one begins or ends.
+pub(crate) fn hear_again(ruby: &Ruby) -> Result<(), Error> {
+    unsafe extern "C" fn nothing(_: VALUE, _: *mut c_void) {}
+    let Some(functions) = functions(ruby) else { return Ok(()) };
+    functions.listen(nothing, FREED)?;
+    functions.ignore(nothing);
+    Ok(())
+}
+
 /// Makes the object that Ruby asks to update its references, once. Those who follow objects call it first.
 pub(crate) fn prepare(ruby: &Ruby) -> Result<(), Error> {
     if IS_PREPARED.load(Ordering::Relaxed) {
