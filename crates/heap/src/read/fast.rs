@@ -6,7 +6,7 @@
 use super::Wants;
 use super::field::{behind, field, flags, kind, references, texts};
 use super::line::{Line, Type};
-use super::words::{address, number, quote};
+use super::words::{address, is_at, number, quote};
 
 /// How many ends of lines are remembered: a power of two.
 const ENDS: usize = 64;
@@ -65,9 +65,9 @@ pub(crate) fn parse<'a>(
     recent: &mut Recent<'a>,
     line: &mut Line<'a>,
 ) -> Option<usize> {
-    const HEAD: &[u8] = b"{\"address\":\"";
+    const HEAD: &[u8; 12] = b"{\"address\":\"";
     *line = Line::default();
-    let (at, whole) = if behind(text, from).starts_with(HEAD) {
+    let (at, whole) = if is_at(text, from, HEAD) {
         let (address, quote) = address(text, from + HEAD.len())?;
         line.address = address;
         expected(text, quote + 1, line, wants, recent)?
@@ -94,7 +94,7 @@ fn expected<'a>(
     /// Goes on behind these bytes, if they come.
     macro_rules! comes {
         ($bytes:literal) => {{
-            let comes = behind(text, at).starts_with($bytes);
+            let comes = is_at(text, at, $bytes);
             if comes {
                 at += $bytes.len();
             }
@@ -240,21 +240,20 @@ fn others<'a>(text: &'a [u8], mut at: usize, line: &mut Line<'a>, wants: Wants) 
 /// The type whose name begins at `at`, and what is behind its quote.
 #[inline]
 fn kind_near(text: &[u8], at: usize) -> Option<(Type, usize)> {
-    /// How most objects begin.
-    const COMMON: [(Type, &[u8]); 6] = [
-        (Type::String, b"STRING\""),
-        (Type::Array, b"ARRAY\""),
-        (Type::Object, b"OBJECT\""),
-        (Type::Hash, b"HASH\""),
-        (Type::Imemo, b"IMEMO\""),
-        (Type::Data, b"DATA\""),
-    ];
-    let text_here = behind(text, at);
-    for (kind, name) in COMMON {
-        if text_here.starts_with(name) {
-            return Some((kind, at + name.len()));
-        }
+    // Most objects are of one of these.
+    macro_rules! is {
+        ($kind:ident, $name:literal) => {
+            if is_at(text, at, $name) {
+                return Some((Type::$kind, at + $name.len()));
+            }
+        };
     }
+    is!(String, b"STRING\"");
+    is!(Array, b"ARRAY\"");
+    is!(Object, b"OBJECT\"");
+    is!(Hash, b"HASH\"");
+    is!(Imemo, b"IMEMO\"");
+    is!(Data, b"DATA\"");
     let end = quote(text, at)?;
     Some((kind(text, at, end)?, end + 1))
 }

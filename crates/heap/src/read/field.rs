@@ -2,7 +2,7 @@
 
 use super::Wants;
 use super::line::{Line, Type};
-use super::words::{address, eight, is_reference, number, quote, sixteen, word};
+use super::words::{address, eight, is_at, is_reference, number, quote, sixteen, word};
 use memchr::memchr2;
 
 /// The first bytes of what begins at `from` and ends at `to`, as [`word`] has them.
@@ -222,11 +222,11 @@ pub(super) fn flags(text: &[u8], mut at: usize) -> Option<usize> {
             b'}' => return Some(at + 1),
             _ => return None,
         }
-        if !behind(text, at).starts_with(b":true") {
+        if !is_at(text, at, b":true") {
             return None;
         }
         at += 5;
-        if behind(text, at).starts_with(b", ") {
+        if is_at(text, at, b", ") {
             at += 2;
         }
     }

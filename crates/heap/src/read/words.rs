@@ -16,6 +16,13 @@ pub(crate) const fn word(name: &[u8]) -> u64 {
     word
 }
 
+/// Whether these bytes are at `at`.
+#[inline(always)]
+pub(crate) fn is_at<const COUNT: usize>(text: &[u8], at: usize, bytes: &[u8; COUNT]) -> bool {
+    // Arrays of a known length are compared as words, without a call.
+    text.get(at..).and_then(|rest| rest.first_chunk::<COUNT>()).is_some_and(|found| found == bytes)
+}
+
 /// Sixteen bytes from `at` on.
 #[inline]
 pub(crate) fn sixteen(text: &[u8], at: usize) -> Option<&[u8; 16]> {
@@ -121,7 +128,7 @@ fn together(nibbles: u64) -> u64 {
 #[inline]
 pub(crate) fn address(text: &[u8], at: usize) -> Option<(u64, usize)> {
     const ZEROS: u128 = 0x3030_3030_3030_3030_3030_3030_3030_3030;
-    if text.get(at..at + 2)? != b"0x" {
+    if !is_at(text, at, b"0x") {
         return None;
     }
     let at = at + 2;
