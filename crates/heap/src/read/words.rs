@@ -147,7 +147,7 @@ pub(crate) fn address(text: &[u8], at: usize) -> Option<(u64, usize)> {
 /// The number that begins here, of seven digits at most, and what is behind it.
 #[inline]
 pub(crate) fn number(text: &[u8], at: usize) -> Option<(u64, usize)> {
-    let digits = eight(text, at)? ^ 0x30 * EACH;
+    let digits = eight(text, at)? ^ (0x30 * EACH);
     let others = (digits.wrapping_add(0x76 * EACH) | digits) & (0x80 * EACH);
     let count = others.trailing_zeros() / 8;
     if count == 0 || count > 7 {
