@@ -20,6 +20,8 @@ module Bench
              bin/bench rack              what the Rack middleware costs a request, beside a call of ps
              bin/bench instructions [--columns A,B] [WORKLOAD…]  what tracking costs in instructions, which no busy machine changes
              bin/bench load [SECONDS [ROUNDS]]   throughput of a loaded Puma without memintro, in full and sampled mode
+             bin/bench heap-dump FOLDER [MEGABYTES…]   dumping a heap, beside ObjectSpace.dump_all
+             bin/bench heap-read FOLDER [MEGABYTES [LIB]]   reading a dump, beside heapy
              bin/bench introspection [PART…]   what looking inside costs; PART is a file of bench/introspection
 
     TEXT
@@ -49,6 +51,7 @@ module Bench
       when "rack" then program("rack/overhead.rb", words.drop(1))
       when "instructions" then program("instructions.rb", [*of_columns, *words.drop(1)])
       when "load" then program("rack/load.rb", words.drop(1))
+      when "heap-dump", "heap-read" then program("heap/#{words.first.delete_prefix("heap-")}.rb", words.drop(1))
       when "introspection" then introspection(words.drop(1))
       else raise OptionParser::InvalidArgument, words.first
       end
@@ -98,7 +101,7 @@ module Bench
     end
 
     def program(file, arguments)
-      system(RbConfig.ruby, File.join(__dir__, file), *arguments) ? 0 : 1
+      system(RbConfig.ruby, "-I#{File.join(Setup::ROOT, "lib")}", File.join(__dir__, file), *arguments) ? 0 : 1
     end
 
     def cargo_bench(name, *arguments)

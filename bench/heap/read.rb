@@ -2,7 +2,7 @@
 
 # Time and memory for reading a heap dump, against heapy where it can be had.
 #
-#   ruby -Ilib bench/heap/read.rb FOLDER [MEGABYTES] [LIB]
+#   ruby -Ilib bench/heap/read.rb FOLDER [MEGABYTES] [LIB]     (or bin/bench heap-read FOLDER …)
 #
 # Writes a dump of so many megabytes of lines (default 1000) into FOLDER, of a heap whose objects are tracked, so that
 # it has lines and generations. Then it runs each question three times in turns, and prints the best wall time, its CPU

@@ -1,170 +1,263 @@
-//! Reads a line by the index of its quotes. Whatever it does not expect, it leaves to [`Line::parse`].
+//! Reads a line as Ruby and memintro write it. Whatever it does not expect, it leaves to [`Line::parse`].
+//!
+//! Fields are expected in the order in which Ruby writes them, and lines to end as others of their class did: then a
+//! processor can guess where the next field begins before it has found the end of this one.
 
 use super::Wants;
-use super::line::{Line, Type, hex};
-use memchr::memchr;
+use super::field::{behind, field, flags, kind, references, texts};
+use super::line::{Line, Type};
+use super::words::{address, is_at, number, quote};
 
-/// A field's name, as its first eight bytes and its length.
-const fn key(name: &[u8]) -> (u64, usize) {
-    let mut word = 0;
-    let mut at = 0;
-    while at < 8 && at < name.len() {
-        word |= (name[at] as u64) << (at * 8);
-        at += 1;
-    }
-    (word, name.len())
+/// How many ends of lines are remembered: a power of two.
+const ENDS: usize = 64;
+
+/// How recent lines of a block ended. The next ones of the same class mostly end in the same way.
+pub(crate) struct Recent<'a> {
+    /// From the file on.
+    births: [End<'a>; ENDS],
+    /// From the size on.
+    sizes: [End<'a>; ENDS],
 }
 
-const ADDRESS: (u64, usize) = key(b"address");
-const TYPE: (u64, usize) = key(b"type");
-const CLASS: (u64, usize) = key(b"class");
-const MEMSIZE: (u64, usize) = key(b"memsize");
-const REFERENCES: (u64, usize) = key(b"references");
-const FLAGS: (u64, usize) = key(b"flags");
-const FILE: (u64, usize) = key(b"file");
-const LINE: (u64, usize) = key(b"line");
-const GENERATION: (u64, usize) = key(b"generation");
-const ONE_IN: (u64, usize) = key(b"one_in");
-const BYTESIZE: (u64, usize) = key(b"bytesize");
-const VALUE: (u64, usize) = key(b"value");
-const IMEMO: (u64, usize) = key(b"imemo_type");
-const STRUCT: (u64, usize) = key(b"struct");
-/// Fields that nothing is taken from.
-const IGNORED: [(u64, usize); 8] = [
-    key(b"encoding"),
-    key(b"method"),
-    key(b"embedded"),
-    key(b"ivars"),
-    key(b"length"),
-    key(b"size"),
-    key(b"capacity"),
-    key(b"fstring"),
-];
+/// The end of a line, without the line end, and what it says.
+#[derive(Clone, Copy, Default)]
+struct End<'a> {
+    text: &'a [u8],
+    file: &'a [u8],
+    line: u64,
+    generation: Option<u64>,
+    memsize: u64,
+}
 
-#[inline]
-fn key_at(text: &[u8], from: usize, to: usize) -> (u64, usize) {
-    let length = to - from;
-    match text.get(from..from + 8).and_then(|bytes| bytes.try_into().ok()) {
-        Some(bytes) if length >= 8 => (u64::from_le_bytes(bytes), length),
-        Some(bytes) => (u64::from_le_bytes(bytes) & ((1 << (length * 8)) - 1), length),
-        None => (0, usize::MAX),
+impl Default for Recent<'_> {
+    fn default() -> Self {
+        Recent { births: [End::default(); ENDS], sizes: [End::default(); ENDS] }
     }
 }
 
-/// Reads the line `text[from..to]`, whose quotes are `marks`. None: read it byte by byte.
+impl<'a> End<'a> {
+    /// Takes what it says, if the line ends so from `at` on. Returns where it ends.
+    #[inline]
+    fn of(&self, text: &'a [u8], at: usize, line: &mut Line<'a>) -> Option<usize> {
+        if self.text.is_empty() || !behind(text, at).starts_with(self.text) {
+            return None;
+        }
+        let end = line_end(text, at + self.text.len())?;
+        line.file = self.file;
+        line.line = self.line;
+        line.generation = self.generation;
+        line.memsize = self.memsize;
+        Some(end)
+    }
+
+    fn new(text: &'a [u8], line: &Line<'a>) -> End<'a> {
+        End { text, file: line.file, line: line.line, generation: line.generation, memsize: line.memsize }
+    }
+}
+
+/// Reads the line that begins at `from`, and says where it ends: at a line end, or at the end of the text. None: read it
+/// byte by byte; what is in `line` then means nothing.
 #[inline]
 pub(crate) fn parse<'a>(
     text: &'a [u8],
     from: usize,
-    to: usize,
-    marks: &[u32],
     wants: Wants,
-) -> Option<Line<'a>> {
-    let mut line = Line { whole: &text[from..to], ..Line::default() };
-    if text.get(from) != Some(&b'{') {
+    recent: &mut Recent<'a>,
+    line: &mut Line<'a>,
+) -> Option<usize> {
+    const HEAD: &[u8; 12] = b"{\"address\":\"";
+    *line = Line::default();
+    let (at, whole) = if is_at(text, from, HEAD) {
+        let (address, quote) = address(text, from + HEAD.len())?;
+        line.address = address;
+        expected(text, quote + 1, line, wants, recent)?
+    } else if text.get(from) == Some(&b'{') {
+        (field(text, from + 1, line, wants)?, false)
+    } else {
         return None;
+    };
+    let end = if whole { at } else { others(text, at, line, wants)? };
+    line.whole = &text[from..end];
+    Some(end)
+}
+
+/// Reads the fields behind the address as far as they come in their usual order. Returns what is behind them, and whether
+/// that is the end of the line.
+#[inline]
+fn expected<'a>(
+    text: &'a [u8],
+    mut at: usize,
+    line: &mut Line<'a>,
+    wants: Wants,
+    recent: &mut Recent<'a>,
+) -> Option<(usize, bool)> {
+    /// Goes on behind these bytes, if they come.
+    macro_rules! comes {
+        ($bytes:literal) => {{
+            let comes = is_at(text, at, $bytes);
+            if comes {
+                at += $bytes.len();
+            }
+            comes
+        }};
     }
-    let mut mark = 0;
-    // Where the name of the next field begins.
-    let mut at = from + 1;
-    loop {
-        if *marks.get(mark)? as usize != at {
-            return None;
-        }
-        let end = *marks.get(mark + 1)? as usize;
-        let name = key_at(text, at + 1, end);
-        mark += 2;
-        at = end + 1;
-        if text.get(at) != Some(&b':') {
-            return None;
-        }
+    /// A number under this name.
+    macro_rules! count {
+        ($bytes:literal) => {
+            if comes!($bytes) { Some(take(number(text, at)?, &mut at)) } else { None }
+        };
+    }
+    /// A text under this name, up to its quote.
+    macro_rules! words {
+        ($bytes:literal) => {
+            if comes!($bytes) {
+                let end = quote(text, at)?;
+                Some(&text[std::mem::replace(&mut at, end + 1)..end])
+            } else {
+                None
+            }
+        };
+    }
+    if !comes!(b", \"type\":\"") {
+        return Some((at, false));
+    }
+    (line.kind, at) = kind_near(text, at)?;
+    count!(b", \"shape_id\":");
+    count!(b", \"slot_size\":");
+    if comes!(b", \"class\":\"") {
+        line.class = take(address(text, at)?, &mut at);
         at += 1;
-        if text.get(at) == Some(&b' ') {
-            at += 1;
+    }
+    comes!(b", \"frozen\":true");
+    match line.kind {
+        Type::String | Type::Symbol => {
+            comes!(b", \"embedded\":true");
+            comes!(b", \"fstring\":true");
+            comes!(b", \"shared\":true");
+            line.bytesize = count!(b", \"bytesize\":").unwrap_or(0);
+            count!(b", \"capacity\":");
+            if let Some(value) = words!(b", \"value\":\"")
+                && wants.values
+            {
+                (line.value, line.has_value) = (value, true);
+            }
+            if let Some(hash) = words!(b", \"value_hash\":\"")
+                && wants.values
+            {
+                line.value_hash = hash;
+            }
+            if !comes!(b", \"encoding\":\"UTF-8\"") {
+                words!(b", \"encoding\":\"");
+            }
+            if !comes!(b", \"coderange\":\"7bit\"") {
+                words!(b", \"coderange\":\"");
+            }
         }
-        match *text.get(at)? {
-            b'"' => {
-                let close = *marks.get(mark + 1)? as usize;
-                if *marks.get(mark)? as usize != at || close >= to {
-                    return None;
-                }
-                let value = &text[at + 1..close];
-                mark += 2;
-                at = close + 1;
-                text_field(&mut line, name, &text[end - name.1.min(end)..end], value, wants)?;
-            }
-            b'0'..=b'9' => {
-                let mut number = 0_u64;
-                while let Some(digit @ b'0'..=b'9') = text.get(at) {
-                    number = number.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-                    at += 1;
-                }
-                match name {
-                    MEMSIZE => line.memsize = number,
-                    LINE => line.line = if wants.sites { number } else { 0 },
-                    GENERATION => line.generation = Some(number),
-                    BYTESIZE => line.bytesize = number,
-                    ONE_IN => line.one_in = number,
-                    _ if &text[end - name.1.min(end)..end] == b"objects" => line.objects = Some(number),
-                    _ => {}
-                }
-            }
-            b'[' if name == REFERENCES => {
-                let begin = at + 1;
-                at = begin + memchr(b']', &text[begin..to])?;
-                line.references = &text[begin..at];
-                at += 1;
-                mark += if wants.references || line.references.len() > 256 {
-                    marks[mark..].partition_point(|mark| (*mark as usize) < at)
-                } else {
-                    marks[mark..].iter().take_while(|mark| (**mark as usize) < at).count()
-                };
-            }
-            b'{' if name == FLAGS => {
-                at += memchr(b'}', &text[at..to])? + 1;
-                mark += marks[mark..].iter().take_while(|mark| (**mark as usize) < at).count();
-            }
-            b't' | b'f' | b'n' if !matches!(name.1, 9) => {
-                while text.get(at)?.is_ascii_alphabetic() {
-                    at += 1;
-                }
-            }
-            _ => return None,
+        Type::Object => {
+            comes!(b", \"embedded\":true");
+            count!(b", \"ivars\":");
         }
+        Type::Array => {
+            count!(b", \"length\":");
+            comes!(b", \"shared\":true");
+            comes!(b", \"embedded\":true");
+        }
+        Type::Hash => {
+            count!(b", \"size\":");
+        }
+        Type::Imemo => line.sort = words!(b", \"imemo_type\":\"").unwrap_or_default(),
+        Type::Data => line.sort = words!(b", \"struct\":\"").unwrap_or_default(),
+        _ => {}
+    }
+    if comes!(b", \"references\":[") {
+        let end = references(text, at)?;
+        line.references = &text[std::mem::replace(&mut at, end + 1)..end];
+    }
+    if comes!(b", \"edges\":[") {
+        let end = texts(text, at)?;
+        let edges = &text[std::mem::replace(&mut at, end + 1)..end];
+        line.edges = if wants.edges { edges } else { b"" };
+    }
+    // The product's upper bits depend on all bits of the class.
+    let place = line.class.wrapping_add(line.kind as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let place = (place >> 32) as usize % ENDS;
+    let births = at;
+    if let Some(file) = words!(b", \"file\":\"") {
+        if let Some(end) = recent.births[place].of(text, births, line) {
+            return Some((end, true));
+        }
+        line.file = if wants.sites { file } else { b"" };
+        line.line = count!(b", \"line\":").filter(|_| wants.sites).unwrap_or(0);
+        words!(b", \"method\":\"");
+    }
+    line.generation = count!(b", \"generation\":");
+    let sizes = at;
+    let has_birth = births < sizes;
+    if !has_birth && let Some(end) = recent.sizes[place].of(text, sizes, line) {
+        return Some((end, true));
+    }
+    line.memsize = count!(b", \"memsize\":").unwrap_or(0);
+    if comes!(b", \"flags\":{") {
+        at = flags(text, at)?;
+    }
+    if text.get(at) != Some(&b'}') {
+        return Some((at, false));
+    }
+    let end = line_end(text, at + 1)?;
+    let ends = if has_birth { &mut recent.births } else { &mut recent.sizes };
+    ends[place] = End::new(&text[births..end], line);
+    Some((end, true))
+}
+
+/// The first of the two, while `at` becomes the second.
+#[inline]
+fn take<T>((taken, behind): (T, usize), at: &mut usize) -> T {
+    *at = behind;
+    taken
+}
+
+/// The line must end here.
+#[inline]
+fn line_end(text: &[u8], at: usize) -> Option<usize> {
+    text.get(at).is_none_or(|byte| *byte == b'\n').then_some(at)
+}
+
+/// The fields from `at` on, whatever they are, up to the end of the line.
+fn others<'a>(text: &'a [u8], mut at: usize, line: &mut Line<'a>, wants: Wants) -> Option<usize> {
+    loop {
         match *text.get(at)? {
             b',' => at += 1,
-            b'}' if at + 1 == to => return Some(line),
+            b'}' => return line_end(text, at + 1),
             _ => return None,
         }
         if text.get(at) == Some(&b' ') {
             at += 1;
         }
-        if at >= to {
-            return None;
-        }
+        at = field(text, at, line, wants)?;
     }
 }
 
+/// The type whose name begins at `at`, and what is behind its quote.
 #[inline]
-fn text_field<'a>(
-    line: &mut Line<'a>,
-    name: (u64, usize),
-    key: &[u8],
-    value: &'a [u8],
-    wants: Wants,
-) -> Option<()> {
-    match name {
-        ADDRESS => line.address = hex(value)?,
-        TYPE => line.kind = Type::named(value),
-        CLASS => line.class = hex(value)?,
-        FILE => line.file = if wants.sites { value } else { b"" },
-        VALUE => {
-            line.has_value = wants.values;
-            line.value = if wants.values { value } else { b"" };
-        }
-        IMEMO | STRUCT if key == b"imemo_type" || key == b"struct" => line.sort = value,
-        _ if IGNORED.contains(&name) => {}
-        _ => line.rare_text(key, value, wants)?,
+fn kind_near(text: &[u8], at: usize) -> Option<(Type, usize)> {
+    // Most objects are of one of these.
+    macro_rules! is {
+        ($kind:ident, $name:literal) => {
+            if is_at(text, at, $name) {
+                return Some((Type::$kind, at + $name.len()));
+            }
+        };
     }
-    Some(())
+    is!(String, b"STRING\"");
+    is!(Array, b"ARRAY\"");
+    is!(Object, b"OBJECT\"");
+    is!(Hash, b"HASH\"");
+    is!(Imemo, b"IMEMO\"");
+    is!(Data, b"DATA\"");
+    let end = quote(text, at)?;
+    Some((kind(text, at, end)?, end + 1))
 }
+
+#[cfg(test)]
+#[path = "fast_tests.rs"]
+mod tests;

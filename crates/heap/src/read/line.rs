@@ -1,6 +1,7 @@
 //! One line of a dump: a JSON object, of which only known fields are taken. Nothing is copied.
 
 use super::Wants;
+use super::words::{address, word};
 use crate::kinds::{Facts, NO_GENERATION};
 use memchr::{memchr, memchr2};
 
@@ -48,6 +49,24 @@ pub const TYPES: [&str; 24] = [
     "ROOT", "SHAPE",
 ];
 
+/// Their names as numbers: none is longer than eight bytes.
+const NAMES: [u64; 24] = {
+    let mut names = [0; 24];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = word(TYPES[at].as_bytes());
+        at += 1;
+    }
+    names
+};
+const ALL: [Type; 24] = {
+    use Type::*;
+    [
+        Other, Object, Class, Module, Float, String, Regexp, Array, Hash, Struct, Bignum, File, Data, Match,
+        Complex, Rational, Symbol, Imemo, Iclass, Node, Zombie, Moved, Root, Shape,
+    ]
+};
+
 impl Type {
     /// The name as dumps have it.
     pub fn name(self) -> &'static str {
@@ -55,30 +74,14 @@ impl Type {
     }
 
     pub(crate) fn named(name: &[u8]) -> Type {
-        match name {
-            b"OBJECT" => Type::Object,
-            b"CLASS" => Type::Class,
-            b"MODULE" => Type::Module,
-            b"FLOAT" => Type::Float,
-            b"STRING" => Type::String,
-            b"REGEXP" => Type::Regexp,
-            b"ARRAY" => Type::Array,
-            b"HASH" => Type::Hash,
-            b"STRUCT" => Type::Struct,
-            b"BIGNUM" => Type::Bignum,
-            b"FILE" => Type::File,
-            b"DATA" => Type::Data,
-            b"MATCH" => Type::Match,
-            b"COMPLEX" => Type::Complex,
-            b"RATIONAL" => Type::Rational,
-            b"SYMBOL" => Type::Symbol,
-            b"IMEMO" => Type::Imemo,
-            b"ICLASS" => Type::Iclass,
-            b"NODE" => Type::Node,
-            b"ZOMBIE" => Type::Zombie,
-            b"MOVED" => Type::Moved,
-            b"ROOT" => Type::Root,
-            b"SHAPE" => Type::Shape,
+        Type::of_word(word(name), name.len())
+    }
+
+    /// The same of a name of eight bytes at most, as a number: its first byte is the lowest.
+    #[inline]
+    pub(crate) fn of_word(word: u64, length: usize) -> Type {
+        match NAMES.iter().position(|name| *name == word) {
+            Some(at) if TYPES[at].len() == length => ALL[at],
             _ => Type::Other,
         }
     }
@@ -379,21 +382,6 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// A text that few lines have.
-    pub(crate) fn rare_text(&mut self, key: &[u8], value: &'a [u8], wants: Wants) -> Option<()> {
-        match key {
-            b"value_hash" if wants.values => self.value_hash = value,
-            b"name" => self.name = value,
-            b"superclass" => self.superclass = hex(value)?,
-            b"root" => self.root = value,
-            b"at" => self.at = value,
-            b"label" => self.label = value,
-            b"struct" | b"imemo_type" => self.sort = value,
-            _ => {}
-        }
-        Some(())
-    }
-
     #[inline]
     fn field(&mut self, key: &[u8], cursor: &mut Cursor<'a>, wants: Wants) -> Result<(), Wrong> {
         match key {
@@ -439,6 +427,14 @@ impl<'a> Line<'a> {
 /// Goes over the addresses between the brackets of `references`.
 pub(crate) fn each_address(text: &[u8], mut take: impl FnMut(u64)) -> Result<(), Wrong> {
     let mut at = 0;
+    // As Ruby writes them.
+    while text.get(at) == Some(&b'"')
+        && let Some((number, quote)) = address(text, at + 1)
+        && text.get(quote + 1..quote + 3) == Some(b", ")
+    {
+        take(number);
+        at = quote + 3;
+    }
     loop {
         while let Some(b' ' | b'\t') = text.get(at) {
             at += 1;

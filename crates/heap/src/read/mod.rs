@@ -2,11 +2,12 @@
 
 pub mod batch;
 mod fast;
-mod index;
+mod field;
 pub mod line;
 pub mod lines;
 pub mod load;
 pub mod source;
+mod words;
 
 /// What a reader needs to take from each line. The less, the faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

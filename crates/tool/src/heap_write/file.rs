@@ -150,6 +150,7 @@ fn check(status: libc::c_int) -> Result<(), Error> {
 pub(super) fn explain(path: &Path, error: &Error, written: u64, is_plain: bool) -> String {
     let so_far = units::bytes(i64::try_from(written).unwrap_or(i64::MAX));
     let smaller = if is_plain { " or a name that ends in .zst, which takes about a tenth" } else { "" };
+    let shorter = if is_plain { ", or give a name that ends in .zst, which takes about a tenth" } else { "" };
     let advice = match error.raw_os_error() {
         Some(libc::ENOSPC) => {
             format!("the disk is full after {so_far}. Give a file on another disk{smaller}")
@@ -159,7 +160,7 @@ pub(super) fn explain(path: &Path, error: &Error, written: u64, is_plain: bool) 
         }
         Some(libc::EFBIG) => {
             format!(
-                "no file of this process may be larger than {so_far} (ulimit -f). Raise the limit{smaller}"
+                "no file of this process may be larger than {so_far} (ulimit -f). Raise the limit{shorter}"
             )
         }
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
