@@ -15,6 +15,7 @@ use gimli::{BaseAddresses, EhFrame, EhFrameOffset, LittleEndian, UnwindContext, 
 use crate::steps::{Step, Steps};
 use crate::frame::{Base, Registers, Rule, Saved, all_entries};
 use crate::modules::{Loaded, Modules, Tables};
+use crate::steps::{Step, Steps};
 
 /// Most frames of a stack.
 pub const MOST_FRAMES: usize = 60;

@@ -63,7 +63,8 @@ module Memintro
       found = File.stat(path)
       return found if found.file?
 
-      raise Error, "#{Names.printable(path.b)} cannot be written: it is no file, but a #{KINDS.fetch(found.ftype, found.ftype)}"
+      kind = KINDS.fetch(found.ftype, found.ftype)
+      raise Error, "#{Names.printable(path.b)} cannot be written: it is no file, but a #{kind}"
     rescue Errno::ENOENT
       nil
     end
