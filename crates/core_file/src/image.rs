@@ -150,6 +150,11 @@ impl<'a> Image<'a> {
                  that only these point to would look leaked, so no verdict is given"
             ));
         }
+        if written > bytes.len() as u64 {
+            return Err(
+                "the parts of the core file overlap, so it is damaged: no verdict is given".to_owned()
+            );
+        }
         image.segments.sort_by_key(|segment| segment.start);
         let mut end = 0;
         image.segments.retain(|segment| {

@@ -8,8 +8,8 @@
 //! - [`search`]: what blocks are reached from, by [`memintro_analysis::leaks`]
 //! - [`answer`]: groups of blocks, as the JSON of `Memintro::Leaks`
 //!
-//! The file may be damaged, cut off or made up. Nothing panics then; a search reads each byte of the file a bounded
-//! number of times, and takes memory by the size of the file.
+//! The file may be damaged, cut off or made up. Nothing panics then, every loop has an end, and memory is taken by the size
+//! of the file.
 
 pub mod answer;
 pub mod image;

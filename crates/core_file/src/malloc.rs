@@ -47,12 +47,11 @@ impl Malloc {
         found.ranges.push((arena, arena + layout.size));
         let start = found.main(image, arena, layout)?;
         let mut heaps: Vec<(usize, Heap)> = Vec::new();
-        let mut is_whole = true;
         let mut others = Vec::new();
-        is_whole &= arenas::each_other(arena, layout, word, |other| others.push(other));
-        for other in &others {
-            is_whole &= arenas::each_heap(*other, layout, word, |heap| heaps.push((*other, heap)));
-        }
+        let is_whole = arenas::each_other(arena, layout, word, |other| others.push(other))
+            && others
+                .iter()
+                .all(|other| arenas::each_heap(*other, layout, word, |heap| heaps.push((*other, heap))));
         if !is_whole {
             return Err("the list of glibc's arenas is torn: no verdict is given".to_owned());
         }
@@ -171,7 +170,7 @@ impl Malloc {
                     at = range.1.next_multiple_of(PAGE);
                     continue;
                 }
-                let size = chunks::mapped(at, segment.end - at, |place| image.word(place));
+                let size = chunks::mapped(at, segment.known_end() - at, |place| image.word(place));
                 if let Some(size) = size {
                     self.nodes.push(Node::new(at + HEAD, size - HEAD));
                     self.ranges.push((at, at + size));

@@ -121,5 +121,5 @@ fn name_at(maps: &[u8], address: usize) -> &[u8] {
 pub(super) fn unknown(codes: &Codes, there: &Space<'_>, waiting: &[Waiting], others: u64) -> (u64, u64) {
     let elsewhere =
         waiting.iter().filter(|thread| !codes.is_in_ruby(thread.stack_pointer, there)).count() as u64;
-    (elsewhere + others, elsewhere * LASTING + others.saturating_mul(ALL))
+    (elsewhere.saturating_add(others), others.saturating_mul(ALL).saturating_add(elsewhere * LASTING))
 }
