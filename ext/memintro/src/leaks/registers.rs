@@ -55,7 +55,7 @@ impl Codes {
         let mut used = 0;
         maps::each(maps, |mapping| {
             let kind = match mapping.name {
-                name if name.is_empty() => Code::Other,
+                b"" => Code::Other,
                 name if name == ruby => Code::Ruby,
                 name if name == library || name == own || is_named(name, b"libmemintro_hook") => {
                     Code::Library
