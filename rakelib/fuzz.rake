@@ -6,7 +6,7 @@
 
 RUST_FUZZERS = { "module" => "crates/elf", "raw_dump" => "crates/analysis", "log" => "crates/tool",
                  "request_log" => "crates/tool", "answer" => "crates/tool",
-                 "heap_file" => "crates/heap" }.freeze
+                 "heap_file" => "crates/heap", "core_file" => "crates/core_file" }.freeze
 # Targets that begin with the corpus of another one.
 FUZZ_CORPORA = { "request_log" => "log" }.freeze
 # Targets that start threads: what one of them gives back while it ends looks lost to the sanitizer.

@@ -14,10 +14,11 @@ ALLOWED_DEPENDENCIES = {
   "memintro-elf" => [],
   "memintro-tracker" => %w[memintro-abi],
   "memintro-analysis" => %w[memintro-abi],
+  "memintro-core-file" => %w[memintro-analysis],
   "memintro-hook" => %w[memintro-abi memintro-elf memintro-tracker],
   "memintro-heap" => [],
   "memintro-native" => %w[memintro-abi],
-  "memintro-tool" => %w[memintro-heap],
+  "memintro-tool" => %w[memintro-core-file memintro-heap],
   "memintro" => %w[memintro-abi memintro-analysis memintro-native]
 }.freeze
 RUBY_BINDINGS = %w[rb-sys magnus].freeze

@@ -82,10 +82,4 @@ RSpec.describe "memintro leaks", :listening do
       false
     end
   end
-
-  it "refuses core files, and says why" do
-    result = leaks("--core", "/tmp/core")
-    expect(result.status.exitstatus).to eq(1)
-    expect(result.stderr).to include("core files cannot be searched yet (/tmp/core)").and include("memintro leaks PID")
-  end
 end

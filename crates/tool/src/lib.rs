@@ -26,6 +26,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Some("watch") => watch::run(&arguments[1..]),
         Some("valgrind-xml") => valgrind::run(&arguments[1..]),
         Some("heap") => heap(&arguments[1..]),
+        Some("leaks-core") => leaks_of_core(&arguments[1..]),
         _ => return usage(),
     };
     match outcome {
@@ -40,6 +41,15 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 /// `memintro heap`: the crate `memintro-heap` reads the dumps and answers.
 fn heap(arguments: &[OsString]) -> Result<(), String> {
     memintro_heap::command::run(&memintro_heap::options::Options::parse(arguments)?)
+}
+
+/// `memintro leaks --core`: the crate `memintro-core-file` searches, and the command shows its JSON.
+fn leaks_of_core(arguments: &[OsString]) -> Result<(), String> {
+    use std::io::Write as _;
+    let [path, rest @ ..] = arguments else { return Err("leaks-core takes a file".to_owned()) };
+    let wanted = memintro_core_file::Wanted { first_words: rest.iter().any(|word| word == "first-words") };
+    let answer = memintro_core_file::search_file(path.as_ref(), wanted)?;
+    std::io::stdout().write_all(answer.as_bytes()).map_err(|error| format!("standard output: {error}"))
 }
 
 fn usage() -> ExitCode {

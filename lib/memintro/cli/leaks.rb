@@ -10,11 +10,13 @@ module Memintro
       BANNER = <<~TEXT
         Usage: memintro leaks [options] PID|NAME…
                memintro leaks [options] -- CMD [ARGUMENTS]
+               memintro leaks [options] --core FILE
 
         Finds blocks of malloc that nothing points to any more, by call site and size, and says what holds the others.
         PID or NAME is a process that listens (memintro ps). A copy of it searches. The process itself stands still
         only for the garbage collection before, and while the kernel copies it: 30 to 100 ms for each GB, twice.
         With a CMD, each of its Ruby processes tracks from its start, and is searched when it ends.
+        A core FILE of a Ruby process that used glibc's malloc is searched as well. It says no lines and no classes.
       TEXT
       # Seconds that a copy may take.
       SECONDS = 120
@@ -31,23 +33,36 @@ module Memintro
           parser.on("--no-gc", "do not collect garbage first: what only garbage points to counts as held") do
             @no_gc = true
           end
-          parser.on("--core FILE", "a core file; see below") { |file| @core = file }
+          parser.on("--core FILE", "search a core file, as the kernel, gcore or gdb write it") { |file| @core = file }
         end
       end
 
       # @param words [Array<String>] PIDs and names
       # @return [Integer] the exit code
       def run(words)
-        raise Failure, no_core if @core
+        return super unless @core
+        raise UsageError, "give either --core FILE or a PID, not #{words.first}" unless words.empty?
+        raise UsageError, "give either --core FILE or a program to run" if @command
+        raise UsageError, "--track needs a PID: a core file is of a process that has ended" if @track
 
-        super
+        require_relative "../../memintro"
+        require_relative "../report/leaks_report"
+        require_relative "../malloc/leaks/core_file"
+        show_core
+        0
       end
 
       private
 
-      def no_core
-        "core files cannot be searched yet (#{@core}): the pages of Ruby's heap, and the memory of memintro itself, " \
-          "are listed in the live process only. memintro leaks PID asks the process while it runs"
+      def show_core
+        check_output
+        leaks, pid = Leaks::CoreFile.search(@core, first_words: @first_words == true)
+        report = LeaksReport.new(leaks, name: File.basename(@core), pid: pid)
+        return save(report, @output) if @output
+
+        report.write(Printed.new(@out, format_name), **form)
+      rescue LeaksError => e
+        raise Failure, e.message
       end
 
       def variables

@@ -39,7 +39,8 @@ module Memintro
     attr_reader :indirectly_leaked_blocks
     # @return [Integer] their bytes
     attr_reader :indirectly_leaked_bytes
-    # @return [Integer] blocks that nothing pointed to in one copy of the process, but something in the other
+    # @return [Integer] blocks that nothing pointed to in one copy of the process, but something in the other; and those
+    #   that a register of another thread may hold
     attr_reader :undecided_blocks
     # @return [Integer] their bytes
     attr_reader :undecided_bytes
@@ -55,7 +56,7 @@ module Memintro
     attr_reader :basis
     # @return [Symbol] whether lines are known: `:off`, `:full` or `:sampled`
     attr_reader :mode
-    # @return [Integer] how many copies of the process were searched
+    # @return [Integer] how many copies of the process were searched; 0: a core file was
     attr_reader :copies
     # @return [Integer] bytes that the last copy searched
     attr_reader :searched_bytes
@@ -78,8 +79,8 @@ module Memintro
       groups = Array(hash["groups"]).map { |row| Group.of_hash(row) }
       figures = ATTRIBUTES.to_h { |name| [name, hash[name.to_s]] }
       %i[allocator basis mode].each { |name| figures[name] = figures[name].to_s.to_sym }
-      new(**figures, notes: Array(hash["notes"]).map(&:to_s), verdict: Array(hash["verdict"]).map(&:to_s),
-                     groups: groups)
+      new(**figures, notes: Array(hash["notes"]).map(&:to_s), groups: groups,
+                     verdict: hash["verdict"] && Array(hash["verdict"]).map(&:to_s))
     rescue TypeError, NoMethodError, ArgumentError
       raise LeaksError, "this is no answer of memintro about leaks"
     end

@@ -64,9 +64,11 @@ module Memintro
     end
 
     def facts
-      "#{Units.counted(@leaks.scanned_blocks, 'block')} (#{Units.bytes(@leaks.scanned_bytes)}) looked at, " \
-        "#{Units.bytes(@leaks.searched_bytes)} searched in #{@leaks.search_ms} ms in " \
-        "#{@leaks.copies == 1 ? 'a copy' : "#{@leaks.copies} copies"} of the process, " \
+      looked = "#{Units.counted(@leaks.scanned_blocks, 'block')} (#{Units.bytes(@leaks.scanned_bytes)}) looked at, " \
+               "#{Units.bytes(@leaks.searched_bytes)} searched in #{@leaks.search_ms} ms in "
+      return "#{looked}a core file" if @leaks.copies.zero?
+
+      "#{looked}#{@leaks.copies == 1 ? 'a copy' : "#{@leaks.copies} copies"} of the process, " \
         "which stood still for #{@leaks.pause_ms} ms"
     end
 

@@ -54,12 +54,14 @@ pub struct Marking<'a, 'b, M> {
     own: u8,
     /// Bytes that were searched.
     pub searched: u64,
+    /// Whether integers of Ruby in blocks count.
+    pub has_integers: bool,
 }
 
 impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
     /// `waiting` has as many entries as there are blocks. `own`: the kind of the caller's own roots.
     pub fn new(nodes: &'a mut Nodes<'b>, memory: &'a M, waiting: &'a mut [u32], own: u8) -> Self {
-        Self { nodes, memory, waiting, used: 0, own, searched: 0 }
+        Self { nodes, memory, waiting, used: 0, own, searched: 0, has_integers: true }
     }
 
     /// Searches a range of roots, and all blocks that it reaches.
@@ -70,6 +72,12 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
             let key = if root.key == 0 { at } else { root.key };
             self.look(word, root.has_integers, (root.kind, key, NOBODY));
         });
+        self.drain();
+    }
+
+    /// Takes one word of a root, and all blocks that it reaches.
+    pub fn from_word(&mut self, word: usize, root: Root) {
+        self.look(word, root.has_integers, (root.kind, root.key, NOBODY));
         self.drain();
     }
 
@@ -140,7 +148,7 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
             }
             self.searched += node.bytes as u64;
             memory.words(node.start, node.start + node.bytes, |_, word| {
-                self.look(word, true, (node.kind, node.root, index as u32));
+                self.look(word, self.has_integers, (node.kind, node.root, index as u32));
             });
         }
     }
@@ -166,6 +174,16 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
                     node.holder = NOBODY;
                 }
             }
+        }
+    }
+
+    /// Takes a leaked block for one that something may hold, with all that it holds.
+    pub(super) fn doubt_leaked(&mut self, index: usize, root: Root) {
+        if let Some(node) = self.nodes.list.get_mut(index).filter(|node| node.state == State::Leaked) {
+            node.state = State::Indirect;
+            node.kind = root.kind;
+            node.root = root.key;
+            self.flood(index, State::Indirect, State::Undecided);
         }
     }
 

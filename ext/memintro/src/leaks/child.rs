@@ -6,11 +6,14 @@ use memintro_abi::HookApi;
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::Space;
+use memintro_analysis::leaks::groups::doubt_small_groups;
 use memintro_analysis::leaks::mark::{Marking, Root};
 use memintro_analysis::leaks::nodes::{Node, Nodes, State, TOP, leaf_entries};
 
 use super::memory::{self, Words};
+use super::registers::{self, Codes};
 use super::roots::{self, Roots, kinds};
+use super::threads::Waiting;
 use super::{Answer, Held, MOST_LISTED, Wanted, blocks, found};
 use crate::account::frozen::Frozen;
 use crate::account::{HeapPage, Ways, child as account, glibc, objects};
@@ -110,7 +113,18 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
             marking.close(index, Root::new(kinds::OURS, 1));
         }
     }
-    let stack_pointers = stack_pointers(plan)?;
+    let (waiting, others) = threads(plan);
+    let stack_pointers = slice::<usize>(waiting.len() + 1)?;
+    let arguments = slice::<[usize; 6]>(waiting.len())?;
+    let places = stack_pointers.iter_mut().zip(arguments.iter_mut());
+    for ((pointer, registers), thread) in places.zip(waiting) {
+        (*pointer, *registers) = (thread.stack_pointer, thread.arguments);
+    }
+    if let Some(last) = stack_pointers.last_mut() {
+        *last = plan.held.stack;
+    }
+    let (unread, registers) = registers::unknown(&Codes::new(own)?, &there, waiting, others);
+    answer.add("registers", &[unread, registers].map(Word::Number));
     let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
     objects_and_roots(
         plan,
@@ -122,7 +136,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
             stack_pointers,
             skipped: &skipped,
             has_blocks: !is_whole,
-            registers: &plan.held.registers,
+            registers: [&plan.held.registers, arguments.as_flattened()],
         },
         &mut marking,
     );
@@ -132,6 +146,12 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     marking.sort_unreached(slice(count)?);
     let took = processor_time().saturating_sub(begun);
     answer.add("searched", &[searched, took].map(Word::Number));
+    doubt_small_groups(
+        &mut marking,
+        registers,
+        (slice(count)?, slice(count)?),
+        Root::new(kinds::REGISTER, 1),
+    );
     found::write(plan, marking.nodes, answer)?;
     answer.figure("stage", 1);
     answer.figure("lost", answer.lost());
@@ -173,8 +193,8 @@ fn kept_back(plan: &Plan<'_>, answer: &mut Answer<'_>) {
     answer.figure("kept_back", bytes);
 }
 
-/// That of the calling thread, and those that the host has written.
-fn stack_pointers(plan: &Plan<'_>) -> Option<&'static [usize]> {
+/// The threads that wait, which the host has written, and how many others there are.
+fn threads(plan: &Plan<'_>) -> (&'static [Waiting], u64) {
     let mut sleeps = 0;
     let mut ready = 0;
     while ready == 0 && sleeps < SLEEPS {
@@ -184,13 +204,12 @@ fn stack_pointers(plan: &Plan<'_>) -> Option<&'static [usize]> {
         sleeps += 1;
     }
     let count = usize::try_from(ready).unwrap_or(0).saturating_sub(1).min(super::MOST_THREADS);
-    let list = slice::<usize>(count + 1)?;
-    let words = plan.shared.start().wrapping_add(super::THREADS_AT).cast::<usize>();
-    for (index, place) in list.iter_mut().enumerate() {
-        // SAFETY: within the mapping; the host has written so many.
-        *place = if index == count { plan.held.stack } else { unsafe { words.add(index).read() } };
-    }
-    Some(list)
+    let first = plan.shared.start().wrapping_add(super::THREADS_AT).cast::<Waiting>();
+    // SAFETY: within the mapping; the host has written so many, and writes no more.
+    let waiting = unsafe { std::slice::from_raw_parts(first, count) };
+    let others = super::others_word(plan.shared).load(Ordering::Relaxed);
+    // Where the host did not come to it, there may be any number.
+    (waiting, if ready == 0 { u64::from(u32::MAX) } else { others })
 }
 
 /// For a copy that comes later.

@@ -4,13 +4,15 @@
 //! what it found as plain lines into shared memory ([`found`]). It allocates nothing, takes no lock, and ends by itself.
 //!
 //! The copy has the memory of all threads, but not what they held in registers. So a block that nothing reaches counts
-//! only if nothing reached it in an earlier copy either: the caller makes two, where there are other threads.
+//! only if nothing reached it in an earlier copy either: the caller makes two, where there are other threads. And where a
+//! thread may have kept addresses in registers all the time, a few blocks alone are not called leaked ([`registers`]).
 
 mod blocks;
 mod child;
 mod found;
 mod held;
 mod memory;
+mod registers;
 mod roots;
 mod threads;
 
@@ -27,10 +29,11 @@ use crate::copy::{self, Copy, Shared};
 use crate::hook_link;
 
 pub(crate) use held::Held;
+use threads::{Threads, Waiting};
 
-/// Of the shared memory: two words, the stack pointers of threads, the text, and the list of blocks.
+/// Of the shared memory: some words, the threads that wait, the text, and the list of blocks.
 const THREADS_AT: usize = 4096;
-const MOST_THREADS: usize = 7680;
+const MOST_THREADS: usize = (TEXT_AT - THREADS_AT) / size_of::<Waiting>();
 const TEXT_AT: usize = 64 << 10;
 const TEXT_ROOM: usize = 8 << 20;
 const LIST_AT: usize = TEXT_AT + TEXT_ROOM;
@@ -80,7 +83,7 @@ pub(crate) fn begin(
     let own = own_ranges(hook);
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
-    let before = threads::stack_pointers(MOST_THREADS);
+    let before = Threads::now(MOST_THREADS);
     let plan = child::Plan {
         wanted,
         pages,
@@ -94,7 +97,7 @@ pub(crate) fn begin(
         earlier: earlier.map(|scan| list(&scan.shared)),
         unused_stack: crate::vm::unused_stack(),
         // The host's own lists, which only its own frames point to.
-        lists: [pages.as_ptr() as usize, own.as_ptr() as usize, before.as_ptr() as usize],
+        lists: [pages.as_ptr() as usize, own.as_ptr() as usize, before.waiting.as_ptr() as usize],
     };
     let copy = match plan.hook {
         Some(hook) => copy_while_nothing_is_recorded(hook)?,
@@ -121,16 +124,19 @@ fn copy_while_nothing_is_recorded(hook: &HookApi) -> Result<Option<Copy>, Refuse
     }
 }
 
-/// The stack pointers of threads that slept before the copy was made, and sleep at the same place now.
-fn write_threads(shared: &Shared, before: &[usize]) {
-    let after = threads::stack_pointers(MOST_THREADS);
-    let words = shared.start().wrapping_add(THREADS_AT).cast::<usize>();
+/// The threads that waited before the copy was made, and wait at the same place now.
+fn write_threads(shared: &Shared, before: &Threads) {
+    let after = Threads::now(MOST_THREADS);
+    let words = shared.start().wrapping_add(THREADS_AT).cast::<Waiting>();
     let mut count = 0;
-    for pointer in before.iter().filter(|pointer| after.contains(pointer)).take(MOST_THREADS) {
+    for thread in before.waiting.iter().filter(|thread| after.waiting.contains(thread)).take(MOST_THREADS) {
         // SAFETY: within the mapping; the copy reads it once the count is there.
-        unsafe { words.add(count).write(*pointer) };
+        unsafe { words.add(count).write(*thread) };
         count += 1;
     }
+    // A thread that began or ended meanwhile counts for one that ran.
+    let all = before.count.max(after.count);
+    others_word(shared).store(all.saturating_sub(count) as u64, Ordering::Relaxed);
     threads_word(shared).store(count as u64 + 1, Ordering::Release);
 }
 
@@ -140,10 +146,16 @@ fn length(shared: &Shared) -> &AtomicU64 {
     unsafe { &*shared.start().cast::<AtomicU64>() }
 }
 
-/// How many stack pointers there are, and 1; 0 before.
+/// How many threads wait, and 1; 0 before.
 fn threads_word(shared: &Shared) -> &AtomicU64 {
     // SAFETY: as above.
     unsafe { &*shared.start().cast::<AtomicU64>().add(1) }
+}
+
+/// How many other threads there are.
+fn others_word(shared: &Shared) -> &AtomicU64 {
+    // SAFETY: as above.
+    unsafe { &*shared.start().cast::<AtomicU64>().add(3) }
 }
 
 /// How many blocks are listed.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | writable data of modules, anonymous memory, TLS blocks and control blocks of threads in it | yes |
 //! | stacks of threads | from the stack pointer on, where the kernel tells it |
-//! | registers of the calling thread | yes; of other threads they are not in the copy |
+//! | registers of the calling thread, and those of others that the kernel tells | yes |
 //! | slots of Ruby's objects, and of those that await their finalizer | yes; free slots are not |
 //! | code that was made at run time | yes, at each byte |
 //! | writable data of memintro's own libraries | last, and only of blocks that the hook does not follow |
@@ -34,6 +34,7 @@ pub(super) mod kinds {
     pub(crate) const HEAP_PAGE: u8 = 9;
     pub(crate) const TYPE: u8 = 10;
     pub(crate) const OURS: u8 = 11;
+    pub(crate) const REGISTER: u8 = 12;
 }
 
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
@@ -55,16 +56,20 @@ pub(super) struct Roots<'a> {
     pub(super) skipped: &'a [(usize, usize)],
     /// Blocks lie among the roots.
     pub(super) has_blocks: bool,
-    /// Of the calling thread.
-    pub(super) registers: &'a [usize],
+    /// Of the calling thread, and of those that wait.
+    pub(super) registers: [&'a [usize]; 2],
 }
 
 pub(super) type Search<'a, 'b, 'c> = Marking<'a, 'b, Words<'c>>;
 
 impl Roots<'_> {
     pub(super) fn search(&self, marking: &mut Search<'_, '_, '_>) {
-        let start = self.registers.as_ptr() as usize;
-        marking.from_root(start, start + size_of_val(self.registers), Root::new(kinds::STACK, start));
+        // Few at a time, because they are in no area.
+        const FEW: usize = 1024;
+        for registers in self.registers.into_iter().flat_map(|registers| registers.chunks(FEW)) {
+            let start = registers.as_ptr() as usize;
+            marking.from_root(start, start + size_of_val(registers), Root::new(kinds::STACK, start));
+        }
         // Last: what they hold is memintro's own, unless something else holds it as well.
         for last in [false, true] {
             self.mappings(last, marking);

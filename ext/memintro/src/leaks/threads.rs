@@ -1,25 +1,66 @@
-//! Where the stacks of sleeping threads end, as the kernel tells: the stack pointer of a thread that waits in a system
-//! call. Of one that runs it tells nothing, and all of its stack is searched.
+//! What the kernel tells of other threads: of one that waits in a system call, its stack pointer and the arguments of
+//! that call. Of one that runs it tells nothing.
+//!
+//! The registers that a function must leave as they were are not told of any thread, and nothing else reads them without
+//! harm: a debugger's stop ends `epoll_wait` with an error, and a signal is the program's. So the copy counts for how
+//! many of them nobody answers ([`super::registers`]).
 
-/// Stack pointers of the other threads of this process, as far as they are known; at most so many.
-pub(super) fn stack_pointers(most: usize) -> Vec<usize> {
-    let mut found = Vec::new();
-    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return found };
-    for thread in threads.flatten().take(most) {
-        let Ok(text) = std::fs::read_to_string(thread.path().join("syscall")) else { continue };
-        if let Some(pointer) = stack_pointer(&text) {
-            found.push(pointer);
+/// A thread that waits.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Waiting {
+    pub(super) thread: usize,
+    pub(super) stack_pointer: usize,
+    /// Registers that the kernel tells: those of the call's arguments.
+    pub(super) arguments: [usize; 6],
+}
+
+/// The other threads of this process: those that wait, and how many there are in all.
+pub(super) struct Threads {
+    pub(super) waiting: Vec<Waiting>,
+    pub(super) count: usize,
+}
+
+impl Threads {
+    /// At most so many are listed.
+    pub(super) fn now(most: usize) -> Self {
+        let mut found = Self { waiting: Vec::new(), count: 0 };
+        // SAFETY: a system call without arguments.
+        let own = unsafe { libc::syscall(libc::SYS_gettid) };
+        let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+            // Nobody knows, so there may be any number.
+            return Self { count: usize::MAX, ..found };
+        };
+        for thread in threads.flatten() {
+            let number = thread.file_name().to_str().and_then(|name| name.parse::<i64>().ok());
+            let Some(number) = number.filter(|number| *number != own) else { continue };
+            found.count += 1;
+            if found.waiting.len() >= most {
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(thread.path().join("syscall")) else { continue };
+            if let Some((stack_pointer, arguments)) = waiting(&text) {
+                let thread = usize::try_from(number).unwrap_or(0);
+                found.waiting.push(Waiting { thread, stack_pointer, arguments });
+            }
         }
+        found
     }
-    found
 }
 
 /// `number arguments… sp pc`, or `-1 sp pc`; of a thread that runs, `running`.
-fn stack_pointer(text: &str) -> Option<usize> {
-    let mut words = text.split_ascii_whitespace().rev();
-    words.next()?;
-    let pointer = words.next()?.strip_prefix("0x")?;
-    usize::from_str_radix(pointer, 16).ok().filter(|pointer| *pointer != 0)
+fn waiting(text: &str) -> Option<(usize, [usize; 6])> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let number = |word: &str| usize::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let [.., pointer, _] = words.as_slice() else { return None };
+    let pointer = number(pointer).filter(|pointer| *pointer != 0)?;
+    let mut arguments = [0; 6];
+    if let [_, given @ .., _, _] = words.as_slice() {
+        for (place, word) in arguments.iter_mut().zip(given) {
+            *place = number(word)?;
+        }
+    }
+    Some((pointer, arguments))
 }
 
 #[cfg(test)]
@@ -29,11 +70,8 @@ mod tests {
     #[test]
     fn what_the_kernel_says_of_threads() {
         let waits = "202 0x55d8 0x189 0x0 0x0 0x0 0xffffffff 0x7f9c2c1ffd10 0x7f9c2d2a6e29\n";
-        assert_eq!(stack_pointer(waits), Some(0x7f9c_2c1f_fd10));
-        assert_eq!(stack_pointer("-1 0x7ffc000 0x7f11\n"), Some(0x7ff_c000));
-        assert_eq!(
-            (stack_pointer("running\n"), stack_pointer(""), stack_pointer("1 0 0")),
-            (None, None, None)
-        );
+        assert_eq!(waiting(waits), Some((0x7f9c_2c1f_fd10, [0x55d8, 0x189, 0, 0, 0, 0xffff_ffff])));
+        assert_eq!(waiting("-1 0x7ffc000 0x7f11\n"), Some((0x7ff_c000, [0; 6])));
+        assert_eq!((waiting("running\n"), waiting(""), waiting("1 0 0")), (None, None, None));
     }
 }

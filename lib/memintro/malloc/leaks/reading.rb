@@ -154,6 +154,7 @@ module Memintro
           @notes << "#{Units.bytes(kept)} of memory are kept from copies of the process, or unreadable: a block that " \
                     "only they point to looks leaked"
         end
+        note_registers
         if @mode == :sampled
           @notes << "blocks are tracked in sampled mode: most lines are not known, and all blocks were judged"
         end
@@ -162,6 +163,17 @@ module Memintro
                     "use, also what it has free, so a leaked block may be taken for held"
         end
         @notes << "#{sum('lost')} lines of figures had no room" if sum("lost").positive?
+      end
+
+      # Of threads that are not inside Ruby.
+      def note_registers
+        threads = sum("registers")
+        return unless threads.positive?
+
+        subject = threads > 1_000_000 ? "other threads" : Units.counted(threads, "thread")
+        @notes << "#{subject} ran, or waited outside of Ruby's own code, and may hold blocks in registers, which " \
+                  "nobody can read: lost blocks of one line and size are called leaked only if there are more of " \
+                  "them than such registers (#{Units.count(sum('registers', 1))})"
       end
 
       def sums

@@ -49,6 +49,9 @@ module Memintro
         if first.nil?
           "If memory grows all the same, something holds it: Memintro.report(by: :growth) names the lines, " \
             "Memintro.holders who holds objects, and Memintro.account what the rest of RSS is."
+        elsif leaks.copies.zero?
+          "A core file does not say lines. Track the next process to learn them: memintro leaks -- CMD, or " \
+            "memintro leaks PID --track 60."
         elsif first.site.nil?
           "Track from now on to learn the lines: Memintro.start, work, and Memintro.leaks again; " \
             "or memintro leaks PID --track 60."

@@ -1,0 +1,59 @@
+//! Finds leaked blocks in a core file of a Ruby process: what `Memintro.leaks` does in the live process, without asking
+//! anybody. What the process could have told is read from its memory instead, and checked against what else is there.
+//!
+//! - [`image`]: the file: pieces of memory, threads with their registers, names of mapped files
+//! - [`malloc`]: glibc's chunks, found from its main arena and compared with glibc's own sums
+//! - [`ruby`]: pages of Ruby's heap, known by their form
+//! - [`modules`]: names of addresses
+//! - [`search`]: what blocks are reached from, by [`memintro_analysis::leaks`]
+//! - [`answer`]: groups of blocks, as the JSON of `Memintro::Leaks`
+//!
+//! The file may be damaged, cut off or made up. Nothing panics then, every loop has an end, and memory is taken by the size
+//! of the file.
+
+pub mod answer;
+pub mod image;
+pub mod malloc;
+pub mod modules;
+pub mod ruby;
+pub mod search;
+
+use std::fs::File;
+use std::path::Path;
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// What the first words of leaked blocks look like.
+    pub first_words: bool,
+}
+
+/// Searches a core file. Returns JSON, or a sentence that says why there is no verdict.
+///
+/// # Errors
+/// If the file cannot be read, or if its memory does not say which blocks there are.
+pub fn search_file(path: &Path, wanted: Wanted) -> Result<String, String> {
+    let name = path.display();
+    let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
+    let about = file.metadata().map_err(|error| format!("{name}: {error}"))?;
+    if !about.is_file() {
+        return Err(format!("{name} is no file"));
+    }
+    if about.len() == 0 {
+        return Err(format!("{name} is empty: the kernel writes no core file beyond ulimit -c"));
+    }
+    // SAFETY: the file is read as bytes of any kind; whoever shortens it meanwhile ends this program, which holds nothing.
+    let bytes = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| format!("{name}: {error}"))?;
+    search_bytes(&bytes, wanted).map_err(|why| format!("{name}: {why}"))
+}
+
+/// The same for the bytes of a core file.
+///
+/// # Errors
+/// If they are none, or if they do not say which blocks there are.
+pub fn search_bytes(bytes: &[u8], wanted: Wanted) -> Result<String, String> {
+    let image = image::Image::read(bytes)?;
+    let malloc = malloc::Malloc::find(&image)?;
+    let heap = ruby::Heap::find(&image);
+    Ok(answer::write(&image, malloc, &heap, wanted))
+}

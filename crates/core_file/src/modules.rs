@@ -1,0 +1,85 @@
+//! Names of addresses: which mapped file, and which symbol of it, where the file on this machine is the one that the
+//! process had.
+
+use std::collections::HashMap;
+
+use object::{Object, ObjectSymbol};
+
+use crate::image::Image;
+
+/// Larger files are not read for a name.
+const LARGEST: u64 = 512 << 20;
+/// Zeroed data of a module directly behind its file.
+const LARGEST_DATA: usize = 1 << 20;
+
+/// Symbols of files that were asked for.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Of each path, its variables in the order of their addresses: begin, end, name. `None`: not to be had.
+    symbols: HashMap<Vec<u8>, Option<Vec<Symbol>>>,
+}
+
+#[derive(Debug)]
+struct Symbol {
+    start: u64,
+    end: u64,
+    name: String,
+}
+
+impl Names {
+    /// `libfoo.so(name+0x8)`, or the file's name alone.
+    pub fn of(&mut self, image: &Image<'_>, address: usize) -> Option<String> {
+        let next = image.files.partition_point(|file| file.start <= address);
+        let file = image.files.get(next.checked_sub(1)?)?;
+        if address >= file.end.saturating_add(LARGEST_DATA) {
+            return None;
+        }
+        // The first piece of the file says where it was loaded.
+        let base = image.files.iter().find(|one| one.path == file.path && one.offset == 0)?;
+        let head = image.segment(base.start).map_or(&b""[..], |segment| segment.bytes);
+        let short = file.path.rsplit(|byte| *byte == b'/').next().unwrap_or(file.path);
+        let short = String::from_utf8_lossy(short).into_owned();
+        let symbols = self.symbols.entry(file.path.to_vec()).or_insert_with(|| read(file.path, head));
+        let at = (address - base.start) as u64;
+        let symbol = symbols.as_ref().and_then(|list| {
+            let next = list.partition_point(|symbol| symbol.start <= at);
+            list.get(next.checked_sub(1)?).filter(|symbol| at < symbol.end)
+        });
+        Some(match symbol {
+            Some(symbol) if symbol.start == at => format!("{short}({})", symbol.name),
+            Some(symbol) => format!("{short}({}+{:#x})", symbol.name, at - symbol.start),
+            None => short,
+        })
+    }
+}
+
+/// The variables of a file of shared code, if its build is that of the head that the process had.
+fn read(path: &[u8], head: &[u8]) -> Option<Vec<Symbol>> {
+    let path = std::path::Path::new(std::str::from_utf8(path).ok().filter(|path| path.starts_with('/'))?);
+    let about = std::fs::metadata(path).ok()?;
+    if !about.is_file() || about.len() > LARGEST {
+        return None;
+    }
+    let bytes = std::fs::read(path).ok()?;
+    let file = object::File::parse(&*bytes).ok()?;
+    let build = file.build_id().ok()??;
+    // The build's number is in the first page, which core files have.
+    if build.len() < 8 || !head.windows(build.len()).any(|part| part == build) {
+        return None;
+    }
+    let mut symbols: Vec<Symbol> = file
+        .symbols()
+        .chain(file.dynamic_symbols())
+        .filter(|symbol| symbol.kind() == object::SymbolKind::Data && symbol.size() > 0)
+        .filter_map(|symbol| {
+            let name = symbol.name().ok()?.to_owned();
+            Some(Symbol {
+                start: symbol.address(),
+                end: symbol.address().saturating_add(symbol.size()),
+                name,
+            })
+        })
+        .collect();
+    symbols.sort_by_key(|symbol| symbol.start);
+    Some(symbols)
+}

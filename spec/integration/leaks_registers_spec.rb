@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+require_relative "../support/native_programs"
+
+# Threads that hold the only address of a block in a register while Memintro.leaks searches: nothing in memory points to
+# such a block.
+RSpec.describe "Memintro.leaks beside registers of other threads", :native_programs do
+  HOLDING = <<~'RUBY'
+    library = Fiddle.dlopen(ARGV.fetch(0))
+    long, int = Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT
+    holding = Fiddle::Function.new(library["register_holder_begin"], [long, int, int], Fiddle::TYPE_VOID)
+    ready = Fiddle::Function.new(library["register_holder_ready"], [], int)
+    ended = Fiddle::Function.new(library["register_holder_end"], [], Fiddle::TYPE_VOID)
+    Memintro.start if ARGV.fetch(1) == "tracked"
+    def leak(count, size) = count.times { Fiddle.malloc(size) }
+    # The least size that malloc gives for these is the size itself.
+    holding.call(5_000, 4, 0)
+    holding.call(5_096, 6, 1)
+    sleep 0.01 until ready.call == 10
+    leak(500, 6_008)
+    leak(20, 7_000)
+    before = Memintro.leaks
+    ended.call
+    after = Memintro.leaks
+    rows = [before, after].map do |found|
+      found.groups.select { |group| [5_000, 5_096, 6_008, 7_000].include?(group.size) }
+           .map { |group| [group.size, group.verdict, group.count] }.sort
+    end
+    puts JSON.generate(rows: rows, notes: [before.notes, after.notes], copies: before.copies)
+  RUBY
+
+  before { skip "the fixture names registers of x86-64" unless RbConfig::CONFIG["host_cpu"] == "x86_64" }
+
+  %w[tracked untracked].each do |way|
+    it "calls no block leaked that only a register holds, whether its thread runs or waits (#{way})" do
+      library = NativePrograms.shared_module("register_holder.c", flags: %w[-O1 -pthread])
+      found = run_ruby(nil, library, way, code: HOLDING, requires: %w[json fiddle memintro]).must_succeed.json
+      before, after = found[:rows]
+      # An old copy of an address may hold one or the other.
+      [[5_000, 4], [5_096, 6]].each do |size, most|
+        rows = before.select { |row| row.first == size }
+        expect(rows.map { |_, verdict, _| verdict }).to eq(["undecided"])
+        expect(rows.first.last).to be_between(most / 2, most)
+      end
+      # More blocks than registers: these leaked.
+      expect(before.find { |size, verdict, _| size == 6_008 && verdict == "leaked" }.last).to be_between(450, 500)
+      expect(before.select { |_, verdict, _| verdict == "leaked" }.map(&:first)).to eq([6_008])
+      expect(found[:notes].first.join).to match(/10 threads ran, or waited .* more of them than such registers \(352\)/)
+      # Without those threads, few blocks are leaked as well.
+      few = after.find { |size, verdict, _| size == 7_000 && verdict == "leaked" }
+      expect(few.last).to be_between(10, 20)
+      expect(found[:notes].last.join).not_to include("registers")
+    end
+  end
+
+  it "knows that threads that wait inside Ruby hold nothing in registers" do
+    result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      Memintro.start
+      def leak = 20.times { Fiddle.malloc(7_000) }
+      read, write = IO.pipe
+      queue, mutex = Queue.new, Mutex.new.tap(&:lock)
+      waits = [-> { sleep }, -> { queue.pop }, -> { mutex.lock }, -> { read.read },
+               -> { IO.select([read]) }, -> { IO.popen(["sleep", "20"], &:read) }, -> { sleep 100 }]
+      threads = waits.map { |wait| Thread.new { wait.call } }
+      sleep 0.1 until threads.all?(&:stop?)
+      leak
+      found = Memintro.leaks
+      groups = found.groups.select { |one| one.size == 7_000 }.map { |group| [group.verdict, group.count] }
+      puts JSON.generate(groups: groups, notes: found.notes, threads: threads.count(&:alive?), closed: write.closed?)
+    RUBY
+    expect(result[:threads]).to eq(7)
+    # An old word on a stack may look as if one of them waited elsewhere.
+    expect(result[:notes].join).not_to match(/[2-9] threads/)
+    expect(result[:groups].map(&:first)).to eq(["leaked"])
+    # Old words on the stack may hold a few.
+    expect(result[:groups].first.last).to be_between(10, 20)
+  end
+end
