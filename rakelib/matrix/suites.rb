@@ -18,6 +18,9 @@ module Matrix
   # Where each Ruby keeps references, their names and its roots is found anew in each.
   HEAP = %w[spec/integration/holders_spec.rb spec/integration/held_stories_spec.rb spec/integration/heap_edges_spec.rb
             spec/integration/heap_dump_spec.rb].freeze
+  # Checks in tests, and of memory checks the first two: every planted mistake, and nothing but these.
+  TESTS = ["spec/integration/rspec_matchers_spec.rb", "spec/integration/minitest_assertions_spec.rb",
+           "spec/integration/mem_check_spec.rb[1:1,1:2]"].freeze
   # Tests that depend on the allocator behind the hook: the same truth tests as with glibc, C++ included.
   BEHIND_THE_HOOK = [*TRUTH, "spec/integration/libraries_spec.rb", "spec/integration/call_sites_spec.rb",
                      "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",
@@ -29,7 +32,7 @@ module Matrix
   SUITES = [
     # Debian 13's Rubies have rbs, which a Debian 12 has not.
     Suite.new(name: "truth", allocator: "glibc",
-              arguments: [*USUAL, *TRUTH, *COUNTS, *HEAP, "spec/unit/signatures_spec.rb"], smoke: :only),
+              arguments: [*USUAL, *TRUTH, *COUNTS, *HEAP, *TESTS, "spec/unit/signatures_spec.rb"], smoke: :only),
     Suite.new(name: "spec", allocator: "glibc", arguments: [*USUAL, "spec/unit", "spec/integration"]),
     Suite.new(name: "matrix", allocator: "glibc", arguments: [*USUAL, "spec/matrix"], jit: true),
     # Each of 0.1 and 1 GiB, tracked and not, on glibc and jemalloc.

@@ -37,6 +37,37 @@ RSpec.describe "memintro hunt", :listening do
     expect(finding["bytes_per_minute"]).to be_within(400_000).of(90 * 12 * 1_040)
   end
 
+  it "has all workers of a server hunt, and puts their findings into one list" do
+    program = start_program(<<~'RUBY', requires: ["memintro", "stringio", server])
+      Memintro.listen
+      parent = Process.pid
+      done = IO.pipe
+      2.times do
+        fork do
+          begin_hunt
+          serve(30) { Memintro.findings.any? }
+          done[1].puts(Memintro.findings.size)
+          sleep(0.1) while Process.ppid == parent
+        end
+      end
+      2.times { done[0].gets }
+      puts :ready
+      sleep
+    RUBY
+    line = File.readlines(server).index { |one| one.start_with?("def leak") } + 1
+    text = memintro("hunt", "--workers", "--show", program.pid).must_succeed.stdout
+    expect(text)
+      .to match(/\A2 of 3 processes hunt: 2 findings so far:\n\nString grows by .* made at #{server}:#{line}, /)
+    expect(text).to match(/^the same in process \d+: ~\S+ [KM]iB a minute since /)
+    together = text[/^together ~([\d.]+) MiB a minute in 2 findings$/, 1].to_f
+    expect(together).to be_within(0.8).of(2 * 90 * 12 * 1_040 / (1 << 20).to_f)
+    expect(text).to match(/^process #{program.pid} \(-e\) does not hunt, and has kept 0 findings\.$/)
+    told = memintro("hunt", "--workers", "--show", "--json", program.pid).must_succeed.stdout.lines
+    told.map! { |one| JSON.parse(one) }
+    expect(told.to_h { |one| [one["pid"], one["findings"].map { |finding| finding["pid"] }] })
+      .to match(program.pid => [], **told.last(2).to_h { |one| [one["pid"], [one["pid"]]] })
+  end
+
   it "is told by MEMINTRO_HUNT, in a program that requires memintro, and not in the command" do
     look = "p Memintro.hunting?, (Memintro.hunting? && Memintro::Hunt.current.every)"
     tried = ["1", "30", "0", ""].to_h { |text| [text, run_ruby(code: look, env: { "MEMINTRO_HUNT" => text }).stdout] }

@@ -12,7 +12,7 @@ use memintro_abi::{Mode, StartOptions};
 use crate::patch::look_up;
 use crate::replay::Opening;
 use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
-use crate::{callers, exit, fork, functions, hook_api, place, start, thread};
+use crate::{callers, clear, exit, fork, functions, hook_api, place, start, thread};
 use memintro_tracker::sites::MOST_FRAMES;
 
 #[used]
@@ -75,6 +75,10 @@ extern "C" fn constructor() {
             stack_depth: number(c"MEMINTRO_STACK_DEPTH").min(MOST_FRAMES as u64),
         };
         start::start(&options);
+        // Set for the processes of a memory check, and by nobody else.
+        if mode == Mode::FULL && is_set(c"MEMINTRO_CHECK_CLEARS") {
+            clear::begin();
+        }
         if !has_ruby && variable(c"MEMINTRO_NATIVE_CALLERS").is_none_or(|value| value.to_bytes() != b"0") {
             callers::keep_for_dump();
         }

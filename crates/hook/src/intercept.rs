@@ -8,6 +8,7 @@ use core::ffi::{c_char, c_int, c_void};
 use memintro_tracker::mmap::Errno;
 use memintro_tracker::stack;
 
+use crate::clear::{cleared, grown};
 use crate::draw::draw;
 use crate::functions;
 use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
@@ -61,7 +62,8 @@ fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() 
 pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
     // SAFETY: the caller's own arguments.
-    allocate(size, caller, || unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) })
+    let real = || unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) };
+    allocate(size, caller, || cleared(real(), size))
 }
 
 /// Records that a block is about to be freed, if it is followed.
@@ -116,9 +118,8 @@ pub(crate) unsafe extern "C" fn realloc(
     let _ = (c, d);
     resize(block, size, caller, || {
         // SAFETY: the caller's own arguments.
-        as_one_unless_libc(|| unsafe {
-            call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size)
-        })
+        let real = || unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size) };
+        as_one_unless_libc(|| grown(block, size, real))
     })
 }
 

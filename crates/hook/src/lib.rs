@@ -27,6 +27,7 @@ mod allocator;
 mod apply;
 mod callers;
 mod changes;
+mod clear;
 mod count;
 mod defer;
 mod draw;

@@ -3,7 +3,8 @@
 //!
 //! The tables of all modules are flattened outside of malloc ([`Flattener::flatten`]). Following a stack
 //! ([`Flat::walk`]) allocates nothing, takes no lock, and reads only words of the calling thread's stack that the caller
-//! of it says may be read.
+//! of it says may be read. Allocations come from a few hundred places, so what was looked up for an address is remembered
+//! ([`Steps`]).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use gimli::{BaseAddresses, EhFrame, EhFrameOffset, LittleEndian, UnwindContext, UnwindSection as _};
 
+use crate::steps::{Step, Steps};
 use crate::frame::{Base, Registers, Rule, Saved, all_entries};
 use crate::modules::{Loaded, Modules, Tables};
 
@@ -27,22 +29,22 @@ const MOST_ROWS: usize = 4 << 20;
 
 /// How to find the caller from addresses on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
+pub(crate) struct Row {
     /// The first address, in the file.
-    at: u32,
-    base: i32,
-    saved: i32,
-    kinds: Kinds,
+    pub(crate) at: u32,
+    pub(crate) base: i32,
+    pub(crate) saved: i32,
+    pub(crate) kinds: Kinds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kinds {
-    base: BaseKind,
-    saved: SavedKind,
+pub(crate) struct Kinds {
+    pub(crate) base: BaseKind,
+    pub(crate) saved: SavedKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BaseKind {
+pub(crate) enum BaseKind {
     None,
     Stack,
     Frame,
@@ -50,7 +52,7 @@ enum BaseKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SavedKind {
+pub(crate) enum SavedKind {
     Same,
     At,
     AtFrame,
@@ -60,7 +62,7 @@ enum SavedKind {
 const NOTHING: Kinds = Kinds { base: BaseKind::None, saved: SavedKind::Lost };
 
 impl Row {
-    fn nothing(at: u32) -> Self {
+    pub(crate) fn nothing(at: u32) -> Self {
         Self { at, base: 0, saved: 0, kinds: NOTHING }
     }
 
@@ -166,6 +168,7 @@ pub struct Flat {
     modules: Vec<FlatModule>,
     /// Where following ends: the interpreter. What is further out belongs to other lines.
     ends: Vec<Range<u64>>,
+    steps: Steps,
 }
 
 /// What is known of a stack that was followed.
@@ -243,7 +246,7 @@ impl Flattener {
             let (is_watched, is_own) = (wanted == Wanted::Watched, wanted == Wanted::Own);
             found.push(FlatModule { code, base, table, path, is_watched, is_own });
         }
-        Some(Flat { modules: found, ends: ends.to_vec() })
+        Some(Flat { modules: found, ends: ends.to_vec(), steps: Steps::default() })
     }
 }
 
@@ -254,44 +257,65 @@ impl Flat {
         &self.modules
     }
 
-    fn find(&self, address: u64) -> Option<&FlatModule> {
+    /// The module that an address is in.
+    #[must_use]
+    pub fn find(&self, address: u64) -> Option<&FlatModule> {
         let after = self.modules.partition_point(|module| module.code.start <= address);
         self.modules.get(after.checked_sub(1)?).filter(|module| module.code.contains(&address))
     }
 
-    /// Follows a stack up to the interpreter, or as far as can be told, and visits its frames from the inside: return
-    /// address and module. `read` gives a word of the stack.
+    /// What is to be done at an address; `None`: it is in no module.
+    #[inline]
+    fn step(&self, inside: u64) -> Option<Step> {
+        self.steps.get(inside).or_else(|| self.look_up(inside))
+    }
+
+    #[cold]
+    fn look_up(&self, inside: u64) -> Option<Step> {
+        let step = if self.ends.iter().any(|end| end.contains(&inside)) {
+            Step::END
+        } else {
+            let module = self.find(inside)?;
+            Step {
+                is_end: false,
+                is_own: module.is_own,
+                is_watched: module.is_watched,
+                row: module.row(inside).unwrap_or(Row::nothing(0)),
+            }
+        };
+        self.steps.put(inside, step);
+        Some(step)
+    }
+
+    /// Follows a stack up to the interpreter, or as far as can be told, and visits the return addresses of its frames from
+    /// the inside. `read` gives a word of the stack.
     pub fn walk(
         &self,
         mut of: Registers,
         mut read: impl FnMut(u64) -> Option<u64>,
-        mut visit: impl FnMut(u64, &FlatModule),
+        mut visit: impl FnMut(u64),
     ) -> Walked {
         let mut walked = Walked { hash: 0x517c_c1b7_2722_0a95, is_watched: false, unknown: None };
         let mut inside = of.ip;
         let mut count = 0;
-        let mut last: Option<&FlatModule> = None;
         for _ in 0..MOST_FRAMES + MOST_PASSED {
-            if self.ends.iter().any(|end| end.contains(&inside)) {
-                break;
-            }
-            // A caller is mostly in the same module.
-            let same = last.filter(|module| module.code.contains(&inside));
-            let Some(module) = same.or_else(|| self.find(inside)) else {
+            let Some(step) = self.step(inside) else {
                 walked.unknown = Some(inside);
                 break;
             };
-            last = Some(module);
-            if !module.is_own {
+            if step.is_end {
+                break;
+            }
+            if !step.is_own {
                 if count == MOST_FRAMES {
                     break;
                 }
                 count += 1;
                 walked.hash = (walked.hash.rotate_left(5) ^ of.ip).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                walked.is_watched |= module.is_watched;
-                visit(of.ip, module);
+                walked.is_watched |= step.is_watched;
+                visit(of.ip);
             }
-            let Some(caller) = module.row(inside).and_then(|row| row.apply(of, &mut read)) else { break };
+            let Some(caller) = step.row.apply(of, &mut read) else { break };
             of = caller;
             inside = of.ip.wrapping_sub(1);
         }

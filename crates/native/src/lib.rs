@@ -20,6 +20,7 @@ pub mod flat;
 pub mod frame;
 pub mod modules;
 pub mod names;
+mod steps;
 pub mod tally;
 
 pub use chain::{Chain, Unwinder};

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use memintro_abi::{EACH_SITE, Frame, FrameKind, HookApi, StackFrame, Visitor, VmSource};
 use memintro_native::flat::{Walked, Wanted, is_readable};
-use memintro_native::{Flat, FlatModule, Flattener, Name, Names, Place, Registers};
+use memintro_native::{Flat, Flattener, Name, Names, Place, Registers};
 use parking_lot::Mutex;
 
 use crate::callers::{self, Running};
@@ -184,7 +184,7 @@ unsafe extern "C" fn stack_key(frame: *mut Frame, _depth: u32) -> FrameKind {
     // SAFETY: the hook's own record.
     let kind = unsafe { (vm::SOURCE.frame)(frame) };
     let Some(flat) = flat().filter(|_| kind != FrameKind::GC) else { return kind };
-    let walked = follow(flat, |_, _| {});
+    let walked = follow(flat, |_| {});
     if let Some(unknown) = walked.unknown {
         meet(unknown, kind);
     }
@@ -226,7 +226,7 @@ unsafe extern "C" fn stack(
             (frame.path, frame.line) = (OUTSIDE.as_ptr(), 1);
         }
     }
-    if frame.path.is_null() || frame.line == 0 || !follow(flat, |_, _| {}).is_watched {
+    if frame.path.is_null() || frame.line == 0 || !follow(flat, |_| {}).is_watched {
         return;
     }
     let tell = |path: &[u8], line: u32| {
@@ -243,7 +243,11 @@ unsafe extern "C" fn stack(
         // SAFETY: the caller's own callback and context.
         unsafe { visit(told, &raw const frame) };
     };
-    follow(flat, |address, module| tell(&module.path, module.offset(address) as u32));
+    follow(flat, |address| {
+        if let Some(module) = flat.find(address.wrapping_sub(1)) {
+            tell(&module.path, module.offset(address) as u32);
+        }
+    });
     // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
     tell(unsafe { CStr::from_ptr(frame.path) }.to_bytes(), frame.line);
 }
@@ -265,7 +269,7 @@ fn meet(unknown: u64, kind: FrameKind) {
 /// Follows the calling thread's stack.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
-fn follow(flat: &Flat, visit: impl FnMut(u64, &FlatModule)) -> Walked {
+fn follow(flat: &Flat, visit: impl FnMut(u64)) -> Walked {
     let (ip, sp, bp): (u64, u64, u64);
     // SAFETY: reads registers.
     unsafe {
@@ -298,6 +302,6 @@ fn follow(flat: &Flat, visit: impl FnMut(u64, &FlatModule)) -> Walked {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn follow(_: &Flat, _: impl FnMut(u64, &FlatModule)) -> Walked {
+fn follow(_: &Flat, _: impl FnMut(u64)) -> Walked {
     Walked { hash: 0, is_watched: false, unknown: None }
 }

@@ -32,6 +32,21 @@ module Memintro
         end
       end
 
+      # @param words [Array<String>] PIDs and names
+      # @return [Integer]
+      def run(words)
+        return super unless @workers && !json?
+
+        answers = []
+        code = over_all(targets(words), apart: false) do |listener|
+          asked = client(listener)
+          answers << [listener, asked.ask_json(COMMAND, arguments)]
+          listener.called = asked.program
+        end
+        answers.size > 1 ? show_all(answers) : answers.each { |pair| show(*pair) }
+        code
+      end
+
       private
 
       def arguments
@@ -45,6 +60,35 @@ module Memintro
         return if findings.any? || !answer["hunting"]
 
         @out.puts("It needs some minutes. Ask again: memintro hunt #{listener.pid}")
+      end
+
+      # Findings of several processes as one list, what grows fastest first.
+      def show_all(answers)
+        # A forked child has those of its parent, too.
+        found = answers.flat_map { |_, answer| answer["findings"] }
+        found.uniq! { |one| one.values_at("pid", "found_at", "what") }
+        hunting = answers.count { |_, answer| answer["hunting"] }
+        @out.puts("#{hunting} of #{answers.size} processes hunt: #{Units.counted(found.size, 'finding')} so far" \
+                  "#{found.empty? ? '.' : ':'}")
+        groups = found.group_by { |one| one.values_at("kind", "what", "site") }.values
+        groups.sort_by { |group| -speed(group) }.each { |group| @out.puts("", *lines_of_group(group)) }
+        answers.each { |listener, answer| @out.puts("", "#{who(listener)} #{state(answer)}.") unless answer["hunting"] }
+      end
+
+      def speed(group) = group.sum { |one| one["bytes_per_minute"] }
+
+      # The fastest in full, and the others of the same kind and line by their processes.
+      def lines_of_group(group)
+        first, *rest = group.sort_by { |one| -one["bytes_per_minute"] }
+        return lines(first) if rest.empty?
+
+        others = rest.map do |one|
+          ended = ", ended at #{one['ended_at']}" if one["ended_at"]
+          Names.printable("the same in process #{one['pid']}: ~#{Units.bytes(one['bytes_per_minute'])} a minute " \
+                          "since #{one['since']}#{ended}")
+        end
+        together = "together ~#{Units.bytes(speed(group))} a minute in #{Units.counted(group.size, 'finding')}"
+        [*lines(first), *others, together]
       end
 
       def state(answer)

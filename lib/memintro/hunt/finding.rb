@@ -26,7 +26,9 @@ module Memintro
               outside: "memory outside of Ruby's heap" }.freeze
     # What to do about each kind.
     ADVICE = {
-      ruby_objects: "Look at what holds them: give it a bound, or remove from it what is done with.",
+      ruby_objects: "Look at what holds them: give it a bound, or remove from it what is done with. A cache that is " \
+                    "still filling grows like this until it is full: if this is one, look at its bound; the finding " \
+                    "gets its end (ended_at) when the growth is over.",
       iseqs: "Look at what is evaluated there: compile each text once, and pass on what differs as arguments.",
       malloc_native: "Look at that line: what it has allocated must be freed by the same library. Memintro.leaks " \
                      "says what holds the blocks.",

@@ -48,5 +48,18 @@ module Memintro
     rescue SystemCallError
       true
     end
+
+    # A thread that sleeps in a system call holds the same in its registers at any instant: a second copy says nothing
+    # new of it.
+    #
+    # @api private
+    # @return [Boolean] whether one of them is not asleep; true where that is not known
+    def self.running_threads?
+      own = File.basename(File.readlink("/proc/thread-self"))
+      others = Dir.children("/proc/self/task") - [own]
+      others.any? { |thread| File.read("/proc/self/task/#{thread}/syscall").start_with?("running") }
+    rescue SystemCallError
+      true
+    end
   end
 end

@@ -3,13 +3,16 @@
 //! A word points to a block if it is an address in it; interior pointers count. So does half of an odd word: Ruby keeps
 //! an address that it has as an integer in that form.
 //!
+//! Roots of one kind may be the caller's own: what it keeps for itself holds no block that was followed, so an address of
+//! one there is a stale word or a note, and reaches nothing.
+//!
 //! What no root reaches falls into blocks that nothing points to, and blocks that only those point to. Of blocks that
 //! point to one another in a circle, one stands for all. [`Marking::sort_unreached`] finds these: it first goes from each
 //! unreached block, in the order of addresses, to all that it reaches; where it has to begin anew is a candidate. A
 //! candidate that a later one reaches is none. So it goes a second time, from the last candidate to the first, and those
 //! where it has to begin anew are the ones that nothing else points to.
 
-use super::nodes::{NOBODY, Nodes, State};
+use super::nodes::{NO_SITE, NOBODY, Nodes, State};
 
 /// The memory that is searched.
 pub trait Memory {
@@ -47,14 +50,16 @@ pub struct Marking<'a, 'b, M> {
     memory: &'a M,
     waiting: &'a mut [u32],
     used: usize,
+    /// The kind of the caller's own roots.
+    own: u8,
     /// Bytes that were searched.
     pub searched: u64,
 }
 
 impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
-    /// `waiting` has as many entries as there are blocks.
-    pub fn new(nodes: &'a mut Nodes<'b>, memory: &'a M, waiting: &'a mut [u32]) -> Self {
-        Self { nodes, memory, waiting, used: 0, searched: 0 }
+    /// `waiting` has as many entries as there are blocks. `own`: the kind of the caller's own roots.
+    pub fn new(nodes: &'a mut Nodes<'b>, memory: &'a M, waiting: &'a mut [u32], own: u8) -> Self {
+        Self { nodes, memory, waiting, used: 0, own, searched: 0 }
     }
 
     /// Searches a range of roots, and all blocks that it reaches.
@@ -101,6 +106,9 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
     fn look_at(&mut self, address: usize, as_integer: bool, (kind, root, holder): (u8, usize, u32)) {
         let Some(index) = self.nodes.find(address) else { return };
         if let Some(node) = self.nodes.list.get_mut(index).filter(|node| node.state == State::Unreached) {
+            if kind == self.own && node.site != NO_SITE {
+                return;
+            }
             node.state = State::Reached;
             node.kind = kind;
             node.root = root;

@@ -23,6 +23,8 @@ impl Memory for Words {
 
 const BASE: usize = 0x7f00_0010_0000;
 const ROOTS: usize = 8;
+/// The kind of roots of the searcher's own.
+const OWN: u8 = 9;
 /// Blocks of 64 bytes, with a gap of 16 after each.
 const STEP: usize = 80;
 
@@ -58,7 +60,7 @@ fn solve(process: &mut Process) {
     let count = process.list.len();
     let mut nodes = Nodes::new(&mut process.list, &mut top, &mut leaves);
     let (mut waiting, mut candidates) = (vec![0; count], vec![0; count]);
-    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting);
+    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, OWN);
     marking.from_root(BASE, BASE + ROOTS * 8, Root::new(3, 0));
     marking.sort_unreached(&mut candidates);
 }
@@ -138,6 +140,22 @@ fn a_list_of_which_nothing_holds_the_first_is_one_leak() {
     assert_eq!(states, [State::Indirect, State::Indirect, State::Indirect, State::Leaked, State::Reached]);
     assert_eq!(process.list.iter().map(|node| node.holder).collect::<Vec<_>>(), [3, 3, 3, NOBODY, NOBODY]);
     assert_eq!((process.list[4].kind, process.list[4].root), (3, BASE));
+}
+
+#[test]
+fn roots_of_the_searchers_own_reach_no_block_that_was_followed() {
+    // The root holds 0, which holds 1, which holds 2.
+    let mut process = process(&[0], &[vec![1], vec![2], vec![]], false);
+    process.list[1].site = 7;
+    let mut top = vec![0; TOP];
+    let mut leaves = vec![0; leaf_entries(&process.list)];
+    let mut nodes = Nodes::new(&mut process.list, &mut top, &mut leaves);
+    let (mut waiting, mut candidates) = (vec![0; 3], vec![0; 3]);
+    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, OWN);
+    marking.from_root(BASE, BASE + ROOTS * 8, Root::new(OWN, 0));
+    marking.sort_unreached(&mut candidates);
+    let states: Vec<State> = process.list.iter().map(|node| node.state).collect();
+    assert_eq!(states, [State::Reached, State::Leaked, State::Indirect]);
 }
 
 #[test]

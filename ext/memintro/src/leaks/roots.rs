@@ -7,6 +7,7 @@
 //! | registers of the calling thread | yes; of other threads they are not in the copy |
 //! | slots of Ruby's objects, and of those that await their finalizer | yes; free slots are not |
 //! | code that was made at run time | yes, at each byte |
+//! | writable data of memintro's own libraries | last, and only of blocks that the hook does not follow |
 //! | glibc's arenas, memory that malloc has free, what the hook has mapped for itself | no |
 //!
 //! Where malloc's chunks are not known, all of its memory that is no followed block is a root.
@@ -64,7 +65,15 @@ impl Roots<'_> {
     pub(super) fn search(&self, marking: &mut Search<'_, '_, '_>) {
         let start = self.registers.as_ptr() as usize;
         marking.from_root(start, start + size_of_val(self.registers), Root::new(kinds::STACK, start));
-        for ((area, region), kind) in self.space.areas().iter().zip(self.regions).zip(self.kinds) {
+        // Last: what they hold is memintro's own, unless something else holds it as well.
+        for last in [false, true] {
+            self.mappings(last, marking);
+        }
+    }
+
+    fn mappings(&self, are_ours: bool, marking: &mut Search<'_, '_, '_>) {
+        let all = self.space.areas().iter().zip(self.regions).zip(self.kinds);
+        for ((area, region), kind) in all.filter(|((_, region), _)| is_ours(region) == are_ours) {
             let pointer = (region.is_stack || region.is_guarded)
                 .then(|| self.stack_pointers.iter().find(|pointer| area.holds(**pointer, **pointer)))
                 .flatten();
@@ -79,7 +88,9 @@ impl Roots<'_> {
     }
 
     fn root(&self, area: &Area, region: &Region, kind: Kind, is_stack: bool) -> Root {
-        if is_stack || region.is_stack {
+        if is_ours(region) {
+            Root::new(kinds::OURS, 1)
+        } else if is_stack || region.is_stack {
             Root::new(kinds::STACK, area.start)
         } else if kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA {
             Root::new(kinds::DATA, 0)
@@ -166,6 +177,11 @@ impl Roots<'_> {
             }
         });
     }
+}
+
+/// Whether these are statics of memintro's own libraries.
+fn is_ours(region: &Region) -> bool {
+    [&b"/memintro.so"[..], b"/libmemintro_hook.so"].iter().any(|name| region.file.ends_with(name))
 }
 
 /// Slots of Ruby's objects, and the blocks in which pages of its heap are.

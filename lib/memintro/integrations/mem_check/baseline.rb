@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../error"
+require_relative "../../support/user_files"
 require_relative "../../support/json_text"
 require_relative "../../support/names"
 
@@ -48,10 +49,10 @@ module Memintro
       def write(findings)
         rows = findings.uniq(&:fingerprint).sort_by(&:fingerprint)
         rows = rows.map { |one| JsonText.line("fingerprint" => one.fingerprint, "title" => one.title) }
-        File.write(@file, "{\"version\":#{VERSION},\"accepted\":[\n#{rows.join(",\n")}\n]}\n")
+        UserFiles.save(@file, "{\"version\":#{VERSION},\"accepted\":[\n#{rows.join(",\n")}\n]}\n")
         rows.size
-      rescue SystemCallError => e
-        raise Error, "the baseline #{shown} cannot be written: #{e.message.sub(/ @ .*/m, '')}"
+      rescue Error => e
+        raise Error, "the baseline #{e.message}"
       end
 
       private

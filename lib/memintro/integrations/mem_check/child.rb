@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../../runtime/after_fork"
 require_relative "../../runtime/loader"
 require_relative "../../malloc/leaks/reading"
 require_relative "../../support/json_text"
@@ -45,6 +46,7 @@ module Memintro
         return write("json", { "error" => trouble }) if trouble
 
         libraries.each { |file| Native.load_library(file) }
+        AfterFork.install { tell_of_fork }
         at_exit { finish if Process.pid == @pid }
         nil
       end
@@ -71,6 +73,13 @@ module Memintro
         []
       end
 
+      # A forked child is not searched, and the report says so.
+      def tell_of_fork
+        File.write(File.join(@folder, "#{Process.pid}.forked"), "")
+      rescue SystemCallError
+        nil # as below
+      end
+
       def finish
         Memintro.untracked { write("json", found) }
       rescue StandardError, ScriptError => e
@@ -88,7 +97,7 @@ module Memintro
       def found
         libraries = Native.watched_libraries
         GC.start
-        reading = Leaks::Reading.search(first_words: false, confirm: LeakSearch.other_threads?, seconds: @seconds)
+        reading = Leaks::Reading.search(first_words: false, confirm: LeakSearch.running_threads?, seconds: @seconds)
         leaked = reading.leaked_sites
         unfreed = Native.unfreed_data
         live = Native.native_stack_sites.reject { |_, row| row.first.zero? }

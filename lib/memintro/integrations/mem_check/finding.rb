@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require "digest"
 require_relative "../../support/names"
 require_relative "../../support/units"
 
@@ -77,6 +76,8 @@ module Memintro
 
       # @return [String] the same for the same mistake in another run: no addresses, counts or lines
       def fingerprint
+        # Processes that make no findings do without it.
+        require "digest"
         names = frames.drop(culprit).select(&:watched).map { |frame| frame.function || "?" }
         Digest::SHA256.hexdigest([kind, subject.to_s, File.basename(place.library.to_s), *names].join("\0"))[0, 16]
       end

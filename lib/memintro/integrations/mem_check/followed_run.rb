@@ -26,7 +26,7 @@ module Memintro
         refuse
         { "LD_PRELOAD" => before(Paths.hook, ENV["LD_PRELOAD"], ":"),
           "RUBYOPT" => before("-r#{AUTORUN}", ENV["RUBYOPT"], " "), "MEMINTRO_MODE" => "full",
-          "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil,
+          "MEMINTRO_STACK_DEPTH" => "64", "MEMINTRO_REPORT" => nil, "MEMINTRO_CHECK_CLEARS" => "1",
           Child::FOLDER => folder, Child::NAMES => @config.binaries.join(File::PATH_SEPARATOR),
           Child::ROOT => File.realpath(Dir.pwd), Child::SECONDS => @config.seconds.to_s,
           Child::REPEAT => (@config.repeat ? "1" : nil) }
@@ -42,6 +42,7 @@ module Memintro
       def read(folder, status)
         answers = Dir[File.join(folder, "*.json")].sort.map { |file| answer(file) }
         answers.each { |answer| add(answer) }
+        note_forks(folder)
         complain(folder, answers, status)
         @found
       end
@@ -104,6 +105,14 @@ module Memintro
         @found.findings[at] += finding
       end
 
+      def note_forks(folder)
+        count = Dir[File.join(folder, "*.forked")].size
+        return if count.zero?
+
+        @found.notes << "#{Units.count(count)} forked #{Units.noun(count, 'process', 'processes')} of the tests " \
+                        "#{Units.noun(count, 'was', 'were')} not searched: what only a forked child loses is not found"
+      end
+
       def complain(folder, answers, status)
         errors = answers.filter_map { |answer| answer["error"] }
         raise Error, errors.first if errors.any?
@@ -111,6 +120,10 @@ module Memintro
         begun = Dir[File.join(folder, "*.begun")].size
         if begun.zero?
           raise Error, "no Ruby process of the tests has loaded memintro: is RUBYOPT or LD_PRELOAD taken away?"
+        end
+
+        if Dir[File.join(folder, "*.json.part")].any?
+          raise Error, "a process of the tests could not write what it has found into #{folder}: is the disk full?"
         end
 
         if begun > answers.size

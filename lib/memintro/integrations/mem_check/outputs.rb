@@ -1,8 +1,7 @@
 # frozen_string_literal: true
 
-require "fileutils"
-require_relative "../../error"
 require_relative "../../version"
+require_relative "../../support/user_files"
 require_relative "../../support/json_text"
 require_relative "../../support/names"
 require_relative "finding"
@@ -21,19 +20,11 @@ module Memintro
       # @return [nil]
       # @raise [Error] if a file cannot be written
       def self.write(config, findings, trouble: nil)
-        save(config.junit, junit(config, findings, trouble)) if config.junit
-        save(config.sarif, sarif(findings)) if config.sarif
+        UserFiles.save(config.junit, junit(config, findings, trouble)) if config.junit
+        UserFiles.save(config.sarif, sarif(findings)) if config.sarif
         annotations(findings, trouble).each { |line| $stdout.puts(line) } if config.annotations
         nil
       end
-
-      def self.save(file, text)
-        FileUtils.mkdir_p(File.dirname(file))
-        File.write(file, text)
-      rescue SystemCallError => e
-        raise Error, "#{Names.printable(file.b)} cannot be written: #{e.message.sub(/ @ .*/m, '')}"
-      end
-      private_class_method :save
 
       # A finding is a test that failed; without any there is one that passed.
       def self.junit(config, findings, trouble)
