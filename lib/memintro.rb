@@ -47,8 +47,10 @@ module Memintro
   )
   Loader.lazy_methods(
     Tracking: ["malloc/tracking",
-               %i[start stop track clear totals thread_totals configuration configure epoch setting
-                  lend_tracking take_back_tracking reclaim_tracking]],
+               %i[start stop track clear totals thread_totals epoch lend_tracking take_back_tracking
+                  reclaim_tracking]],
+    Configured: ["runtime/configured", %i[configuration configure setting]],
+    Reporting: ["report/reporting", %i[report]],
     SiteFigures: ["malloc/site_figures", %i[each_call_site top [] stacks]],
     HeapFigures: ["heap/figures", %i[iseqs each_iseq top_iseqs internals histogram occupancy
                                      occupancy_and_counters], true],
@@ -163,30 +165,6 @@ module Memintro
     def mark
       MainRactor.only
       Native.mark
-    end
-
-    # Writes a report about this process.
-    #
-    # @param io [#write]
-    # @param format [Symbol] `:text`, a table to read; `:json`; `:html`, a page with a flame graph; `:folded`, a line
-    #   for each stack, as tools for flame graphs read them; `:speedscope`, for www.speedscope.app
-    # @param top [Integer, nil] how many call sites; nil: all, the default for all formats but `:text`
-    # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
-    # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
-    # @return [nil]
-    # @raise [ArgumentError, TypeError]
-    def report(io = $stdout, format: :text, top: loaded_report.default_top(format), by: default_figure, app_root: nil)
-      reports = loaded_report
-      Arguments.output(io)
-      untracked do
-        Arguments.count(:top, top, optional: true)
-        by = Arguments.choice(:by, by, CallSite::FIGURES)
-        # A page has the sites beyond `top` as one frame.
-        sites = call_sites.take(most: format.to_s == "html" ? nil : top, by: by, stacks: true)
-        # The text takes memory of its own.
-        Native.give_pages_back
-        reports.write(sites, io, format: format, top: top, by: by, app_root: app_root || setting(:app_root))
-      end
     end
 
     # Takes a snapshot of this process. Without arguments it is light: the memory of the process, `GC.stat`,
@@ -312,13 +290,6 @@ module Memintro
       MainRactor.only
       Loader.file("malloc/call_sites")
       CallSites
-    end
-
-    # Loaded with the first report.
-    def loaded_report
-      MainRactor.only
-      Loader.need(:Report)
-      Report
     end
   end
 end

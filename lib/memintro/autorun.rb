@@ -20,7 +20,7 @@ elsif !defined?(Memintro::ProcessReport)
     begin
       require_relative "../memintro"
       require_relative "integrations/process_report"
-      Memintro::ProcessReport.new(Memintro.configuration).install
+      Memintro::ProcessReport.new.install
     ensure
       Memintro::Native.untracked_leave
     end

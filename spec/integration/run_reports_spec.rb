@@ -21,21 +21,21 @@ RSpec.describe "reports of memintro run" do
     run_memintro("run", *flags, "--", *command, chdir: folder, **options)
   end
 
-  # In full mode all that a report needs is loaded before the program begins.
-  it "leave a raw dump in sampled mode where a program has left memintro's folder, and a report in full mode" do
+  # The text takes no file of memintro's. What another format takes is loaded before the program begins, in full mode.
+  it "are written where a program has left memintro's folder; in sampled mode a raw dump, if it is no text" do
     skip "only root may call chroot" unless Process.euid.zero?
     code = "kept = Array.new(2_000) { |i| i.to_s * 500 }; Dir.chroot(#{folder.inspect}); Dir.chdir('/'); exit 3"
-    made = { "full" => "memintro ", "sampled" => "MEMINTR\x01" }.map do |mode, first|
-      file = "/#{mode}.out"
-      result = run("--mode", mode, "--report", file, code: code)
+    made = [%w[full text], %w[sampled text], %w[full json], %w[sampled json]].map do |mode, format|
+      file = "#{mode}.#{format}"
+      result = run("--mode", mode, "--format", format, "--report", "/#{file}", code: code)
       expect(result.status.exitstatus).to eq(3)
-      [mode, first, File.binread(path("#{mode}.out")), result.stderr]
+      [File.binread(path(file)), result.stderr]
     end
-    made.each { |mode, first, bytes, _| expect(bytes).to start_with(first), "#{mode}: #{bytes[0, 20].inspect}" }
-    expect(made[0][3]).to eq("")
-    expect(made[1][3]).to match(/\Amemintro: no report of process \d+: a file of memintro cannot be loaded .*chroot/)
-    expect(made[1][3]).to end_with("`memintro report /sampled.out` shows what it left instead\n")
-    shown = run_memintro("report", path("sampled.out")).must_succeed.stdout
+    expect(made.map { |bytes, _| bytes[0, 8] }).to eq(["memintro", "memintro", "{\"versio", "MEMINTR\x01".b])
+    expect(made.first(3).map(&:last)).to eq(["", "", ""])
+    expect(made[3][1]).to match(/\Amemintro: no report of process \d+: a file of memintro cannot be loaded .*chroot/)
+    expect(made[3][1]).to end_with("`memintro report /sampled.json` shows what it left instead\n")
+    shown = run_memintro("report", path("sampled.json")).must_succeed.stdout
     expect(shown).to include("-e:1")
   end
 

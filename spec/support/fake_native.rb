@@ -17,6 +17,9 @@ class FakeNative
   attr_accessor :rows, :figures, :aged, :block_list, :tracking, :start_answer
   attr_reader :calls, :depth
 
+  # Ruby writes the report from the fixed figures.
+  def report_text(*) = nil
+
   def initialize(rows: ROWS, figures: TOTALS, tracking: true)
     @real = Memintro::Native if defined?(Memintro::Native)
     @rows = rows

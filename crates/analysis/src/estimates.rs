@@ -178,7 +178,7 @@ impl Estimates {
 }
 
 /// Never below zero, although the difference of two large numbers may be.
-fn estimate(value: f64, variance: f64, skew: f64, others: f64) -> Estimate {
+pub(crate) fn estimate(value: f64, variance: f64, skew: f64, others: f64) -> Estimate {
     let own = per_sample(variance, skew);
     Estimate {
         value,
@@ -193,7 +193,8 @@ fn per_sample(variance: f64, skew: f64) -> f64 {
     if variance > 0.0 { skew.max(0.0) / variance } else { 0.0 }
 }
 
-fn left(came: f64, went: f64) -> f64 {
+/// Of what is left; nothing where that is no more than rounding.
+pub(crate) fn left(came: f64, went: f64) -> f64 {
     let left = came - went;
     if left < ROUNDING * came { 0.0 } else { left }
 }

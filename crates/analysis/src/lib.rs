@@ -2,7 +2,7 @@
 //!
 //! The extension fills [`sites`] (call sites with their texts, from the hook's records) and [`heap`] (what a walk
 //! over Ruby's heap has found). [`estimates`] computes the errors of sampled figures, and [`json`] writes snapshots
-//! and reports into a [`buffer`]. None of it makes a Ruby object or needs the GVL. [`leaks`] finds blocks that nothing points to. [`raw_dump`] reads the dump of a
+//! and reports into a [`buffer`], [`text`] the report for people. None of it makes a Ruby object or needs the GVL. [`leaks`] finds blocks that nothing points to. [`raw_dump`] reads the dump of a
 //! process that died without a report.
 
 pub mod account;
@@ -13,3 +13,4 @@ pub mod json;
 pub mod leaks;
 pub mod raw_dump;
 pub mod sites;
+pub mod text;

@@ -1,13 +1,12 @@
 # frozen_string_literal: true
 
+require_relative "../report/reporting"
+require_relative "../runtime/configured"
 require_relative "../runtime/loader"
-require_relative "../runtime/stop_timer"
 require_relative "../runtime/after_fork"
-require_relative "../runtime/ractor_guard"
 require_relative "../support/warn_once"
 require_relative "../support/paths"
 require_relative "../support/output_target"
-require_relative "../support/settings"
 
 module Memintro
   # The report that a process writes about itself, at its end and, with --every, at an interval. Used by
@@ -33,9 +32,15 @@ module Memintro
       attr_accessor :installed
     end
 
-    # @param configuration [Configuration]
-    def initialize(configuration)
-      @configuration = configuration
+    # The variable of the report's file.
+    VARIABLE = "MEMINTRO_REPORT"
+    private_constant :VARIABLE
+
+    # @raise [ArgumentError] if one of the variables has a wrong value
+    def initialize
+      LazyMethods.load(:Configured)
+      LazyMethods.load(:Reporting)
+      Memintro.__send__(:read_variables)
       @warned = false
     end
 
@@ -44,11 +49,11 @@ module Memintro
       load_report unless loads_late?
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
-      answer_for_mwrap if @configuration.compat == :mwrap
+      answer_for_mwrap if setting(:compat) == :mwrap
       Memintro.tracking? ? go_on : Memintro.start
       aim
       begin_process
-      repeat if @configuration.every
+      repeat if setting(:every)
       AfterFork.install { begin_process }
       ProcessReport.installed = self
       Process.singleton_class.prepend(Daemon)
@@ -82,38 +87,49 @@ module Memintro
 
     private
 
-    # The program may leave the folders of memintro, by chroot or as another user, and exact figures must not show that
-    # a file is loaded. In sampled mode, it counts for more to be light: what writes a report is loaded when it is
-    # written, and where that is not possible a raw dump is left, which `memintro report` shows.
-    def loads_late? = @configuration.mode == :sampled && !@configuration.objects
+    def setting(name) = Memintro.setting(name)
+
+    # The program may leave the folders of memintro, by chroot or as another user. The text of a report needs no file,
+    # unless it tells of objects or stacks. In sampled mode, it counts for more to be light: what writes another report
+    # is loaded when it is written, and where that is not possible a raw dump is left, which `memintro report` shows.
+    def loads_late?
+      !setting(:objects) && (setting(:mode) == :sampled || (setting(:format) == :text && setting(:stack_depth) == 1))
+    end
 
     def load_report
       Loader.need(:Report)
-      Report.prepare(@configuration.format)
+      Loader.file("malloc/call_sites")
+      LazyMethods.load(:Tracking)
+      Report.prepare(setting(:format))
     end
 
     # A preloaded hook already tracks from the start of the process.
     def go_on
-      LazyMethods.load_all unless loads_late?
-      StopTimer.set(@configuration.stop_after)
-      follow_objects if @configuration.objects
+      stop_later if setting(:stop_after)
+      follow_objects if setting(:objects)
       problem = Native.unseen
       raise NotSeenError, problem if problem
     end
 
+    def stop_later
+      Loader.file("runtime/stop_timer")
+      StopTimer.set(setting(:stop_after))
+    end
+
     def follow_objects
+      LazyMethods.load_all
+      Loader.file("runtime/ractor_guard")
       RactorGuard.install
-      Native.track_objects(@configuration.objects)
+      Native.track_objects(setting(:objects))
     end
 
     # The program may change its folder and its variables; processes that it starts must still use the same file.
     def aim
-      given = @configuration.report
+      given = setting(:report)
       @target = OutputTarget.new(given)
-      variable = Settings[:report].variable
-      ENV[variable] = @target.pattern if @target.pattern && ENV[variable] == given
+      ENV[VARIABLE] = @target.pattern if @target.pattern && ENV[VARIABLE] == given
       trouble = given && OutputTarget.trouble(given.b.gsub("%p", Process.pid.to_s))
-      tell_once("#{variable} is #{given.b}: #{trouble.b}") if trouble
+      tell_once("#{VARIABLE} is #{given.b}: #{trouble.b}") if trouble
     end
 
     def begin_process
@@ -160,22 +176,21 @@ module Memintro
 
     # Programs that were written for mwrap expect no other output.
     def wanted?
-      !(@configuration.compat == :mwrap && @configuration.report.nil?)
+      !(setting(:compat) == :mwrap && setting(:report).nil?)
     end
 
     def repeat
-      seconds = @configuration.every
+      seconds = setting(:every)
       @background = Background.start("memintro-report") { |stop| write until stop.wait(seconds) }
     rescue Error => e
       warn_once("process #{Process.pid} will report only at its end: #{e.message}")
     end
 
     def render(io)
-      load_report
-      format = @configuration.format
-      top = @configuration.top || Report.default_top(format)
-      by = @configuration.by
-      Memintro.report(io, format: format, top: top == :all ? nil : top, app_root: @configuration.app_root,
+      format = setting(:format)
+      top = setting(:top) || Defaults.top(format)
+      by = setting(:by)
+      Memintro.report(io, format: format, top: top == :all ? nil : top, app_root: setting(:app_root),
                           **(by ? { by: by } : {}))
     end
 

@@ -53,7 +53,7 @@ module Memintro
                                                                      optional: true)
       sites = Arguments.count(:max_sites, max_sites, least: 1, most: Defaults::MOST_SITES, optional: true)
       objects = checked_objects(objects)
-      LazyMethods.load_all unless mode == :sampled && !objects
+      LazyMethods.load_all if objects
       depth = Arguments.count(:stack_depth, stack_depth, least: 1, most: Defaults::MOST_STACK_DEPTH)
       Native.native_callers(checked_switch(:native_callers, native_callers))
       Native.load_hook
@@ -126,39 +126,10 @@ module Memintro
       MainRactor.refuse
     end
 
-    # @return [Configuration] defaults of {start}, {report} and of the report at exit. At first those of the
-    #   `MEMINTRO_…` variables.
-    # @raise [ArgumentError] if one of the variables has a wrong value
-    def configuration
-      Loader.need(:Configuration)
-      # Takes no lock: reports are also written in signal handlers, and reading ENV twice gives the same result.
-      @configuration ||= Configuration.new(ENV)
-    rescue Ractor::Error
-      MainRactor.refuse
-    end
-
-    # @yieldparam configuration [Configuration]
-    # @return [nil]
-    # @example
-    #   Memintro.configure { |c| c.max_tracker_bytes = 256 * 1024 * 1024 }
-    def configure
-      yield configuration
-      nil
-    end
-
     # Changes when the ids of call sites get a new meaning: a visit of blocks must not take a new site for the old one.
     # @api private
     # @return [Integer]
     attr_reader :epoch
-
-    # @api private
-    # @param name [Symbol]
-    # @return [Object, nil] as {configuration} has it, which is made only if something is configured
-    def setting(name)
-      @configuration || Defaults.overridden? ? configuration.public_send(name) : Defaults::VALUES[name]
-    rescue Ractor::Error
-      MainRactor.refuse
-    end
 
     # Tracking that memintro itself needs for a while, if the block starts it. Whoever starts or stops tracking next has
     # it to himself, as if it had been off.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../support/arguments"
+require_relative "../support/defaults"
 require_relative "../malloc/call_site"
 require_relative "../runtime/loader"
 
@@ -16,14 +17,12 @@ module Memintro
     Loader.lazy(self, Text: "report/text", Json: "report/json", Html: "report/html", Folded: "report/folded",
                       Speedscope: "report/speedscope", StackTable: "report/stack_table")
 
-    # Default number of call sites in a table: as many as fit a screen.
-    DEFAULT_TOP = 20
+    # Default number of call sites in a table.
+    DEFAULT_TOP = Defaults::TOP
 
     # @param format [Symbol]
     # @return [Integer, nil] how many call sites that format shows by default; nil: all
-    def self.default_top(format)
-      format.to_s == "text" ? DEFAULT_TOP : nil
-    end
+    def self.default_top(format) = Defaults.top(format)
 
     # Loads what writing in a format takes, before a program leaves the folders of memintro.
     # @param format [Symbol] one of {FORMATS}

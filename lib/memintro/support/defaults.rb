@@ -17,13 +17,39 @@ module Memintro
     LEAST_TRACKER_BYTES = 4 * 1024 * 1024
     # The settings whose value is not nil if nobody says.
     VALUES = { format: :text, native_children: false, mode: :full, objects: false, stack_depth: 1 }.freeze
+    # Number of call sites in a table: as many as fit a screen.
+    TOP = 20
     # How the names of all variables begin.
     PREFIX = "MEMINTRO_"
 
-    # @param env [#each_key] variables
-    # @return [Boolean] whether one of them may be a setting
-    def self.overridden?(env = ENV)
-      env.each_key.any? { |name| name.start_with?(PREFIX) }
+    # @param format [Symbol]
+    # @return [Integer, nil] how many call sites a report of that format shows by default; nil: all
+    def self.top(format)
+      format.to_s == "text" ? TOP : nil
     end
+
+    # Settings whose variables have to be read and checked by {Settings}. The others are mode, report and app_root.
+    CHECKED = %i[format top by every compat native_children sample_bytes objects stack_depth native_callers stop_after
+                 max_sites max_tracker_bytes].map { |name| "#{PREFIX}#{name.upcase}".freeze }.freeze
+
+    # Most programs set no more than the mode and the file of the report. They need not load {Settings} for that.
+    #
+    # @param env [#[]] variables
+    # @return [Hash{Symbol => Object}, nil] the settings that have a value; nil: {Configuration} must read them
+    def self.plain(env)
+      return if CHECKED.any? { |name| given(env, name) }
+
+      text = given(env, "MEMINTRO_MODE")
+      mode = text ? MODES.keys.find { |one| one.name == text } : VALUES[:mode]
+      return unless mode
+
+      { **VALUES, mode: mode, report: given(env, "MEMINTRO_REPORT"), app_root: given(env, "MEMINTRO_APP_ROOT") }
+    end
+
+    def self.given(env, name)
+      text = env[name]
+      text unless text.nil? || text.empty?
+    end
+    private_class_method :given
   end
 end

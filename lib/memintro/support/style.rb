@@ -4,13 +4,20 @@ module Memintro
   # Colour for terminals, and plain text for everything else.
   class Style
     # @param io [#write]
-    # @param env [#[]] variables; see https://no-color.org
+    # @param env [#[]] variables
     # @return [Style]
     def self.for(io, env = ENV)
+      new(colour?(io, env))
+    end
+
+    # @param io [#write]
+    # @param env [#[]] variables; see https://no-color.org
+    # @return [Boolean]
+    def self.colour?(io, env = ENV)
       plain = env["NO_COLOR"].to_s != "" || env["TERM"] == "dumb"
-      new(!plain && io.respond_to?(:tty?) && io.tty?)
+      !plain && io.respond_to?(:tty?) && io.tty? ? true : false
     rescue IOError
-      new(false)
+      false
     end
 
     # @param colour [Boolean]

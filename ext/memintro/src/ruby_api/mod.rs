@@ -23,6 +23,7 @@ mod occupancy;
 mod patches;
 mod process;
 mod ractor_safe;
+mod report_text;
 mod request;
 mod rounds;
 mod sites;
@@ -48,6 +49,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     patches::init(native)?;
     control_socket::init(native)?;
     process::init(native)?;
+    report_text::init(native)?;
     request::init(native)?;
     rounds::init(ruby, native)?;
     account::init(native)?;

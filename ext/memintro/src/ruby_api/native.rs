@@ -91,7 +91,7 @@ fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
 }
 
 /// See [`crate::pages`].
-fn give_pages_back() {
+pub(super) fn give_pages_back() {
     if let Some(api) = hook_link::found() {
         crate::pages::give_back_with((&raw const *api).cast());
     }

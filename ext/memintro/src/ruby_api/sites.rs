@@ -51,31 +51,8 @@ impl Sites {
         let most = most.unwrap_or(usize::MAX);
         let sums = older_than.map(|age| blocks::sums(ruby, age)).transpose()?;
         let objects = older_than.map(|age| objects::sums(ruby, age)).transpose()?.unwrap_or_default();
-        let found = Greatest::collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
-        // Only the texts must be copied while no other thread can clear them.
-        let mut texts = Texts::default();
-        let known = callers::Callers::now();
-        let mut of_sites: Vec<Callers> = Vec::new();
-        let sites: Vec<Site> = found
-            .kept
-            .iter()
-            .map(|record| {
-                let callers = known.of(record.id).map(|(figures, named)| {
-                    of_sites.push(native_callers(figures, &named));
-                    (of_sites.len() - 1) as u32
-                });
-                Site { callers, ..texts.site(record) }
-            })
-            .collect();
+        let mut rows = collect(ruby, figure, if sums.is_some() { usize::MAX } else { most })?;
         let rows = without_gvl(move || {
-            let mut rows = Rows {
-                list: sites,
-                texts: texts.texts,
-                callers: of_sites,
-                left_out: found.left_out,
-                live_bytes_left_out: found.live_bytes,
-                variance_left_out: found.variance,
-            };
             match &sums {
                 Some(sums) => keep_old(&mut rows.list, sums, &objects, &by, figure),
                 None => sort(&mut rows.list, |site| figure(&site.record)),
@@ -85,6 +62,40 @@ impl Sites {
         });
         Ok(Self(RefCell::new(rows)))
     }
+}
+
+/// At most so many sites, those with the greatest figure, greatest first, without leaving the GVL.
+pub(super) fn greatest(ruby: &Ruby, figure: Figure, most: usize) -> Result<Rows, Error> {
+    let mut rows = collect(ruby, figure, most)?;
+    sort(&mut rows.list, |site| figure(&site.record));
+    Ok(rows)
+}
+
+/// The same in any order. Only the texts must be copied while no other thread can clear them.
+fn collect(ruby: &Ruby, figure: Figure, most: usize) -> Result<Rows, Error> {
+    let found = Greatest::collect(ruby, figure, most)?;
+    let mut texts = Texts::default();
+    let known = callers::Callers::now();
+    let mut of_sites: Vec<Callers> = Vec::new();
+    let list = found
+        .kept
+        .iter()
+        .map(|record| {
+            let callers = known.of(record.id).map(|(figures, named)| {
+                of_sites.push(native_callers(figures, &named));
+                (of_sites.len() - 1) as u32
+            });
+            Site { callers, ..texts.site(record) }
+        })
+        .collect();
+    Ok(Rows {
+        list,
+        texts: texts.texts,
+        callers: of_sites,
+        left_out: found.left_out,
+        live_bytes_left_out: found.live_bytes,
+        variance_left_out: found.variance,
+    })
 }
 
 fn native_callers(figures: &SiteFigures, named: &[callers::Named<'_>]) -> Callers {

@@ -16,7 +16,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 }
 
 /// The most lines of a call site: 1 if sites are lines.
-fn stack_depth() -> u64 {
+pub(super) fn stack_depth() -> u64 {
     hook_link::found().map_or(1, |api| {
         let mut options = super::tracking::no_options();
         // SAFETY: a valid record.

@@ -33,6 +33,8 @@ const BITS: u32 = 4 | 8;
 const HALVES: usize = 64;
 /// Words of the virtual machine's structure that are searched.
 const WORDS: usize = 512;
+/// Words of it that are read at once.
+const AT_A_TIME: usize = 64;
 /// Number of jobs that Ruby has room for.
 const MOST_JOBS: usize = 1024;
 /// Number of attempts, if another thread ran in between.
@@ -151,17 +153,33 @@ fn halves(probe: &Probe, context: *const c_void) -> Option<[u32; HALVES]> {
 /// The one place in the virtual machine's structure that leads to this job, which runs now.
 fn jobs(probe: &Probe) -> Option<*mut Jobs> {
     let [machine] = probe.words(lookup::address(c"ruby_current_vm_ptr") as usize)?;
-    let places = (0..WORDS).map(|word| machine + word * size_of::<usize>());
-    let mut found = places.filter(|place| {
-        let Some([array, left]) = probe.words(*place) else { return false };
+    let mut found = pairs(probe, machine).into_iter().filter(|(_, [array, left])| {
         let left = left & u32::MAX as usize;
         left < MOST_JOBS
             && array.is_multiple_of(size_of::<usize>())
             && probe.words(array.wrapping_add(left * size_of::<Job>()))
                 == Some([look as *const () as usize, argument() as usize])
     });
-    let (Some(place), None) = (found.next(), found.next()) else { return None };
+    let (Some((place, _)), None) = (found.next(), found.next()) else { return None };
     Some(place as *mut Jobs)
+}
+
+/// The places of the virtual machine's structure, each with its word and the next one. They are read many at a time, and
+/// singly only where some of these cannot be read: a start must not make a thousand system calls.
+fn pairs(probe: &Probe, machine: usize) -> Vec<(usize, [usize; 2])> {
+    let place = |word: usize| machine + word * size_of::<usize>();
+    let mut pairs = Vec::with_capacity(WORDS);
+    for first in (0..WORDS).step_by(AT_A_TIME) {
+        let all: Option<[usize; AT_A_TIME + 1]> = probe.words(place(first));
+        for word in first..(first + AT_A_TIME).min(WORDS) {
+            let pair = match &all {
+                Some(words) => words.get(word - first..).and_then(|rest| rest.first_chunk().copied()),
+                None => probe.words(place(word)),
+            };
+            pairs.extend(pair.map(|pair| (place(word), pair)));
+        }
+    }
+    pairs
 }
 
 /// The address range of the module that contains the VM's functions.

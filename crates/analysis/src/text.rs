@@ -1,0 +1,407 @@
+//! The report for people about this process, as `Memintro::Report::Text` writes it in Ruby: the process, the totals, a
+//! table of call sites, and notes. A spec compares the two.
+//!
+//! Ruby's version also writes sums of processes, stacks, and objects. This one is for what most processes report at
+//! their end: it needs no file of Ruby code, which would take longer to load than all of the program's tracking.
+
+use std::fmt::Write;
+
+use memintro_abi::{Figures, SiteKind};
+
+use crate::estimates::{Estimate, Estimates, estimate, left};
+use crate::sites::{Callers, Site, Sites};
+use names::Names;
+use units::{bytes, count, counted, noun, share, signed_bytes, uncertain, whole};
+
+mod names;
+mod units;
+
+/// What the first lines say.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// The version of memintro.
+    pub memintro: String,
+    /// The process.
+    pub pid: u32,
+    /// The version of Ruby.
+    pub ruby: String,
+    /// The time.
+    pub time: String,
+    /// The program's name.
+    pub program: Vec<u8>,
+    /// `full` or `sampled`, while it is tracked.
+    pub mode: Option<&'static str>,
+    /// Whether it was tracked from its beginning.
+    pub preloaded: bool,
+    /// Mean distance of the samples; 0: none.
+    pub sample_bytes: u64,
+    /// Why allocations do not reach the hook.
+    pub problem: Option<String>,
+    /// The folder that paths are shown relative to.
+    pub root: Option<Vec<u8>>,
+    /// Whether colours are wanted.
+    pub colour: bool,
+}
+
+/// A figure that tables are sorted by, and the column that shows it.
+type Column = (&'static str, fn(&Site, Option<&Estimates>) -> String);
+
+/// Most callers of a site that are shown, and the least share that one must have.
+const MOST_CALLERS: usize = 3;
+const LEAST_SHARE: f64 = 0.05;
+/// Blocks are not smaller: so many more can be where none was sampled.
+const LEAST_BLOCK: f64 = 16.0;
+
+/// The report. `by` is what the sites are sorted by.
+#[must_use]
+pub fn report(head: &Head, totals: &Figures, sites: &Sites, by: &str) -> String {
+    let mut text = String::with_capacity(4096);
+    header(&mut text, head);
+    let sums = Sums::of(totals, head.sample_bytes);
+    sums.write(&mut text);
+    text.push('\n');
+    let has_callers = body(&mut text, head, &sums, sites, by);
+    notes(&mut text, head, &sums, sites, has_callers);
+    text
+}
+
+fn header(text: &mut String, head: &Head) {
+    let mode = match head.mode {
+        None => "not tracking".to_owned(),
+        Some(mode) => {
+            let distance = if mode == "sampled" && head.sample_bytes > 0 {
+                format!(" ({})", bytes(head.sample_bytes.cast_signed()))
+            } else {
+                String::new()
+            };
+            format!("{mode} mode{distance}, {}", if head.preloaded { "preloaded" } else { "started live" })
+        }
+    };
+    let Head { memintro, pid, ruby, time, .. } = head;
+    let facts = format!("memintro {memintro}: pid {pid}, ruby {ruby}, {mode}, {time}");
+    line(text, &dressed(head, "1", &facts));
+    line(text, &names::printable(&head.program));
+}
+
+fn line(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}
+
+fn dressed(head: &Head, code: &str, text: &str) -> String {
+    if head.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// The totals of the process; the variances only where they are estimates.
+struct Sums<'a> {
+    figures: &'a Figures,
+    allocated_bytes: Estimate,
+    freed_bytes: Estimate,
+    live_bytes: Estimate,
+    allocations: Estimate,
+    frees: Estimate,
+    live_blocks: Estimate,
+}
+
+impl<'a> Sums<'a> {
+    fn of(figures: &'a Figures, sample_bytes: u64) -> Self {
+        let nothing_sampled = figures.allocated_bytes_variance <= 0.0;
+        let mean = if nothing_sampled { sample_bytes as f64 } else { 0.0 };
+        let own = |variance: f64, skew: f64| estimate(0.0, variance, skew, 0.0).own_per_sample;
+        let of_bytes = mean.max(own(figures.allocated_bytes_variance, figures.allocated_bytes_skew));
+        let of_blocks = (mean / LEAST_BLOCK).max(own(figures.allocations_variance, figures.allocations_skew));
+        let live_bytes = figures.allocated_bytes.wrapping_sub(figures.freed_bytes).cast_signed();
+        let live_blocks = figures.allocations.wrapping_sub(figures.frees).cast_signed();
+        Self {
+            figures,
+            allocated_bytes: estimate(
+                figures.allocated_bytes as f64,
+                figures.allocated_bytes_variance,
+                figures.allocated_bytes_skew,
+                of_bytes,
+            ),
+            freed_bytes: estimate(
+                figures.freed_bytes as f64,
+                figures.freed_bytes_variance,
+                figures.freed_bytes_skew,
+                of_bytes,
+            ),
+            live_bytes: estimate(
+                live_bytes as f64,
+                left(figures.allocated_bytes_variance, figures.freed_bytes_variance),
+                left(figures.allocated_bytes_skew, figures.freed_bytes_skew),
+                of_bytes,
+            ),
+            allocations: estimate(
+                figures.allocations as f64,
+                figures.allocations_variance,
+                figures.allocations_skew,
+                of_blocks,
+            ),
+            frees: estimate(figures.frees as f64, figures.frees_variance, figures.frees_skew, of_blocks),
+            live_blocks: estimate(
+                live_blocks as f64,
+                left(figures.allocations_variance, figures.frees_variance),
+                left(figures.allocations_skew, figures.frees_skew),
+                of_blocks,
+            ),
+        }
+    }
+
+    fn is_estimated(&self) -> bool {
+        self.figures.estimated != 0
+    }
+
+    fn shown(&self, estimate: &Estimate, format: fn(i64) -> String) -> String {
+        shown(self.is_estimated().then_some(estimate), estimate.value as i64, format)
+    }
+
+    fn counted(&self, estimate: &Estimate, name: &str) -> String {
+        format!("{} {}", self.shown(estimate, count), noun(estimate.value as i64, name))
+    }
+
+    fn write(&self, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "live {} in {}, allocated {} in {}, freed {} in {}",
+            self.shown(&self.live_bytes, bytes),
+            self.counted(&self.live_blocks, "block"),
+            self.shown(&self.allocated_bytes, bytes),
+            self.counted(&self.allocations, "call"),
+            self.shown(&self.freed_bytes, bytes),
+            self.shown(&self.frees, count),
+        );
+        let _ = writeln!(text, "tracking itself uses {}", bytes(self.figures.tracker_bytes.cast_signed()));
+    }
+}
+
+/// An exact figure, or an estimate with its error or interval.
+fn shown(estimate: Option<&Estimate>, value: i64, format: fn(i64) -> String) -> String {
+    let Some(estimate) = estimate else { return format(value) };
+    let (low, high) = estimate.interval();
+    uncertain(value, estimate.standard_error(), Some((low.floor() as i64, high.ceil() as i64)), format)
+}
+
+/// The table, and whether there are native callers in it.
+fn body(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &str) -> bool {
+    let size = sites.list.len() + sites.left_out;
+    if size == 0 {
+        advice(text, head);
+        return false;
+    }
+    if sites.list.is_empty() {
+        remainder(text, sums, sites);
+        return false;
+    }
+    let (shown, sites_in_all) = (count(sites.list.len() as i64), counted(size as i64, "call site"));
+    let _ = writeln!(text, "{shown} of {sites_in_all}, by {by}:\n");
+    let has_callers = table(text, head, sums, sites, by);
+    if sites.left_out > 0 {
+        text.push('\n');
+        remainder(text, sums, sites);
+    }
+    has_callers
+}
+
+fn advice(text: &mut String, head: &Head) {
+    if let Some(problem) = &head.problem {
+        line(text, "memintro sees no allocation in this process:");
+        line(text, problem);
+    } else if head.mode.is_some() {
+        line(text, "No call site has allocated since tracking started.");
+    } else {
+        line(
+            text,
+            "Nothing has been tracked in this process. Call Memintro.start in it and ask again after some work,",
+        );
+        line(text, "or run the program from its start with: memintro run -- CMD");
+    }
+}
+
+fn columns(by: &str) -> Vec<Column> {
+    let mut columns: Vec<Column> = vec![
+        ("blocks", |site, of| shown(of.map(|of| &of.live_blocks), site.live_blocks(), count)),
+        ("allocs", |site, of| {
+            shown(of.map(|of| &of.allocations), site.record.allocations.cast_signed(), count)
+        }),
+        ("frees", |site, of| shown(of.map(|of| &of.frees), site.record.frees.cast_signed(), count)),
+        ("growth", |site, of| match of {
+            None => signed_bytes(site.growth()),
+            Some(of) => {
+                format!("~{} ±{}", signed_bytes(site.growth()), bytes(whole(of.growth.standard_error())))
+            }
+        }),
+        ("older than 1 GC", |site, of| {
+            shown(of.map(|of| &of.old_bytes), site.record.old_bytes.cast_signed(), bytes)
+        }),
+    ];
+    columns.extend(match by {
+        "total_bytes" => Some::<Column>(("allocated", |site, of| {
+            shown(of.map(|of| &of.total_bytes), site.record.total_bytes.cast_signed(), bytes)
+        })),
+        "freed_bytes" => Some::<Column>(("freed", |site, of| {
+            shown(of.map(|of| &of.freed_bytes), site.record.freed_bytes.cast_signed(), bytes)
+        })),
+        "mean_lifespan" => Some::<Column>(("mean life", |site, of| match of {
+            None => format!("{:.1} GCs", site.mean_lifespan()),
+            Some(of) => {
+                format!("~{:.1} ±{:.1} GCs", site.mean_lifespan(), of.mean_lifespan.standard_error())
+            }
+        })),
+        "max_lifespan" => Some::<Column>(("max life", |site, of| {
+            let mark = if of.is_some() { "~" } else { "" };
+            format!("{mark}{}", counted(site.record.max_lifespan.cast_signed(), "GC"))
+        })),
+        "age_total" => Some::<Column>(("age total", |site, of| {
+            shown(of.map(|of| &of.age_total), site.record.age_total.cast_signed(), count)
+        })),
+        _ => None,
+    });
+    columns
+}
+
+fn table(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &str) -> bool {
+    let columns = columns(by);
+    let live = sums.live_bytes.value as i64;
+    let names = Names::new(head.root.as_deref());
+    let row = |site: &Site| {
+        let of = (site.record.estimated != 0).then(|| Estimates::of(site));
+        let mark = if of.is_some() && live > 0 { "~" } else { "" };
+        let mut cells = vec![
+            shown(of.as_ref().map(|of| &of.live_bytes), site.live_bytes(), bytes),
+            format!("{mark}{}", share(site.live_bytes(), live)),
+        ];
+        cells.extend(columns.iter().map(|(_, cell)| cell(site, of.as_ref())));
+        cells
+    };
+    let rows: Vec<Vec<String>> = sites.list.iter().map(row).collect();
+    let titles: Vec<&str> =
+        ["live", "share"].into_iter().chain(columns.iter().map(|(title, _)| *title)).collect();
+    let width = |cell: &str| cell.chars().count();
+    let widths: Vec<usize> = (0..titles.len())
+        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| width(cell)).max().unwrap_or(0))
+        .zip(&titles)
+        .map(|(widest, title)| widest.max(width(title)))
+        .collect();
+    let aligned = |cells: &mut dyn Iterator<Item = &str>, last: &str| {
+        let mut line = String::new();
+        for (cell, wide) in cells.zip(&widths) {
+            let _ = write!(line, "{cell:>wide$}  ");
+        }
+        line.push_str(last);
+        line
+    };
+    line(text, &dressed(head, "2", &aligned(&mut titles.iter().copied(), "call site")));
+    let mut has_callers = false;
+    for (site, cells) in sites.list.iter().zip(&rows) {
+        let name = names.short(&sites.name(site), site.record.kind == SiteKind::RUBY);
+        line(text, &aligned(&mut cells.iter().map(String::as_str), &name));
+        if let Some(callers) = site.callers.and_then(|index| sites.callers.get(index as usize)) {
+            has_callers |= native_callers(text, callers);
+        }
+    }
+    has_callers
+}
+
+fn native_callers(text: &mut String, callers: &Callers) -> bool {
+    let shown: Vec<_> = callers
+        .list
+        .iter()
+        .filter(|caller| caller.live_share.unwrap_or(caller.share) >= LEAST_SHARE)
+        .collect();
+    if shown.iter().all(|caller| caller.frames.is_empty()) {
+        return false;
+    }
+    let percent = |part: f64| format!("{}%", (part * 100.0).round());
+    for caller in shown.into_iter().take(MOST_CALLERS) {
+        let path = if caller.frames.is_empty() {
+            "(other)".to_owned()
+        } else {
+            caller.frames.iter().rev().map(String::as_str).collect::<Vec<_>>().join(" → ")
+        };
+        let place = caller
+            .location
+            .as_ref()
+            .map_or_else(String::new, |place| format!(" ({})", names::printable(place.as_bytes())));
+        let live =
+            caller.live_share.map_or_else(String::new, |part| format!("~{} of live bytes, ", percent(part)));
+        let _ = writeln!(
+            text,
+            "    via {}{place}: {live}~{} of allocations ({} of {} samples)",
+            names::printable(path.as_bytes()),
+            percent(caller.share),
+            caller.samples,
+            callers.samples
+        );
+    }
+    true
+}
+
+/// The sites that are left out.
+fn remainder(text: &mut String, sums: &Sums<'_>, sites: &Sites) {
+    let more = if sites.list.is_empty() { "call site" } else { "more call site" };
+    let live = sites.live_bytes_left_out;
+    let error = remaining_error(sums, sites);
+    let live = error.map_or_else(|| bytes(live), |error| uncertain(live, error, None, bytes));
+    let _ = writeln!(text, "{}, live {live}", counted(sites.left_out as i64, more));
+}
+
+/// The sites' samples are drawn independently, so their variances add up.
+fn remaining_error(sums: &Sums<'_>, sites: &Sites) -> Option<f64> {
+    let sampled = sites.list.iter().any(|site| site.record.estimated != 0);
+    (sampled || sites.variance_left_out.is_some()).then(|| {
+        let variance = sites.variance_left_out.unwrap_or(0.0).max(0.0);
+        let one = sums.live_bytes.per_sample;
+        one.mul_add(one, variance).sqrt()
+    })
+}
+
+fn notes(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, has_callers: bool) {
+    let mut notes = Vec::new();
+    let figures = sums.figures;
+    if sums.is_estimated() {
+        let distance = if head.sample_bytes > 0 {
+            format!(", one byte in {}", count(head.sample_bytes.cast_signed()))
+        } else {
+            String::new()
+        };
+        notes.push(format!(
+            "Figures with ~ are estimated from a sample{distance}. After ± stands the standard error; the truth is \
+             within two of them in 95 of 100 cases. A range in parentheses, where few blocks were sampled, holds it as \
+             often."
+        ));
+    }
+    if figures.dropped > 0 {
+        notes.push(format!(
+            "{} could not be followed: the budget (max_tracker_bytes), the memory or the 65,536 different sizes of 64 \
+             KiB and more that fit the table ran out. The figures are too low by these.",
+            counted(figures.dropped.cast_signed(), "allocation")
+        ));
+    }
+    if figures.missed_frees > 0 {
+        let was = if figures.missed_frees == 1 { "was" } else { "were" };
+        notes.push(format!(
+            "{} went past the hook and {was} noticed when the address came back.",
+            counted(figures.missed_frees.cast_signed(), "free")
+        ));
+        notes.push("`Memintro.doctor` lists how frees can bypass the hook.".to_owned());
+    }
+    if let Some(problem) = head.problem.as_ref().filter(|_| sites.list.len() + sites.left_out > 0) {
+        notes.push(format!("Allocations are not seen: {problem}"));
+    }
+    if has_callers {
+        notes.push(
+            "\"via\" names the C functions that asked malloc, by samples of single allocations: estimates."
+                .to_owned(),
+        );
+    }
+    if head.mode.is_none() && figures.allocations > 0 {
+        notes.push("Tracking is off: these are the figures of its last run.".to_owned());
+    }
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    for note in notes {
+        let _ = writeln!(text, "{}{note}", dressed(head, "33", "note: "));
+    }
+}

@@ -1,0 +1,72 @@
+//! `Memintro::Native.report_text`: the report of this process for people, without an object for each figure and without
+//! a file of Ruby code.
+
+use std::os::unix::ffi::OsStringExt;
+
+use magnus::{Error, RModule, RString, Ruby, Symbol, function, prelude::*};
+use memintro_abi::{Figures, Mode, ObjectFigures, Origin};
+use memintro_analysis::text::{self, Head};
+
+use super::{native, sites, stacks, top_sites, trial};
+use crate::{hook_link, objects};
+
+pub(crate) fn init(native: RModule) -> Result<(), Error> {
+    native.define_singleton_method("report_text", function!(report_text, 5))
+}
+
+/// The version of memintro, the process, the version of Ruby, the time, and the program's name.
+type Facts = (String, u32, String, String, RString);
+
+/// Sorted by a figure of blocks, with at most so many sites, paths relative to a folder (nil: the current one), and
+/// perhaps colours. Nil where there is more to tell: whole stacks, or objects.
+fn report_text(
+    ruby: &Ruby,
+    facts: Facts,
+    by: Symbol,
+    most: Option<usize>,
+    root: Option<RString>,
+    colour: bool,
+) -> Result<Option<RString>, Error> {
+    if stacks::stack_depth() > 1 || objects::is_on() {
+        return Ok(None);
+    }
+    let by = by.name()?.into_owned();
+    let figure = top_sites::figure(ruby, &by)?;
+    let (memintro, pid, version, time, program) = facts;
+    let (mode, preloaded, sample_bytes) = hook_link::found().map_or((Mode::OFF, false, 0), |api| {
+        ((api.mode)(), (api.origin)() == Origin::PRELOADED, (api.sample_bytes)())
+    });
+    let mut figures = Figures::default();
+    if let Some(api) = hook_link::found() {
+        // SAFETY: a valid record.
+        unsafe { (api.totals)(&raw mut figures) };
+    }
+    let problem = trial::unseen();
+    let rows = sites::greatest(ruby, figure, most.unwrap_or(usize::MAX))?;
+    if rows.list.iter().any(|site| site.record.objects != ObjectFigures::default()) {
+        return Ok(None);
+    }
+    // SAFETY: copied at once.
+    let bytes = |text: RString| unsafe { text.as_slice() }.to_vec();
+    let current = || std::env::current_dir().ok().map(|folder| folder.into_os_string().into_vec());
+    let head = Head {
+        memintro,
+        pid,
+        ruby: version,
+        time,
+        program: bytes(program),
+        mode: match mode {
+            Mode::OFF => None,
+            Mode::SAMPLED => Some("sampled"),
+            _ => Some("full"),
+        },
+        preloaded,
+        sample_bytes: if figures.estimated != 0 { sample_bytes } else { 0 },
+        problem,
+        root: root.map(bytes).or_else(current),
+        colour,
+    };
+    // The code that has taken the figures is needed no more, and that of the text comes now.
+    native::give_pages_back();
+    Ok(Some(ruby.str_new(&text::report(&head, &figures, &rows, &by))))
+}

@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require_relative "../runtime/main_ractor"
+require_relative "../support/brake"
+require_relative "../support/defaults"
+require_relative "../support/style"
+
+module Memintro
+  # `Memintro.report`. {Memintro} is extended with it when it is called first.
+  module Reporting
+    # Figures that the extension sorts by when it writes the text of a report, which takes no more files.
+    FIGURES = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
+                 age_total].freeze
+    private_constant :FIGURES
+
+    # Writes a report about this process.
+    #
+    # @param io [#write]
+    # @param format [Symbol] `:text`, a table to read; `:json`; `:html`, a page with a flame graph; `:folded`, a line
+    #   for each stack, as tools for flame graphs read them; `:speedscope`, for www.speedscope.app
+    # @param top [Integer, nil] how many call sites; nil: all, the default for all formats but `:text`
+    # @param by [Symbol] what to sort by, one of {CallSite::FIGURES}
+    # @param app_root [String, nil] folder that paths are shown relative to; nil: as configured, else the current one
+    # @return [nil]
+    # @raise [ArgumentError, TypeError]
+    def report(io = $stdout, format: :text, top: Defaults.top(format), by: default_figure, app_root: nil)
+      MainRactor.only
+      untracked do
+        root = app_root || setting(:app_root)
+        text = short_report(io, top, by, root) if format.to_s == "text" && io.respond_to?(:write)
+        # The text takes memory of its own.
+        Native.give_pages_back
+        text ? io.write(text) : long_report(io, format, top, by, root)
+      end
+      nil
+    end
+
+    private
+
+    # @return [String, nil] nil: there is more to tell, or an argument is wrong
+    def short_report(io, top, by, root)
+      return unless FIGURES.include?(by.to_s.to_sym) && (top.nil? || (top.is_a?(Integer) && top.between?(0, 2**32)))
+      return unless root.nil? || root.is_a?(String)
+
+      facts = [VERSION, Process.pid, RUBY_VERSION, Time.now.utc.strftime("%FT%TZ"), $PROGRAM_NAME]
+      Native.report_text(facts, by.to_sym, top, root, Style.colour?(io))
+    end
+
+    def long_report(io, format, top, by, root)
+      Loader.need(:Report)
+      Arguments.output(io)
+      Arguments.count(:top, top, optional: true)
+      by = Arguments.choice(:by, by, CallSite::FIGURES)
+      # A page has the sites beyond `top` as one frame.
+      sites = call_sites.take(most: format.to_s == "html" ? nil : top, by: by, stacks: true)
+      Native.give_pages_back
+      Report.write(sites, io, format: format, top: top, by: by, app_root: root)
+    end
+  end
+end

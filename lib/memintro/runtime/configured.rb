@@ -1,0 +1,51 @@
+# frozen_string_literal: true
+
+require_relative "../support/brake"
+require_relative "../support/defaults"
+require_relative "loader"
+
+module Memintro
+  # Methods of {Memintro} that return settings. {Memintro} is extended with them when one of them is called first.
+  module Configured
+    # @return [Configuration] defaults of {start}, {report} and of the report at exit. At first those of the
+    #   `MEMINTRO_…` variables.
+    # @raise [ArgumentError] if one of the variables has a wrong value
+    def configuration
+      Loader.need(:Configuration)
+      # Takes no lock: reports are also written in signal handlers, and reading ENV twice gives the same result.
+      @configuration ||= Configuration.new(@variables || ENV)
+    rescue Ractor::Error
+      MainRactor.refuse
+    end
+
+    # @yieldparam configuration [Configuration]
+    # @return [nil]
+    # @example
+    #   Memintro.configure { |c| c.max_tracker_bytes = 256 * 1024 * 1024 }
+    def configure
+      yield configuration
+      nil
+    end
+
+    # @api private
+    # @param name [Symbol]
+    # @return [Object, nil] as {configuration} has it, which is made only if something is configured
+    def setting(name)
+      return @configuration.public_send(name) if @configuration
+
+      plain = Defaults.plain(@variables || ENV)
+      plain ? plain[name] : configuration.public_send(name)
+    rescue Ractor::Error
+      MainRactor.refuse
+    end
+
+    private
+
+    # Settings are those of the variables now, whatever the program makes of these.
+    def read_variables
+      @variables = ENV.select { |name, _| name.start_with?(Defaults::PREFIX) }
+      configuration unless Defaults.plain(@variables)
+      nil
+    end
+  end
+end

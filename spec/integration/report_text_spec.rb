@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# The text of a report comes from the extension, and from Ruby where it has more to tell. They must not differ.
+RSpec.describe "The text of a report" do
+  # Both of the same figures, by all of these figures and with several numbers of sites; prints what differs.
+  TWINS = <<~'RUBY'
+    require "stringio"
+    def both(top, by)
+      native, ruby = StringIO.new, StringIO.new
+      Memintro.report(native, top: top, by: by)
+      Memintro.untracked { Memintro.__send__(:long_report, ruby, :text, top, by, nil) }
+      [native, ruby].map { |io| io.string.sub(/\d\d:\d\d:\d\dZ/, "") }
+    end
+
+    def compare(figures)
+      both(1, :live_bytes)
+      differences = figures.product([0, 1, 20, nil]).filter_map do |by, top|
+        native, ruby = both(top, by)
+        [by, top, *native.lines.zip(ruby.lines).find { |one, other| one != other }] unless native == ruby
+      end
+      puts both(3, :live_bytes).first, "", "differences: #{differences.inspect}"
+    end
+    BLOCKS = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth max_lifespan age_total].freeze
+    MAKE = ->(i) { eval("Array.new(i) { |j| 'x' * (j % 300 + 30) }", binding, "/gems/many-1.0/lib/of#{i % 30}.rb", i) }
+  RUBY
+
+  def differences(code)
+    result = run_ruby(code: TWINS + code, deadline_seconds: 60).must_succeed
+    expect(result.stdout).to end_with("differences: []\n")
+    result.stdout
+  end
+
+  it "is the same from both, of exact figures, with a mark and after a stop" do
+    text = differences(<<~RUBY)
+      Memintro.start
+      kept = (1..200).map(&MAKE)
+      GC.start
+      Memintro.mark
+      more = Array.new(3_000) { |i| "y" * (i % 900) }
+      kept.clear
+      GC.start
+      Memintro.stop
+      compare(BLOCKS)
+    RUBY
+    expect(text).to match(/^3 of \d+ call sites, by live_bytes:\n\n +live +share +blocks .*older than 1 GC  call site$/)
+    expect(text).to include("  -e:", "more call sites, live ", "note: Tracking is off")
+  end
+
+  it "is the same from both while nothing else happens, with native callers" do
+    text = differences(<<~RUBY)
+      require "zlib"
+      Memintro.start
+      kept = Array.new(40_000) { |i| "z" * (i % 700) }
+      open = Array.new(500) { Zlib::Deflate.new.tap { |one| one.deflate("x" * 50_000) } }
+      Memintro.untracked { compare(BLOCKS) }
+    RUBY
+    expect(text).to match(/^    via .* of allocations \(\d+ of \d+ samples\)$/).and include("started live")
+  end
+
+  it "is the same from both of a sample, few and many" do
+    [[500, ""], [500, "Memintro.mark"], [200_000, ""], [50_000_000, ""]].each do |distance, mark|
+      text = differences(<<~RUBY)
+        Memintro.start(mode: :sampled, sample_bytes: #{distance})
+        kept = (1..200).map(&MAKE)
+        GC.start
+        #{mark}
+        more = Array.new(3_000) { |i| "y" * (i % 900) }
+        kept.clear
+        GC.start
+        Memintro.untracked { compare(BLOCKS) }
+      RUBY
+      expect(text).to include("sampled mode (", "note: Figures with ~ are estimated")
+    end
+  end
+
+  it "is the same from both where nothing was tracked, and in colour" do
+    text = differences(<<~'RUBY')
+      class StringIO
+        def tty? = true
+      end
+      compare(BLOCKS)
+      Memintro.start
+      kept = Array.new(10) { |i| "x" * 100 }
+      Memintro.stop
+      compare([:mean_lifespan, *BLOCKS])
+    RUBY
+    expect(text).to include("Nothing has been tracked in this process.", "\e[33mnote: \e[0mTracking is off")
+      .and match(/\e\[2m *live +share .*call site\e\[0m$/)
+  end
+
+  it "names a program and files of any bytes as Ruby does" do
+    text = differences(<<~'RUBY')
+      $0 = "odd\e[31m\xff name"
+      Memintro.start
+      names = ["/usr/lib/ruby/3.1.0/json.rb", "/app/a\u202eb.rb", "#{Dir.pwd}/mine.rb", "/x/gems/a/b.rb", "<internal:x>",
+               "/" + "é" * 150, "/a/bundler/gems/b-1/gems/c-2/d.rb", "/bad\xff.rb", "/usr/ruby/site_ruby/x.rb"]
+      kept = names.map { |name| eval("Array.new(50) { |j| 'x' * 99 }", nil, name, 7) }
+      Memintro.stop
+      puts both(nil, :live_bytes).first
+      compare(%i[live_bytes])
+    RUBY
+    expect(text).to include("odd\\x1B[31m\\xFF name\n", "  ruby/3.1.0/json.rb:7\n", "  /app/a\\xE2\\x80\\xAEb.rb:7\n",
+                            "  mine.rb:7\n", "  c-2/d.rb:7\n", "  /bad\\xFF.rb:7\n")
+  end
+end
