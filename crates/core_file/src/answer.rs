@@ -49,7 +49,7 @@ pub fn write(image: &Image<'_>, malloc: Malloc, heap: &Heap, wanted: Wanted) -> 
     let (mut waiting, mut candidates) = (vec![0; count], vec![0; count]);
     let begun = Instant::now();
     let words = Words::new(image, nodes.list, &ranges);
-    let mut marking = Marking::new(&mut nodes, &words, &mut waiting);
+    let mut marking = Marking::new(&mut nodes, &words, &mut waiting, None);
     search::search(image, &skipped, &mut marking);
     let searched = marking.searched;
     marking.sort_unreached(&mut candidates);

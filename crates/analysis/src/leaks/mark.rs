@@ -50,8 +50,8 @@ pub struct Marking<'a, 'b, M> {
     memory: &'a M,
     waiting: &'a mut [u32],
     used: usize,
-    /// The kind of the caller's own roots.
-    own: u8,
+    /// The kind of the caller's own roots, if it has any.
+    own: Option<u8>,
     /// Bytes that were searched.
     pub searched: u64,
     /// Whether integers of Ruby in blocks count.
@@ -59,8 +59,8 @@ pub struct Marking<'a, 'b, M> {
 }
 
 impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
-    /// `waiting` has as many entries as there are blocks. `own`: the kind of the caller's own roots.
-    pub fn new(nodes: &'a mut Nodes<'b>, memory: &'a M, waiting: &'a mut [u32], own: u8) -> Self {
+    /// `waiting` has as many entries as there are blocks. `own`: the kind of the caller's own roots, if it has any.
+    pub fn new(nodes: &'a mut Nodes<'b>, memory: &'a M, waiting: &'a mut [u32], own: Option<u8>) -> Self {
         Self { nodes, memory, waiting, used: 0, own, searched: 0, has_integers: true }
     }
 
@@ -114,7 +114,7 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
     fn look_at(&mut self, address: usize, as_integer: bool, (kind, root, holder): (u8, usize, u32)) {
         let Some(index) = self.nodes.find(address) else { return };
         if let Some(node) = self.nodes.list.get_mut(index).filter(|node| node.state == State::Unreached) {
-            if kind == self.own && node.site != NO_SITE {
+            if self.own == Some(kind) && node.site != NO_SITE {
                 return;
             }
             node.state = State::Reached;

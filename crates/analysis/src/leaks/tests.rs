@@ -60,7 +60,7 @@ fn solve(process: &mut Process) {
     let count = process.list.len();
     let mut nodes = Nodes::new(&mut process.list, &mut top, &mut leaves);
     let (mut waiting, mut candidates) = (vec![0; count], vec![0; count]);
-    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, OWN);
+    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, Some(OWN));
     marking.from_root(BASE, BASE + ROOTS * 8, Root::new(3, 0));
     marking.sort_unreached(&mut candidates);
 }
@@ -151,7 +151,7 @@ fn roots_of_the_searchers_own_reach_no_block_that_was_followed() {
     let mut leaves = vec![0; leaf_entries(&process.list)];
     let mut nodes = Nodes::new(&mut process.list, &mut top, &mut leaves);
     let (mut waiting, mut candidates) = (vec![0; 3], vec![0; 3]);
-    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, OWN);
+    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, Some(OWN));
     marking.from_root(BASE, BASE + ROOTS * 8, Root::new(OWN, 0));
     marking.sort_unreached(&mut candidates);
     let states: Vec<State> = process.list.iter().map(|node| node.state).collect();

@@ -106,7 +106,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let mut nodes = Nodes::new(list, slice(TOP)?, leaves);
     let count = nodes.list.len();
     let words = Words { there: &there };
-    let mut marking = Marking::new(&mut nodes, &words, slice(count)?, kinds::OURS);
+    let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
     let begun = processor_time();
     for list in plan.lists {
         if let Some(index) = marking.nodes.find(list) {
