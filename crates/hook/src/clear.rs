@@ -67,7 +67,8 @@ fn usable(block: Pointer) -> Option<usize> {
         return None;
     }
     // SAFETY: the name stands for a function of this type in every C library.
-    let function = unsafe { core::mem::transmute::<Pointer, unsafe extern "C" fn(Pointer) -> usize>(function) };
+    let function =
+        unsafe { core::mem::transmute::<Pointer, unsafe extern "C" fn(Pointer) -> usize>(function) };
     // SAFETY: a block of the caller's.
     Some(unsafe { function(block) })
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use gimli::{BaseAddresses, EhFrame, EhFrameOffset, LittleEndian, UnwindContext, UnwindSection as _};
 
-use crate::steps::{Step, Steps};
 use crate::frame::{Base, Registers, Rule, Saved, all_entries};
 use crate::modules::{Loaded, Modules, Tables};
+use crate::steps::{Step, Steps};
 
 /// Most frames of a stack.
 pub const MOST_FRAMES: usize = 60;

@@ -40,7 +40,8 @@ impl Step {
 
     /// As a word; `None`: its distances are too great.
     fn packed(self) -> Option<u64> {
-        let distance = |value: i32| DISTANCES.contains(&value).then(|| u64::from(value.cast_unsigned()) << 36 >> 36);
+        let distance =
+            |value: i32| DISTANCES.contains(&value).then(|| u64::from(value.cast_unsigned()) << 36 >> 36);
         let base = match self.row.kinds.base {
             BaseKind::None => 0,
             BaseKind::Stack => 1,
