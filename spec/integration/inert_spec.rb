@@ -100,7 +100,7 @@ RSpec.describe "require \"memintro\"" do
     expect(differences.sort[3]).to be_between(100, 500)
   end
 
-  # 1.1 MB. It was 1.7 MB while the code that runs was spread over the libraries (ext/memintro/together.ld).
+  # 1.3 MB. It was 1.7 MB while the code that runs was spread over the libraries (ext/memintro/together.ld).
   it "adds at most 1.5 MB to the peak RSS of a program of 57 MB by a sampled run and its report" do
     peak = lambda do |start, report|
       run_ruby(code: <<~RUBY, requires: []).must_succeed.stdout.to_i
