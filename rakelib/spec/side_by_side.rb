@@ -2,12 +2,17 @@
 
 require "etc"
 require "fileutils"
-require "json"
 require "parallel"
 require "yaml"
+require_relative "spec_process"
+require_relative "spec_summary"
 
 # `rake spec` and its relatives: runs spec files in several processes at a time, because most of them wait rather than
 # compute. Examples marked `alone: true` measure time; they run one after the other when all others have ended.
+#
+# A busy machine makes an example fail by chance. So processes that failed beside others run once more at the end, one
+# at a time: what passes then is named in the summary, and what fails again has failed. Nothing that ran alone is
+# repeated.
 class SideBySide
   # What may run beside others, and what measures: by the name of the part, the tag that leaves the other one out.
   PARTS = { "beside" => "~alone", "alone" => "~beside" }.freeze
@@ -17,22 +22,23 @@ class SideBySide
   # Short files share a process, up to this many seconds.
   BATCH_SECONDS = 8
   LOGS = File.expand_path("../../tmp/specs", __dir__)
-  private_constant :PARTS, :TIMES, :OTHERS_SECONDS, :BATCH_SECONDS, :LOGS
-
-  # The results of one process.
-  Outcome = Struct.new(:files, :seconds, :succeeded, :text, :found)
+  # If more examples or processes fail than that, it is not by chance, and nothing is repeated.
+  MOST_REPEATED = 10
+  private_constant :PARTS, :TIMES, :OTHERS_SECONDS, :BATCH_SECONDS, :LOGS, :MOST_REPEATED
 
   # @param arguments [Array<String>] of rspec
   # @param files [Array<String>]
   # @param task [String] whose run this is: the folder of its logs below tmp/specs, for two may run at a time
   # @param parts [Array<String>] keys of PARTS
   # @param env [Hash]
-  def initialize(arguments, files:, task:, parts: PARTS.keys, env: {})
+  # @param options [Hash] of SpecProcess
+  def initialize(arguments, files:, task:, parts: PARTS.keys, env: {}, logs: LOGS, output: $stdout, **options)
     @arguments = arguments
     @files = files
-    @logs = File.join(LOGS, task)
+    @logs = File.join(logs, task)
     @parts = parts
-    @env = env
+    @output = output
+    @options = { env: env, **options }
     @jobs = Integer(ENV.fetch("MEMINTRO_SPEC_JOBS", (Etc.nprocessors * 2).to_s), 10)
     @times = YAML.safe_load(File.read(TIMES))
   end
@@ -42,13 +48,17 @@ class SideBySide
     FileUtils.rm_rf(@logs)
     FileUtils.mkdir_p(@logs)
     begun = now
-    outcomes = []
-    outcomes += Parallel.map(batches, in_threads: @jobs) { |files| rspec(files, "beside") } if @parts.include?("beside")
-    outcomes << rspec(@files.select { |file| measures?(file) }, "alone") if @parts.include?("alone")
-    show(outcomes.compact, now - begun)
+    beside = Parallel.map(part("beside") { batches }, in_threads: @jobs) { |files| rspec(files, "beside") }
+    measuring = part("alone") { @files.select { |file| measures?(file) } }
+    alone = measuring.any? ? [rspec(measuring, "alone")] : []
+    summary = SpecSummary.new(beside + alone, repeated(beside))
+    @output.puts summary, "", "#{@jobs} processes at a time, #{(now - begun).round} s", summary.closing_line
+    summary.success?
   end
 
   private
+
+  def part(name) = @parts.include?(name) ? yield : []
 
   # The longest first, so that no long file is left for the end.
   def batches
@@ -69,51 +79,31 @@ class SideBySide
   def measures?(file) = File.read(file).match?(/\balone: true/)
 
   def rspec(files, part)
-    return if files.empty?
-
-    name = File.join(@logs, "#{part}-#{File.basename(files.first, '.rb')}")
-    begun = now
-    succeeded = system(@env, "rspec", *@arguments, "--tag", PARTS.fetch(part), "--no-color", "--format", "progress",
-                       "--format", "json", "--out", "#{name}.json", *files,
-                       in: File::NULL, out: "#{name}.log", err: %i[child out])
-    tell(Outcome.new(files, now - begun, succeeded, File.read("#{name}.log"), found(name)))
-  end
-
-  # A process that was killed leaves no results.
-  def found(name)
-    JSON.parse(File.read("#{name}.json"))
-  rescue SystemCallError, JSON::ParserError
-    nil
+    log = File.join(@logs, "#{part}-#{File.basename(files.first, '.rb')}")
+    tell(SpecProcess.new(files, arguments: [*@arguments, "--tag", PARTS.fetch(part)], log: log, **@options).run)
   end
 
   # Prints each process's result when it ends, and the whole output of a failed one.
-  def tell(outcome)
-    count = outcome.found ? outcome.found["examples"].size : 0
-    names = outcome.files.map { |file| File.basename(file, "_spec.rb") }.join(", ")
-    line = format("%6.1f s %4d %-6s %s\n", outcome.seconds, count, outcome.succeeded ? "ok" : "FAILED", names)
-    $stdout.write(outcome.succeeded ? line : "#{line}\n#{outcome.text}\n")
-    $stdout.flush
-    outcome
+  def tell(process, title: "")
+    names = process.files.map { |file| File.basename(file.sub(/\[.*/, ""), "_spec.rb") }.uniq.join(", ")
+    line = format("%6.1f s %4d %-6s %s%s\n", process.seconds, process.examples.size,
+                  process.succeeded? ? "ok" : "FAILED", title, names)
+    @output.write(process.succeeded? ? line : "#{line}\n#{process.text}\n")
+    @output.flush
+    process
   end
 
-  def show(outcomes, seconds)
-    examples = outcomes.flat_map { |outcome| outcome.found ? outcome.found["examples"] : [] }
-    by_status = examples.group_by { |example| example["status"] }
-    left_out(by_status.fetch("pending", []))
-    failed = by_status.fetch("failed", [])
-    broken = outcomes.reject { |one| one.succeeded || one.found&.dig("summary", "failure_count")&.positive? }
-    puts "", "Failed:" if failed.any? || broken.any?
-    failed.each { |one| puts "  rspec #{one['file_path']}:#{one['line_number']} # #{one['full_description']}" }
-    broken.each { |outcome| puts "  rspec #{outcome.files.join(' ')} # did not run to its end" }
-    puts "", "#{@jobs} processes at a time, #{seconds.round} s",
-         "#{examples.size} examples, #{failed.size} failures, #{by_status.fetch('pending', []).size} pending"
-    outcomes.all?(&:succeeded)
-  end
+  # Runs once more what failed beside others.
+  #
+  # @return [Hash{SpecProcess => SpecProcess}] by the process that failed: the one that repeated it
+  def repeated(processes)
+    failed = processes.reject(&:succeeded?)
+    return {} if failed.empty? || failed.sum { |process| [process.failed.size, 1].max } > MOST_REPEATED
 
-  def left_out(pending)
-    reasons = pending.group_by { |example| example["pending_message"] }
-    puts "", "Left out:" if reasons.any?
-    reasons.each { |reason, all| puts "  #{all.size} x #{reason}" }
+    @output.puts "", "Once more, one process at a time, what failed beside others:"
+    failed.each_with_index.to_h do |process, index|
+      [process, tell(process.once_more(log: File.join(@logs, "again-#{index}")).run, title: "again: ")]
+    end
   end
 
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
