@@ -19,7 +19,6 @@ module Bench
              bin/bench plot [LINES]      how long memintro plot takes for a million lines, beside grep
              bin/bench rack              what the Rack middleware costs a request, beside a call of ps
              bin/bench instructions [--columns A,B] [WORKLOAD…]  what tracking costs in instructions, which no busy machine changes
-             bin/bench load [SECONDS [ROUNDS]]   throughput of a loaded Puma without memintro, in full and sampled mode
              bin/bench heap-dump FOLDER [MEGABYTES…]   dumping a heap, beside ObjectSpace.dump_all
              bin/bench heap-read FOLDER [MEGABYTES [LIB]]   reading a dump, beside heapy
              bin/bench introspection [PART…]   what looking inside costs; PART is a file of bench/introspection
@@ -27,7 +26,8 @@ module Bench
     TEXT
     Options = Struct.new(:rounds, :only, :columns, :measures, :markdown, :record, :quick, :install, :limit_s, :scale,
                          keyword_init: true)
-    MEASURES = { "cpu" => :cpu_s, "rss" => :peak_rss_bytes, "wall" => :wall_s }.freeze
+    MEASURES = { "cpu" => [:cpu_s], "rss" => [:peak_rss_bytes], "wall" => [:wall_s], "latency" => %i[p50_s p99_s],
+                 "gcs" => %i[minor_gcs major_gcs] }.freeze
 
     def self.call(arguments)
       new.call(arguments)
@@ -37,8 +37,8 @@ module Bench
     end
 
     def initialize
-      @options = Options.new(rounds: 5, only: WORKLOADS, columns: COLUMNS, measures: MEASURES.values, install: true,
-                             limit_s: 60, scale: 1.0)
+      @options = Options.new(rounds: 5, only: WORKLOADS, columns: COLUMNS, measures: MEASURES.values.flatten,
+                             install: true, limit_s: 60, scale: 1.0)
     end
 
     def call(arguments)
@@ -50,7 +50,6 @@ module Bench
       when "plot" then program("plot/million.rb", words.drop(1))
       when "rack" then program("rack/overhead.rb", words.drop(1))
       when "instructions" then program("instructions.rb", [*of_columns, *words.drop(1)])
-      when "load" then program("rack/load.rb", words.drop(1))
       when "heap-dump", "heap-read" then program("heap/#{words.first.delete_prefix("heap-")}.rb", words.drop(1))
       when "introspection" then introspection(words.drop(1))
       else raise OptionParser::InvalidArgument, words.first
@@ -155,7 +154,7 @@ module Bench
 
     def output(parser)
       parser.on("--measures MEASURE,…", Array, "of #{MEASURES.keys.join(", ")} (default all)") do |names|
-        @options.measures = names.map { |name| MEASURES.fetch(name) { raise OptionParser::InvalidArgument, name } }
+        @options.measures = names.flat_map { |name| MEASURES.fetch(name) { raise OptionParser::InvalidArgument, name } }
       end
       parser.on("--markdown", "print the table as Markdown") { @options.markdown = true }
       parser.on("--record", "keep the runs in bench/record") { @options.record = true }

@@ -24,7 +24,8 @@ module Bench
     # @param names [Array<String>] of workloads; none: all
     # @param columns [Array<String>] beside plain Ruby
     def initialize(names, columns)
-      @workloads = names.empty? ? WORKLOADS : named(names, WORKLOADS, "workload")
+      programs = WORKLOADS.reject(&:server)
+      @workloads = names.empty? ? programs : named(names, programs, "workload")
       @plain, *@columns = named(["plain", *columns], COLUMNS, "column")
       @setup = Setup.new
     end
@@ -63,7 +64,7 @@ module Bench
       result = File.join(@setup.scratch, "result")
       valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
       command = [*valgrind, *column.ruby(workload, result, @setup), { chdir: @setup.scratch, err: %i[child out] }]
-      text = IO.popen({ **HEAP, **column.environment(@setup, scale) }, command, &:read)
+      text = IO.popen({ **HEAP, **workload.env, **column.environment(@setup, scale) }, command, &:read)
       text[/Collected : (\d+)/, 1]&.to_i || abort("#{workload.name}, #{column.name}: valgrind says\n#{text}")
     end
 

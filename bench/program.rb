@@ -11,6 +11,9 @@ module Program
     # Allocations that the tool under test says it saw, when it can say.
     attr_accessor :seen
 
+    # Of the server: takes its Rack application, returns what is served instead.
+    attr_accessor :middleware
+
     # Wraps the workload; a prelude that needs a block form sets it.
     attr_writer :around
 

@@ -10,7 +10,9 @@ module Bench
   # Runs kept as CSV, one line a run, under record/<kind of machine>/<date>.csv. What names a machine, or a path on
   # it, is not recorded.
   module Record
-    HEADER = %w[workload column cpu_s wall_s peak_rss_bytes failure].freeze
+    # The last ones are the server's, whose processor time is that of a request.
+    HEADER = %w[workload column cpu_s wall_s peak_rss_bytes failure requests p50_s p99_s minor_gcs major_gcs
+                allocations driver_share].freeze
 
     module_function
 
@@ -24,8 +26,8 @@ module Bench
 
     def read(path)
       CSV.foreach(path, headers: true, skip_lines: /\A#/).map do |row|
-        Run.new(workload: row["workload"], column: row["column"], cpu_s: row["cpu_s"].to_f, wall_s: row["wall_s"].to_f,
-                peak_rss_bytes: row["peak_rss_bytes"].to_i, failure: row["failure"])
+        Run.new(workload: row["workload"], column: row["column"], failure: row["failure"],
+                **(HEADER - %w[workload column failure]).to_h { |name| [name.to_sym, number(row[name])] })
       end
     end
 
@@ -40,7 +42,12 @@ module Bench
     end
 
     def row(run)
-      [run.workload, run.column, run.cpu_s.round(4), run.wall_s.round(4), run.peak_rss_bytes, run.failure]
+      HEADER.map { |name| run[name] }.map { |value| value.is_a?(Float) ? value.round(6) : value }
+    end
+
+    # A record from before the server has none of its figures.
+    def number(text)
+      text && (text.match?(/\A\d+\z/) ? Integer(text) : Float(text))
     end
   end
 end

@@ -1,10 +1,13 @@
 # frozen_string_literal: true
 
 require "fileutils"
+require_relative "server_load"
 
 module Bench
-  # What one run cost; workload and column are their names. `failure` is nil, or why there are no figures.
-  Run = Struct.new(:workload, :column, :cpu_s, :wall_s, :peak_rss_bytes, :result, :failure, keyword_init: true)
+  # What one run cost; workload and column are their names. `failure` is nil, or why there are no figures. Of the server
+  # there are ServerLoad's figures in place of cpu_s, wall_s and peak_rss_bytes.
+  Run = Struct.new(:workload, :column, :cpu_s, :wall_s, :peak_rss_bytes, :result, :failure,
+                   *(ServerLoad::Figures.members - %i[cpu_s peak_rss_bytes]), keyword_init: true)
 
   # Runs one workload in one column and measures it.
   #
@@ -33,22 +36,39 @@ module Bench
       result = File.join(scratch, "result")
       cpu_before = children_cpu_s
       clock = now
-      status = finish(start(workload, column, scratch, result), column)
-      wall_s = now - clock
-      cpu_s = children_cpu_s - cpu_before
-      run = Run.new(workload: workload.name, column: column.name, cpu_s: cpu_s, wall_s: wall_s, failure: status)
+      pid = start(workload, column, scratch, result)
+      driven, trouble = drive(pid, scratch) if workload.server
+      status = trouble || finish(pid, column)
+      run = Run.new(workload: workload.name, column: column.name, cpu_s: children_cpu_s - cpu_before,
+                    wall_s: now - clock, failure: status)
       read_result(run, column, result) unless status
+      take(run, driven, column) if driven && !run.failure
       run.failure &&= "#{run.failure}#{last_words(scratch)}"
       run
     end
 
     def start(workload, column, scratch, result)
       ruby = column.ruby(workload, result, @setup)
-      env = column.environment(@setup, @scale)
+      env = { **workload.env, **column.environment(@setup, @scale) }
       options = { chdir: scratch, pgroup: true, in: File::NULL, out: File.join(scratch, "out"),
                   err: File.join(scratch, "err") }
       options[:rlimit_data] = memory_limit_bytes if column.bound
       Process.spawn(env, *column.command_line(ruby, scratch, @setup), options)
+    end
+
+    # The server's figures, or why there are none; it has ended or will end.
+    def drive(pid, scratch)
+      ServerLoad.new(pid, scratch, @scale).call
+    rescue ServerLoad::Failed, SystemCallError => e
+      Process.kill(:KILL, -pid)
+      Process.wait(pid)
+      [nil, e.message]
+    end
+
+    def take(run, figures, column)
+      run.wall_s = nil
+      figures.each_pair { |name, value| run[name] = value }
+      run.failure = "the tool saw no allocations in the workers" if column.sees && figures.allocations.zero?
     end
 
     def finish(pid, column)

@@ -33,7 +33,9 @@ module Bench
       (1..@rounds).each do |round|
         bound, quick = @columns.shuffle(random: order).partition(&:bound)
         bound.clear if round > BOUND_ROUNDS
-        @workloads.each { |workload| run_all(workload, round, quick + bound, given_up) }
+        @workloads.each do |workload|
+          run_all(workload, round, (quick + bound).select { |column| column.runs?(workload) }, given_up)
+        end
       end
       check_results
       @runs

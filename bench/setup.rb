@@ -44,7 +44,7 @@ module Bench
     end
 
     def prepare(workloads, columns)
-      install_packages([*workloads.map(&:package), *columns.map(&:needs)].grep(String).uniq)
+      install_packages([*workloads.map(&:package), *columns.map(&:needs)].grep(String).flat_map(&:split).uniq)
       return unless columns.any? { |column| column.needs == :memintro }
 
       build
@@ -55,7 +55,7 @@ module Bench
     def missing(need)
       case need
       when :memintro then "memintro is not built" unless [hook, exe].all? { |path| File.exist?(path) }
-      when String then "package #{need} is not installed" unless installed?(need)
+      when String then need.split.find { |name| !installed?(name) }&.then { |name| "package #{name} is not installed" }
       end
     end
 

@@ -2,6 +2,7 @@
 
 require_relative "columns"
 require_relative "statistics"
+require_relative "workloads"
 
 module Bench
   # Runs as one table: plain Ruby in seconds and megabytes, every other column as a ratio to it, medians throughout.
@@ -16,12 +17,23 @@ module Bench
       Measure.new(name: :peak_rss_bytes, title: "RSS", unit: "MB", scale: 1e6),
       Measure.new(name: :wall_s, title: "wall", unit: "s", scale: 1)
     ].freeze
+    # Of the server: of one request, of both workers, and of a thousand requests.
+    SERVER_MEASURES = [
+      Measure.new(name: :cpu_s, title: "CPU/request", unit: "ms", scale: 1e-3),
+      Measure.new(name: :p50_s, title: "p50", unit: "ms", scale: 1e-3),
+      Measure.new(name: :p99_s, title: "p99", unit: "ms", scale: 1e-3),
+      Measure.new(name: :peak_rss_bytes, title: "RSS", unit: "MB", scale: 1e6),
+      Measure.new(name: :minor_gcs, title: "minor GCs", unit: "/1,000", scale: 1),
+      Measure.new(name: :major_gcs, title: "major GCs", unit: "/1,000", scale: 1)
+    ].freeze
 
     NO_FIGURE = "–"
 
-    def initialize(runs, measures: MEASURES.map(&:name))
+    def initialize(runs, measures: [*MEASURES, *SERVER_MEASURES].map(&:name))
       @runs = runs
-      @measures = MEASURES.select { |measure| measures.include?(measure.name) }
+      @measures, @server_measures = [MEASURES, SERVER_MEASURES].map do |all|
+        all.select { |measure| measures.include?(measure.name) }
+      end
       @workloads = runs.map(&:workload).uniq
       known = COLUMNS.map(&:name)
       @columns = runs.map(&:column).uniq.sort_by { |name| known.index(name) || known.size }
@@ -46,7 +58,7 @@ module Bench
 
     # What the reader has to know beside the figures.
     def notes
-      [*legend, noise, *failures].compact
+      [*legend, noise, *server_notes, *failures].compact
     end
 
     private
@@ -57,7 +69,7 @@ module Bench
 
     def workload_rows
       @workloads.flat_map do |workload|
-        @measures.map do |measure|
+        (server?(workload) ? @server_measures : @measures).map do |measure|
           [workload, measure.title, *@columns.map { |column| cell(workload, column, measure) }]
         end
       end
@@ -76,22 +88,34 @@ module Bench
       format("%.2f %s", value / measure.scale, measure.unit)
     end
 
+    def server?(workload) = known(workload)&.server
+
+    def known(workload) = WORKLOADS.find { |one| one.name == workload }
+
+    # Of a group of workloads each; the server has no mean.
     def mean_rows
-      @measures.map { |measure| ["geometric mean", measure.title, *@columns.map { |column| mean(column, measure) }] }
+      groups = @workloads.reject { |workload| server?(workload) }.group_by { |workload| known(workload)&.group }
+      groups.flat_map do |group, workloads|
+        title = groups.size > 1 ? "geometric mean, #{group}" : "geometric mean"
+        @measures.map { |measure| [title, measure.title, *@columns.map { |column| mean(workloads, column, measure) }] }
+      end
     end
 
-    def mean(column, measure)
-      ratios = @workloads.filter_map { |workload| ratio(workload, column, measure) }
+    def mean(workloads, column, measure)
+      ratios = workloads.filter_map { |workload| ratio(workload, column, measure) }
       return NO_FIGURE if ratios.empty?
 
       # Three digits, because a target of 1.01 cannot be read off two.
-      format("%.3fx%s", Statistics.geometric_mean(ratios), ratios.size < @workloads.size ? "*" : "")
+      format("%.3fx%s", Statistics.geometric_mean(ratios), ratios.size < workloads.size ? "*" : "")
     end
 
     def ratio(workload, column, measure)
       rounds = @rounds.fetch([workload, column], []).zip(@rounds.fetch([workload, @columns.first], []))
       ratios = rounds.filter_map do |run, plain|
-        run[measure.name].fdiv(plain[measure.name]) unless plain.nil? || run.failure || plain.failure
+        # In a short run there may be no major collection.
+        next if plain.nil? || run.failure || plain.failure || plain[measure.name].to_f.zero?
+
+        run[measure.name].fdiv(plain[measure.name])
       end
       Statistics.median(ratios) unless ratios.empty?
     end
@@ -108,6 +132,28 @@ module Bench
       spread = Statistics.median(groups.map { |runs| Statistics.spread(runs.map(&:cpu_s)) })
       format("medians of %d runs; the middle half of the runs of a cell lies within %.1f %% of its median CPU time",
              groups.map(&:size).max, spread * 100)
+    end
+
+    # What shows that the server was what was measured, and not the one who drives it.
+    def server_notes
+      runs = @runs.select { |run| run.requests && !run.failure }
+      return [] if runs.empty?
+
+      tracked = runs.select { |run| run.allocations.positive? && run.column == "full" }
+      calls = Statistics.median(tracked.map { |run| run.allocations / 1000 }) unless tracked.empty?
+      spread = @server_measures.filter_map { |measure| spread_of(measure) }.join(", ")
+      [format("server: runs of %d requests or more, %swrk took %.1f %% of the processors at most",
+              runs.map(&:requests).min, calls ? format("%d allocations each; ", calls) : "",
+              runs.map(&:driver_share).max * 100),
+       spread.empty? ? nil : "server, middle half of a column's runs within: #{spread}"].compact
+    end
+
+    def spread_of(measure)
+      groups = @good.select { |(workload, _), runs| server?(workload) && runs.size > 1 }.values
+      spreads = groups.map { |runs| runs.map { |run| run[measure.name] } }.reject { |values| values.sum.zero? }
+      return if spreads.empty?
+
+      format("%s %.1f %%", measure.title, Statistics.median(spreads.map { |values| Statistics.spread(values) }) * 100)
     end
 
     def failures

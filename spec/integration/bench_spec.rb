@@ -22,6 +22,20 @@ RSpec.describe "bin/bench" do
     expect(result.stdout).not_to include("has no figure")
   end
 
+  it "drives a server, and measures its workers" do
+    missing = %w[puma wrk].find { |program| !system("which", program, out: File::NULL) }
+    skip "#{missing} is not installed" if missing
+    columns = %w[plain off line full live]
+    result = bench("--quick", "--no-setup", "--only", "server", "--columns", columns.join(",")).must_succeed
+    expect(result.stdout).not_to include("has no figure")
+    ["CPU/request", "p50", "p99", "RSS"].each do |measure|
+      row = result.stdout[/^server +#{measure} .*$/]
+      expect(row.scan(/\d+\.\d\dx/).size).to eq(columns.size - 1)
+    end
+    # Some 5,700. Requests under way at either end of so short a run count with one figure and not with the other.
+    expect(result.stdout[/([\d.]+) allocations each/, 1].to_i).to be_between(3_000, 12_000)
+  end
+
   it "compares a run with plain Ruby's of the same round" do
     folder = Dir.mktmpdir("memintro-bench")
     record = File.join(folder, "record.csv")

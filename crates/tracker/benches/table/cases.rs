@@ -40,10 +40,12 @@ impl Case {
 }
 
 /// All cases.
-pub(crate) const CASES: [Case; 16] = [
+pub(crate) const CASES: [Case; 18] = [
     case("1k-64B", 1_000, Sizes::Fixed(64), 1),
     case("1k-64B-2t", 1_000, Sizes::Fixed(64), 2),
     case("1k-64B-4t", 1_000, Sizes::Fixed(64), 4),
+    case("1k-even", 1_000, Sizes::Even, 1),
+    case("1k-even-2t", 1_000, Sizes::Even, 2),
     case("5M-64B", 5_000_000, Sizes::Fixed(64), 1),
     case("5M-64B-2t", 5_000_000, Sizes::Fixed(64), 2),
     case("5M-64B-4t", 5_000_000, Sizes::Fixed(64), 4),

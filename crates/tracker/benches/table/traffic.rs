@@ -14,6 +14,8 @@ pub(crate) enum Sizes {
     Fixed(usize),
     /// 24 B to 64 KiB, small ones far more often; 1.5 KB on average.
     Mixed,
+    /// 16 B to 2 KiB, all alike; 1 KB on average.
+    Even,
 }
 
 /// Blocks that count as recent.
@@ -42,6 +44,7 @@ impl Sizes {
         (0..4096)
             .map(|i| match self {
                 Self::Fixed(bytes) => bytes,
+                Self::Even => 16 + i * 2033 / 4096,
                 Self::Mixed => (24.0 * (11.415 * ((i as f64 + 0.5) / 4096.0).powi(4)).exp2()) as usize,
             })
             .collect()

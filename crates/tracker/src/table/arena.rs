@@ -84,15 +84,31 @@ pub(super) struct Arena {
 
 /// The number of cells that an array of this length may hold. An eighth stays empty, at least one cell.
 #[inline]
-pub(super) fn room(len: usize) -> usize {
+pub(super) const fn room(len: usize) -> usize {
     if len < 8 { len.wrapping_sub(1) } else { len.wrapping_sub(len / 8) }
 }
 
 /// The least length of an array with room for `cells`.
-pub(super) fn length_for(cells: usize) -> Option<usize> {
-    let place = list(cells.next_multiple_of(2) as u32 / 2).unwrap_or(0);
-    let lengths = LENGTHS.get(place..)?;
-    lengths.iter().copied().map(usize::from).find(|len| room(*len) >= cells)
+#[allow(clippy::indexing_slicing, reason = "the loop's condition keeps the place inside")]
+pub(super) const fn length_for(cells: usize) -> Option<usize> {
+    let mut place = match list(cells.div_ceil(2) as u32) {
+        Some(place) => place,
+        None => 0,
+    };
+    while place < LENGTHS.len() {
+        let len = LENGTHS[place] as usize;
+        if room(len) >= cells {
+            return Some(len);
+        }
+        place += 1;
+    }
+    None
+}
+
+/// All lengths.
+#[cfg(test)]
+pub(super) fn lengths() -> impl Iterator<Item = usize> {
+    LENGTHS.iter().copied().map(usize::from)
 }
 
 /// The greatest length of an array that is at most `cells`.

@@ -22,17 +22,53 @@ const MOST_GROWTH: usize = 4;
 const MANY: usize = 14;
 
 /// Whether a heap page may have to close, or its array is longer than it should be. Short arrays are checked more
-/// strictly, because there are many of them.
+/// strictly, because there are many of them. Each free asks this, so it is a look at a word of the code.
 #[inline]
 pub(super) fn is_to_settle(word: Word) -> bool {
     let (used, len) = (word.used(), word.len());
-    (used * 2 <= len || (len <= 20 && used * 4 + 4 <= len * 3)) && (used <= 2 || snug(word).is_some())
+    match SHORT.get(len / 2) {
+        Some(most) => used <= usize::from(*most),
+        None => used * 2 <= len,
+    }
+}
+
+/// Cells with which arrays of at most 20 are to settle, by half of their length.
+const SHORT: [u8; 11] = {
+    let mut most = [0; 11];
+    let mut len = 0;
+    while len <= 20 {
+        let mut used = 0;
+        while used <= len {
+            if settles(used, len) {
+                most[len / 2] = used as u8;
+            }
+            used += 1;
+        }
+        len += 2;
+    }
+    most
+};
+
+/// What [`is_to_settle`] asks, with all that it says.
+const fn settles(used: usize, len: usize) -> bool {
+    let is_roomy = used * 2 <= len || (len <= 20 && used * 4 + 4 <= len * 3);
+    is_roomy && (used <= 2 || has_shorter(used, len))
+}
+
+/// Whether an array of this length would become shorter.
+const fn has_shorter(used: usize, len: usize) -> bool {
+    matches!(arena::length_for(wanted(used)), Some(snug) if snug < len)
+}
+
+/// What an array is meant to have room for that holds so many cells.
+const fn wanted(used: usize) -> usize {
+    used + used / 6 + 1
 }
 
 /// The length that an array should have for its present cells, if that is less than its length.
 pub(super) fn snug(word: Word) -> Option<usize> {
     let used = word.used();
-    arena::length_for(used + used / 6 + 1).filter(|len| *len < word.len())
+    arena::length_for(wanted(used)).filter(|len| *len < word.len())
 }
 
 /// The length that an array gets when it grows to hold this many cells.
@@ -119,13 +155,33 @@ impl Idle {
 
     /// Stores the heap page around `address`, and returns the one that was at its place.
     // Relaxed: a caller locks the returned heap page before it acts on it.
+    #[inline]
     pub(super) fn wait(&self, address: usize) -> Option<usize> {
         let heap_page = address >> HEAP_PAGE_SHIFT;
         let place = self.0.get(heap_page % PLACES)?;
-        if place.load(Ordering::Relaxed) == heap_page {
-            return None;
-        }
+        if place.load(Ordering::Relaxed) == heap_page { None } else { Self::replace(place, heap_page) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn replace(place: &AtomicUsize, heap_page: usize) -> Option<usize> {
         let before = place.swap(heap_page, Ordering::Relaxed);
         (before != heap_page && before != 0).then_some(before << HEAP_PAGE_SHIFT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_is_to_settle_with_just_the_cells_that_its_length_says() {
+        for len in arena::lengths() {
+            for used in 0..=len {
+                let word = Word::new(1, len, used);
+                assert_eq!(is_to_settle(word), settles(used, len), "{used} of {len}");
+                assert!(used <= 2 || !settles(used, len) || snug(word).is_some(), "{used} of {len}");
+            }
+        }
     }
 }
