@@ -154,7 +154,6 @@ RSpec.describe "objects by line" do
 
   %w[plain traced ractor].each do |way|
     it "knows which objects live, at the end of each collection (#{way})", deadline_seconds: 600 do
-      skip "Ruby 3.4 tells of no object any more once a Ractor was freed" if way == "ractor" && RUBY_VERSION >= "3.4"
       way = "plain" if way == "ractor" && RUBY_VERSION < "3.2"
       answer = objects(DYING, env: { "ROUNDS" => "200000", "WAY" => way }, deadline_seconds: 500)
       expect(answer).to include(wrong: 0, stale: 0, compared: be > 13_000)
@@ -188,6 +187,33 @@ RSpec.describe "objects by line" do
     expect(answer[:stressed][0]).to be_between(40, 60)
     expect(answer[:stressed][1]).to be < 10
     expect(answer).to include(done: ["done"] * answer[:ractors], kept: 40, truth: 40)
+  end
+
+  it "knows of objects that are made after Ractors were freed" do
+    skip "this Ruby ends tracking of objects when a Ractor begins" if RUBY_VERSION < "3.2"
+
+    answer = objects(<<~'RUBY')
+      Warning[:experimental] = false
+      Memintro.start(objects: true)
+      def run = Ractor.new { 1 }.then { |one| one.respond_to?(:value) ? one.value : one.take }
+      def deep(calls) = calls.zero? ? 1 : deep(calls - 1)
+      counts = 3.times.map do
+        10.times { run }
+        deep(200)
+        GC.start
+        kept = Array.new(1_000) { Object.new }
+        line = __LINE__ - 1
+        Memintro["-e:#{line}"].classes["Object"].first.tap { kept.clear }
+      end
+      freed = Array.new(1_000) { Object.new }
+      line = __LINE__ - 1
+      freed = nil
+      deep(200)
+      GC.start
+      puts JSON.generate(counts: counts, freed: Memintro["-e:#{line}"].live_objects)
+    RUBY
+    expect(answer[:counts]).to all(be_between(1_000, 1_020))
+    expect(answer[:freed]).to be < 20
   end
 
   it "ends in words before a Ractor begins, on a Ruby that would crash then; a measurement refuses it" do

@@ -28,7 +28,6 @@ use magnus::{Error, Ruby};
 use rb_sys::VALUE;
 
 use crate::lookup::{self, look_up};
-use crate::{measure, objects};
 
 /// Called for each event, with Ruby's argument. It neither makes an object nor raises.
 pub(crate) type Handler = unsafe extern "C" fn(VALUE, *mut c_void);
@@ -63,6 +62,16 @@ pub(crate) struct Functions {
 }
 
 static FUNCTIONS: OnceLock<Option<Functions>> = OnceLock::new();
+/// One who follows objects through collections. Its functions run inside them, and make no object.
+pub(crate) struct Follower {
+    /// Visits the objects that must live on and not move.
+    pub(crate) each_kept: fn(&mut dyn FnMut(VALUE)),
+    /// Objects have moved, and Ruby asks to update references.
+    pub(crate) moved: fn(&Functions),
+}
+
+/// All that there are: tracking, and measurements.
+static FOLLOWERS: [OnceLock<&Follower>; 2] = [const { OnceLock::new() }; 2];
 /// Whether there is the object that Ruby asks to update its references.
 static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
@@ -148,8 +157,24 @@ impl Functions {
     }
 }
 
-/// Makes the object that Ruby asks to update its references, once. Those who follow objects call it first.
-pub(crate) fn prepare(ruby: &Ruby) -> Result<(), Error> {
+/// Makes Ruby tell of objects again. It counts its listeners anew when one begins or ends.
+pub(crate) fn hear_again(ruby: &Ruby) -> Result<(), Error> {
+    unsafe extern "C" fn nothing(_: VALUE, _: *mut c_void) {}
+    let Some(functions) = functions(ruby) else { return Ok(()) };
+    functions.listen(nothing, FREED)?;
+    functions.ignore(nothing);
+    Ok(())
+}
+
+/// Notes a follower, and makes the object that Ruby asks to update its references; each once. Those who follow objects
+/// call it first.
+pub(crate) fn prepare(ruby: &Ruby, follower: &'static Follower) -> Result<(), Error> {
+    let is_known =
+        |place: &OnceLock<&Follower>| place.get().is_some_and(|known| std::ptr::eq(*known, follower));
+    if !FOLLOWERS.iter().any(is_known) {
+        // The first free place takes it.
+        let _ = FOLLOWERS.iter().any(|place| place.set(follower).is_ok());
+    }
     if IS_PREPARED.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -192,15 +217,20 @@ static MOVES: Moves = Moves(rb_sys::rb_data_type_t {
 
 /// Keeps alive, and in place, what those who follow objects need.
 unsafe extern "C" fn mark(_: *mut c_void) {
-    objects::each_kept(|class| {
-        // SAFETY: a class that was kept until now, in the middle of a marking.
-        unsafe { rb_sys::rb_gc_mark(class) };
-    });
+    for follower in followers() {
+        (follower.each_kept)(&mut |object| {
+            // SAFETY: an object that was kept until now, in the middle of a marking.
+            unsafe { rb_sys::rb_gc_mark(object) };
+        });
+    }
 }
 
 /// Called inside a collection, when all objects have moved and their former slots still say where to.
 unsafe extern "C" fn after_compaction(_: *mut c_void) {
     let Some(vm) = found() else { return };
-    objects::moved(vm);
-    measure::objects::moved(vm);
+    followers().for_each(|follower| (follower.moved)(vm));
+}
+
+fn followers() -> impl Iterator<Item = &'static Follower> {
+    FOLLOWERS.iter().filter_map(|place| place.get().copied())
 }

@@ -10,7 +10,7 @@ use rb_sys::VALUE;
 
 use crate::heap::watched::{Wanted, Watched};
 use crate::heap::{self, Trouble};
-use crate::object_events::{self, FREED, Functions, MADE};
+use crate::object_events::{self, FREED, Follower, Functions, MADE};
 use crate::{hook_link, marked_objects, sampled_objects, vm};
 
 /// Objects are tracked.
@@ -92,7 +92,7 @@ pub(crate) fn track(ruby: &Ruby, objects: Objects) -> Result<Status, Refusal> {
         Objects::All | Objects::Sampled(_) => None,
         Objects::Of(wanted) => Some(Watched::new(wanted).map_err(Refusal::Classes)?),
     };
-    object_events::prepare(ruby).map_err(Refusal::Raised)?;
+    object_events::prepare(ruby, &FOLLOWER).map_err(Refusal::Raised)?;
     IS_CHOOSY.store(wanted.is_some(), Ordering::Relaxed);
     chosen(|watched| *watched = wanted);
     MEAN.store(mean, Ordering::Relaxed);
@@ -146,8 +146,10 @@ fn forget_chosen() {
     chosen(|watched| *watched = None);
 }
 
+static FOLLOWER: Follower = Follower { each_kept, moved };
+
 /// Visits the chosen classes, which must live on and not move.
-pub(crate) fn each_kept(keep: impl FnMut(VALUE)) {
+fn each_kept(keep: &mut dyn FnMut(VALUE)) {
     chosen(|watched| {
         watched.iter().flat_map(|watched| &watched.wanted().classes).copied().for_each(keep);
     });
@@ -210,7 +212,7 @@ pub(crate) fn check(api: &HookApi) {
 }
 
 /// Objects have moved, and Ruby asks to update references.
-pub(crate) fn moved(vm: &Functions) {
+fn moved(vm: &Functions) {
     let Some(api) = hook_link::found().filter(|_| is_on()) else { return };
     forget_answers();
     if is_sampled() {

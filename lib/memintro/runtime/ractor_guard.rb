@@ -1,19 +1,35 @@
 # frozen_string_literal: true
 
 module Memintro
+  # What has to be done about Ractors while objects are followed, on two kinds of Rubies.
+  #
   # Keeps a program alive on Rubies that crash when a Ractor begins while anybody is told of new objects, also by
   # `ObjectSpace.trace_object_allocations`: Ruby 3.1.2 reads the frame of a thread that has none yet. On those, tracking
   # of objects ends when a Ractor begins, and a measurement refuses it.
+  #
+  # Ruby 3.4 tells nobody of objects any more once it has freed a Ractor: with the Ractor's own list of listeners it
+  # forgets that others listen (`rb_hook_list_free`), until the next one begins or ends. There, each Ractor gets a
+  # finalizer that makes Ruby tell again.
   # @api private
   module RactorGuard
     # 3.1.2 has been seen to crash, 3.1.7 has not.
     FIRST_SOUND_RUBY = [3, 1, 7].freeze
 
-    # In front of `Ractor.new`.
+    # The first that has been seen to end telling; none is known that does not again.
+    FIRST_FORGETFUL_RUBY = [3, 4].freeze
+
+    # In front of `Ractor.new`, where a Ractor's beginning is the danger.
     module Before
       def new(*arguments, **options, &block)
         RactorGuard.make_way
         super
+      end
+    end
+
+    # Around `Ractor.new`, where its end is.
+    module After
+      def new(*arguments, **options, &block)
+        super.tap { |ractor| RactorGuard.watch(ractor) if Native.hears_of_objects }
       end
     end
 
@@ -22,12 +38,35 @@ module Memintro
       (RUBY_VERSION.split(".").map(&:to_i) <=> FIRST_SOUND_RUBY).negative?
     end
 
-    # Called before the first object is followed; does nothing on a sound Ruby, or the second time.
+    # @return [Boolean] whether this Ruby forgets its listeners
+    def self.forgetful?
+      (RUBY_VERSION.split(".").map(&:to_i) <=> FIRST_FORGETFUL_RUBY) >= 0
+    end
+
+    # Called before objects are followed; does nothing on a sound Ruby.
     # @return [nil]
     def self.install
-      return if !needed? || Ractor.singleton_class.include?(Before)
+      if needed?
+        Ractor.singleton_class.prepend(Before) unless Ractor.singleton_class.include?(Before)
+      elsif forgetful?
+        Ractor.singleton_class.prepend(After) unless Ractor.singleton_class.include?(After)
+        # Those that live. One that has ended and was not collected is not found without a walk of the whole heap.
+        ObjectSpace.each_object(Ractor) { |ractor| watch(ractor) } if Ractor.count > 1
+      end
+      nil
+    end
 
-      Ractor.singleton_class.prepend(Before)
+    # Makes Ruby tell of objects again when this Ractor was freed.
+    # @return [nil]
+    def self.watch(ractor)
+      ObjectSpace.define_finalizer(ractor, self) unless ractor.equal?(Ractor.main)
+      nil
+    end
+
+    # The finalizer. Ruby may call it in any Ractor, and the main one alone can listen.
+    # @return [nil]
+    def self.call(_id)
+      Native.hear_again if Ractor.current.equal?(Ractor.main)
       nil
     end
 

@@ -17,7 +17,7 @@ use rb_sys::VALUE;
 
 use super::lines::Lines;
 use crate::hook_link;
-use crate::object_events::{self, FREED, Functions, MADE};
+use crate::object_events::{self, FREED, Follower, Functions, MADE};
 
 /// Addresses of slots have nothing in their lowest bits, so they are spread by a multiplication.
 #[derive(Default)]
@@ -140,7 +140,7 @@ pub(crate) struct Left {
 /// Begins to count for a measurement of this thread. `None`: this Ruby does not tell of objects.
 pub(crate) fn begin(ruby: &Ruby) -> Result<Option<Counts>, Error> {
     let Some(events) = object_events::functions(ruby) else { return Ok(None) };
-    object_events::prepare(ruby)?;
+    object_events::prepare(ruby, &FOLLOWER)?;
     if !with(|all| all.is_on()) {
         events.listen(on_freed, FREED)?;
         if let Err(error) = events.listen(on_made, MADE) {
@@ -296,8 +296,11 @@ unsafe extern "C" fn on_freed(_: VALUE, argument: *mut c_void) {
     with(|all| all.freed(object));
 }
 
+/// A measurement keeps no object alive.
+static FOLLOWER: Follower = Follower { each_kept: |_| {}, moved };
+
 /// Objects have moved, and Ruby asks to update references.
-pub(crate) fn moved(events: &Functions) {
+fn moved(events: &Functions) {
     with(|all| all.moved(events));
 }
 

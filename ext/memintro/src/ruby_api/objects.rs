@@ -15,7 +15,7 @@ use super::names;
 use super::native::check;
 use crate::heap::watched::Wanted;
 use crate::objects::{Objects, Refusal};
-use crate::{heap, hook_link, marked_objects, measure, objects, sampled_objects};
+use crate::{heap, hook_link, marked_objects, measure, object_events, objects, sampled_objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("track_objects", function!(track_objects, 1))?;
@@ -23,6 +23,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("tracks_objects", function!(objects::is_on, 0))?;
     native.define_singleton_method("measures_objects", function!(measure::objects::is_on, 0))?;
     native.define_singleton_method("hears_of_objects", function!(hears_of_objects, 0))?;
+    native.define_singleton_method("hear_again", function!(hear_again, 0))?;
     native.define_singleton_method("old_objects", function!(old_objects, 1))?;
     native.define_singleton_method("object_ends_are_marks", function!(marked_objects::is_on, 0))?;
     native.define_singleton_method("tracked_objects", function!(tracked_objects, 0))
@@ -31,6 +32,11 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 /// Whether Ruby tells anybody here of new objects.
 fn hears_of_objects() -> bool {
     objects::is_on() || measure::objects::is_on()
+}
+
+/// Makes Ruby tell of objects again, where it has forgotten to.
+fn hear_again(ruby: &Ruby) -> Result<(), Error> {
+    if hears_of_objects() { object_events::hear_again(ruby) } else { Ok(()) }
 }
 
 /// Tracks none (false), all (true), those of an Array of classes and their names, a sample (a Symbol), or one in so many
