@@ -39,6 +39,12 @@ namespace :cargo do
     nextest? ? cargo("nextest", "run", "--locked", *TESTED) : cargo("test", "--locked", *TESTED, "--tests")
   end
 
+  desc "Run the Rust tests but the longest, which .config/nextest.toml names"
+  task fast: :compile do
+    refuse_forgotten_tests
+    nextest? ? cargo("nextest", "run", "--locked", "--profile", "fast", *TESTED) : Rake::Task["cargo:test"].invoke
+  end
+
   desc "Run the examples in the Rust documentation"
   task :doctest do
     # For the same packages as the tests: otherwise cargo would compile crates again with other features.
