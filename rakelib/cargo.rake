@@ -16,28 +16,47 @@ end
 
 def nextest? = system("cargo", "nextest", "--version", out: File::NULL, err: File::NULL)
 
+# All crates but the extension's. Its few tests that need no Ruby are run by those of crates/native: what reads Ruby's
+# headers takes as long to compile, a second time and for these alone, as all other crates of others together.
+TESTED = %w[--workspace --exclude memintro].freeze
+TESTS_OF_THE_EXTENSION = "crates/native/tests/of_the_extension.rs"
+
+# Ends the task if a test of the extension would not run.
+def refuse_forgotten_tests
+  run = File.read(TESTS_OF_THE_EXTENSION)
+  tested = FileList["ext/**/*.rs"].select { |file| File.read(file).match?(/#\[test\]|proptest!/) }
+  forgotten = tested.reject { |file| run.include?(%(#[path = "../../../#{file}"])) }
+  abort "#{TESTS_OF_THE_EXTENSION} does not run the tests of:\n#{forgotten.join("\n")}" if forgotten.any?
+end
+
 desc "Run the Rust tests"
 task cargo: %w[cargo:test cargo:doctest]
 
 namespace :cargo do
   desc "Run the Rust unit and integration tests"
   task test: :compile do
-    nextest? ? cargo("nextest", "run", "--locked", "--workspace") : cargo("test", "--locked", "--workspace", "--tests")
+    refuse_forgotten_tests
+    nextest? ? cargo("nextest", "run", "--locked", *TESTED) : cargo("test", "--locked", *TESTED, "--tests")
+  end
+
+  desc "Run the Rust tests but the longest, which .config/nextest.toml names"
+  task fast: :compile do
+    refuse_forgotten_tests
+    nextest? ? cargo("nextest", "run", "--locked", "--profile", "fast", *TESTED) : Rake::Task["cargo:test"].invoke
   end
 
   desc "Run the examples in the Rust documentation"
   task :doctest do
-    # For the whole workspace: for some packages alone, cargo would compile the crates of others again with other
-    # features.
-    cargo "test", "--locked", "--doc", "--quiet", "--workspace"
+    # For the same packages as the tests: otherwise cargo would compile crates again with other features.
+    cargo "test", "--locked", "--doc", "--quiet", *TESTED
   end
 
   desc "Run the Rust tests that are marked as ignored because they take long"
   task long: :compile do
     if nextest?
-      cargo "nextest", "run", "--locked", "--workspace", "--run-ignored", "ignored-only", "--no-tests", "pass"
+      cargo "nextest", "run", "--locked", *TESTED, "--run-ignored", "ignored-only", "--no-tests", "pass"
     else
-      cargo "test", "--locked", "--workspace", "--tests", "--", "--ignored"
+      cargo "test", "--locked", *TESTED, "--tests", "--", "--ignored"
     end
   end
 end

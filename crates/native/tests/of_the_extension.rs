@@ -1,0 +1,10 @@
+//! The unit tests of those files of the extension that know no Ruby. They run here, so that tests need no extension:
+//! its dependencies, which read Ruby's headers, take longer to compile than all others together.
+//! `rake cargo:test` refuses a test of the extension that is not here.
+
+#![allow(dead_code)]
+
+#[path = "../../../ext/memintro/src/vm/probe.rs"]
+mod probe;
+#[path = "../../../ext/memintro/src/leaks/threads.rs"]
+mod threads;
