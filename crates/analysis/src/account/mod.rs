@@ -8,6 +8,7 @@ pub mod arenas;
 pub mod bins;
 pub mod caches;
 pub mod chunks;
+pub mod claims;
 pub mod lines;
 pub mod maps;
 pub mod owners;

@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use memintro_analysis::account::PAGE;
+use memintro_analysis::account::claims::{Found, Search};
 use memintro_analysis::account::lines::Word;
-use memintro_analysis::account::owners::{Found, Owner, Search};
+use memintro_analysis::account::owners::Owner;
 
 use super::child::Answer;
 use super::frozen::{Frozen, read};
@@ -125,7 +126,7 @@ pub(crate) fn sizes(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Ans
     let Some(vm) = Vm::get() else { return };
     let (owners, malloc) = (frozen.owners.take(), frozen.malloc.take());
     let mut both = owners.zip(malloc);
-    let mut search = both.as_mut().map(|(owners, pages)| Search { owners, pages });
+    let mut search = both.as_mut().map(|(owners, pages)| Search::new(owners, pages));
     if let Some(search) = &mut search {
         descriptions(list, frozen, search, answer);
     }
