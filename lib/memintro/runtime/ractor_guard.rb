@@ -51,7 +51,7 @@ module Memintro
       elsif forgetful?
         Ractor.singleton_class.prepend(After) unless Ractor.singleton_class.include?(After)
         # Those that live. One that has ended and was not collected is not found without a walk of the whole heap.
-        ObjectSpace.each_object(Ractor) { |ractor| watch(ractor) } if Ractor.count > 1
+        ::ObjectSpace.each_object(Ractor) { |ractor| watch(ractor) } if Ractor.count > 1
       end
       nil
     end
@@ -59,7 +59,7 @@ module Memintro
     # Makes Ruby tell of objects again when this Ractor was freed.
     # @return [nil]
     def self.watch(ractor)
-      ObjectSpace.define_finalizer(ractor, self) unless ractor.equal?(Ractor.main)
+      ::ObjectSpace.define_finalizer(ractor, self) unless ractor.equal?(Ractor.main)
       nil
     end
 
