@@ -75,11 +75,11 @@ namespace :lint do
 
   desc "No more than a few files of a crate use each other in a circle"
   task :rust_circles do
-    circles = RustCircles.new("crates")
-    wrong = circles.circles.select { |files| files.size > LARGEST_CIRCLE }
+    folders = %w[crates ext].map { |folder| RustCircles.new(folder) }
+    wrong = folders.flat_map(&:circles).select { |files| files.size > LARGEST_CIRCLE }
     refuse("Files that use each other in a circle (at most #{LARGEST_CIRCLE} may)",
            wrong.map { |files| "#{files.size} files: #{files.join(" ")}" })
-    puts "#{circles.size} Rust files, of which at most #{LARGEST_CIRCLE} use each other in a circle"
+    puts "#{folders.sum(&:size)} Rust files, of which at most #{LARGEST_CIRCLE} use each other in a circle"
   end
 
   desc "No crate depends on one that is above it; the hook knows nothing of Ruby"

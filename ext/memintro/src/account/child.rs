@@ -1,9 +1,8 @@
 //! What the copy does: allocates nothing, and ends.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use memintro_abi::HookApi;
-use memintro_analysis::account::lines::{Lines, Word};
 use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::{PAGE, maps};
@@ -11,13 +10,12 @@ use memintro_analysis::account::{PAGE, maps};
 use crate::copy;
 use crate::copy::own_memory::{read_all, slice};
 
-use super::frozen::{Frozen, LastFile, Region};
+use super::answer::{Answer, open, room_for_maps};
+use super::frozen::{self, Frozen, LastFile, Region};
 use super::resident::Source;
 use super::threads::Threads;
 use super::{HeapPage, Wanted, glibc, objects, sites};
 
-/// Room for the text of smaps: reserved, not taken. The most that the limits of the process let it have.
-const MAPS_ROOM: [usize; 3] = [1 << 30, 64 << 20, 4 << 20];
 /// For call sites of blocks.
 const SITES_SECONDS: i64 = 2;
 
@@ -37,35 +35,6 @@ pub(crate) struct Plan<'a> {
     pub(crate) length: &'a AtomicU64,
 }
 
-/// The text, whose length everybody sees after each line.
-pub(crate) struct Answer<'a> {
-    lines: Lines<'a>,
-    length: &'a AtomicU64,
-    /// Lines that say that something could not be read to its end.
-    pub(crate) broken: u64,
-}
-
-impl<'a> Answer<'a> {
-    pub(crate) fn new(text: &'a mut [u8], length: &'a AtomicU64) -> Self {
-        Self { lines: Lines::new(text), length, broken: 0 }
-    }
-
-    /// Lines for which there was no room.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lines.lost()
-    }
-
-    pub(crate) fn add(&mut self, key: &str, words: &[Word<'_>]) {
-        self.broken += u64::from(key == "broken");
-        let length = self.lines.add(key, words);
-        self.length.store(length as u64, Ordering::Release);
-    }
-
-    pub(crate) fn figure(&mut self, key: &str, bytes: u64) {
-        self.add(key, &[Word::Number(bytes)]);
-    }
-}
-
 pub(crate) fn run(plan: &Plan<'_>) -> ! {
     copy::become_harmless(plan.parent, plan.wanted.seconds, []);
     // SAFETY: the shared memory, which only this copy writes.
@@ -73,11 +42,6 @@ pub(crate) fn run(plan: &Plan<'_>) -> ! {
     let mut answer = Answer::new(text, plan.length);
     let done = account(plan, &mut answer).is_some();
     copy::end(done)
-}
-
-pub(crate) fn open(path: &std::ffi::CStr) -> i32 {
-    // SAFETY: a terminated path.
-    unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) }
 }
 
 fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
@@ -93,7 +57,7 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let is_spread = source.fill(&mut space, regions, answer)?;
     let mut frozen =
         Frozen { space, regions, is_spread, control_blocks: slice(count)?, malloc: None, owners: None };
-    own_ranges(plan.own, &mut frozen, answer);
+    frozen::own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);
     frozen.stacks(answer);
     if !plan.pages.is_empty() {
@@ -117,23 +81,6 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     Some(())
 }
 
-/// What the hook has mapped for its tables.
-pub(crate) fn own_ranges(list: &[(usize, usize)], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
-    let mut resident = 0;
-    for (start, end) in list {
-        let mut from = *start;
-        // A range may lie in several mappings.
-        while from < *end
-            && let Some(area) = frozen.space.area_from(from).filter(|area| area.start < *end)
-        {
-            let first = from.max(area.start);
-            from = area.end;
-            resident += frozen.space.claim(first, area.end.min(*end));
-        }
-    }
-    answer.figure("own", resident);
-}
-
 fn set_timer(seconds: i64) {
     let timer = libc::itimerval {
         it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
@@ -141,10 +88,6 @@ fn set_timer(seconds: i64) {
     };
     // SAFETY: a valid record.
     unsafe { libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0) };
-}
-
-pub(crate) fn room_for_maps() -> Option<&'static mut [u8]> {
-    MAPS_ROOM.into_iter().find_map(slice)
 }
 
 /// Lists the mappings that are no files'. Returns how many these are, and their pages.

@@ -7,7 +7,7 @@ use memintro_analysis::account::lines::{Lines, Word};
 use memintro_analysis::account::maps;
 
 use super::ROOM;
-use super::child::room_for_maps;
+use super::answer::room_for_maps;
 use crate::copy::own_memory::{read_all, slice};
 
 /// Bytes of the answer.

@@ -7,7 +7,7 @@ use memintro_analysis::account::maps::Mapping;
 use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::{Area, Space};
 
-use super::child::Answer;
+use super::answer::Answer;
 
 /// What the kernel says of one area.
 #[derive(Clone, Copy, Default)]
@@ -150,6 +150,23 @@ impl Frozen<'_> {
         }
         answer.figure("anonymous", rest);
     }
+}
+
+/// What the hook has mapped for its tables.
+pub(crate) fn own_ranges(list: &[(usize, usize)], frozen: &mut Frozen<'_>, answer: &mut Answer<'_>) {
+    let mut resident = 0;
+    for (start, end) in list {
+        let mut from = *start;
+        // A range may lie in several mappings.
+        while from < *end
+            && let Some(area) = frozen.space.area_from(from).filter(|area| area.start < *end)
+        {
+            let first = from.max(area.start);
+            from = area.end;
+            resident += frozen.space.claim(first, area.end.min(*end));
+        }
+    }
+    answer.figure("own", resident);
 }
 
 /// # Safety

@@ -8,7 +8,7 @@ use memintro_analysis::account::space::Area;
 use memintro_analysis::account::strands::{self, Memory, Visitor};
 use memintro_analysis::account::{PAGE, caches, maps};
 
-use super::child::Answer;
+use super::answer::Answer;
 use super::frozen::{Frozen, prefetch, read};
 use super::threads::{self, Threads};
 use super::{Ways, lists, mapped};

@@ -5,7 +5,7 @@ use memintro_analysis::account::chunks;
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owner;
 
-use super::child::Answer;
+use super::answer::Answer;
 use super::frozen::{Frozen, Region, prefetch};
 use super::glibc::Candidates;
 

@@ -6,7 +6,8 @@
 //! libc's fork would hold malloc's locks meanwhile. Instead, the copy looks whether one of them was held at its
 //! instant, and says so; the caller then makes another one.
 
-pub(crate) mod child;
+pub(crate) mod answer;
+mod child;
 mod files;
 pub(crate) mod frozen;
 pub(crate) mod glibc;

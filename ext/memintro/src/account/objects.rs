@@ -7,7 +7,7 @@ use memintro_analysis::account::claims::{Found, Search};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owner;
 
-use super::child::Answer;
+use super::answer::Answer;
 use super::frozen::{Frozen, read};
 use crate::heap::{FrozenPage, Object, Trouble, Vm};
 

@@ -4,7 +4,7 @@
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::{Area, Space};
 
-use super::child::{Answer, open};
+use super::answer::{Answer, open};
 use super::frozen::Region;
 use crate::copy::own_memory::slice;
 

@@ -6,7 +6,7 @@ use memintro_abi::{BlockRecord, HookApi, Status};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::{Owner, Owners};
 
-use super::child::Answer;
+use super::answer::Answer;
 use crate::copy::own_memory::slice;
 
 /// Sites with a greater number are left out; the hook's limit is less unless somebody raised it.

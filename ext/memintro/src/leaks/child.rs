@@ -14,9 +14,10 @@ use super::memory::{self, Words};
 use super::registers::{self, Codes};
 use super::roots::{self, Roots, kinds};
 use super::threads::Waiting;
-use super::{Answer, Held, MOST_LISTED, Wanted, blocks, found};
-use crate::account::frozen::Frozen;
-use crate::account::{HeapPage, Ways, child as account, glibc, objects};
+use super::{Held, MOST_LISTED, Wanted, blocks, found};
+use crate::account::answer::{Answer, open, room_for_maps};
+use crate::account::frozen::{self, Frozen};
+use crate::account::{HeapPage, Ways, glibc, objects};
 use crate::copy::own_memory::{read_all, slice};
 use crate::copy::{self, Shared};
 
@@ -53,13 +54,13 @@ pub(super) fn run(plan: &Plan<'_>) -> ! {
 }
 
 fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
-    let own = read_all(account::open(c"/proc/self/smaps"), account::room_for_maps()?)?;
+    let own = read_all(open(c"/proc/self/smaps"), room_for_maps()?)?;
     let mappings = memory::mappings(own)?;
     answer.figure("unreadable", mappings.unreadable);
     kept_back(plan, answer);
     let (areas, pages) = (mappings.areas, mappings.pages);
     let mut space = Space::new(areas, slice(Space::words(pages))?);
-    if memory::fill(account::open(c"/proc/self/pagemap"), &mut space, mappings.regions).is_none() {
+    if memory::fill(open(c"/proc/self/pagemap"), &mut space, mappings.regions).is_none() {
         answer.figure("no_pagemap", 1);
         return None;
     }
@@ -72,7 +73,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         owners: None,
     };
     let there = frozen.space.copy(slice(Space::words(pages))?);
-    account::own_ranges(plan.own, &mut frozen, answer);
+    frozen::own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);
     let all = frozen.space.copy(slice(Space::words(pages))?);
     let followed: &mut [Node] = match plan.hook {
@@ -183,7 +184,7 @@ fn objects_and_roots(
 
 /// Memory of the host that is not in the copy.
 fn kept_back(plan: &Plan<'_>, answer: &mut Answer<'_>) {
-    let Some(theirs) = account::room_for_maps().and_then(|room| read_all(plan.maps, room)) else { return };
+    let Some(theirs) = room_for_maps().and_then(|room| read_all(plan.maps, room)) else { return };
     let mut bytes = 0;
     memintro_analysis::account::maps::each(theirs, |mapping| {
         if mapping.is_kept_back && mapping.private && mapping.writable {

@@ -4,9 +4,9 @@ use memintro_analysis::account::lines::Word;
 use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::nodes::{NO_SITE, NOBODY, Node, Nodes, State};
 
-use super::Answer;
 use super::child::Plan;
 use crate::account::HeapPage;
+use crate::account::answer::Answer;
 use crate::account::frozen::read;
 use crate::copy::own_memory::slice;
 

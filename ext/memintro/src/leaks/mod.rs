@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use memintro_abi::{HookApi, Mode, Status};
 
-use crate::account::{HeapPage, child as account_child, own_ranges};
+use crate::account::{HeapPage, own_ranges};
 use crate::copy::{self, Copy, Shared};
 use crate::hook_link;
 
@@ -187,5 +187,3 @@ impl Scan {
         list(&self.shared).len()
     }
 }
-
-pub(crate) use account_child::Answer;
