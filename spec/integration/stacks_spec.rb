@@ -46,7 +46,7 @@ RSpec.describe "whole stacks" do
       answer(<<~RUBY)
         #{TWO_CALLERS}
         # What the first start loads empties Ruby's caches of constants.
-        Memintro.track { nil }
+        Memintro.track(objects: true) { nil }
         work
         GC.disable
         Memintro.start(stack_depth: #{depth}, objects: true)

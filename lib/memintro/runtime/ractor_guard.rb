@@ -7,16 +7,16 @@ module Memintro
   # `ObjectSpace.trace_object_allocations`: Ruby 3.1.2 reads the frame of a thread that has none yet. On those, tracking
   # of objects ends when a Ractor begins, and a measurement refuses it.
   #
-  # Ruby 3.4 tells nobody of objects any more once it has freed a Ractor: with the Ractor's own list of listeners it
-  # forgets that others listen (`rb_hook_list_free`), until the next one begins or ends. There, each Ractor gets a
-  # finalizer that makes Ruby tell again.
+  # Ruby 3.3 and later tell nobody of objects any more once they have freed a Ractor: with the Ractor's own list of
+  # listeners they forget that others listen (`rb_hook_list_free`), until the next one begins or ends. There, each Ractor
+  # gets a finalizer that makes Ruby tell again.
   # @api private
   module RactorGuard
     # 3.1.2 has been seen to crash, 3.1.7 has not.
     FIRST_SOUND_RUBY = [3, 1, 7].freeze
 
-    # The first that has been seen to end telling; none is known that does not again.
-    FIRST_FORGETFUL_RUBY = [3, 4].freeze
+    # 3.3.8 and 3.4.11 have been seen to forget; 3.1 does not.
+    FIRST_FORGETFUL_RUBY = [3, 2].freeze
 
     # In front of `Ractor.new`, where a Ractor's beginning is the danger.
     module Before

@@ -14,6 +14,7 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
     /\Amemintro [\w-]+ "?(?:shop|puma)/ => [1, /\Amemintro: no process that listens|\Amemintro: .*listen/i],
     /; memintro (?:diff|histogram) |\Amemintro (?:diff|snapshot) .*tmp\/(?:one|snap)(?!.* -- )/ =>
       [1, %r{\Amemintro: tmp/\w+\.(?:\d+\.)?json cannot be read: No such file}],
+    /\Amemintro leaks --core FILE/ => [1, /\Amemintro: .*FILE: No such file/],
     /\Amemintro leaks PID/ => [1, /\Amemintro: no process listens/],
     /\Amemintro leaks -- ruby app\.rb/ => [1, /\Aruby: No such file or directory -- app\.rb/],
     /rake mem_check\z/ => [1, /\Arake aborted!\nNo Rakefile found/],
