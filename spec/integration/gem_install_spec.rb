@@ -24,7 +24,9 @@ RSpec.describe "the installed gem", :gem do
   RUBY
   WITH_CRATES = File.join(Subprocess::ROOT, "spec", "support", "with_crates")
   OWN_CRATES = { "memintro" => "ext/memintro" }.merge(
-    %w[abi analysis core_file elf heap hook native tool tracker].to_h { |name| ["memintro-#{name.tr('_', '-')}", "crates/#{name}"] }
+    %w[abi analysis core_file elf heap hook native tool tracker].to_h do |name|
+      ["memintro-#{name.tr('_', '-')}", "crates/#{name}"]
+    end
   ).freeze
 
   before(:context) do

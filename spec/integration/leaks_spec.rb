@@ -113,10 +113,11 @@ RSpec.describe "Memintro.leaks" do
   it "refuses in words if malloc's memory was written over, and judges tracked blocks then" do
     code = <<~RUBY
       Memintro.start if ARGV.first == "tracked"
-      # Three blocks that lie one behind the other: malloc has no reason to look at the head of the second.
+      # Four blocks that lie one behind the other: malloc has no reason to look at the head of the third. When what lies
+      # before the first is freed, it looks at that of the second, to learn whether the first is free.
       KEPT = Array.new(300) { Fiddle.malloc(5_000) }.sort.freeze
-      first, following, = KEPT.each_cons(3).find { |a, b, c| b - a == 5_008 && c - b == 5_008 }
-      abort "no neighbours" unless first
+      _, _, following, = KEPT.each_cons(4).find { |four| four.each_cons(2).all? { |a, b| b - a == 5_008 } }
+      abort "no neighbours" unless following
       saved = Fiddle::Pointer.new(following)[-8, 8]
       Fiddle::Pointer.new(following)[-8, 8] = [12].pack("J")
       begin
