@@ -246,8 +246,8 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     births = found.map { |line| line.values_at("file", "line", "generation") }.tally
     # A collection may begin between two of them.
     by_line = births.group_by { |(file, line, _), _| [file, line] }
-    expect(by_line.transform_values { |all| all.sum(&:last) }).to eq(["-e", 3] => 400, ["-e", 5] => 300)
-    generations = by_line.to_h { |(_, line), all| [line, all.map { |(_, _, generation), _| generation }.max] }
+    expect(by_line.transform_values { |counts| counts.sum(&:last) }).to eq(["-e", 3] => 400, ["-e", 5] => 300)
+    generations = by_line.to_h { |(_, line), counts| [line, counts.map { |(_, _, born), _| born }.max] }
     expect(generations[3]).to be <= done[:generation] - 3
     expect(generations[5]).to be_between(generations[3] + 3, done[:generation])
     said = memintro("heap", "generations", path("x.ndjson")).must_succeed.stdout

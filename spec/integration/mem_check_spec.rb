@@ -190,7 +190,8 @@ RSpec.describe "Memintro::MemCheck" do
   it "writes JUnit, SARIF and annotations" do
     told = mem_check(settings: { junit: "out/junit.xml", sarif: "out/sarif.json", annotations: true })
     junit = told.read("out/junit.xml")
-    expect(junit).to start_with(%(<?xml version="1.0" encoding="UTF-8"?>\n<testsuite name="mem_check" tests="8" )), told.text
+    head = %(<?xml version="1.0" encoding="UTF-8"?>\n<testsuite name="mem_check" tests="8" )
+    expect(junit).to start_with(head), told.text
     expect(junit).to include('failures="8" errors="0">')
     expect(junit.scan(/<testcase .* file=".*planted\.c">/).size).to eq 8
     sarif = JSON.parse(told.read("out/sarif.json"))

@@ -8,8 +8,8 @@ module Memintro
   # of objects ends when a Ractor begins, and a measurement refuses it.
   #
   # Ruby 3.3 and later tell nobody of objects any more once they have freed a Ractor: with the Ractor's own list of
-  # listeners they forget that others listen (`rb_hook_list_free`), until the next one begins or ends. There, each Ractor
-  # gets a finalizer that makes Ruby tell again.
+  # listeners they forget that others listen (`rb_hook_list_free`), until the next one begins or ends. There, each
+  # Ractor gets a finalizer that makes Ruby tell again.
   # @api private
   module RactorGuard
     # 3.1.2 has been seen to crash, 3.1.7 has not.
