@@ -12,10 +12,7 @@ module Memintro
       # @raise [Failure]
       def self.become(*arguments)
         path = Paths.tool
-        unless File.file?(path)
-          raise Failure, "the tool is not built: there is no #{path}. In a checkout run bin/setup; for an installed " \
-                         "gem run gem pristine memintro."
-        end
+        raise Failure, Paths.no_tool unless File.file?(path)
 
         # The tool inherits only the streams.
         exec({ "LD_PRELOAD" => nil }, [path, "memintro-tool"], *arguments)

@@ -59,10 +59,7 @@ module Memintro
     # @return [String]
     def answer(&progress)
       MainRactor.alone
-      unless File.executable?(Paths.tool)
-        raise HeapDumpError, "the tool is not built: there is no #{Paths.tool}. In a checkout run bin/setup; for an " \
-                             "installed gem run gem pristine memintro."
-      end
+      raise HeapDumpError, Paths.no_tool unless File.executable?(Paths.tool)
 
       @tries = 0
       loop do

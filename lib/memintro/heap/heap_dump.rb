@@ -289,8 +289,7 @@ module Memintro
       # A damaged dump is told of in the answer of what could be read.
       output.empty? ? raise(HeapDumpError, said) : JsonText.parse(output)
     rescue Errno::ENOENT
-      raise HeapDumpError, "the tool is not built: there is no #{Paths.tool}. In a checkout run bin/setup; for an " \
-                           "installed gem run gem pristine memintro."
+      raise HeapDumpError, Paths.no_tool
     rescue JsonText::Invalid => e
       raise HeapDumpError, "the tool's answer is not JSON (#{e.message}); it may belong to another version of memintro"
     ensure

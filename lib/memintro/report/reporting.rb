@@ -28,9 +28,11 @@ module Memintro
       untracked do
         root = app_root || setting(:app_root)
         text = short_report(io, top, by, root) if format.to_s == "text" && io.respond_to?(:write)
+        next long_report(io, format, top, by, root) unless text
+
         # The text takes memory of its own.
         Native.give_pages_back
-        text ? io.write(text) : long_report(io, format, top, by, root)
+        io.write(text)
       end
       nil
     end

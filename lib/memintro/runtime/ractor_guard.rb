@@ -35,13 +35,18 @@ module Memintro
 
     # @return [Boolean] whether this Ruby crashes
     def self.needed?
-      (RUBY_VERSION.split(".").map(&:to_i) <=> FIRST_SOUND_RUBY).negative?
+      before?(FIRST_SOUND_RUBY)
     end
 
     # @return [Boolean] whether this Ruby forgets its listeners
     def self.forgetful?
-      (RUBY_VERSION.split(".").map(&:to_i) <=> FIRST_FORGETFUL_RUBY) >= 0
+      !before?(FIRST_FORGETFUL_RUBY)
     end
+
+    def self.before?(version)
+      (RUBY_VERSION.split(".").map(&:to_i) <=> version).negative?
+    end
+    private_class_method :before?
 
     # Called before objects are followed; does nothing on a sound Ruby.
     # @return [nil]

@@ -47,6 +47,12 @@ module Memintro
       find(TOOL)
     end
 
+    # @return [String] what to say and do where that program is not
+    def self.no_tool
+      "the tool is not built: there is no #{tool}. In a checkout run bin/setup; for an installed gem run " \
+        "gem pristine memintro."
+    end
+
     def self.find(file)
       beside = File.join(CODE, file)
       File.exist?(beside) ? beside : apart(file) || beside

@@ -177,14 +177,9 @@ fn size_of_block(block: usize, word: &impl Fn(usize) -> Option<u64>) -> Option<(
 
 #[cfg(test)]
 mod tests {
+    use super::super::owners::tests::{AREAS, START};
     use super::super::space::Area;
     use super::*;
-
-    const START: usize = 0x10_000;
-    const AREAS: [Area; 2] = [
-        Area { start: START, end: START + 4 * PAGE, first_bit: 0 },
-        Area { start: 0x80_000, end: 0x80_000 + 2 * PAGE, first_bit: 4 },
-    ];
 
     /// A slot at the beginning of the first area, and chunks of 64 bytes from its second page on.
     struct Memory(Vec<u64>);

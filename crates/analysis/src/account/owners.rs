@@ -148,11 +148,11 @@ impl<'a> Owners<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const START: usize = 0x10_000;
-    const AREAS: [Area; 2] = [
+    pub(in super::super) const START: usize = 0x10_000;
+    pub(in super::super) const AREAS: [Area; 2] = [
         Area { start: START, end: START + 4 * PAGE, first_bit: 0 },
         Area { start: 0x80_000, end: 0x80_000 + 2 * PAGE, first_bit: 4 },
     ];

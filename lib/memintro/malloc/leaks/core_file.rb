@@ -25,8 +25,7 @@ module Memintro
         pid = answer["pid"]
         [Leaks.of_hash(answer), (pid if pid.is_a?(Integer))]
       rescue Errno::ENOENT
-        raise LeaksError, "the tool is not built: there is no #{Paths.tool}. In a checkout run bin/setup; for an " \
-                          "installed gem run gem pristine memintro."
+        raise LeaksError, Paths.no_tool
       rescue JsonText::Invalid => e
         raise LeaksError, "the tool's answer is not JSON (#{e.message}); it may belong to another version of memintro"
       end
