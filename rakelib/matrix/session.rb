@@ -64,6 +64,9 @@ module Matrix
 
         FileUtils.mkdir_p(File.dirname(File.join(copy, name)))
         FileUtils.cp(from, File.join(copy, name), preserve: true)
+      rescue Errno::ENOENT
+        # A build beside this one writes files under other names first, and renames them.
+        raise if File.exist?(from)
       end
     end
 

@@ -14,6 +14,8 @@ module Memintro
       # Seconds that a copy may take, and ways of holding that are told.
       SECONDS = 60
       MOST_WAYS = 3
+      # Looks for what points to the blocks of a line.
+      LOOKS = 3
       # Rows of an account that can be a cause; the others move with them, or are memintro's.
       CAUSES = %i[malloc_ruby_objects malloc_iseqs malloc_internal malloc_native malloc_free thread_stacks
                   anonymous].freeze
@@ -107,17 +109,25 @@ module Memintro
         nil
       end
 
-      # Whether anything points to the blocks of a line.
+      # Whether anything points to the blocks of a line. A thread that runs just then may hold blocks in its registers,
+      # so a look that leaves it undecided is repeated.
       def verdict(site)
-        leaks = @budget.charge_copy { Memintro.leaks(gc: false, confirm: false, seconds: SECONDS) }
-        groups = leaks.groups.select { |group| group.site == site.name }
-        most = groups.max_by(&:bytes)
+        most = nil
+        LOOKS.times do
+          most = largest_group(site)
+          break unless most&.verdict == :undecided
+        end
         return {} unless most
 
         { verdict: most.verdict.to_s, held_by: most.verdict == :leaked ? nil : most.held_by }
       rescue Error => e
         @notes << "whether anything points to it could not be asked: #{e.message.lines.first.to_s.chomp}"
         {}
+      end
+
+      def largest_group(site)
+        leaks = @budget.charge_copy { Memintro.leaks(gc: false, confirm: false, seconds: SECONDS) }
+        leaks.groups.select { |group| group.site == site.name }.max_by(&:bytes)
       end
     end
   end
