@@ -14,7 +14,6 @@ use memintro_tracker::mmap::Errno;
 use memintro_tracker::sites::Kind;
 
 use crate::patch;
-use crate::place;
 use crate::shared::{self, EPOCH, FOLLOWED, PID, SITES};
 
 /// Milliseconds between two requests to take copies away, and how many requests may be made up for at once. So all that
@@ -74,7 +73,7 @@ pub(crate) fn sample(site: u32, weight: u32, address: usize, size: u64, caller: 
         };
         CAPTURES.capture(stack_end, || {
             let serial = FOLLOWED.follow(block);
-            Birth { site: leaf, kind, loads: place::loads(), epoch, weight, serial, block, size }
+            Birth { site: leaf, kind, loads: patch::loads(), epoch, weight, serial, block, size }
         });
         if is_ruby {
             notify(by);
@@ -89,7 +88,7 @@ fn keep(site: u32, address: usize, size: u64) {
         return;
     }
     let epoch = EPOCH.load(Ordering::Relaxed);
-    let loads = place::loads();
+    let loads = patch::loads();
     KEPT.capture(
         |_| 0,
         || Birth {
@@ -177,7 +176,7 @@ fn know_first_stack() {
 pub(crate) unsafe extern "C" fn take(context: *mut c_void, visit: Visitor<CallerSample>) -> u32 {
     CAPTURES.drain(|sample| {
         // Another module may be at its addresses by now.
-        if sample.loads != place::loads() {
+        if sample.loads != patch::loads() {
             return;
         }
         // SAFETY: the caller's own callback and context.

@@ -12,7 +12,7 @@ use memintro_abi::{Mode, StartOptions};
 use crate::patch::look_up;
 use crate::replay::Opening;
 use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
-use crate::{callers, clear, exit, fork, functions, hook_api, place, start, thread};
+use crate::{callers, clear, exit, fork, functions, hook_api, patch, place, start, thread};
 use memintro_tracker::sites::MOST_FRAMES;
 
 #[used]
@@ -51,6 +51,7 @@ extern "C" fn constructor() {
     let first = look_up(memintro_abi::HOOK_API_SYMBOL);
     let preloaded = core::ptr::eq(first, (&raw const hook_api::memintro_hook_api).cast());
     PRELOADED.store(preloaded, Ordering::Relaxed);
+    patch::init();
     place::init();
     thread::init();
     THREADS.register();

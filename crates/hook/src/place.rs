@@ -7,15 +7,14 @@
 //! A thread caches the result for a return address until a module is loaded or unloaded, because then another module
 //! may be at that address.
 
-use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use memintro_tracker::sites::Place;
 
-use crate::patch::{build_at, next};
+use crate::patch::{build_at, next, path_of};
 
 /// The result of `_dl_find_object`, as in libc's `<dlfcn.h>` for 64-bit machines.
 #[repr(C)]
@@ -38,43 +37,10 @@ struct LinkMap {
 type FindObject = unsafe extern "C" fn(*const c_void, *mut Found) -> c_int;
 
 static FIND_OBJECT: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
-static LOADS: AtomicU32 = AtomicU32::new(0);
-
-const MOST_OF_PATH: usize = 4096;
-struct Program(UnsafeCell<[u8; MOST_OF_PATH]>);
-// SAFETY: written by the constructor, before anybody reads it.
-unsafe impl Sync for Program {}
-static PROGRAM: Program = Program(UnsafeCell::new([0; MOST_OF_PATH]));
-static PROGRAM_LEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Called once, by the constructor.
 pub(crate) fn init() {
     FIND_OBJECT.store(next(c"_dl_find_object").cast_mut(), Ordering::Release);
-    // SAFETY: writes at most the buffer's length, and nobody reads it before its length is known.
-    let len = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), PROGRAM.0.get().cast(), MOST_OF_PATH) };
-    PROGRAM_LEN.store(usize::try_from(len).unwrap_or(0), Ordering::Release);
-}
-
-/// Changes whenever another module may be at a former module's address.
-#[inline]
-pub(crate) fn loads() -> u32 {
-    LOADS.load(Ordering::Relaxed)
-}
-
-/// A module is about to be loaded, or was unloaded.
-pub(crate) fn count_load() {
-    LOADS.fetch_add(1, Ordering::Relaxed);
-}
-
-/// A module's path. For the program itself the loader leaves it empty.
-pub(crate) fn path_of(name: &CStr) -> &[u8] {
-    if !name.is_empty() {
-        return name.to_bytes();
-    }
-    let len = PROGRAM_LEN.load(Ordering::Acquire);
-    // SAFETY: so many bytes were written before that was said, and never again.
-    let path = unsafe { (&*PROGRAM.0.get()).get(..len) };
-    path.filter(|path| !path.is_empty()).unwrap_or(b"(program)")
 }
 
 /// Calls `action` with the place of `caller`, which is a return address of this thread.

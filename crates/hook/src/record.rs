@@ -20,6 +20,7 @@ use crate::apply::{Moving, Old, Origin, born, born_sampled, born_untracked, gone
 use crate::callers;
 use crate::defer;
 use crate::nested;
+use crate::patch;
 use crate::place;
 use crate::sampling;
 use crate::shared::{self, ACTIVE, BIRTHS, BOOTING, EPOCH, SITES, STACK_DEPTH, TABLE, THREADS};
@@ -154,7 +155,7 @@ fn line_site(own: &ThreadState, vm: &VmSource, frame: &mut Frame) -> u32 {
 
 #[inline]
 fn native_site(own: &ThreadState, caller: usize) -> u32 {
-    own.sites.get(caller, u32::MAX, place::loads(), || {
+    own.sites.get(caller, u32::MAX, patch::loads(), || {
         let given_up_before = given_up();
         let site = place::with_place(caller, |place| SITES.native(caller, place));
         (site.unwrap_or(SITE_OTHER), given_up() == given_up_before)

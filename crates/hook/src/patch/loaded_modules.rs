@@ -3,8 +3,7 @@
 use core::ops::ControlFlow;
 
 use super::book::List;
-use super::modules::walk;
-use crate::place;
+use super::modules::{path_of, walk};
 
 /// One module.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +25,7 @@ impl LoadedModules {
     pub(crate) fn now() -> Self {
         let mut modules = Self { entries: List::new(), paths: List::new() };
         walk(|loaded| {
-            if !modules.paths.extend(place::path_of(loaded.name)) {
+            if !modules.paths.extend(path_of(loaded.name)) {
                 return ControlFlow::Break(());
             }
             let entry = Entry { build: loaded.build(), base: loaded.base, path_end: modules.paths.len() };

@@ -37,12 +37,11 @@ use memintro_abi::{Mode, ModuleRecord, PatchEntry};
 use memintro_tracker::stack;
 
 use crate::functions::FUNCTIONS;
-use crate::place;
 use crate::real::{Function, Stub};
 use crate::shared;
 
 pub(crate) use loaded_modules::LoadedModules;
-pub(crate) use modules::build_at;
+pub(crate) use modules::{build_at, init, loads, path_of};
 pub(crate) use resolve::{look_up, next, resolve};
 use sweep::Direction;
 
@@ -91,7 +90,7 @@ pub(crate) fn refresh() {
 /// Called for each dlopen. With `RTLD_DEEPBIND` a library searches itself and what it needs before it searches the
 /// usual scope.
 pub(crate) fn about_to_load(mode: c_int) {
-    place::count_load();
+    modules::count_load();
     if mode & libc::RTLD_DEEPBIND != 0 {
         sweep::DEEP_BINDING.store(true, Ordering::Relaxed);
     }

@@ -1,7 +1,9 @@
 //! What is loaded: the loader's list, and the memory of a module within its segments.
 
+use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_int, c_void};
 use core::ops::{ControlFlow, Range};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use memintro_abi::ModuleRecord;
 use memintro_elf::{Machine, Malformed, Memory, Module, ProgramHeader, build_id};
@@ -9,6 +11,44 @@ use memintro_elf::{Machine, Malformed, Memory, Module, ProgramHeader, build_id};
 use super::walkers::Walking;
 
 const _: () = assert!(size_of::<ProgramHeader>() == size_of::<libc::Elf64_Phdr>());
+
+static LOADS: AtomicU32 = AtomicU32::new(0);
+
+const MOST_OF_PATH: usize = 4096;
+struct Program(UnsafeCell<[u8; MOST_OF_PATH]>);
+// SAFETY: written by the constructor, before anybody reads it.
+unsafe impl Sync for Program {}
+static PROGRAM: Program = Program(UnsafeCell::new([0; MOST_OF_PATH]));
+static PROGRAM_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds the path of the program. Called once, by the constructor.
+pub(crate) fn init() {
+    // SAFETY: writes at most the buffer's length, and nobody reads it before its length is known.
+    let len = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), PROGRAM.0.get().cast(), MOST_OF_PATH) };
+    PROGRAM_LEN.store(usize::try_from(len).unwrap_or(0), Ordering::Release);
+}
+
+/// Changes whenever another module may be at a former module's address.
+#[inline]
+pub(crate) fn loads() -> u32 {
+    LOADS.load(Ordering::Relaxed)
+}
+
+/// A module is about to be loaded, or was unloaded.
+pub(super) fn count_load() {
+    LOADS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A module's path. For the program itself the loader leaves it empty.
+pub(crate) fn path_of(name: &CStr) -> &[u8] {
+    if !name.is_empty() {
+        return name.to_bytes();
+    }
+    let len = PROGRAM_LEN.load(Ordering::Acquire);
+    // SAFETY: so many bytes were written before that was said, and never again.
+    let path = unsafe { (&*PROGRAM.0.get()).get(..len) };
+    path.filter(|path| !path.is_empty()).unwrap_or(b"(program)")
+}
 
 /// How often modules were loaded and unloaded; equal numbers mean equal lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,12 +10,11 @@ use memintro_elf::{Malformed, Module, Relocation, RelocationKind};
 use super::Outcome;
 use super::book::{Book, List, Record};
 use super::judge::{Candidate, Owner, Verdict, judge};
-use super::modules::{Changes, Loaded, changes, walk};
+use super::modules::{Changes, Loaded, changes, count_load, walk};
 use super::names::Names;
 use super::resolve::{came_with_the_program, real, scope};
 use super::slot::{self, Kept, Writer};
 use crate::functions::{self, FUNCTIONS};
-use crate::place;
 use crate::real::Stub;
 
 /// Walks for which a module that another thread seems to be loading is read again. The number is limited, because a
@@ -60,7 +59,7 @@ pub(super) fn again(book: &mut Book) -> Outcome {
     if now != book.changes {
         book.retries = 0;
         if now.unloaded != book.changes.unloaded {
-            place::count_load();
+            count_load();
         }
     }
     let mut state = State::Same;
