@@ -29,6 +29,12 @@ pub const VERSION: u32 = 10;
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";
 
+/// Stands in the hook's library before the address of the list of memory that the hook has mapped: pairs of start and
+/// end, by which the reader of a core file tells the hook's memory from the program's.
+pub const RANGES_SIGN: [u8; 16] = *b"MEMINTRO RANGES1";
+/// Pairs in that list. Thousands of threads and call sites need fewer.
+pub const MOST_RANGES: usize = 2048;
+
 /// Site id of the pseudo-site for all further sites once `max_sites` is reached.
 pub const SITE_OTHER: u32 = 0;
 /// Site id of the pseudo-site for what Ruby allocates before its first line runs.

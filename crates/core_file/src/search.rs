@@ -5,6 +5,7 @@
 //! it hold others. What nothing reaches is garbage, and holds what it owns by an address, as Ruby would free that, but not
 //! what it has as an integer. So an object whose holder is not seen as one loses nothing that it owns.
 
+use memintro_abi::{MOST_RANGES, RANGES_SIGN};
 use memintro_analysis::leaks::mark::{Marking, Memory, Root};
 use memintro_analysis::leaks::nodes::{NO_SITE, Node, State};
 
@@ -38,9 +39,6 @@ const LEAST_VALUES: usize = 1 << 10;
 const MOST_VALUES: usize = 1 << 24;
 /// Types whose values may be in Ruby's own short-lived memory: objects, arrays, hashes, structs.
 const TRANSIENT: [u8; 4] = [0x01, 0x07, 0x08, 0x09];
-/// Before the hook's list of what it has mapped (crates/tracker/src/ranges.rs).
-const RANGES: &[u8; 16] = b"MEMINTRO RANGES1";
-const MOST_RANGES: usize = 2048;
 
 /// Where the memory of memintro's hook is, if it was in the process.
 #[must_use]
@@ -52,7 +50,7 @@ pub fn own_ranges(image: &Image<'_>) -> Option<Vec<(usize, usize)>> {
     let mut found = None;
     for segment in image.segments.iter().filter(of_hook) {
         found = found.or(Some(Vec::new()));
-        let Some(at) = segment.bytes.windows(16).step_by(8).position(|part| part == RANGES) else {
+        let Some(at) = segment.bytes.windows(16).step_by(8).position(|part| part == RANGES_SIGN) else {
             continue;
         };
         let list = image.pointer(segment.start + at * 8 + 16)?;

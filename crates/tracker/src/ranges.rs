@@ -5,8 +5,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Thousands of threads and call sites have fewer.
-const MOST: usize = 2048;
+use memintro_abi::{MOST_RANGES, RANGES_SIGN};
 
 #[repr(C)]
 struct Range {
@@ -16,8 +15,8 @@ struct Range {
     end: AtomicUsize,
 }
 
-static RANGES: [Range; MOST] =
-    [const { Range { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; MOST];
+static RANGES: [Range; MOST_RANGES] =
+    [const { Range { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; MOST_RANGES];
 /// Places from here on have never been used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -25,10 +24,10 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 #[repr(C)]
 struct Sign {
     text: [u8; 16],
-    list: &'static [Range; MOST],
+    list: &'static [Range; MOST_RANGES],
 }
 
-static SIGN: Sign = Sign { text: *b"MEMINTRO RANGES1", list: &RANGES };
+static SIGN: Sign = Sign { text: RANGES_SIGN, list: &RANGES };
 
 /// Adds a range.
 pub(crate) fn note(start: usize, len: usize) {
