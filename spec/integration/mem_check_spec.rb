@@ -22,8 +22,8 @@ RSpec.describe "Memintro::MemCheck" do
     mem_check(env: { "TESTS" => "test/clean_test.rb", **env }, **options, &block)
   end
 
-  def own(text, **options)
-    mem_check(env: { "TESTS" => "test/own_test.rb" }, **options) { |folder| test_of(folder, text) }
+  def own(text, env: {}, **options)
+    mem_check(env: { "TESTS" => "test/own_test.rb", **env }, **options) { |folder| test_of(folder, text) }
   end
 
   # Of the first finding like this, how many blocks are lost, and how many are live: a stale word somewhere in memory
@@ -215,6 +215,68 @@ RSpec.describe "Memintro::MemCheck" do
     other = clean(settings: { binary_name: "nobody" })
     expect([other.status, other.first])
       .to match [4, /no verdict on nobody\.so: nobody\.so was never loaded by the tests\. Is binary.* planted\b/]
+  end
+
+  # What keeps a check from seeing must not read as if there were nothing to see.
+  describe "when it could not look" do
+    # A test, and what happens after all tests.
+    def blinded(code, after: false, env: {})
+      after_run = "Minitest.after_run { #{code} }" if after
+      own(<<~RUBY, env: env)
+        #{after_run}
+        class OwnTest < Minitest::Test
+          def test_a
+            #{code unless after}
+            assert Planted.clean(5)
+          end
+        end
+      RUBY
+    end
+
+    it "gives no verdict if tests end memintro's tracking, or take its figures back" do
+      stopped = blinded("Memintro.stop")
+      expect([stopped.status, stopped.first])
+        .to match [4, /no verdict on planted\.so: an allocation was not recorded: have the tests stopped memintro's/]
+      cleared = blinded("Planted.clean(50); Memintro.clear")
+      expect([cleared.status, cleared.first])
+        .to match [4, /no verdict .* [\d,]+ allocations of the libraries could not be kept\./]
+    end
+
+    it "gives no verdict if native stacks have no room" do
+      told = mem_check(env: { "MEMINTRO_MAX_SITES" => "100" })
+      expect([told.status, told.first])
+        .to match [4, /no verdict .* [\d,]+ allocations of the libraries could not be kept\./]
+    end
+
+    it "gives no verdict if memory cannot be searched, and keeps what is known without" do
+      # Of four blocks that lie one behind the other, malloc has no reason to look at the head of the third.
+      written_over = <<~RUBY
+        require "fiddle"
+        Minitest.after_run do
+          KEPT = Array.new(300) { Fiddle.malloc(5_000) }.sort.freeze
+          four = KEPT.each_cons(4).find { |some| some.each_cons(2).all? { |a, b| b - a == 5_008 } }
+          Fiddle::Pointer.new(four[2])[-8, 8] = [12].pack("J")
+        end
+      RUBY
+      words = /leaks were not searched: glibc's chunks cannot be read to their end/
+      told = own("#{written_over}Class.new(Minitest::Test) { define_method(:test_a) { assert Planted.leak(9) } }")
+      expect([told.status, told.first]).to match [4, /no verdict on planted\.so: #{words}/]
+      kept = own("#{written_over}Class.new(Minitest::Test) { define_method(:test_a) { assert Planted.again } }")
+      expect([kept.status, kept.titles, kept.text])
+        .to match [3, [/registered 2 times by again/], /^not complete: #{words}/]
+    end
+
+    it "gives no verdict if a process of the tests cannot load memintro" do
+      told = own(<<~RUBY)
+        Class.new(Minitest::Test) do
+          define_method(:test_a) do
+            assert system({ "MEMINTRO_CHECK_SECONDS" => "many" }, RbConfig.ruby, "-Ilib", "-rplanted", "-e", "0")
+          end
+        end
+      RUBY
+      expect([told.status, told.first])
+        .to match [4, /no verdict on .* could not be followed: invalid value for Integer/]
+    end
   end
 
   it "is not disturbed by forks, binary output, no tests at all, and other Rubies that tests start" do

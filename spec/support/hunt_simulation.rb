@@ -59,6 +59,8 @@ module HuntSimulation
 
     def own = yield
 
+    def age = nil
+
     def collect
       @collected_at = @clock.minutes
       @collections += 1

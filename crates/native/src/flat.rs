@@ -123,7 +123,8 @@ struct FlatTable {
 /// A module.
 #[derive(Debug)]
 pub struct FlatModule {
-    code: Range<u64>,
+    /// The addresses of its code.
+    pub code: Range<u64>,
     base: u64,
     table: Arc<FlatTable>,
     /// Its path, behind a NUL, by which it is told from files of Ruby.
@@ -135,6 +136,12 @@ pub struct FlatModule {
 }
 
 impl FlatModule {
+    /// The addresses of its code, from the beginning of a page on.
+    #[must_use]
+    pub fn pages(&self) -> Range<u64> {
+        self.code.start & !4095..self.code.end
+    }
+
     /// An address as in the file.
     #[must_use]
     pub fn offset(&self, address: u64) -> u64 {
@@ -178,6 +185,8 @@ pub struct Walked {
     pub hash: u64,
     /// There is a frame of a module that is watched.
     pub is_watched: bool,
+    /// It was followed up to the interpreter.
+    pub is_whole: bool,
     /// The address at which no module is known, where it ended so.
     pub unknown: Option<u64>,
 }
@@ -295,7 +304,8 @@ impl Flat {
         mut read: impl FnMut(u64) -> Option<u64>,
         mut visit: impl FnMut(u64),
     ) -> Walked {
-        let mut walked = Walked { hash: 0x517c_c1b7_2722_0a95, is_watched: false, unknown: None };
+        let mut walked =
+            Walked { hash: 0x517c_c1b7_2722_0a95, is_watched: false, is_whole: false, unknown: None };
         let mut inside = of.ip;
         let mut count = 0;
         for _ in 0..MOST_FRAMES + MOST_PASSED {
@@ -304,6 +314,7 @@ impl Flat {
                 break;
             };
             if step.is_end {
+                walked.is_whole = true;
                 break;
             }
             if !step.is_own {

@@ -6,15 +6,18 @@
 //! own stack, and none is sampled.
 //!
 //! Modules that are loaded later become known in a postponed job, which is asked for when an allocation meets one.
+//!
+//! Whether all of that works is tried ([`probe`]): an allocation of this library's own must get its whole stack as its site.
+//! And each stack with a watched frame is counted inside malloc ([`asked`]), to be compared with what the hook has recorded.
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use memintro_abi::{EACH_SITE, Frame, FrameKind, HookApi, StackFrame, Visitor, VmSource};
+use memintro_abi::{EACH_SITE, Frame, FrameKind, HookApi, StackFrame, Status, Visitor, VmSource};
 use memintro_native::flat::{Walked, Wanted, is_readable};
 use memintro_native::{Flat, Flattener, Name, Names, Place, Registers};
 use parking_lot::Mutex;
@@ -29,12 +32,22 @@ static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 static POSTPONED: OnceLock<Option<Postponed>> = OnceLock::new();
 /// The page at which no module was known the last time.
 static UNKNOWN_PAGE: AtomicU64 = AtomicU64::new(0);
+/// Allocations at that page since.
+static AGAIN: AtomicU32 = AtomicU32::new(0);
+/// After so many of them the job is asked for once more: it may have been lost.
+const ENOUGH: u32 = 100;
 /// How often the job was asked for.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// Code that a compiler makes at run time is in no module, so asking has an end.
 const MOST_ASKED: u32 = 10_000;
-/// Allocations whose stack ended at an unknown place.
-static UNFOLLOWED: AtomicU64 = AtomicU64::new(0);
+/// Pages of code at which no module was known, each in a place by its number; 0: none. And whether a place was taken already.
+static UNKNOWN_PAGES: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+static MORE_UNKNOWN: AtomicBool = AtomicBool::new(false);
+/// Allocations whose stack had a frame of a library that is watched.
+static ASKED_FOR: AtomicU64 = AtomicU64::new(0);
+/// The stack pointer of a probe that is under way, or 0; and how far below it a stack is the probe's.
+static PROBING: AtomicUsize = AtomicUsize::new(0);
+const PROBE_STACK: usize = 16 << 10;
 /// The line of what is allocated outside of Ruby.
 const OUTSIDE: &CStr = c"(outside of Ruby)";
 const PAGE: u64 = 4096;
@@ -86,11 +99,14 @@ fn is_watched(path: &[u8], names: &[String], root: &Path) -> bool {
     })
 }
 
-/// Begins. `false`: this Ruby's interpreter, or this processor's stacks, cannot be followed.
-pub(crate) fn begin(api: &'static HookApi, names: Vec<String>, root: PathBuf) -> bool {
+/// Begins.
+///
+/// # Errors
+/// In words, if this Ruby's interpreter, or this processor's stacks, cannot be followed, or the hook does not ask for them.
+pub(crate) fn begin(api: &'static HookApi, names: Vec<String>, root: PathBuf) -> Result<(), &'static str> {
     let ends = callers::interpreter();
     if ends.is_empty() {
-        return false;
+        return Err("native stacks cannot be followed on this Ruby");
     }
     let own = vec![begin as fn(_, _, _) -> _ as *const () as u64, api.take_callers as *const () as u64];
     let lasting = vec![
@@ -110,8 +126,38 @@ pub(crate) fn begin(api: &'static HookApi, names: Vec<String>, root: PathBuf) ->
     STACK_END.store(stack_end.copied().unwrap_or(0), Ordering::Relaxed);
     let source = VmSource { stack_key, stack, ..vm::SOURCE };
     // SAFETY: its functions live as long as this library, which Ruby never unloads.
-    unsafe { (api.set_vm)(&raw const source) };
-    true
+    match unsafe { (api.set_vm)(&raw const source) } {
+        Status::OK if flat().is_some() => Ok(()),
+        Status::OK => Err("the list of loaded libraries could not be read"),
+        _ => Err("other threads of the tests were inside malloc all the time when following was to begin"),
+    }
+}
+
+/// Allocates a block as a library that is watched would, and visits what the hook knows of it. `visit` gets its address.
+pub(crate) fn probe<R>(api: &HookApi, visit: impl FnOnce(u64) -> R) -> R {
+    const PROBE_BYTES: usize = 120;
+    let here = 0_u8;
+    // Memintro's own work is untracked, and the block must not be.
+    let depth = (api.untracked_enter)();
+    for _ in 0..depth {
+        (api.untracked_leave)();
+    }
+    PROBING.store((&raw const here).addr(), Ordering::Relaxed);
+    // SAFETY: an ordinary block, freed below.
+    let block = std::hint::black_box(unsafe { libc::malloc(PROBE_BYTES) });
+    PROBING.store(0, Ordering::Relaxed);
+    for _ in 1..depth {
+        (api.untracked_enter)();
+    }
+    let told = visit(block.addr() as u64);
+    // SAFETY: the block above.
+    unsafe { libc::free(block) };
+    told
+}
+
+/// How many allocations had a stack with a frame of a library that is watched, probes too.
+pub(crate) fn asked() -> u64 {
+    ASKED_FOR.load(Ordering::Acquire)
 }
 
 /// Looks again for modules that were loaded.
@@ -136,17 +182,24 @@ pub(crate) fn all_sites() -> u32 {
     if FLAT.load(Ordering::Relaxed).is_null() { u32::MAX } else { EACH_SITE }
 }
 
-/// How many allocations had a stack that ended where no module was known.
-pub(crate) fn unfollowed() -> u64 {
-    UNFOLLOWED.load(Ordering::Relaxed)
-}
-
-/// The libraries that are watched and loaded.
-pub(crate) fn watched() -> Vec<Vec<u8>> {
-    flat().map_or_else(Vec::new, |flat| {
-        let paths = flat.modules().iter().filter(|module| module.is_watched);
-        paths.map(|module| module.path.get(1..).unwrap_or_default().to_vec()).collect()
-    })
+/// The libraries that are watched and loaded, each with whether it became known just now, though it has allocated before:
+/// nothing of that was followed.
+pub(crate) fn watched() -> Vec<(Vec<u8>, bool)> {
+    let before = flat();
+    renew();
+    let Some(now) = flat() else { return Vec::new() };
+    let known = |code: &Range<u64>| before.is_some_and(|flat| flat.find(code.start).is_some());
+    let is_met = |code: &Range<u64>| {
+        MORE_UNKNOWN.load(Ordering::Relaxed)
+            || UNKNOWN_PAGES.iter().any(|page| code.contains(&page.load(Ordering::Relaxed)))
+    };
+    let modules = now.modules().iter().filter(|module| module.is_watched);
+    modules
+        .map(|module| {
+            let code = module.pages();
+            (module.path.get(1..).unwrap_or_default().to_vec(), !known(&module.code) && is_met(&code))
+        })
+        .collect()
 }
 
 /// A frame of a stack, as it is shown.
@@ -191,6 +244,7 @@ unsafe extern "C" fn stack_key(frame: *mut Frame, _depth: u32) -> FrameKind {
     if !walked.is_watched {
         return kind;
     }
+    ASKED_FOR.fetch_add(1, Ordering::Release);
     // SAFETY: as above.
     let frame = unsafe { &mut *frame };
     if kind == FrameKind::RUBY {
@@ -255,10 +309,16 @@ unsafe extern "C" fn stack(
 /// An allocation came from a place in no module that is known.
 #[cold]
 fn meet(unknown: u64, kind: FrameKind) {
-    UNFOLLOWED.fetch_add(1, Ordering::Relaxed);
     let page = unknown & !(PAGE - 1);
+    if let Some(place) = UNKNOWN_PAGES.get((page / PAGE) as usize % UNKNOWN_PAGES.len()) {
+        let taken = place.compare_exchange(0, page, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_err_and(|other| other != page) {
+            MORE_UNKNOWN.store(true, Ordering::Relaxed);
+        }
+    }
+    let is_new = UNKNOWN_PAGE.swap(page, Ordering::Relaxed) != page;
     if kind == FrameKind::RUBY
-        && UNKNOWN_PAGE.swap(page, Ordering::Relaxed) != page
+        && (is_new || AGAIN.fetch_add(1, Ordering::Relaxed) % ENOUGH == ENOUGH - 1)
         && ASKED.fetch_add(1, Ordering::Relaxed) < MOST_ASKED
         && let Some(Some(postponed)) = POSTPONED.get()
     {
@@ -298,10 +358,15 @@ fn follow(flat: &Flat, visit: impl FnMut(u64)) -> Walked {
         // SAFETY: a whole word of a page that is there.
         Some(unsafe { (address as *const u64).read_volatile() })
     };
-    flat.walk(Registers { ip, sp, bp }, read, visit)
+    let mut walked = flat.walk(Registers { ip, sp, bp }, read, visit);
+    // The probe has no frame of a library that is watched: that it was followed to the interpreter counts.
+    if PROBING.load(Ordering::Relaxed).wrapping_sub(sp as usize) < PROBE_STACK {
+        walked.is_watched = walked.is_whole;
+    }
+    walked
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn follow(_: &Flat, _: impl FnMut(u64)) -> Walked {
-    Walked { hash: 0, is_watched: false, unknown: None }
+    Walked { hash: 0, is_watched: false, is_whole: false, unknown: None }
 }

@@ -59,16 +59,13 @@ module Memintro
       end
 
       # @param least [Numeric] a smaller growth does not matter
+      # @param resident [Numeric] what can be in use at all: of a greater value, the rest is only reserved
       # @return [Rise, nil] at the finest scale that has a new value and shows one
-      def rise(least)
+      def rise(least, resident = Float::INFINITY)
         @scales.first(@fresh).each_with_index do |values, scale|
-          windows = windows(values, least)
-          next if windows.empty? || slows?(rates(values))
-
-          windows.each do |window|
-            found = test(window, scale)
-            return found if found && !explained?(values, found)
-          end
+          # The first step may be greater than all others, because something began: a program, the hunt itself.
+          found = rise_of(values, least, resident, scale) || rise_of(values.drop(1), least, resident, scale)
+          return found if found
         end
         nil
       end
@@ -94,6 +91,17 @@ module Memintro
         half = @halves[scale]
         @halves[scale] = half ? nil : entry
         put(scale + 1, half.zip(entry).map { |pair| pair.compact.then { |some| some.sum.fdiv(some.size) } }) if half
+      end
+
+      def rise_of(values, least, resident, scale)
+        windows = windows(values, least)
+        return if windows.empty? || slows?(rates(values))
+
+        windows.each do |window|
+          found = test(window, scale)
+          return found if found && !explained?(values, found, resident)
+        end
+        nil
       end
 
       # The ends of the values that have grown so much.
@@ -139,9 +147,9 @@ module Memintro
 
       # More requests need more memory, in proportion. Allocated objects tell of them at no cost: in the time of the
       # rise, and in all that is known, where chance matters less.
-      def explained?(values, rise)
+      def explained?(values, rise, resident)
         during = values.select { |one| one[0] >= rise.since }
-        level = during.sum { |one| one[1] }.fdiv(during.size)
+        level = [during.sum { |one| one[1] }.fdiv(during.size), resident].min
         [during, values].any? do |some|
           some = some.select { |one| one[2] }
           next if some.size < FEWEST_LOADS

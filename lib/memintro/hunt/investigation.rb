@@ -11,7 +11,9 @@ module Memintro
     # @api private
     class Investigation
       # Readings while it tracks; after so many there is no verdict.
-      MOST_READINGS = 12
+      MOST_READINGS = 18
+      # Collections of young garbage from one to the next at least: after so many of them an object is old.
+      AGES = 3
       # After how many there is a collection, so that the second part shows what keeps on growing.
       FIRST_PART = 2
       # Seconds between two of them, as a part of those between looks, and at most.
@@ -21,7 +23,7 @@ module Memintro
       BEYOND_RUBY = 2
       # Of the growth: a line that has less is not its line.
       LEAST_SHARE = 0.25
-      private_constant :MOST_READINGS, :FIRST_PART, :PART, :LONGEST, :BEYOND_RUBY, :LEAST_SHARE
+      private_constant :MOST_READINGS, :FIRST_PART, :AGES, :PART, :LONGEST, :BEYOND_RUBY, :LEAST_SHARE
 
       # What came of it: a finding or none, the figures that it explains with their rises, and those that do not rise.
       Outcome = Struct.new(:finding, :explained, :refuted)
@@ -71,7 +73,7 @@ module Memintro
         begin_part(begun)
         given_up = (1..MOST_READINGS).find do |number|
           break if @verdict.decided?
-          next true if yield(seconds(held))
+          next true if pass(seconds(held)) { |part| yield part }
 
           @verdict.add(@watch.read(minute))
           middle if number == FIRST_PART
@@ -81,6 +83,16 @@ module Memintro
 
         @last = collected
         conclude(held, @verdict.rising(@last))
+      end
+
+      # @return [Boolean] whether to give up
+      def pass(seconds)
+        AGES.times do |part|
+          return true if yield(seconds.fdiv(AGES))
+
+          @watch.age if part + 1 < AGES
+        end
+        false
       end
 
       # A slow rise is tracked for longer: in a few minutes its line would make too little.

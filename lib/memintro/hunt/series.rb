@@ -48,7 +48,7 @@ module Memintro
         found = @growths.filter_map do |key, growth|
           next if @covered.key?(key) || resting?(key, reading.minute)
 
-          rise = growth.rise(least)
+          rise = growth.rise(least, reading.rss)
           [key, rise] if rise
         end
         found.sort_by { |_, rise| -rise.slope }.to_h.then { |rises| early?(rises) ? {} : rises }

@@ -11,6 +11,10 @@ module Memintro
     # a rise whose steps vary more than that is no suspicion. So a figure that does not rise is taken for one that does
     # with a probability of at most 1 / (1 + 3 ** 5), below 1 in 240, for each suspicion.
     #
+    # Readings follow each other sooner than looks, so what varies about a level hides more of what rises: many rates
+    # are below the limit though the figure rises. The same test is made of rates from each second reading to the next.
+    # These vary half as much about a level, so chance decides them still more rarely.
+    #
     # A slow one, of means over minutes or hours, shows in few readings no more than their noise. Its own steps decide,
     # which are more and must be surer ({Growth}); when it has been tracked, it must have gone on at half of its pace.
     #
@@ -22,14 +26,57 @@ module Memintro
       PART = 0.5
       private_constant :LEAD, :PART
 
+      # The readings of one figure: its rates from one to the next, and, with less noise, from one to the next but one.
+      class Test
+        # @param limit [Numeric] units a minute
+        # @param reading [Array(Numeric, Numeric)] minute and value
+        def initialize(limit, reading)
+          @limit = limit
+          @fine, @coarse = Array.new(2) { SequentialInterval.new(limit, LEAD, []) }
+          @first = reading
+          restart_at(reading)
+        end
+
+        # @return [nil]
+        def add(reading)
+          @fine.add(Test.rate(@last, reading))
+          @last = reading
+          @is_odd = !@is_odd
+          return if @is_odd
+
+          @coarse.add(Test.rate(@pair, reading))
+          @pair = reading
+          nil
+        end
+
+        # @return [nil]
+        def restart_at(reading)
+          @last = @pair = reading
+          @is_odd = false
+          nil
+        end
+
+        # @return [Symbol, nil] `:above`, `:below`, or nil: more readings are needed
+        def verdict
+          return :above if [@fine, @coarse].any? { |test| test.verdict == :above }
+
+          :below if @coarse.verdict == :below || (@fine.verdict == :below && Test.rate(@first, @last) < @limit)
+        end
+
+        # @return [Float] units a minute
+        def self.rate(before, after)
+          (after[1] - before[1]).fdiv(after[0] - before[0])
+        end
+      end
+
       # @param suspects [Hash{Array => Growth::Rise}] the fastest first
       # @param reading [Hunt::Watch::Reading] after a collection; rates count from it
       def initialize(suspects, reading)
         @suspects = suspects.select { |key, rise| left?(key, rise, reading) }
-        @first = @last = reading
+        @first = reading
         @count = 0
         @tests = @suspects.to_h do |key, rise|
-          [key, rise.scale.zero? ? SequentialInterval.new(rise.slope * PART, LEAD, []) : nil]
+          [key, rise.scale.zero? ? Test.new(rise.slope * PART, of(key, reading)) : nil]
         end
       end
 
@@ -39,8 +86,7 @@ module Memintro
       # @param reading [Hunt::Watch::Reading]
       # @return [nil]
       def add(reading)
-        @tests.each { |key, test| test&.add(rate(key, @last, reading)) }
-        @last = reading
+        @tests.each { |key, test| test&.add(of(key, reading)) }
         @count += 1
         nil
       end
@@ -49,7 +95,7 @@ module Memintro
       # @param reading [Hunt::Watch::Reading]
       # @return [nil]
       def restart_at(reading)
-        @last = reading
+        @tests.each { |key, test| test&.restart_at(of(key, reading)) }
         nil
       end
 
@@ -77,8 +123,12 @@ module Memintro
         reading.figures.fetch(key, 0) - rise.from >= rise.growth * PART
       end
 
+      def of(key, reading)
+        [reading.minute, reading.figures.fetch(key, 0)]
+      end
+
       def rate(key, before, after)
-        (after.figures.fetch(key, 0) - before.figures.fetch(key, 0)).fdiv(after.minute - before.minute)
+        Test.rate(of(key, before), of(key, after))
       end
     end
   end

@@ -48,6 +48,15 @@ module Memintro
         Reading.new(minute: minute, load: load(minute), rss: Native.rss, figures: figures, partial: partial)
       end
 
+      # Lets objects grow older, if nobody else has since the last call or reading. Objects are old when they have
+      # outlived three collections: with three from one reading to the next, each counts soon, and not many at once.
+      # @return [nil]
+      def age
+        collect_young if @collections == GC.count
+        @collections = GC.count
+        nil
+      end
+
       # Frees all garbage: what rises none the less is held.
       # @return [nil]
       def collect

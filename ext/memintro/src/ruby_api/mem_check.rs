@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use magnus::{Error, RArray, RHash, RModule, RString, Ruby, function, prelude::*};
-use memintro_abi::{BlockRecord, EACH_SITE, HookApi, StackFrame};
+use memintro_abi::{BlockRecord, EACH_SITE, HookApi, SiteRecord, StackFrame, Status};
 
+use super::errors;
 use super::heap::checked;
 use super::names;
 use super::native::{check, hook, visit_each};
@@ -19,24 +20,84 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("follow_native_stacks", function!(follow, 2))?;
     native.define_singleton_method("find_modules", function!(native_stacks::renew, 0))?;
     native.define_singleton_method("load_library", function!(load_library, 1))?;
+    native.define_singleton_method("probe_native_stacks", function!(probe, 0))?;
+    native.define_singleton_method("lost_native_stacks", function!(lost, 0))?;
     native.define_singleton_method("watched_libraries", function!(watched, 0))?;
-    native.define_singleton_method("unfollowed", function!(native_stacks::unfollowed, 0))?;
     native.define_singleton_method("native_stack_sites", function!(sites, 0))?;
     native.define_singleton_method("native_stacks_of", function!(stacks_of, 1))?;
     native.define_singleton_method("unfreed_data", function!(unfreed_data, 0))?;
     native.define_singleton_method("registered_addresses", function!(registered, 1))
 }
 
-/// Makes whole native stacks call sites. Names of libraries; none: those in the folder. `false`: not on this Ruby.
-fn follow(ruby: &Ruby, given: RArray, root: RString) -> Result<bool, Error> {
+/// Makes whole native stacks call sites. Names of libraries; none: those in the folder. Words: why that is not possible.
+fn follow(ruby: &Ruby, given: RArray, root: RString) -> Result<Option<&'static str>, Error> {
     let api = hook(ruby)?;
     callers::know_interpreter(ruby, api);
     // SAFETY: copied at once.
     let root = unsafe { root.as_slice() }.to_vec();
     let given = names::all_bytes(given)?;
     let given = given.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
-    let begun = native_stacks::begin(api, given, PathBuf::from(std::ffi::OsString::from_vec(root)));
-    Ok(begun && unfreed::begin(ruby)?)
+    if let Err(why) = native_stacks::begin(api, given, PathBuf::from(std::ffi::OsString::from_vec(root))) {
+        return Ok(Some(why));
+    }
+    Ok((!unfreed::begin(ruby)?).then_some("this Ruby does not tell which objects it frees"))
+}
+
+/// Tries whether an allocation gets its native stack as its site. Words: why it did not.
+fn probe(ruby: &Ruby) -> Result<Option<&'static str>, Error> {
+    let Some(api) = hook_link::found() else { return Ok(Some("the hook is gone")) };
+    native_stacks::probe(api, |address| {
+        let mut site = None;
+        each_block(ruby, api, |block| {
+            if block.address == address {
+                site = Some(block.site);
+            }
+        })?;
+        let Some(site) = site else {
+            return Ok(Some("an allocation was not recorded: have the tests stopped memintro's tracking?"));
+        };
+        let record = stacks::records(ruby, api)?.into_iter().find(|record| record.id == site);
+        let innermost = match record.map_or(0, |record| record.stack) {
+            0 => None,
+            number => Some(frame(ruby, api, number)?),
+        };
+        let is_native = innermost.is_some_and(|frame| path_of(&frame).first() == Some(&0));
+        Ok((!is_native).then_some("the native stack of an allocation could not be followed or kept"))
+    })
+}
+
+/// How many allocations of the libraries have no native stack as their site, though it was followed.
+fn lost(ruby: &Ruby) -> Result<u64, Error> {
+    // Another thread may be between the two just now.
+    const TRIES: usize = 3;
+    let mut least = u64::MAX;
+    for _ in 0..TRIES {
+        let asked = native_stacks::asked();
+        let mut kept = 0_u64;
+        each_native(ruby, |record| {
+            kept = kept.wrapping_add(record.allocations);
+            Ok(())
+        })?;
+        least = least.min(asked.saturating_sub(kept));
+    }
+    Ok(least)
+}
+
+/// A frame of a stack that is there; an error if the lists of stacks are busy.
+fn frame(ruby: &Ruby, api: &HookApi, number: u64) -> Result<StackFrame, Error> {
+    let number = u32::try_from(number).unwrap_or(0);
+    stacks::frame(api, number).ok_or_else(|| errors::from_status(ruby, Status::BUSY))
+}
+
+/// Each site that is a native stack.
+fn each_native(ruby: &Ruby, mut each: impl FnMut(&SiteRecord) -> Result<(), Error>) -> Result<(), Error> {
+    let Some(api) = hook_link::found() else { return Ok(()) };
+    for record in stacks::records(ruby, api)?.iter().filter(|record| record.stack != 0) {
+        if path_of(&frame(ruby, api, record.stack)?).first() == Some(&0) {
+            each(record)?;
+        }
+    }
+    Ok(())
 }
 
 /// Loads a library as `require` would, but runs nothing of it but its constructors: so it is known before its `Init_` runs.
@@ -50,9 +111,16 @@ fn load_library(path: RString) -> bool {
     loaded
 }
 
-fn watched(ruby: &Ruby) -> RArray {
-    native_stacks::renew();
-    ruby.ary_from_iter(native_stacks::watched().iter().map(|path| names::string(ruby, path)))
+/// Paths of the libraries that are looked for and loaded, each with whether nothing was followed of what it has allocated.
+fn watched(ruby: &Ruby) -> Result<RArray, Error> {
+    let rows = ruby.ary_new();
+    for (path, is_late) in native_stacks::watched() {
+        let row = ruby.ary_new_capa(2);
+        row.push(names::string(ruby, &path))?;
+        row.push(is_late)?;
+        rows.push(row)?;
+    }
+    Ok(rows)
 }
 
 fn path_of(frame: &StackFrame) -> Vec<u8> {
@@ -63,16 +131,12 @@ fn path_of(frame: &StackFrame) -> Vec<u8> {
 /// Live blocks and bytes of each site that is a native stack, by number.
 fn sites(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
-    let Some(api) = hook_link::found() else { return Ok(hash) };
-    for record in stacks::records(ruby, api)? {
-        let innermost = u32::try_from(record.stack).ok().and_then(|number| stacks::frame(api, number));
-        if innermost.is_some_and(|frame| path_of(&frame).first() == Some(&0)) {
-            let row = ruby.ary_new_capa(2);
-            row.push(record.allocations.wrapping_sub(record.frees))?;
-            row.push(record.total_bytes.wrapping_sub(record.freed_bytes))?;
-            hash.aset(record.id, row)?;
-        }
-    }
+    each_native(ruby, |record| {
+        let row = ruby.ary_new_capa(2);
+        row.push(record.allocations.wrapping_sub(record.frees))?;
+        row.push(record.total_bytes.wrapping_sub(record.freed_bytes))?;
+        hash.aset(record.id, row)
+    })?;
     Ok(hash)
 }
 
@@ -86,8 +150,9 @@ fn stacks_of(ruby: &Ruby, wanted: Vec<u32>) -> Result<RHash, Error> {
     let mut all: Vec<(Vec<u8>, u64)> = Vec::new();
     let mut stacks: Vec<(u32, Vec<usize>, Option<String>)> = Vec::new();
     for record in stacks::records(ruby, api)?.iter().filter(|record| wanted.contains(&record.id)) {
-        let (mut frames, mut line, mut next) = (Vec::new(), None, u32::try_from(record.stack).unwrap_or(0));
-        while let Some(frame) = stacks::frame(api, next) {
+        let (mut frames, mut line, mut next) = (Vec::new(), None, record.stack);
+        while next != 0 {
+            let frame = frame(ruby, api, next)?;
             let path = path_of(&frame);
             if let Some((0, path)) = path.split_first() {
                 let key = (path.to_vec(), u64::from(frame.line));
@@ -98,7 +163,7 @@ fn stacks_of(ruby: &Ruby, wanted: Vec<u32>) -> Result<RHash, Error> {
             } else {
                 line = Some(format!("{}:{}", String::from_utf8_lossy(&path), frame.line));
             }
-            next = frame.caller;
+            next = u64::from(frame.caller);
         }
         stacks.push((record.id, frames, line));
     }

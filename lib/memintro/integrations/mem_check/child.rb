@@ -60,7 +60,7 @@ module Memintro
                  "comes first in it"
         end
 
-        "native stacks cannot be followed on this Ruby" unless Native.follow_native_stacks(@names, @root)
+        Native.follow_native_stacks(@names, @root) || Native.probe_native_stacks
       end
 
       # Those that the tests will load: so they are known before their Init_ function runs.
@@ -82,8 +82,9 @@ module Memintro
 
       def finish
         Memintro.untracked { write("json", found) }
-      rescue StandardError, ScriptError => e
-        write("json", { "error" => "#{e.class}: #{e.message}" })
+      rescue StandardError, ScriptError, NoMemoryError => e
+        write("json", { "error" => "what a process of the tests has lost could not be searched: #{e.class}: " \
+                                   "#{e.message}" })
       end
 
       def write(kind, value)
@@ -96,15 +97,38 @@ module Memintro
 
       def found
         libraries = Native.watched_libraries
+        trouble = blindness(libraries)
         GC.start
-        reading = Leaks::Reading.search(first_words: false, confirm: LeakSearch.running_threads?, seconds: @seconds)
-        leaked = reading.leaked_sites
+        leaked, unsearched = search
         unfreed = Native.unfreed_data
         live = Native.native_stack_sites.reject { |_, row| row.first.zero? }
         @live = live.transform_values(&:first)
         @stacks = stacks([*live.keys, *leaked.map { |row| row[1] }, *unfreed.map { |row| row[1] }].uniq)
-        { "libraries" => libraries, "loaded" => loaded, "program" => $PROGRAM_NAME, "notes" => notes,
-          "live_blocks" => live.sum { |_, row| row.first }, "findings" => findings(leaked, unfreed, live.keys) }
+        { "libraries" => libraries.map(&:first), "loaded" => loaded, "program" => $PROGRAM_NAME, "notes" => notes,
+          "live_blocks" => live.sum { |_, row| row.first }, "findings" => findings(leaked, unfreed, live.keys),
+          "error" => trouble || unsearched }
+      end
+
+      # Where nothing could be seen, nothing is found: that must not read as if nothing were there.
+      # @param libraries [Array<Array(String, Boolean)>]
+      # @return [String, nil] why some of what the libraries allocated was not followed
+      def blindness(libraries)
+        late = libraries.select(&:last).map { |file,| File.basename(file) }
+        return "what #{late.join(', ')} has allocated could not be followed: it became known too late" if late.any?
+
+        lost = Native.lost_native_stacks
+        return "#{Units.counted(lost, 'allocation')} of the libraries could not be kept" if lost.positive?
+
+        Native.probe_native_stacks
+      end
+
+      # @return [Array(Array, String)] what {Leaks::Reading#leaked_sites} has, and why it has nothing
+      def search
+        reading = Leaks::Reading.search(first_words: false, confirm: LeakSearch.running_threads?, seconds: @seconds,
+                                        chunks_only: true)
+        [reading.leaked_sites, nil]
+      rescue LeaksError => e
+        [[], "leaks were not searched: #{e.message}"]
       end
 
       def loaded

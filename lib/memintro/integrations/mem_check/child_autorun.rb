@@ -18,6 +18,11 @@ unless Memintro::Brake.on? || defined?(Memintro::MemCheck::Child) || !ENV.key?("
     end
   rescue StandardError, ScriptError => e
     begin
+      File.write(File.join(ENV.fetch("MEMINTRO_CHECK_FOLDER"), "#{Process.pid}.failed"), e.message)
+    rescue SystemCallError
+      nil # the folder is gone: nobody waits for it any more
+    end
+    begin
       STDERR.write("memintro: not checking process #{Process.pid}: #{e.message}\n")
     rescue StandardError
       nil # without standard error there is nobody to tell

@@ -118,11 +118,14 @@ module Memintro
         raise Error, errors.first if errors.any?
 
         begun = Dir[File.join(folder, "*.begun")].size
+        failed = Dir[File.join(folder, "*.failed")].min
+        raise Error, "a process of the tests could not be followed: #{Names.printable(File.binread(failed, 500))}" if failed
+
         if begun.zero?
           raise Error, "no Ruby process of the tests has loaded memintro: is RUBYOPT or LD_PRELOAD taken away?"
         end
 
-        if Dir[File.join(folder, "*.json.part")].any?
+        if Dir[File.join(folder, "*.part")].any?
           raise Error, "a process of the tests could not write what it has found into #{folder}: is the disk full?"
         end
 

@@ -29,9 +29,11 @@ module Memintro
         search(first_words: first_words, confirm: confirm, seconds: seconds).leaks
       end
 
+      # @param chunks_only [Boolean] with glibc, do without the search of followed blocks alone, which takes all else
+      #   for memory in use, and more for held
       # @return [Reading]
       # @raise [LeaksError]
-      def self.search(first_words:, confirm:, seconds:)
+      def self.search(first_words:, confirm:, seconds:, chunks_only: false)
         allocator, = Native.allocator_figures
         mode = Native.mode
         glibc = allocator == :glibc
@@ -42,7 +44,7 @@ module Memintro
           break if found.trustworthy?
         end
         # Without chunks, those blocks that are followed can be judged by themselves.
-        if glibc && !found.trustworthy? && mode == :full
+        if glibc && !found.trustworthy? && mode == :full && !chunks_only
           why = found.difference
           found = new(allocator, mode, *Native.leaks(false, first_words, confirm, seconds), [why])
         end
