@@ -10,7 +10,6 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use super::Blocked;
 
@@ -69,26 +68,10 @@ pub(super) fn take_note(child: libc::pid_t) -> bool {
     }
 }
 
-/// Waits until the copy before has ended, if it is under way, and the thread that waited for it is not counted any more.
-pub(crate) fn settle() {
-    const LONGEST: Duration = Duration::from_secs(2);
-    /// From its last word to its end.
-    const LOOKS: usize = 20;
-    const SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-    let deadline = Instant::now() + LONGEST;
-    while is_there() && Instant::now() < deadline {
-        let number = THREAD.load(Ordering::Acquire);
-        if number != 0 {
-            wait_while(&THREAD, number, &SLEEP);
-        }
-    }
-    for _ in 0..LOOKS {
-        if !is_thread(NUMBER.load(Ordering::Acquire)) {
-            break;
-        }
-        std::thread::sleep(Duration::from_micros(50));
-    }
-    NUMBER.store(0, Ordering::Release);
+/// How many threads of the process are no threads of the program: the one that waits for the copy before, if it is
+/// under way.
+pub(crate) fn threads() -> usize {
+    usize::from(is_thread(NUMBER.load(Ordering::Acquire)))
 }
 
 /// Sleeps while the word is this, until somebody wakes it or the time is over.

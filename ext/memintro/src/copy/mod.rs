@@ -41,7 +41,7 @@ impl Shared {
     }
 }
 
-pub(crate) use leaving::settle;
+pub(crate) use leaving::threads;
 
 /// Whether the copy has answered, in memory that it shares with its maker. Zero at first.
 #[repr(transparent)]

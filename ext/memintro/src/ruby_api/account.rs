@@ -8,7 +8,6 @@ use super::heap::checked;
 use super::without_gvl::without_gvl;
 use super::{errors, native};
 use crate::account::{self, Wanted, Ways};
-use crate::copy;
 use crate::lookup::look_up;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -22,10 +21,6 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 /// own heap too. `ways`, without that heap: 0, by lists of free chunks; 1, by a walk; 2, by both. After so many seconds,
 /// the copy is ended.
 fn take(ruby: &Ruby, walks_heap: bool, pagemap: bool, ways: u32, seconds: u32) -> Result<RArray, Error> {
-    if !walks_heap {
-        // Its threads are counted, and the one that waits for the copy before is none of the program's.
-        without_gvl(copy::settle);
-    }
     let begun = std::time::Instant::now();
     let pages = if walks_heap { checked(ruby, account::heap_pages())? } else { Vec::new() };
     let ways = match ways {
