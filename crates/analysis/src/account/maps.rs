@@ -35,6 +35,12 @@ impl Mapping<'_> {
     pub fn is_anonymous(&self) -> bool {
         self.inode == 0 && self.private && !self.name.starts_with(b"/")
     }
+
+    /// Whether its pages are the process's own, and not memory of the kernel that is no part of RSS.
+    #[must_use]
+    pub fn may_be_asked(&self) -> bool {
+        !self.name.starts_with(b"[v") || self.name == b"[vdso]"
+    }
 }
 
 /// Visits each mapping of the text. What is no mapping is passed over.

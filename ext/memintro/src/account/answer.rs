@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memintro_analysis::account::lines::{Lines, Word};
 
-use crate::copy::own_memory::slice;
-
 /// Room for the text of smaps: reserved, not taken. The most that the limits of the process let it have.
 const MAPS_ROOM: [usize; 3] = [1 << 30, 64 << 20, 4 << 20];
 
@@ -43,6 +41,7 @@ pub(crate) fn open(path: &std::ffi::CStr) -> i32 {
     unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) }
 }
 
-pub(crate) fn room_for_maps() -> Option<&'static mut [u8]> {
-    MAPS_ROOM.into_iter().find_map(slice)
+/// `map`: what maps it.
+pub(crate) fn room_for_maps(map: fn(usize) -> Option<&'static mut [u8]>) -> Option<&'static mut [u8]> {
+    MAPS_ROOM.into_iter().find_map(map)
 }

@@ -3,18 +3,19 @@
 use std::sync::atomic::AtomicU64;
 
 use memintro_abi::HookApi;
+use memintro_analysis::account::PAGE;
+use memintro_analysis::account::maps::{self, Mapping};
 use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::{Area, Space};
-use memintro_analysis::account::{PAGE, maps};
 
-use crate::copy;
-use crate::copy::own_memory::{read_all, slice};
+use crate::copy::own_memory::{read_all, slice, slice_apart};
+use crate::copy::{self, Outcome};
 
 use super::answer::{Answer, open, room_for_maps};
 use super::frozen::{self, Frozen, LastFile, Region};
-use super::resident::Source;
+use super::resident::{Ranges, Source};
 use super::threads::Threads;
-use super::{HeapPage, Wanted, glibc, objects, sites};
+use super::{HeapPage, Wanted, glibc, objects, sites, table};
 
 /// For call sites of blocks.
 const SITES_SECONDS: i64 = 2;
@@ -33,6 +34,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) text: *mut u8,
     pub(crate) room: usize,
     pub(crate) length: &'a AtomicU64,
+    pub(crate) outcome: &'a Outcome,
+    pub(crate) table: table::Place,
 }
 
 pub(crate) fn run(plan: &Plan<'_>) -> ! {
@@ -41,22 +44,30 @@ pub(crate) fn run(plan: &Plan<'_>) -> ! {
     let text = unsafe { std::slice::from_raw_parts_mut(plan.text, plan.room) };
     let mut answer = Answer::new(text, plan.length);
     let done = account(plan, &mut answer).is_some();
+    plan.outcome.tell(done);
     copy::end(done)
 }
 
 fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
-    let own = read_all(open(c"/proc/self/smaps"), room_for_maps()?)?;
     let source = Source::new(plan.wanted.pagemap);
-    let mut count = 0;
-    maps::each(own, |_| count += 1);
-    let regions = slice::<Region>(count)?;
-    let areas = slice::<Area>(count)?;
-    let (used, pages) = sort_mappings(own, source.most_pages(), regions, areas, answer);
-    let mut space = Space::new(areas.get(..used)?, slice(Space::words(pages))?);
-    let regions = regions.get_mut(..used)?;
-    let is_spread = source.fill(&mut space, regions, answer)?;
-    let mut frozen =
-        Frozen { space, regions, is_spread, control_blocks: slice(count)?, malloc: None, owners: None };
+    let mut ranges = source.ranges();
+    let mut table = plan.table.table();
+    let mut listed = ranges.as_mut().and_then(|ranges| list(&source, Some((ranges, &mut table))));
+    if listed.is_none() {
+        ranges = None;
+        listed = list(&source, None);
+    } else {
+        table.finish();
+    }
+    answer.figure("ranges", u64::from(ranges.is_some()));
+    let Listed { own, areas, regions, pages, sums } = listed?;
+    for (key, bytes) in ["other", "code", "rss"].into_iter().zip(sums) {
+        answer.figure(key, bytes);
+    }
+    let mut space = Space::new(areas, slice(Space::words(pages))?);
+    let is_spread = source.fill(&mut space, regions, ranges.as_ref(), answer)?;
+    let control_blocks = slice(areas.len())?;
+    let mut frozen = Frozen { space, regions, is_spread, control_blocks, malloc: None, owners: None };
     frozen::own_ranges(plan.own, &mut frozen, answer);
     objects::pages(plan.pages, &mut frozen, answer);
     frozen.stacks(answer);
@@ -90,69 +101,112 @@ fn set_timer(seconds: i64) {
     unsafe { libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0) };
 }
 
-/// Lists the mappings that are no files'. Returns how many these are, and their pages.
-fn sort_mappings(
+/// The mappings of the copy.
+struct Listed {
     own: &'static [u8],
+    /// Those that are no files'.
+    areas: &'static [Area],
+    regions: &'static mut [Region],
+    pages: usize,
+    /// Resident bytes: what is counted as a whole, code, all.
+    sums: [u64; 3],
+}
+
+/// Reads the list of mappings, and what is resident of each. `None` if that is not told.
+fn list(source: &Source, mut ranges: Option<(&mut Ranges, &mut table::Table)>) -> Option<Listed> {
+    let path = if ranges.is_some() { c"/proc/self/maps" } else { c"/proc/self/smaps" };
+    let own = read_all(open(path), room_for_maps(slice_apart)?)?;
+    let mut count = 0;
+    maps::each(own, |_| count += 1);
+    let mut sorted = Sorted {
+        regions: slice::<Region>(count)?,
+        areas: slice::<Area>(count)?,
+        most_pages: source.most_pages(),
+        used: 0,
+        bit: 0,
+        last_file: LastFile::default(),
+        guard_end: 0,
+        sums: [0; 3],
+    };
+    let mut is_told = true;
+    maps::each(own, |mut mapping| {
+        if let Some((ranges, table)) = &mut ranges
+            && mapping.is_anonymous()
+            && is_told
+        {
+            is_told = !mapping.may_be_asked() || ranges.measure(&mut mapping);
+            table.add(&mapping);
+        }
+        sorted.add(mapping);
+    });
+    let Sorted { regions, areas, used, bit, sums, .. } = sorted;
+    let regions = regions.get_mut(..used)?;
+    is_told.then_some(Listed { own, areas: areas.get(..used)?, regions, pages: bit, sums })
+}
+
+/// Lists the mappings that are no files'.
+struct Sorted {
+    regions: &'static mut [Region],
+    areas: &'static mut [Area],
     most_pages: usize,
-    regions: &mut [Region],
-    areas: &mut [Area],
-    answer: &mut Answer<'_>,
-) -> (usize, usize) {
-    let (mut rss, mut other) = (0, 0);
-    let (mut used, mut bit, mut code) = (0_usize, 0, 0);
-    let (mut last_file, mut guard_end) = (LastFile::default(), 0);
-    maps::each(own, |mapping| {
+    /// How many these are, and their pages.
+    used: usize,
+    bit: usize,
+    last_file: LastFile,
+    guard_end: usize,
+    sums: [u64; 3],
+}
+
+impl Sorted {
+    fn add(&mut self, mapping: Mapping<'static>) {
         let pages = (mapping.end - mapping.start) / PAGE;
         if !mapping.is_anonymous() {
-            last_file = LastFile::new(&mapping);
+            self.last_file = LastFile::new(&mapping);
             return;
         }
         if !mapping.readable && !mapping.writable {
-            guard_end = mapping.end;
+            self.guard_end = mapping.end;
         }
         if mapping.is_kept_back {
             return;
         }
+        let [other, code, rss] = &mut self.sums;
         let named = mapping.name.starts_with(b"[") && mapping.name != b"[heap]" && mapping.name != b"[stack]";
-        let is_whole = !mapping.readable || named || pages > most_pages;
-        if let Some(last) = used.checked_sub(1)
-            && let (Some(area), Some(region)) = (areas.get_mut(last), regions.get_mut(last))
+        let is_whole = !mapping.readable || named || pages > self.most_pages;
+        if let Some(last) = self.used.checked_sub(1)
+            && let (Some(area), Some(region)) = (self.areas.get_mut(last), self.regions.get_mut(last))
             && !is_whole
             && region.goes_on(area, &mapping)
         {
-            rss += mapping.rss;
+            *rss += mapping.rss;
             region.rss += mapping.rss;
             area.end = mapping.end;
-            bit += pages;
+            self.bit += pages;
             return;
         }
         if mapping.rss == 0 {
             return;
         }
-        rss += mapping.rss;
+        *rss += mapping.rss;
         if mapping.executable && mapping.name != b"[vdso]" {
-            code += mapping.rss;
+            *code += mapping.rss;
         }
         if is_whole {
-            other += mapping.rss;
+            *other += mapping.rss;
             return;
         }
-        if let (Some(area), Some(region)) = (areas.get_mut(used), regions.get_mut(used)) {
-            *area = Area { start: mapping.start, end: mapping.end, first_bit: bit };
+        if let (Some(area), Some(region)) = (self.areas.get_mut(self.used), self.regions.get_mut(self.used)) {
+            *area = Area { start: mapping.start, end: mapping.end, first_bit: self.bit };
             *region = Region {
                 rss: mapping.rss,
                 is_plain: mapping.writable && !mapping.executable,
                 is_stack: mapping.name == b"[stack]",
                 is_brk: mapping.name == b"[heap]",
-                is_guarded: guard_end == mapping.start,
-                file: last_file.of_data(mapping.start),
+                is_guarded: self.guard_end == mapping.start,
+                file: self.last_file.of_data(mapping.start),
             };
-            used += 1;
-            bit += pages;
+            self.used += 1;
+            self.bit += pages;
         }
-    });
-    answer.figure("other", other);
-    answer.figure("code", code);
-    answer.figure("rss", rss);
-    (used, bit)
+    }
 }

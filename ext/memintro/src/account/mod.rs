@@ -17,6 +17,7 @@ pub(crate) mod objects;
 pub(crate) mod resident;
 mod sites;
 mod statistics;
+mod table;
 mod threads;
 
 use std::ffi::c_void;
@@ -26,16 +27,20 @@ use std::time::{Duration, Instant};
 
 use memintro_abi::{HookApi, Mode, OwnRange};
 
-use crate::copy::{self, Copy, Shared};
+use crate::copy::{self, Copy, Outcome, Shared};
 use crate::hook_link;
 
 pub(crate) use objects::{HeapPage, heap_pages};
 pub(crate) use statistics::{Statistics, of_allocator, purge_jemalloc};
 
 /// Room for the answer: reserved, not taken.
-const ROOM: usize = 16 << 20;
-/// Before the text, its length.
+const ROOM: usize = 20 << 20;
+/// Of this, for the table of mappings, at the end.
+const TABLE: usize = 4 << 20;
+/// Before the text, its length, and whether it is whole.
 const HEAD: usize = 64;
+const OUTCOME_AT: usize = 8;
+const TEXT: usize = ROOM - HEAD - TABLE;
 
 /// What is wanted.
 #[derive(Clone, Copy)]
@@ -68,6 +73,8 @@ pub(crate) struct Counting {
     allocator: Option<Statistics>,
     /// Whether the C library is asked as well. It goes through all free chunks, and nobody may allocate meanwhile.
     asks_libc: bool,
+    /// Whether its end is not waited for, once it has answered.
+    leaves: bool,
     deadline: Instant,
 }
 
@@ -86,12 +93,15 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
         threads: threads::Threads::now().filter(|_| pages.is_empty()),
         parent: std::process::id().cast_signed(),
         text: shared.start().wrapping_add(HEAD),
-        room: ROOM - HEAD,
+        room: TEXT,
         length: length(&shared),
+        outcome: outcome(&shared),
+        table: table(&shared),
     };
     let allocator = statistics::of_other();
     let copy = copy::make(|| child::run(&plan))?;
-    Ok(Counting { copy, shared, maps, allocator, asks_libc: !pages.is_empty(), deadline })
+    let with_heap = !pages.is_empty();
+    Ok(Counting { copy, shared, maps, allocator, asks_libc: with_heap, leaves: !with_heap, deadline })
 }
 
 /// What the hook has mapped for itself.
@@ -115,16 +125,38 @@ fn length(shared: &Shared) -> &AtomicU64 {
     unsafe { &*shared.start().cast::<AtomicU64>() }
 }
 
+/// Whether the copy has answered.
+fn outcome(shared: &Shared) -> &Outcome {
+    // SAFETY: after the length; transparent, and zeroes are valid.
+    unsafe { &*shared.start().wrapping_add(OUTCOME_AT).cast::<Outcome>() }
+}
+
+fn table(shared: &Shared) -> table::Place {
+    // SAFETY: the end of the mapping, which the copy and this process have as long as they use it.
+    unsafe { table::Place::new(shared.start().wrapping_add(ROOM - TABLE), TABLE) }
+}
+
 impl Counting {
-    /// Waits for its end, at most until a second after its deadline, and reads meanwhile what only this process can tell.
+    /// Waits for it, at most until a second after its deadline, and reads meanwhile what only this process can tell.
     pub(crate) fn finish(self) -> Answer {
-        let files = files::list(&self.maps, self.shared.start() as usize);
+        let shared = self.shared.start() as usize;
+        let quick = files::Quick::new();
+        let mut files = if quick.is_none() { files::list(&self.maps, shared) } else { None };
         let allocator = self.allocator.unwrap_or_else(|| statistics::of_libc(self.asks_libc));
-        let whole = self.copy.wait_until(self.deadline);
+        let whole = if self.leaves {
+            self.copy.answered(outcome(&self.shared), self.deadline)
+        } else {
+            self.copy.wait_until(self.deadline)
+        };
+        if let Some(quick) = quick {
+            let table = table(&self.shared);
+            files = table.read().and_then(|table| quick.list(shared, table));
+            files = files.or_else(|| files::list(&self.maps, shared));
+        }
         let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
         let text = self.shared.start().wrapping_add(HEAD);
         // SAFETY: within the mapping, and nobody writes it any more.
-        let text = unsafe { std::slice::from_raw_parts(text, length.min(ROOM - HEAD)) };
+        let text = unsafe { std::slice::from_raw_parts(text, length.min(TEXT)) };
         // Without the files it is no account.
         let text = files.map(|files| [&files, text].concat()).unwrap_or_default();
         Answer { text, whole, allocator }

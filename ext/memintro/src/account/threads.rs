@@ -9,7 +9,7 @@ use memintro_analysis::account::caches::{self, CACHE};
 use memintro_analysis::account::chunks::FLAGS;
 
 use super::frozen::Frozen;
-use crate::copy::own_memory::slice;
+use crate::copy::{self, own_memory::slice};
 
 /// What the process knew before it was copied.
 #[derive(Clone, Copy)]
@@ -40,13 +40,21 @@ impl Threads {
         if !cfg!(target_arch = "x86_64") {
             return None;
         }
-        let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // After the name, which may hold anything, the number of threads is the 18th word.
-        let count = text.rsplit_once(')')?.1.split_ascii_whitespace().nth(17)?.parse().ok()?;
+        let (before, all) = (copy::threads(), counted()?);
+        // If it has ended meanwhile, it may have been counted or not.
+        let (ours, all) = if copy::threads() == before { (before, all) } else { (0, counted()?) };
+        let count = all.checked_sub(ours)?;
         // SAFETY: a system call without arguments.
         let caller = unsafe { libc::syscall(libc::SYS_gettid) };
         Some(Self { count, caller: u64::try_from(caller).ok()? })
     }
+}
+
+/// How many threads the kernel counts.
+fn counted() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // After the name, which may hold anything, the number of threads is the 18th word.
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(17)?.parse().ok()
 }
 
 /// Lists the caches of all threads, as chunks. `None` if some thread was not found. Called before anything is claimed

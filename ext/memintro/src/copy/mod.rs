@@ -4,9 +4,11 @@
 //! exit signal, so the program gets no SIGCHLD and its own `wait` never sees it. Whoever runs in the copy allocates
 //! nothing by malloc and takes no lock that another thread may have held at its instant.
 
+mod leaving;
 pub(crate) mod own_memory;
 
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Memory that this process and its copy share.
@@ -36,6 +38,28 @@ impl Shared {
     /// Its first byte, at the beginning of a page.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
+    }
+}
+
+pub(crate) use leaving::threads;
+
+/// Whether the copy has answered, in memory that it shares with its maker. Zero at first.
+#[repr(transparent)]
+pub(crate) struct Outcome(AtomicU32);
+
+impl Outcome {
+    const WHOLE: u32 = 1;
+    const TORN: u32 = 2;
+
+    /// In the copy, directly before it ends.
+    pub(crate) fn tell(&self, done: bool) {
+        self.0.store(if done { Self::WHOLE } else { Self::TORN }, Ordering::Release);
+        // SAFETY: a word that outlives the call.
+        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE, 1) };
+    }
+
+    fn told(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -108,6 +132,34 @@ impl Copy {
             }
             return (answer != 0).then_some(if answer == self.pid { status } else { -1 });
         }
+    }
+
+    /// Waits until it has answered; returns whether it did. What remains of it then, it gives back by itself: while that
+    /// takes long, a bare thread waits for it.
+    pub(crate) fn answered(&self, outcome: &Outcome, deadline: Instant) -> bool {
+        const SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        const SOON: u32 = 10;
+        while outcome.told() == 0 && Instant::now() < deadline {
+            if self.ended().is_some() {
+                return outcome.told() == Outcome::WHOLE;
+            }
+            leaving::wait_while(&outcome.0, 0, &SLEEP);
+        }
+        if outcome.told() != Outcome::WHOLE {
+            return self.wait_until(deadline);
+        }
+        for _ in 0..SOON {
+            if self.ended().is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        // Somebody may have stopped it.
+        self.kill();
+        if !leaving::take_note(self.pid) {
+            self.wait_until(Instant::now() + Duration::from_secs(1));
+        }
+        true
     }
 
     pub(crate) fn kill(&self) {

@@ -4,8 +4,18 @@ use std::ptr;
 
 /// Maps zeroed memory for so many values; they are never unmapped.
 pub(crate) fn slice<T: Copy>(count: usize) -> Option<&'static mut [T]> {
+    map(count, libc::MAP_PRIVATE)
+}
+
+/// Such memory for a copy that has not read its list of mappings yet: as shared memory, it is not taken there for memory
+/// of the process that was copied, in a gap of which it may lie.
+pub(crate) fn slice_apart<T: Copy>(count: usize) -> Option<&'static mut [T]> {
+    map(count, libc::MAP_SHARED)
+}
+
+fn map<T: Copy>(count: usize, kind: i32) -> Option<&'static mut [T]> {
     let bytes = count.checked_mul(size_of::<T>())?.max(1);
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a mapping of its own.
     let start =
         unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };

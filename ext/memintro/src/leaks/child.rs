@@ -54,7 +54,7 @@ pub(super) fn run(plan: &Plan<'_>) -> ! {
 }
 
 fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
-    let own = read_all(open(c"/proc/self/smaps"), room_for_maps()?)?;
+    let own = read_all(open(c"/proc/self/smaps"), room_for_maps(slice)?)?;
     let mappings = memory::mappings(own)?;
     answer.figure("unreadable", mappings.unreadable);
     kept_back(plan, answer);
@@ -184,7 +184,7 @@ fn objects_and_roots(
 
 /// Memory of the host that is not in the copy.
 fn kept_back(plan: &Plan<'_>, answer: &mut Answer<'_>) {
-    let Some(theirs) = room_for_maps().and_then(|room| read_all(plan.maps, room)) else { return };
+    let Some(theirs) = room_for_maps(slice).and_then(|room| read_all(plan.maps, room)) else { return };
     let mut bytes = 0;
     memintro_analysis::account::maps::each(theirs, |mapping| {
         if mapping.is_kept_back && mapping.private && mapping.writable {

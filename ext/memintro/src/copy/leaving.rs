@@ -1,0 +1,116 @@
+//! Lets a copy end without its caller.
+//!
+//! The kernel gives back the page tables of a copy when it ends, page by page: of 1 GiB, that takes as long as to make
+//! them. Whoever has the answer need not wait for this. Only a thread of the process can take note of the end, so that
+//! nothing is left of the copy. It is a bare thread of the kernel: it sleeps in one system call and then is gone, the C
+//! library and Ruby do not know it, and it gets no signal.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Blocked;
+
+/// What the thread has for its few words.
+const STACK: usize = 16 << 10;
+
+#[repr(align(64))]
+struct Stack(UnsafeCell<[u8; STACK]>);
+
+// SAFETY: one thread at a time uses it, see below.
+unsafe impl Sync for Stack {}
+
+static ROOM: Stack = Stack(UnsafeCell::new([0; STACK]));
+/// The thread's number, which the kernel clears once it does not use its stack any more.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+/// The same, which stays.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// Whether it uses its stack. In a fork it does not, whatever the word says.
+fn is_there() -> bool {
+    is_thread(THREAD.load(Ordering::Acquire))
+}
+
+/// Whether a thread of this process has this number.
+fn is_thread(number: u32) -> bool {
+    // SAFETY: no signal, which only asks.
+    number != 0 && unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0) } == 0
+}
+
+/// Has a thread take note of the end of this child. False if it cannot: one is busy, or may not be started.
+pub(super) fn take_note(child: libc::pid_t) -> bool {
+    const FLAGS: c_int = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_FILES
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM
+        | libc::CLONE_PARENT_SETTID
+        | libc::CLONE_CHILD_CLEARTID;
+    // In a fork that was made while this is held, it stays held, and callers wait themselves.
+    let Ok(_starting) = STARTING.try_lock() else { return false };
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || is_there() {
+        return false;
+    }
+    let _signals = Blocked::all();
+    let argument = ptr::without_provenance_mut::<c_void>(child.cast_unsigned() as usize);
+    // SAFETY: the stack is its own until the kernel clears its number; the function needs no thread-local memory, which it
+    // shares with this thread.
+    unsafe {
+        let end = ROOM.0.get().cast::<u8>().add(STACK).cast::<c_void>();
+        let none = ptr::null_mut::<c_void>();
+        let number = libc::clone(wait, end, FLAGS, argument, THREAD.as_ptr(), none, THREAD.as_ptr());
+        NUMBER.store(u32::try_from(number).unwrap_or(0), Ordering::Release);
+        number > 0
+    }
+}
+
+/// How many threads of the process are no threads of the program: the one that waits for the copy before, if it is
+/// under way.
+pub(crate) fn threads() -> usize {
+    usize::from(is_thread(NUMBER.load(Ordering::Acquire)))
+}
+
+/// Sleeps while the word is this, until somebody wakes it or the time is over.
+pub(super) fn wait_while(word: &AtomicU32, value: u32, time: &libc::timespec) {
+    // SAFETY: a word that outlives the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, ptr::from_ref(time)) };
+}
+
+/// Runs on the thread: without `errno`, which is the caller's.
+extern "C" fn wait(child: *mut c_void) -> c_int {
+    let child = child.addr();
+    let options = libc::__WCLONE.cast_unsigned() as usize;
+    while waited(child, options) == -(libc::EINTR as isize) {}
+    0
+}
+
+#[cfg(target_arch = "x86_64")]
+fn waited(child: usize, options: usize) -> isize {
+    let mut answer = libc::SYS_wait4 as isize;
+    // SAFETY: a system call that writes nothing.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") answer, in("rdi") child, in("rsi") 0, in("rdx") options,
+            in("r10") 0, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    answer
+}
+
+#[cfg(target_arch = "aarch64")]
+fn waited(child: usize, options: usize) -> isize {
+    let mut answer = child as isize;
+    // SAFETY: a system call that writes nothing.
+    unsafe {
+        std::arch::asm!("svc 0", in("x8") libc::SYS_wait4, inlateout("x0") answer, in("x1") 0, in("x2") options,
+            in("x3") 0, options(nostack));
+    }
+    answer
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn waited(_child: usize, _options: usize) -> isize {
+    0
+}

@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require_relative "../spec_helper"
+
+# What makes an account without Ruby's heap quick: the kernel tells ranges of resident pages, where it can, and nobody
+# waits until it has taken the copy's page tables apart.
+RSpec.describe "an account that does not wait", :vm do
+  # Since Linux 6.7.
+  def self.tells_ranges?
+    RbConfig::CONFIG["host_os"].start_with?("linux") &&
+      (Etc.uname[:release].split(".").first(2).map(&:to_i) <=> [6, 7]) >= 0
+  end
+
+  CALLS = <<~'RUBY'
+    LIBC = Fiddle.dlopen(nil)
+    INT, LONG, POINTER = Fiddle::TYPE_INT, Fiddle::TYPE_LONG, Fiddle::TYPE_VOIDP
+    def call(name, types, *arguments) = Fiddle::Function.new(LIBC[name], types, POINTER).call(*arguments)
+    def map(bytes, flags = 0x22) = call("mmap", [POINTER, LONG, INT, INT, INT, LONG], 0, bytes, 3, flags, -1, 0)
+    def fill(bytes, value = 1) = map(bytes).tap { |at| call("memset", [POINTER, INT, LONG], at, value, bytes) }
+    def advise(at, bytes, advice) = call("madvise", [POINTER, LONG, INT], at, bytes, advice)
+    def read_pages(at, bytes) = 0.step(bytes - 1, 4096) { |place| at[place] }
+    def lines(with_heap = false) = Memintro::Native.account(with_heap, true, 0, 20).first.b.lines(chomp: true)
+    def sum(lines, key) = lines.grep(/^#{key} /).sum { |line| line.split[1].to_i }
+    # Refuses a system call with EPERM, for good.
+    def refuse(number)
+      filter = [0x20, 0, 0, 0].pack("SCCL") + [0x15, 0, 1, number].pack("SCCL") + [0x06, 0, 0, 0x0005_0001].pack("SCCL") +
+               [0x06, 0, 0, 0x7fff_0000].pack("SCCL")
+      program = Fiddle::Pointer[[4, Fiddle::Pointer[filter].to_i].pack("Sx6Q")]
+      call("prctl", [INT, *[LONG] * 4], 38, 1, 0, 0, 0)
+      raise "no filter" unless call("prctl", [INT, *[LONG] * 4], 22, 2, program.to_i, 0, 0).to_i.zero?
+    end
+  RUBY
+
+  # smaps is its twin: of the page of zeroes, small and huge, of memory that copies do not get, of shared memory, of a
+  # private file that was written to.
+  it "says by ranges of pages what smaps says" do
+    skip "this kernel does not tell ranges" unless self.class.tells_ranges?
+    skip "another number of ioctl" unless RbConfig::CONFIG["host_cpu"] == "x86_64"
+
+    result = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      # Ruby has switched huge pages off.
+      call("prctl", [INT, *[LONG] * 4], 41, 0, 0, 0, 0)
+      zeroes = map(8 << 20)
+      advise(zeroes, 8 << 20, 15)
+      read_pages(zeroes, 8 << 20)
+      # A copy gets page tables only of what was written to.
+      zeroes[0] = 1
+      huge = map(16 << 20)
+      advise(huge, 16 << 20, 14)
+      read_pages(huge, 8 << 20)
+      call("memset", [POINTER, INT, LONG], huge + (10 << 20), 1, 4 << 20)
+      fill(100 << 10).then { |at| advise(at, 100 << 10, 10) }
+      fill(60 << 10).then { |at| advise(at, 60 << 10, 18) }
+      shared = map(4 << 20, 0x21)
+      call("memset", [POINTER, INT, LONG], shared, 1, 3 << 20)
+      fill(5 << 20).then { |at| call("mprotect", [POINTER, LONG, INT], at, 5 << 20, 0) }
+      GC.start
+      2.times { lines }
+      quick = lines
+      refuse(16)
+      slow = lines
+      keys = %w[ranges rss other own zero file]
+      puts JSON.generate(quick: keys.to_h { |key| [key, sum(quick, key)] }, slow: keys.to_h { |key| [key, sum(slow, key)] })
+    RUBY
+    quick, slow = result.values_at(:quick, :slow)
+    expect([quick[:ranges], slow[:ranges]]).to eq([2, 0])
+    # The copies themselves read lists of other lengths.
+    %i[rss other own file].each { |key| expect(quick[key]).to be_within(256 << 10).of(slow[key]), key.to_s }
+    expect(quick[:zero]).to eq(slow[:zero]).and eq((16 << 20) - 4096)
+    expect(quick[:other]).to be_between((5 << 20) + (160 << 10), 6 << 20)
+    expect(quick[:file]).to be > 3 << 20
+  end
+
+  it "asks smaps where much memory is kept from copies" do
+    result = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      2.times { lines }
+      before = lines
+      fill(20 << 20).then { |at| advise(at, 20 << 20, 10) }
+      after = lines
+      puts JSON.generate(ranges: [before, after].map { |one| sum(one, "ranges") }, grown: sum(after, "other") - sum(before, "other"))
+    RUBY
+    expect(result[:ranges]).to eq(self.class.tells_ranges? ? [2, 1] : [0, 0])
+    expect(result[:grown]).to be_within(64 << 10).of(20 << 20)
+  end
+
+  # The kernel takes some milliseconds for the page tables of 400 MiB.
+  it "leaves its copy to a thread that nobody sees, and no rest of either" do
+    result = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      sleep(1.5) # of GC stress, in which Ruby takes longer than the copy's end
+      kept = fill(400 << 20)
+      signals = 0
+      trap("CLD") { signals += 1 }
+      tasks = -> { Dir.children("/proc/self/task").size }
+      children = -> { Dir.glob("/proc/self/task/*/children").sum { |file| File.read(file).split.size } }
+      Memintro.account(ruby: false)
+      sleep(0.01) until tasks.call == 1 || Thread.list.size > 1
+      sleep(0.1)
+      alone = tasks.call
+      seen = waited = by_lists = 0
+      40.times do
+        text, whole, = Memintro::Native.account(false, true, 0, 20)
+        seen += tasks.call - alone
+        by_lists += 1 if whole && text.b.include?("by_lists 1\n")
+        begin
+          Process.wait(-1, Process::WNOHANG)
+          waited += 1
+        rescue Errno::ECHILD
+          nil
+        end
+      end
+      forked = Array.new(5) do
+        Memintro.account(ruby: false)
+        pid = fork { exit!(Memintro.account(ruby: false).then { |one| one.rss == one.rows.sum(&:bytes) } ? 7 : 1) }
+        Process.wait2(pid).last.exitstatus
+      end
+      sleep(0.1)
+      more = tasks.call - alone
+      others = Array.new(4) { Thread.new { Memintro.account(ruby: false).then { |one| one.rss - one.rows.sum(&:bytes) } } }.map(&:value)
+      sleep(0.01) until children.call.zero?
+      puts JSON.generate(seen: seen, waited: waited, by_lists: by_lists, forked: forked, others: others, signals: signals - 5,
+                         more: more, children: children.call)
+    RUBY
+    expect(result).to include(seen: be > 0, waited: 0, forked: [7] * 5, others: [0] * 4)
+    expect(result).to include(signals: 0, more: 0, children: 0)
+    # That thread is not taken for one of the program's, whose cache would be missing.
+    expect(result[:by_lists]).to eq(40) if RbConfig::CONFIG["host_cpu"] == "x86_64"
+  end
+end
