@@ -29,8 +29,9 @@ struct Walk {
 }
 
 impl Dominators {
-    /// Computes the tree, and takes the references out of the object graph: both together would not fit.
+    /// Computes the tree, and takes the references and their names out of the object graph: both together would not fit.
     pub fn of(graph: &mut Graph) -> Dominators {
+        graph.drop_names();
         let late = late_classes(graph, &reach(graph, None, &[]));
         let walk = Walk::over(graph, &late);
         graph.drop_edges();
@@ -39,8 +40,7 @@ impl Dominators {
 
     fn computed(graph: &Graph, walk: Walk) -> Dominators {
         let Walk { order, parents, starts, holders } = walk;
-        let parents = semi_nca(parents, &starts, &holders);
-        drop((starts, holders));
+        let parents = semi_nca(parents, starts, holders);
         let mut retained: Vec<u64> = Vec::with_capacity(order.len());
         retained.extend(order.iter().map(|object| if *object == NONE { 0 } else { graph.size(*object) }));
         for number in (1..order.len()).rev() {
@@ -187,20 +187,29 @@ fn holders(graph: &Graph, late: &[u32], numbers: &[u32], order: &[u32]) -> (Vec<
     })
 }
 
-fn semi_nca(mut parents: Vec<u32>, starts: &[u32], holders: &[u32]) -> Vec<u32> {
+/// A number's semi-dominator takes the place of where its holders began, which is not needed any more by then. That of a
+/// number which is not linked yet is the number itself.
+fn semi_nca(mut parents: Vec<u32>, starts: Vec<u32>, holders: Vec<u32>) -> Vec<u32> {
     let count = parents.len();
     let mut dominators = parents.clone();
-    let mut semi: Vec<u32> = (0..count as u32).collect();
-    let mut labels = semi.clone();
+    let mut labels: Vec<u32> = (0..count as u32).collect();
+    let mut semi = starts;
+    let mut end = semi[count];
     let mut path = Vec::new();
     for number in (1..count as u32).rev() {
         let mut least = parents[number as usize];
-        for &holder in &holders[starts[number as usize] as usize..starts[number as usize + 1] as usize] {
-            let label = evaluate(holder, number + 1, &mut parents, &mut labels, &semi, &mut path);
-            least = least.min(semi[label as usize]);
+        let start = semi[number as usize];
+        for &holder in &holders[start as usize..end as usize] {
+            least = least.min(if holder <= number {
+                holder
+            } else {
+                semi[evaluate(holder, number + 1, &mut parents, &mut labels, &semi, &mut path) as usize]
+            });
         }
         semi[number as usize] = least;
+        end = start;
     }
+    drop((labels, holders));
     for number in 1..count {
         let mut above = dominators[number];
         while above > semi[number] {

@@ -60,7 +60,7 @@ pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer,
         percent(tree.retained[first as usize], total),
         ways.text(graph, object)
     );
-    let data = data(graph, &tree, &ways, &chosen, (&sentence, file, total));
+    let data = data(graph, &tree, ways, &chosen, (&sentence, file, total));
     let page = filled(file, &data);
     match &options.output {
         Some(path) => output::replace(path, page.as_bytes())?,
@@ -82,6 +82,7 @@ fn most_retaining(tree: &Dominators) -> Vec<u32> {
             (Reverse(tree.retained[*number as usize]), *number)
         });
         chosen.truncate(MOST_NODES + 1);
+        chosen.shrink_to_fit();
     }
     // A parent retains at least as much and has a lower number, so it comes before its children.
     chosen.sort_unstable_by_key(|number| (Reverse(tree.retained[*number as usize]), *number));
@@ -91,7 +92,7 @@ fn most_retaining(tree: &Dominators) -> Vec<u32> {
 fn data(
     graph: &Graph,
     tree: &Dominators,
-    ways: &Ways,
+    ways: Ways,
     chosen: &[u32],
     (sentence, file, total): (&str, &str, u64),
 ) -> Value {
@@ -117,6 +118,8 @@ fn data(
             path,
         ]));
     }
+    // The table of classes takes as much.
+    drop((objects, places, ways));
     let mut own: HashMap<String, u64> = HashMap::new();
     for object in 0..graph.len() as u32 {
         *own.entry(class_of(graph, object)).or_default() += graph.size(object);
