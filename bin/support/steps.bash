@@ -114,13 +114,12 @@ install_packages() {
 
 # Prints the names that this release of Debian has.
 install_what_exists() {
-  local name wanted=()
+  local wanted=()
   command -v apt-get >/dev/null || return 0
   compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || update_lists
-  for name in "$@"; do
-    # `apt-cache show` is not used, because it also knows names that another package merely provides.
-    apt-cache policy "$name" 2>/dev/null | grep -q '^  Candidate: [^(]' && wanted+=("$name")
-  done
+  # `apt-cache show` is not used, because it also knows names that another package merely provides.
+  mapfile -t wanted < <(LC_ALL=C apt-cache policy "$@" 2>/dev/null |
+    awk '/^[^ ]/ { name = $1; sub(/:$/, "", name) } /^  Candidate: [^(]/ { print name }')
   ((${#wanted[@]} == 0)) || install_packages "${wanted[@]}"
 }
 

@@ -95,11 +95,12 @@ module Matrix
                   failed: status.success? ? 0 : 1, skipped: 0, notes: note)
     end
 
-    # Cargo treats a crate as another one if its sources are at another path.
+    # Cargo treats a crate as another one if its sources are at another path. The short run compiles the extension with
+    # fewer optimizations, in 25 CPU seconds in place of 40.
     def crates_environment
       return {} unless @crates
 
-      { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home,
+      { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home, "MEMINTRO_SPEC_OPT_LEVEL" => "1",
         "MEMINTRO_SPEC_CHECKOUT" => (CHECKOUT if runs_there?) }
     end
 

@@ -7,9 +7,9 @@ require "tmpdir"
 # The Ruby API on the built hook, live: what its figures and answers are in a real process. Arguments and rendering
 # are in spec/unit.
 RSpec.describe "the Ruby API" do
-  def answer(code, requires: %w[memintro fiddle json], **options)
-    run_ruby(code: code, requires: requires, **options).must_succeed.json
-  end
+  one_ruby requires: %w[memintro fiddle json]
+
+  def answer(code) = run_forked(code).must_succeed.json
 
   it "tracks a block, answers for it, and is off afterwards" do
     figures = answer(<<~'RUBY')

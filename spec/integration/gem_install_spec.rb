@@ -36,7 +36,8 @@ RSpec.describe "the installed gem", :gem do
                                      "CARGO_TARGET_DIR" => nil)
     building = @env.merge("PATH" => "#{WITH_CRATES}:#{ENV.fetch('PATH')}",
                           "MEMINTRO_SPEC_CRATES" => CargoBuild.new.target_folder,
-                          "MEMINTRO_SPEC_CHECKOUT" => Subprocess::ROOT, "CARGO_TERM_VERBOSE" => "true")
+                          "MEMINTRO_SPEC_CHECKOUT" => Subprocess::ROOT, "MEMINTRO_SPEC_OPT_LEVEL" => "0",
+                          "CARGO_TERM_VERBOSE" => "true")
     gem_file = File.join(@folder, "memintro.gem")
     [["gem", "build", "memintro.gemspec", "--output", gem_file],
      ["gem", "install", "--local", "--no-document", gem_file]].each do |command|

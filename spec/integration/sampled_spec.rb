@@ -4,9 +4,9 @@ require_relative "../spec_helper"
 
 # `mode: :sampled` on the built hook: how right the estimates are, and that all else holds as in full mode.
 RSpec.describe "sampled mode" do
-  def answer(code, requires: %w[memintro fiddle json], **options)
-    run_ruby(code: code, requires: requires, **options).must_succeed.json
-  end
+  one_ruby requires: %w[memintro memintro/mwrap fiddle json stringio tempfile]
+
+  def answer(code) = run_forked(code).must_succeed.json
 
   { preloaded: 0, live: 1 }.each do |way, origin|
     it "gives 95 % intervals that hold the truth for 93 to 97 % of 1,000 sites over 20 runs, #{way}" do
@@ -151,7 +151,7 @@ RSpec.describe "sampled mode" do
   end
 
   it "is marked in the text, the JSON, the raw dump and mwrap's dump, and read back the same" do
-    figures = answer(<<~'RUBY', requires: %w[memintro memintro/mwrap fiddle json stringio tempfile])
+    figures = answer(<<~'RUBY')
       Memintro.start(mode: :sampled, sample_bytes: 1_000)
       $kept = Array.new(1_000) { Fiddle.malloc(300) }
       Memintro.stop

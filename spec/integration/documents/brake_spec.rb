@@ -75,12 +75,14 @@ RSpec.describe "README.md and docs/ under MEMINTRO_DISABLE=1", :listening do
     expect(shop).to be_alive
   end
 
+  one_ruby requires: ["memintro"], env: BRAKE
+
   Documents.blocks("ruby").each do |block|
     it "runs the Ruby of #{block}: #{block.code.lines.first.chomp}" do
       reason = Documents.missing(block.code)
       skip reason if reason
-      requires = block.code.include?("Sidekiq") ? %w[sidekiq memintro] : ["memintro"]
-      result = run_ruby(code: block.code, requires: requires, env: BRAKE, chdir: @folder)
+      sidekiq = "require 'sidekiq'; " if block.code.include?("Sidekiq")
+      result = run_forked("#{sidekiq}#{block.code}", chdir: @folder)
       refusal = REFUSES.find { |code, _| block.code.include?(code) }&.last
       next expect([result.status.exitstatus, result.stderr]).to match([1, refusal]) if refusal
 

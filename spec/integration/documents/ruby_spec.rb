@@ -29,14 +29,16 @@ RSpec.describe "Ruby in README.md and docs/" do
     Documents.form(text[/\A#<.*>/m] || text[/\A[\w.]+/]).sub(/, held by .*(?=>)/m, "")
   end
 
+  one_ruby requires: %w[memintro json]
+
   Documents.blocks("ruby").each do |block|
     it "#{block} runs: #{block.code.lines.first.chomp}" do
       reason = Documents.missing(block.code)
       skip reason if reason
       code = COLLECT + self.class.instrumented(block.code)
       Documents.workspace do |folder|
-        requires = block.code.include?("Sidekiq") ? %w[sidekiq memintro] : ["memintro"]
-        result = run_ruby(code: code, requires: requires, chdir: folder).must_succeed
+        code = "require 'sidekiq'; #{code}" if block.code.include?("Sidekiq")
+        result = run_forked(code, chdir: folder).must_succeed
         answers = result.stderr.scan(/^SHOWN (.*)$/).flatten.map { |text| JSON.parse(text) }
         expect(answers.size).to eq(code.scan(/^shown\(/).size)
         answers.each do |words, given|
