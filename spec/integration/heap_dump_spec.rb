@@ -204,6 +204,22 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(all.map { |line| line["bytesize"] }).to include(20_000_000)
   end
 
+  # Two copies take pages of the heap in turns. Lines longer than a piece of the memory that they share stay whole.
+  it "has each object once, those of a page together, whoever wrote them" do
+    found = answer(<<~'RUBY')
+      kept = Array.new(50_000) { |i| [i, "s#{i}"] }
+      long = Array.new(40) { |i| i.even? ? "l" * 1_500_000 : Array.new(60_000, kept[i]) }
+      puts JSON.generate(Memintro.heap_dump(file, redact: false))
+    RUBY
+    addresses = File.foreach(path("x.ndjson")).filter_map { |line| line[/\A{"address":"(0x\h+)", .*}$/, 1]&.hex }
+    expect([addresses.size, addresses.uniq.size]).to eq([found[:objects]] * 2)
+    together = addresses.chunk_while { |one, other| one >> 16 == other >> 16 }.to_a
+    expect(together.size).to eq(addresses.map { |address| address >> 16 }.uniq.size)
+    expect(together).to all(satisfy { |some| some == some.sort })
+    bytes = File.binread(path("x.ndjson"))
+    expect(bytes.scan(%("value":"#{'l' * 1_500_000}")).size).to eq(20)
+  end
+
   # What the parsers of heapy, sheap and harb ask of a line.
   it "is read by heapy, or as heapy, sheap and harb read lines" do
     answer("kept = %w[a b]; puts JSON.generate(Memintro.heap_dump(file))")

@@ -22,10 +22,24 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     end.to_h
   end
 
+  def children(pid)
+    Dir["/proc/#{pid}/task/*/children"].flat_map { |list| File.read(list).split.map(&:to_i) }
+  rescue SystemCallError
+    []
+  end
+
   # The tool that works for a program: a child of the copy, which is a child of one of its threads.
   def tool_of(program)
-    copies = Dir["/proc/#{program.pid}/task/*/children"].flat_map { |list| File.read(list).split.map(&:to_i) }
+    copies = children(program.pid)
     tools.find { |_, parent| copies.include?(parent) }&.first
+  end
+
+  # The copy that the program has made, or the one that this copy has made: both are called memintro.
+  def copy_of(program, which)
+    first = children(program.pid).find { |pid| File.read("/proc/#{pid}/comm") == "memintro\n" }
+    return first if which == :first || first.nil?
+
+    children(first).find { |pid| File.read("/proc/#{pid}/comm") == "memintro\n" }
   rescue SystemCallError
     nil
   end
@@ -68,6 +82,108 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     end
     memintro("heap-dump", program.pid, "-o", path("next.ndjson.zst")).must_succeed
     expect(heap("histo", path("next.ndjson.zst")).must_succeed.stdout).to match(/\A1,[56]\d\d,\d{3} objects take/)
+  end
+
+  it "say that a copy was killed, leave nothing of the file, and work the next time" do
+    program = start_program("Memintro.listen; #{LARGE}; puts :ready; sleep")
+    %i[first second].each do |which|
+      asking = Thread.new { memintro("heap-dump", program.pid, "-o", path("killed.ndjson")) }
+      copy = nil
+      eventually { copy = copy_of(program, which) || (asking.alive? ? nil : 0) }
+      # It may have been done already.
+      next if copy.zero?
+
+      begin
+        Process.kill(:KILL, copy)
+      rescue Errno::ESRCH
+        next
+      end
+      result = asking.value
+      expect(result.stderr).to include("the kernel ended the copy of this process") unless result.status.success?
+      expect(Dir.children(@folder)).to eq([]) unless result.status.success?
+      FileUtils.rm_f(path("killed.ndjson"))
+      eventually { tool_of(program).nil? && children(program.pid).empty? }
+    end
+    memintro("heap-dump", program.pid, "-o", path("next.ndjson.zst")).must_succeed
+    expect(heap("histo", path("next.ndjson.zst")).must_succeed.stdout).to match(/\A1,[56]\d\d,\d{3} objects take/)
+  end
+
+  # Writes a dump for each name that comes, and says how that went.
+  DUMPING = <<~RUBY
+    kept = Array.new(400_000) { |i| [i] }
+    $stdout.sync = true
+    puts :ready
+    while (name = $stdin.gets)
+      begin
+        puts "whole \#{Memintro.heap_dump(File.join(ARGV[0], name.chomp))[:objects]}"
+      rescue Memintro::HeapDumpError => e
+        puts e.message
+      end
+    end
+  RUBY
+
+  def start_dumping
+    program = IO.popen([bare_env, RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e", DUMPING, @folder], "r+")
+    program.gets
+    program
+  end
+
+  # Processes that have the folder among their arguments: the program, its copies and the tool.
+  def processes
+    Dir["/proc/[0-9]*/cmdline"].filter_map do |file|
+      file[/\d+/].to_i if File.read(file).include?(@folder)
+    rescue SystemCallError
+      nil
+    end
+  end
+
+  # Whether there was one to kill.
+  def kill(which, program)
+    victim = case which
+             when :process then program.pid
+             when :tool then tool_of(program)
+             else copy_of(program, which)
+             end
+    victim && Process.kill(:KILL, victim)
+  rescue Errno::ESRCH
+    nil
+  end
+
+  # Whether the file is whole. `objects`: how many it has, if that is known.
+  def check_whole(file, objects)
+    said = JSON.parse(heap("histo", "--json", file).must_succeed.stdout)
+    expect(said["truncated"]).to be(false)
+    expect(said["objects"]).to eq(objects) if objects
+  end
+
+  it "leave nothing where the process, a copy or the tool is killed at any moment", :long do
+    random = Random.new(RSpec.configuration.seed)
+    program = nil
+    kills = Hash.new(0)
+    200.times do |round|
+      program ||= start_dumping
+      name = "x#{round}#{['', '.gz', '.zst'][round % 3]}"
+      program.puts(name)
+      sleep(random.rand * 0.3)
+      which = %i[process first second tool][round / 3 % 4]
+      kills[which] += 1 if kill(which, program)
+      said = program.gets
+      if which == :process
+        program.close
+        program = nil
+      else
+        expect(said).to match(/\Awhole|the tool that reads the heap ended|the kernel ended the copy|dump broke off/)
+      end
+      eventually { (processes - [program&.pid]).empty? }
+      files = Dir.children(@folder)
+      expect(files).to eq([]).or eq([name])
+      expect(files).to eq([name]) if said&.start_with?("whole")
+      files.each { |file| check_whole(path(file), said&.slice(/\d+/)&.to_i) }
+      FileUtils.rm_f(path(name))
+    end
+    expect(kills.values_at(:process, :first, :second, :tool)).to all(be > 20)
+  ensure
+    program&.close
   end
 
   it "end with the command that asked, and the process answers the next one" do

@@ -11,8 +11,8 @@ use flate2::{Compress, Crc, FlushCompress};
 
 use super::input::{Input, Piece};
 
-/// Of zstd: higher ones take far more time, and little less room.
-const LEVEL: i32 = 1;
+/// Of zstd: against 1 it takes two thirds of the time, and files are larger by a third. Higher ones take far more time.
+const LEVEL: i32 = -2;
 /// Fewer than there are pieces in the memory that is shared.
 const MOST_THREADS: usize = 4;
 

@@ -1,8 +1,10 @@
 //! The lines of a heap, in pieces: from memory that the copy shares, or from a pipe.
 //!
-//! Where memory is shared, it is descriptor 3. Standard input says which piece has been filled, with how many bytes;
-//! a piece is given back by its number through descriptor 4.
+//! Where memory is shared, it is descriptor 3. One or two copies write lines, each into its half of the pieces. Standard
+//! input says which piece has been filled, with how many bytes, and whether the same copy's next piece goes on with it;
+//! a piece is given back by its number through descriptor 4, one of the second copy through 5.
 
+use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -14,6 +16,8 @@ const FROM_PIPE: usize = 1 << 20;
 const TAIL: usize = 256;
 const MEMORY: i32 = 3;
 const FREES: i32 = 4;
+/// Copies that may write.
+const WRITERS: usize = 2;
 
 /// Some lines, and where they stand among all.
 pub(super) struct Piece {
@@ -46,11 +50,12 @@ impl Piece {
 
     /// Its bytes are not used any more.
     pub(super) fn free(self) {
-        if let Bytes::Shared { place, .. } = self.bytes {
+        if let Bytes::Shared { memory, place, .. } = self.bytes {
+            let frees = FREES + i32::from(memory.writer(place) > 0);
             let place = place.to_ne_bytes();
             // The copy does not wait for it once it has written all, and may have gone.
             // SAFETY: so many bytes are there.
-            unsafe { libc::write(FREES, place.as_ptr().cast(), place.len()) };
+            unsafe { libc::write(frees, place.as_ptr().cast(), place.len()) };
         }
     }
 }
@@ -88,6 +93,11 @@ impl Memory {
         Ok(Self { start: start.expose_provenance(), piece, count })
     }
 
+    /// The number of the copy that fills this piece.
+    fn writer(&self, place: u32) -> usize {
+        (place as usize * WRITERS / self.count).min(WRITERS - 1)
+    }
+
     fn piece(&self, place: u32) -> Option<&'static [u8]> {
         let place = Some(place as usize).filter(|place| *place < self.count)?;
         let start = std::ptr::with_exposed_provenance::<u8>(self.start + place * self.piece);
@@ -96,10 +106,56 @@ impl Memory {
     }
 }
 
+/// A piece that has been filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Filled {
+    place: u32,
+    length: usize,
+    /// Its last line, or the lines of neighbours in the heap, go on in the same copy's next piece.
+    goes_on: bool,
+}
+
+impl Filled {
+    fn from_word(word: u64) -> Self {
+        const GOES_ON: u64 = 1 << 31;
+        let length = (word & (GOES_ON - 1)) as usize;
+        Self { place: (word >> 32) as u32, length, goes_on: word & GOES_ON != 0 }
+    }
+}
+
+/// Pieces of several copies, so that what goes on in another piece stays together.
+#[derive(Default)]
+struct Order {
+    waiting: [VecDeque<Filled>; WRITERS],
+    /// The copy whose piece must be next.
+    held: Option<usize>,
+}
+
+impl Order {
+    fn add(&mut self, writer: usize, filled: Filled) {
+        if let Some(waiting) = self.waiting.get_mut(writer) {
+            waiting.push_back(filled);
+        }
+    }
+
+    /// `None` until another one has come.
+    fn next(&mut self) -> Option<Filled> {
+        let has = |writer: &usize| self.waiting.get(*writer).is_some_and(|waiting| !waiting.is_empty());
+        let writer = match self.held {
+            Some(writer) => Some(writer).filter(has),
+            None => (0..WRITERS).find(has),
+        }?;
+        let filled = self.waiting.get_mut(writer)?.pop_front()?;
+        self.held = filled.goes_on.then_some(writer);
+        Some(filled)
+    }
+}
+
 /// Where pieces come from. What was read last is remembered.
 pub(super) struct Input<R> {
     input: R,
     memory: Option<Memory>,
+    order: Order,
     tail: Vec<u8>,
     pieces: u64,
     /// All so far.
@@ -110,22 +166,14 @@ impl<R: Read> Input<R> {
     /// `input` is standard input; `piece` the bytes of a piece, where memory is shared.
     pub(super) fn new(input: R, piece: Option<usize>) -> Result<Self, Error> {
         let memory = piece.map(Memory::map).transpose()?;
-        Ok(Self { input, memory, tail: Vec::new(), pieces: 0, bytes: 0 })
+        Ok(Self { input, memory, order: Order::default(), tail: Vec::new(), pieces: 0, bytes: 0 })
     }
 
     /// The next lines, which may end within one. `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Piece>, Error> {
         let bytes = match self.memory {
             Some(memory) => {
-                let mut filled = [0; 8];
-                if !fill(&mut self.input, &mut filled)? {
-                    return Ok(None);
-                }
-                let filled = u64::from_ne_bytes(filled);
-                let (place, length) = ((filled >> 32) as u32, (filled & 0xffff_ffff) as usize);
-                if memory.piece(place).is_none_or(|piece| length > piece.len()) {
-                    return Err(Error::other("a piece of the memory that is shared is out of bounds"));
-                }
+                let Some(Filled { place, length, .. }) = self.next_filled(memory)? else { return Ok(None) };
                 Bytes::Shared { memory, place, length }
             }
             None => {
@@ -140,6 +188,24 @@ impl<R: Read> Input<R> {
         self.pieces += 1;
         self.note(piece.bytes());
         Ok(Some(piece))
+    }
+
+    /// At the end, what waits for a piece that never came is left out, and with it the last line.
+    fn next_filled(&mut self, memory: Memory) -> Result<Option<Filled>, Error> {
+        loop {
+            if let Some(filled) = self.order.next() {
+                return Ok(Some(filled));
+            }
+            let mut word = [0; 8];
+            if !fill(&mut self.input, &mut word)? {
+                return Ok(None);
+            }
+            let filled = Filled::from_word(u64::from_ne_bytes(word));
+            if memory.piece(filled.place).is_none_or(|piece| filled.length > piece.len()) {
+                return Err(Error::other("a piece of the memory that is shared is out of bounds"));
+            }
+            self.order.add(memory.writer(filled.place), filled);
+        }
     }
 
     fn note(&mut self, piece: &[u8]) {
@@ -196,6 +262,28 @@ mod tests {
         assert_eq!(whole(&[end.as_slice(), b"{}\n"].concat()), None);
         // A string of the program that holds such a line.
         assert_eq!(whole(&[b"{\"value\":\"".as_slice(), end].concat()), None);
+    }
+
+    #[test]
+    fn what_goes_on_in_another_piece_stays_together() {
+        let filled = |place, goes_on| Filled { place, length: 1, goes_on };
+        assert_eq!(Filled::from_word(7 << 32 | 1 << 31 | 5), Filled { place: 7, length: 5, goes_on: true });
+        assert_eq!(Filled::from_word(7 << 32 | 5), Filled { place: 7, length: 5, goes_on: false });
+        let mut order = Order::default();
+        assert_eq!(order.next(), None);
+        order.add(0, filled(0, true));
+        order.add(1, filled(4, false));
+        assert_eq!(order.next(), Some(filled(0, true)));
+        // The other copy's waits, however long the line is.
+        assert_eq!(order.next(), None);
+        order.add(1, filled(5, true));
+        order.add(0, filled(1, true));
+        assert_eq!((order.next(), order.next()), (Some(filled(1, true)), None));
+        order.add(0, filled(2, false));
+        assert_eq!(order.next(), Some(filled(2, false)));
+        assert_eq!([order.next(), order.next()], [Some(filled(4, false)), Some(filled(5, true))]);
+        order.add(0, filled(3, false));
+        assert_eq!(order.next(), None);
     }
 
     #[test]

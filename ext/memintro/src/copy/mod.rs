@@ -109,11 +109,16 @@ pub(crate) fn split() -> std::io::Result<Option<Copy>> {
 
 /// Ends the copy without running anything of the program.
 pub(crate) fn end(done: bool) -> ! {
+    end_with(i32::from(!done))
+}
+
+/// The same, with this status.
+pub(crate) fn end_with(status: i32) -> ! {
     // SAFETY: a system call that does not return.
     unsafe {
-        libc::syscall(libc::SYS_exit_group, i32::from(!done));
+        libc::syscall(libc::SYS_exit_group, status);
         // A filter may refuse that.
-        libc::syscall(libc::SYS_exit, i32::from(!done));
+        libc::syscall(libc::SYS_exit, status);
         loop {
             libc::pause();
         }
@@ -121,6 +126,10 @@ pub(crate) fn end(done: bool) -> ! {
 }
 
 impl Copy {
+    pub(crate) fn pid(&self) -> libc::pid_t {
+        self.pid
+    }
+
     /// The status of its end, as `waitpid` has it, once it has ended; -1 if that is not known.
     pub(crate) fn ended(&self) -> Option<i32> {
         let mut status = 0;

@@ -1,4 +1,4 @@
-//! What the copy does: starts the tool, writes lines into its pipe, and waits for its end.
+//! What the copies do. The first one starts the tool, makes the second one, and waits for both; both write lines.
 
 use std::hash::RandomState;
 use std::sync::atomic::Ordering;
@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::births::{Births, Sites};
 use super::names::Names;
 use super::output::Output;
+use super::second::{self, Split};
 use super::slot::Object;
 use super::state::{Stage, State};
 use super::strings::Strings;
@@ -53,13 +54,13 @@ fn write(plan: &Plan<'_>, pages: &[FrozenPage], tool: Tool) -> Option<()> {
     let out = Output::to(tool, state)?;
     let strings = Strings { redact: plan.redact, key: plan.key };
     let names = Names::new(plan.vm, plan.redact, state)?;
-    let mut writer = Writer::new(out, plan.vm, state, strings, names, plan.skipped, pages);
+    let mut writer = Writer::new(out, plan.vm, state.first(), strings, names, plan.skipped, pages)?;
     writer.births = plan.sites.and_then(|sites| Births::read(sites, pages));
     if plan.needs_births && writer.births.is_none() {
         // The host makes another copy.
         crate::copy::end(false);
     }
-    state.set(Stage::Walking);
+    state.first().set(Stage::Walking);
     writer.out.bytes(b"{\"type\":\"ROOT\", \"root\":\"memintro\", \"format\":");
     writer.out.number(FORMAT);
     writer.out.bytes(plan.head);
@@ -68,18 +69,40 @@ fn write(plan: &Plan<'_>, pages: &[FrozenPage], tool: Tool) -> Option<()> {
     }
     writer.out.bytes(b", \"references\":[]}\n");
     writer.roots();
-    let mut count = 0;
-    for (number, page) in pages.iter().enumerate() {
-        for (index, slot) in page.slots().enumerate() {
-            // SAFETY: a slot of a page.
-            let object = unsafe { Object::read(slot) };
-            count += u64::from(writer.object(object, page.stride, (number, index)));
+    // What comes first must be with the tool before another copy writes.
+    writer.out.publish();
+    match second::split(tool, pages, plan.seconds, state) {
+        Split::First(None) => {}
+        Split::First(Some(second)) => writer.out.watch(second),
+        Split::Second(tool) => {
+            writer.progress = state.second();
+            writer.out = Output::to(tool, state)?;
+            objects(&mut writer, state, pages);
+            writer.out.finish();
         }
-        state.objects.store(count, Ordering::Relaxed);
     }
+    objects(&mut writer, state, pages);
+    writer.out.end_lines();
+    let count = state.objects();
     writer.out.bytes(b"{\"type\":\"ROOT\", \"root\":\"end\", \"objects\":");
     writer.out.number(count);
     writer.out.bytes(b", \"references\":[]}\n");
     writer.out.finish();
     Some(())
+}
+
+/// Writes the objects of the pages that no other copy writes.
+fn objects(writer: &mut Writer<'_>, state: &State, pages: &[FrozenPage]) {
+    let mut count = 0;
+    while let Some(taken) = state.take(pages) {
+        for (number, page) in taken.clone().zip(pages.get(taken).unwrap_or_default()) {
+            for (index, slot) in page.slots().enumerate() {
+                // SAFETY: a slot of a page.
+                let object = unsafe { Object::read(slot) };
+                count += u64::from(writer.object(object, page.stride, (number, index)));
+            }
+        }
+        writer.progress.objects.store(count, Ordering::Relaxed);
+        writer.out.end_part();
+    }
 }

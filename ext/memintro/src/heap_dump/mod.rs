@@ -14,9 +14,11 @@ mod float;
 pub(crate) mod inside;
 mod names;
 mod output;
+mod second;
 mod slot;
 mod state;
 mod strings;
+mod text;
 mod tool;
 mod vm;
 mod writer;
@@ -34,7 +36,7 @@ use magnus::Ruby;
 
 use crate::copy::{self, Copy, Shared};
 use crate::heap::{self, FrozenPage, Trouble};
-use state::{Stage, State};
+use state::{Stage, State, WRITERS};
 
 /// What is asked of the tool, which reads this process's heap from its standard input.
 pub(crate) struct Question {
@@ -84,7 +86,8 @@ pub(crate) struct Asking {
     answer: Pipe,
     complaints: Pipe,
     deadline: Instant,
-    seen: (u64, Instant),
+    /// Of each copy: how far it was, and when that was seen first.
+    seen: [(u64, Instant); WRITERS],
     outcome: Option<Outcome>,
     /// How long Ruby stood still.
     pub(crate) pause: Duration,
@@ -176,7 +179,7 @@ pub(crate) fn begin(ruby: &Ruby, question: Question) -> Result<Asking, Refused> 
         answer,
         complaints,
         deadline: begun + Duration::from_secs(u64::from(seconds) + 1),
-        seen: (0, begun),
+        seen: [(0, begun); WRITERS],
         outcome: None,
         pause: begun.elapsed(),
     })
@@ -244,8 +247,8 @@ impl Asking {
             let now = Instant::now();
             if now > self.deadline {
                 self.end(Outcome::TooLate);
-            } else if self.stands_still(now) {
-                self.end(Outcome::Stuck(self.state().data_type.load(Ordering::Relaxed)));
+            } else if let Some(data_type) = self.stands_still(now) {
+                self.end(Outcome::Stuck(data_type));
             } else if now >= due {
                 break;
             } else {
@@ -269,12 +272,25 @@ impl Asking {
         }
     }
 
-    fn stands_still(&mut self, now: Instant) -> bool {
-        let beat = self.state().beat.load(Ordering::Relaxed);
-        if beat != self.seen.0 || matches!(self.state().stage(), Stage::Writing | Stage::Written) {
-            self.seen = (beat, now);
+    /// If a copy does not go on, the type of the data object at which it is, or 0.
+    fn stands_still(&mut self, now: Instant) -> Option<usize> {
+        let mut still = None;
+        for (number, (writer, seen)) in state_of(&self.shared).writers.iter().zip(&mut self.seen).enumerate()
+        {
+            let beat = writer.beat.load(Ordering::Relaxed);
+            let waits = match writer.stage() {
+                Stage::Writing | Stage::Written | Stage::Done => true,
+                // There may be no second one.
+                Stage::Made => number > 0,
+                Stage::Walking => false,
+            };
+            if beat != seen.0 || waits {
+                *seen = (beat, now);
+            } else if now - seen.1 > PATIENCE {
+                still = Some(writer.data_type.load(Ordering::Relaxed));
+            }
         }
-        now - self.seen.1 > PATIENCE
+        still
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -290,12 +306,14 @@ impl Asking {
         if error != 0 {
             return Outcome::NoTool(error);
         }
-        match state.stage() {
+        match state.first().stage() {
             Stage::Done if tool == 0 && status == 0 => Outcome::Answered,
             Stage::Done => Outcome::ToolFailed(tool),
             _ if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM => Outcome::TooLate,
             _ if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL => Outcome::Killed,
-            _ => Outcome::Stuck(state.data_type.load(Ordering::Relaxed)),
+            // Of the copy that crashed: the first one ends in order if that is the second one.
+            _ if libc::WIFSIGNALED(status) => Outcome::Stuck(state.first().data_type.load(Ordering::Relaxed)),
+            _ => Outcome::Stuck(state.second().data_type.load(Ordering::Relaxed)),
         }
     }
 
@@ -305,7 +323,7 @@ impl Asking {
 
     /// Objects and bytes so far.
     pub(crate) fn progress(&self) -> (u64, u64) {
-        (self.state().objects.load(Ordering::Relaxed), self.state().bytes.load(Ordering::Relaxed))
+        (self.state().objects(), self.state().bytes())
     }
 
     /// What the tool has answered, and what it complained of.

@@ -3,6 +3,7 @@
 use super::edges::EdgeName;
 use super::output::Output;
 use super::slot::{self, Object};
+use super::text::Padded;
 use super::vm::Vm;
 use crate::copy::own_memory::slice;
 
@@ -26,8 +27,7 @@ struct Span {
 struct Known {
     /// Of the name; 0 for none.
     id: usize,
-    length: usize,
-    text: [u8; Known::LONGEST],
+    text: Padded<{ Known::LONGEST }>,
 }
 
 impl Known {
@@ -42,12 +42,26 @@ impl Known {
     }
 }
 
+/// How names of objects of a class begin: `#<Foo 0x`.
+#[derive(Clone, Copy)]
+struct KnownClass {
+    /// 0 for none.
+    class: usize,
+    text: Padded<{ Known::LONGEST }>,
+}
+
+impl KnownClass {
+    /// A power of two.
+    const COUNT: usize = 64;
+}
+
 pub(super) struct Names<'a> {
     vm: &'a Vm,
     redact: bool,
     references: &'static mut [usize],
     spans: &'static mut [Span],
     known: &'static mut [Known],
+    classes: &'static mut [KnownClass],
     text: Output<'a>,
     used: usize,
     at: usize,
@@ -63,7 +77,8 @@ impl<'a> Names<'a> {
             references: slice(MOST)?,
             spans: slice(MOST)?,
             known: slice(Known::COUNT)?,
-            text: Output::new(slice(ROOM)?, None, state),
+            classes: slice(KnownClass::COUNT)?,
+            text: Output::scratch(slice(ROOM)?, state),
             used: 0,
             at: 0,
             named: 0,
@@ -121,16 +136,13 @@ impl<'a> Names<'a> {
     fn variable(&mut self, id: usize, start: usize) {
         let place = Known::place(id);
         if let Some(known) = self.known.get(place).filter(|known| known.id == id) {
-            self.text.bytes(known.text.get(..known.length).unwrap_or_default());
+            self.text.padded::<{ Known::LONGEST }, 32>(&known.text);
             return;
         }
         self.quoted(EdgeName::Name { before: b"", name: id as rb_sys::ID, after: b"" });
         let text = self.text.written().get(start..).unwrap_or_default();
-        if let (Some(known), Some(room)) = (self.known.get_mut(place), text.len().checked_sub(1))
-            && room < Known::LONGEST
-        {
-            *known = Known { id, length: text.len(), text: [0; Known::LONGEST] };
-            known.text.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
+        if let (Some(known), Some(text)) = (self.known.get_mut(place), Padded::of(text)) {
+            *known = Known { id, text };
         }
     }
 
@@ -224,10 +236,28 @@ impl<'a> Names<'a> {
 
     /// Such as `#<Foo 0x7f…>`.
     fn object(&mut self, object: Object) {
+        let class = object.word(1);
+        let place = (class >> 3 ^ class >> 9) & (KnownClass::COUNT - 1);
+        if let Some(known) = self.classes.get(place).filter(|known| known.class == class) {
+            self.text.padded::<{ Known::LONGEST }, 32>(&known.text);
+        } else {
+            let start = self.text.written().len();
+            self.class_of(class);
+            let text = self.text.written().get(start..).and_then(Padded::of);
+            if let (Some(known), Some(text)) = (self.classes.get_mut(place), text) {
+                *known = KnownClass { class, text };
+            }
+        }
+        self.text.hash(object.address as u64);
+        self.text.bytes(b">");
+    }
+
+    /// Such as `#<Foo 0x`.
+    fn class_of(&mut self, class: usize) {
         self.text.bytes(b"#<");
         // SAFETY: the class of an object of the heap; a name is the string that it holds, or nil.
         let name = unsafe {
-            let class = (self.vm.functions.real_class)(object.word(1) as rb_sys::VALUE);
+            let class = (self.vm.functions.real_class)(class as rb_sys::VALUE);
             if class == 0 { 0 } else { (self.vm.functions.class_name)(class) as usize }
         };
         if name > 8 && name & 7 == 0 {
@@ -237,8 +267,6 @@ impl<'a> Names<'a> {
             self.text.bytes(b"Object");
         }
         self.text.bytes(b" 0x");
-        self.text.hash(object.address as u64);
-        self.text.bytes(b">");
     }
 
     /// The names, if there are any.
@@ -249,9 +277,9 @@ impl<'a> Names<'a> {
         for (index, span) in self.spans.iter().take(self.used).enumerate() {
             out.bytes(if index == 0 { b", \"edges\":[" } else { b", " });
             let start = span.start as usize;
-            match self.text.written().get(start..start + span.length as usize) {
-                Some(name) if !name.is_empty() => out.bytes(name),
-                _ => out.bytes(b"\"(internal)\""),
+            match span.length as usize {
+                0 => out.bytes(b"\"(internal)\""),
+                length => out.cut_of(&self.text, start, length),
             }
         }
         out.bytes(b"]");

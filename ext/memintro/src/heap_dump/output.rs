@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::state::{Stage, State};
-use super::tool::{Pieces, Tool};
+use super::second::Second;
+use super::state::{Progress, Stage, State};
+use super::text::{PLAIN, Padded, TENS, copy_plain, hexadecimal};
+use super::tool::Tool;
 
 /// Hexadecimal digits of each byte.
 const HEX: [[u8; 2]; 256] = {
@@ -17,70 +19,10 @@ const HEX: [[u8; 2]; 256] = {
     table
 };
 
-/// Eight hexadecimal digits, the first one in the highest byte. Reckoned in one word: a table's pairs of digits would have
-/// to be put together in memory, and reading that at once is slow.
-#[inline]
-const fn hexadecimal(number: u32) -> u64 {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    let mut digits = number as u64;
-    digits = (digits << 16 | digits) & 0x0000_ffff_0000_ffff;
-    digits = (digits << 8 | digits) & 0x00ff_00ff_00ff_00ff;
-    digits = (digits << 4 | digits) & 0x0f0f_0f0f_0f0f_0f0f;
-    let letters = ((digits + 6 * EACH) >> 4) & EACH;
-    digits + b'0' as u64 * EACH + letters * (b'a' - b'0' - 10) as u64
-}
-
-const _: () = {
-    let text = hexadecimal(0x0129_afbe).to_be_bytes();
-    let expected = b"0129afbe";
-    let mut at = 0;
-    while at < 8 {
-        assert!(text[at] == expected[at]);
-        at += 1;
-    }
-};
-
-/// Which bytes stand in JSON as they are, as `ObjectSpace.dump_all` has it.
-const PLAIN: [bool; 256] = {
-    let mut table = [true; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = false;
-        byte += 1;
-    }
-    table[b'"' as usize] = false;
-    table[b'\\' as usize] = false;
-    table[0x7f] = false;
-    table
-};
-
 /// Bytes that are written at once where no memory is shared.
 const BUFFER: usize = 256 << 10;
 /// The least room for what is written at once.
 const ROOM: usize = 64;
-
-/// How many bytes from the first stand in JSON as they are. Eight are looked at together.
-#[inline]
-fn plain_length(text: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = ONES << 7;
-    let equal = |bytes: u64, byte: u8| {
-        let differ = bytes ^ (ONES * u64::from(byte));
-        differ.wrapping_sub(ONES) & !differ
-    };
-    let (words, rest) = text.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let bytes = u64::from_le_bytes(*word);
-        let control = bytes.wrapping_sub(ONES * 0x20) & !bytes;
-        let found = (control | equal(bytes, b'"') | equal(bytes, b'\\') | equal(bytes, 0x7f)) & HIGHS;
-        if found != 0 {
-            // The lowest is right; a borrow may only have marked bytes behind it.
-            return index * 8 + (found.trailing_zeros() / 8) as usize;
-        }
-    }
-    let before = text.len() - rest.len();
-    before + rest.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(rest.len())
-}
 
 pub(super) struct Output<'a> {
     buffer: &'static mut [u8],
@@ -90,26 +32,43 @@ pub(super) struct Output<'a> {
     /// Where memory is shared: the piece that is the buffer, and how many were filled before.
     piece: u32,
     filled: u64,
+    /// The piece before was full before a part ended, so this one goes on with it.
+    goes_on: bool,
+    /// In the first copy, the second one.
+    second: Option<Second>,
     state: &'a State,
+    progress: &'a Progress,
 }
 
 impl<'a> Output<'a> {
-    /// The buffer has at least some hundred bytes.
-    pub(super) fn new(buffer: &'static mut [u8], tool: Option<Tool>, state: &'a State) -> Self {
-        Self { buffer, used: 0, tool, piece: Pieces::FIRST, filled: 0, state }
+    /// One that goes nowhere.
+    pub(super) fn scratch(buffer: &'static mut [u8], state: &'a State) -> Self {
+        Self::new(buffer, None, state)
+    }
+
+    fn new(buffer: &'static mut [u8], tool: Option<Tool>, state: &'a State) -> Self {
+        let (used, filled, goes_on, second) = (0, 0, false, None);
+        let piece = tool.and_then(|tool| tool.pieces).map_or(0, |pieces| pieces.first());
+        let progress = if tool.is_some_and(Tool::is_of_second) { state.second() } else { state.first() };
+        Self { buffer, used, tool, piece, filled, goes_on, second, state, progress }
     }
 
     /// One whose buffer is the memory that the tool shares, where it does. `None` without memory.
     pub(super) fn to(tool: Tool, state: &'a State) -> Option<Self> {
         let buffer = match tool.pieces {
             // SAFETY: the first piece, and nothing has been filled.
-            Some(pieces) => unsafe { pieces.bytes(Pieces::FIRST) },
+            Some(pieces) => unsafe { pieces.bytes(pieces.first()) },
             None => crate::copy::own_memory::slice(BUFFER)?,
         };
         Some(Self::new(buffer, Some(tool), state))
     }
 
-    #[inline]
+    /// From now on, another copy writes as well.
+    pub(super) fn watch(&mut self, second: Second) {
+        self.second = Some(second);
+    }
+
+    #[inline(always)]
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         match self.buffer.get_mut(self.used..self.used + bytes.len()) {
             Some(place) => {
@@ -132,7 +91,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn room(&mut self) -> &mut [u8; ROOM] {
         if self.buffer.len() - self.used < ROOM {
             self.flush();
@@ -143,18 +102,55 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// A short text, of which few have more than `USUAL` bytes.
+    #[inline(always)]
+    pub(super) fn padded<const N: usize, const USUAL: usize>(&mut self, text: &Padded<N>) {
+        let length = text.length();
+        let room = self.buffer.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<USUAL>());
+        match (room, text.bytes.first_chunk::<USUAL>()) {
+            (Some(room), Some(bytes)) if length <= USUAL => {
+                *room = *bytes;
+                self.used += length;
+            }
+            _ => self.bytes(text.text()),
+        }
+    }
+
+    /// Some bytes of a scratch buffer.
+    #[inline(always)]
+    pub(super) fn cut_of(&mut self, other: &Output<'_>, start: usize, length: usize) {
+        const USUAL: usize = 48;
+        let from = other.buffer.get(start..).unwrap_or_default();
+        let room = self.buffer.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<USUAL>());
+        match (room, from.first_chunk::<USUAL>()) {
+            (Some(room), Some(bytes)) if length <= USUAL => {
+                *room = *bytes;
+                self.used += length;
+            }
+            _ => self.bytes(from.get(..length).unwrap_or_default()),
+        }
+    }
+
     /// An address as a string: `"0x7f…"`.
     #[inline]
     pub(super) fn address(&mut self, address: usize) {
+        self.address_after(b"", address);
+    }
+
+    /// The same behind a text of a few bytes.
+    #[inline(always)]
+    pub(super) fn address_after<const N: usize>(&mut self, before: &[u8; N], address: usize) {
+        const { assert!(N + 20 <= ROOM) };
         let digits =
             u128::from(hexadecimal((address >> 32) as u32)) << 64 | u128::from(hexadecimal(address as u32));
         let skipped = (address.leading_zeros() / 4).min(15);
         let count = 16 - skipped as usize;
         let room = self.room();
-        room[..3].copy_from_slice(b"\"0x");
-        room[3..19].copy_from_slice(&(digits << (skipped * 8)).to_be_bytes());
-        room[3 + count] = b'"';
-        self.used += count + 4;
+        room[..N].copy_from_slice(before);
+        room[N..N + 3].copy_from_slice(b"\"0x");
+        room[N + 3..N + 19].copy_from_slice(&(digits << (skipped * 8)).to_be_bytes());
+        room[N + 3 + count] = b'"';
+        self.used += N + count + 4;
     }
 
     /// A number, in 16 hexadecimal digits.
@@ -167,14 +163,35 @@ impl<'a> Output<'a> {
 
     #[inline]
     pub(super) fn number(&mut self, number: u64) {
-        let count = number.checked_ilog10().map_or(1, |above| above as usize + 1);
+        self.number_after(b"", number);
+    }
+
+    /// A number behind a text of a few bytes.
+    #[inline(always)]
+    pub(super) fn number_after<const N: usize>(&mut self, before: &[u8; N], number: u64) {
+        const { assert!(N + 20 <= ROOM) };
         let room = self.room();
-        let mut rest = number;
-        for place in room[..count].iter_mut().rev() {
-            *place = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        self.used += count;
+        room[..N].copy_from_slice(before);
+        let count = match number {
+            0..10 => {
+                room[N] = b'0' + number as u8;
+                1
+            }
+            10..100 => {
+                room[N..N + 2].copy_from_slice(&TENS[number as usize]);
+                2
+            }
+            _ => {
+                let count = number.ilog10() as usize + 1;
+                let mut rest = number;
+                for place in room[N..N + count].iter_mut().rev() {
+                    *place = b'0' + (rest % 10) as u8;
+                    rest /= 10;
+                }
+                count
+            }
+        };
+        self.used += N + count;
     }
 
     pub(super) fn signed(&mut self, number: i64) {
@@ -184,12 +201,10 @@ impl<'a> Output<'a> {
         self.number(number.unsigned_abs());
     }
 
-    /// Bytes of ASCII between quotes.
+    /// Bytes of ASCII without quotes.
     #[inline]
     pub(super) fn ascii(&mut self, text: &[u8]) {
-        self.bytes(b"\"");
         self.escaped(text);
-        self.bytes(b"\"");
     }
 
     /// Text between quotes. What is no UTF-8 is replaced.
@@ -211,9 +226,19 @@ impl<'a> Output<'a> {
 
     fn escaped(&mut self, mut text: &[u8]) {
         loop {
-            let plain = plain_length(text);
-            let (run, rest) = text.split_at(plain);
-            self.bytes(run);
+            let rest = match self.buffer.get_mut(self.used..) {
+                Some(room) if room.len() >= text.len() => {
+                    let plain = copy_plain(text, room);
+                    self.used += plain;
+                    text.get(plain..).unwrap_or_default()
+                }
+                _ => {
+                    let plain = text.iter().take_while(|byte| PLAIN[usize::from(**byte)]).count();
+                    let (run, rest) = text.split_at(plain);
+                    self.bytes(run);
+                    rest
+                }
+            };
             let Some((byte, rest)) = rest.split_first() else { return };
             text = rest;
             match byte {
@@ -232,9 +257,33 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// All has been written: waits for the tool, and ends the copy.
+    /// Lines end here that stand together. The piece goes to the tool if it is half full, so that it does not end within
+    /// the next ones.
+    pub(super) fn end_part(&mut self) {
+        if self.goes_on || self.used > self.buffer.len() / 2 {
+            self.publish();
+        }
+    }
+
+    /// All lines so far go to the tool.
+    pub(super) fn publish(&mut self) {
+        if self.goes_on || self.used > 0 {
+            self.send(false);
+        }
+    }
+
+    /// All of this copy has been written. In the first one waits for the second one, if there is any.
+    pub(super) fn end_lines(&mut self) {
+        self.publish();
+        self.progress.set(Stage::Writing);
+        if let (Some(second), Some(tool)) = (self.second.take(), self.tool) {
+            second.wait(tool, self.state);
+        }
+    }
+
+    /// The last line has been written, too: waits for the tool, and ends the copy.
     pub(super) fn finish(&mut self) {
-        self.flush();
+        self.publish();
         if let Some(tool) = self.tool {
             tool.finish(self.state, true);
         }
@@ -254,46 +303,39 @@ impl<'a> Output<'a> {
         self.used = 0;
     }
 
-    /// Writes all to the tool. If that has gone, ends the copy.
+    /// The buffer is full. Lines go on in the next one.
     #[cold]
-    pub(super) fn flush(&mut self) {
-        let Some(tool) = self.tool else {
+    fn flush(&mut self) {
+        if self.tool.is_none() {
             self.used = 0;
-            return;
-        };
-        if self.used == 0 {
-            return;
+        } else if self.used > 0 {
+            self.send(true);
         }
-        let before = self.state.stage();
-        self.state.set(Stage::Writing);
+    }
+
+    /// Sends the buffer to the tool. If that has gone, ends the copy.
+    #[cold]
+    fn send(&mut self, goes_on: bool) {
+        const GOES_ON: u64 = 1 << 31;
+        let Some(tool) = self.tool else { return };
+        let before = self.progress.stage();
+        self.progress.set(Stage::Writing);
         match tool.pieces {
             Some(pieces) => {
-                let filled = u64::from(self.piece) << 32 | self.used as u64;
-                send(tool, &filled.to_ne_bytes(), self.state);
+                let mark = if goes_on { GOES_ON } else { 0 };
+                let filled = u64::from(self.piece) << 32 | mark | self.used as u64;
+                tool.write(&filled.to_ne_bytes(), self.state);
                 self.filled += 1;
-                let Some(next) = pieces.next(self.filled) else { tool.finish(self.state, false) };
-                self.piece = next;
+                self.goes_on = goes_on;
+                self.piece = pieces.next(self.filled, tool, self.second.as_ref(), self.state);
                 // SAFETY: the tool has just given it back, or it was never used.
-                self.buffer = unsafe { pieces.bytes(next) };
+                self.buffer = unsafe { pieces.bytes(self.piece) };
             }
-            None => send(tool, self.buffer.get(..self.used).unwrap_or_default(), self.state),
+            None => tool.write(self.buffer.get(..self.used).unwrap_or_default(), self.state),
         }
-        self.state.bytes.fetch_add(self.used as u64, Ordering::Relaxed);
+        self.progress.bytes.fetch_add(self.used as u64, Ordering::Relaxed);
         self.used = 0;
-        self.state.beat.fetch_add(1, Ordering::Relaxed);
-        self.state.set(before);
-    }
-}
-
-/// Sends all to the tool. If that has gone, ends the copy.
-fn send(tool: Tool, mut rest: &[u8], state: &State) {
-    while !rest.is_empty() {
-        // SAFETY: these bytes are there.
-        let took = unsafe { libc::write(tool.pipe, rest.as_ptr().cast(), rest.len()) };
-        match usize::try_from(took) {
-            Ok(took) => rest = rest.get(took..).unwrap_or_default(),
-            Err(_) if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
-            Err(_) => tool.finish(state, false),
-        }
+        self.progress.beat.fetch_add(1, Ordering::Relaxed);
+        self.progress.set(before);
     }
 }

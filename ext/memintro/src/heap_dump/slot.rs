@@ -2,6 +2,8 @@
 
 use rb_sys::VALUE;
 
+use super::text::Padded;
+
 pub(super) const T_OBJECT: usize = 0x01;
 pub(super) const T_CLASS: usize = 0x02;
 pub(super) const T_MODULE: usize = 0x03;
@@ -200,4 +202,48 @@ pub(super) fn type_text(kind: usize) -> &'static [u8] {
         b", \"type\":\"UNKNOWN\"",
     ];
     TEXTS[kind & 31]
+}
+
+/// How lines of such objects begin, behind the address.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) key: Key,
+    pub(super) text: Padded<{ Head::LONGEST }>,
+}
+
+impl Head {
+    pub(super) const LONGEST: usize = 128;
+    /// Type and class; since 3.3 the shape and the slot, too.
+    pub(super) const USUAL: usize = if cfg!(ruby_gte_3_3) { 96 } else { 64 };
+    /// A power of two.
+    pub(super) const COUNT: usize = 64;
+}
+
+/// What the text depends on. All zero for none.
+#[derive(Clone, Copy)]
+pub(super) struct Key {
+    flags: usize,
+    class: usize,
+    slot_size: usize,
+}
+
+impl Key {
+    #[inline(always)]
+    pub(super) fn of(object: Object, class: usize, slot_size: usize) -> Self {
+        const SHAPE: usize = if cfg!(ruby_gte_3_3) { 0xffff_ffff << 32 } else { 0 };
+        Self { flags: object.flags & (0x1f | FROZEN | SHAPE), class, slot_size }
+    }
+
+    #[inline(always)]
+    pub(super) fn place(self) -> usize {
+        (self.class >> 3 ^ self.class >> 9 ^ self.flags ^ self.flags >> 32 ^ self.slot_size >> 3)
+            & (Head::COUNT - 1)
+    }
+
+    /// One word after the other: all together would be read from memory to which they have just been written one by one,
+    /// and the processor waits for that.
+    #[inline(always)]
+    pub(super) fn is(self, other: Self) -> bool {
+        self.flags == other.flags && self.class == other.class && self.slot_size == other.slot_size
+    }
 }

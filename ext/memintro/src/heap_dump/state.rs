@@ -1,11 +1,33 @@
-//! Memory that the host and the copy share: how far the copy has come.
+//! Memory that the host and the copies share: how far they have come.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::heap::FrozenPage;
+
+/// Copies that write lines: the first one, and a second one where there are processors for it.
+pub(super) const WRITERS: usize = 2;
 
 /// All zero at the beginning.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct State {
+    /// Of each copy.
+    pub(super) writers: [Progress; WRITERS],
+    /// The status of the tool's end, as `waitpid` has it; -1 before.
+    pub(super) tool: AtomicI32,
+    /// A number of `errno`: why the tool could not be started.
+    pub(super) error: AtomicI32,
+    /// Of the second copy, until the first one has waited for its end; 0 otherwise.
+    pub(super) second_pid: AtomicI32,
+    /// The first page of the heap that no copy has taken.
+    next_page: AtomicUsize,
+}
+
+/// How far a copy has come. No two are in one line of the processor's cache.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(super) struct Progress {
     /// Grows with each step. If it stands still although nothing is waited for, the copy hangs.
     pub(super) beat: AtomicU64,
     pub(super) objects: AtomicU64,
@@ -13,12 +35,8 @@ pub(super) struct State {
     pub(super) bytes: AtomicU64,
     /// See [`Stage`].
     stage: AtomicU32,
-    /// The status of the tool's end, as `waitpid` has it; -1 before.
-    pub(super) tool: AtomicI32,
     /// Of the data object whose functions run now, what tells its type; 0 while none do.
     pub(super) data_type: AtomicUsize,
-    /// A number of `errno`: why the tool could not be started.
-    pub(super) error: AtomicI32,
 }
 
 /// What the copy does.
@@ -29,15 +47,53 @@ pub(super) enum Stage {
     Made = 0,
     /// It walks over the heap.
     Walking = 1,
-    /// It waits for the tool to take lines.
+    /// It waits for the tool to take lines, or for the second copy.
     Writing = 2,
     /// It has written the last line, and waits for the tool's end.
     Written = 3,
-    /// The tool has ended.
+    /// The tool has ended; of the second copy: all its lines are with the tool.
     Done = 4,
 }
 
 impl State {
+    /// Of the first copy, which starts the tool and waits for it.
+    pub(super) fn first(&self) -> &Progress {
+        &self.writers[0]
+    }
+
+    pub(super) fn second(&self) -> &Progress {
+        &self.writers[1]
+    }
+
+    /// Written so far.
+    pub(super) fn objects(&self) -> u64 {
+        self.writers.iter().map(|writer| writer.objects.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Bytes of lines so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.writers.iter().map(|writer| writer.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Pages that nobody else writes, `None` at the end. Those whose addresses differ only in the lower 16 bits stay
+    /// together, so that their objects do in the file.
+    pub(super) fn take(&self, pages: &[FrozenPage]) -> Option<Range<usize>> {
+        const TOGETHER: u32 = 16;
+        let mut from = self.next_page.load(Ordering::Relaxed);
+        loop {
+            let rest = pages.get(from..)?;
+            let number = rest.first()?.start >> TOGETHER;
+            let count = rest.iter().take_while(|page| page.start >> TOGETHER == number).count();
+            let to = from + count;
+            match self.next_page.compare_exchange_weak(from, to, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(from..to),
+                Err(other) => from = other,
+            }
+        }
+    }
+}
+
+impl Progress {
     pub(super) fn set(&self, stage: Stage) {
         self.stage.store(stage as u32, Ordering::Release);
     }

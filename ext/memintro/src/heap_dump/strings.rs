@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::output::Output;
 use super::slot::{self, Coderange, Object};
-use super::state::State;
-use super::vm::{Coding, Vm};
+use super::state::Progress;
+use super::vm::{Coding, Encoding, Vm};
 
 const GTE_3_3: bool = cfg!(ruby_gte_3_3);
 /// After so many bytes of a long string, the host is told that the copy goes on.
@@ -20,7 +20,7 @@ pub(super) struct Strings<'a> {
 }
 
 impl Strings<'_> {
-    pub(super) fn fields(&self, out: &mut Output<'_>, vm: &Vm, state: &State, object: Object) {
+    pub(super) fn fields(&self, out: &mut Output<'_>, vm: &Vm, progress: &Progress, object: Object) {
         let range = if GTE_3_3 { object.coderange() } else { looked_at(vm, object) };
         if !object.has(slot::OUTSIDE) {
             out.bytes(b", \"embedded\":true");
@@ -38,13 +38,10 @@ impl Strings<'_> {
         if object.has(slot::SHARED | slot::OUTSIDE) {
             out.bytes(b", \"shared\":true");
         } else {
-            self.content(out, vm, state, object, range, self.redact);
+            self.content(out, vm, progress, object, range, self.redact);
         }
-        let encoding = vm.encodings.get(object.encoding());
-        if let Some(encoding) = encoding.filter(|encoding| encoding.coding != Coding::Binary) {
-            out.bytes(b", \"encoding\":\"");
-            out.bytes(&encoding.name);
-            out.bytes(b"\"");
+        if let Some(encoding) = vm.encodings.get(object.encoding()) {
+            out.padded::<{ Encoding::LONGEST }, 32>(&encoding.member);
         }
         if GTE_3_3 {
             out.bytes(b", \"coderange\":\"");
@@ -57,23 +54,22 @@ impl Strings<'_> {
     }
 
     /// Names of code are no secrets.
-    pub(super) fn content_of_symbol(&self, out: &mut Output<'_>, vm: &Vm, state: &State, text: Object) {
+    pub(super) fn content_of_symbol(&self, out: &mut Output<'_>, vm: &Vm, progress: &Progress, text: Object) {
         let range = if GTE_3_3 { text.coderange() } else { looked_at(vm, text) };
-        self.content(out, vm, state, text, range, false);
+        self.content(out, vm, progress, text, range, false);
     }
 
     fn content(
         &self,
         out: &mut Output<'_>,
         vm: &Vm,
-        state: &State,
+        progress: &Progress,
         text: Object,
         range: Coderange,
         redact: bool,
     ) {
         let bytes = text.string();
-        out.bytes(b", \"bytesize\":");
-        out.number(bytes.len() as u64);
+        out.number_after(b", \"bytesize\":", bytes.len() as u64);
         if text.has(slot::OUTSIDE) && !text.has(slot::SHARED) && text.capacity() != bytes.len() {
             out.bytes(b", \"capacity\":");
             out.number(text.capacity() as u64);
@@ -85,14 +81,15 @@ impl Strings<'_> {
             _ => false,
         };
         if compatible && is_ascii && !redact && !(GTE_3_3 && bytes.is_empty()) {
-            out.bytes(b", \"value\":");
+            out.bytes(b", \"value\":\"");
             out.ascii(bytes);
+            out.bytes(b"\"");
         } else if !bytes.is_empty() {
             let mut hasher = self.key.build_hasher();
             for piece in bytes.chunks(STEP) {
                 hasher.write(piece);
                 if bytes.len() > STEP {
-                    state.beat.fetch_add(1, Ordering::Relaxed);
+                    progress.beat.fetch_add(1, Ordering::Relaxed);
                 }
             }
             out.bytes(b", \"value_hash\":\"");

@@ -2,14 +2,16 @@
 //!
 //! A tool that writes a file shares memory with the copy, in pieces: the copy fills one while threads of the tool
 //! compress or write others. Which piece has how many bytes goes through the tool's standard input, and the number of
-//! a piece that is free again comes back through another pipe. A tool that answers a question, or where the kernel
+//! a piece that is free again comes back through another pipe. A second copy has pieces and a pipe of its own, so that
+//! neither waits for the other one. A tool that answers a question, or where the kernel
 //! refuses such memory, reads lines from its standard input.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::state::{Stage, State};
+use super::second::{self, Second};
+use super::state::{Stage, State, WRITERS};
 
 /// What is started, with texts that were made before the copy.
 pub(super) struct Command {
@@ -58,6 +60,7 @@ const WRITES: &[u8] = b"heap-write";
 /// The tool, and the pipe that it reads.
 #[derive(Clone, Copy)]
 pub(super) struct Tool {
+    /// 0 in the second copy, whose child it is not.
     pid: libc::pid_t,
     pub(super) pipe: i32,
     pub(super) pieces: Option<Pieces>,
@@ -67,75 +70,95 @@ pub(super) struct Tool {
 #[derive(Clone, Copy)]
 pub(super) struct Pieces {
     start: *mut u8,
-    /// Tells which piece is free again.
-    free: i32,
+    /// Of which copy.
+    writer: usize,
+    /// Tells which piece is free again, of each copy.
+    free: [i32; WRITERS],
 }
 
-/// Bytes of a piece, and how many there are: more than the tool has threads, so that one can always be filled.
+/// Bytes of a piece, and how many each copy has: more than the tool has threads, so that one can always be filled.
 pub(super) const PIECE: usize = 1 << 20;
-const PIECES: u32 = 8;
+const PIECES: u32 = 6;
 
 impl Pieces {
     /// Which is filled first.
-    pub(super) const FIRST: u32 = 0;
+    pub(super) fn first(self) -> u32 {
+        self.writer as u32 * PIECES
+    }
 
     /// The bytes of a piece.
     ///
     /// # Safety
     /// Nobody else uses this piece: it is the first one, or [`Self::next`] has told it.
     pub(super) unsafe fn bytes(self, number: u32) -> &'static mut [u8] {
-        let number = number.min(PIECES - 1) as usize;
+        let number = number.min(PIECES * WRITERS as u32 - 1) as usize;
         // SAFETY: within the mapping, which stays; the caller promises the rest.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(number * PIECE), PIECE) }
     }
 
-    /// The piece that is filled as the `count`th one, from 0 on: waits until one is free. `None` if the tool has gone.
-    pub(super) fn next(self, count: u64) -> Option<u32> {
+    /// The pipe that tells this copy of free pieces.
+    pub(super) fn free(self) -> i32 {
+        self.free.get(self.writer).copied().unwrap_or(-1)
+    }
+
+    /// The piece that is filled as the `count`th one, from 0 on: waits until one is free. If the tool or the second copy
+    /// has gone, ends the copy.
+    pub(super) fn next(self, count: u64, tool: Tool, second: Option<&Second>, state: &State) -> u32 {
         if let Some(unused) = u32::try_from(count).ok().filter(|count| *count < PIECES) {
-            return Some(unused);
+            return self.first() + unused;
         }
         let mut number = [0; 4];
         loop {
+            if let Some(second) = second {
+                second.watch_until_readable(self.free(), tool, state);
+            }
             // SAFETY: as much room as is said. What is this short is never cut.
-            let got = unsafe { libc::read(self.free, number.as_mut_ptr().cast(), number.len()) };
+            let got = unsafe { libc::read(self.free(), number.as_mut_ptr().cast(), number.len()) };
             match got {
-                4 => return Some(u32::from_ne_bytes(number)),
+                4 => return u32::from_ne_bytes(number),
                 -1 if last_error() == libc::EINTR => {}
-                _ => return None,
+                _ => tool.finish(state, false),
             }
         }
     }
 }
 
-/// What the copy has, and what the tool gets: the memory, and the end of the pipe by which it frees pieces.
-fn share() -> Option<(Pieces, [i32; 2])> {
-    let bytes = PIECE * PIECES as usize;
+/// What the copy has, and what the tool gets: the memory, and the ends of the pipes by which it frees pieces.
+fn share() -> Option<(Pieces, [i32; 1 + WRITERS])> {
+    let bytes = PIECE * PIECES as usize * WRITERS;
     // SAFETY: system calls with valid arguments. What stays open if one fails ends with the copy.
     unsafe {
         let memory = libc::memfd_create(c"memintro".as_ptr(), libc::MFD_CLOEXEC);
         if memory < 0 {
             return None;
         }
-        let away = libc::fcntl(memory, libc::F_DUPFD_CLOEXEC, AWAY);
-        libc::close(memory);
+        let away = |descriptor| {
+            let away = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, AWAY);
+            libc::close(descriptor);
+            away
+        };
+        let memory = away(memory);
         // A limit of the size of files counts here, too.
-        if libc::ftruncate(away, bytes as libc::off_t) != 0 {
-            libc::close(away);
+        if libc::ftruncate(memory, bytes as libc::off_t) != 0 {
+            libc::close(memory);
             return None;
         }
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let start = libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, away, 0);
-        let mut ends = [0; 2];
-        if start == libc::MAP_FAILED || libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
-            libc::close(away);
+        let start = libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, memory, 0);
+        if start == libc::MAP_FAILED {
+            libc::close(memory);
             return None;
         }
-        let [free, frees] = ends.map(|end| {
-            let away = libc::fcntl(end, libc::F_DUPFD_CLOEXEC, AWAY);
-            libc::close(end);
-            away
-        });
-        Some((Pieces { start: start.cast(), free }, [away, frees]))
+        let (mut free, mut theirs) = ([-1; WRITERS], [memory; 1 + WRITERS]);
+        for (mine, frees) in free.iter_mut().zip(theirs.iter_mut().skip(1)) {
+            let mut ends = [0; 2];
+            if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+                libc::close(memory);
+                return None;
+            }
+            [*mine, *frees] = ends.map(away);
+        }
+        Some((Pieces { start: start.cast(), writer: 0, free }, theirs))
     }
 }
 
@@ -143,8 +166,8 @@ fn share() -> Option<(Pieces, [i32; 2])> {
 struct Start<'a> {
     command: &'a Command,
     arguments: &'a [*const c_char],
-    /// They become 0 to 2; further ones, if memory is shared, 3 and 4.
-    streams: [i32; 5],
+    /// They become 0 to 2; further ones, if memory is shared, 3 to 5.
+    streams: [i32; 4 + WRITERS],
     shared: bool,
     parent: libc::pid_t,
     error: &'a AtomicI32,
@@ -173,11 +196,12 @@ pub(super) fn start(command: &Command, output: i32, errors: i32, error: &AtomicI
         if shared.is_none() {
             libc::fcntl(pipe, libc::F_SETPIPE_SZ, PIPE);
         }
-        let [memory, frees] = shared.map_or([-1; 2], |(_, theirs)| theirs);
+        let [memory, frees @ ..] = shared.map_or([-1; 1 + WRITERS], |(_, theirs)| theirs);
+        let [first, second] = frees;
         let mut begin = Start {
             command,
             arguments: if shared.is_some() { &command.sharing } else { &command.arguments },
-            streams: [input, away(output), away(errors), memory, frees],
+            streams: [input, away(output), away(errors), memory, first, second],
             shared: shared.is_some(),
             parent: libc::getpid(),
             error,
@@ -222,19 +246,55 @@ extern "C" fn become_tool(start: *mut c_void) -> c_int {
     }
 }
 
-fn last_error() -> i32 {
+pub(super) fn last_error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 impl Tool {
-    /// Lets it come to the end of the lines, waits for its end, and ends the copy.
+    /// The same in the second copy, which has been made just now.
+    pub(super) fn of_second(self) -> Option<Self> {
+        Some(Self { pid: 0, pieces: Some(Pieces { writer: 1, ..self.pieces? }), ..self })
+    }
+
+    pub(super) fn is_of_second(self) -> bool {
+        self.pid == 0
+    }
+
+    /// Writes all into its pipe. If it has gone, ends the copy.
+    pub(super) fn write(self, mut rest: &[u8], state: &State) {
+        while !rest.is_empty() {
+            // SAFETY: these bytes are there.
+            let took = unsafe { libc::write(self.pipe, rest.as_ptr().cast(), rest.len()) };
+            match usize::try_from(took) {
+                Ok(took) => rest = rest.get(took..).unwrap_or_default(),
+                Err(_) if last_error() == libc::EINTR => {}
+                Err(_) => self.finish(state, false),
+            }
+        }
+    }
+
+    /// Lets it come to the end of the lines, waits for its end, and ends the copy. The second copy leaves that to the
+    /// first one.
     pub(super) fn finish(self, state: &State, whole: bool) -> ! {
+        if self.is_of_second() {
+            if whole {
+                state.second().set(Stage::Done);
+                // Before its memory goes: the first copy waits for that.
+                // SAFETY: nothing is read or written any more.
+                unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+            }
+            crate::copy::end_with(if whole { 0 } else { second::TOOL_GONE });
+        }
+        if !whole {
+            second::kill(state);
+        }
         // SAFETY: our own end of the pipe.
         unsafe { libc::close(self.pipe) };
-        state.set(Stage::Written);
+        state.first().set(Stage::Written);
         let status = self.wait();
+        second::reap(state);
         state.tool.store(status, Ordering::Release);
-        state.set(Stage::Done);
+        state.first().set(Stage::Done);
         crate::copy::end(whole && status == 0)
     }
 

@@ -16,6 +16,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use magnus::{Error, RArray, RString, Ruby, Value, prelude::*};
 use rb_sys::{ID, VALUE};
 
+use super::text::Padded;
 use crate::lookup::{self, look_up};
 
 pub(super) type OnReference = unsafe extern "C" fn(VALUE, *mut c_void);
@@ -63,11 +64,17 @@ pub(super) enum Coding {
 }
 
 pub(super) struct Encoding {
-    pub(super) name: Vec<u8>,
+    /// As it stands in a line: `, "encoding":"UTF-8"`; nothing for plain bytes.
+    pub(super) member: Padded<{ Encoding::LONGEST }>,
     pub(super) ascii_compatible: bool,
     pub(super) coding: Coding,
     /// Ruby has loaded it, and so can look at its strings.
     pub(super) loaded: bool,
+}
+
+impl Encoding {
+    /// Ruby's names have 63 bytes at most.
+    pub(super) const LONGEST: usize = 96;
 }
 
 pub(super) struct Vm {
@@ -149,7 +156,12 @@ fn encodings(ruby: &Ruby) -> Result<Vec<Encoding>, Error> {
             let description = rb_sys::rb_enc_from_index(index as c_int);
             !description.is_null() && (*description).max_enc_len > 0
         };
-        encodings.push(Encoding { name, ascii_compatible, coding, loaded });
+        let member = match coding {
+            Coding::Binary => None,
+            _ => Padded::of(&[b", \"encoding\":\"", name.as_slice(), b"\""].concat()),
+        };
+        let member = member.unwrap_or(Padded::EMPTY);
+        encodings.push(Encoding { member, ascii_compatible, coding, loaded });
     }
     Ok(encodings)
 }

@@ -9,19 +9,22 @@ use super::births::Births;
 use super::edges;
 use super::names::Names;
 use super::output::Output;
-use super::slot::{self, Object};
-use super::state::State;
+use super::slot::{self, Head, Key, Object};
+use super::state::Progress;
 use super::strings::Strings;
+use super::text::Padded;
 use super::vm::Vm;
+use crate::copy::own_memory::slice;
 
-/// Most flags of the collector that an object has.
+/// Most flags of the collector that an object has, and the bytes of all of them.
 const MOST_FLAGS: usize = 8;
+const LONGEST_FLAGS: usize = 160;
 const GTE_3_3: bool = cfg!(ruby_gte_3_3);
 
 pub(super) struct Writer<'a> {
     pub(super) out: Output<'a>,
     pub(super) vm: &'a Vm,
-    pub(super) state: &'a State,
+    pub(super) progress: &'a Progress,
     pub(super) strings: Strings<'a>,
     pub(super) names: Names<'a>,
     /// Types of data objects whose functions are not called, because a copy ended in one of them.
@@ -39,23 +42,24 @@ pub(super) struct Writer<'a> {
     ours: edges::Ours,
     ours_left: Option<edges::Ours>,
     recent_flags: [ID; MOST_FLAGS],
-    recent_text: ([u8; 160], usize),
+    recent_text: Padded<LONGEST_FLAGS>,
+    heads: &'static mut [Head],
 }
 
 impl<'a> Writer<'a> {
     pub(super) fn new(
         out: Output<'a>,
         vm: &'a Vm,
-        state: &'a State,
+        progress: &'a Progress,
         strings: Strings<'a>,
         names: Names<'a>,
         skipped: &'a [usize],
         pages: &'a [crate::heap::FrozenPage],
-    ) -> Self {
-        Self {
+    ) -> Option<Self> {
+        Some(Self {
             out,
             vm,
-            state,
+            progress,
             strings,
             names,
             skipped,
@@ -68,15 +72,16 @@ impl<'a> Writer<'a> {
             ours: edges::Ours::find(),
             ours_left: None,
             recent_flags: [ID::MAX; MOST_FLAGS],
-            recent_text: ([0; 160], 0),
-        }
+            recent_text: Padded::EMPTY,
+            heads: slice(Head::COUNT)?,
+        })
     }
 
     /// Tells the host that the copy goes on.
     #[inline]
     fn live(&mut self) {
         self.beat += 1;
-        self.state.beat.store(self.beat, Ordering::Relaxed);
+        self.progress.beat.store(self.beat, Ordering::Relaxed);
     }
 
     /// One line for each category of roots.
@@ -139,22 +144,8 @@ impl<'a> Writer<'a> {
         }
         self.live();
         self.class = if GTE_3_3 && kind == slot::T_IMEMO { 0 } else { object.word(1) };
-        self.out.bytes(b"{\"address\":");
-        self.out.address(object.address);
-        self.out.bytes(slot::type_text(kind));
-        if GTE_3_3 {
-            self.out.bytes(b", \"shape_id\":");
-            self.out.number((object.flags >> 32) as u64);
-            self.out.bytes(b", \"slot_size\":");
-            self.out.number(slot_size as u64);
-        }
-        if self.class != 0 {
-            self.out.bytes(b", \"class\":");
-            self.out.address(self.class);
-        }
-        if object.has(slot::FROZEN) {
-            self.out.bytes(b", \"frozen\":true");
-        }
+        self.out.address_after(b"{\"address\":", object.address);
+        self.head(object, slot_size);
         if kind == slot::T_ZOMBIE {
             self.out.bytes(b"}\n");
             return true;
@@ -165,7 +156,7 @@ impl<'a> Writer<'a> {
         if is_data && self.skipped.contains(&data_type.1) {
             self.out.bytes(b", \"unread\":true");
         } else {
-            self.state.data_type.store(data_type.1, Ordering::Relaxed);
+            self.progress.data_type.store(data_type.1, Ordering::Relaxed);
             if has_references(object) {
                 self.references_of(object);
             }
@@ -178,32 +169,57 @@ impl<'a> Writer<'a> {
             // SAFETY: an object of the heap.
             let memsize = unsafe { (self.vm.functions.memsize)(object.value()) };
             if is_data {
-                self.state.data_type.store(0, Ordering::Relaxed);
+                self.progress.data_type.store(0, Ordering::Relaxed);
             }
             if memsize > 0 {
-                self.out.bytes(b", \"memsize\":");
-                self.out.number(memsize as u64);
+                self.out.number_after(b", \"memsize\":", memsize as u64);
             }
         }
         self.flags(object);
-        self.out.bytes(b"}\n");
         true
+    }
+
+    /// What objects of one class have in common, and is kept: their type, class, shape and slot.
+    #[inline]
+    fn head(&mut self, object: Object, slot_size: usize) {
+        let key = Key::of(object, self.class, slot_size);
+        if let Some(head) = self.heads.get(key.place()).filter(|head| head.key.is(key)) {
+            self.out.padded::<{ Head::LONGEST }, { Head::USUAL }>(&head.text);
+            return;
+        }
+        let start = self.out.written().len();
+        self.out.bytes(slot::type_text(object.kind()));
+        if GTE_3_3 {
+            self.out.number_after(b", \"shape_id\":", (object.flags >> 32) as u64);
+            self.out.number_after(b", \"slot_size\":", slot_size as u64);
+        }
+        if self.class != 0 {
+            self.out.address_after(b", \"class\":", self.class);
+        }
+        if object.has(slot::FROZEN) {
+            self.out.bytes(b", \"frozen\":true");
+        }
+        // Unless the buffer was full meanwhile, and began anew.
+        if let Some(text) = self.out.written().get(start..).filter(|text| !text.is_empty())
+            && let (Some(head), Some(text)) = (self.heads.get_mut(key.place()), Padded::of(text))
+        {
+            *head = Head { key, text };
+        }
     }
 
     fn fields(&mut self, object: Object, data_type: (bool, usize)) {
         match object.kind() {
-            slot::T_STRING => self.strings.fields(&mut self.out, self.vm, self.state, object),
+            slot::T_STRING => self.strings.fields(&mut self.out, self.vm, self.progress, object),
             slot::T_SYMBOL => {
                 // SAFETY: a symbol of the heap has its text.
                 let text = unsafe { (self.vm.functions.text_of_symbol)(object.value()) } as usize;
                 // SAFETY: an object.
                 let text = unsafe { Object::read(text) };
-                self.strings.content_of_symbol(&mut self.out, self.vm, self.state, text);
+                self.strings.content_of_symbol(&mut self.out, self.vm, self.progress, text);
             }
             slot::T_ARRAY => {
                 let length = object.array_length();
-                self.out.bytes(b", \"length\":");
-                self.out.signed(length);
+                self.out.number_after(b", \"length\":", length.cast_unsigned());
                 if length > 0 && object.has(slot::SHARED) {
                     self.out.bytes(b", \"shared\":true");
                 }
@@ -212,9 +228,9 @@ impl<'a> Writer<'a> {
                 }
             }
             slot::T_HASH => {
-                self.out.bytes(b", \"size\":");
                 // SAFETY: a Hash of the heap; reads a number.
-                self.out.number(unsafe { (self.vm.functions.hash_size)(object.value()) } as u64);
+                let size = unsafe { (self.vm.functions.hash_size)(object.value()) };
+                self.out.number_after(b", \"size\":", size as u64);
                 if object.has(slot::HAS_DEFAULT_PROC) {
                     self.out.bytes(b", \"default\":");
                     self.out.address(object.default_proc());
@@ -260,8 +276,7 @@ impl<'a> Writer<'a> {
         if GTE_3_3 && object.has(slot::EMBEDDED) {
             self.out.bytes(b", \"embedded\":true");
         }
-        self.out.bytes(b", \"ivars\":");
-        self.out.number(object.variables());
+        self.out.number_after(b", \"ivars\":", object.variables());
         if let Some(too_complex) = self.vm.functions.too_complex {
             // SAFETY: an object of the heap; reads its shape.
             if unsafe { too_complex(object.value()) } {
@@ -359,7 +374,11 @@ impl<'a> Writer<'a> {
         self.references = 0;
         self.names.clear();
         let asks = object.kind() == slot::T_DATA && edges::Ours::are_of(object.value());
-        self.ours_left = asks.then_some(self.ours);
+        if asks {
+            self.ours_left = Some(self.ours);
+        } else if self.ours_left.is_some() {
+            self.ours_left = None;
+        }
         // SAFETY: an object of the heap; the writer outlives the call, and nobody else uses it meanwhile.
         unsafe {
             (self.vm.functions.references)(object.value(), on_reference, std::ptr::from_mut(self).cast());
@@ -387,8 +406,11 @@ impl<'a> Writer<'a> {
         if to == self.class || self.ours_left.as_mut().is_some_and(|ours| ours.take(to as VALUE)) {
             return;
         }
-        self.out.bytes(if self.references == 0 { b", \"references\":[" } else { b", " });
-        self.out.address(to);
+        if self.references == 0 {
+            self.out.address_after(b", \"references\":[", to);
+        } else {
+            self.out.address_after(b", ", to);
+        }
         self.names.reference(to);
         self.references += 1;
         self.live();
@@ -408,40 +430,26 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// The end of the line.
     fn flags(&mut self, object: Object) {
         let mut found = [0; MOST_FLAGS];
         // SAFETY: an object of the heap, and room for so many.
         let count = unsafe { (self.vm.functions.gc_flags)(object.value(), found.as_mut_ptr(), found.len()) };
-        if count == 0 {
-            return;
-        }
-        let differ =
-            found.iter().zip(&self.recent_flags).fold(0, |differ, (one, other)| differ | (one ^ other));
-        if differ != 0 {
+        // One after the other, as `Key::is` does; what is behind the last one is 0.
+        let mut both = found.iter().zip(&self.recent_flags).take(count + 1);
+        if both.any(|(one, other)| one != other) {
             self.recent_flags = found;
-            self.recent_text.1 = 0;
-            self.recent(b", \"flags\":{");
+            self.recent_text = Padded::EMPTY;
+            let text = &mut self.recent_text;
             for (index, id) in found.iter().take(count).enumerate() {
-                if index > 0 {
-                    self.recent(b", ");
-                }
-                let vm = self.vm;
-                if let Some((_, text)) = vm.flags.iter().find(|(known, _)| known == id) {
-                    self.recent(text);
+                text.add(if index == 0 { b", \"flags\":{" } else { b", " });
+                if let Some((_, flag)) = self.vm.flags.iter().find(|(known, _)| known == id) {
+                    text.add(flag);
                 }
             }
-            self.recent(b"}");
+            text.add(if count == 0 { b"}\n" } else { b"}}\n" });
         }
-        let (text, length) = &self.recent_text;
-        self.out.bytes(text.get(..*length).unwrap_or_default());
-    }
-
-    fn recent(&mut self, bytes: &[u8]) {
-        let (text, length) = &mut self.recent_text;
-        if let Some(place) = text.get_mut(*length..*length + bytes.len()) {
-            place.copy_from_slice(bytes);
-            *length += bytes.len();
-        }
+        self.out.padded::<LONGEST_FLAGS, 96>(&self.recent_text);
     }
 }
 

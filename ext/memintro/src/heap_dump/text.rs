@@ -1,0 +1,152 @@
+//! How text comes into a buffer with few instructions: short texts are copied with what is behind them, in registers, and
+//! what must be escaped is looked for while it is copied.
+
+/// Eight hexadecimal digits, the first one in the highest byte. Reckoned in one word: a table's pairs of digits would have
+/// to be put together in memory, and reading that at once is slow.
+#[inline(always)]
+pub(super) const fn hexadecimal(number: u32) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let mut digits = number as u64;
+    digits = (digits << 16 | digits) & 0x0000_ffff_0000_ffff;
+    digits = (digits << 8 | digits) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits << 4 | digits) & 0x0f0f_0f0f_0f0f_0f0f;
+    let letters = ((digits + 6 * EACH) >> 4) & EACH;
+    digits + b'0' as u64 * EACH + letters * (b'a' - b'0' - 10) as u64
+}
+
+const _: () = {
+    let text = hexadecimal(0x0129_afbe).to_be_bytes();
+    let expected = b"0129afbe";
+    let mut at = 0;
+    while at < 8 {
+        assert!(text[at] == expected[at]);
+        at += 1;
+    }
+};
+
+/// Two decimal digits of each number below 100.
+pub(super) const TENS: [[u8; 2]; 100] = {
+    let mut table = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        table[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
+        number += 1;
+    }
+    table
+};
+
+/// Which bytes stand in JSON as they are, as `ObjectSpace.dump_all` has it.
+pub(super) const PLAIN: [bool; 256] = {
+    let mut table = [true; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = false;
+        byte += 1;
+    }
+    table[b'"' as usize] = false;
+    table[b'\\' as usize] = false;
+    table[0x7f] = false;
+    table
+};
+
+/// A text with room behind it, which is copied along.
+#[derive(Clone, Copy)]
+pub(super) struct Padded<const N: usize> {
+    pub(super) bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Padded<N> {
+    pub(super) const EMPTY: Self = Self { bytes: [0; N], length: 0 };
+
+    /// Of a text; `None` if that is too long.
+    pub(super) fn of(text: &[u8]) -> Option<Self> {
+        let mut padded = Self::EMPTY;
+        padded.add(text).then_some(padded)
+    }
+
+    /// Adds more. False if it is too long.
+    pub(super) fn add(&mut self, text: &[u8]) -> bool {
+        let place = self.bytes.get_mut(self.length..self.length + text.len());
+        let fits = place.map(|place| place.copy_from_slice(text)).is_some();
+        self.length += if fits { text.len() } else { 0 };
+        fits
+    }
+
+    #[inline(always)]
+    pub(super) fn length(&self) -> usize {
+        self.length.min(N)
+    }
+
+    pub(super) fn text(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Copies the bytes from the first one on that stand in JSON as they are, and returns how many. Eight are looked at together.
+/// There is as much room as text.
+#[inline]
+pub(super) fn copy_plain(text: &[u8], room: &mut [u8]) -> usize {
+    let (words, rest) = text.as_chunks::<8>();
+    let mut done = 0;
+    for (word, place) in words.iter().zip(room.as_chunks_mut::<8>().0) {
+        *place = *word;
+        let found = special(u64::from_le_bytes(*word));
+        if found != 0 {
+            // The lowest is right; a borrow may only have marked bytes behind it.
+            return done + (found.trailing_zeros() / 8) as usize;
+        }
+        done += 8;
+    }
+    // The last eight, some of which have been looked at.
+    if let (Some(word), false) = (text.last_chunk::<8>(), rest.is_empty())
+        && let Some(place) = room.get_mut(text.len() - 8..).and_then(|room| room.first_chunk_mut::<8>())
+    {
+        *place = *word;
+        let found = special(u64::from_le_bytes(*word));
+        let plain = if found == 0 { 8 } else { (found.trailing_zeros() / 8) as usize };
+        return text.len() - 8 + plain;
+    }
+    let room = room.get_mut(done..).unwrap_or_default();
+    let special = rest.iter().zip(room).position(|(byte, place)| {
+        *place = *byte;
+        !PLAIN[usize::from(*byte)]
+    });
+    done + special.unwrap_or(rest.len())
+}
+
+/// The highest bit of the first byte that does not stand as it is; of ones behind it, perhaps.
+#[inline(always)]
+const fn special(bytes: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = ONES << 7;
+    const fn equal(bytes: u64, byte: u8) -> u64 {
+        let differ = bytes ^ (ONES * byte as u64);
+        differ.wrapping_sub(ONES) & !differ
+    }
+    let control = bytes.wrapping_sub(ONES * 0x20) & !bytes;
+    (control | equal(bytes, b'"') | equal(bytes, b'\\') | equal(bytes, 0x7f)) & HIGHS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_copied_up_to_the_first_that_is_escaped() {
+        for length in 0..40 {
+            for special in 0..=length {
+                for byte in [0, 0x1f, b'"', b'\\', 0x7f, b' ', b'~', 0x80, 0xff, b'!', b'#', b'[', b']'] {
+                    let mut text = vec![b'x'; length];
+                    if let Some(place) = text.get_mut(special) {
+                        *place = byte;
+                    }
+                    let plain = text.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(length);
+                    let mut room = vec![0; length];
+                    assert_eq!(copy_plain(&text, &mut room), plain, "{length} {special} {byte}");
+                    assert_eq!(room[..plain], text[..plain]);
+                }
+            }
+        }
+    }
+}
