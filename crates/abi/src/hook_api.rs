@@ -1,6 +1,7 @@
 //! The table of functions that the hook offers, and the functions of the VM that the hook calls.
 
 use core::ffi::{c_char, c_void};
+use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize};
 
 use crate::{
     BirthRecord, BlockRecord, CallerSample, Figures, Frame, FrameKind, MeasureFigures, MeasuredSite, Mode,
@@ -35,8 +36,8 @@ pub struct VmSource {
     /// Sets path and line of a frame that was returned just now. The path is null if there is none after all; the
     /// line is 0 if no line runs. A key of 0 means that the next frame with the same key may be elsewhere.
     pub locate: unsafe extern "C" fn(frame: *mut Frame),
-    /// GC generation now.
-    pub generation: unsafe extern "C" fn() -> u32,
+    /// Number of collections so far. A GC generation is its lower half.
+    pub generation: unsafe extern "C" fn() -> usize,
     /// As `frame`, but key and detail stand for the so many innermost lines of Ruby. A key of 0 stands for none.
     pub stack_key: unsafe extern "C" fn(frame: *mut Frame, depth: u32) -> FrameKind,
     /// Visits the so many innermost lines of the stack whose key was returned just now, the innermost first, which is
@@ -53,6 +54,37 @@ pub struct VmSource {
     /// Up to where the machine stack of the calling thread, or of its fiber, may be read from this address on; 0: not
     /// known. To be called only after an answer of [`FrameKind::RUBY`].
     pub stack_end: unsafe extern "C" fn(address: usize) -> usize,
+    /// Where the hook may look instead of calling `frame`; null: nowhere.
+    pub words: Option<&'static VmWords>,
+}
+
+/// Where the VM keeps what identifies the running line. The extension has found these places while the program runs, and
+/// has checked them against the VM's own answers. It may change them at any time. What they tell is [`VmSource::frame`]'s
+/// answer, if that is [`FrameKind::RUBY`].
+#[repr(C)]
+#[derive(Debug)]
+pub struct VmWords {
+    /// Bytes from a frame to its caller's; 0: nothing else here may be used, except `collections` if that is not null. Stored
+    /// last.
+    pub stride: AtomicUsize,
+    /// Distance from the thread pointer of the word that points to the calling thread's execution context, or is null.
+    pub context: AtomicIsize,
+    /// Keys are program counters with these bits flipped.
+    pub marks: AtomicUsize,
+    /// Distance in the context of the half word in which, if all of `masks` is set, `frame` has to be called.
+    pub mask: AtomicUsize,
+    /// See `mask`.
+    pub masks: AtomicU32,
+    /// Bits of `collecting` of which any is set while the VM collects.
+    pub collecting_mask: AtomicU32,
+    /// See `collecting_mask`.
+    pub collecting: AtomicPtr<u32>,
+    /// Number of collections so far: what `generation` answers; null: not known.
+    pub collections: AtomicPtr<usize>,
+    /// Distance in the context of the word that points to the thread.
+    pub thread: AtomicUsize,
+    /// Distance in the thread of a word that is 0 while it holds the VM's lock.
+    pub without_lock: AtomicUsize,
 }
 
 /// One relocation slot or module, for `doctor`.

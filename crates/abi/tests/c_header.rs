@@ -194,7 +194,33 @@ fn layouts(all: &mut Lines) {
     layout!(all, "memintro_measured_site", MeasuredSite, site, allocations, total_bytes);
     layout!(all, "memintro_birth", BirthRecord, size, site, owner);
     layout!(all, "memintro_frame", Frame, key, detail, generation, path, line);
-    layout!(all, "memintro_vm_source", VmSource, frame, locate, generation, stack_key, stack, stack_end);
+    layout!(
+        all,
+        "memintro_vm_source",
+        VmSource,
+        frame,
+        locate,
+        generation,
+        stack_key,
+        stack,
+        stack_end,
+        words
+    );
+    layout!(
+        all,
+        "memintro_vm_words",
+        VmWords,
+        stride,
+        context,
+        marks,
+        mask,
+        masks,
+        collecting_mask,
+        collecting,
+        collections,
+        thread,
+        without_lock,
+    );
     layout!(all, "memintro_stack_frame", StackFrame, path, label, path_len, label_len, line, frame, caller,);
     layout!(all, "memintro_own_range", OwnRange, start, end);
     layout!(

@@ -54,13 +54,13 @@ pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32
 }
 
 /// Removes the note of a block that is freed or about to move, if it was born in a measurement.
-#[inline]
+#[inline(always)]
 pub(crate) fn unnote(address: usize) -> Option<Birth> {
     if BIRTHS.is_on() { BIRTHS.take(address) } else { None }
 }
 
 /// A block is born. If it is due to be looked at more closely, returns how many of its site it stands for.
-#[inline]
+#[inline(always)]
 pub(crate) fn born(
     origin: Origin<'_>,
     address: usize,
@@ -74,8 +74,7 @@ pub(crate) fn born(
         Inserted::New => {}
         Inserted::Replaced(stale) => heal(origin, Some(stale), generation),
         Inserted::Full => {
-            bump(&traffic.dropped, 1);
-            unnote(address);
+            dropped(origin, address);
             return None;
         }
     }
@@ -86,6 +85,13 @@ pub(crate) fn born(
         note(origin, address, size, site);
     }
     due
+}
+
+#[cold]
+#[inline(never)]
+fn dropped(origin: Origin<'_>, address: usize) {
+    bump(&origin.owner.traffic.dropped, 1);
+    unnote(address);
 }
 
 #[cold]
@@ -119,17 +125,25 @@ pub(crate) fn born_sampled(origin: Origin<'_>, address: usize, size: u64, site: 
 }
 
 /// As [`heal`], for blocks that were sampled before the switch to full mode.
-#[inline]
+#[inline(always)]
 fn heal_sample(origin: Origin<'_>, address: usize) {
-    if !SAMPLES.is_empty()
-        && let Some(stale) = SAMPLES.take(address)
-    {
+    if !SAMPLES.is_empty() {
+        heal_a_sample(origin, address);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn heal_a_sample(origin: Origin<'_>, address: usize) {
+    if let Some(stale) = SAMPLES.take(address) {
         bump(&origin.owner.traffic.missed_frees, 1);
         SAMPLES.count_death(&stale, shared::generation(), Some(&origin.owner.estimate));
     }
 }
 
 /// The allocator returned an address whose free was never seen.
+#[cold]
+#[inline(never)]
 fn heal(origin: Origin<'_>, stale: Option<Removed>, now: u32) {
     if let Some(stale) = stale {
         bump(&origin.owner.traffic.missed_frees, 1);
@@ -138,8 +152,8 @@ fn heal(origin: Origin<'_>, stale: Option<Removed>, now: u32) {
 }
 
 /// `now` is the GC generation from which the block's age is computed.
-#[inline]
-fn died(origin: Origin<'_>, block: &Removed, now: u32) {
+#[inline(always)]
+pub(crate) fn died(origin: Origin<'_>, block: &Removed, now: u32) {
     bump(&origin.owner.traffic.frees, 1);
     bump(&origin.owner.traffic.freed_bytes, block.size);
     origin.counters.freed(block.site, block.size, block.age, now, |id| SITES.counters(id));
@@ -158,15 +172,29 @@ pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
 }
 
 /// Takes a block out of the table or the samples.
-#[inline]
 pub(crate) fn take(address: usize, now: u32) -> Old {
+    take_block(address, now).map_or_else(|| take_sample(address), Old::Followed)
+}
+
+/// Takes a block out of the table. If it is not there, [`take_sample`] has to be called.
+#[inline(always)]
+pub(crate) fn take_block(address: usize, now: u32) -> Option<Removed> {
     FOLLOWED.freed(address as u64);
-    if let Some(removed) = TABLE.remove(address, now) {
-        if sampling::is_on() {
-            SAMPLES.uncount(address);
-        }
-        return Old::Followed(removed);
+    let removed = TABLE.remove(address, now)?;
+    if sampling::is_on() {
+        uncount(address);
     }
+    Some(removed)
+}
+
+#[cold]
+#[inline(never)]
+fn uncount(address: usize) {
+    SAMPLES.uncount(address);
+}
+
+/// Takes a block out of the samples.
+pub(crate) fn take_sample(address: usize) -> Old {
     if SAMPLES.is_empty() {
         return Old::Nothing;
     }

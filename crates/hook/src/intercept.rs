@@ -14,7 +14,9 @@ use crate::functions;
 use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
 use crate::patch;
 use crate::real::call;
-use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
+use crate::record::{
+    Birth, allocated, allocated_by_malloc, freed_by_free, freeing, moved, moving, sampled, stayed,
+};
 use crate::sampling::{self, Debt};
 
 type Pointer = *mut c_void;
@@ -38,14 +40,20 @@ fn prefetch(block: Pointer) {
 #[inline(always)]
 fn allocate(size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
     if sampling::is_on() {
-        return match sampling::charge(size) {
-            Ok(()) => real(),
-            Err(debt) => allocate_on_debt(size, caller, debt, real),
-        };
+        return allocate_and_pay(size, caller, real);
     }
     let block = real();
     allocated(block, size, caller);
     block
+}
+
+/// Calls the allocator, and records the block if it is sampled.
+#[inline(always)]
+fn allocate_and_pay(size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
+    match sampling::charge(size) {
+        Ok(()) => real(),
+        Err(debt) => allocate_on_debt(size, caller, debt, real),
+    }
 }
 
 #[cold]
@@ -61,33 +69,55 @@ fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() 
 
 pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
-    // SAFETY: the caller's own arguments.
-    let real = || unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) };
-    allocate(size, caller, || cleared(real(), size))
+    if sampling::is_on() {
+        allocate_and_pay(size, caller, || real_malloc(size))
+    } else {
+        malloc_in_full(size, caller)
+    }
+}
+
+#[inline(always)]
+fn real_malloc(size: usize) -> Pointer {
+    // SAFETY: any size may be asked for.
+    cleared(unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) }, size)
+}
+
+/// By itself, because it needs more registers than the other mode.
+#[inline(never)]
+extern "C" fn malloc_in_full(size: usize, caller: usize) -> Pointer {
+    let block = real_malloc(size);
+    allocated_by_malloc(block, size, caller);
+    block
 }
 
 /// Records that a block is about to be freed, if it is followed.
 #[inline(always)]
 fn release(block: Pointer) {
-    if sampling::is_on() {
-        if sampling::may_hold(block as usize) {
-            freeing_sampled(block);
-        }
-        return;
+    if !sampling::is_on() {
+        prefetch(block);
+        freeing(block);
+    } else if sampling::may_hold(block as usize) {
+        freeing(block);
     }
-    prefetch(block);
-    freeing(block);
-}
-
-#[cold]
-#[inline(never)]
-fn freeing_sampled(block: Pointer) {
-    freeing(block);
 }
 
 pub(crate) unsafe extern "C" fn free(block: Pointer) {
-    release(block);
-    // SAFETY: the caller's own argument.
+    if sampling::is_on() {
+        if sampling::may_hold(block as usize) {
+            freeing(block);
+        }
+        // SAFETY: the caller's own argument.
+        unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
+    } else {
+        free_in_full(block);
+    }
+}
+
+#[inline(never)]
+extern "C" fn free_in_full(block: Pointer) {
+    prefetch(block);
+    freed_by_free(block);
+    // SAFETY: the argument of `free`.
     unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
 }
 

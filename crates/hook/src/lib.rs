@@ -41,6 +41,7 @@ mod functions;
 mod hook_api;
 mod init;
 mod intercept;
+mod line;
 mod measure;
 mod nested;
 mod object_samples;

@@ -16,9 +16,13 @@ use memintro_tracker::chance;
 use memintro_tracker::lock::given_up;
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
-use crate::apply::{Moving, Old, Origin, born, born_sampled, born_untracked, gone, put_back, take, unnote};
+use crate::apply::{
+    Moving, Old, Origin, born, born_sampled, born_untracked, died, gone, put_back, take, take_block,
+    take_sample, unnote,
+};
 use crate::callers;
 use crate::defer;
+use crate::line;
 use crate::nested;
 use crate::patch;
 use crate::place;
@@ -51,34 +55,65 @@ pub(crate) enum Birth {
 }
 
 /// A block was born.
-#[inline]
+#[inline(never)]
 pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usize) {
+    allocated_by_malloc(block, size, caller);
+}
+
+/// The same, for the function that is called most: it becomes part of its body. Mostly nothing is unusual: the thread has a
+/// state, records nothing yet, and the gate is open.
+#[inline(always)]
+pub(crate) fn allocated_by_malloc(block: *mut c_void, size: usize, caller: usize) {
     if block.is_null() {
         return;
     }
     // Prefetches the table's cache line, which arrives while the VM is asked for the call site.
     TABLE.prefetch(block as usize);
+    if let Some(own) = thread::at_hand()
+        && own.is_plain()
+        && let Some(busy) = THREADS.enter_at_once(own)
+    {
+        // The mode is read again, because a stop cannot happen from here on. The stub's check was only a hint.
+        if ACTIVE.load(Ordering::Relaxed) == Mode::FULL.0 {
+            record_plain(own, block as usize, size as u64, caller);
+        }
+        drop(busy);
+        return;
+    }
+    allocated_unusually(block, size, caller);
+}
+
+#[inline(never)]
+extern "C" fn allocated_unusually(block: *mut c_void, size: usize, caller: usize) {
     let Some(own) = thread::own() else { return };
     if nested::is_nested(&own) {
         return;
     }
     let (address, size) = (block as usize, size as u64);
     let Some(busy) = enter(&own, || defer::birth(&own, address, size, caller, None)) else { return };
-    // The mode is read again, because a stop cannot happen from here on. The stub's check was only a hint.
     if ACTIVE.load(Ordering::Relaxed) == Mode::FULL.0 {
         record(&own, address, size, caller);
     }
     drop(busy);
 }
 
-#[inline]
-fn record(own: &Own, address: usize, size: u64, caller: usize) {
-    let origin = Origin::of(own);
+fn record(own: &ThreadState, address: usize, size: u64, caller: usize) {
     if own.untracked.get() != 0 {
-        born_untracked(origin, address, shared::generation());
+        born_untracked(Origin::of(own), address, shared::generation());
         return;
     }
-    let (site, generation) = site(own, caller);
+    record_plain(own, address, size, caller);
+}
+
+#[inline(always)]
+fn record_plain(own: &ThreadState, address: usize, size: u64, caller: usize) {
+    let origin = Origin::of(own);
+    let known = line::running()
+        .and_then(|line| Some((own.sites.known(line.key, line.detail, line.generation)?, line.generation)));
+    let (site, generation) = match known {
+        Some(known) => known,
+        None => site(own, caller),
+    };
     if let Some(weight) = born(origin, address, size, site, generation) {
         callers::sample(site, weight.get(), address, size, caller);
     }
@@ -104,8 +139,8 @@ fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64)
     callers::sample(site, chance::weight(size, mean) as u32, address, size, caller);
 }
 
-/// The thread that asks, and the generation.
-#[inline]
+/// The site of who asks, and the generation.
+#[inline(never)]
 pub(crate) fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
     let Some(vm) = shared::vm() else {
         if BOOTING.load(Ordering::Relaxed) {
@@ -163,26 +198,64 @@ fn native_site(own: &ThreadState, caller: usize) -> u32 {
 }
 
 /// A block is about to be freed.
-#[inline]
-pub(crate) fn freeing(block: *mut c_void) {
+#[inline(never)]
+pub(crate) extern "C" fn freeing(block: *mut c_void) {
+    freed_by_free(block);
+}
+
+/// The same, as part of the body of the function that is called most.
+#[inline(always)]
+pub(crate) fn freed_by_free(block: *mut c_void) {
     if block.is_null() {
         return;
     }
+    if let Some(own) = thread::at_hand()
+        && let Some(busy) = THREADS.enter_at_once(own)
+    {
+        if ACTIVE.load(Ordering::Relaxed) != 0 {
+            forget(own, block as usize);
+        }
+        drop(busy);
+        return;
+    }
+    freeing_unusually(block);
+}
+
+#[inline(never)]
+extern "C" fn freeing_unusually(block: *mut c_void) {
     let Some(own) = thread::own() else { return };
     let address = block as usize;
     let Some(busy) = enter(&own, || defer::free(&own, address)) else { return };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        let given_up_before = given_up();
-        let now = shared::generation();
-        let old = take(address, now);
-        unnote(address);
-        if matches!(old, Old::Nothing) && given_up() != given_up_before {
-            // Another thread kept it from being looked up. It counts as live until its address is returned again.
-            bump(&own.traffic.dropped, 1);
-        }
-        gone(Origin::of(&own), &old, now);
+        forget(&own, address);
     }
     drop(busy);
+}
+
+/// Takes out a block that is freed.
+#[inline(always)]
+fn forget(own: &ThreadState, address: usize) {
+    let given_up_before = given_up();
+    let now = shared::generation();
+    match take_block(address, now) {
+        Some(removed) => {
+            unnote(address);
+            died(Origin::of(own), &removed, now);
+        }
+        None => forget_unusual(own, address, now, given_up_before),
+    }
+}
+
+/// The same of a block that the table does not have: it is not known, or was sampled.
+#[inline(never)]
+fn forget_unusual(own: &ThreadState, address: usize, now: u32, given_up_before: u64) {
+    let old = take_sample(address);
+    unnote(address);
+    if matches!(old, Old::Nothing) && given_up() != given_up_before {
+        // Another thread kept it from being looked up. It counts as live until its address is returned again.
+        bump(&own.traffic.dropped, 1);
+    }
+    gone(Origin::of(own), &old, now);
 }
 
 /// A block is about to be resized, and perhaps moved.

@@ -5,7 +5,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use memintro_abi::{Mode, VmSource};
+use memintro_abi::{Mode, VmSource, VmWords};
 use memintro_tracker::births::Births;
 use memintro_tracker::captures::Followed;
 use memintro_tracker::objects::Objects;
@@ -47,6 +47,10 @@ pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
 /// a thread left one unfinished.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
+/// Where the VM keeps what its functions tell, if that is known.
+static WORDS: AtomicPtr<VmWords> = AtomicPtr::new(ptr::null_mut());
+/// The same while a call site is a single line.
+static WORDS_OF_LINES: AtomicPtr<VmWords> = AtomicPtr::new(ptr::null_mut());
 static VM_SLOTS: [VmSlot; 2] = [const { VmSlot(core::cell::UnsafeCell::new(None)) }; 2];
 static VM_TURN: AtomicUsize = AtomicUsize::new(0);
 
@@ -62,12 +66,49 @@ pub(crate) fn vm() -> Option<&'static VmSource> {
     unsafe { VM.load(Ordering::Acquire).as_ref() }
 }
 
+/// The words that the VM has lent, if any.
+#[inline(always)]
+pub(crate) fn words() -> Option<&'static VmWords> {
+    // SAFETY: null, or the words of a VM, which stay as long as this process does.
+    unsafe { WORDS.load(Ordering::Acquire).as_ref() }
+}
+
+/// The same, if call sites are single lines.
+#[inline(always)]
+pub(crate) fn words_of_lines() -> Option<&'static VmWords> {
+    // SAFETY: as above.
+    unsafe { WORDS_OF_LINES.load(Ordering::Acquire).as_ref() }
+}
+
+/// Sets the most lines of a call site. The world is paused.
+pub(crate) fn set_stack_depth(depth: u32) {
+    STACK_DEPTH.store(depth, Ordering::Relaxed);
+    lend_words(WORDS.load(Ordering::Relaxed));
+}
+
+fn lend_words(words: *mut VmWords) {
+    WORDS.store(words, Ordering::Release);
+    let is_line = STACK_DEPTH.load(Ordering::Relaxed) <= 1;
+    WORDS_OF_LINES.store(if is_line { words } else { ptr::null_mut() }, Ordering::Release);
+}
+
 /// GC generation now; 0 without a VM.
-#[inline]
+#[inline(always)]
 pub(crate) fn generation() -> u32 {
+    // SAFETY: null, or a word of the VM that stays as long as it is lent. A generation wraps at 2^32; ages are
+    // differences.
+    match words().and_then(|words| unsafe { words.collections.load(Ordering::Relaxed).as_ref() }) {
+        // SAFETY: as above; the collector changes it meanwhile.
+        Some(collections) => unsafe { ptr::from_ref(collections).read_volatile() as u32 },
+        None => asked_generation(),
+    }
+}
+
+#[inline(never)]
+fn asked_generation() -> u32 {
     match vm() {
         // SAFETY: the lender promises that it may be called from any thread.
-        Some(vm) => unsafe { (vm.generation)() },
+        Some(vm) => unsafe { (vm.generation)() as u32 },
         None => 0,
     }
 }
@@ -76,6 +117,7 @@ pub(crate) fn generation() -> u32 {
 pub(crate) fn lend_vm(source: Option<VmSource>) {
     let turn = VM_TURN.fetch_add(1, Ordering::Relaxed) & 1;
     let Some((slot, source)) = VM_SLOTS.get(turn).zip(source) else {
+        lend_words(ptr::null_mut());
         VM.store(ptr::null_mut(), Ordering::Release);
         return;
     };
@@ -83,7 +125,9 @@ pub(crate) fn lend_vm(source: Option<VmSource>) {
     unsafe { *slot.0.get() = Some(source) };
     // SAFETY: the slot was just filled.
     let lent = unsafe { (*slot.0.get()).as_mut() };
+    let words = lent.as_ref().and_then(|vm| vm.words);
     VM.store(lent.map_or(ptr::null_mut(), ptr::from_mut), Ordering::Release);
+    lend_words(words.map_or(ptr::null_mut(), |words| ptr::from_ref(words).cast_mut()));
 }
 
 /// The mode of tracking now.

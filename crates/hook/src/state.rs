@@ -127,7 +127,7 @@ pub(crate) fn activate(options: &StartOptions) -> Status {
     MAX_SITES.store(options.max_sites, Ordering::Relaxed);
     MAX_BYTES.store(options.max_tracker_bytes, Ordering::Relaxed);
     let activated = paused(|_| {
-        STACK_DEPTH.store(options.stack_depth as u32, Ordering::Relaxed);
+        shared::set_stack_depth(options.stack_depth as u32);
         let tracks_objects = TRACKS_OBJECTS.load(Ordering::Relaxed);
         if !keeps && !(empty() && (!tracks_objects || make_room_for_objects())) || !prepare(options) {
             return Status::NO_MEMORY;

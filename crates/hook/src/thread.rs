@@ -82,6 +82,16 @@ pub(crate) fn own() -> Option<Own> {
     first_call(word)
 }
 
+/// The calling thread's state, if it keeps one and is not ending.
+#[inline(always)]
+pub(crate) fn at_hand() -> Option<&'static ThreadState> {
+    let word = tls::get();
+    // One comparison excludes 0 and what has the lowest bit set: the rotation makes that the sign.
+    let is_kept = const { DEAD == 1 } && word.rotate_right(1).cast_signed() > 0;
+    // SAFETY: the word is the address of a state, and states are never unmapped.
+    is_kept.then(|| unsafe { &*(word as *const ThreadState) })
+}
+
 #[cold]
 fn first_call(word: usize) -> Option<Own> {
     stack::touch::<STACK_BYTES>();

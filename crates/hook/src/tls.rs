@@ -145,6 +145,48 @@ macro_rules! own_word {
     }};
 }
 
+/// A word of another library's, at the same distance from the thread pointer in each thread.
+///
+/// # Safety
+/// Each thread has a word there.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) unsafe fn word_at(distance: isize) -> usize {
+    let word: usize;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "mov {word}, qword ptr fs:[{distance}]",
+            distance = in(reg) distance,
+            word = lateout(reg) word,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    word
+}
+
+/// A word of another library's, at the same distance from the thread pointer in each thread.
+///
+/// # Safety
+/// Each thread has a word there.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) unsafe fn word_at(distance: isize) -> usize {
+    let word: usize;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "mrs {base}, tpidr_el0",
+            "ldr {word}, [{base}, {distance}]",
+            base = out(reg) _,
+            distance = in(reg) distance,
+            word = lateout(reg) word,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    word
+}
+
 /// The address of the calling thread's word.
 fn address() -> *mut usize {
     own_word!("memintro_thread")

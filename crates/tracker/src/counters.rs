@@ -205,7 +205,7 @@ struct Delta {
 
 impl Delta {
     /// Adds to, or subtracts from, the live blocks of a generation.
-    #[inline]
+    #[inline(always)]
     fn young(&self, generation: u32, blocks: i32, bytes: i64) {
         let (mut all, mut sum) = (blocks, bytes);
         if self.young_generation.get() == generation {
@@ -245,7 +245,7 @@ pub struct CounterCache {
 }
 
 impl CounterCache {
-    #[inline]
+    #[inline(always)]
     fn entry<'a>(&self, site: u32, shared: impl Fn(u32) -> Option<&'a Counters>) -> &Delta {
         // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
         let delta = &self.entries[site as usize & (ENTRIES - 1)];
@@ -256,7 +256,7 @@ impl CounterCache {
     }
 
     /// Counts an allocation at `site`, in this generation. If it is due, returns how many it stands for, on average.
-    #[inline]
+    #[inline(always)]
     pub fn allocated<'a>(
         &self,
         site: u32,
@@ -274,7 +274,7 @@ impl CounterCache {
     }
 
     /// Counts a free of a block of `site`, of this age, in this generation.
-    #[inline]
+    #[inline(always)]
     pub fn freed<'a>(
         &self,
         site: u32,
@@ -287,7 +287,7 @@ impl CounterCache {
     }
 
     /// The same of so many blocks, each of this size and age.
-    #[inline]
+    #[inline(always)]
     pub fn freed_together<'a>(
         &self,
         site: u32,

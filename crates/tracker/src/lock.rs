@@ -30,6 +30,7 @@ static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
 static SHORT_OF_PATIENCE: AtomicU32 = AtomicU32::new(0);
 
 /// Number of waits inside malloc that were given up since the process began.
+#[inline(always)]
 #[must_use]
 pub fn given_up() -> u64 {
     GIVEN_UP.load(Ordering::Relaxed)

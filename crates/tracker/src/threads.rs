@@ -25,6 +25,7 @@
 mod forks;
 mod note;
 mod pause;
+mod traffic;
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{self, NonNull};
@@ -44,6 +45,7 @@ use crate::stack;
 pub use forks::Held;
 pub use note::Noted;
 pub use pause::Paused;
+pub use traffic::{Traffic, bump};
 
 /// How often a reader reads again when figures are being reset.
 const MOST_TRIES: u32 = 10_000;
@@ -67,56 +69,6 @@ fn places(gate: u64) -> u32 {
 /// Number of words of paths, from the gate.
 fn words(gate: u64) -> u32 {
     gate as u32
-}
-
-/// The figures of one thread.
-#[derive(Debug, Default)]
-pub struct Traffic {
-    /// Bytes asked for.
-    pub allocated_bytes: AtomicU64,
-    /// Bytes of tracked blocks that were freed.
-    pub freed_bytes: AtomicU64,
-    /// Allocations.
-    pub allocations: AtomicU64,
-    /// Frees of tracked blocks.
-    pub frees: AtomicU64,
-    /// Missed frees.
-    pub missed_frees: AtomicU64,
-    /// Allocations that could not be followed.
-    pub dropped: AtomicU64,
-}
-
-impl Traffic {
-    fn all(&self) -> [&AtomicU64; 6] {
-        [
-            &self.allocated_bytes,
-            &self.freed_bytes,
-            &self.allocations,
-            &self.frees,
-            &self.missed_frees,
-            &self.dropped,
-        ]
-    }
-
-    /// Sets the figures to those of `other`.
-    fn copy(&self, other: &Self) {
-        for (to, from) in self.all().into_iter().zip(other.all()) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-
-    /// All zero again.
-    fn reset(&self) {
-        for figure in self.all() {
-            figure.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Adds to a figure that only the calling thread writes, by a load and a store, without a locked instruction.
-#[inline]
-pub fn bump(figure: &AtomicU64, amount: u64) {
-    figure.store(figure.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
 /// The state of a thread. All-zero memory is a valid state without an owner.
@@ -186,6 +138,13 @@ impl ThreadState {
     #[inline]
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether allocations of its thread are to be recorded as they come: it is in no untracked section, and not inside
+    /// an allocator function that calls another one. Called by that thread only.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.nested.get() | self.untracked.get() as usize == 0
     }
 
     /// Whether its thread is writing an event down: if it opened the gate now, it would wait for itself. Called by
@@ -399,6 +358,27 @@ impl Threads {
         }
         if self.gate.load(Ordering::Relaxed) != 0 {
             return self.meet_gate(state, frame);
+        }
+        Some(Busy { state })
+    }
+
+    /// As [`Threads::enter`], but `None` wherever anything is unusual. The caller then calls `enter`.
+    #[inline(always)]
+    pub fn enter_at_once<'a>(&self, state: &'a ThreadState) -> Option<Busy<'a>> {
+        if state.is_busy() {
+            return None;
+        }
+        stack::touch::<STACK_BYTES>();
+        state.busy.store(stack::pointer(), Ordering::Relaxed);
+        // As in `enter`.
+        compiler_fence(Ordering::SeqCst);
+        if self.fences.load(Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
+        }
+        if self.gate.load(Ordering::Relaxed) != 0 {
+            // Release: the pauser sees all that was done while busy.
+            state.busy.store(0, Ordering::Release);
+            return None;
         }
         Some(Busy { state })
     }

@@ -124,7 +124,10 @@ pub(crate) fn begin(api: &'static HookApi, names: Vec<String>, root: PathBuf) ->
     let stack_end =
         unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr()).cast::<u64>().as_ref() };
     STACK_END.store(stack_end.copied().unwrap_or(0), Ordering::Relaxed);
-    let source = VmSource { stack_key, stack, ..vm::SOURCE };
+    let Some(source) = vm::source() else {
+        return Err("this Ruby does not tell which line runs");
+    };
+    let source = VmSource { stack_key, stack, ..source };
     // SAFETY: its functions live as long as this library, which Ruby never unloads.
     match unsafe { (api.set_vm)(&raw const source) } {
         Status::OK if flat().is_some() => Ok(()),
@@ -235,7 +238,7 @@ fn flat() -> Option<&'static Flat> {
 /// The key of the running stack, for the hook.
 unsafe extern "C" fn stack_key(frame: *mut Frame, _depth: u32) -> FrameKind {
     // SAFETY: the hook's own record.
-    let kind = unsafe { (vm::SOURCE.frame)(frame) };
+    let kind = unsafe { vm::frame(frame) };
     let Some(flat) = flat().filter(|_| kind != FrameKind::GC) else { return kind };
     let walked = follow(flat, |_| {});
     if let Some(unknown) = walked.unknown {
@@ -274,8 +277,8 @@ unsafe extern "C" fn stack(
     let mut line = *frame;
     // SAFETY: a valid record; the line may be asked for only where the gate lets through.
     unsafe {
-        if (vm::SOURCE.frame)(&raw mut line) == FrameKind::RUBY {
-            (vm::SOURCE.locate)(&raw mut *frame);
+        if vm::frame(&raw mut line) == FrameKind::RUBY {
+            vm::locate(&raw mut *frame);
         } else {
             (frame.path, frame.line) = (OUTSIDE.as_ptr(), 1);
         }

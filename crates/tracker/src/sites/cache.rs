@@ -22,15 +22,28 @@ pub struct Cache<const N: usize> {
 }
 
 impl<const N: usize> Cache<N> {
+    /// The site for this key, if the cache has it.
+    #[inline(always)]
+    pub fn known(&self, key: usize, line: u32, generation: u32) -> Option<u32> {
+        let rest = (u64::from(line) << 32) | u64::from(generation);
+        let entry = &self.entries[Self::index(key, line)];
+        (entry.key.get() == key && entry.line_and_generation.get() == rest).then(|| entry.site.get())
+    }
+
+    #[inline(always)]
+    fn index(key: usize, line: u32) -> usize {
+        let index = (key >> 3) ^ (key >> 12) ^ (line as usize).wrapping_mul(0x9e37_79b1);
+        // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
+        index & (N - 1)
+    }
+
     /// The site for this key. If the cache does not have it, `intern` is called, which also returns whether to cache
     /// it. Native callers pass the line `u32::MAX`, and in place of the generation a number that changes when modules
     /// are loaded or unloaded.
     #[inline]
     pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> (u32, bool)) -> u32 {
         let rest = (u64::from(line) << 32) | u64::from(generation);
-        let index = (key >> 3) ^ (key >> 12) ^ (line as usize).wrapping_mul(0x9e37_79b1);
-        // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
-        let entry = &self.entries[index & (N - 1)];
+        let entry = &self.entries[Self::index(key, line)];
         if entry.key.get() == key && entry.line_and_generation.get() == rest {
             return entry.site.get();
         }

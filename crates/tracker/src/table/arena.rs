@@ -83,7 +83,7 @@ pub(super) struct Arena {
 }
 
 /// The number of cells that an array of this length may hold. An eighth stays empty, at least one cell.
-#[inline]
+#[inline(always)]
 pub(super) const fn room(len: usize) -> usize {
     if len < 8 { len.wrapping_sub(1) } else { len.wrapping_sub(len / 8) }
 }
@@ -173,7 +173,7 @@ impl Arena {
     }
 
     /// The first cell of an array.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cells(&self, array: u32) -> *mut u64 {
         self.base.load(Ordering::Relaxed).wrapping_byte_add(array as usize * PAIR_BYTES)
     }

@@ -47,26 +47,26 @@ impl Array {
         Self { first, len }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn home(self, tag: u64) -> usize {
         (tag as usize).wrapping_mul(self.len) >> cell::TAG_BITS
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(self, place: usize) -> usize {
         let next = place.wrapping_add(1);
         if next == self.len { 0 } else { next }
     }
 
     /// The cell at a place below the length, which may be empty.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(self, place: usize) -> u64 {
         debug_assert!(place < self.len);
         // SAFETY: homes and the places after them are below the length.
         unsafe { self.first.add(place).read() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn set(self, place: usize, cell: u64) {
         debug_assert!(place < self.len);
         // SAFETY: as in `get`.
@@ -81,7 +81,7 @@ impl Array {
     }
 
     /// The block with this tag: its place and cell.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(self, tag: u64) -> Option<(usize, u64)> {
         let mut place = self.home(tag);
         loop {
@@ -196,7 +196,7 @@ impl Array {
     }
 
     /// Empties a place. Cells behind it that are not at home move one place forward.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(self, place: usize) {
         let mut hole = place;
         loop {

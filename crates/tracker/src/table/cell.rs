@@ -44,7 +44,7 @@ const GATHER: usize = 21;
 const _: () = assert!((SPREAD * GATHER) & TAGS == 1);
 
 /// Whether a block at this address can be stored in cells.
-#[inline]
+#[inline(always)]
 pub(super) fn is_granule(address: usize) -> bool {
     // One comparison tests both ends: the rotation moves low bits to the top.
     address.rotate_right(GRANULE_SHIFT) < 1 << (ADDRESS_BITS - GRANULE_SHIFT)
@@ -55,7 +55,7 @@ pub(super) fn is_granule(address: usize) -> bool {
 /// heap page is mostly not filled with blocks of one size: with plain numbers the cells of its dense part would form
 /// one run, and each insertion there would have to pass it.
 /// insertion there had to pass.
-#[inline]
+#[inline(always)]
 pub(super) fn tag_at(address: usize) -> u64 {
     ((address >> GRANULE_SHIFT).wrapping_mul(SPREAD) & TAGS) as u64
 }
@@ -67,7 +67,7 @@ pub(super) fn granule(tag: u64) -> usize {
 }
 
 /// The cell of a block, and its extension, or 0 if it has none.
-#[inline]
+#[inline(always)]
 pub(super) fn cells(tag: u64, site: u32, birth: u32, size: u64) -> (u64, u64) {
     let body =
         (tag << TAG_SHIFT) | ((u64::from(birth) & BIRTH_MASK) << BIRTH_SHIFT) | (u64::from(site) & SITE_MASK);
@@ -80,7 +80,7 @@ pub(super) fn cells(tag: u64, site: u32, birth: u32, size: u64) -> (u64, u64) {
 }
 
 /// Whether this is the cell of the block with this tag, not its extension and not an empty cell.
-#[inline]
+#[inline(always)]
 pub(super) fn is_block(cell: u64, tag: u64) -> bool {
     (cell >> CODE_SHIFT).wrapping_sub(tag << CODE_BITS).wrapping_sub(1) < CODES - 1
 }
@@ -113,7 +113,7 @@ pub(super) fn is_long(cell: u64) -> bool {
 }
 
 /// Decodes a block's cell and its extension (if it is long) at generation `now`.
-#[inline]
+#[inline(always)]
 pub(super) fn decode(cell: u64, extension: u64, now: u32) -> Removed {
     let code = code(cell);
     let size = if code < FIRST_LONG {

@@ -80,7 +80,7 @@ impl Dense {
     }
 
     /// Inserts a block if its heap page is open. Each further piece of memory is taken from `budget`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(
         &self,
         address: usize,
@@ -108,8 +108,24 @@ impl Dense {
                 return Placed::New;
             }
         }
+        self.insert_into_held(word, address, [cell, extension], now, shared, budget)
+    }
+
+    /// Insertion into a held heap page that is not that simple.
+    #[inline(never)]
+    fn insert_into_held(
+        &self,
+        word: Word,
+        address: usize,
+        [cell, extension]: [u64; 2],
+        now: u32,
+        shared: bool,
+        budget: &Budget,
+    ) -> Placed {
         let (word, placed, is_ahead) = self.insert_slow(word, address, cell, extension, now, budget);
-        heap_page.put(word);
+        if let Some(leaf) = self.leaves.get(address) {
+            leaf.heap_page(address).put(word);
+        }
         if is_ahead && let Some(passed) = self.ahead.wait(address) {
             self.trim(passed, shared, budget);
         }
@@ -118,7 +134,7 @@ impl Dense {
 
     /// Insertion where the home is taken, where cells are short, or where two cells are needed. The last value
     /// returned says whether the array is now longer than its blocks need yet.
-    #[inline(never)]
+    #[inline]
     fn insert_slow(
         &self,
         mut word: Word,
@@ -179,14 +195,14 @@ impl Dense {
     }
 
     /// Removes a block if its heap page is open. If a heap page closes, `to_bucket` puts its block into the buckets.
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(
         &self,
         address: usize,
         now: u32,
         shared: bool,
         budget: &Budget,
-        to_bucket: impl Fn(usize, Removed) -> bool,
+        to_bucket: impl Fn(usize, Removed) -> bool + Copy,
     ) -> ControlFlow<Taken> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
         let heap_page = leaf.heap_page(address);
@@ -200,23 +216,26 @@ impl Dense {
             heap_page.put(word);
             return Break(Taken::NONE);
         };
-        let (removed, left);
-        if cell::is_long(cell) {
-            let mut word = word;
-            removed = self.take(&mut word, cell::tag_at(address), now);
-            left = word;
+        let (taken, left) = if cell::is_long(cell) {
+            self.take_long(word, address, now)
         } else {
             array.take(place);
-            removed = Some(cell::decode(cell, 0, now));
-            left = word.with_fewer(1);
-        }
+            (Taken::from(Some(cell::decode(cell, 0, now))), word.with_fewer(1))
+        };
         heap_page.put(left);
         if is_to_settle(left)
             && let Some(passed) = self.roomy.wait(address)
         {
-            self.settle(passed, now, shared, budget, &to_bucket);
+            self.settle(passed, now, shared, budget, to_bucket);
         }
-        Break(removed.into())
+        Break(taken)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_long(&self, mut word: Word, address: usize, now: u32) -> (Taken, Word) {
+        let taken = self.take(&mut word, cell::tag_at(address), now).into();
+        (taken, word)
     }
 
     /// Makes the array at `address` as short as its blocks allow, because the expected blocks did not come.
@@ -250,7 +269,7 @@ impl Dense {
         now: u32,
         shared: bool,
         budget: &Budget,
-        to_bucket: &impl Fn(usize, Removed) -> bool,
+        to_bucket: impl Fn(usize, Removed) -> bool,
     ) {
         let Some(leaf) = self.leaves.get(address) else { return };
         let heap_page = leaf.heap_page(address);
@@ -338,7 +357,7 @@ impl Dense {
     }
 
     /// Prefetches the cell that a block at `address` may have, if its heap page is open.
-    #[inline]
+    #[inline(always)]
     pub(super) fn prefetch(&self, address: usize) -> bool {
         let Some(word) = self.leaves.get(address).and_then(|leaf| leaf.heap_page(address).peek()) else {
             return false;

@@ -23,7 +23,7 @@ const MANY: usize = 14;
 
 /// Whether a heap page may have to close, or its array is longer than it should be. Short arrays are checked more
 /// strictly, because there are many of them. Each free asks this, so it is a look at a word of the code.
-#[inline]
+#[inline(always)]
 pub(super) fn is_to_settle(word: Word) -> bool {
     let (used, len) = (word.used(), word.len());
     match SHORT.get(len / 2) {
@@ -79,7 +79,7 @@ fn grown_length(used: usize) -> Option<usize> {
 
 impl Arena {
     /// The array of an open heap page.
-    #[inline]
+    #[inline(always)]
     pub(super) fn array(&self, word: Word) -> Array {
         // SAFETY: an open heap page's word names an array in the arena with its length. The array belongs to this
         // heap page and is never full.

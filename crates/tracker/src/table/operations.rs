@@ -52,7 +52,7 @@ impl Table {
     /// Records that `address` was allocated, at generation `now`. Never allocates. Waits only for other operations on
     /// the same cache line or heap page, for a shard that grows, or for a heap page that opens, and for these only a
     /// limited time ([`crate::lock`]).
-    #[inline]
+    #[inline(always)]
     pub fn insert(&self, address: usize, block: Block, now: u32) -> Inserted {
         self.clock.tick(self, now);
         if block.site > MAX_SITE || block.size > MAX_SIZE {
@@ -89,7 +89,7 @@ impl Table {
     }
 
     /// Removes the block at `address` and returns it. `None` means that the block is not known, which is normal.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
         self.route_removal(address, now).removed()
@@ -122,11 +122,15 @@ impl Table {
     }
 
     /// Prefetches the cache line that may hold the block at `address`, for an operation that follows soon.
-    #[inline]
+    #[inline(always)]
     pub fn prefetch(&self, address: usize) {
-        if is_granule(address) && self.dense.prefetch(address) {
-            return;
+        if !(is_granule(address) && self.dense.prefetch(address)) {
+            self.prefetch_bucket(address);
         }
+    }
+
+    #[inline(never)]
+    fn prefetch_bucket(&self, address: usize) {
         let Some(hash) = Hash::of(address) else { return };
         let Some(span) = self.spans.get(hash.shard) else { return };
         let buckets = span.load(hash.shard);

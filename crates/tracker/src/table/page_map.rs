@@ -99,7 +99,7 @@ impl Held {
 
 impl HeapPage {
     /// The word of an open heap page, without its lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&self) -> Option<Word> {
         let word = self.0.load(Ordering::Relaxed);
         (word & OPEN != 0).then_some(Word(word))
@@ -113,7 +113,7 @@ impl HeapPage {
 
     /// Locks the heap page if it is open. `shared` says whether other threads may use it. The holder releases it with
     /// [`HeapPage::put`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn hold(&self, shared: bool) -> Held {
         // The word is read first, because the word of a closed heap page must not be written: its page may have no
         // memory yet.
@@ -154,7 +154,7 @@ impl HeapPage {
     }
 
     /// Releases a held heap page and stores its word.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&self, word: Word) {
         // Release: makes visible to the next holder what was written.
         self.0.store(word.0 & !LOCKED, Ordering::Release);
@@ -228,7 +228,7 @@ pub(super) struct Leaves {
 }
 
 impl Leaf {
-    #[inline]
+    #[inline(always)]
     pub(super) fn heap_page(&self, address: usize) -> &HeapPage {
         let index = (address >> HEAP_PAGE_SHIFT) & (PAGES_OF_LEAF - 1);
         // SAFETY: the mask keeps the index below the length.
@@ -330,6 +330,7 @@ impl Leaves {
         }
     }
 
+    #[inline(always)]
     fn entry(&self, address: usize) -> Option<&AtomicPtr<Leaf>> {
         let root = self.root.load(Ordering::Acquire);
         if root.is_null() {
@@ -340,7 +341,7 @@ impl Leaves {
     }
 
     /// The leaf for `address`, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, address: usize) -> Option<&Leaf> {
         // SAFETY: leaves are never unmapped.
         unsafe { self.entry(address)?.load(Ordering::Acquire).as_ref() }

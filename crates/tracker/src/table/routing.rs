@@ -75,7 +75,7 @@ impl Opening<'_> {
 
 impl Table {
     /// Inserts a block into cells or a bucket.
-    #[inline]
+    #[inline(always)]
     pub(super) fn route_insertion(&self, address: usize, block: Block, now: u32) -> Inserted {
         if is_granule(address) {
             let shared = self.is_shared();
@@ -89,6 +89,11 @@ impl Table {
         self.insert_sparse(address, block, now)
     }
 
+    #[inline(never)]
+    fn insert_again(&self, address: usize, block: Block, now: u32) -> Inserted {
+        self.route_insertion(address, block, now)
+    }
+
     /// Insertion into a heap page that was closed a moment ago.
     #[inline(never)]
     fn insert_sparse(&self, address: usize, block: Block, now: u32) -> Inserted {
@@ -96,7 +101,7 @@ impl Table {
             if !self.dense.wait(address) {
                 return Inserted::Full;
             }
-            return self.route_insertion(address, block, now);
+            return self.insert_again(address, block, now);
         };
         if inserted == Inserted::New
             && block.size < dense::SPARSE
@@ -109,10 +114,10 @@ impl Table {
     }
 
     /// Removes a block from cells or a bucket.
-    #[inline]
+    #[inline(always)]
     pub(super) fn route_removal(&self, address: usize, now: u32) -> Taken {
         if is_granule(address) {
-            let to_bucket = |address, block| self.move_to_bucket(address, block, now);
+            let to_bucket = move |address, block| self.move_to_bucket(address, block, now);
             let removed = self.dense.remove(address, now, self.is_shared(), &self.budget, to_bucket);
             if let ControlFlow::Break(taken) = removed {
                 return taken;
@@ -131,6 +136,11 @@ impl Table {
         )
     }
 
+    #[inline(never)]
+    fn remove_again(&self, address: usize, now: u32) -> Taken {
+        self.route_removal(address, now)
+    }
+
     /// Removal from a heap page that was closed a moment ago.
     #[inline(never)]
     fn remove_sparse(&self, address: usize, now: u32) -> Taken {
@@ -138,7 +148,7 @@ impl Table {
             ControlFlow::Break(removed) => removed.into(),
             ControlFlow::Continue(()) => {
                 if self.dense.wait(address) {
-                    self.route_removal(address, now)
+                    self.remove_again(address, now)
                 } else {
                     Taken::NONE
                 }

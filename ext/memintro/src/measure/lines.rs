@@ -22,7 +22,7 @@ impl Lines {
     pub(super) fn now(&mut self) -> u32 {
         let mut frame = Frame { key: 0, detail: 0, generation: 0, path: std::ptr::null(), line: 0 };
         // SAFETY: a record of our own, as the hook gives it.
-        if unsafe { (vm::SOURCE.frame)(&raw mut frame) } != FrameKind::RUBY {
+        if unsafe { vm::frame(&raw mut frame) } != FrameKind::RUBY {
             return 0;
         }
         if frame.generation != self.generation {
@@ -34,7 +34,7 @@ impl Lines {
         }
         let key = (frame.key, frame.detail);
         // SAFETY: the frame was answered just now.
-        unsafe { (vm::SOURCE.locate)(&raw mut frame) };
+        unsafe { vm::locate(&raw mut frame) };
         if frame.path.is_null() || frame.line == 0 {
             return 0;
         }

@@ -17,6 +17,7 @@ use super::errors;
 use super::names;
 use super::ractor_safe::ractor_safe;
 use super::request;
+use super::without_gvl::without_gvl;
 use crate::callers::Callers;
 use crate::{callers, hook_link, symbols, vm};
 
@@ -59,10 +60,14 @@ pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
         }
         // Evaluated outside of any method, whatever method calls this.
         let _ = ruby.eval::<Value>("TOPLEVEL_BINDING.eval('Memintro::Native.open_short_cut')");
+        let Some(source) = vm::source() else { return Ok(api) };
         // SAFETY: the source's functions live as long as this library, which Ruby never unloads.
-        unsafe { (api.set_vm)(&raw const vm::SOURCE) };
+        unsafe { (api.set_vm)(&raw const source) };
         // The VM's memory is freed after this, but frees go on.
         vm::at_exit(take_vm_back);
+        if vm::find_words() {
+            without_gvl(vm::check_lock);
+        }
     }
     vm::tell_evacuations();
     Ok(api)

@@ -49,6 +49,11 @@ pub(crate) fn prepare() {
     }
 }
 
+/// The variable's distance from the thread pointer, if it is the same in all threads.
+pub(super) fn offset() -> Option<isize> {
+    Some(OFFSET.load(Ordering::Relaxed)).filter(|offset| *offset != UNKNOWN)
+}
+
 /// What is known about the calling thread's execution context.
 #[derive(Clone, Copy)]
 pub(crate) enum Context {

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use super::context::{self, Context};
 use super::functions;
 use super::probe::Probe;
+use super::words;
 use crate::lookup;
 use crate::lookup::postponing::Older;
 
@@ -137,6 +138,7 @@ unsafe extern "C" fn look(_: *mut c_void) {
     // Release: a thread that sees the mask sees the others. Reads need no order: lines are read under the GVL, which
     // this thread has.
     MASK.store(mask, Ordering::Release);
+    words::mask(mask, BITS);
 }
 
 fn halves(probe: &Probe, context: *const c_void) -> Option<[u32; HALVES]> {

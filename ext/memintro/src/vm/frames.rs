@@ -105,12 +105,6 @@ pub(super) unsafe fn path_string(vm: &Functions, frame: VALUE) -> Option<VALUE> 
     unsafe { rb_sys::RB_TYPE_P(path, rb_sys::ruby_value_type::RUBY_T_STRING) }.then_some(path)
 }
 
-/// GC generation now. It wraps at 2^32; ages are differences.
-pub(crate) unsafe extern "C" fn generation() -> u32 {
-    // SAFETY: reads one word of the VM, from any thread.
-    functions::get().map_or(0, |vm| unsafe { (vm.gc_count)() as u32 })
-}
-
 /// Lets only threads through whose frames may be asked for: with an execution context, the GVL, and no collection.
 /// Sets the generation. Otherwise it tells who is asking.
 #[inline]

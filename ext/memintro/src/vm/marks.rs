@@ -9,16 +9,17 @@
 //! tell the same, but with any such event Ruby 3.1 makes each object the slow way.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-/// Markings so far, in the bits that no address of a program has.
-static MARKS: AtomicUsize = AtomicUsize::new(0);
+use super::words::{self, WORDS};
+
+/// Markings are counted in the bits that no address of a program has.
 const SHIFT: u32 = 48;
 
 /// The key as it is since the last marking.
 #[inline]
 pub(super) fn since(key: usize) -> usize {
-    key ^ MARKS.load(Ordering::Relaxed)
+    key ^ WORDS.marks.load(Ordering::Relaxed)
 }
 
 /// Makes the object. Under the GVL, outside malloc.
@@ -56,5 +57,6 @@ static MARKED: Marked = Marked(rb_sys::rb_data_type_t {
 });
 
 unsafe extern "C" fn marked(_: *mut c_void) {
-    MARKS.fetch_add(1 << SHIFT, Ordering::Relaxed);
+    WORDS.marks.fetch_add(1 << SHIFT, Ordering::Relaxed);
+    words::check();
 }

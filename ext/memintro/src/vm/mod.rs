@@ -3,6 +3,7 @@
 //! Rule: everything here may run on any thread at any moment, so it allocates nothing, takes no lock, and asks the VM
 //! only after the gate: an execution context of this thread's own, then the GVL, then no collection going on.
 
+mod accessors;
 mod context;
 mod control_frames;
 mod evacuation;
@@ -12,24 +13,28 @@ pub(crate) mod machine_stack;
 mod marks;
 mod probe;
 mod stacks;
+mod words;
 
-pub(crate) use frames::frame_of_event;
+pub(crate) use frames::{frame, frame_of_event, locate};
 pub(crate) use probe::Probe;
+pub(crate) use words::{check_lock, find as find_words};
 
 use memintro_abi::VmSource;
 
-/// The functions that the hook calls. Call [`prepare`] first.
-pub(crate) static SOURCE: VmSource = VmSource {
-    frame: frames::frame,
-    locate: frames::locate,
-    generation: frames::generation,
-    stack_key: stacks::stack_key,
-    stack: stacks::stack,
-    stack_end: machine_stack::stack_end,
-};
+/// What is lent to the hook; `None` if [`prepare`] has not found all of it.
+pub(crate) fn source() -> Option<VmSource> {
+    Some(VmSource {
+        frame: frames::frame,
+        locate: frames::locate,
+        generation: functions::get()?.gc_count,
+        stack_key: stacks::stack_key,
+        stack: stacks::stack,
+        stack_end: machine_stack::stack_end,
+        words: Some(&words::WORDS),
+    })
+}
 
-/// Looks up what this Ruby offers. Called once, under the GVL, outside malloc. Returns whether [`SOURCE`] can be
-/// used.
+/// Looks up what this Ruby offers. Called once, under the GVL, outside malloc. Returns whether lines can be read.
 pub(crate) fn prepare() -> bool {
     context::prepare();
     marks::prepare();

@@ -1,0 +1,78 @@
+//! Reads the key of the running line where the VM keeps it, in place of a call of [`memintro_abi::VmSource::frame`].
+//!
+//! It gives the same answer, or none. The places are the extension's ([`memintro_abi::VmWords`]), which has found them
+//! while the program runs and compared them with the VM's own answers.
+
+use core::sync::atomic::Ordering;
+
+use memintro_abi::VmWords;
+
+use crate::{shared, tls};
+
+/// Frames that are looked at. If none of them is of Ruby's, the VM is asked.
+const MOST_FRAMES: usize = 32;
+
+/// The running line, as [`memintro_abi::Frame`] names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) key: usize,
+    pub(crate) detail: u32,
+    pub(crate) generation: u32,
+}
+
+/// The line that runs now; `None`: the VM has to be asked.
+#[inline(always)]
+pub(crate) fn running() -> Option<Line> {
+    read(shared::words_of_lines()?)
+}
+
+#[inline(always)]
+fn read(words: &VmWords) -> Option<Line> {
+    let stride = words.stride.load(Ordering::Acquire);
+    if stride == 0 {
+        return None;
+    }
+    // SAFETY: the extension says that each thread has a word at this distance. A context begins with the VM stack, its
+    // length in words, and the innermost frame, and points to its thread; both are this thread's own and alive. The
+    // words of the VM are there as long as they are lent.
+    let (context, innermost) = unsafe {
+        let context = tls::word_at(words.context.load(Ordering::Relaxed)) as *const u8;
+        if context.is_null() {
+            return None;
+        }
+        let thread = *context.add(words.thread.load(Ordering::Relaxed)).cast::<*const u8>();
+        let without_lock = *thread.add(words.without_lock.load(Ordering::Relaxed)).cast::<usize>();
+        let collecting = words.collecting.load(Ordering::Relaxed).read_volatile()
+            & words.collecting_mask.load(Ordering::Relaxed);
+        let half = *context.add(words.mask.load(Ordering::Relaxed)).cast::<u32>();
+        if without_lock != 0 || collecting != 0 || !half & words.masks.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        (context.cast::<usize>(), *context.cast::<usize>().add(2))
+    };
+    // SAFETY: as above. A generation wraps at 2^32; ages are differences.
+    let generation = unsafe { words.collections.load(Ordering::Relaxed).read_volatile() as u32 };
+    // SAFETY: as above.
+    let [start, length] = unsafe { *context.cast::<[usize; 2]>() };
+    let end = start.wrapping_add(length.wrapping_mul(size_of::<usize>()));
+    if innermost <= start {
+        return None;
+    }
+    let mut frame = innermost;
+    for _ in 0..MOST_FRAMES {
+        if frame >= end {
+            return None;
+        }
+        // SAFETY: between the innermost frame and the end of the VM stack there are whole frames.
+        let (counter, code) = unsafe { (*(frame as *const usize), *(frame as *const usize).add(2)) };
+        if counter != 0 && code != 0 {
+            return Some(Line {
+                key: counter ^ words.marks.load(Ordering::Relaxed),
+                detail: (code >> 3) as u32,
+                generation,
+            });
+        }
+        frame = frame.wrapping_add(stride);
+    }
+    None
+}

@@ -1,0 +1,112 @@
+//! Reads in the VM's own functions where they look.
+//!
+//! `rb_gc_count` and `rb_during_gc` follow a few pointers and answer with a word or a bit; `ruby_thread_has_gvl_p` compares a
+//! word of the thread's structure with 0. Where they look differs by version and build, so it is taken from their
+//! instructions. Only those forms are understood that compilers give such a function; for any other nothing is found.
+//! What is found counts for nothing before [`super::words`] has compared it with the functions' answers.
+
+/// Bytes of a function that are read: those three are shorter, or have what is looked for at the front.
+const BYTES: usize = 48;
+
+/// A place that a function answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) address: usize,
+    /// Bits before the one that is answered; `None`: it is a whole word.
+    pub(super) shift: Option<u8>,
+}
+
+/// The place that an accessor without arguments reads: loads through `rax`, each from where the one before led, and at
+/// most one bit taken out of what was loaded last.
+///
+/// # Safety
+/// It is such a function, or at least code with as many bytes behind it, and may be called now.
+pub(super) unsafe fn place(function: usize) -> Option<Place> {
+    if !cfg!(target_arch = "x86_64") {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let code = unsafe { std::slice::from_raw_parts(function as *const u8, BYTES) };
+    let mut at = if code.starts_with(&[0xF3, 0x0F, 0x1E, 0xFA]) { 4 } else { 0 };
+    let mut address = None;
+    loop {
+        let rest = code.get(at..)?;
+        match (rest, address) {
+            // mov rax, [rip + distance]
+            ([0x48, 0x8B, 0x05, ..], None) => {
+                at += 7;
+                address = Some((function + at).wrapping_add_signed(distance(rest.get(3..7)?)?));
+            }
+            // mov rax, [rax + distance]
+            ([0x48, 0x8B, form @ (0x00 | 0x40 | 0x80), ..], Some(place)) => {
+                let (bytes, offset) = operand(*form, rest.get(3..)?)?;
+                at += 3 + bytes;
+                // SAFETY: the function reads this word whenever it is called.
+                address = Some(unsafe { *(place as *const usize) }.wrapping_add_signed(offset));
+            }
+            // ret
+            ([0xC3, ..], Some(address)) => return Some(Place { address, shift: None }),
+            // movzx eax, byte [rax + distance]
+            ([0x0F, 0xB6, form @ (0x00 | 0x40 | 0x80), ..], Some(place)) => {
+                let (bytes, offset) = operand(*form, rest.get(3..)?)?;
+                return bit(place, offset, rest.get(3 + bytes..)?);
+            }
+            // mov eax, [rax + distance]
+            ([0x8B, form @ (0x00 | 0x40 | 0x80), ..], Some(place)) => {
+                let (bytes, offset) = operand(*form, rest.get(2..)?)?;
+                return bit(place, offset, rest.get(2 + bytes..)?);
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// The bit that is taken out of what is loaded from here.
+fn bit(place: usize, offset: isize, rest: &[u8]) -> Option<Place> {
+    // shr al or eax, bits; and eax, 1; ret
+    let shift = match rest {
+        [0xC0 | 0xC1, 0xE8, shift @ 0..32, 0x83, 0xE0, 0x01, 0xC3, ..] => *shift,
+        _ => return None,
+    };
+    // SAFETY: as in `place`, which has passed on the word that leads there.
+    let address = unsafe { *(place as *const usize) }.wrapping_add_signed(offset);
+    Some(Place { address, shift: Some(shift) })
+}
+
+/// The distance in a thread's structure of the one word that a function compares with 0.
+///
+/// # Safety
+/// As for [`place`].
+pub(super) unsafe fn compared_with_zero(function: usize) -> Option<usize> {
+    if !cfg!(target_arch = "x86_64") {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let code = unsafe { std::slice::from_raw_parts(function as *const u8, BYTES) };
+    let mut found = None;
+    for rest in code.windows(8) {
+        // cmp qword [rax + distance], 0
+        let offset = match rest {
+            [0x48, 0x83, 0xB8, _, _, _, _, 0x00] => distance(rest.get(3..7)?)?,
+            [0x48, 0x83, 0x78, near, 0x00, ..] => isize::from(near.cast_signed()),
+            _ => continue,
+        };
+        if found.replace(offset).is_some() {
+            return None;
+        }
+    }
+    usize::try_from(found?).ok()
+}
+
+fn distance(bytes: &[u8]) -> Option<isize> {
+    i32::from_le_bytes(bytes.try_into().ok()?).try_into().ok()
+}
+
+/// Length and value of the distance behind such a form of an instruction.
+fn operand(form: u8, rest: &[u8]) -> Option<(usize, isize)> {
+    match form {
+        0x00 => Some((0, 0)),
+        0x40 => rest.first().map(|near| (1, isize::from(near.cast_signed()))),
+        _ => Some((4, distance(rest.get(..4)?)?)),
+    }
+}
