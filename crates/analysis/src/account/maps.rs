@@ -150,6 +150,8 @@ mod tests {
         assert!(!found[0].executable && found[1].executable);
         assert_eq!((found[1].start, found[1].end), (0x7f00, 0x8f00));
         assert!(!found[2].readable);
+        assert!(found[0].may_be_asked() && found[1].may_be_asked() && !found[2].may_be_asked());
+        assert!(Mapping { name: b"[vdso]", ..found[2] }.may_be_asked());
         assert_eq!(
             found.iter().map(|mapping| mapping.is_kept_back).collect::<Vec<_>>(),
             [false, true, false]
