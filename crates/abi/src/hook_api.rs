@@ -81,8 +81,8 @@ pub struct VmWords {
     pub collecting: AtomicPtr<u32>,
     /// Number of collections so far: what `generation` answers; null: not known.
     pub collections: AtomicPtr<usize>,
-    /// Distance in the context of the word that points to the thread.
-    pub thread: AtomicUsize,
+    /// Distance from the thread pointer of the word that points to the VM's thread, or is null.
+    pub thread: AtomicIsize,
     /// Distance in the thread of a word that is 0 while it holds the VM's lock.
     pub without_lock: AtomicUsize,
 }

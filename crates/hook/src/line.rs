@@ -32,20 +32,22 @@ fn read(words: &VmWords) -> Option<Line> {
     if stride == 0 {
         return None;
     }
-    // SAFETY: the extension says that each thread has a word at this distance. A context begins with the VM stack, its
-    // length in words, and the innermost frame, and points to its thread; both are this thread's own and alive. The
-    // words of the VM are there as long as they are lent.
+    // SAFETY: the extension says that each thread has words at these distances. The VM's thread may be asked for the lock
+    // whenever it is known; a context begins with the VM stack, its length in words, and the innermost frame, and is alive
+    // while the thread has the lock. The words of the VM are there as long as they are lent.
     let (context, innermost) = unsafe {
         let context = tls::word_at(words.context.load(Ordering::Relaxed)) as *const u8;
-        if context.is_null() {
+        let thread = tls::word_at(words.thread.load(Ordering::Relaxed)) as *const u8;
+        if context.is_null()
+            || thread.is_null()
+            || *thread.add(words.without_lock.load(Ordering::Relaxed)).cast::<usize>() != 0
+        {
             return None;
         }
-        let thread = *context.add(words.thread.load(Ordering::Relaxed)).cast::<*const u8>();
-        let without_lock = *thread.add(words.without_lock.load(Ordering::Relaxed)).cast::<usize>();
         let collecting = words.collecting.load(Ordering::Relaxed).read_volatile()
             & words.collecting_mask.load(Ordering::Relaxed);
         let half = *context.add(words.mask.load(Ordering::Relaxed)).cast::<u32>();
-        if without_lock != 0 || collecting != 0 || !half & words.masks.load(Ordering::Relaxed) == 0 {
+        if collecting != 0 || !half & words.masks.load(Ordering::Relaxed) == 0 {
             return None;
         }
         (context.cast::<usize>(), *context.cast::<usize>().add(2))

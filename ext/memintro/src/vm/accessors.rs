@@ -98,6 +98,23 @@ pub(super) unsafe fn compared_with_zero(function: usize) -> Option<usize> {
     usize::try_from(found?).ok()
 }
 
+/// Where a function that reads a thread-local word has the number of the word's module and the word's distance in it:
+/// what it passes on to the loader.
+///
+/// # Safety
+/// As for [`place`].
+pub(super) unsafe fn thread_local(function: usize) -> Option<usize> {
+    if !cfg!(target_arch = "x86_64") {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let code = unsafe { std::slice::from_raw_parts(function as *const u8, BYTES) };
+    // lea rdi, [rip + distance]
+    let mut loads = code.windows(7).enumerate().filter(|(_, bytes)| bytes.starts_with(&[0x48, 0x8D, 0x3D]));
+    let (Some((at, bytes)), None) = (loads.next(), loads.next()) else { return None };
+    Some((function + at + bytes.len()).wrapping_add_signed(distance(bytes.get(3..)?)?))
+}
+
 fn distance(bytes: &[u8]) -> Option<isize> {
     i32::from_le_bytes(bytes.try_into().ok()?).try_into().ok()
 }

@@ -54,6 +54,17 @@ pub(super) fn offset() -> Option<isize> {
     Some(OFFSET.load(Ordering::Relaxed)).filter(|offset| *offset != UNKNOWN)
 }
 
+/// How far a word of the calling thread's static TLS block is from the thread pointer; `None`: it is elsewhere.
+pub(super) fn distance(word: usize) -> Option<isize> {
+    let distance = word.wrapping_sub(thread_pointer() as usize).cast_signed();
+    (distance.abs() < STATIC_TLS_REACH).then_some(distance)
+}
+
+/// The calling thread's word at this distance.
+pub(super) fn word(distance: isize) -> *const u8 {
+    thread_pointer().wrapping_offset(distance)
+}
+
 /// What is known about the calling thread's execution context.
 #[derive(Clone, Copy)]
 pub(crate) enum Context {

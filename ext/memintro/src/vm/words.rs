@@ -8,17 +8,18 @@
 //! |---|---|---|
 //! | number of collections | in the code of `rb_gc_count` | equal to its answer, now and in a collection |
 //! | whether the VM collects | in the code of `rb_during_gc` | 0 now, 1 in a collection, as its answer |
-//! | the thread of an execution context | the one of its first words that leads to the running thread | |
+//! | the thread-local word with the thread | where `ruby_thread_has_gvl_p` has the loader look | it leads to the running thread |
 //! | whether the thread holds the VM's lock | in the code of `ruby_thread_has_gvl_p` | 0 now, and another value in a section without the lock |
 //!
 //! The collection is the first one that comes: it asks [`super::marks`]' object, and that asks [`check`]. Each later one
 //! checks again. Until then, and where anything differs, the hook calls the functions.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use memintro_abi::VmWords;
 
-use super::context::{self, Context};
+use super::context;
 use super::functions::{self, Functions};
 use super::probe::Probe;
 use super::{accessors, control_frames};
@@ -34,7 +35,7 @@ pub(super) static WORDS: VmWords = VmWords {
     collecting_mask: AtomicU32::new(0),
     collecting: AtomicPtr::new(std::ptr::null_mut()),
     collections: AtomicPtr::new(std::ptr::null_mut()),
-    thread: AtomicUsize::new(0),
+    thread: AtomicIsize::new(0),
     without_lock: AtomicUsize::new(0),
 };
 
@@ -43,10 +44,8 @@ static ARE_FOUND: AtomicBool = AtomicBool::new(false);
 /// The number of collections, while it waits for its check.
 static COLLECTIONS: AtomicPtr<usize> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A word of a thread object that points to its structure, and words of a context that are searched for that: see
-/// [`super::context`].
+/// A word of a thread object that points to its structure: see [`super::context`].
 const WORD_OF_OBJECT: usize = 4;
-const WORDS_OF_CONTEXT: usize = 16;
 
 /// Finds the words. Under the GVL, outside of malloc. `true`: [`check_lock`] has to be called without the GVL.
 pub(crate) fn find() -> bool {
@@ -59,22 +58,23 @@ pub(crate) fn find() -> bool {
 fn found() -> Option<()> {
     let vm = functions::get()?;
     let (distance, _) = (context::offset()?, control_frames::opened()?);
-    let Context::At(context) = context::current() else { return None };
     // SAFETY: functions of the VM, which may be called under the GVL.
-    let (collections, collecting, without_lock) = unsafe {
+    let (collections, collecting, without_lock, index) = unsafe {
         (
             accessors::place(vm.gc_count as *const () as usize)?,
             accessors::place(vm.during_gc as *const () as usize)?,
             accessors::compared_with_zero(vm.has_gvl as *const () as usize)?,
+            accessors::thread_local(vm.has_gvl as *const () as usize)?,
         )
     };
     let probe = Probe::new()?;
     // SAFETY: under the GVL.
     let [thread] =
         probe.words(unsafe { vm.thread_current?() } as usize + WORD_OF_OBJECT * size_of::<usize>())?;
-    let words: [usize; WORDS_OF_CONTEXT] = probe.words(context as usize)?;
-    let mut places = words.iter().enumerate().filter(|(_, word)| **word == thread);
-    let (Some((place, _)), None) = (places.next(), places.next()) else { return None };
+    let own = own_word(probe.words(index)?)?;
+    if probe.words(own) != Some([thread]) {
+        return None;
+    }
     // A bit of a byte is one of the half word around it.
     let (start, shift) = (collecting.address & !3, collecting.shift?);
     let bit = (collecting.address & 3) * 8 + usize::from(shift);
@@ -92,7 +92,7 @@ fn found() -> Option<()> {
         return None;
     }
     WORDS.context.store(distance, Ordering::Relaxed);
-    WORDS.thread.store(place * size_of::<usize>(), Ordering::Relaxed);
+    WORDS.thread.store(context::distance(own)?, Ordering::Relaxed);
     WORDS.without_lock.store(without_lock, Ordering::Relaxed);
     WORDS.collecting.store(start as *mut u32, Ordering::Relaxed);
     WORDS.collecting_mask.store(1 << bit, Ordering::Relaxed);
@@ -100,14 +100,34 @@ fn found() -> Option<()> {
     Some(())
 }
 
+/// The calling thread's instance of a word: of the module with this number, at this distance.
+fn own_word([module, distance]: [usize; 2]) -> Option<usize> {
+    struct Search {
+        module: usize,
+        start: usize,
+    }
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> libc::c_int {
+        // SAFETY: the loader's own record, and the search below.
+        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+        let is_it = info.dlpi_tls_modid == search.module;
+        if is_it {
+            search.start = info.dlpi_tls_data as usize;
+        }
+        libc::c_int::from(is_it)
+    }
+    let mut search = Search { module, start: 0 };
+    // SAFETY: the callback fits, and the search outlives the visit.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    (module != 0 && search.start != 0).then(|| search.start.wrapping_add(distance))
+}
+
 /// Whether what tells the lock tells that this thread does not hold it. To be called by a thread of Ruby's without the
 /// GVL, after [`find`].
 pub(crate) fn check_lock() {
     let Some(vm) = functions::get() else { return };
-    let Context::At(context) = context::current() else { return };
-    // SAFETY: the context is this thread's own, which lives; `find` has found the words in it and in the thread.
+    // SAFETY: `find` has found the word of each thread, and the word in the thread, which is this one and lives.
     let is_without = unsafe {
-        let thread = *context.byte_add(WORDS.thread.load(Ordering::Relaxed)).cast::<*const u8>();
+        let thread = *context::word(WORDS.thread.load(Ordering::Relaxed)).cast::<*const u8>();
         *thread.add(WORDS.without_lock.load(Ordering::Relaxed)).cast::<usize>() != 0
     };
     // SAFETY: asks about this thread.
