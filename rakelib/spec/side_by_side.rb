@@ -20,7 +20,7 @@ class SideBySide
   TIMES = File.join(__dir__, "times.yml")
   OTHERS_SECONDS = 1
   # Short files share a process, up to this many seconds.
-  BATCH_SECONDS = 8
+  BATCH_SECONDS = 16
   LOGS = File.expand_path("../../tmp/specs", __dir__)
   # If more examples or processes fail than that, it is not by chance, and nothing is repeated.
   MOST_REPEATED = 10
