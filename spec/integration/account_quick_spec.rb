@@ -122,7 +122,8 @@ RSpec.describe "an account that does not wait", :vm do
                          more: more, children: children.call)
     RUBY
     expect(result).to include(seen: be > 0, waited: 0, forked: [7] * 5, others: [0] * 4)
-    expect(result).to include(signals: 0, more: 0, children: 0)
+    # Threads that Ruby keeps for later may end meanwhile.
+    expect(result).to include(signals: 0, more: be <= 0, children: 0)
     # That thread is not taken for one of the program's, whose cache would be missing.
     expect(result[:by_lists]).to eq(40) if RbConfig::CONFIG["host_cpu"] == "x86_64"
   end
