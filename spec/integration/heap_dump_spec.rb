@@ -82,10 +82,12 @@ RSpec.describe "a dump of the heap", :listening, :vm do
 
   it "leaves an earlier file as it is, and says what to do, wherever something is in the way" do
     File.symlink("elsewhere", path("link"))
+    File.mkfifo(path("fifo"))
     File.write(path("x.ndjson"), "earlier")
     found = answer(<<~RUBY)
       folder = File.dirname(file)
-      errors = [File.join(folder, "link"), folder, "/dev/null", File.join(folder, "none/x")].map do |place|
+      places = [File.join(folder, "link"), folder, "/dev/null", File.join(folder, "fifo"), File.join(folder, "none/x")]
+      errors = places.map do |place|
         Memintro.heap_dump(place)
       rescue Memintro::HeapDumpError => e
         e.message
@@ -99,10 +101,11 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     RUBY
     expect(found).to match([/link cannot be written: it is a symbolic link; give the file that it leads to/,
                             /it is a folder; give a file in it/, %r{/dev/null cannot be written: it is no file},
+                            /fifo cannot be written: it is no file/,
                             /none: No such file or directory/,
                             /x.ndjson was not written, and nothing of it is left: no file of this process may be/,
                             /seconds is 0; it must be an Integer from 1 to 86400/, /path is 1; it must be a String/])
-    expect(Dir.children(@folder).sort).to eq(%w[link x.ndjson])
+    expect(Dir.children(@folder).sort).to eq(%w[fifo link x.ndjson])
     expect(File.read(path("x.ndjson"))).to eq("earlier")
   end
 

@@ -68,6 +68,22 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     expect(found.last).to eq([])
   end
 
+  it "are written by fewer threads where the user may have no more", skip: (Process.uid != 0 && "needs root") do
+    File.chmod(0o777, @folder)
+    found = run_ruby(nil, @folder, code: <<~RUBY).must_succeed.json
+      require "json"
+      kept = Array.new(100_000) { |i| [i] }
+      Memintro.heap_dump(File.join(ARGV[0], "first"))
+      # A user who may have this process, the copy and the tool, and no thread beside.
+      Process::UID.change_privilege(54_321)
+      Process.setrlimit(:NPROC, 3)
+      done = ["", ".gz", ".zst"].map { |ending| Memintro.heap_dump(File.join(ARGV[0], "x" + ending))[:objects] }
+      puts JSON.generate(done)
+    RUBY
+    expect(found).to all(be > 100_000)
+    expect(heap("histo", path("x.zst")).must_succeed.stdout).to match(/\A1\d\d,\d{3} objects take/)
+  end
+
   it "say that the tool was killed, leave nothing of the file, and work the next time" do
     program = start_program("Memintro.listen; #{LARGE}; puts :ready; sleep")
     asking = Thread.new { memintro("heap-dump", program.pid, "-o", path("killed.ndjson")) }

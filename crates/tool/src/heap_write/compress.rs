@@ -75,11 +75,15 @@ fn each_piece<R: Read + Send, W: FnMut(Piece) -> Result<(), Error> + Send>(
     let run = |work: W| run(work).inspect_err(|_| failed.store(true, Ordering::Relaxed));
     let run = &run;
     std::thread::scope(|scope| {
-        let started: Vec<_> =
-            (0..threads).map(|_| worker()).map(|work| scope.spawn(move || run(work))).collect();
+        // With fewer threads it takes longer: the user may be allowed no more.
+        let started: Vec<_> = (1..threads)
+            .map(|_| worker())
+            .map_while(|work| std::thread::Builder::new().spawn_scoped(scope, move || run(work)).ok())
+            .collect();
+        let own = run(worker());
         let ends: Vec<_> =
             started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended()))).collect();
-        ends.into_iter().collect()
+        ends.into_iter().chain([own]).collect()
     })
 }
 
