@@ -48,7 +48,7 @@ pub fn write(image: &Image<'_>, malloc: Malloc, heap: &Heap, wanted: Wanted) -> 
     let mut nodes = Nodes::new(&mut list, &mut top, &mut leaves);
     let (mut waiting, mut candidates) = (vec![0; count], vec![0; count]);
     let begun = Instant::now();
-    let words = Words::new(image, nodes.list, &ranges);
+    let words = Words::new(image, nodes.list, &ranges, heap);
     let mut marking = Marking::new(&mut nodes, &words, &mut waiting, None);
     search::search(image, &skipped, &mut marking);
     let searched = marking.searched;

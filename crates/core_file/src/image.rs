@@ -63,8 +63,10 @@ pub struct Mapped<'a> {
 /// A thread.
 #[derive(Clone, Debug, Default)]
 pub struct Thread {
-    /// All registers that the file has, as words.
+    /// All registers that the file has and that may be in use, as words.
     pub registers: Vec<usize>,
+    /// Whether it waited in the kernel: a function had called it, and none keeps anything in vectors across a call.
+    pub is_in_kernel: bool,
     /// Its stack pointer.
     pub stack_pointer: usize,
 }
@@ -98,9 +100,10 @@ impl<'a> Image<'a> {
             return Err(NONE.to_owned());
         }
         let machine = head.e_machine(endian);
-        let stack_pointer_at = match machine {
-            elf::EM_X86_64 => 19,
-            elf::EM_AARCH64 => 31,
+        // Of the second one, nothing tells whether a thread is in a system call.
+        let places = match machine {
+            elf::EM_X86_64 => (19, Some(15)),
+            elf::EM_AARCH64 => (31, None),
             _ => {
                 return Err(format!(
                     "this is a core file of another machine ({}): x86-64 and aarch64 are known",
@@ -129,7 +132,7 @@ impl<'a> Image<'a> {
             written = written.saturating_add(size);
             missing = missing.saturating_add(size - found.len() as u64);
             if kind == elf::PT_NOTE {
-                image.notes(found, stack_pointer_at);
+                image.notes(found, places);
             } else if kind == elf::PT_LOAD && image.segments.len() < MOST_SEGMENTS {
                 let flags = header.p_flags(endian).0;
                 image.add_segment(
@@ -189,7 +192,8 @@ impl<'a> Image<'a> {
         }
     }
 
-    fn notes(&mut self, notes: &'a [u8], stack_pointer_at: usize) {
+    /// `places`: of the stack pointer, and of the number of the system call, among a thread's registers.
+    fn notes(&mut self, notes: &'a [u8], (stack_pointer_at, call_at): (usize, Option<usize>)) {
         let Ok(iterator) =
             object::read::elf::NoteIterator::<elf::FileHeader64<LittleEndian>>::new(LittleEndian, 4, notes)
         else {
@@ -201,10 +205,12 @@ impl<'a> Image<'a> {
                 elf::NT_PRSTATUS => {
                     let registers: Vec<usize> = words(text.get(REGISTERS_AT..).unwrap_or_default()).collect();
                     let stack_pointer = registers.get(stack_pointer_at).copied().unwrap_or(0);
-                    self.threads.push(Thread { registers, stack_pointer });
+                    let call = call_at.and_then(|at| registers.get(at));
+                    let is_in_kernel = call.is_some_and(|call| call.cast_signed() >= 0);
+                    self.threads.push(Thread { registers, stack_pointer, is_in_kernel });
                 }
                 elf::NT_FPREGSET | elf::NT_X86_XSTATE => {
-                    if let Some(thread) = self.threads.last_mut() {
+                    if let Some(thread) = self.threads.last_mut().filter(|thread| !thread.is_in_kernel) {
                         thread.registers.extend(words(text));
                     }
                 }

@@ -5,6 +5,8 @@
 //! it hold others. What nothing reaches is garbage, and holds what it owns by an address, as Ruby would free that, but not
 //! what it has as an integer. So an object whose holder is not seen as one loses nothing that it owns.
 
+use std::collections::{HashMap, HashSet};
+
 use memintro_abi::{MOST_RANGES, RANGES_SIGN};
 use memintro_analysis::leaks::mark::{Marking, Memory, Root};
 use memintro_analysis::leaks::nodes::{NO_SITE, Node, State};
@@ -34,6 +36,8 @@ const LARGEST_DATA: usize = 1 << 20;
 pub const OBJECT: u32 = 1;
 /// Contexts of execution are parts of structures that are smaller.
 const LARGEST_CONTEXT: usize = 4096;
+/// The collector's own structure is no smaller.
+const LEAST_COLLECTOR: usize = 1024;
 /// Words in a stack of values.
 const LEAST_VALUES: usize = 1 << 10;
 const MOST_VALUES: usize = 1 << 24;
@@ -73,9 +77,10 @@ pub struct Words<'a> {
 
 impl<'a> Words<'a> {
     /// Looks for the stacks of values of Ruby's threads and fibers: what is beyond their use are values of calls that have
-    /// returned. `ranges`: those of malloc, in the order of their addresses.
+    /// returned. And for its list of pages, which has room for more. `ranges`: those of malloc, in the order of their
+    /// addresses.
     #[must_use]
-    pub fn new(image: &'a Image<'a>, list: &[Node], ranges: &[(usize, usize)]) -> Self {
+    pub fn new(image: &'a Image<'a>, list: &[Node], ranges: &[(usize, usize)], heap: &Heap) -> Self {
         let is_stack = |stack: usize, bytes: usize| match list.binary_search_by_key(&stack, |node| node.start)
         {
             Ok(index) => list.get(index).is_some_and(|node| (bytes..bytes + 2 * PAGE).contains(&node.bytes)),
@@ -91,6 +96,9 @@ impl<'a> Words<'a> {
             .flat_map(|node| (node.start..node.end()).step_by(8))
             .filter_map(|at| unused_values(image, at, is_stack))
             .collect();
+        unused.extend(unused_list(image, list, heap));
+        unused.extend(unused_room(image, list, heap));
+        unused.extend(unused_marks(image, list));
         unused.sort_unstable();
         unused.dedup();
         Self { image, unused }
@@ -101,6 +109,94 @@ impl Memory for Words<'_> {
     fn words(&self, from: usize, to: usize, mut visit: impl FnMut(usize, usize)) {
         around(&self.unused, from, to, |from, to| self.image.words(from, to, &mut visit));
     }
+}
+
+/// Ruby lists the descriptions of its pages in a block of their own. What comes after the last one was never written since the
+/// block's former user had it.
+fn unused_list(image: &Image<'_>, list: &[Node], heap: &Heap) -> Option<(usize, usize)> {
+    // Since Ruby 3.4 two numbers come before them.
+    const BEGINNINGS: [usize; 2] = [0, 16];
+    let pages: HashSet<usize> = heap.pages.iter().filter_map(|page| image.pointer(page.body)).collect();
+    let is_page = |at: usize| image.pointer(at).is_some_and(|word| pages.contains(&word));
+    let blocks = list.iter().filter(|node| node.site == NO_SITE && node.bytes >= pages.len() * 8);
+    blocks.filter(|node| BEGINNINGS.iter().any(|beginning| is_page(node.start + beginning))).find_map(
+        |node| {
+            let listed = (node.start..node.end().saturating_sub(7)).step_by(8).filter(|at| is_page(*at));
+            let (count, last) = listed.fold((0, 0), |(count, _), at| (count + 1, at));
+            (count == pages.len() && count > 0).then_some((last + 8, node.end()))
+        },
+    )
+}
+
+/// The collector's stack of objects to be marked: pieces of so many words and the address of the next one, a list of those in
+/// use and a list of others, and how far the first one is in use. What was there in the last collection still is.
+fn unused_marks(image: &Image<'_>, list: &[Node]) -> Vec<(usize, usize)> {
+    const WORDS: usize = 500;
+    const MOST_PIECES: usize = 1 << 16;
+    let is_piece = |at: usize| {
+        list.binary_search_by_key(&at, |node| node.start).is_ok_and(|index| {
+            list.get(index).is_some_and(|node| node.site == NO_SITE && node.bytes == (WORDS + 1) * 8)
+        })
+    };
+    let owners = list.iter().filter(|node| node.site == NO_SITE && node.bytes >= LEAST_COLLECTOR);
+    let mut found = Vec::new();
+    for at in owners.flat_map(|node| (node.start..node.end().saturating_sub(23)).step_by(8)) {
+        let Some(both) = image.pointer(at + 16).filter(|both| both >> 32 == WORDS) else { continue };
+        let index = both & 0xffff_ffff;
+        let (Some(used), Some(others)) = (image.pointer(at), image.pointer(at + 8)) else { continue };
+        let is_one = index <= WORDS && [used, others].iter().all(|piece| *piece == 0 || is_piece(*piece));
+        if !is_one || used == others {
+            continue;
+        }
+        if used != 0 {
+            found.push((used + index * 8, used + WORDS * 8));
+        }
+        let mut piece = others;
+        for _ in 0..MOST_PIECES {
+            if !is_piece(piece) {
+                break;
+            }
+            found.push((piece, piece + WORDS * 8));
+            piece = image.pointer(piece + WORDS * 8).unwrap_or(0);
+        }
+    }
+    found
+}
+
+/// Strings and arrays have room for more than they hold. What is beyond it is from its former user, or was taken away; the
+/// last word of a string, too, if the string ends in it. Several may share a block.
+fn unused_room<'a>(
+    image: &'a Image<'_>,
+    list: &'a [Node],
+    heap: &Heap,
+) -> impl Iterator<Item = (usize, usize)> + 'a {
+    const STRING: u8 = 0x05;
+    const ARRAY: u8 = 0x07;
+    // Of a string: it has a block. Of an array: it has none.
+    const FLAG: u64 = 1 << 13;
+    let mut used: HashMap<usize, usize> = HashMap::new();
+    for (slot, kind) in heap.pages.iter().flat_map(|page| page.slots(image)) {
+        let has_flag = image.word(slot).is_some_and(|flags| flags & FLAG != 0);
+        let (at, unit) = match kind {
+            STRING if has_flag => (slot + 24, 1),
+            ARRAY if !has_flag => (slot + 32, 8),
+            _ => continue,
+        };
+        let (Some(start), Some(length)) = (image.pointer(at), image.pointer(slot + 16)) else { continue };
+        let index = list.partition_point(|node| node.end() <= start);
+        let Some(block) = list.get(index).filter(|node| node.site == NO_SITE && node.start <= start) else {
+            continue;
+        };
+        let end = length.checked_mul(unit).and_then(|bytes| start.checked_add(bytes));
+        // What is longer than its block is not what it looks like.
+        let end = end.filter(|end| *end <= block.end()).unwrap_or(usize::MAX);
+        let known = used.entry(index).or_default();
+        *known = end.max(*known);
+    }
+    used.into_iter().filter_map(|(index, end)| {
+        let (end, of_block) = (end & !7, list.get(index)?.end());
+        (end < of_block).then_some((end, of_block))
+    })
 }
 
 /// A context of execution begins with its stack of values, its size in words, and its innermost frame, which lies at the
