@@ -119,7 +119,9 @@ module Memintro
 
         begun = Dir[File.join(folder, "*.begun")].size
         failed = Dir[File.join(folder, "*.failed")].min
-        raise Error, "a process of the tests could not be followed: #{Names.printable(File.binread(failed, 500))}" if failed
+        if failed
+          raise Error, "a process of the tests could not be followed: #{Names.printable(File.binread(failed, 500))}"
+        end
 
         if begun.zero?
           raise Error, "no Ruby process of the tests has loaded memintro: is RUBYOPT or LD_PRELOAD taken away?"
