@@ -103,7 +103,7 @@ RSpec.describe "require \"memintro\"" do
   # 1.0 MB, on Ruby 3.4 1.3 MB; 1.9 MB if the libraries are built without link-time optimization. It was 1.7 MB while
   # the code that runs was spread over the libraries (ext/memintro/together.ld).
   it "adds at most 1.2 MB to the peak RSS of a program of 57 MB by a sampled run and its report" do
-    skip "on Ruby 3.3, this program's peak is before its end" if RUBY_VERSION.start_with?("3.3")
+    skip "on Ruby 3.3 this program's peak varies more than what is measured" if RUBY_VERSION.start_with?("3.3")
 
     peak = lambda do |start, report|
       run_ruby(code: <<~RUBY, requires: []).must_succeed.stdout.to_i
