@@ -8,3 +8,5 @@
 mod probe;
 #[path = "../../../ext/memintro/src/leaks/threads.rs"]
 mod threads;
+#[path = "../../../ext/memintro/src/heap_dump/text.rs"]
+mod text;
