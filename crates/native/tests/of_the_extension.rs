@@ -6,7 +6,7 @@
 
 #[path = "../../../ext/memintro/src/vm/probe.rs"]
 mod probe;
-#[path = "../../../ext/memintro/src/leaks/threads.rs"]
-mod threads;
 #[path = "../../../ext/memintro/src/heap_dump/text.rs"]
 mod text;
+#[path = "../../../ext/memintro/src/leaks/threads.rs"]
+mod threads;

@@ -16,9 +16,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use memintro_abi::{EACH_SITE, Frame, FrameKind, HookApi, StackFrame, Status, Visitor, VmSource};
-use memintro_native::flat::{Walked, Wanted, is_readable};
+use memintro_native::flat::{FlatModule, Walked, Wanted, is_readable};
 use memintro_native::{Flat, Flattener, Name, Names, Place, Registers};
 use parking_lot::Mutex;
 
@@ -174,6 +175,20 @@ pub(crate) fn renew() {
             }
         });
     }
+}
+
+/// Looks for the module of this path until it is known. `false`: it is not.
+pub(crate) fn know(path: &[u8]) -> bool {
+    const LOOKS: usize = 100;
+    const PAUSE: Duration = Duration::from_millis(1);
+    (0..LOOKS).any(|look| {
+        if look > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        renew();
+        let is_it = |module: &FlatModule| module.path.get(1..) == Some(path);
+        flat().is_some_and(|flat| flat.modules().iter().any(is_it))
+    })
 }
 
 unsafe extern "C" fn run(_: *mut c_void) {

@@ -83,7 +83,7 @@ pub(crate) fn begin(
     let own = own_ranges(hook);
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
-    let before = Threads::now(MOST_THREADS);
+    let before = Threads::at_rest(MOST_THREADS);
     let plan = child::Plan {
         wanted,
         pages,

@@ -100,15 +100,30 @@ fn each_native(ruby: &Ruby, mut each: impl FnMut(&SiteRecord) -> Result<(), Erro
     Ok(())
 }
 
+/// The part of the loader's record that `<link.h>` declares.
+#[repr(C)]
+struct LoadedLibrary {
+    _base: usize,
+    name: *const std::ffi::c_char,
+}
+
 /// Loads a library as `require` would, but runs nothing of it but its constructors: so it is known before its `Init_` runs.
-/// `false`: the loader refused.
+/// `false`: it is loaded, and does not become known.
 fn load_library(path: RString) -> bool {
     // SAFETY: copied at once.
-    let Ok(path) = std::ffi::CString::new(unsafe { path.as_slice() }) else { return false };
+    let Ok(path) = std::ffi::CString::new(unsafe { path.as_slice() }) else { return true };
     // SAFETY: the loader's function; the library stays, as with a `require`.
-    let loaded = unsafe { !libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL).is_null() };
-    native_stacks::renew();
-    loaded
+    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+    // It may have been loaded by another name.
+    let mut record: *const LoadedLibrary = std::ptr::null();
+    // SAFETY: a library that is loaded, and room for the answer, which is the loader's record of it.
+    let name = unsafe {
+        if library.is_null() || libc::dlinfo(library, libc::RTLD_DI_LINKMAP, (&raw mut record).cast()) != 0 {
+            return true;
+        }
+        std::ffi::CStr::from_ptr((*record).name)
+    };
+    native_stacks::know(name.to_bytes())
 }
 
 /// Paths of the libraries that are looked for and loaded, each with whether nothing was followed of what it has allocated.

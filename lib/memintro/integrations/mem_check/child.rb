@@ -26,7 +26,10 @@ module Memintro
       NAME = /\A(?<file>.*?)\((?<function>.*)\+0x\h+\)\z/m.freeze
       # A stack: its frames, and the line of Ruby.
       Stack = Struct.new(:frames, :line)
-      private_constant :REGISTER, :NAME, :Stack
+      # Looks for lost blocks, and seconds between them.
+      LOOKS = 5
+      PAUSE = 0.02
+      private_constant :REGISTER, :NAME, :Stack, :LOOKS, :PAUSE
 
       # @param variables [Hash{String => String}]
       def initialize(variables)
@@ -43,9 +46,9 @@ module Memintro
         @pid = Process.pid
         write("begun", {})
         trouble = begin_to_follow
+        trouble ||= unknown_library
         return write("json", { "error" => trouble }) if trouble
 
-        libraries.each { |file| Native.load_library(file) }
         AfterFork.install { tell_of_fork }
         at_exit { finish if Process.pid == @pid }
         nil
@@ -61,6 +64,13 @@ module Memintro
         end
 
         Native.follow_native_stacks(@names, @root) || Native.probe_native_stacks
+      end
+
+      # Loads the libraries.
+      # @return [String, nil] why one of them cannot be followed
+      def unknown_library
+        unknown = libraries.reject { |file| Native.load_library(file) }
+        "#{unknown.first} was loaded, and the loader's list did not tell of it" if unknown.any?
       end
 
       # Those that the tests will load: so they are known before their Init_ function runs.
@@ -122,13 +132,31 @@ module Memintro
         Native.probe_native_stacks
       end
 
-      # @return [Array(Array, String)] what {Leaks::Reading#leaked_sites} has, and why it has nothing
+      # What has been lost. A thread that runs just then may hold blocks in its registers, so a look that leaves blocks
+      # of the libraries undecided is repeated.
+      # @return [Array(Array, String)] leaked rows of {Leaks::Reading#lost_sites}, and why there may be more
       def search
-        reading = Leaks::Reading.search(first_words: false, confirm: LeakSearch.running_threads?, seconds: @seconds,
-                                        chunks_only: true)
-        [reading.leaked_sites, nil]
+        undecided = leaked = []
+        LOOKS.times do |look|
+          sleep(PAUSE) if look.positive?
+          undecided, leaked = look_for_lost
+          break if undecided.empty?
+        end
+        return [leaked, nil] if undecided.empty?
+
+        blocks = undecided.sum { |row| row[2] }
+        [leaked, "a thread of the tests may hold #{Units.counted(blocks, 'block')} of the libraries in its registers, " \
+                 "so whether they are lost is not known: end that thread before the tests end"]
       rescue LeaksError => e
         [[], "leaks were not searched: #{e.message}"]
+      end
+
+      def look_for_lost
+        followed = Native.native_stack_sites
+        reading = Leaks::Reading.search(first_words: false, confirm: LeakSearch.running_threads?, seconds: @seconds,
+                                        chunks_only: true)
+        undecided, leaked = reading.lost_sites.partition { |verdict,| verdict == :undecided }
+        [undecided.select { |_, site,| followed.key?(site) }, leaked]
       end
 
       def loaded

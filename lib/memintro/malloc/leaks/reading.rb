@@ -102,13 +102,13 @@ module Memintro
                   free_bytes: (free_bytes if chunks?), **sums)
       end
 
-      # @return [Array<Array(Symbol, Integer, Integer, Integer)>] of blocks that leaked, also indirectly: verdict,
-      #   number of the call site, blocks and bytes
+      # @return [Array<Array(Symbol, Integer, Integer, Integer)>] of blocks that leaked, also indirectly, and of those
+      #   that are undecided: verdict, number of the call site, blocks and bytes
       # @raise [LeaksError]
-      def leaked_sites
+      def lost_sites
         refuse_unless_done
         rows = @lines.all("group").map { |number, id, _, count, bytes| [BY_NUMBER[number], id, count, bytes] }
-        rows.reject { |verdict, id,| verdict == :undecided || id == NO_SITE }
+        rows.reject { |_, id,| id == NO_SITE }
       end
 
       private
