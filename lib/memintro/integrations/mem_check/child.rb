@@ -145,7 +145,7 @@ module Memintro
         return [leaked, nil] if undecided.empty?
 
         blocks = undecided.sum { |row| row[2] }
-        [leaked, "a thread of the tests may hold #{Units.counted(blocks, 'block')} of the libraries in its registers, " \
+        [leaked, "a thread of the tests may hold #{Units.counted(blocks, 'block')} of the libraries in registers, " \
                  "so whether they are lost is not known: end that thread before the tests end"]
       rescue LeaksError => e
         [[], "leaks were not searched: #{e.message}"]
