@@ -208,6 +208,20 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(all.map { |line| line["bytesize"] }).to include(20_000_000)
   end
 
+  # Ruby has some hundred encodings, most of them in libraries of their own, which it loads when it is asked about one.
+  it "loads no library for encodings that no string has" do
+    found = answer(<<~'RUBY')
+      loaded = ->() { $LOADED_FEATURES.grep(%r{/enc/}) }
+      kept = ["\xA4\xA2".dup.force_encoding("EUC-JP"), "a".encode("UTF-16LE")]
+      before = loaded.call
+      Memintro.heap_dump(file, redact: false)
+      puts JSON.generate(new: loaded.call - before, before: before.size)
+    RUBY
+    expect(found).to match(new: [], before: be >= 1)
+    encodings = lines(path("x.ndjson")).map { |line| line["encoding"] }
+    expect(encodings).to include("EUC-JP", "UTF-16LE")
+  end
+
   # Two copies take pages of the heap in turns. Lines longer than a piece of the memory that they share stay whole.
   it "has each object once, those of a page together, whoever wrote them" do
     found = answer(<<~'RUBY')

@@ -66,6 +66,7 @@ pub(super) enum Coding {
 pub(super) struct Encoding {
     /// As it stands in a line: `, "encoding":"UTF-8"`; nothing for plain bytes.
     pub(super) member: Padded<{ Encoding::LONGEST }>,
+    /// No if it is not loaded: there is no string of it, then.
     pub(super) ascii_compatible: bool,
     pub(super) coding: Coding,
     /// Ruby has loaded it, and so can look at its strings.
@@ -142,7 +143,6 @@ fn encodings(ruby: &Ruby) -> Result<Vec<Encoding>, Error> {
     for index in 0..list.len() {
         let encoding: Value = list.entry(index as isize)?;
         let name: RString = encoding.funcall("name", ())?;
-        let ascii_compatible: bool = encoding.funcall("ascii_compatible?", ())?;
         // SAFETY: copied at once.
         let name = unsafe { name.as_slice() }.to_vec();
         let coding = match name.as_slice() {
@@ -156,6 +156,8 @@ fn encodings(ruby: &Ruby) -> Result<Vec<Encoding>, Error> {
             let description = rb_sys::rb_enc_from_index(index as c_int);
             !description.is_null() && (*description).max_enc_len > 0
         };
+        // Ruby would load its library to answer, one for each encoding there is.
+        let ascii_compatible = loaded && encoding.funcall("ascii_compatible?", ())?;
         let member = match coding {
             Coding::Binary => None,
             _ => Padded::of(&[b", \"encoding\":\"", name.as_slice(), b"\""].concat()),
