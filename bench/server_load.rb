@@ -34,7 +34,7 @@ module Bench
     # @return [Figures] the server is told to end then
     def call
       @port = await("listen") { read_port }
-      drive(WARM_UP_SECONDS)
+      drive(WARM_UP_SECONDS, least: 1)
       measure
     ensure
       # Puma then returns to the program; after TERM it exits.
@@ -54,9 +54,9 @@ module Bench
                          major_gcs: major, allocations: allocations, driver_share: driver / (elapsed * Etc.nprocessors))
     end
 
-    # At least two seconds, for a busy machine may take one of them.
-    def drive(seconds)
-      seconds = [(seconds * @scale).round, 2].max
+    # What is measured takes at least two seconds, for a busy machine may take one of them.
+    def drive(seconds, least: 2)
+      seconds = [(seconds * @scale).round, least].max
       # What takes longer than its time limit would be an error, and no slow request.
       command = ["wrk", "-t1", "-c16", "-d#{seconds}s", "--timeout", "60s", "--latency"]
       text = IO.popen([*command, "http://127.0.0.1:#{@port}/page"], &:read)

@@ -25,7 +25,7 @@ RSpec.describe "bin/bench" do
   it "drives a server, and measures its workers" do
     missing = %w[puma wrk].find { |program| !system("which", program, out: File::NULL) }
     skip "#{missing} is not installed" if missing
-    columns = %w[plain off line full live]
+    columns = %w[plain line full live]
     result = bench("--quick", "--no-setup", "--only", "server", "--columns", columns.join(",")).must_succeed
     expect(result.stdout).not_to include("has no figure")
     ["CPU/request", "p50", "p99", "RSS"].each do |measure|

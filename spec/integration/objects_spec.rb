@@ -99,13 +99,13 @@ RSpec.describe "objects by line" do
   end
 
   it "agrees with ObjectSpace.trace_object_allocations, object by object", deadline_seconds: 900 do
-    agree(20_000, 260_000, 20, deadline_seconds: 600)
+    agree(8_000, 104_000, 20, deadline_seconds: 600)
   end
 
   it "agrees with it while the collector runs at every allocation, and after it has moved objects",
      deadline_seconds: 1_500 do
     agree(10, 120, 10, way: "stress", deadline_seconds: 600)
-    expect(agree(20_000, 80_000, 20, way: "compact", deadline_seconds: 600)).to be > 1_000
+    expect(agree(8_000, 32_000, 20, way: "compact", deadline_seconds: 600)).to be > 1_000
   end
 
   it "agrees with it on a million objects", :long, deadline_seconds: 1_800 do
