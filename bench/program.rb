@@ -8,9 +8,6 @@ module Program
   class << self
     # Checksum of the workload: equal in all columns, or they did not do the same work.
     attr_accessor :result
-    # Allocations that the tool under test says it saw, when it can say.
-    attr_accessor :seen
-
     # Of the server: takes its Rack application, returns what is served instead.
     attr_accessor :middleware
 
@@ -41,6 +38,12 @@ module Program
       peak_kb = File.read("/proc/self/status")[/^VmHWM:\s+(\d+) kB/, 1]
       "peak_rss_bytes #{peak_kb.to_i * 1024}\nresult #{result}\nseen #{seen}\n"
     end
+
+    # Allocations that the tool under test says it saw, when it can say. Asked after the peak was read: what is loaded
+    # to answer is no part of what is measured.
+    def seen
+      Memintro.totals.allocations if defined?(Memintro.tracking?) && Memintro.tracking?
+    end
   end
 end
 
@@ -48,6 +51,3 @@ workload, result, prelude = ARGV.shift(3)
 Program.write_result_at_exit(result)
 require prelude if prelude
 Program.around.call(-> { load workload })
-if defined?(Memintro.tracking?) && Memintro.tracking?
-  Program.seen = Memintro.totals.allocations
-end

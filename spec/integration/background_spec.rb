@@ -4,8 +4,11 @@ require_relative "../spec_helper"
 
 # Threads of memintro's own: what the program they run beside may rely on.
 RSpec.describe "Memintro::Background" do
+  one_ruby requires: %w[memintro memintro/runtime/background fiddle json]
+
   # The last line that a child printed; `eventually` there polls, and the child has a deadline.
-  def background(code, **options)
+  # fresh: in a Ruby of its own, which is not forked.
+  def background(code, fresh: false, **options)
     helpers = <<~'RUBY'
       require "json"
       require "memintro/runtime/background"
@@ -20,7 +23,8 @@ RSpec.describe "Memintro::Background" do
         Signal.list.select { |_, number| number.positive? && mask[number - 1] == 1 }.keys
       end
     RUBY
-    run_ruby(code: helpers + code, **options).must_succeed.json
+    program = helpers + code
+    (fresh ? run_ruby(code: program, **options) : run_forked(program, **options)).must_succeed.json
   end
 
   it "is one named thread that stops at once, and once only" do
@@ -39,8 +43,9 @@ RSpec.describe "Memintro::Background" do
     expect(answer).to eq(more: 1, seen: "memintro-spec", alive: [false, false], threads: 0)
   end
 
+  # In a forked child, Ruby 3.1 knows no number of the main thread.
   it "takes none of the program's signals, but where the program's own code runs" do
-    answer = background(<<~RUBY)
+    answer = background(<<~RUBY, fresh: true)
       ready = visible = inherited = nil
       background = start do |stop|
         ready = true
@@ -183,7 +188,7 @@ RSpec.describe "Memintro::Background" do
   end
 
   it "is refused in a Ractor, in words" do
-    answer = background(<<~'RUBY', flags: ["-W0"])
+    answer = background(<<~'RUBY', fresh: true, flags: ["-W0"])
       ractor = Ractor.new do
         Memintro::Background.start("memintro-spec") { |stop| stop.wait }
       rescue Memintro::RactorError => e

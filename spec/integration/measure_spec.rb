@@ -4,6 +4,8 @@ require "spec_helper"
 
 # Each example is a process of its own, in which nothing else allocates.
 RSpec.describe "Memintro.measure" do
+  one_ruby requires: %w[memintro fiddle json]
+
   # Blocks of malloc without any object: Fiddle.malloc returns small Integers.
   def measured(code, way: :live, **options)
     setup = <<~RUBY
@@ -35,7 +37,9 @@ RSpec.describe "Memintro.measure" do
       # What methods allocate when they are called for the first time is not what is measured.
       2.times { Memintro.measure { blocks(10, 16, slots); free(10, slots) } }
     RUBY
-    run_ruby(code: setup + code, way: way, **options).must_succeed.json
+    program = setup + code
+    forks = way == :live && options.empty?
+    (forks ? run_forked(program) : run_ruby(code: program, way: way, **options)).must_succeed.json
   end
 
   def run_ruby(...) = Subprocess.run_ruby(...)

@@ -6,11 +6,13 @@ require "tmpdir"
 
 # Memintro.log_every, and what becomes of its lines.
 RSpec.describe "Memintro.log_every" do
+  one_ruby requires: %w[memintro json logger stringio]
+
   MEMORY_LINE = /\AMEMORY\[(\d+)\]:\ time:\ (\d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d\ [+-]\d{4})
                  \ rss:\ (\d+\.\d)\ MB,\ live_objects:\ (\d+\.\d{1,3})\ Million/x
 
   # The last line that a child printed; `eventually` there polls, and the child has a deadline.
-  def logging(code, **options)
+  def logging(code, requires: nil, **options)
     helpers = <<~'RUBY'
       require "json"
       require "logger"
@@ -21,7 +23,13 @@ RSpec.describe "Memintro.log_every" do
         false
       end
     RUBY
-    run_ruby(code: helpers + code, **options).must_succeed
+    program = helpers + code
+    result = if requires
+               run_ruby(code: program, requires: requires, **options)
+             else
+               run_forked(program, chdir: Dir.pwd, **options)
+             end
+    result.must_succeed
   end
 
   it "writes the same figures as logfmt or JSON" do

@@ -12,6 +12,8 @@ use libc::Elf32_Phdr as Segment;
 #[cfg(target_pointer_width = "64")]
 use libc::Elf64_Phdr as Segment;
 
+use crate::hook_link;
+
 // What the linker knows of this library: where it begins.
 unsafe extern "C" {
     static __ehdr_start: c_char;
@@ -22,22 +24,21 @@ unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// After this library was loaded: its own pages, and libgcc's if it was loaded for this one. Where others use it, its
-/// pages are theirs.
+/// After this library was loaded: its own pages, and libgcc's if it was loaded for this one, or for a hook that was
+/// preloaded. Where others use it, its pages are theirs.
 pub(crate) fn give_back_what_loading_took() {
-    give_back(_Unwind_GetIP as *const () as usize, true, None);
+    // This also is the one search for a hook: later it would bring back the pages that it reads.
+    let hook = hook_link::found().map(|api| (&raw const *api).addr());
+    give_back(Walk { takes_other: false, hook, ..Walk::to(_Unwind_GetIP as *const () as usize) });
 }
 
 /// After a start or a look: this library's, the hook's, and the unwind tables of Ruby's, which native callers are told
 /// by. The argument is any address in the hook.
 pub(crate) fn give_back_with(hook: *const c_void) {
-    give_back(hook.addr(), false, Some(rb_sys::rb_gc as *const () as usize));
+    give_back(Walk { unwound: Some(rb_sys::rb_gc as *const () as usize), ..Walk::to(hook.addr()) });
 }
 
-fn give_back(other: usize, only_after_own: bool, unwound: Option<usize>) {
-    let own = (&raw const __ehdr_start).addr();
-    let mut walk =
-        Walk { own, other, unwound, takes_other: !only_after_own, ranges: [(0, 0); RANGES], found: 0 };
+fn give_back(mut walk: Walk) {
     // SAFETY: a number.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     // SAFETY: the callback gets this object, which outlives the call, and does not call the loader.
@@ -70,12 +71,22 @@ struct Walk {
     other: usize,
     /// An address in the library whose unwind tables are given back.
     unwound: Option<usize>,
+    /// An address in the hook, if the other library may have been loaded for it.
+    hook: Option<usize>,
+    /// Whether the other library's pages are given back wherever it comes: otherwise only if it was loaded after this
+    /// library or the hook.
     takes_other: bool,
     ranges: [(usize, usize); RANGES],
     found: usize,
 }
 
 impl Walk {
+    /// Gives back this library's pages, and those of the one that holds the address.
+    fn to(other: usize) -> Self {
+        let own = (&raw const __ehdr_start).addr();
+        Self { own, other, unwound: None, hook: None, takes_other: true, ranges: [(0, 0); RANGES], found: 0 }
+    }
+
     fn library(&mut self, base: usize, segments: &[Segment]) {
         let loaded = || segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
         let place = |segment: &Segment| {
@@ -84,7 +95,7 @@ impl Walk {
         };
         let holds = |address: usize| loaded().map(place).any(|(begin, end)| (begin..end).contains(&address));
         let is_own = holds(self.own);
-        self.takes_other |= is_own;
+        self.takes_other |= is_own || self.hook.is_some_and(holds);
         if self.unwound.is_some_and(holds) {
             // The index; the tables come after it.
             let index = segments.iter().find(|segment| segment.p_type == libc::PT_GNU_EH_FRAME).map(place);

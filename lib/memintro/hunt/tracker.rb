@@ -2,6 +2,7 @@
 
 require_relative "../support/tracked_classes"
 require_relative "../malloc/tracking"
+require_relative "../runtime/ractor_guard"
 require_relative "../malloc/site_figures"
 
 module Memintro

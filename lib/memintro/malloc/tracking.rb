@@ -1,16 +1,14 @@
 # frozen_string_literal: true
 
 require_relative "../runtime/main_ractor"
-require_relative "../runtime/ractor_guard"
-require_relative "../runtime/stop_timer"
 require_relative "../support/arguments"
 require_relative "../support/brake"
 require_relative "../support/defaults"
-require_relative "totals"
 
 module Memintro
   # Methods of {Memintro} that start and stop tracking, and that return its sums. {Memintro} is extended with them when
-  # one of them is called first.
+  # one of them is called first. What returns sums, ends tracking by itself or follows objects is more code than this,
+  # and is loaded when it is asked for.
   module Tracking
     # Starts tracking with empty figures. Takes milliseconds: the malloc functions of every loaded module are
     # redirected, unless the process was preloaded. If the settings are already in force, nothing happens. Another
@@ -55,13 +53,15 @@ module Memintro
       objects = checked_objects(objects)
       LazyMethods.load_all if objects
       depth = Arguments.count(:stack_depth, stack_depth, least: 1, most: Defaults::MOST_STACK_DEPTH)
+      # The program may leave the folders of memintro. In sampled mode it counts for more to be light.
+      Loader.need(:Totals) if mode == :full
       Native.native_callers(checked_switch(:native_callers, native_callers))
       Native.load_hook
       begun = while_tracked { Native.start(Defaults::MODES[mode], sites || 0, bytes || 0, mean || 0, depth) }
       track_objects(objects)
       @epoch += 1 if begun == :ok
       # Allocations that Ruby makes for a first call do not belong to the program.
-      untracked { StopTimer.set(seconds) } if seconds || begun != :unchanged
+      untracked { stop_after(seconds) } if seconds || begun != :unchanged
       # The last call, for every other one brings pages of code back.
       Native.give_pages_back unless begun == :unchanged
       true
@@ -74,7 +74,7 @@ module Memintro
     def stop
       MainRactor.only
       @lent = nil
-      StopTimer.set(nil)
+      stop_after(nil)
       Native.stop
       totals
     end
@@ -114,14 +114,22 @@ module Memintro
 
     # @return [Totals] of the process, since the start or {clear}. Costs about a microsecond.
     def totals
-      untracked { Totals.of(Native.totals) }
+      untracked do
+        figures = Native.totals
+        Loader.need(:Totals)
+        Totals.of(figures)
+      end
     rescue Ractor::Error
       MainRactor.refuse
     end
 
     # @return [ThreadTotals] of the current thread. Costs about a microsecond.
     def thread_totals
-      untracked { ThreadTotals.new(*Native.thread_totals) }
+      untracked do
+        figures = Native.thread_totals
+        Loader.need(:Totals)
+        ThreadTotals.new(*figures)
+      end
     rescue Ractor::Error
       MainRactor.refuse
     end
@@ -176,6 +184,14 @@ module Memintro
       setting(name) unless Brake.on?
     end
 
+    # @param seconds [Numeric, nil] nil: never; a time that was set before ends
+    def stop_after(seconds)
+      return unless seconds || defined?(StopTimer)
+
+      Loader.file("runtime/stop_timer")
+      StopTimer.set(seconds)
+    end
+
     def checked_switch(name, wanted)
       return wanted if [true, false, nil].include?(wanted)
 
@@ -201,7 +217,10 @@ module Memintro
     def track_objects(wanted)
       return unless wanted || Native.tracks_objects
 
-      RactorGuard.install if wanted
+      if wanted
+        Loader.file("runtime/ractor_guard")
+        RactorGuard.install
+      end
       return unless untracked { Native.track_objects(wanted) }.nil?
 
       raise UnsupportedError, "this Ruby does not tell of its objects; start without objects:" if wanted
