@@ -4,6 +4,7 @@
 //! exit signal, so the program gets no SIGCHLD and its own `wait` never sees it. Whoever runs in the copy allocates
 //! nothing by malloc and takes no lock that another thread may have held at its instant.
 
+mod both;
 mod leaving;
 pub(crate) mod own_memory;
 
@@ -41,6 +42,7 @@ impl Shared {
     }
 }
 
+pub(crate) use both::both;
 pub(crate) use leaving::threads;
 
 /// Whether the copy has answered, in memory that it shares with its maker. Zero at first.
@@ -147,7 +149,7 @@ impl Copy {
     /// takes long, a bare thread waits for it.
     pub(crate) fn answered(&self, outcome: &Outcome, deadline: Instant) -> bool {
         const SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        const SOON: u32 = 10;
+        const SOON: u32 = 5;
         while outcome.told() == 0 && Instant::now() < deadline {
             if self.ended().is_some() {
                 return outcome.told() == Outcome::WHOLE;

@@ -213,12 +213,13 @@ module Memintro
         @notes << "another thread was recording at that instant: the call sites of each row are not known. Ask again"
       end
 
-      # Mapped blocks are found by their heads.
+      # Mapped blocks are found by their heads. malloc counts them: at the copy's instant, or when it was asked.
       def note_mapped
         found, size = sum("mmapped", 0), sum("mmapped", 1)
-        return if @allocator != :glibc || @own[:mmap].nil? || (@own[:mmap] - size).abs <= [size / 20, 4 << 20].max
+        blocks, bytes = @figures.all("counted").first || @own.values_at(:mmaps, :mmap)
+        return if @allocator != :glibc || bytes.nil? || (bytes - size).abs <= [size / 20, 4 << 20].max
 
-        @notes << "malloc says that it has #{@own[:mmaps]} mapped blocks of #{Units.bytes(@own[:mmap])}, and " \
+        @notes << "malloc says that it has #{blocks} mapped blocks of #{Units.bytes(bytes)}, and " \
                   "#{found} of #{Units.bytes(size)} were found"
       end
 
