@@ -78,6 +78,19 @@ RSpec.describe "an account by lists of free chunks", :vm do
     expect(found.map { |one| one[:free] }).to all(be > 60_000_000)
   end
 
+  # Halves of a heap of 32 MiB and more are walked at the same time.
+  it "says what a walk over both halves of a large heap says" do
+    found = twins(<<~'RUBY')
+      random = Random.new(23)
+      blocks = Array.new(60_000) { MALLOC.call(100 + random.rand(1900)) }
+      blocks.shuffle!(random: random)
+      found = Array.new(3) { blocks.pop(15_000).each { |block| FREE.call(block) } && twins }
+      puts JSON.generate(found)
+    RUBY
+    expect_equal(found)
+    expect(found.map { |one| one[:free] }).to match([be > 12_000_000, be > 25_000_000, be > 40_000_000])
+  end
+
   # The way back is torn, which malloc itself looks at only where it takes a chunk out: not in the middle of a list.
   it "leaves a torn list to the walk, which says the same as ever" do
     result = run_ruby(code: TWINS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json

@@ -83,6 +83,63 @@ RSpec.describe "an account that does not wait", :vm do
     expect(result[:grown]).to be_within(64 << 10).of(20 << 20)
   end
 
+  # Halves of a large heap are walked by two threads of the copy, and another thread takes note of its end.
+  it "says the same where no thread may be started" do
+    skip "other numbers of system calls" unless RbConfig::CONFIG["host_cpu"] == "x86_64"
+
+    result = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      blocks = Array.new(60_000) { Fiddle.malloc(1000).tap { |block| Fiddle::Pointer.new(block)[0, 1000] = "x" * 1000 } }
+      blocks.each_with_index { |block, n| Fiddle.free(block) if n.odd? }
+      GC.disable
+      take = -> { lines.grep(/^(?:arena 0|by_lists|broken) /).to_h { |line| line.split(" ", 2).then { |key, rest| [key, rest.split.map(&:to_i)] } } }
+      2.times { lines }
+      before = take.call
+      # Of clone (56) with CLONE_THREAD, which is for bare threads: Ruby's are made by clone3.
+      steps = [[0x20, 0, 0, 0], [0x15, 0, 3, 56], [0x20, 0, 0, 16], [0x45, 0, 1, 0x10000], [0x06, 0, 0, 0x0005_0001],
+               [0x06, 0, 0, 0x7fff_0000]]
+      filter = steps.map { |step| step.pack("SCCL") }.join
+      program = Fiddle::Pointer[[6, Fiddle::Pointer[filter].to_i].pack("Sx6Q")]
+      call("prctl", [INT, *[LONG] * 4], 38, 1, 0, 0, 0)
+      raise "no filter" unless call("prctl", [INT, *[LONG] * 4], 22, 2, program.to_i, 0, 0).to_i.zero?
+      after = take.call
+      account = Memintro.account(ruby: false)
+      left = Dir.glob("/proc/self/task/*/children").sum { |file| File.read(file).split.size }
+      puts JSON.generate(before: before, after: after, rest: account.rss - account.rows.sum(&:bytes), left: left)
+    RUBY
+    before, after = result.values_at(:before, :after)
+    expect([before, after].map(&:keys)).to all(contain_exactly(:arena, :by_lists))
+    expect([before, after].map { |one| one[:by_lists] }).to eq([[0], [0]])
+    expect(result).to include(rest: 0, left: 0)
+    # 30,000 chunks, each of 1,008 bytes.
+    expect(before[:arena][3]).to be_between(29_000 * 1008, 36_000 * 1008)
+    expect(after[:arena].zip(before[:arena]).map { |one, other| (one - other).abs }).to all(be < 200_000)
+  end
+
+  # Pages of Ruby's heap are passed over, and the search ends with the last block that the C library has counted. A page
+  # that is none, or a wrong end, would leave a block out.
+  it "finds each block with a mapping of its own between the pages of Ruby's heap" do
+    found = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      call("mallopt", [INT, INT], -3, 128 << 10)
+      objects, blocks = [], []
+      random = Random.new(5)
+      found = Array.new(6) do
+        40.times do
+          objects << Array.new(3000) { Object.new }
+          blocks << Fiddle.malloc(140_000 + random.rand(300_000))
+          Fiddle::Pointer.new(blocks.last)[0, 8000] = "\x02\x10\0\0\0\0\0\0" * 1000
+          Fiddle.free(blocks.delete_at(random.rand(blocks.size))) if random.rand < 0.3
+        end
+        now = lines.grep(/^(?:mmapped|counted) /).map { |line| line.split.drop(1).first(2).map(&:to_i) }
+        [*now, blocks.size]
+      end
+      puts JSON.generate(found)
+    RUBY
+    expect(found.map(&:first)).to eq(found.map { |one| one[1] })
+    # Ruby has some of its own.
+    expect(found.map { |one| one.first.first - one.last }).to all(be_between(0, 20))
+    expect(found.last.last).to be > 120
+  end
+
   # The kernel takes some milliseconds for the page tables of 400 MiB.
   it "leaves its copy to a thread that nobody sees, and no rest of either" do
     result = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json

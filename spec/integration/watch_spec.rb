@@ -118,6 +118,45 @@ RSpec.describe "memintro watch" do
     end
   end
 
+  # 54,000 of 60,000 blocks are freed, each a chunk of 1,008 bytes, so that pages are shared with blocks in use.
+  it "shows beside RSS, on f, what malloc has free but keeps, and on f again no longer" do
+    pid = target(<<~'RUBY')
+      require "memintro"
+      require "fiddle"
+      Memintro.listen
+      blocks = Array.new(60_000) { Fiddle.malloc(1000).tap { |block| Fiddle::Pointer.new(block)[0, 1000] = "x" * 1000 } }
+      blocks.each_with_index { |block, n| Fiddle.free(block) unless (n % 10).zero? }
+      File.write(ARGV[0], "ready")
+      sleep 300
+    RUBY
+    without = /┌ RSS \d[\d.]+ MiB  \S+(?: \w+)? +─+┐/
+    watch(pid) do |terminal|
+      terminal.wait_for(without).wait_for("f free memory")
+      terminal.type("f")
+      terminal.wait_for(/┌ RSS \d[\d.]+ MiB  \S+ \w+  free in malloc 5[1-6]\.\d MiB ─+┐/)
+      terminal.type("f")
+      terminal.wait_for(without)
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  end
+
+  it "says on f that free memory is not known, where the allocator does not tell" do
+    require_relative "../support/hostile_listener"
+    path = File.join(env["MEMINTRO_SOCKET_FOLDER"], "#{Process.pid}.sock")
+    honest = HostileListener.honest(Process.pid)
+    listener = HostileListener.new(path) { |command, socket| socket.write(HostileListener.answer(honest[command])) }
+    watch(Process.pid) do |terminal|
+      terminal.wait_for("RSS")
+      terminal.type("f")
+      terminal.wait_for("free in malloc: not known")
+      terminal.type("q")
+      expect_restored(terminal)
+    end
+  ensure
+    listener&.close
+  end
+
   it "marks what a sample says: ~ before a figure, its standard error below it" do
     pid = target
     run_memintro("start", pid, "--mode", "sampled", "--sample-bytes", "8192", env: env).must_succeed

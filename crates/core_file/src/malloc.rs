@@ -182,34 +182,24 @@ impl Malloc {
 
     /// glibc counts blocks with a mapping of their own, beside where its data segment began.
     fn compare(&mut self, image: &Image<'_>, libc: Option<usize>, start: usize) -> Result<(), String> {
-        // How many there may be, unless somebody has changed that.
-        const MOST_MAPPED: u64 = 1 << 16;
-        const LOW: u64 = 0xffff_ffff;
         let data = image.segments.iter().filter(|segment| segment.is_writable && segment.file == libc);
         for segment in data {
-            for at in (segment.start + 40..segment.known_end()).step_by(8) {
-                let word = |back: usize| image.word(at - back).unwrap_or(0);
-                if image.word(at) != Some(start as u64) {
-                    continue;
-                }
-                // Two versions of the record: what is before may fill the first half of a word, or not.
-                let count = match word(32) {
-                    both if both & LOW == MOST_MAPPED => word(40) >> 32,
-                    both if both >> 32 == MOST_MAPPED => both & LOW,
-                    _ => continue,
-                };
-                let bytes = word(16);
-                let mapped = self.nodes.iter().filter(|node| is_mapped(image, node.start));
-                let sums = mapped.fold((0, 0), |sum, node| (sum.0 + 1, sum.1 + (node.bytes + HEAD) as u64));
-                if sums != (count, bytes) {
-                    return Err(format!(
-                        "{} blocks with a mapping of their own ({} bytes) were found, and glibc has counted {count} ({bytes} \
-                         bytes): no verdict is given",
-                        sums.0, sums.1
-                    ));
-                }
-                return Ok(());
+            let mut places = (segment.start..segment.known_end()).step_by(8);
+            let Some((count, bytes)) =
+                places.find_map(|at| arenas::counted_mapped(at, start, |at| image.word(at)))
+            else {
+                continue;
+            };
+            let mapped = self.nodes.iter().filter(|node| is_mapped(image, node.start));
+            let sums = mapped.fold((0, 0), |sum, node| (sum.0 + 1, sum.1 + (node.bytes + HEAD) as u64));
+            if sums != (count, bytes) {
+                return Err(format!(
+                    "{} blocks with a mapping of their own ({} bytes) were found, and glibc has counted {count} ({bytes} \
+                     bytes): no verdict is given",
+                    sums.0, sums.1
+                ));
             }
+            return Ok(());
         }
         self.notes.push(
             "glibc's own count of large blocks was not found, so theirs could not be checked".to_owned(),

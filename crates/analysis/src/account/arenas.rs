@@ -65,6 +65,25 @@ pub fn next(at: usize, layout: Layout, word: impl Fn(usize) -> Option<u64>) -> O
         .filter(|next| *next != 0 && next.is_multiple_of(8))
 }
 
+/// What glibc has counted of blocks with a mapping of their own: how many there are, and their bytes. `None` unless this is
+/// the place where it has written down that the main arena's memory begins at `start`.
+pub fn counted_mapped(at: usize, start: usize, word: impl Fn(usize) -> Option<u64>) -> Option<(u64, u64)> {
+    // How many there may be, unless somebody has changed that.
+    const MOST: u64 = 1 << 16;
+    const LOW: u64 = 0xffff_ffff;
+    if word(at)? != start as u64 {
+        return None;
+    }
+    let before = |back: usize| word(at.checked_sub(back)?);
+    // Two versions of the record: what is before may fill the first half of a word, or not.
+    let count = match before(32)? {
+        both if both & LOW == MOST => before(40)? >> 32,
+        both if both >> 32 == MOST => both & LOW,
+        _ => return None,
+    };
+    Some((count, before(16)?))
+}
+
 /// The arenas of threads, in the order of the list. Returns whether the list led back to the main arena.
 pub fn each_other(
     main: usize,
@@ -174,6 +193,21 @@ mod tests {
             let first = (OTHER + layout.size + 15) & !15;
             assert_eq!(heaps, [(HEAP * 41 + 48, HEAP * 41 + 0x21000), (first, HEAP * 41)]);
         }
+    }
+
+    #[test]
+    fn mapped_blocks_as_glibc_counts_them() {
+        let data = |last: u64, most: u64, start: u64| {
+            let words = [last, most, 1, 5_000_000, 9_000_000, start];
+            move |at: usize| (at >= 8 && at % 8 == 0).then(|| words.get(at / 8 - 1).copied()).flatten()
+        };
+        let (old, new) = (data(0, 7 | 1 << 48, 4096), data(7 << 32 | 3, 1 << 16 | 9 << 32, 4096));
+        assert_eq!(counted_mapped(48, 4096, &old), Some((7, 5_000_000)));
+        assert_eq!(counted_mapped(48, 4096, new), Some((7, 5_000_000)));
+        assert_eq!(counted_mapped(48, 8192, &old), None);
+        assert_eq!(counted_mapped(40, 9_000_000, &old), None);
+        assert_eq!(counted_mapped(48, 4096, data(0, 7, 4096)), None);
+        assert_eq!(counted_mapped(8, 0, data(0, 0, 0)), None);
     }
 
     #[test]

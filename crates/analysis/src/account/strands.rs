@@ -23,8 +23,6 @@ pub trait Visitor {
     type Sums: Copy + Default;
     /// A chunk. Those of one strand come in their order.
     fn visit(&mut self, sums: &mut Self::Sums, at: usize, size: usize, state: State);
-    /// A strand's end.
-    fn finish(&mut self, sums: &mut Self::Sums);
     /// Sums of a strand that was right.
     fn keep(&mut self, sums: &Self::Sums);
     /// What was seen from this address on was wrong.
@@ -50,20 +48,51 @@ struct Strand<S> {
     sums: S,
 }
 
-/// Visits the chunks from `start` on, which all lie below `end`: the same as [`chunks::walk`] does.
-pub fn walk<V: Visitor>(start: usize, end: usize, top: usize, memory: &impl Memory, visitor: &mut V) -> End {
-    let mut from = start;
+/// The chunks of a heap, or a part of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Where the first one is.
+    pub start: usize,
+    /// Chunks that begin here and after are not visited; `usize::MAX` for all.
+    pub until: usize,
+    /// The end of the heap.
+    pub end: usize,
+    /// The topmost chunk of its arena.
+    pub top: usize,
+}
+
+impl Part {
+    /// Whether this is so much that it can be in two parts, and where the second seems to begin. A walk over the first one
+    /// must arrive exactly there; otherwise what the second has shown is wrong.
+    pub fn half(&self, least: usize, memory: &impl Memory) -> Option<usize> {
+        let bytes = self.limit().checked_sub(self.start).filter(|bytes| *bytes >= least)?;
+        border(self.start + bytes / 2, self.limit(), self.end, self.top, memory)
+    }
+
+    /// All chunks that are visited begin before this.
+    fn limit(&self) -> usize {
+        let end = if (self.start..self.end).contains(&self.top) { self.top } else { self.end };
+        end.min(self.until)
+    }
+}
+
+/// Visits the chunks of a part: the same as [`chunks::walk`] does. Returns how that ended, or where the first chunk is that
+/// begins at its limit or after.
+pub fn walk<V: Visitor>(part: Part, memory: &impl Memory, visitor: &mut V) -> Result<End, usize> {
+    let mut part = part;
     loop {
         let mut strands = [Strand::default(); STRANDS];
-        let used = begin(&mut strands, from, end, top, memory);
+        let used = begin(&mut strands, part, memory);
         let strands = strands.get_mut(..used).unwrap_or_default();
-        by_turns(strands, end, top, memory, visitor);
+        by_turns(strands, part.end, part.top, memory, visitor);
         let mut right = 0;
         let mut ended = None;
-        // At least the first one is right, and so `from` moves, or the walk has ended.
-        while let Some(strand) = strands.get(right).filter(|strand| strand.first == from && ended.is_none()) {
+        // At least the first one is right, and so the start moves, or the walk has ended.
+        while let Some(strand) =
+            strands.get(right).filter(|strand| strand.first == part.start && ended.is_none())
+        {
             visitor.keep(&strand.sums);
-            (from, ended) = (strand.at, strand.ended);
+            (part.start, ended) = (strand.at, strand.ended);
             right += 1;
         }
         // All chunks of the strands that were right begin before this.
@@ -71,27 +100,24 @@ pub fn walk<V: Visitor>(start: usize, end: usize, top: usize, memory: &impl Memo
             visitor.forget(wrong.first);
         }
         if let Some(ended) = ended {
-            return ended;
+            return Ok(ended);
+        }
+        if part.start >= part.until {
+            return Err(part.start);
         }
     }
 }
 
 /// Finds where strands may begin. Returns how many there are.
-fn begin<S: Copy + Default>(
-    strands: &mut [Strand<S>; STRANDS],
-    from: usize,
-    end: usize,
-    top: usize,
-    memory: &impl Memory,
-) -> usize {
-    let limit = if (from..end).contains(&top) { top } else { end };
+fn begin<S: Copy + Default>(strands: &mut [Strand<S>; STRANDS], part: Part, memory: &impl Memory) -> usize {
+    let (from, limit) = (part.start, part.limit());
     let apart = limit.saturating_sub(from) / STRANDS;
     let mut used = 0_usize;
     for index in 0..STRANDS {
         let first = match index {
             0 => Some(from),
             _ if limit.saturating_sub(from) < LEAST => None,
-            _ => border(from + apart * index, limit, end, top, memory),
+            _ => border(from + apart * index, limit, part.end, part.top, memory),
         };
         let Some(first) = first else { continue };
         if let Some(before) = used.checked_sub(1).and_then(|last| strands.get_mut(last)) {
@@ -102,7 +128,7 @@ fn begin<S: Copy + Default>(
         }
         if let Some(strand) = strands.get_mut(used) {
             let head = memory.word(first.wrapping_add(8));
-            *strand = Strand { first, until: usize::MAX, at: first, head, ended: None, sums: S::default() };
+            *strand = Strand { first, until: part.until, at: first, head, ended: None, sums: S::default() };
             used += 1;
         }
     }
@@ -159,9 +185,6 @@ fn by_turns<V: Visitor>(
             }
         }
     }
-    for strand in strands {
-        visitor.finish(&mut strand.sums);
-    }
 }
 
 #[cfg(test)]
@@ -194,8 +217,6 @@ mod tests {
             self.chunks.push((at, size, state));
             *sums += size;
         }
-
-        fn finish(&mut self, _sums: &mut usize) {}
 
         fn keep(&mut self, sums: &usize) {
             self.bytes += sums;
@@ -241,12 +262,33 @@ mod tests {
         let slow_end =
             chunks::walk(0, end, top, |at| heap.word(at), |at, size, state| slowly.push((at, size, state)));
         let mut seen = Seen::default();
-        let fast_end = walk(0, end, top, heap, &mut seen);
+        let all = Part { start: 0, until: usize::MAX, end, top };
+        assert_eq!(walk(all, heap, &mut seen), Ok(slow_end));
         seen.chunks.sort_unstable_by_key(|chunk| chunk.0);
-        assert_eq!(fast_end, slow_end);
+        in_parts(heap, all, &slowly, slow_end);
         assert!(seen.chunks == slowly, "{} chunks for {}", seen.chunks.len(), slowly.len());
         assert_eq!(seen.bytes, slowly.iter().map(|chunk| chunk.1).sum::<usize>());
         seen.forgotten
+    }
+
+    /// The first part up to each of some addresses: where it arrives, the rest begins.
+    fn in_parts(heap: &Heap, all: Part, slowly: &[Chunk], slow_end: End) {
+        let half = all.half(LEAST, heap).unwrap_or(all.end / 2);
+        for until in [0, 16, half, half + 16, all.end / 3, all.top, all.end] {
+            let (mut first, mut second) = (Seen::default(), Seen::default());
+            let next = slowly.iter().map(|chunk| chunk.0).find(|at| *at >= until);
+            match walk(Part { until, ..all }, heap, &mut first) {
+                Err(at) => {
+                    // A chunk, or what is none and ends the walk.
+                    assert!(at >= until && next.is_none_or(|next| next == at), "{at} from {until}");
+                    assert_eq!(walk(Part { start: at, ..all }, heap, &mut second), Ok(slow_end));
+                }
+                Ok(end) => assert_eq!((end, next), (slow_end, None)),
+            }
+            let mut chunks = [first.chunks, second.chunks].concat();
+            chunks.sort_unstable_by_key(|chunk| chunk.0);
+            assert!(chunks == slowly, "{} chunks for {} up to {until}", chunks.len(), slowly.len());
+        }
     }
 
     #[test]
@@ -256,8 +298,15 @@ mod tests {
             let (heap, top) = heap(bytes, &mut random, |_| 0);
             assert_eq!(compare(&heap, top), 0);
             let mut strands = [Strand::<()>::default(); STRANDS];
-            let used = begin(&mut strands, 0, bytes, top, &heap);
+            let all = Part { start: 0, until: usize::MAX, end: bytes, top };
+            let used = begin(&mut strands, all, &heap);
             assert_eq!(used, if bytes > LEAST { STRANDS } else { 1 });
+            assert_eq!(all.half(bytes, &heap), None);
+            if bytes > LEAST {
+                let half = all.half(bytes / 2, &heap).unwrap();
+                assert!(half.abs_diff(bytes / 2) < 2 * SEARCHED, "{half}");
+                assert_eq!(walk(Part { until: half, ..all }, &heap, &mut Seen::default()), Err(half));
+            }
         }
     }
 

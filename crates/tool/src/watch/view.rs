@@ -119,10 +119,7 @@ fn reason(pid: u32) -> &'static str {
 fn draw_rss(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
     let latest = state.moments.back().map_or(0.0, |moment| moment.rss_bytes);
     let first = state.moments.front().map_or(0.0, |moment| moment.rss_bytes);
-    let free = state.vitals.as_ref().and_then(|vitals| vitals.fragmentation_bytes);
-    let free = free.map_or_else(String::new, |free| {
-        format!(" free in malloc {} ", bytes(i64::try_from(free).unwrap_or(i64::MAX)))
-    });
+    let free = state.vitals.as_ref().map_or_else(String::new, free_memory);
     let title = format!(" RSS {}  {} {free}", bytes(latest as i64), signed_bytes((latest - first) as i64));
     let (begin, end) = match (state.moments.front(), state.moments.back()) {
         (Some(front), Some(back)) => (front.time, back.time.max(front.time + 30.0)),
@@ -145,6 +142,15 @@ fn draw_rss(frame: &mut Frame<'_>, area: Rect, state: &State, paint: Paint) {
         .x_axis(Axis::default().bounds([begin, end]).labels([ago(end - begin), "now".to_string()]))
         .y_axis(Axis::default().bounds([from, to]).labels([bytes(from as i64), bytes(to as i64)]));
     frame.render_widget(chart, area);
+}
+
+/// What malloc has free, where it was asked for.
+fn free_memory(vitals: &Vitals) -> String {
+    match vitals.fragmentation_bytes {
+        Some(free) => format!(" free in malloc {} ", bytes(i64::try_from(free).unwrap_or(i64::MAX))),
+        None if vitals.asked_fragmentation => " free in malloc: not known ".to_owned(),
+        None => String::new(),
+    }
 }
 
 fn ago(seconds: f64) -> String {
@@ -303,6 +309,8 @@ mod tests {
             ANSWER.replace("\"live_objects\":123456", "\"live_objects\":1,\"fragmentation_bytes\":31457280");
         assert!(screen_of(&answer, 100, 30, false).0.contains("RSS 100.0 MiB  0 B  free in malloc 30.0 MiB"));
         assert!(!screen(100, 30, false).0.contains("free in malloc"));
+        let asked = Vitals { asked_fragmentation: true, ..Vitals::read(ANSWER.as_bytes()).unwrap() };
+        assert_eq!(free_memory(&asked), " free in malloc: not known ");
     }
 
     #[test]

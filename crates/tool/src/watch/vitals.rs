@@ -16,6 +16,8 @@ pub struct Vitals {
     pub rss_bytes: Option<u64>,
     /// Resident bytes that malloc has free but keeps; None if nobody asked, or if it is not known.
     pub fragmentation_bytes: Option<u64>,
+    /// Whether they were asked for.
+    pub(super) asked_fragmentation: bool,
     /// Resident bytes; None if the kernel does not say.
     pub live_objects: u64,
     /// Collections so far: all, minor, major.
@@ -81,6 +83,7 @@ impl Vitals {
             time: all.number("time")?.unwrap_or_default(),
             rss_bytes: all.optional_natural("rss_bytes")?,
             fragmentation_bytes: all.optional_natural("fragmentation_bytes")?,
+            asked_fragmentation: false,
             live_objects: all.natural("live_objects")?,
             collections: [gc.natural("count")?, gc.natural("minor")?, gc.natural("major")?],
             gc_ms: gc.number("time_ms")?.unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! What the copy does: allocates nothing, and ends.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memintro_abi::HookApi;
 use memintro_analysis::account::PAGE;
@@ -29,12 +29,16 @@ pub(crate) struct Plan<'a> {
     pub(crate) hook: Option<&'static HookApi>,
     /// Those of the process, where its chunks may be counted by lists.
     pub(crate) threads: Option<Threads>,
+    /// One of Ruby's objects.
+    pub(crate) object: Option<usize>,
     /// The process that was copied.
     pub(crate) parent: libc::pid_t,
     pub(crate) text: *mut u8,
     pub(crate) room: usize,
     pub(crate) length: &'a AtomicU64,
     pub(crate) outcome: &'a Outcome,
+    /// Set if there are more free chunks than their lists are followed for.
+    pub(crate) many: &'a AtomicU32,
     pub(crate) table: table::Place,
 }
 
@@ -76,7 +80,10 @@ fn account(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         frozen.malloc = slice(Space::words(pages)).map(|bits| frozen.space.copy(bits));
         frozen.owners = slice(Owners::bytes(pages)).map(|map| Owners::new(frozen.space.areas(), map));
     }
-    glibc::walk(&mut frozen, own, (plan.wanted.ways, plan.threads), answer)?;
+    let object = plan.object.filter(|_| plan.pages.is_empty());
+    let how = glibc::How { ways: plan.wanted.ways, threads: plan.threads, object };
+    let has_many = glibc::walk(&mut frozen, own, how, answer)?;
+    plan.many.store(u32::from(has_many), Ordering::Relaxed);
     frozen.rest(answer);
     answer.figure("stage", 1);
     // Asks Ruby for sizes, and may fail.

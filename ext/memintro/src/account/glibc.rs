@@ -1,43 +1,17 @@
 //! Walks over glibc's heaps in the copy.
 
 use memintro_analysis::account::arenas::{self, Layout};
-use memintro_analysis::account::chunks::{self, End, State};
+use memintro_analysis::account::chunks::{self, End};
 use memintro_analysis::account::lines::Word;
-use memintro_analysis::account::owners::{Owner, Owners};
-use memintro_analysis::account::space::Area;
-use memintro_analysis::account::strands::{self, Memory, Visitor};
+use memintro_analysis::account::owners::Owner;
 use memintro_analysis::account::{PAGE, caches, maps};
 
 use super::answer::Answer;
-use super::frozen::{Frozen, prefetch, read};
+use super::frozen::{Frozen, read};
+use super::heap_walk::{Candidates, MOST_CACHES, Sums, one_heap};
 use super::threads::{self, Threads};
 use super::{Ways, lists, mapped};
 use crate::copy::own_memory::slice;
-
-/// More threads' caches than any process has.
-const MOST_CACHES: usize = 1 << 16;
-
-/// Resident bytes by what they are, and all bytes of chunks in use.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Sums {
-    pub(super) used: u64,
-    pub(super) free: u64,
-    pub(super) top: u64,
-    /// Whole pages within free chunks, which `malloc_trim` gives back.
-    whole_pages: u64,
-    pub(super) used_size: u64,
-    free_chunks: u64,
-}
-
-/// What `malloc_trim` leaves of a free chunk, for its head and its places in lists.
-const KEPT_OF_FREE: usize = 48;
-
-/// Addresses of chunks that may be caches, and whose each chunk is.
-pub(super) struct Candidates<'a> {
-    room: &'static mut [usize],
-    used: usize,
-    owners: Option<Owners<'a>>,
-}
 
 /// Ranges that are malloc's. They are claimed last: chunks of caches may lie in any arena.
 pub(super) struct Claims {
@@ -54,18 +28,25 @@ impl Claims {
     }
 }
 
-/// Writes what malloc has. `None` if there is no memory for the walk. `threads`: where they are known, free chunks may
-/// be counted by their lists, if nobody asks whose each chunk is.
-pub(crate) fn walk(
-    frozen: &mut Frozen<'_>,
-    own: &[u8],
-    (ways, threads): (Ways, Option<Threads>),
-    answer: &mut Answer<'_>,
-) -> Option<()> {
+/// How malloc's chunks are counted.
+#[derive(Clone, Copy)]
+pub(crate) struct How {
+    pub(crate) ways: Ways,
+    /// Where they are known, free chunks may be counted by their lists, if nobody asks whose each chunk is.
+    pub(crate) threads: Option<Threads>,
+    /// One of Ruby's objects, where the pages of its heap are not claimed.
+    pub(crate) object: Option<usize>,
+}
+
+/// Writes what malloc has. Returns whether there are more free chunks than their lists are followed for. `None` if there is
+/// no memory for the walk.
+pub(crate) fn walk(frozen: &mut Frozen<'_>, own: &[u8], how: How, answer: &mut Answer<'_>) -> Option<bool> {
+    let How { ways, threads, object } = how;
     let mut candidates = Candidates { room: slice(MOST_CACHES)?, used: 0, owners: frozen.owners.take() };
     let mut claims = Claims { list: slice(MOST_CACHES)?, used: 0 };
     let main = find(frozen, own);
     answer.figure("glibc", u64::from(main.is_some()));
+    let mut has_many = false;
     if let Some(main) = main {
         let threads = threads.filter(|_| ways != Ways::Walk && candidates.owners.is_none());
         let is_listed = threads
@@ -76,7 +57,7 @@ pub(crate) fn walk(
         answer.figure("by_lists", u64::from(is_listed));
         if !is_listed || ways == Ways::Both {
             (candidates.used, claims.used) = (0, 0);
-            by_chunks(frozen, main, &mut candidates, &mut claims, answer);
+            has_many = by_chunks(frozen, main, &mut candidates, &mut claims, answer);
         }
     }
     let heaps = claims.list.get(..claims.used)?;
@@ -84,10 +65,11 @@ pub(crate) fn walk(
         frozen.space.claim(*from, *to);
     }
     if main.is_some() {
-        mapped::count(frozen, heaps, &mut candidates, answer);
+        let search = mapped::Wanted { heaps, object, counted: counted_mapped(frozen, own) };
+        mapped::count(frozen, &search, &mut candidates, answer);
         frozen.owners = candidates.owners;
     }
-    Some(())
+    Some(has_many)
 }
 
 /// Writes what the lists of free chunks say. `None`, and nothing is written, if they do not say all.
@@ -107,17 +89,17 @@ fn by_lists(
     Some(())
 }
 
-/// Walks over all chunks.
+/// Walks over all chunks. Returns whether an arena has more free ones than their lists are followed for.
 fn by_chunks(
     frozen: &Frozen<'_>,
     main: (usize, Layout),
     candidates: &mut Candidates<'_>,
     claims: &mut Claims,
     answer: &mut Answer<'_>,
-) {
+) -> bool {
     let (arena, layout) = main;
     let mut claim = |from, to| claims.add(from, to);
-    walk_main(frozen, arena, layout, candidates, &mut claim, answer);
+    let mut has_many = walk_main(frozen, arena, layout, candidates, &mut claim, answer);
     let mut number = 0;
     let whole = arenas::each_other(
         arena,
@@ -125,13 +107,14 @@ fn by_chunks(
         |at| either(frozen, at, arena, layout),
         |other| {
             number += 1;
-            walk_other(frozen, (number, other), layout, candidates, &mut claim, answer);
+            has_many |= walk_other(frozen, (number, other), layout, candidates, &mut claim, answer);
         },
     );
     if !whole {
         answer.add("broken", &[Word::Number(0), Word::Text(b"arenas")]);
     }
     cached(frozen, main, candidates, answer);
+    has_many
 }
 
 /// Anonymous memory, or the main arena itself.
@@ -145,6 +128,21 @@ pub(super) fn either(frozen: &Frozen<'_>, at: usize, arena: usize, layout: Layou
 
 /// The main arena, in the writable data of libc.
 pub(crate) fn find(frozen: &Frozen<'_>, own: &[u8]) -> Option<(usize, Layout)> {
+    find_in_libc(frozen, own, |at, word| arenas::main_arena(at, word).map(|layout| (at, layout)))
+}
+
+/// What libc says of blocks with a mapping of their own: how many, and their bytes.
+fn counted_mapped(frozen: &Frozen<'_>, own: &[u8]) -> Option<(u64, u64)> {
+    let both = frozen.space.areas().iter().zip(frozen.regions.iter()).find(|both| both.1.is_brk)?;
+    find_in_libc(frozen, own, |at, word| arenas::counted_mapped(at, both.0.start, word))
+}
+
+/// The first answer for an address in the writable data of libc.
+fn find_in_libc<T>(
+    frozen: &Frozen<'_>,
+    own: &[u8],
+    ask: impl Fn(usize, &dyn Fn(usize) -> Option<u64>) -> Option<T>,
+) -> Option<T> {
     let mut found = None;
     maps::each(own, |mapping| {
         let file = mapping.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -157,9 +155,7 @@ pub(crate) fn find(frozen: &Frozen<'_>, own: &[u8]) -> Option<(usize, Layout)> {
             // SAFETY: within a readable mapping.
             if is_here { Some(unsafe { read(at) }) } else { frozen.word(at) }
         };
-        found = (mapping.start..mapping.end)
-            .step_by(8)
-            .find_map(|at| arenas::main_arena(at, word).map(|layout| (at, layout)));
+        found = (mapping.start..mapping.end).step_by(8).find_map(|at| ask(at, &word));
     });
     found
 }
@@ -171,7 +167,7 @@ fn walk_main(
     candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
     answer: &mut Answer<'_>,
-) {
+) -> bool {
     let mut sums = Sums::default();
     let top = either(frozen, arena + layout.top, arena, layout).unwrap_or(0) as usize;
     let (mut heaps, mut walked) = (0, 0);
@@ -190,6 +186,7 @@ fn walk_main(
     }
     answer.figure("busy", u64::from(is_busy(arena, |at| either(frozen, at, arena, layout))));
     write(0, heaps, &sums, answer);
+    sums.free_chunks > lists::most_chunks(all)
 }
 
 /// Where the end of the data segment could not be moved, the main arena has mappings as well, and nothing says where
@@ -250,7 +247,7 @@ fn walk_other(
     candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
     answer: &mut Answer<'_>,
-) {
+) -> bool {
     let mut sums = Sums::default();
     let top = frozen.word(arena + layout.top).unwrap_or(0) as usize;
     let mut heaps = 0;
@@ -272,6 +269,8 @@ fn walk_other(
     }
     answer.figure("busy", u64::from(is_busy(arena, |at| frozen.word(at))));
     write(number, heaps, &sums, answer);
+    let all = frozen.word(arena + layout.system_bytes).unwrap_or(0) as usize;
+    sums.free_chunks > lists::most_chunks(all)
 }
 
 pub(super) fn is_busy(arena: usize, word: impl Fn(usize) -> Option<u64>) -> bool {
@@ -283,177 +282,6 @@ fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut Answer<'_>) {
     let trimmed = sums.whole_pages + if number == 0 { sums.top } else { 0 };
     let figures = [number, heaps, sums.used, sums.free, sums.top, sums.used_size, sums.free_chunks, trimmed];
     answer.add("arena", &figures.map(Word::Number));
-}
-
-/// Walks one heap; returns the address up to which its pages are malloc's. What comes after a broken chunk is not
-/// known, and is reported.
-fn one_heap(
-    frozen: &Frozen<'_>,
-    first: usize,
-    end: usize,
-    top: usize,
-    sums: &mut Sums,
-    candidates: &mut Candidates<'_>,
-    answer: &mut Answer<'_>,
-) -> usize {
-    let Some(area) = frozen.space.area(first).filter(|area| area.holds(first, end)).copied() else {
-        answer.add("broken", &[Word::Number(0), Word::Text(b"heap")]);
-        return first;
-    };
-    let memory = Readable(area);
-    let mut tally = Tally { frozen, area, end, sums, candidates };
-    let ended = strands::walk(first, end, top, &memory, &mut tally);
-    match ended {
-        End::Whole(last) => {
-            // Marks at the end, and the part of the last page that no chunk has.
-            let rounded = last.next_multiple_of(PAGE).min(end);
-            sums.used += frozen.space.resident(last, rounded);
-            rounded
-        }
-        End::Broken(at) => {
-            let lost = frozen.space.resident(at, end);
-            answer.add("broken", &[Word::Number(lost), Word::Text(b"chunk")]);
-            // All of these pages are the heap's, known or not.
-            end
-        }
-    }
-}
-
-/// The memory of one area.
-struct Readable(Area);
-
-impl Memory for Readable {
-    #[inline]
-    fn word(&self, at: usize) -> Option<u64> {
-        let is_here = at.is_multiple_of(8) && self.0.holds(at, at.wrapping_add(8));
-        // SAFETY: within a readable mapping of this process, in which nothing else runs.
-        is_here.then(|| unsafe { read(at) })
-    }
-
-    #[inline]
-    fn soon(&self, at: usize) {
-        prefetch(at);
-    }
-}
-
-/// Counts the chunks of one heap.
-struct Tally<'a, 'b, 'c> {
-    frozen: &'a Frozen<'b>,
-    area: Area,
-    end: usize,
-    sums: &'a mut Sums,
-    candidates: &'a mut Candidates<'c>,
-}
-
-/// Sums of one strand, and the neighbours of one state that are counted together.
-#[derive(Clone, Copy, Default)]
-struct Strand {
-    sums: Sums,
-    run: Option<(usize, usize, State)>,
-}
-
-impl Visitor for Tally<'_, '_, '_> {
-    type Sums = Strand;
-
-    #[inline]
-    fn visit(&mut self, strand: &mut Strand, at: usize, size: usize, state: State) {
-        match state {
-            State::Used => {
-                strand.sums.used_size += size as u64;
-                self.candidates.own(at, Owner::Native);
-                if size == caches::CACHE {
-                    self.candidates.add(at);
-                }
-            }
-            State::Free => strand.sums.free_chunks += 1,
-            State::Top => {}
-        }
-        match &mut strand.run {
-            Some(run) if run.2 == state && run.1 == at => run.1 = at + size,
-            _ => {
-                self.finish(strand);
-                strand.run = Some((at, at + size, state));
-            }
-        }
-    }
-
-    fn finish(&mut self, strand: &mut Strand) {
-        let Some((from, to, state)) = strand.run.take() else { return };
-        let resident = self.frozen.space.resident_in(&self.area, from, to);
-        match state {
-            State::Used => strand.sums.used += resident,
-            State::Free => strand.sums.free_range(self.frozen, &self.area, from, to),
-            State::Top => strand.sums.top += resident,
-        }
-    }
-
-    fn keep(&mut self, strand: &Strand) {
-        self.sums.add(&strand.sums);
-    }
-
-    fn forget(&mut self, from: usize) {
-        self.candidates.forget(from, self.end);
-    }
-}
-
-impl Sums {
-    fn add(&mut self, more: &Self) {
-        self.used += more.used;
-        self.free += more.free;
-        self.top += more.top;
-        self.whole_pages += more.whole_pages;
-        self.used_size += more.used_size;
-        self.free_chunks += more.free_chunks;
-    }
-
-    /// Counts a free chunk.
-    pub(super) fn free_chunk(&mut self, frozen: &Frozen<'_>, area: &Area, from: usize, to: usize) {
-        self.free_chunks += 1;
-        self.free_range(frozen, area, from, to);
-    }
-
-    fn free_range(&mut self, frozen: &Frozen<'_>, area: &Area, from: usize, to: usize) {
-        self.free += frozen.space.resident_in(area, from, to);
-        let (first, last) = ((from + KEPT_OF_FREE).next_multiple_of(PAGE), to / PAGE * PAGE);
-        if first < last {
-            self.whole_pages += frozen.space.resident_in(area, first, last);
-        }
-    }
-}
-
-impl Candidates<'_> {
-    /// What was noted in this range was wrong.
-    fn forget(&mut self, from: usize, to: usize) {
-        let mut kept = 0;
-        for place in 0..self.used {
-            let Some(chunk) = self.room.get(place).copied() else { break };
-            if !(from..to).contains(&chunk)
-                && let Some(place) = self.room.get_mut(kept)
-            {
-                *place = chunk;
-                kept += 1;
-            }
-        }
-        self.used = kept;
-        if let Some(owners) = &mut self.owners
-            && from < to
-        {
-            owners.forget(from, to);
-        }
-    }
-
-    pub(super) fn own(&mut self, chunk: usize, owner: Owner) {
-        if let Some(owners) = &mut self.owners {
-            owners.set(chunk, owner);
-        }
-    }
-
-    fn add(&mut self, chunk: usize) {
-        if let Some(place) = self.room.get_mut(self.used) {
-            *place = chunk;
-            self.used += 1;
-        }
-    }
 }
 
 /// Chunks in caches and fast bins: resident bytes and sizes.

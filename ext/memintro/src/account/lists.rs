@@ -13,7 +13,8 @@ use memintro_analysis::account::space::Area;
 use memintro_analysis::account::strands::Memory;
 
 use super::frozen::{Frozen, prefetch, read};
-use super::glibc::{Claims, Sums, either, is_busy};
+use super::glibc::{Claims, either, is_busy};
+use super::heap_walk::Sums;
 use crate::copy::own_memory::slice;
 
 /// A list is followed one chunk after the other, where a walk is in many places at once: it is given up where there is more
@@ -22,6 +23,11 @@ const BYTES_PER_CHUNK: usize = 64 << 10;
 const FEW_CHUNKS: usize = 4096;
 /// More arenas than are counted so.
 const MOST_ARENAS: usize = 1 << 12;
+
+/// How many free chunks of an arena of so many bytes are followed.
+pub(super) fn most_chunks(system: usize) -> u64 {
+    FEW_CHUNKS.max(system / BYTES_PER_CHUNK) as u64
+}
 
 /// One arena.
 #[derive(Clone, Copy, Default)]
@@ -139,12 +145,13 @@ fn free_of(
     let mut sums = Sums::default();
     let mut is_right = true;
     let system = usize::try_from(either(frozen, arena + layout.system_bytes, arena, layout)?).ok()?;
-    let mut left = if takes_many { usize::MAX } else { FEW_CHUNKS.max(system / BYTES_PER_CHUNK) };
+    let mut left =
+        if takes_many { usize::MAX } else { usize::try_from(most_chunks(system)).unwrap_or(usize::MAX) };
     let is_whole = bins::each_free(arena, layout, &memory, |chunk, size| {
         let area = memory.last.get();
         left = left.saturating_sub(1);
         is_right &= is_inside(chunk, size) && area.holds(chunk, chunk + size);
-        sums.free_chunk(frozen, &area, chunk, chunk + size);
+        sums.free_chunk(&frozen.space, &area, chunk, chunk + size);
         sums.used_size += size as u64;
         is_right && left > 0
     });

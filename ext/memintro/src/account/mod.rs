@@ -11,6 +11,7 @@ mod child;
 mod files;
 pub(crate) mod frozen;
 pub(crate) mod glibc;
+mod heap_walk;
 mod lists;
 mod mapped;
 pub(crate) mod objects;
@@ -22,7 +23,7 @@ mod threads;
 
 use std::ffi::c_void;
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use memintro_abi::{HookApi, Mode, OwnRange};
@@ -37,10 +38,14 @@ pub(crate) use statistics::{Statistics, of_allocator, purge_jemalloc};
 const ROOM: usize = 20 << 20;
 /// Of this, for the table of mappings, at the end.
 const TABLE: usize = 4 << 20;
-/// Before the text, its length, and whether it is whole.
+/// Before the text, its length, whether it is whole, and whether there were many free chunks.
 const HEAD: usize = 64;
 const OUTCOME_AT: usize = 8;
+const MANY_AT: usize = 16;
 const TEXT: usize = ROOM - HEAD - TABLE;
+
+/// Whether the last copy found more free chunks than their lists are followed for: then the next one need not try.
+static MANY: AtomicU32 = AtomicU32::new(0);
 
 /// What is wanted.
 #[derive(Clone, Copy)]
@@ -85,17 +90,21 @@ pub(crate) fn begin(wanted: Wanted, pages: &[HeapPage]) -> std::io::Result<Count
     let own = own_ranges(hook);
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
+    let has_many = wanted.ways == Ways::Lists && MANY.load(Ordering::Relaxed) != 0;
     let plan = child::Plan {
-        wanted,
+        wanted: Wanted { ways: if has_many { Ways::Walk } else { wanted.ways }, ..wanted },
         pages,
         own: &own,
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
         threads: threads::Threads::now().filter(|_| pages.is_empty()),
+        // SAFETY: a variable of Ruby, which is set before any extension is loaded.
+        object: usize::try_from(unsafe { rb_sys::rb_cObject }).ok(),
         parent: std::process::id().cast_signed(),
         text: shared.start().wrapping_add(HEAD),
         room: TEXT,
         length: length(&shared),
         outcome: outcome(&shared),
+        many: many(&shared),
         table: table(&shared),
     };
     let allocator = statistics::of_other();
@@ -131,6 +140,12 @@ fn outcome(shared: &Shared) -> &Outcome {
     unsafe { &*shared.start().wrapping_add(OUTCOME_AT).cast::<Outcome>() }
 }
 
+/// Whether the copy has found many free chunks.
+fn many(shared: &Shared) -> &AtomicU32 {
+    // SAFETY: after the outcome; zeroes are valid.
+    unsafe { &*shared.start().wrapping_add(MANY_AT).cast::<AtomicU32>() }
+}
+
 fn table(shared: &Shared) -> table::Place {
     // SAFETY: the end of the mapping, which the copy and this process have as long as they use it.
     unsafe { table::Place::new(shared.start().wrapping_add(ROOM - TABLE), TABLE) }
@@ -152,6 +167,9 @@ impl Counting {
             let table = table(&self.shared);
             files = table.read().and_then(|table| quick.list(shared, table));
             files = files.or_else(|| files::list(&self.maps, shared));
+        }
+        if whole {
+            MANY.store(many(&self.shared).load(Ordering::Relaxed), Ordering::Relaxed);
         }
         let length = usize::try_from(length(&self.shared).load(Ordering::Acquire)).unwrap_or(0);
         let text = self.shared.start().wrapping_add(HEAD);

@@ -1,14 +1,16 @@
 //! Ruby's heap in the copy: which of its pages' bytes hold objects, and what objects own outside.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::claims::{Found, Search};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owner;
+use memintro_analysis::account::space::Area;
 
 use super::answer::Answer;
-use super::frozen::{Frozen, read};
+use super::frozen::{Frozen, prefetch, read};
 use crate::heap::{FrozenPage, Object, Trouble, Vm};
 
 /// Heap pages begin at multiples of a power of two: 16 KiB in Ruby 3.1, 64 KiB since 3.2. It is the least one in
@@ -69,20 +71,68 @@ pub(crate) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Ans
     answer.figure("heap_pages", list.len() as u64);
 }
 
-/// Pages without objects are not in the list. Each page begins with the address of its description, which has the
-/// address of the first slot at the same place in all pages.
-fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
-    let Some(known) = list.first() else { return (0, 0) };
-    let body_bytes = body_bytes(list);
-    let described = |frozen: &Frozen<'_>, body: usize, word: usize| {
+/// How a page of Ruby's heap is known. It begins with the address of its description, which has the address of the first
+/// slot at the same place for all pages.
+pub(super) struct Form {
+    body_bytes: usize,
+    place: usize,
+    /// Where the description before was: most are in one area.
+    last: Cell<Area>,
+}
+
+impl Form {
+    /// As the page of this object shows.
+    pub(super) fn of_object(frozen: &Frozen<'_>, object: usize) -> Option<Self> {
+        Self::of_page(frozen, if cfg!(ruby_gte_3_2) { 64 << 10 } else { 16 << 10 }, object)
+    }
+
+    fn of_page(frozen: &Frozen<'_>, body_bytes: usize, object: usize) -> Option<Self> {
+        let body = object & !(body_bytes - 1);
         let description = usize::try_from(frozen.word(body)?).ok()?;
-        frozen.word(description.checked_add(word * 8)?).and_then(|start| usize::try_from(start).ok())
-    };
-    let Some(place) = (0..WORDS)
-        .find(|word| described(frozen, known.start & !(body_bytes - 1), *word) == Some(known.start))
-    else {
-        return (0, 0);
-    };
+        (0..WORDS)
+            .map(|word| Self { body_bytes, place: word * 8, last: Cell::default() })
+            .find(|form| form.is_described(frozen, body, description, object))
+    }
+
+    /// Whether the description is that of the page at this address, and its first slot is not after `most`.
+    fn is_described(&self, frozen: &Frozen<'_>, body: usize, description: usize, most: usize) -> bool {
+        let Some(at) = description.checked_add(self.place).filter(|at| at.is_multiple_of(8)) else {
+            return false;
+        };
+        if !self.last.get().holds(at, at.saturating_add(8)) {
+            let Some(area) = frozen.space.area(at).filter(|area| area.holds(at, at.saturating_add(8))) else {
+                return false;
+            };
+            self.last.set(*area);
+        }
+        // SAFETY: within a readable mapping of this process, in which nothing else runs.
+        let first = unsafe { read(at) } as usize;
+        body < first && first - body < FIRST_SLOT && first <= most
+    }
+
+    /// Where the page of Ruby's heap ends that begins at this page of the area, if one does. Those that follow are fetched
+    /// meanwhile.
+    pub(super) fn end_of_page(&self, frozen: &Frozen<'_>, area: &Area, body: usize) -> Option<usize> {
+        const AHEAD: usize = 6;
+        if body & (self.body_bytes - 1) != 0 || self.body_bytes > area.end - body {
+            return None;
+        }
+        // SAFETY: within a readable mapping of this process, in which nothing else runs.
+        let word = |at: usize| unsafe { read(at) } as usize;
+        prefetch(body + 2 * AHEAD * self.body_bytes);
+        let ahead = body + AHEAD * self.body_bytes;
+        if area.holds(ahead, ahead + 8) && frozen.space.resident_in(area, ahead, ahead + 8) > 0 {
+            prefetch(word(ahead).wrapping_add(self.place));
+        }
+        self.is_described(frozen, body, word(body), usize::MAX).then_some(body + self.body_bytes)
+    }
+}
+
+/// Pages without objects are not in the list.
+fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
+    let known = list.first().map(|page| page.start);
+    let body_bytes = body_bytes(list);
+    let Some(form) = known.and_then(|start| Form::of_page(frozen, body_bytes, start)) else { return (0, 0) };
     let (mut count, mut bytes) = (0, 0);
     for area in frozen.space.areas() {
         let mut from = area.start;
@@ -90,12 +140,7 @@ fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
             // Its first page is read, and so is resident where it is one of Ruby's.
             let body = page.next_multiple_of(body_bytes);
             from = page + PAGE;
-            if page != body || body.saturating_add(body_bytes) > area.end {
-                continue;
-            }
-            let is_page =
-                described(frozen, body, place).is_some_and(|start| start > body && start - body < FIRST_SLOT);
-            if is_page {
+            if page == body && form.end_of_page(frozen, area, body).is_some() {
                 count += 1;
                 bytes += frozen.space.claim(body, body + body_bytes);
             }

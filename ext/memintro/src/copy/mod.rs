@@ -4,6 +4,7 @@
 //! exit signal, so the program gets no SIGCHLD and its own `wait` never sees it. Whoever runs in the copy allocates
 //! nothing by malloc and takes no lock that another thread may have held at its instant.
 
+mod both;
 mod leaving;
 pub(crate) mod own_memory;
 
@@ -41,6 +42,7 @@ impl Shared {
     }
 }
 
+pub(crate) use both::both;
 pub(crate) use leaving::threads;
 
 /// Whether the copy has answered, in memory that it shares with its maker. Zero at first.
@@ -76,11 +78,14 @@ impl Drop for Shared {
 /// A copy at work. Whoever holds this waits for its end.
 pub(crate) struct Copy {
     pid: libc::pid_t,
+    /// How long the kernel took to make it: it takes as long to end it.
+    took: Duration,
 }
 
 /// Makes a copy, in which `run` runs and does not return.
 pub(crate) fn make(run: impl FnOnce()) -> std::io::Result<Copy> {
     let _signals = Blocked::all();
+    let begun = Instant::now();
     // SAFETY: a copy of this process on a copy of this stack; it ends below.
     let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     match pid {
@@ -89,13 +94,14 @@ pub(crate) fn make(run: impl FnOnce()) -> std::io::Result<Copy> {
             end(false)
         }
         -1 => Err(std::io::Error::last_os_error()),
-        pid => Ok(Copy { pid: pid as libc::pid_t }),
+        pid => Ok(Copy { pid: pid as libc::pid_t, took: begun.elapsed() }),
     }
 }
 
 /// Makes a copy, which goes on here as well: `None` is what the copy gets. No signal is delivered there.
 pub(crate) fn split() -> std::io::Result<Option<Copy>> {
     let signals = Blocked::all();
+    let begun = Instant::now();
     // SAFETY: a copy of this process on a copy of this stack, which its caller ends.
     match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
         0 => {
@@ -103,7 +109,7 @@ pub(crate) fn split() -> std::io::Result<Option<Copy>> {
             Ok(None)
         }
         -1 => Err(std::io::Error::last_os_error()),
-        pid => Ok(Some(Copy { pid: pid as libc::pid_t })),
+        pid => Ok(Some(Copy { pid: pid as libc::pid_t, took: begun.elapsed() })),
     }
 }
 
@@ -147,7 +153,8 @@ impl Copy {
     /// takes long, a bare thread waits for it.
     pub(crate) fn answered(&self, outcome: &Outcome, deadline: Instant) -> bool {
         const SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        const SOON: u32 = 10;
+        const LONG: Duration = Duration::from_millis(2);
+        let soon = if self.took < LONG { 5 } else { 1 };
         while outcome.told() == 0 && Instant::now() < deadline {
             if self.ended().is_some() {
                 return outcome.told() == Outcome::WHOLE;
@@ -157,7 +164,7 @@ impl Copy {
         if outcome.told() != Outcome::WHOLE {
             return self.wait_until(deadline);
         }
-        for _ in 0..SOON {
+        for _ in 0..soon {
             if self.ended().is_some() {
                 return true;
             }

@@ -90,7 +90,8 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         }
         frozen.owners = Some(Owners::new(areas, slice(Owners::bytes(pages))?));
         let before = answer.broken;
-        glibc::walk(&mut frozen, own, (Ways::Walk, None), answer)?;
+        let how = glibc::How { ways: Ways::Walk, threads: None, object: None };
+        glibc::walk(&mut frozen, own, how, answer)?;
         if let Some(owners) = frozen.owners.as_ref().filter(|_| answer.broken == before) {
             chunks = blocks::chunks(owners, &there, followed);
         }

@@ -129,11 +129,17 @@ module Memintro
         return unless size
 
         pool = [size, anonymous].min
-        in_use = [@own[:allocated] || pool, pool].min
+        allocated = @own[:allocated] || [pool - free_of_thread, 0].max
+        in_use = [allocated, pool].min
         @used += in_use
-        @used_size += @own[:allocated] || pool
+        @used_size += allocated
         @free += pool - in_use
         @anonymous -= pool
+      end
+
+      # mimalloc tells of the heap of the thread that asks, and of no other one.
+      def free_of_thread
+        [@own[:thread_committed].to_i - @own[:thread_allocated].to_i, 0].max
       end
 
       # What Ruby's objects own, of what is resident: the blocks that were found, or else what Ruby says.
@@ -196,10 +202,21 @@ module Memintro
                     "(#{broken.map(&:last).uniq.join(', ')}): a block was written beyond its end, or another thread " \
                     "was in malloc"
         end
-        @notes << "the inside of #{@allocator} is not known: free memory counts as in use" unless inside_known?
+        note_inside
         note_objects
         @notes << "#{sum('lost')} lines of figures had no room: what they were about is unattributed" if sum("lost") > 0
         note_mapped
+      end
+
+      def note_inside
+        return if inside_known?
+
+        @notes << if @own.key?(:thread_allocated)
+                    "the inside of #{@allocator} is known of the heap of the thread that asked alone: free memory of " \
+                      "others counts as in use"
+                  else
+                    "the inside of #{@allocator} is not known: free memory counts as in use"
+                  end
       end
 
       def note_objects
@@ -213,12 +230,13 @@ module Memintro
         @notes << "another thread was recording at that instant: the call sites of each row are not known. Ask again"
       end
 
-      # Mapped blocks are found by their heads.
+      # Mapped blocks are found by their heads. glibc counts them: at the instant of the copy, or when it was asked.
       def note_mapped
         found, size = sum("mmapped", 0), sum("mmapped", 1)
-        return if @allocator != :glibc || @own[:mmap].nil? || (@own[:mmap] - size).abs <= [size / 20, 4 << 20].max
+        blocks, bytes = @figures.all("counted").first || @own.values_at(:mmaps, :mmap)
+        return if @allocator != :glibc || bytes.nil? || (bytes - size).abs <= [size / 20, 4 << 20].max
 
-        @notes << "malloc says that it has #{@own[:mmaps]} mapped blocks of #{Units.bytes(@own[:mmap])}, and " \
+        @notes << "malloc says that it has #{blocks} mapped blocks of #{Units.bytes(bytes)}, and " \
                   "#{found} of #{Units.bytes(size)} were found"
       end
 
@@ -249,7 +267,8 @@ module Memintro
         when :malloc_internal then { kinds: kinds { |kind| kind != "iseq" }, call_sites: call_sites(4) }
         when :malloc_native
           { in_use_bytes: @used, mmapped_blocks: sum("mmapped"), mmapped_bytes: sum("mmapped", 2),
-            call_sites: call_sites(1), call_sites_of: listed? ? "malloc_native" : "all rows" }
+            call_sites: call_sites(1), call_sites_of: listed? ? "malloc_native" : "all rows",
+            free_told_apart: inside_known? }
         when :malloc_free then free_details
         when :thread_stacks then stacks
         when :mapped_files then { files: files }

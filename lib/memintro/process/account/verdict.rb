@@ -86,16 +86,24 @@ module Memintro
       private_class_method :fragmentation
 
       def self.native(row)
+        return told(row, "a leak in C code, or a library's cache.") unless row.details[:free_told_apart] == false
+
+        told(row, "free memory that the allocator does not tell apart, a leak in C code, or a library's cache. " \
+                  "Memintro.trim, and another account, tell the first from the others.")
+      end
+      private_class_method :native
+
+      def self.told(row, causes)
         largest = Array(row.details[:call_sites]).first
         if largest
           what = row.details[:call_sites_of] == "all rows" ? "Of all that was followed" : "Of what was followed"
-          return "a leak in C code, or a library's cache. #{what}, most is live at " \
+          return "#{causes} #{what}, most is live at " \
                  "#{Names.printable(largest[:name])} (#{Units.bytes(largest[:live_bytes])})."
         end
 
-        "a leak in C code, or a library's cache. Memintro.start, work, and Memintro.top name the lines that ask for it."
+        "#{causes} Memintro.start, work, and Memintro.top name the lines that ask for it."
       end
-      private_class_method :native
+      private_class_method :told
 
       def self.largest_type(row)
         largest = Array(row.details[:types]).first

@@ -1,0 +1,228 @@
+//! Walks over one heap of glibc's, chunk by chunk.
+
+use memintro_analysis::account::chunks::{End, State};
+use memintro_analysis::account::lines::Word;
+use memintro_analysis::account::owners::{Owner, Owners};
+use memintro_analysis::account::space::{Area, Space};
+use memintro_analysis::account::strands::{self, Memory, Part, Visitor};
+use memintro_analysis::account::{PAGE, caches};
+
+use super::answer::Answer;
+use super::frozen::{Frozen, prefetch, read};
+use crate::copy::{self, own_memory::slice};
+
+/// More threads' caches than any process has.
+pub(super) const MOST_CACHES: usize = 1 << 16;
+/// A heap of less is not walked in two halves.
+const LEAST_HALVED: usize = 32 << 20;
+
+/// Resident bytes by what they are, and all bytes of chunks in use.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sums {
+    pub(super) used: u64,
+    pub(super) free: u64,
+    pub(super) top: u64,
+    /// Whole pages within free chunks, which `malloc_trim` gives back.
+    pub(super) whole_pages: u64,
+    pub(super) used_size: u64,
+    pub(super) free_chunks: u64,
+}
+
+/// What `malloc_trim` leaves of a free chunk, for its head and its places in lists.
+const KEPT_OF_FREE: usize = 48;
+
+/// Addresses of chunks that may be caches, and whose each chunk is.
+pub(super) struct Candidates<'a> {
+    pub(super) room: &'static mut [usize],
+    pub(super) used: usize,
+    pub(super) owners: Option<Owners<'a>>,
+}
+
+/// Walks one heap; returns the address up to which its pages are malloc's. What comes after a broken chunk is not
+/// known, and is reported.
+pub(super) fn one_heap(
+    frozen: &Frozen<'_>,
+    first: usize,
+    end: usize,
+    top: usize,
+    sums: &mut Sums,
+    candidates: &mut Candidates<'_>,
+    answer: &mut Answer<'_>,
+) -> usize {
+    let Some(area) = frozen.space.area(first).filter(|area| area.holds(first, end)).copied() else {
+        answer.add("broken", &[Word::Number(0), Word::Text(b"heap")]);
+        return first;
+    };
+    let part = Part { start: first, until: usize::MAX, end, top };
+    let before = sums.free + sums.top;
+    let ended = each_chunk(&frozen.space, area, part, sums, candidates);
+    let (known, last) = match ended {
+        End::Whole(last) => {
+            // Marks at the end, and the part of the last page that no chunk has, are in use.
+            let rounded = last.next_multiple_of(PAGE).min(end);
+            (rounded, rounded)
+        }
+        End::Broken(at) => {
+            let lost = frozen.space.resident(at, end);
+            answer.add("broken", &[Word::Number(lost), Word::Text(b"chunk")]);
+            // All of these pages are the heap's, known or not.
+            (at, end)
+        }
+    };
+    let free = sums.free + sums.top - before;
+    sums.used += frozen.space.resident_in(&area, first, known).saturating_sub(free);
+    last
+}
+
+/// Walks over all chunks of a heap: where whose each one is does not matter, over both halves of a large one at the same
+/// time.
+fn each_chunk(
+    space: &Space<'_>,
+    area: Area,
+    part: Part,
+    sums: &mut Sums,
+    candidates: &mut Candidates<'_>,
+) -> End {
+    let memory = Readable(area);
+    let end = part.end;
+    let mut from = part.start;
+    if candidates.owners.is_none()
+        && let Some(half) = part.half(LEAST_HALVED, &memory)
+        && let Some(room) = slice(MOST_CACHES)
+    {
+        let mut others = Candidates { room, used: 0, owners: None };
+        let (mut second, mut of_second, mut of_first) = (Sums::default(), End::Broken(half), Err(half));
+        copy::both(
+            || {
+                let mut tally = Tally { space, area, end, sums, candidates };
+                of_first = strands::walk(Part { until: half, ..part }, &memory, &mut tally);
+            },
+            || {
+                let mut tally = Tally { space, area, end, sums: &mut second, candidates: &mut others };
+                let ended = strands::walk(Part { start: half, ..part }, &memory, &mut tally);
+                of_second = ended.unwrap_or_else(End::Broken);
+            },
+        );
+        match of_first {
+            Ok(ended) => return ended,
+            Err(at) if at == half => {
+                sums.add(&second);
+                others.room.iter().take(others.used).for_each(|chunk| candidates.add(*chunk));
+                return of_second;
+            }
+            // Where the second half seemed to begin, no chunk does.
+            Err(at) => from = at,
+        }
+    }
+    let mut tally = Tally { space, area, end, sums, candidates };
+    strands::walk(Part { start: from, ..part }, &memory, &mut tally).unwrap_or_else(End::Broken)
+}
+
+/// The memory of one area.
+pub(super) struct Readable(pub(super) Area);
+
+impl Memory for Readable {
+    #[inline]
+    fn word(&self, at: usize) -> Option<u64> {
+        let is_here = at.is_multiple_of(8) && self.0.holds(at, at.wrapping_add(8));
+        // SAFETY: within a readable mapping of this process, in which nothing else runs.
+        is_here.then(|| unsafe { read(at) })
+    }
+
+    #[inline]
+    fn soon(&self, at: usize) {
+        prefetch(at);
+    }
+}
+
+/// Counts the chunks of one heap.
+struct Tally<'a, 'b, 'c> {
+    space: &'a Space<'b>,
+    area: Area,
+    end: usize,
+    sums: &'a mut Sums,
+    candidates: &'a mut Candidates<'c>,
+}
+
+impl Visitor for Tally<'_, '_, '_> {
+    type Sums = Sums;
+
+    #[inline]
+    fn visit(&mut self, sums: &mut Sums, at: usize, size: usize, state: State) {
+        match state {
+            State::Used => {
+                sums.used_size += size as u64;
+                self.candidates.own(at, Owner::Native);
+                if size == caches::CACHE {
+                    self.candidates.add(at);
+                }
+            }
+            State::Free => sums.free_chunk(self.space, &self.area, at, at + size),
+            State::Top => sums.top += self.space.resident_in(&self.area, at, at + size),
+        }
+    }
+
+    fn keep(&mut self, sums: &Sums) {
+        self.sums.add(sums);
+    }
+
+    fn forget(&mut self, from: usize) {
+        self.candidates.forget(from, self.end);
+    }
+}
+
+impl Sums {
+    fn add(&mut self, more: &Self) {
+        self.used += more.used;
+        self.free += more.free;
+        self.top += more.top;
+        self.whole_pages += more.whole_pages;
+        self.used_size += more.used_size;
+        self.free_chunks += more.free_chunks;
+    }
+
+    /// Counts a free chunk.
+    pub(super) fn free_chunk(&mut self, space: &Space<'_>, area: &Area, from: usize, to: usize) {
+        self.free_chunks += 1;
+        self.free += space.resident_in(area, from, to);
+        let (first, last) = ((from + KEPT_OF_FREE).next_multiple_of(PAGE), to / PAGE * PAGE);
+        if first < last {
+            self.whole_pages += space.resident_in(area, first, last);
+        }
+    }
+}
+
+impl Candidates<'_> {
+    /// What was noted in this range was wrong.
+    fn forget(&mut self, from: usize, to: usize) {
+        let mut kept = 0;
+        for place in 0..self.used {
+            let Some(chunk) = self.room.get(place).copied() else { break };
+            if !(from..to).contains(&chunk)
+                && let Some(place) = self.room.get_mut(kept)
+            {
+                *place = chunk;
+                kept += 1;
+            }
+        }
+        self.used = kept;
+        if let Some(owners) = &mut self.owners
+            && from < to
+        {
+            owners.forget(from, to);
+        }
+    }
+
+    pub(super) fn own(&mut self, chunk: usize, owner: Owner) {
+        if let Some(owners) = &mut self.owners {
+            owners.set(chunk, owner);
+        }
+    }
+
+    fn add(&mut self, chunk: usize) {
+        if let Some(place) = self.room.get_mut(self.used) {
+            *place = chunk;
+            self.used += 1;
+        }
+    }
+}
