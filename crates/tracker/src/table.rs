@@ -20,6 +20,7 @@
 mod ages;
 mod arena;
 mod array;
+mod at_once;
 mod bucket;
 mod budget;
 mod cell;

@@ -96,6 +96,22 @@ impl Array {
         }
     }
 
+    /// As [`Array::find`], but blocks with two cells are not found.
+    #[inline(always)]
+    pub(super) fn find_short(self, tag: u64) -> Option<(usize, u64)> {
+        let mut place = self.home(tag);
+        loop {
+            let cell = self.get(place);
+            if cell::is_short_block(cell, tag) {
+                return Some((place, cell));
+            }
+            if cell == 0 {
+                return None;
+            }
+            place = self.next(place);
+        }
+    }
+
     /// The extension of the block with this tag. The block must have one.
     #[cold]
     #[inline(never)]
