@@ -29,6 +29,7 @@ mod dense;
 mod growth;
 mod hash;
 mod lengths;
+mod list;
 mod operations;
 mod overflow;
 mod packed;

@@ -1,5 +1,5 @@
 //! The common case of an insertion and of a removal, without a call of another function and without a wait: the heap page
-//! is open and free, the array has room, a new block's home is empty.
+//! is open and free, the array has room, a new block's home is empty, if it has one.
 //!
 //! A caller inside malloc that needs nothing else then keeps no registers for later. Wherever anything is unusual, nothing
 //! has changed, and the caller calls [`Table::insert`] or [`Table::remove`].
@@ -25,12 +25,18 @@ impl Table {
         let heap_page = as_whole(leaf.heap_page(address));
         let Some(word) = heap_page.hold_at_once(self.is_shared()) else { return false };
         let array = self.dense.arena.array(word);
-        let home = array.home(tag);
-        if word.used() >= arena::room(word.len()) || array.get(home) != 0 {
+        let used = word.used();
+        let (place, has_room) = if array.is_short() {
+            (used, used < word.len() && array.first_listed(tag) >= used)
+        } else {
+            let home = array.home(tag);
+            (home, used < arena::room(word.len()) && array.get(home) == 0)
+        };
+        if !has_room {
             heap_page.put(word);
             return false;
         }
-        array.set(home, cell);
+        array.set(place, cell);
         heap_page.put(word.with_more(1));
         true
     }
@@ -50,11 +56,17 @@ impl Table {
         let heap_page = as_whole(self.dense.leaves.get(address)?.heap_page(address));
         let word = heap_page.hold_at_once(self.is_shared())?;
         let array = self.dense.arena.array(word);
+        let (tag, used) = (cell::tag_at(address), word.used());
+        let found = if array.is_short() { array.find_listed(tag, used) } else { array.find_short(tag) };
         let mut removed = None;
-        if let Some((place, cell)) = array.find_short(cell::tag_at(address)) {
+        if let Some((place, cell)) = found {
             let block = cell::decode_short(cell, now);
             if let Some(ready) = ready(&block) {
-                array.take(place);
+                if array.is_short() {
+                    array.take_listed(place, used);
+                } else {
+                    array.take(place);
+                }
                 removed = Some((block, ready));
             }
         }

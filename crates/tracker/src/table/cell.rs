@@ -21,7 +21,7 @@ const BIRTH_MASK: u64 = (1 << 18) - 1;
 const CODE_SHIFT: u32 = 42;
 const CODE_BITS: u32 = 13;
 const CODES: u64 = 1 << CODE_BITS;
-const TAG_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
+pub(super) const TAG_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
 const _: () = assert!(TAG_SHIFT + TAG_BITS == u64::BITS);
 
 const FIRST_LONG: u64 = CODES - 128;

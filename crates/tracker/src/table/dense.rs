@@ -102,7 +102,7 @@ impl Dense {
         if extension == 0 && word.used() < arena::room(word.len()) {
             let array = self.arena.array(word);
             let home = array.home(tag);
-            if array.get(home) == 0 {
+            if !array.is_short() && array.get(home) == 0 {
                 array.set(home, cell);
                 heap_page.put(word.with_more(1));
                 return Placed::New;

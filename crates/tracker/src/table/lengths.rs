@@ -91,7 +91,8 @@ impl Arena {
     pub(super) fn prefetch(&self, word: Word, address: usize) {
         #[cfg(target_arch = "x86_64")]
         {
-            let home = self.array(word).home(cell::tag_at(address));
+            let array = self.array(word);
+            let home = if array.is_short() { 0 } else { array.home(cell::tag_at(address)) };
             // SAFETY: a prefetch has no effect on the program's state.
             unsafe {
                 core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
