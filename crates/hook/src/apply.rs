@@ -9,7 +9,7 @@ use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{ThreadState, bump};
 
 use crate::sampling::{self, SAMPLES};
-use crate::shared::{self, BIRTHS, FOLLOWED, SITES, TABLE};
+use crate::shared::{self, BIRTHS, FOLLOWED, SITES, TABLE, THREADS};
 
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
@@ -218,6 +218,8 @@ pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32)
             }
         }
         Old::Sampled(old) => {
+            // The mode may be another one by now, in which it was the only sample.
+            THREADS.make_unusual();
             if SAMPLES.put(address, *old) == Put::Full {
                 bump(&traffic.dropped, old.share().blocks());
                 SAMPLES.count_death(old, now, Some(&origin.owner.estimate));

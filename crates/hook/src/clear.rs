@@ -25,10 +25,16 @@ pub(crate) fn begin() {
     IS_ON.store(true, Ordering::Relaxed);
 }
 
+/// Whether new memory is to be cleared.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
 /// Clears a block of malloc's.
 #[inline(always)]
 pub(crate) fn cleared(block: Pointer, size: usize) -> Pointer {
-    if IS_ON.load(Ordering::Relaxed) {
+    if is_on() {
         clear(block, 0, size);
     }
     block
@@ -37,7 +43,7 @@ pub(crate) fn cleared(block: Pointer, size: usize) -> Pointer {
 /// Clears what realloc has added.
 #[inline(always)]
 pub(crate) fn grown(block: Pointer, size: usize, real: impl FnOnce() -> Pointer) -> Pointer {
-    if !IS_ON.load(Ordering::Relaxed) {
+    if !is_on() {
         return real();
     }
     let before = usable(block);

@@ -11,30 +11,14 @@ use memintro_tracker::stack;
 use crate::clear::{cleared, grown};
 use crate::draw::draw;
 use crate::functions;
+use crate::in_full::{self, prefetch};
 use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
 use crate::patch;
 use crate::real::call;
-use crate::record::{
-    Birth, allocated, allocated_by_malloc, freed_by_free, freeing, moved, moving, sampled, stayed,
-};
+use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
 use crate::sampling::{self, Debt};
 
 type Pointer = *mut c_void;
-
-/// Prefetches the allocator's own words in front of a block. The table's cache line and the block's header are two
-/// cache misses, which overlap this way.
-#[inline(always)]
-fn prefetch(block: Pointer) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
-    unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
-            block.cast::<i8>().wrapping_sub(16),
-        );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = block;
-}
 
 /// Calls the allocator, and records the block.
 #[inline(always)]
@@ -67,27 +51,13 @@ fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() 
     block
 }
 
+/// In full mode the stub jumps to [`in_full::malloc`].
 pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
-    if sampling::is_on() {
-        allocate_and_pay(size, caller, || real_malloc(size))
-    } else {
-        malloc_in_full(size, caller)
-    }
-}
-
-#[inline(always)]
-fn real_malloc(size: usize) -> Pointer {
-    // SAFETY: any size may be asked for.
-    cleared(unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) }, size)
-}
-
-/// By itself, because it needs more registers than the other mode.
-#[inline(never)]
-extern "C" fn malloc_in_full(size: usize, caller: usize) -> Pointer {
-    let block = real_malloc(size);
-    allocated_by_malloc(block, size, caller);
-    block
+    allocate(size, caller, || {
+        // SAFETY: any size may be asked for.
+        cleared(unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) }, size)
+    })
 }
 
 /// Records that a block is about to be freed, if it is followed.
@@ -101,23 +71,16 @@ fn release(block: Pointer) {
     }
 }
 
+/// In full mode the stub jumps to [`in_full::free`].
 pub(crate) unsafe extern "C" fn free(block: Pointer) {
-    if sampling::is_on() {
-        if sampling::may_hold(block as usize) {
-            freeing(block);
-        }
+    if !sampling::is_on() {
         // SAFETY: the caller's own argument.
-        unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
-    } else {
-        free_in_full(block);
+        return unsafe { in_full::free(block) };
     }
-}
-
-#[inline(never)]
-extern "C" fn free_in_full(block: Pointer) {
-    prefetch(block);
-    freed_by_free(block);
-    // SAFETY: the argument of `free`.
+    if sampling::may_hold(block as usize) {
+        freeing(block);
+    }
+    // SAFETY: the caller's own argument.
     unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
 }
 

@@ -2,8 +2,8 @@
 //!
 //! # Rules of the house
 //!
-//! What runs inside malloc ([`stubs`], [`intercept`], [`nested`], [`place`], [`record`], [`apply`], [`callers`], [`defer`], [`replay`],
-//! [`sampling`], [`draw`], [`thread`], [`tls`], and the tracker below them):
+//! What runs inside malloc ([`stubs`], [`intercept`], [`in_full`], [`nested`], [`place`], [`record`], [`line`], [`apply`], [`callers`],
+//! [`defer`], [`replay`], [`sampling`], [`draw`], [`thread`], [`tls`], and the tracker below them):
 //! 1. allocates nothing from the heap that is tracked; its memory comes from `mmap`;
 //! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them; waits for another
 //!    thread of the program only while that executes the few instructions under a lock of the hook, and goes on
@@ -39,6 +39,7 @@ mod figures;
 mod fork;
 mod functions;
 mod hook_api;
+mod in_full;
 mod init;
 mod intercept;
 mod line;

@@ -6,11 +6,9 @@
 use core::sync::atomic::Ordering;
 
 use memintro_abi::VmWords;
+use memintro_tracker::order;
 
 use crate::{shared, tls};
-
-/// Frames that are looked at. If none of them is of Ruby's, the VM is asked.
-const MOST_FRAMES: usize = 32;
 
 /// The running line, as [`memintro_abi::Frame`] names it.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +21,7 @@ pub(crate) struct Line {
 /// The line that runs now; `None`: the VM has to be asked.
 #[inline(always)]
 pub(crate) fn running() -> Option<Line> {
-    read(shared::words_of_lines()?)
+    read(shared::words_of_lines())
 }
 
 #[inline(always)]
@@ -60,11 +58,9 @@ fn read(words: &VmWords) -> Option<Line> {
     if innermost <= start {
         return None;
     }
+    order::keep();
     let mut frame = innermost;
-    for _ in 0..MOST_FRAMES {
-        if frame >= end {
-            return None;
-        }
+    while frame < end {
         // SAFETY: between the innermost frame and the end of the VM stack there are whole frames.
         let (counter, code) = unsafe { (*(frame as *const usize), *(frame as *const usize).add(2)) };
         if counter != 0 && code != 0 {

@@ -57,40 +57,18 @@ pub(crate) enum Birth {
 /// A block was born.
 #[inline(never)]
 pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usize) {
-    allocated_by_malloc(block, size, caller);
-}
-
-/// The same, for the function that is called most: it becomes part of its body. Mostly nothing is unusual: the thread has a
-/// state, records nothing yet, and the gate is open.
-#[inline(always)]
-pub(crate) fn allocated_by_malloc(block: *mut c_void, size: usize, caller: usize) {
     if block.is_null() {
         return;
     }
     // Prefetches the table's cache line, which arrives while the VM is asked for the call site.
     TABLE.prefetch(block as usize);
-    if let Some(own) = thread::at_hand()
-        && own.is_plain()
-        && let Some(busy) = THREADS.enter_at_once(own)
-    {
-        // The mode is read again, because a stop cannot happen from here on. The stub's check was only a hint.
-        if ACTIVE.load(Ordering::Relaxed) == Mode::FULL.0 {
-            record_plain(own, block as usize, size as u64, caller);
-        }
-        drop(busy);
-        return;
-    }
-    allocated_unusually(block, size, caller);
-}
-
-#[inline(never)]
-extern "C" fn allocated_unusually(block: *mut c_void, size: usize, caller: usize) {
     let Some(own) = thread::own() else { return };
     if nested::is_nested(&own) {
         return;
     }
     let (address, size) = (block as usize, size as u64);
     let Some(busy) = enter(&own, || defer::birth(&own, address, size, caller, None)) else { return };
+    // The mode is read again, because a stop cannot happen from here on. The stub's check was only a hint.
     if ACTIVE.load(Ordering::Relaxed) == Mode::FULL.0 {
         record(&own, address, size, caller);
     }
@@ -102,19 +80,26 @@ fn record(own: &ThreadState, address: usize, size: u64, caller: usize) {
         born_untracked(Origin::of(own), address, shared::generation());
         return;
     }
-    record_plain(own, address, size, caller);
-}
-
-#[inline(always)]
-fn record_plain(own: &ThreadState, address: usize, size: u64, caller: usize) {
-    let origin = Origin::of(own);
     let known = line::running()
         .and_then(|line| Some((own.sites.known(line.key, line.detail, line.generation)?, line.generation)));
     let (site, generation) = match known {
         Some(known) => known,
         None => site(own, caller),
     };
-    if let Some(weight) = born(origin, address, size, site, generation) {
+    record_at(own, address, size, caller, site, generation);
+}
+
+/// Records a block that was born at this site. The thread is busy.
+#[inline(always)]
+pub(crate) fn record_at(
+    own: &ThreadState,
+    address: usize,
+    size: u64,
+    caller: usize,
+    site: u32,
+    generation: u32,
+) {
+    if let Some(weight) = born(Origin::of(own), address, size, site, generation) {
         callers::sample(site, weight.get(), address, size, caller);
     }
 }
@@ -200,29 +185,9 @@ fn native_site(own: &ThreadState, caller: usize) -> u32 {
 /// A block is about to be freed.
 #[inline(never)]
 pub(crate) extern "C" fn freeing(block: *mut c_void) {
-    freed_by_free(block);
-}
-
-/// The same, as part of the body of the function that is called most.
-#[inline(always)]
-pub(crate) fn freed_by_free(block: *mut c_void) {
     if block.is_null() {
         return;
     }
-    if let Some(own) = thread::at_hand()
-        && let Some(busy) = THREADS.enter_at_once(own)
-    {
-        if ACTIVE.load(Ordering::Relaxed) != 0 {
-            forget(own, block as usize);
-        }
-        drop(busy);
-        return;
-    }
-    freeing_unusually(block);
-}
-
-#[inline(never)]
-extern "C" fn freeing_unusually(block: *mut c_void) {
     let Some(own) = thread::own() else { return };
     let address = block as usize;
     let Some(busy) = enter(&own, || defer::free(&own, address)) else { return };
@@ -234,7 +199,7 @@ extern "C" fn freeing_unusually(block: *mut c_void) {
 
 /// Takes out a block that is freed.
 #[inline(always)]
-fn forget(own: &ThreadState, address: usize) {
+pub(crate) fn forget(own: &ThreadState, address: usize) {
     let given_up_before = given_up();
     let now = shared::generation();
     match take_block(address, now) {

@@ -12,6 +12,7 @@ use memintro_tracker::threads::{Settle, ThreadState, bump};
 
 use crate::apply::{self, Old, Origin};
 use crate::defer::{kind, told};
+use crate::in_full;
 use crate::pending::Pending;
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, EPOCH, SITES};
@@ -25,6 +26,10 @@ pub(crate) struct Opening;
 impl Settle for Opening {
     extern "C" fn settle(&self) {
         thread::share_if_crowded();
+    }
+
+    extern "C" fn is_unusual(&self) -> bool {
+        in_full::is_unusual()
     }
 
     extern "C" fn flush(&self, counters: &CounterCache) {

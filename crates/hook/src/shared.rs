@@ -3,7 +3,7 @@
 //! It uses no other file of the hook. What begins and ends tracking is in [`crate::state`].
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use memintro_abi::{Mode, VmSource, VmWords};
 use memintro_tracker::births::Births;
@@ -47,10 +47,31 @@ pub(crate) static PID: AtomicU32 = AtomicU32::new(0);
 /// a thread left one unfinished.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
+/// Stand for words that are not known: of a VM, and without one, where no collection has ever been. (So nobody who reads
+/// them asks first whether there are any.)
+static NO_WORDS: VmWords = unknown_words(ptr::null_mut());
+static NO_VM: VmWords = unknown_words((&raw const NO_COLLECTIONS).cast_mut().cast());
+static NO_COLLECTIONS: AtomicUsize = AtomicUsize::new(0);
+
+const fn unknown_words(collections: *mut usize) -> VmWords {
+    VmWords {
+        stride: AtomicUsize::new(0),
+        context: AtomicIsize::new(0),
+        marks: AtomicUsize::new(0),
+        mask: AtomicUsize::new(0),
+        masks: AtomicU32::new(u32::MAX),
+        collecting_mask: AtomicU32::new(0),
+        collecting: AtomicPtr::new(ptr::null_mut()),
+        collections: AtomicPtr::new(collections),
+        thread: AtomicIsize::new(0),
+        without_lock: AtomicUsize::new(0),
+    }
+}
+
 /// Where the VM keeps what its functions tell, if that is known.
-static WORDS: AtomicPtr<VmWords> = AtomicPtr::new(ptr::null_mut());
+static WORDS: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_VM).cast_mut());
 /// The same while a call site is a single line.
-static WORDS_OF_LINES: AtomicPtr<VmWords> = AtomicPtr::new(ptr::null_mut());
+static WORDS_OF_LINES: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_VM).cast_mut());
 static VM_SLOTS: [VmSlot; 2] = [const { VmSlot(core::cell::UnsafeCell::new(None)) }; 2];
 static VM_TURN: AtomicUsize = AtomicUsize::new(0);
 
@@ -66,42 +87,46 @@ pub(crate) fn vm() -> Option<&'static VmSource> {
     unsafe { VM.load(Ordering::Acquire).as_ref() }
 }
 
-/// The words that the VM has lent, if any.
+/// The words that the VM has lent; without a VM some of which nothing may be used.
 #[inline(always)]
-pub(crate) fn words() -> Option<&'static VmWords> {
-    // SAFETY: null, or the words of a VM, which stay as long as this process does.
-    unsafe { WORDS.load(Ordering::Acquire).as_ref() }
+pub(crate) fn words() -> &'static VmWords {
+    // SAFETY: those above, or the words of a VM, which stay as long as this process does.
+    unsafe { &*WORDS.load(Ordering::Acquire) }
 }
 
-/// The same, if call sites are single lines.
+/// The same, and also such words where call sites are no single lines.
 #[inline(always)]
-pub(crate) fn words_of_lines() -> Option<&'static VmWords> {
+pub(crate) fn words_of_lines() -> &'static VmWords {
     // SAFETY: as above.
-    unsafe { WORDS_OF_LINES.load(Ordering::Acquire).as_ref() }
+    unsafe { &*WORDS_OF_LINES.load(Ordering::Acquire) }
 }
 
 /// Sets the most lines of a call site. The world is paused.
 pub(crate) fn set_stack_depth(depth: u32) {
     STACK_DEPTH.store(depth, Ordering::Relaxed);
-    lend_words(WORDS.load(Ordering::Relaxed));
+    lend_words(words());
 }
 
-fn lend_words(words: *mut VmWords) {
-    WORDS.store(words, Ordering::Release);
+fn lend_words(words: &'static VmWords) {
     let is_line = STACK_DEPTH.load(Ordering::Relaxed) <= 1;
-    WORDS_OF_LINES.store(if is_line { words } else { ptr::null_mut() }, Ordering::Release);
+    let of_lines = if is_line { words } else { &NO_WORDS };
+    WORDS.store(ptr::from_ref(words).cast_mut(), Ordering::Release);
+    WORDS_OF_LINES.store(ptr::from_ref(of_lines).cast_mut(), Ordering::Release);
 }
 
 /// GC generation now; 0 without a VM.
 #[inline(always)]
 pub(crate) fn generation() -> u32 {
-    // SAFETY: null, or a word of the VM that stays as long as it is lent. A generation wraps at 2^32; ages are
-    // differences.
-    match words().and_then(|words| unsafe { words.collections.load(Ordering::Relaxed).as_ref() }) {
-        // SAFETY: as above; the collector changes it meanwhile.
-        Some(collections) => unsafe { ptr::from_ref(collections).read_volatile() as u32 },
-        None => asked_generation(),
-    }
+    known_generation().unwrap_or_else(asked_generation)
+}
+
+/// GC generation now, if the VM need not be asked for it.
+#[inline(always)]
+pub(crate) fn known_generation() -> Option<u32> {
+    // SAFETY: null, or a word of the VM that stays as long as it is lent.
+    let collections = unsafe { words().collections.load(Ordering::Relaxed).as_ref() }?;
+    // SAFETY: as above; the collector changes it meanwhile. A generation wraps at 2^32; ages are differences.
+    Some(unsafe { ptr::from_ref(collections).read_volatile() as u32 })
 }
 
 #[inline(never)]
@@ -117,7 +142,7 @@ fn asked_generation() -> u32 {
 pub(crate) fn lend_vm(source: Option<VmSource>) {
     let turn = VM_TURN.fetch_add(1, Ordering::Relaxed) & 1;
     let Some((slot, source)) = VM_SLOTS.get(turn).zip(source) else {
-        lend_words(ptr::null_mut());
+        lend_words(&NO_VM);
         VM.store(ptr::null_mut(), Ordering::Release);
         return;
     };
@@ -127,7 +152,7 @@ pub(crate) fn lend_vm(source: Option<VmSource>) {
     let lent = unsafe { (*slot.0.get()).as_mut() };
     let words = lent.as_ref().and_then(|vm| vm.words);
     VM.store(lent.map_or(ptr::null_mut(), ptr::from_mut), Ordering::Release);
-    lend_words(words.map_or(ptr::null_mut(), |words| ptr::from_ref(words).cast_mut()));
+    lend_words(words.unwrap_or(&NO_WORDS));
 }
 
 /// The mode of tracking now.
@@ -140,6 +165,7 @@ pub(crate) fn mode() -> Mode {
 pub(crate) fn give_up() {
     IS_LOST.store(true, Ordering::Release);
     ACTIVE.store(0, Ordering::Release);
+    THREADS.make_unusual();
 }
 
 /// Whether the figures are unusable.

@@ -160,6 +160,7 @@ fn prepare(options: &StartOptions) -> bool {
 pub(crate) fn deactivate() {
     if paused(|_| ACTIVE.store(0, Ordering::Release)).is_none() {
         ACTIVE.store(0, Ordering::Release);
+        THREADS.make_unusual();
     }
 }
 

@@ -1,10 +1,14 @@
 //! The stubs: what others call in place of each function of [`crate::functions`].
 //!
 //! While nothing is recorded, a stub compares a word and jumps to the real function. Otherwise it jumps to the body
-//! in [`crate::intercept`] with the caller's address. It is naked, so that the real function is entered with the
-//! stack and registers as the caller left them.
+//! with the caller's address: in full mode to that of [`in_full`] if there is one (which finds the caller by itself), else to that
+//! in [`crate::intercept`]. It is naked, so that the real function is entered with the stack and registers as the caller
+//! left them.
+
+use memintro_abi::Mode;
 
 use crate::functions::{self, for_each_function};
+use crate::in_full;
 use crate::intercept as body;
 use crate::real::Stub;
 use crate::shared::ACTIVE;
@@ -13,6 +17,21 @@ use crate::shared::ACTIVE;
 /// `xallocx` has four arguments, and none has five.
 #[cfg(target_arch = "x86_64")]
 macro_rules! stub_asm {
+    (malloc) => { stub_asm!(@in_full malloc) };
+    (free) => { stub_asm!(@in_full free) };
+    (@in_full $name:ident) => {
+        core::arch::naked_asm!(
+            "cmp dword ptr [rip + {active}], {full}",
+            "je {in_full}",
+            "ja 2f",
+            "jmp qword ptr [rip + {real}]",
+            "2:",
+            "mov r8, [rsp]",
+            "jmp {body}",
+            active = sym ACTIVE, full = const Mode::FULL.0,
+            real = sym functions::$name::REAL, in_full = sym in_full::$name, body = sym body::$name,
+        )
+    };
     ($name:ident) => {
         core::arch::naked_asm!(
             "cmp dword ptr [rip + {active}], 0",
@@ -29,6 +48,8 @@ macro_rules! stub_asm {
 /// The instructions of a stub, as above.
 #[cfg(target_arch = "aarch64")]
 macro_rules! stub_asm {
+    (malloc) => { stub_asm!(@in_full malloc) };
+    (free) => { stub_asm!(@in_full free) };
     ($name:ident) => {
         core::arch::naked_asm!(
             "adrp x9, {active}", "ldr w9, [x9, :lo12:{active}]",
@@ -38,6 +59,22 @@ macro_rules! stub_asm {
             "mov x4, x30",
             "b {body}",
             active = sym ACTIVE, real = sym functions::$name::REAL, body = sym body::$name,
+        )
+    };
+    (@in_full $name:ident) => {
+        core::arch::naked_asm!(
+            "adrp x9, {active}", "ldr w9, [x9, :lo12:{active}]",
+            "cbnz w9, 2f",
+            "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
+            "2:",
+            "cmp w9, {full}",
+            "b.ne 3f",
+            "b {in_full}",
+            "3:",
+            "mov x4, x30",
+            "b {body}",
+            active = sym ACTIVE, full = const Mode::FULL.0,
+            real = sym functions::$name::REAL, in_full = sym in_full::$name, body = sym body::$name,
         )
     };
 }

@@ -204,10 +204,17 @@ impl Followed {
     /// The block at this address is freed or moves.
     #[inline(always)]
     pub fn freed(&self, address: u64) {
-        let tag = Self::tag(address);
-        if self.place(tag).0.load(Ordering::Relaxed) == tag {
-            self.forget(tag);
+        if self.may_follow(address) {
+            self.forget(Self::tag(address));
         }
+    }
+
+    /// Whether a block at this address is followed, or another one whose address ends alike.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_follow(&self, address: u64) -> bool {
+        let tag = Self::tag(address);
+        self.place(tag).0.load(Ordering::Relaxed) == tag
     }
 
     #[cold]

@@ -172,9 +172,9 @@ impl Counters {
                 self.max_lifespan.fetch_max(u64::from(delta.max_lifespan.get()), Ordering::Relaxed);
             }
         }
-        let (blocks, bytes) = (delta.young_blocks.get(), delta.young_bytes.get());
+        let (blocks, bytes) = delta.young();
         if blocks != 0 || bytes != 0 {
-            self.young.add(delta.young_generation.get(), i64::from(blocks), bytes);
+            self.young.add(delta.generation.get(), blocks, bytes);
         }
     }
 }
@@ -190,37 +190,46 @@ fn add_unless_zero(counter: &AtomicU64, amount: u64) {
 #[derive(Debug)]
 struct Delta {
     site: Cell<u32>,
+    /// The generation in which blocks count as young.
+    generation: Cell<u32>,
     max_lifespan: Cell<u32>,
     allocations: Cell<u32>,
     /// The allocation that is due, counted as `allocations` are.
     due: Cell<u32>,
+    /// What is not live or not of this generation: so many of `allocations`, and so many of `total_bytes`. So a birth
+    /// need not count what is young.
+    other_blocks: Cell<u32>,
+    other_bytes: Cell<u64>,
     frees: Cell<u64>,
     total_bytes: Cell<u64>,
     freed_bytes: Cell<u64>,
     age_total: Cell<u64>,
-    young_generation: Cell<u32>,
-    young_blocks: Cell<i32>,
-    young_bytes: Cell<i64>,
 }
 
 impl Delta {
-    /// Adds to, or subtracts from, the live blocks of a generation.
+    /// Live blocks of its generation, and their bytes, less those that other threads have allocated.
+    fn young(&self) -> (i64, i64) {
+        (
+            i64::from(self.allocations.get().wrapping_sub(self.other_blocks.get()).cast_signed()),
+            self.total_bytes.get().wrapping_sub(self.other_bytes.get()).cast_signed(),
+        )
+    }
+
+    /// Begins a generation, in which nothing is young yet, unless it is the present one.
     #[inline(always)]
-    fn young(&self, generation: u32, blocks: i32, bytes: i64) {
-        let (mut all, mut sum) = (blocks, bytes);
-        if self.young_generation.get() == generation {
-            all = all.wrapping_add(self.young_blocks.get());
-            sum = sum.wrapping_add(self.young_bytes.get());
+    fn turn_to(&self, generation: u32) {
+        if self.generation.get() != generation {
+            self.generation.set(generation);
+            self.other_blocks.set(self.allocations.get());
+            self.other_bytes.set(self.total_bytes.get());
         }
-        self.young_generation.set(generation);
-        self.young_blocks.set(all);
-        self.young_bytes.set(sum);
     }
 
     fn is_empty(&self) -> bool {
         self.allocations.get() == 0 && self.frees.get() == 0
     }
 
+    /// Empties it, but for its generation.
     fn reset(&self, site: u32, due: u32) {
         self.site.set(site);
         self.due.set(due);
@@ -230,9 +239,56 @@ impl Delta {
         self.total_bytes.set(0);
         self.freed_bytes.set(0);
         self.age_total.set(0);
-        self.young_generation.set(0);
-        self.young_blocks.set(0);
-        self.young_bytes.set(0);
+        self.other_blocks.set(0);
+        self.other_bytes.set(0);
+    }
+
+    #[inline(always)]
+    fn born(&self, size: u64) {
+        self.allocations.set(self.allocations.get().wrapping_add(1));
+        self.total_bytes.set(self.total_bytes.get().wrapping_add(size));
+    }
+
+    #[inline(always)]
+    fn died(&self, size: u64, count: u32, age: u32) {
+        let (frees, bytes) = (u64::from(count), size.wrapping_mul(u64::from(count)));
+        self.frees.set(self.frees.get().wrapping_add(frees));
+        self.freed_bytes.set(self.freed_bytes.get().wrapping_add(bytes));
+        if age == 0 {
+            self.other_blocks.set(self.other_blocks.get().wrapping_add(count));
+            self.other_bytes.set(self.other_bytes.get().wrapping_add(bytes));
+            return;
+        }
+        self.age_total.set(self.age_total.get().wrapping_add(u64::from(age).wrapping_mul(frees)));
+        if age > self.max_lifespan.get() {
+            self.max_lifespan.set(age);
+        }
+    }
+}
+
+/// The counters of one site in one generation, which the thread has at hand. To be used at once.
+#[derive(Clone, Copy, Debug)]
+pub struct AtHand<'a>(&'a Delta);
+
+impl AtHand<'_> {
+    /// Whether the next allocation is due.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_due(self) -> bool {
+        // A distance is far less than the counter can hold, so it never overflows.
+        self.0.allocations.get().wrapping_add(1) == self.0.due.get()
+    }
+
+    /// Counts an allocation, which must not be due.
+    #[inline(always)]
+    pub fn allocated(self, size: u64) {
+        self.0.born(size);
+    }
+
+    /// Counts a free of a block of this age.
+    #[inline(always)]
+    pub fn freed(self, size: u64, age: u32) {
+        self.0.died(size, 1, age);
     }
 }
 
@@ -246,13 +302,28 @@ pub struct CounterCache {
 
 impl CounterCache {
     #[inline(always)]
-    fn entry<'a>(&self, site: u32, shared: impl Fn(u32) -> Option<&'a Counters>) -> &Delta {
+    fn place(&self, site: u32) -> &Delta {
         // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
-        let delta = &self.entries[site as usize & (ENTRIES - 1)];
+        &self.entries[site as usize & (ENTRIES - 1)]
+    }
+
+    #[inline(always)]
+    fn entry<'a>(&self, site: u32, shared: impl Fn(u32) -> Option<&'a Counters>) -> &Delta {
+        let delta = self.place(site);
         if delta.site.get() != site {
             evict(delta, site, shared);
         }
         delta
+    }
+
+    /// The counters of `site` for a block of this age that is born or freed in this generation, if nothing has to be
+    /// added to the shared ones or begun first.
+    #[inline(always)]
+    #[must_use]
+    pub fn at_hand(&self, site: u32, age: u32, generation: u32) -> Option<AtHand<'_>> {
+        let delta = self.place(site);
+        let is_at_hand = delta.site.get() == site && (age != 0 || delta.generation.get() == generation);
+        is_at_hand.then_some(AtHand(delta))
     }
 
     /// Counts an allocation at `site`, in this generation. If it is due, returns how many it stands for, on average.
@@ -265,12 +336,10 @@ impl CounterCache {
         shared: impl Fn(u32) -> Option<&'a Counters>,
     ) -> Option<NonZeroU32> {
         let delta = self.entry(site, &shared);
-        delta.young(generation, 1, size.cast_signed());
-        let allocations = delta.allocations.get().wrapping_add(1);
-        delta.allocations.set(allocations);
-        delta.total_bytes.set(delta.total_bytes.get().wrapping_add(size));
-        // A distance is far less than the counter can hold, so it never overflows.
-        if allocations == delta.due.get() { come_due(delta, site, shared) } else { None }
+        delta.turn_to(generation);
+        let is_due = AtHand(delta).is_due();
+        delta.born(size);
+        if is_due { come_due(delta, site, shared) } else { None }
     }
 
     /// Counts a free of a block of `site`, of this age, in this generation.
@@ -298,16 +367,10 @@ impl CounterCache {
         shared: impl Fn(u32) -> Option<&'a Counters>,
     ) {
         let delta = self.entry(site, shared);
-        let (frees, bytes) = (u64::from(count), size.wrapping_mul(u64::from(count)));
         if age == 0 {
-            delta.young(generation, count.cast_signed().wrapping_neg(), bytes.cast_signed().wrapping_neg());
+            delta.turn_to(generation);
         }
-        delta.frees.set(delta.frees.get().wrapping_add(frees));
-        delta.freed_bytes.set(delta.freed_bytes.get().wrapping_add(bytes));
-        delta.age_total.set(delta.age_total.get().wrapping_add(u64::from(age).wrapping_mul(frees)));
-        if age > delta.max_lifespan.get() {
-            delta.max_lifespan.set(age);
-        }
+        delta.died(size, count, age);
     }
 
     /// Adds everything to the shared counters. Called by the owner, or by the thread that has paused the world.

@@ -13,6 +13,7 @@
 //! - [`samples`]: the same for sampled blocks, with [`chance`], [`estimate`], [`filter`] and [`sampler`]
 //! - [`threads`]: per-thread state, and the pause that makes a reading exact
 //! - [`deferred`]: what happens during a pause
+//! - [`order`]: where the compiler computes what
 //! - [`ranges`]: where all of this memory is
 //! - [`stack`]: touches the stack in advance, and detects calls that were left by `longjmp`
 
@@ -27,6 +28,7 @@ mod key_map;
 pub mod lock;
 pub mod mmap;
 pub mod objects;
+pub mod order;
 pub mod ranges;
 pub mod sampler;
 pub mod samples;

@@ -20,6 +20,7 @@
 mod ages;
 mod arena;
 mod array;
+mod at_once;
 mod bucket;
 mod budget;
 mod cell;
@@ -28,6 +29,7 @@ mod dense;
 mod growth;
 mod hash;
 mod lengths;
+mod list;
 mod operations;
 mod overflow;
 mod packed;

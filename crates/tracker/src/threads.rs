@@ -140,6 +140,14 @@ impl ThreadState {
         self.busy.load(Ordering::Relaxed) != 0
     }
 
+    /// The thread is no longer busy. Called by that thread only.
+    #[inline(always)]
+    pub fn leave(&self) {
+        compiler_fence(Ordering::SeqCst);
+        // Release: the pauser sees all that was done while busy.
+        self.busy.store(0, Ordering::Release);
+    }
+
     /// Whether allocations of its thread are to be recorded as they come: it is in no untracked section, and not inside
     /// an allocator function that calls another one. Called by that thread only.
     #[inline(always)]
@@ -164,6 +172,9 @@ pub trait Settle: Sync {
     extern "C" fn settle(&self);
     /// Adds the counters of a thread that has ended to the sites.
     extern "C" fn flush(&self, counters: &CounterCache);
+    /// Whether anything is unusual, so that no thread may record by the shortest way. It is asked at the end of each
+    /// pause.
+    extern "C" fn is_unusual(&self) -> bool;
     /// A thread will never finish what it was recording, and it is not known what is half done.
     extern "C" fn torn(&self);
     /// Records an event that was written down, for the thread of `own`, with the path of its call site if it has one.
@@ -177,6 +188,9 @@ pub struct NothingToSettle;
 #[allow(improper_ctypes_definitions, reason = "see the trait")]
 impl Settle for NothingToSettle {
     extern "C" fn settle(&self) {}
+    extern "C" fn is_unusual(&self) -> bool {
+        false
+    }
     extern "C" fn flush(&self, _counters: &CounterCache) {}
     extern "C" fn torn(&self) {}
     extern "C" fn record(&self, _own: &ThreadState, _event: &Event, _path: &[u8]) {}
@@ -192,6 +206,8 @@ pub struct Threads {
     /// Number of threads that wait for the pause.
     forks_to_come: AtomicU32,
     fences: AtomicBool,
+    /// Not 0: something is unusual, or each operation executes a fence of its own.
+    unusual: AtomicU32,
     /// Counts the beginnings and ends of resets. It is odd while figures are being set to zero.
     resets: AtomicU32,
     /// Events while the gate is closed.
@@ -222,6 +238,7 @@ impl Threads {
             forks: AtomicU32::new(0),
             forks_to_come: AtomicU32::new(0),
             fences: AtomicBool::new(true),
+            unusual: AtomicU32::new(1),
             resets: AtomicU32::new(0),
             deferred: Deferred::new(),
             words: SpinLock::new(()),
@@ -281,7 +298,14 @@ impl Threads {
             libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)
         };
         drop(errno);
-        self.fences.store(answer != 0, Ordering::SeqCst);
+        self.set_fences(answer != 0);
+    }
+
+    fn set_fences(&self, on: bool) {
+        self.fences.store(on, Ordering::SeqCst);
+        if on {
+            self.make_unusual();
+        }
     }
 
     /// Finds a state for the calling thread: one that a former thread had, else a new one. `None` when there is no
@@ -362,25 +386,30 @@ impl Threads {
         Some(Busy { state })
     }
 
-    /// As [`Threads::enter`], but `None` wherever anything is unusual. The caller then calls `enter`.
+    /// As [`Threads::enter`], but without a guard: [`ThreadState::leave`] ends it, or a function that the caller ends
+    /// with ([`Busy::taken_over`]). `false` wherever anything is unusual ([`Settle::is_unusual`]). The caller then calls
+    /// `enter`.
     #[inline(always)]
-    pub fn enter_at_once<'a>(&self, state: &'a ThreadState) -> Option<Busy<'a>> {
+    #[must_use]
+    pub fn enter_at_once(&self, state: &ThreadState) -> bool {
         if state.is_busy() {
-            return None;
+            return false;
         }
         stack::touch::<STACK_BYTES>();
         state.busy.store(stack::pointer(), Ordering::Relaxed);
         // As in `enter`.
         compiler_fence(Ordering::SeqCst);
-        if self.fences.load(Ordering::Relaxed) {
-            fence(Ordering::SeqCst);
+        // Acquire: what a pauser has changed before it opened the gate is seen.
+        let is_in = self.gate.load(Ordering::Acquire) | u64::from(self.unusual.load(Ordering::Relaxed)) == 0;
+        if !is_in {
+            state.leave();
         }
-        if self.gate.load(Ordering::Relaxed) != 0 {
-            // Release: the pauser sees all that was done while busy.
-            state.busy.store(0, Ordering::Release);
-            return None;
-        }
-        Some(Busy { state })
+        is_in
+    }
+
+    /// Something is unusual from now on, until a pause ends and nothing is. For what changes without a pause.
+    pub fn make_unusual(&self) {
+        self.unusual.store(1, Ordering::SeqCst);
     }
 
     /// A busy thread records nothing. But it may only seem busy, because it has left what it was recording by
@@ -448,11 +477,21 @@ pub struct Busy<'a> {
     state: &'a ThreadState,
 }
 
+impl<'a> Busy<'a> {
+    /// Takes over from a caller that has become busy ([`Threads::enter_at_once`]) and ends with the calling function.
+    #[inline(always)]
+    #[must_use]
+    pub fn taken_over(state: &'a ThreadState) -> Self {
+        // What the function calls is deeper than its own frame, and perhaps not deeper than its caller's.
+        state.busy.store(stack::pointer(), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        Self { state }
+    }
+}
+
 impl Drop for Busy<'_> {
     #[inline]
     fn drop(&mut self) {
-        compiler_fence(Ordering::SeqCst);
-        // Release: the pauser sees all that was done while busy.
-        self.state.busy.store(0, Ordering::Release);
+        self.state.leave();
     }
 }

@@ -167,12 +167,22 @@ fn blocks_survive_while_pages_open_and_close() {
                     let place = (random >> 20) as usize % live.len();
                     let address = 0x7F00_0000_0000 + place / 3 * 8192 + (place % 3 * 4 + thread) * 16;
                     if live[place] != 0 {
-                        let removed = table.remove(address, 0).expect("it is live");
+                        let removed = match table.remove_at_once(address, 0, |_| Some(())) {
+                            Some((removed, (), is_untidy)) => {
+                                if is_untidy {
+                                    table.tidy(address, 0);
+                                }
+                                removed
+                            }
+                            None => table.remove(address, 0).expect("it is live"),
+                        };
                         assert_eq!(removed.size, std::mem::take(&mut live[place]));
                     } else if random.is_multiple_of(3) {
                         let size = if random.is_multiple_of(64) { 100_000 } else { turn % 5000 + 1 };
                         let block = Block { site: thread as u32, size, generation: 0 };
-                        assert_eq!(table.insert(address, block, 0), Inserted::New);
+                        if !table.insert_at_once(address, &block, 0) {
+                            assert_eq!(table.insert(address, block, 0), Inserted::New);
+                        }
                         live[place] = size;
                     }
                 }

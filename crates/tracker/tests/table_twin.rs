@@ -97,6 +97,23 @@ fn compare(table: &Table, twin: &Twin, now: u32) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Inserts and removes as the hook does: at once where that is possible.
+fn insert(table: &Table, address: usize, block: Block, now: u32) -> Inserted {
+    if table.insert_at_once(address, &block, now) { Inserted::New } else { table.insert(address, block, now) }
+}
+
+fn remove(table: &Table, address: usize, now: u32) -> Option<Removed> {
+    let Some((removed, site, is_untidy)) = table.remove_at_once(address, now, |block| Some(block.site))
+    else {
+        return table.remove(address, now);
+    };
+    assert_eq!(site, removed.site);
+    if is_untidy {
+        table.tidy(address, now);
+    }
+    Some(removed)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -105,8 +122,13 @@ proptest! {
         steps in prop::collection::vec(step(), 1..300),
         spacing in prop::sample::select(vec![8usize, 16, 80, 4096, 1 << 20]),
         start in prop::sample::select(vec![0u32, 300_000, 0x7FFF_0000]),
+        at_once: bool,
+        shared: bool,
     ) {
+        let insert = if at_once { insert } else { Table::insert };
+        let remove = if at_once { remove } else { Table::remove };
         let table = Table::new();
+        table.set_shared(shared);
         table.init(256 << 20).unwrap();
         let mut twin = Twin::default();
         let mut now = start;
@@ -115,21 +137,22 @@ proptest! {
                 Step::Insert { place, site, size, age } => {
                     let block = Block { site, size, generation: now - age.min(now) };
                     let address = address(place, spacing);
-                    prop_assert_eq!(table.insert(address, block, now), twin.insert(address, block, now));
+                    prop_assert_eq!(insert(&table, address, block, now), twin.insert(address, block, now));
                 }
                 Step::Remove { place } => {
                     let address = address(place, spacing);
-                    prop_assert_eq!(table.remove(address, now), twin.remove(address, now));
+                    prop_assert_eq!(remove(&table, address, now), twin.remove(address, now));
                 }
                 Step::Get { place } => {
                     let address = address(place, spacing);
+                    prop_assert!(table.remove_at_once(address, now, |_| None::<()>).is_none());
                     prop_assert_eq!(table.get(address, now), twin.get(address, now));
                 }
                 Step::Fill { start, count } => {
                     for i in 0..count {
                         let address = address(start.wrapping_add(i), spacing);
                         let block = Block { site: u32::from(i), size: u64::from(count), generation: now };
-                        prop_assert_eq!(table.insert(address, block, now), twin.insert(address, block, now));
+                        prop_assert_eq!(insert(&table, address, block, now), twin.insert(address, block, now));
                     }
                 }
                 Step::Later { generations } => now = now.saturating_add(generations),

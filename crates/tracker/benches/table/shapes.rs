@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memintro_tracker::lock::SpinLock;
-use memintro_tracker::table::{Block, Inserted, Table};
+use memintro_tracker::table::{Block, Inserted, Removed, Table};
 
 /// The operations that a malloc hook needs of a table.
 pub(crate) trait Shape: Sync {
@@ -166,15 +166,23 @@ impl Shape for Tracked {
 
     #[inline]
     fn insert(&self, address: usize, site: u32, size: u64) {
-        let inserted = self.table.insert(address, Block { site, size, generation: 5 }, 5);
-        black_box(inserted == Inserted::New);
+        let block = Block { site, size, generation: 5 };
+        let inserted = self.table.insert_at_once(address, &block, 5)
+            || self.table.insert(address, block, 5) == Inserted::New;
+        black_box(inserted);
     }
 
     #[inline]
     fn remove(&self, address: usize) {
         // A hook adds the answer to counters; it does not store the answer itself.
-        let learnt =
-            self.table.remove(address, 5).map_or(0, |block| block.size ^ u64::from(block.site ^ block.age));
-        black_box(learnt);
+        let learnt = |block: Removed| block.size ^ u64::from(block.site ^ block.age);
+        let Some((block, (), is_untidy)) = self.table.remove_at_once(address, 5, |_| Some(())) else {
+            black_box(self.table.remove(address, 5).map_or(0, learnt));
+            return;
+        };
+        black_box(learnt(block));
+        if is_untidy {
+            self.table.tidy(address, 5);
+        }
     }
 }

@@ -7,8 +7,16 @@ const CACHE_ENTRIES: usize = 512;
 #[derive(Debug)]
 struct CacheEntry {
     key: Cell<usize>,
-    line_and_generation: Cell<u64>,
+    line: Cell<u32>,
+    generation: Cell<u32>,
     site: Cell<u32>,
+}
+
+impl CacheEntry {
+    #[inline(always)]
+    fn is(&self, key: usize, line: u32, generation: u32) -> bool {
+        self.key.get() == key && self.line.get() == line && self.generation.get() == generation
+    }
 }
 
 /// One thread's cache from (address of a path or return address, line, generation) to a site's number. All-zero
@@ -25,16 +33,16 @@ impl<const N: usize> Cache<N> {
     /// The site for this key, if the cache has it.
     #[inline(always)]
     pub fn known(&self, key: usize, line: u32, generation: u32) -> Option<u32> {
-        let rest = (u64::from(line) << 32) | u64::from(generation);
         let entry = &self.entries[Self::index(key, line)];
-        (entry.key.get() == key && entry.line_and_generation.get() == rest).then(|| entry.site.get())
+        entry.is(key, line, generation).then(|| entry.site.get())
     }
 
     #[inline(always)]
     fn index(key: usize, line: u32) -> usize {
-        let index = (key >> 3) ^ (key >> 12) ^ (line as usize).wrapping_mul(0x9e37_79b1);
-        // The mask keeps the index inside the array, so that no bounds check (and no panic) is left.
-        index & (N - 1)
+        const { assert!(N.is_power_of_two() && N > 1) };
+        // Knuth's multiplicative hash. The shift keeps the index inside the array, so that no bounds check (and no panic)
+        // is left.
+        (key ^ line as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - N.ilog2())
     }
 
     /// The site for this key. If the cache does not have it, `intern` is called, which also returns whether to cache
@@ -42,9 +50,8 @@ impl<const N: usize> Cache<N> {
     /// are loaded or unloaded.
     #[inline]
     pub fn get(&self, key: usize, line: u32, generation: u32, intern: impl FnOnce() -> (u32, bool)) -> u32 {
-        let rest = (u64::from(line) << 32) | u64::from(generation);
         let entry = &self.entries[Self::index(key, line)];
-        if entry.key.get() == key && entry.line_and_generation.get() == rest {
+        if entry.is(key, line, generation) {
             return entry.site.get();
         }
         let (site, remember) = intern();
@@ -52,7 +59,8 @@ impl<const N: usize> Cache<N> {
             return site;
         }
         entry.key.set(key);
-        entry.line_and_generation.set(rest);
+        entry.line.set(line);
+        entry.generation.set(generation);
         entry.site.set(site);
         site
     }

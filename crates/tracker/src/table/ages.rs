@@ -36,11 +36,17 @@ impl Clock {
         Self { stepped: AtomicU32::new(UNSET), stepping: AtomicBool::new(false) }
     }
 
+    /// Whether [`Clock::tick`] has something to do.
+    #[inline(always)]
+    pub(super) fn is_due(&self, now: u32) -> bool {
+        // Acquire: a thread that sees the new step also sees the births that the step changed.
+        now.wrapping_sub(self.stepped.load(Ordering::Acquire)) >= STEP
+    }
+
     /// Records the present generation, and visits blocks if a step is due.
     #[inline]
     pub(super) fn tick(&self, table: &Table, now: u32) {
-        // Acquire: a thread that sees the new step also sees the births that the step changed.
-        if now.wrapping_sub(self.stepped.load(Ordering::Acquire)) >= STEP {
+        if self.is_due(now) {
             self.tick_slow(table, now);
         }
     }

@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::budget::{Budget, HUGE};
 use super::chunks::{CHUNK_BYTES, Chunks};
+use super::list;
 use crate::lock::SpinLock;
 use crate::mmap;
 use crate::space::Space;
@@ -36,7 +37,9 @@ const CHUNK_PAIRS: u32 = (CHUNK_BYTES / PAIR_BYTES) as u32;
 const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
 /// Pairs at the start of a chunk that hold the bits.
 const HEADER_PAIRS: u32 = (2 * BITS_CELLS * 8 / PAIR_BYTES) as u32;
-const WHOLE: u32 = CHUNK_PAIRS - HEADER_PAIRS;
+/// Pairs at the end of a chunk that no array has: short ones are read as if they had the greatest length of these.
+const TAIL_PAIRS: u32 = ((list::MOST - LENGTHS[0] as usize) / 2) as u32;
+const WHOLE: u32 = CHUNK_PAIRS - HEADER_PAIRS - TAIL_PAIRS;
 
 /// Chunks beyond this size of the arena lie in huge pages. From there on, the unused rest of the last huge page is
 /// small in comparison.
@@ -82,16 +85,16 @@ pub(super) struct Arena {
     pools: [Aligned; POOLS],
 }
 
-/// The number of cells that an array of this length may hold. An eighth stays empty, at least one cell.
+/// The number of cells that an array of this length may hold. If it is not short, an eighth stays empty.
 #[inline(always)]
 pub(super) const fn room(len: usize) -> usize {
-    if len < 8 { len.wrapping_sub(1) } else { len.wrapping_sub(len / 8) }
+    if len <= list::MOST { len } else { len.wrapping_sub(len / 8) }
 }
 
 /// The least length of an array with room for `cells`.
 #[allow(clippy::indexing_slicing, reason = "the loop's condition keeps the place inside")]
 pub(super) const fn length_for(cells: usize) -> Option<usize> {
-    let mut place = match list(cells.div_ceil(2) as u32) {
+    let mut place = match fitting(cells.div_ceil(2) as u32) {
         Some(place) => place,
         None => 0,
     };
@@ -113,12 +116,12 @@ pub(super) fn lengths() -> impl Iterator<Item = usize> {
 
 /// The greatest length of an array that is at most `cells`.
 pub(super) fn length_within(cells: usize) -> Option<usize> {
-    LENGTHS.get(list(cells as u32 / 2)?).copied().map(usize::from)
+    LENGTHS.get(fitting(cells as u32 / 2)?).copied().map(usize::from)
 }
 
 /// The list for extents of this many pairs: the last of [`LENGTHS`] that fits. There is one list for each number of
 /// pairs below 8, and four for each doubling above.
-const fn list(pairs: u32) -> Option<usize> {
+const fn fitting(pairs: u32) -> Option<usize> {
     if pairs < 8 {
         return if pairs < 2 { None } else { Some(pairs as usize - 2) };
     }
@@ -131,8 +134,8 @@ const _: () = {
     let mut place = 0;
     while place < LENGTHS.len() {
         let pairs = LENGTHS[place] as u32 / 2;
-        assert!(matches!(list(pairs), Some(found) if found == place));
-        assert!(place == 0 || matches!(list(pairs - 1), Some(found) if found == place - 1));
+        assert!(matches!(fitting(pairs), Some(found) if found == place));
+        assert!(place == 0 || matches!(fitting(pairs - 1), Some(found) if found == place - 1));
         place += 1;
     }
 };
@@ -186,7 +189,7 @@ impl Arena {
     /// Takes an array of `len` cells for blocks near `address`. Its contents are undefined.
     pub(super) fn take(&self, address: usize, len: usize, budget: &Budget) -> Option<u32> {
         let pairs = (len / 2) as u32;
-        let least = list(pairs)?;
+        let least = fitting(pairs)?;
         let mut pool = self.pool(address)?.lock_in_time()?;
         if pool.filled >> least == 0 {
             self.new_chunk(&mut pool, budget)?;
@@ -275,7 +278,7 @@ impl Arena {
         if pairs == WHOLE {
             pool.whole += 1;
         }
-        let Some(list) = list(pairs) else { return };
+        let Some(list) = fitting(pairs) else { return };
         let Some(head) = pool.heads.get_mut(list) else { return };
         self.write(first, 0, u64::from(*head));
         if *head != 0 {
@@ -294,7 +297,7 @@ impl Arena {
         if pairs == WHOLE {
             pool.whole -= 1;
         }
-        let Some(list) = list(pairs) else { return pairs };
+        let Some(list) = fitting(pairs) else { return pairs };
         let links = self.read(first, 0);
         let (next, before) = (links as u32, (links >> 32) as u32);
         if next != 0 {

@@ -7,9 +7,15 @@
 //! collide, even if only a part of the heap page is in use. A cell whose home is taken lies behind it, in the order
 //! of homes (the first place follows the last one). So no place between a cell and its home is empty.
 //!
-//! Rule for neighbours: an array has at least one empty place, and only a thread that holds its heap page uses it.
+//! A *short* array, of at most 16 cells, is a list instead: its cells lie at the front, in no order, and may fill it. With
+//! so few, homes meet by chance, and each cell that has to be passed is a branch that no processor foresees. So all cells
+//! are compared at once ([`super::list`]).
+//!
+//! Rule for neighbours: only a thread that holds its heap page uses an array; one that is not short has at least one
+//! empty place. What is behind a short array can be read, up to the length of the longest one.
 
 use super::cell;
+use super::list;
 
 /// An array of cells in the arena.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +58,51 @@ impl Array {
         (tag as usize).wrapping_mul(self.len) >> cell::TAG_BITS
     }
 
+    /// Whether it is a list.
+    #[inline(always)]
+    pub(super) fn is_short(self) -> bool {
+        self.len <= list::MOST
+    }
+
+    /// The place in a list with so many cells of the block with this tag, and its cell. Blocks with two cells are not
+    /// found.
+    #[inline(always)]
+    pub(super) fn find_listed(self, tag: u64, used: usize) -> Option<(usize, u64)> {
+        let place = self.first_listed(tag);
+        if place >= used {
+            return None;
+        }
+        let cell = self.get(place);
+        cell::is_short_block(cell, tag).then_some((place, cell))
+    }
+
+    /// The first place in a list where this tag is; or any that is not less than its number of cells.
+    #[inline(always)]
+    pub(super) fn first_listed(self, tag: u64) -> usize {
+        // SAFETY: what is behind the array can be read.
+        unsafe { list::with_tag(self.first, tag) }.trailing_zeros() as usize
+    }
+
+    /// Empties a place of a list with so many cells.
+    #[inline(always)]
+    pub(super) fn take_listed(self, place: usize, used: usize) {
+        let last = used.wrapping_sub(1);
+        self.set(place, self.get(last));
+        self.set(last, 0);
+    }
+
+    /// Number of cells of a list.
+    fn listed(self) -> usize {
+        (0..self.len).take_while(|place| self.get(*place) != 0).count()
+    }
+
+    /// The first cell of a list that is like this, and its place.
+    #[cold]
+    #[inline(never)]
+    fn search(self, is_it: impl Fn(u64) -> bool) -> Option<(usize, u64)> {
+        (0..self.len).map(|place| (place, self.get(place))).find(|(_, cell)| is_it(*cell))
+    }
+
     #[inline(always)]
     fn next(self, place: usize) -> usize {
         let next = place.wrapping_add(1);
@@ -83,6 +134,9 @@ impl Array {
     /// The block with this tag: its place and cell.
     #[inline(always)]
     pub(super) fn find(self, tag: u64) -> Option<(usize, u64)> {
+        if self.is_short() {
+            return self.search(|cell| cell::is_block(cell, tag));
+        }
         let mut place = self.home(tag);
         loop {
             let cell = self.get(place);
@@ -96,10 +150,29 @@ impl Array {
         }
     }
 
+    /// As [`Array::find`], but blocks with two cells are not found.
+    #[inline(always)]
+    pub(super) fn find_short(self, tag: u64) -> Option<(usize, u64)> {
+        let mut place = self.home(tag);
+        loop {
+            let cell = self.get(place);
+            if cell::is_short_block(cell, tag) {
+                return Some((place, cell));
+            }
+            if cell == 0 {
+                return None;
+            }
+            place = self.next(place);
+        }
+    }
+
     /// The extension of the block with this tag. The block must have one.
     #[cold]
     #[inline(never)]
     pub(super) fn extension(self, tag: u64) -> Option<(usize, u64)> {
+        if self.is_short() {
+            return self.search(|cell| cell::is_extension(cell, tag));
+        }
         let mut place = self.home(tag);
         loop {
             let cell = self.get(place);
@@ -117,6 +190,12 @@ impl Array {
     /// its own home.
     #[inline]
     pub(super) fn seek(self, tag: u64) -> Sought {
+        if self.is_short() {
+            return match self.find(tag) {
+                Some((place, cell)) => Sought::Found(place, cell),
+                None => Sought::Missing(Gap { place: self.listed(), way: 0 }),
+            };
+        }
         let mut place = self.home(tag);
         let mut way = 0;
         loop {
@@ -133,7 +212,7 @@ impl Array {
     }
 
     /// Puts a cell into its place, and returns how many cells were passed or moved. The array must have two empty
-    /// places or more.
+    /// places or more; one, if it is short.
     #[inline]
     pub(super) fn put_into(self, gap: Gap, cell: u64) -> usize {
         let Gap { mut place, mut way } = gap;
@@ -153,6 +232,10 @@ impl Array {
     /// Puts a cell behind all others with its home, and returns the same as `put_into`.
     #[inline(never)]
     pub(super) fn put(self, cell: u64) -> usize {
+        if self.is_short() {
+            self.set(self.listed(), cell);
+            return 0;
+        }
         let mut place = self.home(cell::tag(cell));
         let mut way = 0;
         loop {
@@ -169,6 +252,14 @@ impl Array {
     /// their tags. A cell in that order goes to its home or right behind the cell before it, so it need not be
     /// compared.
     pub(super) fn fill(self, from: Self) {
+        if self.is_short() {
+            return from.cells().enumerate().for_each(|(place, (_, cell))| self.set(place, cell));
+        }
+        if from.is_short() {
+            return from.cells().for_each(|(_, cell)| {
+                self.put(cell);
+            });
+        }
         // Cells at the front whose home is further back have wrapped around the end, so they are the last in the
         // order.
         let round = (0..from.len).take_while(|place| from.home(cell::tag(from.get(*place))) > *place).count();
@@ -198,6 +289,9 @@ impl Array {
     /// Empties a place. Cells behind it that are not at home move one place forward.
     #[inline(always)]
     pub(super) fn take(self, place: usize) {
+        if self.is_short() {
+            return self.take_listed(place, self.listed());
+        }
         let mut hole = place;
         loop {
             let next = self.next(hole);

@@ -21,7 +21,7 @@ const BIRTH_MASK: u64 = (1 << 18) - 1;
 const CODE_SHIFT: u32 = 42;
 const CODE_BITS: u32 = 13;
 const CODES: u64 = 1 << CODE_BITS;
-const TAG_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
+pub(super) const TAG_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
 const _: () = assert!(TAG_SHIFT + TAG_BITS == u64::BITS);
 
 const FIRST_LONG: u64 = CODES - 128;
@@ -85,6 +85,12 @@ pub(super) fn is_block(cell: u64, tag: u64) -> bool {
     (cell >> CODE_SHIFT).wrapping_sub(tag << CODE_BITS).wrapping_sub(1) < CODES - 1
 }
 
+/// The same, without those that have an extension.
+#[inline(always)]
+pub(super) fn is_short_block(cell: u64, tag: u64) -> bool {
+    (cell >> CODE_SHIFT).wrapping_sub(tag << CODE_BITS).wrapping_sub(1) < FIRST_LONG - 1
+}
+
 /// Whether this is the extension of the block with this tag.
 pub(super) fn is_extension(cell: u64, tag: u64) -> bool {
     cell != 0 && cell >> CODE_SHIFT == tag << CODE_BITS
@@ -124,6 +130,13 @@ pub(super) fn decode(cell: u64, extension: u64, now: u32) -> Removed {
     Removed { site: (cell & SITE_MASK) as u32, size, age: packed::age(cell, now).min(MAX_AGE) }
 }
 
+/// The same of one that has no extension. Mostly it is young.
+#[inline(always)]
+pub(super) fn decode_short(cell: u64, now: u32) -> Removed {
+    let age = if packed::is_of(cell, now) { 0 } else { packed::age(cell, now).min(MAX_AGE) };
+    Removed { site: (cell & SITE_MASK) as u32, size: code(cell).wrapping_sub(1), age }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +156,10 @@ mod tests {
                     assert_eq!(is_extension(extension, tag), extension != 0);
                     assert!(!is_block(0, tag) && !is_extension(0, tag));
                     assert_eq!(decode(cell, extension, birth + 3), Removed { site, size, age: 3 });
+                    for now in [birth, birth + 3, birth + 200_000] {
+                        let is_same = decode(cell, 0, now) == decode_short(cell, now);
+                        assert!(is_same || is_long(cell));
+                    }
                 }
             }
         }

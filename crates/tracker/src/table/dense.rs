@@ -54,7 +54,7 @@ pub(super) struct Dense {
     pub(super) leaves: Leaves,
     pub(super) arena: Arena,
     /// Heap pages whose arrays have become too long for the blocks that are left.
-    roomy: Idle,
+    pub(super) roomy: Idle,
     /// Heap pages whose arrays are longer than their present blocks need, because more are expected.
     ahead: Idle,
     /// Bytes that the words of heap pages take.
@@ -102,7 +102,7 @@ impl Dense {
         if extension == 0 && word.used() < arena::room(word.len()) {
             let array = self.arena.array(word);
             let home = array.home(tag);
-            if array.get(home) == 0 {
+            if !array.is_short() && array.get(home) == 0 {
                 array.set(home, cell);
                 heap_page.put(word.with_more(1));
                 return Placed::New;
@@ -223,12 +223,26 @@ impl Dense {
             (Taken::from(Some(cell::decode(cell, 0, now))), word.with_fewer(1))
         };
         heap_page.put(left);
-        if is_to_settle(left)
-            && let Some(passed) = self.roomy.wait(address)
-        {
-            self.settle(passed, now, shared, budget, to_bucket);
+        if is_to_settle(left) {
+            self.settle_passed(address, now, shared, budget, to_bucket);
         }
         Break(taken)
+    }
+
+    /// The heap page at `address` may have to close or to get a shorter array: lets it wait, and settles the one that
+    /// has waited at its place.
+    #[inline]
+    pub(super) fn settle_passed(
+        &self,
+        address: usize,
+        now: u32,
+        shared: bool,
+        budget: &Budget,
+        to_bucket: impl Fn(usize, Removed) -> bool + Copy,
+    ) {
+        if let Some(passed) = self.roomy.wait(address) {
+            self.settle(passed, now, shared, budget, to_bucket);
+        }
     }
 
     #[cold]
@@ -359,22 +373,8 @@ impl Dense {
     /// Prefetches the cell that a block at `address` may have, if its heap page is open.
     #[inline(always)]
     pub(super) fn prefetch(&self, address: usize) -> bool {
-        let Some(word) = self.leaves.get(address).and_then(|leaf| leaf.heap_page(address).peek()) else {
-            return false;
-        };
-        #[cfg(target_arch = "x86_64")]
-        {
-            let home = ((cell::tag_at(address) as usize).wrapping_mul(word.len())) >> cell::TAG_BITS;
-            // SAFETY: a prefetch has no effect on the program's state.
-            unsafe {
-                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
-                    self.arena.cells(word.array()).wrapping_add(home).cast(),
-                );
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = word;
-        true
+        let word = self.leaves.get(address).and_then(|leaf| leaf.heap_page(address).peek());
+        word.map(|word| self.arena.prefetch(word, address)).is_some()
     }
 
     /// Whether blocks near `address` belong into the buckets. This holds as long as the caller holds the bucket of

@@ -86,6 +86,24 @@ impl Arena {
         unsafe { Array::new(self.cells(word.array()), word.len()) }
     }
 
+    /// Prefetches the cell that a block at `address` may have, whose heap page has this word.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, word: Word, address: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let array = self.array(word);
+            let home = if array.is_short() { 0 } else { array.home(cell::tag_at(address)) };
+            // SAFETY: a prefetch has no effect on the program's state.
+            unsafe {
+                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
+                    self.cells(word.array()).wrapping_add(home).cast(),
+                );
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (word, address);
+    }
+
     /// Predicts how many cells a heap page will have if its blocks so far lie one behind the other, upwards, and go
     /// on like that; 0 for any other heap page. Without this, its array would be copied a dozen times before it has
     /// its final length.
@@ -160,6 +178,14 @@ impl Idle {
         let heap_page = address >> HEAP_PAGE_SHIFT;
         let place = self.0.get(heap_page % PLACES)?;
         if place.load(Ordering::Relaxed) == heap_page { None } else { Self::replace(place, heap_page) }
+    }
+
+    /// Whether the heap page around `address` is at its place.
+    #[inline(always)]
+    pub(super) fn waits(&self, address: usize) -> bool {
+        let heap_page = address >> HEAP_PAGE_SHIFT;
+        // The remainder keeps the index inside the array, so that no bounds check (and no panic) is left.
+        self.0[heap_page % PLACES].load(Ordering::Relaxed) == heap_page
     }
 
     #[cold]

@@ -81,6 +81,12 @@ pub(super) fn age(value: u64, now: u32) -> u32 {
     if age > BIRTH_MASK - EARLY { 0 } else { age }
 }
 
+/// Whether the birth was in this generation, or so many before it that an entry cannot tell.
+#[inline(always)]
+pub(super) fn is_of(value: u64, now: u32) -> bool {
+    ((value >> BIRTH_SHIFT) as u32 ^ now) & BIRTH_MASK == 0
+}
+
 /// The same entry with another birth.
 pub(super) fn reborn(value: u64, birth: u32) -> u64 {
     (value & !(u64::from(BIRTH_MASK) << BIRTH_SHIFT)) | (u64::from(birth & BIRTH_MASK) << BIRTH_SHIFT)

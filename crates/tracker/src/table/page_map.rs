@@ -132,6 +132,19 @@ impl HeapPage {
         }
     }
 
+    /// As [`HeapPage::hold`], but `None` unless it is open and nobody else holds it.
+    #[inline(always)]
+    pub(super) fn hold_at_once(&self, shared: bool) -> Option<Word> {
+        let word = self.peek()?;
+        if shared {
+            // Acquire: makes visible what the last holder wrote.
+            let open = word.0 & !LOCKED;
+            self.0.compare_exchange(open, open | LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
+            return Some(Word(open));
+        }
+        Some(word)
+    }
+
     #[cold]
     #[inline(never)]
     fn hold_slow(&self) -> Held {

@@ -126,6 +126,15 @@ impl Table {
         self.remove_sparse(address, now)
     }
 
+    /// Makes the array of the heap page that waits longest shorter, or closes that heap page, because the one at
+    /// `address` waits now: a removal has said that it should.
+    #[cold]
+    #[inline(never)]
+    pub fn tidy(&self, address: usize, now: u32) {
+        let to_bucket = move |address, block| self.move_to_bucket(address, block, now);
+        self.dense.settle_passed(address, now, self.is_shared(), &self.budget, to_bucket);
+    }
+
     /// Puts a block of a closing heap page into the buckets. Returns `false` if there is no memory.
     fn move_to_bucket(&self, address: usize, block: Removed, now: u32) -> bool {
         let Removed { site, size, age } = block;

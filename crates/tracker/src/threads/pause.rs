@@ -135,6 +135,8 @@ impl Threads {
             self.settle().settle();
             self.deferred.read(places(gate), |event, path| self.settle().record(own, event, path));
             self.deferred.tidy(places(gate), words(gate));
+            let is_unusual = self.fences.load(Ordering::Relaxed) || self.settle().is_unusual();
+            self.unusual.store(u32::from(is_unusual), Ordering::Relaxed);
             // The request of a new thread has been met, unless it is made only now: then this fails.
             match self.gate.compare_exchange(gate, 0, Ordering::SeqCst, Ordering::Acquire) {
                 Ok(_) => {
@@ -188,7 +190,7 @@ impl Threads {
         let answer =
             unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) };
         if answer != 0 {
-            self.fences.store(true, Ordering::SeqCst);
+            self.set_fences(true);
             // A processor's stores become visible within microseconds.
             sleep(5_000_000);
         }

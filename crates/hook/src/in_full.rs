@@ -1,0 +1,220 @@
+//! The bodies of malloc and free in full mode, which are called most.
+//!
+//! They are written for what is usual: the thread has a state and records nothing yet, the gate is open, a line of Ruby's
+//! asks that has asked before, and the table and the counters have room at hand. All that is looked at first, and changed
+//! only then. Whatever is unusual is left to a function that the body *ends* with ([`crate::record`] has what it does). So
+//! nothing has to be kept over a call, and the usual way is short. A function may be ended with while the thread is busy.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+
+use memintro_abi::Mode;
+use memintro_tracker::table::{Block, Removed};
+use memintro_tracker::threads::{Busy, ThreadState, bump};
+
+use crate::clear;
+use crate::functions;
+use crate::line;
+use crate::real::call;
+use crate::record::{allocated, forget, freeing, record_at, site};
+use crate::sampling::SAMPLES;
+use crate::shared::{self, ACTIVE, BIRTHS, FOLLOWED, TABLE, THREADS};
+use crate::thread;
+
+type Pointer = *mut c_void;
+
+/// Prefetches the allocator's own words in front of a block. The table's cache line and the block's header are two
+/// cache misses, which overlap this way.
+#[inline(always)]
+pub(crate) fn prefetch(block: Pointer) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
+            block.cast::<i8>().wrapping_sub(16),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = block;
+}
+
+/// Whether there is anything that these bodies are not written for. The world is paused. What changes later without a pause
+/// calls [`memintro_tracker::threads::Threads::make_unusual`].
+pub(crate) fn is_unusual() -> bool {
+    ACTIVE.load(Ordering::Relaxed) != Mode::FULL.0 || BIRTHS.is_on() || clear::is_on() || !SAMPLES.is_empty()
+}
+
+/// malloc.
+///
+/// # Safety
+/// As malloc.
+pub(crate) unsafe extern "C" fn malloc(size: usize) -> Pointer {
+    // SAFETY: any size may be asked for.
+    let block = unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) };
+    record(block, size)
+}
+
+/// By itself, because here nothing is kept over a call.
+#[inline(never)]
+extern "C" fn record(block: Pointer, size: usize) -> Pointer {
+    // SAFETY: each is ended with.
+    unsafe {
+        let Some(own) = thread::at_hand() else { return unusual(block, size) };
+        if !own.is_plain() || !THREADS.enter_at_once(own) {
+            return unusual(block, size);
+        }
+        let Some(line) = line::running() else { return somewhere(block, size, own) };
+        let generation = line.generation;
+        let Some(site) = own.sites.known(line.key, line.detail, generation) else {
+            return somewhere(block, size, own);
+        };
+        let Some(counters) = own.counters.at_hand(site, 0, generation) else {
+            return known(block, size, own, site, generation);
+        };
+        let born = Block { site, size: size as u64, generation };
+        if counters.is_due() || !TABLE.insert_at_once(block as usize, &born, generation) {
+            return known(block, size, own, site, generation);
+        }
+        counters.allocated(born.size);
+        bump(&own.traffic.allocations, 1);
+        bump(&own.traffic.allocated_bytes, born.size);
+        own.leave();
+    }
+    block
+}
+
+/// Declares a function that one of those above ends with, and that then has the caller of malloc as another argument. It is
+/// naked, because the return address is the caller's only at its beginning: the functions above jump here, as optimised code
+/// does with a call that nothing follows. (Specs of native call sites would not find their callers otherwise.)
+macro_rules! with_caller {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), $x86:literal, $arm:literal, $body:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// Nothing else comes after it.
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> Pointer {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(concat!("mov ", $x86, ", [rsp]"), "jmp {body}", body = sym $body);
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(concat!("mov ", $arm, ", x30"), "b {body}", body = sym $body);
+        }
+    };
+}
+
+with_caller! {
+    /// The block was born at this site. The thread is busy.
+    known(block: Pointer, size: usize, own: &ThreadState, site: u32, generation: u32), "r9", "x5", record_known
+}
+
+with_caller! {
+    /// The VM has to be asked for the site, or there is no block. The thread is busy.
+    somewhere(block: Pointer, size: usize, own: &ThreadState), "rcx", "x3", record_somewhere
+}
+
+with_caller! {
+    /// Something else.
+    unusual(block: Pointer, size: usize), "rdx", "x2", record_unusual
+}
+
+extern "C" fn record_known(
+    block: Pointer,
+    size: usize,
+    own: &ThreadState,
+    site: u32,
+    generation: u32,
+    caller: usize,
+) -> Pointer {
+    let busy = Busy::taken_over(own);
+    if !block.is_null() {
+        record_at(own, block as usize, size as u64, caller, site, generation);
+    }
+    drop(busy);
+    block
+}
+
+extern "C" fn record_somewhere(block: Pointer, size: usize, own: &ThreadState, caller: usize) -> Pointer {
+    let busy = Busy::taken_over(own);
+    if !block.is_null() {
+        TABLE.prefetch(block as usize);
+        let (site, generation) = site(own, caller);
+        record_at(own, block as usize, size as u64, caller, site, generation);
+    }
+    drop(busy);
+    block
+}
+
+extern "C" fn record_unusual(block: Pointer, size: usize, caller: usize) -> Pointer {
+    allocated(clear::cleared(block, size), size, caller);
+    block
+}
+
+/// free.
+///
+/// # Safety
+/// As free.
+pub(crate) unsafe extern "C" fn free(block: Pointer) {
+    prefetch(block);
+    let address = block as usize;
+    // SAFETY: the caller's own argument, in each case.
+    unsafe {
+        let Some(own) = thread::at_hand() else { return free_unusual(block) };
+        if !THREADS.enter_at_once(own) {
+            return free_unusual(block);
+        }
+        if FOLLOWED.may_follow(address as u64) {
+            return free_slowly(block, own);
+        }
+        let Some(now) = shared::known_generation() else { return free_slowly(block, own) };
+        let at_hand = |removed: &Removed| own.counters.at_hand(removed.site, removed.age, now);
+        let Some((removed, counters, is_untidy)) = TABLE.remove_at_once(address, now, at_hand) else {
+            return free_slowly(block, own);
+        };
+        counters.freed(removed.size, removed.age);
+        bump(&own.traffic.frees, 1);
+        bump(&own.traffic.freed_bytes, removed.size);
+        if is_untidy {
+            return free_and_tidy(block, own, now);
+        }
+        own.leave();
+        real_free(block);
+    }
+}
+
+/// The block may be followed, is not at hand, or none. The thread is busy.
+#[inline(never)]
+unsafe extern "C" fn free_slowly(block: Pointer, own: &ThreadState) {
+    let busy = Busy::taken_over(own);
+    if !block.is_null() {
+        forget(own, block as usize);
+    }
+    drop(busy);
+    // SAFETY: the argument of `free`.
+    unsafe { real_free(block) };
+}
+
+/// The table has to follow up. The thread is busy.
+#[inline(never)]
+unsafe extern "C" fn free_and_tidy(block: Pointer, own: &ThreadState, now: u32) {
+    let busy = Busy::taken_over(own);
+    TABLE.tidy(block as usize, now);
+    drop(busy);
+    // SAFETY: the argument of `free`.
+    unsafe { real_free(block) };
+}
+
+/// Something else.
+#[inline(never)]
+unsafe extern "C" fn free_unusual(block: Pointer) {
+    freeing(block);
+    // SAFETY: the argument of `free`.
+    unsafe { real_free(block) };
+}
+
+/// # Safety
+/// As free.
+#[inline(always)]
+unsafe fn real_free(block: Pointer) {
+    // SAFETY: the caller's promise.
+    unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
+}
