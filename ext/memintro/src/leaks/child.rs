@@ -125,7 +125,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         *last = plan.held.stack;
     }
     let (unread, registers) = registers::unknown(&Codes::new(own)?, &there, waiting, others);
-    answer.add("registers", &[unread, registers].map(Word::Number));
+    answer.add("registers", &[unread, registers, others].map(Word::Number));
     let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
     objects_and_roots(
         plan,
@@ -142,7 +142,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         &mut marking,
     );
     list_unreached(plan, marking.nodes.list);
-    doubt(plan, &mut marking);
+    answer.figure("doubted", doubt(plan, &mut marking));
     let searched = marking.searched;
     marking.sort_unreached(slice(count)?);
     let took = processor_time().saturating_sub(begun);
@@ -225,13 +225,16 @@ fn list_unreached(plan: &Plan<'_>, list: &[Node]) {
     super::listed(plan.shared).store(count as u64, Ordering::Release);
 }
 
-/// What an earlier copy did not find unreached is not decided, and what it holds is not lost.
-fn doubt(plan: &Plan<'_>, marking: &mut roots::Search<'_, '_, '_>) {
-    let Some(earlier) = plan.earlier.filter(|earlier| earlier.len() < MOST_LISTED) else { return };
+/// What an earlier copy did not find unreached is not decided, and what it holds is not lost. Returns how many those were.
+fn doubt(plan: &Plan<'_>, marking: &mut roots::Search<'_, '_, '_>) -> u64 {
+    let mut count = 0;
+    let Some(earlier) = plan.earlier.filter(|earlier| earlier.len() < MOST_LISTED) else { return count };
     for index in 0..marking.nodes.list.len() {
-        let Some(node) = marking.nodes.list.get(index).copied() else { return };
+        let Some(node) = marking.nodes.list.get(index).copied() else { break };
         if node.state == State::Unreached && earlier.binary_search(&(node.start, node.bytes)).is_err() {
             marking.doubt(index, Root::new(kinds::DOUBT, 1));
+            count += 1;
         }
     }
+    count
 }

@@ -68,6 +68,8 @@ pub(crate) struct Scan {
     copy: Option<Copy>,
     shared: Shared,
     deadline: Instant,
+    /// Whether the process has other threads.
+    pub(crate) has_others: bool,
 }
 
 /// Makes the copy. The caller holds the GVL. `held`: what its own registers and stack hold. `earlier`: a scan that has
@@ -83,7 +85,7 @@ pub(crate) fn begin(
     let own = own_ranges(hook);
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
-    let before = Threads::at_rest(MOST_THREADS);
+    let before = Threads::now(MOST_THREADS);
     let plan = child::Plan {
         wanted,
         pages,
@@ -105,7 +107,7 @@ pub(crate) fn begin(
     };
     let Some(copy) = copy else { child::run(&plan) };
     write_threads(&shared, &before);
-    Ok(Scan { copy: Some(copy), shared, deadline })
+    Ok(Scan { copy: Some(copy), shared, deadline, has_others: before.count > 0 })
 }
 
 /// No thread is in the middle of recording at that instant; what was written down meanwhile is recorded in the copy as

@@ -5,8 +5,6 @@
 //! harm: a debugger's stop ends `epoll_wait` with an error, and a signal is the program's. So the copy counts for how
 //! many of them nobody answers ([`super::registers`]).
 
-use std::time::Duration;
-
 /// A thread that waits.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -23,25 +21,7 @@ pub(super) struct Threads {
     pub(super) count: usize,
 }
 
-/// Looks for a moment at which all others wait, and the time between two.
-const LOOKS: usize = 5;
-const PAUSE: Duration = Duration::from_micros(200);
-
 impl Threads {
-    /// A thread that only wakes up, or ends, would be taken for one that runs: so it is looked again a few times. At most so
-    /// many are listed.
-    pub(super) fn at_rest(most: usize) -> Self {
-        let mut found = Self::now(most);
-        for _ in 1..LOOKS {
-            if found.waiting.len() == found.count.min(most) || found.count == usize::MAX {
-                break;
-            }
-            std::thread::sleep(PAUSE);
-            found = Self::now(most);
-        }
-        found
-    }
-
     /// At most so many are listed.
     pub(super) fn now(most: usize) -> Self {
         let mut found = Self { waiting: Vec::new(), count: 0 };
