@@ -12,8 +12,8 @@ const LEAF_UNITS: usize = LEAF / UNIT;
 pub const TOP: usize = (1 << 47) / LEAF;
 /// Larger blocks are not in the second table.
 const LARGE: usize = 1 << 30;
-/// More blocks than this are not in one unit.
-const MOST_OF_A_UNIT: usize = UNIT / 16 + 1;
+/// More blocks than this are not in one unit: jemalloc, tcmalloc and mimalloc have some of 8 bytes.
+const MOST_OF_A_UNIT: usize = UNIT / 8 + 1;
 
 /// No call site is known of the block.
 pub const NO_SITE: u32 = u32::MAX;
