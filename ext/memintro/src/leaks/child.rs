@@ -14,7 +14,7 @@ use super::memory::{self, Words};
 use super::registers::{self, Codes};
 use super::roots::{self, Roots, kinds};
 use super::threads::Waiting;
-use super::{Held, MOST_LISTED, Wanted, blocks, found};
+use super::{Held, MOST_LISTED, Wanted, blocks, found, unused};
 use crate::account::answer::{Answer, open, room_for_maps};
 use crate::account::frozen::{self, Frozen};
 use crate::account::{HeapPage, Ways, glibc, objects};
@@ -106,7 +106,11 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let leaves = slice(leaf_entries(list))?;
     let mut nodes = Nodes::new(list, slice(TOP)?, leaves);
     let count = nodes.list.len();
-    let words = Words { there: &there };
+    let rest = if is_whole { &frozen.space } else { &all };
+    // glibc's arena holds nothing, and is no block.
+    let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
+    let unused = unused::find(plan.pages, &mut nodes, &Words { there: &there, unused: &[] }, rest, &skipped)?;
+    let words = Words { there: &there, unused };
     let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
     let begun = processor_time();
     for list in plan.lists {
@@ -126,16 +130,15 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     }
     let (unread, registers) = registers::unknown(&Codes::new(own)?, &there, waiting, others);
     answer.add("registers", &[unread, registers, others].map(Word::Number));
-    let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
     objects_and_roots(
         plan,
         &there,
         &Roots {
-            space: if is_whole { &frozen.space } else { &all },
+            space: rest,
             regions: frozen.regions,
             kinds: mappings.kinds,
             stack_pointers,
-            skipped: &skipped,
+            skipped: unused,
             has_blocks: !is_whole,
             registers: [&plan.held.registers, arguments.as_flattened()],
         },

@@ -15,6 +15,7 @@ mod memory;
 mod registers;
 mod roots;
 mod threads;
+mod unused;
 
 use std::ffi::c_void;
 use std::fs::File;
