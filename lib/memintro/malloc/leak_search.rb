@@ -18,7 +18,7 @@ module Memintro
     # what a verdict does not mean.
     #
     # @param gc [Boolean] collect garbage first. Otherwise a block that only garbage points to counts as held
-    # @param confirm [Boolean] where there are other threads, search a second copy 20 ms later, and call leaked only
+    # @param confirm [Boolean] where another thread may have run, search a second copy 20 ms later, and call leaked only
     #   what is so in both: what a thread held in a register at one instant is not in the copy
     # @param first_words [Boolean] say what the first words of leaked blocks look like. Never what they hold
     # @param seconds [Integer] after which a copy is given up

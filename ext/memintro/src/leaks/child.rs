@@ -40,7 +40,7 @@ pub(super) struct Plan<'a> {
     /// What nothing reached in an earlier copy.
     pub(super) earlier: Option<&'a [(usize, usize)]>,
     pub(super) unused_stack: Option<(usize, usize)>,
-    pub(super) lists: [usize; 3],
+    pub(super) lists: [usize; 4],
 }
 
 pub(super) fn run(plan: &Plan<'_>) -> ! {

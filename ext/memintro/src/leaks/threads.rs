@@ -19,12 +19,14 @@ pub(super) struct Waiting {
 pub(super) struct Threads {
     pub(super) waiting: Vec<Waiting>,
     pub(super) count: usize,
+    /// Of each, in the order in which the kernel lists them, its number and for how long it has run so far, in nanoseconds.
+    pub(super) times: Vec<(i64, u64)>,
 }
 
 impl Threads {
     /// At most so many are listed.
     pub(super) fn now(most: usize) -> Self {
-        let mut found = Self { waiting: Vec::new(), count: 0 };
+        let mut found = Self { waiting: Vec::new(), count: 0, times: Vec::new() };
         // SAFETY: a system call without arguments.
         let own = unsafe { libc::syscall(libc::SYS_gettid) };
         let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
@@ -38,6 +40,9 @@ impl Threads {
             if found.waiting.len() >= most {
                 continue;
             }
+            if let Some(time) = run_time(&thread.path()) {
+                found.times.push((number, time));
+            }
             let Ok(text) = std::fs::read_to_string(thread.path().join("syscall")) else { continue };
             if let Some((stack_pointer, arguments)) = waiting(&text) {
                 let thread = usize::try_from(number).unwrap_or(0);
@@ -46,6 +51,18 @@ impl Threads {
         }
         found
     }
+}
+
+impl Threads {
+    /// Whether none of them has run between two looks: then each had the same in its registers all the while.
+    pub(super) fn have_rested_until(&self, later: &Self) -> bool {
+        self.waiting.len() == self.count && self.times.len() == self.count && self.times == later.times
+    }
+}
+
+/// For how long a thread has run, if the kernel counts it.
+fn run_time(folder: &std::path::Path) -> Option<u64> {
+    std::fs::read_to_string(folder.join("schedstat")).ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// `number arguments… sp pc`, or `-1 sp pc`; of a thread that runs, `running`.
