@@ -12,7 +12,7 @@ module Memintro
       # A search is repeated where another thread was in malloc at its instant, or leaves undecided what would be
       # leaked: so often in any case, and more often until so many seconds are over. Before the second time it waits so
       # many seconds, and then twice as long each time.
-      LEAST_LOOKS = 3
+      LEAST_LOOKS = 2
       PATIENCE = 1.0
       PAUSE = 0.02
       # What malloc's own sums may differ by: the host allocates a little between them and its copy.
