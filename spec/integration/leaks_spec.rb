@@ -46,6 +46,34 @@ RSpec.describe "Memintro.leaks" do
     expect(found[:verdict].first).to match(/\A\d+ blocks of 3,\d01 bytes \(\d+\.\d KiB\) that nothing points to, from /)
   end
 
+  it "finds the buffers of IOs, which Ruby points to at odd places" do
+    %w[full off].each do |mode|
+      found = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
+        Memintro.start if #{mode == 'full'}
+        IOS = Array.new(30) { IO.pipe.each { |io| io.write("abc\\ndef\\n") && io.flush if io.sync }.tap { |(r, _)| r.gets } }
+        found = Memintro.leaks.groups.select { |group| [8192, 8200].include?(group.size) && group.verdict != :anchored }
+        puts JSON.generate(lost: found.sum(&:count), open: IOS.size)
+      RUBY
+      expect(found).to eq(lost: 0, open: 30)
+    end
+  end
+
+  it "calls no block held for an old address in the room of an array, a hash or a buffer" do
+    found = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
+      Memintro.start
+      def leak(count) = Array.new(count) { Fiddle.malloc(7_000) }
+      # Freed blocks of each size that are full of addresses, and then have new users.
+      100.times { leak(16).freeze }
+      GC.start
+      KEPT = [Array.new(100) { |n| { n => n } }, Array.new(100) { |n| [n] * 4 << n << n },
+              Array.new(100) { |n| "x" * 100 << "y" }, IO.pipe.each { |io| io.write("x") if io.sync }]
+      found = Memintro.leaks.groups.select { |group| group.size == 7_000 }
+      puts JSON.generate(rows: found.map { |group| [group.verdict, group.count] })
+    RUBY
+    expect(found[:rows].first.first).to eq("leaked")
+    expect(found[:rows].first.last).to be_between(1_590, 1_600)
+  end
+
   it "judges all blocks of glibc without tracking" do
     found = scenario("MODE" => "off")
     expect_truth(found)

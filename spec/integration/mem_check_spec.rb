@@ -248,6 +248,30 @@ RSpec.describe "Memintro::MemCheck" do
         .to match [4, /no verdict .* [\d,]+ allocations of the libraries could not be kept\./]
     end
 
+    # Threads of C that run when the tests are over; `seconds`: for how long.
+    def beside_running_threads(seconds)
+      library = shared_module("register_holder.c", flags: %w[-O1 -pthread])
+      own(<<~RUBY)
+        require "fiddle"
+        HOLDER = Fiddle.dlopen(#{library.dump})
+        def holder(name, *types) = Fiddle::Function.new(HOLDER[name], types, Fiddle::TYPE_INT)
+        Minitest.after_run do
+          holder("register_holder_begin", Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT, Fiddle::TYPE_INT).call(5_000, 2, 0)
+          sleep 0.01 until holder("register_holder_ready").call == 2
+          Thread.new { sleep(#{seconds}) && holder("register_holder_end").call }
+        end
+        Class.new(Minitest::Test) { define_method(:test_a) { assert Planted.leak(50) && Planted.leak_ruby(20) } }
+      RUBY
+    end
+
+    it "looks again while other threads run, and says if it cannot be decided" do
+      found = beside_running_threads(0.3)
+      expect([found.status, found.first]).to match [3, /\Amem_check: 2 findings in planted\.so: [67]\d blocks .* lost/]
+      never = beside_running_threads(600)
+      words = /may hold [67]\d blocks of the libraries in registers, so whether they are lost is not known: end that/
+      expect([never.status, never.first]).to match [4, /no verdict on planted\.so: a thread of the tests #{words}/]
+    end
+
     it "gives no verdict if memory cannot be searched, and keeps what is known without" do
       # Of four blocks that lie one behind the other, malloc has no reason to look at the head of the third.
       written_over = <<~RUBY

@@ -68,6 +68,49 @@ RSpec.describe Memintro::Leaks do
     expect(page.string).not_to match(/<script|<b>/)
   end
 
+  describe "when a look leaves something undecided" do
+    # One look: how many threads ran, blocks that were held in another copy, and the verdicts of its groups.
+    def look(ran, doubted, groups)
+      rows = groups.map { |verdict, site| "group #{verdict} #{site} 64 5 320 0 0 4294967295 0" }
+      sums = groups.map { |verdict, _| "verdict #{verdict} 1 5 320" }
+      text = ["registers #{ran} #{79 * ran} #{ran}", "doubted #{doubted}", "scanned 9 900", "stage 1", *rows, *sums]
+      ["#{text.join("\n")}\n", true, 2.0, 1, nil]
+    end
+
+    def search(*looks, confirm: true, &matters)
+      @asked = 0
+      native = double(allocator_figures: [:jemalloc, []], mode: :full, site_names: [])
+      allow(native).to receive(:leaks) { looks.fetch([(@asked += 1), looks.size].min - 1) }
+      stub_const("Memintro::Native", native)
+      described_class::Reading.take(first_words: false, confirm: confirm, seconds: 60, &matters)
+    end
+
+    it "looks again until it is decided, and adds up what that costs" do
+      found = search(look(1, 0, [[2, 7]]), look(0, 3, [[2, 7]]), look(0, 0, [[0, 7]]))
+      expect([@asked, found.leaked_blocks, found.undecided_blocks]).to eq([3, 5, 0])
+      expect([found.copies, found.pause_ms]).to eq([3, 6.0])
+    end
+
+    it "ends after a while, and says how much is undecided" do
+      begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      found = search(look(1, 0, [[2, 7]]))
+      expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun).to be < 3
+      expect(@asked).to be_between(3, 6)
+      expect(found.verdict).to include("Whether 5 blocks (320 B) are lost is undecided: something pointed to them in " \
+                                       "another copy, or registers of other threads may.")
+    end
+
+    it "does not look again for blocks that nobody asked about, nor where another look would say the same" do
+      search(look(1, 0, [[2, 7]])) { |site| site == 8 }
+      expect(@asked).to eq(1)
+      search(look(1, 0, [[0, 7]]))
+      expect(@asked).to eq(1)
+      # A thread that waits in a library keeps its registers.
+      search(look(0, 0, [[2, 7]]))
+      expect(@asked).to eq(1)
+    end
+  end
+
   it "writes an address without an Integer of it" do
     reading = described_class::Reading.allocate
     [0, 1, 4096, (1 << 32) - 1, 1 << 32, 140_459_014_672_128, (1 << 64) - 1].each do |address|

@@ -6,6 +6,7 @@ use std::time::Instant;
 use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::mark::Marking;
 use memintro_analysis::leaks::nodes::{NO_SITE, NOBODY, Node, Nodes, State, TOP, leaf_entries};
+use memintro_analysis::leaks::unused::{self, Read};
 use serde_json::{Value, json};
 
 use crate::Wanted;
@@ -42,7 +43,8 @@ pub fn write(image: &Image<'_>, malloc: Malloc, heap: &Heap, wanted: Wanted) -> 
     skipped.extend(heap.pages.iter().map(|page| (page.body, page.body + heap.page_bytes)));
     skipped.extend(own.unwrap_or_default());
     skipped.extend(search::short_lived(image));
-    skipped.sort_unstable();
+    let count = unused::join(&mut skipped);
+    skipped.truncate(count);
     let (mut top, mut leaves) = (vec![0; TOP], vec![0; leaf_entries(&list)]);
     let count = list.len();
     let mut nodes = Nodes::new(&mut list, &mut top, &mut leaves);

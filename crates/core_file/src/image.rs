@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use memintro_analysis::leaks::mark::Memory;
+use memintro_analysis::leaks::unused::Read;
 use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, LittleEndian};
@@ -267,21 +268,6 @@ impl<'a> Image<'a> {
         self.segments.get(next).filter(is_here)
     }
 
-    /// Eight bytes at a multiple of eight.
-    #[must_use]
-    pub fn word(&self, address: usize) -> Option<u64> {
-        let segment = self.segment(address).filter(|_| address.is_multiple_of(8))?;
-        let at = address - segment.start;
-        let bytes = segment.bytes.get(at..at.checked_add(8)?)?;
-        bytes.try_into().ok().map(u64::from_le_bytes)
-    }
-
-    /// The same as an address.
-    #[must_use]
-    pub fn pointer(&self, address: usize) -> Option<usize> {
-        usize::try_from(self.word(address)?).ok()
-    }
-
     /// Bytes of writable memory that the process had and the file has not.
     #[must_use]
     pub fn left_out(&self) -> usize {
@@ -290,6 +276,15 @@ impl<'a> Image<'a> {
             .filter(|segment| segment.is_writable)
             .map(|segment| segment.wanted.saturating_sub(segment.bytes.len()))
             .sum()
+    }
+}
+
+impl Read for Image<'_> {
+    fn word(&self, address: usize) -> Option<u64> {
+        let segment = self.segment(address).filter(|_| address.is_multiple_of(8))?;
+        let at = address - segment.start;
+        let bytes = segment.bytes.get(at..at.checked_add(8)?)?;
+        bytes.try_into().ok().map(u64::from_le_bytes)
     }
 }
 

@@ -7,6 +7,7 @@ use memintro_analysis::account::arenas::{self, Heap, Layout};
 use memintro_analysis::account::caches;
 use memintro_analysis::account::chunks::{self, End, FLAGS, MAPPED, PREVIOUS_IN_USE, State};
 use memintro_analysis::leaks::nodes::{Node, State as Found};
+use memintro_analysis::leaks::unused::Read;
 
 use crate::image::{Image, PAGE, Segment};
 

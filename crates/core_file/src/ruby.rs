@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use memintro_analysis::leaks::unused::Read;
+
 use crate::image::Image;
 
 /// Pages begin at multiples of this; since Ruby 3.2 of four times as much.

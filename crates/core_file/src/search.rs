@@ -5,11 +5,10 @@
 //! it hold others. What nothing reaches is garbage, and holds what it owns by an address, as Ruby would free that, but not
 //! what it has as an integer. So an object whose holder is not seen as one loses nothing that it owns.
 
-use std::collections::{HashMap, HashSet};
-
 use memintro_abi::{MOST_RANGES, RANGES_SIGN};
 use memintro_analysis::leaks::mark::{Marking, Memory, Root};
 use memintro_analysis::leaks::nodes::{NO_SITE, Node, State};
+use memintro_analysis::leaks::unused::{self, Blocks, Read, around};
 
 use crate::image::{Image, PAGE, Segment};
 use crate::ruby::Heap;
@@ -34,13 +33,6 @@ const RED_ZONE: usize = 128;
 const LARGEST_DATA: usize = 1 << 20;
 /// Call sites are not known, so that of a block tells blocks from objects.
 pub const OBJECT: u32 = 1;
-/// Contexts of execution are parts of structures that are smaller.
-const LARGEST_CONTEXT: usize = 4096;
-/// The collector's own structure is no smaller.
-const LEAST_COLLECTOR: usize = 1024;
-/// Words in a stack of values.
-const LEAST_VALUES: usize = 1 << 10;
-const MOST_VALUES: usize = 1 << 24;
 /// Types whose values may be in Ruby's own short-lived memory: objects, arrays, hashes, structs.
 const TRANSIENT: [u8; 4] = [0x01, 0x07, 0x08, 0x09];
 
@@ -76,31 +68,33 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Looks for the stacks of values of Ruby's threads and fibers: what is beyond their use are values of calls that have
-    /// returned. And for its list of pages, which has room for more. `ranges`: those of malloc, in the order of their
-    /// addresses.
+    /// Looks for what is out of use. `ranges`: those of malloc, in the order of their addresses.
     #[must_use]
     pub fn new(image: &'a Image<'a>, list: &[Node], ranges: &[(usize, usize)], heap: &Heap) -> Self {
-        let is_stack = |stack: usize, bytes: usize| match list.binary_search_by_key(&stack, |node| node.start)
-        {
-            Ok(index) => list.get(index).is_some_and(|node| (bytes..bytes + 2 * PAGE).contains(&node.bytes)),
-            Err(_) => {
-                let next = ranges.partition_point(|range| range.1 <= stack);
-                let is_malloc = ranges.get(next).is_some_and(|range| range.0 < stack + bytes);
-                !is_malloc && image.segment(stack).is_some_and(|segment| stack + bytes <= segment.end)
-            }
+        let is_mapped = |from: usize, to: usize| {
+            let next = ranges.partition_point(|range| range.1 <= from);
+            let is_malloc = ranges.get(next).is_some_and(|range| range.0 < to);
+            !is_malloc && image.segment(from).is_some_and(|segment| to <= segment.end)
         };
-        let mut unused: Vec<_> = list
-            .iter()
-            .filter(|node| node.site == NO_SITE && node.bytes <= LARGEST_CONTEXT)
-            .flat_map(|node| (node.start..node.end()).step_by(8))
-            .filter_map(|at| unused_values(image, at, is_stack))
-            .collect();
-        unused.extend(unused_list(image, list, heap));
-        unused.extend(unused_room(image, list, heap));
-        unused.extend(unused_marks(image, list));
-        unused.sort_unstable();
-        unused.dedup();
+        let mut unused = Vec::new();
+        let mut visit = |from: usize, to: usize| unused.push((from, to));
+        let blocks = Blocks { memory: image, list, is_malloc: |node| node.site == NO_SITE };
+        blocks.values(is_mapped, &mut visit);
+        let mut pages: Vec<usize> = heap.pages.iter().filter_map(|page| image.pointer(page.body)).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        blocks.page_list(&pages, &mut visit);
+        blocks.marks(&mut visit);
+        let mut used = vec![0; list.len()];
+        let find = |at: usize| Some(list.partition_point(|node| node.end() <= at));
+        for page in &heap.pages {
+            for (slot, kind) in page.slots(image) {
+                blocks.note_room((slot, kind, page.stride), find, &mut used);
+            }
+        }
+        blocks.room(&used, &mut visit);
+        let count = unused::join(&mut unused);
+        unused.truncate(count);
         Self { image, unused }
     }
 }
@@ -111,110 +105,6 @@ impl Memory for Words<'_> {
     }
 }
 
-/// Ruby lists the descriptions of its pages in a block of their own. What comes after the last one was never written since the
-/// block's former user had it.
-fn unused_list(image: &Image<'_>, list: &[Node], heap: &Heap) -> Option<(usize, usize)> {
-    // Since Ruby 3.4 two numbers come before them.
-    const BEGINNINGS: [usize; 2] = [0, 16];
-    let pages: HashSet<usize> = heap.pages.iter().filter_map(|page| image.pointer(page.body)).collect();
-    let is_page = |at: usize| image.pointer(at).is_some_and(|word| pages.contains(&word));
-    let blocks = list.iter().filter(|node| node.site == NO_SITE && node.bytes >= pages.len() * 8);
-    blocks.filter(|node| BEGINNINGS.iter().any(|beginning| is_page(node.start + beginning))).find_map(
-        |node| {
-            let listed = (node.start..node.end().saturating_sub(7)).step_by(8).filter(|at| is_page(*at));
-            let (count, last) = listed.fold((0, 0), |(count, _), at| (count + 1, at));
-            (count == pages.len() && count > 0).then_some((last + 8, node.end()))
-        },
-    )
-}
-
-/// The collector's stack of objects to be marked: pieces of so many words and the address of the next one, a list of those in
-/// use and a list of others, and how far the first one is in use. What was there in the last collection still is.
-fn unused_marks(image: &Image<'_>, list: &[Node]) -> Vec<(usize, usize)> {
-    const WORDS: usize = 500;
-    const MOST_PIECES: usize = 1 << 16;
-    let is_piece = |at: usize| {
-        list.binary_search_by_key(&at, |node| node.start).is_ok_and(|index| {
-            list.get(index).is_some_and(|node| node.site == NO_SITE && node.bytes == (WORDS + 1) * 8)
-        })
-    };
-    let owners = list.iter().filter(|node| node.site == NO_SITE && node.bytes >= LEAST_COLLECTOR);
-    let mut found = Vec::new();
-    for at in owners.flat_map(|node| (node.start..node.end().saturating_sub(23)).step_by(8)) {
-        let Some(both) = image.pointer(at + 16).filter(|both| both >> 32 == WORDS) else { continue };
-        let index = both & 0xffff_ffff;
-        let (Some(used), Some(others)) = (image.pointer(at), image.pointer(at + 8)) else { continue };
-        let is_one = index <= WORDS && [used, others].iter().all(|piece| *piece == 0 || is_piece(*piece));
-        if !is_one || used == others {
-            continue;
-        }
-        if used != 0 {
-            found.push((used + index * 8, used + WORDS * 8));
-        }
-        let mut piece = others;
-        for _ in 0..MOST_PIECES {
-            if !is_piece(piece) {
-                break;
-            }
-            found.push((piece, piece + WORDS * 8));
-            piece = image.pointer(piece + WORDS * 8).unwrap_or(0);
-        }
-    }
-    found
-}
-
-/// Strings and arrays have room for more than they hold. What is beyond it is from its former user, or was taken away; the
-/// last word of a string, too, if the string ends in it. Several may share a block.
-fn unused_room<'a>(
-    image: &'a Image<'_>,
-    list: &'a [Node],
-    heap: &Heap,
-) -> impl Iterator<Item = (usize, usize)> + 'a {
-    const STRING: u8 = 0x05;
-    const ARRAY: u8 = 0x07;
-    // Of a string: it has a block. Of an array: it has none.
-    const FLAG: u64 = 1 << 13;
-    let mut used: HashMap<usize, usize> = HashMap::new();
-    for (slot, kind) in heap.pages.iter().flat_map(|page| page.slots(image)) {
-        let has_flag = image.word(slot).is_some_and(|flags| flags & FLAG != 0);
-        let (at, unit) = match kind {
-            STRING if has_flag => (slot + 24, 1),
-            ARRAY if !has_flag => (slot + 32, 8),
-            _ => continue,
-        };
-        let (Some(start), Some(length)) = (image.pointer(at), image.pointer(slot + 16)) else { continue };
-        let index = list.partition_point(|node| node.end() <= start);
-        let Some(block) = list.get(index).filter(|node| node.site == NO_SITE && node.start <= start) else {
-            continue;
-        };
-        let end = length.checked_mul(unit).and_then(|bytes| start.checked_add(bytes));
-        // What is longer than its block is not what it looks like.
-        let end = end.filter(|end| *end <= block.end()).unwrap_or(usize::MAX);
-        let known = used.entry(index).or_default();
-        *known = end.max(*known);
-    }
-    used.into_iter().filter_map(|(index, end)| {
-        let (end, of_block) = (end & !7, list.get(index)?.end());
-        (end < of_block).then_some((end, of_block))
-    })
-}
-
-/// A context of execution begins with its stack of values, its size in words, and its innermost frame, which lies at the
-/// other end and says how far values are in use.
-fn unused_values(
-    image: &Image<'_>,
-    at: usize,
-    is_stack: impl Fn(usize, usize) -> bool,
-) -> Option<(usize, usize)> {
-    let size = image.pointer(at + 8).filter(|words| (LEAST_VALUES..MOST_VALUES).contains(words))? * 8;
-    let stack = image.pointer(at).filter(|stack| *stack != 0 && stack.is_multiple_of(8))?;
-    let innermost = image.pointer(at + 16).filter(|frame| frame.is_multiple_of(8))?;
-    let used = image.pointer(innermost.checked_add(8)?)?;
-    let is_one =
-        stack <= used && used < innermost && innermost < stack.checked_add(size)? && is_stack(stack, size);
-    is_one.then_some((used, innermost))
-}
-
 /// Slots of Ruby's heap as blocks, and what short arrays and the like have in memory of their own. Each has its type in
 /// place of an age.
 #[must_use]
@@ -222,9 +112,11 @@ pub fn objects(image: &Image<'_>, heap: &Heap) -> Vec<Node> {
     let mut list = Vec::new();
     for page in &heap.pages {
         for (slot, kind) in page.slots(image) {
-            list.push(Node { site: OBJECT, age: u32::from(kind), ..Node::new(slot, page.stride) });
+            let end = unused::end_of_slot(image, slot, kind, page.stride);
+            list.push(Node { site: OBJECT, age: u32::from(kind), ..Node::new(slot, end - slot) });
             if TRANSIENT.contains(&kind) {
-                transient(image, slot, page.stride, |at, bytes| {
+                let owned = unused::owned(image, slot, kind, page.stride);
+                transient(image, slot, page.stride, owned, |at, bytes| {
                     list.push(Node { site: OBJECT, age: u32::from(kind), ..Node::new(at, bytes) });
                 });
             }
@@ -260,6 +152,26 @@ pub fn search(image: &Image<'_>, skipped: &[(usize, usize)], marking: &mut Marki
             marking.from_word(*word, Root::new(kinds::STACK, 1));
         }
     }
+    io_buffers(image, marking);
+    // Memintro keeps no integers of Ruby. What is in its memory where one may be is from a former user.
+    for are_ours in [false, true] {
+        marking.has_integers = !are_ours;
+        segments(image, skipped, are_ours, marking);
+    }
+    garbage(marking);
+}
+
+/// Searches memory of the program, or that of memintro's own libraries.
+fn segments(
+    image: &Image<'_>,
+    skipped: &[(usize, usize)],
+    are_ours: bool,
+    marking: &mut Marking<'_, '_, Words<'_>>,
+) {
+    let is_ours = |segment: &Segment<'_>| {
+        let path = segment.file.and_then(|file| image.files.get(file)).map_or(&b""[..], |file| file.path);
+        [&b"/memintro.so"[..], b"/libmemintro_hook.so"].iter().any(|name| path.ends_with(name))
+    };
     let mut before: Option<&Segment<'_>> = None;
     for segment in &image.segments {
         let is_guarded = before.is_some_and(|before| before.is_closed && before.end == segment.start);
@@ -269,7 +181,11 @@ pub fn search(image: &Image<'_>, skipped: &[(usize, usize)], marking: &mut Marki
                 && before.is_some_and(|before| {
                     before.file.is_some() && before.is_writable && before.end == segment.start
                 });
+        let is_one = is_ours(segment) || is_data && segment.file.is_none() && before.is_some_and(is_ours);
         before = Some(segment);
+        if is_one != are_ours {
+            continue;
+        }
         if segment.is_executable {
             if segment.file.is_none() && segment.is_writable {
                 code(segment, marking);
@@ -280,7 +196,7 @@ pub fn search(image: &Image<'_>, skipped: &[(usize, usize)], marking: &mut Marki
         let pointer = pointers.filter(|pointer| segment.start <= *pointer && *pointer <= segment.end).min();
         let root = match pointer {
             Some(_) => Root::new(kinds::STACK, segment.start),
-            None if is_data => Root::new(kinds::DATA, 0),
+            None if is_data => Root { has_integers: !are_ours, ..Root::new(kinds::DATA, 0) },
             // Ruby keeps values there that were once those of arrays, and marks none of them.
             None => Root { has_integers: is_guarded, ..Root::new(kinds::ANONYMOUS, segment.start) },
         };
@@ -288,7 +204,18 @@ pub fn search(image: &Image<'_>, skipped: &[(usize, usize)], marking: &mut Marki
             pointer.map_or(segment.start, |pointer| pointer.saturating_sub(RED_ZONE).max(segment.start));
         around(skipped, from, segment.known_end(), |from, to| marking.from_root(from, to, root));
     }
-    garbage(marking);
+}
+
+/// Buffers of IOs, garbage or not: the words that point to them are at odd places.
+fn io_buffers(image: &Image<'_>, marking: &mut Marking<'_, '_, Words<'_>>) {
+    for index in 0..marking.nodes.list.len() {
+        let Some(node) = marking.nodes.list.get(index).copied() else { break };
+        if node.site == OBJECT {
+            unused::io_buffers(image, node.start, node.age as u8, |start, _, _| {
+                marking.from_word(start, Root { has_integers: false, ..Root::new(kinds::GARBAGE, 1) });
+            });
+        }
+    }
 }
 
 /// What objects own that nothing points to: Ruby frees it with them. Addresses that they have as integers are nobody's.
@@ -305,27 +232,16 @@ fn garbage(marking: &mut Marking<'_, '_, Words<'_>>) {
     marking.has_integers = true;
 }
 
-/// The parts of a range that are not skipped.
-fn around(skipped: &[(usize, usize)], from: usize, to: usize, mut visit: impl FnMut(usize, usize)) {
-    let mut at = from;
-    let mut next = skipped.partition_point(|range| range.1 <= from);
-    while at < to {
-        let (start, end) = skipped.get(next).copied().unwrap_or((to, to));
-        let stop = start.clamp(at, to);
-        if at < stop {
-            visit(at, stop);
-        }
-        at = end.max(at);
-        if start >= to {
-            return;
-        }
-        next += 1;
-    }
-}
-
 /// Ruby 3.1 and 3.2 have short arrays and the like in memory of their own, without malloc, where each has a head: its
 /// length, a mark, and its object. What is between them is out of use.
-fn transient(image: &Image<'_>, slot: usize, stride: usize, mut visit: impl FnMut(usize, usize)) {
+/// `owned`: where the content of the object begins, and where what is in use of it ends, if that is known.
+fn transient(
+    image: &Image<'_>,
+    slot: usize,
+    stride: usize,
+    owned: Option<(usize, usize)>,
+    mut visit: impl FnMut(usize, usize),
+) {
     const HEAD: usize = 16;
     const MARK: u64 = 0xfeab;
     for at in (slot + 16..slot + stride).step_by(8) {
@@ -337,7 +253,8 @@ fn transient(image: &Image<'_>, slot: usize, stride: usize, mut visit: impl FnMu
         };
         let bytes = ((head & 0x7fff) as usize * 8).saturating_sub(HEAD);
         if object == slot && head >> 16 & 0xffff == MARK && bytes > 0 {
-            visit(block, bytes);
+            let used = owned.filter(|owned| owned.0 == block).map_or(bytes, |owned| owned.1 - block);
+            visit(block, bytes.min(used));
         }
     }
 }

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../heap/holding"
-require_relative "../malloc/leak_search"
+require_relative "../malloc/leaks"
+require_relative "../malloc/leaks/reading"
 require_relative "../process/account"
 
 module Memintro
@@ -14,8 +15,6 @@ module Memintro
       # Seconds that a copy may take, and ways of holding that are told.
       SECONDS = 60
       MOST_WAYS = 3
-      # Looks for what points to the blocks of a line.
-      LOOKS = 3
       # Rows of an account that can be a cause; the others move with them, or are memintro's.
       CAUSES = %i[malloc_ruby_objects malloc_iseqs malloc_internal malloc_native malloc_free thread_stacks
                   anonymous].freeze
@@ -109,14 +108,9 @@ module Memintro
         nil
       end
 
-      # Whether anything points to the blocks of a line. A thread that runs just then may hold blocks in its registers,
-      # so a look that leaves it undecided is repeated.
+      # Whether anything points to the blocks of a line.
       def verdict(site)
-        most = nil
-        LOOKS.times do
-          most = largest_group(site)
-          break unless most&.verdict == :undecided
-        end
+        most = largest_group(site)
         return {} unless most
 
         { verdict: most.verdict.to_s, held_by: most.verdict == :leaked ? nil : most.held_by }
@@ -126,7 +120,12 @@ module Memintro
       end
 
       def largest_group(site)
-        leaks = @budget.charge_copy { Memintro.leaks(gc: false, confirm: false, seconds: SECONDS) }
+        is_its = ->(id) { Native.site_names([id]).any? { |_, name| Names.utf8(name) == site.name } }
+        leaks = @budget.charge_copy do
+          Memintro.untracked do
+            Leaks::Reading.take(first_words: false, confirm: false, seconds: SECONDS, &is_its)
+          end
+        end
         leaks.groups.select { |group| group.site == site.name }.max_by(&:bytes)
       end
     end

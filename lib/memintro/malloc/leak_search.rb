@@ -18,7 +18,7 @@ module Memintro
     # what a verdict does not mean.
     #
     # @param gc [Boolean] collect garbage first. Otherwise a block that only garbage points to counts as held
-    # @param confirm [Boolean] where there are other threads, search a second copy 20 ms later, and call leaked only
+    # @param confirm [Boolean] where another thread may have run, search a second copy 20 ms later, and call leaked only
     #   what is so in both: what a thread held in a register at one instant is not in the copy
     # @param first_words [Boolean] say what the first words of leaked blocks look like. Never what they hold
     # @param seconds [Integer] after which a copy is given up
@@ -37,29 +37,8 @@ module Memintro
       Arguments.count(:seconds, seconds, least: 1, most: 600)
       untracked do
         GC.start if gc
-        Leaks::Reading.take(first_words: first_words, confirm: confirm && LeakSearch.other_threads?, seconds: seconds)
+        Leaks::Reading.take(first_words: first_words, confirm: confirm, seconds: seconds)
       end
-    end
-
-    # @api private
-    # @return [Boolean] whether this process has other threads, Ruby's or others; true where that is not known
-    def self.other_threads?
-      Dir.children("/proc/self/task").size > 1
-    rescue SystemCallError
-      true
-    end
-
-    # A thread that sleeps in a system call holds the same in its registers at any instant: a second copy says nothing
-    # new of it.
-    #
-    # @api private
-    # @return [Boolean] whether one of them is not asleep; true where that is not known
-    def self.running_threads?
-      own = File.basename(File.readlink("/proc/thread-self"))
-      others = Dir.children("/proc/self/task") - [own]
-      others.any? { |thread| File.read("/proc/self/task/#{thread}/syscall").start_with?("running") }
-    rescue SystemCallError
-      true
     end
   end
 end

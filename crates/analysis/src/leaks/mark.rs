@@ -12,12 +12,17 @@
 //! candidate that a later one reaches is none. So it goes a second time, from the last candidate to the first, and those
 //! where it has to begin anew are the ones that nothing else points to.
 
-use super::nodes::{NO_SITE, NOBODY, Nodes, State};
+use super::nodes::{Content, NO_SITE, NOBODY, Nodes, State};
 
 /// The memory that is searched.
 pub trait Memory {
     /// Visits the words of a range, as far as it is there.
     fn words(&self, from: usize, to: usize, visit: impl FnMut(usize, usize));
+
+    /// The same without what is known to be out of use.
+    fn words_in_use(&self, from: usize, to: usize, visit: impl FnMut(usize, usize)) {
+        self.words(from, to, visit);
+    }
 
     /// Says that this address will be read soon.
     fn fetch(&self, _address: usize) {}
@@ -84,7 +89,7 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
     /// Takes a block for reached, without looking into it.
     pub fn close(&mut self, index: usize, root: Root) {
         if let Some(node) = self.nodes.list.get_mut(index) {
-            node.is_opaque = true;
+            node.content = Content::Nothing;
             node.state = State::Reached;
             node.kind = root.kind;
             node.root = root.key;
@@ -143,13 +148,15 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
         let memory = self.memory;
         while let Some(index) = self.next() {
             let Some(node) = self.nodes.list.get(index).copied() else { continue };
-            if node.is_opaque {
-                continue;
+            let mut visit =
+                |_, word| self.look(word, self.has_integers, (node.kind, node.root, index as u32));
+            let (from, to) = (node.start, node.start + node.bytes);
+            match node.content {
+                Content::All => memory.words(from, to, &mut visit),
+                Content::InUse => memory.words_in_use(from, to, &mut visit),
+                Content::Nothing => continue,
             }
             self.searched += node.bytes as u64;
-            memory.words(node.start, node.start + node.bytes, |_, word| {
-                self.look(word, self.has_integers, (node.kind, node.root, index as u32));
-            });
         }
     }
 
@@ -197,16 +204,19 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
         self.turn(start, start, from, to);
         while let Some(index) = self.next() {
             let Some(node) = self.nodes.list.get(index).copied() else { continue };
-            if node.is_opaque {
-                continue;
-            }
-            memory.words(node.start, node.start + node.bytes, |_, word| {
+            let mut visit = |_, word| {
                 for address in [word, if word & 1 == 1 { word >> 1 } else { 0 }] {
                     if let Some(found) = self.nodes.find(address) {
                         self.turn(found, start, from, to);
                     }
                 }
-            });
+            };
+            let (first, end) = (node.start, node.start + node.bytes);
+            match node.content {
+                Content::All => memory.words(first, end, &mut visit),
+                Content::InUse => memory.words_in_use(first, end, &mut visit),
+                Content::Nothing => {}
+            }
         }
     }
 

@@ -12,8 +12,8 @@ const LEAF_UNITS: usize = LEAF / UNIT;
 pub const TOP: usize = (1 << 47) / LEAF;
 /// Larger blocks are not in the second table.
 const LARGE: usize = 1 << 30;
-/// More blocks than this are not in one unit.
-const MOST_OF_A_UNIT: usize = UNIT / 16 + 1;
+/// More blocks than this are not in one unit: jemalloc, tcmalloc and mimalloc have some of 8 bytes.
+const MOST_OF_A_UNIT: usize = UNIT / 8 + 1;
 
 /// No call site is known of the block.
 pub const NO_SITE: u32 = u32::MAX;
@@ -41,6 +41,19 @@ pub enum State {
     Undecided,
 }
 
+/// What of a block is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Content {
+    /// All words.
+    #[default]
+    All,
+    /// Those that are in use ([`super::unused`]).
+    InUse,
+    /// None.
+    Nothing,
+}
+
 /// A block.
 #[derive(Clone, Copy, Debug)]
 pub struct Node {
@@ -62,8 +75,8 @@ pub struct Node {
     pub kind: u8,
     /// Whether what points to it does so as an integer of Ruby.
     pub as_integer: bool,
-    /// Whether its contents are not looked at.
-    pub is_opaque: bool,
+    /// What of it is looked at.
+    pub content: Content,
 }
 
 impl Node {
@@ -80,7 +93,7 @@ impl Node {
             state: State::Unreached,
             kind: 0,
             as_integer: false,
-            is_opaque: false,
+            content: Content::All,
         }
     }
 

@@ -76,6 +76,19 @@ fn reach(from: &[usize], contents: &[Vec<usize>]) -> BTreeSet<usize> {
     found
 }
 
+#[test]
+fn the_smallest_blocks_are_found_wherever_they_are() {
+    for step in [8, 16, 24] {
+        let mut list: Vec<Node> = (0..1000).map(|block| Node::new(BASE + block * step, block % 9)).collect();
+        let mut leaves = vec![0; leaf_entries(&list)];
+        let mut top = vec![0; TOP];
+        let nodes = Nodes::new(&mut list, &mut top, &mut leaves);
+        for address in BASE - 8..BASE + 1000 * step + 8 {
+            assert_eq!(nodes.find(address), nodes.anywhere(address), "{address:#x}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 

@@ -15,7 +15,7 @@ use crate::heap::{FrozenPage, Object, Trouble, Vm};
 
 /// Heap pages begin at multiples of a power of two: 16 KiB in Ruby 3.1, 64 KiB since 3.2. It is the least one in
 /// which the slots of the fullest page have room.
-fn body_bytes(list: &[HeapPage]) -> usize {
+pub(crate) fn body_bytes(list: &[HeapPage]) -> usize {
     list.iter().map(|page| page.end - page.start).max().unwrap_or(0).next_power_of_two().max(PAGE)
 }
 

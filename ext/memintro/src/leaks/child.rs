@@ -14,7 +14,7 @@ use super::memory::{self, Words};
 use super::registers::{self, Codes};
 use super::roots::{self, Roots, kinds};
 use super::threads::Waiting;
-use super::{Held, MOST_LISTED, Wanted, blocks, found};
+use super::{Held, MOST_LISTED, Wanted, blocks, found, unused};
 use crate::account::answer::{Answer, open, room_for_maps};
 use crate::account::frozen::{self, Frozen};
 use crate::account::{HeapPage, Ways, glibc, objects};
@@ -40,7 +40,7 @@ pub(super) struct Plan<'a> {
     /// What nothing reached in an earlier copy.
     pub(super) earlier: Option<&'a [(usize, usize)]>,
     pub(super) unused_stack: Option<(usize, usize)>,
-    pub(super) lists: [usize; 3],
+    pub(super) lists: [usize; 4],
 }
 
 pub(super) fn run(plan: &Plan<'_>) -> ! {
@@ -107,7 +107,11 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let leaves = slice(leaf_entries(list))?;
     let mut nodes = Nodes::new(list, slice(TOP)?, leaves);
     let count = nodes.list.len();
-    let words = Words { there: &there };
+    let rest = if is_whole { &frozen.space } else { &all };
+    // glibc's arena holds nothing, and is no block.
+    let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
+    let unused = unused::find(plan.pages, &mut nodes, &Words { there: &there, unused: &[] }, rest, &skipped)?;
+    let words = Words { there: &there, unused };
     let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
     let begun = processor_time();
     for list in plan.lists {
@@ -126,24 +130,23 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         *last = plan.held.stack;
     }
     let (unread, registers) = registers::unknown(&Codes::new(own)?, &there, waiting, others);
-    answer.add("registers", &[unread, registers].map(Word::Number));
-    let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
+    answer.add("registers", &[unread, registers, others].map(Word::Number));
     objects_and_roots(
         plan,
         &there,
         &Roots {
-            space: if is_whole { &frozen.space } else { &all },
+            space: rest,
             regions: frozen.regions,
             kinds: mappings.kinds,
             stack_pointers,
-            skipped: &skipped,
+            skipped: unused,
             has_blocks: !is_whole,
             registers: [&plan.held.registers, arguments.as_flattened()],
         },
         &mut marking,
     );
     list_unreached(plan, marking.nodes.list);
-    doubt(plan, &mut marking);
+    answer.figure("doubted", doubt(plan, &mut marking));
     let searched = marking.searched;
     marking.sort_unreached(slice(count)?);
     let took = processor_time().saturating_sub(begun);
@@ -226,13 +229,16 @@ fn list_unreached(plan: &Plan<'_>, list: &[Node]) {
     super::listed(plan.shared).store(count as u64, Ordering::Release);
 }
 
-/// What an earlier copy did not find unreached is not decided, and what it holds is not lost.
-fn doubt(plan: &Plan<'_>, marking: &mut roots::Search<'_, '_, '_>) {
-    let Some(earlier) = plan.earlier.filter(|earlier| earlier.len() < MOST_LISTED) else { return };
+/// What an earlier copy did not find unreached is not decided, and what it holds is not lost. Returns how many those were.
+fn doubt(plan: &Plan<'_>, marking: &mut roots::Search<'_, '_, '_>) -> u64 {
+    let mut count = 0;
+    let Some(earlier) = plan.earlier.filter(|earlier| earlier.len() < MOST_LISTED) else { return count };
     for index in 0..marking.nodes.list.len() {
-        let Some(node) = marking.nodes.list.get(index).copied() else { return };
+        let Some(node) = marking.nodes.list.get(index).copied() else { break };
         if node.state == State::Unreached && earlier.binary_search(&(node.start, node.bytes)).is_err() {
             marking.doubt(index, Root::new(kinds::DOUBT, 1));
+            count += 1;
         }
     }
+    count
 }

@@ -2,7 +2,7 @@
 
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::leaks::groups::each_run;
-use memintro_analysis::leaks::nodes::{NO_SITE, NOBODY, Node, Nodes, State};
+use memintro_analysis::leaks::nodes::{Content, NO_SITE, NOBODY, Node, Nodes, State};
 
 use super::child::Plan;
 use crate::account::HeapPage;
@@ -50,7 +50,8 @@ pub(super) fn write(plan: &Plan<'_>, nodes: &Nodes<'_>, answer: &mut Answer<'_>)
         let chosen = choose(list, numbers, |node| node.state == state)?;
         write_groups(plan, nodes, verdict, chosen, groups, answer);
     }
-    let chosen = choose(list, numbers, |node| node.state == State::Reached && !node.is_opaque)?;
+    let chosen =
+        choose(list, numbers, |node| node.state == State::Reached && node.content != Content::Nothing)?;
     write_anchored(list, chosen, groups, answer);
     Some(())
 }

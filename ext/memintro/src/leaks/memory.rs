@@ -4,6 +4,7 @@ use memintro_analysis::account::maps::{self, Mapping};
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::{PAGE, maps::each};
 use memintro_analysis::leaks::mark::Memory;
+use memintro_analysis::leaks::unused::{Read, around};
 
 use crate::account::frozen::{LastFile, Region, prefetch, read};
 use crate::account::resident::{IS_PRESENT, IS_SWAPPED, scan};
@@ -139,9 +140,28 @@ pub(super) fn fill(file: i32, space: &mut Space<'_>, regions: &[Region]) -> Opti
 /// Words of pages that are there.
 pub(super) struct Words<'a> {
     pub(super) there: &'a Space<'a>,
+    /// What is out of use, in the order of its addresses.
+    pub(super) unused: &'a [(usize, usize)],
+}
+
+impl Read for Words<'_> {
+    fn word(&self, at: usize) -> Option<u64> {
+        // SAFETY: a word of a page that is there.
+        (at.is_multiple_of(8) && self.there.is_resident(at)).then(|| unsafe { read(at) })
+    }
+
+    #[inline]
+    fn known(&self, at: usize) -> Option<usize> {
+        // SAFETY: the caller's range lies within a readable mapping of this process.
+        Some(unsafe { read(at) } as usize)
+    }
 }
 
 impl Memory for Words<'_> {
+    fn words_in_use(&self, from: usize, to: usize, mut visit: impl FnMut(usize, usize)) {
+        around(self.unused, from, to, |from, to| self.words(from, to, &mut visit));
+    }
+
     #[inline]
     fn fetch(&self, address: usize) {
         prefetch(address);

@@ -4,7 +4,7 @@
 //! what it found as plain lines into shared memory ([`found`]). It allocates nothing, takes no lock, and ends by itself.
 //!
 //! The copy has the memory of all threads, but not what they held in registers. So a block that nothing reaches counts
-//! only if nothing reached it in an earlier copy either: the caller makes two, where there are other threads. And where a
+//! only if nothing reached it in an earlier copy either: the caller makes two, where another thread may have run. And where a
 //! thread may have kept addresses in registers all the time, a few blocks alone are not called leaked ([`registers`]).
 
 mod blocks;
@@ -15,6 +15,7 @@ mod memory;
 mod registers;
 mod roots;
 mod threads;
+mod unused;
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -68,6 +69,8 @@ pub(crate) struct Scan {
     copy: Option<Copy>,
     shared: Shared,
     deadline: Instant,
+    /// Whether another thread may have run when the copy was made, so that a second one may have other registers.
+    pub(crate) may_change: bool,
 }
 
 /// Makes the copy. The caller holds the GVL. `held`: what its own registers and stack hold. `earlier`: a scan that has
@@ -83,7 +86,7 @@ pub(crate) fn begin(
     let own = own_ranges(hook);
     let maps = File::open("/proc/self/smaps")?;
     let deadline = Instant::now() + Duration::from_secs(u64::from(wanted.seconds) + 1);
-    let before = Threads::at_rest(MOST_THREADS);
+    let before = Threads::now(MOST_THREADS);
     let plan = child::Plan {
         wanted,
         pages,
@@ -97,15 +100,20 @@ pub(crate) fn begin(
         earlier: earlier.map(|scan| list(&scan.shared)),
         unused_stack: crate::vm::unused_stack(),
         // The host's own lists, which only its own frames point to.
-        lists: [pages.as_ptr() as usize, own.as_ptr() as usize, before.waiting.as_ptr() as usize],
+        lists: [
+            pages.as_ptr() as usize,
+            own.as_ptr() as usize,
+            before.waiting.as_ptr() as usize,
+            before.times.as_ptr() as usize,
+        ],
     };
     let copy = match plan.hook {
         Some(hook) => copy_while_nothing_is_recorded(hook)?,
         None => copy::split()?,
     };
     let Some(copy) = copy else { child::run(&plan) };
-    write_threads(&shared, &before);
-    Ok(Scan { copy: Some(copy), shared, deadline })
+    let may_change = write_threads(&shared, &before);
+    Ok(Scan { copy: Some(copy), shared, deadline, may_change })
 }
 
 /// No thread is in the middle of recording at that instant; what was written down meanwhile is recorded in the copy as
@@ -124,8 +132,9 @@ fn copy_while_nothing_is_recorded(hook: &HookApi) -> Result<Option<Copy>, Refuse
     }
 }
 
-/// The threads that waited before the copy was made, and wait at the same place now.
-fn write_threads(shared: &Shared, before: &Threads) {
+/// The threads that waited before the copy was made, and wait at the same place now. Returns whether any thread may have run
+/// meanwhile.
+fn write_threads(shared: &Shared, before: &Threads) -> bool {
     let after = Threads::now(MOST_THREADS);
     let words = shared.start().wrapping_add(THREADS_AT).cast::<Waiting>();
     let mut count = 0;
@@ -138,6 +147,7 @@ fn write_threads(shared: &Shared, before: &Threads) {
     let all = before.count.max(after.count);
     others_word(shared).store(all.saturating_sub(count) as u64, Ordering::Relaxed);
     threads_word(shared).store(count as u64 + 1, Ordering::Release);
+    !before.have_rested_until(&after)
 }
 
 /// The length of the text so far.

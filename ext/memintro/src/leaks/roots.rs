@@ -15,6 +15,7 @@
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::leaks::mark::{Marking, Root};
+use memintro_analysis::leaks::unused::{around, end_of_slot, io_buffers, owned as owned_of};
 
 use super::memory::{Kind, Words};
 use crate::account::HeapPage;
@@ -52,7 +53,7 @@ pub(super) struct Roots<'a> {
     pub(super) kinds: &'a [Kind],
     /// Where stacks begin to be in use.
     pub(super) stack_pointers: &'a [usize],
-    /// Ranges that are no roots.
+    /// Ranges that are no roots, in the order of their addresses.
     pub(super) skipped: &'a [(usize, usize)],
     /// Blocks lie among the roots.
     pub(super) has_blocks: bool,
@@ -71,7 +72,9 @@ impl Roots<'_> {
             marking.from_root(start, start + size_of_val(registers), Root::new(kinds::STACK, start));
         }
         // Last: what they hold is memintro's own, unless something else holds it as well.
+        // It keeps no integers of Ruby: where one may be is a word of a former user.
         for last in [false, true] {
+            marking.has_integers = !last;
             self.mappings(last, marking);
         }
     }
@@ -94,7 +97,7 @@ impl Roots<'_> {
 
     fn root(&self, area: &Area, region: &Region, kind: Kind, is_stack: bool) -> Root {
         if is_ours(region) {
-            Root::new(kinds::OURS, 1)
+            Root { has_integers: false, ..Root::new(kinds::OURS, 1) }
         } else if is_stack || region.is_stack {
             Root::new(kinds::STACK, area.start)
         } else if kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA {
@@ -122,19 +125,7 @@ impl Roots<'_> {
     }
 
     fn around_skipped(&self, from: usize, to: usize, root: Root, marking: &mut Search<'_, '_, '_>) {
-        let mut at = from;
-        while at < to {
-            // The first skipped range that reaches beyond this address.
-            let next = self
-                .skipped
-                .iter()
-                .copied()
-                .filter(|(_, end)| *end > at)
-                .min_by_key(|(start, _)| *start)
-                .unwrap_or((to, to));
-            self.around_blocks(at, next.0.clamp(at, to), root, marking);
-            at = next.1.max(at + 8).max(next.0.min(to));
-        }
+        around(self.skipped, from, to, |from, to| self.around_blocks(from, to, root, marking));
     }
 
     fn around_blocks(&self, from: usize, to: usize, root: Root, marking: &mut Search<'_, '_, '_>) {
@@ -198,6 +189,7 @@ pub(super) fn objects(pages: &[HeapPage], there: &Space<'_>, marking: &mut Searc
             }
         }
     }
+    let words = Words { there, unused: &[] };
     for page in pages {
         let mut last = (0, false);
         for slot in page.slots() {
@@ -206,9 +198,12 @@ pub(super) fn objects(pages: &[HeapPage], there: &Space<'_>, marking: &mut Searc
                 last = (slot / PAGE, there.is_resident(slot));
             }
             let Some(root) = last.1.then(|| root_of(*page, slot)).flatten() else { continue };
-            marking.from_root(slot, slot + page.stride, root);
-            if page.identity(slot).is_some_and(|(kind, ..)| TRANSIENT.contains(&kind)) {
-                transient(slot, page.stride, there, root, marking);
+            let Some((kind, ..)) = page.identity(slot) else { continue };
+            marking.from_root(slot, end_of_slot(&words, slot, kind as u8, page.stride), root);
+            io_buffers(&words, slot, kind as u8, |start, _, _| marking.from_word(start, root));
+            if TRANSIENT.contains(&kind) {
+                let owned = owned_of(&words, slot, kind as u8, page.stride);
+                transient((slot, page.stride), owned, there, root, marking);
             }
         }
     }
@@ -269,8 +264,15 @@ fn piece(block: usize, bytes: usize, there: &Space<'_>, root: Root, marking: &mu
 }
 
 /// Ruby 3.1 and 3.2 have short arrays and the like in memory of their own, without malloc, where each has a head: its
-/// length, a mark, and its object. What is between them is out of use.
-fn transient(slot: usize, stride: usize, there: &Space<'_>, root: Root, marking: &mut Search<'_, '_, '_>) {
+/// length, a mark, and its object. What is between them is out of use. `owned`: where the object's content begins, and where what
+/// is in use of it ends, if that is known.
+fn transient(
+    (slot, stride): (usize, usize),
+    owned: Option<(usize, usize)>,
+    there: &Space<'_>,
+    root: Root,
+    marking: &mut Search<'_, '_, '_>,
+) {
     const HEAD: usize = 16;
     const MARK: u64 = 0xfeab;
     for at in (slot + 16..slot + stride).step_by(8) {
@@ -290,7 +292,8 @@ fn transient(slot: usize, stride: usize, there: &Space<'_>, root: Root, marking:
         if object as usize == slot && head >> 16 & 0xffff == MARK {
             let end = block - HEAD + (head & 0x7fff) as usize * 8;
             let most = there.area(block).map_or(block, |area| area.end);
-            marking.from_root(block, end.min(most), root);
+            let used = owned.filter(|owned| owned.0 == block).map_or(end, |owned| owned.1);
+            marking.from_root(block, end.min(most).min(used), root);
         }
     }
 }

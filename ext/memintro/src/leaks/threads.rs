@@ -5,8 +5,6 @@
 //! harm: a debugger's stop ends `epoll_wait` with an error, and a signal is the program's. So the copy counts for how
 //! many of them nobody answers ([`super::registers`]).
 
-use std::time::Duration;
-
 /// A thread that waits.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -21,30 +19,14 @@ pub(super) struct Waiting {
 pub(super) struct Threads {
     pub(super) waiting: Vec<Waiting>,
     pub(super) count: usize,
+    /// Of each, in the order in which the kernel lists them, its number and for how long it has run so far, in nanoseconds.
+    pub(super) times: Vec<(i64, u64)>,
 }
 
-/// Looks for a moment at which all others wait, and the time between two.
-const LOOKS: usize = 5;
-const PAUSE: Duration = Duration::from_micros(200);
-
 impl Threads {
-    /// A thread that only wakes up, or ends, would be taken for one that runs: so it is looked again a few times. At most so
-    /// many are listed.
-    pub(super) fn at_rest(most: usize) -> Self {
-        let mut found = Self::now(most);
-        for _ in 1..LOOKS {
-            if found.waiting.len() == found.count.min(most) || found.count == usize::MAX {
-                break;
-            }
-            std::thread::sleep(PAUSE);
-            found = Self::now(most);
-        }
-        found
-    }
-
     /// At most so many are listed.
     pub(super) fn now(most: usize) -> Self {
-        let mut found = Self { waiting: Vec::new(), count: 0 };
+        let mut found = Self { waiting: Vec::new(), count: 0, times: Vec::new() };
         // SAFETY: a system call without arguments.
         let own = unsafe { libc::syscall(libc::SYS_gettid) };
         let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
@@ -58,6 +40,9 @@ impl Threads {
             if found.waiting.len() >= most {
                 continue;
             }
+            if let Some(time) = run_time(&thread.path()) {
+                found.times.push((number, time));
+            }
             let Ok(text) = std::fs::read_to_string(thread.path().join("syscall")) else { continue };
             if let Some((stack_pointer, arguments)) = waiting(&text) {
                 let thread = usize::try_from(number).unwrap_or(0);
@@ -66,6 +51,18 @@ impl Threads {
         }
         found
     }
+}
+
+impl Threads {
+    /// Whether none of them has run between two looks: then each had the same in its registers all the while.
+    pub(super) fn have_rested_until(&self, later: &Self) -> bool {
+        self.waiting.len() == self.count && self.times.len() == self.count && self.times == later.times
+    }
+}
+
+/// For how long a thread has run, if the kernel counts it.
+fn run_time(folder: &std::path::Path) -> Option<u64> {
+    std::fs::read_to_string(folder.join("schedstat")).ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// `number arguments… sp pc`, or `-1 sp pc`; of a thread that runs, `running`.

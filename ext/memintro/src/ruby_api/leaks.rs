@@ -21,14 +21,15 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 const BETWEEN: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// `[text, whether it is whole, milliseconds for which Ruby stood still, how many copies there were, bytes in use before
-/// and after as malloc has them]`. `twice`: what counts is what nothing reached in either of two copies.
+/// and after as malloc has them]`. `twice`: where another thread may have run, what counts is what nothing reached in either of
+/// two copies.
 fn take(ruby: &Ruby, glibc: bool, first_words: bool, twice: bool, seconds: u32) -> Result<RArray, Error> {
     let held = Held::capture();
     let wanted = Wanted { glibc, first_words, seconds: seconds.clamp(1, 600) };
     let (mut first, mut pause, mut in_use) = scan(ruby, wanted, &held, None)?;
     let (mut text, mut whole) = without_gvl(|| first.finish());
     let mut copies = 1;
-    if twice && whole && first.unreached() > 0 {
+    if twice && first.may_change && whole && first.unreached() > 0 {
         without_gvl(|| std::thread::sleep(BETWEEN));
         let (mut second, more, again) = scan(ruby, wanted, &held, Some(&first))?;
         pause += more;

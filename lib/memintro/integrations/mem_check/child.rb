@@ -26,10 +26,7 @@ module Memintro
       NAME = /\A(?<file>.*?)\((?<function>.*)\+0x\h+\)\z/m.freeze
       # A stack: its frames, and the line of Ruby.
       Stack = Struct.new(:frames, :line)
-      # Looks for lost blocks, and seconds between them.
-      LOOKS = 5
-      PAUSE = 0.02
-      private_constant :REGISTER, :NAME, :Stack, :LOOKS, :PAUSE
+      private_constant :REGISTER, :NAME, :Stack
 
       # @param variables [Hash{String => String}]
       def initialize(variables)
@@ -132,16 +129,14 @@ module Memintro
         Native.probe_native_stacks
       end
 
-      # What has been lost. A thread that runs just then may hold blocks in its registers, so a look that leaves blocks
-      # of the libraries undecided is repeated.
+      # What has been lost.
       # @return [Array(Array, String)] leaked rows of {Leaks::Reading#lost_sites}, and why there may be more
       def search
-        undecided = leaked = []
-        LOOKS.times do |look|
-          sleep(PAUSE) if look.positive?
-          undecided, leaked = look_for_lost
-          break if undecided.empty?
-        end
+        followed = Native.native_stack_sites
+        reading = Leaks::Reading.search(first_words: false, confirm: true, seconds: @seconds,
+                                        chunks_only: true) { |site| followed.key?(site) }
+        undecided, leaked = reading.lost_sites.partition { |verdict,| verdict == :undecided }
+        undecided.select! { |_, site,| followed.key?(site) }
         return [leaked, nil] if undecided.empty?
 
         blocks = undecided.sum { |row| row[2] }
@@ -149,14 +144,6 @@ module Memintro
                  "so whether they are lost is not known: end that thread before the tests end"]
       rescue LeaksError => e
         [[], "leaks were not searched: #{e.message}"]
-      end
-
-      def look_for_lost
-        followed = Native.native_stack_sites
-        reading = Leaks::Reading.search(first_words: false, confirm: LeakSearch.running_threads?, seconds: @seconds,
-                                        chunks_only: true)
-        undecided, leaked = reading.lost_sites.partition { |verdict,| verdict == :undecided }
-        [undecided.select { |_, site,| followed.key?(site) }, leaked]
       end
 
       def loaded

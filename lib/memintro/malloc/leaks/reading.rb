@@ -9,8 +9,12 @@ module Memintro
     # Makes groups of what frozen copies of this process have found.
     # @api private
     class Reading
-      # Times that copies are made again, because another thread was in malloc at their instant.
-      TRIES = 4
+      # A search is repeated where another thread was in malloc at its instant, or leaves undecided what would be
+      # leaked: so often in any case, and more often until so many seconds are over. Before the second time it waits so
+      # many seconds, and then twice as long each time.
+      LEAST_LOOKS = 2
+      PATIENCE = 1.0
+      PAUSE = 0.02
       # What malloc's own sums may differ by: the host allocates a little between them and its copy.
       SLACK = 256 << 10
       NO_SITE = (2**32) - 1
@@ -18,38 +22,55 @@ module Memintro
       BY_NUMBER = %i[leaked indirectly_leaked undecided].freeze
       WORDS = { 1 => "zero", 2 => "a number", 3 => "text", 4 => "a block's address", 5 => "an object",
                 6 => "an address", 7 => "other bytes" }.freeze
-      private_constant :TRIES, :SLACK, :NO_SITE, :BY_NUMBER, :WORDS
+      private_constant :LEAST_LOOKS, :PATIENCE, :PAUSE, :SLACK, :NO_SITE, :BY_NUMBER, :WORDS
 
       # @param first_words [Boolean]
-      # @param confirm [Boolean] two copies
+      # @param confirm [Boolean] two copies, where there are other threads
       # @param seconds [Integer] after which a copy is given up
+      # @yield [Integer] the number of a call site: whether its blocks must be decided. Without a block, all must
       # @return [Leaks]
       # @raise [LeaksError]
-      def self.take(first_words:, confirm:, seconds:)
-        search(first_words: first_words, confirm: confirm, seconds: seconds).leaks
+      def self.take(first_words:, confirm:, seconds:, &matters)
+        search(first_words: first_words, confirm: confirm, seconds: seconds, &matters).leaks
       end
 
       # @param chunks_only [Boolean] with glibc, do without the search of followed blocks alone, which takes all else
       #   for memory in use, and more for held
+      # @yield as with {.take}
       # @return [Reading]
       # @raise [LeaksError]
-      def self.search(first_words:, confirm:, seconds:, chunks_only: false)
+      def self.search(first_words:, confirm:, seconds:, chunks_only: false, &matters)
         allocator, = Native.allocator_figures
         mode = Native.mode
         glibc = allocator == :glibc
         refuse(allocator, mode) unless glibc || mode == :full
-        found = nil
-        (glibc ? TRIES : 1).times do
-          found = new(allocator, mode, *Native.leaks(glibc, first_words, confirm, seconds))
-          break if found.trustworthy?
+        look = lambda do |chunks, *notes|
+          repeat(matters) { new(allocator, mode, *Native.leaks(chunks, first_words, confirm, seconds), notes.dup) }
         end
+        found = look.call(glibc)
         # Without chunks, those blocks that are followed can be judged by themselves.
         if glibc && !found.trustworthy? && mode == :full && !chunks_only
-          why = found.difference
-          found = new(allocator, mode, *Native.leaks(false, first_words, confirm, seconds), [why])
+          found = look.call(false, found.difference)
         end
         found
       end
+
+      # @yieldreturn [Reading] one look
+      # @return [Reading] the last one
+      def self.repeat(matters)
+        begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        pause = PAUSE
+        found = nil
+        (1..).each do |looks|
+          found = yield.after(found)
+          over = looks >= LEAST_LOOKS && Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun + pause > PATIENCE
+          return found if over || !found.again?(matters)
+
+          sleep(pause)
+          pause *= 2
+        end
+      end
+      private_class_method :repeat
 
       def self.refuse(allocator, mode)
         sampled = mode == :sampled ? " in full mode, because a sample is not enough to tell who points to what" : ""
@@ -60,7 +81,7 @@ module Memintro
       private_class_method :refuse
 
       # What {Native.leaks} answers.
-      def initialize(allocator, mode, text, whole, pause, copies, in_use, notes = [])
+      def initialize(allocator, mode, text, whole, pause, copies, in_use, notes)
         @allocator = allocator
         @mode = mode
         @lines = Lines.new(text.force_encoding(Encoding::BINARY))
@@ -71,9 +92,32 @@ module Memintro
         @notes = notes
       end
 
+      # Counts what an earlier look has cost as well.
+      # @param former [Reading, nil]
+      # @return [self]
+      def after(former)
+        if former
+          @pause += former.pause
+          @copies += former.copies
+        end
+        self
+      end
+
       # @return [Boolean] whether the copy came to its end, and what it says agrees with malloc
       def trustworthy?
         @whole && sum("stage").positive? && difference.nil?
+      end
+
+      # @param matters [#call, nil] whether a call site matters, by its number; nil: all do
+      # @return [Boolean] whether another look may say more: it was torn, or threads that ran, or words that were there
+      #   in one copy only, leave blocks undecided. What a thread that waits has in registers stays there
+      def again?(matters = nil)
+        return !difference.nil? unless trustworthy?
+        return false if sum("registers", 2).zero? && sum("doubted").zero?
+
+        @lines.all("group").any? do |number, id,|
+          BY_NUMBER[number] == :undecided && (matters.nil? || matters.call(id))
+        end
       end
 
       # @return [String, nil] in what the list of chunks and malloc's own sums differ
@@ -110,6 +154,10 @@ module Memintro
         rows = @lines.all("group").map { |number, id, _, count, bytes| [BY_NUMBER[number], id, count, bytes] }
         rows.reject { |_, id,| id == NO_SITE }
       end
+
+      protected
+
+      attr_reader :pause, :copies
 
       private
 

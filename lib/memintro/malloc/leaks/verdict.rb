@@ -15,7 +15,7 @@ module Memintro
       # @param leaks [Leaks]
       # @return [Array<String>] sentences
       def self.of(leaks)
-        [*found(leaks), *indirect(leaks), *advice(leaks)]
+        [*found(leaks), *indirect(leaks), *undecided(leaks), *advice(leaks)]
       end
 
       def self.found(leaks)
@@ -43,6 +43,16 @@ module Memintro
          "(#{Units.bytes(leaks.indirectly_leaked_bytes)})."]
       end
       private_class_method :indirect
+
+      def self.undecided(leaks)
+        return [] unless leaks.undecided_blocks.positive?
+
+        count = leaks.undecided_blocks
+        ["Whether #{Units.counted(count, 'block')} (#{Units.bytes(leaks.undecided_bytes)}) " \
+         "#{Units.noun(count, 'is', 'are')} lost is undecided: something pointed to " \
+         "#{Units.noun(count, 'it', 'them')} in another copy, or registers of other threads may."]
+      end
+      private_class_method :undecided
 
       def self.advice(leaks)
         first = leaks.groups.find { |group| group.verdict == :leaked }

@@ -1,0 +1,77 @@
+//! Which parts of Ruby's own blocks, and of its stacks, are out of use.
+
+use memintro_analysis::account::PAGE;
+use memintro_analysis::account::space::Space;
+use memintro_analysis::leaks::nodes::{Content, Nodes};
+use memintro_analysis::leaks::unused::{self, Blocks};
+
+use super::memory::Words;
+use crate::account::HeapPage;
+use crate::account::frozen::read;
+use crate::account::objects::body_bytes;
+use crate::copy::own_memory::slice;
+
+/// Lists them in the order of their addresses, and tells the blocks of which they are parts. `rest`: memory that is not
+/// malloc's. `more`: ranges that are known already.
+pub(super) fn find(
+    pages: &[HeapPage],
+    nodes: &mut Nodes<'_>,
+    words: &Words<'_>,
+    rest: &Space<'_>,
+    more: &[(usize, usize)],
+) -> Option<&'static [(usize, usize)]> {
+    // Of each block one, and those of stacks and of the collector.
+    const OTHERS: usize = 1 << 17;
+    let ranges = slice::<(usize, usize)>(nodes.list.len() + OTHERS)?;
+    let mut count = 0;
+    let mut visit = |from: usize, to: usize| {
+        if let Some(place) = ranges.get_mut(count) {
+            *place = (from, to);
+            count += 1;
+        }
+    };
+    more.iter().for_each(|range| visit(range.0, range.1));
+    let descriptions = slice::<usize>(pages.len())?;
+    for (place, page) in descriptions.iter_mut().zip(pages) {
+        // SAFETY: where a page of the heap begins.
+        *place = unsafe { read(page.start & !(body_bytes(pages) - 1)) } as usize;
+    }
+    descriptions.sort_unstable();
+    let blocks = Blocks { memory: words, list: &*nodes.list, is_malloc: |_| true };
+    let is_mapped = |from: usize, to: usize| {
+        // Pages of Ruby's heap have been claimed.
+        let is_whole = rest.area(from).is_some_and(|area| area.holds(from, to));
+        is_whole && rest.is_resident(from) && rest.is_resident(to - 8)
+    };
+    blocks.values(is_mapped, &mut visit);
+    blocks.page_list(descriptions, &mut visit);
+    blocks.marks(&mut visit);
+    let used = slice::<usize>(nodes.list.len())?;
+    // Most slots are in the memory page of the one before.
+    let mut last = (0, false);
+    let mut is_there = |slot: usize| {
+        if last.0 != slot / PAGE {
+            last = (slot / PAGE, words.there.is_resident(slot));
+        }
+        last.1
+    };
+    for page in pages {
+        for slot in page.slots().filter(|slot| is_there(*slot)) {
+            if let Some((kind, ..)) = page.identity(slot) {
+                blocks.note_room((slot, kind as u8, page.stride), |at| nodes.find(at), used);
+            }
+        }
+    }
+    blocks.room(used, &mut visit);
+    let ranges = ranges.get_mut(..count)?;
+    let count = unused::join(ranges);
+    let ranges = ranges.get(..count)?;
+    for (from, _) in ranges {
+        if let Some(index) = nodes.find(*from)
+            && let Some(node) = nodes.list.get_mut(index).filter(|node| node.content == Content::All)
+        {
+            node.content = Content::InUse;
+        }
+    }
+    Some(ranges)
+}
