@@ -116,24 +116,30 @@ RSpec.describe "an account that does not wait", :vm do
   end
 
   # Pages of Ruby's heap are passed over, and the search ends with the last block that the C library has counted. A page
-  # that is none, or a wrong end, would leave a block out.
+  # that is none, or a wrong end, would leave a block out. Two threads search halves of memory of 16 MiB and more.
   it "finds each block with a mapping of its own between the pages of Ruby's heap" do
     found = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      # Blocks are as long as several of Ruby's pages, so that there are no gaps.
       call("mallopt", [INT, INT], -3, 128 << 10)
       objects, blocks = [], []
       random = Random.new(5)
       found = Array.new(6) do
         40.times do
           objects << Array.new(3000) { Object.new }
-          blocks << Fiddle.malloc(140_000 + random.rand(300_000))
+          blocks << Fiddle.malloc(((3 + random.rand(40)) << 16) - 4096)
           Fiddle::Pointer.new(blocks.last)[0, 8000] = "\x02\x10\0\0\0\0\0\0" * 1000
-          Fiddle.free(blocks.delete_at(random.rand(blocks.size))) if random.rand < 0.3
+          Fiddle.free(blocks.delete_at(random.rand(blocks.size))) if blocks.size > 180 && random.rand < 0.5
         end
         now = lines.grep(/^(?:mmapped|counted) /).map { |line| line.split.drop(1).first(2).map(&:to_i) }
         [*now, blocks.size]
       end
-      puts JSON.generate(found)
+      ends = File.read("/proc/self/maps").scan(/^(\h+)-(\h+) rw-p 00000000 00:00 0 *$/).map { |pair| pair.map(&:hex) }
+      # Neighbours count as one.
+      runs = ends.slice_when { |before, after| before.last != after.first }
+      puts JSON.generate(found: found, largest: runs.map { |run| run.last.last - run.first.first }.max)
     RUBY
+    found, largest = found.values_at(:found, :largest)
+    expect(largest).to be > 20 << 20
     expect(found.map(&:first)).to eq(found.map { |one| one[1] })
     # Ruby has some of its own.
     expect(found.map { |one| one.first.first - one.last }).to all(be_between(0, 20))

@@ -66,7 +66,7 @@ pub(crate) fn walk(frozen: &mut Frozen<'_>, own: &[u8], how: How, answer: &mut A
     }
     if main.is_some() {
         let search = mapped::Wanted { heaps, object, counted: counted_mapped(frozen, own) };
-        mapped::count(frozen, &search, &mut candidates, answer);
+        mapped::count(frozen, &search, &mut candidates, answer)?;
         frozen.owners = candidates.owners;
     }
     Some(has_many)

@@ -4,12 +4,14 @@ use memintro_analysis::account::PAGE;
 use memintro_analysis::account::chunks;
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owner;
+use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::strands::Memory;
 
 use super::answer::Answer;
 use super::frozen::{Frozen, Region, prefetch};
 use super::heap_walk::{Candidates, Readable};
 use super::objects::Form;
+use crate::copy::{self, own_memory::slice};
 
 /// Pages that are looked at although they may not be there: those of 4 GiB.
 const MOST_PROBED: usize = 1 << 20;
@@ -24,45 +26,128 @@ pub(super) struct Wanted<'a> {
     pub(super) counted: Option<(u64, u64)>,
 }
 
-/// Chunks with a mapping of their own: they begin at a page.
+/// Pages of an area whose halves are searched at the same time.
+const LEAST_HALVED: usize = 1 << 12;
+/// More blocks than glibc maps.
+const MOST: usize = 1 << 20;
+
+/// Chunks with a mapping of their own: they begin at a page. `None` if there is no memory for their list.
 pub(super) fn count(
     frozen: &mut Frozen<'_>,
     wanted: &Wanted<'_>,
     candidates: &mut Candidates<'_>,
     answer: &mut Answer<'_>,
-) {
-    let form = wanted.object.and_then(|object| Form::of_object(frozen, object));
-    let (mut blocks, mut bytes, mut resident, mut probed) = (0, 0, 0, 0);
+) -> Option<()> {
+    let form = wanted.object.and_then(|object| Form::of_object(&frozen.space, object));
+    let new = || Some(Found { list: slice(MOST)?, used: 0, blocks: 0, bytes: 0, counted: wanted.counted });
+    let (mut found, mut more) = (new()?, new()?);
+    let (mut resident, mut probed) = (0, 0);
     for (index, area) in frozen.space.areas().iter().enumerate() {
         let may_have_chunks = frozen.regions.get(index).is_some_and(Region::may_have_chunks);
-        let memory = Readable(*area);
+        // Where pages were spread evenly, a chunk's first one need not be among them, though it is there.
+        let is_probed = frozen.is_spread && may_have_chunks && probed < MOST_PROBED;
+        probed += if is_probed { (area.end - area.start) / PAGE } else { 0 };
+        let heaps = if is_probed { Some(wanted.heaps) } else { None };
+        let search = Search { space: &frozen.space, area: *area, heaps, form: form.clone() };
+        found.used = 0;
         let mut from = area.start;
-        // All that the C library knows of are found: each further page would be looked at in vain.
-        while wanted.counted != Some((blocks, bytes)) {
-            // Where pages were spread evenly, a chunk's first one need not be among them, though it is there.
-            let is_probed = frozen.is_spread && may_have_chunks && probed < MOST_PROBED && from < area.end;
-            let next = if is_probed { Some(from) } else { frozen.space.next_resident(area, from) };
-            let Some(at) = next else { break };
-            probed += usize::from(is_probed);
-            if let Some(end) = form.as_ref().and_then(|form| form.end_of_page(frozen, area, at)) {
+        if let Some(half) = search.half() {
+            let second = search.clone();
+            (more.used, more.blocks, more.bytes) = (0, found.blocks, found.bytes);
+            let (list, end) = (&mut more, area.end);
+            copy::both(
+                || from = search.run((from, half), &mut found),
+                move || _ = second.run((half, end), list),
+            );
+            // Otherwise a block reaches into the second half, which was searched from within it.
+            if from == half {
+                more.list.iter().take(more.used).for_each(|block| found.add(*block));
+                from = area.end;
+            }
+        }
+        search.run((from, area.end), &mut found);
+        for (at, size) in found.list.iter().take(found.used) {
+            candidates.own(*at, Owner::Native);
+            resident += frozen.space.claim(*at, *at + *size);
+        }
+    }
+    answer.add("mmapped", &[found.blocks, found.bytes, resident].map(Word::Number));
+    if let Some((blocks, bytes)) = wanted.counted {
+        answer.add("counted", &[blocks, bytes].map(Word::Number));
+    }
+    Some(())
+}
+
+/// Blocks, with their bytes.
+struct Found {
+    /// Those of one area.
+    list: &'static mut [(usize, usize)],
+    used: usize,
+    blocks: u64,
+    bytes: u64,
+    counted: Option<(u64, u64)>,
+}
+
+impl Found {
+    fn add(&mut self, block: (usize, usize)) {
+        if let Some(place) = self.list.get_mut(self.used) {
+            *place = block;
+            self.used += 1;
+            self.blocks += 1;
+            self.bytes += block.1 as u64;
+        }
+    }
+}
+
+/// A search of one area.
+#[derive(Clone)]
+struct Search<'a, 'b> {
+    space: &'a Space<'b>,
+    area: Area,
+    /// Where every page is looked at: ranges in which no block is.
+    heaps: Option<&'a [(usize, usize)]>,
+    form: Option<Form>,
+}
+
+impl Search<'_, '_> {
+    /// Looks at the pages that begin within a range. Returns the end of it, or of the last block.
+    fn run(&self, (from, to): (usize, usize), found: &mut Found) -> usize {
+        let memory = Readable(self.area);
+        let mut from = from;
+        // Once all that the C library knows of are found, each further page would be looked at in vain.
+        while from < to && found.counted != Some((found.blocks, found.bytes)) {
+            let next =
+                if self.heaps.is_some() { Some(from) } else { self.space.next_resident(&self.area, from) };
+            let Some(at) = next.filter(|at| *at < to) else { break };
+            if let Some(end) =
+                self.form.as_ref().and_then(|form| form.end_of_page(self.space, &self.area, at))
+            {
                 from = end;
                 continue;
             }
             // Most pages are followed by others.
             prefetch(at + 16 * PAGE);
-            let size = chunks::mapped(at, area.end - at, |place| memory.word(place))
-                .filter(|_| !is_probed || !wanted.heaps.iter().any(|(from, to)| (*from..*to).contains(&at)));
+            let is_in_heap = |(start, end): &(usize, usize)| (*start..*end).contains(&at);
+            let size = chunks::mapped(at, self.area.end - at, |place| memory.word(place))
+                .filter(|_| !self.heaps.is_some_and(|heaps| heaps.iter().any(is_in_heap)));
             if let Some(size) = size {
-                candidates.own(at, Owner::Native);
-                blocks += 1;
-                bytes += size as u64;
-                resident += frozen.space.claim(at, at + size);
+                found.add((at, size));
             }
             from = at + size.unwrap_or(PAGE);
         }
+        from.max(to)
     }
-    answer.add("mmapped", &[blocks, bytes, resident].map(Word::Number));
-    if let Some((blocks, bytes)) = wanted.counted {
-        answer.add("counted", &[blocks, bytes].map(Word::Number));
+
+    /// A page of Ruby's heap in the middle, at which a second search may begin: it is in no block.
+    fn half(&self) -> Option<usize> {
+        let (form, Area { start, end, .. }) = (self.form.as_ref()?, self.area);
+        if self.heaps.is_some() || (end - start) / PAGE < LEAST_HALVED {
+            return None;
+        }
+        let middle = start + (end - start) / 2 / PAGE * PAGE;
+        (middle..end)
+            .step_by(PAGE)
+            .take(LEAST_HALVED)
+            .find(|at| self.space.is_resident(*at) && form.end_of_page(self.space, &self.area, *at).is_some())
     }
 }

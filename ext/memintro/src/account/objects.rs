@@ -7,7 +7,7 @@ use memintro_analysis::account::PAGE;
 use memintro_analysis::account::claims::{Found, Search};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owner;
-use memintro_analysis::account::space::Area;
+use memintro_analysis::account::space::{Area, Space};
 
 use super::answer::Answer;
 use super::frozen::{Frozen, prefetch, read};
@@ -73,6 +73,7 @@ pub(crate) fn pages(list: &[HeapPage], frozen: &mut Frozen<'_>, answer: &mut Ans
 
 /// How a page of Ruby's heap is known. It begins with the address of its description, which has the address of the first
 /// slot at the same place for all pages.
+#[derive(Clone)]
 pub(super) struct Form {
     body_bytes: usize,
     place: usize,
@@ -82,25 +83,27 @@ pub(super) struct Form {
 
 impl Form {
     /// As the page of this object shows.
-    pub(super) fn of_object(frozen: &Frozen<'_>, object: usize) -> Option<Self> {
-        Self::of_page(frozen, if cfg!(ruby_gte_3_2) { 64 << 10 } else { 16 << 10 }, object)
+    pub(super) fn of_object(space: &Space<'_>, object: usize) -> Option<Self> {
+        Self::of_page(space, if cfg!(ruby_gte_3_2) { 64 << 10 } else { 16 << 10 }, object)
     }
 
-    fn of_page(frozen: &Frozen<'_>, body_bytes: usize, object: usize) -> Option<Self> {
+    fn of_page(space: &Space<'_>, body_bytes: usize, object: usize) -> Option<Self> {
         let body = object & !(body_bytes - 1);
-        let description = usize::try_from(frozen.word(body)?).ok()?;
+        space.area(body).filter(|area| area.holds(body, body + 8))?;
+        // SAFETY: within a readable mapping of this process, in which nothing else runs.
+        let description = unsafe { read(body) } as usize;
         (0..WORDS)
             .map(|word| Self { body_bytes, place: word * 8, last: Cell::default() })
-            .find(|form| form.is_described(frozen, body, description, object))
+            .find(|form| form.is_described(space, body, description, object))
     }
 
     /// Whether the description is that of the page at this address, and its first slot is not after `most`.
-    fn is_described(&self, frozen: &Frozen<'_>, body: usize, description: usize, most: usize) -> bool {
+    fn is_described(&self, space: &Space<'_>, body: usize, description: usize, most: usize) -> bool {
         let Some(at) = description.checked_add(self.place).filter(|at| at.is_multiple_of(8)) else {
             return false;
         };
         if !self.last.get().holds(at, at.saturating_add(8)) {
-            let Some(area) = frozen.space.area(at).filter(|area| area.holds(at, at.saturating_add(8))) else {
+            let Some(area) = space.area(at).filter(|area| area.holds(at, at.saturating_add(8))) else {
                 return false;
             };
             self.last.set(*area);
@@ -112,7 +115,7 @@ impl Form {
 
     /// Where the page of Ruby's heap ends that begins at this page of the area, if one does. Those that follow are fetched
     /// meanwhile.
-    pub(super) fn end_of_page(&self, frozen: &Frozen<'_>, area: &Area, body: usize) -> Option<usize> {
+    pub(super) fn end_of_page(&self, space: &Space<'_>, area: &Area, body: usize) -> Option<usize> {
         const AHEAD: usize = 6;
         if body & (self.body_bytes - 1) != 0 || self.body_bytes > area.end - body {
             return None;
@@ -121,10 +124,10 @@ impl Form {
         let word = |at: usize| unsafe { read(at) } as usize;
         prefetch(body + 2 * AHEAD * self.body_bytes);
         let ahead = body + AHEAD * self.body_bytes;
-        if area.holds(ahead, ahead + 8) && frozen.space.resident_in(area, ahead, ahead + 8) > 0 {
+        if area.holds(ahead, ahead + 8) && space.resident_in(area, ahead, ahead + 8) > 0 {
             prefetch(word(ahead).wrapping_add(self.place));
         }
-        self.is_described(frozen, body, word(body), usize::MAX).then_some(body + self.body_bytes)
+        self.is_described(space, body, word(body), usize::MAX).then_some(body + self.body_bytes)
     }
 }
 
@@ -132,7 +135,9 @@ impl Form {
 fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
     let known = list.first().map(|page| page.start);
     let body_bytes = body_bytes(list);
-    let Some(form) = known.and_then(|start| Form::of_page(frozen, body_bytes, start)) else { return (0, 0) };
+    let Some(form) = known.and_then(|start| Form::of_page(&frozen.space, body_bytes, start)) else {
+        return (0, 0);
+    };
     let (mut count, mut bytes) = (0, 0);
     for area in frozen.space.areas() {
         let mut from = area.start;
@@ -140,7 +145,7 @@ fn empty_pages(list: &[HeapPage], frozen: &mut Frozen<'_>) -> (u64, u64) {
             // Its first page is read, and so is resident where it is one of Ruby's.
             let body = page.next_multiple_of(body_bytes);
             from = page + PAGE;
-            if page == body && form.end_of_page(frozen, area, body).is_some() {
+            if page == body && form.end_of_page(&frozen.space, area, body).is_some() {
                 count += 1;
                 bytes += frozen.space.claim(body, body + body_bytes);
             }
