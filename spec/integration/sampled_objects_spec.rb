@@ -141,6 +141,7 @@ RSpec.describe "sampled objects by line" do
 
   it "survives GC.stress, and Ractors that collect" do
     answer = objects(<<~'RUBY')
+      require "memintro/runtime/ractor_guard"
       Warning[:experimental] = false
       Memintro.start
       Memintro::Native.track_objects(3)
