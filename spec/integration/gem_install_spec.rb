@@ -73,7 +73,8 @@ RSpec.describe "the installed gem", :gem do
     figures, path = in_folder("ruby", "leak.rb").stdout.lines(chomp: true)
     allocations, frees, live_bytes = figures.split.map(&:to_i)
     expect(frees).to eq(250)
-    expect(allocations).to be_between(1_000, 1_003)
+    # Ruby allocates three or four times for what the line calls first.
+    expect(allocations).to be_between(1_000, 1_010)
     expect(live_bytes).to be_between(750 * 1_024, (750 * 1_024) + 20_000)
     expect(path).to start_with(@home)
   end
