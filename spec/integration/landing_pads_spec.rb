@@ -7,15 +7,18 @@ require_relative "../spec_helper"
 # when it is unwound. So nothing that runs inside malloc or free may have one, but what lets the exceptions of operator
 # new pass. One more call in a function is enough to give it one. Tests that cancel threads seldom hit it; tables tell.
 RSpec.describe "cleanup tables of the hook" do
+  # Addresses of functions that say how they are unwound, and whether each has an LSDA.
+  def descriptions(library)
+    tables = {}
+    frames = IO.popen(["readelf", "--debug-dump=frames", library], err: File::NULL, &:read)
+    frames.scan(/^(\h+) .* CIE\n.*\n  Augmentation: +"(\w*)"/) { |cie, flags| tables[cie.hex] = flags.include?("L") }
+    frames.scan(/ FDE cie=(\h+) pc=(\h+)\.\./).to_h { |cie, address| [address.hex, tables.fetch(cie.hex)] }
+  end
+
   # Functions of ours with an LSDA, by name.
   def with_table(library)
     names = names_by_address(library)
-    tables = {}
-    descriptions = []
-    frames = IO.popen(["readelf", "--debug-dump=frames", library], err: File::NULL, &:read)
-    frames.scan(/^(\h+) .* CIE\n.*\n  Augmentation: +"(\w*)"/) { |cie, flags| tables[cie.hex] = flags.include?("L") }
-    frames.scan(/ FDE cie=(\h+) pc=(\h+)\.\./) { |cie, address| descriptions << [tables.fetch(cie.hex), address.hex] }
-    descriptions.filter_map { |has_table, address| names[address] if has_table }
+    descriptions(library).filter_map { |address, has_table| names[address] if has_table }
   end
 
   def names_by_address(library)
@@ -41,5 +44,16 @@ RSpec.describe "cleanup tables of the hook" do
   it "are those of operator new, and of what does not run inside malloc" do
     expect(names_by_address(Subprocess::HOOK).values).to include("memintro_hook::intercept::malloc")
     expect(with_table(Subprocess::HOOK)).to match_array(operators + outside_malloc)
+  end
+
+  # A signal may come upon each instruction of malloc, and its handler ask for the callers.
+  it "are not all: stubs, exported ones too, and what the short path ends with say how they are unwound" do
+    known = descriptions(Subprocess::HOOK)
+    places = IO.popen(["nm", Subprocess::HOOK], &:read).scan(/^(\h+) [tT] (\S+)$/)
+    naked = places.select do |_, name|
+      name.match?(/\A(malloc|free|calloc|realloc)\z|5stubs.*4stub|in_full.*(5known|9somewhere|7unusual)/)
+    end
+    expect(naked.size).to be > 30
+    expect(naked.reject { |address, _| known.key?(address.hex) }.map(&:last)).to eq([])
   end
 end

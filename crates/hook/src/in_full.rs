@@ -95,9 +95,13 @@ macro_rules! with_caller {
         #[unsafe(naked)]
         unsafe extern "C" fn $name($($argument: $type),*) -> Pointer {
             #[cfg(target_arch = "x86_64")]
-            core::arch::naked_asm!(concat!("mov ", $x86, ", [rsp]"), "jmp {body}", body = sym $body);
+            core::arch::naked_asm!(
+                ".cfi_startproc", concat!("mov ", $x86, ", [rsp]"), "jmp {body}", ".cfi_endproc", body = sym $body,
+            );
             #[cfg(target_arch = "aarch64")]
-            core::arch::naked_asm!(concat!("mov ", $arm, ", x30"), "b {body}", body = sym $body);
+            core::arch::naked_asm!(
+                ".cfi_startproc", concat!("mov ", $arm, ", x30"), "b {body}", ".cfi_endproc", body = sym $body,
+            );
         }
     };
 }

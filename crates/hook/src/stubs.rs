@@ -3,7 +3,7 @@
 //! While nothing is recorded, a stub compares a word and jumps to the real function. Otherwise it jumps to the body
 //! with the caller's address: in full mode to that of [`in_full`] if there is one (which finds the caller by itself), else to that
 //! in [`crate::intercept`]. It is naked, so that the real function is entered with the stack and registers as the caller
-//! left them.
+//! left them. It says how it is unwound (`.cfi`), for a signal may come upon each instruction.
 
 use memintro_abi::Mode;
 
@@ -21,6 +21,7 @@ macro_rules! stub_asm {
     (free) => { stub_asm!(@in_full free) };
     (@in_full $name:ident) => {
         core::arch::naked_asm!(
+            ".cfi_startproc",
             "cmp dword ptr [rip + {active}], {full}",
             "je {in_full}",
             "ja 2f",
@@ -28,18 +29,21 @@ macro_rules! stub_asm {
             "2:",
             "mov r8, [rsp]",
             "jmp {body}",
+            ".cfi_endproc",
             active = sym ACTIVE, full = const Mode::FULL.0,
             real = sym functions::$name::REAL, in_full = sym in_full::$name, body = sym body::$name,
         )
     };
     ($name:ident) => {
         core::arch::naked_asm!(
+            ".cfi_startproc",
             "cmp dword ptr [rip + {active}], 0",
             "jne 2f",
             "jmp qword ptr [rip + {real}]",
             "2:",
             "mov r8, [rsp]",
             "jmp {body}",
+            ".cfi_endproc",
             active = sym ACTIVE, real = sym functions::$name::REAL, body = sym body::$name,
         )
     };
@@ -52,17 +56,20 @@ macro_rules! stub_asm {
     (free) => { stub_asm!(@in_full free) };
     ($name:ident) => {
         core::arch::naked_asm!(
+            ".cfi_startproc",
             "adrp x9, {active}", "ldr w9, [x9, :lo12:{active}]",
             "cbnz w9, 2f",
             "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
             "2:",
             "mov x4, x30",
             "b {body}",
+            ".cfi_endproc",
             active = sym ACTIVE, real = sym functions::$name::REAL, body = sym body::$name,
         )
     };
     (@in_full $name:ident) => {
         core::arch::naked_asm!(
+            ".cfi_startproc",
             "adrp x9, {active}", "ldr w9, [x9, :lo12:{active}]",
             "cbnz w9, 2f",
             "adrp x9, {real}", "ldr x9, [x9, :lo12:{real}]", "br x9",
@@ -73,6 +80,7 @@ macro_rules! stub_asm {
             "3:",
             "mov x4, x30",
             "b {body}",
+            ".cfi_endproc",
             active = sym ACTIVE, full = const Mode::FULL.0,
             real = sym functions::$name::REAL, in_full = sym in_full::$name, body = sym body::$name,
         )
