@@ -51,11 +51,13 @@ RSpec.describe "native callers", :listening do
   end
 
   it "tell the function that leaks from one that allocates nine times as often" do
+    # Of a hundred samples half of the weight lies in the last eight. So a tenth is told as less than 0.01 in 3 of 100
+    # runs, and as less than 0.0003 in 5 of 10,000.
     kept, temporary = told("mixed")[:mixed][:callers]
     expect(kept[:frames]).to(frames("native_leaks.so(kept", "native_leaks.so(leaks_mixed"))
-    expect(kept).to include(live_share: be_between(0.99, 1.0), share: be_between(0.002, 0.5))
+    expect(kept).to include(live_share: be_between(0.99, 1.0), share: be_between(0.0002, 0.5))
     expect(temporary[:frames]).to(frames("native_leaks.so(temporary", "native_leaks.so(leaks_mixed"))
-    expect(temporary).to include(live_share: be < 0.01, share: be_between(0.5, 0.998))
+    expect(temporary).to include(live_share: be < 0.01, share: be_between(0.5, 0.9998))
   end
 
   it "are not said of what Ruby itself allocates, even in a block that C has called" do
