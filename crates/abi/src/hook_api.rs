@@ -87,6 +87,26 @@ pub struct VmWords {
     pub without_lock: AtomicUsize,
 }
 
+impl VmWords {
+    /// Words of which none is known, or the number of collections alone.
+    #[must_use]
+    pub const fn unknown(collections: *mut usize) -> Self {
+        Self {
+            stride: AtomicUsize::new(0),
+            context: AtomicIsize::new(0),
+            marks: AtomicUsize::new(0),
+            // The first half word of a context is that of an address, and is never all ones.
+            mask: AtomicUsize::new(0),
+            masks: AtomicU32::new(u32::MAX),
+            collecting_mask: AtomicU32::new(0),
+            collecting: AtomicPtr::new(core::ptr::null_mut()),
+            collections: AtomicPtr::new(collections),
+            thread: AtomicIsize::new(0),
+            without_lock: AtomicUsize::new(0),
+        }
+    }
+}
+
 /// One relocation slot or module, for `doctor`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

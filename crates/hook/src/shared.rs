@@ -3,7 +3,7 @@
 //! It uses no other file of the hook. What begins and ends tracking is in [`crate::state`].
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use memintro_abi::{Mode, VmSource, VmWords};
 use memintro_tracker::births::Births;
@@ -49,24 +49,9 @@ static IS_LOST: AtomicBool = AtomicBool::new(false);
 static VM: AtomicPtr<VmSource> = AtomicPtr::new(ptr::null_mut());
 /// Stand for words that are not known: of a VM, and without one, where no collection has ever been. (So nobody who reads
 /// them asks first whether there are any.)
-static NO_WORDS: VmWords = unknown_words(ptr::null_mut());
-static NO_VM: VmWords = unknown_words((&raw const NO_COLLECTIONS).cast_mut().cast());
+static NO_WORDS: VmWords = VmWords::unknown(ptr::null_mut());
+static NO_VM: VmWords = VmWords::unknown((&raw const NO_COLLECTIONS).cast_mut().cast());
 static NO_COLLECTIONS: AtomicUsize = AtomicUsize::new(0);
-
-const fn unknown_words(collections: *mut usize) -> VmWords {
-    VmWords {
-        stride: AtomicUsize::new(0),
-        context: AtomicIsize::new(0),
-        marks: AtomicUsize::new(0),
-        mask: AtomicUsize::new(0),
-        masks: AtomicU32::new(u32::MAX),
-        collecting_mask: AtomicU32::new(0),
-        collecting: AtomicPtr::new(ptr::null_mut()),
-        collections: AtomicPtr::new(collections),
-        thread: AtomicIsize::new(0),
-        without_lock: AtomicUsize::new(0),
-    }
-}
 
 /// Where the VM keeps what its functions tell, if that is known.
 static WORDS: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_VM).cast_mut());

@@ -15,7 +15,7 @@
 //! checks again. Until then, and where anything differs, the hook calls the functions.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use memintro_abi::VmWords;
 
@@ -25,19 +25,7 @@ use super::probe::Probe;
 use super::{accessors, control_frames};
 
 /// The words.
-pub(super) static WORDS: VmWords = VmWords {
-    stride: AtomicUsize::new(0),
-    context: AtomicIsize::new(0),
-    marks: AtomicUsize::new(0),
-    // The first half word of a context is that of an address, and is never all ones.
-    mask: AtomicUsize::new(0),
-    masks: AtomicU32::new(u32::MAX),
-    collecting_mask: AtomicU32::new(0),
-    collecting: AtomicPtr::new(std::ptr::null_mut()),
-    collections: AtomicPtr::new(std::ptr::null_mut()),
-    thread: AtomicIsize::new(0),
-    without_lock: AtomicUsize::new(0),
-};
+pub(super) static WORDS: VmWords = VmWords::unknown(std::ptr::null_mut());
 
 /// Whether all words are found, and what tells the lock is checked.
 static ARE_FOUND: AtomicBool = AtomicBool::new(false);
