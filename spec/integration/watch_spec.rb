@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../support/hostile_listener"
 require_relative "../support/terminal"
 require "tmpdir"
 
@@ -42,6 +43,9 @@ RSpec.describe "memintro watch" do
     Dir.mkdir(sockets, 0o700) unless Dir.exist?(sockets)
     { "MEMINTRO_SOCKET_FOLDER" => sockets }
   end
+
+  # Where this process would listen.
+  def own_socket = File.join(env["MEMINTRO_SOCKET_FOLDER"], "#{Process.pid}.sock")
 
   # A process that listens and allocates.
   def target(code = WATCHED_PROGRAM)
@@ -142,10 +146,10 @@ RSpec.describe "memintro watch" do
   end
 
   it "says on f that free memory is not known, where the allocator does not tell" do
-    require_relative "../support/hostile_listener"
-    path = File.join(env["MEMINTRO_SOCKET_FOLDER"], "#{Process.pid}.sock")
     honest = HostileListener.honest(Process.pid)
-    listener = HostileListener.new(path) { |command, socket| socket.write(HostileListener.answer(honest[command])) }
+    listener = HostileListener.new(own_socket) do |command, socket|
+      socket.write(HostileListener.answer(honest[command]))
+    end
     watch(Process.pid) do |terminal|
       terminal.wait_for("RSS")
       terminal.type("f")
@@ -231,13 +235,11 @@ RSpec.describe "memintro watch" do
   end
 
   it "shows nothing that a hostile listener would have the terminal do, and says what is wrong" do
-    require_relative "../support/hostile_listener"
-    path = File.join(env["MEMINTRO_SOCKET_FOLDER"], "#{Process.pid}.sock")
     honest = HostileListener.honest(Process.pid)
     nasty = "\e]0;owned\a\e[2J\u009b31m\u202Egood"
     site = { name: nasty, live_bytes: 1, growth: 1, live_blocks: 1, allocations: 1 }
     answers = { "vitals" => { **honest["vitals"], program: nasty, mode: nasty, sites: [site] } }
-    listener = HostileListener.new(path) do |command, socket|
+    listener = HostileListener.new(own_socket) do |command, socket|
       answer = answers.fetch(command, honest[command])
       socket.write(answer.is_a?(String) ? answer : HostileListener.answer(answer))
     end
@@ -261,12 +263,10 @@ RSpec.describe "memintro watch" do
   end
 
   it "goes on where the process has hung up on it between two questions" do
-    require_relative "../support/hostile_listener"
-    path = File.join(env["MEMINTRO_SOCKET_FOLDER"], "#{Process.pid}.sock")
     honest = HostileListener.honest(Process.pid)
     asked = 0
     # Each connection has one answer.
-    listener = HostileListener.new(path) do |command, socket|
+    listener = HostileListener.new(own_socket) do |command, socket|
       socket.write(HostileListener.answer(honest[command].merge(live_objects: 1_000 + (asked += 1))))
     end
     watch(Process.pid, "--every", "0.1") do |terminal|
