@@ -12,7 +12,7 @@
 //! candidate that a later one reaches is none. So it goes a second time, from the last candidate to the first, and those
 //! where it has to begin anew are the ones that nothing else points to.
 
-use super::nodes::{Content, NO_SITE, NOBODY, Nodes, State};
+use super::nodes::{Content, NO_SITE, NOBODY, Node, Nodes, State};
 
 /// The memory that is searched.
 pub trait Memory {
@@ -22,6 +22,17 @@ pub trait Memory {
     /// The same without what is known to be out of use.
     fn words_in_use(&self, from: usize, to: usize, visit: impl FnMut(usize, usize)) {
         self.words(from, to, visit);
+    }
+
+    /// Those of a block that are looked at. Returns the bytes of the block, or 0 if nothing of it is.
+    fn words_of(&self, node: &Node, visit: impl FnMut(usize, usize)) -> u64 {
+        let (from, to) = (node.start, node.start + node.bytes);
+        match node.content {
+            Content::All => self.words(from, to, visit),
+            Content::InUse => self.words_in_use(from, to, visit),
+            Content::Nothing => return 0,
+        }
+        node.bytes as u64
     }
 
     /// Says that this address will be read soon.
@@ -148,15 +159,10 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
         let memory = self.memory;
         while let Some(index) = self.next() {
             let Some(node) = self.nodes.list.get(index).copied() else { continue };
-            let mut visit =
-                |_, word| self.look(word, self.has_integers, (node.kind, node.root, index as u32));
-            let (from, to) = (node.start, node.start + node.bytes);
-            match node.content {
-                Content::All => memory.words(from, to, &mut visit),
-                Content::InUse => memory.words_in_use(from, to, &mut visit),
-                Content::Nothing => continue,
-            }
-            self.searched += node.bytes as u64;
+            let searched = memory.words_of(&node, |_, word| {
+                self.look(word, self.has_integers, (node.kind, node.root, index as u32));
+            });
+            self.searched += searched;
         }
     }
 
@@ -204,19 +210,13 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
         self.turn(start, start, from, to);
         while let Some(index) = self.next() {
             let Some(node) = self.nodes.list.get(index).copied() else { continue };
-            let mut visit = |_, word| {
+            memory.words_of(&node, |_, word| {
                 for address in [word, if word & 1 == 1 { word >> 1 } else { 0 }] {
                     if let Some(found) = self.nodes.find(address) {
                         self.turn(found, start, from, to);
                     }
                 }
-            };
-            let (first, end) = (node.start, node.start + node.bytes);
-            match node.content {
-                Content::All => memory.words(first, end, &mut visit),
-                Content::InUse => memory.words_in_use(first, end, &mut visit),
-                Content::Nothing => {}
-            }
+            });
         }
     }
 

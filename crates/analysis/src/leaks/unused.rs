@@ -7,7 +7,6 @@
 //! | a string's or array's, a small hash's | what comes after its length |
 //! | the list of the heap's pages | what comes after the last one |
 //! | the collector's stack of objects to be marked | what is above its top, and the pieces that it keeps |
-//!
 //! | the buffers of an IO | what comes after the bytes that wait in it |
 //!
 //! The buffer from which an IO reads is pointed to at an odd place, because Ruby packs its structure ([`io_buffers`]).
