@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "set"
 require_relative "../../ext/memintro/cargo_build"
 require_relative "debian_root"
 require_relative "ruby_entry"
@@ -21,6 +22,7 @@ module Matrix
     def initialize(folder:, checkout:)
       @folder = folder
       @checkout = checkout
+      @releases = Set.new
       FileUtils.mkdir_p(folder)
     end
 
@@ -59,7 +61,7 @@ module Matrix
 
     def run_suites(entry, home, smoke)
       session = Session.new(home, folder: @folder, checkout: @checkout, crates: (crates(entry) if smoke))
-      session.run(Matrix.suites(smoke: smoke)) do |outcome|
+      session.run(Matrix.suites(smoke: smoke, again: !@releases.add?(entry.debian))) do |outcome|
         say entry, "#{outcome.suite}, #{outcome.allocator}: #{outcome.passed} passed, #{outcome.failed} failed, " \
                    "#{outcome.skipped} skipped"
       end

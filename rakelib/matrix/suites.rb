@@ -5,13 +5,14 @@ module Matrix
   #
   # name: what the table calls it; allocator: "glibc", or the one preloaded in every program that the specs start;
   # arguments: of rspec; smoke: part of the short run; jit: compiled, where the Ruby has a compiler. What counts blocks
-  # by line is not: what the compiler takes while it compiles a line is put down to that line, too.
-  Suite = Struct.new(:name, :allocator, :arguments, :smoke, :jit, keyword_init: true)
+  # by line is not: what the compiler takes while it compiles a line is put down to that line, too. no_ruby: its
+  # programs have no Ruby in them, so it is run once in each Debian release.
+  Suite = Struct.new(:name, :allocator, :arguments, :smoke, :jit, :no_ruby, keyword_init: true)
 
   # A native or a Ruby program compares its own count of allocations with the hook's figures.
-  TRUTH = %w[spec/integration/native_truth_spec.rb spec/integration/ruby_truth_spec.rb
-             spec/integration/objects_spec.rb spec/integration/sampled_objects_spec.rb
-             spec/integration/stacks_spec.rb].freeze
+  NATIVE_TRUTH = %w[spec/integration/native_truth_spec.rb].freeze
+  TRUTH = %w[spec/integration/ruby_truth_spec.rb spec/integration/objects_spec.rb
+             spec/integration/sampled_objects_spec.rb spec/integration/stacks_spec.rb].freeze
   # What Ruby counts differs from one Ruby to the next, as that 3.4 counts objects that move.
   COUNTS = %w[spec/integration/measure_spec.rb spec/integration/account_spec.rb
               spec/integration/account_details_spec.rb spec/integration/account_scenarios_spec.rb].freeze
@@ -22,7 +23,7 @@ module Matrix
   TESTS = ["spec/integration/rspec_matchers_spec.rb", "spec/integration/minitest_assertions_spec.rb",
            "spec/integration/mem_check_spec.rb[1:1,1:2]"].freeze
   # Tests that depend on the allocator behind the hook: the same truth tests as with glibc, C++ included.
-  BEHIND_THE_HOOK = [*TRUTH, "spec/integration/libraries_spec.rb", "spec/integration/call_sites_spec.rb",
+  BEHIND_THE_HOOK = [*NATIVE_TRUTH, *TRUTH, "spec/integration/libraries_spec.rb", "spec/integration/call_sites_spec.rb",
                      "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",
                      "spec/integration/threads_spec.rb"].freeze
   OTHER_ALLOCATOR = ["--require", "./spec/matrix/support/allocator.rb"].freeze
@@ -30,6 +31,8 @@ module Matrix
   USUAL = ["--tag", "~long", "--tag", "~gem"].freeze
 
   SUITES = [
+    Suite.new(name: "native truth", allocator: "glibc", arguments: [*USUAL, *NATIVE_TRUTH], smoke: :only,
+              no_ruby: true),
     # Debian 13's Rubies have rbs, which a Debian 12 has not.
     Suite.new(name: "truth", allocator: "glibc",
               arguments: [*USUAL, *TRUTH, *COUNTS, *HEAP, *TESTS, "spec/unit/signatures_spec.rb"], smoke: :only),
@@ -44,7 +47,9 @@ module Matrix
   ].freeze
 
   # The suites of a whole run, or of the short one.
-  def self.suites(smoke:)
-    SUITES.select { |suite| smoke ? suite.smoke : suite.smoke != :only }
+  #
+  # @param again [Boolean] whether an earlier Ruby ran in the same Debian release
+  def self.suites(smoke:, again: false)
+    SUITES.select { |suite| (smoke ? suite.smoke : suite.smoke != :only) && !(again && suite.no_ruby) }
   end
 end
