@@ -189,6 +189,24 @@ RSpec.describe "the Ruby API" do
     expect([figures[:final], figures[:readable]]).to all(be_between(40_001, 60_000))
   end
 
+  it "starts and stops in each mode while each allocation collects", :vm do
+    code = <<~'RUBY'
+      states = [{}, { mode: :sampled }, { objects: true }, { objects: :sampled }].map do |options|
+        Memintro.start(**options)
+        kept = Array.new(200) { "x" * 1_001 }
+        least = kept.size * 1_001
+        [kept.size, Memintro["-e:3"]&.live_bytes.to_i >= least, Memintro.stop.live_bytes >= least]
+      end
+      puts JSON.generate(states: states)
+    RUBY
+    result = run_ruby(code: code, requires: %w[json memintro], env: { "MEMINTRO_SPEC_STRESSED_START" => "1" })
+    states = result.must_succeed.json[:states]
+    expect(states.size).to eq(4)
+    # What samples say of 200 strings is an estimate.
+    expect(states.values_at(0, 2)).to all(eq([200, true, true]))
+    expect(states.map(&:first)).to all(eq(200))
+  end
+
   it "starts afresh with other settings, and shares (other) among what is beyond max_sites", :vm do
     figures = answer(<<~'RUBY')
       Memintro.start
