@@ -41,34 +41,35 @@ pub(super) fn count(
     let form = wanted.object.and_then(|object| Form::of_object(&frozen.space, object));
     let new = || Some(Found { list: slice(MOST)?, used: 0, blocks: 0, bytes: 0, counted: wanted.counted });
     let (mut found, mut more) = (new()?, new()?);
-    let (mut resident, mut probed) = (0, 0);
-    for (index, area) in frozen.space.areas().iter().enumerate() {
-        let may_have_chunks = frozen.regions.get(index).is_some_and(Region::may_have_chunks);
-        // Where pages were spread evenly, a chunk's first one need not be among them, though it is there.
-        let is_probed = frozen.is_spread && may_have_chunks && probed < MOST_PROBED;
-        probed += if is_probed { (area.end - area.start) / PAGE } else { 0 };
-        let heaps = if is_probed { Some(wanted.heaps) } else { None };
-        let search = Search { space: &frozen.space, area: *area, heaps, form: form.clone() };
-        found.used = 0;
-        let mut from = area.start;
-        if let Some(half) = search.half() {
-            let second = search.clone();
-            (more.used, more.blocks, more.bytes) = (0, found.blocks, found.bytes);
-            let (list, end) = (&mut more, area.end);
-            copy::both(
-                || from = search.run((from, half), &mut found),
-                move || _ = second.run((half, end), list),
-            );
-            // Otherwise a block reaches into the second half, which was searched from within it.
-            if from == half {
-                more.list.iter().take(more.used).for_each(|block| found.add(*block));
-                from = area.end;
+    let mut resident = 0;
+    let areas = frozen.space.areas();
+    // How far each area has been searched.
+    let ends = slice::<usize>(areas.len())?;
+    // Most pages are those of Ruby's heap, among which few blocks are: what comes before them is searched first.
+    for stops in [true, false] {
+        let mut probed = 0;
+        for (index, area) in areas.iter().enumerate() {
+            if found.is_all() {
+                break;
             }
-        }
-        search.run((from, area.end), &mut found);
-        for (at, size) in found.list.iter().take(found.used) {
-            candidates.own(*at, Owner::Native);
-            resident += frozen.space.claim(*at, *at + *size);
+            let may_have_chunks = frozen.regions.get(index).is_some_and(Region::may_have_chunks);
+            // Where pages were spread evenly, a chunk's first one need not be among them, though it is there.
+            let is_probed = frozen.is_spread && may_have_chunks && probed < MOST_PROBED;
+            probed += if is_probed { (area.end - area.start) / PAGE } else { 0 };
+            let heaps = if is_probed { Some(wanted.heaps) } else { None };
+            let search = Search { space: &frozen.space, area: *area, heaps, form: form.clone(), stops };
+            let Some(end) = ends.get_mut(index) else { break };
+            let from = area.start.max(*end);
+            found.used = 0;
+            *end = if stops {
+                search.run((from, area.end), &mut found)
+            } else {
+                search.rest(from, &mut found, &mut more)
+            };
+            for (at, size) in found.list.iter().take(found.used) {
+                candidates.own(*at, Owner::Native);
+                resident += frozen.space.claim(*at, *at + *size);
+            }
         }
     }
     answer.add("mmapped", &[found.blocks, found.bytes, resident].map(Word::Number));
@@ -89,6 +90,11 @@ struct Found {
 }
 
 impl Found {
+    /// Whether these are all that the C library knows of: each further page would be looked at in vain.
+    fn is_all(&self) -> bool {
+        self.counted == Some((self.blocks, self.bytes))
+    }
+
     fn add(&mut self, block: (usize, usize)) {
         if let Some(place) = self.list.get_mut(self.used) {
             *place = block;
@@ -107,21 +113,41 @@ struct Search<'a, 'b> {
     /// Where every page is looked at: ranges in which no block is.
     heaps: Option<&'a [(usize, usize)]>,
     form: Option<Form>,
+    /// Whether it ends where Ruby's heap begins.
+    stops: bool,
 }
 
 impl Search<'_, '_> {
-    /// Looks at the pages that begin within a range. Returns the end of it, or of the last block.
+    /// Searches what is left of the area, by two threads where that is much.
+    fn rest(&self, mut from: usize, found: &mut Found, more: &mut Found) -> usize {
+        let end = self.area.end;
+        if let Some(half) = self.half().filter(|half| from < *half) {
+            let (second, list) = (self.clone(), &mut *more);
+            (list.used, list.blocks, list.bytes) = (0, found.blocks, found.bytes);
+            copy::both(|| from = self.run((from, half), found), move || _ = second.run((half, end), list));
+            // Otherwise a block reaches into the second half, which was searched from within it.
+            if from == half {
+                more.list.iter().take(more.used).for_each(|block| found.add(*block));
+                return end;
+            }
+        }
+        self.run((from, end), found)
+    }
+
+    /// Looks at the pages that begin within a range. Returns the end of it, or of the last block, or where it stopped.
     fn run(&self, (from, to): (usize, usize), found: &mut Found) -> usize {
         let memory = Readable(self.area);
         let mut from = from;
-        // Once all that the C library knows of are found, each further page would be looked at in vain.
-        while from < to && found.counted != Some((found.blocks, found.bytes)) {
+        while from < to && !found.is_all() {
             let next =
                 if self.heaps.is_some() { Some(from) } else { self.space.next_resident(&self.area, from) };
             let Some(at) = next.filter(|at| *at < to) else { break };
             if let Some(end) =
                 self.form.as_ref().and_then(|form| form.end_of_page(self.space, &self.area, at))
             {
+                if self.stops {
+                    return at;
+                }
                 from = end;
                 continue;
             }
