@@ -120,6 +120,20 @@ impl<'a> Space<'a> {
         (bytes + self.count(first + 1, last) * PAGE) as u64
     }
 
+    /// Whether all of a range within the area is resident and not claimed. False also where that is not seen at once.
+    #[must_use]
+    #[inline]
+    pub fn is_whole(&self, area: &Area, from: usize, to: usize) -> bool {
+        if to <= from || to > area.end {
+            return false;
+        }
+        let page = |address: usize| area.first_bit + (address - area.start) / PAGE;
+        let (first, last) = (page(from), page(to - 1));
+        let mask = (u64::MAX << (first % WORD_BITS)) & (u64::MAX >> (WORD_BITS - 1 - last % WORD_BITS));
+        first / WORD_BITS == last / WORD_BITS
+            && self.bits.get(first / WORD_BITS).is_some_and(|word| word & mask == mask)
+    }
+
     /// Claims the pages of a range: returns the resident bytes that nobody had claimed before. The range is rounded
     /// outwards to pages.
     pub fn claim(&mut self, from: usize, to: usize) -> u64 {
@@ -218,12 +232,30 @@ mod tests {
         for (page, is) in resident.iter().enumerate() {
             space.set(page, *is);
         }
-        for (from, to) in
-            [(0, 10), (4095, 4097), (4096, 8192), (5000, 6000), (100, 700_000), (260_000, 819_200)]
-        {
+        let mut whole = 0;
+        for (from, to) in [
+            (0, 10),
+            (4095, 4097),
+            (4096, 8192),
+            (5000, 6000),
+            (4096, 12_288),
+            (4096, 12_289),
+            (100, 700_000),
+            (520_000, 780_000),
+            (523_000, 525_000),
+            (530_000, 780_000),
+            (260_000, 819_200),
+        ] {
             let (from, to) = (0x10_000 + from, 0x10_000 + to);
             assert_eq!(space.resident(from, to), slowly(&resident, from, to), "{from:#x} to {to:#x}");
+            if space.is_whole(&AREAS[0], from, to) {
+                whole += 1;
+                assert_eq!(space.resident(from, to), (to - from) as u64, "{from:#x} to {to:#x}");
+            }
         }
+        // Pages 127 and 128 are in two words, which is not seen at once.
+        assert_eq!(whole, 4);
+        assert!(!space.is_whole(&AREAS[0], AREAS[0].end, usize::MAX));
         assert_eq!(space.resident(0x10_000, usize::MAX), slowly(&resident, 0x10_000, AREAS[0].end));
         assert_eq!((space.resident(0, 4096), space.resident(0x200_000, 0x204_000)), (0, 0));
     }

@@ -7,8 +7,8 @@
 
 use super::chunks::{self, End, State, Step};
 
-/// Strands, in the order of their addresses. The processor can wait for about so many words at once.
-const STRANDS: usize = 12;
+/// Strands, in the order of their addresses. With more, the processor does not wait for more words at once.
+const STRANDS: usize = 24;
 /// A heap of less is walked from one end to the other.
 const LEAST: usize = 1 << 20;
 /// Chunks that must follow one another where a strand begins. Old heads, within what is a free chunk now, lead to its
@@ -33,6 +33,11 @@ pub trait Visitor {
 pub trait Memory {
     /// Eight bytes, or `None` where nothing is to be read.
     fn word(&self, at: usize) -> Option<u64>;
+    /// The same of two words that follow one another.
+    #[inline]
+    fn pair(&self, at: usize) -> Option<(u64, u64)> {
+        Some((self.word(at)?, self.word(at.checked_add(8)?)?))
+    }
     /// The word will be read soon. It may be no valid address.
     fn soon(&self, at: usize);
 }
@@ -153,6 +158,18 @@ fn border(from: usize, limit: usize, end: usize, top: usize, memory: &impl Memor
     })
 }
 
+/// What [`chunks::step`] answers of most chunks: those that end before the top, and are as they should be.
+#[inline]
+fn quick_step(at: usize, head: Option<u64>, last: usize, memory: &impl Memory) -> Option<Step> {
+    let head = head.filter(|head| head & (chunks::MAPPED | 8) == 0)?;
+    let size = usize::try_from(head & !chunks::FLAGS).ok().filter(|size| *size > chunks::GRAIN)?;
+    let next = at.checked_add(size).filter(|next| *next < last)?;
+    let (before, next_head) = memory.pair(next)?;
+    let is_used = next_head & chunks::PREVIOUS_IN_USE != 0;
+    let state = if is_used { State::Used } else { State::Free };
+    (is_used || before == size as u64).then_some(Step::Chunk { size, state, next_head: Some(next_head) })
+}
+
 fn by_turns<V: Visitor>(
     strands: &mut [Strand<V::Sums>],
     end: usize,
@@ -160,6 +177,8 @@ fn by_turns<V: Visitor>(
     memory: &impl Memory,
     visitor: &mut V,
 ) {
+    let start = strands.first().map_or(end, |strand| strand.first);
+    let last = if (start..end).contains(&top) { top } else { end };
     let mut goes_on = true;
     while goes_on {
         goes_on = false;
@@ -167,7 +186,10 @@ fn by_turns<V: Visitor>(
             if strand.ended.is_some() || strand.at >= strand.until {
                 continue;
             }
-            match chunks::step(strand.at, strand.head, end, top, |at| memory.word(at)) {
+            let quick = quick_step(strand.at, strand.head, last, memory);
+            match quick
+                .unwrap_or_else(|| chunks::step(strand.at, strand.head, end, top, |at| memory.word(at)))
+            {
                 Step::Chunk { size, state, next_head } => {
                     visitor.visit(&mut strand.sums, strand.at, size, state);
                     strand.at += size;

@@ -130,6 +130,13 @@ impl Memory for Readable {
     }
 
     #[inline]
+    fn pair(&self, at: usize) -> Option<(u64, u64)> {
+        let is_here = at.is_multiple_of(8) && self.0.holds(at, at.wrapping_add(16));
+        // SAFETY: within a readable mapping of this process, in which nothing else runs.
+        is_here.then(|| unsafe { (read(at), read(at + 8)) })
+    }
+
+    #[inline]
     fn soon(&self, at: usize) {
         prefetch(at);
     }
@@ -184,8 +191,13 @@ impl Sums {
     /// Counts a free chunk.
     pub(super) fn free_chunk(&mut self, space: &Space<'_>, area: &Area, from: usize, to: usize) {
         self.free_chunks += 1;
-        self.free += space.resident_in(area, from, to);
         let (first, last) = ((from + KEPT_OF_FREE).next_multiple_of(PAGE), to / PAGE * PAGE);
+        if space.is_whole(area, from, to) {
+            self.free += (to - from) as u64;
+            self.whole_pages += last.saturating_sub(first) as u64;
+            return;
+        }
+        self.free += space.resident_in(area, from, to);
         if first < last {
             self.whole_pages += space.resident_in(area, first, last);
         }
