@@ -56,6 +56,50 @@ RSpec.describe "details of an account", :vm do
     expect(native_after).to be_within(300_000).of(native)
   end
 
+  # What is freed lies between blocks that stay, so that no piece becomes part of another one.
+  [0, 1].each do |ways|
+    it "says how many free pieces of each size malloc has, by #{%w[lists walk][ways]}" do
+      code = <<~'RUBY'
+        libc = Fiddle.dlopen(nil)
+        # Addresses as numbers: malloc would be asked for each Fiddle::Pointer.
+        malloc = Fiddle::Function.new(libc["malloc"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_SIZE_T)
+        free = Fiddle::Function.new(libc["free"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOID)
+        # Without what else an account asks for: that has malloc sort its lists.
+        details = lambda do
+          text, whole, pause, (name, own) = Memintro::Native.account(false, true, WAYS, 20)
+          figures = Memintro::Account::Figures.new(text.b)
+          Memintro::Account::Reading.new(figures, whole, pause, name, own.to_h).account(ruby: false)[:malloc_free].details
+        end
+        Memintro.account(ruby: false)
+        GC.disable
+        GC.stress = false
+        blocks = { 3000 => 800, 1000 => 7, 72 => 107 }.flat_map do |size, count|
+          Array.new(2 * count + 100) { malloc.call(size) }.each_slice(2).map(&:first).last(count)
+        end
+        before = details.call
+        blocks.each { |block| free.call(block) }
+        keys = %i[bins tcache fast_bins bins_pieces tcache_pieces fast_bins_pieces bins_bytes tcache_bytes fast_bins_bytes]
+        puts JSON.generate([before, details.call].map { |one| one.slice(*keys) })
+      RUBY
+      before, after = run_ruby(code: "WAYS = #{ways}\n#{code}", requires: %w[json fiddle memintro]).must_succeed.json
+      bins = ->(one) { one[:bins].find { |row| row[:least_bytes] == 2048 } || { pieces: 0, bytes: 0 } }
+      expect(bins[after][:pieces] - bins[before][:pieces]).to be_within(2).of(800)
+      expect(bins[after][:bytes] - bins[before][:bytes]).to be_within(3 * 4096).of(800 * 3008)
+      expect(bins[after][:most_bytes]).to eq(4095)
+      # A cache has up to seven of each size; further small ones are in fast bins.
+      expect(after[:tcache]).to include(piece_bytes: 1008, pieces: 7, bytes: 7 * 1008)
+      # malloc takes a free piece of 96 as it is.
+      fast = after[:fast_bins].select { |row| [80, 96].include?(row[:piece_bytes]) }
+      expect(fast.sum { |row| row[:pieces] }).to be_between(95, 110)
+      expect(after[:fast_bins]).to all(satisfy { |row| row[:bytes] == row[:pieces] * row[:piece_bytes] })
+      %i[bins fast_bins].each do |list|
+        sums = %i[pieces bytes].map { |key| after[list].sum { |row| row[key] } }
+        expect(sums).to eq(after.values_at(:"#{list}_pieces", :"#{list}_bytes"))
+      end
+      expect(after[:tcache].sum { |row| row[:bytes] }).to be_between(after[:tcache_bytes] / 3, after[:tcache_bytes])
+    end
+  end
+
   it "names the call sites of each row, and counts its tables page by page" do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       2.times { Memintro.account }

@@ -3,17 +3,31 @@
 //! A thread's cache is a chunk of 0x290 bytes with 64 counts and 64 lists (glibc 2.30 to 2.41). It is told from
 //! others by its contents: each list has as many chunks as its count says, all of the size that belongs to the list.
 
-use super::chunks::FLAGS;
+use super::chunks::{FLAGS, GRAIN};
 
 /// Bytes of the chunk that holds a thread's cache.
 pub const CACHE: usize = 0x290;
-const LISTS: usize = 64;
+/// Lists of a cache.
+pub const LISTS: usize = 64;
 const COUNTS_AT: usize = 16;
 const LISTS_AT: usize = COUNTS_AT + 2 * LISTS;
-const FAST_LISTS: usize = 10;
+/// Lists of an arena's fast bins.
+pub const FAST_LISTS: usize = 10;
 const LEAST_CHUNK: usize = 32;
 /// Far more than glibc puts into a list unless it is told to.
 const MOST: usize = 1 << 12;
+
+/// Bytes of the chunks of a list, in caches and in fast bins.
+#[must_use]
+pub fn size_of(list: usize) -> usize {
+    LEAST_CHUNK + list * GRAIN
+}
+
+/// The list of chunks of this size.
+#[must_use]
+pub fn list_of(size: usize) -> usize {
+    size.saturating_sub(LEAST_CHUNK) / GRAIN
+}
 
 /// Visits each cached chunk, if the chunk at `chunk` is a thread's cache. Returns how many there were.
 pub fn each_cached(
@@ -41,7 +55,7 @@ fn lists(
             return None;
         }
         for _ in 0..count {
-            let size = LEAST_CHUNK + list * 16;
+            let size = size_of(list);
             block = following(block, size, mixed, &word).inspect(|_| visit(block - 16, size))?;
         }
         if block != 0 {
@@ -60,7 +74,7 @@ pub fn each_fast(
     mut visit: impl FnMut(usize, usize),
 ) {
     for list in 0..FAST_LISTS {
-        let size = LEAST_CHUNK + list * 16;
+        let size = size_of(list);
         let mut chunk = word(bins + list * 8).and_then(|chunk| usize::try_from(chunk).ok()).unwrap_or(0);
         let mut left = 1_usize << 24;
         while chunk != 0 && left > 0 {

@@ -8,7 +8,7 @@ use memintro_analysis::account::{PAGE, caches, maps};
 
 use super::answer::Answer;
 use super::frozen::{Frozen, read};
-use super::heap_walk::{Candidates, MOST_CACHES, Sums, one_heap};
+use super::heap_walk::{Bins, Candidates, MOST_CACHES, Pieces, Sums, one_heap};
 use super::threads::{self, Threads};
 use super::{Ways, lists, mapped};
 use crate::copy::own_memory::slice;
@@ -82,9 +82,12 @@ fn by_lists(
     answer: &mut Answer<'_>,
 ) -> Option<()> {
     candidates.used = threads::caches(frozen, threads, candidates.room)?;
+    let mut bins = Bins::default();
     for (number, arena) in (0..).zip(lists::count(frozen, main, takes_many, claims)?) {
         write(number, arena.heaps, &arena.sums, answer);
+        bins.add(&arena.sums.bins);
     }
+    bins.write(answer);
     cached(frozen, main, candidates, answer);
     Some(())
 }
@@ -99,7 +102,8 @@ fn by_chunks(
 ) -> bool {
     let (arena, layout) = main;
     let mut claim = |from, to| claims.add(from, to);
-    let mut has_many = walk_main(frozen, arena, layout, candidates, &mut claim, answer);
+    let mut bins = Bins::default();
+    let mut has_many = walk_main(frozen, (arena, layout), candidates, &mut claim, &mut bins, answer);
     let mut number = 0;
     let whole = arenas::each_other(
         arena,
@@ -107,12 +111,14 @@ fn by_chunks(
         |at| either(frozen, at, arena, layout),
         |other| {
             number += 1;
-            has_many |= walk_other(frozen, (number, other), layout, candidates, &mut claim, answer);
+            has_many |=
+                walk_other(frozen, (number, other), layout, candidates, &mut claim, &mut bins, answer);
         },
     );
     if !whole {
         answer.add("broken", &[Word::Number(0), Word::Text(b"arenas")]);
     }
+    bins.write(answer);
     cached(frozen, main, candidates, answer);
     has_many
 }
@@ -162,10 +168,10 @@ fn find_in_libc<T>(
 
 fn walk_main(
     frozen: &Frozen<'_>,
-    arena: usize,
-    layout: Layout,
+    (arena, layout): (usize, Layout),
     candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
+    bins: &mut Bins,
     answer: &mut Answer<'_>,
 ) -> bool {
     let mut sums = Sums::default();
@@ -186,6 +192,7 @@ fn walk_main(
     }
     answer.figure("busy", u64::from(is_busy(arena, |at| either(frozen, at, arena, layout))));
     write(0, heaps, &sums, answer);
+    bins.add(&sums.bins);
     sums.free_chunks > lists::most_chunks(all)
 }
 
@@ -246,6 +253,7 @@ fn walk_other(
     layout: Layout,
     candidates: &mut Candidates<'_>,
     claim: &mut impl FnMut(usize, usize),
+    bins: &mut Bins,
     answer: &mut Answer<'_>,
 ) -> bool {
     let mut sums = Sums::default();
@@ -269,6 +277,7 @@ fn walk_other(
     }
     answer.figure("busy", u64::from(is_busy(arena, |at| frozen.word(at))));
     write(number, heaps, &sums, answer);
+    bins.add(&sums.bins);
     let all = frozen.word(arena + layout.system_bytes).unwrap_or(0) as usize;
     sums.free_chunks > lists::most_chunks(all)
 }
@@ -284,7 +293,7 @@ fn write(number: u64, heaps: u64, sums: &Sums, answer: &mut Answer<'_>) {
     answer.add("arena", &figures.map(Word::Number));
 }
 
-/// Chunks in caches and fast bins: resident bytes and sizes.
+/// Chunks in caches and fast bins: resident bytes and sizes, of all and of each size.
 fn cached(
     frozen: &Frozen<'_>,
     (main, layout): (usize, Layout),
@@ -292,31 +301,52 @@ fn cached(
     answer: &mut Answer<'_>,
 ) {
     let word = |at: usize| frozen.word(at);
-    let (mut caches, mut count, mut resident, mut size_sum) = (0, 0, 0, 0);
+    let (mut caches, mut sums) = (0, BySize::<{ caches::LISTS }>::new());
     for place in 0..candidates.used {
         let Some(chunk) = candidates.room.get(place).copied() else { break };
-        let found = caches::each_cached(chunk, word, |at, size| {
-            candidates.own(at, Owner::Cached);
-            resident += frozen.space.resident(at, at + size);
-            size_sum += size as u64;
-        });
+        let found = caches::each_cached(chunk, word, |at, size| sums.count(frozen, candidates, at, size));
         // Memory of zeroes looks like a cache that holds nothing.
-        if let Some(found) = found.filter(|found| *found > 0) {
-            caches += 1;
-            count += found as u64;
-        }
+        caches += u64::from(found.is_some_and(|found| found > 0));
     }
-    answer.add("tcache", &[caches, count, resident, size_sum].map(Word::Number));
+    answer.add("tcache", &[caches, sums.count, sums.resident, sums.size].map(Word::Number));
+    sums.write("tcache_bin", answer);
     let Some(bins) = layout.fast_bins else { return };
-    let (mut count, mut resident, mut size_sum) = (0, 0, 0);
-    let mut visit = |at: usize, size: usize| {
-        candidates.own(at, Owner::Cached);
-        count += 1;
-        resident += frozen.space.resident(at, at + size);
-        size_sum += size as u64;
-    };
+    let mut sums = BySize::<{ caches::FAST_LISTS }>::new();
+    let mut visit = |at: usize, size: usize| sums.count(frozen, candidates, at, size);
     let all = |at: usize| either(frozen, at, main, layout);
     caches::each_fast(main + bins, true, all, &mut visit);
     arenas::each_other(main, layout, all, |arena| caches::each_fast(arena + bins, true, all, &mut visit));
-    answer.add("fast", &[count, resident, size_sum].map(Word::Number));
+    answer.add("fast", &[sums.count, sums.resident, sums.size].map(Word::Number));
+    sums.write("fast_bin", answer);
+}
+
+/// Chunks in lists of one size each.
+struct BySize<const LISTS: usize> {
+    count: u64,
+    resident: u64,
+    size: u64,
+    lists: [Pieces; LISTS],
+}
+
+impl<const LISTS: usize> BySize<LISTS> {
+    fn new() -> Self {
+        Self { count: 0, resident: 0, size: 0, lists: [Pieces::default(); LISTS] }
+    }
+
+    fn count(&mut self, frozen: &Frozen<'_>, candidates: &mut Candidates<'_>, at: usize, size: usize) {
+        candidates.own(at, Owner::Cached);
+        let resident = frozen.space.resident(at, at + size);
+        self.count += 1;
+        self.resident += resident;
+        self.size += size as u64;
+        if let Some(list) = self.lists.get_mut(caches::list_of(size)) {
+            list.add(1, resident);
+        }
+    }
+
+    fn write(&self, key: &str, answer: &mut Answer<'_>) {
+        for (number, list) in self.lists.iter().enumerate() {
+            list.write(key, caches::size_of(number), answer);
+        }
+    }
 }

@@ -26,6 +26,57 @@ pub(super) struct Sums {
     pub(super) whole_pages: u64,
     pub(super) used_size: u64,
     pub(super) free_chunks: u64,
+    pub(super) bins: Bins,
+}
+
+/// Free chunks by their sizes: a class for each power of two from the least chunk's size on, the last one for all above.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Bins([Pieces; 16]);
+
+/// How many there are, and their resident bytes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pieces {
+    count: u64,
+    resident: u64,
+}
+
+impl Bins {
+    const LEAST: usize = 32;
+
+    #[inline]
+    fn count(&mut self, size: usize, resident: u64) {
+        let class = (size / Self::LEAST).checked_ilog2().unwrap_or(0) as usize;
+        let last = self.0.len() - 1;
+        if let Some(pieces) = self.0.get_mut(class.min(last)) {
+            pieces.add(1, resident);
+        }
+    }
+
+    pub(super) fn add(&mut self, more: &Self) {
+        for (pieces, more) in self.0.iter_mut().zip(more.0) {
+            pieces.add(more.count, more.resident);
+        }
+    }
+
+    /// A line for each class that has chunks, with its least size.
+    pub(super) fn write(&self, answer: &mut Answer<'_>) {
+        for (class, pieces) in self.0.iter().enumerate() {
+            pieces.write("bin", Self::LEAST << class, answer);
+        }
+    }
+}
+
+impl Pieces {
+    pub(super) fn add(&mut self, count: u64, resident: u64) {
+        self.count += count;
+        self.resident += resident;
+    }
+
+    pub(super) fn write(&self, key: &str, size: usize, answer: &mut Answer<'_>) {
+        if self.count > 0 {
+            answer.add(key, &[size as u64, self.count, self.resident].map(Word::Number));
+        }
+    }
 }
 
 /// What `malloc_trim` leaves of a free chunk, for its head and its places in lists.
@@ -186,21 +237,21 @@ impl Sums {
         self.whole_pages += more.whole_pages;
         self.used_size += more.used_size;
         self.free_chunks += more.free_chunks;
+        self.bins.add(&more.bins);
     }
 
     /// Counts a free chunk.
     pub(super) fn free_chunk(&mut self, space: &Space<'_>, area: &Area, from: usize, to: usize) {
         self.free_chunks += 1;
         let (first, last) = ((from + KEPT_OF_FREE).next_multiple_of(PAGE), to / PAGE * PAGE);
-        if space.is_whole(area, from, to) {
-            self.free += (to - from) as u64;
-            self.whole_pages += last.saturating_sub(first) as u64;
-            return;
-        }
-        self.free += space.resident_in(area, from, to);
-        if first < last {
-            self.whole_pages += space.resident_in(area, first, last);
-        }
+        let (resident, whole_pages) = if space.is_whole(area, from, to) {
+            ((to - from) as u64, last.saturating_sub(first) as u64)
+        } else {
+            (space.resident_in(area, from, to), space.resident_in(area, first, last))
+        };
+        self.free += resident;
+        self.whole_pages += whole_pages;
+        self.bins.count(to - from, resident);
     }
 }
 

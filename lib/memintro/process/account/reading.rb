@@ -285,7 +285,21 @@ module Memintro
           trimmable_bytes: (sum("arena", 7) if @allocator == :glibc), tcache_bytes: sum("tcache", 2),
           tcaches: sum("tcache"), fast_bins_bytes: sum("fast", 1),
           inside_known: inside_known?,
-          largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own }
+          largest_arenas: arenas.max_by(MOST) { |arena| arena[:free_bytes] + arena[:top_bytes] }, allocator_says: @own,
+          **free_pieces }
+      end
+
+      # What glibc's lists hold: how many pieces there are, and those of each size, the greatest sum first.
+      def free_pieces
+        { bins_pieces: sum("arena", 6), tcache_pieces: sum("tcache", 1), fast_bins_pieces: sum("fast"),
+          bins: by_size("bin") { |least| { least_bytes: least, most_bytes: (least * 2) - 1 } },
+          tcache: by_size("tcache_bin") { |size| { piece_bytes: size } },
+          fast_bins: by_size("fast_bin") { |size| { piece_bytes: size } } }
+      end
+
+      def by_size(key)
+        rows = @figures.all(key).map { |size, pieces, bytes| { **yield(size), pieces: pieces, bytes: bytes } }
+        rows.max_by(MOST) { |row| row[:bytes] }
       end
 
       # Whether the copy has told the call sites of each row.
