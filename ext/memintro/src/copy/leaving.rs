@@ -4,6 +4,9 @@
 //! them. Whoever has the answer need not wait for this. Only a thread of the process can take note of the end, so that
 //! nothing is left of the copy. It is a bare thread of the kernel: it sleeps in one system call and then is gone, the C
 //! library and Ruby do not know it, and it gets no signal.
+//!
+//! An `exec` ends that thread, and nobody takes note then. A process in between, which ends at once, would leave the copy to
+//! the first process of the machine instead. In a container that may be the program itself, or one that waits for nobody.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
