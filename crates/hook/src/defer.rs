@@ -18,7 +18,7 @@ use memintro_tracker::threads::{Noted, ThreadState};
 use crate::apply::{Moving, Old};
 use crate::pending::Pending;
 use crate::place;
-use crate::shared::{self, ACTIVE, BOOTING, EPOCH, THREADS};
+use crate::shared::{self, ACTIVE, EPOCH, THREADS};
 
 /// Kinds of events.
 pub(crate) mod kind {
@@ -118,7 +118,7 @@ enum Told<'a> {
 /// Fills in the block's call site, as far as the VM knows it.
 fn tell_site(birth: &mut Event) -> Told<'static> {
     let Some(vm) = shared::vm() else {
-        if BOOTING.load(Ordering::Relaxed) {
+        if shared::is_booting() {
             birth.site = SITE_BOOT;
             return Told::Known;
         }

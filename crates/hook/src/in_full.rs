@@ -1,20 +1,21 @@
-//! The bodies of malloc and free in full mode, which are called most.
+//! The bodies of malloc, calloc and free in full mode, which are called most.
 //!
 //! They are written for what is usual: the thread has a state and records nothing yet, the gate is open, a line of Ruby's
-//! asks that has asked before, and the table and the counters have room at hand. All that is looked at first, and changed
+//! asks that has asked before (or Ruby is still starting), and the table and the counters have room at hand. All that is looked at first, and changed
 //! only then. Whatever is unusual is left to a function that the body *ends* with ([`crate::record`] has what it does). So
 //! nothing has to be kept over a call, and the usual way is short. A function may be ended with while the thread is busy.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::Mode;
+use memintro_abi::{Mode, SITE_BOOT};
 use memintro_tracker::table::{Block, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::clear;
 use crate::functions;
 use crate::line;
+use crate::nested::as_one_unless_libc;
 use crate::real::call;
 use crate::record::{allocated, forget, freeing, record_at, site};
 use crate::sampling::SAMPLES;
@@ -54,6 +55,17 @@ pub(crate) unsafe extern "C" fn malloc(size: usize) -> Pointer {
     record(block, size)
 }
 
+/// calloc. In a memory check its block is cleared like one of malloc's, which changes nothing.
+///
+/// # Safety
+/// As calloc.
+pub(crate) unsafe extern "C" fn calloc(count: usize, size: usize) -> Pointer {
+    // SAFETY: the caller's own arguments.
+    let real = || unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) };
+    // If the product overflows, the allocator refuses it.
+    record(as_one_unless_libc(real), count.wrapping_mul(size))
+}
+
 /// By itself, because here nothing is kept over a call.
 #[inline(never)]
 extern "C" fn record(block: Pointer, size: usize) -> Pointer {
@@ -63,10 +75,13 @@ extern "C" fn record(block: Pointer, size: usize) -> Pointer {
         if !own.is_plain() || !THREADS.enter_at_once(own) {
             return unusual(block, size);
         }
-        let Some(line) = line::running() else { return somewhere(block, size, own) };
-        let generation = line.generation;
-        let Some(site) = own.sites.known(line.key, line.detail, generation) else {
-            return somewhere(block, size, own);
+        let (site, generation) = match line::running() {
+            Some(line) => match own.sites.known(line.key, line.detail, line.generation) {
+                Some(site) => (site, line.generation),
+                None => return somewhere(block, size, own),
+            },
+            None if shared::is_booting() => (SITE_BOOT, 0),
+            None => return somewhere(block, size, own),
         };
         let Some(counters) = own.counters.at_hand(site, 0, generation) else {
             return known(block, size, own, site, generation);

@@ -84,6 +84,7 @@ pub(crate) unsafe extern "C" fn free(block: Pointer) {
     unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
 }
 
+/// In full mode the stub jumps to [`in_full::calloc`].
 pub(crate) unsafe extern "C" fn calloc(
     count: usize,
     size: usize,

@@ -27,7 +27,7 @@ use crate::nested;
 use crate::patch;
 use crate::place;
 use crate::sampling;
-use crate::shared::{self, ACTIVE, BIRTHS, BOOTING, EPOCH, SITES, STACK_DEPTH, TABLE, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, EPOCH, SITES, STACK_DEPTH, TABLE, THREADS};
 use crate::stacks;
 use crate::thread::{self, Own};
 
@@ -128,7 +128,7 @@ fn record_sample(own: &Own, address: usize, size: u64, caller: usize, mean: u64)
 #[inline(never)]
 pub(crate) fn site(own: &ThreadState, caller: usize) -> (u32, u32) {
     let Some(vm) = shared::vm() else {
-        if BOOTING.load(Ordering::Relaxed) {
+        if shared::is_booting() {
             return (SITE_BOOT, 0);
         }
         return (native_site(own, caller), 0);

@@ -72,6 +72,12 @@ pub(crate) fn vm() -> Option<&'static VmSource> {
     unsafe { VM.load(Ordering::Acquire).as_ref() }
 }
 
+/// Whether Ruby is in the process, but has not lent its functions yet: then all it allocates is its start's.
+#[inline(always)]
+pub(crate) fn is_booting() -> bool {
+    BOOTING.load(Ordering::Relaxed) && vm().is_none()
+}
+
 /// The words that the VM has lent; without a VM some of which nothing may be used.
 #[inline(always)]
 pub(crate) fn words() -> &'static VmWords {

@@ -18,6 +18,7 @@ use crate::shared::ACTIVE;
 #[cfg(target_arch = "x86_64")]
 macro_rules! stub_asm {
     (malloc) => { stub_asm!(@in_full malloc) };
+    (calloc) => { stub_asm!(@in_full calloc) };
     (free) => { stub_asm!(@in_full free) };
     (@in_full $name:ident) => {
         core::arch::naked_asm!(
@@ -53,6 +54,7 @@ macro_rules! stub_asm {
 #[cfg(target_arch = "aarch64")]
 macro_rules! stub_asm {
     (malloc) => { stub_asm!(@in_full malloc) };
+    (calloc) => { stub_asm!(@in_full calloc) };
     (free) => { stub_asm!(@in_full free) };
     ($name:ident) => {
         core::arch::naked_asm!(

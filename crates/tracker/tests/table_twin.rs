@@ -197,3 +197,40 @@ fn behaves_like_a_map_while_it_grows_and_empties() {
         }
     }
 }
+
+/// A heap in which blocks of uneven sizes come and go at the same places. Without the place behind a home that is taken, it
+/// is 73 of 100; with it, 89.
+#[test]
+fn inserts_most_blocks_at_once() {
+    let table = Table::new();
+    table.init(64 << 20).unwrap();
+    let mut state = 1u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    let mut places = Vec::new();
+    let mut address = 0x7000_0000_0000usize;
+    for _ in 0..5_000 {
+        let size = 16 << random(5);
+        let block = Block { site: 1, size, generation: 0 };
+        assert_eq!(table.insert(address, block, 0), Inserted::New);
+        places.push((address, block));
+        address += size as usize + 16;
+    }
+    let (mut all, mut at_once) = (0, 0);
+    for _ in 0..50_000 {
+        // As many come as go, and half of them are there.
+        let (address, block) = places[random(5_000) as usize];
+        if remove(&table, address, 0).is_some() {
+            continue;
+        }
+        all += 1;
+        if table.insert_at_once(address, &block, 0) {
+            at_once += 1;
+        } else {
+            assert_eq!(table.insert(address, block, 0), Inserted::New);
+        }
+    }
+    assert!(at_once * 100 > all * 85, "{at_once} of {all}");
+}

@@ -103,8 +103,9 @@ impl Array {
         (0..self.len).map(|place| (place, self.get(place))).find(|(_, cell)| is_it(*cell))
     }
 
+    /// The place behind a place; behind the last one it is the first.
     #[inline(always)]
-    fn next(self, place: usize) -> usize {
+    pub(super) fn next(self, place: usize) -> usize {
         let next = place.wrapping_add(1);
         if next == self.len { 0 } else { next }
     }

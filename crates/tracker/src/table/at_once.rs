@@ -1,5 +1,5 @@
 //! The common case of an insertion and of a removal, without a call of another function and without a wait: the heap page
-//! is open and free, the array has room, a new block's home is empty, if it has one.
+//! is open and free, the array has room, a new block's home is empty or the place behind it, if it has one.
 //!
 //! A caller inside malloc that needs nothing else then keeps no registers for later. Wherever anything is unusual, nothing
 //! has changed, and the caller calls [`Table::insert`] or [`Table::remove`].
@@ -30,7 +30,11 @@ impl Table {
             (used, used < word.len() && array.first_listed(tag) >= used)
         } else {
             let home = array.home(tag);
-            (home, used < arena::room(word.len()) && array.get(home) == 0)
+            let other = array.get(home);
+            // Behind another block, if that place is empty: then the array holds no more blocks of this home.
+            let place = if other == 0 { home } else { array.next(home) };
+            let is_free = other == 0 || array.get(place) == 0 && cell::tag(other) != tag;
+            (place, is_free && used < arena::room(word.len()))
         };
         if !has_room {
             heap_page.put(word);
