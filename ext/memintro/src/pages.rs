@@ -35,7 +35,22 @@ pub(crate) fn give_back_what_loading_took() {
 /// After a start or a look: this library's, the hook's, and the unwind tables of Ruby's, which native callers are told
 /// by. The argument is any address in the hook.
 pub(crate) fn give_back_with(hook: *const c_void) {
-    give_back(Walk { unwound: Some(rb_sys::rb_gc as *const () as usize), ..Walk::to(hook.addr()) });
+    let hook = hook.addr();
+    give_back(Walk {
+        unwound: Some(rb_sys::rb_gc as *const () as usize),
+        hook: Some(hook),
+        ..Walk::to(hook)
+    });
+}
+
+/// Does what needs other pages of code than what comes before it and what comes after it, so that at no time all are
+/// resident.
+#[inline(never)]
+pub(crate) fn apart<R>(hook: *const c_void, work: impl FnOnce() -> R) -> R {
+    give_back_with(hook);
+    let answer = work();
+    give_back_with(hook);
+    answer
 }
 
 fn give_back(mut walk: Walk) {
@@ -43,7 +58,19 @@ fn give_back(mut walk: Walk) {
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
     // SAFETY: the callback gets this object, which outlives the call, and does not call the loader.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut walk).cast()) };
-    // Nothing else comes after these calls, for it would bring pages back.
+    // Nothing else comes after these calls, for it would bring pages back. The first ones come to nothing if they were made
+    // before.
+    for &(begin, end) in walk.behind_heads.get(..walk.headed).unwrap_or_default() {
+        let (begin, end) = (begin & !(page - 1), end & !(page - 1));
+        // SAFETY: this is advice about pages of a file that are only read; it changes what the kernel reads ahead.
+        unsafe {
+            libc::madvise(
+                std::ptr::with_exposed_provenance_mut(begin),
+                end.saturating_sub(begin),
+                libc::MADV_RANDOM,
+            );
+        }
+    }
     for &(begin, end) in walk.ranges.get(..walk.found).unwrap_or_default() {
         // A page at the end may be shared with data that is written.
         let (begin, end) = (begin & !(page - 1), end & !(page - 1));
@@ -64,6 +91,13 @@ fn give_back(mut walk: Walk) {
 /// are apart. And the tables of one.
 const RANGES: usize = 9;
 
+/// How much of each library's first segment is needed while a process is followed: the symbols, in which the loader looks
+/// for each library that it loads, and of the hook also the constants behind them. What comes then is not needed. Other
+/// advice for it makes it a mapping of its own, and the kernel maps no pages around a touched one beyond a mapping's end: so
+/// these pages stay resident, and no more.
+const HEAD_BYTES: usize = 12 << 10;
+const HEAD_BYTES_OF_HOOK: usize = 44 << 10;
+
 /// Over the libraries of the process, in the order in which they were loaded.
 struct Walk {
     /// An address in this library, and one in the other whose pages are given back.
@@ -78,13 +112,18 @@ struct Walk {
     takes_other: bool,
     ranges: [(usize, usize); RANGES],
     found: usize,
+    /// What comes behind the heads of this library and of the hook, in the same segment.
+    behind_heads: [(usize, usize); 2],
+    headed: usize,
 }
 
 impl Walk {
     /// Gives back this library's pages, and those of the one that holds the address.
     fn to(other: usize) -> Self {
         let own = (&raw const __ehdr_start).addr();
-        Self { own, other, unwound: None, hook: None, takes_other: true, ranges: [(0, 0); RANGES], found: 0 }
+        let (ranges, behind_heads) = ([(0, 0); RANGES], [(0, 0); 2]);
+        let (unwound, hook, found, headed) = (None, None, 0, 0);
+        Self { own, other, unwound, hook, takes_other: true, ranges, found, behind_heads, headed }
     }
 
     fn library(&mut self, base: usize, segments: &[Segment]) {
@@ -95,7 +134,18 @@ impl Walk {
         };
         let holds = |address: usize| loaded().map(place).any(|(begin, end)| (begin..end).contains(&address));
         let is_own = holds(self.own);
-        self.takes_other |= is_own || self.hook.is_some_and(holds);
+        let is_ours = is_own || self.hook.is_some_and(holds);
+        self.takes_other |= is_ours;
+        let is_head =
+            |segment: &&Segment| segment.p_offset == 0 && segment.p_flags & (libc::PF_W | libc::PF_X) == 0;
+        if is_ours
+            && let Some((begin, end)) = loaded().find(is_head).map(place)
+            && let Some(free) = self.behind_heads.get_mut(self.headed)
+        {
+            let needed = if is_own { HEAD_BYTES } else { HEAD_BYTES_OF_HOOK };
+            *free = (begin.saturating_add(needed), end);
+            self.headed += 1;
+        }
         if self.unwound.is_some_and(holds) {
             // The index; the tables come after it.
             let index = segments.iter().find(|segment| segment.p_type == libc::PT_GNU_EH_FRAME).map(place);

@@ -21,7 +21,7 @@ const MOST_FOUND: usize = 10_000;
 pub(crate) fn name(record: &SiteRecord) -> String {
     if record.path.is_null() {
         return by_address(record.address, None)
-            .unwrap_or_else(|| format!("(unknown)({:#x})", record.address));
+            .unwrap_or_else(|| joined("(unknown)", "", "", record.address));
     }
     // SAFETY: the interner keeps the path until a clear or start, which need the GVL that we hold.
     let path = unsafe { std::slice::from_raw_parts(record.path, record.path_len as usize) };
@@ -35,7 +35,7 @@ pub(crate) fn name(record: &SiteRecord) -> String {
         }
         return name;
     }
-    found.get(&key()).cloned().unwrap_or_else(|| format!("{}(+{:#x})", file(path), record.module_offset))
+    found.get(&key()).cloned().unwrap_or_else(|| joined(&file(path), "", "+", record.module_offset))
 }
 
 /// Names what is at an address now, if the address is in a module (in that of `place`, if given). The loader has
@@ -50,11 +50,26 @@ fn by_address(address: u64, place: Option<(&[u8], u64)>) -> Option<String> {
     let file = file(path);
     if info.dli_sname.is_null() {
         let offset = place.map_or(address.wrapping_sub(info.dli_fbase as u64), |(_, offset)| offset);
-        return Some(format!("{file}(+{offset:#x})"));
+        return Some(joined(&file, "", "+", offset));
     }
     // SAFETY: the loader's terminated text.
     let symbol = unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy();
-    Some(format!("{file}({symbol}+{:#x})", address.wrapping_sub(info.dli_saddr as u64)))
+    Some(joined(&file, &symbol, "+", address.wrapping_sub(info.dli_saddr as u64)))
+}
+
+/// `file(symbol+0x1c)`. Written without `format!`, whose code a report needs only afterwards (together.ld).
+fn joined(file: &str, symbol: &str, sign: &str, offset: u64) -> String {
+    let mut text = String::with_capacity(file.len() + symbol.len() + 24);
+    for part in [file, "(", symbol, sign, "0x"] {
+        text.push_str(part);
+    }
+    let digits = (67_u32.saturating_sub(offset.leading_zeros()) / 4).max(1);
+    for digit in (0..digits).rev() {
+        let value = (offset >> (digit * 4)) as u8 & 0xF;
+        text.push(char::from(if value < 10 { b'0' + value } else { b'a' - 10 + value }));
+    }
+    text.push(')');
+    text
 }
 
 /// Names data or code at an address; nothing if no module is there.

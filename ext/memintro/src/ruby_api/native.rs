@@ -19,7 +19,7 @@ use super::ractor_safe::ractor_safe;
 use super::request;
 use super::without_gvl::without_gvl;
 use crate::callers::Callers;
-use crate::{callers, hook_link, symbols, vm};
+use crate::{callers, hook_link, objects, symbols, vm};
 
 static VM_IS_LENT: AtomicBool = AtomicBool::new(false);
 
@@ -33,6 +33,8 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
     native.define_singleton_method("mode", function!(mode, 0))?;
     native.define_singleton_method("sample_bytes", function!(sample_bytes, 0))?;
+    // Here, because each report asks it: see together.ld.
+    native.define_singleton_method("tracks_objects", function!(objects::is_on, 0))?;
     ractor_safe(|| {
         native.define_singleton_method("untracked_enter", function!(untracked_enter, 0))?;
         native.define_singleton_method("untracked_leave", function!(untracked_leave, 0))
@@ -99,6 +101,14 @@ fn load_hook(ruby: &Ruby) -> Result<Symbol, Error> {
 pub(super) fn give_pages_back() {
     if let Some(api) = hook_link::found() {
         crate::pages::give_back_with((&raw const *api).cast());
+    }
+}
+
+/// See [`crate::pages::apart`].
+pub(super) fn with_pages_apart<R>(work: impl FnOnce() -> R) -> R {
+    match hook_link::found() {
+        Some(api) => crate::pages::apart((&raw const *api).cast(), work),
+        None => work(),
     }
 }
 

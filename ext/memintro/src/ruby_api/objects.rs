@@ -20,7 +20,6 @@ use crate::{heap, hook_link, marked_objects, measure, object_events, objects, sa
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("track_objects", function!(track_objects, 1))?;
     native.define_singleton_method("object_classes", function!(object_classes, 1))?;
-    native.define_singleton_method("tracks_objects", function!(objects::is_on, 0))?;
     native.define_singleton_method("measures_objects", function!(measure::objects::is_on, 0))?;
     native.define_singleton_method("hears_of_objects", function!(hears_of_objects, 0))?;
     native.define_singleton_method("hear_again", function!(hear_again, 0))?;

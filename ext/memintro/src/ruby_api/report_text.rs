@@ -67,6 +67,6 @@ fn report_text(
         colour,
     };
     // The code that has taken the figures is needed no more, and that of the text comes now.
-    native::give_pages_back();
-    Ok(Some(ruby.str_new(&text::report(&head, &figures, &rows, &by))))
+    let text = native::with_pages_apart(|| text::report(&head, &figures, &rows, &by));
+    Ok(Some(ruby.str_new(&text)))
 }

@@ -55,7 +55,8 @@ impl Sites {
         let rows = without_gvl(move || {
             match &sums {
                 Some(sums) => keep_old(&mut rows.list, sums, &objects, &by, figure),
-                None => sort(&mut rows.list, |site| figure(&site.record)),
+                None if most == usize::MAX => sort(&mut rows.list, |site| figure(&site.record)),
+                None => {}
             }
             rows.list.truncate(most);
             rows
@@ -67,14 +68,17 @@ impl Sites {
 /// At most so many sites, those with the greatest figure, greatest first, without leaving the GVL.
 pub(super) fn greatest(ruby: &Ruby, figure: Figure, most: usize) -> Result<Rows, Error> {
     let mut rows = collect(ruby, figure, most)?;
-    sort(&mut rows.list, |site| figure(&site.record));
+    if most == usize::MAX {
+        sort(&mut rows.list, |site| figure(&site.record));
+    }
     Ok(rows)
 }
 
-/// The same in any order. Only the texts must be copied while no other thread can clear them.
+/// The same; in any order if there is no limit. Only the texts must be copied while no other thread can clear them.
 fn collect(ruby: &Ruby, figure: Figure, most: usize) -> Result<Rows, Error> {
     let found = Greatest::collect(ruby, figure, most)?;
-    let mut texts = Texts::default();
+    // Room for all, because a map that grows runs more code: a report is to touch little of it.
+    let mut texts = Texts { paths: HashMap::with_capacity(found.kept.len()), ..Texts::default() };
     let known = callers::Callers::now();
     let mut of_sites: Vec<Callers> = Vec::new();
     let list = found

@@ -5,6 +5,7 @@
 //! report of twenty need not.
 
 use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
 use magnus::{Error, RArray, RModule, Ruby, Symbol, function, prelude::*};
 use memintro_abi::SiteRecord;
@@ -23,64 +24,101 @@ pub(super) type Figure = fn(&SiteRecord) -> f64;
 pub(super) struct Greatest {
     figure: Figure,
     most: usize,
-    /// Records that may be among the greatest.
+    /// The greatest; once there is no room for more, [`Greatest::ranks`] has their order.
     pub(super) kept: Vec<SiteRecord>,
+    /// The least of them first. (What sorts in general lies elsewhere in this library: a report is to touch little of it.)
+    ranks: BinaryHeap<Rank>,
     pub(super) left_out: usize,
     pub(super) live_bytes: i64,
     pub(super) variance: Option<f64>,
 }
 
 impl Greatest {
-    /// From the present sites, in any order.
+    /// From the present sites; if there is a limit, greatest first.
     pub(super) fn collect(ruby: &Ruby, figure: Figure, most: usize) -> Result<Self, Error> {
-        let mut greatest = Self::new(figure, most);
+        // No figure changes while records are visited, so there should be room already.
+        let kept = Vec::with_capacity(most.clamp(64, 4096));
+        let ranks = BinaryHeap::with_capacity(if most < usize::MAX { kept.capacity() } else { 0 });
+        let mut greatest = Self { figure, most, kept, ranks, left_out: 0, live_bytes: 0, variance: None };
         visit_sites(ruby, |record| greatest.take(record))?;
-        greatest.leave_out();
+        greatest.order();
         Ok(greatest)
     }
 
-    fn new(figure: Figure, most: usize) -> Self {
-        // No figure changes while records are visited, so there should be room already.
-        let kept = Vec::with_capacity(most.saturating_mul(2).clamp(64, 4096));
-        Self { figure, most, kept, left_out: 0, live_bytes: 0, variance: None }
-    }
-
     fn take(&mut self, record: &SiteRecord) {
-        if self.kept.len() >= self.most.saturating_mul(2).max(64) {
-            self.leave_out();
-        }
-        self.kept.push(*record);
-    }
-
-    fn leave_out(&mut self) {
-        if self.kept.len() <= self.most {
+        if self.most == usize::MAX {
+            self.kept.push(*record);
             return;
         }
-        let figure = self.figure;
-        if self.most > 0 {
-            self.kept.select_nth_unstable_by(self.most - 1, |one, other| order(figure, one, other));
+        let mut rank = Rank { figure: (self.figure)(record), id: record.id, at: self.kept.len() };
+        if rank.at < self.most {
+            self.kept.push(*record);
+            self.ranks.push(rank);
+            return;
         }
-        self.left_out += self.kept.len() - self.most;
-        for record in self.kept.drain(self.most..) {
-            self.live_bytes = self.live_bytes.wrapping_add(live_bytes(&record));
-            if record.estimated != 0 {
-                let variance = record.variances.total_bytes - record.variances.freed_bytes;
-                self.variance = Some(self.variance.unwrap_or(0.0) + variance);
+        let mut less = *record;
+        if let Some(mut least) = self.ranks.peek_mut()
+            && rank < *least
+        {
+            rank.at = least.at;
+            *least = rank;
+            if let Some(place) = self.kept.get_mut(rank.at) {
+                less = std::mem::replace(place, less);
             }
+        }
+        self.leave_out(&less);
+    }
+
+    fn leave_out(&mut self, record: &SiteRecord) {
+        self.left_out += 1;
+        self.live_bytes = self.live_bytes.wrapping_add(live_bytes(record));
+        if record.estimated != 0 {
+            let variance = record.variances.total_bytes - record.variances.freed_bytes;
+            self.variance = Some(self.variance.unwrap_or(0.0) + variance);
+        }
+    }
+
+    fn order(&mut self) {
+        if self.most < usize::MAX {
+            let ranks = std::mem::take(&mut self.ranks).into_sorted_vec();
+            self.kept = ranks.iter().filter_map(|rank| self.kept.get(rank.at).copied()).collect();
         }
     }
 }
 
-/// Greater figures first, then the earlier site.
-fn order(figure: Figure, one: &SiteRecord, other: &SiteRecord) -> Ordering {
-    figure(other).total_cmp(&figure(one)).then(one.id.cmp(&other.id))
+/// The place of a record among others: greater figures first, then the earlier site.
+#[derive(Clone, Copy)]
+struct Rank {
+    figure: f64,
+    id: u32,
+    /// The index of the record.
+    at: usize,
 }
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.figure.total_cmp(&self.figure).then(self.id.cmp(&other.id))
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Rank {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Rank {}
 
 /// The rows of at most `count` sites, greatest first by that figure; and of the sites that are left out their number,
 /// their live bytes, and the variance of these if any of them was sampled.
 fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i64, Option<f64>), Error> {
-    let mut greatest = Greatest::collect(ruby, figure(ruby, &by.name()?)?, count)?;
-    greatest.kept.sort_unstable_by(|one, other| order(greatest.figure, one, other));
+    let greatest = Greatest::collect(ruby, figure(ruby, &by.name()?)?, count)?;
     let rows = ruby.ary_new_capa(greatest.kept.len());
     let mut paths = Paths::new(ruby);
     let callers = Callers::now();
@@ -92,24 +130,33 @@ fn top_sites(ruby: &Ruby, count: usize, by: Symbol) -> Result<(RArray, usize, i6
 
 /// How to read the figure that `CallSite` calls so, to sort by it. Sums of bytes above 2^53 may compare as equal.
 pub(super) fn figure(ruby: &Ruby, name: &str) -> Result<Figure, Error> {
+    // Functions, not closures, which the linker cannot tell from others (together.ld).
+    macro_rules! of {
+        ($record:ident => $figure:expr) => {{
+            fn figure($record: &SiteRecord) -> f64 {
+                $figure
+            }
+            figure
+        }};
+    }
     Ok(match name {
-        "allocations" => |record| record.allocations as f64,
-        "frees" => |record| record.frees as f64,
-        "total_bytes" => |record| record.total_bytes as f64,
-        "freed_bytes" => |record| record.freed_bytes as f64,
-        "live_bytes" => |record| live_bytes(record) as f64,
-        "live_blocks" => |record| difference(record.allocations, record.frees) as f64,
-        "mean_lifespan" => |record| match record.frees {
+        "allocations" => of!(record => record.allocations as f64),
+        "frees" => of!(record => record.frees as f64),
+        "total_bytes" => of!(record => record.total_bytes as f64),
+        "freed_bytes" => of!(record => record.freed_bytes as f64),
+        "live_bytes" => of!(record => live_bytes(record) as f64),
+        "live_blocks" => of!(record => difference(record.allocations, record.frees) as f64),
+        "mean_lifespan" => of!(record => match record.frees {
             0 => 0.0,
             frees => record.age_total as f64 / frees as f64,
-        },
-        "max_lifespan" => |record| record.max_lifespan as f64,
-        "age_total" => |record| record.age_total as f64,
-        "live_objects" => |record| difference(record.objects.allocations, record.objects.frees) as f64,
-        "object_bytes" => |record| object_bytes(record) as f64,
-        "object_allocations" => |record| record.objects.allocations as f64,
-        "retained_bytes" => |record| live_bytes(record).wrapping_add(object_bytes(record)) as f64,
-        "growth" => |record| live_bytes(record).wrapping_sub(record.marked_bytes.cast_signed()) as f64,
+        }),
+        "max_lifespan" => of!(record => record.max_lifespan as f64),
+        "age_total" => of!(record => record.age_total as f64),
+        "live_objects" => of!(record => difference(record.objects.allocations, record.objects.frees) as f64),
+        "object_bytes" => of!(record => object_bytes(record) as f64),
+        "object_allocations" => of!(record => record.objects.allocations as f64),
+        "retained_bytes" => of!(record => live_bytes(record).wrapping_add(object_bytes(record)) as f64),
+        "growth" => of!(record => live_bytes(record).wrapping_sub(record.marked_bytes.cast_signed()) as f64),
         _ => return Err(Error::new(ruby.exception_arg_error(), format!("no figure {name}"))),
     })
 }
