@@ -149,6 +149,22 @@ RSpec.describe "require \"memintro\"" do
     end
   end
 
+  # Each file takes memory and time, which programs pay that are short or small.
+  it "loads no more than these files for a sampled run and its report" do
+    both = %w[error process/figures report/reporting runtime/configured runtime/loader runtime/main_ractor
+              support/brake support/defaults support/native support/paths version]
+    code = "ObjectSpace.define_finalizer(KEPT = Object.new, proc { puts $LOADED_FEATURES })"
+    loaded = lambda do |result|
+      result.must_succeed.stdout.lines.filter_map { |line| line.chomp[%r{\A#{Subprocess::LIB}/memintro/(.*)\.rb\z}, 1] }
+    end
+    live = "#{code}; Memintro.start(mode: :sampled); at_exit { Memintro.report(File.open(File::NULL, %q(w))) }"
+    expect(loaded[run_ruby(code: live)]).to match_array([*both, "malloc/tracking"])
+    run = ["run", "--mode", "sampled", "--report", File::NULL, "--", RbConfig.ruby, "-e", code]
+    expect(loaded[run_memintro(*run)])
+      .to match_array([*both, "autorun", "integrations/process_report", "runtime/after_fork", "support/files",
+                       "support/output_owner", "support/output_target", "support/warn_once"])
+  end
+
   # The kernel maps sixteen pages around one that is touched, up to the end of the mapping.
   it "keeps apart what is needed of its libraries' first pages while a process is followed" do
     result = run_ruby(code: 'Memintro.start(mode: :sampled); puts File.read("/proc/self/smaps")').must_succeed.stdout

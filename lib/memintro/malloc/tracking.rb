@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "../runtime/main_ractor"
-require_relative "../support/arguments"
 require_relative "../support/brake"
 require_relative "../support/defaults"
 
@@ -44,15 +43,16 @@ module Memintro
 
       MainRactor.only
       reclaim_tracking
-      mode = Arguments.choice(:mode, mode, Defaults::MODES.keys)
+      mode = checked(:choice, :mode, mode, Defaults::MODES.keys) unless Defaults::MODES.key?(mode)
       mean = mean_distance(mode, sample_bytes)
-      seconds = Arguments.seconds(:stop_after, stop_after, optional: true)
-      bytes = Arguments.count(:max_tracker_bytes, max_tracker_bytes, least: Defaults::LEAST_TRACKER_BYTES,
+      seconds = checked(:seconds, :stop_after, stop_after, optional: true)
+      bytes = checked(:count, :max_tracker_bytes, max_tracker_bytes, least: Defaults::LEAST_TRACKER_BYTES,
                                                                      optional: true)
-      sites = Arguments.count(:max_sites, max_sites, least: 1, most: Defaults::MOST_SITES, optional: true)
+      sites = checked(:count, :max_sites, max_sites, least: 1, most: Defaults::MOST_SITES, optional: true)
       objects = checked_objects(objects)
       LazyMethods.load_all if objects
-      depth = Arguments.count(:stack_depth, stack_depth, least: 1, most: Defaults::MOST_STACK_DEPTH)
+      depth = stack_depth
+      depth = checked(:count, :stack_depth, depth, least: 1, most: Defaults::MOST_STACK_DEPTH) unless depth.eql?(1)
       # The program may leave the folders of memintro. In sampled mode it counts for more to be light.
       Loader.need(:Totals) if mode == :full
       Native.native_callers(checked_switch(:native_callers, native_callers))
@@ -192,9 +192,21 @@ module Memintro
       StopTimer.set(seconds)
     end
 
+    # What checks arguments is loaded for those that are not the usual ones.
+    #
+    # @param kind [Symbol] a method of {Arguments}
+    # @return [Object, nil] the value; nil where it is nil and may be
+    def checked(kind, name, value, *allowed, **limits)
+      return if value.nil? && limits[:optional]
+
+      Loader.need(:Arguments)
+      Arguments.public_send(kind, name, value, *allowed, **limits)
+    end
+
     def checked_switch(name, wanted)
       return wanted if [true, false, nil].include?(wanted)
 
+      Loader.need(:Arguments)
       raise ArgumentError, "#{name} is #{Arguments.shown(wanted)}; it must be true, false, or nil"
     end
 
@@ -206,8 +218,7 @@ module Memintro
     end
 
     def mean_distance(mode, sample_bytes)
-      mean = Arguments.count(:sample_bytes, sample_bytes, least: 1, most: Defaults::MOST_SAMPLE_BYTES,
-                                                          optional: true)
+      mean = checked(:count, :sample_bytes, sample_bytes, least: 1, most: Defaults::MOST_SAMPLE_BYTES, optional: true)
       return mean || setting(:sample_bytes) if mode == :sampled
       return if mean.nil?
 

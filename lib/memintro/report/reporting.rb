@@ -3,7 +3,6 @@
 require_relative "../runtime/main_ractor"
 require_relative "../support/brake"
 require_relative "../support/defaults"
-require_relative "../support/style"
 
 module Memintro
   # `Memintro.report`. {Memintro} is extended with it when it is called first.
@@ -45,7 +44,17 @@ module Memintro
       return unless root.nil? || root.is_a?(String)
 
       facts = [VERSION, Process.pid, RUBY_VERSION, Time.now.utc.strftime("%FT%TZ"), $PROGRAM_NAME]
-      Native.report_text(facts, by.to_sym, top, root, Style.colour?(io))
+      Native.report_text(facts, by.to_sym, top, root, colour?(io))
+    end
+
+    # Only a terminal is worth another file, and no file is worth a report.
+    def colour?(io)
+      return false unless io.respond_to?(:tty?) && io.tty?
+
+      Loader.file("support/style")
+      Style.colour?(io)
+    rescue IOError, Error
+      false
     end
 
     def long_report(io, format, top, by, root)

@@ -2,7 +2,6 @@
 
 require_relative "files"
 require_relative "output_owner"
-require_relative "text_buffer"
 
 module Memintro
   # The output of a process's report: a stream, a device, a named pipe, or a file of this process.
@@ -143,7 +142,7 @@ module Memintro
     def write(&render)
       return render.call(@stream) if @stream
       return replace(&render) if replaceable?
-      return self.class.feed(file, TextBuffer.new(+"").tap(&render).text) if File.pipe?(file)
+      return self.class.feed(file, text(&render)) if File.pipe?(file)
 
       File.open(file, "a", &render)
     end
@@ -153,6 +152,17 @@ module Memintro
     def replace(&render)
       Files.replace(file, &render)
       release
+    end
+
+    # What is rendered, as one text. No class is loaded for it, because few reports go to a pipe.
+    def text
+      text = +""
+      text.define_singleton_method(:write) do |part|
+        self << part
+        part.bytesize
+      end
+      yield text
+      text
     end
 
     def choose
