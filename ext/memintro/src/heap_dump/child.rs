@@ -96,13 +96,42 @@ fn objects(writer: &mut Writer<'_>, state: &State, pages: &[FrozenPage]) {
     let mut count = 0;
     while let Some(taken) = state.take(pages) {
         for (number, page) in taken.clone().zip(pages.get(taken).unwrap_or_default()) {
-            for (index, slot) in page.slots().enumerate() {
+            let (mut slot, mut index) = (page.start, 0);
+            while slot < page.end {
+                fetch_ahead(page, slot);
                 // SAFETY: a slot of a page.
                 let object = unsafe { Object::read(slot) };
                 count += u64::from(writer.object(object, page.stride, (number, index)));
+                slot += page.stride;
+                index += 1;
             }
         }
         writer.progress.objects.store(count, Ordering::Relaxed);
         writer.out.end_part();
     }
 }
+
+/// Has the processor fetch what an object some slots further has outside of its slot: waiting for that takes longer than
+/// writing a line.
+#[inline(always)]
+fn fetch_ahead(page: &FrozenPage, slot: usize) {
+    const SLOTS: usize = 6;
+    /// malloc's own word of a block is in front of it, and will be read, too.
+    const IN_FRONT: usize = 8;
+    let ahead = slot + SLOTS * page.stride;
+    if ahead < page.end {
+        // SAFETY: a slot of the page.
+        fetch(unsafe { Object::read(ahead) }.outside().wrapping_sub(IN_FRONT));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn fetch(address: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a hint, which reads nothing and fails for no address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address)) };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn fetch(_: usize) {}

@@ -3,7 +3,8 @@
 //! Runs in the copy: nothing here allocates, locks, raises or writes to Ruby's memory. What Ruby does not tell by a
 //! function is read from places that [`layout`] has found, and compared with samples, before the copy was made; where
 //! they are not found, references have no name. A wrong place could not invent a reference either, because the writer
-//! takes names only for references that Ruby reports.
+//! takes names only for references that Ruby reports. Those of arrays, hashes and plain objects come from functions that
+//! the collector uses itself ([`Tellers`], [`elements`]).
 
 mod classes;
 mod closures;
@@ -17,6 +18,8 @@ mod threads;
 use rb_sys::{ID, VALUE};
 
 use super::slot::{self, Object};
+pub(super) use memory::is_address;
+pub(super) use objects::elements;
 
 /// How an object holds another one. The writer makes text of it, and redacts what is a string of the program.
 #[allow(dead_code, reason = "made where edges have names")]
@@ -37,6 +40,20 @@ impl EdgeName<'_> {
     /// Whether only memintro, which was asked, holds the object so.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Self::Text(OURS))
+    }
+}
+
+/// Functions of Ruby that tell all references of plain objects and hashes, in the collector's order.
+#[derive(Clone, Copy)]
+pub(super) struct Tellers {
+    pub(super) each_variable: layout::OnVariables,
+    pub(super) each_pair: layout::OnPairs,
+}
+
+impl Tellers {
+    pub(super) fn find() -> Option<Self> {
+        let layout::Functions { each_variable, each_pair, .. } = layout::get()?.functions;
+        Some(Self { each_variable, each_pair })
     }
 }
 

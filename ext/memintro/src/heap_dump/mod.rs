@@ -9,6 +9,7 @@
 
 mod births;
 mod child;
+mod direct;
 pub(crate) mod edges;
 mod float;
 pub(crate) mod inside;

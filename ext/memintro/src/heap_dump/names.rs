@@ -53,6 +53,34 @@ struct KnownClass {
 impl KnownClass {
     /// A power of two.
     const COUNT: usize = 64;
+
+    fn place(class: usize) -> usize {
+        (class >> 3 ^ class >> 9) & (Self::COUNT - 1)
+    }
+}
+
+/// A key that is named by its class and address.
+fn plain_object(key: usize) -> Option<Object> {
+    if key < 8 || key & 7 != 0 || key == rb_sys::Qnil as usize {
+        return None;
+    }
+    // SAFETY: an object of the heap.
+    let object = unsafe { Object::read(key) };
+    (!matches!(object.kind(), slot::T_STRING | slot::T_SYMBOL)).then_some(object)
+}
+
+/// The name of a reference that was written as soon as it was told.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub(super) enum Told {
+    /// A key of a Hash.
+    Key,
+    /// The default value or block of a Hash.
+    Default,
+    /// The value under this key.
+    Value(usize),
+    /// An instance variable of this name.
+    Variable(usize),
 }
 
 pub(super) struct Names<'a> {
@@ -60,6 +88,7 @@ pub(super) struct Names<'a> {
     redact: bool,
     references: &'static mut [usize],
     spans: &'static mut [Span],
+    told: &'static mut [Told],
     known: &'static mut [Known],
     classes: &'static mut [KnownClass],
     text: Output<'a>,
@@ -76,6 +105,7 @@ impl<'a> Names<'a> {
             redact,
             references: slice(MOST)?,
             spans: slice(MOST)?,
+            told: slice(MOST)?,
             known: slice(Known::COUNT)?,
             classes: slice(KnownClass::COUNT)?,
             text: Output::scratch(slice(ROOM)?, state),
@@ -124,6 +154,59 @@ impl<'a> Names<'a> {
             *span = Span { start, length };
             self.named += 1;
         }
+    }
+
+    /// The name of the reference with this number of the line.
+    #[inline(always)]
+    pub(super) fn tell(&mut self, number: usize, name: Told) {
+        if let Some(place) = self.told.get_mut(number) {
+            *place = name;
+        }
+    }
+
+    /// The names of so many references.
+    pub(super) fn write_told(&mut self, out: &mut Output<'_>, count: usize) {
+        for number in 0..count {
+            out.bytes(if number == 0 { b", \"edges\":[" } else { b", " });
+            match self.told.get(number) {
+                Some(Told::Key) => out.bytes(b"\"key\""),
+                Some(Told::Variable(id)) => self.told_variable(*id, out),
+                Some(Told::Value(key)) => self.told_value(*key, out),
+                Some(Told::Default) => out.bytes(b"\"default\""),
+                None => out.bytes(b"\"(internal)\""),
+            }
+        }
+        out.bytes(b"]");
+    }
+
+    fn told_variable(&mut self, id: usize, out: &mut Output<'_>) {
+        if let Some(known) = self.known.get(Known::place(id)).filter(|known| known.id == id) {
+            return out.padded::<{ Known::LONGEST }, 32>(&known.text);
+        }
+        self.text.clear();
+        self.variable(id, 0);
+        out.bytes(self.text.written());
+    }
+
+    fn told_value(&mut self, key: usize, out: &mut Output<'_>) {
+        if key & 1 == 1 {
+            out.bytes(b"\"[");
+            out.signed((key.cast_signed() >> 1) as i64);
+            return out.bytes(b"]\"");
+        }
+        if let Some(object) = plain_object(key) {
+            let class = object.word(1);
+            let known = self.classes.get(KnownClass::place(class)).filter(|known| known.class == class);
+            if let Some(known) = known {
+                out.bytes(b"\"[");
+                out.padded::<{ Known::LONGEST }, 32>(&known.text);
+                out.long_address(object.address);
+                return out.bytes(b">]\"");
+            }
+        }
+        self.text.clear();
+        self.quoted(EdgeName::ValueOf(key as rb_sys::VALUE));
+        out.bytes(self.text.written());
     }
 
     fn quoted(&mut self, name: EdgeName<'_>) {
@@ -237,7 +320,7 @@ impl<'a> Names<'a> {
     /// Such as `#<Foo 0x7f…>`.
     fn object(&mut self, object: Object) {
         let class = object.word(1);
-        let place = (class >> 3 ^ class >> 9) & (KnownClass::COUNT - 1);
+        let place = KnownClass::place(class);
         if let Some(known) = self.classes.get(place).filter(|known| known.class == class) {
             self.text.padded::<{ Known::LONGEST }, 32>(&known.text);
         } else {
@@ -248,7 +331,7 @@ impl<'a> Names<'a> {
                 *known = KnownClass { class, text };
             }
         }
-        self.text.hash(object.address as u64);
+        self.text.long_address(object.address);
         self.text.bytes(b">");
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::second::Second;
 use super::state::{Progress, Stage, State};
-use super::text::{PLAIN, Padded, TENS, copy_plain, hexadecimal};
+use super::text::{PLAIN, Padded, Upper, copy_plain, decimal, hexadecimal};
 use super::tool::Tool;
 
 /// Hexadecimal digits of each byte.
@@ -27,6 +27,7 @@ const ROOM: usize = 64;
 pub(super) struct Output<'a> {
     buffer: &'static mut [u8],
     used: usize,
+    uppers: [Upper; Upper::COUNT],
     /// Where it goes; a scratch buffer has none.
     tool: Option<Tool>,
     /// Where memory is shared: the piece that is the buffer, and how many were filled before.
@@ -50,7 +51,8 @@ impl<'a> Output<'a> {
         let (used, filled, goes_on, second) = (0, 0, false, None);
         let piece = tool.and_then(|tool| tool.pieces).map_or(0, |pieces| pieces.first());
         let progress = if tool.is_some_and(Tool::is_of_second) { state.second() } else { state.first() };
-        Self { buffer, used, tool, piece, filled, goes_on, second, state, progress }
+        let uppers = [Upper::NONE; Upper::COUNT];
+        Self { buffer, used, uppers, tool, piece, filled, goes_on, second, state, progress }
     }
 
     /// One whose buffer is the memory that the tool shares, where it does. `None` without memory.
@@ -140,17 +142,59 @@ impl<'a> Output<'a> {
     /// The same behind a text of a few bytes.
     #[inline(always)]
     pub(super) fn address_after<const N: usize>(&mut self, before: &[u8; N], address: usize) {
-        const { assert!(N + 20 <= ROOM) };
-        let digits =
-            u128::from(hexadecimal((address >> 32) as u32)) << 64 | u128::from(hexadecimal(address as u32));
-        let skipped = (address.leading_zeros() / 4).min(15);
-        let count = 16 - skipped as usize;
+        const { assert!(N + 16 <= ROOM) };
+        let Some(Upper { digits, length, .. }) = self.upper(address) else {
+            return self.unusual_address(before, address);
+        };
         let room = self.room();
         room[..N].copy_from_slice(before);
         room[N..N + 3].copy_from_slice(b"\"0x");
-        room[N + 3..N + 19].copy_from_slice(&(digits << (skipped * 8)).to_be_bytes());
-        room[N + 3 + count] = b'"';
-        self.used += N + count + 4;
+        room[N + 3..N + 11].copy_from_slice(&digits);
+        let end = N + 3 + length.min(8);
+        room[end..end + 2].copy_from_slice(&HEX[address >> 8 & 0xff]);
+        room[end + 2..end + 4].copy_from_slice(&HEX[address & 0xff]);
+        room[end + 4] = b'"';
+        self.used += end + 5;
+    }
+
+    /// The digits but for the last four. `None` for an address with unusually few or many.
+    #[inline(always)]
+    fn upper(&mut self, address: usize) -> Option<Upper> {
+        let number = address >> 16;
+        if !Upper::USUAL.contains(&number) {
+            return None;
+        }
+        let upper = &mut self.uppers[number % Upper::COUNT];
+        if upper.number != number {
+            *upper = Upper::of(number);
+        }
+        Some(*upper)
+    }
+
+    #[cold]
+    fn unusual_address(&mut self, before: &[u8], address: usize) {
+        self.bytes(before);
+        self.bytes(b"\"0x");
+        let upper = hexadecimal((address >> 32) as u32).to_be_bytes();
+        let lower = hexadecimal(address as u32).to_be_bytes();
+        let skipped = (address.leading_zeros() / 4).min(15) as usize;
+        self.bytes(upper.get(skipped..).unwrap_or_default());
+        self.bytes(lower.get(skipped.saturating_sub(8)..).unwrap_or_default());
+        self.bytes(b"\"");
+    }
+
+    /// An address as 16 digits.
+    #[inline(always)]
+    pub(super) fn long_address(&mut self, address: usize) {
+        let Some(Upper { digits, length: 8, .. }) = self.upper(address) else {
+            return self.hash(address as u64);
+        };
+        let room = self.room();
+        room[..4].copy_from_slice(b"0000");
+        room[4..12].copy_from_slice(&digits);
+        room[12..14].copy_from_slice(&HEX[address >> 8 & 0xff]);
+        room[14..16].copy_from_slice(&HEX[address & 0xff]);
+        self.used += 16;
     }
 
     /// A number, in 16 hexadecimal digits.
@@ -172,24 +216,9 @@ impl<'a> Output<'a> {
         const { assert!(N + 20 <= ROOM) };
         let room = self.room();
         room[..N].copy_from_slice(before);
-        let count = match number {
-            0..10 => {
-                room[N] = b'0' + number as u8;
-                1
-            }
-            10..100 => {
-                room[N..N + 2].copy_from_slice(&TENS[number as usize]);
-                2
-            }
-            _ => {
-                let count = number.ilog10() as usize + 1;
-                let mut rest = number;
-                for place in room[N..N + count].iter_mut().rev() {
-                    *place = b'0' + (rest % 10) as u8;
-                    rest /= 10;
-                }
-                count
-            }
+        let count = match room[N..].first_chunk_mut() {
+            Some(room) => decimal(room, number),
+            None => 0,
         };
         self.used += N + count;
     }

@@ -135,6 +135,19 @@ impl Object {
         self.word(4)
     }
 
+    /// Where what it holds is, outside of the slot: to be fetched ahead, and for nothing else. Any number otherwise.
+    #[inline]
+    pub(super) fn outside(self) -> usize {
+        const OF_VARIABLES: usize = if cfg!(ruby_gte_3_2) { 2 } else { 3 };
+        match self.kind() {
+            T_STRING => self.word(3),
+            T_OBJECT => self.word(OF_VARIABLES),
+            T_HASH => self.word(2),
+            T_ARRAY => self.word(4),
+            _ => 0,
+        }
+    }
+
     pub(super) fn array_length(self) -> i64 {
         // SAFETY: an array.
         unsafe { rb_sys::RARRAY_LEN(self.value()) }

@@ -35,6 +35,64 @@ pub(super) const TENS: [[u8; 2]; 100] = {
     table
 };
 
+/// Writes a number, and returns how many digits it has.
+#[inline(always)]
+pub(super) fn decimal(room: &mut [u8; 20], number: u64) -> usize {
+    match number {
+        0..10 => {
+            room[0] = b'0' + number as u8;
+            1
+        }
+        10..100 => {
+            room[..2].copy_from_slice(&TENS[number as usize]);
+            2
+        }
+        100..10_000 => {
+            let (high, low) = (number as usize / 100, number as usize % 100);
+            // Of three digits, the first place is written anew.
+            let skipped = usize::from(high < 10);
+            room[0] = TENS[high][0];
+            room[1 - skipped] = TENS[high][1];
+            room[2 - skipped..4 - skipped].copy_from_slice(&TENS[low]);
+            4 - skipped
+        }
+        _ => {
+            let count = number.ilog10() as usize + 1;
+            let mut rest = number;
+            for place in room[..count].iter_mut().rev() {
+                *place = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+            count
+        }
+    }
+}
+
+/// How the addresses of 64 KiB begin. Most references lead to few such pieces of the heap.
+#[derive(Clone, Copy)]
+pub(super) struct Upper {
+    /// The address without its lower 16 bits; 0 for none.
+    pub(super) number: usize,
+    pub(super) digits: [u8; 8],
+    /// How many digits.
+    pub(super) length: usize,
+}
+
+impl Upper {
+    pub(super) const NONE: Self = Self { number: 0, digits: [0; 8], length: 0 };
+    /// A power of two.
+    pub(super) const COUNT: usize = 64;
+    /// Addresses of 5 to 12 digits.
+    pub(super) const USUAL: std::ops::Range<usize> = 1..1 << 32;
+
+    pub(super) fn of(number: usize) -> Self {
+        let number = number & 0xffff_ffff;
+        let skipped = (number as u32).leading_zeros().min(28) & !3;
+        let digits = hexadecimal(number as u32) << (2 * skipped);
+        Self { number, digits: digits.to_be_bytes(), length: 8 - skipped as usize / 4 }
+    }
+}
+
 /// Which bytes stand in JSON as they are, as `ObjectSpace.dump_all` has it.
 pub(super) const PLAIN: [bool; 256] = {
     let mut table = [true; 256];
@@ -87,6 +145,10 @@ impl<const N: usize> Padded<N> {
 /// There is as much room as text.
 #[inline]
 pub(super) fn copy_plain(text: &[u8], room: &mut [u8]) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if text.len() >= 16 {
+        return copy_long(text, room);
+    }
     let (words, rest) = text.as_chunks::<8>();
     let mut done = 0;
     for (word, place) in words.iter().zip(room.as_chunks_mut::<8>().0) {
@@ -115,6 +177,48 @@ pub(super) fn copy_plain(text: &[u8], room: &mut [u8]) -> usize {
     done + special.unwrap_or(rest.len())
 }
 
+/// The same for 16 bytes and more: these are looked at together.
+#[cfg(target_arch = "x86_64")]
+fn copy_long(text: &[u8], room: &mut [u8]) -> usize {
+    let mut done = 0;
+    loop {
+        // The last 16, some of which have been looked at.
+        let at = done.min(text.len() - 16);
+        let (Some(bytes), Some(place)) = (
+            text.get(at..).and_then(|rest| rest.first_chunk::<16>()),
+            room.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<16>()),
+        ) else {
+            return done;
+        };
+        *place = *bytes;
+        let found = special_of_16(bytes);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize;
+        }
+        done = at + 16;
+        if done == text.len() {
+            return done;
+        }
+    }
+}
+
+/// A bit for each byte that does not stand as it is.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn special_of_16(bytes: &[u8; 16]) -> u32 {
+    use std::arch::x86_64::{
+        _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8,
+    };
+    // SAFETY: 16 bytes are there; every processor of this kind has these instructions.
+    unsafe {
+        let bytes = _mm_loadu_si128(bytes.as_ptr().cast());
+        let equal = |byte: u8| _mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte.cast_signed()));
+        let control = _mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(0x1f)), bytes);
+        let found = _mm_or_si128(_mm_or_si128(control, equal(b'"')), _mm_or_si128(equal(b'\\'), equal(0x7f)));
+        _mm_movemask_epi8(found).cast_unsigned()
+    }
+}
+
 /// The highest bit of the first byte that does not stand as it is; of ones behind it, perhaps.
 #[inline(always)]
 const fn special(bytes: u64) -> u64 {
@@ -131,6 +235,25 @@ const fn special(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_decimal() {
+        for number in (0..20_000).chain([99_999, 100_000, u64::MAX]) {
+            let mut room = [0; 20];
+            let count = decimal(&mut room, number);
+            assert_eq!(&room[..count], number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn addresses_begin_with_their_upper_digits() {
+        for number in (0..32).flat_map(|shift| [1 << shift, 0x7fc4_2e44 >> shift, 0xffff_ffff >> shift]) {
+            let upper = Upper::of(number);
+            if Upper::USUAL.contains(&number) {
+                assert_eq!(&upper.digits[..upper.length], format!("{number:x}").as_bytes());
+            }
+        }
+    }
 
     #[test]
     fn bytes_are_copied_up_to_the_first_that_is_escaped() {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use rb_sys::{ID, VALUE};
 
 use super::births::Births;
+use super::direct::has_references;
 use super::edges;
 use super::names::Names;
 use super::output::Output;
@@ -35,15 +36,17 @@ pub(super) struct Writer<'a> {
     pub(super) births: Option<Births<'a>>,
     beat: u64,
     /// Of the line: how many references it has, and the class, which is none of them.
-    references: usize,
-    class: usize,
+    pub(super) references: usize,
+    pub(super) class: usize,
     /// The category of the line of roots.
     category: *const c_char,
     ours: edges::Ours,
     ours_left: Option<edges::Ours>,
     recent_flags: [ID; MOST_FLAGS],
+    recent_count: usize,
     recent_text: Padded<LONGEST_FLAGS>,
     heads: &'static mut [Head],
+    pub(super) tellers: Option<edges::Tellers>,
 }
 
 impl<'a> Writer<'a> {
@@ -72,8 +75,10 @@ impl<'a> Writer<'a> {
             ours: edges::Ours::find(),
             ours_left: None,
             recent_flags: [ID::MAX; MOST_FLAGS],
+            recent_count: usize::MAX,
             recent_text: Padded::EMPTY,
             heads: slice(Head::COUNT)?,
+            tellers: edges::Tellers::find(),
         })
     }
 
@@ -372,6 +377,9 @@ impl<'a> Writer<'a> {
 
     fn references_of(&mut self, object: Object) {
         self.references = 0;
+        if self.direct_references(object) {
+            return;
+        }
         self.names.clear();
         let asks = object.kind() == slot::T_DATA && edges::Ours::are_of(object.value());
         if asks {
@@ -406,12 +414,18 @@ impl<'a> Writer<'a> {
         if to == self.class || self.ours_left.as_mut().is_some_and(|ours| ours.take(to as VALUE)) {
             return;
         }
+        self.names.reference(to);
+        self.out_reference(to);
+    }
+
+    /// Writes a reference, which has a name or is to get one.
+    #[inline(always)]
+    pub(super) fn out_reference(&mut self, to: usize) {
         if self.references == 0 {
             self.out.address_after(b", \"references\":[", to);
         } else {
             self.out.address_after(b", ", to);
         }
-        self.names.reference(to);
         self.references += 1;
         self.live();
     }
@@ -435,9 +449,8 @@ impl<'a> Writer<'a> {
         let mut found = [0; MOST_FLAGS];
         // SAFETY: an object of the heap, and room for so many.
         let count = unsafe { (self.vm.functions.gc_flags)(object.value(), found.as_mut_ptr(), found.len()) };
-        // One after the other, as `Key::is` does; what is behind the last one is 0.
-        let mut both = found.iter().zip(&self.recent_flags).take(count + 1);
-        if both.any(|(one, other)| one != other) {
+        if count != self.recent_count || !is_same(&found, &self.recent_flags, count) {
+            self.recent_count = count;
             self.recent_flags = found;
             self.recent_text = Padded::EMPTY;
             let text = &mut self.recent_text;
@@ -451,6 +464,19 @@ impl<'a> Writer<'a> {
         }
         self.out.padded::<LONGEST_FLAGS, 96>(&self.recent_text);
     }
+}
+
+/// One after the other, as `Key::is` does.
+#[inline(always)]
+fn is_same(found: &[ID; MOST_FLAGS], recent: &[ID; MOST_FLAGS], count: usize) -> bool {
+    let mut at = 0;
+    while at < count && at < MOST_FLAGS {
+        if found[at] != recent[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
 }
 
 unsafe extern "C" fn on_reference(to: VALUE, writer: *mut c_void) {
@@ -471,14 +497,4 @@ fn is_string(value: VALUE) -> bool {
         && value != NIL
         && value & SPECIAL == 0
         && unsafe { Object::read(value as usize) }.kind() == slot::T_STRING
-}
-
-/// Most strings and all numbers hold nothing but their class.
-#[inline]
-fn has_references(object: Object) -> bool {
-    match object.kind() {
-        slot::T_STRING => object.flags & (slot::SHARED | slot::HAS_GENERIC_VARIABLES) != 0,
-        slot::T_FLOAT | slot::T_BIGNUM => object.has(slot::HAS_GENERIC_VARIABLES),
-        _ => true,
-    }
 }

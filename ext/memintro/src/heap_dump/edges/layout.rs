@@ -27,6 +27,8 @@ use crate::vm::Probe;
 pub(super) type StData = usize;
 type OnVariable = extern "C" fn(ID, VALUE, StData) -> c_int;
 type OnPair = extern "C" fn(StData, StData, StData) -> c_int;
+pub(in crate::heap_dump) type OnVariables = unsafe extern "C" fn(VALUE, OnVariable, StData);
+pub(in crate::heap_dump) type OnPairs = unsafe extern "C" fn(VALUE, OnPair, StData) -> c_int;
 type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
 
 /// Functions that only read.
@@ -34,8 +36,8 @@ type OfValue = unsafe extern "C" fn(VALUE) -> VALUE;
 pub(super) struct Functions {
     pub(super) references: unsafe extern "C" fn(VALUE, OnReference, *mut c_void),
     pub(super) roots: unsafe extern "C" fn(OnRoot, *mut c_void),
-    pub(super) each_variable: unsafe extern "C" fn(VALUE, OnVariable, StData),
-    pub(super) each_pair: unsafe extern "C" fn(VALUE, OnPair, StData) -> c_int,
+    pub(super) each_variable: OnVariables,
+    pub(super) each_pair: OnPairs,
     pub(super) variable: unsafe extern "C" fn(VALUE, ID) -> VALUE,
     pub(super) superclass: OfValue,
     pub(super) struct_size: OfValue,
@@ -61,11 +63,8 @@ impl Functions {
                     c"rb_objspace_reachable_objects_from_root",
                     unsafe extern "C" fn(OnRoot, *mut c_void)
                 )?,
-                each_variable: look_up!(c"rb_ivar_foreach", unsafe extern "C" fn(VALUE, OnVariable, StData))?,
-                each_pair: look_up!(
-                    c"rb_hash_stlike_foreach",
-                    unsafe extern "C" fn(VALUE, OnPair, StData) -> c_int
-                )?,
+                each_variable: look_up!(c"rb_ivar_foreach", OnVariables)?,
+                each_pair: look_up!(c"rb_hash_stlike_foreach", OnPairs)?,
                 variable: look_up!(c"rb_attr_get", unsafe extern "C" fn(VALUE, ID) -> VALUE)?,
                 superclass: look_up!(c"rb_class_get_superclass", OfValue)?,
                 struct_size: look_up!(c"rb_struct_size", OfValue)?,

@@ -40,7 +40,7 @@ pub(super) fn structure(object: Object) -> usize {
 
 /// Whether it can be the address of an object. The lower three bits of those are zero.
 #[inline]
-pub(super) fn is_address(value: usize) -> bool {
+pub(in crate::heap_dump) fn is_address(value: usize) -> bool {
     value > 0xff && value & 7 == 0
 }
 

@@ -68,15 +68,20 @@ pub(super) fn array(object: Object, visit: Visit<'_>) {
         visit(object.word(LAST_WORD) as VALUE, EdgeName::Text(b"shared array"));
         return;
     }
-    let length = usize::try_from(object.array_length()).unwrap_or(0);
-    // SAFETY: an array of the heap; nothing changes it meanwhile.
-    let start = unsafe { rb_sys::RARRAY_CONST_PTR(object.value()) };
-    for index in 0..length {
-        // SAFETY: an element of the array.
-        let element = unsafe { start.add(index).read() };
-        if is_address(element as usize) {
-            visit(element, EdgeName::Element(index));
+    for (index, element) in elements(object).iter().enumerate() {
+        if is_address(*element as usize) {
+            visit(*element, EdgeName::Element(index));
         }
+    }
+}
+
+/// Of an array, which may have none of its own.
+pub(in crate::heap_dump) fn elements(object: Object) -> &'static [VALUE] {
+    let length = usize::try_from(object.array_length()).unwrap_or(0);
+    // SAFETY: an array of the heap; nothing changes it in the copy. One without elements may have no address.
+    unsafe {
+        let start = rb_sys::RARRAY_CONST_PTR(object.value());
+        if start.is_null() || length == 0 { &[] } else { std::slice::from_raw_parts(start, length) }
     }
 }
 
