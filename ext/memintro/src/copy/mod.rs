@@ -84,16 +84,28 @@ pub(crate) struct Copy {
 
 /// Makes a copy, in which `run` runs and does not return.
 pub(crate) fn make(run: impl FnOnce()) -> std::io::Result<Copy> {
+    /// A copy that was left behind is gone after so long.
+    const LEFT: Duration = Duration::from_secs(1);
     let _signals = Blocked::all();
-    let begun = Instant::now();
-    // SAFETY: a copy of this process on a copy of this stack; it ends below.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
+    let first = Instant::now();
+    let (pid, begun, error) = loop {
+        let begun = Instant::now();
+        // SAFETY: a copy of this process on a copy of this stack; it ends below.
+        let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
+        let error = std::io::Error::last_os_error();
+        let refused = pid == -1 && error.raw_os_error() == Some(libc::EAGAIN);
+        // The user may have no more processes, and the last copy and its thread count, too.
+        if !refused || leaving::threads() == 0 || first.elapsed() > LEFT {
+            break (pid, begun, error);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
     match pid {
         0 => {
             run();
             end(false)
         }
-        -1 => Err(std::io::Error::last_os_error()),
+        -1 => Err(error),
         pid => Ok(Copy { pid: pid as libc::pid_t, took: begun.elapsed() }),
     }
 }
@@ -153,8 +165,6 @@ impl Copy {
     /// takes long, a bare thread waits for it.
     pub(crate) fn answered(&self, outcome: &Outcome, deadline: Instant) -> bool {
         const SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        const LONG: Duration = Duration::from_millis(2);
-        let soon = if self.took < LONG { 5 } else { 1 };
         while outcome.told() == 0 && Instant::now() < deadline {
             if self.ended().is_some() {
                 return outcome.told() == Outcome::WHOLE;
@@ -164,9 +174,23 @@ impl Copy {
         if outcome.told() != Outcome::WHOLE {
             return self.wait_until(deadline);
         }
-        for _ in 0..soon {
+        self.leave();
+        true
+    }
+
+    /// Whether it takes so long to end that nobody should wait for it.
+    pub(crate) fn is_large(&self) -> bool {
+        const LONG: Duration = Duration::from_millis(8);
+        self.took > LONG
+    }
+
+    /// It has answered, and is not waited for: it gives back its memory by itself, and while that takes long, a bare
+    /// thread waits for its end.
+    pub(crate) fn leave(&self) {
+        const LONG: Duration = Duration::from_millis(2);
+        for _ in 0..if self.took < LONG { 5 } else { 1 } {
             if self.ended().is_some() {
-                return true;
+                return;
             }
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -175,7 +199,6 @@ impl Copy {
         if !leaving::take_note(self.pid) {
             self.wait_until(Instant::now() + Duration::from_secs(1));
         }
-        true
     }
 
     pub(crate) fn kill(&self) {

@@ -239,6 +239,13 @@ impl Asking {
         while self.outcome.is_none() {
             self.answer.drain();
             self.complaints.drain();
+            if self.copy.is_large() && self.state().is_answered() {
+                self.answer.drain();
+                self.complaints.drain();
+                self.copy.leave();
+                self.outcome = Some(Outcome::Answered);
+                break;
+            }
             if let Some(status) = self.copy.ended() {
                 self.answer.drain();
                 self.complaints.drain();

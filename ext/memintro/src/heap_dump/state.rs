@@ -16,6 +16,8 @@ pub(super) struct State {
     pub(super) writers: [Progress; WRITERS],
     /// The status of the tool's end, as `waitpid` has it; -1 before.
     pub(super) tool: AtomicI32,
+    /// Not 0: all lines were written, and the tool has ended well. Nothing is to be done but to end.
+    pub(super) answered: AtomicU32,
     /// A number of `errno`: why the tool could not be started.
     pub(super) error: AtomicI32,
     /// Of the second copy, until the first one has waited for its end; 0 otherwise.
@@ -63,6 +65,10 @@ impl State {
 
     pub(super) fn second(&self) -> &Progress {
         &self.writers[1]
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Acquire) != 0
     }
 
     /// Written so far.

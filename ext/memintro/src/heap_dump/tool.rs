@@ -295,7 +295,9 @@ impl Tool {
         second::reap(state);
         state.tool.store(status, Ordering::Release);
         state.first().set(Stage::Done);
-        crate::copy::end(whole && status == 0)
+        let answered = whole && status == 0;
+        state.answered.store(u32::from(answered), Ordering::Release);
+        crate::copy::end(answered)
     }
 
     /// Returns its status.
