@@ -36,8 +36,13 @@ Run = Struct.new(:wall, :cpu, :pause_ms, :bytes)
 # processor time.
 def until_copies_end
   deadline = now + 2
-  copies = -> { Dir["/proc/self/task/*/children"].any? { |list| !File.read(list).strip.empty? } }
-  sleep(0.005) while copies.call && now < deadline
+  sleep(0.005) while now < deadline && Dir["/proc/self/task/*/children"].any? { |list| any_in?(list) }
+end
+
+def any_in?(list)
+  !File.read(list).strip.empty?
+rescue SystemCallError
+  false # the thread that waited has ended
 end
 
 # The block returns the milliseconds that the program stood still, or nil if it did all the while.
