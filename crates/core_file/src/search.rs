@@ -85,11 +85,17 @@ impl<'a> Words<'a> {
         pages.dedup();
         blocks.page_list(&pages, &mut visit);
         blocks.marks(&mut visit);
+        blocks.tables(&mut visit);
+        let is_running = |from: usize, to: usize| {
+            image.threads.iter().any(|thread| (from..to).contains(&thread.stack_pointer))
+        };
+        blocks.signal_stacks(is_running, &mut visit);
         let mut used = vec![0; list.len()];
         let find = |at: usize| Some(list.partition_point(|node| node.end() <= at));
         for page in &heap.pages {
             for (slot, kind) in page.slots(image) {
                 blocks.note_room((slot, kind, page.stride), find, &mut used);
+                blocks.parts((slot, kind, page.stride), &mut visit);
             }
         }
         blocks.room(&used, &mut visit);

@@ -8,10 +8,15 @@
 //! | the list of the heap's pages | what comes after the last one |
 //! | the collector's stack of objects to be marked | what is above its top, and the pieces that it keeps |
 //! | the buffers of an IO | what comes after the bytes that wait in it |
+//! | a hash table | entries that were deleted, and those behind the last one |
+//! | a regular expression, an instruction sequence, a match | what comes after its code; parts that have numbers only |
+//! | the stack of a thread for its handlers of signals | all, unless one runs |
 //!
 //! The buffer from which an IO reads is pointed to at an odd place, because Ruby packs its structure ([`io_buffers`]).
 //!
 //! Ruby has no function that tells. Each is known by its form, and by what it points to.
+
+mod forms;
 
 use std::ops::Range;
 
@@ -24,9 +29,12 @@ const WITH_CONTEXT: Range<usize> = 256..4097;
 const COLLECTOR: Range<usize> = 1024..16 << 10;
 /// Types of objects.
 const STRING: u8 = 0x05;
+const REGEXP: u8 = 0x06;
 const ARRAY: u8 = 0x07;
 const HASH: u8 = 0x08;
 const FILE: u8 = 0x0b;
+const MATCH: u8 = 0x0d;
+const T_IMEMO: u8 = 0x1a;
 /// Flags of objects that types have for themselves.
 const USER: u32 = 12;
 /// The least slot; larger ones are there since Ruby 3.2.
@@ -67,6 +75,13 @@ impl<M: Read> Blocks<'_, M> {
     fn at(&self, start: usize) -> Option<&Node> {
         let index = self.list.binary_search_by_key(&start, |node| node.start).ok()?;
         self.list.get(index).filter(|node| self.is_one(node))
+    }
+
+    /// The block that an address is in.
+    fn block_of(&self, address: usize) -> Option<&Node> {
+        self.list
+            .get(self.list.partition_point(|node| node.end() <= address))
+            .filter(|node| node.start <= address)
     }
 
     fn is_one(&self, node: &Node) -> bool {
@@ -335,7 +350,7 @@ mod tests {
 
     /// Words that are there; others of the same range are zero.
     #[derive(Default)]
-    struct Words(HashMap<usize, u64>);
+    pub(super) struct Words(HashMap<usize, u64>);
 
     impl Read for Words {
         fn word(&self, at: usize) -> Option<u64> {
@@ -344,18 +359,18 @@ mod tests {
     }
 
     impl Words {
-        fn put(&mut self, at: usize, words: &[u64]) {
+        pub(super) fn put(&mut self, at: usize, words: &[u64]) {
             self.0.extend(words.iter().enumerate().map(|(index, word)| (at + index * 8, *word)));
         }
     }
 
-    fn found(look: impl FnOnce(&mut dyn FnMut(usize, usize))) -> Vec<(usize, usize)> {
+    pub(super) fn found(look: impl FnOnce(&mut dyn FnMut(usize, usize))) -> Vec<(usize, usize)> {
         let mut ranges = Vec::new();
         look(&mut |from, to| ranges.push((from, to)));
         ranges
     }
 
-    fn blocks<'a>(memory: &'a Words, list: &'a [Node]) -> Blocks<'a, Words> {
+    pub(super) fn blocks<'a>(memory: &'a Words, list: &'a [Node]) -> Blocks<'a, Words> {
         Blocks { memory, list, is_malloc: |_| true }
     }
 

@@ -110,15 +110,6 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let rest = if is_whole { &frozen.space } else { &all };
     // glibc's arena holds nothing, and is no block.
     let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
-    let unused = unused::find(plan.pages, &mut nodes, &Words { there: &there, unused: &[] }, rest, &skipped)?;
-    let words = Words { there: &there, unused };
-    let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
-    let begun = processor_time();
-    for list in plan.lists {
-        if let Some(index) = marking.nodes.find(list) {
-            marking.close(index, Root::new(kinds::OURS, 1));
-        }
-    }
     let (waiting, others) = threads(plan);
     let stack_pointers = slice::<usize>(waiting.len() + 1)?;
     let arguments = slice::<[usize; 6]>(waiting.len())?;
@@ -128,6 +119,16 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     }
     if let Some(last) = stack_pointers.last_mut() {
         *last = plan.held.stack;
+    }
+    let words = Words { there: &there, unused: &[] };
+    let unused = unused::find(plan.pages, &mut nodes, &words, rest, &skipped, stack_pointers)?;
+    let words = Words { there: &there, unused };
+    let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
+    let begun = processor_time();
+    for list in plan.lists {
+        if let Some(index) = marking.nodes.find(list) {
+            marking.close(index, Root::new(kinds::OURS, 1));
+        }
     }
     let (unread, registers) = registers::unknown(&Codes::new(own)?, &there, waiting, others);
     answer.add("registers", &[unread, registers, others].map(Word::Number));

@@ -12,13 +12,14 @@ use crate::account::objects::body_bytes;
 use crate::copy::own_memory::slice;
 
 /// Lists them in the order of their addresses, and tells the blocks of which they are parts. `rest`: memory that is not
-/// malloc's. `more`: ranges that are known already.
+/// malloc's. `more`: ranges that are known already. `running`: stack pointers of threads.
 pub(super) fn find(
     pages: &[HeapPage],
     nodes: &mut Nodes<'_>,
     words: &Words<'_>,
     rest: &Space<'_>,
     more: &[(usize, usize)],
+    running: &[usize],
 ) -> Option<&'static [(usize, usize)]> {
     // Of each block one, and those of stacks and of the collector.
     const OTHERS: usize = 1 << 17;
@@ -46,6 +47,8 @@ pub(super) fn find(
     blocks.values(is_mapped, &mut visit);
     blocks.page_list(descriptions, &mut visit);
     blocks.marks(&mut visit);
+    blocks.tables(&mut visit);
+    blocks.signal_stacks(|from, to| running.iter().any(|pointer| (from..to).contains(pointer)), &mut visit);
     let used = slice::<usize>(nodes.list.len())?;
     // Most slots are in the memory page of the one before.
     let mut last = (0, false);
@@ -58,7 +61,9 @@ pub(super) fn find(
     for page in pages {
         for slot in page.slots().filter(|slot| is_there(*slot)) {
             if let Some((kind, ..)) = page.identity(slot) {
-                blocks.note_room((slot, kind as u8, page.stride), |at| nodes.find(at), used);
+                let object = (slot, kind as u8, page.stride);
+                blocks.note_room(object, |at| nodes.find(at), used);
+                blocks.parts(object, &mut visit);
             }
         }
     }
