@@ -14,6 +14,7 @@ use gimli::{BaseAddresses, EhFrame, EhFrameOffset, LittleEndian, UnwindContext, 
 
 use crate::frame::{Base, Registers, Rule, Saved, all_entries};
 use crate::modules::{Loaded, Modules, Tables};
+use crate::recent::{Places, Recent};
 use crate::steps::{Step, Steps};
 
 /// Most frames of a stack.
@@ -176,6 +177,7 @@ pub struct Flat {
     /// Where following ends: the interpreter. What is further out belongs to other lines.
     ends: Vec<Range<u64>>,
     steps: Steps,
+    recent: Recent,
 }
 
 /// What is known of a stack that was followed.
@@ -255,7 +257,7 @@ impl Flattener {
             let (is_watched, is_own) = (wanted == Wanted::Watched, wanted == Wanted::Own);
             found.push(FlatModule { code, base, table, path, is_watched, is_own });
         }
-        Some(Flat { modules: found, ends: ends.to_vec(), steps: Steps::default() })
+        Some(Flat { modules: found, ends: ends.to_vec(), steps: Steps::default(), recent: Recent::default() })
     }
 }
 
@@ -296,14 +298,38 @@ impl Flat {
         Some(step)
     }
 
+    /// The same as [`Self::walk`] says of the stack, sooner if it is one of those that were followed last.
+    #[inline]
+    pub fn recognize(&self, of: Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Walked {
+        self.recent.recall(&of, &mut read).unwrap_or_else(|| {
+            let mut places = Places::new();
+            let walked = self.follow(of, read, |_| {}, &mut places);
+            if walked.is_whole {
+                self.recent.keep(&of, &places, &walked);
+            }
+            walked
+        })
+    }
+
     /// Follows a stack up to the interpreter, or as far as can be told, and visits the return addresses of its frames from
     /// the inside. `read` gives a word of the stack.
     pub fn walk(
         &self,
+        of: Registers,
+        read: impl FnMut(u64) -> Option<u64>,
+        visit: impl FnMut(u64),
+    ) -> Walked {
+        self.follow(of, read, visit, &mut Places::new())
+    }
+
+    fn follow(
+        &self,
         mut of: Registers,
         mut read: impl FnMut(u64) -> Option<u64>,
         mut visit: impl FnMut(u64),
+        places: &mut Places,
     ) -> Walked {
+        let first = of;
         let mut walked =
             Walked { hash: 0x517c_c1b7_2722_0a95, is_watched: false, is_whole: false, unknown: None };
         let mut inside = of.ip;
@@ -327,6 +353,11 @@ impl Flat {
                 visit(of.ip);
             }
             let Some(caller) = step.row.apply(of, &mut read) else { break };
+            if step.row.kinds.base == BaseKind::Stack {
+                places.add(&first, &caller);
+            } else {
+                places.give_up();
+            }
             of = caller;
             inside = of.ip.wrapping_sub(1);
         }

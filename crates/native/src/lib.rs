@@ -20,6 +20,7 @@ pub mod flat;
 pub mod frame;
 pub mod modules;
 pub mod names;
+mod recent;
 mod steps;
 pub mod tally;
 

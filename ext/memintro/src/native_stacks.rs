@@ -255,7 +255,7 @@ unsafe extern "C" fn stack_key(frame: *mut Frame, _depth: u32) -> FrameKind {
     // SAFETY: the hook's own record.
     let kind = unsafe { vm::frame(frame) };
     let Some(flat) = flat().filter(|_| kind != FrameKind::GC) else { return kind };
-    let walked = follow(flat, |_| {});
+    let walked = follow(|of, mut stack| flat.recognize(of, |at| stack.word(at)));
     if let Some(unknown) = walked.unknown {
         meet(unknown, kind);
     }
@@ -298,7 +298,10 @@ unsafe extern "C" fn stack(
             (frame.path, frame.line) = (OUTSIDE.as_ptr(), 1);
         }
     }
-    if frame.path.is_null() || frame.line == 0 || !follow(flat, |_| {}).is_watched {
+    if frame.path.is_null()
+        || frame.line == 0
+        || !follow(|of, mut stack| flat.walk(of, |at| stack.word(at), |_| {})).is_watched
+    {
         return;
     }
     let tell = |path: &[u8], line: u32| {
@@ -315,11 +318,12 @@ unsafe extern "C" fn stack(
         // SAFETY: the caller's own callback and context.
         unsafe { visit(told, &raw const frame) };
     };
-    follow(flat, |address| {
+    let mut visit = |address: u64| {
         if let Some(module) = flat.find(address.wrapping_sub(1)) {
             tell(&module.path, module.offset(address) as u32);
         }
-    });
+    };
+    follow(|of, mut stack| flat.walk(of, |at| stack.word(at), &mut visit));
     // SAFETY: the VM's path is terminated and stays in place while this thread is in malloc.
     tell(unsafe { CStr::from_ptr(frame.path) }.to_bytes(), frame.line);
 }
@@ -344,10 +348,40 @@ fn meet(unknown: u64, kind: FrameKind) {
     }
 }
 
-/// Follows the calling thread's stack.
+/// The calling thread's stack.
+struct Stack {
+    sp: u64,
+    /// Where it ends, or 0.
+    own_end: u64,
+    /// Up to here, all is there.
+    certain: u64,
+    /// A page that is there.
+    known: u64,
+}
+
+impl Stack {
+    #[inline]
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let is_inside = address >= self.sp && (self.own_end == 0 || address < self.own_end);
+        if !is_inside || !address.is_multiple_of(8) {
+            return None;
+        }
+        let page = address & !(PAGE - 1);
+        if page != self.known && address >= self.certain {
+            if !is_readable(page) {
+                return None;
+            }
+            self.known = page;
+        }
+        // SAFETY: a whole word of a page that is there.
+        Some(unsafe { (address as *const u64).read_volatile() })
+    }
+}
+
+/// Follows the calling thread's stack. `walk` gets its registers, and the stack.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
-fn follow(flat: &Flat, visit: impl FnMut(u64)) -> Walked {
+fn follow(walk: impl FnOnce(Registers, Stack) -> Walked) -> Walked {
     let (ip, sp, bp): (u64, u64, u64);
     // SAFETY: reads registers.
     unsafe {
@@ -356,27 +390,14 @@ fn follow(flat: &Flat, visit: impl FnMut(u64)) -> Walked {
             ip = out(reg) ip, sp = out(reg) sp, bp = out(reg) bp, options(nostack, preserves_flags),
         );
     }
-    let mut known = sp & !(PAGE - 1);
+    let known = sp & !(PAGE - 1);
     let stack_end = STACK_END.load(Ordering::Relaxed);
     // Where this stack of Ruby's ends, if that is known: what comes after it is another thread's, and may go at any time.
     // SAFETY: of a thread without the GVL, or without an execution context, it says 0.
     let own_end = unsafe { vm::machine_stack::stack_end(sp as usize) } as u64;
     let certain = if stack_end.wrapping_sub(sp) < NEAR_STACK_END { stack_end } else { own_end };
-    let read = |address: u64| {
-        if address < sp || !address.is_multiple_of(8) || (own_end != 0 && address >= own_end) {
-            return None;
-        }
-        let page = address & !(PAGE - 1);
-        if page != known && address >= certain {
-            if !is_readable(page) {
-                return None;
-            }
-            known = page;
-        }
-        // SAFETY: a whole word of a page that is there.
-        Some(unsafe { (address as *const u64).read_volatile() })
-    };
-    let mut walked = flat.walk(Registers { ip, sp, bp }, read, visit);
+    let stack = Stack { sp, own_end, certain, known };
+    let mut walked = walk(Registers { ip, sp, bp }, stack);
     // The probe has no frame of a library that is watched: that it was followed to the interpreter counts.
     if PROBING.load(Ordering::Relaxed).wrapping_sub(sp as usize) < PROBE_STACK {
         walked.is_watched = walked.is_whole;
@@ -385,6 +406,6 @@ fn follow(flat: &Flat, visit: impl FnMut(u64)) -> Walked {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn follow(_: &Flat, _: impl FnMut(u64)) -> Walked {
+fn follow(_: impl FnOnce(Registers, Stack) -> Walked) -> Walked {
     Walked { hash: 0, is_watched: false, is_whole: false, unknown: None }
 }
