@@ -121,10 +121,10 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         *last = plan.held.stack;
     }
     let words = Words { there: &there, unused: &[] };
+    let begun = processor_time();
     let unused = unused::find(plan.pages, &mut nodes, &words, rest, &skipped, stack_pointers)?;
     let words = Words { there: &there, unused };
     let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
-    let begun = processor_time();
     for list in plan.lists {
         if let Some(index) = marking.nodes.find(list) {
             marking.close(index, Root::new(kinds::OURS, 1));
