@@ -33,9 +33,10 @@ pub(super) fn find(
     };
     more.iter().for_each(|range| visit(range.0, range.1));
     let descriptions = slice::<usize>(pages.len())?;
+    let body = body_bytes(pages);
     for (place, page) in descriptions.iter_mut().zip(pages) {
         // SAFETY: where a page of the heap begins.
-        *place = unsafe { read(page.start & !(body_bytes(pages) - 1)) } as usize;
+        *place = unsafe { read(page.start & !(body - 1)) } as usize;
     }
     descriptions.sort_unstable();
     let blocks = Blocks { memory: words, list: &*nodes.list, is_malloc: |_| true };
