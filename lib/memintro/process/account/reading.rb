@@ -16,6 +16,8 @@ module Memintro
       BY_LISTS = 0
       # Of each list in details.
       MOST = 20
+      # Least bytes of the last class of free pieces in bins, which has no end.
+      LARGEST_CLASS = 1 << 20
       IMEMO = "imemo_"
       # The sum of the stages that a copy has come to, without and with call sites.
       STAGES_WITHOUT_SITES = 3
@@ -292,7 +294,7 @@ module Memintro
       # What glibc's lists hold: how many pieces there are, and those of each size, the greatest sum first.
       def free_pieces
         { bins_pieces: sum("arena", 6), tcache_pieces: sum("tcache", 1), fast_bins_pieces: sum("fast"),
-          bins: by_size("bin") { |least| { least_bytes: least, most_bytes: (least * 2) - 1 } },
+          bins: by_size("bin") { |least| { least_bytes: least, most_bytes: (least + least - 1 if least < LARGEST_CLASS) } },
           tcache: by_size("tcache_bin") { |size| { piece_bytes: size } },
           fast_bins: by_size("fast_bin") { |size| { piece_bytes: size } } }
       end
