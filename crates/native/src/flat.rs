@@ -2,9 +2,8 @@
 //! look-up.
 //!
 //! The tables of all modules are flattened outside of malloc ([`Flattener::flatten`]). Following a stack
-//! ([`Flat::walk`]) allocates nothing, takes no lock, and reads only words of the calling thread's stack that the caller
-//! of it says may be read. Allocations come from a few hundred places, so what was looked up for an address is remembered
-//! ([`Steps`]).
+//! ([`Flat::walk`]) allocates nothing, takes no lock, and reads only words of the calling thread's stack that may be
+//! read. What was looked up for an address is remembered ([`Steps`]).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -311,8 +310,7 @@ impl Flat {
         })
     }
 
-    /// Follows a stack up to the interpreter, or as far as can be told, and visits the return addresses of its frames from
-    /// the inside. `read` gives a word of the stack.
+    /// Visits return addresses from the inside, up to the interpreter or as far as can be told. `read` gives a word.
     pub fn walk(
         &self,
         of: Registers,
