@@ -46,7 +46,8 @@ RSpec.describe "whole stacks" do
       answer(<<~RUBY)
         #{TWO_CALLERS}
         # What the first start loads empties Ruby's caches of constants.
-        Memintro.track(objects: true) { nil }
+        Memintro.start(stack_depth: #{depth}, objects: true)
+        Memintro.stop
         work
         GC.disable
         Memintro.start(stack_depth: #{depth}, objects: true)

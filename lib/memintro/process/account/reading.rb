@@ -294,10 +294,12 @@ module Memintro
       # What glibc's lists hold: how many pieces there are, and those of each size, the greatest sum first.
       def free_pieces
         { bins_pieces: sum("arena", 6), tcache_pieces: sum("tcache", 1), fast_bins_pieces: sum("fast"),
-          bins: by_size("bin") { |least| { least_bytes: least, most_bytes: (least + least - 1 if least < LARGEST_CLASS) } },
+          bins: by_size("bin") { |least| { least_bytes: least, most_bytes: most_of_class(least) } },
           tcache: by_size("tcache_bin") { |size| { piece_bytes: size } },
           fast_bins: by_size("fast_bin") { |size| { piece_bytes: size } } }
       end
+
+      def most_of_class(least) = ((least * 2) - 1 if least < LARGEST_CLASS)
 
       def by_size(key)
         rows = @figures.all(key).map { |size, pieces, bytes| { **yield(size), pieces: pieces, bytes: bytes } }
