@@ -79,23 +79,18 @@ impl<'a> Words<'a> {
         let mut unused = Vec::new();
         let mut visit = |from: usize, to: usize| unused.push((from, to));
         let blocks = Blocks { memory: image, list, is_malloc: |node| node.site == NO_SITE };
-        blocks.values(is_mapped, &mut visit);
         let mut pages: Vec<usize> = heap.pages.iter().filter_map(|page| image.pointer(page.body)).collect();
         pages.sort_unstable();
         pages.dedup();
-        blocks.page_list(&pages, &mut visit);
-        blocks.marks(&mut visit);
-        blocks.tables(&mut visit);
         let is_running = |from: usize, to: usize| {
             image.threads.iter().any(|thread| (from..to).contains(&thread.stack_pointer))
         };
-        blocks.signal_stacks(is_running, &mut visit);
+        blocks.of_vm(&pages, is_mapped, is_running, &mut visit);
         let mut used = vec![0; list.len()];
         let find = |at: usize| Some(list.partition_point(|node| node.end() <= at));
         for page in &heap.pages {
             for (slot, kind) in page.slots(image) {
-                blocks.note_room((slot, kind, page.stride), find, &mut used);
-                blocks.parts((slot, kind, page.stride), &mut visit);
+                blocks.of_object((slot, kind, page.stride), find, &mut used, &mut visit);
             }
         }
         blocks.room(&used, &mut visit);

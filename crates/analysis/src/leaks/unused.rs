@@ -13,7 +13,6 @@
 //! | the stack of a thread for its handlers of signals | all, unless one runs |
 //!
 //! The buffer from which an IO reads is pointed to at an odd place, because Ruby packs its structure ([`io_buffers`]).
-//!
 //! Ruby has no function that tells. Each is known by its form, and by what it points to.
 
 mod forms;
@@ -92,10 +91,38 @@ impl<M: Read> Blocks<'_, M> {
         self.list.iter().filter(move |node| bytes.contains(&node.bytes) && self.is_one(node))
     }
 
+    /// Of the VM's own blocks. `pages`: descriptions of the heap's pages, in the order of their addresses. `is_mapped`: whether
+    /// a range was mapped past malloc. `is_running`: whether a stack pointer is in it.
+    pub fn of_vm(
+        &self,
+        pages: &[usize],
+        is_mapped: impl Fn(usize, usize) -> bool,
+        is_running: impl Fn(usize, usize) -> bool,
+        mut visit: impl FnMut(usize, usize),
+    ) {
+        self.values(is_mapped, &mut visit);
+        self.page_list(pages, &mut visit);
+        self.marks(&mut visit);
+        self.tables(&mut visit);
+        self.signal_stacks(is_running, &mut visit);
+    }
+
+    /// Of what an object (its slot, type, size of slots) has by address. Notes for [`Self::room`] how much of a block is in use.
+    /// `find`: the place of the block that an address is in. `used`: an entry for each block, zero at first.
+    pub fn of_object(
+        &self,
+        object: (usize, u8, usize),
+        find: impl Fn(usize) -> Option<usize>,
+        used: &mut [usize],
+        visit: &mut impl FnMut(usize, usize),
+    ) {
+        self.note_room(object, find, used);
+        self.parts(object, visit);
+    }
+
     /// Of stacks of values: a context of execution begins with its stack, the stack's size in words, and its innermost frame,
-    /// which lies at the other end and says how far values are in use. `is_mapped`: whether a range is in memory that was
-    /// mapped past malloc.
-    pub fn values(&self, is_mapped: impl Fn(usize, usize) -> bool, mut visit: impl FnMut(usize, usize)) {
+    /// which lies at the other end and says how far values are in use.
+    fn values(&self, is_mapped: impl Fn(usize, usize) -> bool, mut visit: impl FnMut(usize, usize)) {
         let places = self.each(WITH_CONTEXT).flat_map(|node| (node.start..node.end() - 23).step_by(8));
         for at in places {
             let Some(words) = self.memory.known(at + 8).filter(|words| VALUES.contains(words)) else {
@@ -147,8 +174,8 @@ impl<M: Read> Blocks<'_, M> {
         })
     }
 
-    /// Of the list of the heap's pages: it has the descriptions of all. `pages`: descriptions, in the order of their addresses.
-    pub fn page_list(&self, pages: &[usize], mut visit: impl FnMut(usize, usize)) {
+    /// Of the list of the heap's pages: it has the descriptions of all.
+    fn page_list(&self, pages: &[usize], mut visit: impl FnMut(usize, usize)) {
         // Since Ruby 3.4 two numbers come before them.
         const BEGINNINGS: [usize; 2] = [0, 16];
         let is_page =
@@ -168,7 +195,7 @@ impl<M: Read> Blocks<'_, M> {
 
     /// Of the collector's stack of objects to be marked: pieces of so many words and the address of the next one, a list of
     /// those in use and a list of others, and how far the first one is in use. What was there in the last collection still is.
-    pub fn marks(&self, mut visit: impl FnMut(usize, usize)) {
+    fn marks(&self, mut visit: impl FnMut(usize, usize)) {
         const WORDS: usize = 500;
         const MOST_PIECES: usize = 1 << 16;
         let is_piece = |at: usize| self.at(at).is_some_and(|node| node.bytes == (WORDS + 1) * 8);
@@ -197,9 +224,8 @@ impl<M: Read> Blocks<'_, M> {
         }
     }
 
-    /// Notes how much of its block a string, array or hash has in use. Several may share a block. `find`: the place of the block that
-    /// an address is in. `used`: an entry for each block, zero at first.
-    pub fn note_room(
+    /// Notes how much of its block a string, array or hash has in use.
+    fn note_room(
         &self,
         (slot, kind, stride): (usize, u8, usize),
         find: impl Fn(usize) -> Option<usize>,
@@ -222,8 +248,7 @@ impl<M: Read> Blocks<'_, M> {
         });
     }
 
-    /// Of the blocks of strings and arrays, once [`Self::note_room`] has seen all: the last word of a string, too, if the string
-    /// ends in it.
+    /// Of blocks of strings and arrays, once [`Self::of_object`] has seen all: also a string's last word, if it ends there.
     pub fn room(&self, used: &[usize], mut visit: impl FnMut(usize, usize)) {
         for (node, used) in self.list.iter().zip(used).filter(|(_, used)| **used != 0) {
             let end = used & !7;

@@ -45,11 +45,8 @@ pub(super) fn find(
         let is_whole = rest.area(from).is_some_and(|area| area.holds(from, to));
         is_whole && rest.is_resident(from) && rest.is_resident(to - 8)
     };
-    blocks.values(is_mapped, &mut visit);
-    blocks.page_list(descriptions, &mut visit);
-    blocks.marks(&mut visit);
-    blocks.tables(&mut visit);
-    blocks.signal_stacks(|from, to| running.iter().any(|pointer| (from..to).contains(pointer)), &mut visit);
+    let is_running = |from: usize, to: usize| running.iter().any(|pointer| (from..to).contains(pointer));
+    blocks.of_vm(descriptions, is_mapped, is_running, &mut visit);
     let used = slice::<usize>(nodes.list.len())?;
     // Most slots are in the memory page of the one before.
     let mut last = (0, false);
@@ -63,8 +60,7 @@ pub(super) fn find(
         for slot in page.slots().filter(|slot| is_there(*slot)) {
             if let Some((kind, ..)) = page.identity(slot) {
                 let object = (slot, kind as u8, page.stride);
-                blocks.note_room(object, |at| nodes.find(at), used);
-                blocks.parts(object, &mut visit);
+                blocks.of_object(object, |at| nodes.find(at), used, &mut visit);
             }
         }
     }

@@ -37,7 +37,7 @@ impl<M: Read> Blocks<'_, M> {
     }
 
     /// Of hash tables that are blocks: their entries before the first one, after the last one, and those that were deleted.
-    pub fn tables(&self, mut visit: impl FnMut(usize, usize)) {
+    pub(super) fn tables(&self, mut visit: impl FnMut(usize, usize)) {
         for node in self.each(TABLE..TABLE + 1) {
             self.table(node.start, &mut visit);
         }
@@ -45,7 +45,11 @@ impl<M: Read> Blocks<'_, M> {
 
     /// Of what an object has by address: the entries of a hash table in its slot, the parts of a regular expression, those of an
     /// instruction sequence.
-    pub fn parts(&self, (slot, kind, stride): (usize, u8, usize), visit: &mut impl FnMut(usize, usize)) {
+    pub(super) fn parts(
+        &self,
+        (slot, kind, stride): (usize, u8, usize),
+        visit: &mut impl FnMut(usize, usize),
+    ) {
         let flags = self.number(slot);
         match kind {
             HASH if stride >= 24 + TABLE && flags >> (USER + 3) & 1 != 0 => self.table(slot + 24, visit),
@@ -125,9 +129,8 @@ impl<M: Read> Blocks<'_, M> {
         Some(())
     }
 
-    /// Of threads since Ruby 3.3: the stack of each for its handlers of signals, as long as nothing runs on it. `is_running`: whether
-    /// a stack pointer is in there.
-    pub fn signal_stacks(
+    /// Of threads since Ruby 3.3: the stack of each for its handlers of signals, as long as nothing runs on it.
+    pub(super) fn signal_stacks(
         &self,
         is_running: impl Fn(usize, usize) -> bool,
         mut visit: impl FnMut(usize, usize),
