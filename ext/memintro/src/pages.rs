@@ -60,29 +60,21 @@ fn give_back(mut walk: Walk) {
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut walk).cast()) };
     // Nothing else comes after these calls, for it would bring pages back. The first ones come to nothing if they were made
     // before.
-    for &(begin, end) in walk.behind_heads.get(..walk.headed).unwrap_or_default() {
-        let (begin, end) = (begin & !(page - 1), end & !(page - 1));
-        // SAFETY: this is advice about pages of a file that are only read; it changes what the kernel reads ahead.
-        unsafe {
-            libc::madvise(
-                std::ptr::with_exposed_provenance_mut(begin),
-                end.saturating_sub(begin),
-                libc::MADV_RANDOM,
-            );
-        }
-    }
-    for &(begin, end) in walk.ranges.get(..walk.found).unwrap_or_default() {
+    advise(walk.behind_heads.get(..walk.headed), page, libc::MADV_RANDOM);
+    advise(walk.ranges.get(..walk.found), page, libc::MADV_DONTNEED);
+}
+
+/// Gives advice about ranges of files that are mapped and never written.
+#[inline(always)]
+fn advise(ranges: Option<&[(usize, usize)]>, page: usize, advice: c_int) {
+    for &(begin, end) in ranges.unwrap_or_default() {
         // A page at the end may be shared with data that is written.
         let (begin, end) = (begin & !(page - 1), end & !(page - 1));
         // SAFETY: headers, constants and code are mapped from the file and never written, for there are no relocations
         // in them; to read them again brings the same bytes, from the kernel's page cache a microsecond later. A kernel
         // that refuses changes nothing.
         unsafe {
-            libc::madvise(
-                std::ptr::with_exposed_provenance_mut(begin),
-                end.saturating_sub(begin),
-                libc::MADV_DONTNEED,
-            );
+            libc::madvise(std::ptr::with_exposed_provenance_mut(begin), end.saturating_sub(begin), advice);
         }
     }
 }
