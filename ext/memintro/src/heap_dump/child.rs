@@ -13,6 +13,7 @@ use super::strings::Strings;
 use super::tool::{self, Command, Tool};
 use super::vm::Vm;
 use super::writer::Writer;
+use crate::account::frozen::prefetch;
 use crate::copy::become_harmless;
 use crate::heap::FrozenPage;
 
@@ -121,17 +122,6 @@ fn fetch_ahead(page: &FrozenPage, slot: usize) {
     let ahead = slot + SLOTS * page.stride;
     if ahead < page.end {
         // SAFETY: a slot of the page.
-        fetch(unsafe { Object::read(ahead) }.outside().wrapping_sub(IN_FRONT));
+        prefetch(unsafe { Object::read(ahead) }.outside().wrapping_sub(IN_FRONT));
     }
 }
-
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn fetch(address: usize) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint, which reads nothing and fails for no address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address)) };
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn fetch(_: usize) {}
