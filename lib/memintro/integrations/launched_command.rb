@@ -2,11 +2,11 @@
 
 require_relative "../runtime/background"
 require_relative "../support/output_owner"
+require_relative "../support/output_target"
 require_relative "../support/warn_once"
 require_relative "../report/account_report"
 require_relative "../report/leaks_report"
 require_relative "../report/heap_table"
-require_relative "../support/text_buffer"
 
 module Memintro
   # What `memintro snapshot`, `diff`, `iseqs`, `histogram`, `account` and `leaks` do inside the program that they start:
@@ -123,7 +123,7 @@ module Memintro
       options = { format: (self["FORMAT"] || "text").to_sym, top: top }
       return what.write(STDERR, **options) unless file
 
-      Snapshot::Saved.write(file, (+"").tap { |text| what.write(TextBuffer.new(text), **options) })
+      Snapshot::Saved.write(file, OutputTarget.text { |io| what.write(io, **options) })
     end
 
     # @return [Integer, nil] nil: all

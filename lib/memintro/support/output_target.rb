@@ -66,6 +66,20 @@ module Memintro
       pipe&.close
     end
 
+    # What is rendered, as one text. No class is loaded for it, because few reports need that.
+    #
+    # @yieldparam io [#write]
+    # @return [String]
+    def self.text
+      text = +""
+      text.define_singleton_method(:write) do |part|
+        self << part
+        part.bytesize
+      end
+      yield text
+      text
+    end
+
     # @return [File, nil] nil if no process reads
     def self.open_pipe(path)
       due = now + PATIENCE
@@ -142,7 +156,7 @@ module Memintro
     def write(&render)
       return render.call(@stream) if @stream
       return replace(&render) if replaceable?
-      return self.class.feed(file, text(&render)) if File.pipe?(file)
+      return self.class.feed(file, self.class.text(&render)) if File.pipe?(file)
 
       File.open(file, "a", &render)
     end
@@ -152,17 +166,6 @@ module Memintro
     def replace(&render)
       Files.replace(file, &render)
       release
-    end
-
-    # What is rendered, as one text. No class is loaded for it, because few reports go to a pipe.
-    def text
-      text = +""
-      text.define_singleton_method(:write) do |part|
-        self << part
-        part.bytesize
-      end
-      yield text
-      text
     end
 
     def choose
