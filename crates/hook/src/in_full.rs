@@ -1,9 +1,10 @@
 //! The bodies of malloc, calloc and free in full mode, which are called most.
 //!
 //! They are written for what is usual: the thread has a state and records nothing yet, the gate is open, a line of Ruby's
-//! asks that has asked before (or Ruby is still starting), and the table and the counters have room at hand. All that is looked at first, and changed
-//! only then. Whatever is unusual is left to a function that the body *ends* with ([`crate::record`] has what it does). So
-//! nothing has to be kept over a call, and the usual way is short. A function may be ended with while the thread is busy.
+//! asks that has asked before (or Ruby is still starting), and the table and the counters have room at hand. All that is
+//! looked at first, and changed only then. Whatever is unusual is left to a function that the body *ends* with
+//! ([`crate::record`] has what it does). So nothing has to be kept over a call, and the usual way is short. A function may
+//! be ended with while the thread is busy.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
