@@ -79,8 +79,8 @@ RSpec.describe "an account by lists of free chunks", :vm do
     expect(found.map { |one| one[:free] }).to all(be > 60_000_000)
   end
 
-  # Halves of a heap of 32 MiB and more are walked at the same time.
-  it "says what a walk over both halves of a large heap says" do
+  # Pieces of a heap of 32 MiB and more are walked at the same time.
+  it "says what a walk over all pieces of a large heap says" do
     found = twins(<<~'RUBY')
       random = Random.new(23)
       blocks = Array.new(60_000) { MALLOC.call(100 + random.rand(1900)) }
@@ -90,6 +90,24 @@ RSpec.describe "an account by lists of free chunks", :vm do
     RUBY
     expect_equal(found)
     expect(found.map { |one| one[:free] }).to match([be > 12_000_000, be > 25_000_000, be > 40_000_000])
+  end
+
+  # Where a piece begins is guessed by what looks like heads of chunks. Here all contents do.
+  it "says what a walk over pieces that begin within chunks says" do
+    found = twins(<<~'RUBY')
+      random = Random.new(29)
+      contents = [0, 49].pack("Q2") * 6400
+      blocks = Array.new(1200) do
+        MALLOC.call(90_000 + (16 * random.rand(700))).tap { |block| Fiddle::Pointer.new(block.to_i)[0, 90_000] = contents }
+      end
+      found = Array.new(3) do |round|
+        blocks.each_with_index { |block, place| FREE.call(block) if place % 4 == round }
+        twins
+      end
+      puts JSON.generate(found)
+    RUBY
+    expect_equal(found)
+    expect(found.map { |one| one[:free] }).to match([be > 25_000_000, be > 50_000_000, be > 75_000_000])
   end
 
   # The way back is torn, which malloc itself looks at only where it takes a chunk out: not in the middle of a list.

@@ -29,6 +29,12 @@ pub fn list_of(size: usize) -> usize {
     size.saturating_sub(LEAST_CHUNK) / GRAIN
 }
 
+/// Where the counts are of the cache in this chunk, which are read first.
+#[must_use]
+pub fn counts_of(chunk: usize) -> usize {
+    chunk.wrapping_add(COUNTS_AT)
+}
+
 /// Visits each cached chunk, if the chunk at `chunk` is a thread's cache. Returns how many there were.
 pub fn each_cached(
     chunk: usize,

@@ -54,7 +54,7 @@ struct Strand<S> {
 }
 
 /// The chunks of a heap, or a part of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Part {
     /// Where the first one is.
     pub start: usize,
@@ -67,11 +67,33 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether this is so much that it can be in two parts, and where the second seems to begin. A walk over the first one
-    /// must arrive exactly there; otherwise what the second has shown is wrong.
-    pub fn half(&self, least: usize, memory: &impl Memory) -> Option<usize> {
-        let bytes = self.limit().checked_sub(self.start).filter(|bytes| *bytes >= least)?;
-        border(self.start + bytes / 2, self.limit(), self.end, self.top, memory)
+    /// Divides this where chunks seem to begin into pieces of about equal length, at least `least` bytes each. A walk over a
+    /// piece must arrive exactly where the next one begins; otherwise what the next one has shown is wrong. Returns how many
+    /// there are, at least one.
+    pub fn divide(self, pieces: &mut [Self], least: usize, memory: &impl Memory) -> usize {
+        let bytes = self.limit().saturating_sub(self.start);
+        let most = (bytes / least.max(1)).clamp(1, pieces.len().max(1));
+        let mut used = 0_usize;
+        for number in 0..most {
+            let first = match number {
+                0 => Some(self.start),
+                _ => border(self.start + bytes / most * number, self.limit(), self.end, self.top, memory),
+            };
+            let before = used.checked_sub(1).and_then(|last| pieces.get_mut(last));
+            let Some(first) =
+                first.filter(|first| before.as_ref().is_none_or(|before| before.start < *first))
+            else {
+                continue;
+            };
+            if let Some(before) = before {
+                before.until = first;
+            }
+            if let Some(place) = pieces.get_mut(used) {
+                *place = Self { start: first, ..self };
+                used += 1;
+            }
+        }
+        used
     }
 
     /// All chunks that are visited begin before this.
@@ -295,7 +317,9 @@ mod tests {
 
     /// The first part up to each of some addresses: where it arrives, the rest begins.
     fn in_parts(heap: &Heap, all: Part, slowly: &[Chunk], slow_end: End) {
-        let half = all.half(LEAST, heap).unwrap_or(all.end / 2);
+        let mut pieces = [Part::default(); 2];
+        let used = all.divide(&mut pieces, LEAST, heap);
+        let half = if used == 2 { pieces[1].start } else { all.end / 2 };
         for until in [0, 16, half, half + 16, all.end / 3, all.top, all.end] {
             let (mut first, mut second) = (Seen::default(), Seen::default());
             let next = slowly.iter().map(|chunk| chunk.0).find(|at| *at >= until);
@@ -323,11 +347,16 @@ mod tests {
             let all = Part { start: 0, until: usize::MAX, end: bytes, top };
             let used = begin(&mut strands, all, &heap);
             assert_eq!(used, if bytes > LEAST { STRANDS } else { 1 });
-            assert_eq!(all.half(bytes, &heap), None);
+            let mut pieces = [Part::default(); 5];
+            assert_eq!(all.divide(&mut pieces, bytes, &heap), 1);
             if bytes > LEAST {
-                let half = all.half(bytes / 2, &heap).unwrap();
-                assert!(half.abs_diff(bytes / 2) < 2 * SEARCHED, "{half}");
-                assert_eq!(walk(Part { until: half, ..all }, &heap, &mut Seen::default()), Err(half));
+                assert_eq!(all.divide(&mut pieces, bytes / 8, &heap), 5);
+                assert_eq!((pieces[0].start, pieces[4].until), (0, usize::MAX));
+                for (number, piece) in pieces.iter().enumerate().take(4) {
+                    assert!(piece.start.abs_diff(top / 5 * number) < 2 * SEARCHED, "{number}: {piece:?}");
+                    assert_eq!(piece.until, pieces[number + 1].start);
+                    assert_eq!(walk(*piece, &heap, &mut Seen::default()), Err(piece.until));
+                }
             }
         }
     }

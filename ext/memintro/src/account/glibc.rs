@@ -7,11 +7,14 @@ use memintro_analysis::account::owners::Owner;
 use memintro_analysis::account::{PAGE, caches, maps};
 
 use super::answer::Answer;
-use super::frozen::{Frozen, read};
+use super::frozen::{Frozen, prefetch, read};
 use super::heap_walk::{Bins, Candidates, MOST_CACHES, Pieces, Sums, one_heap};
 use super::threads::{self, Threads};
 use super::{Ways, lists, mapped};
 use crate::copy::own_memory::slice;
+
+/// Chunks between one that may be a cache and the one that is read from memory meanwhile.
+const AHEAD: usize = 8;
 
 /// Ranges that are malloc's. They are claimed last: chunks of caches may lie in any arena.
 pub(super) struct Claims {
@@ -304,6 +307,9 @@ fn cached(
     let (mut caches, mut sums) = (0, BySize::<{ caches::LISTS }>::new());
     for place in 0..candidates.used {
         let Some(chunk) = candidates.room.get(place).copied() else { break };
+        if let Some(soon) = candidates.room.get(place + AHEAD) {
+            prefetch(caches::counts_of(*soon));
+        }
         let found = caches::each_cached(chunk, word, |at, size| sums.count(frozen, candidates, at, size));
         // Memory of zeroes looks like a cache that holds nothing.
         caches += u64::from(found.is_some_and(|found| found > 0));

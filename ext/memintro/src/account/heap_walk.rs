@@ -1,5 +1,7 @@
 //! Walks over one heap of glibc's, chunk by chunk.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use memintro_analysis::account::chunks::{End, State};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::{Owner, Owners};
@@ -13,8 +15,9 @@ use crate::copy::{self, own_memory::slice};
 
 /// More threads' caches than any process has.
 pub(super) const MOST_CACHES: usize = 1 << 16;
-/// A heap of less is not walked in two halves.
-const LEAST_HALVED: usize = 32 << 20;
+/// Pieces of a large heap, and the least bytes of one.
+const PIECES: usize = 8;
+const LEAST_PIECE: usize = 16 << 20;
 
 /// Resident bytes by what they are, and all bytes of chunks in use.
 #[derive(Clone, Copy, Default)]
@@ -125,8 +128,16 @@ pub(super) fn one_heap(
     last
 }
 
-/// Walks over all chunks of a heap: where whose each one is does not matter, over both halves of a large one at the same
-/// time.
+/// What a walk over a part of a heap has shown.
+#[derive(Clone, Copy, Default)]
+struct Piece {
+    sums: Sums,
+    /// How it has ended, or where the first chunk after the part is.
+    ended: Option<Result<End, usize>>,
+}
+
+/// Walks over all chunks of a heap. Where it does not matter whose each one is, two threads share a large heap: each takes
+/// the next piece that is left, for pieces of the same length have more chunks or fewer.
 fn each_chunk(
     space: &Space<'_>,
     area: Area,
@@ -135,38 +146,44 @@ fn each_chunk(
     candidates: &mut Candidates<'_>,
 ) -> End {
     let memory = Readable(area);
-    let end = part.end;
-    let mut from = part.start;
-    if candidates.owners.is_none()
-        && let Some(half) = part.half(LEAST_HALVED, &memory)
-        && let Some(room) = slice(MOST_CACHES)
-    {
-        let mut others = Candidates { room, used: 0, owners: None };
-        let (mut second, mut of_second, mut of_first) = (Sums::default(), End::Broken(half), Err(half));
-        copy::both(
-            || {
-                let mut tally = Tally { space, area, end, sums, candidates };
-                of_first = strands::walk(Part { until: half, ..part }, &memory, &mut tally);
-            },
-            || {
-                let mut tally = Tally { space, area, end, sums: &mut second, candidates: &mut others };
-                let ended = strands::walk(Part { start: half, ..part }, &memory, &mut tally);
-                of_second = ended.unwrap_or_else(End::Broken);
-            },
-        );
-        match of_first {
-            Ok(ended) => return ended,
-            Err(at) if at == half => {
-                sums.add(&second);
-                others.room.iter().take(others.used).for_each(|chunk| candidates.add(*chunk));
-                return of_second;
-            }
-            // Where the second half seemed to begin, no chunk does.
-            Err(at) => from = at,
+    let mut parts = [Part::default(); PIECES];
+    let used = part.divide(&mut parts, LEAST_PIECE, &memory);
+    let parts = parts.get(..used).filter(|parts| parts.len() > 1 && candidates.owners.is_none());
+    let (Some(parts), Some(room)) = (parts, slice(MOST_CACHES)) else {
+        let mut tally = Tally { space, area, end: part.end, sums, candidates };
+        return strands::walk(part, &memory, &mut tally).unwrap_or_else(End::Broken);
+    };
+    let next = AtomicUsize::new(0);
+    let walk_some = |pieces: &mut [Piece; PIECES], candidates: &mut Candidates<'_>| {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(part), Some(piece)) = (parts.get(number), pieces.get_mut(number)) else { break };
+            let end = part.until.min(part.end);
+            let mut tally = Tally { space, area, end, sums: &mut piece.sums, candidates };
+            piece.ended = Some(strands::walk(*part, &memory, &mut tally));
+        }
+    };
+    let mut others = Candidates { room, used: 0, owners: None };
+    let (mut first, mut second) = ([Piece::default(); PIECES], [Piece::default(); PIECES]);
+    copy::both(|| walk_some(&mut first, candidates), || walk_some(&mut second, &mut others));
+    others.room.iter().take(others.used).for_each(|chunk| candidates.add(*chunk));
+    let mut ended = Err(part.start);
+    for ((part, first), second) in parts.iter().zip(&first).zip(&second) {
+        let piece = if first.ended.is_some() { first } else { second };
+        if let (true, Some(of_piece)) = (ended == Err(part.start), piece.ended) {
+            sums.add(&piece.sums);
+            ended = of_piece;
+            continue;
+        }
+        // Where this piece seemed to begin, no chunk does, or the walk has ended before.
+        let end = part.until.min(part.end);
+        candidates.forget(part.start, end);
+        if let Err(start) = ended {
+            let mut tally = Tally { space, area, end, sums, candidates };
+            ended = strands::walk(Part { start, ..*part }, &memory, &mut tally);
         }
     }
-    let mut tally = Tally { space, area, end, sums, candidates };
-    strands::walk(Part { start: from, ..part }, &memory, &mut tally).unwrap_or_else(End::Broken)
+    ended.unwrap_or_else(End::Broken)
 }
 
 /// The memory of one area.
