@@ -64,6 +64,21 @@ RSpec.describe "native callers", :listening do
     expect(told("ruby")[:ruby]).to eq(samples: 0, text: [], callers: [])
   end
 
+  # The first allocations of each line are due as well, and Ruby's own code asks for all of these blocks.
+  it "are sampled of a line that leaks within milliseconds after two thousand lines have run once" do
+    found = run_ruby(code: <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      Memintro.start
+      lines = Array.new(2000) { |n| "KEPT << ('x' * (100 + #{n}))" }
+      KEPT = []
+      eval(lines.join("\n"))
+      leaked = Array.new(20_000) { Fiddle.malloc(1024) }
+      leak = Memintro.top(1).first
+      puts JSON.generate(samples: leak.native_caller_samples, frames: leak.native_callers.first&.frames)
+    RUBY
+    expect(found[:samples]).to be_between(20, 150)
+    expect(found[:frames]).to match [start_with("fiddle.so")]
+  end
+
   it "are found in fibers, in threads, on the stack of a signal handler, with objects and with stacks" do
     %w[fibers threads objects stacks].each do |name|
       found = told(name)

@@ -20,8 +20,12 @@ use crate::shared::{self, EPOCH, FOLLOWED, PID, SITES};
 /// follows from a copy is done for at most [`PLACES`] times 20 copies a second, however many call sites there are.
 const PAUSE_MS: u64 = 50;
 const BURSTS: [u64; 2] = [64, 32];
-/// Of allocations by the VM's own code, most have no other caller. They may have half of the places.
+/// Of allocations by the VM's own code, most have no other caller. They may have half of the places, and requests of their
+/// own, so that those of hundreds of lines that a program's start runs once do not use up all. A line that has
+/// allocated so often that a copy stands for this many allocations is worth as much as one that calls a library: many
+/// libraries allocate by functions of the VM.
 const BY_VM: usize = 1;
+const HEAVY: u32 = 32;
 const PLACES_FOR_VM: usize = PLACES / 2;
 
 /// Copies that wait to be taken away.
@@ -37,6 +41,8 @@ static IS_WANTED: AtomicBool = AtomicBool::new(false);
 static NOTIFY: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// The time up to which requests are used up, of either kind.
 static USED_MS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// The time of the request that nobody has followed yet, or 0. It may be lost, and so holds for [`PAUSE_MS`] only.
+static ASKED_MS: AtomicU64 = AtomicU64::new(0);
 static VM_START: AtomicUsize = AtomicUsize::new(0);
 static VM_END: AtomicUsize = AtomicUsize::new(0);
 
@@ -54,7 +60,7 @@ pub(crate) fn sample(site: u32, weight: u32, address: usize, size: u64, caller: 
     }
     let errno = Errno::save();
     let vm = VM_START.load(Ordering::Relaxed)..VM_END.load(Ordering::Relaxed);
-    let by = usize::from(vm.contains(&caller));
+    let by = usize::from(vm.contains(&caller) && weight < HEAVY);
     if by == BY_VM && CAPTURES.waiting() >= PLACES_FOR_VM {
         return notify(by);
     }
@@ -137,12 +143,18 @@ fn notify(by: usize) {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
     let now =
         now.tv_sec.unsigned_abs().wrapping_mul(1000).wrapping_add(now.tv_nsec.unsigned_abs() / 1_000_000);
+    // Ruby comes to the job when it can. What is due until then must not use up the requests.
+    let asked = ASKED_MS.load(Ordering::Relaxed);
+    if asked != 0 && now.saturating_sub(asked) < PAUSE_MS {
+        return;
+    }
     let (Some(bucket), Some(burst)) = (USED_MS.get(by), BURSTS.get(by)) else { return };
     let used = bucket.load(Ordering::Relaxed);
     let next = used.max(now.saturating_sub(PAUSE_MS * burst)).wrapping_add(PAUSE_MS);
     if next > now || bucket.compare_exchange(used, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         return;
     }
+    ASKED_MS.store(now.max(1), Ordering::Relaxed);
     // SAFETY: `want` has stored a function of this type, which may be called inside malloc.
     unsafe { core::mem::transmute::<*mut (), Notify>(notify)() };
 }
@@ -174,6 +186,7 @@ fn know_first_stack() {
 
 /// See [`memintro_abi::HookApi::take_callers`].
 pub(crate) unsafe extern "C" fn take(context: *mut c_void, visit: Visitor<CallerSample>) -> u32 {
+    ASKED_MS.store(0, Ordering::Relaxed);
     CAPTURES.drain(|sample| {
         // Another module may be at its addresses by now.
         if sample.loads != patch::loads() {
@@ -187,6 +200,7 @@ pub(crate) unsafe extern "C" fn take(context: *mut c_void, visit: Visitor<Caller
 
 /// Called in a forked child.
 pub(crate) fn in_child() {
+    ASKED_MS.store(0, Ordering::Relaxed);
     CAPTURES.in_child();
 }
 
