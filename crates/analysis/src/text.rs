@@ -304,10 +304,13 @@ fn table(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &st
 }
 
 fn native_callers(text: &mut String, callers: &Callers) -> bool {
+    // One sample in forty says little of a share.
+    let least = LEAST_SHARE * f64::from(callers.samples);
     let shown: Vec<_> = callers
         .list
         .iter()
         .filter(|caller| caller.live_share.unwrap_or(caller.share) >= LEAST_SHARE)
+        .filter(|caller| f64::from(caller.samples) >= least)
         .collect();
     if shown.iter().all(|caller| caller.frames.is_empty()) {
         return false;

@@ -8,7 +8,8 @@ module Memintro
     class NativeCallers
       # What the shares are worth.
       CAUTION = "\"via\" names the C functions that asked malloc, by samples of single allocations: estimates."
-      # Most callers of a site that are shown, and the least share that one must have.
+      # Most callers of a site that are shown, and the least share that one must have: of what is shown of it, and of
+      # the samples, for one sample in forty says little of a share.
       MOST = 3
       LEAST = 0.05
       private_constant :MOST, :LEAST
@@ -31,7 +32,10 @@ module Memintro
       private
 
       def callers(site)
-        shown = site.native_callers.select { |caller| (caller.live_share || caller.share) >= LEAST }
+        least = LEAST * site.native_caller_samples.to_i
+        shown = site.native_callers.select do |caller|
+          (caller.live_share || caller.share) >= LEAST && caller.samples >= least
+        end
         return [] if shown.all? { |caller| caller.frames.empty? }
 
         @is_any = true
