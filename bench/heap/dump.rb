@@ -5,9 +5,9 @@
 #   ruby -Ilib bench/heap/dump.rb FOLDER [MEGABYTES…]     (or bin/bench heap-dump FOLDER [MEGABYTES…])
 #
 # For each size of the heap (default 100, 1000 and 3000 MB; RSS of the program) it prints the best of five runs, of
-# large heaps of three or two: wall time, processor time of all processes together, how long the program stood still,
-# and the size of the file. The first run is often slow, because a virtual machine's memory comes from its host page by
-# page.
+# large heaps of three or two, each into a new file: wall time, processor time of all processes together, how long the
+# program stood still, and the size of the file. The first run is often slow, because a virtual machine's memory comes
+# from its host page by page.
 
 require "memintro"
 require "objspace"
@@ -48,6 +48,8 @@ end
 # The block returns the milliseconds that the program stood still, or nil if it did all the while.
 def best(times, file = nil)
   runs = Array.new(times) do
+    # To replace one costs both: `w` cuts it off, and ext4 begins to write what takes its name.
+    File.delete(file) if file && File.exist?(file)
     before = cpu
     begun = now
     pause = yield

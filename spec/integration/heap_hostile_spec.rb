@@ -165,6 +165,20 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     nil
   end
 
+  # Seconds that a whole dump takes, begun in a program that has loaded all for it.
+  def seconds_of_a_dump
+    program = start_dumping
+    Array.new(3) do
+      begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      program.puts("timed.zst")
+      program.gets
+      Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun
+    end.last
+  ensure
+    program&.close
+    FileUtils.rm_f(path("timed.zst"))
+  end
+
   # Whether the file is whole. `objects`: how many it has, if that is known.
   def check_whole(file, objects)
     said = JSON.parse(heap("histo", "--json", file).must_succeed.stdout)
@@ -176,11 +190,12 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     random = Random.new(RSpec.configuration.seed)
     program = nil
     kills = Hash.new(0)
+    longest = 1.2 * seconds_of_a_dump
     200.times do |round|
       program ||= start_dumping
       name = "x#{round}#{['', '.gz', '.zst'][round % 3]}"
       program.puts(name)
-      sleep(random.rand * 0.3)
+      sleep(random.rand * longest)
       which = %i[process first second tool][round / 3 % 4]
       kills[which] += 1 if kill(which, program)
       said = program.gets

@@ -8,10 +8,11 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use std::{mem, ptr};
 
-use super::leaving::wait_while;
 use super::own_memory::slice;
+use super::wait_while;
 
 /// For walks, which keep little there.
 const STACK: usize = 256 << 10;
@@ -33,7 +34,7 @@ pub(crate) fn both<F: FnOnce() + Send>(first: impl FnOnce(), second: F) {
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM;
-    const SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    const SLEEP: Duration = Duration::from_millis(10);
     let mut state = Second { work: Some(second), elsewhere: elsewhere(), done: AtomicU32::new(0) };
     let place: *mut Second<F> = &raw mut state;
     let number = slice::<u128>(STACK / 16).map_or(-1, |stack| {
@@ -48,7 +49,7 @@ pub(crate) fn both<F: FnOnce() + Send>(first: impl FnOnce(), second: F) {
     // SAFETY: the record above, of which the thread writes this word last.
     let done = unsafe { &(*place).done };
     while done.load(Ordering::Acquire) == 0 {
-        wait_while(done, 0, &SLEEP);
+        wait_while(done, 0, SLEEP);
     }
 }
 

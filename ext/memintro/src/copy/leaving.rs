@@ -77,12 +77,6 @@ pub(crate) fn threads() -> usize {
     usize::from(is_thread(NUMBER.load(Ordering::Acquire)))
 }
 
-/// Sleeps while the word is this, until somebody wakes it or the time is over.
-pub(super) fn wait_while(word: &AtomicU32, value: u32, time: &libc::timespec) {
-    // SAFETY: a word that outlives the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, ptr::from_ref(time)) };
-}
-
 /// Runs on the thread: without `errno`, which is the caller's.
 extern "C" fn wait(child: *mut c_void) -> c_int {
     let child = child.addr();

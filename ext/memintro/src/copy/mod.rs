@@ -45,6 +45,22 @@ impl Shared {
 pub(crate) use both::both;
 pub(crate) use leaving::threads;
 
+/// Wakes who waits for this word, in this process or in another one that shares it.
+pub(crate) fn wake(word: &AtomicU32) {
+    // SAFETY: a word that outlives the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+}
+
+/// Sleeps while the word is this, until somebody wakes it or the time is over.
+pub(crate) fn wait_while(word: &AtomicU32, value: u32, time: Duration) {
+    let time =
+        libc::timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
+    // SAFETY: a word that outlives the call.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, ptr::from_ref(&time));
+    }
+}
+
 /// Whether the copy has answered, in memory that it shares with its maker. Zero at first.
 #[repr(transparent)]
 pub(crate) struct Outcome(AtomicU32);
@@ -56,8 +72,7 @@ impl Outcome {
     /// In the copy, directly before it ends.
     pub(crate) fn tell(&self, done: bool) {
         self.0.store(if done { Self::WHOLE } else { Self::TORN }, Ordering::Release);
-        // SAFETY: a word that outlives the call.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE, 1) };
+        wake(&self.0);
     }
 
     fn told(&self) -> u32 {
@@ -164,12 +179,12 @@ impl Copy {
     /// Waits until it has answered; returns whether it did. What remains of it then, it gives back by itself: while that
     /// takes long, a bare thread waits for it.
     pub(crate) fn answered(&self, outcome: &Outcome, deadline: Instant) -> bool {
-        const SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        const SLEEP: Duration = Duration::from_millis(10);
         while outcome.told() == 0 && Instant::now() < deadline {
             if self.ended().is_some() {
                 return outcome.told() == Outcome::WHOLE;
             }
-            leaving::wait_while(&outcome.0, 0, &SLEEP);
+            wait_while(&outcome.0, 0, SLEEP);
         }
         if outcome.told() != Outcome::WHOLE {
             return self.wait_until(deadline);
@@ -178,15 +193,18 @@ impl Copy {
         true
     }
 
-    /// Whether it takes so long to end that nobody should wait for it.
-    pub(crate) fn is_large(&self) -> bool {
-        const LONG: Duration = Duration::from_millis(8);
-        self.took > LONG
-    }
-
     /// It has answered, and is not waited for: it gives back its memory by itself, and while that takes long, a bare
     /// thread waits for its end.
     pub(crate) fn leave(&self) {
+        self.leave_after(libc::SIGKILL);
+    }
+
+    /// The same of a copy that has a child of its own: it waits for the end of that before it ends. Nobody else would.
+    pub(crate) fn leave_in_order(&self) {
+        self.leave_after(libc::SIGCONT);
+    }
+
+    fn leave_after(&self, signal: libc::c_int) {
         const LONG: Duration = Duration::from_millis(2);
         for _ in 0..if self.took < LONG { 5 } else { 1 } {
             if self.ended().is_some() {
@@ -195,7 +213,8 @@ impl Copy {
             std::thread::sleep(Duration::from_micros(50));
         }
         // Somebody may have stopped it.
-        self.kill();
+        // SAFETY: our own copy, which has not been waited for.
+        unsafe { libc::kill(self.pid, signal) };
         if !leaving::take_note(self.pid) {
             self.wait_until(Instant::now() + Duration::from_secs(1));
         }

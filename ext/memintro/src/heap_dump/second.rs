@@ -116,6 +116,17 @@ impl Second {
     }
 }
 
+/// In the second copy, which has written all: closes its descriptors, for which the first copy waits, and keeps its memory
+/// until the first copy ends it. To give it back now would take the tool's time.
+pub(super) fn await_end() -> ! {
+    // SAFETY: nothing is read or written any more.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+    loop {
+        // SAFETY: a system call without arguments.
+        unsafe { libc::pause() };
+    }
+}
+
 /// Waits for the end of the second copy, so that it is nobody's child then. Its status, or 0 if there is none.
 pub(super) fn reap(state: &State) -> i32 {
     let pid = state.second_pid.swap(0, Ordering::Relaxed);

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use crate::copy;
 use crate::heap::FrozenPage;
 
 /// Copies that write lines: the first one, and a second one where there are processors for it.
@@ -69,6 +71,17 @@ impl State {
 
     pub(super) fn is_answered(&self) -> bool {
         self.answered.load(Ordering::Acquire) != 0
+    }
+
+    /// In the first copy: the tool has ended well.
+    pub(super) fn answer(&self) {
+        self.answered.store(1, Ordering::Release);
+        copy::wake(&self.answered);
+    }
+
+    /// In the host: sleeps until the copy has answered, or for so long.
+    pub(super) fn wait_for_answer(&self, time: Duration) {
+        copy::wait_while(&self.answered, 0, time);
     }
 
     /// Written so far.

@@ -279,11 +279,9 @@ impl Tool {
         if self.is_of_second() {
             if whole {
                 state.second().set(Stage::Done);
-                // Before its memory goes: the first copy waits for that.
-                // SAFETY: nothing is read or written any more.
-                unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+                second::await_end();
             }
-            crate::copy::end_with(if whole { 0 } else { second::TOOL_GONE });
+            crate::copy::end_with(second::TOOL_GONE);
         }
         if !whole {
             second::kill(state);
@@ -292,11 +290,15 @@ impl Tool {
         unsafe { libc::close(self.pipe) };
         state.first().set(Stage::Written);
         let status = self.wait();
-        second::reap(state);
         state.tool.store(status, Ordering::Release);
         state.first().set(Stage::Done);
         let answered = whole && status == 0;
-        state.answered.store(u32::from(answered), Ordering::Release);
+        if answered {
+            state.answer();
+        }
+        // The host goes on meanwhile, and its thread waits for the end of both.
+        second::kill(state);
+        second::reap(state);
         crate::copy::end(answered)
     }
 
