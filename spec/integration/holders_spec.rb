@@ -76,6 +76,44 @@ RSpec.describe "who holds an object", :vm do
     expect(found).to include(names: include(/\Alocal argument at -e:4\z/), same: true, elsewhere: nil, nowhere: nil)
   end
 
+  # Who waits for Ruby's lock gets it after 0.1 s of each thread that computes. So the turns of these are counted that
+  # come after a step of who asks. The first call loads files, which Ruby reads without its lock.
+  it "give up Ruby's lock for the wait alone, beside threads that compute", alone: true do
+    turns = run_ruby(code: <<~RUBY).must_succeed.json
+      require "json"
+      class Message; end
+      KEPT = Array.new(1_000) { Message.new }
+      $asker = false
+      $turns = 0
+      2.times { Thread.new { loop { ($asker = false; $turns += 1) if $asker } } }
+      asker = Thread.current
+      steps = TracePoint.new(:line, :call, :c_call) { $asker = true if Thread.current.equal?(asker) }
+      puts JSON.generate(Array.new(4) {
+        steps.enable { $turns = 0; Memintro.holders(Message); $turns }
+      }.drop(1))
+    RUBY
+    expect(turns).to all(be_between(1, 3))
+  end
+
+  it "end soon when the thread that waits is interrupted" do
+    said = run_ruby(code: <<~RUBY).must_succeed.json
+      require "json"
+      require "timeout"
+      kept = Array.new(1_500_000) { |i| [i] }
+      Memintro.holders("Class")
+      times = [0.05, 0.1, 0.2].map do |seconds|
+        begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+        Timeout.timeout(seconds) { Memintro.holders("Array") }
+        -1
+      rescue Timeout::Error
+        Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun - seconds
+      end
+      puts JSON.generate(times)
+    RUBY
+    # To end a copy takes as long as to make it, and more where others use the processors.
+    expect(said).to all(be_between(0, 1))
+  end
+
   it "names the guilty holder on the first line, in seven programs" do
     found = run_ruby("heap_stories.rb").must_succeed.json
     expected = HeldStories::ALL.slice(:a, :b, :c, :d, :f).transform_values { |_, line| match(line) }

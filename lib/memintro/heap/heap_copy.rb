@@ -17,9 +17,12 @@ module Memintro
     TRIES = 3
     # Types of data objects that may be left out because their mark functions hang or crash.
     MOST_SKIPPED = 20
-    # Milliseconds between two looks.
+    # Milliseconds between two looks for a block that is told of the progress. Where other threads compute, each look
+    # waits for Ruby's lock.
     STEP = 50
-    private_constant :TRIES, :MOST_SKIPPED, :STEP
+    # The same without such a block: an interrupt of this thread ends the wait.
+    LONG_STEP = 10_000
+    private_constant :TRIES, :MOST_SKIPPED, :STEP, :LONG_STEP
 
     # @return [Float, nil] milliseconds for which Ruby stood still
     attr_reader :pause_ms
@@ -48,7 +51,7 @@ module Memintro
 
     # See {.ask}.
     def initialize(arguments, redact:, seconds:, births: false)
-      @arguments = [Paths.tool, *arguments]
+      @arguments = [tool, *arguments]
       @redact = redact
       @seconds = seconds
       @births = births
@@ -59,8 +62,6 @@ module Memintro
     # @return [String]
     def answer(&progress)
       MainRactor.alone
-      raise HeapDumpError, Paths.no_tool unless File.executable?(Paths.tool)
-
       @tries = 0
       loop do
         outcome, number, text = once(&progress)
@@ -73,12 +74,21 @@ module Memintro
 
     private
 
+    # As {Paths.tool}, without giving up Ruby's lock where the tool is beside the Ruby files.
+    def tool
+      beside = File.join(Paths::CODE, Paths::TOOL)
+      path = Native::HeapAsking.may_run(beside) ? beside : Paths.tool
+      raise HeapDumpError, Paths.no_tool unless Native::HeapAsking.may_run(path)
+
+      path
+    end
+
     # @return [Array] outcome, a number, what the tool said
     def once
       births = @births == :tried ? @tries < TRIES - 1 : @births
       asking = Native::HeapAsking.begin(@arguments, head, @redact, @seconds, @skipped, Ractor.count > 1, births)
       @pause_ms = asking.pause_ms.round(3)
-      until (outcome = asking.wait(STEP))
+      until (outcome = asking.wait(block_given? ? STEP : LONG_STEP))
         yield asking.progress.first if block_given?
       end
       printed, error_text = asking.answer

@@ -30,7 +30,7 @@ use std::hash::RandomState;
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use magnus::Ruby;
@@ -233,8 +233,9 @@ fn state_of(shared: &Shared) -> &State {
 }
 
 impl Asking {
-    /// Waits for so long at most. `Some` once it has ended. Uses nothing of Ruby.
-    pub(crate) fn wait(&mut self, time: Duration) -> Option<Outcome> {
+    /// Waits for so long at most, or some milliseconds longer than until the flag is set. `Some` once it has ended. Uses
+    /// nothing of Ruby.
+    pub(crate) fn wait(&mut self, time: Duration, interrupted: &AtomicBool) -> Option<Outcome> {
         let due = Instant::now() + time;
         while self.outcome.is_none() {
             self.answer.drain();
@@ -258,13 +259,18 @@ impl Asking {
                 self.end(Outcome::TooLate);
             } else if let Some(data_type) = self.stands_still(now) {
                 self.end(Outcome::Stuck(data_type));
-            } else if now >= due {
+            } else if now >= due || interrupted.load(Ordering::Relaxed) {
                 break;
             } else {
                 self.sleep(due - now);
             }
         }
         self.outcome
+    }
+
+    /// Whether nothing is left to end.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.outcome.is_some()
     }
 
     /// Until the tool says something, or for a while.

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::ffi::CString;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use magnus::{Error, RArray, RModule, RString, Ruby, function, method, prelude::*};
 
 use super::errors;
 use super::heap::checked;
-use super::without_gvl::without_gvl;
+use super::without_gvl::{without_gvl, without_gvl_until};
 use crate::heap_dump::{self, Asking, Outcome, Question, Refused};
 
 pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
@@ -16,6 +17,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     super::know_class::<HeapAsking>(ruby);
     class.undef_default_alloc_func();
     class.define_singleton_method("begin", function!(HeapAsking::begin, 7))?;
+    class.define_singleton_method("may_run", function!(HeapAsking::may_run, 1))?;
     class.define_method("wait", method!(HeapAsking::wait, 1))?;
     class.define_method("progress", method!(HeapAsking::progress, 0))?;
     class.define_method("answer", method!(HeapAsking::answer, 0))?;
@@ -76,11 +78,23 @@ impl HeapAsking {
         }
     }
 
-    /// Waits so many milliseconds, during which other threads run. Nil while it is under way; then `[outcome, number]`.
+    /// Whether this user may run the program. Ruby's own question gives up the GVL, and waits for it where others compute.
+    fn may_run(path: RString) -> bool {
+        // SAFETY: copied at once.
+        let path = CString::new(unsafe { path.as_slice() });
+        path.is_ok_and(|path| {
+            // SAFETY: a terminated path.
+            unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
+        })
+    }
+
+    /// Waits so many milliseconds or until Ruby interrupts the thread, during which other threads run. Nil while it is under way; then `[outcome, number]`.
     fn wait(ruby: &Ruby, this: &Self, milliseconds: u64) -> Result<Option<RArray>, Error> {
         let Ok(mut asking) = this.0.try_borrow_mut() else { return Ok(None) };
         let Some(asking) = asking.as_mut() else { return Ok(None) };
-        let outcome = without_gvl(|| asking.wait(Duration::from_millis(milliseconds)));
+        let interrupted = AtomicBool::new(false);
+        let time = Duration::from_millis(milliseconds);
+        let outcome = without_gvl_until(&interrupted, || asking.wait(time, &interrupted));
         let (name, number) = match outcome {
             None => return Ok(None),
             Some(Outcome::Answered) => ("answered", 0),
@@ -128,7 +142,12 @@ impl HeapAsking {
     fn close(&self) {
         if let Ok(mut asking) = self.0.try_borrow_mut() {
             let asking = asking.take();
-            without_gvl(|| drop(asking));
+            // To end a copy takes time; what is left of one that has ended does not.
+            if asking.as_ref().is_none_or(Asking::has_ended) {
+                drop(asking);
+            } else {
+                without_gvl(|| drop(asking));
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lookup::{self, look_up};
 
@@ -20,6 +21,21 @@ pub(super) fn missing() -> Vec<&'static str> {
 /// the thread, the code runs with the GVL: otherwise Ruby would raise across Rust frames. Ruby handles the interrupt
 /// right after.
 pub(crate) fn without_gvl<T, F: FnOnce() -> T>(work: F) -> T {
+    call_without_gvl(work, None)
+}
+
+/// The same for work that may take long. It is to end soon after the flag is set, as it is when Ruby interrupts the thread,
+/// or has interrupted it before.
+pub(crate) fn without_gvl_until<T, F: FnOnce() -> T>(interrupted: &AtomicBool, work: F) -> T {
+    call_without_gvl(work, Some(interrupted))
+}
+
+unsafe extern "C" fn interrupt(flag: *mut c_void) {
+    // SAFETY: the flag of the caller below, which outlives the call.
+    unsafe { &*flag.cast::<AtomicBool>() }.store(true, Ordering::Relaxed);
+}
+
+fn call_without_gvl<T, F: FnOnce() -> T>(work: F, flag: Option<&AtomicBool>) -> T {
     struct Job<T, F> {
         work: Option<F>,
         result: Option<std::thread::Result<T>>,
@@ -37,7 +53,12 @@ pub(crate) fn without_gvl<T, F: FnOnce() -> T>(work: F) -> T {
     // SAFETY: the job is valid during the call; this form of the call does not raise.
     unsafe {
         if let Some(call) = found {
-            call(run::<T, F>, (&raw mut job).cast(), None, std::ptr::null_mut());
+            let unblock = flag.map(|_| interrupt as Unblock);
+            let flag = flag.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut();
+            call(run::<T, F>, (&raw mut job).cast(), unblock, flag.cast());
+            if let (Some(_), false) = (&job.work, flag.is_null()) {
+                interrupt(flag.cast());
+            }
         }
         if job.work.is_some() {
             run::<T, F>((&raw mut job).cast());
