@@ -29,38 +29,43 @@ require_relative "memintro/process/figures"
 #   do_the_work
 #   Memintro.report(by: :growth)
 module Memintro
+  # In braces: Ruby 3.1 keeps the names of a call's keywords in a block of their own, and may lose it.
   Loader.lazy(
     self,
-    Account: "process/account", Arguments: "support/arguments", Background: "runtime/background",
-    CallSite: "malloc/call_site", Configuration: "support/configuration", Doctor: "malloc/doctor",
-    HeapCopy: "heap/heap_copy", HeapDump: "heap/heap_dump", Holder: "heap/holder", HeldPath: "heap/holder",
-    Holders: "heap/holder", HeldValue: "heap/holder", LargeObject: "heap/holder",
-    GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
-    Finding: "hunt/finding", Hunt: "hunt/hunt",
-    Fragmentation: "logging/fragmentation", IseqGroup: "heap/row", Iseq: "heap/iseq",
-    IseqTotals: "heap/iseq", Leaks: "malloc/leaks", List: "support/list",
-    Occupancy: "heap/occupancy", CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup",
-    MemoryLog: "logging/memory_log", Measurement: "measure/measurement", Comparison: "measure/comparison",
-    NativeCaller: "malloc/native_caller", Report: "report/report", SiteGroups: "malloc/site_groups",
-    StackFrame: "malloc/stack_frame", Stacks: "malloc/stacks", ThreadTotals: "malloc/totals", Totals: "malloc/totals",
-    TrackedClasses: "support/tracked_classes", Units: "support/units"
+    {
+      Account: "process/account", Arguments: "support/arguments", Background: "runtime/background",
+      CallSite: "malloc/call_site", Configuration: "support/configuration", Doctor: "malloc/doctor",
+      HeapCopy: "heap/heap_copy", HeapDump: "heap/heap_dump", Holder: "heap/holder", HeldPath: "heap/holder",
+      Holders: "heap/holder", HeldValue: "heap/holder", LargeObject: "heap/holder",
+      GcDelta: "heap/gc_delta", HeapRow: "heap/row", HistogramRow: "heap/row", InternalRow: "heap/row",
+      Finding: "hunt/finding", Hunt: "hunt/hunt",
+      Fragmentation: "logging/fragmentation", IseqGroup: "heap/row", Iseq: "heap/iseq",
+      IseqTotals: "heap/iseq", Leaks: "malloc/leaks", List: "support/list",
+      Occupancy: "heap/occupancy", CgroupFiles: "process/cgroup_files", Cgroup: "process/cgroup",
+      MemoryLog: "logging/memory_log", Measurement: "measure/measurement", Comparison: "measure/comparison",
+      NativeCaller: "malloc/native_caller", Report: "report/report", SiteGroups: "malloc/site_groups",
+      StackFrame: "malloc/stack_frame", Stacks: "malloc/stacks", ThreadTotals: "malloc/totals", Totals: "malloc/totals",
+      TrackedClasses: "support/tracked_classes", Units: "support/units"
+    }
   )
   Loader.lazy_methods(
-    Tracking: ["malloc/tracking",
-               %i[start stop track clear totals thread_totals epoch lend_tracking take_back_tracking
-                  reclaim_tracking]],
-    Configured: ["runtime/configured", %i[configuration configure setting]],
-    Reporting: ["report/reporting", %i[report]],
-    SiteFigures: ["malloc/site_figures", %i[each_call_site top [] stacks]],
-    HeapFigures: ["heap/figures", %i[iseqs each_iseq top_iseqs internals histogram occupancy
-                                     occupancy_and_counters], true],
-    Measuring: ["measure/measuring", %i[measure compare]],
-    Dumping: ["heap/dumping", %i[heap_dump]],
-    LeakSearch: ["malloc/leak_search", %i[leaks]],
-    Holding: ["heap/holding", %i[holders largest referrers path_to_root retained_size find heap_counts roots
-                                 stack_dump]],
-    Listen: ["control/listen", %i[listen listen_if_asked]],
-    Hunting: ["hunt/hunting", %i[hunt stop_hunting hunting? findings hunt_if_asked]]
+    {
+      Tracking: ["malloc/tracking",
+                 %i[start stop track clear totals thread_totals epoch lend_tracking take_back_tracking
+                    reclaim_tracking]],
+      Configured: ["runtime/configured", %i[configuration configure setting]],
+      Reporting: ["report/reporting", %i[report]],
+      SiteFigures: ["malloc/site_figures", %i[each_call_site top [] stacks]],
+      HeapFigures: ["heap/figures", %i[iseqs each_iseq top_iseqs internals histogram occupancy
+                                       occupancy_and_counters], true],
+      Measuring: ["measure/measuring", %i[measure compare]],
+      Dumping: ["heap/dumping", %i[heap_dump]],
+      LeakSearch: ["malloc/leak_search", %i[leaks]],
+      Holding: ["heap/holding", %i[holders largest referrers path_to_root retained_size find heap_counts roots
+                                   stack_dump]],
+      Listen: ["control/listen", %i[listen listen_if_asked]],
+      Hunting: ["hunt/hunting", %i[hunt stop_hunting hunting? findings hunt_if_asked]]
+    }
   )
 
   # See memintro/diff.

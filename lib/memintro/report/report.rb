@@ -14,8 +14,8 @@ module Memintro
     # Their classes; a program that writes one of them need not hold both.
     CLASSES = { text: :Text, json: :Json, html: :Html, folded: :Folded, speedscope: :Speedscope }.freeze
     private_constant :CLASSES
-    Loader.lazy(self, Text: "report/text", Json: "report/json", Html: "report/html", Folded: "report/folded",
-                      Speedscope: "report/speedscope", StackTable: "report/stack_table")
+    Loader.lazy(self, { Text: "report/text", Json: "report/json", Html: "report/html", Folded: "report/folded",
+                        Speedscope: "report/speedscope", StackTable: "report/stack_table" })
 
     # Default number of call sites in a table.
     DEFAULT_TOP = Defaults::TOP
