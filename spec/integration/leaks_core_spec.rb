@@ -40,6 +40,7 @@ RSpec.describe "memintro leaks --core" do
     expect(first).to include(verdict: "leaked", size: 1032, site: nil)
     expect(first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
     expect(first[:first_words].size).to eq(4)
+    expect(found[:notes].join).to include("lines and ages of blocks are missing: memintro was not in this process")
     # Nothing else of weight is called leaked.
     expect(found[:leaked_bytes] - first[:bytes]).to be < 8_192
     page = File.join(@folder, "page.html")
@@ -67,6 +68,7 @@ RSpec.describe "memintro leaks --core" do
     expect(found[:groups].first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
     expect(found[:groups].select { |group| group[:size] == 3_000 }).to eq([])
     expect(found[:notes].join).not_to include("memintro's own memory was not found")
+    expect(found[:notes].join).to include("lines and ages of blocks are missing: memintro's hook was in this process")
   end
 
   it "calls little leaked where nothing leaks" do

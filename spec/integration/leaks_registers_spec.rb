@@ -54,6 +54,22 @@ RSpec.describe "Memintro.leaks beside registers of other threads", :native_progr
     end
   end
 
+  it "names the thread on whose stack a block is" do
+    library = NativePrograms.shared_module("register_holder.c", flags: %w[-O1 -pthread])
+    found = run_ruby(nil, library, code: <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
+      library = Fiddle.dlopen(ARGV.fetch(0))
+      keep = Fiddle::Function.new(library["register_holder_on_stack"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOID)
+      ready = Fiddle::Function.new(library["register_holder_ready"], [], Fiddle::TYPE_INT)
+      Memintro.start
+      keep.call(50_000_000)
+      sleep 0.01 until ready.call == 1
+      row = Memintro.leaks.groups.select { |group| group.verdict == :anchored }.max_by(&:bytes)
+      threads = Dir.children("/proc/self/task").to_h { |task| [File.read("/proc/self/task/#{task}/comm").chomp, task] }
+      puts JSON.generate(held_by: row.held_by, thread: threads.fetch("keeper"))
+    RUBY
+    expect(found[:held_by]).to start_with("the stack of thread #{found[:thread]} (keeper)")
+  end
+
   it "knows that threads that wait inside Ruby hold nothing in registers" do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       Memintro.start

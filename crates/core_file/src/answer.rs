@@ -129,11 +129,16 @@ fn explain(image: &Image<'_>, heap: &Heap, own: Option<&[(usize, usize)]>, notes
                 .to_owned(),
         );
     }
-    notes.push(
-        "a core file does not say lines, ages or names of classes, and nobody collects garbage in it: what garbage owns counts \
-         as held"
-            .to_owned(),
-    );
+    let why = match own {
+        None => "memintro was not in this process, and nothing else writes them down",
+        Some(_) => {
+            "memintro's hook was in this process, but only the live process reads what it had followed (memintro leaks PID)"
+        }
+    };
+    notes.push(format!(
+        "lines and ages of blocks are missing: {why}. Objects are called by their types, because names of classes are not read. \
+         Nobody collects garbage in a core file: what garbage owns counts as held"
+    ));
     if own.is_some_and(<[_]>::is_empty) {
         notes.push("memintro's own memory was not found, so addresses in it hold blocks".to_owned());
     }
@@ -248,7 +253,8 @@ fn held(image: &Image<'_>, list: &[Node]) -> Option<Value> {
                 .unwrap_or_else(|| "of a module that is not known".to_owned());
             format!("a static, {name}")
         }
-        kinds::STACK => "the stack of a thread".to_owned(),
+        kinds::STACK if !(1..1 << 22).contains(&root) => "the stack of a thread".to_owned(),
+        kinds::STACK => format!("the stack of thread {root}"),
         HELD_BY_OBJECT => format!("a Ruby object of type {}", type_name(root as u8)),
         kinds::GARBAGE => "objects that nothing points to, which Ruby had not collected".to_owned(),
         kinds::CODE => "code that was made at run time".to_owned(),

@@ -16,6 +16,8 @@ const HIGHEST: u64 = 1 << 47;
 const MOST_SEGMENTS: usize = 1 << 20;
 /// Before the registers of a thread in its note; the same on all machines of 64 bits.
 const REGISTERS_AT: usize = 112;
+/// Of the thread's number there.
+const NUMBER_AT: usize = 32;
 /// More files than a process maps.
 const MOST_FILES: u64 = 1 << 20;
 
@@ -64,6 +66,8 @@ pub struct Mapped<'a> {
 /// A thread.
 #[derive(Clone, Debug, Default)]
 pub struct Thread {
+    /// The kernel's number of it; 0 if the file does not say it.
+    pub number: u32,
     /// All registers that the file has and that may be in use, as words.
     pub registers: Vec<usize>,
     /// Whether it waited in the kernel: a function had called it, and none keeps anything in vectors across a call.
@@ -208,16 +212,15 @@ impl<'a> Image<'a> {
                     let stack_pointer = registers.get(stack_pointer_at).copied().unwrap_or(0);
                     let call = call_at.and_then(|at| registers.get(at));
                     let is_in_kernel = call.is_some_and(|call| call.cast_signed() >= 0);
-                    self.threads.push(Thread { registers, stack_pointer, is_in_kernel });
+                    let number = number(text, NUMBER_AT).unwrap_or(0);
+                    self.threads.push(Thread { number, registers, stack_pointer, is_in_kernel });
                 }
                 elf::NT_FPREGSET | elf::NT_X86_XSTATE => {
                     if let Some(thread) = self.threads.last_mut().filter(|thread| !thread.is_in_kernel) {
                         thread.registers.extend(words(text));
                     }
                 }
-                elf::NT_PRPSINFO => {
-                    self.pid = text.get(24..28).and_then(|pid| pid.try_into().ok()).map(u32::from_le_bytes)
-                }
+                elf::NT_PRPSINFO => self.pid = number(text, 24),
                 elf::NT_FILE => self.mapped_files(text),
                 _ => {}
             }
@@ -307,6 +310,11 @@ impl Memory for Image<'_> {
             at = segment.end;
         }
     }
+}
+
+/// The number of 32 bits at a place.
+fn number(text: &[u8], at: usize) -> Option<u32> {
+    text.get(at..at + 4).and_then(|number| number.try_into().ok()).map(u32::from_le_bytes)
 }
 
 fn words(text: &[u8]) -> impl Iterator<Item = usize> {

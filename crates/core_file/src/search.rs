@@ -10,7 +10,7 @@ use memintro_analysis::leaks::mark::{Marking, Memory, Root};
 use memintro_analysis::leaks::nodes::{NO_SITE, Node, State};
 use memintro_analysis::leaks::unused::{self, Blocks, Read, around};
 
-use crate::image::{Image, PAGE, Segment};
+use crate::image::{Image, PAGE, Segment, Thread};
 use crate::ruby::Heap;
 
 /// Kinds of roots.
@@ -150,7 +150,7 @@ pub fn short_lived(image: &Image<'_>) -> Vec<(usize, usize)> {
 pub fn search(image: &Image<'_>, skipped: &[(usize, usize)], marking: &mut Marking<'_, '_, Words<'_>>) {
     for thread in &image.threads {
         for word in &thread.registers {
-            marking.from_word(*word, Root::new(kinds::STACK, 1));
+            marking.from_word(*word, Root::new(kinds::STACK, thread.number as usize));
         }
     }
     io_buffers(image, marking);
@@ -193,16 +193,16 @@ fn segments(
             }
             continue;
         }
-        let pointers = image.threads.iter().map(|thread| thread.stack_pointer);
-        let pointer = pointers.filter(|pointer| segment.start <= *pointer && *pointer <= segment.end).min();
-        let root = match pointer {
-            Some(_) => Root::new(kinds::STACK, segment.start),
+        let is_here = |thread: &&Thread| (segment.start..=segment.end).contains(&thread.stack_pointer);
+        let thread = image.threads.iter().filter(is_here).min_by_key(|thread| thread.stack_pointer);
+        let root = match thread {
+            Some(thread) => Root::new(kinds::STACK, thread.number as usize),
             None if is_data => Root { has_integers: !are_ours, ..Root::new(kinds::DATA, 0) },
             // Ruby keeps values there that were once those of arrays, and marks none of them.
             None => Root { has_integers: is_guarded, ..Root::new(kinds::ANONYMOUS, segment.start) },
         };
-        let from =
-            pointer.map_or(segment.start, |pointer| pointer.saturating_sub(RED_ZONE).max(segment.start));
+        let from = thread
+            .map_or(segment.start, |thread| thread.stack_pointer.saturating_sub(RED_ZONE).max(segment.start));
         around(skipped, from, segment.known_end(), |from, to| marking.from_root(from, to, root));
     }
 }

@@ -111,18 +111,17 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     // glibc's arena holds nothing, and is no block.
     let skipped = [arena, plan.unused_stack.unwrap_or((0, 0))];
     let (waiting, others) = threads(plan);
-    let stack_pointers = slice::<usize>(waiting.len() + 1)?;
+    let stacks = slice::<(usize, usize)>(waiting.len() + 1)?;
     let arguments = slice::<[usize; 6]>(waiting.len())?;
-    let places = stack_pointers.iter_mut().zip(arguments.iter_mut());
-    for ((pointer, registers), thread) in places.zip(waiting) {
-        (*pointer, *registers) = (thread.stack_pointer, thread.arguments);
+    for ((stack, registers), thread) in stacks.iter_mut().zip(arguments.iter_mut()).zip(waiting) {
+        (*stack, *registers) = ((thread.stack_pointer, thread.thread), thread.arguments);
     }
-    if let Some(last) = stack_pointers.last_mut() {
-        *last = plan.held.stack;
+    if let Some(last) = stacks.last_mut() {
+        *last = (plan.held.stack, roots::CALLER);
     }
     let words = Words { there: &there, unused: &[] };
     let begun = processor_time();
-    let unused = unused::find(plan.pages, &mut nodes, &words, rest, &skipped, stack_pointers)?;
+    let unused = unused::find(plan.pages, &mut nodes, &words, rest, &skipped, stacks)?;
     let words = Words { there: &there, unused };
     let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
     for list in plan.lists {
@@ -139,10 +138,11 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
             space: rest,
             regions: frozen.regions,
             kinds: mappings.kinds,
-            stack_pointers,
+            stacks,
             skipped: unused,
             has_blocks: !is_whole,
-            registers: [&plan.held.registers, arguments.as_flattened()],
+            registers: &plan.held.registers,
+            arguments,
         },
         &mut marking,
     );

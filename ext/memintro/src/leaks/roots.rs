@@ -38,6 +38,9 @@ pub(super) mod kinds {
     pub(crate) const REGISTER: u8 = 12;
 }
 
+/// In place of the calling thread's number: the kernel's numbers of threads are less.
+pub(super) const CALLER: usize = 1 << 22;
+
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
 const RED_ZONE: usize = 128;
 const T_IMEMO: usize = 0x1a;
@@ -51,25 +54,27 @@ pub(super) struct Roots<'a> {
     pub(super) space: &'a Space<'a>,
     pub(super) regions: &'a [Region],
     pub(super) kinds: &'a [Kind],
-    /// Where stacks begin to be in use.
-    pub(super) stack_pointers: &'a [usize],
+    /// Where stacks begin to be in use, and of which threads: first those that wait, then [`CALLER`].
+    pub(super) stacks: &'a [(usize, usize)],
     /// Ranges that are no roots, in the order of their addresses.
     pub(super) skipped: &'a [(usize, usize)],
     /// Blocks lie among the roots.
     pub(super) has_blocks: bool,
-    /// Of the calling thread, and of those that wait.
-    pub(super) registers: [&'a [usize]; 2],
+    /// Of the calling thread.
+    pub(super) registers: &'a [usize],
+    /// Of those that wait, in the order of their stacks.
+    pub(super) arguments: &'a [[usize; 6]],
 }
 
 pub(super) type Search<'a, 'b, 'c> = Marking<'a, 'b, Words<'c>>;
 
 impl Roots<'_> {
     pub(super) fn search(&self, marking: &mut Search<'_, '_, '_>) {
-        // Few at a time, because they are in no area.
-        const FEW: usize = 1024;
-        for registers in self.registers.into_iter().flat_map(|registers| registers.chunks(FEW)) {
-            let start = registers.as_ptr() as usize;
-            marking.from_root(start, start + size_of_val(registers), Root::new(kinds::STACK, start));
+        let waiting = self.arguments.iter().map(|words| words.as_slice()).zip(self.stacks);
+        let threads = waiting.map(|(words, stack)| (words, stack.1)).chain([(self.registers, CALLER)]);
+        for (words, thread) in threads {
+            let start = words.as_ptr() as usize;
+            marking.from_root(start, start + size_of_val(words), Root::new(kinds::STACK, thread));
         }
         // Last: what they hold is memintro's own, unless something else holds it as well.
         // It keeps no integers of Ruby: where one may be is a word of a former user.
@@ -82,11 +87,11 @@ impl Roots<'_> {
     fn mappings(&self, are_ours: bool, marking: &mut Search<'_, '_, '_>) {
         let all = self.space.areas().iter().zip(self.regions).zip(self.kinds);
         for ((area, region), kind) in all.filter(|((_, region), _)| is_ours(region) == are_ours) {
-            let pointer = (region.is_stack || region.is_guarded)
-                .then(|| self.stack_pointers.iter().find(|pointer| area.holds(**pointer, **pointer)))
+            let stack = (region.is_stack || region.is_guarded)
+                .then(|| self.stacks.iter().find(|(pointer, _)| area.holds(*pointer, *pointer)))
                 .flatten();
-            let root = self.root(area, region, *kind, pointer.is_some());
-            let from = pointer.map_or(area.start, |pointer| pointer.saturating_sub(RED_ZONE).max(area.start));
+            let root = self.root(area, region, *kind, stack.map(|stack| stack.1));
+            let from = stack.map_or(area.start, |stack| stack.0.saturating_sub(RED_ZONE).max(area.start));
             if *kind == Kind::Code {
                 self.code(marking, area);
             } else {
@@ -95,11 +100,11 @@ impl Roots<'_> {
         }
     }
 
-    fn root(&self, area: &Area, region: &Region, kind: Kind, is_stack: bool) -> Root {
+    fn root(&self, area: &Area, region: &Region, kind: Kind, thread: Option<usize>) -> Root {
         if is_ours(region) {
             Root { has_integers: false, ..Root::new(kinds::OURS, 1) }
-        } else if is_stack || region.is_stack {
-            Root::new(kinds::STACK, area.start)
+        } else if thread.is_some() || region.is_stack {
+            Root::new(kinds::STACK, thread.unwrap_or(area.start))
         } else if kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA {
             Root::new(kinds::DATA, 0)
         } else if self.has_blocks {

@@ -12,14 +12,15 @@ use crate::account::objects::body_bytes;
 use crate::copy::own_memory::slice;
 
 /// Lists them in the order of their addresses, and tells the blocks of which they are parts. `rest`: memory that is not
-/// malloc's. `more`: ranges that are known already. `running`: stack pointers of threads.
+/// malloc's. `more`: ranges that are known already. `running`: stack pointers of threads, and
+/// their numbers.
 pub(super) fn find(
     pages: &[HeapPage],
     nodes: &mut Nodes<'_>,
     words: &Words<'_>,
     rest: &Space<'_>,
     more: &[(usize, usize)],
-    running: &[usize],
+    running: &[(usize, usize)],
 ) -> Option<&'static [(usize, usize)]> {
     // Of each block one, and those of stacks and of the collector.
     const OTHERS: usize = 1 << 17;
@@ -45,7 +46,7 @@ pub(super) fn find(
         let is_whole = rest.area(from).is_some_and(|area| area.holds(from, to));
         is_whole && rest.is_resident(from) && rest.is_resident(to - 8)
     };
-    let is_running = |from: usize, to: usize| running.iter().any(|pointer| (from..to).contains(pointer));
+    let is_running = |from: usize, to: usize| running.iter().any(|(pointer, _)| (from..to).contains(pointer));
     blocks.of_vm(descriptions, is_mapped, is_running, &mut visit);
     let used = slice::<usize>(nodes.list.len())?;
     // Most slots are in the memory page of the one before.
