@@ -163,6 +163,28 @@ RSpec.describe "Memintro.leaks" do
     expect(tracked[:notes].first).to include("glibc's chunks cannot be read to their end")
   end
 
+  it "raises near the limit of the process' memory, as Ruby does, and does not end it" do
+    code = <<~'RUBY'
+      Memintro.start
+      50.times { Fiddle.malloc(7_001) }
+      data = File.read("/proc/self/status")[/VmData:\s+(\d+)/, 1].to_i << 10
+      Process.setrlimit(:DATA, data + ARGV.first.to_i, data + ARGV.first.to_i)
+      said = begin
+        Memintro.leaks && "found"
+      rescue Memintro::LeaksError, NoMemoryError => e
+        "#{e.class} #{e.message}"
+      end
+      puts said
+    RUBY
+    # Ruby's own error may come at any line, or find no room itself.
+    errors = /failed to allocate memory|\AMemintro::LeaksError .* (?:limit of the process|forbids it)/
+    [100_000, 300_000, 2_000_000, 16_000_000].each do |more|
+      result = run_ruby(nil, more, code: code, requires: %w[fiddle memintro])
+      expect(result.stdout + result.stderr).to match(errors)
+      expect(result.stderr).not_to include("memory allocation of")
+    end
+  end
+
   it "leaves the process as it was: no child, no signal, no descriptor" do
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
       signals = 0

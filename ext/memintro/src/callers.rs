@@ -16,6 +16,7 @@ use memintro_native::modules::Modules;
 use memintro_native::{CallerFigures, Chain, Loaded, Name, Names, Registers, SiteFigures, Tally, Unwinder};
 use parking_lot::Mutex;
 
+use crate::copy::own_memory::has_room;
 use crate::lookup::postponing::Postponed;
 use crate::vm::machine_stack;
 use crate::{hook_link, lookup};
@@ -178,7 +179,10 @@ extern "C" fn ask() {
 
 /// The postponed job.
 unsafe extern "C" fn run(_: *mut c_void) {
-    if let Some(api) = hook_link::found() {
+    // Samples that nobody takes are dropped.
+    if let Some(api) = hook_link::found()
+        && has_room()
+    {
         untracked(api, || {
             if let Some(mut known) = KNOWN.try_lock()
                 && let Some(known) = known.as_mut()

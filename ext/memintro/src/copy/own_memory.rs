@@ -26,6 +26,18 @@ fn map<T: Copy>(count: usize, kind: i32) -> Option<&'static mut [T]> {
     Some(unsafe { std::slice::from_raw_parts_mut(start.cast::<T>(), count) })
 }
 
+/// Whether the process may take some more memory for what the host does itself. Rust ends a process whose memory is at an end,
+/// where Ruby raises an error that the program may rescue: so whoever is about to allocate in the host asks before.
+pub(crate) fn has_room() -> bool {
+    const BYTES: usize = 4 << 20;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a mapping of its own, of which nothing is touched, and which is given back at once.
+    unsafe {
+        let start = libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        start != libc::MAP_FAILED && libc::munmap(start, BYTES) == 0
+    }
+}
+
 /// Reads a descriptor to its end.
 pub(crate) fn read_all(descriptor: i32, into: &'static mut [u8]) -> Option<&'static [u8]> {
     let mut used = 0;

@@ -6,6 +6,7 @@ use super::errors;
 use super::heap::checked;
 use super::without_gvl::without_gvl;
 use crate::account;
+use crate::copy::own_memory::has_room;
 use crate::heap::find;
 use crate::leaks::{self, Held, Refused, Scan, Wanted};
 use crate::symbols;
@@ -55,21 +56,30 @@ fn scan(
     held: &Held,
     earlier: Option<&Scan>,
 ) -> Result<(Scan, f64, InUse), Error> {
+    if !has_room() {
+        return Err(not_copied(ruby, &std::io::Error::from_raw_os_error(libc::ENOMEM)));
+    }
     let begun = std::time::Instant::now();
     let pages = checked(ruby, account::heap_pages())?;
     let before = if wanted.glibc { in_use() } else { None };
     let scan = leaks::begin(wanted, &pages, held, earlier).map_err(|refused| match refused {
         Refused::Hook(status) => errors::from_status(ruby, status),
-        Refused::System(error) => errors::error(
-            ruby,
-            "LeaksError",
-            format!("this process cannot be copied for a search for leaks ({error}): a limit of the process, such as ulimit -v or \
-                 -u, or the machine's memory forbids it"),
-        ),
+        Refused::System(error) => not_copied(ruby, &error),
     })?;
     let after = if wanted.glibc { in_use() } else { None };
     drop(pages);
     Ok((scan, begun.elapsed().as_secs_f64() * 1e3, before.zip(after)))
+}
+
+fn not_copied(ruby: &Ruby, why: &std::io::Error) -> Error {
+    errors::error(
+        ruby,
+        "LeaksError",
+        format!(
+            "this process cannot be copied for a search for leaks ({why}): a limit of the process, such as ulimit -v or \
+                 -u, or the machine's memory forbids it"
+        ),
+    )
 }
 
 /// Bytes of blocks in use in arenas, mapped blocks and their bytes, as glibc itself counts them.
