@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
 require_relative "../spec_helper"
+require_relative "../support/native_programs"
 require "tmpdir"
 
 # Core files of real processes, searched by `memintro leaks --core`.
-RSpec.describe "memintro leaks --core" do
+RSpec.describe "memintro leaks --core", :native_programs do
   around { |example| Dir.mktmpdir("memintro-core") { |folder| @folder = folder and example.run } }
 
   # The core file of a program that ends itself by a signal, as the kernel writes it.
@@ -69,6 +70,27 @@ RSpec.describe "memintro leaks --core" do
     expect(found[:groups].select { |group| group[:size] == 3_000 }).to eq([])
     expect(found[:notes].join).not_to include("memintro's own memory was not found")
     expect(found[:notes].join).to include("lines and ages of blocks are missing: memintro's hook was in this process")
+  end
+
+  it "names the class of the object that holds most, and the thread" do
+    # Many, so that no old word leads to most of them.
+    core = core_of(<<~RUBY)
+      class Kept < Hash; end
+      KEPT = Array.new(20_000) { Kept.new.merge!((1..9).to_h { |number| [number, number] }) }
+    RUBY
+    held = json(core)[:groups].find { |group| group[:verdict] == "anchored" }
+    expect(held[:held_by]).to start_with("a Ruby object of class Kept (")
+    File.delete(core)
+    library = NativePrograms.shared_module("register_holder.c", flags: %w[-O1 -pthread])
+    found = json(core_of(<<~RUBY, requires: %w[fiddle]))
+      library = Fiddle.dlopen(#{library.dump})
+      keep = Fiddle::Function.new(library["register_holder_on_stack"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOID)
+      keep.call(60_000_000)
+      sleep 0.2
+    RUBY
+    held = found[:groups].find { |group| group[:verdict] == "anchored" }
+    expect(held[:held_by]).to match(/\Athe stack of thread \d+ \(/)
+    expect(held[:held_by][/\d+/].to_i).to be > found[:pid]
   end
 
   it "calls little leaked where nothing leaks" do

@@ -10,6 +10,7 @@ use memintro_analysis::leaks::unused::{self, Read};
 use serde_json::{Value, json};
 
 use crate::Wanted;
+use crate::classes::Classes;
 use crate::image::Image;
 use crate::malloc::Malloc;
 use crate::modules::Names;
@@ -22,8 +23,10 @@ const LAYOUT: u32 = 1;
 const MOST_GROUPS: usize = 1000;
 /// First words of a block that are looked at.
 const FIRST_WORDS: usize = 4;
-/// Beside the kinds of roots: the key is the object's type.
+/// Beside the kinds of roots: the key is the object's class, or its type.
 const HELD_BY_OBJECT: u8 = 100;
+const HELD_BY_TYPE: u8 = 101;
+const T_IMEMO: u32 = 0x1a;
 
 struct Group {
     size: usize,
@@ -38,7 +41,8 @@ pub fn write(image: &Image<'_>, malloc: Malloc, heap: &Heap, wanted: Wanted) -> 
     let Malloc { nodes: blocks, ranges, free, mut notes, .. } = malloc;
     let mut list = together(blocks, search::objects(image, heap), heap);
     let own = search::own_ranges(image);
-    explain(image, heap, own.as_deref(), &mut notes);
+    let classes = Classes::find(image, heap);
+    explain(image, heap, &classes, own.as_deref(), &mut notes);
     let mut skipped = ranges.clone();
     skipped.extend(heap.pages.iter().map(|page| (page.body, page.body + heap.page_bytes)));
     skipped.extend(own.unwrap_or_default());
@@ -69,7 +73,7 @@ pub fn write(image: &Image<'_>, malloc: Malloc, heap: &Heap, wanted: Wanted) -> 
             rows.push(row(image, &nodes, heap, verdict, &group, wanted));
         }
     }
-    rows.extend(held(image, list));
+    rows.extend(held(image, &classes, list));
     rows.push(json!({ "verdict": "free_but_kept", "count": free.0, "bytes": free.1 }));
     let answer = json!({
         "memintro_leaks": LAYOUT,
@@ -114,7 +118,13 @@ fn together(mut list: Vec<Node>, objects: Vec<Node>, heap: &Heap) -> Vec<Node> {
 }
 
 /// What a core file does not say.
-fn explain(image: &Image<'_>, heap: &Heap, own: Option<&[(usize, usize)]>, notes: &mut Vec<String>) {
+fn explain(
+    image: &Image<'_>,
+    heap: &Heap,
+    classes: &Classes<'_>,
+    own: Option<&[(usize, usize)]>,
+    notes: &mut Vec<String>,
+) {
     let left_out = image.left_out();
     if left_out > 0 {
         notes.push(format!(
@@ -135,9 +145,14 @@ fn explain(image: &Image<'_>, heap: &Heap, own: Option<&[(usize, usize)]>, notes
             "memintro's hook was in this process, but only the live process reads what it had followed (memintro leaks PID)"
         }
     };
+    let named = if classes.are_known() {
+        ""
+    } else {
+        " Names of classes were not found, so objects are called by their types."
+    };
     notes.push(format!(
-        "lines and ages of blocks are missing: {why}. Objects are called by their types, because names of classes are not read. \
-         Nobody collects garbage in a core file: what garbage owns counts as held"
+        "lines and ages of blocks are missing: {why}.{named} Nobody collects garbage in a core file: what garbage owns counts as \
+         held"
     ));
     if own.is_some_and(<[_]>::is_empty) {
         notes.push("memintro's own memory was not found, so addresses in it hold blocks".to_owned());
@@ -222,12 +237,15 @@ fn first_words(image: &Image<'_>, nodes: &Nodes<'_>, heap: &Heap, node: &Node) -
 }
 
 /// What holds a block: the nearest object, or else the root.
-fn root_of(list: &[Node], node: &Node) -> (u8, usize) {
+fn root_of(classes: &Classes<'_>, list: &[Node], node: &Node) -> (u8, usize) {
     const FARTHEST: usize = 64;
     let mut at = node;
     for _ in 0..FARTHEST {
         match list.get(at.holder as usize).filter(|_| node.kind != kinds::GARBAGE) {
-            Some(holder) if holder.site == OBJECT => return (HELD_BY_OBJECT, holder.age as usize),
+            Some(holder) if holder.site == OBJECT => {
+                let class = classes.of(holder.start).filter(|_| holder.age != T_IMEMO);
+                return class.map_or((HELD_BY_TYPE, holder.age as usize), |class| (HELD_BY_OBJECT, class));
+            }
             Some(holder) => at = holder,
             None => break,
         }
@@ -236,13 +254,13 @@ fn root_of(list: &[Node], node: &Node) -> (u8, usize) {
 }
 
 /// All blocks that something holds, and what holds most of them.
-fn held(image: &Image<'_>, list: &[Node]) -> Option<Value> {
+fn held(image: &Image<'_>, classes: &Classes<'_>, list: &[Node]) -> Option<Value> {
     let mut by_root: HashMap<(u8, usize), usize> = HashMap::new();
     let (mut count, mut bytes) = (0_usize, 0_usize);
     for node in list.iter().filter(|node| node.site == NO_SITE && node.state == State::Reached) {
         count += 1;
         bytes += node.bytes;
-        *by_root.entry(root_of(list, node)).or_default() += node.bytes;
+        *by_root.entry(root_of(classes, list, node)).or_default() += node.bytes;
     }
     let ((kind, root), most) = by_root.into_iter().max_by_key(|(root, bytes)| (*bytes, *root))?;
     let of_it = if most == bytes { String::new() } else { format!(" ({} KiB of it)", most.div_ceil(1024)) };
@@ -255,7 +273,10 @@ fn held(image: &Image<'_>, list: &[Node]) -> Option<Value> {
         }
         kinds::STACK if !(1..1 << 22).contains(&root) => "the stack of a thread".to_owned(),
         kinds::STACK => format!("the stack of thread {root}"),
-        HELD_BY_OBJECT => format!("a Ruby object of type {}", type_name(root as u8)),
+        HELD_BY_OBJECT => {
+            classes.object_of(root).unwrap_or_else(|| "a Ruby object of a class that has no name".to_owned())
+        }
+        HELD_BY_TYPE => format!("a Ruby object of type {}", type_name(root as u8)),
         kinds::GARBAGE => "objects that nothing points to, which Ruby had not collected".to_owned(),
         kinds::CODE => "code that was made at run time".to_owned(),
         _ => "memory that was mapped past malloc".to_owned(),

@@ -4,6 +4,7 @@
 //! - [`image`]: the file: pieces of memory, threads with their registers, names of mapped files
 //! - [`malloc`]: glibc's chunks, found from its main arena and compared with glibc's own sums
 //! - [`ruby`]: pages of Ruby's heap, known by their form
+//! - [`classes`]: names of Ruby's classes
 //! - [`modules`]: names of addresses
 //! - [`search`]: what blocks are reached from, by [`memintro_analysis::leaks`]
 //! - [`answer`]: groups of blocks, as the JSON of `Memintro::Leaks`
@@ -12,6 +13,7 @@
 //! of the file.
 
 pub mod answer;
+pub mod classes;
 pub mod image;
 pub mod malloc;
 pub mod modules;

@@ -14,7 +14,8 @@ const LARGEST_PAGE: usize = 64 << 10;
 const FIRST_SLOT: usize = 512;
 /// Words of the description in which its address is looked for.
 const WORDS: usize = 12;
-const LEAST_SLOT: usize = 40;
+/// The least slot; larger ones are there since Ruby 3.2.
+pub const SLOT: usize = 40;
 const MOST_SLOT: usize = 1024;
 const TYPE: u64 = 0x1f;
 const T_NONE: u64 = 0;
@@ -65,13 +66,20 @@ impl Heap {
         pages.sort_unstable_by_key(|page| page.body);
         Self { pages, page_bytes }
     }
+
+    /// The page in which a slot begins at this address.
+    #[must_use]
+    pub fn page_of(&self, slot: usize) -> Option<&Page> {
+        let page = self.pages.get(self.pages.partition_point(|page| page.end <= slot))?;
+        (page.start <= slot && (slot - page.start).is_multiple_of(page.stride)).then_some(page)
+    }
 }
 
 fn page(image: &Image<'_>, body: usize) -> Option<(usize, Page)> {
     let description = image.pointer(body).filter(|at| *at != 0 && at.is_multiple_of(8))?;
     let sizes = image.word(description)?;
     let (stride, count) = ((sizes & 0xffff) as usize, (sizes >> 16 & 0xffff) as usize);
-    if !(LEAST_SLOT..=MOST_SLOT).contains(&stride) || !stride.is_multiple_of(8) || count == 0 {
+    if !(SLOT..=MOST_SLOT).contains(&stride) || !stride.is_multiple_of(8) || count == 0 {
         return None;
     }
     (1..WORDS).find_map(|place| {

@@ -16,7 +16,7 @@ module Memintro
         PID or NAME is a process that listens (memintro ps). A copy of it searches. The process itself stands still
         only for the garbage collection before, and while the kernel copies it: 30 to 100 ms for each GB, twice.
         With a CMD, each of its Ruby processes tracks from its start, and is searched when it ends.
-        A core FILE of a Ruby process that used glibc's malloc is searched as well. It says no lines and no classes.
+        A core FILE of a Ruby process that used glibc's malloc is searched as well. It says no lines and no ages.
       TEXT
       # Seconds that a copy may take.
       SECONDS = 120
