@@ -39,7 +39,7 @@ module Memintro
     NONE = [0, 0].freeze
     private_constant :SLICE, :NONE
 
-    Loader.lazy(self, Reader: "malloc/reader")
+    Loader.lazy(self, { Reader: "malloc/reader" })
 
     # @return [Totals]
     attr_reader :totals

@@ -88,7 +88,8 @@ impl HeapAsking {
         })
     }
 
-    /// Waits so many milliseconds or until Ruby interrupts the thread, during which other threads run. Nil while it is under way; then `[outcome, number]`.
+    /// Waits so many milliseconds or until Ruby interrupts the thread, during which other threads run. Nil while it is
+    /// under way; then `[outcome, number]`.
     fn wait(ruby: &Ruby, this: &Self, milliseconds: u64) -> Result<Option<RArray>, Error> {
         let Ok(mut asking) = this.0.try_borrow_mut() else { return Ok(None) };
         let Some(asking) = asking.as_mut() else { return Ok(None) };
