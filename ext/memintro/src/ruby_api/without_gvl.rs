@@ -1,6 +1,6 @@
 //! Work during which other Ruby threads run.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use crate::lookup::{self, look_up};
 const NAME: &CStr = c"rb_thread_call_without_gvl2";
 type Work = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Unblock = unsafe extern "C" fn(*mut c_void);
+type NoGvl = unsafe extern "C" fn(Work, *mut c_void, Option<Unblock>, *mut c_void, c_int) -> *mut c_void;
 type CallWithoutGvl = unsafe extern "C" fn(Work, *mut c_void, Option<Unblock>, *mut c_void) -> *mut c_void;
 
 /// The function that this Ruby lacks for it.
@@ -46,6 +47,12 @@ fn call_without_gvl<T, F: FnOnce() -> T>(work: F, flag: Option<&AtomicBool>) -> 
         job.result = job.work.take().map(|work| catch_unwind(AssertUnwindSafe(work)));
         std::ptr::null_mut()
     }
+    /// As the other function; and the function that sets the flag may run in a signal handler. Otherwise Ruby starts a
+    /// thread for it.
+    const FLAGS: c_int = 1 | 2;
+    static NOGVL: OnceLock<Option<NoGvl>> = OnceLock::new();
+    // SAFETY: a function of this type in every Ruby that has it.
+    let nogvl = *NOGVL.get_or_init(|| unsafe { look_up!(c"rb_nogvl", NoGvl) });
     static FOUND: OnceLock<Option<CallWithoutGvl>> = OnceLock::new();
     // SAFETY: a function of this type in every Ruby that has it.
     let found = FOUND.get_or_init(|| unsafe { look_up!(NAME, CallWithoutGvl) });
@@ -53,11 +60,15 @@ fn call_without_gvl<T, F: FnOnce() -> T>(work: F, flag: Option<&AtomicBool>) -> 
     // SAFETY: the job is valid during the call; this form of the call does not raise.
     unsafe {
         if let Some(call) = found {
-            let unblock = flag.map(|_| interrupt as Unblock);
-            let flag = flag.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut();
-            call(run::<T, F>, (&raw mut job).cast(), unblock, flag.cast());
-            if let (Some(_), false) = (&job.work, flag.is_null()) {
-                interrupt(flag.cast());
+            match (flag, nogvl) {
+                (Some(flag), Some(nogvl)) => {
+                    let place = std::ptr::from_ref(flag).cast_mut().cast();
+                    nogvl(run::<T, F>, (&raw mut job).cast(), Some(interrupt), place, FLAGS);
+                    flag.fetch_or(job.work.is_some(), Ordering::Relaxed);
+                }
+                _ => {
+                    call(run::<T, F>, (&raw mut job).cast(), None, std::ptr::null_mut());
+                }
             }
         }
         if job.work.is_some() {
