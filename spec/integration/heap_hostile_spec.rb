@@ -84,6 +84,64 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     expect(heap("histo", path("x.zst")).must_succeed.stdout).to match(/\A1\d\d,\d{3} objects take/)
   end
 
+  # What a child says that has a limit: `dump` writes a file, `held` asks a question.
+  def said_within_limits(*children)
+    run_ruby(nil, @folder, code: <<~RUBY).must_succeed.json
+      require "json"
+      kept = Array.new(50_000) { |i| [i.to_s] }
+      dump = -> { Memintro.heap_dump(File.join(ARGV[0], "x.zst"))[:objects] > 100_000 }
+      held = -> { Memintro.holders("Array").objects > 50_000 }
+      [dump, held].each(&:call)
+      File.delete(File.join(ARGV[0], "x.zst"))
+      pages = -> { File.read("/proc/self/statm").to_i * 4096 }
+      said = [#{children.map { |child| "-> { #{child} }" }.join(', ')}].map do |child|
+        reading, writing = IO.pipe
+        pid = fork do
+          reading.close
+          writing.print((child.call rescue $!.message))
+          exit!(true)
+        end
+        writing.close
+        reading.read.tap { Process.wait(pid) }
+      end
+      puts JSON.generate([said, Dir.children(ARGV[0])])
+    RUBY
+  end
+
+  it "say which limit is in the way, and never that nothing was found", :aggregate_failures do
+    said, left = said_within_limits(
+      "Process.setrlimit(:NOFILE, 14); dump.call", "Process.setrlimit(:NOFILE, 14); held.call",
+      "Process.setrlimit(:AS, pages.call + 1_000_000); dump.call",
+      "Process.setrlimit(:AS, pages.call + 60_000_000); held.call"
+    )
+    expect(said.first(2)).to all(match(/memintro-tool cannot be run: Too many open files/))
+    expect(said.last(2)).to all(match(/got no memory for itself: a limit \(ulimit -v, -d\) is reached/))
+    expect(left).to eq([])
+    # A limit that the copy may raise does not count for it.
+    said, left = said_within_limits("Process.setrlimit(:NOFILE, 14, 100); dump.call")
+    expect([said, left]).to eq([["true"], ["x.zst"]])
+  end
+
+  # A program that is the first process of a container gets the children of whoever ends before them.
+  it "leave no process to the program when the thread that asked ends at once" do
+    found = run_ruby(nil, @folder, code: <<~RUBY).must_succeed.json
+      require "fiddle"
+      require "json"
+      kept = Array.new(200_000) { |i| [i] }
+      prctl = Fiddle::Function.new(Fiddle.dlopen(nil)["prctl"], [Fiddle::TYPE_INT] + ([Fiddle::TYPE_LONG] * 4),
+                                   Fiddle::TYPE_INT)
+      became = prctl.call(36, 1, 0, 0, 0) # PR_SET_CHILD_SUBREAPER
+      ends = 0
+      trap(:CHLD) { ends += 1 }
+      20.times { Thread.new { Memintro.heap_dump(File.join(ARGV[0], "x")) }.join }
+      deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 10
+      children = -> { Dir["/proc/self/task/*/children"].map { |list| File.read(list) rescue "" }.join }
+      sleep 0.01 until children.call.empty? || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+      puts JSON.generate([became, ends, children.call])
+    RUBY
+    expect(found).to eq([0, 0, ""])
+  end
+
   it "say that the tool was killed, leave nothing of the file, and work the next time" do
     program = start_program("Memintro.listen; #{LARGE}; puts :ready; sleep")
     asking = Thread.new { memintro("heap-dump", program.pid, "-o", path("killed.ndjson")) }

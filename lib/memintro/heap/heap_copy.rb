@@ -126,6 +126,9 @@ module Memintro
       when :no_tool then "#{Paths.tool} cannot be run: #{SystemCallError.new(number).message}"
       when :too_late
         "the heap was not read within #{@seconds} s: give seconds: (--timeout) a larger number, or a faster disk"
+      when :no_memory
+        "the copy of this process that reads the heap got no memory for itself: a limit (ulimit -v, -d) is reached, " \
+        "or none is left; nothing was written. Raise the limit"
       when :killed
         "the kernel ended the copy of this process that reads the heap: memory has run out. The program was spared; " \
         "give the machine or the container more memory, or dump another process"

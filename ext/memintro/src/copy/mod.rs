@@ -257,8 +257,8 @@ pub(crate) fn become_harmless<const N: usize>(parent: libc::pid_t, seconds: u32,
         libc::prctl(libc::PR_SET_NAME, c"memintro".as_ptr());
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
-        // What the copy reserves is no part of the program.
-        for limit in [libc::RLIMIT_AS, libc::RLIMIT_DATA] {
+        // What the copy reserves and opens is no part of the program.
+        for limit in [libc::RLIMIT_AS, libc::RLIMIT_DATA, libc::RLIMIT_NOFILE] {
             let mut both = none;
             if libc::getrlimit(limit, &raw mut both) == 0 {
                 both.rlim_cur = both.rlim_max;

@@ -46,7 +46,7 @@ pub(super) fn run(plan: &Plan<'_>, pages: &[FrozenPage]) {
     let state = plan.state;
     let Some(tool) = tool::start(plan.command, plan.output, plan.errors, &state.error) else { return };
     write(plan, pages, tool);
-    // Only without memory.
+    state.no_memory.store(1, Ordering::Release);
     tool.finish(state, false);
 }
 

@@ -109,6 +109,8 @@ pub(crate) enum Outcome {
     TooLate,
     /// The copy was ended from outside, as the kernel does when memory runs out.
     Killed,
+    /// The copy got no memory for itself, by a limit or because none is left.
+    NoMemory,
 }
 
 /// One end of a pipe, and what came through it.
@@ -321,6 +323,10 @@ impl Asking {
         let tool = state.tool.load(Ordering::Acquire);
         if error != 0 {
             return Outcome::NoTool(error);
+        }
+        // Whatever the tool has made of what came.
+        if state.no_memory.load(Ordering::Acquire) != 0 {
+            return Outcome::NoMemory;
         }
         match state.first().stage() {
             Stage::Done if tool == 0 && status == 0 => Outcome::Answered,

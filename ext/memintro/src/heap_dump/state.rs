@@ -20,6 +20,8 @@ pub(super) struct State {
     pub(super) tool: AtomicI32,
     /// Not 0: all lines were written, and the tool has ended well. Nothing is to be done but to end.
     pub(super) answered: AtomicU32,
+    /// Not 0: a copy got no memory, and the tool no whole heap.
+    pub(super) no_memory: AtomicU32,
     /// A number of `errno`: why the tool could not be started.
     pub(super) error: AtomicI32,
     /// Of the second copy, until the first one has waited for its end; 0 otherwise.

@@ -158,6 +158,9 @@ fn share() -> Option<(Pieces, [i32; 1 + WRITERS])> {
             }
             [*mine, *frees] = ends.map(away);
         }
+        if theirs.iter().chain(&free).any(|descriptor| *descriptor < 0) {
+            return None;
+        }
         Some((Pieces { start: start.cast(), writer: 0, free }, theirs))
     }
 }
@@ -176,6 +179,9 @@ struct Start<'a> {
 /// Bytes in the pipe: as many as the kernel lets everybody have.
 const PIPE: c_int = 1 << 20;
 const STACK: usize = 64 << 10;
+/// Times, a millisecond apart, that the tool is started again where the user may have no more processes: the copies of the
+/// dump before count until they have ended.
+const TRIES: u32 = 1_000;
 /// Descriptors that are copied below this are the streams.
 const AWAY: c_int = 16;
 
@@ -196,19 +202,32 @@ pub(super) fn start(command: &Command, output: i32, errors: i32, error: &AtomicI
         if shared.is_none() {
             libc::fcntl(pipe, libc::F_SETPIPE_SZ, PIPE);
         }
+        let [output_away, errors_away] = [output, errors].map(away);
+        if [input, pipe, output_away, errors_away].contains(&-1) {
+            // A limit of descriptors: all of them end with this copy.
+            error.store(libc::EMFILE, Ordering::Release);
+            return None;
+        }
         let [memory, frees @ ..] = shared.map_or([-1; 1 + WRITERS], |(_, theirs)| theirs);
         let [first, second] = frees;
         let mut begin = Start {
             command,
             arguments: if shared.is_some() { &command.sharing } else { &command.arguments },
-            streams: [input, away(output), away(errors), memory, first, second],
+            streams: [input, output_away, errors_away, memory, first, second],
             shared: shared.is_some(),
             parent: libc::getpid(),
             error,
         };
         let flags = libc::CLONE_VM | libc::CLONE_VFORK;
         let top = stack.as_mut_ptr_range().end.cast::<c_void>();
-        let pid = libc::clone(become_tool, top, flags, (&raw mut begin).cast());
+        let mut pid = libc::clone(become_tool, top, flags, (&raw mut begin).cast());
+        for _ in 0..TRIES {
+            if pid >= 0 || last_error() != libc::EAGAIN {
+                break;
+            }
+            libc::usleep(1_000);
+            pid = libc::clone(become_tool, top, flags, (&raw mut begin).cast());
+        }
         if pid < 0 {
             error.store(last_error(), Ordering::Release);
         }
@@ -294,6 +313,9 @@ impl Tool {
         state.first().set(Stage::Done);
         let answered = whole && status == 0;
         if answered {
+            // The thread that asked may end now, and this copy still has to wait for the end of the second one.
+            // SAFETY: a system call that changes nothing else.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
             state.answer();
         }
         // The host goes on meanwhile, and its thread waits for the end of both.

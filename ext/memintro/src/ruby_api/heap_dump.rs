@@ -104,6 +104,7 @@ impl HeapAsking {
             Some(Outcome::Stuck(data_type)) => ("stuck", data_type as i64),
             Some(Outcome::TooLate) => ("too_late", 0),
             Some(Outcome::Killed) => ("killed", 0),
+            Some(Outcome::NoMemory) => ("no_memory", 0),
         };
         let row = ruby.ary_new_capa(2);
         row.push(ruby.to_symbol(name))?;
