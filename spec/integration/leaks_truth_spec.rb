@@ -88,4 +88,27 @@ RSpec.describe "blocks that Memintro.leaks calls leaked", :listening do
       expect(words_of(program.pid, ranges).size).to be <= 2 unless ranges.empty?
     end
   end
+
+  # What is lost there is what Ruby itself loses: lists of names, and code of Forwardable. All else was allocated by its
+  # threads, and is somewhere in their hands.
+  it "are few in a Puma under load, and none of a request's", :long do
+    skip PumaServer.missing if PumaServer.missing
+    Dir.mktmpdir("memintro-bin") do |folder|
+      env = { "TRACK" => "1", "MEMINTRO_LISTEN" => "1", "MEMINTRO_SOCKET_FOLDER" => folder }
+      rackup = File.join(Subprocess::ROOT, "spec", "fixtures", "web", "plain.ru")
+      PumaServer.run(rackup, env: env, arguments: %w[-t 4:4]) do |server|
+        is_over = false
+        clients = Array.new(3) { Thread.new { server.get("/stream/10000/5") until is_over } }
+        sleep 1
+        result = run_memintro("leaks", server.pid, "--json", env: env)
+        is_over = true
+        clients.each(&:join)
+        found = JSON.parse(result.must_succeed.stdout, symbolize_names: true)
+        lost = found[:groups].select { |group| %w[leaked indirectly_leaked].include?(group[:verdict]) }
+        expect(lost.map { |group| group[:site] }.compact.grep_v(%r{/ruby/|/rubygems/})).to eq([])
+        expect(found[:leaked_bytes] + found[:indirectly_leaked_bytes]).to be <= 2_048
+        expect(found[:scanned_blocks]).to be > 20_000
+      end
+    end
+  end
 end
