@@ -185,6 +185,17 @@ RSpec.describe "Memintro.leaks" do
     end
   end
 
+  it "finds the same under limits of the kernel, or says which forbids it, and leaves no copy" do
+    script = File.join(Subprocess::SCRIPTS, "leaks_under_limits.rb")
+    told = run_command(RbConfig.ruby, "-I", Subprocess::LIB, script).must_succeed.json
+    forbidden = { no_file: "Too many open files", addresses: "Cannot allocate", processes: "temporarily unavailable" }
+    forbidden.each do |limit, why|
+      expect(told.delete(limit)).to match([/\Athis process cannot be copied .*#{why}.*limit of the process/, 0])
+    end
+    expect(told.keys).to eq(%i[files time stack no_size signals no_children])
+    expect(told.values).to all(match([be_between(50 - STALE, 50), 0]))
+  end
+
   it "leaves the process as it was: no child, no signal, no descriptor" do
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
       signals = 0

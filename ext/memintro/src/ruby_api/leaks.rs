@@ -76,8 +76,8 @@ fn not_copied(ruby: &Ruby, why: &std::io::Error) -> Error {
         ruby,
         "LeaksError",
         format!(
-            "this process cannot be copied for a search for leaks ({why}): a limit of the process, such as ulimit -v or \
-                 -u, or the machine's memory forbids it"
+            "this process cannot be copied for a search for leaks ({why}): a limit of the process, such as ulimit -v, -n \
+             or -u, or the machine's memory forbids it"
         ),
     )
 }
