@@ -104,7 +104,7 @@ module Bench
     end
 
     def cargo_bench(name, *arguments)
-      command = ["cargo", "bench", "--locked", "--package", "memintro-tracker", "--bench", name, *arguments]
+      command = ["cargo", "bench", "--locked", "--package", "memintro-bench", "--bench", name, *arguments]
       system(*command, chdir: Setup::ROOT) ? 0 : 1
     end
 

@@ -9,7 +9,7 @@ namespace :bench do
   { table: "by itself", criterion: "with criterion" }.each do |name, how|
     desc "Measure the table of live blocks #{how}"
     task name => :compile do
-      cargo "bench", "--locked", "--package", "memintro-tracker", "--bench", name.to_s
+      cargo "bench", "--locked", "--package", "memintro-bench", "--bench", name.to_s
     end
   end
 end

@@ -17,8 +17,9 @@ end
 def nextest? = system("cargo", "nextest", "--version", out: File::NULL, err: File::NULL)
 
 # All crates but the extension's. Its few tests that need no Ruby are run by those of crates/native: what reads Ruby's
-# headers takes as long to compile, a second time and for these alone, as all other crates of others together.
-TESTED = %w[--workspace --exclude memintro].freeze
+# headers takes as long to compile, a second time and for these alone, as all other crates of others together. The
+# benchmarks have no tests, but need criterion.
+TESTED = %w[--workspace --exclude memintro --exclude memintro-bench].freeze
 TESTS_OF_THE_EXTENSION = "crates/native/tests/of_the_extension.rs"
 
 # Ends the task if a test of the extension would not run.

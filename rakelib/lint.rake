@@ -13,6 +13,7 @@ ALLOWED_DEPENDENCIES = {
   "memintro-abi" => [],
   "memintro-elf" => [],
   "memintro-tracker" => %w[memintro-abi],
+  "memintro-bench" => %w[memintro-tracker],
   "memintro-analysis" => %w[memintro-abi],
   "memintro-core-file" => %w[memintro-abi memintro-analysis],
   "memintro-hook" => %w[memintro-abi memintro-elf memintro-tracker],
@@ -22,6 +23,8 @@ ALLOWED_DEPENDENCIES = {
   "memintro" => %w[memintro-abi memintro-analysis memintro-native]
 }.freeze
 RUBY_BINDINGS = %w[rb-sys magnus].freeze
+# What only the benchmarks may need, in tests either: everything that is tested would wait until it is compiled.
+OF_BENCHMARKS = "criterion"
 # Most files of a crate that may use each other in a circle.
 LARGEST_CIRCLE = 3
 
@@ -31,7 +34,8 @@ def refuse(title, wrong)
 end
 
 desc "Run every lint"
-task lint: %w[lint:rustfmt lint:clippy lint:rustdoc lint:deny lint:layers lint:words lint:rubocop lint:yard lint:rbs]
+task lint: %w[lint:rustfmt lint:clippy lint:clippy_benches lint:rustdoc lint:deny lint:layers lint:words lint:rubocop
+              lint:yard lint:rbs]
 
 namespace :lint do
   desc "Rust formatting"
@@ -39,11 +43,16 @@ namespace :lint do
     sh "cargo", "fmt", "--all", "--check"
   end
 
-  desc "Rust lints, warnings denied"
-  task :clippy do
-    # By the profile of `rake compile`, which has compiled the procedural macros and build scripts already.
-    cargo "clippy", "--release", "--locked", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"
+  # By the profile of `rake compile`, which has compiled the procedural macros and build scripts already.
+  clippy = lambda do |*packages|
+    cargo "clippy", "--release", "--locked", *packages, "--all-targets", "--quiet", "--", "-D", "warnings"
   end
+
+  desc "Rust lints, warnings denied, of all but the benchmarks"
+  task(:clippy) { clippy["--workspace", "--exclude", "memintro-bench"] }
+
+  desc "Rust lints of the benchmarks, which need criterion"
+  task(:clippy_benches) { clippy["--package", "memintro-bench"] }
 
   desc "Rust documentation, warnings denied"
   task :rustdoc do
@@ -98,6 +107,10 @@ namespace :lint do
         wrong << "#{name} depends on #{binding_crate}"
       end
     end
+    tested = IO.popen(%w[cargo tree --locked --workspace --exclude memintro-bench --edges all --prefix none
+                         --format {p}], &:read)
+    abort "cargo tree failed" unless $?.success?
+    wrong << "#{OF_BENCHMARKS} is compiled for tests" if tested.match?(/^#{OF_BENCHMARKS} /)
     refuse("Wrong direction (see RULES.md)", wrong)
     puts "#{names.size} crates depend only on those below them; Ruby is known to the extension alone"
   end

@@ -6,7 +6,7 @@
 //! the rounds. A block is freed as a hook does it: fetch the block's header, remove the block from the table, free
 //! it.
 //!
-//! `cargo bench -p memintro-tracker --bench table [-- CASE…]`. `-- list` lists the cases, `-- all` adds those of 50
+//! `cargo bench -p memintro-bench --bench table [-- CASE…]`. `-- list` lists the cases, `-- all` adds those of 50
 //! million blocks, which need 10 GB.
 
 mod cases;

@@ -6,7 +6,7 @@
 //! ratios of criterion's medians to the bare allocator. The bare allocator is measured before and after the table,
 //! and a ratio is to the mean of the two; their difference shows how much the machine's speed changed meanwhile.
 //!
-//! `cargo bench -p memintro-tracker --bench criterion [-- FILTER]`. Groups of 50 million blocks, which need 10 GB,
+//! `cargo bench -p memintro-bench --bench criterion [-- FILTER]`. Groups of 50 million blocks, which need 10 GB,
 //! run only with `MEMINTRO_BENCH_HUGE=1`. `benches/table` measures the same in rounds, and also the bytes a block.
 
 #[path = "table/cases.rs"]
