@@ -18,6 +18,8 @@ module Bench
                          :driver_share, keyword_init: true)
     WORKERS = 2
     WARM_UP_SECONDS = 3
+    # In place of seconds, where the time is scaled to none: what first requests load is mostly loaded then.
+    WARM_UP_REQUESTS = 20
     SECONDS = 8
     PATIENCE_SECONDS = 60
     UNITS = { "us" => 1e-6, "ms" => 1e-3, "s" => 1.0 }.freeze
@@ -34,7 +36,7 @@ module Bench
     # @return [Figures] the server is told to end then
     def call
       @port = await("listen") { read_port }
-      drive(WARM_UP_SECONDS, least: 1)
+      warm_up
       measure
     ensure
       # Puma then returns to the program; after TERM it exits.
@@ -43,10 +45,18 @@ module Bench
 
     private
 
+    def warm_up
+      seconds = (WARM_UP_SECONDS * @scale).round
+      seconds.zero? ? WARM_UP_REQUESTS.times { Net::HTTP.get(page) } : drive(seconds)
+    end
+
+    def page = URI("http://127.0.0.1:#{@port}/page")
+
     def measure
       before, cpu_before, driver_before = counts, workers_cpu_s, Process.times.cutime + Process.times.cstime
       begun = now
-      wrk = drive(SECONDS)
+      # At least two seconds, for a busy machine may take one of them.
+      wrk = drive([(SECONDS * @scale).round, 2].max)
       elapsed = now - begun
       cpu, driver = workers_cpu_s - cpu_before, Process.times.cutime + Process.times.cstime - driver_before
       minor, major, allocations = counts.zip(before).map { |after, first| 1000.0 * (after - first) / wrk[:requests] }
@@ -54,12 +64,10 @@ module Bench
                          major_gcs: major, allocations: allocations, driver_share: driver / (elapsed * Etc.nprocessors))
     end
 
-    # What is measured takes at least two seconds, for a busy machine may take one of them.
-    def drive(seconds, least: 2)
-      seconds = [(seconds * @scale).round, least].max
+    def drive(seconds)
       # What takes longer than its time limit would be an error, and no slow request.
       command = ["wrk", "-t1", "-c16", "-d#{seconds}s", "--timeout", "60s", "--latency"]
-      text = IO.popen([*command, "http://127.0.0.1:#{@port}/page"], &:read)
+      text = IO.popen([*command, page.to_s], &:read)
       requests = text[/(\d+) requests in/, 1].to_i
       raise Failed, "wrk reports errors" if text.match?(/Socket errors|Non-2xx/)
       raise Failed, "no request was answered" if requests.zero?
