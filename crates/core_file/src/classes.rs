@@ -37,6 +37,8 @@ enum Place {
 pub struct Classes<'a> {
     image: &'a Image<'a>,
     heap: &'a Heap,
+    /// Since Ruby 3.2 slots have several sizes, and a string has its length before its text.
+    has_sizes: bool,
     place: Option<Place>,
 }
 
@@ -44,7 +46,8 @@ impl<'a> Classes<'a> {
     /// Asks all classes where names are.
     #[must_use]
     pub fn find(image: &'a Image<'a>, heap: &'a Heap) -> Self {
-        let mut found = Self { image, heap, place: None };
+        let has_sizes = heap.pages.iter().any(|page| page.stride > SLOT);
+        let mut found = Self { image, heap, has_sizes, place: None };
         let mut counts: HashMap<Place, usize> = HashMap::new();
         for page in &heap.pages {
             for (slot, _) in page.slots(image).filter(|(_, kind)| u64::from(*kind) == CLASS) {
@@ -119,7 +122,7 @@ impl<'a> Classes<'a> {
     fn name(&self, string: usize) -> Option<String> {
         let page = self.heap.page_of(string)?;
         let flags = self.image.word(string).filter(|flags| flags & 0x1f == STRING)?;
-        let has_length = flags & ELSEWHERE != 0 || self.heap.pages.iter().any(|page| page.stride > SLOT);
+        let has_length = flags & ELSEWHERE != 0 || self.has_sizes;
         let length = if has_length {
             self.image.pointer(string + 16)?
         } else {
