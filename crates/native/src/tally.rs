@@ -2,8 +2,12 @@
 //!
 //! Memory is bounded: a few chains for each site, then one for all others; and some thousand blocks of which it is asked
 //! whether they are live, because a line that leaks may allocate a thousand blocks for each one that it leaks.
+//!
+//! What is kept here is read by a search for leaks in a core file, as all memory of the process. So room that is not used
+//! yet is wiped: old addresses may be there.
 
 use std::collections::HashMap;
+use std::mem::MaybeUninit;
 
 use memintro_abi::CallerSample;
 
@@ -48,12 +52,14 @@ impl Site {
         let (count, number) = match chain {
             Chain::Ruby => (&mut self.ruby, RUBY),
             Chain::Unknown => (&mut self.unknown, UNKNOWN),
-            Chain::Native(places) => {
+            Chain::Native(mut places) => {
                 let known = self.chains.iter().position(|(known, _)| *known == places);
                 let at = known.or_else(|| {
                     (self.chains.len() < MOST_CHAINS).then(|| {
-                        self.chains.push((places, Count::default()));
-                        self.chains.len() - 1
+                        places.shrink_to_fit();
+                        let at = self.chains.len();
+                        insert(&mut self.chains, at, (places, Count::default()));
+                        at
                     })
                 });
                 match at {
@@ -82,7 +88,8 @@ struct Block {
 #[derive(Debug, Default)]
 pub struct Tally {
     epoch: u32,
-    sites: HashMap<u32, Site>,
+    /// In the order of their numbers.
+    sites: Vec<(u32, Site)>,
     blocks: Vec<Block>,
 }
 
@@ -125,20 +132,25 @@ impl Tally {
         if sample.epoch != self.epoch {
             return;
         }
-        let room = self.sites.len() < MOST_SITES;
-        if !room && !self.sites.contains_key(&sample.site) {
-            return;
-        }
-        let site = self.sites.entry(sample.site).or_default();
-        let chain = site.add(chain, sample.weight);
-        self.blocks.push(Block {
+        let at = match self.sites.binary_search_by_key(&sample.site, |(number, _)| *number) {
+            Ok(at) => at,
+            Err(_) if self.sites.len() >= MOST_SITES => return,
+            Err(at) => {
+                insert(&mut self.sites, at, (sample.site, Site::default()));
+                at
+            }
+        };
+        let chain = self.sites[at].1.add(chain, sample.weight);
+        let block = Block {
             inverted_address: !sample.block,
             size: sample.size,
             site: sample.site,
             serial: sample.serial,
             weight: sample.weight,
             chain,
-        });
+        };
+        let at = self.blocks.len();
+        insert(&mut self.blocks, at, block);
     }
 
     /// Whether [`Tally::keep_live`] should be called now.
@@ -166,6 +178,15 @@ impl Tally {
             .filter(|(_, site)| !site.chains.is_empty())
             .map(|(number, site)| (*number, figures(site, live.get(number).unwrap_or(&none))))
             .collect()
+    }
+}
+
+/// Inserts into a list, and wipes its new room if it has grown.
+fn insert<T>(list: &mut Vec<T>, at: usize, one: T) {
+    let room = list.capacity();
+    list.insert(at, one);
+    if list.capacity() != room {
+        list.spare_capacity_mut().fill_with(MaybeUninit::zeroed);
     }
 }
 

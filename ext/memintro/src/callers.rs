@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::hint::black_box;
+use std::slice;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -244,13 +246,16 @@ fn learn() -> bool {
 }
 
 impl Known {
-    /// Takes the copies away, and counts what they say.
+    /// Takes the copies away, and counts what they say. A copy has addresses of blocks, and would leave them in memory that
+    /// is used for something else then, where a search for leaks takes them for pointers. So each has a block of its own,
+    /// which is never copied again, and is wiped.
     fn drain(&mut self, api: &'static HookApi) {
         unsafe extern "C" fn push(context: *mut c_void, sample: *const CallerSample) {
             // SAFETY: the context is the vector below; the sample is valid during the visit.
-            unsafe { (*context.cast::<Vec<CallerSample>>()).push(*sample) };
+            let (samples, sample) = unsafe { (&mut *context.cast::<Vec<Box<[CallerSample]>>>(), &*sample) };
+            samples.push(Box::from(slice::from_ref(sample)));
         }
-        let mut samples: Vec<CallerSample> = Vec::new();
+        let mut samples: Vec<Box<[CallerSample]>> = Vec::new();
         // SAFETY: the callback fits the context, which outlives the visit.
         let epoch = unsafe { (api.take_callers)((&raw mut samples).cast(), push) };
         self.tally.begin(epoch);
@@ -258,9 +263,13 @@ impl Known {
             return;
         }
         self.unwinder.refresh(&Running(api));
-        for sample in &samples {
+        for sample in samples.iter_mut().flatten() {
             let chain = self.unwinder.chain(sample, &Running(api));
             self.tally.add(sample, chain);
+            sample.block = 0;
+            sample.stack.fill(0);
+            // Otherwise the compiler may leave out what nobody reads.
+            black_box(sample);
         }
         if self.tally.is_full() {
             self.keep_live(api);
