@@ -137,27 +137,13 @@ pub fn walk<V: Visitor>(part: Part, memory: &impl Memory, visitor: &mut V) -> Re
 
 /// Finds where strands may begin. Returns how many there are.
 fn begin<S: Copy + Default>(strands: &mut [Strand<S>; STRANDS], part: Part, memory: &impl Memory) -> usize {
-    let (from, limit) = (part.start, part.limit());
-    let apart = limit.saturating_sub(from) / STRANDS;
-    let mut used = 0_usize;
-    for index in 0..STRANDS {
-        let first = match index {
-            0 => Some(from),
-            _ if limit.saturating_sub(from) < LEAST => None,
-            _ => border(from + apart * index, limit, part.end, part.top, memory),
-        };
-        let Some(first) = first else { continue };
-        if let Some(before) = used.checked_sub(1).and_then(|last| strands.get_mut(last)) {
-            if first <= before.first {
-                continue;
-            }
-            before.until = first;
-        }
-        if let Some(strand) = strands.get_mut(used) {
-            let head = memory.word(first.wrapping_add(8));
-            *strand = Strand { first, until: part.until, at: first, head, ended: None, sums: S::default() };
-            used += 1;
-        }
+    let is_short = part.limit().saturating_sub(part.start) < LEAST;
+    let mut pieces = [Part::default(); STRANDS];
+    let pieces = pieces.get_mut(..if is_short { 1 } else { STRANDS }).unwrap_or_default();
+    let used = part.divide(pieces, 1, memory);
+    for (strand, Part { start, until, .. }) in strands.iter_mut().zip(pieces).take(used) {
+        let head = memory.word(start.wrapping_add(8));
+        *strand = Strand { first: *start, until: *until, at: *start, head, ended: None, sums: S::default() };
     }
     used
 }

@@ -147,8 +147,8 @@ fn each_chunk(
 ) -> End {
     let memory = Readable(area);
     let mut parts = [Part::default(); PIECES];
-    let used = part.divide(&mut parts, LEAST_PIECE, &memory);
-    let parts = parts.get(..used).filter(|parts| parts.len() > 1 && candidates.owners.is_none());
+    let used = if candidates.owners.is_none() { part.divide(&mut parts, LEAST_PIECE, &memory) } else { 1 };
+    let parts = parts.get(..used).filter(|parts| parts.len() > 1);
     let (Some(parts), Some(room)) = (parts, slice(MOST_CACHES)) else {
         let mut tally = Tally { space, area, end: part.end, sums, candidates };
         return strands::walk(part, &memory, &mut tally).unwrap_or_else(End::Broken);
