@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{mem, ptr};
 
 use super::own_memory::slice;
-use super::wait_while;
+use super::{wait_while, wake};
 
 /// For walks, which keep little there.
 const STACK: usize = 256 << 10;
@@ -87,7 +87,6 @@ extern "C" fn run<F: FnOnce()>(place: *mut c_void) -> c_int {
     }
     let word = done.as_ptr();
     done.store(1, Ordering::Release);
-    // SAFETY: nothing is read there; the word may be used for something else by now, whose waiters look again.
-    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1) };
+    wake(word);
     0
 }

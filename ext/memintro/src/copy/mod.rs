@@ -45,10 +45,10 @@ impl Shared {
 pub(crate) use both::both;
 pub(crate) use leaving::threads;
 
-/// Wakes who waits for this word, in this process or in another one that shares it.
-pub(crate) fn wake(word: &AtomicU32) {
-    // SAFETY: a word that outlives the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+/// Wakes who waits for this word, in this process or in another one that shares it. The word may be gone by now.
+pub(crate) fn wake(word: *mut u32) {
+    // SAFETY: the kernel reads nothing there. If the word is used for something else, its waiters look again.
+    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, 1) };
 }
 
 /// Sleeps while the word is this, until somebody wakes it or the time is over.
@@ -72,7 +72,7 @@ impl Outcome {
     /// In the copy, directly before it ends.
     pub(crate) fn tell(&self, done: bool) {
         self.0.store(if done { Self::WHOLE } else { Self::TORN }, Ordering::Release);
-        wake(&self.0);
+        wake(self.0.as_ptr());
     }
 
     fn told(&self) -> u32 {

@@ -78,7 +78,7 @@ impl State {
     /// In the first copy: the tool has ended well.
     pub(super) fn answer(&self) {
         self.answered.store(1, Ordering::Release);
-        copy::wake(&self.answered);
+        copy::wake(self.answered.as_ptr());
     }
 
     /// In the host: sleeps until the copy has answered, or for so long.
