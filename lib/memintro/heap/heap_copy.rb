@@ -77,10 +77,10 @@ module Memintro
     # As {Paths.tool}, without giving up Ruby's lock where the tool is beside the Ruby files.
     def tool
       beside = File.join(Paths::CODE, Paths::TOOL)
-      path = Native::HeapAsking.may_run(beside) ? beside : Paths.tool
-      raise HeapDumpError, Paths.no_tool unless Native::HeapAsking.may_run(path)
+      return beside if Native::HeapAsking.may_run(beside)
 
-      path
+      path = Paths.tool
+      Native::HeapAsking.may_run(path) ? path : raise(HeapDumpError, Paths.no_tool)
     end
 
     # @return [Array] outcome, a number, what the tool said

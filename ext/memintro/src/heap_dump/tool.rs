@@ -220,14 +220,15 @@ pub(super) fn start(command: &Command, output: i32, errors: i32, error: &AtomicI
         };
         let flags = libc::CLONE_VM | libc::CLONE_VFORK;
         let top = stack.as_mut_ptr_range().end.cast::<c_void>();
-        let mut pid = libc::clone(become_tool, top, flags, (&raw mut begin).cast());
-        for _ in 0..TRIES {
-            if pid >= 0 || last_error() != libc::EAGAIN {
-                break;
+        let mut tries = 0;
+        let pid = loop {
+            let pid = libc::clone(become_tool, top, flags, (&raw mut begin).cast());
+            if pid >= 0 || last_error() != libc::EAGAIN || tries == TRIES {
+                break pid;
             }
+            tries += 1;
             libc::usleep(1_000);
-            pid = libc::clone(become_tool, top, flags, (&raw mut begin).cast());
-        }
+        };
         if pid < 0 {
             error.store(last_error(), Ordering::Release);
         }

@@ -142,14 +142,11 @@ impl HeapAsking {
 
     /// Ends the copy and the tool, if they are still there.
     fn close(&self) {
-        if let Ok(mut asking) = self.0.try_borrow_mut() {
-            let asking = asking.take();
-            // To end a copy takes time; what is left of one that has ended does not.
-            if asking.as_ref().is_none_or(Asking::has_ended) {
-                drop(asking);
-            } else {
-                without_gvl(|| drop(asking));
-            }
+        // To end a copy takes time; what is left of one that has ended does not.
+        if let Some(asking) = self.0.try_borrow_mut().ok().and_then(|mut asking| asking.take())
+            && !asking.has_ended()
+        {
+            without_gvl(|| drop(asking));
         }
     }
 }
