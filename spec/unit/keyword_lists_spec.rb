@@ -13,7 +13,7 @@ RSpec.describe "calls with keywords that run once" do
 
     code.last.grep(Array).flatten(1).flat_map do |operand|
       case operand
-      when Hash then Array(operand[:kw_arg]).each_slice(100).to_a
+      when Hash then [operand[:kw_arg]].compact
       when Array then operand[0] == code[0] ? lists(operand) : []
       else []
       end

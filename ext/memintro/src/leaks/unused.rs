@@ -12,8 +12,8 @@ use crate::account::objects::body_bytes;
 use crate::copy::own_memory::slice;
 
 /// Lists them in the order of their addresses, and tells the blocks of which they are parts. `rest`: memory that is not
-/// malloc's. `more`: ranges that are known already. `running`: stack pointers of threads, and
-/// their numbers.
+/// malloc's. `more`: ranges that are known already. `running`: stack pointers of threads,
+/// and their numbers.
 pub(super) fn find(
     pages: &[HeapPage],
     nodes: &mut Nodes<'_>,
