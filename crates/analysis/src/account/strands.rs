@@ -71,14 +71,18 @@ impl Part {
     /// piece must arrive exactly where the next one begins; otherwise what the next one has shown is wrong. Returns how many
     /// there are, at least one.
     pub fn divide(self, pieces: &mut [Self], least: usize, memory: &impl Memory) -> usize {
-        let bytes = self.limit().saturating_sub(self.start);
-        let most = (bytes / least.max(1)).clamp(1, pieces.len().max(1));
+        let limit = self.limit();
+        let bytes = limit.saturating_sub(self.start);
+        let most = (bytes / least.max(1)).clamp(1, pieces.len().clamp(1, STRANDS));
+        let mut borders = [Border::default(); STRANDS];
+        let borders = borders.get_mut(..most).unwrap_or_default();
+        for (number, border) in borders.iter_mut().enumerate().skip(1) {
+            *border = Border::new(self.start + bytes / most * number, limit);
+        }
+        find(borders, self, memory);
         let mut used = 0_usize;
-        for number in 0..most {
-            let first = match number {
-                0 => Some(self.start),
-                _ => border(self.start + bytes / most * number, self.limit(), self.end, self.top, memory),
-            };
+        for (number, border) in borders.iter().enumerate() {
+            let first = if number == 0 { Some(self.start) } else { border.found };
             let before = used.checked_sub(1).and_then(|last| pieces.get_mut(last));
             let Some(first) =
                 first.filter(|first| before.as_ref().is_none_or(|before| before.start < *first))
@@ -98,8 +102,12 @@ impl Part {
 
     /// All chunks that are visited begin before this.
     fn limit(&self) -> usize {
-        let end = if (self.start..self.end).contains(&self.top) { self.top } else { self.end };
-        end.min(self.until)
+        self.last().min(self.until)
+    }
+
+    /// Where the heap's last chunk is, or its end.
+    fn last(&self) -> usize {
+        if (self.start..self.end).contains(&self.top) { self.top } else { self.end }
     }
 }
 
@@ -111,7 +119,7 @@ pub fn walk<V: Visitor>(part: Part, memory: &impl Memory, visitor: &mut V) -> Re
         let mut strands = [Strand::default(); STRANDS];
         let used = begin(&mut strands, part, memory);
         let strands = strands.get_mut(..used).unwrap_or_default();
-        by_turns(strands, part.end, part.top, memory, visitor);
+        by_turns(strands, part, memory, visitor);
         let mut right = 0;
         let mut ended = None;
         // At least the first one is right, and so the start moves, or the walk has ended.
@@ -148,22 +156,69 @@ fn begin<S: Copy + Default>(strands: &mut [Strand<S>; STRANDS], part: Part, memo
     used
 }
 
-/// An address at or after `from` where a chunk seems to begin.
-fn border(from: usize, limit: usize, end: usize, top: usize, memory: &impl Memory) -> Option<usize> {
-    let last = limit.min(from.saturating_add(SEARCHED));
-    (from.next_multiple_of(chunks::GRAIN)..last).step_by(chunks::GRAIN).find_map(|first| {
-        let mut at = first;
-        let mut head = memory.word(at + 8);
-        for _ in 0..PROOF {
-            let Step::Chunk { size, next_head, .. } = chunks::step(at, head, end, top, |at| memory.word(at))
-            else {
-                return None;
+/// Looks for an address where a chunk seems to begin.
+#[derive(Clone, Copy, Default)]
+struct Border {
+    /// Where the next proof begins, and the end of what is searched.
+    next: usize,
+    last: usize,
+    /// The chunk that the proof has come to, its head, and how many are still to come; 0: none is going on.
+    at: usize,
+    head: Option<u64>,
+    left: usize,
+    found: Option<usize>,
+}
+
+impl Border {
+    fn new(from: usize, limit: usize) -> Self {
+        let last = limit.min(from.saturating_add(SEARCHED));
+        Self { next: from.next_multiple_of(chunks::GRAIN), last, ..Self::default() }
+    }
+
+    /// Goes on by one chunk. Returns whether there is more to do.
+    fn go_on(&mut self, part: Part, limit: usize, last: usize, memory: &impl Memory) -> bool {
+        while self.left > 0 || self.next < self.last {
+            if self.left == 0 {
+                (self.at, self.head, self.left) = (self.next, memory.word(self.next + 8), PROOF);
+                self.next += chunks::GRAIN;
+            }
+            let Step::Chunk { size, next_head, .. } = step(self.at, self.head, last, part, memory) else {
+                self.left = 0;
+                continue;
             };
-            at += size;
-            head = next_head;
+            (self.at, self.head, self.left) = (self.at + size, next_head, self.left - 1);
+            soon(self.at, self.head, memory);
+            self.found = (self.left == 0 && self.at < limit).then_some(self.at);
+            return self.found.is_none();
         }
-        (at < limit).then_some(at)
-    })
+        false
+    }
+}
+
+/// Finds all of these, by turns: each waits for memory at each chunk.
+fn find(borders: &mut [Border], part: Part, memory: &impl Memory) {
+    let (limit, last) = (part.limit(), part.last());
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = false;
+        for border in borders.iter_mut().filter(|border| border.found.is_none()) {
+            goes_on |= border.go_on(part, limit, last, memory);
+        }
+    }
+}
+
+/// What [`chunks::step`] answers. `last`: [`Part::last`].
+#[inline]
+fn step(at: usize, head: Option<u64>, last: usize, part: Part, memory: &impl Memory) -> Step {
+    let quick = quick_step(at, head, last, memory);
+    quick.unwrap_or_else(|| chunks::step(at, head, part.end, part.top, |at| memory.word(at)))
+}
+
+/// The head of the chunk after this one will be read soon.
+#[inline]
+fn soon(at: usize, head: Option<u64>, memory: &impl Memory) {
+    let size = head.map_or(0, |head| (head & !chunks::FLAGS) as usize);
+    memory.soon(at.wrapping_add(size).wrapping_add(8));
 }
 
 /// What [`chunks::step`] answers of most chunks: those that end before the top, and are as they should be.
@@ -178,15 +233,8 @@ fn quick_step(at: usize, head: Option<u64>, last: usize, memory: &impl Memory) -
     (is_used || before == size as u64).then_some(Step::Chunk { size, state, next_head: Some(next_head) })
 }
 
-fn by_turns<V: Visitor>(
-    strands: &mut [Strand<V::Sums>],
-    end: usize,
-    top: usize,
-    memory: &impl Memory,
-    visitor: &mut V,
-) {
-    let start = strands.first().map_or(end, |strand| strand.first);
-    let last = if (start..end).contains(&top) { top } else { end };
+fn by_turns<V: Visitor>(strands: &mut [Strand<V::Sums>], part: Part, memory: &impl Memory, visitor: &mut V) {
+    let last = part.last();
     let mut goes_on = true;
     while goes_on {
         goes_on = false;
@@ -194,16 +242,12 @@ fn by_turns<V: Visitor>(
             if strand.ended.is_some() || strand.at >= strand.until {
                 continue;
             }
-            let quick = quick_step(strand.at, strand.head, last, memory);
-            match quick
-                .unwrap_or_else(|| chunks::step(strand.at, strand.head, end, top, |at| memory.word(at)))
-            {
+            match step(strand.at, strand.head, last, part, memory) {
                 Step::Chunk { size, state, next_head } => {
                     visitor.visit(&mut strand.sums, strand.at, size, state);
                     strand.at += size;
                     strand.head = next_head;
-                    let next = next_head.map_or(0, |head| (head & !chunks::FLAGS) as usize);
-                    memory.soon(strand.at.wrapping_add(next).wrapping_add(8));
+                    soon(strand.at, strand.head, memory);
                     goes_on = true;
                 }
                 Step::Top { size } => {
