@@ -30,6 +30,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("load_hook", function!(load_hook, 0))?;
     native.define_singleton_method("give_pages_back", function!(give_pages_back, 0))?;
     native.define_singleton_method("tracking?", function!(is_tracking, 0))?;
+    native.define_singleton_method("reads_words?", function!(vm::reads_words, 0))?;
     native.define_singleton_method("preloaded?", function!(is_preloaded, 0))?;
     native.define_singleton_method("mode", function!(mode, 0))?;
     native.define_singleton_method("sample_bytes", function!(sample_bytes, 0))?;

@@ -1,11 +1,12 @@
 //! Reads in the VM's own functions where they look.
 //!
 //! `rb_gc_count` and `rb_during_gc` follow a few pointers and answer with a word or a bit; `ruby_thread_has_gvl_p` compares a
-//! word of the thread's structure with 0. Where they look differs by version and build, so it is taken from their
-//! instructions. Only those forms are understood that compilers give such a function; for any other nothing is found.
-//! What is found counts for nothing before [`super::words`] has compared it with the functions' answers.
+//! word of the thread's structure with 0; it and `rb_profile_frames` begin with a thread-local word. Where they look differs
+//! by version and build, so it is taken from their instructions. Only those forms are understood that compilers give such a
+//! function; for any other nothing is found. What is found counts for nothing before [`super::words`] and [`super::context`]
+//! have compared it with the functions' answers.
 
-/// Bytes of a function that are read: those three are shorter, or have what is looked for at the front.
+/// Bytes of a function that are read: these are shorter, or have what is looked for at the front.
 const BYTES: usize = 48;
 
 /// A place that a function answers with.
@@ -17,17 +18,23 @@ pub(super) struct Place {
 }
 
 /// The place that an accessor without arguments reads: loads through `rax`, each from where the one before led, and at
-/// most one bit taken out of what was loaded last.
+/// most one bit taken out of what was loaded last. The first pointer may be another accessor's answer, as in Ruby 3.4.
 ///
 /// # Safety
-/// It is such a function, or at least code with as many bytes behind it, and may be called now.
+/// It is such a function, or at least code with as many bytes behind it, and has been called before.
 pub(super) unsafe fn place(function: usize) -> Option<Place> {
-    if !cfg!(target_arch = "x86_64") {
-        return None;
-    }
     // SAFETY: the caller's promise.
-    let code = unsafe { std::slice::from_raw_parts(function as *const u8, BYTES) };
-    let mut at = if code.starts_with(&[0xF3, 0x0F, 0x1E, 0xFA]) { 4 } else { 0 };
+    if cfg!(target_arch = "x86_64") { unsafe { place_within(function, true) } } else { None }
+}
+
+/// The same; `may_call`: of a function that may begin with a call of another one.
+///
+/// # Safety
+/// As for [`place`].
+unsafe fn place_within(function: usize, may_call: bool) -> Option<Place> {
+    // SAFETY: the caller's promise.
+    let code = unsafe { code(function) };
+    let mut at = after_mark(code);
     let mut address = None;
     loop {
         let rest = code.get(at..)?;
@@ -37,6 +44,22 @@ pub(super) unsafe fn place(function: usize) -> Option<Place> {
                 at += 7;
                 address = Some((function + at).wrapping_add_signed(distance(rest.get(3..7)?)?));
             }
+            // lea rax, [rip + distance]; mov rax, [rax]
+            ([0x48, 0x8D, 0x05, _, _, _, _, 0x48, 0x8B, 0x00, ..], None) => {
+                address = Some((function + at + 7).wrapping_add_signed(distance(rest.get(3..7)?)?));
+                at += 10;
+            }
+            // sub rsp, 8; call
+            ([0x48, 0x83, 0xEC, 0x08, 0xE8, ..], None) if may_call => {
+                at += 9;
+                let called = (function + at).wrapping_add_signed(distance(rest.get(5..9)?)?);
+                // SAFETY: the function calls it, through the table of its library or directly, and has done so.
+                let inner = unsafe { place_within(behind_table(called)?, false)? };
+                address = Some(inner.address).filter(|_| inner.shift.is_none());
+                address?;
+            }
+            // test rax, rax; je: the pointer is there, since the function is asked in a VM that runs
+            ([0x48, 0x85, 0xC0, 0x74, _, ..], Some(_)) => at += 5,
             // mov rax, [rax + distance]
             ([0x48, 0x8B, form @ (0x00 | 0x40 | 0x80), ..], Some(place)) => {
                 let (bytes, offset) = operand(*form, rest.get(3..)?)?;
@@ -44,8 +67,10 @@ pub(super) unsafe fn place(function: usize) -> Option<Place> {
                 // SAFETY: the function reads this word whenever it is called.
                 address = Some(unsafe { *(place as *const usize) }.wrapping_add_signed(offset));
             }
-            // ret
-            ([0xC3, ..], Some(address)) => return Some(Place { address, shift: None }),
+            // add rsp, 8; ret, or ret alone
+            ([0x48, 0x83, 0xC4, 0x08, 0xC3, ..] | [0xC3, ..], Some(address)) => {
+                return Some(Place { address, shift: None });
+            }
             // movzx eax, byte [rax + distance]
             ([0x0F, 0xB6, form @ (0x00 | 0x40 | 0x80), ..], Some(place)) => {
                 let (bytes, offset) = operand(*form, rest.get(3..)?)?;
@@ -59,6 +84,36 @@ pub(super) unsafe fn place(function: usize) -> Option<Place> {
             _ => return None,
         }
     }
+}
+
+/// The first bytes of a function.
+///
+/// # Safety
+/// It is code with as many bytes behind it.
+unsafe fn code(function: usize) -> &'static [u8] {
+    // SAFETY: the caller's promise; code is not written.
+    unsafe { std::slice::from_raw_parts(function as *const u8, BYTES) }
+}
+
+/// Where the code goes on after the mark of a target of calls (endbr64), if it begins with one.
+fn after_mark(code: &[u8]) -> usize {
+    if code.starts_with(&[0xF3, 0x0F, 0x1E, 0xFA]) { 4 } else { 0 }
+}
+
+/// The function that is called here: this one, or the one to which an entry of a library's table (PLT) jumps.
+///
+/// # Safety
+/// It is code that is called, with as many bytes behind it as [`place`] wants.
+unsafe fn behind_table(called: usize) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    let code = unsafe { code(called) };
+    let at = after_mark(code);
+    let at = at + usize::from(code.get(at) == Some(&0xF2));
+    // jmp [rip + distance], with or without a prefix for bounds
+    let Some([0xFF, 0x25, place @ ..]) = code.get(at..) else { return Some(called) };
+    let pointer = (called + at + 6).wrapping_add_signed(distance(place.get(..4)?)?);
+    // SAFETY: the jump reads this word.
+    Some(unsafe { *(pointer as *const usize) })
 }
 
 /// The bit that is taken out of what is loaded from here.
@@ -82,7 +137,7 @@ pub(super) unsafe fn compared_with_zero(function: usize) -> Option<usize> {
         return None;
     }
     // SAFETY: the caller's promise.
-    let code = unsafe { std::slice::from_raw_parts(function as *const u8, BYTES) };
+    let code = unsafe { code(function) };
     let mut found = None;
     for rest in code.windows(8) {
         // cmp qword [rax + distance], 0
@@ -108,7 +163,7 @@ pub(super) unsafe fn thread_local(function: usize) -> Option<usize> {
         return None;
     }
     // SAFETY: the caller's promise.
-    let code = unsafe { std::slice::from_raw_parts(function as *const u8, BYTES) };
+    let code = unsafe { code(function) };
     // lea rdi, [rip + distance]
     let mut loads = code.windows(7).enumerate().filter(|(_, bytes)| bytes.starts_with(&[0x48, 0x8D, 0x3D]));
     let (Some((at, bytes)), None) = (loads.next(), loads.next()) else { return None };

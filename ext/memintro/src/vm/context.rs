@@ -6,18 +6,20 @@
 //! | Ruby | how it is told | from |
 //! |---|---|---|
 //! | 3.1, 3.2 | the thread-local `ruby_current_ec`, an exported symbol | vm.c: `RB_THREAD_LOCAL_SPECIFIER ... ruby_current_ec` |
-//! | 3.3 and later | `rb_profile_frames` answers 0 without one | vm_backtrace.c: "If there is no EC ..." |
-//! | 3.3 and later, where it is | a word of the thread's structure, which the thread object points to | `rb_thread_t.ec`, at an offset that [`find_in_thread`] looks for |
+//! | 3.3 and later | the same variable, which has no symbol: `rb_profile_frames` begins with it ([`find_variable`]) | vm_backtrace.c: "If there is no EC ..." |
+//! | 3.3 and later, where it is not found | `rb_profile_frames` answers 0 without one | the same |
+//! | 3.3 and later, where the context is then | a word of the thread's structure, which the thread object points to | `rb_thread_t.ec`, at an offset that [`find_in_thread`] looks for |
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use rb_sys::VALUE;
 
+use super::accessors;
 use super::functions::{self, Functions};
 use super::probe::Probe;
 
-/// The variable's distance from the thread pointer; `UNKNOWN` if the symbol does not exist or is not static.
+/// The variable's distance from the thread pointer; `UNKNOWN` if it was not found or is not static.
 static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 const UNKNOWN: isize = isize::MAX;
 /// The static TLS block is just below the thread pointer (x86-64) or just above it (aarch64). A variable of a library
@@ -84,7 +86,7 @@ pub(crate) fn current() -> Context {
         return functions::get().map_or(Context::None, through_thread);
     }
     let variable = thread_pointer().wrapping_offset(offset).cast::<*const c_void>();
-    // SAFETY: `prepare` found the variable in the static TLS block, which every thread has at the same distance.
+    // SAFETY: the variable was found in the static TLS block, which every thread has at the same distance.
     let context = unsafe { *variable };
     if context.is_null() { Context::None } else { Context::At(context) }
 }
@@ -132,9 +134,11 @@ fn has_frames(vm: &Functions) -> bool {
 }
 
 /// Finds the context in the calling thread's structure: the one word that points to memory which points to this
-/// thread and which `is_context` accepts. It reads only memory that the kernel has shown to be readable.
+/// thread and which `is_context` accepts. With it, it looks for the thread-local variable that has the same. It reads only
+/// memory that the kernel has shown to be readable.
 pub(super) fn find_in_thread(probe: &Probe, is_context: impl Fn(*const c_void) -> bool) {
-    let Some(thread_current) = functions::get().and_then(|vm| vm.thread_current) else { return };
+    let Some(vm) = functions::get() else { return };
+    let Some(thread_current) = vm.thread_current else { return };
     if OFFSET.load(Ordering::Relaxed) != UNKNOWN || WORD_OF_THREAD.load(Ordering::Relaxed) != NOT_FOUND {
         return;
     }
@@ -147,9 +151,42 @@ pub(super) fn find_in_thread(probe: &Probe, is_context: impl Fn(*const c_void) -
             && probe.words::<WORDS_OF_CONTEXT>(**candidate).is_some_and(|words| words.contains(&thread))
             && is_context(**candidate as *const c_void)
     });
-    if let (Some((word, _)), None) = (found.next(), found.next()) {
+    if let (Some((word, context)), None) = (found.next(), found.next()) {
         WORD_OF_THREAD.store(word, Ordering::Release);
+        if let Some(offset) = find_variable(probe, vm, *context) {
+            OFFSET.store(offset, Ordering::Release);
+        }
     }
+}
+
+/// The distance from the thread pointer of the variable that `rb_profile_frames` begins with, if that has the calling
+/// thread's context.
+fn find_variable(probe: &Probe, vm: &Functions, context: usize) -> Option<isize> {
+    // SAFETY: a function of the VM, which is longer than what is read.
+    let index = unsafe { accessors::thread_local(vm.profile_frames as *const () as usize)? };
+    let own = own_word(probe.words(index)?)?;
+    if probe.words(own) == Some([context]) { distance(own) } else { None }
+}
+
+/// The calling thread's instance of a word: of the module with this number, at this distance.
+pub(super) fn own_word([module, distance]: [usize; 2]) -> Option<usize> {
+    struct Search {
+        module: usize,
+        start: usize,
+    }
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> libc::c_int {
+        // SAFETY: the loader's own record, and the search below.
+        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+        let is_it = info.dlpi_tls_modid == search.module;
+        if is_it {
+            search.start = info.dlpi_tls_data as usize;
+        }
+        libc::c_int::from(is_it)
+    }
+    let mut search = Search { module, start: 0 };
+    // SAFETY: the callback fits, and the search outlives the visit.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    (module != 0 && search.start != 0).then(|| search.start.wrapping_add(distance))
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -17,7 +17,7 @@ mod words;
 
 pub(crate) use frames::{frame, frame_of_event, locate};
 pub(crate) use probe::Probe;
-pub(crate) use words::{check_lock, find as find_words};
+pub(crate) use words::{are_read as reads_words, check_lock, find as find_words};
 
 use memintro_abi::VmSource;
 

@@ -1,8 +1,8 @@
 //! The words of the VM that the hook reads by itself, so that it need not call [`super::frames::frame`].
 //!
 //! That call takes a hundred and fifty instructions, with the VM's functions that it asks in turn. The words are used
-//! only where the execution context is a thread-local word (Ruby 3.1 and 3.2) and the short cut is open
-//! ([`super::control_frames`]).
+//! only where the execution context is in a thread-local word that was found ([`super::context`]) and the short cut is
+//! open ([`super::control_frames`]).
 //!
 //! | what | where it is found | how it is checked before it is used |
 //! |---|---|---|
@@ -14,7 +14,6 @@
 //! The collection is the first one that comes: it asks [`super::marks`]' object, and that asks [`check`]. Each later one
 //! checks again. Until then, and where anything differs, the hook calls the functions.
 
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use memintro_abi::VmWords;
@@ -43,8 +42,15 @@ pub(crate) fn find() -> bool {
     found().is_some()
 }
 
+/// Whether the hook reads them now.
+pub(crate) fn are_read() -> bool {
+    WORDS.stride.load(Ordering::Relaxed) != 0
+}
+
 fn found() -> Option<()> {
     let vm = functions::get()?;
+    // SAFETY: reads a word of the VM. What a function of a library calls is looked up when it is called first.
+    unsafe { (vm.gc_count)() };
     let (distance, _) = (context::offset()?, control_frames::opened()?);
     // SAFETY: functions of the VM, which may be called under the GVL.
     let (collections, collecting, without_lock, index) = unsafe {
@@ -59,7 +65,7 @@ fn found() -> Option<()> {
     // SAFETY: under the GVL.
     let [thread] =
         probe.words(unsafe { vm.thread_current?() } as usize + WORD_OF_OBJECT * size_of::<usize>())?;
-    let own = own_word(probe.words(index)?)?;
+    let own = context::own_word(probe.words(index)?)?;
     if probe.words(own) != Some([thread]) {
         return None;
     }
@@ -86,27 +92,6 @@ fn found() -> Option<()> {
     WORDS.collecting_mask.store(1 << bit, Ordering::Relaxed);
     COLLECTIONS.store(collections.address as *mut usize, Ordering::Relaxed);
     Some(())
-}
-
-/// The calling thread's instance of a word: of the module with this number, at this distance.
-fn own_word([module, distance]: [usize; 2]) -> Option<usize> {
-    struct Search {
-        module: usize,
-        start: usize,
-    }
-    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> libc::c_int {
-        // SAFETY: the loader's own record, and the search below.
-        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-        let is_it = info.dlpi_tls_modid == search.module;
-        if is_it {
-            search.start = info.dlpi_tls_data as usize;
-        }
-        libc::c_int::from(is_it)
-    }
-    let mut search = Search { module, start: 0 };
-    // SAFETY: the callback fits, and the search outlives the visit.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    (module != 0 && search.start != 0).then(|| search.start.wrapping_add(distance))
 }
 
 /// Whether what tells the lock tells that this thread does not hold it. To be called by a thread of Ruby's without the
