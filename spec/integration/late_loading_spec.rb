@@ -38,6 +38,19 @@ RSpec.describe "What memintro loads late" do
     expect(wrong).to eq([])
   end
 
+  it "is there in a program that has constants of any names" do
+    found = run_ruby(code: <<~'RUBY').must_succeed.stdout
+      constants = Memintro.constants.map { |name| Memintro.const_get(name) }.grep(Module).flat_map(&:constants)
+      [*constants, :LOADED, :Done, :Places].each { |name| Object.const_set(name, 1) unless Object.const_defined?(name) }
+      classes = Memintro::Lazy::FILES.keys.map { |name| Memintro.const_get(name) }
+      # Whether each has methods of its own.
+      puts classes.map { |klass| Class.new(klass).superclass.instance_methods(false).size.positive? }.inspect
+      puts [Memintro.snapshot(:iseqs).class, Memintro.doctor.class, Memintro.account.class, Memintro.histogram.class].inspect
+    RUBY
+    expect(found).to eq("#{[true] * Memintro::Lazy::FILES.size}\n" \
+                        "[Memintro::Snapshot, Memintro::Doctor, Memintro::Account, Memintro::List]\n")
+  end
+
   it "is there for each of many threads that ask first at the same time, whatever they ask" do
     answers = run_ruby(code: <<~RUBY, requires: %w[memintro json stringio], deadline_seconds: 100).must_succeed.json
       #{SLOWLY}

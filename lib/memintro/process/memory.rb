@@ -188,7 +188,7 @@ module Memintro
     end
 
     # See {Lazy}.
-    LOADED = true
+    LOADED = Lazy
     private_constant :LOADED
   end
 end

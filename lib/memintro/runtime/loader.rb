@@ -199,7 +199,7 @@ module Memintro
   # loaded when an object is made or a constant in it is named. Ruby refuses `autoload` in signal handlers and in
   # Ractors, with unclear messages. This works in signal handlers, and in Ractors it says what to do.
   #
-  # A class that is loaded has a constant LOADED.
+  # A class that is loaded has a constant LOADED. It is this module, for programs may have a constant of that name, too.
   # @api private
   module Lazy
     # The classes, and the files in lib/memintro that load them.
@@ -223,7 +223,7 @@ module Memintro
     # @return [nil]
     # @raise [RactorError] in a Ractor other than the main one
     def self.load(klass)
-      return if klass.const_defined?(:LOADED)
+      return if loaded?(klass)
 
       name, file = FILES.find { |each, _| klass <= Memintro.const_get(each) }
       return Loader.file(file) if Ractor.current.equal?(Loader::MAIN_RACTOR) || EVERYWHERE.include?(name)
@@ -232,6 +232,12 @@ module Memintro
     rescue Ractor::UnsafeError
       raise RactorError, "Memintro::#{name} is not loaded, and a Ractor cannot load it; in the main Ractor, " \
                               "write require \"memintro/#{file}\" before"
+    end
+
+    # @param klass [Class]
+    # @return [Boolean]
+    def self.loaded?(klass)
+      klass.const_defined?(:LOADED) && klass.const_get(:LOADED).equal?(self)
     end
 
     # Named arguments here and below: Ruby 3.4 crashes in half of the Ractors that `super` passes `...` on in.
@@ -246,7 +252,7 @@ module Memintro
     end
 
     def const_missing(name)
-      return super if const_defined?(:LOADED)
+      return super if Lazy.loaded?(self)
 
       Lazy.load(self)
       const_get(name)
