@@ -63,6 +63,9 @@ module Memintro
       # @return [Rise, nil] at the finest scale that has a new value and shows one
       def rise(least, resident = Float::INFINITY)
         @scales.first(@fresh).each_with_index do |values, scale|
+          # Most figures have not grown, and are done with here: a hunt asks hundreds of them each time.
+          next unless grown?(values, least)
+
           # The first step may be greater than all others, because something began: a program, the hunt itself.
           found = rise_of(values, least, resident, scale) || rise_of(values.drop(1), least, resident, scale)
           return found if found
@@ -90,15 +93,29 @@ module Memintro
 
         half = @halves[scale]
         @halves[scale] = half ? nil : entry
-        put(scale + 1, half.zip(entry).map { |pair| pair.compact.then { |some| some.sum.fdiv(some.size) } }) if half
+        put(scale + 1, [mean(half[0], entry[0]), mean(half[1], entry[1]), mean(half[2], entry[2])]) if half
+      end
+
+      # @return [Float, nil] of those of the two that are known
+      def mean(one, other)
+        one && other ? (one + other).fdiv(2) : one || other
+      end
+
+      # Whether any of the windows has grown so much.
+      def grown?(values, least)
+        newest = values.last[1]
+        WINDOWS.any? { |size| (oldest = values[-size]) && newest - oldest[1] >= least }
       end
 
       def rise_of(values, least, resident, scale)
         windows = windows(values, least)
-        return if windows.empty? || slows?(rates(values))
+        return if windows.empty?
+
+        rates = rates(values)
+        return if slows?(rates)
 
         windows.each do |window|
-          found = test(window, scale)
+          found = test(window, rates.last(window.size - 1), scale)
           return found if found && !explained?(values, found, resident)
         end
         nil
@@ -110,8 +127,7 @@ module Memintro
         sizes.map { |size| values.last(size) }
       end
 
-      def test(values, scale)
-        rates = rates(values)
+      def test(values, rates, scale)
         return unless (scale.zero? ? STUDENT : SLOW_STUDENT).key?(rates.size)
         return unless SequentialInterval.new(0, scale.zero? ? LEAD : SLOW_LEAD, rates).verdict == :above
         return if slows?(rates)
@@ -170,9 +186,11 @@ module Memintro
       def line(times, values)
         middle = times.sum.fdiv(times.size)
         level = values.sum.fdiv(values.size)
-        spread = times.sum { |time| (time - middle)**2 }
-        slope = times.zip(values).sum { |time, value| (time - middle) * (value - level) } / spread
-        rest = times.zip(values).sum { |time, value| (value - level - (slope * (time - middle)))**2 }
+        times = times.map { |time| time - middle }
+        values = values.map { |value| value - level }
+        spread = times.sum { |time| time * time }
+        slope = times.each_index.sum { |i| times[i] * values[i] } / spread
+        rest = times.each_index.sum { |i| (values[i] - (slope * times[i]))**2 }
         [slope, Math.sqrt(rest / (times.size - 2) / spread)]
       end
     end
