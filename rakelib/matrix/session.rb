@@ -95,12 +95,13 @@ module Matrix
                   failed: status.success? ? 0 : 1, skipped: 0, notes: note)
     end
 
-    # Cargo treats a crate as another one if its sources are at another path. The short run compiles the extension with
-    # fewer optimizations, in 25 CPU seconds in place of 40.
+    # Cargo treats a crate as another one if its sources are at another path. The short run compiles the extension
+    # without optimizations, in 7 CPU seconds in place of 40. The specs take 9 more then. With the first level of
+    # optimization, compiling takes 24.
     def crates_environment
       return {} unless @crates
 
-      { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home, "MEMINTRO_SPEC_OPT_LEVEL" => "1",
+      { "MEMINTRO_SPEC_CRATES" => CRATES, "CARGO_HOME" => DebianRoot.cargo_home, "MEMINTRO_SPEC_OPT_LEVEL" => "0",
         "MEMINTRO_SPEC_CHECKOUT" => (CHECKOUT if runs_there?) }
     end
 
