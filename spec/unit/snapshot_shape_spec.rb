@@ -12,6 +12,7 @@ RSpec.describe "A snapshot from a file" do
                   false, -1, 0, 1.5, -1e-300, 1e300, 10**40, Float::INFINITY, { "base64" => "/w==" }, { "base64" => 5 },
                   { "base64" => "?" }].freeze
 
+  let(:wrong_texts) { WRONG_VALUES.map { |value| [value, text_of(value)] } }
   let(:path) { File.join(@folder, "snapshot.json") }
 
   # Every list short, and nothing missing, whatever Ruby and machine this is.
@@ -58,9 +59,18 @@ RSpec.describe "A snapshot from a file" do
     copy
   end
 
-  def load_text(value)
-    File.binwrite(path, Memintro::JsonText.dump(value).gsub("\\xED\\xA0\\x80", "\\ud800"))
+  def text_of(value) = Memintro::JsonText.dump(value).gsub("\\xED\\xA0\\x80", "\\ud800")
+
+  def load_text(text)
+    File.binwrite(path, text)
     Memintro::Snapshot.load(path)
+  end
+
+  # The whole with each of the values at that place, and its text. The rest is written once for all of them.
+  def with_values(at, values)
+    put = ->(value) { with(real, at) { |all, key| all[key] = value } }
+    before, after = text_of(put["@here@"]).split('"@here@"', 2)
+    values.map { |value, text| [put[value], before + text + after] }
   end
 
   def use(one, other)
@@ -71,12 +81,13 @@ RSpec.describe "A snapshot from a file" do
     [trend.to_s, trend.to_html, trend.to_json, trend.inspect].each { |text| expect(text).to be_a(String) }
   end
 
+  # @param values [Array] each with its text
   # @return [Integer] how many were refused
   def refused(values)
-    good = load_text(real)
-    values.count do |wrong|
+    good = load_text(text_of(real))
+    values.count do |wrong, text|
       loaded = begin
-        load_text(wrong)
+        load_text(text)
       rescue Memintro::SnapshotError => e
         expect(e.message).to start_with(path)
         expect(e.message.lines.size).to eq(1)
@@ -102,21 +113,21 @@ RSpec.describe "A snapshot from a file" do
 
   it "is as it was where nothing was changed" do
     exact = ->(text) { JSON.parse(text.gsub(/"\w+_standard_error":[^,}]+/) { |error| error[/.*:/] + "0" }) }
-    expect(exact[load_text(real).to_json]).to eq(exact[JSON.generate(real)])
-    use(load_text(real), load_text(real))
+    text = text_of(real)
+    expect(exact[load_text(text).to_json]).to eq(exact[JSON.generate(real)])
+    use(load_text(text), load_text(text))
   end
 
   it "is refused, or can be used, with another value at any place" do
-    wrong = different_places.product(WRONG_VALUES).map { |at, value| with(real, at) { |hash, key| hash[key] = value } }
+    wrong = different_places.flat_map { |at| with_values(at, wrong_texts) }
     expect(refused(wrong)).to be_between(wrong.size / 2, wrong.size * 0.95)
   end
 
   it "is refused, or can be used, without any one of its values, and with one more" do
     less = ->(all, key) { all.is_a?(Array) ? all.delete_at(key) : all.delete(key) }
-    wrong = places(real).map { |at| with(real, at, &less) }
+    wrong = places(real).map { |at| with(real, at, &less) }.map { |value| [value, text_of(value)] }
     expect(refused(wrong)).to be_between(20, wrong.size - 20)
     hashes = places(real).select { |at| real.dig(*at).is_a?(Hash) }
-    more = hashes.product(WRONG_VALUES).map { |at, value| with(real, [*at, "new"]) { |hash, key| hash[key] = value } }
-    refused(more)
+    refused(hashes.flat_map { |at| with_values([*at, "new"], wrong_texts) })
   end
 end
