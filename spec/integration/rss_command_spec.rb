@@ -85,7 +85,7 @@ RSpec.describe "memintro rss" do
   end
 
   it "shows figures that fit each other of a command that grows" do
-    growing = '40.times { |i| kept = Array.new(150 + i) { "x" * (1 << 20) }; kept.clear; GC.start }'
+    growing = '40.times { |i| kept = Array.new(60 + i) { "x" * (1 << 20) }; kept.clear; GC.start }'
     result = run_memintro("rss", "--format", "json", "--watch", "0.01", "--", RbConfig.ruby, "-e", growing,
                           deadline_seconds: 120)
     found = json_lines(result.must_succeed.stderr).map do |line|
