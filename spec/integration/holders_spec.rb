@@ -114,6 +114,20 @@ RSpec.describe "who holds an object", :vm do
     expect(said).to all(be_between(0, 1))
   end
 
+  it "tells both ends of a way that is as long as a list" do
+    found = run_ruby(code: <<~RUBY).must_succeed.json
+      require "json"
+      Node = Struct.new(:previous)
+      $last = 500.times.inject(nil) { |previous, _| Node.new(previous) }
+      def first = $last.then { |node| (node = node.previous) while node.previous; node }
+      way = Memintro.path_to_root(first, paths: 9).find { |one| one.holders.any?(&:repeated?) }
+      puts JSON.generate(count: way.holders.size, gaps: way.holders.count(&:repeated?), text: way.to_s, to_h: way.holders[79].to_h)
+    RUBY
+    expect(found).to include(count: 100, gaps: 1, text: end_with("Node.previous ← root global_tbl ($last)"))
+    expect(found[:text].scan("… Node.previous").size).to eq(1)
+    expect(found[:to_h]).to include(repeated: true, class_name: "Node")
+  end
+
   it "names the guilty holder on the first line, in seven programs" do
     found = run_ruby("heap_stories.rb").must_succeed.json
     expected = HeldStories::ALL.slice(:a, :b, :c, :d, :f).transform_values { |_, line| match(line) }

@@ -163,7 +163,9 @@ impl<'a> Keys<'a> {
             here = common.above;
         }
         let root = self.list[here as usize];
-        Path { steps, root: root.above as usize, root_edge: text(root.edge) }
+        let mut path = Path { steps, root: root.above as usize, root_edge: text(root.edge) };
+        path.shorten();
+        path
     }
 }
 

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let chosen = select(graph, options)?;
     let object = chosen.first;
-    let paths = disjoint(graph, object, options.paths);
+    let mut paths = disjoint(graph, object, options.paths);
+    let counts: Vec<usize> = paths.iter_mut().map(Path::shorten).collect();
     let name = format!("{} at {:#x}", short(graph, object), graph.address(object));
     let sentence = match paths.first() {
         Some(path) => format!("{name} is held by {}", path_text(graph, path)),
@@ -28,8 +29,8 @@ pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
         None => format!("Nothing holds {name}: no root leads to it."),
     };
     let mut answer = Answer::new(sentence);
-    for (at, path) in paths.iter().enumerate() {
-        answer.line(format!("  path {}, {}:", at + 1, counted(path.steps.len() as u64, "holder")));
+    for (at, (path, count)) in paths.iter().zip(counts).enumerate() {
+        answer.line(format!("  path {}, {}:", at + 1, counted(count as u64, "holder")));
         for step in &path.steps {
             let edge = step.edge.as_deref().unwrap_or("(internal)");
             answer.line(format!(
@@ -37,6 +38,9 @@ pub fn path(graph: &Graph, options: &Options) -> Result<Answer, String> {
                 short(graph, step.object),
                 graph.address(step.object)
             ));
+            if step.repeated {
+                answer.line(format!("    … {} more", commas((count - path.steps.len()) as u64)));
+            }
         }
         let root = graph.edge_names.text(graph.roots[path.root].name);
         answer.line(format!("    {}  of root {root}", path.root_edge.as_deref().unwrap_or("(internal)")));

@@ -31,6 +31,24 @@ pub struct Path {
     pub root_edge: Option<String>,
 }
 
+/// Of a longer way, so many holders next to the object are told, and so many next to the root: a list whose elements refer
+/// to the next one has a way as long as itself.
+const NEAR_OBJECT: usize = 80;
+const NEAR_ROOT: usize = 20;
+
+impl Path {
+    /// Leaves out the middle of a long way. Returns how many holders it had; the last one before a gap stands for those
+    /// in it.
+    pub fn shorten(&mut self) -> usize {
+        let count = self.steps.len();
+        if count > NEAR_OBJECT + NEAR_ROOT {
+            self.steps.drain(NEAR_OBJECT..count - NEAR_ROOT);
+            self.steps[NEAR_OBJECT - 1].repeated = true;
+        }
+        count
+    }
+}
+
 /// What a reference is called. In memintro's dumps, elements of arrays are known by their place.
 pub fn edge_name(graph: &Graph, holder: u32, edge: Edge) -> Option<String> {
     if edge.name != 0 {

@@ -49,6 +49,34 @@ fn a_cut_dump_says_where_and_keeps_what_was_read() {
 }
 
 #[test]
+fn a_way_as_long_as_a_list_is_told_in_part() {
+    // Of nine classes, so that no chain of a few holders comes again and again.
+    let class =
+        |at: u64| format!("{{\"address\":\"{:#x}\", \"type\":\"CLASS\", \"name\":\"K{at}\"}}\n", 16 + 8 * at);
+    let item = |at: u64| {
+        format!(
+            "{{\"address\":\"{:#x}\", \"type\":\"OBJECT\", \"class\":\"{:#x}\", \"references\":[\"{:#x}\"], \
+             \"edges\":[\"@next\"], \"memsize\":40}}\n",
+            0x10000 + 40 * at,
+            16 + 8 * (at % 9),
+            0x10000 + 40 * (at + 1)
+        )
+    };
+    let root = "{\"type\":\"ROOT\", \"root\":\"vm\", \"references\":[\"0x10000\"]}\n";
+    let dump: String = (0..9).map(class).chain([root.to_string()]).chain((0..30_000).map(item)).collect();
+    let options = Options { addresses: vec![0x10000 + 40 * 29_999], top: 5, paths: 1, ..Options::default() };
+    for answer in [path(&graph(&dump), &options), holders(&mut graph(&dump), &options)] {
+        let answer = answer.unwrap();
+        assert!(answer.sentence.len() < 2_000, "{}", answer.sentence.len());
+        assert!(answer.sentence.contains(" ← … K") && answer.sentence.ends_with("K0#@next ← root vm"));
+        let rows = answer.fields.get("paths").or(answer.fields.get("groups")).unwrap();
+        assert_eq!(rows[0].get("path").unwrap().as_array().unwrap().len(), 100);
+    }
+    let lines = path(&graph(&dump), &options).unwrap().lines;
+    assert!(lines.contains("path 1, 29,999 holders:") && lines.contains("    … 29,899 more\n"), "{lines}");
+}
+
+#[test]
 fn where_finalizers_are_not_told_nothing_is_said_to_hold_nothing() {
     let lonely = "{\"address\":\"0x7f00000000a0\", \"type\":\"OBJECT\", \"class\":\"0x7f0000000000\", \"memsize\":40}\n";
     let root = |name: &str| format!("{{\"type\":\"ROOT\", \"root\":\"{name}\", \"references\":[]}}\n");

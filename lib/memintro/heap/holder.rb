@@ -52,7 +52,7 @@ module Memintro
     include HeapObject
 
     # Names of the figures, in the order of {#to_h}.
-    ATTRIBUTES = %i[class_name name edge type address at bytes].freeze
+    ATTRIBUTES = %i[class_name name edge type address at bytes repeated].freeze
 
     # @return [String, nil] how it holds the object: `@recent`, `[3]`, `[:key]`, `::NAME`, `local bus`, `(internal)`
     #   where Ruby does not tell
@@ -66,8 +66,17 @@ module Memintro
       take(row)
       @edge = row["edge"]&.to_s.freeze
       @bytes = row["bytes"]
+      @repeated = row["repeated"] ? true : false
       freeze
     end
+
+    # @return [Boolean] whether it stands for a chain, too, that is left out: of holders alike, or the middle of
+    #   a way with more than 100
+    def repeated? = @repeated
+
+    # The name without question mark, as {#to_h} has it.
+    # @api private
+    alias repeated repeated?
 
     # @return [Boolean] whether memintro itself holds it, to answer
     # @api private
@@ -75,9 +84,9 @@ module Memintro
       edge == "(memintro)" || class_name.start_with?("Memintro::")
     end
 
-    # @return [String] such as `Archive#@recent`, `Array[3]`, `block at mailer.rb:12`
+    # @return [String] such as `Archive#@recent`, `Array[3]`, `block at mailer.rb:12`; `… Node#@next` for a chain
     def to_s
-      label = name || class_name
+      label = "#{'… ' if repeated?}#{name || class_name}"
       label = "#{label} at #{at}" if at
       case edge
       when nil, "" then label
