@@ -74,9 +74,9 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
       require "json"
       kept = Array.new(100_000) { |i| [i] }
       Memintro.heap_dump(File.join(ARGV[0], "first"))
-      # A user who may have this process, the copy and the tool, and no thread beside.
+      # A user who may have this process, the copy and the tool, and no thread beside. Since 3.3, Ruby has one of its own.
       Process::UID.change_privilege(54_321)
-      Process.setrlimit(:NPROC, 3)
+      Process.setrlimit(:NPROC, Dir.children("/proc/self/task").size + 2)
       done = ["", ".gz", ".zst"].map { |ending| Memintro.heap_dump(File.join(ARGV[0], "x" + ending))[:objects] }
       puts JSON.generate(done)
     RUBY
@@ -315,6 +315,10 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
         expect(said.stdout + said.stderr).not_to match(/\e|panicked/)
       end
     end
+    # Of two dumps, each has its line; a line end in a name begins none.
+    File.write(path("two\nlines"), "x\n")
+    said = heap("diff", path("two\nlines"), path("empty")).stderr.lines
+    expect(said.first).to match(/two\\nlines: byte 0: a line does not begin with \{/)
     # Each question to a dump of which one line in two is broken.
     File.write(path("mixed"), Array.new(200) { |i| i.odd? ? line.sub("10", (i * 8).to_s(16)) : "{\"address\":\n" }.join)
     mixed = heap("histo", "--json", path("mixed"))
@@ -323,7 +327,7 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     File.mkfifo(path("fifo"))
     reading = Thread.new { heap("histo", path("fifo")) }
     File.write(path("fifo"), line)
-    expect(reading.value.stdout).to start_with("1 object take")
+    expect(reading.value.stdout).to start_with("1 object takes 40 bytes")
   end
 
   it "do not lose a dump to the page that is made of it" do

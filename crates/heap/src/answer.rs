@@ -193,6 +193,11 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", commas(number), if number == 1 { "" } else { "s" })
 }
 
+/// `1 line takes`, `2 lines take`
+pub fn taking(number: u64, noun: &str) -> String {
+    format!("{} take{}", counted(number, noun), if number == 1 { "s" } else { "" })
+}
+
 fn objects_text(number: u64) -> String {
     counted(number, "object")
 }

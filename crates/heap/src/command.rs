@@ -3,6 +3,7 @@
 use crate::answer::{self, Answer, Read};
 use crate::diff::{self, Objects, Signs};
 use crate::graph::Graph;
+use crate::intern::shown;
 use crate::options::Options;
 use crate::read::Wants;
 use crate::read::source::Source;
@@ -54,7 +55,7 @@ pub fn run(options: &Options) -> Outcome {
     {
         return Err(format!(
             "{} is the dump itself, which would be lost; give another file with -o",
-            output.display()
+            shown(output)
         ));
     }
     let file = &options.files[0];
@@ -138,7 +139,7 @@ fn of_graph(options: &Options, file: &OsStr) -> Outcome {
         "path" => paths::path(&graph, options),
         "referrers" => paths::referrers(&graph, options),
         "retained" => paths::retained(&graph, options),
-        "html" => html::write(&mut graph, options, &file.to_string_lossy()),
+        "html" => html::write(&mut graph, options, &shown(file)),
         _ => snapshot::write(&graph, options),
     };
     let read = Read { about: &graph.about, reading: &graph.reading, counts };
@@ -151,7 +152,7 @@ fn finish(options: &Options, found: Result<Answer, String>, read: &[Read]) -> Ou
         .iter()
         .zip(&options.files)
         .filter_map(|(read, file)| {
-            read.error(&if file == "-" { "standard input".into() } else { file.to_string_lossy() })
+            read.error(&if file == "-" { "standard input".to_string() } else { shown(file) })
         })
         .collect();
     match found {

@@ -344,9 +344,10 @@ fn three(a: &Objects, b: &Objects, c: &Objects, signs: &Signs, options: &Options
     });
     let [kept, gone] = [&kept, &gone].map(|counts| Change::of(signs, counts));
     let mut answer = Answer::new(format!(
-        "{} of {} that are new in the second dump are still in the third ({}){}",
+        "{} of {} objects that are new in the second dump {} still in the third ({}){}",
         commas(kept.all.objects),
-        counted(born.len() as u64, "object"),
+        commas(born.len() as u64),
+        if kept.all.objects == 1 { "is" } else { "are" },
         human(kept.all.bytes),
         kept.most()
     ));

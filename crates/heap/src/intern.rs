@@ -187,6 +187,13 @@ pub fn harmless(text: String) -> String {
     if text.contains(harmful) { text.replace(harmful, "\u{fffd}") } else { text }
 }
 
+/// A name that somebody gave, in one line: characters that a terminal obeys are escaped, such as `\n`.
+pub fn shown(name: impl AsRef<std::ffi::OsStr>) -> String {
+    let name = name.as_ref().to_string_lossy();
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    harmless(name.chars().map(escaped).collect())
+}
+
 /// A text of a dump without JSON's escapes.
 pub fn plain_text(bytes: &[u8]) -> String {
     if memchr::memchr(b'\\', bytes).is_some() {

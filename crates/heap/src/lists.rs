@@ -1,6 +1,6 @@
 //! Tables of a whole dump: by class, type and line, by generation, by retained bytes.
 
-use crate::answer::{Answer, commas, counted, human, percent};
+use crate::answer::{Answer, commas, counted, human, percent, taking};
 use crate::dominators::Dominators;
 use crate::graph::{About, Graph};
 use crate::intern::Map;
@@ -39,8 +39,8 @@ pub fn histo(tally: &Tally, options: &Options) -> Result<Answer, String> {
         return Err("there is no object in the dump".to_string());
     };
     let mut answer = Answer::new(format!(
-        "{} take {}, {} of it {first} ({})",
-        counted(total.objects, "object"),
+        "{} {}, {} of it {first} ({})",
+        taking(total.objects, "object"),
         human(total.bytes),
         percent(most.bytes, total.bytes),
         counted(most.objects, "object")

@@ -40,6 +40,9 @@ pub struct Options {
 pub const TOP: usize = 20;
 /// Paths unless told otherwise.
 const PATHS: usize = 3;
+/// What generations may be, for errors.
+const NUMBERS: &str = "whole numbers up to 4294967295";
+const NUMBER: &str = "it must be a whole number up to 4294967295";
 
 impl Options {
     /// Reads the arguments behind `heap`.
@@ -74,14 +77,14 @@ impl Options {
             "--site" | "--line" => self.line = Some(value.to_string()),
             "--older-than-gcs" => {
                 let number = value.parse::<u32>();
-                self.older = Some(number.map_err(|_| format!("{}; it must be a number", wrong()))?);
+                self.older = Some(number.map_err(|_| format!("{}; {NUMBER}", wrong()))?);
             }
             "--generation" => {
                 let (from, to) = value.split_once("..").unwrap_or((value, value));
                 let number = |text: &str, open: u32| if text.is_empty() { Ok(open) } else { text.parse() };
                 self.generations = match (number(from, 0), number(to, u32::MAX - 1)) {
                     (Ok(from), Ok(to)) if !value.is_empty() => Some((from, to)),
-                    _ => return Err(format!("{}; it must be 7, 7..9, 7.. or ..9", wrong())),
+                    _ => return Err(format!("{}; it must be 7, 7..9, 7.. or ..9, of {NUMBERS}", wrong())),
                 };
             }
             "--top" => self.top = count()?,
@@ -89,7 +92,7 @@ impl Options {
             "--by" => self.by = Some(value.to_string()),
             "--output" => self.output = Some(PathBuf::from(value)),
             "--max-memory-bytes" => self.budget = Some(count()?),
-            _ => return Err(format!("memintro-tool heap knows no {name}")),
+            _ => return Err(format!("memintro-tool heap knows no {name:?}")),
         }
         Ok(())
     }

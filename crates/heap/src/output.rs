@@ -1,5 +1,6 @@
 //! Files that are there whole or not at all.
 
+use crate::intern::shown;
 use crate::read::source::plain;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Writes a file under another name first, then renames it. A device or a named pipe is written as it is.
 pub(crate) fn write<T>(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<T, String> {
-    let explain = |error: io::Error| format!("{}: {}", path.display(), plain(&error));
+    let explain = |error: io::Error| format!("{}: {}", shown(path), plain(&error));
     let special = fs::metadata(path).is_ok_and(|found| {
         let kind = found.file_type();
         kind.is_char_device() || kind.is_fifo() || kind.is_socket() || kind.is_block_device()

@@ -1,6 +1,7 @@
 //! Choosing objects by class, address, call site and generation.
 
 use crate::graph::Graph;
+use crate::intern::shown;
 use crate::kinds::NO_GENERATION;
 use crate::options::Options;
 use crate::reach::Bits;
@@ -84,12 +85,13 @@ fn ends_with_path(path: &str, end: &str) -> bool {
 
 /// What the options ask for, for a sentence.
 pub fn described(options: &Options) -> String {
-    let mut text = options.class.clone().unwrap_or_else(|| "objects".to_string());
+    let class = options.class.as_ref().map(shown);
+    let mut text = class.clone().unwrap_or_else(|| "objects".to_string());
     if let [address] = options.addresses[..] {
-        text = format!("{} at {address:#x}", options.class.as_deref().unwrap_or("the object"));
+        text = format!("{} at {address:#x}", class.as_deref().unwrap_or("the object"));
     }
     if let Some(line) = &options.line {
-        text += &format!(" from {line}");
+        text += &format!(" from {}", shown(line));
     }
     if let Some((from, to)) = options.generations {
         text += &if from == to {

@@ -5,7 +5,7 @@
 
 use crate::answer::{Answer, counted};
 use crate::graph::Graph;
-use crate::intern::Map;
+use crate::intern::{Map, shown};
 use crate::options::Options;
 use crate::output;
 use crate::pages::NONE;
@@ -55,7 +55,7 @@ pub fn write(graph: &Graph, options: &Options) -> Result<Answer, String> {
         "{} and {} written{}; open it in Chrome's developer tools, Memory, Load",
         counted(nodes, "node"),
         counted(edges, "edge"),
-        options.output.as_ref().map(|path| format!(" to {}", path.display())).unwrap_or_default()
+        options.output.as_ref().map(|path| format!(" to {}", shown(path))).unwrap_or_default()
     ));
     answer.field("nodes", nodes).field("written_edges", edges);
     Ok(answer)

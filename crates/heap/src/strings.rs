@@ -1,6 +1,6 @@
 //! Strings: how many, how long, and which are there more than once.
 
-use crate::answer::{Answer, commas, counted, human, percent};
+use crate::answer::{Answer, commas, counted, human, percent, taking};
 use crate::graph::About;
 use crate::intern::{Keyed, Map, harmless, plain_text};
 use crate::options::Options;
@@ -197,9 +197,10 @@ pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String
         None => format!("[{}]", counted(same.bytesize, "byte")),
     };
     let mut sentence = format!(
-        "{} of {} are copies of others, {} in all",
+        "{} of {} {}, {} in all",
         commas(copies),
         counted(strings.all.objects, "string"),
+        if copies == 1 { "is a copy of another" } else { "are copies of others" },
         human(wasted)
     );
     if let Some((_, same)) = list.first() {
@@ -251,8 +252,8 @@ pub fn strings(strings: &Strings, options: &Options) -> Result<Answer, String> {
         .collect();
     lines.sort_by(|a, b| (Reverse(a.1.bytes), &a.0).cmp(&(Reverse(b.1.bytes), &b.0)));
     let mut sentence = format!(
-        "{} take {}, {} of the heap",
-        counted(strings.all.objects, "string"),
+        "{} {}, {} of the heap",
+        taking(strings.all.objects, "string"),
         human(strings.all.bytes),
         percent(strings.all.bytes, strings.objects.bytes)
     );

@@ -2,6 +2,7 @@
 
 use memintro_heap::command;
 use memintro_heap::graph::Graph;
+use memintro_heap::lists::{generations, histo};
 use memintro_heap::options::Options;
 use memintro_heap::read::Wants;
 use memintro_heap::read::source::Source;
@@ -114,6 +115,47 @@ fn a_bomb_ends_at_the_budget() {
 }
 
 #[test]
+fn lines_that_are_all_the_same_take_no_longer_than_others() {
+    // Of 4 MB each: objects at one address, no objects, and blank lines. Each in a stream of one member, and of many.
+    for line in
+        ["{\"address\":\"0x7f0000000010\", \"type\":\"CLASS\", \"name\":\"A\", \"memsize\":40}", "{", ""]
+    {
+        let count = 4_000_000 / (line.len() + 1);
+        let text = format!("{line}\n").repeat(count);
+        let packed = |text: &str| {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(text.as_bytes()).unwrap();
+            gzip.finish().unwrap()
+        };
+        let member = packed(&text[..(line.len() + 1) * count.min(100)]);
+        for (name, gzip) in [("one", packed(&text)), ("many", member.repeat(1_000))] {
+            let begun = std::time::Instant::now();
+            let tally = Tally::load(source(&gzip), None);
+            let graph = Graph::load(source(&gzip), Wants { references: true, ..Wants::default() }, None);
+            assert!(tally.reading.bytes == graph.reading.bytes && tally.reading.bytes > 90_000, "{name}");
+            assert!(graph.len() <= 1, "{name}");
+            assert!(begun.elapsed().as_secs() < 20, "{name}, {line:?}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+#[test]
+fn numbers_that_no_ruby_writes_count_as_none() {
+    let huge = "99999999999999999999";
+    let dump = format!(
+        "{{\"type\":\"ROOT\", \"root\":\"memintro\", \"generation\":{huge}}}\n{{\"address\":\"0x10\", \"type\":\"STRING\", \
+         \"memsize\":40, \"file\":\"a.rb\", \"line\":{huge}, \"generation\":{huge}}}\n"
+    );
+    let tally = Tally::load(source(dump.as_bytes()), None);
+    assert!(!tally.about.generations);
+    assert_eq!(tally.kinds.site(0).unwrap(), "a.rb:0");
+    let said = generations(&tally, &Options { top: 5, ..Options::default() }).unwrap();
+    assert_eq!(said.sentence, "None of the 1 object tells its generation");
+    let said = histo(&tally, &Options { top: 5, ..Options::default() }).unwrap();
+    assert!(said.sentence.starts_with("1 object takes 40 bytes"), "{}", said.sentence);
+}
+
+#[test]
 fn wrong_lines_are_told_with_their_offsets() {
     let good = "{\"address\":\"0x10\", \"type\":\"STRING\", \"memsize\":40}\n";
     let dump = format!(
@@ -143,6 +185,12 @@ fn what_is_asked_wrongly_is_said() {
     assert!(run(&["hist", "-"]).contains("there is no heap \"hist\"; there are histo, top"));
     assert_eq!(run(&["histo"]), "heap histo takes one dump");
     assert_eq!(run(&["histo", "--top=x", "-"]), "--top is \"x\"; it must be a number");
+    assert_eq!(
+        run(&["holders", "--older-than-gcs=4294967296", "-"]),
+        "--older-than-gcs is \"4294967296\"; it must be a whole number up to 4294967295"
+    );
+    assert!(run(&["path", "--generation=99999999999", "-"]).ends_with("whole numbers up to 4294967295"));
+    assert_eq!(run(&["histo", "/no\nwhere\u{1b}"]), "/no\\nwhere\\u{1b}: No such file or directory");
     assert_eq!(run(&["histo", "/nowhere"]), "/nowhere: No such file or directory");
     assert_eq!(run(&["histo", "/tmp"]), "/tmp: is a folder; give a heap dump");
     assert_eq!(run(&["diff", "-", "-"]), "standard input (-) can be only one of the dumps");

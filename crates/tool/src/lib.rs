@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 /// Runs one subcommand, prints errors, and returns the exit status: 0 for success, 1 for failure, 2 for wrong usage.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let of_dumps = arguments.first().is_some_and(|name| name == "heap");
     let outcome = match arguments.first().and_then(|name| name.to_str()) {
         #[cfg(target_os = "linux")]
         Some("heap-write") => heap_write::run(&arguments[1..]),
@@ -32,7 +33,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            eprintln!("memintro: {}", requests::fold::harmless(&message));
+            // Of dumps each has a line of its own, and names in it have no line ends.
+            let lines: Vec<&str> = if of_dumps { message.lines().collect() } else { vec![&message] };
+            let lines: Vec<String> = lines.into_iter().map(requests::fold::harmless).collect();
+            eprintln!("memintro: {}", lines.join("\n"));
             ExitCode::FAILURE
         }
     }

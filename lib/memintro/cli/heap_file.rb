@@ -12,7 +12,8 @@ module Memintro
         Usage: memintro heap COMMAND [options] FILE...
 
         Answers from a heap dump: that of memintro heap-dump, or of ObjectSpace.dump_all of Ruby 2.1 and later.
-        FILE may be compressed by gzip or zstd; - is standard input. docs/heap_files.md explains the answers.
+        FILE may be compressed by gzip or zstd; - is standard input. It may also come first: memintro heap FILE top.
+        docs/heap_files.md explains the answers.
 
           histo         objects and bytes by class, type or line (--by)
           top           the objects that retain most; with --by bytes those that are largest themselves
@@ -63,7 +64,7 @@ module Memintro
       # @param words [Array<String>] the command and the dumps
       # @return [Integer] never, if all is well
       def run(words)
-        command, *files = words
+        command, *files = in_order(words)
         check(command, files)
         check_flags(command)
         @flags << "--by=#{@by}" if @by
@@ -85,6 +86,12 @@ module Memintro
             @flags << "#{flag[/\A\S+/]}=#{value}"
           end
         end
+      end
+
+      # The command may stand behind its dumps, too.
+      def in_order(words)
+        at = COMMANDS.key?(words.first) ? 0 : words.index { |word| COMMANDS.key?(word) }
+        at ? [words[at], *words.first(at), *words.drop(at + 1)] : words
       end
 
       def number(text)

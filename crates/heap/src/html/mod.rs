@@ -5,7 +5,7 @@
 use crate::answer::{Answer, commas, counted, human, percent};
 use crate::dominators::Dominators;
 use crate::graph::Graph;
-use crate::intern::harmless;
+use crate::intern::{harmless, shown};
 use crate::lists::retained_by_class;
 use crate::options::Options;
 use crate::output;
@@ -68,7 +68,7 @@ pub fn write(graph: &mut Graph, options: &Options, file: &str) -> Result<Answer,
     }
     let mut answer = Answer::new(sentence);
     if let Some(path) = &options.output {
-        answer.line(format!("{} has the page; open it in a browser", harmless(path.display().to_string())));
+        answer.line(format!("{} has the page; open it in a browser", shown(path)));
     }
     answer.field("shown", chosen.len() as u64 - 1).field("page_bytes", page.len() as u64);
     Ok(answer)

@@ -360,10 +360,12 @@ impl<'a> Line<'a> {
             address: self.address,
             class: self.class,
             superclass: self.superclass,
+            // What is larger is no number of Ruby's, and counts as none.
             generation: self
                 .generation
-                .map_or(NO_GENERATION, |number| u32::try_from(number).unwrap_or(u32::MAX - 1)),
-            line: u32::try_from(self.line).unwrap_or(u32::MAX),
+                .and_then(|number| u32::try_from(number).ok())
+                .unwrap_or(NO_GENERATION),
+            line: u32::try_from(self.line).unwrap_or(0),
             file: self.file,
             name: self.name,
             sort: self.sort,

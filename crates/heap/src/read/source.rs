@@ -1,6 +1,7 @@
 //! Reads plain, gzip and zstd dumps as blocks of whole lines.
 
 use super::Problem;
+use crate::intern::shown;
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use std::ffi::OsStr;
@@ -41,10 +42,10 @@ impl Source {
         if path == "-" {
             return Source::new(io::stdin()).map_err(|error| format!("standard input: {}", plain(&error)));
         }
-        let explain = |error| format!("{}: {}", path.to_string_lossy(), plain(&error));
+        let explain = |error| format!("{}: {}", shown(path), plain(&error));
         let file = File::open(path).map_err(explain)?;
         if file.metadata().is_ok_and(|found| found.is_dir()) {
-            return Err(format!("{}: is a folder; give a heap dump", path.to_string_lossy()));
+            return Err(format!("{}: is a folder; give a heap dump", shown(path)));
         }
         Source::new(file).map_err(explain)
     }

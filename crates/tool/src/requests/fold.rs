@@ -50,7 +50,7 @@ pub fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_control() || is_unseen(character) {
-            out.extend(character.escape_unicode());
+            out.extend(character.escape_default());
         } else {
             out.push(character);
         }
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn nothing_reaches_a_terminal_that_it_would_obey() {
-        assert_eq!(path("/a\u{1b}[2J\n\u{202e}b"), "/a\\u{1b}[2J\\u{a}\\u{202e}b");
+        assert_eq!(path("/a\u{1b}[2J\n\u{202e}b"), "/a\\u{1b}[2J\\n\\u{202e}b");
         assert_eq!(path(&format!("/{}", "x y".repeat(1_000))).chars().count(), MOST_CHARACTERS + 1);
         assert_eq!(printable(&"\u{1b}".repeat(200)).chars().count(), MOST_CHARACTERS + 1);
         assert_eq!(
