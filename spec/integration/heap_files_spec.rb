@@ -73,6 +73,58 @@ RSpec.describe "A heap dump" do
     expect(dump.top(top: 1).sentence).to include("retains")
   end
 
+  # Archive retains itself, its Array with 1,000 places, and 1,000 Messages.
+  RETAINED = 1000 * 40 + 8000 + 80
+
+  it "answers each question to Ruby, with figures that are known" do
+    dump = Memintro::HeapDump.open(file("c.ndjson"))
+    retained = dump.retained(class: "Archive")
+    expect(retained.to_h).to include(matched: 1, retained_objects: 1002, retained_bytes: be_within(1000).of(RETAINED))
+    archive = dump.dominators(top: 1000)[:classes].find { |row| row[:class] == "Archive" }
+    expect(archive).to include(objects: 1, retained_bytes: retained[:retained_bytes])
+    sizes = dump.top(by: :bytes, top: 5)[:rows].map { |row| row[:bytes] }
+    expect(sizes).to eq(sizes.sort.last(5).reverse)
+    copies = dump.duplicates[:rows].find { |row| row[:strings] == 300 }
+    expect(copies).to include(bytesize: 120, spare_bytes: be_within(100).of(299 * 161))
+    strings = dump.strings
+    expect(strings[:lengths].sum { |row| row[:strings] }).to eq(strings[:strings])
+    expect(dump.histo(by: :type)[:rows].find { |row| row[:type] == "STRING" }[:objects]).to eq(strings[:strings])
+    notes = [dump.histo(by: :line), dump.generations].map { |answer| answer.notes.join }
+    expect(notes).to all(include("objects: true"))
+    way = dump.path_to_root(class: "Archive").first
+    expect(way.to_s).to start_with("Object::KEPT")
+    expect(dump.referrers(class: "Archive").map(&:to_s)).to include("Object::KEPT")
+    message = dump.path_to_root(class: "Message", paths: 3)
+    expect(message.map { |one| one.holders.map(&:address) }.flatten.tally.values).to all(eq(1))
+    array = message.first.holders.first.address
+    expect(dump.referrers(address: array).first.to_s).to eq("Archive\#@recent")
+    changed = Memintro::HeapDump.open(file("a.ndjson.zst")).diff(file("c.ndjson"))
+    expect(changed[:new][:classes].find { |row| row[:class] == "Array" }[:objects]).to be_between(4000, 4200)
+    written = %w[x.html x.heapsnapshot].map { |name| dump.public_send(name.split(".").last, file(name)) }
+    expect(written.map(&:truncated?)).to eq([false, false])
+    expect(%w[x.html x.heapsnapshot].map { |name| File.size(file(name)) }).to all(be > 100_000)
+    expect { dump.holders(class: "Nothing") }.to raise_error(Memintro::HeapDumpError, /no object that fits: Nothing/)
+    expect { dump.path_to_root(generation: 10**20) }.to raise_error(Memintro::HeapDumpError, /numbers up to 4294967295/)
+  end
+
+  it "answers each command, and ends reading at the memory that is allowed" do
+    choosing = { "holders" => ["--class", "Archive"], "path" => ["--class", "Archive", "--paths", "2"],
+                 "referrers" => ["--class", "Archive"], "retained" => ["--class", "Archive"] }
+    commands = %w[histo top dominators holders path referrers retained duplicates strings generations]
+    told = commands.to_h { |name| [name, said(name, *choosing[name], file("c.ndjson"))] }
+    expect(told).to match(
+      "histo" => /\A[\d,]+ objects take .*, [\d.]+% of it /, "top" => /retains .* of the heap; held by /,
+      "dominators" => /retains most: .* of the heap\z/, "holders" => /\A1 of 1 Archive: KEPT ← /,
+      "path" => /\AArchive at 0x\h+ is held by KEPT ← /, "referrers" => /\A1 object and \d roots? refer to Archive at/,
+      "retained" => /\AArchive at 0x\h+ retains 4\d\.\d KiB in 1,002 objects/, "strings" => /\A[\d,]+ strings take /,
+      "duplicates" => /\A[\d,]+ of [\d,]+ strings are copies of others, /,
+      "generations" => /\ANone of the [\d,]+ objects tells its generation/
+    )
+    few = heap("top", "--max-memory-bytes", "200000", file("c.ndjson"))
+    expect([few.status.exitstatus, few.stderr]).to match([1, /byte \d+: .*--max-memory-bytes allows more/])
+    expect(few.stdout).to match(/ retains /).or eq("")
+  end
+
   it "is read as far as it goes when it is cut short, and refused in words when it is none" do
     whole = File.binread(file("c.ndjson"))
     File.binwrite(file("cut.ndjson"), whole[0, whole.size / 2])

@@ -114,6 +114,48 @@ RSpec.describe "who holds an object", :vm do
     expect(said).to all(be_between(0, 1))
   end
 
+  # Each is referred to in one way, besides by the Array of all. The last of the answers of one are roots.
+  REFERRED = <<~'RUBY'
+    require "json"
+    class Thing; end
+    class Owner
+      def initialize(thing) = @thing = thing
+      @@shared = Thing.new
+      def self.shared = @@shared
+      CONSTANT = Thing.new
+    end
+    Pair = Struct.new(:left)
+    THINGS = Array.new(10) { Thing.new }
+    def refer
+      owner, $array, value, key, member, $g, captured, $generic, mine, freed = THINGS
+      $all = [Owner.new(owner), { key: value }, { member => 1 }.compare_by_identity, Pair.new(key), proc { captured }]
+      $all << "text".dup.tap { |text| text.instance_variable_set(:@mark, $generic) }
+      $all << Hash.new(freed)
+      Thread.current[:mine] = mine
+      $array, $generic = [nil, $array]
+    end
+    refer
+    fiber = Fiber.new { in_fiber = Thing.new; Fiber.yield(in_fiber) }
+    of = [*THINGS, Owner.shared, Owner::CONSTANT]
+    told = of.map { |thing| Memintro.referrers(thing).map(&:to_s) } << Memintro.referrers(fiber.resume).map(&:to_s)
+    roots = Memintro.referrers($g).select { |holder| holder.type == "ROOT" }.map { |root| [root.object, root.edge] }
+    counts = ObjectSpace.count_objects
+    same = %i[T_MODULE T_STRUCT T_FILE T_COMPLEX].map { |type| Memintro.heap_counts.fetch(type, 0) - counts.fetch(type, 0) }
+    puts JSON.generate(told: told, roots: roots, same: same)
+  RUBY
+
+  it "tells who refers to an object, in each way that there is" do
+    found = run_ruby(code: REFERRED).must_succeed.json
+    expect(found[:told]).to match(
+      [include("Owner\#@thing"), include("Array[1]"), include("Hash[:key]"), include("Pair.left"),
+       include("Hash (key)"), include("root global_tbl ($g)"), include(/\A\(env\) at .* \(local captured\)\z/),
+       include("String\#@mark"), include(/\AThread at .* \(thread-local :mine\)\z/), include("Hash (default)"),
+       include("Owner\#@@shared"), include("Owner::CONSTANT"), include(/\AFiber .*\(local in_fiber at -e:\d+\)\z/)]
+    )
+    expect(found[:told].first(10)).to all(include(match(/\AArray\[\d\]\z/)))
+    expect(found).to include(roots: [[nil, "$g"]], same: [0, 0, 0, 0])
+  end
+
   it "tells both ends of a way that is as long as a list" do
     found = run_ruby(code: <<~RUBY).must_succeed.json
       require "json"

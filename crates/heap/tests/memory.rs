@@ -1,13 +1,15 @@
 //! Counts what loading and the answers take, for an object and for a reference. In a process of its own, for it replaces
 //! the allocator.
 
+use memintro_heap::answer::Answer;
+use memintro_heap::diff::{self, Objects, Signs};
 use memintro_heap::dominators::Dominators;
 use memintro_heap::graph::Graph;
 use memintro_heap::holders::holders;
-use memintro_heap::html;
 use memintro_heap::options::Options;
 use memintro_heap::read::Wants;
 use memintro_heap::read::source::Source;
+use memintro_heap::{html, lists, paths};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write;
 use std::io::Read;
@@ -112,10 +114,14 @@ fn load(objects: u64, edges: u64, names: bool) -> Graph {
     graph
 }
 
-/// Checks bytes for an object with one reference and for one with four: by how much the peak is higher with more of
-/// them, so that buffers and the like do not count.
-fn check(name: &str, object: f64, reference: f64, work: impl Fn(u64, u64) -> usize) {
-    let (few, many) = (200_000, 800_000);
+/// Objects of those that take longest to be made, and of others.
+const SOME: u64 = 100_000;
+const MANY: u64 = 200_000;
+
+/// Checks bytes for an object with one reference and for one with four: by how much the peak is higher with four times as
+/// many as `few`, so that buffers and the like do not count.
+fn check(name: &str, few: u64, object: f64, reference: f64, work: impl Fn(u64, u64) -> usize) {
+    let (few, many) = (few, 4 * few);
     for edges in [1, 4] {
         let rate = (work(many, edges) as f64 - work(few, edges) as f64) / (many - few) as f64;
         let most = object + reference * edges as f64;
@@ -131,13 +137,38 @@ fn check(name: &str, object: f64, reference: f64, work: impl Fn(u64, u64) -> usi
 fn an_object_and_a_reference_take_few_bytes() {
     // A process that is alive is asked: names of references, no dominators.
     let options = Options { class: Some("OBJECT".into()), top: 5, ..Options::default() };
-    check("holders", 24.0, 8.0, |objects, edges| {
+    check("holders", MANY, 24.0, 8.0, |objects, edges| {
         peak(|| holders(&mut load(objects, edges, true), &options).unwrap())
     });
-    check("dominators", 34.0, 8.0, |objects, edges| {
+    check("dominators", MANY, 34.0, 8.0, |objects, edges| {
         peak(|| Dominators::of(&mut load(objects, edges, false)))
     });
-    check("page", 40.0, 10.0, |objects, edges| {
+    check("top", MANY, 34.0, 9.0, |objects, edges| {
+        peak(|| lists::top(&mut load(objects, edges, true), &options).unwrap())
+    });
+    type Ask = fn(&Graph, &Options) -> Result<Answer, String>;
+    let asks: [(&str, Ask); 3] =
+        [("path", paths::path), ("referrers", paths::referrers), ("retained", paths::retained)];
+    for (name, ask) in asks {
+        check(name, SOME, 30.0, 8.0, |objects, edges| {
+            peak(|| ask(&load(objects, edges, true), &options).unwrap())
+        });
+    }
+    // Of each dump; references are not kept.
+    for dumps in [2, 3] {
+        check("diff", SOME, 21.0, 0.0, |objects, edges| {
+            let load = |signs: &mut Signs| {
+                Objects::load(Source::new(Dump::new(objects, edges)).unwrap(), None, signs)
+            };
+            let mut signs = Signs::default();
+            let answer = || {
+                let all: Vec<Objects> = (0..dumps).map(|_| load(&mut signs)).collect();
+                diff::diff(&all, &signs, &options).unwrap()
+            };
+            peak(answer) / dumps
+        });
+    }
+    check("page", MANY, 40.0, 10.0, |objects, edges| {
         let page = std::env::temp_dir().join(format!("memintro-memory-{}.html", std::process::id()));
         let options = Options { output: Some(page.clone()), ..Options::default() };
         let peak = peak(|| html::write(&mut load(objects, edges, true), &options, "dump").unwrap());

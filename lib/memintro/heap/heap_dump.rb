@@ -191,15 +191,16 @@ module Memintro
       List.new(answer.fetch("paths").map { |row| HeldPath.new(row) })
     end
 
-    # Lists who refers to the objects.
+    # Lists who refers to the objects: other objects, then roots.
     #
-    # @param top [Integer]
+    # @param top [Integer] of each
     # @return [List<Holder>]
     # @raise [HeapDumpError] also if no object fits
     # @example
     #   dump.referrers(class: "Archive").map(&:edge)   # => ["@archive", "[3]"]
     def referrers(top: TOP, **objects)
-      List.new(ask("referrers", top, *selection(objects)).fetch("referrers").map { |row| Holder.new(row) })
+      answer = ask("referrers", top, *selection(objects))
+      List.new(answer.fetch("referrers").map { |row| Holder.new(row) } + Holder.roots(answer))
     end
 
     # Says what would be free if the objects were gone.

@@ -46,13 +46,22 @@ module Memintro
     end
   end
 
-  # An object that holds another one, as it was when the heap was copied. Frozen.
+  # An object, or a root, that holds an object, as it was when the heap was copied. Frozen.
   class Holder
     include ValueObject
     include HeapObject
 
     # Names of the figures, in the order of {#to_h}.
     ATTRIBUTES = %i[class_name name edge type address at bytes repeated].freeze
+
+    # @api private
+    # @param answer [Hash{String => Object}] the tool's, to `referrers`
+    # @return [Array<Holder>] the roots that refer to the objects. Words of machine stacks have no names, and who asks
+    #   has some
+    def self.roots(answer)
+      rows = Array(answer["roots"]).reject { |row| row["root"] == "machine_context" && row["root_edge"].nil? }
+      rows.uniq.map { |row| new("class" => "root #{row['root']}", "type" => "ROOT", "edge" => row["root_edge"]) }
+    end
 
     # @return [String, nil] how it holds the object: `@recent`, `[3]`, `[:key]`, `::NAME`, `local bus`, `(internal)`
     #   where Ruby does not tell

@@ -76,7 +76,7 @@ module Memintro
       end
     end
 
-    # Says who refers to an object.
+    # Says who refers to an object: other objects, then roots (of type `ROOT`, such as `root global_tbl ($bus)`).
     #
     # @param object [Object]
     # @param seconds [Integer]
@@ -90,7 +90,7 @@ module Memintro
       untracked do
         answer, = ask_tool("referrers", address_of(object), seconds, "--top=10000")
         rows = Array(answer["referrers"]).reject { |row| row["only_machine_stack"] }
-        List.new(rows.map { |row| Holder.new(row) }.reject(&:own?))
+        List.new(rows.map { |row| Holder.new(row) }.reject(&:own?) + Holder.roots(answer))
       end
     end
 

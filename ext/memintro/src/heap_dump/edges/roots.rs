@@ -129,13 +129,13 @@ fn global_variables() -> Vec<(ID, VALUE)> {
 fn is_plain(name: &[u8]) -> bool {
     /// Reading these warns, and of the last one opens the next file of the program's arguments and takes it out of them.
     const CHANGE: [&[u8]; 4] = [b"$KCODE", b"$SAFE", b"$IGNORECASE", b"$FILENAME"];
+    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte > 127;
     match name {
-        [b'$', first, second, rest @ ..] => {
-            (first.is_ascii_alphabetic() || *first == b'_')
-                && [*second]
-                    .iter()
-                    .chain(rest)
-                    .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte > 127)
+        // The last line that was read, which each frame has of its own.
+        b"$_" => false,
+        [b'$', first, rest @ ..] => {
+            is_letter(*first)
+                && rest.iter().all(|byte| is_letter(*byte) || byte.is_ascii_digit())
                 && !CHANGE.contains(&name)
         }
         _ => false,
