@@ -25,4 +25,5 @@ pub mod snapshot;
 pub mod steps;
 pub mod strings;
 pub mod tally;
+mod values;
 pub mod ways;

@@ -9,6 +9,7 @@ use crate::read::line::{Line, Type, hex};
 use crate::read::load::{self, Fold, Reading};
 use crate::read::source::Source;
 use crate::tally::Count;
+use crate::values::Values;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, Hasher};
@@ -16,22 +17,11 @@ use std::hash::{BuildHasher, Hasher};
 /// Of a value so much is shown.
 const EXCERPT_BYTES: usize = 80;
 
-/// One value.
-#[derive(Clone, Copy, Debug, Default)]
-struct Same {
-    count: Count,
-    bytesize: u64,
-    /// Index of its excerpt and of its line, each plus one.
-    excerpt: u32,
-    line: u32,
-}
-
 /// What one thread has seen, and in the end all.
 #[derive(Debug, Default)]
 pub struct Strings {
     hasher: Keyed,
-    values: Map<u64, Same>,
-    excerpts: Vec<Box<str>>,
+    values: Values,
     lines: crate::intern::Texts,
     by_line: Map<u32, Count>,
     /// By the number of bits of the length.
@@ -58,6 +48,7 @@ impl Strings {
         let hasher = Keyed::default();
         let make = || Strings {
             hasher,
+            values: Values::new(options.top),
             keep: options.top,
             by_length: vec![Count::default(); 65],
             ..Strings::default()
@@ -77,18 +68,7 @@ impl Strings {
     }
 
     fn merge(&mut self, other: Strings) {
-        for (hash, mut same) in other.values {
-            if same.excerpt != 0 {
-                self.excerpts.push(other.excerpts[same.excerpt as usize - 1].clone());
-                same.excerpt = self.excerpts.len() as u32;
-            }
-            same.line = self.lines.number(other.lines.bytes_of(same.line));
-            let mine = self.values.entry(hash).or_insert(Same { count: Count::default(), ..same });
-            mine.count.merge(same.count);
-            if mine.excerpt == 0 {
-                mine.excerpt = same.excerpt;
-            }
-        }
+        self.values.take(other.values, |line| self.lines.number(other.lines.bytes_of(line)));
         for (line, count) in &other.by_line {
             let line = self.lines.number(other.lines.bytes_of(*line));
             self.by_line.entry(line).or_default().merge(*count);
@@ -125,12 +105,9 @@ impl Strings {
         } else {
             return self.untold.add(line.memsize);
         };
-        let fresh = Same { line: site, bytesize: line.bytesize, ..Same::default() };
-        let same = self.values.entry(hash).or_insert(fresh);
-        same.count.add(line.memsize);
-        if same.count.objects == 2 && same.excerpt == 0 && line.has_value {
-            self.excerpts.push(excerpt(line.value).into());
-            same.excerpt = self.excerpts.len() as u32;
+        let at = self.values.add(hash, Count { objects: 1, bytes: line.memsize }, line.bytesize, site);
+        if line.has_value && self.values.wants_text(at) {
+            self.values.tell(at, excerpt(line.value).into());
         }
     }
 }
@@ -172,7 +149,7 @@ impl Fold for Strings {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.values.capacity() * 56 + self.excerpts.len() * (EXCERPT_BYTES + 16) + self.lines.memory_bytes()
+        self.values.memory_bytes() + self.lines.memory_bytes()
     }
 }
 
@@ -181,20 +158,14 @@ pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String
     if strings.all.objects == 0 {
         return Err("there is no string in the dump".to_string());
     }
-    let mut list: Vec<(&u64, &Same)> =
-        strings.values.iter().filter(|(_, same)| same.count.objects > 1).collect();
-    // All but one could go.
-    let spare = |same: &Same| same.count.bytes - same.count.bytes / same.count.objects;
-    list.sort_by_key(|(hash, same)| (Reverse(spare(same)), **hash));
-    let copies: u64 = list.iter().map(|(_, same)| same.count.objects - 1).sum();
-    let wasted: u64 = list.iter().map(|(_, same)| spare(same)).sum();
-    let shown = |same: &Same| match same.excerpt {
-        0 => None,
-        at => Some(strings.excerpts[at as usize - 1].to_string()),
-    };
-    let told = |same: &Same| match shown(same) {
+    let values = &strings.values;
+    let mut list = values.copied();
+    list.sort_by_key(|at| (Reverse(values.spare_bytes(*at)), values.hash(*at)));
+    let copies: u64 = list.iter().map(|at| values.count(*at).objects - 1).sum();
+    let wasted: u64 = list.iter().map(|at| values.spare_bytes(*at)).sum();
+    let told = |at: u32| match values.text(at) {
         Some(text) => format!("{text:?}"),
-        None => format!("[{}]", counted(same.bytesize, "byte")),
+        None => format!("[{}]", counted(values.bytesize(at), "byte")),
     };
     let mut sentence = format!(
         "{} of {} {}, {} in all",
@@ -203,17 +174,18 @@ pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String
         if copies == 1 { "is a copy of another" } else { "are copies of others" },
         human(wasted)
     );
-    if let Some((_, same)) = list.first() {
-        sentence += &format!("; most by {}, there {} times", told(same), commas(same.count.objects));
+    if let Some(at) = list.first() {
+        sentence += &format!("; most by {}, there {} times", told(*at), commas(values.count(*at).objects));
     }
     let mut answer = Answer::new(sentence);
-    let line = |same: &Same| Some(strings.lines.text(same.line)).filter(|line| !line.is_empty());
+    let line = |at: u32| Some(strings.lines.text(values.line(at))).filter(|line| !line.is_empty());
     let rows: Vec<Vec<String>> = list
         .iter()
         .take(options.top)
-        .map(|(_, same)| {
-            let line = line(same).map(|line| format!("  first at {line}")).unwrap_or_default();
-            vec![human(spare(same)), commas(same.count.objects), format!("{}{line}", told(same))]
+        .map(|at| {
+            let line = line(*at).map(|line| format!("  first at {line}")).unwrap_or_default();
+            let objects = commas(values.count(*at).objects);
+            vec![human(values.spare_bytes(*at)), objects, format!("{}{line}", told(*at))]
         })
         .collect();
     answer.table(&["could go", "strings", "value"], &rows);
@@ -229,9 +201,10 @@ pub fn duplicates(strings: &Strings, options: &Options) -> Result<Answer, String
     let rows: Vec<Value> = list
         .iter()
         .take(options.top)
-        .map(|(_, same)| {
-            json!({ "value": shown(same), "bytesize": same.bytesize, "strings": same.count.objects,
-                    "bytes": same.count.bytes, "spare_bytes": spare(same), "line": line(same) })
+        .map(|at| {
+            let count = values.count(*at);
+            json!({ "value": values.text(*at), "bytesize": values.bytesize(*at), "strings": count.objects,
+                    "bytes": count.bytes, "spare_bytes": values.spare_bytes(*at), "line": line(*at) })
         })
         .collect();
     answer.field("strings", strings.all.objects).field("copies", copies).field("spare_bytes", wasted);

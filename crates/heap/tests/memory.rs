@@ -9,6 +9,7 @@ use memintro_heap::holders::holders;
 use memintro_heap::options::Options;
 use memintro_heap::read::Wants;
 use memintro_heap::read::source::Source;
+use memintro_heap::strings::{self, Strings};
 use memintro_heap::{html, lists, paths};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write;
@@ -55,6 +56,7 @@ struct Dump {
     objects: u64,
     next: u64,
     edges: u64,
+    strings: bool,
     line: String,
     sent: usize,
 }
@@ -63,7 +65,7 @@ impl Dump {
     fn new(objects: u64, edges: u64) -> Dump {
         let line = "{\"type\":\"ROOT\", \"root\":\"memintro\", \"format\":1}\n\
                     {\"type\":\"ROOT\", \"root\":\"vm\", \"references\":[\"0x7f0000000000\"]}\n";
-        Dump { objects, next: 0, edges, line: line.to_string(), sent: 0 }
+        Dump { objects, next: 0, edges, strings: false, line: line.to_string(), sent: 0 }
     }
 
     fn fill(&mut self) {
@@ -71,6 +73,15 @@ impl Dump {
         let own = self.next;
         self.line.clear();
         self.sent = 0;
+        if self.strings {
+            let _ = writeln!(
+                self.line,
+                "{{\"address\":\"{:#x}\", \"type\":\"STRING\", \"bytesize\":20, \"value\":\"text {own}\", \"memsize\":40}}",
+                address(own)
+            );
+            self.next += 1;
+            return;
+        }
         let _ =
             write!(self.line, "{{\"address\":\"{:#x}\", \"type\":\"OBJECT\", \"references\":[", address(own));
         for at in 0..self.edges {
@@ -168,6 +179,13 @@ fn an_object_and_a_reference_take_few_bytes() {
             peak(answer) / dumps
         });
     }
+    // Objects are strings here, each with a value of its own.
+    check("duplicates", SOME, 40.0, 0.0, |objects, edges| {
+        peak(|| {
+            let strings = Dump { strings: true, ..Dump::new(objects, edges) };
+            strings::duplicates(&Strings::load(Source::new(strings).unwrap(), &options), &options).unwrap()
+        })
+    });
     check("page", MANY, 40.0, 10.0, |objects, edges| {
         let page = std::env::temp_dir().join(format!("memintro-memory-{}.html", std::process::id()));
         let options = Options { output: Some(page.clone()), ..Options::default() };
