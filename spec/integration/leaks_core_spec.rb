@@ -2,6 +2,8 @@
 
 require_relative "../spec_helper"
 require_relative "../support/native_programs"
+require "memintro/support/paths"
+require "open3"
 require "tmpdir"
 
 # Core files of real processes, searched by `memintro leaks --core`.
@@ -33,7 +35,7 @@ RSpec.describe "memintro leaks --core", :native_programs do
     core = core_of(EXAMPLE)
     text = search(core).must_succeed.stdout
     expect(text.lines.first).to match(/\A(?:49,9\d\d|50,000) blocks of 1,032 bytes \(49\.2 MiB\) that nothing points /)
-    expect(text).to include("Track the next process to learn them: memintro leaks -- CMD", "searched in")
+    expect(text).to include("Track the next process to learn it: memintro leaks -- CMD", "searched in")
       .and include("in a core file")
     found = json(core, "--first-words")
     expect(found).to include(memintro_leaks: 1, pid: a_kind_of(Integer), allocator: "glibc", copies: 0)
@@ -41,7 +43,8 @@ RSpec.describe "memintro leaks --core", :native_programs do
     expect(first).to include(verdict: "leaked", size: 1032, site: nil)
     expect(first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
     expect(first[:first_words].size).to eq(4)
-    expect(found[:notes].join).to include("lines and ages of blocks are missing: memintro was not in this process")
+    expect(found[:notes].join)
+      .to include("lines and ages of blocks are missing: memintro's hook was not in this process")
     # Nothing else of weight is called leaked.
     expect(found[:leaked_bytes] - first[:bytes]).to be < 8_192
     page = File.join(@folder, "page.html")
@@ -55,7 +58,7 @@ RSpec.describe "memintro leaks --core", :native_programs do
     expect(first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
   end
 
-  it "finds it where memintro tracked, beside threads and fibers" do
+  it "says the lines and ages where memintro tracked, beside threads and fibers" do
     core = core_of(<<~RUBY, requires: %w[memintro fiddle])
       Memintro.start
       Thread.new { Fiddle.malloc(3_000).then { |block| sleep && block } }
@@ -65,11 +68,80 @@ RSpec.describe "memintro leaks --core", :native_programs do
       #{EXAMPLE}
     RUBY
     found = json(core)
-    expect(found[:groups].first).to include(verdict: "leaked", size: 1032)
+    line = "#{Subprocess::ROOT}/examples/leak.rb:12"
+    expect(found).to include(mode: "full")
+    expect(found[:groups].first).to include(verdict: "leaked", size: 1024, site: line)
     expect(found[:groups].first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
+    expect(found[:groups].first).to include(youngest: (0..30), oldest: (1..30))
     expect(found[:groups].select { |group| group[:size] == 3_000 }).to eq([])
-    expect(found[:notes].join).not_to include("memintro's own memory was not found")
-    expect(found[:notes].join).to include("lines and ages of blocks are missing: memintro's hook was in this process")
+    expect(found[:notes].join).not_to match(/memintro's own memory was not found|are missing|damaged/)
+    text = search(core).must_succeed.stdout
+    expect(text.lines.first).to match(/ blocks of 1,024 bytes \(48\.8 MiB\) that nothing points to, from #{line}\.$/)
+    expect(text).to include("Look at that line").and match(/^leaked: .* from #{line} aged \d+ to \d+ GCs$/)
+    expect(text).to match(/^held: .* from .*program\.rb:4; held by /)
+  end
+
+  it "names places in C as the live process does, and says what was not tracked" do
+    library = NativePrograms.shared_module("leaks_library.c")
+    core = core_of(<<~RUBY, requires: %w[memintro fiddle])
+      Memintro.start(stack_depth: 4)
+      make = Fiddle.dlopen(#{library.dump})["leaks_library_make"]
+      # Without Ruby's lock no line runs.
+      make = Fiddle::Function.new(make, [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOID, need_gvl: false)
+      200.times { make.call(333) }
+    RUBY
+    group = json(core)[:groups].find { |row| row[:verdict] == "leaked" && row[:size] == 333 }
+    expect(group[:site]).to match(/\A#{File.basename(library)}\(leaks_library_make\+0x\h+\)\z/)
+    expect(group[:count]).to be_between(180, 200)
+    stopped = json(core_of("Memintro.start\nMemintro.stop", requires: %w[memintro]))
+    expect(stopped[:notes].join).to include("memintro's hook was in this process, but did not track when it ended")
+  end
+
+  it "keeps its answer where the hook's tables are damaged, or of another build, or not in the file" do
+    core = core_of("Memintro.start\n#{EXAMPLE}", requires: %w[memintro])
+    tool, hook = [Memintro::Paths.tool, Memintro::Paths.hook].map do |path|
+      File.join(@folder, File.basename(path)).tap { |copy| FileUtils.cp(path, copy) }
+    end
+    # What a note of 20 bytes begins with that says which build this is.
+    head = [4, 20, 3].pack("L<3") + "GNU\0".b
+    build = File.binread(hook)[/#{Regexp.escape(head)}(.{20})/mn, 1]
+    File.binwrite(hook, File.binread(hook).sub(build) { build.reverse })
+    expect(why(core, tool)).to include("had another build of memintro's hook")
+    garble(core)
+    expect(why(core)).to include("the hook's tables are damaged")
+    File.delete(core)
+    # As the default, without the first pages of libraries.
+    File.write("/proc/self/coredump_filter", "0x23")
+    core = core_of("Memintro.start\n#{EXAMPLE}", requires: %w[memintro])
+    expect(why(core)).to include("which build of memintro's hook the process had is not in the file")
+  ensure
+    File.write("/proc/self/coredump_filter", "0x33")
+  end
+
+  # Why there are no lines, where all the rest of the answer is there.
+  def why(core, tool = Memintro::Paths.tool)
+    output, status = Open3.capture2(tool, "leaks-core", core)
+    expect(status).to be_success
+    found = JSON.parse(output, symbolize_names: true)
+    expect(found[:groups].first).to include(verdict: "leaked", size: 1032, count: ALL_BUT_FEW)
+    expect(found[:groups].first).not_to include(:site)
+    found[:notes].find { |note| note.start_with?("lines and ages of blocks are missing: ") }
+  end
+
+  # Between programs and libraries there is only what the hook has put there: its tables of blocks.
+  def garble(core)
+    bytes = File.binread(core)
+    headers, count = bytes.unpack1("Q<", offset: 32), bytes.unpack1("S<", offset: 56)
+    segments = Array.new(count) { |number| bytes.unpack("L<L<Q<Q<Q<Q<", offset: headers + (56 * number)) }
+    random = Random.new(1)
+    segments.each do |type, _flags, offset, address, _physical, size|
+      next unless type == 1 && (0x2000_0000_0000..0x5000_0000_0000).cover?(address)
+
+      (offset...(offset + size)).step(4096) do |at|
+        page = bytes.byteslice(at, 4096)
+        File.binwrite(core, random.bytes(page.bytesize), at) if page.match?(/[^\0]/n)
+      end
+    end
   end
 
   it "names the class of the object that holds most, and the thread" do

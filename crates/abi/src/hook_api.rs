@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize};
 
 use crate::{
     BirthRecord, BlockRecord, CallerSample, Figures, Frame, FrameKind, MeasureFigures, MeasuredSite, Mode,
-    ModuleRecord, Origin, OwnRange, SiteRecord, SlotState, StackFrame, Status, ThreadFigures,
+    ModuleRecord, Origin, OtherState, OwnRange, SiteRecord, SlotState, StackFrame, Status, ThreadFigures,
 };
 
 /// Options of a start. Zero means "the default".
@@ -129,6 +129,22 @@ pub type Visitor<T> = unsafe extern "C" fn(context: *mut c_void, record: *const 
 /// Says whether the object in a slot lives: [`crate::OBJECT_IS_DEAD`], [`crate::OBJECT_IS_YOUNG`] or
 /// [`crate::OBJECT_IS_OLD`]. It may call nothing of the hook's.
 pub type Judge = unsafe extern "C" fn(context: *mut c_void, slot: usize) -> u32;
+
+/// The memory of another process, and who asks what the hook of it had followed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OtherProcess {
+    /// By how many bytes the hook was loaded at a higher address there, modulo the size of the address space.
+    pub moved: usize,
+    /// For the functions below.
+    pub context: *mut c_void,
+    /// Reads a word of its memory; `false` if that is not known.
+    pub word: unsafe extern "C" fn(context: *mut c_void, address: usize, word: *mut usize) -> bool,
+    /// Each live block that was followed, with the site of its line.
+    pub block: Visitor<BlockRecord>,
+    /// Then each call site: number, kind, path, line and offset alone.
+    pub site: Visitor<SiteRecord>,
+}
 
 /// The table of functions that the hook offers. Each function may be called from any thread that is not inside
 /// malloc. None raises, panics or calls Ruby.
@@ -254,4 +270,9 @@ pub struct HookApi {
     pub is_live: extern "C" fn(block: u64, serial: u32) -> bool,
     /// Visits all loaded modules. The loader's list is locked meanwhile, so none is unloaded.
     pub modules: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<ModuleRecord>),
+    /// Visits what the hook of another process had followed, when that process ended. It was of this very build; its data
+    /// and all that it had mapped are mapped here for reading and writing, at the addresses that they had there. Makes no
+    /// system call and takes no lock. If that memory is damaged, anything may happen: to be called in a process that may
+    /// end.
+    pub other_process: unsafe extern "C" fn(other: *const OtherProcess, state: *mut OtherState),
 }

@@ -295,6 +295,22 @@ pub struct OwnRange {
     pub end: u64,
 }
 
+/// What tracking was in another process.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct OtherState {
+    /// Number of the [`crate::Mode`].
+    pub mode: u32,
+    /// 1: its figures cannot be trusted.
+    pub is_lost: u32,
+    /// GC generation of its last instant.
+    pub generation: u32,
+    /// 1: the generation is known.
+    pub knows_generation: u32,
+    /// Parts of its tables that a thread was changing.
+    pub changing: u64,
+}
+
 /// A line of a stack. The texts are not terminated; the label is null if there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -291,7 +291,10 @@ fn layouts(all: &mut Lines) {
         take_callers,
         is_live,
         modules,
+        other_process,
     );
+    layout!(all, "memintro_other_process", OtherProcess, moved, context, word, block, site);
+    layout!(all, "memintro_other_state", OtherState, mode, is_lost, generation, knows_generation, changing);
 }
 
 /// Compiles the header with these lines, as C and as C++, and returns what they print.

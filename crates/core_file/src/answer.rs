@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::mark::Marking;
-use memintro_analysis::leaks::nodes::{NO_SITE, NOBODY, Node, Nodes, State, TOP, leaf_entries};
+use memintro_analysis::leaks::nodes::{NOBODY, Node, Nodes, State, TOP, leaf_entries};
 use memintro_analysis::leaks::unused::{self, Read};
 use serde_json::{Value, json};
 
-use crate::Wanted;
 use crate::classes::Classes;
+use crate::followed::Followed;
 use crate::image::Image;
 use crate::malloc::Malloc;
 use crate::modules::Names;
@@ -21,6 +21,8 @@ use crate::search::{self, OBJECT, Words, kinds};
 const LAYOUT: u32 = 1;
 /// Groups of each verdict; the others count in the sums.
 const MOST_GROUPS: usize = 1000;
+/// Call sites of blocks that something holds, those with most bytes.
+const MOST_ANCHORED: usize = 50;
 /// First words of a block that are looked at.
 const FIRST_WORDS: usize = 4;
 /// Beside the kinds of roots: the key is the object's class, or its type.
@@ -29,20 +31,50 @@ const HELD_BY_TYPE: u8 = 101;
 const T_IMEMO: u32 = 0x1a;
 
 struct Group {
+    site: u32,
     size: usize,
-    holder: usize,
+    /// Call site and bytes of the leaked block that holds them; 0 bytes: there is none.
+    holder: (u32, usize),
     count: usize,
+    youngest: u32,
+    oldest: u32,
     first: Node,
 }
 
-/// Searches, and writes JSON.
+/// What everything is named by.
+struct Naming<'a, 'b> {
+    image: &'a Image<'b>,
+    heap: &'a Heap,
+    classes: &'a Classes<'b>,
+    followed: &'a Followed,
+    first_words: bool,
+}
+
+impl Naming<'_, '_> {
+    fn site(&self, site: u32) -> Option<&str> {
+        self.followed.sites.get(&site).map(String::as_str)
+    }
+}
+
+/// Searches, and writes JSON. `followed`: what is known of the call sites of blocks, or why nothing is.
 #[must_use]
-pub fn write(image: &Image<'_>, malloc: Malloc, heap: &Heap, wanted: Wanted) -> String {
+pub fn write(
+    image: &Image<'_>,
+    malloc: Malloc,
+    heap: &Heap,
+    followed: Result<Followed, String>,
+    first_words: bool,
+) -> String {
     let Malloc { nodes: blocks, ranges, free, mut notes, .. } = malloc;
     let mut list = together(blocks, search::objects(image, heap), heap);
     let own = search::own_ranges(image);
     let classes = Classes::find(image, heap);
     explain(image, heap, &classes, own.as_deref(), &mut notes);
+    let followed = followed.unwrap_or_else(|why| {
+        notes.push(format!("lines and ages of blocks are missing: {why}"));
+        Followed { mode: "off", ..Followed::default() }
+    });
+    notes.extend(followed.notes.iter().cloned());
     let mut skipped = ranges.clone();
     skipped.extend(heap.pages.iter().map(|page| (page.body, page.body + heap.page_bytes)));
     skipped.extend(own.unwrap_or_default());
@@ -62,18 +94,19 @@ pub fn write(image: &Image<'_>, malloc: Malloc, heap: &Heap, wanted: Wanted) -> 
     let took = begun.elapsed().as_secs_f64() * 1e3;
     let list = &*nodes.list;
     let blocks = |states: &[State]| {
-        let chosen = list.iter().filter(|node| node.site == NO_SITE && states.contains(&node.state));
+        let chosen = list.iter().filter(|node| node.site != OBJECT && states.contains(&node.state));
         chosen.fold((0_usize, 0_usize), |sum, node| (sum.0 + 1, sum.1 + node.bytes))
     };
     let (leaked, indirect) = (blocks(&[State::Leaked]), blocks(&[State::Indirect]));
     let scanned = blocks(&[State::Leaked, State::Indirect, State::Reached, State::Unreached]);
+    let naming = Naming { image, heap, classes: &classes, followed: &followed, first_words };
     let mut rows = Vec::new();
     for (verdict, state) in [("leaked", State::Leaked), ("indirectly_leaked", State::Indirect)] {
         for group in groups(list, state) {
-            rows.push(row(image, &nodes, heap, verdict, &group, wanted));
+            rows.push(row(&naming, &nodes, verdict, &group));
         }
     }
-    rows.extend(held(image, &classes, list));
+    rows.extend(held(&naming, list));
     rows.push(json!({ "verdict": "free_but_kept", "count": free.0, "bytes": free.1 }));
     let answer = json!({
         "memintro_leaks": LAYOUT,
@@ -89,7 +122,7 @@ pub fn write(image: &Image<'_>, malloc: Malloc, heap: &Heap, wanted: Wanted) -> 
         "free_bytes": free.1,
         "allocator": "glibc",
         "basis": "chunks",
-        "mode": "off",
+        "mode": followed.mode,
         "copies": 0,
         "searched_bytes": searched,
         "search_ms": (took * 100.0).round() / 100.0,
@@ -107,7 +140,7 @@ fn together(mut list: Vec<Node>, objects: Vec<Node>, heap: &Heap) -> Vec<Node> {
         heap.pages.get(next).is_none_or(|page| page.body >= node.end())
     });
     list.extend(objects);
-    list.sort_by_key(|node| (node.start, node.site != NO_SITE));
+    list.sort_by_key(|node| (node.start, node.site == OBJECT));
     let mut end = 0;
     list.retain(|node| {
         let is_apart = node.start >= end;
@@ -139,41 +172,32 @@ fn explain(
                 .to_owned(),
         );
     }
-    let why = match own {
-        None => "memintro was not in this process, and nothing else writes them down",
-        Some(_) => {
-            "memintro's hook was in this process, but only the live process reads what it had followed (memintro leaks PID)"
-        }
-    };
-    let named = if classes.are_known() {
-        ""
-    } else {
-        " Names of classes were not found, so objects are called by their types."
-    };
-    notes.push(format!(
-        "lines and ages of blocks are missing: {why}.{named} Nobody collects garbage in a core file: what garbage owns counts as \
-         held"
-    ));
+    if !classes.are_known() {
+        notes.push("names of classes were not found, so objects are called by their types".to_owned());
+    }
+    notes.push("nobody collects garbage in a core file: what garbage owns counts as held".to_owned());
     if own.is_some_and(<[_]>::is_empty) {
         notes.push("memintro's own memory was not found, so addresses in it hold blocks".to_owned());
     }
 }
 
-fn holder_bytes(list: &[Node], node: &Node) -> usize {
+fn holder(list: &[Node], node: &Node) -> (u32, usize) {
     if node.state != State::Indirect || node.holder == NOBODY {
-        return 0;
+        return (0, 0);
     }
-    list.get(node.holder as usize).map_or(0, |holder| holder.bytes)
+    list.get(node.holder as usize).map_or((0, 0), |holder| (holder.site, holder.bytes))
 }
 
 /// Groups of one state, those with most bytes first.
 fn groups(list: &[Node], state: State) -> Vec<Group> {
     let mut numbers = numbers(list, |node| node.state == state);
     let mut found = Vec::new();
-    let key = |node: &Node| (node.bytes, holder_bytes(list, node));
-    each_run(&mut numbers, list, key, |(size, holder), run| {
+    let key = |node: &Node| (node.site, node.bytes, holder(list, node));
+    each_run(&mut numbers, list, key, |(site, size, holder), run| {
         if let Some(first) = run.first().and_then(|number| list.get(*number as usize)) {
-            found.push(Group { size, holder, count: run.len(), first: *first });
+            let ages = || run.iter().filter_map(|number| list.get(*number as usize)).map(|node| node.age);
+            let (youngest, oldest) = (ages().min().unwrap_or(0), ages().max().unwrap_or(0));
+            found.push(Group { site, size, holder, count: run.len(), youngest, oldest, first: *first });
         }
     });
     found.sort_by_key(|group| (std::cmp::Reverse(group.size * group.count), group.first.start));
@@ -185,14 +209,7 @@ fn numbers(list: &[Node], is_wanted: impl Fn(&Node) -> bool) -> Vec<u32> {
     list.iter().enumerate().filter(|(_, node)| is_wanted(node)).map(|(index, _)| index as u32).collect()
 }
 
-fn row(
-    image: &Image<'_>,
-    nodes: &Nodes<'_>,
-    heap: &Heap,
-    verdict: &str,
-    group: &Group,
-    wanted: Wanted,
-) -> Value {
+fn row(naming: &Naming<'_, '_>, nodes: &Nodes<'_>, verdict: &str, group: &Group) -> Value {
     let mut row = json!({
         "verdict": verdict,
         "size": group.size,
@@ -200,11 +217,20 @@ fn row(
         "bytes": group.size * group.count,
     });
     let Some(fields) = row.as_object_mut() else { return row };
-    if group.holder > 0 {
-        fields.insert("held_by".into(), json!(format!("a leaked block of {} bytes", group.holder)));
+    if let Some(site) = naming.site(group.site) {
+        fields.insert("site".into(), json!(site));
+        if naming.followed.knows_ages {
+            fields.insert("youngest".into(), json!(group.youngest));
+            fields.insert("oldest".into(), json!(group.oldest));
+        }
     }
-    if wanted.first_words {
-        fields.insert("first_words".into(), json!(first_words(image, nodes, heap, &group.first)));
+    if group.holder.1 > 0 {
+        let from = naming.site(group.holder.0).map_or_else(String::new, |site| format!(" from {site}"));
+        fields.insert("held_by".into(), json!(format!("a leaked block of {} bytes{from}", group.holder.1)));
+    }
+    if naming.first_words {
+        let words = first_words(naming.image, nodes, naming.heap, &group.first);
+        fields.insert("first_words".into(), json!(words));
         fields.insert("example".into(), json!(format!("{:#x}", group.first.start)));
     }
     row
@@ -253,35 +279,56 @@ fn root_of(classes: &Classes<'_>, list: &[Node], node: &Node) -> (u8, usize) {
     (node.kind, node.root)
 }
 
-/// All blocks that something holds, and what holds most of them.
-fn held(image: &Image<'_>, classes: &Classes<'_>, list: &[Node]) -> Option<Value> {
-    let mut by_root: HashMap<(u8, usize), usize> = HashMap::new();
-    let (mut count, mut bytes) = (0_usize, 0_usize);
-    for node in list.iter().filter(|node| node.site == NO_SITE && node.state == State::Reached) {
-        count += 1;
-        bytes += node.bytes;
-        *by_root.entry(root_of(classes, list, node)).or_default() += node.bytes;
+/// What something holds, by call site, those with most bytes first, and what holds most of each.
+fn held(naming: &Naming<'_, '_>, list: &[Node]) -> Vec<Value> {
+    #[derive(Default)]
+    struct Site {
+        count: usize,
+        bytes: usize,
+        by_root: HashMap<(u8, usize), usize>,
     }
-    let ((kind, root), most) = by_root.into_iter().max_by_key(|(root, bytes)| (*bytes, *root))?;
-    let of_it = if most == bytes { String::new() } else { format!(" ({} KiB of it)", most.div_ceil(1024)) };
-    let held_by = match kind {
+    let mut sites: HashMap<u32, Site> = HashMap::new();
+    for node in list.iter().filter(|node| node.site != OBJECT && node.state == State::Reached) {
+        let site = sites.entry(node.site).or_default();
+        site.count += 1;
+        site.bytes += node.bytes;
+        *site.by_root.entry(root_of(naming.classes, list, node)).or_default() += node.bytes;
+    }
+    let mut sites: Vec<(u32, Site)> = sites.into_iter().collect();
+    sites.sort_by_key(|(number, site)| (std::cmp::Reverse(site.bytes), *number));
+    let row = |(number, site): (u32, Site)| {
+        let (root, most) = site.by_root.into_iter().max_by_key(|(root, bytes)| (*bytes, *root))?;
+        let of_it =
+            if most == site.bytes { String::new() } else { format!(" ({} KiB of it)", most.div_ceil(1024)) };
+        let mut row = json!({
+            "verdict": "anchored",
+            "count": site.count,
+            "bytes": site.bytes,
+            "held_by": format!("{}{of_it}", anchor(naming, root)),
+        });
+        if let (Some(fields), Some(name)) = (row.as_object_mut(), naming.site(number)) {
+            fields.insert("site".into(), json!(name));
+        }
+        Some(row)
+    };
+    sites.into_iter().take(MOST_ANCHORED).filter_map(row).collect()
+}
+
+fn anchor(naming: &Naming<'_, '_>, (kind, root): (u8, usize)) -> String {
+    match kind {
         kinds::DATA => {
-            let name = Names::default()
-                .of(image, root)
-                .unwrap_or_else(|| "of a module that is not known".to_owned());
-            format!("a static, {name}")
+            let name = Names::default().of(naming.image, root);
+            format!("a static, {}", name.unwrap_or_else(|| "of a module that is not known".to_owned()))
         }
         kinds::STACK if !(1..1 << 22).contains(&root) => "the stack of a thread".to_owned(),
         kinds::STACK => format!("the stack of thread {root}"),
-        HELD_BY_OBJECT => {
-            classes.object_of(root).unwrap_or_else(|| "a Ruby object of a class that has no name".to_owned())
-        }
+        HELD_BY_OBJECT => naming
+            .classes
+            .object_of(root)
+            .unwrap_or_else(|| "a Ruby object of a class that has no name".to_owned()),
         HELD_BY_TYPE => format!("a Ruby object of type {}", type_name(root as u8)),
         kinds::GARBAGE => "objects that nothing points to, which Ruby had not collected".to_owned(),
         kinds::CODE => "code that was made at run time".to_owned(),
         _ => "memory that was mapped past malloc".to_owned(),
-    };
-    Some(
-        json!({ "verdict": "anchored", "count": count, "bytes": bytes, "held_by": format!("{held_by}{of_it}") }),
-    )
+    }
 }

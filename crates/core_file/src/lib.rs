@@ -6,7 +6,9 @@
 //! - [`ruby`]: pages of Ruby's heap, known by their form
 //! - [`classes`]: names of Ruby's classes
 //! - [`modules`]: names of addresses
-//! - [`search`]: what blocks are reached from, by [`memintro_analysis::leaks`]
+//! - [`followed`]: call sites and ages of blocks, which the hook had written down
+//! - [`reader`]: the process that has the hook read them
+//! - [`mod@search`]: what blocks are reached from, by [`memintro_analysis::leaks`]
 //! - [`answer`]: groups of blocks, as the JSON of `Memintro::Leaks`
 //!
 //! The file may be damaged, cut off or made up. Nothing panics then, every loop has an end, and memory is taken by the size
@@ -14,9 +16,12 @@
 
 pub mod answer;
 pub mod classes;
+pub mod followed;
 pub mod image;
 pub mod malloc;
 pub mod modules;
+#[cfg(target_os = "linux")]
+pub mod reader;
 pub mod ruby;
 pub mod search;
 
@@ -25,16 +30,18 @@ use std::path::Path;
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted {
+pub struct Wanted<'a> {
     /// What the first words of leaked blocks look like.
     pub first_words: bool,
+    /// What reads the lines and ages of blocks, if they are wanted.
+    pub lines: Option<followed::Programs<'a>>,
 }
 
 /// Searches a core file. Returns JSON, or a sentence that says why there is no verdict.
 ///
 /// # Errors
 /// If the file cannot be read, or if its memory does not say which blocks there are.
-pub fn search_file(path: &Path, wanted: Wanted) -> Result<String, String> {
+pub fn search_file(path: &Path, wanted: Wanted<'_>) -> Result<String, String> {
     let name = path.display();
     let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
     let about = file.metadata().map_err(|error| format!("{name}: {error}"))?;
@@ -46,16 +53,24 @@ pub fn search_file(path: &Path, wanted: Wanted) -> Result<String, String> {
     }
     // SAFETY: the file is read as bytes of any kind; whoever shortens it meanwhile ends this program, which holds nothing.
     let bytes = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| format!("{name}: {error}"))?;
-    search_bytes(&bytes, wanted).map_err(|why| format!("{name}: {why}"))
+    search(&bytes, Some(path), wanted).map_err(|why| format!("{name}: {why}"))
 }
 
-/// The same for the bytes of a core file.
+/// The same for the bytes of a core file, without lines and ages.
 ///
 /// # Errors
 /// If they are none, or if they do not say which blocks there are.
-pub fn search_bytes(bytes: &[u8], wanted: Wanted) -> Result<String, String> {
+pub fn search_bytes(bytes: &[u8], wanted: Wanted<'_>) -> Result<String, String> {
+    search(bytes, None, wanted)
+}
+
+fn search(bytes: &[u8], path: Option<&Path>, wanted: Wanted<'_>) -> Result<String, String> {
     let image = image::Image::read(bytes)?;
-    let malloc = malloc::Malloc::find(&image)?;
+    let mut malloc = malloc::Malloc::find(&image)?;
     let heap = ruby::Heap::find(&image);
-    Ok(answer::write(&image, malloc, &heap, wanted))
+    let followed = match path.zip(wanted.lines) {
+        Some((path, programs)) => followed::add(&image, path, programs, &mut malloc.nodes),
+        None => Err("nobody asked for them".to_owned()),
+    };
+    Ok(answer::write(&image, malloc, &heap, followed, wanted.first_words))
 }

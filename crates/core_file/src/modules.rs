@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use object::{Object, ObjectSymbol};
 
-use crate::image::Image;
+use crate::image::{Image, Mapped};
 
 /// Larger files are not read for a name.
 const LARGEST: u64 = 512 << 20;
@@ -15,7 +15,7 @@ const LARGEST_DATA: usize = 1 << 20;
 /// Symbols of files that were asked for.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Of each path, its variables in the order of their addresses: begin, end, name. `None`: not to be had.
+    /// Of each path, its variables and functions in the order of their addresses: begin, end, name. `None`: not to be had.
     symbols: HashMap<Vec<u8>, Option<Vec<Symbol>>>,
 }
 
@@ -36,16 +36,9 @@ impl Names {
         }
         // The first piece of the file says where it was loaded.
         let base = image.files.iter().find(|one| one.path == file.path && one.offset == 0)?;
-        let head = image.segment(base.start).map_or(&b""[..], |segment| segment.bytes);
-        let short = file.path.rsplit(|byte| *byte == b'/').next().unwrap_or(file.path);
-        let short = String::from_utf8_lossy(short).into_owned();
-        let symbols = self.symbols.entry(file.path.to_vec()).or_insert_with(|| read(file.path, head));
+        let short = short(file.path);
         let at = (address - base.start) as u64;
-        let symbol = symbols.as_ref().and_then(|list| {
-            let next = list.partition_point(|symbol| symbol.start <= at);
-            list.get(next.checked_sub(1)?).filter(|symbol| at < symbol.end)
-        });
-        Some(match symbol {
+        Some(match self.symbol(image, base, at) {
             Some(symbol) if symbol.start == at => format!("{short}({})", symbol.name),
             Some(symbol) => format!("{short}({}+{:#x})", symbol.name, at - symbol.start),
             None => short,
@@ -53,7 +46,43 @@ impl Names {
     }
 }
 
-/// The variables of a file of shared code, if its build is that of the head that the process had.
+impl Names {
+    /// The same for a place in code to which a call returns: an offset in a module of which the path is known.
+    pub fn of_code(&mut self, image: &Image<'_>, path: &[u8], offset: u64) -> String {
+        if path.is_empty() {
+            return format!("(unknown)(+{offset:#x})");
+        }
+        let short = short(path);
+        let base = image.files.iter().find(|one| one.path == path && one.offset == 0);
+        // The call may have been the last instruction of its function.
+        let symbol = base.and_then(|base| self.symbol(image, base, offset.saturating_sub(1)));
+        match symbol {
+            Some(symbol) => format!("{short}({}+{:#x})", symbol.name, offset - symbol.start),
+            None => format!("{short}(+{offset:#x})"),
+        }
+    }
+
+    fn symbol(&mut self, image: &Image<'_>, base: &Mapped<'_>, at: u64) -> Option<&Symbol> {
+        let head = image.segment(base.start).map_or(&b""[..], |segment| segment.bytes);
+        let symbols = self.symbols.entry(base.path.to_vec()).or_insert_with(|| read(base.path, head));
+        let list = symbols.as_ref()?;
+        let next = list.partition_point(|symbol| symbol.start <= at);
+        list.get(next.checked_sub(1)?).filter(|symbol| at < symbol.end)
+    }
+}
+
+fn short(path: &[u8]) -> String {
+    String::from_utf8_lossy(path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)).into_owned()
+}
+
+/// Whether a file has the build of what a process had loaded, of which this is the first page.
+pub fn is_build(file: &object::File<'_>, head: &[u8]) -> bool {
+    // The build's number is in the first page, which core files have.
+    let build = file.build_id().ok().flatten().filter(|build| build.len() >= 8);
+    build.is_some_and(|build| head.windows(build.len()).any(|part| part == build))
+}
+
+/// The variables and functions of a file of shared code, if its build is that of the head that the process had.
 fn read(path: &[u8], head: &[u8]) -> Option<Vec<Symbol>> {
     let path = std::path::Path::new(std::str::from_utf8(path).ok().filter(|path| path.starts_with('/'))?);
     let about = std::fs::metadata(path).ok()?;
@@ -62,15 +91,14 @@ fn read(path: &[u8], head: &[u8]) -> Option<Vec<Symbol>> {
     }
     let bytes = std::fs::read(path).ok()?;
     let file = object::File::parse(&*bytes).ok()?;
-    let build = file.build_id().ok()??;
-    // The build's number is in the first page, which core files have.
-    if build.len() < 8 || !head.windows(build.len()).any(|part| part == build) {
+    if !is_build(&file, head) {
         return None;
     }
+    let is_named = |kind| matches!(kind, object::SymbolKind::Data | object::SymbolKind::Text);
     let mut symbols: Vec<Symbol> = file
         .symbols()
         .chain(file.dynamic_symbols())
-        .filter(|symbol| symbol.kind() == object::SymbolKind::Data && symbol.size() > 0)
+        .filter(|symbol| is_named(symbol.kind()) && symbol.size() > 0)
         .filter_map(|symbol| {
             let name = symbol.name().ok()?.to_owned();
             Some(Symbol {

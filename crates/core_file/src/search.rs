@@ -7,7 +7,7 @@
 
 use memintro_abi::{MOST_RANGES, RANGES_SIGN};
 use memintro_analysis::leaks::mark::{Marking, Memory, Root};
-use memintro_analysis::leaks::nodes::{NO_SITE, Node, State};
+use memintro_analysis::leaks::nodes::{Node, State};
 use memintro_analysis::leaks::unused::{self, Blocks, Read, around};
 
 use crate::image::{Image, PAGE, Segment, Thread};
@@ -31,8 +31,8 @@ pub mod kinds {
 const RED_ZONE: usize = 128;
 /// Zeroed data of a module directly behind its file; what is larger is more likely somebody else's.
 const LARGEST_DATA: usize = 1 << 20;
-/// Call sites are not known, so that of a block tells blocks from objects.
-pub const OBJECT: u32 = 1;
+/// In place of a call site: this is an object, no block.
+pub const OBJECT: u32 = u32::MAX - 1;
 /// Types whose values may be in Ruby's own short-lived memory: objects, arrays, hashes, structs.
 const TRANSIENT: [u8; 4] = [0x01, 0x07, 0x08, 0x09];
 
@@ -78,7 +78,7 @@ impl<'a> Words<'a> {
         };
         let mut unused = Vec::new();
         let mut visit = |from: usize, to: usize| unused.push((from, to));
-        let blocks = Blocks { memory: image, list, is_malloc: |node| node.site == NO_SITE };
+        let blocks = Blocks { memory: image, list, is_malloc: |node| node.site != OBJECT };
         let mut pages: Vec<usize> = heap.pages.iter().filter_map(|page| image.pointer(page.body)).collect();
         pages.sort_unstable();
         pages.dedup();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 #[path = "support/made.rs"]
 mod made;
 
-const WANTED: Wanted = Wanted { first_words: true };
+const WANTED: Wanted<'_> = Wanted { first_words: true, lines: None };
 
 fn found(file: &[u8]) -> serde_json::Value {
     serde_json::from_str(&search_bytes(file, WANTED).unwrap()).unwrap()
@@ -27,7 +27,7 @@ fn blocks_are_told_apart_by_what_points_to_them() {
     );
     let first = &answer["groups"][0];
     assert_eq!((first["size"].as_u64(), first["count"].as_u64()), (Some(made::CHUNK - 8), Some(3)));
-    assert_eq!(answer["notes"].as_array().unwrap().len(), 1, "{}", answer["notes"]);
+    assert_eq!(answer["notes"].as_array().unwrap().len(), 3, "{}", answer["notes"]);
 }
 
 #[test]

@@ -14,7 +14,9 @@ use crate::figures::{self, SiteFigures, is_used};
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
-use crate::{callers, dump, exit, functions, measure, objects, patch, stacks, start, state, thread};
+use crate::{
+    callers, dump, exit, functions, measure, objects, other_process, patch, stacks, start, state, thread,
+};
 
 /// The table. A reader compares `version` and `size` before anything else.
 #[unsafe(no_mangle)]
@@ -62,6 +64,7 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     take_callers: callers::take,
     is_live: callers::is_live,
     modules: callers::modules,
+    other_process: other_process::visit,
 };
 
 /// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack

@@ -47,6 +47,7 @@ mod measure;
 mod nested;
 mod object_samples;
 mod objects;
+mod other_process;
 mod patch;
 mod pending;
 mod place;

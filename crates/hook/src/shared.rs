@@ -159,6 +159,38 @@ pub(crate) fn give_up() {
     THREADS.make_unusual();
 }
 
+/// What [`of_other_process`] reads.
+pub(crate) struct Other {
+    /// Its mode.
+    pub(crate) mode: u32,
+    /// Whether its figures are unusable.
+    pub(crate) is_lost: bool,
+    /// The address of the words that its VM has lent; `None`: it has a VM that has not lent any yet.
+    pub(crate) words: Option<usize>,
+}
+
+/// Of another process with this library. `moved` turns the address of a static into that of its counterpart.
+///
+/// # Safety
+/// These counterparts are mapped and can be read.
+pub(crate) unsafe fn of_other_process(moved: impl Fn(usize) -> usize) -> Other {
+    // SAFETY: the caller's; atomics have the layout of what is in them.
+    unsafe fn read<T: Copy>(place: usize) -> T {
+        // SAFETY: as above.
+        unsafe { ptr::with_exposed_provenance::<T>(place).read() }
+    }
+    // SAFETY: as above.
+    unsafe {
+        let words = read::<usize>(moved((&raw const WORDS).expose_provenance()));
+        let is_booting = read::<u8>(moved((&raw const BOOTING).expose_provenance())) != 0;
+        Other {
+            mode: read::<u32>(moved((&raw const ACTIVE).expose_provenance())),
+            is_lost: read::<u8>(moved((&raw const IS_LOST).expose_provenance())) != 0,
+            words: (!is_booting).then_some(words),
+        }
+    }
+}
+
 /// Whether the figures are unusable.
 pub(crate) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Acquire)

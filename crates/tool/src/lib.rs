@@ -28,6 +28,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Some("valgrind-xml") => valgrind::run(&arguments[1..]),
         Some("heap") => heap(&arguments[1..]),
         Some("leaks-core") => leaks_of_core(&arguments[1..]),
+        #[cfg(target_os = "linux")]
+        Some(memintro_core_file::followed::COMMAND) => return lines_of_core(&arguments[1..]),
         _ => return usage(),
     };
     match outcome {
@@ -51,9 +53,23 @@ fn heap(arguments: &[OsString]) -> Result<(), String> {
 fn leaks_of_core(arguments: &[OsString]) -> Result<(), String> {
     use std::io::Write as _;
     let [path, rest @ ..] = arguments else { return Err("leaks-core takes a file".to_owned()) };
-    let wanted = memintro_core_file::Wanted { first_words: rest.iter().any(|word| word == "first-words") };
+    let tool = std::env::current_exe().map_err(|error| format!("the tool's own file: {error}"))?;
+    // Both are built and installed together.
+    let hook = tool.with_file_name("libmemintro_hook.so");
+    let wanted = memintro_core_file::Wanted {
+        first_words: rest.iter().any(|word| word == "first-words"),
+        lines: Some(memintro_core_file::followed::Programs { tool: &tool, hook: &hook }),
+    };
     let answer = memintro_core_file::search_file(path.as_ref(), wanted)?;
     std::io::stdout().write_all(answer.as_bytes()).map_err(|error| format!("standard output: {error}"))
+}
+
+/// The process that reads, for the one above, what memintro's hook had followed.
+#[cfg(target_os = "linux")]
+fn lines_of_core(arguments: &[OsString]) -> ExitCode {
+    let [core, hook] = arguments else { return usage() };
+    let status = memintro_core_file::reader::run(core.as_ref(), hook.as_ref());
+    u8::try_from(status).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 fn usage() -> ExitCode {

@@ -169,7 +169,9 @@ impl Births {
     pub fn in_child(&self, own: Option<&Measuring>) {
         let open = own.map_or(0, |own| own.open.get());
         self.open.store(open, Ordering::Relaxed);
-        self.shards.iter().for_each(SpinLock::force_open);
+        for shard in &self.shards {
+            shard.force_open();
+        }
         if open == 0 {
             self.forget();
         }

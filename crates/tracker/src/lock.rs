@@ -143,9 +143,10 @@ impl<T> SpinLock<T> {
         None
     }
 
-    /// Releases the lock whoever holds it. For a forked child, in which the holder does not exist.
-    pub fn force_open(&self) {
-        self.held.store(false, Ordering::Release);
+    /// Releases the lock whoever holds it, and returns whether somebody did. For a process in which the holder does not
+    /// exist, such as a forked child.
+    pub fn force_open(&self) -> bool {
+        self.held.swap(false, Ordering::AcqRel)
     }
 
     #[inline]

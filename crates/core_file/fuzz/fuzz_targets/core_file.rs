@@ -5,5 +5,5 @@ use libfuzzer_sys::fuzz_target;
 use memintro_core_file::{Wanted, search_bytes};
 
 fuzz_target!(|file: &[u8]| {
-    let _ = search_bytes(file, Wanted { first_words: true });
+    let _ = search_bytes(file, Wanted { first_words: true, lines: None });
 });

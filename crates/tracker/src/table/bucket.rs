@@ -117,6 +117,15 @@ impl Bucket {
         BucketGuard { bucket: self, word: self.word.load(Ordering::Relaxed) & !LOCKED }
     }
 
+    /// Releases the lock whoever holds it; `false` if nobody did.
+    pub(super) fn force_open(&self) -> bool {
+        let held = self.word.load(Ordering::Relaxed) & LOCKED != 0;
+        if held {
+            self.word.fetch_and(!LOCKED, Ordering::Relaxed);
+        }
+        held
+    }
+
     /// Whether the bucket had no blocks at a recent instant.
     pub(super) fn peek_empty(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !LOCKED == 0

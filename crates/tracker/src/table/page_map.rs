@@ -189,6 +189,15 @@ impl HeapPage {
         self.0.compare_exchange(0, MOVING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
+    /// Releases the lock whoever holds it. Returns whether somebody did, or was moving blocks.
+    pub(super) fn force_open(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        if word & LOCKED != 0 {
+            self.0.store(word & !LOCKED, Ordering::Relaxed);
+        }
+        word & (LOCKED | MOVING) != 0
+    }
+
     /// Waits while blocks are being moved. Returns `false` if the thread that moves them does not finish in time.
     pub(super) fn wait(&self) -> bool {
         let mut patience = Patience::new();
@@ -382,6 +391,13 @@ impl Leaves {
                 Err(now) => first = now,
             }
         }
+    }
+
+    /// Releases all heap pages whoever holds them, and returns how many somebody held, or was moving.
+    pub(super) fn force_open(&self) -> usize {
+        let mut held = 0;
+        self.each(|leaf| held += leaf.used_pages().filter(|(_, heap_page)| heap_page.force_open()).count());
+        held
     }
 
     /// Visits each leaf.

@@ -60,8 +60,7 @@ module Memintro
           "If memory grows all the same, something holds it: Memintro.report(by: :growth) names the lines, " \
             "Memintro.holders who holds objects, and Memintro.account what the rest of RSS is."
         elsif leaks.copies.zero?
-          "A core file does not say lines. Track the next process to learn them: memintro leaks -- CMD, or " \
-            "memintro leaks PID --track 60."
+          of_core_file(first, leaks)
         elsif first.site.nil?
           "Track from now on to learn the lines: Memintro.start, work, and Memintro.leaks again; " \
             "or memintro leaks PID --track 60."
@@ -73,6 +72,19 @@ module Memintro
         end
       end
       private_class_method :advice
+
+      # That process does not work on.
+      def self.of_core_file(first, leaks)
+        if first.site.nil?
+          "This core file does not say that line. Track the next process to learn it: memintro leaks -- CMD, or " \
+            "memintro leaks PID --track 60."
+        elsif leaks.leaked_bytes < LITTLE
+          "That is little: most programs lose as much at their start."
+        else
+          "Look at that line: what it allocates must be freed by the same library, or be kept where it can be."
+        end
+      end
+      private_class_method :of_core_file
     end
   end
 end
