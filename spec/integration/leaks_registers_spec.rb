@@ -70,6 +70,19 @@ RSpec.describe "Memintro.leaks beside registers of other threads", :native_progr
     expect(found[:held_by]).to start_with("the stack of thread #{found[:thread]} (keeper)")
   end
 
+  it "names the stack of a fiber" do
+    code = <<~RUBY
+      Memintro.start
+      FIBERS = Array.new(5) { Fiber.new { Fiddle.malloc(30_000).then { |block| Fiber.yield && block } } }.each(&:resume)
+      thread = Thread.new { Fiber.new { Fiddle.malloc(30_000).then { |block| Fiber.yield && block } }.resume && sleep }
+      sleep 0.01 until thread.stop?
+      puts Memintro.leaks
+    RUBY
+    text = run_ruby(code: code, requires: %w[fiddle memintro]).must_succeed.stdout
+    expect(text).to match(/^held: .* from .*:2; held by the stack of a fiber/)
+    expect(text).not_to include("blocks of 30,000 bytes")
+  end
+
   it "knows that threads that wait inside Ruby hold nothing in registers" do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       Memintro.start

@@ -54,6 +54,16 @@ RSpec.describe Memintro::Leaks do
     expect(little.verdict.last).to start_with("That is little.")
   end
 
+  it "asks nobody to work on with a process of which there is only a core file" do
+    of = lambda do |site, bytes|
+      rows = [group(site: site, size: 40, count: 2, bytes: bytes)]
+      leaks(rows, leaked_blocks: 2, leaked_bytes: bytes, copies: 0).verdict.last
+    end
+    expect(of[nil, 80]).to start_with("This core file does not say that line.")
+    expect(of["a.rb:1", 80]).to eq("That is little: most programs lose as much at their start.")
+    expect(of["a.rb:1", 1 << 20]).to end_with("must be freed by the same library, or be kept where it can be.")
+  end
+
   it "is the same after a way through JSON, and refuses what is none" do
     again = described_class.of_hash(Memintro::JsonText.parse(found.to_json))
     expect([again, again.to_s]).to eq([found, found.to_s])

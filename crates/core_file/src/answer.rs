@@ -88,7 +88,7 @@ pub fn write(
     let begun = Instant::now();
     let words = Words::new(image, nodes.list, &ranges, heap);
     let mut marking = Marking::new(&mut nodes, &words, &mut waiting, None);
-    search::search(image, &skipped, &mut marking);
+    search::search(image, &skipped, &words, &mut marking);
     let searched = marking.searched;
     marking.sort_unreached(&mut candidates);
     let took = begun.elapsed().as_secs_f64() * 1e3;
@@ -328,6 +328,7 @@ fn anchor(naming: &Naming<'_, '_>, (kind, root): (u8, usize)) -> String {
             .unwrap_or_else(|| "a Ruby object of a class that has no name".to_owned()),
         HELD_BY_TYPE => format!("a Ruby object of type {}", type_name(root as u8)),
         kinds::GARBAGE => "objects that nothing points to, which Ruby had not collected".to_owned(),
+        kinds::FIBER => "the stack of a fiber".to_owned(),
         kinds::CODE => "code that was made at run time".to_owned(),
         _ => "memory that was mapped past malloc".to_owned(),
     }

@@ -23,6 +23,8 @@ pub mod kinds {
     pub const ANONYMOUS: u8 = 5;
     /// Code that was made at run time.
     pub const CODE: u8 = 8;
+    /// The stack of a fiber.
+    pub const FIBER: u8 = 10;
     /// An object that nothing points to, and that Ruby had not collected.
     pub const GARBAGE: u8 = 9;
 }
@@ -65,6 +67,8 @@ pub fn own_ranges(image: &Image<'_>) -> Option<Vec<(usize, usize)>> {
 pub struct Words<'a> {
     image: &'a Image<'a>,
     unused: Vec<(usize, usize)>,
+    /// Stacks of fibers, in the order of their addresses.
+    fibers: Vec<(usize, usize)>,
 }
 
 impl<'a> Words<'a> {
@@ -85,6 +89,13 @@ impl<'a> Words<'a> {
         let is_running = |from: usize, to: usize| {
             image.threads.iter().any(|thread| (from..to).contains(&thread.stack_pointer))
         };
+        let mapped = |start| {
+            let begins = image.segment(start).filter(|segment| segment.start == start);
+            begins.filter(|segment| segment.is_writable && segment.file.is_none()).map(|segment| segment.end)
+        };
+        let mut fibers = Vec::new();
+        blocks.fiber_stacks(mapped, |start, end| fibers.push((start, end)));
+        fibers.sort_unstable();
         blocks.of_vm(&pages, is_mapped, is_running, &mut visit);
         let mut used = vec![0; list.len()];
         let find = |at: usize| Some(list.partition_point(|node| node.end() <= at));
@@ -96,7 +107,7 @@ impl<'a> Words<'a> {
         blocks.room(&used, &mut visit);
         let count = unused::join(&mut unused);
         unused.truncate(count);
-        Self { image, unused }
+        Self { image, unused, fibers }
     }
 }
 
@@ -147,7 +158,12 @@ pub fn short_lived(image: &Image<'_>) -> Vec<(usize, usize)> {
 }
 
 /// Reaches blocks from all roots. `skipped`: in the order of their addresses.
-pub fn search(image: &Image<'_>, skipped: &[(usize, usize)], marking: &mut Marking<'_, '_, Words<'_>>) {
+pub fn search(
+    image: &Image<'_>,
+    skipped: &[(usize, usize)],
+    words: &Words<'_>,
+    marking: &mut Marking<'_, '_, Words<'_>>,
+) {
     for thread in &image.threads {
         for word in &thread.registers {
             marking.from_word(*word, Root::new(kinds::STACK, thread.number as usize));
@@ -157,7 +173,7 @@ pub fn search(image: &Image<'_>, skipped: &[(usize, usize)], marking: &mut Marki
     // Memintro keeps no integers of Ruby. What is in its memory where one may be is from a former user.
     for are_ours in [false, true] {
         marking.has_integers = !are_ours;
-        segments(image, skipped, are_ours, marking);
+        segments(image, skipped, &words.fibers, are_ours, marking);
     }
     garbage(marking);
 }
@@ -166,6 +182,7 @@ pub fn search(image: &Image<'_>, skipped: &[(usize, usize)], marking: &mut Marki
 fn segments(
     image: &Image<'_>,
     skipped: &[(usize, usize)],
+    fibers: &[(usize, usize)],
     are_ours: bool,
     marking: &mut Marking<'_, '_, Words<'_>>,
 ) {
@@ -203,7 +220,15 @@ fn segments(
         };
         let from = thread
             .map_or(segment.start, |thread| thread.stack_pointer.saturating_sub(RED_ZONE).max(segment.start));
-        around(skipped, from, segment.known_end(), |from, to| marking.from_root(from, to, root));
+        let fiber = fibers.binary_search_by_key(&segment.start, |fiber| fiber.0).ok();
+        let fiber = fiber.filter(|_| thread.is_none()).and_then(|index| fibers.get(index));
+        // Other memory may have joined the mapping.
+        let end = fiber.map_or(from, |fiber| fiber.1);
+        let of_fiber = Root { kind: kinds::FIBER, ..root };
+        around(skipped, from, segment.known_end(), |from, to| {
+            marking.from_root(from, to.min(end), of_fiber);
+            marking.from_root(from.max(end), to, root);
+        });
     }
 }
 

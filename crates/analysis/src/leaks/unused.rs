@@ -15,6 +15,7 @@
 //! The buffer from which an IO reads is pointed to at an odd place, because Ruby packs its structure ([`io_buffers`]).
 //! Ruby has no function that tells. Each is known by its form, and by what it points to.
 
+mod fibers;
 mod forms;
 
 use std::ops::Range;
@@ -38,7 +39,6 @@ const T_IMEMO: u8 = 0x1a;
 const USER: u32 = 12;
 /// The least slot; larger ones are there since Ruby 3.2.
 const SLOT: usize = 40;
-
 /// Words in a stack of values.
 const VALUES: Range<usize> = 1 << 10..1 << 24;
 

@@ -121,6 +121,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     }
     let words = Words { there: &there, unused: &[] };
     let begun = processor_time();
+    let fibers = unused::fibers(&nodes, &words, rest)?;
     let unused = unused::find(plan.pages, &mut nodes, &words, rest, &skipped, stacks)?;
     let words = Words { there: &there, unused };
     let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
@@ -139,6 +140,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
             regions: frozen.regions,
             kinds: mappings.kinds,
             stacks,
+            fibers,
             skipped: unused,
             has_blocks: !is_whole,
             registers: &plan.held.registers,

@@ -36,6 +36,7 @@ pub(super) mod kinds {
     pub(crate) const TYPE: u8 = 10;
     pub(crate) const OURS: u8 = 11;
     pub(crate) const REGISTER: u8 = 12;
+    pub(crate) const FIBER: u8 = 13;
 }
 
 /// In place of the calling thread's number: the kernel's numbers of threads are less.
@@ -56,6 +57,8 @@ pub(super) struct Roots<'a> {
     pub(super) kinds: &'a [Kind],
     /// Where stacks begin to be in use, and of which threads: first those that wait, then [`CALLER`].
     pub(super) stacks: &'a [(usize, usize)],
+    /// Stacks of fibers, in the order of their addresses.
+    pub(super) fibers: &'a [(usize, usize)],
     /// Ranges that are no roots, in the order of their addresses.
     pub(super) skipped: &'a [(usize, usize)],
     /// Blocks lie among the roots.
@@ -95,7 +98,15 @@ impl Roots<'_> {
             if *kind == Kind::Code {
                 self.code(marking, area);
             } else {
-                self.pages(area, from, |from, to| self.around_skipped(from, to, root, marking));
+                let fiber = self.fibers.binary_search_by_key(&area.start, |fiber| fiber.0).ok();
+                let fiber = fiber.filter(|_| stack.is_none()).and_then(|index| self.fibers.get(index));
+                // Other memory may have joined the mapping.
+                let end = fiber.map_or(from, |fiber| fiber.1);
+                let of_fiber = Root { kind: kinds::FIBER, ..root };
+                self.pages(area, from, |from, to| {
+                    self.around_skipped(from, to.min(end), of_fiber, marking);
+                    self.around_skipped(from.max(end), to, root, marking);
+                });
             }
         }
     }

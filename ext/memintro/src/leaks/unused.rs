@@ -1,4 +1,4 @@
-//! Which parts of Ruby's own blocks, and of its stacks, are out of use.
+//! Which parts of Ruby's own blocks, and of its stacks, are out of use; and which mappings are stacks of fibers.
 
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::Space;
@@ -77,4 +77,26 @@ pub(super) fn find(
         }
     }
     Some(ranges)
+}
+
+/// Where stacks of fibers begin and end, in the order of their addresses. `rest`: as above.
+pub(super) fn fibers(
+    nodes: &Nodes<'_>,
+    words: &Words<'_>,
+    rest: &Space<'_>,
+) -> Option<&'static [(usize, usize)]> {
+    const MOST: usize = 1 << 16;
+    let list = slice::<(usize, usize)>(MOST)?;
+    let mut count = 0;
+    let blocks = Blocks { memory: words, list: &*nodes.list, is_malloc: |_| true };
+    let mapped = |start| rest.area(start).filter(|area| area.start == start).map(|area| area.end);
+    blocks.fiber_stacks(mapped, |start, end| {
+        if let Some(place) = list.get_mut(count) {
+            *place = (start, end);
+            count += 1;
+        }
+    });
+    let list = list.get_mut(..count)?;
+    list.sort_unstable();
+    Some(list)
 }

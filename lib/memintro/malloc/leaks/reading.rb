@@ -289,6 +289,7 @@ module Memintro
         when 6 then "memory of malloc that is not tracked"
         when 8 then "code that was made at run time"
         when 10 then "an object of Ruby's VM"
+        when 13 then "the stack of a fiber"
         else "a block that is not decided"
         end
       end
