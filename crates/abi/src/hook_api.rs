@@ -85,6 +85,9 @@ pub struct VmWords {
     pub thread: AtomicIsize,
     /// Distance in the thread of a word that is 0 while it holds the VM's lock.
     pub without_lock: AtomicUsize,
+    /// Number of collections when the VM last marked, plus 1; 0: not known. For readers of core files, who cannot ask
+    /// the VM.
+    pub last_marked: AtomicUsize,
 }
 
 impl VmWords {
@@ -103,6 +106,7 @@ impl VmWords {
             collections: AtomicPtr::new(collections),
             thread: AtomicIsize::new(0),
             without_lock: AtomicUsize::new(0),
+            last_marked: AtomicUsize::new(0),
         }
     }
 }

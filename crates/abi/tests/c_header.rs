@@ -220,6 +220,7 @@ fn layouts(all: &mut Lines) {
         collections,
         thread,
         without_lock,
+        last_marked,
     );
     layout!(all, "memintro_stack_frame", StackFrame, path, label, path_len, label_len, line, frame, caller,);
     layout!(all, "memintro_own_range", OwnRange, start, end);

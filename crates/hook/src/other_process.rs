@@ -73,7 +73,9 @@ fn generation(other: &OtherProcess, words: usize) -> Option<u32> {
         // SAFETY: the caller's own callback and context.
         unsafe { (other.word)(other.context, address, &raw mut word) }.then_some(word)
     };
-    let place = words.checked_add(offset_of!(VmWords, collections))?;
-    let collections = word(place).filter(|collections| *collections != 0)?;
-    Some(word(collections)? as u32)
+    let field = |distance: usize| word(words.checked_add(distance)?).filter(|value| *value != 0);
+    match field(offset_of!(VmWords, collections)) {
+        Some(collections) => Some(word(collections)? as u32),
+        None => Some(field(offset_of!(VmWords, last_marked))?.wrapping_sub(1) as u32),
+    }
 }

@@ -22,6 +22,13 @@ pub(super) fn since(key: usize) -> usize {
     key ^ WORDS.marks.load(Ordering::Relaxed)
 }
 
+/// Notes how many collections there were.
+pub(super) fn note() {
+    if let Some(count) = super::gc_count() {
+        WORDS.last_marked.store(count.wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
 /// Makes the object. Under the GVL, outside malloc.
 pub(super) fn prepare() {
     // If Ruby has no memory for it, keys are addresses alone.
@@ -58,5 +65,6 @@ static MARKED: Marked = Marked(rb_sys::rb_data_type_t {
 
 unsafe extern "C" fn marked(_: *mut c_void) {
     WORDS.marks.fetch_add(1 << SHIFT, Ordering::Relaxed);
+    note();
     words::check();
 }

@@ -23,6 +23,7 @@ use memintro_abi::VmSource;
 
 /// What is lent to the hook; `None` if [`prepare`] has not found all of it.
 pub(crate) fn source() -> Option<VmSource> {
+    marks::note();
     Some(VmSource {
         frame: frames::frame,
         locate: frames::locate,
