@@ -224,7 +224,7 @@ fn segments(
         let fiber = fiber.filter(|_| thread.is_none()).and_then(|index| fibers.get(index));
         // Other memory may have joined the mapping.
         let end = fiber.map_or(from, |fiber| fiber.1);
-        let of_fiber = Root { kind: kinds::FIBER, ..root };
+        let of_fiber = Root { kind: kinds::FIBER, key: 1, ..root };
         around(skipped, from, segment.known_end(), |from, to| {
             marking.from_root(from, to.min(end), of_fiber);
             marking.from_root(from.max(end), to, root);

@@ -11,6 +11,7 @@ use memintro_analysis::leaks::mark::{Marking, Root};
 use memintro_analysis::leaks::nodes::{Node, Nodes, State, TOP, leaf_entries};
 
 use super::memory::{self, Words};
+use super::own_data::OwnData;
 use super::registers::{self, Codes};
 use super::roots::{self, Roots, kinds};
 use super::threads::Waiting;
@@ -30,6 +31,8 @@ pub(super) struct Plan<'a> {
     pub(super) held: &'a Held,
     /// What the hook has mapped for itself.
     pub(super) own: &'a [(usize, usize)],
+    /// Statics of memintro's libraries.
+    pub(super) own_data: OwnData,
     /// The hook, while it tracks; and whether it follows only a part of the blocks.
     pub(super) hook: Option<&'static HookApi>,
     pub(super) sampled: bool,
@@ -141,6 +144,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
             kinds: mappings.kinds,
             stacks,
             fibers,
+            own_data: plan.own_data.ranges(),
             skipped: unused,
             has_blocks: !is_whole,
             registers: &plan.held.registers,

@@ -12,6 +12,7 @@ mod child;
 mod found;
 mod held;
 mod memory;
+mod own_data;
 mod registers;
 mod roots;
 mod threads;
@@ -30,6 +31,7 @@ use crate::copy::{self, Copy, Shared};
 use crate::hook_link;
 
 pub(crate) use held::Held;
+use own_data::OwnData;
 use threads::{Threads, Waiting};
 
 /// Of the shared memory: some words, the threads that wait, the text, and the list of blocks.
@@ -92,6 +94,7 @@ pub(crate) fn begin(
         pages,
         held,
         own: &own,
+        own_data: OwnData::find(),
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),
         sampled: hook.is_some_and(|hook| (hook.mode)() == Mode::SAMPLED),
         maps: maps.as_raw_fd(),

@@ -59,6 +59,8 @@ pub(super) struct Roots<'a> {
     pub(super) stacks: &'a [(usize, usize)],
     /// Stacks of fibers, in the order of their addresses.
     pub(super) fibers: &'a [(usize, usize)],
+    /// Statics of memintro's libraries, in the order of their addresses.
+    pub(super) own_data: &'a [(usize, usize)],
     /// Ranges that are no roots, in the order of their addresses.
     pub(super) skipped: &'a [(usize, usize)],
     /// Blocks lie among the roots.
@@ -88,8 +90,11 @@ impl Roots<'_> {
     }
 
     fn mappings(&self, are_ours: bool, marking: &mut Search<'_, '_, '_>) {
-        let all = self.space.areas().iter().zip(self.regions).zip(self.kinds);
-        for ((area, region), kind) in all.filter(|((_, region), _)| is_ours(region) == are_ours) {
+        for ((area, region), kind) in self.space.areas().iter().zip(self.regions).zip(self.kinds) {
+            if are_ours {
+                self.own_statics(area, marking);
+                continue;
+            }
             let stack = (region.is_stack || region.is_guarded)
                 .then(|| self.stacks.iter().find(|(pointer, _)| area.holds(*pointer, *pointer)))
                 .flatten();
@@ -97,26 +102,37 @@ impl Roots<'_> {
             let from = stack.map_or(area.start, |stack| stack.0.saturating_sub(RED_ZONE).max(area.start));
             if *kind == Kind::Code {
                 self.code(marking, area);
-            } else {
-                let fiber = self.fibers.binary_search_by_key(&area.start, |fiber| fiber.0).ok();
-                let fiber = fiber.filter(|_| stack.is_none()).and_then(|index| self.fibers.get(index));
-                // Other memory may have joined the mapping.
-                let end = fiber.map_or(from, |fiber| fiber.1);
-                let of_fiber = Root { kind: kinds::FIBER, ..root };
-                self.pages(area, from, |from, to| {
+                continue;
+            }
+            let fiber = self.fibers.binary_search_by_key(&area.start, |fiber| fiber.0).ok();
+            let fiber = fiber.filter(|_| stack.is_none()).and_then(|index| self.fibers.get(index));
+            // Other memory may have joined the mapping.
+            let end = fiber.map_or(from, |fiber| fiber.1);
+            let of_fiber = Root { kind: kinds::FIBER, key: 1, ..root };
+            self.pages(area, from, |from, to| {
+                around(self.own_data, from, to, |from, to| {
                     self.around_skipped(from, to.min(end), of_fiber, marking);
                     self.around_skipped(from.max(end), to, root, marking);
                 });
-            }
+            });
+        }
+    }
+
+    /// Statics of memintro's libraries, as far as they are in an area.
+    fn own_statics(&self, area: &Area, marking: &mut Search<'_, '_, '_>) {
+        let root = Root { has_integers: false, ..Root::new(kinds::OURS, 1) };
+        for (start, end) in self.own_data.iter().filter(|own| own.0 < area.end && area.start < own.1) {
+            self.pages(area, (*start).max(area.start), |from, to| {
+                self.around_skipped(from, to.min(*end), root, marking);
+            });
         }
     }
 
     fn root(&self, area: &Area, region: &Region, kind: Kind, thread: Option<usize>) -> Root {
-        if is_ours(region) {
-            Root { has_integers: false, ..Root::new(kinds::OURS, 1) }
-        } else if thread.is_some() || region.is_stack {
+        let is_data = kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA;
+        if thread.is_some() || region.is_stack {
             Root::new(kinds::STACK, thread.unwrap_or(area.start))
-        } else if kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA {
+        } else if is_data && !is_ours(region) {
             Root::new(kinds::DATA, 0)
         } else if self.has_blocks {
             // What Ruby's objects own is searched for integers by itself, so that freed arrays hold nothing.
@@ -191,7 +207,7 @@ impl Roots<'_> {
     }
 }
 
-/// Whether these are statics of memintro's own libraries.
+/// Whether it begins with statics of memintro's own libraries.
 fn is_ours(region: &Region) -> bool {
     [&b"/memintro.so"[..], b"/libmemintro_hook.so"].iter().any(|name| region.file.ends_with(name))
 }
