@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::classes::Classes;
 use crate::followed::Followed;
 use crate::image::Image;
-use crate::malloc::Malloc;
+use crate::malloc::{Malloc, allocator};
 use crate::modules::Names;
 use crate::ruby::{Heap, type_name};
 use crate::search::{self, OBJECT, Words, kinds};
@@ -65,8 +65,7 @@ pub fn write(
     followed: Result<Followed, String>,
     first_words: bool,
 ) -> String {
-    let Malloc { nodes: blocks, ranges, free, mut notes, .. } = malloc;
-    let mut list = together(blocks, search::objects(image, heap), heap);
+    let Malloc { nodes: blocks, ranges, free, mut notes, is_part, .. } = malloc;
     let own = search::own_ranges(image);
     let classes = Classes::find(image, heap);
     explain(image, heap, &classes, own.as_deref(), &mut notes);
@@ -79,8 +78,12 @@ pub fn write(
     skipped.extend(heap.pages.iter().map(|page| (page.body, page.body + heap.page_bytes)));
     skipped.extend(own.unwrap_or_default());
     skipped.extend(search::short_lived(image));
+    if is_part {
+        skipped.extend(blocks.iter().map(|node| (node.start, node.end())));
+    }
     let count = unused::join(&mut skipped);
     skipped.truncate(count);
+    let mut list = together(blocks, search::objects(image, heap), heap);
     let (mut top, mut leaves) = (vec![0; TOP], vec![0; leaf_entries(&list)]);
     let count = list.len();
     let mut nodes = Nodes::new(&mut list, &mut top, &mut leaves);
@@ -88,7 +91,7 @@ pub fn write(
     let begun = Instant::now();
     let words = Words::new(image, nodes.list, &ranges, heap);
     let mut marking = Marking::new(&mut nodes, &words, &mut waiting, None);
-    search::search(image, &skipped, &words, &mut marking);
+    search::search(image, &skipped, (&words, is_part), &mut marking);
     let searched = marking.searched;
     marking.sort_unreached(&mut candidates);
     let took = begun.elapsed().as_secs_f64() * 1e3;
@@ -107,7 +110,9 @@ pub fn write(
         }
     }
     rows.extend(held(&naming, list));
-    rows.push(json!({ "verdict": "free_but_kept", "count": free.0, "bytes": free.1 }));
+    if !is_part {
+        rows.push(json!({ "verdict": "free_but_kept", "count": free.0, "bytes": free.1 }));
+    }
     let answer = json!({
         "memintro_leaks": LAYOUT,
         "pid": image.pid,
@@ -119,9 +124,9 @@ pub fn write(
         "undecided_bytes": 0,
         "scanned_blocks": scanned.0,
         "scanned_bytes": scanned.1,
-        "free_bytes": free.1,
-        "allocator": "glibc",
-        "basis": "chunks",
+        "free_bytes": if is_part { Value::Null } else { json!(free.1) },
+        "allocator": allocator(image),
+        "basis": if is_part { "tracked" } else { "chunks" },
         "mode": followed.mode,
         "copies": 0,
         "searched_bytes": searched,
@@ -328,6 +333,7 @@ fn anchor(naming: &Naming<'_, '_>, (kind, root): (u8, usize)) -> String {
             .unwrap_or_else(|| "a Ruby object of a class that has no name".to_owned()),
         HELD_BY_TYPE => format!("a Ruby object of type {}", type_name(root as u8)),
         kinds::GARBAGE => "objects that nothing points to, which Ruby had not collected".to_owned(),
+        kinds::UNFOLLOWED => "memory of malloc that is not tracked".to_owned(),
         kinds::FIBER => "the stack of a fiber".to_owned(),
         kinds::CODE => "code that was made at run time".to_owned(),
         _ => "memory that was mapped past malloc".to_owned(),

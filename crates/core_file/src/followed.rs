@@ -24,9 +24,8 @@ const HOOK: &[u8] = b"libmemintro_hook.so";
 const TRIES: usize = 4;
 /// Numbers of call sites end here.
 const MOST_SITES: u64 = 1 << 24;
-/// Bytes that an answer may have, and more for each block.
+/// Bytes that an answer may have more than the core file: a block has some in the tables, and some of its own.
 const MOST_BYTES: u64 = 256 << 20;
-const BYTES_OF_BLOCK: u64 = 64;
 /// One in so many blocks may not fit, and a few more: a free that the hook has not seen, and one that was under way.
 const MISFITS: usize = 20;
 const FEW_MISFITS: usize = 64;
@@ -92,8 +91,53 @@ pub fn add(
     programs: Programs<'_>,
     list: &mut [Node],
 ) -> Result<Followed, String> {
+    let (known, mut followed) = read(image, core, programs)?;
+    let misfits = merge(list, known, &followed.sites)?;
+    if misfits > 0 {
+        followed
+            .notes
+            .push(format!("{misfits} of the blocks that the hook had followed were not malloc's any more"));
+    }
+    if followed.mode == "sampled" {
+        followed.notes.push(
+            "blocks were tracked in sampled mode: most lines are not known, and all blocks were judged"
+                .to_owned(),
+        );
+    }
+    Ok(followed)
+}
+
+/// The blocks that the hook had followed, where malloc's own lists cannot be read; in the order of their addresses.
+///
+/// # Errors
+/// Why they are not known.
+pub fn alone(
+    image: &Image<'_>,
+    core: &Path,
+    programs: Programs<'_>,
+) -> Result<(Vec<Node>, Followed), String> {
+    let (mut known, followed) = read(image, core, programs)?;
+    if followed.mode != "full" {
+        return Err("blocks were tracked in sampled mode, so most of them are not known".to_owned());
+    }
+    known.sort_unstable_by_key(|node| node.start);
+    let all = known.len();
+    let mut end = 0;
+    known.retain(|node| {
+        let segment =
+            image.segment(node.start).filter(|one| one.is_writable && node.end() <= one.known_end());
+        let fits = node.start >= end && segment.is_some() && followed.sites.contains_key(&node.site);
+        end = if fits { node.end() } else { end };
+        fits
+    });
+    believe(all - known.len(), all)?;
+    Ok((known, followed))
+}
+
+/// All that the hook's tables say.
+fn read(image: &Image<'_>, core: &Path, programs: Programs<'_>) -> Result<(Vec<Node>, Followed), String> {
     check_build(image, programs.hook)?;
-    let most = MOST_BYTES + BYTES_OF_BLOCK * list.len() as u64;
+    let most = std::fs::metadata(core).map_or(0, |about| about.len()).saturating_add(MOST_BYTES);
     let bytes = (0..TRIES).find_map(|_| ask(core, programs, most).transpose());
     let bytes = bytes.unwrap_or_else(|| {
         Err("memory of the process that reads the hook's tables is where they were".to_owned())
@@ -111,12 +155,6 @@ pub fn add(
     };
     let mut followed =
         Followed { sites: answer.sites, knows_ages: answer.knows_ages, mode, notes: Vec::new() };
-    let misfits = merge(list, answer.blocks, &followed.sites)?;
-    if misfits > 0 {
-        followed
-            .notes
-            .push(format!("{misfits} of the blocks that the hook had followed were not malloc's any more"));
-    }
     if answer.changing > 0 {
         followed.notes.push(format!(
             "threads were changing {} of the hook's tables at that moment: a few lines may be missing or wrong",
@@ -128,7 +166,7 @@ pub fn add(
             .notes
             .push("ages of blocks are missing: where Ruby counts its collections was not known".to_owned());
     }
-    Ok(followed)
+    Ok((answer.blocks, followed))
 }
 
 fn damaged() -> String {
@@ -261,15 +299,21 @@ fn merge(list: &mut [Node], mut known: Vec<Node>, sites: &HashMap<u32, String>) 
             _ => misfits += 1,
         }
     }
-    if misfits > FEW_MISFITS && misfits > known.len() / MISFITS {
-        return Err(format!("{}: {misfits} of {} blocks in them are not malloc's", damaged(), known.len()));
-    }
+    believe(misfits, known.len())?;
     for (place, one) in pairs {
         if let Some(node) = list.get_mut(place).filter(|node| node.state != State::Free) {
             (node.bytes, node.site, node.age) = (one.bytes, one.site, one.age);
         }
     }
     Ok(misfits)
+}
+
+/// Whether tables are to be believed of which so many blocks do not fit.
+fn believe(misfits: usize, all: usize) -> Result<(), String> {
+    if misfits > FEW_MISFITS && misfits > all / MISFITS {
+        return Err(format!("{}: {misfits} of {all} blocks in them are not malloc's", damaged()));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

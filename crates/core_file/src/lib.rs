@@ -66,11 +66,21 @@ pub fn search_bytes(bytes: &[u8], wanted: Wanted<'_>) -> Result<String, String> 
 
 fn search(bytes: &[u8], path: Option<&Path>, wanted: Wanted<'_>) -> Result<String, String> {
     let image = image::Image::read(bytes)?;
-    let mut malloc = malloc::Malloc::find(&image)?;
+    let programs = path.zip(wanted.lines);
     let heap = ruby::Heap::find(&image);
-    let followed = match path.zip(wanted.lines) {
-        Some((path, programs)) => followed::add(&image, path, programs, &mut malloc.nodes),
-        None => Err("nobody asked for them".to_owned()),
+    let (malloc, followed) = match (malloc::Malloc::find(&image), programs) {
+        (Ok(mut malloc), Some((path, programs))) => {
+            let followed = followed::add(&image, path, programs, &mut malloc.nodes);
+            (malloc, followed)
+        }
+        (Ok(malloc), None) => (malloc, Err("nobody asked for them".to_owned())),
+        (Err(why), Some((path, programs))) if followed::hook(&image).is_some() => {
+            let (nodes, followed) = followed::alone(&image, path, programs).map_err(|why_not| {
+                format!("{why}. Nor are the blocks known that memintro tracked: {why_not}")
+            })?;
+            (malloc::Malloc::of_followed(nodes, &why), Ok(followed))
+        }
+        (Err(why), _) => return Err(why),
     };
     Ok(answer::write(&image, malloc, &heap, followed, wanted.first_words))
 }

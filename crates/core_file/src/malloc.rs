@@ -29,6 +29,8 @@ pub struct Malloc {
     pub free: (u64, u64),
     /// What could not be made sure.
     pub notes: Vec<String>,
+    /// Only the blocks that the hook followed are known: malloc's other memory counts as in use.
+    pub is_part: bool,
     sizes_of_parts: usize,
     caches: Vec<usize>,
 }
@@ -41,7 +43,15 @@ impl Malloc {
     pub fn find(image: &Image<'_>) -> Result<Self, String> {
         let word = |at: usize| image.word(at);
         let Some((arena, layout)) = main_arena(image) else {
-            return Err(format!("glibc's main arena was not found{}: no verdict is given", allocator(image)));
+            let other = match allocator(image) {
+                "unknown" => String::new(),
+                name => {
+                    format!(
+                        " ({name} answered malloc: only blocks that memintro tracked in full mode can be judged)"
+                    )
+                }
+            };
+            return Err(format!("glibc's main arena was not found{other}: no verdict is given"));
         };
         let mut found = Self::default();
         let libc = image.segment(arena).and_then(|segment| segment.file);
@@ -89,6 +99,17 @@ impl Malloc {
             found.notes.push("a thread was in malloc at that moment".to_owned());
         }
         Ok(found)
+    }
+
+    /// The blocks that the hook had followed, where others are not known: why.
+    #[must_use]
+    pub fn of_followed(nodes: Vec<Node>, why: &str) -> Self {
+        let why = why.trim_end_matches(": no verdict is given").trim_end_matches(". No verdict is given");
+        let note = format!(
+            "{why}. So only blocks that were tracked are judged; all its other memory is taken for memory in use, also what \
+             malloc had free, so a leaked block may be taken for held"
+        );
+        Self { nodes, notes: vec![note], is_part: true, ..Self::default() }
     }
 
     /// The main arena: one piece that ends at the topmost chunk, or several. Returns where the first begins.
@@ -241,12 +262,14 @@ fn main_arena(image: &Image<'_>) -> Option<(usize, Layout)> {
     })
 }
 
-/// The allocator, if it is another one.
-fn allocator(image: &Image<'_>) -> String {
+/// Who answered malloc, as far as that can be known.
+#[must_use]
+pub fn allocator(image: &Image<'_>) -> &'static str {
+    if main_arena(image).is_some() {
+        return "glibc";
+    }
     let other = ["jemalloc", "tcmalloc", "mimalloc"].into_iter().find(|name| {
         image.files.iter().any(|file| file.path.windows(name.len()).any(|part| part == name.as_bytes()))
     });
-    other.map_or(String::new(), |name| {
-        format!(" ({name} answered malloc; its blocks can be judged only in the live process, while it tracks: memintro leaks PID)")
-    })
+    other.unwrap_or("unknown")
 }

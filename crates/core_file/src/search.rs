@@ -23,6 +23,8 @@ pub mod kinds {
     pub const ANONYMOUS: u8 = 5;
     /// Code that was made at run time.
     pub const CODE: u8 = 8;
+    /// The same where malloc's memory is not known.
+    pub const UNFOLLOWED: u8 = 6;
     /// The stack of a fiber.
     pub const FIBER: u8 = 10;
     /// An object that nothing points to, and that Ruby had not collected.
@@ -157,13 +159,15 @@ pub fn short_lived(image: &Image<'_>) -> Vec<(usize, usize)> {
     image.segments.iter().filter(is_one).map(|segment| (segment.start, segment.end)).collect()
 }
 
-/// Reaches blocks from all roots. `skipped`: in the order of their addresses.
+/// Reaches blocks from all roots. `skipped`: in the order of their addresses. `is_part`: only blocks that the hook followed are
+/// known.
 pub fn search(
     image: &Image<'_>,
     skipped: &[(usize, usize)],
-    words: &Words<'_>,
+    (words, is_part): (&Words<'_>, bool),
     marking: &mut Marking<'_, '_, Words<'_>>,
 ) {
+    let anonymous = if is_part { kinds::UNFOLLOWED } else { kinds::ANONYMOUS };
     for thread in &image.threads {
         for word in &thread.registers {
             marking.from_word(*word, Root::new(kinds::STACK, thread.number as usize));
@@ -173,7 +177,7 @@ pub fn search(
     // Memintro keeps no integers of Ruby. What is in its memory where one may be is from a former user.
     for are_ours in [false, true] {
         marking.has_integers = !are_ours;
-        segments(image, skipped, &words.fibers, are_ours, marking);
+        segments(image, skipped, &words.fibers, (are_ours, anonymous), marking);
     }
     garbage(marking);
 }
@@ -183,7 +187,7 @@ fn segments(
     image: &Image<'_>,
     skipped: &[(usize, usize)],
     fibers: &[(usize, usize)],
-    are_ours: bool,
+    (are_ours, anonymous): (bool, u8),
     marking: &mut Marking<'_, '_, Words<'_>>,
 ) {
     let is_ours = |segment: &Segment<'_>| {
@@ -216,7 +220,7 @@ fn segments(
             Some(thread) => Root::new(kinds::STACK, thread.number as usize),
             None if is_data => Root { has_integers: !are_ours, ..Root::new(kinds::DATA, 0) },
             // Ruby keeps values there that were once those of arrays, and marks none of them.
-            None => Root { has_integers: is_guarded, ..Root::new(kinds::ANONYMOUS, segment.start) },
+            None => Root { has_integers: is_guarded, ..Root::new(anonymous, segment.start) },
         };
         let from = thread
             .map_or(segment.start, |thread| thread.stack_pointer.saturating_sub(RED_ZONE).max(segment.start));
