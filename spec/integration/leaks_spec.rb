@@ -167,8 +167,9 @@ RSpec.describe "Memintro.leaks" do
     code = <<~'RUBY'
       Memintro.start
       50.times { Fiddle.malloc(7_001) }
-      # Loads all files: without room, the parser of Ruby 3.4 itself ends the process.
-      Memintro.leaks if RUBY_VERSION >= "3.4"
+      # Loads all files: without room, the parser of Ruby 3.4 itself ends the process, and Ruby 3.3 repeats one
+      # instruction, where it would release the lock of its Ractors after the error.
+      Memintro.leaks if RUBY_VERSION >= "3.3"
       data = File.read("/proc/self/status")[/VmData:\s+(\d+)/, 1].to_i << 10
       Process.setrlimit(:DATA, data + ARGV.first.to_i, data + ARGV.first.to_i)
       said = begin
