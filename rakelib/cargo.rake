@@ -34,6 +34,11 @@ desc "Run the Rust tests"
 task cargo: %w[cargo:test cargo:doctest]
 
 namespace :cargo do
+  desc "Compile the Rust tests, which needs nothing that `rake compile` builds"
+  task :build_tests do
+    cargo(*(nextest? ? %w[nextest run] : %w[test --tests]), "--no-run", "--locked", *TESTED)
+  end
+
   desc "Run the Rust unit and integration tests"
   task test: :compile do
     refuse_forgotten_tests
