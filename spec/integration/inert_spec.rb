@@ -89,6 +89,17 @@ RSpec.describe "require \"memintro\"" do
     expect(ours - bare).to be <= [6.0, ruby * 1.3].max
   end
 
+  # 68 KiB; 196 while what runs when threads begin and end lay elsewhere in the hook (crates/hook/together.ld).
+  it "keeps no more of the hook's code resident for threads that begin and end while samples are followed" do
+    found = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
+      Memintro.start(mode: :sampled)
+      4.times { Thread.new { Array.new(1_000) { |i| "x" * i }.size }.join }
+      code = File.read("/proc/self/smaps").scan(/ r-xp .*libmemintro_hook\.so\n(?:.*\n)*?Rss: +(\d+) kB/)
+      puts JSON.generate(kib: code.sum { |kib,| kib.to_i })
+    RUBY
+    expect(found[:kib]).to be_between(20, 100)
+  end
+
   # 0.3 MB; single pairs differ by 0.15 MB, with the addresses that the kernel draws and when collections come due.
   it "adds at most half a megabyte to the peak RSS of a program that holds 20 MB" do
     peak = lambda do |requires|
