@@ -77,7 +77,7 @@ RSpec.describe "who holds an object", :vm do
   end
 
   # Who waits for Ruby's lock gets it after 0.1 s of each thread that computes. So the turns of these are counted that
-  # come after a step of who asks. The first call loads files, which Ruby reads without its lock.
+  # come after a step of who asks. The first call reads files without it, once.
   it "give up Ruby's lock for the wait alone, beside threads that compute", alone: true do
     turns = run_ruby(code: <<~RUBY).must_succeed.json
       require "json"
@@ -88,11 +88,10 @@ RSpec.describe "who holds an object", :vm do
       2.times { Thread.new { loop { ($asker = false; $turns += 1) if $asker } } }
       asker = Thread.current
       steps = TracePoint.new(:line, :call, :c_call) { $asker = true if Thread.current.equal?(asker) }
-      puts JSON.generate(Array.new(4) {
-        steps.enable { $turns = 0; Memintro.holders(Message); $turns }
-      }.drop(1))
+      puts JSON.generate(Array.new(4) { steps.enable { $turns = 0; Memintro.holders(Message); $turns } })
     RUBY
-    expect(turns).to all(be_between(1, 3))
+    expect(turns.first).to be_between(1, 6)
+    expect(turns.drop(1)).to all(be_between(1, 3))
   end
 
   it "end soon when the thread that waits is interrupted" do
@@ -149,7 +148,7 @@ RSpec.describe "who holds an object", :vm do
     expect(found[:told]).to match(
       [include("Owner\#@thing"), include("Array[1]"), include("Hash[:key]"), include("Pair.left"),
        include("Hash (key)"), include("root global_tbl ($g)"), include(/\A\(env\) at .* \(local captured\)\z/),
-       include("String\#@mark"), include(/\AThread at .* \(thread-local :mine\)\z/), include("Hash (default)"),
+       include("String\#@mark"), include(/\A(?:Thread|Fiber) .*\(thread-local :mine\)\z/), include("Hash (default)"),
        include("Owner\#@@shared"), include("Owner::CONSTANT"), include(/\AFiber .*\(local in_fiber at -e:\d+\)\z/)]
     )
     expect(found[:told].first(10)).to all(include(match(/\AArray\[\d\]\z/)))

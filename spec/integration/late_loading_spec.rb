@@ -6,7 +6,7 @@ require_relative "../spec_helper"
 RSpec.describe "What memintro loads late" do
   # Slow enough that others come amid it: each line that loads these files lets other threads run.
   SLOWLY = <<~'RUBY'
-    LATE = %r{/memintro/(malloc/(call_sites|site_figures)|heap/walks|report/)}
+    LATE = %r{/memintro/(malloc/(call_sites|site_figures)|heap/(walks|heap_copy|hold)|report/|support/(list|units))}
     AMID = Queue.new
     TracePoint.new(:line) { |at|
       Thread.current[:__memintro_loads] && LATE.match?(at.path) && at.lineno > 8 && (AMID << at.path; sleep 0.002)
@@ -57,14 +57,47 @@ RSpec.describe "What memintro loads late" do
       QUESTIONS = [-> { Memintro.top.size }, -> { Memintro.report(StringIO.new).to_a.size }, -> { Memintro.iseqs.count },
                    -> { Memintro.report(StringIO.new, format: :json).to_a.size }, -> { Memintro.histogram(3).size },
                    -> { Memintro.snapshot.pid }, -> { Memintro.each_call_site.to_a.size }, -> { Memintro["(gc)"].to_a.size },
-                   -> { Memintro.doctor.to_s.size }, -> { Memintro.totals.allocations }].freeze
+                   -> { Memintro.doctor.to_s.size }, -> { Memintro.totals.allocations },
+                   -> { Memintro.holders("Module").objects }, -> { Memintro.roots.size }].freeze
       gate = Queue.new
       threads = (QUESTIONS * 2).map { |ask| Thread.new { gate.pop; begin; ask.call; rescue Exception => e; e.message; end } }
       gate.close
       puts JSON.generate(threads.map(&:value))
     RUBY
-    expect(answers.size).to eq(20)
+    expect(answers.size).to eq(24)
     expect(answers).to all(be_an(Integer))
+  end
+
+  # What Ruby loads by itself gives up its lock some times for each file.
+  it "is read at once for questions to the heap, all of it and nothing else" do
+    found = run_ruby(nil, File::NULL, code: <<~RUBY, requires: %w[memintro json tmpdir], flags: ["-w"]).must_succeed
+      sources = Memintro::Native.heap_sources(Memintro::Paths::CODE).map(&:first)
+      loaded = $LOADED_FEATURES.dup
+      holders = Memintro.holders("Module").objects
+      new = $LOADED_FEATURES - loaded
+      Dir.mktmpdir { |folder| Memintro.heap_dump(File.join(folder, "x")) }
+      Memintro.largest(1)
+      again = Memintro::Native.heap_sources(Memintro::Paths::CODE)
+      required = sources.map { |path| require path }
+      puts JSON.generate([new - sources, sources - new, $LOADED_FEATURES - loaded - new, again, required.uniq, holders.positive?])
+    RUBY
+    expect(found.json).to eq([[], [], [], [], [false], true])
+    expect(found.stderr).to eq("")
+  end
+
+  it "is whole for questions to the heap although who read it was killed, or the process forked meanwhile" do
+    answers = run_ruby(code: <<~RUBY, requires: %w[memintro json]).must_succeed.json
+      #{SLOWLY}
+      first = Thread.new { Memintro.holders("Module").objects }
+      AMID.pop
+      reader, writer = IO.pipe
+      pid = fork { writer.puts(begin; Memintro.holders("Module").objects; rescue Exception => e; e.message; end); exit!(0) }
+      writer.close
+      first.kill
+      puts JSON.generate([IO.select([reader], nil, nil, 20) && reader.read.to_i, Memintro.holders("Module").objects])
+      Process.kill(:KILL, pid)
+    RUBY
+    expect(answers).to all(be > 10)
   end
 
   it "is whole although the thread that loads it is killed, or runs out of time" do

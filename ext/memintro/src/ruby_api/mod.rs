@@ -13,6 +13,7 @@ mod internals;
 mod iseqs;
 mod json;
 mod leaks;
+mod loading;
 mod measure;
 mod mem_check;
 mod missing;

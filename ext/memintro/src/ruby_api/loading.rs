@@ -1,0 +1,74 @@
+//! Reading the Ruby files that a first question to the heap needs, at once. Ruby's `require` gives up its lock some times
+//! for each file since 3.3, and beside threads that compute it gets it back after 0.1 s for each of them.
+
+use std::ffi::CString;
+use std::path::Path;
+
+use magnus::{Error, RArray, Ruby};
+
+use super::without_gvl::without_gvl;
+
+/// In `lib/memintro`, each behind those that it requires. A spec compares the list with what is loaded.
+const OF_HEAP: [&str; 14] = [
+    "support/arguments",
+    "support/names",
+    "support/json_text",
+    "support/units",
+    "support/untracked_text",
+    "support/list",
+    "support/value_object",
+    "support/files",
+    "support/output_owner",
+    "support/output_target",
+    "heap/heap_copy",
+    "heap/holder",
+    "heap/holding",
+    "heap/dumping",
+];
+
+/// Paths and texts of those that are not loaded. Empty if one of them cannot be read: Ruby's `require` is to say why. Also
+/// empty in a folder whose name is not ASCII: Ruby takes what is provided for that.
+pub(super) fn sources(ruby: &Ruby, folder: String) -> Result<RArray, Error> {
+    let mut paths = Vec::new();
+    for name in OF_HEAP.into_iter().filter(|_| folder.is_ascii()) {
+        let path = format!("{folder}/{name}.rb");
+        if !is_provided(path.clone())? {
+            paths.push(path);
+        }
+    }
+    let (paths, texts) = without_gvl(|| {
+        let texts: Result<Vec<String>, _> =
+            paths.iter().map(|path| std::fs::read_to_string(Path::new(path))).collect();
+        (paths, texts.unwrap_or_default())
+    });
+    let both = ruby.ary_new();
+    for (path, text) in paths.iter().zip(&texts) {
+        both.push(ruby.ary_new_from_values(&[ruby.str_new(path), ruby.str_new(text)]))?;
+    }
+    Ok(both)
+}
+
+/// Whether the file is loaded, or is being loaded by somebody.
+pub(super) fn is_provided(path: String) -> Result<bool, Error> {
+    let Ok(path) = CString::new(path) else { return Ok(false) };
+    let mut found = 0;
+    magnus::rb_sys::protect(|| {
+        // SAFETY: a terminated text.
+        found = unsafe { rb_sys::rb_provided(path.as_ptr()) };
+        rb_sys::Qnil as rb_sys::VALUE
+    })?;
+    Ok(found != 0)
+}
+
+/// From now on the file counts as loaded.
+pub(super) fn provide(path: String) -> Result<(), Error> {
+    let Ok(path) = CString::new(path) else { return Ok(()) };
+    // Ruby keeps this text.
+    let path = path.into_raw();
+    magnus::rb_sys::protect(|| {
+        // SAFETY: a terminated text, which stays.
+        unsafe { rb_sys::rb_provide(path) };
+        rb_sys::Qnil as rb_sys::VALUE
+    })?;
+    Ok(())
+}
