@@ -2,6 +2,7 @@
 
 require_relative "../spec_helper"
 require_relative "../support/listening"
+require_relative "../support/terminal"
 require "tmpdir"
 require "zlib"
 
@@ -306,6 +307,25 @@ RSpec.describe "a dump of the heap", :listening, :vm do
       .to include("none: No such file or directory")
     expect(memintro("heap-dump", program.pid).stderr).to include("give a file with -o")
     expect(Dir.children(@folder).size).to eq(2)
+  end
+
+  it "is compressed as asked, and told of on a terminal while it is written" do
+    program = start_program("Memintro.listen; kept = Array.new(3_000_000) { |i| [i] }; puts :ready; sleep")
+    file = path("t.ndjson")
+    small = memintro("heap-dump", program.pid, "-o", file, "--compress", "gzip", "--json").must_succeed
+    expect(JSON.parse(small.stdout)).to include("compression" => "gzip", "objects" => be > 3_000_000)
+    expect(File.binread(file, 2)).to eq("\x1f\x8b".b)
+    wrong = memintro("heap-dump", program.pid, "-o", path("wrong"), "--compress", "xz")
+    expect([wrong.status.exitstatus, wrong.stderr]).to match([2, /invalid argument: --compress xz/])
+    command = [RbConfig.ruby, Subprocess::EXE, "heap-dump", program.pid.to_s, "-o", path("u.ndjson.gz")]
+    Terminal.open(*command, env: listening_env) do |terminal|
+      terminal.wait_for("status 0, terminal as before")
+      shown = terminal.raw[/\A.*(?=\r\e\[K)/m].split("\r").drop(1)
+      expect(shown).to all(match(/\Aprocess #{program.pid}: [\d,]+ objects\z/))
+      expect(shown.size).to be > 1
+      expect(terminal.screen.lines.first).to start_with(path("u.ndjson.gz")[0, 60])
+    end
+    expect(Dir.children(@folder).sort).to eq(%w[t.ndjson u.ndjson.gz])
   end
 
   it "is written under GC.stress, and after a compaction", :long do

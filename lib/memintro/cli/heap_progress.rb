@@ -53,7 +53,8 @@ module Memintro
         return unless $stderr.tty? && objects.is_a?(Integer)
 
         @shows = true
-        $stderr.print("\r#{who(listener)}: #{Units.count(objects)} objects")
+        # The line must fit into any terminal, so that the next one takes its place.
+        $stderr.print("\rprocess #{listener.pid}: #{Units.count(objects)} objects")
       end
 
       def clear_progress
