@@ -16,7 +16,8 @@ module Memintro
         PID or NAME is a process that listens (memintro ps). A copy of it searches. The process itself stands still
         only for the garbage collection before, and while the kernel copies it: 30 to 100 ms for each GB, twice.
         With a CMD, each of its Ruby processes tracks from its start, and is searched when it ends.
-        A core FILE of a Ruby process that used glibc's malloc is searched as well. It says no lines and no ages.
+        A core FILE of a Ruby process is searched as well. It says lines and ages where memintro tracked in that
+        process. If malloc was not glibc's, only blocks that were tracked are judged.
       TEXT
       # Seconds that a copy may take.
       SECONDS = 120
