@@ -37,7 +37,7 @@ RSpec.describe "cleanup tables of the hook" do
   let(:outside_malloc) do
     %w[hook_api::blocks hook_api::each_site hook_api::each_stack hook_api::patches
        hook_api::refresh hook_api::sites hook_api::start hook_api::stop init::constructor
-       intercept::look_for_new_modules
+       intercept::look_for_new_modules other_process::visit
        start::start::{closure}].map { |name| "memintro_hook::#{name}" }
   end
 
