@@ -167,7 +167,7 @@ fn an_object_and_a_reference_take_few_bytes() {
     }
     // Of each dump; references are not kept.
     for dumps in [2, 3] {
-        check("diff", SOME, 21.0, 0.0, |objects, edges| {
+        check("diff", MANY, 21.0, 0.0, |objects, edges| {
             let load = |signs: &mut Signs| {
                 Objects::load(Source::new(Dump::new(objects, edges)).unwrap(), None, signs)
             };
