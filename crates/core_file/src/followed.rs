@@ -73,7 +73,7 @@ struct Answer {
     changing: u64,
 }
 
-/// The first address of the hook, its path, and what the file has of its first piece.
+/// The first address of the hook, and what the file has of its first piece.
 #[must_use]
 pub fn hook<'a>(image: &Image<'a>) -> Option<(usize, &'a [u8])> {
     let is_hook = |path: &[u8]| path.windows(HOOK.len()).any(|part| part == HOOK);

@@ -6,9 +6,10 @@
 //! what it has as an integer. So an object whose holder is not seen as one loses nothing that it owns.
 
 use memintro_abi::{MOST_RANGES, RANGES_SIGN};
+use memintro_analysis::leaks::is_own_library;
 use memintro_analysis::leaks::mark::{Marking, Memory, Root};
 use memintro_analysis::leaks::nodes::{Node, State};
-use memintro_analysis::leaks::unused::{self, Blocks, Read, around};
+use memintro_analysis::leaks::unused::{self, Blocks, Read, around, end_of_fiber};
 
 use crate::image::{Image, PAGE, Segment, Thread};
 use crate::ruby::Heap;
@@ -192,7 +193,7 @@ fn segments(
 ) {
     let is_ours = |segment: &Segment<'_>| {
         let path = segment.file.and_then(|file| image.files.get(file)).map_or(&b""[..], |file| file.path);
-        [&b"/memintro.so"[..], b"/libmemintro_hook.so"].iter().any(|name| path.ends_with(name))
+        is_own_library(path)
     };
     let mut before: Option<&Segment<'_>> = None;
     for segment in &image.segments {
@@ -224,10 +225,9 @@ fn segments(
         };
         let from = thread
             .map_or(segment.start, |thread| thread.stack_pointer.saturating_sub(RED_ZONE).max(segment.start));
-        let fiber = fibers.binary_search_by_key(&segment.start, |fiber| fiber.0).ok();
-        let fiber = fiber.filter(|_| thread.is_none()).and_then(|index| fibers.get(index));
+        let fiber = if thread.is_none() { end_of_fiber(fibers, segment.start) } else { None };
         // Other memory may have joined the mapping.
-        let end = fiber.map_or(from, |fiber| fiber.1);
+        let end = fiber.unwrap_or(from);
         let of_fiber = Root { kind: kinds::FIBER, key: 1, ..root };
         around(skipped, from, segment.known_end(), |from, to| {
             marking.from_root(from, to.min(end), of_fiber);

@@ -14,3 +14,9 @@ pub mod unused;
 
 #[cfg(test)]
 mod tests;
+
+/// Whether a file of code is one of memintro's own libraries.
+#[must_use]
+pub fn is_own_library(path: &[u8]) -> bool {
+    [&b"/memintro.so"[..], b"/libmemintro_hook.so"].iter().any(|name| path.ends_with(name))
+}

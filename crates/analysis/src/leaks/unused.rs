@@ -20,6 +20,8 @@ mod forms;
 
 use std::ops::Range;
 
+pub use fibers::end_of_fiber;
+
 use super::nodes::{Node, State};
 use crate::account::PAGE;
 

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_int, c_void};
 
 use memintro_analysis::account::PAGE;
+use memintro_analysis::leaks::is_own_library;
 
 const MOST: usize = 8;
 
@@ -37,7 +38,7 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_
     }
     // SAFETY: the loader's terminated text.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-    if ![&b"/memintro.so"[..], b"/libmemintro_hook.so"].iter().any(|own| name.ends_with(own)) {
+    if !is_own_library(name) {
         return 0;
     }
     // SAFETY: as many headers as the loader says.

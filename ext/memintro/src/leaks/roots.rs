@@ -14,8 +14,9 @@
 
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::{Area, Space};
+use memintro_analysis::leaks::is_own_library;
 use memintro_analysis::leaks::mark::{Marking, Root};
-use memintro_analysis::leaks::unused::{around, end_of_slot, io_buffers, owned as owned_of};
+use memintro_analysis::leaks::unused::{around, end_of_fiber, end_of_slot, io_buffers, owned as owned_of};
 
 use super::memory::{Kind, Words};
 use crate::account::HeapPage;
@@ -104,10 +105,9 @@ impl Roots<'_> {
                 self.code(marking, area);
                 continue;
             }
-            let fiber = self.fibers.binary_search_by_key(&area.start, |fiber| fiber.0).ok();
-            let fiber = fiber.filter(|_| stack.is_none()).and_then(|index| self.fibers.get(index));
+            let fiber = if stack.is_none() { end_of_fiber(self.fibers, area.start) } else { None };
             // Other memory may have joined the mapping.
-            let end = fiber.map_or(from, |fiber| fiber.1);
+            let end = fiber.unwrap_or(from);
             let of_fiber = Root { kind: kinds::FIBER, key: 1, ..root };
             self.pages(area, from, |from, to| {
                 around(self.own_data, from, to, |from, to| {
@@ -132,7 +132,7 @@ impl Roots<'_> {
         let is_data = kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA;
         if thread.is_some() || region.is_stack {
             Root::new(kinds::STACK, thread.unwrap_or(area.start))
-        } else if is_data && !is_ours(region) {
+        } else if is_data && !is_own_library(region.file) {
             Root::new(kinds::DATA, 0)
         } else if self.has_blocks {
             // What Ruby's objects own is searched for integers by itself, so that freed arrays hold nothing.
@@ -205,11 +205,6 @@ impl Roots<'_> {
             }
         });
     }
-}
-
-/// Whether it begins with statics of memintro's own libraries.
-fn is_ours(region: &Region) -> bool {
-    [&b"/memintro.so"[..], b"/libmemintro_hook.so"].iter().any(|name| region.file.ends_with(name))
 }
 
 /// Slots of Ruby's objects, and the blocks in which pages of its heap are.

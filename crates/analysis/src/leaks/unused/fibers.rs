@@ -32,6 +32,13 @@ impl<M: Read> Blocks<'_, M> {
     }
 }
 
+/// Where the stack of a fiber ends that begins here, if one does. `stacks`: in the order of their addresses.
+#[must_use]
+pub fn end_of_fiber(stacks: &[(usize, usize)], start: usize) -> Option<usize> {
+    let index = stacks.binary_search_by_key(&start, |stack| stack.0).ok()?;
+    stacks.get(index).map(|stack| stack.1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{Words, blocks, found};
