@@ -6,7 +6,8 @@ use std::time::Instant;
 use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::mark::Marking;
 use memintro_analysis::leaks::nodes::{NOBODY, Node, Nodes, State, TOP, leaf_entries};
-use memintro_analysis::leaks::unused::{self, Read};
+use memintro_analysis::leaks::ranges;
+use memintro_analysis::leaks::unused::Read;
 use serde_json::{Value, json};
 
 use crate::classes::Classes;
@@ -81,7 +82,7 @@ pub fn write(
     if is_part {
         skipped.extend(blocks.iter().map(|node| (node.start, node.end())));
     }
-    let count = unused::join(&mut skipped);
+    let count = ranges::join(&mut skipped);
     skipped.truncate(count);
     let mut list = together(blocks, search::objects(image, heap), heap);
     let (mut top, mut leaves) = (vec![0; TOP], vec![0; leaf_entries(&list)]);

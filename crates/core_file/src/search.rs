@@ -9,7 +9,8 @@ use memintro_abi::{MOST_RANGES, RANGES_SIGN};
 use memintro_analysis::leaks::is_own_library;
 use memintro_analysis::leaks::mark::{Marking, Memory, Root};
 use memintro_analysis::leaks::nodes::{Node, State};
-use memintro_analysis::leaks::unused::{self, Blocks, Read, around, end_of_fiber};
+use memintro_analysis::leaks::ranges::{self, around};
+use memintro_analysis::leaks::unused::{self, Blocks, Read, end_of_fiber};
 
 use crate::image::{Image, PAGE, Segment, Thread};
 use crate::ruby::Heap;
@@ -108,7 +109,7 @@ impl<'a> Words<'a> {
             }
         }
         blocks.room(&used, &mut visit);
-        let count = unused::join(&mut unused);
+        let count = ranges::join(&mut unused);
         unused.truncate(count);
         Self { image, unused, fibers }
     }

@@ -2,7 +2,7 @@
 //!
 //! [`nodes`] is the list of all blocks, and finds the block that an address is in. [`mark`] reaches blocks from roots,
 //! and tells those that nothing points to from those that only such blocks point to. [`unused`] says what of Ruby's own blocks
-//! is out of use. [`groups`] sorts what was found.
+//! is out of use. [`groups`] sorts what was found. [`ranges`] joins ranges of addresses and goes around them.
 //!
 //! As in [`crate::account`], every table is a slice of the caller's, nothing is allocated, and memory is read through a
 //! trait, so that wrong pointers end nothing.
@@ -10,6 +10,7 @@
 pub mod groups;
 pub mod mark;
 pub mod nodes;
+pub mod ranges;
 pub mod unused;
 
 #[cfg(test)]

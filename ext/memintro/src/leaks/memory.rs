@@ -4,7 +4,8 @@ use memintro_analysis::account::maps::{self, Mapping};
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::account::{PAGE, maps::each};
 use memintro_analysis::leaks::mark::Memory;
-use memintro_analysis::leaks::unused::{Read, around};
+use memintro_analysis::leaks::ranges::around;
+use memintro_analysis::leaks::unused::Read;
 
 use crate::account::frozen::{LastFile, Region, prefetch, read};
 use crate::account::resident::{IS_PRESENT, IS_SWAPPED, scan};

@@ -16,7 +16,8 @@ use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::leaks::is_own_library;
 use memintro_analysis::leaks::mark::{Marking, Root};
-use memintro_analysis::leaks::unused::{around, end_of_fiber, end_of_slot, io_buffers, owned as owned_of};
+use memintro_analysis::leaks::ranges::around;
+use memintro_analysis::leaks::unused::{end_of_fiber, end_of_slot, io_buffers, owned as owned_of};
 
 use super::memory::{Kind, Words};
 use crate::account::HeapPage;

@@ -3,7 +3,8 @@
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::Space;
 use memintro_analysis::leaks::nodes::{Content, Nodes};
-use memintro_analysis::leaks::unused::{self, Blocks};
+use memintro_analysis::leaks::ranges;
+use memintro_analysis::leaks::unused::Blocks;
 
 use super::memory::Words;
 use crate::account::HeapPage;
@@ -67,7 +68,7 @@ pub(super) fn find(
     }
     blocks.room(used, &mut visit);
     let ranges = ranges.get_mut(..count)?;
-    let count = unused::join(ranges);
+    let count = ranges::join(ranges);
     let ranges = ranges.get(..count)?;
     for (from, _) in ranges {
         if let Some(index) = nodes.find(*from)
