@@ -29,7 +29,7 @@ RSpec.describe "Memintro::MemCheck" do
   # Of the first finding like this, how many blocks are lost, and how many are live: a stale word somewhere in memory
   # may hold a few that are lost.
   def blocks(told, pattern)
-    text = told.text.split("\n\n").grep(pattern).first.to_s
+    text = told.text.split("\n\n").grep(pattern).first.to_s.delete(",")
     lost = text[/^\d+\. (\d+) block/, 1].to_i
     [lost, lost + text[/^ +(\d+) more blocks? of this stack/, 1].to_i]
   end
@@ -74,6 +74,25 @@ RSpec.describe "Memintro::MemCheck" do
     expect([failed.status, failed.first]).to match [1, /nothing found in .* The tests failed \(status 1\)\.\z/]
     both = own("Class.new(Minitest::Test) { define_method(:test_a) { Planted.leak(9); flunk } }")
     expect([both.status, both.first]).to match [1, /\Amem_check: 1 finding in .* The tests failed \(status 1\)\.\z/]
+  end
+
+  it "follows what a thread allocates while others read figures and fork" do
+    told = own(<<~RUBY)
+      class TestThreads < Minitest::Test
+        def test_threads
+          other = Thread.new { 10.times { Planted.leak_more(10_000) } }
+          read = 0
+          while other.alive?
+            Memintro.top(1)
+            Process.wait(fork { exit!(0) }) if (read += 1) % 20 == 0
+          end
+        end
+      end
+    RUBY
+    lost, all = blocks(told, /from lose .*lose_more/m)
+    expect(all).to eq 100_000
+    expect(lost).to be > 99_900
+    expect(told.status).to eq 3
   end
 
   it "says so where a process of the tests cannot write what it has found" do

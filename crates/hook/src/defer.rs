@@ -16,6 +16,7 @@ use memintro_tracker::sites::MAX_PATH_BYTES;
 use memintro_tracker::threads::{Noted, ThreadState};
 
 use crate::apply::{Moving, Old};
+use crate::clear;
 use crate::pending::Pending;
 use crate::place;
 use crate::shared::{self, ACTIVE, EPOCH, THREADS};
@@ -85,6 +86,9 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
     if own.untracked.get() != 0 {
         return note(own, &event(own, kind::UNTRACKED_BIRTH, address), &[], Some(Pending::begin()));
     }
+    if mean.is_none() && clear::is_on() && is_open_again(own) {
+        return false;
+    }
     let errno = Errno::save();
     let mut birth = event(own, if mean.is_some() { kind::SAMPLED_BIRTH } else { kind::BIRTH }, address);
     (birth.size, birth.mean, birth.caller) = (size, mean.unwrap_or(0), caller as u64);
@@ -103,6 +107,22 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
     };
     drop(errno);
     done
+}
+
+/// In a memory check, whose call sites are native stacks: only who records can follow them. Its program is a suite of tests, so
+/// it may wait; not for ever, because the caller may hold what the thread that has closed the gate waits for.
+#[cold]
+#[inline(never)]
+fn is_open_again(own: &ThreadState) -> bool {
+    /// Of some milliseconds each.
+    const WAITS: u32 = 20;
+    let is_own = || own.forks.get() > 0 || THREADS.is_pauser(own);
+    (0..WAITS).any(|_| {
+        if !is_own() {
+            THREADS.catch_up(own);
+        }
+        !THREADS.is_closed()
+    })
 }
 
 /// How much of a call site is known from the thread alone.
@@ -127,6 +147,11 @@ fn tell_site(birth: &mut Event) -> Told<'static> {
     let mut frame = Frame { key: 0, detail: 0, generation: 0, path: ptr::null(), line: 0 };
     // SAFETY: the lender promises that it may be called from any thread, inside malloc; `frame` is valid.
     let kind = unsafe { (vm.frame)(&raw mut frame) };
+    if clear::is_on() {
+        let mut counted = frame;
+        // SAFETY: as above. Asked for only to be counted: a check says how many stacks it has not.
+        unsafe { (vm.stack_key)(&raw mut counted, 1) };
+    }
     birth.generation = frame.generation;
     match kind {
         FrameKind::GC => birth.site = SITE_GC,
