@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
-# A process has one memintro: under `memintro run`, it is loaded before the application requires its own copy.
+# A process has one memintro: under `memintro run` it is that one, not the copy that an application requires.
+Memintro::Rest.load if defined?(Memintro::Rest)
 return if defined?(Memintro.start)
 
 require_relative "memintro/version"
+require_relative "memintro/error"
 require_relative "memintro/support/native"
 require_relative "memintro/support/brake"
 require_relative "memintro/runtime/loader"

@@ -6,9 +6,9 @@
 #
 # The program must not be affected: this file raises nothing, and reports an error once on standard error. Of memintro's
 # own loading, the figures include only that of the extension.
-require_relative "support/brake"
+require_relative "support/brake" if ENV.key?("MEMINTRO_DISABLE")
 
-if Memintro::Brake.on?
+if defined?(Memintro::Brake) && Memintro::Brake.on?
   # A later `require` of the program finds it loaded and does nothing.
   $LOAD_PATH.push(File.expand_path("..", __dir__))
   $LOAD_PATH.unshift(File.join(__dir__, "compat/load_path")) if ENV["MEMINTRO_COMPAT"] == "mwrap"
@@ -18,7 +18,6 @@ elsif !defined?(Memintro::ProcessReport)
     Memintro::Native.load_hook
     Memintro::Native.untracked_enter
     begin
-      require_relative "../memintro"
       require_relative "integrations/process_report"
       Memintro::ProcessReport.new.install
     ensure

@@ -3,7 +3,7 @@
 # `ObjectSpace.memsize_of_all_iseq`, for programs that were written for the gem iseq_collector.
 
 require "objspace"
-require_relative "../memintro"
+require_relative "api/whole"
 
 # Ruby's own module, with one more method.
 module ObjectSpace

@@ -7,7 +7,7 @@
 #     def test_does_not_leak
 #       assert_no_leaks { parse(document) }
 #     end
-require_relative "../memintro"
+require_relative "api/whole"
 require "minitest/spec"
 require_relative "integrations/minitest_assertions"
 

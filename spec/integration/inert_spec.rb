@@ -162,18 +162,22 @@ RSpec.describe "require \"memintro\"" do
 
   # Each file takes memory and time, which programs pay that are short or small.
   it "loads no more than these files for a sampled run and its report" do
-    both = %w[error process/figures report/reporting runtime/configured runtime/loader runtime/main_ractor
-              support/brake support/defaults support/native support/paths version]
+    both = %w[report/short_report support/defaults support/native support/paths version]
+    all = both + %w[error process/figures report/reporting runtime/configured runtime/loader runtime/main_ractor
+                    support/brake]
+    launched = both + %w[autorun integrations/process_report runtime/rest support/warn_once]
+    to_file = launched + %w[integrations/process_report/more runtime/after_fork support/files support/output_owner
+                            support/output_target]
     code = "ObjectSpace.define_finalizer(KEPT = Object.new, proc { puts $LOADED_FEATURES })"
     loaded = lambda do |result|
       result.must_succeed.stdout.lines.filter_map { |line| line.chomp[%r{\A#{Subprocess::LIB}/memintro/(.*)\.rb\z}, 1] }
     end
     live = "#{code}; Memintro.start(mode: :sampled); at_exit { Memintro.report(File.open(File::NULL, %q(w))) }"
-    expect(loaded[run_ruby(code: live)]).to match_array([*both, "malloc/tracking"])
-    run = ["run", "--mode", "sampled", "--report", File::NULL, "--", RbConfig.ruby, "-e", code]
-    expect(loaded[run_memintro(*run)])
-      .to match_array([*both, "autorun", "integrations/process_report", "runtime/after_fork", "support/files",
-                       "support/output_owner", "support/output_target", "support/warn_once"])
+    expect(loaded[run_ruby(code: live)]).to match_array(all + ["malloc/tracking"])
+    run = ->(*flags) { loaded[run_memintro("run", *flags, "--", RbConfig.ruby, "-e", code)] }
+    expect(run["--mode", "sampled"]).to match_array(launched)
+    expect(run["--mode", "full"]).to match_array(launched)
+    expect(run["--mode", "sampled", "--report", File::NULL]).to match_array(to_file)
   end
 
   # The kernel maps sixteen pages around one that is touched, up to the end of the mapping.

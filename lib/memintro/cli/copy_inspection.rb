@@ -16,7 +16,7 @@ module Memintro
       def run(words)
         return super if @command
 
-        require_relative "../../memintro"
+        require_relative "../api/whole"
         require_relative "../report/#{name}_report"
         raise UsageError, "give a PID, or -- CMD (memintro #{name} --help)" if words.empty?
 

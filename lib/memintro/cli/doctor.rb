@@ -41,7 +41,7 @@ module Memintro
       end
 
       def here
-        require_relative "../../memintro"
+        require_relative "../api/whole"
         live = attempt { track_here }
         findings = @findings || Memintro.doctor
         preloaded = attempt { preload }

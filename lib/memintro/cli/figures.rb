@@ -21,7 +21,7 @@ module Memintro
         return stacks(listeners, default_top) if STACKS.include?(given[:format])
         return family(listeners, default_top) if @workers
 
-        require_relative "../../memintro"
+        require_relative "../api/whole"
         over_all(listeners) do |listener|
           command, arguments = request(count(default_top))
           arguments = { **arguments, format: :json, app_root: given[:app_root] }.compact
@@ -83,7 +83,7 @@ module Memintro
 
       # @return [Array(Hash, Integer)] what each process reports, and the exit code
       def reports_of(listeners)
-        require_relative "../../memintro"
+        require_relative "../api/whole"
         require_relative "../control/worker_reports"
         reports = {}
         code = over_all(listeners, apart: false) do |listener|

@@ -70,7 +70,7 @@ module Memintro
       # @param file [String]
       # @return [Integer]
       def page(file)
-        require_relative "../../memintro"
+        require_relative "../api/whole"
         write_page(read(file))
       end
 
@@ -106,7 +106,7 @@ module Memintro
 
       # If one cannot be shown, the others still are.
       def show(files)
-        require_relative "../../memintro"
+        require_relative "../api/whole"
         failures = files.each_with_index.count do |file, index|
           snapshot = read(file)
           @out.puts if index.positive? && choices[:format] == :text

@@ -41,7 +41,7 @@ module Memintro
       def run(arguments)
         raise UsageError, "give a PID, a saved snapshot, or -- CMD (memintro rss --help)" if arguments.empty?
 
-        require_relative "../../memintro"
+        require_relative "../api/whole"
         @command ? Run.new(self, watch: @watch).call(arguments) : show_each(arguments)
       rescue Memintro::Error => e
         raise Failure, e.message

@@ -6,7 +6,7 @@ require_relative "../support/brake"
 
 unless Memintro::Brake.on? || defined?(Memintro::LaunchedCommand)
   begin
-    require_relative "../../memintro"
+    require_relative "../api/whole"
     require_relative "launched_command"
     Memintro::LaunchedCommand.new(ENV.to_h).install
   rescue StandardError, ScriptError => e

@@ -3,6 +3,7 @@
 require_relative "../runtime/main_ractor"
 require_relative "../support/brake"
 require_relative "../support/defaults"
+require_relative "short_report"
 
 module Memintro
   # `Memintro.report`. {Memintro} is extended with it when it is called first.
@@ -26,25 +27,21 @@ module Memintro
       MainRactor.only
       untracked do
         root = app_root || setting(:app_root)
-        text = short_report(io, top, by, root) if format.to_s == "text" && io.respond_to?(:write)
-        next long_report(io, format, top, by, root) unless text
+        next if format.to_s == "text" && io.respond_to?(:write) && short_report(io, top, by, root)
 
-        # The text takes memory of its own.
-        Native.give_pages_back
-        io.write(text)
+        long_report(io, format, top, by, root)
       end
       nil
     end
 
     private
 
-    # @return [String, nil] nil: there is more to tell, or an argument is wrong
+    # @return [Boolean, nil] whether it was written; else there is more to tell, or an argument is wrong
     def short_report(io, top, by, root)
       return unless FIGURES.include?(by.to_s.to_sym) && (top.nil? || (top.is_a?(Integer) && top.between?(0, 2**32)))
       return unless root.nil? || root.is_a?(String)
 
-      facts = [VERSION, Process.pid, RUBY_VERSION, Time.now.utc.strftime("%FT%TZ"), $PROGRAM_NAME]
-      Native.report_text(facts, by.to_sym, top, root, colour?(io))
+      ShortReport.write(io, by.to_sym, top, root, colour?(io))
     end
 
     # Only a terminal is worth another file, and no file is worth a report.

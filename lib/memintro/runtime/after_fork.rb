@@ -45,7 +45,12 @@ module Memintro
       return if @pid == pid
 
       @pid = pid
-      @works.each { |work| Memintro.untracked(&work) }
+      @works.each do |work|
+        Native.untracked_enter
+        work.call
+      ensure
+        Native.untracked_leave
+      end
     end
   end
 end

@@ -41,10 +41,11 @@ module Memintro
 
     private
 
-    # Settings are those of the variables now, whatever the program makes of these.
-    def read_variables
-      @variables = ENV.select { |name, _| name.start_with?(Defaults::PREFIX) }
-      configuration unless Defaults.plain(@variables)
+    # Settings are those of these variables from now on, whatever the program makes of them.
+    # @param variables [Hash{String => String}]
+    def read_variables(variables)
+      @variables = variables
+      configuration unless Defaults.plain(variables)
       nil
     end
   end

@@ -120,7 +120,7 @@ module Memintro
     private_class_method :load
 
     # Evaluates what the first question to the heap needs, read at once. Ruby's `require` gives up its lock three times
-    # for each of 14 files since 3.3: beside two threads that compute, that took 7 s. Other files wait until this is
+    # for each of 15 files since 3.3: beside two threads that compute, that took 7 s. Other files wait until this is
     # done, for meanwhile a file may count as loaded that is not.
     def self.heap_together(paths)
       return if TOGETHER.owned?

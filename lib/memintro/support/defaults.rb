@@ -22,6 +22,10 @@ module Memintro
     # How the names of all variables begin.
     PREFIX = "MEMINTRO_"
 
+    # What the file of a report may be called that is a stream which the process already has open. If that were opened
+    # again, it would be written from its beginning.
+    STREAMS = { nil => STDERR, "-" => STDERR, "/dev/stderr" => STDERR, "/dev/stdout" => STDOUT }.freeze
+
     # @param format [Symbol]
     # @return [Integer, nil] how many call sites a report of that format shows by default; nil: all
     def self.top(format)

@@ -2,7 +2,6 @@
 
 # Loads the extension, which defines Memintro::Native (private: its methods change without notice). Nothing is hooked
 # or patched by loading it.
-require_relative "../error"
 require_relative "paths"
 
 begin

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "defaults"
 require_relative "files"
 require_relative "output_owner"
 
@@ -11,17 +12,14 @@ module Memintro
   #
   # @api private
   class OutputTarget
-    # Streams that the process already has open. If they were opened again, they would be written from their
-    # beginning.
-    STREAMS = { nil => STDERR, "-" => STDERR, "/dev/stderr" => STDERR, "/dev/stdout" => STDOUT }.freeze
     # Seconds to wait for a reader to open a named pipe, and to read from it.
     PATIENCE = 2
-    private_constant :STREAMS, :PATIENCE
+    private_constant :PATIENCE
 
     # @param file [String] as given, for a command or a process that has yet to write to it
     # @return [String, nil] why that cannot work
     def self.trouble(file)
-      return if STREAMS.key?(file)
+      return if Defaults::STREAMS.key?(file)
 
       path = absolute(file)
       folder = File.dirname(path)
@@ -61,7 +59,7 @@ module Memintro
         taken = pipe.write_nonblock(text, exception: false)
         text = text.byteslice(taken..) if taken.is_a?(Integer)
       end
-      raise Error, "no process reads from the named pipe #{path}" unless text.empty?
+      raise Memintro::Error, "no process reads from the named pipe #{path}" unless text.empty?
     ensure
       pipe&.close
     end
@@ -100,7 +98,7 @@ module Memintro
     # @param pattern [String, nil] as the setting has it. Read once: the program may change its folder.
     def initialize(pattern)
       @pid = Native.kernel_pid
-      @stream = STREAMS[pattern]
+      @stream = Defaults::STREAMS[pattern]
       return if @stream
 
       # As bytes, because a name need not be text.

@@ -9,7 +9,7 @@ use magnus::{Error, RArray, Ruby};
 use super::without_gvl::without_gvl;
 
 /// In `lib/memintro`, each behind those that it requires. A spec compares the list with what is loaded.
-const OF_HEAP: [&str; 14] = [
+const OF_HEAP: [&str; 15] = [
     "support/arguments",
     "support/names",
     "support/json_text",
@@ -17,6 +17,7 @@ const OF_HEAP: [&str; 14] = [
     "support/untracked_text",
     "support/list",
     "support/value_object",
+    "support/defaults",
     "support/files",
     "support/output_owner",
     "support/output_target",
