@@ -147,7 +147,17 @@ extern "C" fn record_known(
 ) -> Pointer {
     let busy = Busy::taken_over(own);
     if !block.is_null() {
-        record_at(own, block as usize, size as u64, caller, site, generation);
+        let born = Block { site, size: size as u64, generation };
+        match own.counters.at_hand(site, 0, generation) {
+            Some(counters)
+                if !counters.is_due() && TABLE.insert_in_order(block as usize, &born, generation) =>
+            {
+                counters.allocated(born.size);
+                bump(&own.traffic.allocations, 1);
+                bump(&own.traffic.allocated_bytes, born.size);
+            }
+            _ => record_at(own, block as usize, born.size, caller, site, generation),
+        }
     }
     drop(busy);
     block

@@ -79,6 +79,20 @@ pub(crate) fn reserve_at(address: *mut u8, len: usize, usable: bool) -> Result<(
     Ok(())
 }
 
+/// Whether nothing is mapped at a page. Changes nothing, and so costs a fraction of an attempt to map something there;
+/// that is made where the kernel does not answer.
+pub(crate) fn is_vacant(page: *mut u8, len: usize) -> bool {
+    let _errno = Errno::save();
+    let mut is_resident = 0_u8;
+    // SAFETY: the kernel reads no memory there, and writes one byte for a page.
+    if unsafe { libc::mincore(page.cast(), len, &raw mut is_resident) } == 0 {
+        return false;
+    }
+    // SAFETY: the location of errno is valid for the calling thread.
+    let reason = unsafe { *libc::__errno_location() };
+    reason == libc::ENOMEM || reserve_at(page, len, false).map(|()| unreserve(page, len)).is_ok()
+}
+
 /// Random bits, as good as possible without waiting.
 pub(crate) fn random() -> u64 {
     let _errno = Errno::save();

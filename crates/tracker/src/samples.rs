@@ -86,6 +86,8 @@ pub struct Samples {
     /// Sums of the process.
     pub totals: Estimate,
     chunks: [AtomicPtr<Estimate>; CHUNKS],
+    /// How many of them, from the first one on, may have memory. To look at the others would bring in 63 pages.
+    chunks_made: AtomicUsize,
     blocks: SpinLock<KeyMap<Sample>>,
     /// Number of blocks, which is read without the lock.
     count: AtomicUsize,
@@ -104,6 +106,7 @@ impl Samples {
             // SAFETY: it is made of integers, for which zero is a valid value.
             totals: unsafe { core::mem::zeroed() },
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
+            chunks_made: AtomicUsize::new(0),
             blocks: SpinLock::new(KeyMap::new()),
             count: AtomicUsize::new(0),
             marks: AtomicU32::new(0),
@@ -194,20 +197,25 @@ impl Samples {
     }
 
     fn site_for_writing(&self, id: u32) -> Option<&Estimate> {
-        let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?;
+        let place = (id >> CHUNK_SHIFT) as usize;
+        let chunk = self.chunks.get(place)?;
         if chunk.load(Ordering::Relaxed).is_null() {
             let memory = mmap::map(SITES_PER_CHUNK * size_of::<Estimate>())?;
             // Release: a thread that sees the chunk sees zeroes.
             chunk.store(memory.as_ptr().cast(), Ordering::Release);
+            self.chunks_made.fetch_max(place + 1, Ordering::Release);
         }
         let chunk = chunk.load(Ordering::Relaxed);
         // SAFETY: as in `site`.
         Some(unsafe { &*chunk.add(id as usize & (SITES_PER_CHUNK - 1)) })
     }
 
+    fn made_chunks(&self) -> impl Iterator<Item = &AtomicPtr<Estimate>> {
+        self.chunks.iter().take(self.chunks_made.load(Ordering::Acquire))
+    }
+
     fn all_sites(&self) -> impl Iterator<Item = &Estimate> {
-        self.chunks
-            .iter()
+        self.made_chunks()
             .map(|chunk| chunk.load(Ordering::Acquire))
             .filter(|chunk| !chunk.is_null())
             .flat_map(|chunk| {
@@ -240,7 +248,7 @@ impl Samples {
     pub fn clear(&self) {
         self.totals.reset();
         self.forget();
-        for chunk in &self.chunks {
+        for chunk in self.made_chunks() {
             if let Some(memory) = NonNull::new(chunk.load(Ordering::Relaxed)) {
                 // Only where there is one, because writing to the array takes memory.
                 chunk.store(ptr::null_mut(), Ordering::Relaxed);

@@ -57,12 +57,6 @@ impl Space {
     fn lonely(most: usize, usable: bool) -> Option<Self> {
         let len = most.min(STEP);
         let (first, last) = lonely_places(most)?;
-        let is_free = |place: *mut u8| {
-            mmap::reserve_at(place, PAGE, false).is_ok_and(|()| {
-                mmap::unreserve(place, PAGE);
-                true
-            })
-        };
         let mut random = mmap::random();
         // The first choice is beside the last space, as if both were one mapping: each further part of the address
         // space costs page tables.
@@ -76,7 +70,9 @@ impl Space {
             }
             let base: *mut u8 = ptr::with_exposed_provenance_mut(place);
             let at = |check| base.wrapping_add((most / CHECKS * check) & !(PAGE - 1));
-            if (1..CHECKS).all(|check| is_free(at(check))) && mmap::reserve_at(base, len, usable).is_ok() {
+            if (1..CHECKS).all(|check| mmap::is_vacant(at(check), PAGE))
+                && mmap::reserve_at(base, len, usable).is_ok()
+            {
                 BESIDE.store(place + most, Ordering::Relaxed);
                 return Some(Self { base, len, most, usable });
             }

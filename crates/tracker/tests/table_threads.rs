@@ -180,7 +180,9 @@ fn blocks_survive_while_pages_open_and_close() {
                     } else if random.is_multiple_of(3) {
                         let size = if random.is_multiple_of(64) { 100_000 } else { turn % 5000 + 1 };
                         let block = Block { site: thread as u32, size, generation: 0 };
-                        if !table.insert_at_once(address, &block, 0) {
+                        if !table.insert_at_once(address, &block, 0)
+                            && !table.insert_in_order(address, &block, 0)
+                        {
                             assert_eq!(table.insert(address, block, 0), Inserted::New);
                         }
                         live[place] = size;

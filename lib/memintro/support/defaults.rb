@@ -33,8 +33,9 @@ module Memintro
     end
 
     # Settings whose variables have to be read and checked by {Settings}. The others are mode, report and app_root.
-    CHECKED = %i[format top by every compat native_children sample_bytes objects stack_depth native_callers stop_after
-                 max_sites max_tracker_bytes].map { |name| "#{PREFIX}#{name.upcase}".freeze }.freeze
+    CHECKED = %w[MEMINTRO_FORMAT MEMINTRO_TOP MEMINTRO_BY MEMINTRO_EVERY MEMINTRO_COMPAT MEMINTRO_NATIVE_CHILDREN
+                 MEMINTRO_SAMPLE_BYTES MEMINTRO_OBJECTS MEMINTRO_STACK_DEPTH MEMINTRO_NATIVE_CALLERS
+                 MEMINTRO_STOP_AFTER MEMINTRO_MAX_SITES MEMINTRO_MAX_TRACKER_BYTES].freeze
 
     # Most programs set no more than the mode and the file of the report. They need not load {Settings} for that.
     #

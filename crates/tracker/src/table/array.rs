@@ -44,6 +44,17 @@ pub(super) enum Sought {
     Missing(Gap),
 }
 
+impl Sought {
+    /// Where the cell belongs, if it is missing.
+    #[inline(always)]
+    pub(super) fn missing(self) -> Option<Gap> {
+        match self {
+            Self::Found(..) => None,
+            Self::Missing(gap) => Some(gap),
+        }
+    }
+}
+
 impl Array {
     /// # Safety
     /// There are `len` cells at `first`, no other thread uses them meanwhile, and one of them is empty; `len` is not

@@ -45,6 +45,32 @@ impl Table {
         true
     }
 
+    /// Inserts a block where [`Table::insert_at_once`] would not, because its home is taken: by the order of homes, into an
+    /// array that has room. `false`: nothing was done.
+    #[inline(always)]
+    #[must_use]
+    pub fn insert_in_order(&self, address: usize, block: &Block, now: u32) -> bool {
+        if self.clock.is_due(now) || block.size >= cell::SHORT || !is_granule(address) {
+            return false;
+        }
+        let tag = cell::tag_at(address);
+        let Some(leaf) = self.dense.leaves.get(address) else { return false };
+        let heap_page = leaf.heap_page(address);
+        let Some(word) = heap_page.hold_at_once(self.is_shared()) else { return false };
+        let array = self.dense.arena.array(word);
+        let gap = match array.is_short() || word.used() >= arena::room(word.len()) {
+            true => None,
+            false => array.seek(tag).missing(),
+        };
+        let Some(gap) = gap else {
+            heap_page.put(word);
+            return false;
+        };
+        let way = array.put_into(gap, cell::cells(tag, block.site, block.generation, block.size).0);
+        heap_page.put(self.dense.shorten_ways(word.with_more(1), address, way, &self.budget));
+        true
+    }
+
     /// Removes the block at `address`, as [`Table::remove`], if `ready` returns something for it. The last value returned
     /// says whether [`Table::tidy`] has to be called. `None`: nothing was done.
     #[inline(always)]

@@ -173,7 +173,7 @@ impl Dense {
 
     /// Makes the array longer if a cell is this far from its home.
     #[inline]
-    fn shorten_ways(&self, word: Word, address: usize, way: usize, budget: &Budget) -> Word {
+    pub(super) fn shorten_ways(&self, word: Word, address: usize, way: usize, budget: &Budget) -> Word {
         if way >= FAR
             && let Some(len) = arena::length_within(word.used() * 7 / 4)
             && len > word.len()
