@@ -37,6 +37,20 @@ RSpec.describe "objects by line" do
     end
   end
 
+  # Elsewhere, functions of Ruby are called for each object. Then figures are as exact, and cost more.
+  it "has the hook read new objects by itself, and marks as bits", if: RUBY_PLATFORM.start_with?("x86_64") do
+    answer = objects(<<~RUBY)
+      Memintro.start(objects: true)
+      keep = []
+      5.times do
+        5_000.times { |i| keep << { i => "a" * (i % 300) }; [i].to_s }
+        GC.start(full_mark: false)
+      end
+      puts JSON.generate(objects: Memintro::Native.reads_objects?, marks: Memintro::Native.reads_marks?)
+    RUBY
+    expect(answer).to eq(objects: true, marks: true)
+  end
+
   # Ruby's own record of each object, made by the same events.
   TWIN = <<~'RUBY'
     require "objspace"

@@ -4,8 +4,9 @@ use core::ffi::{c_char, c_void};
 use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize};
 
 use crate::{
-    BirthRecord, BlockRecord, CallerSample, Figures, Frame, FrameKind, MeasureFigures, MeasuredSite, Mode,
-    ModuleRecord, Origin, OtherState, OwnRange, SiteRecord, SlotState, StackFrame, Status, ThreadFigures,
+    BirthRecord, BlockRecord, CallerSample, Figures, Frame, FrameKind, MarkedPage, MeasureFigures,
+    MeasuredSite, Mode, ModuleRecord, Origin, OtherState, OwnRange, SiteRecord, SlotState, StackFrame,
+    Status, ThreadFigures,
 };
 
 /// Options of a start. Zero means "the default".
@@ -111,6 +112,22 @@ impl VmWords {
     }
 }
 
+/// Where the VM keeps what it tells of a new object, as found and checked by the extension while the program runs.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ObjectWords {
+    /// Distance of the object in an event's argument; 0: nothing else here may be used but `otherwise`. Stored last.
+    pub object: AtomicUsize,
+    /// Bytes of each slot; 0: they differ by page.
+    pub slot_bytes: AtomicUsize,
+    /// Bytes of a page, a power of two, at whose beginning is the address of its structure.
+    pub page_bytes: AtomicUsize,
+    /// Distance in that structure of the 16 bits with the bytes of each slot.
+    pub slot_bytes_at: AtomicUsize,
+    /// The handler of events that have to be looked at more closely. It calls [`HookApi::object_made`].
+    pub otherwise: unsafe extern "C" fn(data: u64, argument: *mut c_void),
+}
+
 /// One relocation slot or module, for `doctor`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +150,10 @@ pub type Visitor<T> = unsafe extern "C" fn(context: *mut c_void, record: *const 
 /// Says whether the object in a slot lives: [`crate::OBJECT_IS_DEAD`], [`crate::OBJECT_IS_YOUNG`] or
 /// [`crate::OBJECT_IS_OLD`]. It may call nothing of the hook's.
 pub type Judge = unsafe extern "C" fn(context: *mut c_void, slot: usize) -> u32;
+
+/// Says where the marks of the page are that has this slot; `false`: each of its slots has to be judged. There is an object
+/// in the slot, which a marking that has just ended has looked at.
+pub type PageOf = unsafe extern "C" fn(context: *mut c_void, slot: usize, page: *mut MarkedPage) -> bool;
 
 /// The memory of another process, and who asks what the hook of it had followed.
 #[repr(C)]
@@ -217,8 +238,10 @@ pub struct HookApi {
     /// The object of one slot is in another one now.
     pub object_moved: extern "C" fn(from: usize, to: usize),
     /// A marking has ended, and nothing was swept since: asks the judge about each object that may have died, which are
-    /// all objects or only those that it has never called old. Those that are dead count as freed.
-    pub objects_marked: unsafe extern "C" fn(all: bool, context: *mut c_void, judge: Judge) -> Status,
+    /// all objects or only those that it has never called old. Those that are dead count as freed. `page` spares it what
+    /// pages tell.
+    pub objects_marked:
+        unsafe extern "C" fn(all: bool, context: *mut c_void, judge: Judge, page: Option<PageOf>) -> Status,
     /// Visits live objects, as `blocks` does.
     pub objects: unsafe extern "C" fn(context: *mut c_void, visit: Visitor<BlockRecord>) -> Status,
     /// Mean distance of two sampled bytes in the last [`Mode::SAMPLED`]; 0 before the first.
@@ -279,4 +302,9 @@ pub struct HookApi {
     /// system call and takes no lock. If that memory is damaged, anything may happen: to be called in a process that may
     /// end.
     pub other_process: unsafe extern "C" fn(other: *const OtherProcess, state: *mut OtherState),
+    /// Lends the words that `object_event` reads. They stay as long as this process does.
+    pub object_words: unsafe extern "C" fn(words: *const ObjectWords),
+    /// Handles the VM's event of a new object: does what the words' `otherwise` does, in less time. To be given to the VM
+    /// after `object_words`.
+    pub object_event: unsafe extern "C" fn(data: u64, argument: *mut c_void),
 }

@@ -16,15 +16,18 @@ pub use dump::{
     DUMP_MAGIC, DumpFrame, DumpHeader, DumpNode, DumpSite, DumpStack, DumpStacks, EXIT_STATUS_UNKNOWN,
     STACKS_MAGIC,
 };
-pub use hook_api::{HookApi, Judge, OtherProcess, PatchEntry, StartOptions, Visitor, VmSource, VmWords};
+pub use hook_api::{
+    HookApi, Judge, ObjectWords, OtherProcess, PageOf, PatchEntry, StartOptions, Visitor, VmSource, VmWords,
+};
 pub use records::{
-    BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Figures, Frame, MeasureFigures, MeasuredSite,
-    ModuleRecord, ObjectFigures, OtherState, OwnRange, SiteRecord, StackFrame, ThreadFigures, Variances,
+    BirthRecord, BlockRecord, CALLER_STACK_BYTES, CallerSample, Figures, Frame, MarkedPage, MeasureFigures,
+    MeasuredSite, ModuleRecord, ObjectFigures, OtherState, OwnRange, SiteRecord, StackFrame, ThreadFigures,
+    Variances,
 };
 pub use status::{FrameKind, Mode, Origin, SiteKind, SlotState, Status};
 
 /// Version of this contract. It changes whenever a type here changes its layout or a function its meaning.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// The exported symbol under which the hook offers its [`HookApi`] table (NUL-terminated).
 pub const HOOK_API_SYMBOL: &core::ffi::CStr = c"memintro_hook_api";

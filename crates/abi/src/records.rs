@@ -285,6 +285,23 @@ pub struct Frame {
     pub line: u32,
 }
 
+/// What a marking has found out about a page of the VM's heap: a bit for each unit of it. A slot's is that of its first
+/// byte.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MarkedPage {
+    /// Where it begins.
+    pub begin: usize,
+    /// Its bytes, a power of two.
+    pub bytes: usize,
+    /// Bytes of a unit.
+    pub unit: usize,
+    /// Whether objects are marked.
+    pub marked: *const u64,
+    /// Whether those that are marked are old; null: [`crate::Judge`] tells.
+    pub old: *const u64,
+}
+
 /// Memory of the hook's own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

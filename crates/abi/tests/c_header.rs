@@ -222,6 +222,17 @@ fn layouts(all: &mut Lines) {
         without_lock,
         last_marked,
     );
+    layout!(
+        all,
+        "memintro_object_words",
+        ObjectWords,
+        object,
+        slot_bytes,
+        page_bytes,
+        slot_bytes_at,
+        otherwise
+    );
+    layout!(all, "memintro_marked_page", MarkedPage, begin, bytes, unit, marked, old);
     layout!(all, "memintro_stack_frame", StackFrame, path, label, path_len, label_len, line, frame, caller,);
     layout!(all, "memintro_own_range", OwnRange, start, end);
     layout!(
@@ -293,6 +304,8 @@ fn layouts(all: &mut Lines) {
         is_live,
         modules,
         other_process,
+        object_words,
+        object_event,
     );
     layout!(all, "memintro_other_process", OtherProcess, moved, context, word, block, site);
     layout!(all, "memintro_other_state", OtherState, mode, is_lost, generation, knows_generation, changing);

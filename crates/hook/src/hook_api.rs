@@ -4,8 +4,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use memintro_abi::{
-    BlockRecord, EACH_SITE, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PatchEntry, SITE_ALONE,
-    SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
+    BlockRecord, EACH_SITE, Figures, Frame, HookApi, Judge, Mode, Origin, OwnRange, PageOf, PatchEntry,
+    SITE_ALONE, SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::Site;
 use memintro_tracker::{ranges, stack};
@@ -15,7 +15,8 @@ use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
 use crate::{
-    callers, dump, exit, functions, measure, objects, other_process, patch, stacks, start, state, thread,
+    callers, dump, exit, functions, measure, object_birth, objects, other_process, patch, stacks, start,
+    state, thread,
 };
 
 /// The table. A reader compares `version` and `size` before anything else.
@@ -65,6 +66,8 @@ pub(crate) static memintro_hook_api: HookApi = HookApi {
     is_live: callers::is_live,
     modules: callers::modules,
     other_process: other_process::visit,
+    object_words: object_birth::lend,
+    object_event: object_birth::event,
 };
 
 /// Touches stack pages before anything is locked. The pages cover what the loader and a visitor need, so no stack
@@ -371,9 +374,14 @@ extern "C" fn object_moved(from: usize, to: usize) {
     objects::moved(from, to);
 }
 
-unsafe extern "C" fn objects_marked(all: bool, context: *mut c_void, judge: Judge) -> Status {
+unsafe extern "C" fn objects_marked(
+    all: bool,
+    context: *mut c_void,
+    judge: Judge,
+    page: Option<PageOf>,
+) -> Status {
     reach_down();
-    objects::marked(all, context, judge)
+    objects::marked(all, &mut objects::Vm { context, judge, page })
 }
 
 unsafe extern "C" fn each_object(context: *mut c_void, visit: Visitor<BlockRecord>) -> Status {

@@ -45,6 +45,7 @@ mod intercept;
 mod line;
 mod measure;
 mod nested;
+mod object_birth;
 mod object_samples;
 mod objects;
 mod other_process;

@@ -32,7 +32,7 @@ fn read(words: &VmWords) -> Option<Line> {
     }
     // SAFETY: the extension says that each thread has words at these distances. The VM's thread may be asked for the lock
     // whenever it is known; a context begins with the VM stack, its length in words, and the innermost frame, and is alive
-    // while the thread has the lock. The words of the VM are there as long as they are lent.
+    // while the thread has the lock.
     let (context, innermost) = unsafe {
         let context = tls::word_at(words.context.load(Ordering::Relaxed)) as *const u8;
         let thread = tls::word_at(words.thread.load(Ordering::Relaxed)) as *const u8;
@@ -50,9 +50,41 @@ fn read(words: &VmWords) -> Option<Line> {
         }
         (context.cast::<usize>(), *context.cast::<usize>().add(2))
     };
-    // SAFETY: as above. A generation wraps at 2^32; ages are differences.
-    let generation = unsafe { words.collections.load(Ordering::Relaxed).read_volatile() as u32 };
     // SAFETY: as above.
+    unsafe { innermost_line(words, context, innermost, stride) }
+}
+
+/// The line that runs now, amid an event of a new object: the VM tells of one only to a thread that has its lock and
+/// frames, and not while it collects. `None`: the VM has to be asked.
+#[inline(always)]
+pub(crate) fn of_event() -> Option<Line> {
+    let words = shared::words_of_lines();
+    let stride = words.stride.load(Ordering::Acquire);
+    if stride == 0 {
+        return None;
+    }
+    // SAFETY: as in `read`.
+    unsafe {
+        let context = tls::word_at(words.context.load(Ordering::Relaxed)) as *const usize;
+        if context.is_null() {
+            return None;
+        }
+        innermost_line(words, context, *context.add(2), stride)
+    }
+}
+
+/// # Safety
+/// The context is this thread's, and has this innermost frame; the words may be used.
+#[inline(always)]
+unsafe fn innermost_line(
+    words: &VmWords,
+    context: *const usize,
+    innermost: usize,
+    stride: usize,
+) -> Option<Line> {
+    // SAFETY: the words of the VM are there as long as they are lent. A generation wraps at 2^32; ages are differences.
+    let generation = unsafe { words.collections.load(Ordering::Relaxed).read_volatile() as u32 };
+    // SAFETY: the caller's promise.
     let [start, length] = unsafe { *context.cast::<[usize; 2]>() };
     let end = start.wrapping_add(length.wrapping_mul(size_of::<usize>()));
     if innermost <= start {

@@ -6,11 +6,14 @@
 //! Objects that memintro makes for itself, with tracking off in its thread, are left out.
 
 use core::ffi::c_void;
+use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use memintro_abi::{BlockRecord, Frame, Judge, OBJECT_IS_DEAD, OBJECT_IS_OLD, ObjectFigures, Status};
+use memintro_abi::{
+    BlockRecord, Frame, Judge, MarkedPage, OBJECT_IS_DEAD, OBJECT_IS_OLD, ObjectFigures, PageOf, Status,
+};
 use memintro_tracker::lock::wait_round;
-use memintro_tracker::objects::Verdict;
+use memintro_tracker::objects::{Page, Verdict};
 use memintro_tracker::sites::{Site, objects_of};
 use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
@@ -69,7 +72,8 @@ fn enter(own: &ThreadState) -> Option<Busy<'_>> {
     }
 }
 
-fn is_tracking() -> bool {
+#[inline(always)]
+pub(crate) fn is_tracking() -> bool {
     TRACKS_OBJECTS.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) != 0
 }
 
@@ -152,9 +156,37 @@ pub(crate) fn freed(slot: usize) {
     drop(busy);
 }
 
-/// A marking has ended: the judge says which objects live on, for each one that may have died. `BUSY`: figures are being
+/// The VM's functions that say what a marking has found out, and their context.
+pub(crate) struct Vm {
+    pub(crate) context: *mut c_void,
+    pub(crate) judge: Judge,
+    pub(crate) page: Option<PageOf>,
+}
+
+impl memintro_tracker::objects::Judge for Vm {
+    fn verdict(&mut self, slot: usize) -> Verdict {
+        // SAFETY: the lender's own function and context.
+        match unsafe { (self.judge)(self.context, slot) } {
+            OBJECT_IS_DEAD => Verdict::Dead,
+            OBJECT_IS_OLD => Verdict::Old,
+            _ => Verdict::Young,
+        }
+    }
+
+    fn page(&mut self, slot: usize) -> Option<Page> {
+        let mut page = MarkedPage { begin: 0, bytes: 0, unit: 0, marked: ptr::null(), old: ptr::null() };
+        // SAFETY: as above.
+        if !unsafe { self.page?(self.context, slot, &raw mut page) } {
+            return None;
+        }
+        let MarkedPage { begin, bytes, unit, marked, old } = page;
+        Some(Page { begin, bytes, unit, marked, old })
+    }
+}
+
+/// A marking has ended: the VM says which objects live on, for each one that may have died. `BUSY`: figures are being
 /// read for too long, and only some of the objects were asked for, or an end or a move was not noted.
-pub(crate) fn marked(all: bool, context: *mut c_void, judge: Judge) -> Status {
+pub(crate) fn marked(all: bool, vm: &mut Vm) -> Status {
     let Some(own) = thread::own() else { return Status::NO_MEMORY };
     if IS_STALE.swap(false, Ordering::Relaxed) {
         return Status::BUSY;
@@ -164,14 +196,7 @@ pub(crate) fn marked(all: bool, context: *mut c_void, judge: Judge) -> Status {
         // Whoever wants to pause the world waits for one area only.
         let Some(busy) = enter(&own) else { return Status::BUSY };
         let now = shared::generation();
-        // SAFETY: the lender's own function and context.
-        let verdict = |slot| match unsafe { judge(context, slot) } {
-            OBJECT_IS_DEAD => Verdict::Dead,
-            OBJECT_IS_OLD => Verdict::Old,
-            _ => Verdict::Young,
-        };
-        let is_more =
-            areas.settle(all, now, verdict, |object, count| died_together(&own, object, count, now));
+        let is_more = areas.settle(all, now, vm, |object, count| died_together(&own, object, count, now));
         drop(busy);
         if !is_more {
             break;

@@ -8,10 +8,11 @@
 //! |---|---|
 //! | an area's array | by the upper 16 and the next 16 bits of the 48 that an address has |
 //! | a slot's cell | the slot's offset in the area divided by the size of its slots |
-//! | a cell | 0, or the birth in the upper half, and the call site plus one in the lower half |
-//! | whether an object may die in a collection that does not look at old ones | a bit for each slot |
+//! | a cell | the birth in the upper half, and the call site plus one in the lower half |
+//! | whether there is an object; whether it is old, and so dies only in a collection that looks at old ones | two bits for each slot |
 //!
-//! The ends of objects are told one by one, or all at once by [`Areas::settle`], when the VM knows which ones live on.
+//! The ends of objects are told one by one, or all at once by [`Areas::settle`], when the VM knows which ones live on. It
+//! may tell by bits of its own, of which 64 are looked at together where slots are of the size that one bit stands for.
 //!
 //! Rule for neighbours: one thread at a time changes it, the one that holds the VM's lock; or none, while the world is
 //! paused and others read.
@@ -23,8 +24,8 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::mmap;
 use crate::table::{Block, Exhausted, Inserted, Removed};
-pub use area::Verdict;
-use area::{AREA_BYTES, AREA_SHIFT, Area, LEAST_SLOT, cell};
+use area::{AREA_BYTES, AREA_SHIFT, Area, LEAST_SLOT};
+pub use area::{Judge, Page, Verdict, cell};
 
 const REGION_SHIFT: u32 = 32;
 const REGIONS: usize = 1 << 16;
@@ -67,21 +68,21 @@ pub struct Areas<'a> {
 }
 
 impl Areas<'_> {
-    /// A marking has ended: asks `judge` about each slot of the next area whose object may have died, which is each
+    /// A marking has ended: asks the judge about each slot of the next area whose object may have died, which is each
     /// object if `all`. Those that are dead are removed, and `gone` is called for so many of them at a time that are
     /// alike. `false`: there is no more area.
     ///
-    /// Both closures must leave the objects as they are.
+    /// Both must leave the objects as they are.
     pub fn settle(
         &mut self,
         all: bool,
         now: u32,
-        mut judge: impl FnMut(usize) -> Verdict,
+        judge: &mut impl Judge,
         mut gone: impl FnMut(&Removed, u32),
     ) -> bool {
         // SAFETY: null, or an area of an arena, which is unmapped only while the world is paused.
         let Some(area) = (unsafe { self.next.load(Ordering::Acquire).as_ref() }) else { return false };
-        area.settle(all, now, &mut judge, &mut gone);
+        area.settle(all, now, judge, &mut gone);
         self.next = &area.next;
         true
     }
@@ -114,7 +115,7 @@ impl Objects {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn area(&self, slot: usize) -> Option<&Area> {
         let region = self.regions.get(slot >> REGION_SHIFT)?.load(Ordering::Acquire);
         // SAFETY: null, or a mapped region, which is unmapped only while the world is paused.
@@ -139,21 +140,30 @@ impl Objects {
             },
             None => return Inserted::Full,
         };
-        let old = place.load(Ordering::Relaxed);
-        place.store(cell(object.site, object.generation), Ordering::Relaxed);
-        area.is_born(index);
-        if old != 0 {
-            return Inserted::Replaced(area.removed(old, now));
+        match area.put(index, place, cell(object.site, object.generation)) {
+            Some(old) => Inserted::Replaced(area.removed(old, now)),
+            None => Inserted::New,
         }
-        area.live.store(area.live.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        Inserted::New
+    }
+
+    /// Inserts an object where nothing else has to be done: its area has slots of this size, and there is none in this one.
+    /// `false`: nothing was done, and [`Objects::insert`] has to be called. The object is a [`cell`].
+    #[inline(always)]
+    #[must_use]
+    pub fn insert_at_once(&self, slot: usize, bytes: usize, cell: u64) -> bool {
+        let Some(area) = self.area(slot) else { return false };
+        if area.slot_bytes.load(Ordering::Relaxed) as usize != bytes {
+            return false;
+        }
+        area.put_at_once(slot & (AREA_BYTES - 1), cell)
     }
 
     /// Removes an object.
     #[inline]
     pub fn remove(&self, slot: usize, now: u32) -> Option<Removed> {
         let area = self.area(slot)?;
-        area.take(area.cell(slot & (AREA_BYTES - 1))?.1, now)
+        let (index, cell) = area.cell(slot & (AREA_BYTES - 1))?;
+        area.take(index).then(|| area.removed(cell.load(Ordering::Relaxed), now))
     }
 
     /// The areas, one after the other. Between two of them, objects may be inserted and removed.
@@ -167,7 +177,7 @@ impl Objects {
         let mut next = self.first.load(Ordering::Acquire);
         // SAFETY: as in `area`.
         while let Some(area) = unsafe { next.as_ref() } {
-            for (slot, cell) in area.occupied() {
+            for (_, slot, cell) in area.occupied() {
                 visit(slot, area.removed(cell.load(Ordering::Relaxed), now));
             }
             next = area.next.load(Ordering::Relaxed);
@@ -192,10 +202,9 @@ impl Objects {
         if !self.charge(more) {
             return false;
         }
-        for (_, cell) in area.occupied() {
-            if let Some(old) = area.take(cell, now) {
-                gone(&old);
-            }
+        for (index, _, cell) in area.occupied() {
+            area.take(index);
+            gone(&area.removed(cell.load(Ordering::Relaxed), now));
         }
         area.touched.fetch_max(cells as u32, Ordering::Relaxed);
         area.shape(slot & !(AREA_BYTES - 1), slot & (AREA_BYTES - 1), bytes);
@@ -286,151 +295,4 @@ impl Objects {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::HashMap;
-
-    fn objects(max_bytes: usize) -> Box<Objects> {
-        // SAFETY: zeroes are an empty one.
-        let objects: Box<Objects> = unsafe { Box::new_zeroed().assume_init() };
-        objects.init(max_bytes).expect("address space");
-        objects
-    }
-
-    proptest! {
-        /// Areas of several sizes of slots, some of which get another size when they are empty or not.
-        #[test]
-        fn it_is_a_map(
-            steps in proptest::collection::vec((0usize..6, 0usize..102, 0u8..4, 0u32..1 << 24), 0..2000),
-            sizes in proptest::collection::vec(prop::sample::select(vec![32usize, 40, 48, 80, 160, 320, 640]), 6),
-            start in 0usize..60,
-        ) {
-            let objects = objects(16 << 20);
-            let mut twin: HashMap<usize, Removed> = HashMap::new();
-            let mut sizes = sizes;
-            for (number, (area, index, step, site)) in steps.into_iter().enumerate() {
-                if number % 501 == 500 {
-                    sizes.rotate_left(1);
-                }
-                let size = sizes[area];
-                let base = [0x7000_0000_0000, 0x7000_0001_0000, 0x7001_0000_0000, 0x10000, 0xffff_ffff_0000, 0x20000][area];
-                let slot = base + start / size * size + start * 8 % size + index % (AREA_BYTES / size - 1) * size;
-                if step == 0 {
-                    prop_assert_eq!(objects.remove(slot, 9), twin.remove(&slot));
-                    continue;
-                }
-                let others: Vec<usize> = twin.keys().copied()
-                    .filter(|other| other & !(AREA_BYTES - 1) == base && twin[other].size != size as u64).collect();
-                let mut stale: Vec<Removed> = others.iter().filter_map(|other| twin.remove(other)).collect();
-                let mut gone = Vec::new();
-                let block = Block { site, size: size as u64, generation: u32::from(step) };
-                let inserted = objects.insert(slot, block, 9, |old| gone.push(*old));
-                stale.sort_by_key(|old| (old.site, old.age));
-                gone.sort_by_key(|old| (old.site, old.age));
-                prop_assert_eq!(gone, stale);
-                let object = Removed { site, size: size as u64, age: 9 - u32::from(step) };
-                prop_assert_eq!(inserted, twin.insert(slot, object).map_or(Inserted::New, Inserted::Replaced));
-            }
-            let mut seen = HashMap::new();
-            objects.for_each(9, &mut |slot, object| { seen.insert(slot, object); });
-            prop_assert_eq!(seen, twin);
-            objects.clear();
-        }
-    }
-
-    proptest! {
-        /// Compares with a list that remembers of each object whether a marking has found it old.
-        #[test]
-        fn who_is_dead_is_told_at_the_end_of_markings(
-            steps in proptest::collection::vec((0u8..12, 0usize..3, 0usize..200, 0u8..4), 1..600),
-        ) {
-            let objects = objects(16 << 20);
-            let mut twin: HashMap<usize, (u32, bool)> = HashMap::new();
-            for (number, (step, area, index, verdicts)) in steps.into_iter().enumerate() {
-                let slot = 0x7000_0000_0000 + (area << AREA_SHIFT) + 16 + index * 40;
-                let site = number as u32 / 4;
-                match step {
-                    0..8 => {
-                        let block = Block { site, size: 40, generation: 3 };
-                        objects.insert(slot, block, 9, |_| {});
-                        twin.insert(slot, (site, false));
-                    }
-                    8..10 => {
-                        let removed = objects.remove(slot, 9).map(|object| object.site);
-                        prop_assert_eq!(removed, twin.remove(&slot).map(|(site, _)| site));
-                    }
-                    _ => {
-                        let all = step == 11;
-                        let judge = |slot: usize| match (slot / 40 + verdicts as usize) % 4 {
-                            0 => Verdict::Dead,
-                            1 => Verdict::Old,
-                            _ => Verdict::Young,
-                        };
-                        let (mut gone, mut asked) = (Vec::new(), Vec::new());
-                        let mut areas = objects.areas();
-                        let asking = |slot| { asked.push(slot); judge(slot) };
-                        let mut asking = asking;
-                        while areas.settle(all, 9, &mut asking, |object, count| {
-                            gone.extend(std::iter::repeat_n(object.site, count as usize));
-                        }) {}
-                        let mut expected: Vec<usize> =
-                            twin.iter().filter(|(_, (_, old))| all || !old).map(|(slot, _)| *slot).collect();
-                        let mut dead: Vec<u32> = Vec::new();
-                        for slot in &expected {
-                            match judge(*slot) {
-                                Verdict::Dead => dead.extend(twin.remove(slot).map(|(site, _)| site)),
-                                verdict => twin.get_mut(slot).expect("there").1 = verdict == Verdict::Old,
-                            }
-                        }
-                        for list in [&mut expected, &mut asked] { list.sort_unstable(); }
-                        for list in [&mut dead, &mut gone] { list.sort_unstable(); }
-                        prop_assert_eq!(asked, expected);
-                        prop_assert_eq!(gone, dead);
-                    }
-                }
-            }
-            let mut seen = HashMap::new();
-            objects.for_each(9, &mut |slot, object| { seen.insert(slot, object.site); });
-            let left: HashMap<usize, u32> = twin.iter().map(|(slot, (site, _))| (*slot, *site)).collect();
-            prop_assert_eq!(seen, left);
-            objects.clear();
-        }
-    }
-
-    #[test]
-    fn each_slot_of_an_area_has_a_cell_of_its_own() {
-        for size in (LEAST_SLOT..=700).chain([4096, 65_536]) {
-            let objects = objects(1 << 20);
-            let slots = (0..AREA_BYTES / size).map(|index| 0x7f00_0000_0000 + index * size);
-            for slot in slots.clone() {
-                let block = Block { site: 1, size: size as u64, generation: 0 };
-                assert_eq!(
-                    objects.insert(slot, block, 0, |_| unreachable!()),
-                    Inserted::New,
-                    "{slot:x} {size}"
-                );
-            }
-            let mut seen = Vec::new();
-            objects.for_each(0, &mut |slot, _| seen.push(slot));
-            assert!(slots.eq(seen));
-            objects.clear();
-        }
-    }
-
-    #[test]
-    fn a_budget_is_kept_and_a_clear_gives_everything_back() {
-        let objects = objects(1 << 20);
-        let block = Block { site: 1, size: 40, generation: 0 };
-        let slots =
-            (0..1_000).flat_map(|area| (0..1_638).map(move |i| (area << AREA_SHIFT) + (1 << 40) + i * 40));
-        let kept = slots.take_while(|slot| objects.insert(*slot, block, 0, |_| {}) != Inserted::Full).count();
-        assert!(objects.resident_bytes() <= 1 << 20 && kept > 120_000, "{kept}");
-        objects.clear();
-        assert_eq!((objects.resident_bytes(), objects.remove(1 << 40, 0)), (0, None));
-        assert_eq!(objects.insert(1 << 50, block, 0, |_| {}), Inserted::Full);
-        objects.init(1 << 20).expect("address space");
-        assert_eq!(objects.insert(1 << 40, block, 0, |_| {}), Inserted::New);
-        objects.clear();
-    }
-}
+mod tests;

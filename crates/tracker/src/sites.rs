@@ -81,6 +81,7 @@ pub struct Site {
 /// The number by which [`Sites::counters`] and a [`CounterCache`](crate::counters::CounterCache) know the objects of a
 /// site. It differs in a low bit too, so that a line's objects and its blocks have places of their own in the cache.
 #[must_use]
+#[inline(always)]
 pub const fn objects_of(site: u32) -> u32 {
     (site | OBJECTS) ^ APART
 }

@@ -22,6 +22,7 @@
 //! Rules for neighbours: never block, allocate or call foreign code that may do so while busy; never pause while
 //! busy. States are never unmapped: the state of a thread that has ended is reused for the next thread.
 
+mod at_once;
 mod forks;
 mod note;
 mod pause;
@@ -384,27 +385,6 @@ impl Threads {
             return self.meet_gate(state, frame);
         }
         Some(Busy { state })
-    }
-
-    /// As [`Threads::enter`], but without a guard: [`ThreadState::leave`] ends it, or a function that the caller ends
-    /// with ([`Busy::taken_over`]). `false` wherever anything is unusual ([`Settle::is_unusual`]). The caller then calls
-    /// `enter`.
-    #[inline(always)]
-    #[must_use]
-    pub fn enter_at_once(&self, state: &ThreadState) -> bool {
-        if state.is_busy() {
-            return false;
-        }
-        stack::touch::<STACK_BYTES>();
-        state.busy.store(stack::pointer(), Ordering::Relaxed);
-        // As in `enter`.
-        compiler_fence(Ordering::SeqCst);
-        // Acquire: what a pauser has changed before it opened the gate is seen.
-        let is_in = self.gate.load(Ordering::Acquire) | u64::from(self.unusual.load(Ordering::Relaxed)) == 0;
-        if !is_in {
-            state.leave();
-        }
-        is_in
     }
 
     /// Something is unusual from now on, until a pause ends and nothing is. For what changes without a pause.

@@ -17,6 +17,7 @@
 //! | those that postpone a job | [`postponing`] | | | forks that C code makes go unnoticed |
 //! | `rb_thread_atfork` | yes | yes | yes | no socket in children that C code forks, and Ruby is not told of the fork |
 //! | objects that are made, freed and moved | [`crate::object_events`] | | | they can be neither tracked nor measured |
+//! | where new objects and marks are told, see [`crate::object_words`], [`crate::mark_bits`] | yes | yes | yes | functions are called for each object |
 //! | `rb_thread_create` | yes | yes | yes | the same |
 //! | `rb_thread_call_without_gvl2` | yes | yes | yes | other threads wait while the heap's figures are sorted |
 //! | `rb_ext_ractor_safe` | yes | yes | yes | no method may be called from any Ractor but the main one |

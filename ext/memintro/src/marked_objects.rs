@@ -1,5 +1,5 @@
 //! The ends of all tracked objects, told at the end of each marking ([`crate::markings`]): those that are not marked are
-//! dead. Ruby's event for each object that it frees would cost more than half as much again as its event for new ones.
+//! dead ([`crate::mark_bits`] has where their marks are). Ruby's event for each object that it frees would cost more than half as much again as its event for new ones.
 //!
 //! A collection that looks at young objects only leaves old ones alone, and so does this.
 //!
@@ -17,6 +17,7 @@ use rb_sys::VALUE;
 use crate::heap::{self, FrozenPage};
 use crate::hook_link;
 use crate::lookup::postponing::Postponed;
+use crate::mark_bits;
 use crate::markings::{self, Mark, Markings};
 use crate::object_events::{self, FREED, Functions, MARKED};
 use crate::objects::{Refusal, objects, on_freed};
@@ -32,6 +33,7 @@ pub(crate) fn begin(vm: &Functions) -> Result<bool, Refusal> {
     let (Some(markings), Some(_)) = (markings::begin(), POSTPONED.get_or_init(|| Postponed::new(run))) else {
         return Ok(false);
     };
+    mark_bits::prepare();
     HAS_MISSED.store(false, Ordering::Relaxed);
     vm.listen(on_marked, MARKED).map_err(Refusal::Raised)?;
     markings.forget_missed();
@@ -56,17 +58,23 @@ unsafe extern "C" fn on_marked(_: VALUE, _: *mut c_void) {
     }
     let (Some(api), Some(markings)) = (hook_link::found(), markings::found()) else { return };
     let context = (&raw const *markings).cast_mut().cast();
+    mark_bits::begin();
     // SAFETY: the judge fits the context.
     let is_done = markings::is_next()
-        && unsafe { (api.objects_marked)(markings.is_major(), context, judge) } == Status::OK;
-    if !is_done {
+        && unsafe { (api.objects_marked)(markings.is_major(), context, judge, Some(mark_bits::page)) }
+            == Status::OK;
+    if is_done {
+        mark_bits::learn(markings);
+    } else {
         miss();
     }
 }
 
 unsafe extern "C" fn judge(context: *mut c_void, slot: usize) -> u32 {
     // SAFETY: the context of `on_marked`; no marking was missed, so the tracked object is in its slot.
-    match unsafe { (*context.cast_const().cast::<Markings>()).mark(slot) } {
+    let mark = unsafe { (*context.cast_const().cast::<Markings>()).mark(slot) };
+    mark_bits::note(slot, mark);
+    match mark {
         Mark::Garbage => OBJECT_IS_DEAD,
         Mark::Lives => OBJECT_IS_YOUNG,
         Mark::LivesOn => OBJECT_IS_OLD,

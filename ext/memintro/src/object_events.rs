@@ -147,6 +147,11 @@ impl Functions {
         }
     }
 
+    /// Bytes of each slot, if all have one size.
+    pub(crate) fn one_size(&self) -> Option<usize> {
+        self.slot_size.is_none().then_some(self.one_size)
+    }
+
     /// Where an object is that was in this slot, also if it has not moved.
     ///
     /// # Safety

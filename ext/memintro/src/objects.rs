@@ -5,13 +5,13 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use magnus::{Error, Ruby};
-use memintro_abi::{BlockRecord, HookApi, Status};
+use memintro_abi::{BlockRecord, HookApi, ObjectWords, Status};
 use rb_sys::VALUE;
 
 use crate::heap::watched::{Wanted, Watched};
 use crate::heap::{self, Trouble};
 use crate::object_events::{self, FREED, Follower, Functions, MADE};
-use crate::{hook_link, marked_objects, sampled_objects, vm};
+use crate::{hook_link, marked_objects, object_words, sampled_objects, vm};
 
 /// Objects are tracked.
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -30,6 +30,14 @@ static CHOSEN: Chosen = Chosen(UnsafeCell::new(None));
 fn chosen<R>(use_it: impl FnOnce(&mut Option<Watched>) -> R) -> R {
     // SAFETY: see `Chosen`.
     use_it(unsafe { &mut *CHOSEN.0.get() })
+}
+
+/// What the hook reads of new objects by itself.
+static WORDS: ObjectWords = object_words::unknown(on_made);
+
+/// Whether it does.
+pub(crate) fn reads_new() -> bool {
+    WORDS.object.load(Ordering::Relaxed) != 0
 }
 
 /// Which objects to track.
@@ -93,6 +101,9 @@ pub(crate) fn track(ruby: &Ruby, objects: Objects) -> Result<Status, Refusal> {
         Objects::Of(wanted) => Some(Watched::new(wanted).map_err(Refusal::Classes)?),
     };
     object_events::prepare(ruby, &FOLLOWER).map_err(Refusal::Raised)?;
+    if wanted.is_none() && mean == 0 {
+        object_words::prepare(ruby, vm, &WORDS);
+    }
     IS_CHOOSY.store(wanted.is_some(), Ordering::Relaxed);
     chosen(|watched| *watched = wanted);
     MEAN.store(mean, Ordering::Relaxed);
@@ -127,12 +138,16 @@ fn begin_all(api: &HookApi, vm: &Functions) -> Result<Status, Refusal> {
         vm.listen(on_freed, FREED).map_err(Refusal::Raised)?;
     }
     let status = (api.track_objects)(true);
-    let listening = if status == Status::OK { vm.listen(on_made, MADE) } else { Ok(()) };
+    // SAFETY: the words are a static.
+    unsafe { (api.object_words)(&raw const WORDS) };
+    let handler = if IS_CHOOSY.load(Ordering::Relaxed) { on_made_of_chosen } else { api.object_event };
+    let listening = if status == Status::OK { vm.listen(handler, MADE) } else { Ok(()) };
     listening.map(|()| status).map_err(Refusal::Raised)
 }
 
 fn end(api: &HookApi, vm: &Functions) {
-    vm.ignore(on_made);
+    vm.ignore(on_made_of_chosen);
+    vm.ignore(api.object_event);
     vm.ignore(on_freed);
     marked_objects::end(vm);
     sampled_objects::end(vm);
@@ -155,20 +170,40 @@ fn each_kept(keep: &mut dyn FnMut(VALUE)) {
     });
 }
 
+/// The handler of new objects of chosen classes.
+unsafe extern "C" fn on_made_of_chosen(_: VALUE, argument: *mut c_void) {
+    // SAFETY: the argument of an event.
+    unsafe { made(argument) };
+}
+
+/// The handler of all new objects, which the hook's calls where it has to.
 unsafe extern "C" fn on_made(_: VALUE, argument: *mut c_void) {
-    let Some((api, vm)) = present() else { return };
+    // SAFETY: the argument of an event.
+    if let Some(object) = unsafe { made(argument) } {
+        // SAFETY: as above.
+        unsafe { object_words::learn(&WORDS, argument, object) };
+    }
+}
+
+/// Tells the hook of a new object, which is returned.
+///
+/// # Safety
+/// It is the argument of an event.
+unsafe fn made(argument: *mut c_void) -> Option<VALUE> {
+    let (api, vm) = present()?;
     // SAFETY: the argument of an event.
     let object = unsafe { vm.object(argument) };
     if IS_CHOOSY.load(Ordering::Relaxed) && !is_chosen(object) {
         // If an object was there, its end was not told.
         (api.object_freed)(object as usize);
-        return;
+        return None;
     }
     // SAFETY: the object is in its slot.
     let bytes = unsafe { vm.slot_bytes(object) };
     let mut frame = vm::frame_of_event();
     // SAFETY: a valid record.
     unsafe { (api.object_made)(object as usize, bytes, &raw mut frame) };
+    Some(object)
 }
 
 /// Ruby frees an object.

@@ -100,7 +100,7 @@ fn is_in_doubt(api: &HookApi) -> bool {
     }
     // There is none whose ends marks tell of, so that nothing is judged.
     // SAFETY: the judge takes any context.
-    let is_noted = unsafe { (api.objects_marked)(true, std::ptr::null_mut(), judge) } == Status::OK;
+    let is_noted = unsafe { (api.objects_marked)(true, std::ptr::null_mut(), judge, None) } == Status::OK;
     !is_noted || IN_DOUBT.load(Ordering::Relaxed)
 }
 

@@ -9,7 +9,8 @@ pub(super) const AREA_BYTES: usize = 1 << AREA_SHIFT;
 /// The smallest slot that an area may have.
 pub(super) const LEAST_SLOT: usize = 32;
 const MOST_CELLS: usize = AREA_BYTES / LEAST_SLOT + 1;
-const WORDS: usize = MOST_CELLS.div_ceil(u64::BITS as usize);
+const WORD_BITS: usize = u64::BITS as usize;
+const WORDS: usize = MOST_CELLS.div_ceil(WORD_BITS);
 
 /// The objects of one area. All-zero memory is an empty one without a shape.
 #[derive(Debug)]
@@ -22,11 +23,12 @@ pub(super) struct Area {
     reciprocal: AtomicU32,
     /// Offset of each slot, modulo their size.
     residue: AtomicU32,
-    pub(super) live: AtomicU32,
     /// Cells that were ever in use.
     pub(super) touched: AtomicU32,
-    /// A bit for each cell; set if its object is not known to be old. Those of empty cells mean nothing.
-    young: [AtomicU64; WORDS],
+    /// A bit for each cell: whether there is an object. What a cell without one holds means nothing.
+    present: [AtomicU64; WORDS],
+    /// A bit for each cell: whether its object is known to be old. It is clear where there is none.
+    old: [AtomicU64; WORDS],
     pub(super) cells: [AtomicU64; MOST_CELLS],
 }
 
@@ -41,8 +43,52 @@ pub enum Verdict {
     Old,
 }
 
-pub(super) fn cell(site: u32, generation: u32) -> u64 {
+/// Where the VM keeps what a marking has found out about a page of its heap: a bit for each unit. That of a slot's first
+/// byte is the slot's.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Where it begins.
+    pub begin: usize,
+    /// Its bytes, a power of two, and those of a unit.
+    pub bytes: usize,
+    /// See `bytes`.
+    pub unit: usize,
+    /// Whether objects are marked.
+    pub marked: *const u64,
+    /// Whether they are old, if they are marked. Null: [`Judge::verdict`] tells.
+    pub old: *const u64,
+}
+
+/// The VM, which says what a marking has found out.
+pub trait Judge {
+    /// Of the object in this slot.
+    fn verdict(&mut self, slot: usize) -> Verdict;
+    /// Of the whole page that has this slot, in which there is an object; `None`: [`Judge::verdict`] has to be called for
+    /// each. What it answers can be read while the area is visited.
+    fn page(&mut self, slot: usize) -> Option<Page>;
+}
+
+/// An object of this site and birth, as a cell holds it.
+#[must_use]
+#[inline(always)]
+pub fn cell(site: u32, generation: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(site.wrapping_add(1))
+}
+
+/// Bits of a page, from the one with this number on.
+///
+/// # Safety
+/// There are at least so many that `last` is the number of one.
+#[inline]
+unsafe fn bits_from(bits: *const u64, from: usize, last: usize) -> u64 {
+    let (word, shift) = (from / WORD_BITS, from % WORD_BITS);
+    // SAFETY: the caller's promise.
+    let low = unsafe { bits.add(word).read() } >> shift;
+    if shift == 0 || word == last / WORD_BITS {
+        return low;
+    }
+    // SAFETY: as above.
+    low | unsafe { bits.add(word.wrapping_add(1)).read() } << WORD_BITS.wrapping_sub(shift)
 }
 
 impl Area {
@@ -56,7 +102,7 @@ impl Area {
 
     /// The slot's number and cell; `None` if no slot of this area begins there. Rounding never reaches the next whole
     /// number, because an offset has 16 bits only.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cell(&self, offset: usize) -> Option<(usize, &AtomicU64)> {
         let reciprocal = u64::from(self.reciprocal.load(Ordering::Relaxed));
         let index = ((offset as u64).wrapping_mul(reciprocal) >> 32) as u32;
@@ -66,11 +112,47 @@ impl Area {
         self.cells.get(index).filter(|_| is_slot).map(|cell| (index, cell))
     }
 
-    #[inline]
-    pub(super) fn is_born(&self, index: usize) {
-        if let Some(word) = self.young.get(index / u64::BITS as usize) {
-            word.store(word.load(Ordering::Relaxed) | 1 << (index % u64::BITS as usize), Ordering::Relaxed);
+    /// Puts an object into a cell. Returns what was there.
+    #[inline(always)]
+    pub(super) fn put(&self, index: usize, cell: &AtomicU64, object: u64) -> Option<u64> {
+        let (present, _, bit) = self.bits(index)?;
+        let there = present.load(Ordering::Relaxed);
+        let before = (there & bit != 0).then(|| {
+            self.take(index);
+            cell.load(Ordering::Relaxed)
+        });
+        present.store(there | bit, Ordering::Relaxed);
+        cell.store(object, Ordering::Relaxed);
+        before
+    }
+
+    /// Puts an object into the slot at this offset, unless there is one, or no slot begins there.
+    #[inline(always)]
+    pub(super) fn put_at_once(&self, offset: usize, object: u64) -> bool {
+        // As in `cell`, where the size is known to be right; spelt out, for the compiler makes more of that.
+        let reciprocal = u64::from(self.reciprocal.load(Ordering::Relaxed));
+        let index = (offset as u64).wrapping_mul(reciprocal) >> 32;
+        let begin = (index as u32).wrapping_mul(self.slot_bytes.load(Ordering::Relaxed));
+        if begin.wrapping_add(self.residue.load(Ordering::Relaxed)) != offset as u32 {
+            return false;
         }
+        let index = index as usize;
+        let (Some(cell), Some(present)) = (self.cells.get(index), self.present.get(index / WORD_BITS)) else {
+            return false;
+        };
+        let (there, bit) = (present.load(Ordering::Relaxed), 1 << (index % WORD_BITS));
+        if there & bit != 0 {
+            return false;
+        }
+        present.store(there | bit, Ordering::Relaxed);
+        cell.store(object, Ordering::Relaxed);
+        true
+    }
+
+    #[inline]
+    fn bits(&self, index: usize) -> Option<(&AtomicU64, &AtomicU64, u64)> {
+        let word = index / WORD_BITS;
+        Some((self.present.get(word)?, self.old.get(word)?, 1 << (index % WORD_BITS)))
     }
 
     /// See [`super::Areas::settle`].
@@ -78,54 +160,87 @@ impl Area {
         &self,
         all: bool,
         now: u32,
-        judge: &mut impl FnMut(usize) -> Verdict,
+        judge: &mut impl Judge,
         gone: &mut impl FnMut(&Removed, u32),
     ) {
-        let size = self.slot_bytes.load(Ordering::Relaxed) as usize;
-        let residue = self.residue.load(Ordering::Relaxed) as usize;
-        let first = self.base.load(Ordering::Relaxed).wrapping_add(residue);
+        let (size, first) = self.grid();
         // Objects that die together were often made together: they are counted at once.
         let (mut alike, mut count) = (0, 0);
-        let words = self.young.iter().zip(self.cells.chunks(u64::BITS as usize)).enumerate();
-        for (number, (word, cells)) in words {
-            if self.live.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            let mut dead: u32 = 0;
-            let (mut left, mut young) = (if all { u64::MAX } else { word.load(Ordering::Relaxed) }, 0);
+        let (mut page, mut end) = (None, 0);
+        let words = self.present.iter().zip(&self.old).zip(self.cells.chunks(WORD_BITS)).enumerate();
+        for (number, ((present, old), cells)) in words {
+            let (there, aged) = (present.load(Ordering::Relaxed), old.load(Ordering::Relaxed));
+            let asked = if all { there } else { there & !aged };
+            let (mut left, mut dead, mut grown) = (asked, 0, 0);
             while left != 0 {
                 let bit = left.trailing_zeros() as usize;
-                left &= left.wrapping_sub(1);
-                let Some(cell) = cells.get(bit) else { break };
-                let object = cell.load(Ordering::Relaxed);
-                if object == 0 {
-                    continue;
+                let index = number.wrapping_mul(WORD_BITS).wrapping_add(bit);
+                let slot = first.wrapping_add(index.wrapping_mul(size));
+                if index >= end {
+                    page = judge.page(slot).filter(|page| size.is_multiple_of(page.unit));
+                    end = page.map_or(0, |page| {
+                        page.begin.wrapping_add(page.bytes).wrapping_sub(first).div_ceil(size)
+                    });
                 }
-                let index = number.wrapping_mul(u64::BITS as usize).wrapping_add(bit);
-                match judge(first.wrapping_add(index.wrapping_mul(size))) {
-                    Verdict::Dead => {
-                        cell.store(0, Ordering::Relaxed);
-                        dead = dead.wrapping_add(1);
-                        if object != alike && count != 0 {
-                            gone(&self.removed(alike, now), count);
-                            count = 0;
-                        }
-                        (alike, count) = (object, count.wrapping_add(1));
+                let Some(page) = page else {
+                    left &= left.wrapping_sub(1);
+                    match judge.verdict(slot) {
+                        Verdict::Dead => dead |= 1 << bit,
+                        Verdict::Old => grown |= 1 << bit,
+                        Verdict::Young => {}
                     }
-                    Verdict::Young => young |= 1 << bit,
-                    Verdict::Old => {}
-                }
+                    continue;
+                };
+                // The cells of this word, from this one on, that are in the page.
+                let span = u64::MAX << bit;
+                let beyond = end.wrapping_sub(number.wrapping_mul(WORD_BITS));
+                let span = if beyond < WORD_BITS { span & !(u64::MAX << beyond) } else { span };
+                // SAFETY: the judge's promise.
+                let marked = unsafe { page.spread(page.marked, slot, size, left & span, bit) };
+                dead |= left & span & !marked;
+                let lives = left & span & marked;
+                grown |= if page.old.is_null() {
+                    Self::grown(judge, lives, |bit| slot_of(first, size, number, bit))
+                } else {
+                    // SAFETY: as above.
+                    lives & unsafe { page.spread(page.old, slot, size, lives, bit) }
+                };
+                left &= !span;
             }
-            word.store(young, Ordering::Relaxed);
-            self.live.store(self.live.load(Ordering::Relaxed).wrapping_sub(dead), Ordering::Relaxed);
+            present.store(there & !dead, Ordering::Relaxed);
+            old.store(aged & !asked | grown, Ordering::Relaxed);
+            while dead != 0 {
+                let Some(cell) = cells.get(dead.trailing_zeros() as usize) else { break };
+                dead &= dead.wrapping_sub(1);
+                let object = cell.load(Ordering::Relaxed);
+                if object != alike && count != 0 {
+                    gone(&self.removed(alike, now), count);
+                    count = 0;
+                }
+                (alike, count) = (object, count.wrapping_add(1));
+            }
         }
         if count != 0 {
             gone(&self.removed(alike, now), count);
         }
     }
 
-    pub(super) fn count(&self) -> usize {
-        AREA_BYTES / (self.slot_bytes.load(Ordering::Relaxed) as usize).max(1) + 1
+    /// Which of these objects are old, asked one by one.
+    fn grown(judge: &mut impl Judge, mut lives: u64, slot: impl Fn(usize) -> usize) -> u64 {
+        let mut grown = 0;
+        while lives != 0 {
+            let bit = lives.trailing_zeros() as usize;
+            lives &= lives.wrapping_sub(1);
+            grown |= u64::from(judge.verdict(slot(bit)) == Verdict::Old) << bit;
+        }
+        grown
+    }
+
+    /// Bytes of a slot, and the address of the first one.
+    fn grid(&self) -> (usize, usize) {
+        let size = (self.slot_bytes.load(Ordering::Relaxed) as usize).max(1);
+        let residue = self.residue.load(Ordering::Relaxed) as usize;
+        (size, self.base.load(Ordering::Relaxed).wrapping_add(residue))
     }
 
     #[inline]
@@ -138,26 +253,59 @@ impl Area {
         }
     }
 
-    /// Takes the object out of a cell.
+    /// Takes the object out of a cell. `false`: there is none.
     #[inline]
-    pub(super) fn take(&self, cell: &AtomicU64, now: u32) -> Option<Removed> {
-        let old = cell.load(Ordering::Relaxed);
-        if old == 0 {
-            return None;
-        }
-        cell.store(0, Ordering::Relaxed);
-        self.live.store(self.live.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
-        Some(self.removed(old, now))
+    pub(super) fn take(&self, index: usize) -> bool {
+        let Some((present, old, bit)) = self.bits(index) else { return false };
+        let there = present.load(Ordering::Relaxed);
+        present.store(there & !bit, Ordering::Relaxed);
+        old.store(old.load(Ordering::Relaxed) & !bit, Ordering::Relaxed);
+        there & bit != 0
     }
 
-    pub(super) fn occupied(&self) -> impl Iterator<Item = (usize, &AtomicU64)> {
-        let (base, size) =
-            (self.base.load(Ordering::Relaxed), self.slot_bytes.load(Ordering::Relaxed) as usize);
-        let first = base.wrapping_add(self.residue.load(Ordering::Relaxed) as usize);
-        let count = if self.live.load(Ordering::Relaxed) == 0 { 0 } else { self.count() };
-        let cells = self.cells.iter().take(count).enumerate();
-        cells
-            .filter(|(_, cell)| cell.load(Ordering::Relaxed) != 0)
-            .map(move |(index, cell)| (first.wrapping_add(index.wrapping_mul(size)), cell))
+    /// Number, slot and cell of each object.
+    pub(super) fn occupied(&self) -> impl Iterator<Item = (usize, usize, &AtomicU64)> {
+        let (size, first) = self.grid();
+        self.present.iter().enumerate().flat_map(move |(number, word)| {
+            let mut left = word.load(Ordering::Relaxed);
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left.wrapping_sub(1);
+                let index = number.wrapping_mul(WORD_BITS).wrapping_add(bit);
+                Some((index, first.wrapping_add(index.wrapping_mul(size)), self.cells.get(index)?))
+            })
+        })
+    }
+}
+
+fn slot_of(first: usize, size: usize, number: usize, bit: usize) -> usize {
+    first.wrapping_add(number.wrapping_mul(WORD_BITS).wrapping_add(bit).wrapping_mul(size))
+}
+
+impl Page {
+    /// The bits of the slots of a word, of which this slot is the one with the number `bit`; those of the `asked` ones
+    /// at least, of which none comes before it.
+    ///
+    /// # Safety
+    /// These bits can be read, and the asked slots are of this page.
+    #[inline]
+    unsafe fn spread(&self, bits: *const u64, slot: usize, size: usize, asked: u64, bit: usize) -> u64 {
+        let from = slot.wrapping_sub(self.begin).checked_div(self.unit).unwrap_or(0);
+        if size == self.unit {
+            let last = self.bytes.checked_div(self.unit).unwrap_or(0);
+            // SAFETY: the caller's promise.
+            return unsafe { bits_from(bits, from, last) } << bit;
+        }
+        let stride = size.checked_div(self.unit).unwrap_or(0);
+        let (mut left, mut found) = (asked, 0);
+        while left != 0 {
+            let at = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            let place = from.wrapping_add(at.wrapping_sub(bit).wrapping_mul(stride));
+            // SAFETY: as above.
+            let word = unsafe { bits.add(place / WORD_BITS).read() };
+            found |= (word >> (place % WORD_BITS) & 1) << at;
+        }
+        found
     }
 }

@@ -15,10 +15,12 @@ use super::names;
 use super::native::check;
 use crate::heap::watched::Wanted;
 use crate::objects::{Objects, Refusal};
-use crate::{heap, hook_link, marked_objects, measure, object_events, objects, sampled_objects};
+use crate::{heap, hook_link, mark_bits, marked_objects, measure, object_events, objects, sampled_objects};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("track_objects", function!(track_objects, 1))?;
+    native.define_singleton_method("reads_objects?", function!(objects::reads_new, 0))?;
+    native.define_singleton_method("reads_marks?", function!(mark_bits::are_found, 0))?;
     native.define_singleton_method("object_classes", function!(object_classes, 1))?;
     native.define_singleton_method("measures_objects", function!(measure::objects::is_on, 0))?;
     native.define_singleton_method("hears_of_objects", function!(hears_of_objects, 0))?;

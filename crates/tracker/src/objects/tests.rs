@@ -1,0 +1,236 @@
+//! The table is a map, and ends are told exactly, slot by slot and by bits.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+fn objects(max_bytes: usize) -> Box<Objects> {
+    // SAFETY: zeroes are an empty one.
+    let objects: Box<Objects> = unsafe { Box::new_zeroed().assume_init() };
+    objects.init(max_bytes).expect("address space");
+    objects
+}
+
+proptest! {
+    /// Areas of several sizes of slots, some of which get another size when they are empty or not.
+    #[test]
+    fn it_is_a_map(
+        steps in proptest::collection::vec((0usize..6, 0usize..102, 0u8..4, 0u32..1 << 24), 0..2000),
+        sizes in proptest::collection::vec(prop::sample::select(vec![32usize, 40, 48, 80, 160, 320, 640]), 6),
+        start in 0usize..60,
+    ) {
+        let objects = objects(16 << 20);
+        let mut twin: HashMap<usize, Removed> = HashMap::new();
+        let mut sizes = sizes;
+        for (number, (area, index, step, site)) in steps.into_iter().enumerate() {
+            if number % 501 == 500 {
+                sizes.rotate_left(1);
+            }
+            let size = sizes[area];
+            let base = [0x7000_0000_0000, 0x7000_0001_0000, 0x7001_0000_0000, 0x10000, 0xffff_ffff_0000, 0x20000][area];
+            let slot = base + start / size * size + start * 8 % size + index % (AREA_BYTES / size - 1) * size;
+            if step == 0 {
+                prop_assert_eq!(objects.remove(slot, 9), twin.remove(&slot));
+                continue;
+            }
+            let others: Vec<usize> = twin.keys().copied()
+                .filter(|other| other & !(AREA_BYTES - 1) == base && twin[other].size != size as u64).collect();
+            let mut stale: Vec<Removed> = others.iter().filter_map(|other| twin.remove(other)).collect();
+            let mut gone = Vec::new();
+            let block = Block { site, size: size as u64, generation: u32::from(step) };
+            let inserted = objects.insert(slot, block, 9, |old| gone.push(*old));
+            stale.sort_by_key(|old| (old.site, old.age));
+            gone.sort_by_key(|old| (old.site, old.age));
+            prop_assert_eq!(gone, stale);
+            let object = Removed { site, size: size as u64, age: 9 - u32::from(step) };
+            prop_assert_eq!(inserted, twin.insert(slot, object).map_or(Inserted::New, Inserted::Replaced));
+        }
+        let mut seen = HashMap::new();
+        objects.for_each(9, &mut |slot, object| { seen.insert(slot, object); });
+        prop_assert_eq!(seen, twin);
+        objects.clear();
+    }
+}
+
+/// Judges each slot, and as it is asked also all slots of a page by bits.
+struct Asking<F> {
+    verdict: F,
+    asked: Vec<usize>,
+    pages: Option<Pages>,
+}
+
+struct Pages {
+    bytes: usize,
+    has_old: bool,
+    bits: Box<[[u64; 26]; 2]>,
+}
+
+impl<F: Fn(usize) -> Verdict> Judge for Asking<F> {
+    fn verdict(&mut self, slot: usize) -> Verdict {
+        self.asked.push(slot);
+        (self.verdict)(slot)
+    }
+
+    fn page(&mut self, slot: usize) -> Option<Page> {
+        let pages = self.pages.as_mut()?;
+        let begin = slot & !(pages.bytes - 1);
+        *pages.bits = [[u64::MAX; 26], [0; 26]];
+        let [marked, old] = &mut *pages.bits;
+        for unit in 0..pages.bytes.div_ceil(40) {
+            // Any address of the unit stands for it.
+            let verdict = (self.verdict)(begin + unit * 40);
+            let clear = |word: &mut u64| *word &= !(1 << (unit % 64));
+            if verdict == Verdict::Dead {
+                clear(&mut marked[unit / 64]);
+            }
+            old[unit / 64] |= u64::from(verdict == Verdict::Old) << (unit % 64);
+        }
+        let old = if pages.has_old { old.as_ptr() } else { ptr::null() };
+        Some(Page { begin, bytes: pages.bytes, unit: 40, marked: marked.as_ptr(), old })
+    }
+}
+
+proptest! {
+    /// Two tables of the same objects, of which one is told by bits.
+    #[test]
+    fn bits_of_pages_tell_the_same(
+        slots in proptest::collection::btree_set(0usize..3 * 1638, 0..1500),
+        stride in prop::sample::select(vec![1usize, 2, 4, 8, 16, 3]),
+        page_bits in 14u32..=16, has_old: bool, seed: u64, start in 0usize..40,
+    ) {
+        let size = stride * 40;
+        let page = 1usize << page_bits;
+        // Slots are at multiples of a unit from the beginning of their page, as far as they fit into it.
+        let place = |number: usize| {
+            let (area, index) = (number / 1638, number % 1638);
+            let slot = 0x7000_0000_0000 + (area << AREA_SHIFT) + start + index * size;
+            (slot & (page - 1) >= start && index * size + size + start <= AREA_BYTES
+                && (page == AREA_BYTES || stride == 1)).then_some(slot)
+        };
+        let mut tables = [objects(16 << 20), objects(16 << 20)];
+        let verdict = |slot: usize| {
+            let unit = ((slot & (page - 1)) / 40 + slot / page * 7919) as u64;
+            match (unit ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61 {
+                0..3 => Verdict::Dead,
+                3 | 4 => Verdict::Old,
+                _ => Verdict::Young,
+            }
+        };
+        let mut seen = Vec::new();
+        for (objects, is_by_bits) in tables.iter_mut().zip([false, true]) {
+            for slot in slots.iter().filter_map(|number| place(*number)) {
+                let block = Block { site: (slot % 7) as u32, size: size as u64, generation: 3 };
+                objects.insert(slot, block, 9, |_| {});
+            }
+            let pages = is_by_bits.then(|| Pages { bytes: page, has_old, bits: Box::new([[0; 26]; 2]) });
+            let mut gone = [0; 7];
+            for all in [false, true, false] {
+                let asked = Vec::new();
+                let pages = pages.as_ref().map(|pages| Pages { bits: pages.bits.clone(), ..*pages });
+                let mut asking = Asking { verdict, asked, pages };
+                let mut areas = objects.areas();
+                while areas.settle(all, 9, &mut asking, |object, count| {
+                    gone[object.site as usize] += count;
+                }) {}
+                prop_assert!(!is_by_bits || !has_old || asking.asked.is_empty());
+            }
+            let mut left = Vec::new();
+            objects.for_each(9, &mut |slot, object| left.push((slot, object.site)));
+            seen.push((gone, left));
+            objects.clear();
+        }
+        let [asked, told] = &seen[..] else { unreachable!() };
+        prop_assert_eq!(asked, told);
+    }
+}
+
+proptest! {
+    /// Compares with a list that remembers of each object whether a marking has found it old.
+    #[test]
+    fn who_is_dead_is_told_at_the_end_of_markings(
+        steps in proptest::collection::vec((0u8..12, 0usize..3, 0usize..200, 0u8..4), 1..600),
+    ) {
+        let objects = objects(16 << 20);
+        let mut twin: HashMap<usize, (u32, bool)> = HashMap::new();
+        for (number, (step, area, index, verdicts)) in steps.into_iter().enumerate() {
+            let slot = 0x7000_0000_0000 + (area << AREA_SHIFT) + 16 + index * 40;
+            let site = number as u32 / 4;
+            match step {
+                0..8 => {
+                    let block = Block { site, size: 40, generation: 3 };
+                    objects.insert(slot, block, 9, |_| {});
+                    twin.insert(slot, (site, false));
+                }
+                8..10 => {
+                    let removed = objects.remove(slot, 9).map(|object| object.site);
+                    prop_assert_eq!(removed, twin.remove(&slot).map(|(site, _)| site));
+                }
+                _ => {
+                    let all = step == 11;
+                    let judge = |slot: usize| match (slot / 40 + verdicts as usize) % 4 {
+                        0 => Verdict::Dead,
+                        1 => Verdict::Old,
+                        _ => Verdict::Young,
+                    };
+                    let mut gone = Vec::new();
+                    let mut areas = objects.areas();
+                    let mut asking = Asking { verdict: judge, asked: Vec::new(), pages: None };
+                    while areas.settle(all, 9, &mut asking, |object, count| {
+                        gone.extend(std::iter::repeat_n(object.site, count as usize));
+                    }) {}
+                    let mut asked = asking.asked;
+                    let mut expected: Vec<usize> =
+                        twin.iter().filter(|(_, (_, old))| all || !old).map(|(slot, _)| *slot).collect();
+                    let mut dead: Vec<u32> = Vec::new();
+                    for slot in &expected {
+                        match judge(*slot) {
+                            Verdict::Dead => dead.extend(twin.remove(slot).map(|(site, _)| site)),
+                            verdict => twin.get_mut(slot).expect("there").1 = verdict == Verdict::Old,
+                        }
+                    }
+                    for list in [&mut expected, &mut asked] { list.sort_unstable(); }
+                    for list in [&mut dead, &mut gone] { list.sort_unstable(); }
+                    prop_assert_eq!(asked, expected);
+                    prop_assert_eq!(gone, dead);
+                }
+            }
+        }
+        let mut seen = HashMap::new();
+        objects.for_each(9, &mut |slot, object| { seen.insert(slot, object.site); });
+        let left: HashMap<usize, u32> = twin.iter().map(|(slot, (site, _))| (*slot, *site)).collect();
+        prop_assert_eq!(seen, left);
+        objects.clear();
+    }
+}
+
+#[test]
+fn each_slot_of_an_area_has_a_cell_of_its_own() {
+    for size in (LEAST_SLOT..=700).chain([4096, 65_536]) {
+        let objects = objects(1 << 20);
+        let slots = (0..AREA_BYTES / size).map(|index| 0x7f00_0000_0000 + index * size);
+        for slot in slots.clone() {
+            let block = Block { site: 1, size: size as u64, generation: 0 };
+            assert_eq!(objects.insert(slot, block, 0, |_| unreachable!()), Inserted::New, "{slot:x} {size}");
+        }
+        let mut seen = Vec::new();
+        objects.for_each(0, &mut |slot, _| seen.push(slot));
+        assert!(slots.eq(seen));
+        objects.clear();
+    }
+}
+
+#[test]
+fn a_budget_is_kept_and_a_clear_gives_everything_back() {
+    let objects = objects(1 << 20);
+    let block = Block { site: 1, size: 40, generation: 0 };
+    let slots =
+        (0..1_000).flat_map(|area| (0..1_638).map(move |i| (area << AREA_SHIFT) + (1 << 40) + i * 40));
+    let kept = slots.take_while(|slot| objects.insert(*slot, block, 0, |_| {}) != Inserted::Full).count();
+    assert!(objects.resident_bytes() <= 1 << 20 && kept > 120_000, "{kept}");
+    objects.clear();
+    assert_eq!((objects.resident_bytes(), objects.remove(1 << 40, 0)), (0, None));
+    assert_eq!(objects.insert(1 << 50, block, 0, |_| {}), Inserted::Full);
+    objects.init(1 << 20).expect("address space");
+    assert_eq!(objects.insert(1 << 40, block, 0, |_| {}), Inserted::New);
+    objects.clear();
+}
