@@ -41,6 +41,27 @@ RSpec.describe "whole stacks" do
     expect(answer_of(32, 400, "stress")).to include(seen: be >= 380, wrong: 0, examples: [])
   end
 
+  it "are right where code is freed, and other code gets its addresses" do
+    found = answer(<<~RUBY)
+      Memintro.start(stack_depth: 8)
+      KEEP = Array.new(800)
+      $kept = -1
+      # Methods of one name and path, whose lines differ. Each lives for two collections.
+      400.times do |i|
+        eval("def made(size)\n" + "\n" * (i % 40) + "KEEP[$kept += 1] = 'x' * size\nend\ndef calls(size) = made(size)\n",
+             TOPLEVEL_BINDING, "made.rb", 1)
+        2.times { calls(5_000 + i % 40); GC.start(full_mark: i % 8 == 0) }
+      end
+      stacks = Memintro.stacks(1_000).select { |site| site.path == "made.rb" && site.stack[1]&.label == "calls" }
+      lines = stacks.map { |site| [site.lineno, site.stack[1].line, site.live_blocks, site.live_bytes] }
+      puts JSON.generate(lines: lines.sort)
+    RUBY
+    expected = (0...40).map { |i| [i + 2, i + 4, 20, 20 * (5_001 + i)] }
+    # What the very first call allocates besides is the first line's.
+    expect(found[:lines].drop(1)).to eq(expected.drop(1))
+    expect(found[:lines].first).to match([2, 4, be_between(20, 25), be >= expected.first.last])
+  end
+
   it "leave the figures of lines as they are without" do
     figures = [1, 2, 16, 64].map do |depth|
       answer(<<~RUBY)

@@ -43,7 +43,8 @@ pub struct VmSource {
     pub stack_key: unsafe extern "C" fn(frame: *mut Frame, depth: u32) -> FrameKind,
     /// Visits the so many innermost lines of the stack whose key was returned just now, the innermost first, which is
     /// that of `locate`. Sets the key to 0 if it may stand for other lines the next time. `scratch` has room for so
-    /// many words.
+    /// many words. Each record's `frame` is its place in the stack, from 1; 0: its texts depend on more than on what runs
+    /// in that frame. A line of 0 says that the frame in this place has none, and is left out.
     pub stack: unsafe extern "C" fn(
         frame: *mut Frame,
         depth: u32,
@@ -57,6 +58,8 @@ pub struct VmSource {
     pub stack_end: unsafe extern "C" fn(address: usize) -> usize,
     /// Where the hook may look instead of calling `frame`; null: nowhere.
     pub words: Option<&'static VmWords>,
+    /// The same instead of calling `stack_key`, for keys of its own; null: it has to be called.
+    pub stack_words: Option<&'static VmWords>,
 }
 
 /// Where the VM keeps what identifies the running line. The extension has found these places while the program runs, and

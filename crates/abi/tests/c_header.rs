@@ -204,7 +204,8 @@ fn layouts(all: &mut Lines) {
         stack_key,
         stack,
         stack_end,
-        words
+        words,
+        stack_words
     );
     layout!(
         all,

@@ -21,6 +21,7 @@ use crate::real::call;
 use crate::record::{allocated, forget, freeing, record_at, site};
 use crate::sampling::SAMPLES;
 use crate::shared::{self, ACTIVE, BIRTHS, FOLLOWED, TABLE, THREADS};
+use crate::stacks;
 use crate::thread;
 
 type Pointer = *mut c_void;
@@ -82,8 +83,37 @@ extern "C" fn record(block: Pointer, size: usize) -> Pointer {
                 None => return somewhere(block, size, own),
             },
             None if shared::is_booting() => (SITE_BOOT, 0),
+            None if line::reads_stacks() => return record_stack(block, size, own),
             None => return somewhere(block, size, own),
         };
+        record_at_once(block, size, own, site, generation)
+    }
+}
+
+/// The same where a call site is a whole stack. The thread is busy.
+#[inline(never)]
+unsafe extern "C" fn record_stack(block: Pointer, size: usize, own: &ThreadState) -> Pointer {
+    // SAFETY: each is ended with.
+    unsafe {
+        let Some((site, generation)) = stacks::at_hand(own) else { return somewhere(block, size, own) };
+        record_at_once(block, size, own, site, generation)
+    }
+}
+
+/// The block was born at this site. The thread is busy.
+///
+/// # Safety
+/// The caller ends with it.
+#[inline(always)]
+unsafe fn record_at_once(
+    block: Pointer,
+    size: usize,
+    own: &ThreadState,
+    site: u32,
+    generation: u32,
+) -> Pointer {
+    // SAFETY: each is ended with.
+    unsafe {
         let Some(counters) = own.counters.at_hand(site, 0, generation) else {
             return known(block, size, own, site, generation);
         };

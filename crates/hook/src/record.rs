@@ -168,7 +168,7 @@ fn line_site(own: &ThreadState, vm: &VmSource, frame: &mut Frame) -> u32 {
         unsafe { (vm.locate)(&raw mut *frame) };
         // What stands in where the interner's lock was not got in time must not stay.
         let given_up_before = given_up();
-        let site = stacks::line(frame);
+        let site = stacks::line_site(frame);
         (site, frame.key != 0 && given_up() == given_up_before)
     })
 }

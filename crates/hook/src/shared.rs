@@ -57,6 +57,8 @@ static NO_COLLECTIONS: AtomicUsize = AtomicUsize::new(0);
 static WORDS: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_VM).cast_mut());
 /// The same while a call site is a single line.
 static WORDS_OF_LINES: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_VM).cast_mut());
+/// The same while it is a whole stack, whose key the hook may work out.
+static WORDS_OF_STACKS: AtomicPtr<VmWords> = AtomicPtr::new((&raw const NO_WORDS).cast_mut());
 static VM_SLOTS: [VmSlot; 2] = [const { VmSlot(core::cell::UnsafeCell::new(None)) }; 2];
 static VM_TURN: AtomicUsize = AtomicUsize::new(0);
 
@@ -92,6 +94,13 @@ pub(crate) fn words_of_lines() -> &'static VmWords {
     unsafe { &*WORDS_OF_LINES.load(Ordering::Acquire) }
 }
 
+/// The same, and none where call sites are lines.
+#[inline(always)]
+pub(crate) fn words_of_stacks() -> &'static VmWords {
+    // SAFETY: as above.
+    unsafe { &*WORDS_OF_STACKS.load(Ordering::Acquire) }
+}
+
 /// Sets the most lines of a call site. The world is paused.
 pub(crate) fn set_stack_depth(depth: u32) {
     STACK_DEPTH.store(depth, Ordering::Relaxed);
@@ -100,9 +109,11 @@ pub(crate) fn set_stack_depth(depth: u32) {
 
 fn lend_words(words: &'static VmWords) {
     let is_line = STACK_DEPTH.load(Ordering::Relaxed) <= 1;
+    let of_stacks = vm().and_then(|vm| vm.stack_words).filter(|_| !is_line);
     let of_lines = if is_line { words } else { &NO_WORDS };
     WORDS.store(ptr::from_ref(words).cast_mut(), Ordering::Release);
     WORDS_OF_LINES.store(ptr::from_ref(of_lines).cast_mut(), Ordering::Release);
+    WORDS_OF_STACKS.store(ptr::from_ref(of_stacks.unwrap_or(&NO_WORDS)).cast_mut(), Ordering::Release);
 }
 
 /// GC generation now; 0 without a VM.
@@ -133,8 +144,8 @@ fn asked_generation() -> u32 {
 pub(crate) fn lend_vm(source: Option<VmSource>) {
     let turn = VM_TURN.fetch_add(1, Ordering::Relaxed) & 1;
     let Some((slot, source)) = VM_SLOTS.get(turn).zip(source) else {
-        lend_words(&NO_VM);
         VM.store(ptr::null_mut(), Ordering::Release);
+        lend_words(&NO_VM);
         return;
     };
     // SAFETY: the world is paused, and the other slot is the one in use.

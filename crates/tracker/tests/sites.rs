@@ -252,6 +252,12 @@ fn stacks_are_told_apart_and_belong_to_their_line() {
         sites.stack(leaf, &[inner, one, one]).unwrap(),
     ];
     assert_eq!(stacks[1], sites.stack(leaf, &[inner, one]).unwrap());
+    let frames: [&[u32]; 4] = [&[inner], &[inner, one], &[inner, other], &[inner, one, one]];
+    assert_eq!(frames.map(|frames| sites.known_stack(frames)), stacks.map(Some));
+    assert_eq!(
+        [&[one][..], &[one, inner], &[inner, one, other], &[]].map(|frames| sites.known_stack(frames)),
+        [None; 4]
+    );
     let mut all: Vec<u32> = sites.with_stacks(leaf).map(|(id, _)| id).collect();
     assert_eq!(all.first(), Some(&leaf));
     all.sort_unstable();

@@ -128,7 +128,7 @@ pub(crate) fn begin(api: &'static HookApi, names: Vec<String>, root: PathBuf) ->
     let Some(source) = vm::source() else {
         return Err("this Ruby does not tell which line runs");
     };
-    let source = VmSource { stack_key, stack, ..source };
+    let source = VmSource { stack_key, stack, stack_words: None, ..source };
     // SAFETY: its functions live as long as this library, which Ruby never unloads.
     match unsafe { (api.set_vm)(&raw const source) } {
         Status::OK if flat().is_some() => Ok(()),

@@ -1,4 +1,4 @@
-//! A thread's cache from the VM's answer or the return address to the number of a call site.
+//! A thread's caches from the VM's answer or the return address to the number of a call site, of a line or of a whole stack.
 
 use core::cell::Cell;
 
@@ -55,14 +55,20 @@ impl<const N: usize> Cache<N> {
             return entry.site.get();
         }
         let (site, remember) = intern();
-        if !remember {
-            return site;
+        if remember {
+            self.put(key, line, generation, site);
         }
+        site
+    }
+
+    /// Remembers the site for this key.
+    #[inline]
+    pub fn put(&self, key: usize, line: u32, generation: u32, site: u32) {
+        let entry = &self.entries[Self::index(key, line)];
         entry.key.set(key);
         entry.line.set(line);
         entry.generation.set(generation);
         entry.site.set(site);
-        site
     }
 
     /// Forgets everything.
@@ -70,5 +76,92 @@ impl<const N: usize> Cache<N> {
         for entry in &self.entries {
             entry.key.set(0);
         }
+    }
+}
+
+/// What is known of a stack.
+#[derive(Debug)]
+struct StackEntry {
+    key: Cell<u64>,
+    /// When the key was right: addresses of code are in it, which hold for one marking.
+    stamp: Cell<u64>,
+    /// A hash of the numbers of its frames, which always hold; 0: not known.
+    numbers: Cell<u64>,
+    detail: Cell<u32>,
+    site: Cell<u32>,
+}
+
+/// One thread's cache from hashes of what runs in a stack's frames to its site. All-zero memory is a valid, empty one. The
+/// key is never 0.
+#[derive(Debug)]
+pub struct StackSites<const N: usize> {
+    entries: [StackEntry; N],
+}
+
+impl<const N: usize> StackSites<N> {
+    #[inline(always)]
+    fn entry(&self, key: u64) -> &StackEntry {
+        const { assert!(N.is_power_of_two() && N > 1) };
+        // The key is a hash already. The shift keeps the index inside the array.
+        &self.entries[(key >> (u64::BITS - N.ilog2())) as usize]
+    }
+
+    /// The site of the stack with this key, as of this stamp.
+    #[inline(always)]
+    pub fn known(&self, key: u64, detail: u32, stamp: u64) -> Option<u32> {
+        let entry = self.entry(key);
+        let is_it = entry.key.get() == key && entry.stamp.get() == stamp && entry.detail.get() == detail;
+        is_it.then(|| entry.site.get())
+    }
+
+    /// The same of an earlier stamp, if the frames have the same numbers. From then on it is of this stamp.
+    pub fn renewed(&self, key: u64, detail: u32, stamp: u64, numbers: u64) -> Option<u32> {
+        let entry = self.entry(key);
+        let is_it = entry.key.get() == key && entry.detail.get() == detail && entry.numbers.get() == numbers;
+        if !is_it || numbers == 0 {
+            return None;
+        }
+        entry.stamp.set(stamp);
+        Some(entry.site.get())
+    }
+
+    /// Remembers a stack.
+    pub fn put(&self, key: u64, detail: u32, stamp: u64, numbers: u64, site: u32) {
+        let entry = self.entry(key);
+        entry.key.set(key);
+        entry.stamp.set(stamp);
+        entry.numbers.set(numbers);
+        entry.detail.set(detail);
+        entry.site.set(site);
+    }
+
+    /// Forgets everything.
+    pub fn discard(&self) {
+        for entry in &self.entries {
+            entry.key.set(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_known_as_of_its_stamp_and_again_by_the_numbers_of_its_frames() {
+        // SAFETY: all-zero memory is an empty cache.
+        let cache: Box<StackSites<16>> = unsafe { Box::new_zeroed().assume_init() };
+        let key = 7 << 60;
+        assert_eq!(cache.known(key, 5, 1), None);
+        cache.put(key, 5, 1, 99, 3);
+        assert_eq!(cache.known(key, 5, 1), Some(3));
+        assert_eq!([cache.known(key | 1, 5, 1), cache.known(key, 6, 1), cache.known(key, 5, 2)], [None; 3]);
+        assert_eq!([cache.renewed(key, 5, 2, 98), cache.renewed(key, 6, 2, 99)], [None; 2]);
+        assert_eq!(cache.renewed(key, 5, 2, 99), Some(3));
+        assert_eq!([cache.known(key, 5, 1), cache.known(key, 5, 2)], [None, Some(3)]);
+        cache.put(key, 5, 3, 0, 4);
+        assert_eq!(cache.renewed(key, 5, 4, 0), None, "frames without numbers prove nothing");
+        cache.discard();
+        assert_eq!(cache.known(key, 5, 3), None);
     }
 }

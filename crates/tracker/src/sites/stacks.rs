@@ -31,6 +31,17 @@ struct Node {
     frame: u32,
 }
 
+impl Node {
+    fn hash(self) -> u32 {
+        mix((u64::from(self.caller) << 32) | u64::from(self.frame)) as u32
+    }
+}
+
+/// Of the site with this node.
+fn hash_of_node(node: u32) -> u32 {
+    mix(u64::from(node) | 1 << 40) as u32
+}
+
 /// All stacks.
 #[derive(Debug)]
 pub(super) struct Trie {
@@ -43,6 +54,11 @@ pub(super) struct Trie {
 impl Trie {
     pub(super) const fn new() -> Self {
         Self { frames: List::new(), frame_index: Index::new(), nodes: List::new(), node_index: Index::new() }
+    }
+
+    /// The number of a node, from 0.
+    fn find(&self, node: Node) -> Option<u32> {
+        self.node_index.find(node.hash(), |id| self.nodes.get(id) == Some(node))
     }
 
     pub(super) fn clear(&mut self) {
@@ -107,10 +123,8 @@ impl Sites {
         for frame in frames.iter().rev() {
             node = self.node(&mut inner, Node { caller: node, frame: *frame })?;
         }
-        let hash = mix(u64::from(node) | 1 << 40) as u32;
-        let found = inner.sites.find(hash, |id| {
-            self.get(id).is_some_and(|site| node != 0 && site.node.load(Ordering::Relaxed) == node)
-        });
+        let hash = hash_of_node(node);
+        let found = self.with_node(&inner, node);
         if found.is_some() {
             return found;
         }
@@ -130,10 +144,27 @@ impl Sites {
         Some(id)
     }
 
+    /// The same of a stack that has one.
+    #[cold]
+    pub fn known_stack(&self, frames: &[u32]) -> Option<u32> {
+        let inner = self.inner.lock_in_time()?;
+        let mut node = 0;
+        for frame in frames.iter().rev() {
+            let entry = Node { caller: node, frame: *frame };
+            node = inner.trie.find(entry)?.checked_add(1)?;
+        }
+        self.with_node(&inner, node)
+    }
+
+    fn with_node(&self, inner: &Inner, node: u32) -> Option<u32> {
+        let is_it = |site: &Site| node != 0 && site.node.load(Ordering::Relaxed) == node;
+        inner.sites.find(hash_of_node(node), |id| self.get(id).is_some_and(is_it))
+    }
+
     fn node(&self, inner: &mut Inner, entry: Node) -> Option<u32> {
-        let hash = mix((u64::from(entry.caller) << 32) | u64::from(entry.frame)) as u32;
+        let hash = entry.hash();
         let Inner { trie, room, .. } = inner;
-        let found = trie.node_index.find(hash, |id| trie.nodes.get(id) == Some(entry));
+        let found = trie.find(entry);
         if found.is_some() {
             return found?.checked_add(1);
         }
@@ -226,18 +257,31 @@ pub struct StackCache {
 #[repr(C)]
 pub struct StackMemory {
     /// From keys of stacks to sites.
-    pub sites: super::cache::Cache<STACK_ENTRIES>,
+    pub sites: super::cache::StackSites<STACK_ENTRIES>,
+    /// From what runs in one frame to the number of [`Sites::frame`], while it runs there: after a marking, most stacks are
+    /// found by these.
+    pub known_frames: super::cache::Cache<FRAME_ENTRIES>,
     /// For the VM's answers.
     pub scratch: core::cell::UnsafeCell<[u64; SCRATCH_WORDS]>,
     /// The frames of a stack.
     pub frames: [core::cell::Cell<u32>; MOST_FRAMES],
+    /// The same by the place in the VM's stack, where frames without a line have places, too; 0: not to be remembered.
+    pub places: [core::cell::Cell<u32>; MOST_FRAMES],
 }
 
-const STACK_ENTRIES: usize = 4096;
+const STACK_ENTRIES: usize = 2048;
+const FRAME_ENTRIES: usize = 1024;
 /// Room for 512 frames of the VM, which has frames without lines between the others: address and line.
 const SCRATCH_WORDS: usize = 768;
 
 impl StackCache {
+    /// The memory, if it has been taken.
+    #[inline(always)]
+    pub fn taken(&self) -> Option<&StackMemory> {
+        // SAFETY: null, or zeroed memory of this size, which is never unmapped.
+        unsafe { self.memory.get().as_ref() }
+    }
+
     /// The memory, if the budget of call sites and the kernel have some. Called by the owner only.
     #[inline]
     pub fn memory(&self, sites: &Sites) -> Option<&StackMemory> {
@@ -268,6 +312,7 @@ impl StackCache {
         // SAFETY: as above.
         if let Some(memory) = unsafe { self.memory.get().as_ref() } {
             memory.sites.discard();
+            memory.known_frames.discard();
         }
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn source() -> Option<VmSource> {
         stack: stacks::stack,
         stack_end: machine_stack::stack_end,
         words: Some(&words::WORDS),
+        stack_words: Some(&words::WORDS),
     })
 }
 

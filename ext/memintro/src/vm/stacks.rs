@@ -91,6 +91,16 @@ const FRAME_BYTES: usize = size_of::<VALUE>() + size_of::<c_int>();
 /// Most frames of a stack, as in the contract.
 const MOST_FRAMES: usize = 64;
 
+const NO_FRAME: StackFrame = StackFrame {
+    path: std::ptr::null(),
+    label: std::ptr::null(),
+    path_len: 0,
+    label_len: 0,
+    line: 0,
+    frame: 0,
+    caller: 0,
+};
+
 /// What the VM has answered.
 struct Found<'a> {
     /// Frames, those of methods that are written in C included. That of a block, or of code that was evaluated, is often
@@ -120,6 +130,12 @@ unsafe fn tell(
         // The line of the innermost frame is that of `locate`, which knows it where the frames do not: in compiled code.
         let line = innermost.filter(|_| is_first).unwrap_or(line);
         if line == 0 {
+            // The VM begins with such a frame.
+            if at + 1 == found.iseqs.len() {
+                let frame = StackFrame { frame: at as u32 + 1, ..NO_FRAME };
+                // SAFETY: the caller's promise.
+                unsafe { visit(context, &raw const frame) };
+            }
             continue;
         }
         is_first = false;
@@ -130,18 +146,25 @@ unsafe fn tell(
                 frame = *iseq as VALUE;
                 path = frames::path_string(vm, frame).unwrap_or(path);
             }
+            let mut place = at as u32 + 1;
             let label = match label_of(vm, frame) {
                 // What code that was evaluated is called since 3.4; the VM's frame has the name of its method.
-                Some(label) if text(label) == b"<compiled>" => label_of(vm, named).or(Some(label)),
+                Some(label) if text(label) == b"<compiled>" => {
+                    place = 0;
+                    label_of(vm, named).or(Some(label))
+                }
                 label => label,
             };
+            if found.iseqs.get(at).is_none() {
+                place = 0;
+            }
             let frame = StackFrame {
                 path: rb_sys::RSTRING_PTR(path).cast(),
                 path_len: rb_sys::RSTRING_LEN(path) as u32,
                 label: label.map_or(std::ptr::null(), |label| rb_sys::RSTRING_PTR(label).cast()),
                 label_len: label.map_or(0, |label| rb_sys::RSTRING_LEN(label) as u32),
                 line,
-                frame: 0,
+                frame: place,
                 caller: 0,
             };
             visit(context, &raw const frame);
