@@ -16,7 +16,7 @@ const CONTINUE: c_int = 0;
 impl Writer<'_> {
     /// Writes the references of such an object, and their names. False for others: nothing has been written.
     #[inline]
-    pub(super) fn direct_references(&mut self, object: Object) -> bool {
+    pub(super) fn direct_references(&mut self, object: Object, slot_size: usize) -> bool {
         let Some(tellers) = self.tellers else { return false };
         let argument = std::ptr::from_mut(self).expose_provenance();
         let aside = object.flags & slot::HAS_GENERIC_VARIABLES != 0;
@@ -34,6 +34,7 @@ impl Writer<'_> {
                     self.told(default, Told::Default);
                 }
             },
+            slot::T_OBJECT if self.variables_of(object, slot_size, tellers) => return true,
             // SAFETY: an object of the heap; Ruby reads its table or its shape, and calls the function for each.
             slot::T_OBJECT => unsafe { (tellers.each_variable)(object.value(), on_variable, argument) },
             _ => return false,

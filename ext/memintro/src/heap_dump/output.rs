@@ -25,8 +25,11 @@ const BUFFER: usize = 256 << 10;
 const ROOM: usize = 64;
 
 pub(super) struct Output<'a> {
-    buffer: &'static mut [u8],
-    used: usize,
+    /// The buffer, which nobody else uses: where it begins, where what comes next goes, and where it ends. As addresses,
+    /// because what is written at once then needs one comparison.
+    start: *mut u8,
+    at: *mut u8,
+    end: *mut u8,
     uppers: [Upper; Upper::COUNT],
     /// Where it goes; a scratch buffer has none.
     tool: Option<Tool>,
@@ -48,11 +51,38 @@ impl<'a> Output<'a> {
     }
 
     fn new(buffer: &'static mut [u8], tool: Option<Tool>, state: &'a State) -> Self {
-        let (used, filled, goes_on, second) = (0, 0, false, None);
+        let (filled, goes_on, second) = (0, false, None);
         let piece = tool.and_then(|tool| tool.pieces).map_or(0, |pieces| pieces.first());
         let progress = if tool.is_some_and(Tool::is_of_second) { state.second() } else { state.first() };
         let uppers = [Upper::NONE; Upper::COUNT];
-        Self { buffer, used, uppers, tool, piece, filled, goes_on, second, state, progress }
+        let std::ops::Range { start, end } = buffer.as_mut_ptr_range();
+        Self { start, at: start, end, uppers, tool, piece, filled, goes_on, second, state, progress }
+    }
+
+    /// Begins another buffer.
+    fn take(&mut self, buffer: &'static mut [u8]) {
+        let std::ops::Range { start, end } = buffer.as_mut_ptr_range();
+        (self.start, self.at, self.end) = (start, start, end);
+    }
+
+    /// Bytes that have been written into the buffer.
+    #[inline(always)]
+    fn used(&self) -> usize {
+        self.at.addr() - self.start.addr()
+    }
+
+    /// So many bytes of the room have been written.
+    #[inline(always)]
+    fn advance(&mut self, bytes: usize) {
+        // SAFETY: whoever has written them had so much room.
+        self.at = unsafe { self.at.add(bytes) };
+    }
+
+    /// What is left of the buffer.
+    #[inline(always)]
+    fn rest(&mut self) -> &mut [u8] {
+        // SAFETY: this much of the buffer is behind the place, and nobody else uses it.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.room_left()) }
     }
 
     /// One whose buffer is the memory that the tool shares, where it does. `None` without memory.
@@ -72,49 +102,53 @@ impl<'a> Output<'a> {
 
     #[inline(always)]
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        match self.buffer.get_mut(self.used..self.used + bytes.len()) {
-            Some(place) => {
-                place.copy_from_slice(bytes);
-                self.used += bytes.len();
-            }
-            None => self.long(bytes),
+        if self.room_left() < bytes.len() {
+            return self.long(bytes);
         }
+        // SAFETY: there is so much room, which nobody else has.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at, bytes.len()) };
+        self.advance(bytes.len());
     }
 
     #[cold]
     fn long(&mut self, bytes: &[u8]) {
         self.flush();
-        for piece in bytes.chunks(self.buffer.len()) {
+        for piece in bytes.chunks(self.room_left().max(1)) {
             self.flush();
-            if let Some(place) = self.buffer.get_mut(..piece.len()) {
+            if let Some(place) = self.rest().get_mut(..piece.len()) {
                 place.copy_from_slice(piece);
-                self.used = piece.len();
+                self.advance(piece.len());
             }
         }
     }
 
     #[inline(always)]
     fn room(&mut self) -> &mut [u8; ROOM] {
-        if self.buffer.len() - self.used < ROOM {
+        if self.room_left() < ROOM {
             self.flush();
+            if self.room_left() < ROOM {
+                crate::copy::end(false);
+            }
         }
-        match self.buffer.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<ROOM>()) {
-            Some(room) => room,
-            None => crate::copy::end(false),
-        }
+        // SAFETY: there is so much room, which nobody else has.
+        unsafe { &mut *self.at.cast() }
+    }
+
+    /// The first `length` bytes of these, if so many are there. All are copied, because how many is known then.
+    #[inline(always)]
+    fn cut<const N: usize>(&mut self, bytes: Option<&[u8; N]>, length: usize) -> bool {
+        let Some(bytes) = bytes.filter(|_| length <= N && self.room_left() >= N) else { return false };
+        // SAFETY: there is so much room, which nobody else has.
+        unsafe { *self.at.cast() = *bytes };
+        self.advance(length);
+        true
     }
 
     /// A short text, of which few have more than `USUAL` bytes.
     #[inline(always)]
     pub(super) fn padded<const N: usize, const USUAL: usize>(&mut self, text: &Padded<N>) {
-        let length = text.length();
-        let room = self.buffer.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<USUAL>());
-        match (room, text.bytes.first_chunk::<USUAL>()) {
-            (Some(room), Some(bytes)) if length <= USUAL => {
-                *room = *bytes;
-                self.used += length;
-            }
-            _ => self.bytes(text.text()),
+        if !self.cut(text.bytes.first_chunk::<USUAL>(), text.length()) {
+            self.bytes(text.text());
         }
     }
 
@@ -122,14 +156,11 @@ impl<'a> Output<'a> {
     #[inline(always)]
     pub(super) fn cut_of(&mut self, other: &Output<'_>, start: usize, length: usize) {
         const USUAL: usize = 48;
-        let from = other.buffer.get(start..).unwrap_or_default();
-        let room = self.buffer.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut::<USUAL>());
-        match (room, from.first_chunk::<USUAL>()) {
-            (Some(room), Some(bytes)) if length <= USUAL => {
-                *room = *bytes;
-                self.used += length;
-            }
-            _ => self.bytes(from.get(..length).unwrap_or_default()),
+        // SAFETY: all of its buffer; what is behind the written bytes is not told.
+        let all = unsafe { std::slice::from_raw_parts(other.start, other.end.addr() - other.start.addr()) };
+        let from = all.get(start..).unwrap_or_default();
+        if !self.cut(from.first_chunk::<USUAL>(), length) {
+            self.bytes(from.get(..length).unwrap_or_default());
         }
     }
 
@@ -154,7 +185,7 @@ impl<'a> Output<'a> {
         room[end..end + 2].copy_from_slice(&HEX[address >> 8 & 0xff]);
         room[end + 2..end + 4].copy_from_slice(&HEX[address & 0xff]);
         room[end + 4] = b'"';
-        self.used += end + 5;
+        self.advance(end + 5);
     }
 
     /// The digits but for the last four. `None` for an address with unusually few or many.
@@ -194,7 +225,7 @@ impl<'a> Output<'a> {
         room[4..12].copy_from_slice(&digits);
         room[12..14].copy_from_slice(&HEX[address >> 8 & 0xff]);
         room[14..16].copy_from_slice(&HEX[address & 0xff]);
-        self.used += 16;
+        self.advance(16);
     }
 
     /// A number, in 16 hexadecimal digits.
@@ -202,7 +233,7 @@ impl<'a> Output<'a> {
         let room = self.room();
         room[..8].copy_from_slice(&hexadecimal((number >> 32) as u32).to_be_bytes());
         room[8..16].copy_from_slice(&hexadecimal(number as u32).to_be_bytes());
-        self.used += 16;
+        self.advance(16);
     }
 
     #[inline]
@@ -220,7 +251,7 @@ impl<'a> Output<'a> {
             Some(room) => decimal(room, number),
             None => 0,
         };
-        self.used += N + count;
+        self.advance(N + count);
     }
 
     pub(super) fn signed(&mut self, number: i64) {
@@ -255,18 +286,15 @@ impl<'a> Output<'a> {
 
     fn escaped(&mut self, mut text: &[u8]) {
         loop {
-            let rest = match self.buffer.get_mut(self.used..) {
-                Some(room) if room.len() >= text.len() => {
-                    let plain = copy_plain(text, room);
-                    self.used += plain;
-                    text.get(plain..).unwrap_or_default()
-                }
-                _ => {
-                    let plain = text.iter().take_while(|byte| PLAIN[usize::from(**byte)]).count();
-                    let (run, rest) = text.split_at(plain);
-                    self.bytes(run);
-                    rest
-                }
+            let rest = if self.room_left() >= text.len() {
+                let plain = copy_plain(text, self.rest());
+                self.advance(plain.min(text.len()));
+                text.get(plain..).unwrap_or_default()
+            } else {
+                let plain = text.iter().take_while(|byte| PLAIN[usize::from(**byte)]).count();
+                let (run, rest) = text.split_at(plain);
+                self.bytes(run);
+                rest
             };
             let Some((byte, rest)) = rest.split_first() else { return };
             text = rest;
@@ -289,14 +317,14 @@ impl<'a> Output<'a> {
     /// Lines end here that stand together. The piece goes to the tool if it is half full, so that it does not end within
     /// the next ones.
     pub(super) fn end_part(&mut self) {
-        if self.goes_on || self.used > self.buffer.len() / 2 {
+        if self.goes_on || self.used() > self.room_left() {
             self.publish();
         }
     }
 
     /// All lines so far go to the tool.
     pub(super) fn publish(&mut self) {
-        if self.goes_on || self.used > 0 {
+        if self.goes_on || self.used() > 0 {
             self.send(false);
         }
     }
@@ -320,24 +348,26 @@ impl<'a> Output<'a> {
 
     /// What was written since the last [`Self::clear`], for an output that goes nowhere.
     pub(super) fn written(&self) -> &[u8] {
-        self.buffer.get(..self.used).unwrap_or_default()
+        // SAFETY: these bytes of the buffer have been written.
+        unsafe { std::slice::from_raw_parts(self.start, self.used()) }
     }
 
     /// Room before the buffer is full.
+    #[inline(always)]
     pub(super) fn room_left(&self) -> usize {
-        self.buffer.len() - self.used
+        self.end.addr() - self.at.addr()
     }
 
     pub(super) fn clear(&mut self) {
-        self.used = 0;
+        self.at = self.start;
     }
 
     /// The buffer is full. Lines go on in the next one.
     #[cold]
     fn flush(&mut self) {
         if self.tool.is_none() {
-            self.used = 0;
-        } else if self.used > 0 {
+            self.clear();
+        } else if self.used() > 0 {
             self.send(true);
         }
     }
@@ -347,23 +377,25 @@ impl<'a> Output<'a> {
     fn send(&mut self, goes_on: bool) {
         const GOES_ON: u64 = 1 << 31;
         let Some(tool) = self.tool else { return };
-        let before = self.progress.stage();
+        let (before, used) = (self.progress.stage(), self.used());
         self.progress.set(Stage::Writing);
         match tool.pieces {
             Some(pieces) => {
                 let mark = if goes_on { GOES_ON } else { 0 };
-                let filled = u64::from(self.piece) << 32 | mark | self.used as u64;
+                let filled = u64::from(self.piece) << 32 | mark | used as u64;
                 tool.write(&filled.to_ne_bytes(), self.state);
                 self.filled += 1;
                 self.goes_on = goes_on;
                 self.piece = pieces.next(self.filled, tool, self.second.as_ref(), self.state);
                 // SAFETY: the tool has just given it back, or it was never used.
-                self.buffer = unsafe { pieces.bytes(self.piece) };
+                self.take(unsafe { pieces.bytes(self.piece) });
             }
-            None => tool.write(self.buffer.get(..self.used).unwrap_or_default(), self.state),
+            None => {
+                tool.write(self.written(), self.state);
+                self.clear();
+            }
         }
-        self.progress.bytes.fetch_add(self.used as u64, Ordering::Relaxed);
-        self.used = 0;
+        self.progress.bytes.fetch_add(used as u64, Ordering::Relaxed);
         self.progress.beat.fetch_add(1, Ordering::Relaxed);
         self.progress.set(before);
     }

@@ -37,9 +37,16 @@ pub(super) const INTERNED: usize = 1 << (USER + 17);
 #[cfg(ruby_gte_3_4)]
 pub(super) const CHILLED: usize = USER2 | (1 << (USER + 3));
 pub(super) const HAS_DEFAULT_PROC: usize = USER2;
+/// Of a Hash: it has more pairs than fit into a small table, or had.
+pub(super) const HAS_LARGE_TABLE: usize = 1 << (USER + 3);
 pub(super) const SINGLETON: usize = rb_sys::ruby_fl_type::RUBY_FL_SINGLETON as usize;
 const CODERANGE_SHIFT: u32 = USER + 8;
 const ENCODING_SHIFT: u32 = 22;
+/// Bytes of a slot before what the type itself has there.
+#[allow(dead_code, reason = "not all versions are known")]
+const HEADER: usize = 16;
+#[cfg(not(ruby_gte_3_2))]
+const EMBEDDED_VARIABLES: usize = 3;
 #[cfg(ruby_gte_3_3)]
 const DEFAULT_OF_HASH: usize = 2;
 #[cfg(not(ruby_gte_3_3))]
@@ -142,8 +149,24 @@ impl Object {
         match self.kind() {
             T_STRING => self.word(3),
             T_OBJECT => self.word(OF_VARIABLES),
-            T_HASH => self.word(2),
+            T_HASH if !cfg!(ruby_gte_3_3) => self.word(2),
             T_ARRAY => self.word(4),
+            _ => 0,
+        }
+    }
+
+    /// The first key of a small Hash, to be fetched ahead, and for nothing else. Any number otherwise.
+    #[inline]
+    pub(super) fn first_key(self) -> usize {
+        // In the slot since 3.3; before, where a table of the Hash begins.
+        #[cfg(ruby_gte_3_3)]
+        return self.word(4);
+        #[cfg(not(ruby_gte_3_3))]
+        match self.word(2) {
+            table @ 1.. if self.kind() == T_HASH && self.flags & HAS_LARGE_TABLE == 0 => {
+                // SAFETY: the table of a small Hash of the heap.
+                unsafe { std::ptr::with_exposed_provenance::<usize>(table).read() }
+            }
             _ => 0,
         }
     }
@@ -164,11 +187,35 @@ impl Object {
         ((1..=3).contains(&self.word(3)), self.word(2))
     }
 
+    /// Of a plain object: what tells which instance variables it has (its class, and since 3.2 its shape), where they are,
+    /// how many (`None` if the shape tells that), and for how many there is room at most.
+    #[inline(always)]
+    pub(super) fn place_of_variables(self, _slot_size: usize) -> Option<(usize, usize, Option<usize>, usize)> {
+        #[cfg(not(ruby_gte_3_2))]
+        return if self.has(EMBEDDED) {
+            Some((self.word(1), self.address + HEADER, Some(EMBEDDED_VARIABLES), EMBEDDED_VARIABLES))
+        } else {
+            let count = self.word(2) & 0xffff_ffff;
+            Some((self.word(1), self.word(3), Some(count), count))
+        };
+        #[cfg(all(ruby_gte_3_3, ruby_lte_3_4))]
+        return {
+            let shape = (self.flags >> 32) << 1 | 1;
+            if self.has(EMBEDDED) {
+                let room = _slot_size.saturating_sub(HEADER) / size_of::<usize>();
+                Some((shape, self.address + HEADER, None, room))
+            } else {
+                Some((shape, self.word(2), None, usize::MAX))
+            }
+        };
+        #[allow(unreachable_code, reason = "other versions have them elsewhere")]
+        None
+    }
+
     /// Of a plain object: as `dump_all` counts them.
     #[cfg(not(ruby_gte_3_2))]
     pub(super) fn variables(self) -> u64 {
-        const EMBEDDED_VARIABLES: u64 = 3;
-        if self.has(EMBEDDED) { EMBEDDED_VARIABLES } else { self.word(2) as u64 & 0xffff_ffff }
+        if self.has(EMBEDDED) { EMBEDDED_VARIABLES as u64 } else { self.word(2) as u64 & 0xffff_ffff }
     }
     #[cfg(ruby_gte_3_2)]
     pub(super) fn variables(self) -> u64 {

@@ -24,12 +24,21 @@ const _: () = {
     }
 };
 
-/// Two decimal digits of each number below 100.
-pub(super) const TENS: [[u8; 2]; 100] = {
-    let mut table = [[0; 2]; 100];
+/// The digits of each number below 1,000, and behind three places how many there are: most numbers of a line are below, and
+/// the processor cannot guess which has how many.
+const SHORT: [[u8; 4]; 1_000] = {
+    const fn digit(number: usize) -> u8 {
+        b'0' + number as u8
+    }
+    let mut table = [[0; 4]; 1_000];
     let mut number = 0;
-    while number < 100 {
-        table[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
+    while number < 1_000 {
+        let [hundreds, tens, ones] = [digit(number / 100), digit(number / 10 % 10), digit(number % 10)];
+        table[number] = match number {
+            0..10 => [ones, 0, 0, 1],
+            10..100 => [tens, ones, 0, 2],
+            _ => [hundreds, tens, ones, 3],
+        };
         number += 1;
     }
     table
@@ -38,34 +47,18 @@ pub(super) const TENS: [[u8; 2]; 100] = {
 /// Writes a number, and returns how many digits it has.
 #[inline(always)]
 pub(super) fn decimal(room: &mut [u8; 20], number: u64) -> usize {
-    match number {
-        0..10 => {
-            room[0] = b'0' + number as u8;
-            1
-        }
-        10..100 => {
-            room[..2].copy_from_slice(&TENS[number as usize]);
-            2
-        }
-        100..10_000 => {
-            let (high, low) = (number as usize / 100, number as usize % 100);
-            // Of three digits, the first place is written anew.
-            let skipped = usize::from(high < 10);
-            room[0] = TENS[high][0];
-            room[1 - skipped] = TENS[high][1];
-            room[2 - skipped..4 - skipped].copy_from_slice(&TENS[low]);
-            4 - skipped
-        }
-        _ => {
-            let count = number.ilog10() as usize + 1;
-            let mut rest = number;
-            for place in room[..count].iter_mut().rev() {
-                *place = b'0' + (rest % 10) as u8;
-                rest /= 10;
-            }
-            count
-        }
+    if number < 1_000 {
+        let digits = SHORT[number as usize];
+        room[..4].copy_from_slice(&digits);
+        return usize::from(digits[3]);
     }
+    let count = number.ilog10() as usize + 1;
+    let mut rest = number;
+    for place in room[..count].iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    count
 }
 
 /// How the addresses of 64 KiB begin. Most references lead to few such pieces of the heap.

@@ -77,7 +77,7 @@ pub(super) struct Pieces {
 }
 
 /// Bytes of a piece, and how many each copy has: more than the tool has threads, so that one can always be filled.
-pub(super) const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 256 << 10;
 const PIECES: u32 = 6;
 
 impl Pieces {

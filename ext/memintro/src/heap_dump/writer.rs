@@ -8,18 +8,18 @@ use rb_sys::{ID, VALUE};
 use super::births::Births;
 use super::direct::has_references;
 use super::edges;
+use super::flags::Flags;
 use super::names::Names;
 use super::output::Output;
+use super::sizes::Sizes;
 use super::slot::{self, Head, Key, Object};
 use super::state::Progress;
 use super::strings::Strings;
 use super::text::Padded;
+use super::variables::Variables;
 use super::vm::Vm;
 use crate::copy::own_memory::slice;
 
-/// Most flags of the collector that an object has, and the bytes of all of them.
-const MOST_FLAGS: usize = 8;
-const LONGEST_FLAGS: usize = 160;
 const GTE_3_3: bool = cfg!(ruby_gte_3_3);
 
 pub(super) struct Writer<'a> {
@@ -42,9 +42,9 @@ pub(super) struct Writer<'a> {
     category: *const c_char,
     ours: edges::Ours,
     ours_left: Option<edges::Ours>,
-    recent_flags: [ID; MOST_FLAGS],
-    recent_count: usize,
-    recent_text: Padded<LONGEST_FLAGS>,
+    flags: Flags,
+    sizes: Sizes,
+    pub(super) variables: Variables,
     heads: &'static mut [Head],
     pub(super) tellers: Option<edges::Tellers>,
 }
@@ -74,9 +74,9 @@ impl<'a> Writer<'a> {
             category: std::ptr::null(),
             ours: edges::Ours::find(),
             ours_left: None,
-            recent_flags: [ID::MAX; MOST_FLAGS],
-            recent_count: usize::MAX,
-            recent_text: Padded::EMPTY,
+            flags: Flags::NONE,
+            sizes: Sizes::new()?,
+            variables: Variables::new()?,
             heads: slice(Head::COUNT)?,
             tellers: edges::Tellers::find(),
         })
@@ -161,9 +161,11 @@ impl<'a> Writer<'a> {
         if is_data && self.skipped.contains(&data_type.1) {
             self.out.bytes(b", \"unread\":true");
         } else {
-            self.progress.data_type.store(data_type.1, Ordering::Relaxed);
+            if is_data {
+                self.progress.data_type.store(data_type.1, Ordering::Relaxed);
+            }
             if has_references(object) {
-                self.references_of(object);
+                self.references_of(object, slot_size);
             }
             if matches!(kind, slot::T_DATA | slot::T_IMEMO) {
                 self.place_of(object);
@@ -171,16 +173,12 @@ impl<'a> Writer<'a> {
             if let Some(births) = &self.births {
                 births.write(place.0, place.1, &mut self.out);
             }
-            // SAFETY: an object of the heap.
-            let memsize = unsafe { (self.vm.functions.memsize)(object.value()) };
+            self.sizes.write(object, slot_size, self.vm, &mut self.out);
             if is_data {
                 self.progress.data_type.store(0, Ordering::Relaxed);
             }
-            if memsize > 0 {
-                self.out.number_after(b", \"memsize\":", memsize as u64);
-            }
         }
-        self.flags(object);
+        self.flags.write(object, self.vm, &mut self.out);
         true
     }
 
@@ -375,9 +373,9 @@ impl<'a> Writer<'a> {
         })
     }
 
-    fn references_of(&mut self, object: Object) {
+    fn references_of(&mut self, object: Object, slot_size: usize) {
         self.references = 0;
-        if self.direct_references(object) {
+        if self.direct_references(object, slot_size) {
             return;
         }
         self.names.clear();
@@ -421,13 +419,12 @@ impl<'a> Writer<'a> {
     /// Writes a reference, which has a name or is to get one.
     #[inline(always)]
     pub(super) fn out_reference(&mut self, to: usize) {
-        if self.references == 0 {
-            self.out.address_after(b", \"references\":[", to);
-        } else {
-            self.out.address_after(b", ", to);
+        /// Of a line. Each line tells the host that the copy goes on, and a long one does now and then.
+        const MANY: usize = 1 << 14;
+        out_reference(&mut self.out, &mut self.references, to);
+        if self.references.is_multiple_of(MANY) {
+            self.live();
         }
-        self.references += 1;
-        self.live();
     }
 
     /// Where a closure was made.
@@ -443,40 +440,17 @@ impl<'a> Writer<'a> {
             self.out.text(place.label);
         }
     }
-
-    /// The end of the line.
-    fn flags(&mut self, object: Object) {
-        let mut found = [0; MOST_FLAGS];
-        // SAFETY: an object of the heap, and room for so many.
-        let count = unsafe { (self.vm.functions.gc_flags)(object.value(), found.as_mut_ptr(), found.len()) };
-        if count != self.recent_count || !is_same(&found, &self.recent_flags, count) {
-            self.recent_count = count;
-            self.recent_flags = found;
-            self.recent_text = Padded::EMPTY;
-            let text = &mut self.recent_text;
-            for (index, id) in found.iter().take(count).enumerate() {
-                text.add(if index == 0 { b", \"flags\":{" } else { b", " });
-                if let Some((_, flag)) = self.vm.flags.iter().find(|(known, _)| known == id) {
-                    text.add(flag);
-                }
-            }
-            text.add(if count == 0 { b"}\n" } else { b"}}\n" });
-        }
-        self.out.padded::<LONGEST_FLAGS, 96>(&self.recent_text);
-    }
 }
 
-/// One after the other, as `Key::is` does.
+/// Writes a reference; `count` are those of the line so far.
 #[inline(always)]
-fn is_same(found: &[ID; MOST_FLAGS], recent: &[ID; MOST_FLAGS], count: usize) -> bool {
-    let mut at = 0;
-    while at < count && at < MOST_FLAGS {
-        if found[at] != recent[at] {
-            return false;
-        }
-        at += 1;
+pub(super) fn out_reference(out: &mut Output<'_>, count: &mut usize, to: usize) {
+    if *count == 0 {
+        out.address_after(b", \"references\":[", to);
+    } else {
+        out.address_after(b", ", to);
     }
-    true
+    *count += 1;
 }
 
 unsafe extern "C" fn on_reference(to: VALUE, writer: *mut c_void) {
