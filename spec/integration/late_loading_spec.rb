@@ -32,10 +32,23 @@ RSpec.describe "What memintro loads late" do
     page = File.read(File.join(Subprocess::ROOT, "docs/api.md"))
     names = page[/^## Files to require.*/m].scan(%r{`(memintro(?:/\w+)?)`}).flatten.uniq
     expect(names).to include("memintro", "memintro/rack", "memintro/snapshot", "memintro/control", "memintro/error")
-    wrong = run_ruby(nil, *names, code: <<~RUBY, requires: ["json"]).must_succeed.json
-      puts JSON.generate(ARGV.reject { |name| Process.wait2(fork { require name; exit!(0) }).last.success? })
+    said = run_ruby(nil, *names, "rails/railtie", code: <<~'RUBY', requires: ["json"]).must_succeed.stdout
+      load_it = lambda do |name|
+        require name
+        "there"
+      rescue ScriptError, StandardError => e
+        "#{e.class}: #{e.message}"
+      end
+      said = ARGV.to_h do |name|
+        [name, IO.popen("-") { |child| child&.read || ($stdout.syswrite(load_it.call(name)) && exit!(0)) }]
+      end
+      puts JSON.generate(said)
     RUBY
-    expect(wrong).to eq([])
+    said = JSON.parse(said)
+    # Rails itself may not load, as on Debian's Ruby 3.4, for which there is no nokogiri. Then its file says just that.
+    rails = said.delete("rails/railtie")
+    expect(rails).to eq("there") if ENV["MEMINTRO_MATRIX_OWN"] == "1"
+    expect(said).to eq(names.to_h { |name| [name, name == "memintro/railtie" ? rails : "there"] })
   end
 
   it "is there in a program that has constants of any names" do
