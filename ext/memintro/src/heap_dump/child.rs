@@ -119,14 +119,12 @@ fn fetch_ahead(page: &FrozenPage, slot: usize) {
     const FAR: usize = 24;
     const NEAR: usize = 8;
     const NEXT: usize = 3;
-    /// malloc's own word of a block is in front of it, and will be read, too.
-    const IN_FRONT: usize = 8;
     // Behind the page, it is any memory, which is not read.
     prefetch(slot.wrapping_add(FAR * page.stride));
     let ahead = slot + NEAR * page.stride;
     if ahead < page.end {
         // SAFETY: a slot of the page.
-        prefetch(unsafe { Object::read(ahead) }.outside().wrapping_sub(IN_FRONT));
+        prefetch(unsafe { Object::read(ahead) }.outside());
     }
     let next = slot + NEXT * page.stride;
     if next < page.end {

@@ -44,6 +44,14 @@ pub(super) struct Output<'a> {
     progress: &'a Progress,
 }
 
+/// Writes bytes at a place of the room. Without a call, whatever the compiler thinks of it.
+#[inline(always)]
+fn put<const N: usize>(room: &mut [u8; ROOM], at: usize, bytes: &[u8; N]) {
+    if let Some(place) = room.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+        *place = *bytes;
+    }
+}
+
 impl<'a> Output<'a> {
     /// One that goes nowhere.
     pub(super) fn scratch(buffer: &'static mut [u8], state: &'a State) -> Self {
@@ -178,13 +186,13 @@ impl<'a> Output<'a> {
             return self.unusual_address(before, address);
         };
         let room = self.room();
-        room[..N].copy_from_slice(before);
-        room[N..N + 3].copy_from_slice(b"\"0x");
-        room[N + 3..N + 11].copy_from_slice(&digits);
+        put(room, 0, before);
+        put(room, N, b"\"0x");
+        put(room, N + 3, &digits);
         let end = N + 3 + length.min(8);
-        room[end..end + 2].copy_from_slice(&HEX[address >> 8 & 0xff]);
-        room[end + 2..end + 4].copy_from_slice(&HEX[address & 0xff]);
-        room[end + 4] = b'"';
+        put(room, end, &HEX[address >> 8 & 0xff]);
+        put(room, end + 2, &HEX[address & 0xff]);
+        put(room, end + 4, b"\"");
         self.advance(end + 5);
     }
 
@@ -221,18 +229,18 @@ impl<'a> Output<'a> {
             return self.hash(address as u64);
         };
         let room = self.room();
-        room[..4].copy_from_slice(b"0000");
-        room[4..12].copy_from_slice(&digits);
-        room[12..14].copy_from_slice(&HEX[address >> 8 & 0xff]);
-        room[14..16].copy_from_slice(&HEX[address & 0xff]);
+        put(room, 0, b"0000");
+        put(room, 4, &digits);
+        put(room, 12, &HEX[address >> 8 & 0xff]);
+        put(room, 14, &HEX[address & 0xff]);
         self.advance(16);
     }
 
     /// A number, in 16 hexadecimal digits.
     pub(super) fn hash(&mut self, number: u64) {
         let room = self.room();
-        room[..8].copy_from_slice(&hexadecimal((number >> 32) as u32).to_be_bytes());
-        room[8..16].copy_from_slice(&hexadecimal(number as u32).to_be_bytes());
+        put(room, 0, &hexadecimal((number >> 32) as u32).to_be_bytes());
+        put(room, 8, &hexadecimal(number as u32).to_be_bytes());
         self.advance(16);
     }
 
@@ -246,7 +254,7 @@ impl<'a> Output<'a> {
     pub(super) fn number_after<const N: usize>(&mut self, before: &[u8; N], number: u64) {
         const { assert!(N + 20 <= ROOM) };
         let room = self.room();
-        room[..N].copy_from_slice(before);
+        put(room, 0, before);
         let count = match room[N..].first_chunk_mut() {
             Some(room) => decimal(room, number),
             None => 0,

@@ -190,7 +190,10 @@ impl Object {
     /// Of a plain object: what tells which instance variables it has (its class, and since 3.2 its shape), where they are,
     /// how many (`None` if the shape tells that), and for how many there is room at most.
     #[inline(always)]
-    pub(super) fn place_of_variables(self, _slot_size: usize) -> Option<(usize, usize, Option<usize>, usize)> {
+    pub(super) fn place_of_variables(
+        self,
+        _slot_size: usize,
+    ) -> Option<(usize, usize, Option<usize>, usize)> {
         #[cfg(not(ruby_gte_3_2))]
         return if self.has(EMBEDDED) {
             Some((self.word(1), self.address + HEADER, Some(EMBEDDED_VARIABLES), EMBEDDED_VARIABLES))

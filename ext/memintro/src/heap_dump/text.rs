@@ -49,7 +49,9 @@ const SHORT: [[u8; 4]; 1_000] = {
 pub(super) fn decimal(room: &mut [u8; 20], number: u64) -> usize {
     if number < 1_000 {
         let digits = SHORT[number as usize];
-        room[..4].copy_from_slice(&digits);
+        if let Some(place) = room.first_chunk_mut() {
+            *place = digits;
+        }
         return usize::from(digits[3]);
     }
     let count = number.ilog10() as usize + 1;

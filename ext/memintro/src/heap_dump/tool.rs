@@ -77,8 +77,8 @@ pub(super) struct Pieces {
 }
 
 /// Bytes of a piece, and how many each copy has: more than the tool has threads, so that one can always be filled.
-pub(super) const PIECE: usize = 256 << 10;
-const PIECES: u32 = 6;
+pub(super) const PIECE: usize = 512 << 10;
+const PIECES: u32 = 5;
 
 impl Pieces {
     /// Which is filled first.

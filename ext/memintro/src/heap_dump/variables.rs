@@ -69,10 +69,12 @@ impl Known {
     /// A power of two.
     const COUNT: usize = 64;
 
+    #[inline(always)]
     fn place(class: usize) -> usize {
         (class ^ class >> 3 ^ class >> 9) & (Self::COUNT - 1)
     }
 
+    #[inline(always)]
     fn is_of(&self, place: Place) -> bool {
         self.class == place.class && place.count.is_none_or(|count| count <= self.count)
     }
@@ -125,7 +127,8 @@ const UNSET: usize = rb_sys::Qundef as usize;
 extern "C" fn on_variable(name: ID, value: VALUE, asked: usize) -> c_int {
     // SAFETY: the record of `Asked::of`.
     let asked = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<Asked>(asked) };
-    let (Some(place), Some(told)) = (asked.names.get_mut(asked.count), asked.values.get_mut(asked.count)) else {
+    let (Some(place), Some(told)) = (asked.names.get_mut(asked.count), asked.values.get_mut(asked.count))
+    else {
         asked.count = MOST + 1;
         return STOP;
     };
@@ -136,21 +139,22 @@ extern "C" fn on_variable(name: ID, value: VALUE, asked: usize) -> c_int {
 
 impl Writer<'_> {
     /// Writes the references of a plain object, and their names. False if Ruby must tell of them: nothing has been written.
-    #[inline]
+    #[inline(always)]
     pub(super) fn variables_of(&mut self, object: Object, slot_size: usize, tellers: Tellers) -> bool {
         let Some(place) = Place::of(object, slot_size) else { return false };
-        if !self.known_variables(place) && !self.learn(object, place, tellers) {
-            return false;
+        if self.known_variables(place) && self.write_variables(place) {
+            return true;
         }
-        self.write_variables(place) || self.learn(object, place, tellers) && self.write_variables(place)
+        self.learn(object, slot_size, tellers) && self.write_variables(place)
     }
 
+    #[inline(always)]
     fn known_variables(&self, place: Place) -> bool {
         self.variables.0.get(Known::place(place.class)).is_some_and(|known| known.is_of(place))
     }
 
     /// False if the object has a variable whose name is not known: nothing has been written.
-    #[inline]
+    #[inline(always)]
     fn write_variables(&mut self, place: Place) -> bool {
         let Self { variables, names, out, references: count, class, .. } = self;
         let Some(known) = variables.0.get_mut(Known::place(place.class)) else { return false };
@@ -185,7 +189,9 @@ impl Writer<'_> {
         out.bytes(b"]");
         names.write_told(out, *count);
         // Unless the buffer was full meanwhile, and began anew.
-        if let Some(text) = out.written().get(start..).filter(|text| text.starts_with(b"]")).and_then(Padded::of) {
+        if let Some(text) =
+            out.written().get(start..).filter(|text| text.starts_with(b"]")).and_then(Padded::of)
+        {
             (known.references, known.text) = (references, text);
         }
         true
@@ -193,7 +199,9 @@ impl Writer<'_> {
 
     /// Asks for the variables of this object. False if they are not in its memory as they are told.
     #[inline(never)]
-    fn learn(&mut self, object: Object, place: Place, tellers: Tellers) -> bool {
+    fn learn(&mut self, object: Object, slot_size: usize, tellers: Tellers) -> bool {
+        // Found once more: passed on, it would be kept in memory, from where the usual way would read it.
+        let Some(place) = Place::of(object, slot_size) else { return false };
         let count = place.count.unwrap_or_else(|| object.variables() as usize);
         let too_complex = self.vm.functions.too_complex;
         // SAFETY: an object of the heap; reads its shape.
@@ -202,7 +210,8 @@ impl Writer<'_> {
             return false;
         }
         let known = Asked::of(object, tellers).and_then(|asked| asked.places(place.values(count)));
-        let (Some(mut known), Some(before)) = (known, self.variables.0.get_mut(Known::place(place.class))) else {
+        let (Some(mut known), Some(before)) = (known, self.variables.0.get_mut(Known::place(place.class)))
+        else {
             return false;
         };
         known.class = place.class;

@@ -74,7 +74,7 @@ impl<'a> Writer<'a> {
             category: std::ptr::null(),
             ours: edges::Ours::find(),
             ours_left: None,
-            flags: Flags::NONE,
+            flags: Flags::new(vm, pages)?,
             sizes: Sizes::new()?,
             variables: Variables::new()?,
             heads: slice(Head::COUNT)?,
