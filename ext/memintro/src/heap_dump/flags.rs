@@ -83,8 +83,10 @@ fn text(flags: &[ID], vm: &Vm) -> Padded<LONGEST> {
     text
 }
 
-/// Bitmaps of a page: one for each flag but that of old objects, which is in the slot.
+/// Bitmaps of a page: one for each flag but that of old objects, which is in the slot. Since 3.3, there is another one, of
+/// which not all versions tell.
 const BITMAPS: usize = if cfg!(ruby_gte_3_3) { 6 } else { 5 };
+const TOLD: usize = 5;
 /// Pages begin at multiples of this.
 const PAGE: usize = if cfg!(ruby_gte_3_3) { 64 << 10 } else { 16 << 10 };
 /// Bytes of the smallest slot: a bit stands for so many.
@@ -141,8 +143,10 @@ impl Bits {
                 return None;
             }
         }
-        // All flags but that of old objects, of which Ruby 3.1 does not have one.
-        (found == BITMAPS && is_old_told(near, vm)?).then_some(Self { offsets })
+        // A place that is not used has the first one's.
+        let first = offsets[0];
+        offsets.iter_mut().skip(found).for_each(|offset| *offset = first);
+        (found >= TOLD && is_old_told(near, vm)?).then_some(Self { offsets })
     }
 
     /// What tells the flags of an object.
