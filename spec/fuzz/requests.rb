@@ -84,8 +84,15 @@ module Fuzz
       line = socket.gets("\n", 1 << 20) or raise "no answer"
       header = JSON.parse(line)
       raise "a header that is no object" unless header.is_a?(Hash) && header["protocol"] == 1
-      return whole(header, socket) if header["ok"] == true
+      return refusal(header, line) unless header["ok"] == true
 
+      return pieces(socket) unless header["bytes"]
+
+      piece(socket, header["bytes"])
+      "answers"
+    end
+
+    def refusal(header, line)
       raise "a refusal without a message: #{line}" unless header["message"].is_a?(String) && !header["message"].empty?
 
       kind = header["error"].to_s
@@ -95,14 +102,21 @@ module Fuzz
       kind
     end
 
-    def whole(header, socket)
-      sizes = header["bytes"] ? [header["bytes"]] : Enumerator.produce { next_size(socket) }.take_while(&:positive?)
-      sizes.each { |size| raise "a short answer" unless socket.read(size)&.bytesize == size }
-      "answers"
+    def piece(socket, size)
+      raise "a short answer" unless socket.read(size)&.bytesize == size
     end
 
-    def next_size(socket)
-      Integer(socket.gets("\n", 100), 10)
+    def pieces(socket)
+      loop do
+        line = socket.gets("\n", 1 << 20) or raise "an answer without an end"
+        # What goes wrong amid an answer is told in place of the next size.
+        return refusal(JSON.parse(line), line) if line.start_with?("{")
+
+        size = Integer(line, 10)
+        return "answers" if size.zero?
+
+        piece(socket, size)
+      end
     end
 
     def peak_bytes
