@@ -24,9 +24,12 @@ module Memintro
       REGISTER = /\A(?:rb_gc_register_address|rb_global_variable)\z/.freeze
       # `libfoo.so(symbol+0x1c)`
       NAME = /\A(?<file>.*?)\((?<function>.*)\+0x\h+\)\z/m.freeze
+      # Seconds for a thread that runs at the end of the tests to come to its end: on a busy machine, more than a live
+      # process may be looked at again and again.
+      PATIENCE = 5
       # A stack: its frames, and the line of Ruby.
       Stack = Struct.new(:frames, :line)
-      private_constant :REGISTER, :NAME, :Stack
+      private_constant :REGISTER, :NAME, :PATIENCE, :Stack
 
       # @param variables [Hash{String => String}]
       def initialize(variables)
@@ -133,8 +136,8 @@ module Memintro
       # @return [Array(Array, String)] leaked rows of {Leaks::Reading#lost_sites}, and why there may be more
       def search
         followed = Native.native_stack_sites
-        reading = Leaks::Reading.search(first_words: false, confirm: true, seconds: @seconds,
-                                        chunks_only: true) { |site| followed.key?(site) }
+        reading = Leaks::Reading.search(first_words: false, confirm: true, seconds: @seconds, chunks_only: true,
+                                        patience: PATIENCE) { |site| followed.key?(site) }
         undecided, leaked = reading.lost_sites.partition { |verdict,| verdict == :undecided }
         undecided.select! { |_, site,| followed.key?(site) }
         return [leaked, nil] if undecided.empty?

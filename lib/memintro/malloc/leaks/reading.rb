@@ -38,16 +38,20 @@ module Memintro
 
       # @param chunks_only [Boolean] with glibc, do without the search of followed blocks alone, which takes all else
       #   for memory in use, and more for held
+      # @param patience [Numeric] seconds for which a search that a running thread leaves undecided is repeated
       # @yield as with {.take}
       # @return [Reading]
       # @raise [LeaksError]
-      def self.search(first_words:, confirm:, seconds:, chunks_only: false, &matters)
+      def self.search(first_words:, confirm:, seconds:, chunks_only: false, patience: PATIENCE,
+                      &matters)
         allocator, = Native.allocator_figures
         mode = Native.mode
         glibc = allocator == :glibc
         refuse(allocator, mode) unless glibc || mode == :full
         look = lambda do |chunks, *notes|
-          repeat(matters) { new(allocator, mode, *Native.leaks(chunks, first_words, confirm, seconds), notes.dup) }
+          repeat(matters, patience) do
+            new(allocator, mode, *Native.leaks(chunks, first_words, confirm, seconds), notes.dup)
+          end
         end
         found = look.call(glibc)
         # Without chunks, those blocks that are followed can be judged by themselves.
@@ -59,13 +63,13 @@ module Memintro
 
       # @yieldreturn [Reading] one look
       # @return [Reading] the last one
-      def self.repeat(matters)
+      def self.repeat(matters, patience)
         begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
         pause = PAUSE
         found = nil
         (1..).each do |looks|
           found = yield.after(found)
-          over = looks >= LEAST_LOOKS && Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun + pause > PATIENCE
+          over = looks >= LEAST_LOOKS && Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun + pause > patience
           return found if over || !found.again?(matters)
 
           sleep(pause)
