@@ -348,6 +348,19 @@ pub struct StackFrame {
     pub caller: u32,
 }
 
+impl StackFrame {
+    /// Without texts, line and numbers.
+    pub const NONE: Self = Self {
+        path: core::ptr::null(),
+        label: core::ptr::null(),
+        path_len: 0,
+        label_len: 0,
+        line: 0,
+        frame: 0,
+        caller: 0,
+    };
+}
+
 /// Bytes of a stack in a [`CallerSample`].
 pub const CALLER_STACK_BYTES: usize = 8192 - 80;
 

@@ -306,15 +306,7 @@ unsafe extern "C" fn stack(
     }
     let tell = |path: &[u8], line: u32| {
         let path_len = path.len() as u32;
-        let frame = StackFrame {
-            path: path.as_ptr(),
-            label: std::ptr::null(),
-            path_len,
-            label_len: 0,
-            line,
-            frame: 0,
-            caller: 0,
-        };
+        let frame = StackFrame { path: path.as_ptr(), path_len, line, ..StackFrame::NONE };
         // SAFETY: the caller's own callback and context.
         unsafe { visit(told, &raw const frame) };
     };

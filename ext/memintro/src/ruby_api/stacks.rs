@@ -58,15 +58,7 @@ pub(super) fn records(ruby: &Ruby, api: &HookApi) -> Result<Vec<SiteRecord>, Err
 
 /// The frame of this number; its texts are kept until a clear or start, which need the GVL.
 pub(super) fn frame(api: &HookApi, number: u32) -> Option<StackFrame> {
-    let mut frame = StackFrame {
-        path: std::ptr::null(),
-        label: std::ptr::null(),
-        path_len: 0,
-        label_len: 0,
-        line: 0,
-        frame: 0,
-        caller: 0,
-    };
+    let mut frame = StackFrame::NONE;
     // SAFETY: a valid record.
     let status = unsafe { (api.stack_frame)(number, &raw mut frame) };
     (status == Status::OK).then_some(frame)

@@ -91,16 +91,6 @@ const FRAME_BYTES: usize = size_of::<VALUE>() + size_of::<c_int>();
 /// Most frames of a stack, as in the contract.
 const MOST_FRAMES: usize = 64;
 
-const NO_FRAME: StackFrame = StackFrame {
-    path: std::ptr::null(),
-    label: std::ptr::null(),
-    path_len: 0,
-    label_len: 0,
-    line: 0,
-    frame: 0,
-    caller: 0,
-};
-
 /// What the VM has answered.
 struct Found<'a> {
     /// Frames, those of methods that are written in C included. That of a block, or of code that was evaluated, is often
@@ -132,7 +122,7 @@ unsafe fn tell(
         if line == 0 {
             // The VM begins with such a frame.
             if at + 1 == found.iseqs.len() {
-                let frame = StackFrame { frame: at as u32 + 1, ..NO_FRAME };
+                let frame = StackFrame { frame: at as u32 + 1, ..StackFrame::NONE };
                 // SAFETY: the caller's promise.
                 unsafe { visit(context, &raw const frame) };
             }
