@@ -201,7 +201,7 @@ RSpec.describe "Memintro.hunt, amid what programs do,", :listening do
       classes = Array.new(100_000) { Class.new }
       kept = classes.first(20_000).map(&:new)
       hunt = begin_hunt
-      serve(12, leaks: false, every: -> { 60.times { KEPT << Liar.new << nameless.new } }) { Memintro.findings.any? }
+      serve(20, leaks: false, every: -> { 60.times { KEPT << Liar.new << nameless.new } }) { Memintro.findings.any? }
       puts JSON.generate(errors: hunt.errors, error: hunt.last_error&.message, found: Memintro.findings.map(&:what),
                          sites: lines, watched: hunt.watched, share: hunt.cpu_share, kept: kept.size)
     RUBY
