@@ -4,10 +4,7 @@ require_relative "../spec_helper"
 
 # `Memintro.start(objects: [Message, "Hash"])`: only objects of these classes, by the line that made them.
 RSpec.describe "objects of chosen classes" do
-  def objects(code, env: {}, **options)
-    result = run_ruby(code: code, requires: %w[memintro json], env: env, **options)
-    JSON.parse(result.must_succeed.stdout, symbolize_names: true)
-  end
+  def objects(code, **options) = run_ruby(code: code, requires: %w[memintro json], **options).must_succeed.json
 
   it "tracks only chosen classes and their subclasses, exactly, also those that come later" do
     answer = objects(<<~'RUBY')

@@ -4,10 +4,7 @@ require_relative "../spec_helper"
 
 # `Memintro.start(objects: true)`: Ruby objects by the line that made them.
 RSpec.describe "objects by line" do
-  def objects(code, env: {}, **options)
-    result = run_ruby(code: code, requires: %w[memintro json], env: env, **options)
-    JSON.parse(result.must_succeed.stdout, symbolize_names: true)
-  end
+  def objects(code, **options) = run_ruby(code: code, requires: %w[memintro json], **options).must_succeed.json
 
   # A program that leaks; the lines of the leak are marked.
   LEAKS = {

@@ -4,10 +4,7 @@ require_relative "../spec_helper"
 
 # `Memintro.start(objects: :sampled)`: estimates of Ruby objects by the line that made them.
 RSpec.describe "sampled objects by line" do
-  def objects(code, env: {}, **options)
-    result = run_ruby(code: code, requires: %w[memintro json], env: env, **options)
-    JSON.parse(result.must_succeed.stdout, symbolize_names: true)
-  end
+  def objects(code, **options) = run_ruby(code: code, requires: %w[memintro json], **options).must_succeed.json
 
   # In each round a line makes objects, some of which are dropped and collected, and others take their slots. The answer
   # is how often the truth was in the interval.

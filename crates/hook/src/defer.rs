@@ -116,11 +116,11 @@ pub(crate) fn birth(own: &ThreadState, address: usize, size: u64, caller: usize,
 fn is_open_again(own: &ThreadState) -> bool {
     /// Of some milliseconds each.
     const WAITS: u32 = 20;
-    let is_own = || own.forks.get() > 0 || THREADS.is_pauser(own);
+    if own.forks.get() > 0 || THREADS.is_pauser(own) {
+        return false;
+    }
     (0..WAITS).any(|_| {
-        if !is_own() {
-            THREADS.catch_up(own);
-        }
+        THREADS.catch_up(own);
         !THREADS.is_closed()
     })
 }

@@ -97,18 +97,30 @@ pub(crate) fn learn(markings: &Markings) {
     // Classes are old soon, and few of the tracked objects may be.
     // SAFETY: classes that Ruby never frees.
     let classes = unsafe {
-        [rb_sys::rb_cObject, rb_sys::rb_cString, rb_sys::rb_cArray, rb_sys::rb_cHash, rb_sys::rb_mKernel]
-            .into_iter()
-            .chain([
-                rb_sys::rb_cModule,
-                rb_sys::rb_cClass,
-                rb_sys::rb_cSymbol,
-                rb_sys::rb_cProc,
-                rb_sys::rb_cIO,
-            ])
-            .chain([rb_sys::rb_cInteger, rb_sys::rb_cFloat, rb_sys::rb_cRange, rb_sys::rb_cRegexp])
-            .chain([rb_sys::rb_cStruct, rb_sys::rb_cThread, rb_sys::rb_cTime, rb_sys::rb_mEnumerable])
-            .chain([rb_sys::rb_eStandardError, rb_sys::rb_eArgError, rb_sys::rb_eTypeError, rb_sys::rb_mGC])
+        [
+            rb_sys::rb_cObject,
+            rb_sys::rb_cString,
+            rb_sys::rb_cArray,
+            rb_sys::rb_cHash,
+            rb_sys::rb_mKernel,
+            rb_sys::rb_cModule,
+            rb_sys::rb_cClass,
+            rb_sys::rb_cSymbol,
+            rb_sys::rb_cProc,
+            rb_sys::rb_cIO,
+            rb_sys::rb_cInteger,
+            rb_sys::rb_cFloat,
+            rb_sys::rb_cRange,
+            rb_sys::rb_cRegexp,
+            rb_sys::rb_cStruct,
+            rb_sys::rb_cThread,
+            rb_sys::rb_cTime,
+            rb_sys::rb_mEnumerable,
+            rb_sys::rb_eStandardError,
+            rb_sys::rb_eArgError,
+            rb_sys::rb_eTypeError,
+            rb_sys::rb_mGC,
+        ]
     };
     for class in classes {
         // SAFETY: an object.
