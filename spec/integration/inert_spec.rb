@@ -177,6 +177,8 @@ RSpec.describe "require \"memintro\"" do
     run = ->(*flags) { loaded[run_memintro("run", *flags, "--", RbConfig.ruby, "-e", code)] }
     expect(run["--mode", "sampled"]).to match_array(launched)
     expect(run["--mode", "full"]).to match_array(launched)
+    expect(run["--mode", "sampled", "--stack-depth", "16"]).to match_array(launched)
+    expect(run["--objects"]).to match_array([*launched, "error", "runtime/ractor_guard"])
     expect(run["--mode", "sampled", "--report", File::NULL]).to match_array(to_file)
   end
 

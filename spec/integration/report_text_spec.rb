@@ -2,7 +2,7 @@
 
 require_relative "../spec_helper"
 
-# The text of a report comes from the extension, and from Ruby where it has more to tell. They must not differ.
+# The text of a report comes from the extension, and from Ruby where it is of other processes. They must not differ.
 RSpec.describe "The text of a report" do
   # Both of the same figures, by all of these figures and with several numbers of sites; prints what differs.
   TWINS = <<~'RUBY'
@@ -30,7 +30,7 @@ RSpec.describe "The text of a report" do
 
   def differences(code)
     result = run_ruby(code: TWINS + code, deadline_seconds: 60).must_succeed
-    expect(result.stdout).to end_with("differences: []\n")
+    expect(result.stdout.lines.last).to eq("differences: []\n")
     result.stdout
   end
 
@@ -74,6 +74,48 @@ RSpec.describe "The text of a report" do
         Memintro.untracked { compare(BLOCKS) }
       RUBY
       expect(text).to include("sampled mode (", "note: Figures with ~ are estimated")
+    end
+  end
+
+  # Lines that several callers call, at several depths.
+  CALLERS = <<~'RUBY'
+    def leaf(i) = (KEPT << "s" * (i % 500 + 40)) && (KEPT << [i])
+    def deep(i, depth) = depth.zero? ? leaf(i) : deep(i, depth - 1)
+    def block(i) = [i].each { |j| leaf(j) }
+    KEPT = []
+    WORK = -> { 300.times { |i| i % 3 == 0 ? deep(i, i % 9) : block(i) } }
+  RUBY
+
+  it "is the same from both of whole stacks, exact and of a sample" do
+    ["", ", mode: :sampled, sample_bytes: 700"].each do |mode|
+      text = differences(<<~RUBY)
+        #{CALLERS}
+        Memintro.start(stack_depth: 9#{mode})
+        kept = (1..200).map(&MAKE)
+        WORK.call
+        Memintro.mark
+        WORK.call
+        Memintro.stop
+        compare([:mean_lifespan, *BLOCKS])
+      RUBY
+      expect(text).to match(/^Their heaviest callers:\n-e:\d+\n +[\d.]+ KiB  \S.*-e:\d+ < .* \d more$/)
+    end
+  end
+
+  it "is the same from both of objects, all and sampled, with whole stacks and without" do
+    figures = "%i[live_objects object_bytes object_allocations retained_bytes]"
+    [true, :sampled].product(["", ", stack_depth: 9", ", mode: :sampled, sample_bytes: 700"]).each do |objects, more|
+      text = differences(<<~RUBY)
+        #{CALLERS}
+        Memintro.start(objects: #{objects.inspect}#{more})
+        kept = (1..200).map(&MAKE)
+        4.times { WORK.call }
+        GC.start
+        Memintro.untracked { compare(#{figures} + BLOCKS) }
+      RUBY
+      expect(text).to match(/^ +retained +objects +in slots +live +share /)
+      expect(text.lines.grep(/^note: Figures with ~/).size).to eq([objects, more].join.include?("sampled") ? 1 : 0)
+      expect(text).not_to include("~~")
     end
   end
 

@@ -47,11 +47,14 @@ RSpec.describe "Memintro" do
       expect(native.calls.last).to eq([:start, 1, 5, 0, 0, 1])
     end
 
-    it "is tracked itself, also inside untracked: the hook tests whether it sees" do
+    it "is not tracked itself, and leaves the depth of untracked as it was, also after an error" do
       depth = nil
       allow(native).to receive(:start) { (depth = native.depth) && :ok }
       Memintro.untracked { Memintro.untracked { Memintro.start } && expect(native.depth).to(eq(1)) }
-      expect(depth).to eq(0)
+      expect(depth).to eq(3)
+      allow(native).to receive(:start).and_raise(Memintro::BusyError)
+      expect { Memintro.start }.to raise_error(Memintro::BusyError)
+      expect(native.depth).to eq(0)
     end
 
     it "begins a new epoch only where tracking began anew" do

@@ -97,6 +97,11 @@ impl Sites {
         self.texts.get(site.text as usize).map_or(b"", Vec::as_slice)
     }
 
+    /// Whether objects of any of them are a sample.
+    pub(crate) fn has_sampled_objects(&self) -> bool {
+        self.list.iter().any(Site::has_sampled_objects)
+    }
+
     /// `path:line`, or the name of the site.
     pub(crate) fn name(&self, site: &Site) -> Vec<u8> {
         let mut name = self.text(site).to_vec();
@@ -115,6 +120,16 @@ impl Site {
             Some(aged) => aged.bytes.cast_signed(),
             None => difference(self.record.total_bytes, self.record.freed_bytes),
         }
+    }
+
+    /// Whether any of its figures is an estimate.
+    pub(crate) fn is_estimated(&self) -> bool {
+        self.record.estimated != 0 || self.has_sampled_objects()
+    }
+
+    /// Whether its objects are a sample.
+    pub(crate) fn has_sampled_objects(&self) -> bool {
+        self.record.objects.estimated != 0
     }
 
     /// Live blocks that count.

@@ -1,19 +1,21 @@
 //! The report for people about this process, as `Memintro::Report::Text` writes it in Ruby: the process, the totals, a
 //! table of call sites, and notes. A spec compares the two.
 //!
-//! Ruby's version also writes sums of processes, stacks, and objects. This one is for what most processes report at
-//! their end: it needs no file of Ruby code, which would take longer to load than all of the program's tracking.
+//! Ruby's version also writes sums of processes. This one is for what most processes report at their end: it needs no
+//! file of Ruby code, which would take longer to load than all of the program's tracking, and no object for each stack.
 
 use std::fmt::Write;
 
-use memintro_abi::{Figures, SiteKind};
+use memintro_abi::{Figures, ObjectFigures, SiteKind};
 
 use crate::estimates::{Estimate, Estimates, estimate, left};
 use crate::sites::{Callers, Site, Sites};
 use names::Names;
+use stacks::OfLine;
 use units::{bytes, count, counted, noun, share, signed_bytes, uncertain, whole};
 
 mod names;
+pub mod stacks;
 mod units;
 
 /// What the first lines say.
@@ -52,15 +54,15 @@ const LEAST_SHARE: f64 = 0.05;
 /// Blocks are not smaller: so many more can be where none was sampled.
 const LEAST_BLOCK: f64 = 16.0;
 
-/// The report. `by` is what the sites are sorted by.
+/// The report. `by` is what the sites are sorted by, `stacks` what is known of who calls the first of them.
 #[must_use]
-pub fn report(head: &Head, totals: &Figures, sites: &Sites, by: &str) -> String {
+pub fn report(head: &Head, totals: &Figures, sites: &Sites, by: &str, stacks: &[OfLine]) -> String {
     let mut text = String::with_capacity(4096);
     header(&mut text, head);
     let sums = Sums::of(totals, head.sample_bytes);
     sums.write(&mut text);
     text.push('\n');
-    let has_callers = body(&mut text, head, &sums, sites, by);
+    let has_callers = body(&mut text, head, &sums, sites, by, stacks);
     notes(&mut text, head, &sums, sites, has_callers);
     text
 }
@@ -183,7 +185,7 @@ fn shown(estimate: Option<&Estimate>, value: i64, format: fn(i64) -> String) -> 
 }
 
 /// The table, and whether there are native callers in it.
-fn body(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &str) -> bool {
+fn body(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &str, stacks: &[OfLine]) -> bool {
     let size = sites.list.len() + sites.left_out;
     if size == 0 {
         advice(text, head);
@@ -195,11 +197,13 @@ fn body(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &str
     }
     let (shown, sites_in_all) = (count(sites.list.len() as i64), counted(size as i64, "call site"));
     let _ = writeln!(text, "{shown} of {sites_in_all}, by {by}:\n");
-    let has_callers = table(text, head, sums, sites, by);
+    let names = Names::new(head.root.as_deref());
+    let has_callers = table(text, head, &names, sums, sites, by);
     if sites.left_out > 0 {
         text.push('\n');
         remainder(text, sums, sites);
     }
+    stacks::write(text, head, &names, sites, stacks, by);
     has_callers
 }
 
@@ -236,6 +240,11 @@ fn columns(by: &str) -> Vec<Column> {
         }),
     ];
     columns.extend(match by {
+        "object_allocations" => Some::<Column>(("objects made", |site, _| {
+            let of = site.has_sampled_objects().then(|| Estimates::of(site));
+            let made = site.record.objects.allocations.cast_signed();
+            shown(of.as_ref().map(|of| &of.objects.object_allocations), made, count)
+        })),
         "total_bytes" => Some::<Column>(("allocated", |site, of| {
             shown(of.map(|of| &of.total_bytes), site.record.total_bytes.cast_signed(), bytes)
         })),
@@ -260,23 +269,28 @@ fn columns(by: &str) -> Vec<Column> {
     columns
 }
 
-fn table(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &str) -> bool {
+fn table(text: &mut String, head: &Head, names: &Names, sums: &Sums<'_>, sites: &Sites, by: &str) -> bool {
     let columns = columns(by);
     let live = sums.live_bytes.value as i64;
-    let names = Names::new(head.root.as_deref());
+    let has_objects = sites.list.iter().any(|site| site.record.objects != ObjectFigures::default());
     let row = |site: &Site| {
-        let of = (site.record.estimated != 0).then(|| Estimates::of(site));
+        let all = site.is_estimated().then(|| Estimates::of(site));
+        let of = all.as_ref().filter(|_| site.record.estimated != 0);
         let mark = if of.is_some() && live > 0 { "~" } else { "" };
-        let mut cells = vec![
-            shown(of.as_ref().map(|of| &of.live_bytes), site.live_bytes(), bytes),
-            format!("{mark}{}", share(site.live_bytes(), live)),
-        ];
-        cells.extend(columns.iter().map(|(_, cell)| cell(site, of.as_ref())));
+        let mut cells = if has_objects { object_cells(site, all.as_ref(), sites) } else { Vec::new() };
+        cells.push(shown(of.map(|of| &of.live_bytes), site.live_bytes(), bytes));
+        cells.push(format!("{mark}{}", share(site.live_bytes(), live)));
+        cells.extend(columns.iter().map(|(_, cell)| cell(site, of)));
         cells
     };
     let rows: Vec<Vec<String>> = sites.list.iter().map(row).collect();
-    let titles: Vec<&str> =
-        ["live", "share"].into_iter().chain(columns.iter().map(|(title, _)| *title)).collect();
+    let objects: &[&str] = if has_objects { &["retained", "objects", "in slots"] } else { &[] };
+    let titles: Vec<&str> = objects
+        .iter()
+        .copied()
+        .chain(["live", "share"])
+        .chain(columns.iter().map(|(title, _)| *title))
+        .collect();
     let width = |cell: &str| cell.chars().count();
     let widths: Vec<usize> = (0..titles.len())
         .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| width(cell)).max().unwrap_or(0))
@@ -301,6 +315,22 @@ fn table(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, by: &st
         }
     }
     has_callers
+}
+
+/// The columns that come first if objects were tracked.
+fn object_cells(site: &Site, of: Option<&Estimates>, sites: &Sites) -> Vec<String> {
+    let sampled = site.has_sampled_objects();
+    let of_objects = of.map(|of| &of.objects);
+    let certain_or = of_objects.filter(|_| sampled);
+    // A site of which no object was sampled may have some.
+    let mark = if !sampled && sites.has_sampled_objects() { "~" } else { "" };
+    [
+        shown(of_objects.map(|of| &of.retained_bytes), site.retained_bytes(), bytes),
+        shown(certain_or.map(|of| &of.live_objects), site.live_objects(), count),
+        shown(certain_or.map(|of| &of.object_bytes), site.object_bytes(), bytes),
+    ]
+    .map(|cell| if cell.starts_with('~') { cell } else { format!("{mark}{cell}") })
+    .into()
 }
 
 fn native_callers(text: &mut String, callers: &Callers) -> bool {
@@ -362,7 +392,7 @@ fn remaining_error(sums: &Sums<'_>, sites: &Sites) -> Option<f64> {
 fn notes(text: &mut String, head: &Head, sums: &Sums<'_>, sites: &Sites, has_callers: bool) {
     let mut notes = Vec::new();
     let figures = sums.figures;
-    if sums.is_estimated() {
+    if sums.is_estimated() || sites.has_sampled_objects() {
         let distance = if head.sample_bytes > 0 {
             format!(", one byte in {}", count(head.sample_bytes.cast_signed()))
         } else {

@@ -36,7 +36,7 @@ module Memintro
       @plain && begins_alone? ? Rest.wait { go_on_with_all } : load_all
       # For `require "memintro"` in a program whose bundle does not contain it.
       $LOAD_PATH.push(Paths::LIB) unless $LOAD_PATH.include?(Paths::LIB)
-      begin_to_track unless @plain
+      @plain ? follow_objects : begin_to_track
       @stream = Defaults::STREAMS[setting(:report)]
       # Streams need nothing of that, in any process.
       load_more && aim unless @stream
@@ -65,6 +65,16 @@ module Memintro
         BEGINNERS.none? { |name| @variables.key?(name) }
     end
 
+    # A preloaded hook already tracks blocks from the start of the process.
+    def follow_objects
+      return unless setting(:objects)
+
+      LazyMethods.load_all unless @plain
+      require_relative "../runtime/ractor_guard"
+      RactorGuard.install
+      Native.track_objects(setting(:objects))
+    end
+
     def load_more
       require_relative "process_report/more"
       extend(More)
@@ -81,6 +91,7 @@ module Memintro
       load_more
       LazyMethods.load(:Configured)
       LazyMethods.load(:Reporting)
+      LazyMethods.load_all if Native.tracks_objects
       Memintro.__send__(:read_variables, @variables)
     end
 
@@ -102,7 +113,8 @@ module Memintro
     end
 
     def render(io)
-      return if @plain && ShortReport.write(io, :live_bytes, Defaults::TOP, setting(:app_root), colour?(io))
+      by = Native.tracks_objects ? :retained_bytes : :live_bytes
+      return if @plain && ShortReport.write(io, by, Defaults::TOP, setting(:app_root), colour?(io))
 
       Rest.load
       render_with_all(io)

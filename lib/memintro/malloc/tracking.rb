@@ -57,13 +57,8 @@ module Memintro
       Loader.need(:Totals) if mode == :full
       Native.native_callers(checked_switch(:native_callers, native_callers))
       Native.load_hook
-      begun = while_tracked { Native.start(Defaults::MODES[mode], sites || 0, bytes || 0, mean || 0, depth) }
-      track_objects(objects)
-      @epoch += 1 if begun == :ok
-      # Allocations that Ruby makes for a first call do not belong to the program.
-      untracked { stop_after(seconds) } if seconds || begun != :unchanged
-      # The last call, for every other one brings pages of code back.
-      Native.give_pages_back unless begun == :unchanged
+      number = Defaults::MODES[mode]
+      start_untracked(objects, seconds) { Native.start(number, sites || 0, bytes || 0, mean || 0, depth) }
       true
     end
 
@@ -232,19 +227,22 @@ module Memintro
         Loader.file("runtime/ractor_guard")
         RactorGuard.install
       end
-      return unless untracked { Native.track_objects(wanted) }.nil?
+      return unless Native.track_objects(wanted).nil?
 
       raise UnsupportedError, "this Ruby does not tell of its objects; start without objects:" if wanted
     end
 
-    # A start makes a test allocation, which must be seen even if the caller is not tracked.
-    def while_tracked
+    # What Ruby allocates for first calls does not belong to the program.
+    def start_untracked(objects, seconds)
       Native.untracked_enter
-      depth = Native.untracked_leave
-      depth.times { Native.untracked_leave }
-      yield
+      begun = yield
+      track_objects(objects)
+      @epoch += 1 if begun == :ok
+      stop_after(seconds) if seconds || begun != :unchanged
+      # The last call, for every other one brings pages of code back.
+      Native.give_pages_back unless begun == :unchanged
     ensure
-      depth.times { Native.untracked_enter }
+      Native.untracked_leave
     end
 
     def track_within(settings, &block)

@@ -43,7 +43,8 @@ module Memintro
       private
 
       def callers(site, rows)
-        top = rows.max_by(STACKS) { |row| CallSites::FIGURES.fetch(@by).call(row) }
+        figure = CallSites::FIGURES.fetch(@by)
+        top = rows.min_by(STACKS) { |row| [-figure.call(row), row[SiteRow::ID]] }
         [@names.short(site), *top.map { |row| caller(CallSite.new(row)) }]
       end
 

@@ -10,7 +10,7 @@ module Memintro
   module Reporting
     # Figures that the extension sorts by when it writes the text of a report, which takes no more files.
     FIGURES = %i[live_bytes live_blocks total_bytes freed_bytes allocations frees growth mean_lifespan max_lifespan
-                 age_total].freeze
+                 age_total live_objects object_bytes object_allocations retained_bytes].freeze
     private_constant :FIGURES
 
     # Writes a report about this process.
@@ -36,7 +36,7 @@ module Memintro
 
     private
 
-    # @return [Boolean, nil] whether it was written; else there is more to tell, or an argument is wrong
+    # @return [Boolean, nil] whether it was written; else an argument is wrong
     def short_report(io, top, by, root)
       return unless FIGURES.include?(by.to_s.to_sym) && (top.nil? || (top.is_a?(Integer) && top.between?(0, 2**32)))
       return unless root.nil? || root.is_a?(String)

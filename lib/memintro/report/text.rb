@@ -143,7 +143,9 @@ module Memintro
         return {} unless sites.any?(&:object_row)
         return OBJECTS.dup unless @call_sites.sampled_objects?
 
-        OBJECTS.transform_values { |cell| ->(site) { "#{'~' unless site.sampled_objects?}#{cell.call(site)}" } }
+        OBJECTS.transform_values do |cell|
+          ->(site) { cell.call(site).sub(/\A(?!~)/, site.sampled_objects? ? "" : "~") }
+        end
       end
 
       # The quotient of two estimates, one of which is a part of the other, is no more certain than the site's own

@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "../error"
+require_relative "../support/native"
+
 module Memintro
   # What has to be done about Ractors while objects are followed, on two kinds of Rubies.
   #
@@ -84,7 +87,12 @@ module Memintro
         raise UnsupportedError, "Ruby #{RUBY_VERSION} crashes when a Ractor begins while objects are followed; " \
                                 "measure with objects: false, start Ractors before, or use Ruby 3.1.7 or later"
       end
-      Memintro.untracked { Native.track_objects(false) }
+      Native.untracked_enter
+      begin
+        Native.track_objects(false)
+      ensure
+        Native.untracked_leave
+      end
       STDERR.write("memintro: objects are tracked no more, because a Ractor begins, and Ruby #{RUBY_VERSION} would " \
                    "crash; malloc is still tracked\n")
       nil

@@ -17,12 +17,10 @@ module Memintro
     LOCK = Mutex.new
     private_constant :PATIENCE_SECONDS, :LOCK
 
-    # What {Memintro} is extended with.
+    # What {Memintro} is extended with, beside `method_missing`, which the extension has: in Ruby it would make an Array
+    # in the line of the program that calls it, which must not be seen where objects are counted.
     module Calls
-      # @api private
-      def method_missing(name, *arguments, **options, &block)
-        Rest.load ? public_send(name, *arguments, **options, &block) : super
-      end
+      include Native::FirstCall
 
       # Ruby itself asks for methods such as `to_ary`, which there are not.
       # @api private

@@ -32,12 +32,15 @@ module Memintro
       format.to_s == "text" ? TOP : nil
     end
 
-    # Settings whose variables have to be read and checked by {Settings}. The others are mode, report and app_root.
+    # Settings whose variables have to be read and checked by {Settings}.
     CHECKED = %w[MEMINTRO_FORMAT MEMINTRO_TOP MEMINTRO_BY MEMINTRO_EVERY MEMINTRO_COMPAT MEMINTRO_NATIVE_CHILDREN
-                 MEMINTRO_SAMPLE_BYTES MEMINTRO_OBJECTS MEMINTRO_STACK_DEPTH MEMINTRO_NATIVE_CALLERS
-                 MEMINTRO_STOP_AFTER MEMINTRO_MAX_SITES MEMINTRO_MAX_TRACKER_BYTES].freeze
+                 MEMINTRO_SAMPLE_BYTES MEMINTRO_NATIVE_CALLERS MEMINTRO_STOP_AFTER MEMINTRO_MAX_SITES
+                 MEMINTRO_MAX_TRACKER_BYTES].freeze
+    # What the variable of objects may be that names no class.
+    OBJECTS = { nil => false, "0" => false, "1" => true, "sampled" => :sampled }.freeze
 
-    # Most programs set no more than the mode and the file of the report. They need not load {Settings} for that.
+    # Most programs set no more than the mode, the file of the report, its folder, objects and the depth of stacks. They
+    # need not load {Settings} for that.
     #
     # @param env [#[]] variables
     # @return [Hash{Symbol => Object}, nil] the settings that have a value; nil: {Configuration} must read them
@@ -46,9 +49,12 @@ module Memintro
 
       text = given(env, "MEMINTRO_MODE")
       mode = text ? MODES.keys.find { |one| one.name == text } : VALUES[:mode]
-      return unless mode
+      objects = OBJECTS.fetch(given(env, "MEMINTRO_OBJECTS"), :others)
+      depth = depth(given(env, "MEMINTRO_STACK_DEPTH"))
+      return if mode.nil? || depth.nil? || objects == :others
 
-      { **VALUES, mode: mode, report: given(env, "MEMINTRO_REPORT"), app_root: given(env, "MEMINTRO_APP_ROOT") }
+      { **VALUES, mode: mode, objects: objects, stack_depth: depth, report: given(env, "MEMINTRO_REPORT"),
+                  app_root: given(env, "MEMINTRO_APP_ROOT") }
     end
 
     def self.given(env, name)
@@ -56,5 +62,13 @@ module Memintro
       text unless text.nil? || text.empty?
     end
     private_class_method :given
+
+    def self.depth(text)
+      return VALUES[:stack_depth] unless text
+
+      number = text.to_i
+      number if number.to_s == text && number.between?(1, MOST_STACK_DEPTH)
+    end
+    private_class_method :depth
   end
 end

@@ -5,8 +5,10 @@ mod blocks;
 mod control_socket;
 mod dump;
 mod errors;
+mod first_call;
 mod heap;
 mod heap_dump;
+mod heaviest_stacks;
 mod histogram;
 mod holding;
 mod internals;
@@ -50,6 +52,7 @@ pub(crate) fn init(ruby: &Ruby) -> Result<(), Error> {
     patches::init(native)?;
     control_socket::init(native)?;
     process::init(native)?;
+    ractor_safe::ractor_safe(|| first_call::init(native))?;
     report_text::init(native)?;
     request::init(native)?;
     rounds::init(ruby, native)?;

@@ -1,14 +1,14 @@
-//! `Memintro::Native.report_text`: the report of this process for people, without an object for each figure and without
-//! a file of Ruby code.
+//! `Memintro::Native.report_text`: the report of this process for people, without an object for each figure or stack and
+//! without a file of Ruby code.
 
 use std::os::unix::ffi::OsStringExt;
 
 use magnus::{Error, RModule, RString, Ruby, Symbol, function, prelude::*};
-use memintro_abi::{Figures, Mode, ObjectFigures, Origin};
+use memintro_abi::{Figures, Mode, Origin};
 use memintro_analysis::text::{self, Head};
 
-use super::{native, sites, stacks, top_sites, trial};
-use crate::{hook_link, objects};
+use super::{heaviest_stacks, native, sites, top_sites, trial};
+use crate::hook_link;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("report_text", function!(report_text, 5))
@@ -17,8 +17,8 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 /// The version of memintro, the process, the version of Ruby, the time, and the program's name.
 type Facts = (String, u32, String, String, RString);
 
-/// Sorted by a figure of blocks, with at most so many sites, paths relative to a folder (nil: the current one), and
-/// perhaps colours. Nil where there is more to tell: whole stacks, or objects.
+/// Sorted by a figure, with at most so many sites, paths relative to a folder (nil: the current one), and perhaps
+/// colours.
 fn report_text(
     ruby: &Ruby,
     facts: Facts,
@@ -26,10 +26,7 @@ fn report_text(
     most: Option<usize>,
     root: Option<RString>,
     colour: bool,
-) -> Result<Option<RString>, Error> {
-    if stacks::stack_depth() > 1 || objects::is_on() {
-        return Ok(None);
-    }
+) -> Result<RString, Error> {
     let by = by.name()?.into_owned();
     let figure = top_sites::figure(ruby, &by)?;
     let (memintro, pid, version, time, program) = facts;
@@ -43,9 +40,7 @@ fn report_text(
     }
     let problem = trial::unseen();
     let rows = sites::greatest(ruby, figure, most.unwrap_or(usize::MAX))?;
-    if rows.list.iter().any(|site| site.record.objects != ObjectFigures::default()) {
-        return Ok(None);
-    }
+    let stacks = heaviest_stacks::of_first(ruby, &rows, figure)?;
     // SAFETY: copied at once.
     let bytes = |text: RString| unsafe { text.as_slice() }.to_vec();
     let current = || std::env::current_dir().ok().map(|folder| folder.into_os_string().into_vec());
@@ -67,6 +62,6 @@ fn report_text(
         colour,
     };
     // The code that has taken the figures is needed no more, and that of the text comes now.
-    let text = native::with_pages_apart(|| text::report(&head, &figures, &rows, &by));
-    Ok(Some(ruby.str_new(&text)))
+    let text = native::with_pages_apart(|| text::report(&head, &figures, &rows, &by, &stacks));
+    Ok(ruby.str_new(&text))
 }

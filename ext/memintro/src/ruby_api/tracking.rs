@@ -55,7 +55,7 @@ pub(super) fn begin_tracking(ruby: &Ruby, api: &HookApi, options: &StartOptions)
     let error = if goes_on {
         trial::unseen().map(|message| errors::error(ruby, "NotSeenError", message))
     } else {
-        match trial::try_an_allocation(api) {
+        match trial::tracked(api, || trial::try_an_allocation(api)) {
             Trial::Seen => None,
             Trial::Dropped => Some(errors::from_status(ruby, Status::NO_MEMORY)),
             Trial::Unseen => Some(errors::error(ruby, "NotSeenError", trial::not_seen(api))),

@@ -49,11 +49,10 @@ module Memintro
       end
 
       # The program may leave the folders of memintro, by chroot or as another user. The text of a report needs no
-      # file, unless it tells of objects or stacks. In sampled mode, it counts for more to be light: what writes another
-      # report is loaded when it is written, and where that is not possible a raw dump is left, which `memintro report`
-      # shows.
+      # file. In sampled mode, it counts for more to be light: what writes another report is loaded when it is written,
+      # and where that is not possible a raw dump is left, which `memintro report` shows.
       def loads_late?
-        !setting(:objects) && (setting(:mode) == :sampled || (setting(:format) == :text && setting(:stack_depth) == 1))
+        setting(:mode) == :sampled || setting(:format) == :text
       end
 
       def load_report
@@ -63,10 +62,9 @@ module Memintro
         Report.prepare(setting(:format))
       end
 
-      # A preloaded hook already tracks from the start of the process.
       def go_on
         stop_later if setting(:stop_after)
-        follow_objects if setting(:objects)
+        follow_objects
         problem = Native.unseen
         raise NotSeenError, problem if problem
       end
@@ -74,13 +72,6 @@ module Memintro
       def stop_later
         Loader.file("runtime/stop_timer")
         StopTimer.set(setting(:stop_after))
-      end
-
-      def follow_objects
-        LazyMethods.load_all
-        Loader.file("runtime/ractor_guard")
-        RactorGuard.install
-        Native.track_objects(setting(:objects))
       end
 
       # The program may change its folder and its variables; processes that it starts must still use the same file.
