@@ -7,12 +7,12 @@
 //! The interpreter's function has no symbol in Ruby 3.3 and later. It is found by its frame: [`Unwinder::learn`] is called
 //! where the interpreter is on the stack twice.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gimli::UnwindContext;
 use memintro_abi::{CallerSample, SiteKind};
+use rustc_hash::FxHashMap;
 
 use crate::frame::{Registers, Rule};
 use crate::modules::{Loaded, Modules, Place};
@@ -64,10 +64,10 @@ enum Role {
 #[derive(Debug)]
 pub struct Unwinder {
     modules: Modules,
-    rules: HashMap<u64, Option<Rule>>,
+    rules: FxHashMap<u64, Option<Rule>>,
     context: Box<UnwindContext<usize>>,
     /// By number of the module.
-    roles: HashMap<u32, Role>,
+    roles: FxHashMap<u32, Role>,
     /// Addresses in modules whose frames are passed over.
     passed_over: Vec<u64>,
     /// An address in the module that is Ruby.
@@ -90,9 +90,9 @@ impl Unwinder {
         let lasting = passed_over.iter().copied().chain([ruby]).collect();
         Self {
             modules: Modules::new(lasting),
-            rules: HashMap::new(),
+            rules: FxHashMap::default(),
             context: Box::new(UnwindContext::new()),
-            roles: HashMap::new(),
+            roles: FxHashMap::default(),
             passed_over,
             ruby,
             interpreter: Vec::new(),
