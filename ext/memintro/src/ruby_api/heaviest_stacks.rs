@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::slice;
 
 use magnus::{Error, Ruby};
-use memintro_abi::{HookApi, SiteKind, SiteRecord};
+use memintro_abi::{HookApi, SiteKind, SiteRecord, StackFrame};
 use memintro_analysis::sites::Sites;
 use memintro_analysis::text::stacks::{Frame, MOST_FRAMES, MOST_LINES, MOST_STACKS, OfLine, Stack};
 
@@ -68,14 +68,7 @@ fn of_line(api: &HookApi, site: usize, heaviest: &[Option<Heavy>]) -> OfLine {
         let mut next = stacks::frame(api, innermost).map_or(0, |frame| frame.caller);
         while let Some(frame) = (next != 0).then(|| stacks::frame(api, next)).flatten() {
             if stack.callers.len() < MOST_FRAMES {
-                // SAFETY: as for the path of a line.
-                let text = |bytes: *const u8, len: u32| {
-                    unsafe { slice::from_raw_parts(bytes, len as usize) }.to_vec()
-                };
-                let mut place = text(frame.path, frame.path_len);
-                place.extend_from_slice(format!(":{}", frame.line).as_bytes());
-                let label = (!frame.label.is_null()).then(|| text(frame.label, frame.label_len));
-                stack.callers.push(Frame { place, label });
+                stack.callers.push(caller(&frame));
             } else {
                 stack.left_out += 1;
             }
@@ -84,4 +77,12 @@ fn of_line(api: &HookApi, site: usize, heaviest: &[Option<Heavy>]) -> OfLine {
         stack
     });
     OfLine { site, stacks: stacks.collect() }
+}
+
+fn caller(frame: &StackFrame) -> Frame {
+    // SAFETY: as for the path of a line.
+    let text = |bytes: *const u8, len: u32| unsafe { slice::from_raw_parts(bytes, len as usize) }.to_vec();
+    let mut place = text(frame.path, frame.path_len);
+    place.extend_from_slice(format!(":{}", frame.line).as_bytes());
+    Frame { place, label: (!frame.label.is_null()).then(|| text(frame.label, frame.label_len)) }
 }
