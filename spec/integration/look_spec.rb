@@ -18,7 +18,7 @@ RSpec.describe "looking into a program" do
     path(name)
   end
 
-  def memintro(*arguments, **options) = run_memintro(*arguments, **options)
+  def memintro(*arguments, **options) = OneRuby::Command.run(*arguments, **options)
 
   def saved(*options, code: "", **rest)
     memintro("snapshot", "-o", path("s.json"), *options, "--", RbConfig.ruby, program(code), **rest).must_succeed

@@ -189,7 +189,7 @@ RSpec.describe "memintro rss" do
        *process.keys.map { |key| { "process" => process.merge(key => ACTED_UPON) } }].each do |change|
         File.write(file, JSON.generate(whole.merge(change)))
         [[], %w[--format json]].each do |flags|
-          result = run_memintro("rss", *flags, file)
+          result = OneRuby::Command.run("rss", *flags, file)
           expect([0, 1]).to include(result.status.exitstatus)
           expect(result.stdout + result.stderr).to match(/\A[ -~\n]+\z/), "#{change}: #{result.inspect}"
         end

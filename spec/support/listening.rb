@@ -2,6 +2,7 @@
 
 require "fileutils"
 require "tmpdir"
+require_relative "one_ruby"
 require_relative "subprocess"
 
 # Starts programs that listen at a control socket, in a folder of the example's own, and ends them with it.
@@ -61,7 +62,7 @@ module Listening
 
   # Runs the command beside it.
   def memintro(*arguments, env: {}, **options)
-    Subprocess.run_memintro(*arguments, env: listening_env(env), **options)
+    OneRuby::Command.run(*arguments, env: listening_env(env), **options)
   end
 
   # The folder of the thread of a process that answers.

@@ -25,10 +25,12 @@ class OneRuby
     [input, output].each(&:close)
   end
 
+  # @param env [Hash] of this program alone, besides that of all
   # @return [Subprocess::Result]
-  def run(code, arguments: [], chdir: nil, deadline_seconds: Subprocess::DEADLINE_SECONDS)
+  def run(code, arguments: [], chdir: nil, env: {}, deadline_seconds: Subprocess::DEADLINE_SECONDS)
     files = Array.new(2) { Tempfile.new("memintro-spec") }
-    @input.puts(JSON.generate(code: code, arguments: arguments, folder: chdir, out: files[0].path, err: files[1].path))
+    @input.puts(JSON.generate(code: code, arguments: arguments, folder: chdir, env: env, out: files[0].path,
+                              err: files[1].path))
     ended = Timeout.timeout(deadline_seconds) { @output.gets } or raise "the Ruby that forks for examples has ended"
     out, err = files.map { |file| File.read(file.path, encoding: "UTF-8") }
     Subprocess::Result.new(stdout: out, stderr: err, status: Ended.new(*JSON.parse(ended)))
@@ -44,8 +46,45 @@ class OneRuby
     Process.kill(:KILL, -@pid)
     Process.wait(@pid)
     [@input, @output].each(&:close)
-  rescue Errno::ESRCH, Errno::ECHILD
+  rescue Errno::ESRCH, Errno::ECHILD, IOError
     nil
+  end
+
+  # The `memintro` command: one Ruby has loaded it, and forks for each that is run. A process of its own is for what a
+  # forked one cannot have, and for a second one at the same time.
+  module Command
+    @turn = Mutex.new
+
+    class << self
+      # @return [Subprocess::Result]
+      def run(*arguments, env: {}, **options)
+        forked = run_forked(arguments.map(&:to_s), Subprocess.bare_env.merge(env), **options) if fit?(options)
+        forked || Subprocess.run_memintro(*arguments, env: env, **options)
+      end
+
+      def close
+        @ruby&.close
+        @ruby = nil
+      end
+
+      private
+
+      def fit?(options) = options.keys.all?(:deadline_seconds)
+
+      def run_forked(arguments, env, **options)
+        return unless @turn.try_lock
+
+        begin
+          @ruby ||= OneRuby.new(requires: %w[memintro/cli])
+          @ruby.run("exit Memintro::CLI.start(ARGV)", arguments: arguments, env: env, **options)
+        rescue StandardError
+          close
+          raise
+        ensure
+          @turn.unlock
+        end
+      end
+    end
   end
 
   # For groups of examples.
@@ -65,4 +104,9 @@ class OneRuby
   end
 end
 
-RSpec.configure { |config| config.extend OneRuby::Group } if defined?(RSpec)
+if defined?(RSpec)
+  RSpec.configure do |config|
+    config.extend OneRuby::Group
+    config.after(:suite) { OneRuby::Command.close }
+  end
+end

@@ -13,6 +13,7 @@ while (line = $stdin.gets)
     $stderr.reopen(program["err"], "w")
     $stdout.sync = false
     Dir.chdir(program["folder"]) if program["folder"]
+    ENV.update(program["env"])
     ARGV.replace(program["arguments"])
     $PROGRAM_NAME = "-e"
     TOPLEVEL_BINDING.eval(program["code"], "-e", 1)
