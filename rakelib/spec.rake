@@ -5,7 +5,8 @@
 #
 #   rake spec             what every change must pass; spec:beside and spec:alone are its two parts
 #   rake spec:fast        those of a minute that measure nothing: spec/unit but one file, the API, exact figures
-#   rake spec:gc_stress   the specs marked :vm again, with the collector run at every chance
+#   rake spec:gc_stress   the specs marked :vm again, with the collector run at every chance; those that are marked
+#                         :vm_long, too, are left to spec:gc_stress_long
 #   rake spec:long        the specs marked :long
 
 all_specs = FileList["spec/{unit,integration}/**/*_spec.rb"]
@@ -42,11 +43,16 @@ namespace :spec do
     side_by_side[task, "--tag", "~long", files: quick, parts: ["beside"]]
   end
 
-  desc "Run the specs that touch the VM, under GC.stress"
-  task gc_stress: :compile do |task|
-    marked = all_specs.select { |file| File.read(file).match?(/(?<!:):vm\b|\bvm: true/) }
-    side_by_side[task, "--tag", "vm", "--tag", "~long", files: marked, env: { "MEMINTRO_GC_STRESS" => "1" }]
+  stressed = lambda do |task, *tags|
+    marked = all_specs.select { |file| File.read(file).match?(/(?<!:):vm\b|\bvm: /) }
+    side_by_side[task, *tags, "--tag", "~long", files: marked, env: { "MEMINTRO_GC_STRESS" => "1" }]
   end
+
+  desc "Run the specs that touch the VM, under GC.stress"
+  task(gc_stress: :compile) { |task| stressed[task, "--tag", "vm", "--tag", "~vm_long"] }
+
+  desc "Run under GC.stress what tests the kernel, the C library or a command in a program of Ruby's"
+  task(gc_stress_long: :compile) { |task| stressed[task, "--tag", "vm_long"] }
 
   desc "Run the long specs"
   task long: :compile do

@@ -31,12 +31,16 @@ module Matrix
   # The gem is installed before all others, and only once.
   USUAL = ["--tag", "~long", "--tag", "~gem"].freeze
 
+  # Without what tests the kernel, the C library or a command in a program of Ruby's: the whole run has it.
+  OF_THE_VM = ["--tag", "~vm_long"].freeze
+
   SUITES = [
     Suite.new(name: "native truth", allocator: "glibc", arguments: [*USUAL, *NATIVE_TRUTH], smoke: :only,
               no_ruby: true),
     # Debian 13's Rubies have rbs, which a Debian 12 has not.
     Suite.new(name: "truth", allocator: "glibc",
-              arguments: [*USUAL, *TRUTH, *COUNTS, *HEAP, *TESTS, "spec/unit/signatures_spec.rb"], smoke: :only),
+              arguments: [*USUAL, *OF_THE_VM, *TRUTH, *COUNTS, *HEAP, *TESTS, "spec/unit/signatures_spec.rb"],
+              smoke: :only),
     Suite.new(name: "spec", allocator: "glibc", arguments: [*USUAL, "spec/unit", "spec/integration"]),
     Suite.new(name: "matrix", allocator: "glibc", arguments: [*USUAL, "spec/matrix"], jit: true),
     # Each of 0.1 and 1 GiB, tracked and not, on glibc and jemalloc.

@@ -58,7 +58,7 @@ RSpec.describe "details of an account", :vm do
 
   # What is freed lies between blocks that stay, so that no piece becomes part of another one.
   [0, 1].each do |ways|
-    it "says how many free pieces of each size malloc has, by #{%w[lists walk][ways]}" do
+    it "says how many free pieces of each size malloc has, by #{%w[lists walk][ways]}", :vm_long do
       code = <<~'RUBY'
         libc = Fiddle.dlopen(nil)
         # Addresses as numbers: malloc would be asked for each Fiddle::Pointer.
@@ -123,7 +123,7 @@ RSpec.describe "details of an account", :vm do
     expect(result[:tables]).to be_between(200_000, result[:said] + (3 << 20))
   end
 
-  it "says that the shares of malloc are derived where chunks are not known" do
+  it "says that the shares of malloc are derived where chunks are not known", :vm_long do
     skip "no jemalloc here" unless File.exist?(JEMALLOC_HERE)
 
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro], env: { "LD_PRELOAD" => JEMALLOC_HERE })
@@ -177,7 +177,7 @@ RSpec.describe "details of an account", :vm do
     expect(result.json[:copies]).to be_between(1, 11)
   end
 
-  it "is asked for from outside by watch and diff" do
+  it "is asked for from outside by watch and diff", :vm_long do
     child = "Memintro.listen; puts 1; $stdout.flush; loop { sleep 0.05; ($k ||= []) << 'x' * 1_000_000 }"
     IO.popen([RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e", child]) do |io|
       io.gets
@@ -199,7 +199,7 @@ RSpec.describe "details of an account", :vm do
   end
 
   # The damage of one object ends the copy at the third stage, and threads that record at that instant the fourth one.
-  it "reads figures of any stage" do
+  it "reads figures of any stage", :vm_long do
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
       Memintro::Loader.need(:Account)
       text = "rss 4096000\\nother 96000\\npagemap 1\\nglibc 1\\narena 0 1 3000000 500000 500000 3000000 9 400000\\nstage 1\\n"

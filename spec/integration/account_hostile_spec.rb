@@ -4,7 +4,7 @@ require "tmpdir"
 require_relative "../spec_helper"
 
 # What names of files, other threads, filters of system calls and signals do to an account: it adds up, or says why not.
-RSpec.describe "an account under attack", :vm do
+RSpec.describe "an account under attack", :vm, :vm_long do
   SECCOMP = <<~'RUBY'
     # Refuses these system calls with EPERM, for good.
     def refuse(*numbers)
@@ -64,7 +64,7 @@ RSpec.describe "an account under attack", :vm do
     expect(result[:deep]).to be > 3700
   end
 
-  it "adds up while threads fork, map and start threads, all of which go on" do
+  it "adds up while threads fork, map and start threads, all of which go on", vm_long: false do
     result = run_ruby(code: <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
       libc = Fiddle.dlopen(nil)
       types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]

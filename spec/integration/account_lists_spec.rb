@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 
 # Without Ruby's heap, free memory is counted by malloc's lists of free chunks. A walk over all chunks of the same
 # frozen copy is its twin: both must say the same, to the byte.
-RSpec.describe "an account by lists of free chunks", :vm do
+RSpec.describe "an account by lists of free chunks", :vm, :vm_long do
   TWINS = <<~'RUBY'
     LIBC = Fiddle.dlopen(nil)
     MALLOC = Fiddle::Function.new(LIBC["malloc"], [Fiddle::TYPE_SIZE_T], Fiddle::TYPE_VOIDP)

@@ -4,7 +4,7 @@ require_relative "../spec_helper"
 
 # What makes an account without Ruby's heap quick: the kernel tells ranges of resident pages, where it can, and nobody
 # waits until it has taken the copy's page tables apart.
-RSpec.describe "an account that does not wait", :vm do
+RSpec.describe "an account that does not wait", :vm, :vm_long do
   # Since Linux 6.7.
   def self.tells_ranges?
     RbConfig::CONFIG["host_os"].start_with?("linux") &&
@@ -117,7 +117,7 @@ RSpec.describe "an account that does not wait", :vm do
 
   # Pages of Ruby's heap are passed over, and the search ends with the last block that the C library has counted. A page
   # that is none, or a wrong end, would leave a block out. Two threads search halves of memory of 16 MiB and more.
-  it "finds each block with a mapping of its own between the pages of Ruby's heap" do
+  it "finds each block with a mapping of its own between the pages of Ruby's heap", vm_long: false do
     found = run_ruby(code: CALLS + <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
       # Blocks are as long as several of Ruby's pages, so that there are no gaps.
       call("mallopt", [INT, INT], -3, 128 << 10)

@@ -7,7 +7,7 @@ RSpec.describe "an account of RSS", :vm do
   JEMALLOC = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
 
   # Free bytes of bins, of the top and of fast bins are those that malloc itself counts.
-  it "agrees with malloc_info" do
+  it "agrees with malloc_info", :vm_long do
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
       kept = Array.new(100_000) { |n| "x" * (100 + (n % 900)) }
       kept.each_index { |n| kept[n] = nil if n.odd? }
@@ -25,7 +25,7 @@ RSpec.describe "an account of RSS", :vm do
 
   # The kernel makes one mapping of neighbours, so the first page of the string's block need not be among those of a
   # mapping over which resident pages are spread evenly: the block must be found all the same.
-  it "adds up where the kernel does not show which pages are resident" do
+  it "adds up where the kernel does not show which pages are resident", :vm_long do
     result = run_ruby(code: <<~'RUBY', requires: %w[json memintro]).must_succeed.json
       kept = "x" * 50_000_000
       Memintro.account
@@ -42,7 +42,7 @@ RSpec.describe "an account of RSS", :vm do
   end
 
   # A chunk whose size was overwritten ends the walk of its heap, and nothing else.
-  it "reports a damaged heap, and lives" do
+  it "reports a damaged heap, and lives", :vm_long do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       blocks = Array.new(50_000) { Fiddle.malloc(500) }
       Memintro.account
@@ -79,7 +79,7 @@ RSpec.describe "an account of RSS", :vm do
 
   # What madvise keeps from copies is in RSS too; locked memory must not have the answer's room resident; a terabyte
   # with few pages takes no time; and thousands of mappings of one file take one line.
-  it "counts what the kernel keeps from copies, locked and sparse memory" do
+  it "counts what the kernel keeps from copies, locked and sparse memory", :vm_long do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       INT, LONG, POINTER = Fiddle::TYPE_INT, Fiddle::TYPE_LONG, Fiddle::TYPE_VOIDP
       def call(name, types, *arguments) = Fiddle::Function.new(Fiddle.dlopen(nil)[name], types, POINTER).call(*arguments)
@@ -116,7 +116,7 @@ RSpec.describe "an account of RSS", :vm do
   end
 
   # The kernel would choose which process of a full container to end, and may end all.
-  it "makes no copy in a container that is full" do
+  it "makes no copy in a container that is full", :vm_long do
     result = run_ruby(code: <<~RUBY, requires: %w[memintro]).must_succeed.stdout
       Memintro.account
       group = Memintro::Cgroup.new(version: 2, path: "/full", limit_bytes: 100 << 20, usage_bytes: 99 << 20,
@@ -221,7 +221,7 @@ RSpec.describe "an account of RSS", :vm do
 
   # What heaps grow by in a child of fork are mappings of their own. A shared mapping that ends where a heap begins
   # is no data of a library that goes on there.
-  it "walks the heaps of a forked process to their end" do
+  it "walks the heaps of a forked process to their end", :vm_long do
     result = run_ruby(code: <<~'RUBY', requires: %w[json fiddle memintro]).must_succeed.json
       types = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_LONG, *[Fiddle::TYPE_INT] * 3, Fiddle::TYPE_LONG]
       MMAP = Fiddle::Function.new(Fiddle.dlopen(nil)["mmap"], types, Fiddle::TYPE_VOIDP)
@@ -257,7 +257,7 @@ RSpec.describe "an account of RSS", :vm do
     expect(result[:objects]).to be > 19_000_000
   end
 
-  it "gives free memory back" do
+  it "gives free memory back", :vm_long do
     result = run_ruby(code: <<~RUBY, requires: %w[json fiddle memintro]).must_succeed.json
       blocks = Array.new(60_000) { Fiddle.malloc(1000) }
       blocks.each { |block| Fiddle::Pointer.new(block)[0, 1000] = "x" * 1000 }
@@ -271,7 +271,7 @@ RSpec.describe "an account of RSS", :vm do
     expect(result[:rss]).to eq(result[:rss_before] - result[:given_back_bytes])
   end
 
-  it "shows a process from outside, alone and through its socket" do
+  it "shows a process from outside, alone and through its socket", :vm_long do
     child = "GC.start; kept = %q(x) * 30_000_000; Memintro.listen if ARGV[0]; puts 1; $stdout.flush; sleep"
     outputs = [[], ["listen"]].map do |arguments|
       IO.popen([RbConfig.ruby, "-I#{Subprocess::LIB}", "-rmemintro", "-e", child, *arguments]) do |io|
@@ -289,7 +289,7 @@ RSpec.describe "an account of RSS", :vm do
     expect(asked.fetch("malloc_ruby_objects")).to be_between(29_000_000, 36_000_000)
   end
 
-  it "runs a command once per allocator, and says which answered" do
+  it "runs a command once per allocator, and says which answered", :vm_long do
     result = Subprocess.run_command(RbConfig.ruby, Subprocess::EXE, "allocators", "--", RbConfig.ruby, "--disable=gems",
                                     "-e", "$kept = 'x' * 40_000_000; sleep 0.2")
     lines = result.must_succeed.stdout.lines(chomp: true)
@@ -302,7 +302,7 @@ RSpec.describe "an account of RSS", :vm do
     expect(live).to all(be_between(38.1, 48))
   end
 
-  it "runs the rounds of allocators interleaved, with the environment of each" do
+  it "runs the rounds of allocators interleaved, with the environment of each", :vm_long do
     Dir.mktmpdir do |folder|
       log = File.join(folder, "log")
       code = "File.write(#{log.inspect}, ENV.values_at('LD_PRELOAD', 'MALLOC_ARENA_MAX').inspect + %q(\n), mode: 'a')"
@@ -320,7 +320,7 @@ RSpec.describe "an account of RSS", :vm do
                                                   thread_cache_free]],
     "mimalloc" => ["libmimalloc.so.{3,2}",
                    %w[committed thread_committed thread_allocated]] }.each do |name, (file, figures)|
-    it "asks #{name} for its own statistics, and says what is not known" do
+    it "asks #{name} for its own statistics, and says what is not known", :vm_long do
       library = Dir.glob("/usr/lib/*-linux-gnu/#{file}").first
       skip "no #{name} here" unless library
 
@@ -343,7 +343,7 @@ RSpec.describe "an account of RSS", :vm do
     end
 
     # 90% of 86 MB are freed in the thread that asks. Ruby 3.3 keeps shorter strings in their slots.
-    it "says in words what #{name} has free, and has it give that back" do
+    it "says in words what #{name} has free, and has it give that back", :vm_long do
       library = Dir.glob("/usr/lib/*-linux-gnu/#{file}").first
       skip "no #{name} here" unless library
 
@@ -371,7 +371,7 @@ RSpec.describe "an account of RSS", :vm do
     end
   end
 
-  it "writes a page of its own, whose rectangles have the area of the rows" do
+  it "writes a page of its own, whose rectangles have the area of the rows", :vm_long do
     result = run_ruby(code: <<~RUBY, requires: %w[json memintro]).must_succeed.json
       require "memintro/cli"
       require File.join(Memintro::Paths::CODE, "report/account_report")

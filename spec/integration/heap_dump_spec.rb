@@ -54,7 +54,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(File.read(path("x.ndjson"))).to include(%("value":"#{'swordfish ' * 3}"))
   end
 
-  it "writes plain, gzip and zstd files that only their owner reads, and shows how far it is" do
+  it "writes plain, gzip and zstd files that only their owner reads, and shows how far it is", :vm_long do
     found = answer(<<~RUBY)
       File.write(file, "an earlier one")
       kept = Array.new(300_000) { |i| [i] }
@@ -81,7 +81,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(File.binread(path("x.ndjson.zst"), 4)).to eq("\x28\xb5\x2f\xfd".b)
   end
 
-  it "leaves an earlier file as it is, and says what to do, wherever something is in the way" do
+  it "leaves an earlier file as it is, and says what to do, wherever something is in the way", :vm_long do
     File.symlink("elsewhere", path("link"))
     File.mkfifo(path("fifo"))
     File.write(path("x.ndjson"), "earlier")
@@ -110,7 +110,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(File.read(path("x.ndjson"))).to eq("earlier")
   end
 
-  it "leaves nothing behind when it is interrupted, and when the process is killed" do
+  it "leaves nothing behind when it is interrupted, and when the process is killed", :vm_long do
     # Written in a second, and in a third of one where two processors are idle.
     slow = "kept = Array.new(4_000_000) { |i| [i] }; "
     found = answer("#{slow}require 'timeout'; begin; Timeout.timeout(0.1) { Memintro.heap_dump(file) }; #{RESCUE}")
@@ -240,7 +240,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   # What the parsers of heapy, sheap and harb ask of a line.
-  it "is read by heapy, or as heapy, sheap and harb read lines" do
+  it "is read by heapy, or as heapy, sheap and harb read lines", :vm_long do
     answer("kept = %w[a b]; puts JSON.generate(Memintro.heap_dump(file))")
     all = lines(path("x.ndjson"))
     objects, roots = all.partition { |line| line["type"] != "ROOT" }
@@ -294,7 +294,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(memintro("heap", "generations", path("x.ndjson")).stdout).to include("Memintro.start(objects: true)")
   end
 
-  it "is asked of a running process, which answers others meanwhile" do
+  it "is asked of a running process, which answers others meanwhile", :vm_long do
     program = start_program("Memintro.listen; kept = Array.new(400_000) { |i| [i] }; puts :ready; sleep")
     said = memintro("heap-dump", program.pid, "-o", path("p.ndjson.zst")).must_succeed.stdout
     expect(said).to match(%r{\A#{@folder}/p.ndjson.zst: 4\d\d,\d{3} objects of process #{program.pid} \(-e\) in \d})
@@ -309,7 +309,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(Dir.children(@folder).size).to eq(2)
   end
 
-  it "is compressed as asked, and told of on a terminal while it is written" do
+  it "is compressed as asked, and told of on a terminal while it is written", :vm_long do
     program = start_program("Memintro.listen; kept = Array.new(3_000_000) { |i| [i] }; puts :ready; sleep")
     file = path("t.ndjson")
     small = memintro("heap-dump", program.pid, "-o", file, "--compress", "gzip", "--json").must_succeed

@@ -13,7 +13,7 @@ RSpec.describe "The hook's figures against a native program's own" do
                    way: way)).to include(**exact, operations: 1_000_000, sites: 21, origin: origin)
     end
 
-    it "agree over ten million operations, #{way}", deadline_seconds: 900 do
+    it "agree over ten million operations, #{way}", :long, deadline_seconds: 900 do
       # Some ten seconds of CPU time, of which a busy machine gives a tenth.
       expect(truth(operations: 10_000_000, way: way, seed: 7, deadline_seconds: 900))
         .to include(**exact, operations: 10_000_000)
