@@ -26,18 +26,13 @@ struct Stack(UnsafeCell<[u8; STACK]>);
 unsafe impl Sync for Stack {}
 
 static ROOM: Stack = Stack(UnsafeCell::new([0; STACK]));
-/// The thread's number, which the kernel clears once it does not use its stack any more.
-static THREAD: AtomicU32 = AtomicU32::new(0);
-/// The same, which stays.
+/// The thread's number, which the kernel writes; 0 once somebody has seen that it is gone. The kernel could clear a word
+/// when the thread does not use its stack any more, but counts it as a thread of the process for longer: on a busy machine
+/// for seconds, and two of them could not be told from threads of the program.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// Whether it uses its stack. In a fork it does not, whatever the word says.
-fn is_there() -> bool {
-    is_thread(THREAD.load(Ordering::Acquire))
-}
-
-/// Whether a thread of this process has this number.
+/// Whether a thread of this process has this number. In a fork none has.
 fn is_thread(number: u32) -> bool {
     // SAFETY: no signal, which only asks.
     number != 0 && unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0) } == 0
@@ -51,30 +46,33 @@ pub(super) fn take_note(child: libc::pid_t) -> bool {
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
         | libc::CLONE_SYSVSEM
-        | libc::CLONE_PARENT_SETTID
-        | libc::CLONE_CHILD_CLEARTID;
+        | libc::CLONE_PARENT_SETTID;
     // In a fork that was made while this is held, it stays held, and callers wait themselves.
     let Ok(_starting) = STARTING.try_lock() else { return false };
-    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || is_there() {
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || threads() > 0 {
         return false;
     }
     let _signals = Blocked::all();
     let argument = ptr::without_provenance_mut::<c_void>(child.cast_unsigned() as usize);
-    // SAFETY: the stack is its own until the kernel clears its number; the function needs no thread-local memory, which it
+    // SAFETY: the stack is its own while it is a thread of the process; the function needs no thread-local memory, which it
     // shares with this thread.
     unsafe {
         let end = ROOM.0.get().cast::<u8>().add(STACK).cast::<c_void>();
         let none = ptr::null_mut::<c_void>();
-        let number = libc::clone(wait, end, FLAGS, argument, THREAD.as_ptr(), none, THREAD.as_ptr());
-        NUMBER.store(u32::try_from(number).unwrap_or(0), Ordering::Release);
-        number > 0
+        libc::clone(wait, end, FLAGS, argument, NUMBER.as_ptr(), none, none) > 0
     }
 }
 
 /// How many threads of the process are no threads of the program: the one that waits for the copy before, if it is
 /// under way.
 pub(crate) fn threads() -> usize {
-    usize::from(is_thread(NUMBER.load(Ordering::Acquire)))
+    let number = NUMBER.load(Ordering::Acquire);
+    let is_there = is_thread(number);
+    if !is_there && number != 0 {
+        // A later thread of the program may get this number.
+        let _ = NUMBER.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    usize::from(is_there)
 }
 
 /// Runs on the thread: without `errno`, which is the caller's.
