@@ -52,7 +52,16 @@ type Notify = extern "C" fn();
 #[cold]
 #[inline(never)]
 pub(crate) fn sample(site: u32, weight: u32, address: usize, size: u64, caller: usize) {
-    if !IS_WANTED.load(Ordering::Relaxed) || site < FIRST_REAL_SITE {
+    if site < FIRST_REAL_SITE {
+        return;
+    }
+    let leaf = SITES.leaf_of(site);
+    if leaf != site
+        && let Some(line) = SITES.get(leaf)
+    {
+        line.counters.stack_was_due();
+    }
+    if !IS_WANTED.load(Ordering::Relaxed) {
         return;
     }
     if KEEPS.load(Ordering::Relaxed) {
@@ -67,7 +76,6 @@ pub(crate) fn sample(site: u32, weight: u32, address: usize, size: u64, caller: 
     // A child of vfork has its parent's memory, but is not to be followed.
     // SAFETY: a plain system call.
     if unsafe { libc::getpid() }.unsigned_abs() == PID.load(Ordering::Relaxed) {
-        let leaf = SITES.leaf_of(site);
         let epoch = EPOCH.load(Ordering::Relaxed);
         let is_ruby = SITES.get(leaf).is_some_and(|site| site.kind() == Kind::Ruby);
         let kind = if is_ruby { SiteKind::RUBY } else { SiteKind::NATIVE };

@@ -216,7 +216,7 @@ fn write_site(out: &mut Output<'_>, id: u32, site: &Site, name_len: u32, alone: 
         max_lifespan: figures.max_lifespan,
         marked_bytes: figures.marked_bytes,
         variances: figures.variances,
-        objects: if alone { objects::figures_now(id, site) } else { objects::figures_of_line(id) },
+        objects: if alone { objects::figures_now(id) } else { objects::figures_of_line(id) },
     });
 }
 

@@ -199,10 +199,8 @@ fn variances(sampled: &Estimated) -> Variances {
 
 /// Whether a site has any event.
 pub(crate) fn is_used(id: u32, site: &Site) -> bool {
-    site.counters.allocations.load(Ordering::Relaxed) != 0
-        || site.counters.frees.load(Ordering::Relaxed) != 0
-        || site.objects.allocations.load(Ordering::Relaxed) != 0
-        || site.objects.frees.load(Ordering::Relaxed) != 0
+    site.counters.is_any()
+        || SITES.objects(id).is_some_and(|objects| objects.counters.is_any())
         || SAMPLES.site(id).is_some()
         || object_samples::has(id)
 }

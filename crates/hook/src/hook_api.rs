@@ -143,13 +143,12 @@ extern "C" fn mark() -> Status {
     reach_down();
     state::done(state::paused(|_| {
         state::flush();
-        for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
+        for id in 0..SITES.count() {
+            let (Some(site), Some(objects)) = (SITES.get(id), SITES.objects(id)) else { continue };
             let total = site.counters.total_bytes.load(Ordering::Relaxed);
             let freed = site.counters.freed_bytes.load(Ordering::Relaxed);
             site.marked_bytes.store(total.wrapping_sub(freed), Ordering::Relaxed);
-            let total = site.objects.total_bytes.load(Ordering::Relaxed);
-            let freed = site.objects.freed_bytes.load(Ordering::Relaxed);
-            site.marked_object_bytes.store(total.wrapping_sub(freed), Ordering::Relaxed);
+            objects.mark();
         }
         SAMPLES.mark();
         OBJECT_SAMPLES.mark();
@@ -272,7 +271,7 @@ fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
         old_bytes_variance: left(all.total_bytes, all.freed_bytes, young.bytes_variance),
         old_blocks_skew: left(all.allocations_skew, all.frees_skew, young.blocks_skew),
         old_bytes_skew: left(all.total_bytes_skew, all.freed_bytes_skew, young.bytes_skew),
-        objects: objects::figures(id, site, now),
+        objects: objects::figures(id, now),
         stack: u64::from(site.node()),
     }
 }

@@ -14,7 +14,7 @@ use memintro_abi::{
 };
 use memintro_tracker::lock::wait_round;
 use memintro_tracker::objects::{Page, Verdict};
-use memintro_tracker::sites::{Site, objects_of};
+use memintro_tracker::sites::{SiteObjects, objects_of};
 use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
@@ -45,10 +45,7 @@ pub(crate) fn track(on: bool, mean: u64) -> Status {
         if on {
             // The ends of objects that were tracked before were not told.
             state::flush();
-            for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
-                site.objects.reset();
-                site.marked_object_bytes.store(0, Ordering::Relaxed);
-            }
+            (0..SITES.count()).filter_map(|id| SITES.objects(id)).for_each(SiteObjects::reset);
             OBJECT_SAMPLES.clear();
         }
         if on && !state::make_room_for_objects() {
@@ -122,7 +119,13 @@ fn born(own: &ThreadState, slot: usize, bytes: u64, site: u32, generation: u32) 
             return;
         }
     }
-    let _ = own.counters.allocated(objects_of(site), bytes, generation, |id| SITES.counters(id));
+    let is_due = own.counters.allocated(objects_of(site), bytes, generation, |id| SITES.counters(id));
+    if is_due.is_some()
+        && let Some(objects) = SITES.objects(site)
+    {
+        // Nothing is to be looked at more closely: what is due takes the long way here for nothing.
+        objects.counters.put_off();
+    }
 }
 
 #[inline]
@@ -250,23 +253,25 @@ pub(crate) fn each(visit: &mut dyn FnMut(&BlockRecord)) -> Status {
 
 /// The figures of the objects of a site alone, for a dump.
 #[inline(never)]
-pub(crate) fn figures_now(id: u32, site: &Site) -> ObjectFigures {
-    figures(id, site, shared::generation())
+pub(crate) fn figures_now(id: u32) -> ObjectFigures {
+    figures(id, shared::generation())
 }
 
 /// The figures of the objects of a line with all its stacks, for a dump.
 #[inline(never)]
 pub(crate) fn figures_of_line(id: u32) -> ObjectFigures {
     let mut sum = ObjectFigures::default();
-    for (id, site) in SITES.with_stacks(id) {
-        stacks::add_objects(&mut sum, &figures_now(id, site));
+    for (id, _) in SITES.with_stacks(id) {
+        stacks::add_objects(&mut sum, &figures_now(id));
     }
     sum
 }
 
 /// The figures of a site's objects. The world is paused, and all threads' counters are flushed.
-pub(crate) fn figures(id: u32, site: &Site, now: u32) -> ObjectFigures {
-    let counters = &site.objects;
+pub(crate) fn figures(id: u32, now: u32) -> ObjectFigures {
+    let Some(SiteObjects { counters, marked_bytes }) = SITES.objects(id) else {
+        return ObjectFigures::default();
+    };
     let (allocations, frees) =
         (counters.allocations.load(Ordering::Relaxed), counters.frees.load(Ordering::Relaxed));
     let (total_bytes, freed_bytes) =
@@ -281,7 +286,7 @@ pub(crate) fn figures(id: u32, site: &Site, now: u32) -> ObjectFigures {
         frees,
         total_bytes,
         freed_bytes,
-        marked_bytes: site.marked_object_bytes.load(Ordering::Relaxed),
+        marked_bytes: marked_bytes.load(Ordering::Relaxed),
         old_objects: old(allocations, frees, young_objects),
         old_bytes: old(total_bytes, freed_bytes, young_bytes),
         ..ObjectFigures::default()

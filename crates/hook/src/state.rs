@@ -249,11 +249,11 @@ pub(crate) fn reset_counters() {
         state.counters.discard();
     }
     THREADS.reset_traffic();
-    for site in (0..SITES.count()).filter_map(|id| SITES.get(id)) {
+    for id in 0..SITES.count() {
+        let (Some(site), Some(objects)) = (SITES.get(id), SITES.objects(id)) else { continue };
         site.counters.reset();
         site.marked_bytes.store(0, Ordering::Relaxed);
-        site.objects.reset();
-        site.marked_object_bytes.store(0, Ordering::Relaxed);
+        objects.reset();
     }
     SAMPLES.reset_sums();
     OBJECT_SAMPLES.reset_sums();

@@ -7,11 +7,13 @@
 //! The same cache tells when an allocation of a site is due to be looked at more closely ([`Schedule`]). That costs a
 //! comparison.
 
+mod schedule;
+
 use core::cell::Cell;
 use core::num::NonZeroU32;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::chance::Generator;
+use schedule::Schedule;
 
 /// The shared counters of one call site.
 #[derive(Debug, Default)]
@@ -30,50 +32,6 @@ pub struct Counters {
     pub max_lifespan: AtomicU64,
     young: Young,
     schedule: Schedule,
-}
-
-/// When an allocation is due: the first eight of a site are, then one in some two, eight times, then one in some four,
-/// and so on. So a site that allocates a million blocks has some 140 that were due. The distances are random, because
-/// code that allocates in a pattern would otherwise always be met at the same step of it.
-#[derive(Debug, Default)]
-struct Schedule {
-    /// Allocations until the next one that is due, as far as threads have told; 0: the next one.
-    left: AtomicU32,
-    /// How many were due.
-    count: AtomicU32,
-}
-
-/// With each so many that were due, distances double.
-const DUE_PER_STEP: u32 = 8;
-/// The greatest mean distance, as a power of two.
-const MOST_STEPS: u32 = 16;
-
-impl Schedule {
-    /// Draws the next distance. Returns the mean distance that led to the present one: what it stands for.
-    #[cold]
-    fn next(&self, seed: u64) -> u32 {
-        // Relaxed, and read apart from the write: threads that draw at once only sample one allocation more.
-        let count = self.count.load(Ordering::Relaxed);
-        self.count.store(count.saturating_add(1), Ordering::Relaxed);
-        let mean = |count: u32| 1u32 << (count / DUE_PER_STEP).min(MOST_STEPS);
-        let next = mean(count.saturating_add(1));
-        let mut generator = Generator::seeded(seed, u64::from(count));
-        let spread = u64::from(next) * 2 - 1;
-        let drawn = ((u128::from(generator.bits()) * u128::from(spread)) >> 64) as u32;
-        self.left.store(drawn, Ordering::Relaxed);
-        mean(count)
-    }
-
-    /// So many allocations came since a thread took up the distance.
-    fn passed(&self, allocations: u32) {
-        let left = self.left.load(Ordering::Relaxed);
-        self.left.store(left.saturating_sub(allocations), Ordering::Relaxed);
-    }
-
-    fn reset(&self) {
-        self.left.store(0, Ordering::Relaxed);
-        self.count.store(0, Ordering::Relaxed);
-    }
 }
 
 /// Live blocks and bytes of one generation, the last one in which there were any. Each of the two words holds the
@@ -131,7 +89,30 @@ impl Counters {
     /// How many allocations were due.
     #[must_use]
     pub fn due(&self) -> u32 {
-        self.schedule.count.load(Ordering::Relaxed)
+        self.schedule.due()
+    }
+
+    /// These are of a new whole stack of that line. Allocations of all its stacks are due as often as those of a line alone:
+    /// a program may have a hundred thousand stacks, most of which allocate a few times only.
+    pub fn begin_within(&self, line: &Self) {
+        // The seed differs by stack and by process, which is all that is needed.
+        self.schedule.begin_at(line.schedule.due(), core::ptr::from_ref(self).addr() as u64);
+    }
+
+    /// An allocation of a stack of this line was due.
+    pub fn stack_was_due(&self) {
+        self.schedule.count_one();
+    }
+
+    /// Nothing is due for long.
+    pub fn put_off(&self) {
+        self.schedule.put_off(NEVER - 1);
+    }
+
+    /// Whether anything was counted.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.allocations.load(Ordering::Relaxed) != 0 || self.frees.load(Ordering::Relaxed) != 0
     }
 
     /// All zero again. The caller has paused the world.
@@ -400,7 +381,7 @@ fn evict<'a>(delta: &Delta, site: u32, shared: impl Fn(u32) -> Option<&'a Counte
     {
         counters.add(delta);
     }
-    let left = shared(site).map(|counters| counters.schedule.left.load(Ordering::Relaxed));
+    let left = shared(site).map(|counters| counters.schedule.left());
     delta.reset(site, left.map_or(NEVER, |left| left.saturating_add(1)));
 }
 

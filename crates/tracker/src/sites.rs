@@ -67,15 +67,49 @@ pub struct Site {
     pub counters: Counters,
     /// Live bytes at the last mark.
     pub marked_bytes: AtomicU64,
-    /// The same of the VM's objects: their slots are what is counted.
-    pub objects: Counters,
-    /// Bytes of live objects' slots at the last mark.
-    pub marked_object_bytes: AtomicU64,
     /// Of a whole stack: the number of its innermost line in the trie, and of the site of that line alone; otherwise 0.
     node: AtomicU32,
     leaf: AtomicU32,
     /// The next site in the list of a line's stacks, which begins at the line's own site; 0: there is none.
     next: AtomicU32,
+}
+
+/// What is counted of a site's objects of the VM: their slots. It lies apart from the site, and so takes no memory as long as
+/// none is tracked. All-zero memory is a valid, empty one.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SiteObjects {
+    /// The counters.
+    pub counters: Counters,
+    /// Bytes of live objects' slots at the last mark.
+    pub marked_bytes: AtomicU64,
+}
+
+impl SiteObjects {
+    /// Growth counts from now on. The caller has paused the world.
+    pub fn mark(&self) {
+        let (total, freed) = (&self.counters.total_bytes, &self.counters.freed_bytes);
+        let live = total.load(Ordering::Relaxed).wrapping_sub(freed.load(Ordering::Relaxed));
+        if live != self.marked_bytes.load(Ordering::Relaxed) {
+            self.marked_bytes.store(live, Ordering::Relaxed);
+        }
+    }
+
+    /// All zero again. The caller has paused the world. What is zero is not written: it may have no memory yet.
+    pub fn reset(&self) {
+        if self.counters.is_any() || self.marked_bytes.load(Ordering::Relaxed) != 0 {
+            self.counters.reset();
+            self.marked_bytes.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sites that are mapped together.
+#[derive(Debug)]
+#[repr(C)]
+struct Chunk {
+    sites: [Site; SITES_PER_CHUNK],
+    objects: [SiteObjects; SITES_PER_CHUNK],
 }
 
 /// The number by which [`Sites::counters`] and a [`CounterCache`](crate::counters::CounterCache) know the objects of a
@@ -140,7 +174,7 @@ impl Site {
 /// The interner. One `static` of it lives in the hook.
 #[derive(Debug)]
 pub struct Sites {
-    chunks: [AtomicPtr<Site>; CHUNKS],
+    chunks: [AtomicPtr<Chunk>; CHUNKS],
     count: AtomicU32,
     max_sites: AtomicU32,
     inner: SpinLock<Inner>,
@@ -216,15 +250,23 @@ impl Sites {
         self.count.load(Ordering::Acquire)
     }
 
+    #[inline]
+    fn chunk(&self, id: u32) -> Option<&Chunk> {
+        let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?.load(Ordering::Acquire);
+        // SAFETY: null, or a chunk of zeroed (valid) sites, which is unmapped only while the world is paused.
+        unsafe { chunk.as_ref() }
+    }
+
     /// The site of this number.
     #[inline]
     pub fn get(&self, id: u32) -> Option<&Site> {
-        let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?.load(Ordering::Acquire);
-        if chunk.is_null() {
-            return None;
-        }
-        // SAFETY: a chunk holds SITES_PER_CHUNK zeroed (valid) sites, and the mask stays below that.
-        Some(unsafe { &*chunk.add(id as usize & (SITES_PER_CHUNK - 1)) })
+        self.chunk(id)?.sites.get(id as usize & (SITES_PER_CHUNK - 1))
+    }
+
+    /// What is counted of the objects of the site of this number.
+    #[inline]
+    pub fn objects(&self, id: u32) -> Option<&SiteObjects> {
+        self.chunk(id)?.objects.get(id as usize & (SITES_PER_CHUNK - 1))
     }
 
     /// The counters of this site, or of its objects ([`objects_of`]).
@@ -233,7 +275,7 @@ impl Sites {
         if id & OBJECTS == 0 {
             self.get(id).map(|site| &site.counters)
         } else {
-            self.get((id ^ APART) & !OBJECTS).map(|site| &site.objects)
+            self.objects((id ^ APART) & !OBJECTS).map(|objects| &objects.counters)
         }
     }
 
@@ -365,7 +407,7 @@ impl Sites {
         let id = self.count.load(Ordering::Relaxed);
         let chunk = self.chunks.get((id >> CHUNK_SHIFT) as usize)?;
         if chunk.load(Ordering::Relaxed).is_null() {
-            let len = SITES_PER_CHUNK * size_of::<Site>();
+            let len = size_of::<Chunk>();
             if !inner.room.take(len, 0) {
                 return None;
             }
@@ -386,7 +428,7 @@ impl Sites {
         for chunk in &self.chunks {
             let Some(memory) = NonNull::new(chunk.swap(ptr::null_mut(), Ordering::AcqRel)) else { break };
             // SAFETY: mapped in `append` with this length; nobody reads sites while the world is paused.
-            unsafe { mmap::unmap(memory.cast(), SITES_PER_CHUNK * size_of::<Site>()) };
+            unsafe { mmap::unmap(memory.cast(), size_of::<Chunk>()) };
         }
         self.count.store(0, Ordering::Release);
         inner.sites.clear();

@@ -138,6 +138,7 @@ impl Sites {
         site.path_len.store(len, Ordering::Relaxed);
         site.node.store(node, Ordering::Relaxed);
         site.leaf.store(leaf, Ordering::Relaxed);
+        site.counters.begin_within(&line.counters);
         site.next.store(line.next.load(Ordering::Relaxed), Ordering::Relaxed);
         // Release: whoever follows the list sees the site.
         line.next.store(id, Ordering::Release);
