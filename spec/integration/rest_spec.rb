@@ -43,6 +43,16 @@ RSpec.describe "the rest of memintro in a process of memintro run" do
     expect(result.stderr).to match(/^memintro .*full mode, preloaded/).and match(/more call sites/)
   end
 
+  # The Array of a call's arguments would be an object of the line that calls.
+  it "makes no object in the line that calls first, where objects are tracked, and its report comes without it" do
+    code = "KEPT = Array.new(1_000) { Object.new }\nMemintro.mark\n" \
+           "puts Memintro[%q(-e:2)]&.classes.to_h.keys.grep_v(/imemo/).inspect, Memintro[%q(-e:1)].live_objects"
+    expect(run(code, "--objects").stdout).to match(/\A\[\]\n10\d\d\n\z/)
+    quiet = run("KEPT = Array.new(1_000) { Object.new }; puts #{loaded}", "--objects", "--stack-depth", "8")
+    expect(quiet.stdout).to eq("0\n")
+    expect(quiet.stderr).to match(/by retained_bytes:.* 1,0\d\d .* -e:1$/m).and include("Their heaviest callers:")
+  end
+
   it "is the hook's own also for a program that requires a copy" do
     Dir.mktmpdir do |folder|
       FileUtils.cp_r(File.join(Subprocess::LIB, "."), folder)
