@@ -21,7 +21,7 @@ RSpec.describe "looking at a running process", :listening do
     puts :ready
     puts GC.stat(:total_allocated_objects) while $stdin.gets
   RUBY
-  SIZES = { "small" => [100, 5, 10, 5], "large" => [100_000, 500, 8_000, 4_000] }.freeze
+  SIZES = { "small" => [100, 5, 10, 5], "large" => [30_000, 300, 4_000, 3_000] }.freeze
   MOST_OBJECTS = 2_000
   COMMANDS = {
     "snapshot" => %w[snapshot --json], "histogram" => %w[histogram], "iseqs" => %w[iseqs --by location],
@@ -177,7 +177,7 @@ RSpec.describe "looking at a running process", :listening do
     rss = -> { Memintro::ProcessMemory.new(@server.pid).rss }
     3.times { memintro("snapshot", @server.pid, "--json").must_succeed }
     before = Array.new(10) { sleep(0.05) && rss.call }.min
-    15.times { memintro("snapshot", @server.pid, "--json").must_succeed }
+    10.times { memintro("snapshot", @server.pid, "--json").must_succeed }
     grown = nil
     100.times { (grown = rss.call - before) < 6 << 20 ? break : sleep(0.05) }
     expect(grown).to be < 6 << 20
