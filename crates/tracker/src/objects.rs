@@ -24,12 +24,14 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::mmap;
 use crate::table::{Block, Exhausted, Inserted, Removed};
-use area::{AREA_BYTES, AREA_SHIFT, Area, LEAST_SLOT};
+use area::{AREA_BYTES, AREA_SHIFT, Area, cells_of};
 pub use area::{Judge, Page, Verdict, cell};
 
 const REGION_SHIFT: u32 = 32;
 const REGIONS: usize = 1 << 16;
 const AREAS: usize = 1 << (REGION_SHIFT - AREA_SHIFT);
+/// Where areas begin.
+const CACHE_LINE: usize = 64;
 /// Arrays are cut from mappings of this size.
 const ARENA_BYTES: usize = 1 << 20;
 /// What a region takes at least. It is far more address space, and takes memory where areas are.
@@ -129,17 +131,13 @@ impl Objects {
     /// now.
     #[inline]
     pub fn insert(&self, slot: usize, object: Block, now: u32, gone: impl FnMut(&Removed)) -> Inserted {
-        let Some(area) = self.area(slot).or_else(|| self.new_area(slot)) else { return Inserted::Full };
         let (offset, bytes) = (slot & (AREA_BYTES - 1), object.size as usize);
-        let has_size = area.slot_bytes.load(Ordering::Relaxed) as usize == bytes;
-        let (index, place) = match area.cell(offset).filter(|_| has_size) {
-            Some(place) => place,
-            None if self.reshape(area, slot, bytes, now, gone) => match area.cell(offset) {
-                Some(place) => place,
-                None => return Inserted::Full,
-            },
-            None => return Inserted::Full,
+        let fits = |area: &&Area| {
+            area.slot_bytes.load(Ordering::Relaxed) as usize == bytes && area.cell(offset).is_some()
         };
+        let area = self.area(slot).filter(fits).or_else(|| self.reshaped(slot, bytes, now, gone));
+        let Some(area) = area else { return Inserted::Full };
+        let Some((index, place)) = area.cell(offset) else { return Inserted::Full };
         match area.put(index, place, cell(object.site, object.generation)) {
             Some(old) => Inserted::Replaced(area.removed(old, now)),
             None => Inserted::New,
@@ -184,31 +182,27 @@ impl Objects {
         }
     }
 
-    /// Gives an area slots of this size, of which one is here.
+    /// An area that has slots of this size, of which one is here. Where the present one has no room for so many, another one
+    /// takes its place, once for each size at most.
     #[cold]
-    fn reshape(
-        &self,
-        area: &Area,
-        slot: usize,
-        bytes: usize,
-        now: u32,
-        mut gone: impl FnMut(&Removed),
-    ) -> bool {
-        if !(LEAST_SLOT..=AREA_BYTES).contains(&bytes) {
-            return false;
+    fn reshaped(&self, slot: usize, bytes: usize, now: u32, mut gone: impl FnMut(&Removed)) -> Option<&Area> {
+        let cells = cells_of(bytes)?;
+        let before = self.area(slot);
+        let has_room = |area: &&Area| area.room.load(Ordering::Relaxed) as usize >= cells;
+        let area = before.filter(has_room).or_else(|| self.new_area(slot, cells))?;
+        if let Some(before) = before {
+            for (index, _, cell) in before.occupied() {
+                before.take(index);
+                gone(&before.removed(cell.load(Ordering::Relaxed), now));
+            }
         }
-        let cells = AREA_BYTES / bytes.max(1) + 1;
-        let more = cells.saturating_sub(area.touched.load(Ordering::Relaxed) as usize) * size_of::<u64>();
-        if !self.charge(more) {
-            return false;
-        }
-        for (index, _, cell) in area.occupied() {
-            area.take(index);
-            gone(&area.removed(cell.load(Ordering::Relaxed), now));
-        }
-        area.touched.fetch_max(cells as u32, Ordering::Relaxed);
         area.shape(slot & !(AREA_BYTES - 1), slot & (AREA_BYTES - 1), bytes);
-        true
+        let regions = self.regions.get(slot >> REGION_SHIFT)?;
+        // SAFETY: `new_area` has mapped the region, which is unmapped only while the world is paused.
+        let region = unsafe { regions.load(Ordering::Relaxed).as_ref() }?;
+        let place = region.areas.get(slot >> AREA_SHIFT & (AREAS - 1))?;
+        place.store(core::ptr::from_ref(area).cast_mut(), Ordering::Release);
+        Some(area)
     }
 
     fn charge(&self, bytes: usize) -> bool {
@@ -220,8 +214,9 @@ impl Objects {
         true
     }
 
+    /// An area with so many cells, for a slot that is here. It is not among those of its region yet.
     #[cold]
-    fn new_area(&self, slot: usize) -> Option<&Area> {
+    fn new_area(&self, slot: usize, cells: usize) -> Option<&Area> {
         let place = self.regions.get(slot >> REGION_SHIFT)?;
         if place.load(Ordering::Relaxed).is_null() {
             if !self.charge(REGION_RESIDENT) {
@@ -232,22 +227,22 @@ impl Objects {
             place.store(memory.as_ptr().cast(), Ordering::Release);
         }
         let header = core::mem::offset_of!(Area, cells);
+        let len = cells.saturating_mul(size_of::<u64>()).saturating_add(header).next_multiple_of(CACHE_LINE);
+        // The whole structure is in the arena, also the part that is another area's.
         let has_room = self.used.load(Ordering::Relaxed).saturating_add(size_of::<Area>()) <= ARENA_BYTES;
-        if !has_room && !self.extend() || !self.charge(header) {
+        if !has_room && !self.extend() || !self.charge(len) {
             return None;
         }
-        let at = self.used.fetch_add(size_of::<Area>(), Ordering::Relaxed);
-        // SAFETY: inside the newest arena, aligned as an area needs it: its size is a multiple of its alignment.
+        let at = self.used.fetch_add(len, Ordering::Relaxed);
+        // SAFETY: inside the newest arena, at a multiple of what an area is aligned to.
         let area = unsafe { self.arenas.load(Ordering::Relaxed).byte_add(at).cast::<Area>() };
         // SAFETY: zeroed memory is an area.
         let empty = unsafe { &*area };
         empty.next.store(self.first.load(Ordering::Relaxed), Ordering::Relaxed);
         empty.base.store(slot & !(AREA_BYTES - 1), Ordering::Relaxed);
+        empty.room.store(cells as u32, Ordering::Relaxed);
         self.first.store(area, Ordering::Release);
-        // SAFETY: a mapped region, as above.
-        let region = unsafe { place.load(Ordering::Relaxed).as_ref() }?;
-        region.areas.get(slot >> AREA_SHIFT & (AREAS - 1))?.store(area, Ordering::Release);
-        self.area(slot)
+        Some(empty)
     }
 
     /// Maps one more arena.

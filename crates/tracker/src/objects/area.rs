@@ -23,13 +23,20 @@ pub(super) struct Area {
     reciprocal: AtomicU32,
     /// Offset of each slot, modulo their size.
     residue: AtomicU32,
-    /// Cells that were ever in use.
-    pub(super) touched: AtomicU32,
+    /// Cells that there is memory for. Behind them is another area.
+    pub(super) room: AtomicU32,
     /// A bit for each cell: whether there is an object. What a cell without one holds means nothing.
     present: [AtomicU64; WORDS],
     /// A bit for each cell: whether its object is known to be old. It is clear where there is none.
     old: [AtomicU64; WORDS],
     pub(super) cells: [AtomicU64; MOST_CELLS],
+}
+
+/// Cells of an area whose slots have this size; `None`: no area may have such slots.
+pub(super) fn cells_of(slot_bytes: usize) -> Option<usize> {
+    (LEAST_SLOT..=AREA_BYTES)
+        .contains(&slot_bytes)
+        .then(|| AREA_BYTES.checked_div(slot_bytes).unwrap_or(0).saturating_add(1))
 }
 
 /// What the VM says of an object at the end of a marking.

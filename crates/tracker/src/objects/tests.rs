@@ -205,7 +205,7 @@ proptest! {
 
 #[test]
 fn each_slot_of_an_area_has_a_cell_of_its_own() {
-    for size in (LEAST_SLOT..=700).chain([4096, 65_536]) {
+    for size in (area::LEAST_SLOT..=700).chain([4096, 65_536]) {
         let objects = objects(1 << 20);
         let slots = (0..AREA_BYTES / size).map(|index| 0x7f00_0000_0000 + index * size);
         for slot in slots.clone() {
@@ -217,6 +217,39 @@ fn each_slot_of_an_area_has_a_cell_of_its_own() {
         assert!(slots.eq(seen));
         objects.clear();
     }
+}
+
+/// Larger slots need fewer cells. An area whose slots become smaller is moved, and not again when they do so once more.
+#[test]
+fn an_area_takes_what_its_slots_need() {
+    let taken = |size: usize| {
+        let objects = objects(1 << 20);
+        let block = Block { site: 1, size: size as u64, generation: 0 };
+        assert_eq!(objects.insert(1 << 40, block, 0, |_| {}), Inserted::New);
+        let bytes = objects.resident_bytes() - REGION_RESIDENT;
+        objects.clear();
+        bytes
+    };
+    assert!((13_104..14_000).contains(&taken(40)), "{}", taken(40));
+    assert!(taken(640) < 2_000, "{}", taken(640));
+    let objects = objects(1 << 20);
+    let mut bytes = Vec::new();
+    for round in 0..3 {
+        for size in [640, 320, 160, 80, 40] {
+            let block = Block { site: size, size: u64::from(size), generation: 0 };
+            let mut gone = Vec::new();
+            let slot = (1 << 40) + 640 * (round + 1);
+            assert_eq!(objects.insert(slot, block, 0, |old| gone.push(old.site)), Inserted::New);
+            let before = if size == 640 { 40 } else { size * 2 };
+            assert_eq!(gone, if round == 0 && size == 640 { vec![] } else { vec![before] });
+        }
+        bytes.push(objects.resident_bytes());
+    }
+    assert_eq!(bytes, [bytes[0]; 3]);
+    let mut seen = Vec::new();
+    objects.for_each(0, &mut |slot, object| seen.push((slot, object.site)));
+    assert_eq!(seen, [((1 << 40) + 640 * 3, 40)]);
+    objects.clear();
 }
 
 #[test]
