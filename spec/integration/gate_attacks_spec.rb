@@ -41,8 +41,8 @@ RSpec.describe "The gate under attack", alone: true do
       figures = attack("on_signal_stack", way: way)
       expect(figures).to include(is_above: 1, marked: 0, recorded: 1)
       expect(figures[:handled]).to be > 20
-      # A handler that comes while its own thread holds cells of the table waits for them in vain, and drops what it does
-      # there: up to four events. On a busy machine that was 0 to 4 of 1,700 to 7,700 handlers' in each run.
+      # A handler that comes while its own thread holds cells of the table waits for them in vain, and drops up to four
+      # events. On a busy machine that was 0 to 4 in all, of 1,700 to 7,700 handlers.
       expect(figures[:dropped]).to be_between(0, 4 + (figures[:handled] / 100))
       expect(figures[:missed_frees]).to be_between(0, figures[:dropped])
     end
