@@ -58,6 +58,14 @@ RSpec.describe "memintro leaks --core", :native_programs do
     expect(first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
   end
 
+  it "says them where records are within blocks" do
+    env = { **preloaded_env, "MEMINTRO_RECORDS" => "inband" }
+    first = json(core_of("Memintro.start\n#{EXAMPLE}", requires: %w[memintro], env: env))[:groups].first
+    expect(first).to include(verdict: "leaked", size: 1024, youngest: (0..30), oldest: (1..30),
+                             site: "#{Subprocess::ROOT}/examples/leak.rb:12")
+    expect(first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
+  end
+
   it "says the lines and ages where memintro tracked, beside threads and fibers" do
     core = core_of(<<~RUBY, requires: %w[memintro fiddle])
       Memintro.start

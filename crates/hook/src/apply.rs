@@ -6,10 +6,11 @@ use memintro_tracker::births::Birth;
 use memintro_tracker::counters::CounterCache;
 use memintro_tracker::samples::{Drawn, Put, Sample};
 use memintro_tracker::table::{Block, Inserted, Removed};
+use memintro_tracker::tails::Found;
 use memintro_tracker::threads::{ThreadState, bump};
 
 use crate::sampling::{self, SAMPLES};
-use crate::shared::{self, BIRTHS, FOLLOWED, SITES, TABLE, THREADS};
+use crate::shared::{self, BIRTHS, FOLLOWED, SITES, TABLE, TAILS, THREADS};
 
 /// A block that was taken out of the table while the allocator moves it.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) enum Old {
     Sampled(Sample),
     /// The block has not been looked up yet, because its free was written down instead.
     WrittenDown,
+    /// The block has its record within itself, which must stay as it is while the gate is closed.
+    WithRecord,
 }
 
 /// The state of the thread in which the event happened, and the counters of the thread that records it.
@@ -37,18 +40,21 @@ pub(crate) enum Old {
 pub(crate) struct Origin<'a> {
     pub(crate) owner: &'a ThreadState,
     pub(crate) counters: &'a CounterCache,
+    /// Whether the block is still the running thread's.
+    pub(crate) owns: bool,
 }
 
 impl<'a> Origin<'a> {
     #[inline(always)]
     pub(crate) fn of(own: &'a ThreadState) -> Self {
-        Self { owner: own, counters: &own.counters }
+        Self { owner: own, counters: &own.counters, owns: true }
     }
 }
 
 /// A block begins at this address, so whatever the table still has for the address is out of date.
 pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
     heal(origin, TABLE.remove(address, generation), generation);
+    heal_record(origin, address);
     heal_sample(origin, address);
     unnote(address);
 }
@@ -70,7 +76,8 @@ pub(crate) fn born(
 ) -> Option<NonZeroU32> {
     heal_sample(origin, address);
     let traffic = &origin.owner.traffic;
-    match TABLE.insert(address, Block { site, size, generation }, generation) {
+    let block = Block { site, size, generation };
+    match insert(origin, address, block, generation) {
         Inserted::New => {}
         Inserted::Replaced(stale) => heal(origin, Some(stale), generation),
         Inserted::Full => {
@@ -85,6 +92,35 @@ pub(crate) fn born(
         note(origin, address, size, site);
     }
     due
+}
+
+/// Inserts a block, where its record belongs.
+#[inline(always)]
+fn insert(origin: Origin<'_>, address: usize, block: Block, now: u32) -> Inserted {
+    if TAILS.is_on() && put_into_block(origin, address, &block, now) {
+        return Inserted::New;
+    }
+    TABLE.insert(address, block, now)
+}
+
+/// Gives a block a record within itself, if it can have one. Heals what is there of an earlier block.
+#[inline(never)]
+#[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
+extern "C" fn put_into_block(origin: Origin<'_>, address: usize, block: &Block, now: u32) -> bool {
+    heal_record(origin, address);
+    if TAILS.is_to_look(now) {
+        THREADS.make_unusual();
+    }
+    // SAFETY: the block has just been handed out to this thread.
+    origin.owns && TAILS.make_room(address) && unsafe { TAILS.put_at_once(address, block, TABLE.is_shared()) }
+}
+
+/// As [`heal`], for blocks with a record within themselves, whose bytes stay in the sums.
+#[inline]
+fn heal_record(origin: Origin<'_>, address: usize) {
+    if TAILS.is_on() && TAILS.take_stale(address) == Found::Damaged {
+        bump(&origin.owner.traffic.missed_frees, 1);
+    }
 }
 
 #[cold]
@@ -163,7 +199,7 @@ pub(crate) fn died(origin: Origin<'_>, block: &Removed, now: u32) {
 #[inline]
 pub(crate) fn gone(origin: Origin<'_>, old: &Old, told: u32) {
     match old {
-        Old::Nothing | Old::WrittenDown => {}
+        Old::Nothing | Old::WrittenDown | Old::WithRecord => {}
         Old::Followed(removed) => died(origin, removed, told),
         Old::Sampled(sample) => {
             SAMPLES.count_death(sample, shared::generation(), Some(&origin.owner.estimate))
@@ -180,6 +216,12 @@ pub(crate) fn take(address: usize, now: u32) -> Old {
 #[inline(always)]
 pub(crate) fn take_block(address: usize, now: u32) -> Option<Removed> {
     FOLLOWED.freed(address as u64);
+    if TAILS.is_on()
+        // SAFETY: the block is not given back before its end is recorded.
+        && let Found::Whole(removed) = unsafe { TAILS.take(address, now) }
+    {
+        return Some(removed);
+    }
     let removed = TABLE.remove(address, now)?;
     if sampling::is_on() {
         uncount(address);
@@ -206,7 +248,7 @@ pub(crate) fn put_back(origin: Origin<'_>, old: &Old, address: usize, told: u32)
     let now = shared::generation();
     let traffic = &origin.owner.traffic;
     match old {
-        Old::Nothing | Old::WrittenDown => {}
+        Old::Nothing | Old::WrittenDown | Old::WithRecord => {}
         Old::Followed(old) => {
             let again = Block { site: old.site, size: old.size, generation: told.wrapping_sub(old.age) };
             if let Inserted::Full = TABLE.insert(address, again, now) {

@@ -5,6 +5,7 @@
 //! during a fork nobody may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and
 //! why nobody waits for it.
 
+use core::cell::Cell;
 use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use crate::apply::{Moving, Old};
 use crate::clear;
 use crate::pending::Pending;
 use crate::place;
-use crate::shared::{self, ACTIVE, EPOCH, THREADS};
+use crate::shared::{self, ACTIVE, EPOCH, TAILS, THREADS};
 
 /// Kinds of events.
 pub(crate) mod kind {
@@ -31,6 +32,8 @@ pub(crate) mod kind {
     pub(crate) const SAMPLED_DEATH: u32 = 6;
     pub(crate) const PUT_BACK: u32 = 7;
     pub(crate) const PUT_BACK_SAMPLE: u32 = 8;
+    /// The block is given back when this is recorded.
+    pub(crate) const FREE_WITH_RECORD: u32 = 9;
 }
 
 /// How an event names its call site: one of these numbers, or the number of a pseudo-site.
@@ -42,7 +45,7 @@ pub(crate) mod told {
 
 /// Whether events are to be written down: the gate is closed and tracking is on. Otherwise this thread is recording,
 /// or the event came while tracking was off.
-fn is_wanted(own: &ThreadState) -> bool {
+pub(crate) fn is_wanted(own: &ThreadState) -> bool {
     !own.is_busy() && ACTIVE.load(Ordering::Relaxed) != 0
 }
 
@@ -178,8 +181,24 @@ fn tell_site(birth: &mut Event) -> Told<'static> {
 /// Writes down that a block is about to be freed or moved, where it could not be taken out. `false`: try again.
 #[cold]
 #[inline(never)]
-pub(crate) fn free(own: &ThreadState, address: usize) -> bool {
+pub(crate) fn free(own: &ThreadState, address: usize, stays: &Cell<bool>) -> bool {
+    if TAILS.is_on() && TAILS.has(address) && is_wanted(own) {
+        return free_with_record(own, address, stays);
+    }
     !is_wanted(own) || note(own, &event(own, kind::FREE, address), &[], None)
+}
+
+/// The same of a block with its record within itself. `stays` is set if the block must not be given back yet.
+extern "C" fn free_with_record(own: &ThreadState, address: usize, stays: &Cell<bool>) -> bool {
+    match THREADS.note(own, &event(own, kind::FREE_WITH_RECORD, address), &[]) {
+        Noted::Down => stays.set(true),
+        Noted::GateIsOpen => return false,
+        Noted::Lost => {
+            TAILS.forget(address);
+            lost(own);
+        }
+    }
+    true
 }
 
 /// Writes down that a block that had been taken out is freed (`address`: `None`) or still exists. `false`: try again.
@@ -192,7 +211,7 @@ pub(crate) fn settled(own: &ThreadState, moving: &Moving, address: Option<usize>
     let mut settled = event(own, 0, address.unwrap_or(0));
     (settled.epoch, settled.generation) = (moving.epoch, moving.generation);
     match &moving.old {
-        Old::Nothing | Old::WrittenDown => return true,
+        Old::Nothing | Old::WrittenDown | Old::WithRecord => return true,
         Old::Followed(removed) => {
             settled.kind = if address.is_none() { kind::DEATH } else { kind::PUT_BACK };
             (settled.site, settled.size, settled.extra) = (removed.site, removed.size, removed.age);

@@ -10,7 +10,7 @@ use memintro_tracker::threads::{ThreadState, Traffic};
 
 use crate::object_samples;
 use crate::sampling::{self, SAMPLES};
-use crate::shared::{self, SITES, THREADS};
+use crate::shared::{self, SITES, TAILS, THREADS};
 use crate::state;
 
 /// What readers call the kind of a site.
@@ -42,6 +42,7 @@ fn sums() -> Figures {
         sum.missed_frees = sum.missed_frees.wrapping_add(part.missed_frees.load(Ordering::Relaxed));
         sum.dropped = sum.dropped.wrapping_add(part.dropped.load(Ordering::Relaxed));
     }
+    sum.dropped = sum.dropped.wrapping_add(TAILS.damaged());
     if sampling::has_estimates() {
         let sampled = SAMPLES.totals.figures();
         sum.estimated = 1;

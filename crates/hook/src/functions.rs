@@ -100,6 +100,7 @@ macro_rules! for_each_function {
             C aligned_alloc = "aligned_alloc", fallback NONE;
             C valloc = "valloc", fallback NONE;
             C pvalloc = "pvalloc", fallback NONE;
+            Asking malloc_usable_size = "malloc_usable_size", fallback NONE;
 
             Operator new = "_Znwm", fallback NEW;
             Operator new_array = "_Znam", fallback NEW;

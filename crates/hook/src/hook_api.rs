@@ -8,6 +8,7 @@ use memintro_abi::{
     SITE_ALONE, SiteRecord, StartOptions, Status, ThreadFigures, Visitor, VmSource,
 };
 use memintro_tracker::sites::Site;
+use memintro_tracker::table::Removed;
 use memintro_tracker::{ranges, stack};
 
 use crate::figures::{self, SiteFigures, is_used};
@@ -15,8 +16,8 @@ use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
 use crate::{
-    callers, dump, exit, functions, measure, object_birth, objects, other_process, patch, stacks, start,
-    state, thread,
+    callers, dump, exit, functions, in_band, measure, object_birth, objects, other_process, patch, stacks,
+    start, state, thread,
 };
 
 /// The table. A reader compares `version` and `size` before anything else.
@@ -303,7 +304,7 @@ unsafe extern "C" fn blocks(
     reach_down();
     let now = shared::generation();
     state::done(state::paused(|_| {
-        TABLE.for_each(now, &mut |address, block| {
+        let mut each = |address: usize, block: Removed| {
             if is_of(block.site, site) && block.age >= min_age {
                 let record = BlockRecord {
                     address: address as u64,
@@ -315,7 +316,9 @@ unsafe extern "C" fn blocks(
                 // SAFETY: the caller's own callback and context.
                 unsafe { visit(context, &raw const record) };
             }
-        });
+        };
+        TABLE.for_each(now, &mut each);
+        in_band::for_each(now, &mut each);
         SAMPLES.for_each(&mut |address, block| {
             let age = block.age(now);
             if is_of(block.site, site) && age >= min_age {

@@ -7,20 +7,21 @@
 //! be ended with while the thread is busy.
 
 use core::ffi::c_void;
-use core::sync::atomic::Ordering;
 
-use memintro_abi::{Mode, SITE_BOOT};
+use memintro_abi::SITE_BOOT;
 use memintro_tracker::table::{Block, Removed};
+use memintro_tracker::tails::{EXTRA, with_extra};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::clear;
 use crate::functions;
+use crate::in_band;
 use crate::line;
 use crate::nested::as_one_unless_libc;
 use crate::real::call;
 use crate::record::{allocated, forget, freeing, record_at, site};
 use crate::sampling::SAMPLES;
-use crate::shared::{self, ACTIVE, BIRTHS, FOLLOWED, TABLE, THREADS};
+use crate::shared::{self, BIRTHS, FOLLOWED, TABLE, TAILS, THREADS};
 use crate::stacks;
 use crate::thread;
 
@@ -44,37 +45,39 @@ pub(crate) fn prefetch(block: Pointer) {
 /// Whether there is anything that these bodies are not written for. The world is paused. What changes later without a pause
 /// calls [`memintro_tracker::threads::Threads::make_unusual`].
 pub(crate) fn is_unusual() -> bool {
-    ACTIVE.load(Ordering::Relaxed) != Mode::FULL.0 || BIRTHS.is_on() || clear::is_on() || !SAMPLES.is_empty()
+    !shared::is_full() || BIRTHS.is_on() || clear::is_on() || !SAMPLES.is_empty() || in_band::is_due()
 }
 
 /// malloc.
 ///
 /// # Safety
 /// As malloc.
-pub(crate) unsafe extern "C" fn malloc(size: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn malloc<const IN_BAND: bool>(size: usize) -> Pointer {
+    let asked = if IN_BAND { size.saturating_add(EXTRA) } else { size };
     // SAFETY: any size may be asked for.
-    let block = unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) };
-    record(block, size)
+    let block = unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(asked) };
+    record::<IN_BAND>(block, size)
 }
 
 /// calloc. In a memory check its block is cleared like one of malloc's, which changes nothing.
 ///
 /// # Safety
 /// As calloc.
-pub(crate) unsafe extern "C" fn calloc(count: usize, size: usize) -> Pointer {
-    // SAFETY: the caller's own arguments.
-    let real = || unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) };
+pub(crate) unsafe extern "C" fn calloc<const IN_BAND: bool>(count: usize, size: usize) -> Pointer {
     // If the product overflows, the allocator refuses it.
-    record(as_one_unless_libc(real), count.wrapping_mul(size))
+    let (asked, times) = if IN_BAND { with_extra(count, size) } else { (count, size) };
+    // SAFETY: the caller's own arguments, or a greater size.
+    let real = || unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(asked, times) };
+    record::<IN_BAND>(as_one_unless_libc(real), count.wrapping_mul(size))
 }
 
 /// By itself, because here nothing is kept over a call.
 #[inline(never)]
-extern "C" fn record(block: Pointer, size: usize) -> Pointer {
+extern "C" fn record<const IN_BAND: bool>(block: Pointer, size: usize) -> Pointer {
     // SAFETY: each is ended with.
     unsafe {
         let Some(own) = thread::at_hand() else { return unusual(block, size) };
-        if !own.is_plain() || !THREADS.enter_at_once(own) {
+        if IN_BAND && block.is_null() || !own.is_plain() || !THREADS.enter_at_once(own) {
             return unusual(block, size);
         }
         let (site, generation) = match line::running() {
@@ -83,20 +86,24 @@ extern "C" fn record(block: Pointer, size: usize) -> Pointer {
                 None => return somewhere(block, size, own),
             },
             None if shared::is_booting() => (SITE_BOOT, 0),
-            None if line::reads_stacks() => return record_stack(block, size, own),
+            None if line::reads_stacks() => return record_stack::<IN_BAND>(block, size, own),
             None => return somewhere(block, size, own),
         };
-        record_at_once(block, size, own, site, generation)
+        record_at_once::<IN_BAND>(block, size, own, site, generation)
     }
 }
 
 /// The same where a call site is a whole stack. The thread is busy.
 #[inline(never)]
-unsafe extern "C" fn record_stack(block: Pointer, size: usize, own: &ThreadState) -> Pointer {
+unsafe extern "C" fn record_stack<const IN_BAND: bool>(
+    block: Pointer,
+    size: usize,
+    own: &ThreadState,
+) -> Pointer {
     // SAFETY: each is ended with.
     unsafe {
         let Some((site, generation)) = stacks::at_hand(own) else { return somewhere(block, size, own) };
-        record_at_once(block, size, own, site, generation)
+        record_at_once::<IN_BAND>(block, size, own, site, generation)
     }
 }
 
@@ -105,7 +112,7 @@ unsafe extern "C" fn record_stack(block: Pointer, size: usize, own: &ThreadState
 /// # Safety
 /// The caller ends with it.
 #[inline(always)]
-unsafe fn record_at_once(
+unsafe fn record_at_once<const IN_BAND: bool>(
     block: Pointer,
     size: usize,
     own: &ThreadState,
@@ -118,7 +125,15 @@ unsafe fn record_at_once(
             return known(block, size, own, site, generation);
         };
         let born = Block { site, size: size as u64, generation };
-        if counters.is_due() || !TABLE.insert_at_once(block as usize, &born, generation) {
+        if counters.is_due() {
+            return known(block, size, own, site, generation);
+        }
+        let is_in = if IN_BAND {
+            TAILS.put_at_once(block as usize, &born, TABLE.is_shared())
+        } else {
+            TABLE.insert_at_once(block as usize, &born, generation)
+        };
+        if !is_in {
             return known(block, size, own, site, generation);
         }
         counters.allocated(born.size);
@@ -180,7 +195,9 @@ extern "C" fn record_known(
         let born = Block { site, size: size as u64, generation };
         match own.counters.at_hand(site, 0, generation) {
             Some(counters)
-                if !counters.is_due() && TABLE.insert_in_order(block as usize, &born, generation) =>
+                if !counters.is_due()
+                    && !TAILS.is_on()
+                    && TABLE.insert_in_order(block as usize, &born, generation) =>
             {
                 counters.allocated(born.size);
                 bump(&own.traffic.allocations, 1);
@@ -205,6 +222,9 @@ extern "C" fn record_somewhere(block: Pointer, size: usize, own: &ThreadState, c
 }
 
 extern "C" fn record_unusual(block: Pointer, size: usize, caller: usize) -> Pointer {
+    if in_band::is_due() {
+        in_band::move_old();
+    }
     allocated(clear::cleared(block, size), size, caller);
     block
 }
@@ -213,7 +233,7 @@ extern "C" fn record_unusual(block: Pointer, size: usize, caller: usize) -> Poin
 ///
 /// # Safety
 /// As free.
-pub(crate) unsafe extern "C" fn free(block: Pointer) {
+pub(crate) unsafe extern "C" fn free<const IN_BAND: bool>(block: Pointer) {
     prefetch(block);
     let address = block as usize;
     // SAFETY: the caller's own argument, in each case.
@@ -227,9 +247,14 @@ pub(crate) unsafe extern "C" fn free(block: Pointer) {
         }
         let Some(now) = shared::known_generation() else { return free_slowly(block, own) };
         let at_hand = |removed: &Removed| own.counters.at_hand(removed.site, removed.age, now);
-        let Some((removed, counters, is_untidy)) = TABLE.remove_at_once(address, now, at_hand) else {
-            return free_slowly(block, own);
+        let taken = if IN_BAND {
+            TAILS
+                .take_at_once(address, now, TABLE.is_shared(), at_hand)
+                .map(|(removed, counters)| (removed, counters, false))
+        } else {
+            TABLE.remove_at_once(address, now, at_hand)
         };
+        let Some((removed, counters, is_untidy)) = taken else { return free_slowly(block, own) };
         counters.freed(removed.size, removed.age);
         bump(&own.traffic.frees, 1);
         bump(&own.traffic.freed_bytes, removed.size);
@@ -266,9 +291,10 @@ unsafe extern "C" fn free_and_tidy(block: Pointer, own: &ThreadState, now: u32) 
 /// Something else.
 #[inline(never)]
 unsafe extern "C" fn free_unusual(block: Pointer) {
-    freeing(block);
-    // SAFETY: the argument of `free`.
-    unsafe { real_free(block) };
+    if freeing(block) {
+        // SAFETY: the argument of `free`.
+        unsafe { real_free(block) };
+    }
 }
 
 /// # Safety

@@ -12,7 +12,7 @@ use memintro_abi::{Mode, StartOptions};
 use crate::patch::look_up;
 use crate::replay::Opening;
 use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
-use crate::{callers, clear, exit, fork, functions, hook_api, patch, place, start, thread};
+use crate::{callers, clear, exit, fork, functions, hook_api, in_band, patch, place, start, thread};
 use memintro_tracker::sites::MOST_FRAMES;
 
 #[used]
@@ -59,6 +59,14 @@ extern "C" fn constructor() {
     if !preloaded {
         return;
     }
+    // Set for the processes of a memory check, and by nobody else.
+    let is_check = is_set(c"MEMINTRO_CHECK_CLEARS");
+    if !is_check
+        && variable(c"MEMINTRO_RECORDS").is_some_and(|value| value.to_bytes() == b"inband")
+        && !checks_blocks()
+    {
+        in_band::want();
+    }
     let has_ruby = !look_up(c"ruby_init").is_null();
     let mode = match variable(c"MEMINTRO_MODE").map(CStr::to_bytes) {
         Some(b"full") => Mode::FULL,
@@ -76,8 +84,7 @@ extern "C" fn constructor() {
             stack_depth: number(c"MEMINTRO_STACK_DEPTH").min(MOST_FRAMES as u64),
         };
         start::start(&options);
-        // Set for the processes of a memory check, and by nobody else.
-        if mode == Mode::FULL && is_set(c"MEMINTRO_CHECK_CLEARS") {
+        if mode == Mode::FULL && is_check {
             clear::begin();
         }
         if !has_ruby && variable(c"MEMINTRO_NATIVE_CALLERS").is_none_or(|value| value.to_bytes() != b"0") {
@@ -94,6 +101,18 @@ fn variable(name: &CStr) -> Option<&'static CStr> {
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: not null, terminated.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+/// Whether glibc was told to keep something of its own at the ends of blocks, or in the addresses. (What does so is not found as
+/// an allocator: its definitions have another version.)
+fn checks_blocks() -> bool {
+    let asks = |word: &[u8]| {
+        [&b"malloc.check"[..], b"mem.tagging"]
+            .iter()
+            .any(|name| word.windows(name.len()).any(|part| part == *name))
+    };
+    variable(c"MALLOC_CHECK_").is_some()
+        || variable(c"GLIBC_TUNABLES").is_some_and(|value| asks(value.to_bytes()))
 }
 
 /// Whether this value of `MEMINTRO_DISABLE` switches the hook off; all but these few do. The Ruby side has the same

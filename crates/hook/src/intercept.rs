@@ -8,15 +8,18 @@ use core::ffi::{c_char, c_int, c_void};
 use memintro_tracker::mmap::Errno;
 use memintro_tracker::stack;
 
+use crate::apply::Old;
 use crate::clear::{cleared, grown};
 use crate::draw::draw;
 use crate::functions;
+use crate::in_band::roomy;
 use crate::in_full::{self, prefetch};
 use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
 use crate::patch;
 use crate::real::call;
-use crate::record::{Birth, allocated, freeing, moved, moving, sampled, stayed};
+use crate::record::{Birth, allocated, copied, freeing, moved, moving, sampled, stayed};
 use crate::sampling::{self, Debt};
+use crate::shared::TAILS;
 
 type Pointer = *mut c_void;
 
@@ -51,6 +54,17 @@ fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() 
     block
 }
 
+/// How many bytes of a block may be used. Only called while blocks have records within themselves.
+pub(crate) unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
+    // SAFETY: the caller's block, in both cases.
+    unsafe {
+        match TAILS.usable(block as usize) {
+            Some(bytes) => bytes,
+            None => call!(functions::malloc_usable_size::REAL, fn(Pointer) -> usize)(block),
+        }
+    }
+}
+
 /// In full mode the stub jumps to [`in_full::malloc`].
 pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
@@ -63,7 +77,9 @@ pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize
 /// Records that a block is about to be freed, if it is followed.
 #[inline(always)]
 fn release(block: Pointer) {
-    if !sampling::is_on() {
+    if TAILS.is_on() && TAILS.has(block as usize) {
+        // It ends with free, which does that.
+    } else if !sampling::is_on() {
         prefetch(block);
         freeing(block);
     } else if sampling::may_hold(block as usize) {
@@ -75,10 +91,10 @@ fn release(block: Pointer) {
 pub(crate) unsafe extern "C" fn free(block: Pointer) {
     if !sampling::is_on() {
         // SAFETY: the caller's own argument.
-        return unsafe { in_full::free(block) };
+        return unsafe { in_full::free::<false>(block) };
     }
-    if sampling::may_hold(block as usize) {
-        freeing(block);
+    if sampling::may_hold(block as usize) && !freeing(block) {
+        return;
     }
     // SAFETY: the caller's own argument.
     unsafe { call!(functions::free::REAL, fn(Pointer))(block) };
@@ -110,9 +126,11 @@ pub(crate) unsafe extern "C" fn realloc(
     caller: usize,
 ) -> Pointer {
     let _ = (c, d);
+    // realloc of a block to nothing frees it.
+    let asked = if size == 0 && !block.is_null() { 0 } else { roomy(size) };
     resize(block, size, caller, || {
         // SAFETY: the caller's own arguments.
-        let real = || unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size) };
+        let real = || unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, asked) };
         as_one_unless_libc(|| grown(block, size, real))
     })
 }
@@ -131,11 +149,18 @@ pub(crate) unsafe extern "C" fn reallocarray(
             call!(functions::reallocarray::REAL, fn(Pointer, usize, usize) -> Pointer)(block, count, size)
         };
     };
+    let (times, asked) = match roomy(bytes) {
+        _ if bytes == 0 && !block.is_null() => (count, size),
+        same if same == bytes => (count, size),
+        more => (1, more),
+    };
     resize(block, bytes, caller, || {
         as_one(|| {
             // SAFETY: the caller's own arguments.
             unsafe {
-                call!(functions::reallocarray::REAL, fn(Pointer, usize, usize) -> Pointer)(block, count, size)
+                call!(functions::reallocarray::REAL, fn(Pointer, usize, usize) -> Pointer)(
+                    block, times, asked,
+                )
             }
         })
     })
@@ -169,6 +194,9 @@ fn replace(
     // state.
     stack::touch::<STACK_BYTES>();
     let moving = moving(block);
+    if let Old::WithRecord = moving.old {
+        return copied(block, size, caller);
+    }
     let new = real();
     if new.is_null() && size != 0 {
         stayed(&moving, block);
@@ -188,7 +216,9 @@ pub(crate) unsafe extern "C" fn memalign(
     let _ = (c, d);
     allocate(size, caller, || {
         // SAFETY: the caller's own arguments.
-        as_one(|| unsafe { call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, size) })
+        as_one(|| unsafe {
+            call!(functions::memalign::REAL, fn(usize, usize) -> Pointer)(alignment, roomy(size))
+        })
     })
 }
 
@@ -205,7 +235,9 @@ pub(crate) unsafe extern "C" fn posix_memalign(
         // SAFETY: the caller's own arguments.
         error = as_one(|| unsafe {
             call!(functions::posix_memalign::REAL, fn(*mut Pointer, usize, usize) -> c_int)(
-                place, alignment, size,
+                place,
+                alignment,
+                roomy(size),
             )
         });
         // SAFETY: on success the function has written the block's address there.
@@ -225,7 +257,7 @@ pub(crate) unsafe extern "C" fn aligned_alloc(
     allocate(size, caller, || {
         // SAFETY: the caller's own arguments.
         as_one(|| unsafe {
-            call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, size)
+            call!(functions::aligned_alloc::REAL, fn(usize, usize) -> Pointer)(alignment, roomy(size))
         })
     })
 }
@@ -234,7 +266,7 @@ pub(crate) unsafe extern "C" fn valloc(size: usize, b: usize, c: usize, d: usize
     let _ = (b, c, d);
     allocate(size, caller, || {
         // SAFETY: the caller's own argument.
-        as_one(|| unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(size) })
+        as_one(|| unsafe { call!(functions::valloc::REAL, fn(usize) -> Pointer)(roomy(size)) })
     })
 }
 
@@ -242,7 +274,7 @@ pub(crate) unsafe extern "C" fn pvalloc(size: usize, b: usize, c: usize, d: usiz
     let _ = (b, c, d);
     allocate(size, caller, || {
         // SAFETY: the caller's own argument.
-        as_one(|| unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(size) })
+        as_one(|| unsafe { call!(functions::pvalloc::REAL, fn(usize) -> Pointer)(roomy(size)) })
     })
 }
 

@@ -39,6 +39,7 @@ mod figures;
 mod fork;
 mod functions;
 mod hook_api;
+mod in_band;
 mod in_full;
 mod init;
 mod intercept;

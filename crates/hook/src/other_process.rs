@@ -10,9 +10,11 @@ use core::ptr;
 
 use memintro_abi::{BlockRecord, OtherProcess, OtherState, SiteRecord, VmWords};
 
+use memintro_tracker::table::Removed;
+
 use crate::figures;
 use crate::sampling::SAMPLES;
-use crate::shared::{self, SITES, TABLE};
+use crate::shared::{self, SITES, TABLE, TAILS};
 
 /// The other process' counterpart of a static.
 ///
@@ -28,8 +30,14 @@ pub(crate) unsafe extern "C" fn visit(other: *const OtherProcess, state: *mut Ot
     // SAFETY: the caller's own records, and the memory that it has mapped.
     let (other, state) = unsafe { (&*other, &mut *state) };
     // SAFETY: as above.
-    let (table, samples, sites) =
-        unsafe { (moved(&TABLE, other.moved), moved(&SAMPLES, other.moved), moved(&SITES, other.moved)) };
+    let (table, samples, sites, tails) = unsafe {
+        (
+            moved(&TABLE, other.moved),
+            moved(&SAMPLES, other.moved),
+            moved(&SITES, other.moved),
+            moved(&TAILS, other.moved),
+        )
+    };
     // SAFETY: as above.
     let shared::Other { mode, is_lost, words } =
         unsafe { shared::of_other_process(|own| own.wrapping_add(other.moved)) };
@@ -52,7 +60,16 @@ pub(crate) unsafe extern "C" fn visit(other: *const OtherProcess, state: *mut Ot
         unsafe { (other.block)(other.context, &raw const record) };
     };
     let now = state.generation;
-    table.for_each(now, &mut |address, block| add(address, block.size, block.site, block.age));
+    let mut each = |address: usize, block: Removed| add(address, block.size, block.site, block.age);
+    table.for_each(now, &mut each);
+    if tails.is_on() {
+        let read = |address: usize| {
+            let mut word = 0;
+            // SAFETY: the caller's own callback and context.
+            unsafe { (other.word)(other.context, address, &raw mut word) }.then_some(word as u64)
+        };
+        tails.for_each(now, read, &mut each);
+    }
     samples.for_each(&mut |address, block| add(address, block.size, block.site, block.age(now)));
     for id in 0..sites.count() {
         let Some(site) = sites.get(id) else { continue };

@@ -33,6 +33,9 @@ pub(crate) enum Family {
     /// Functions that copy texts, where the allocator has its own versions that do not call malloc (mimalloc 3 has).
     /// Those of libc, which call malloc, are not taken over.
     Text,
+    /// What programs ask of a block. They are only written into slots, and only while blocks have records within
+    /// themselves: otherwise the answer is the allocator's.
+    Asking,
     /// The loader's functions. They are only written into slots.
     Loader,
 }

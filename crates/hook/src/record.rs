@@ -11,9 +11,10 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use memintro_abi::{Frame, FrameKind, Mode, SITE_BOOT, SITE_GC, SITE_OTHER, VmSource};
+use memintro_abi::{Frame, FrameKind, SITE_BOOT, SITE_GC, SITE_OTHER, VmSource};
 use memintro_tracker::chance;
 use memintro_tracker::lock::given_up;
+use memintro_tracker::tails::EXTRA;
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
 use crate::apply::{
@@ -22,12 +23,14 @@ use crate::apply::{
 };
 use crate::callers;
 use crate::defer;
+use crate::functions;
 use crate::line;
 use crate::nested;
 use crate::patch;
 use crate::place;
+use crate::real::call;
 use crate::sampling;
-use crate::shared::{self, ACTIVE, BIRTHS, EPOCH, SITES, STACK_DEPTH, TABLE, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, EPOCH, SITES, STACK_DEPTH, TABLE, TAILS, THREADS};
 use crate::stacks;
 use crate::thread::{self, Own};
 
@@ -69,7 +72,7 @@ pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usiz
     let (address, size) = (block as usize, size as u64);
     let Some(busy) = enter(&own, || defer::birth(&own, address, size, caller, None)) else { return };
     // The mode is read again, because a stop cannot happen from here on. The stub's check was only a hint.
-    if ACTIVE.load(Ordering::Relaxed) == Mode::FULL.0 {
+    if shared::is_full() {
         record(&own, address, size, caller);
     }
     drop(busy);
@@ -182,19 +185,21 @@ fn native_site(own: &ThreadState, caller: usize) -> u32 {
     })
 }
 
-/// A block is about to be freed.
+/// A block is about to be freed. `false`: it must not be given back; that is done when the gate opens.
 #[inline(never)]
-pub(crate) extern "C" fn freeing(block: *mut c_void) {
+pub(crate) extern "C" fn freeing(block: *mut c_void) -> bool {
     if block.is_null() {
-        return;
+        return true;
     }
-    let Some(own) = thread::own() else { return };
+    let Some(own) = thread::own() else { return true };
     let address = block as usize;
-    let Some(busy) = enter(&own, || defer::free(&own, address)) else { return };
+    let stays = Cell::new(false);
+    let Some(busy) = enter(&own, || defer::free(&own, address, &stays)) else { return !stays.get() };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         forget(&own, address);
     }
     drop(busy);
+    true
 }
 
 /// Takes out a block that is freed.
@@ -228,8 +233,15 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     let mut moving = Moving { old: Old::Nothing, epoch: 0, generation: 0, birth: None };
     let Some(own) = thread::own() else { return moving };
     let address = block as usize;
-    let Some(busy) = enter(&own, || defer::free(&own, address)) else {
-        if !own.is_busy() {
+    let has_record = Cell::new(false);
+    let write_down = || {
+        has_record.set(TAILS.is_on() && TAILS.has(address) && defer::is_wanted(&own));
+        has_record.get() || defer::free(&own, address, &Cell::new(false))
+    };
+    let Some(busy) = enter(&own, write_down) else {
+        if has_record.get() {
+            moving.old = Old::WithRecord;
+        } else if !own.is_busy() {
             moving.old = Old::WrittenDown;
         }
         return moving;
@@ -284,7 +296,7 @@ pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
     let Some(own) = thread::own() else { return };
     let address = block as usize;
     match moving.old {
-        Old::Nothing => return,
+        Old::Nothing | Old::WithRecord => return,
         // It was written down as freed, or will be.
         Old::WrittenDown => return defer::lost(&own),
         Old::Followed(_) | Old::Sampled(_) => {}
@@ -298,4 +310,32 @@ pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
         }
     }
     drop(busy);
+}
+
+/// realloc of a block whose record may be read just now: it stays until the gate opens.
+pub(crate) extern "C" fn copied(block: *mut c_void, size: usize, caller: usize) -> *mut c_void {
+    // SAFETY: the caller's own block; the new one has at least so many bytes.
+    unsafe {
+        if size == 0 {
+            give_back(block);
+            return ptr::null_mut();
+        }
+        let new = call!(functions::malloc::REAL, fn(usize) -> *mut c_void)(size.saturating_add(EXTRA));
+        if new.is_null() {
+            return new;
+        }
+        let usable = call!(functions::malloc_usable_size::REAL, fn(*mut c_void) -> usize)(block);
+        ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), usable.min(size));
+        allocated(new, size, caller);
+        give_back(block);
+        new
+    }
+}
+
+/// free.
+unsafe extern "C" fn give_back(block: *mut c_void) {
+    if freeing(block) {
+        // SAFETY: the caller's.
+        unsafe { call!(functions::free::REAL, fn(*mut c_void))(block) };
+    }
 }

@@ -12,6 +12,7 @@ use memintro_tracker::threads::{Settle, ThreadState, bump};
 
 use crate::apply::{self, Old, Origin};
 use crate::defer::{kind, told};
+use crate::in_band;
 use crate::in_full;
 use crate::pending::Pending;
 use crate::sampling::{self, SAMPLES};
@@ -42,8 +43,11 @@ impl Settle for Opening {
 
     extern "C" fn record(&self, own: &ThreadState, event: &Event, path: &[u8]) {
         record_event(own, event, path);
-        if !matches!(event.kind, kind::FREE | kind::DEATH | kind::SAMPLED_DEATH) {
-            Pending::end();
+        match event.kind {
+            kind::FREE | kind::DEATH | kind::SAMPLED_DEATH => {}
+            // SAFETY: its owner has given it up, and has left it to whoever records this.
+            kind::FREE_WITH_RECORD => unsafe { in_band::give_back_later(event.address as usize) },
+            _ => Pending::end(),
         }
     }
 }
@@ -55,7 +59,7 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
     }
     // SAFETY: states are never unmapped, and the world is paused.
     let Some(owner) = (unsafe { (event.owner as *const ThreadState).as_ref() }) else { return };
-    let origin = Origin { owner, counters: &own.counters };
+    let origin = Origin { owner, counters: &own.counters, owns: false };
     let address = event.address as usize;
     let removed = || Removed { site: event.site, size: event.size, age: event.extra };
     let sample = || Sample {
@@ -80,7 +84,7 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
             apply::born_sampled(origin, address, event.size, site, event.generation, event.mean);
         }
         kind::UNTRACKED_BIRTH => apply::born_untracked(origin, address, event.generation),
-        kind::FREE => {
+        kind::FREE | kind::FREE_WITH_RECORD => {
             let old = apply::take(address, event.generation);
             apply::unnote(address);
             apply::gone(origin, &old, event.generation);

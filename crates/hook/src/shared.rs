@@ -11,10 +11,13 @@ use memintro_tracker::captures::Followed;
 use memintro_tracker::objects::Objects;
 use memintro_tracker::sites::Sites;
 use memintro_tracker::table::Table;
+use memintro_tracker::tails::Tails;
 use memintro_tracker::threads::Threads;
 
 /// Live blocks.
 pub(crate) static TABLE: Table = Table::new();
+/// Those of them that have their records within themselves.
+pub(crate) static TAILS: Tails = Tails::new();
 /// Live objects of the VM, by slot.
 pub(crate) static OBJECTS: Objects = Objects::new();
 /// Call sites.
@@ -32,6 +35,10 @@ pub(crate) static TRACKS_OBJECTS: AtomicBool = AtomicBool::new(false);
 pub(crate) static STACK_DEPTH: AtomicU32 = AtomicU32::new(1);
 /// Not 0 while events are recorded. Each stub reads it, so it is a word of its own.
 pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
+/// The value of [`ACTIVE`] in full mode while blocks have records within themselves. Stubs tell it from the other.
+pub(crate) const IN_BAND: u32 = 4;
+const _: () =
+    assert!((IN_BAND - Mode::FULL.0).count_ones() == 2 && (Mode::SAMPLED.0 - Mode::FULL.0).count_ones() == 1);
 /// Set by the constructor when the library is first in the process.
 pub(crate) static PRELOADED: AtomicBool = AtomicBool::new(false);
 /// `MEMINTRO_DISABLE=1`, or a privileged process.
@@ -159,7 +166,18 @@ pub(crate) fn lend_vm(source: Option<VmSource>) {
 
 /// The mode of tracking now.
 pub(crate) fn mode() -> Mode {
-    Mode(ACTIVE.load(Ordering::Relaxed))
+    mode_of(ACTIVE.load(Ordering::Relaxed))
+}
+
+fn mode_of(active: u32) -> Mode {
+    if active == IN_BAND { Mode::FULL } else { Mode(active) }
+}
+
+/// Whether all blocks are followed.
+#[inline(always)]
+pub(crate) fn is_full() -> bool {
+    const { assert!((Mode::FULL.0 | IN_BAND) & Mode::SAMPLED.0 == 0) };
+    ACTIVE.load(Ordering::Relaxed) & (Mode::FULL.0 | IN_BAND) != 0
 }
 
 /// Marks the figures as unusable, because a change to them will never be finished. From now on no thread reads or
@@ -195,7 +213,7 @@ pub(crate) unsafe fn of_other_process(moved: impl Fn(usize) -> usize) -> Other {
         let words = read::<usize>(moved((&raw const WORDS).expose_provenance()));
         let is_booting = read::<u8>(moved((&raw const BOOTING).expose_provenance())) != 0;
         Other {
-            mode: read::<u32>(moved((&raw const ACTIVE).expose_provenance())),
+            mode: mode_of(read::<u32>(moved((&raw const ACTIVE).expose_provenance()))).0,
             is_lost: read::<u8>(moved((&raw const IS_LOST).expose_provenance())) != 0,
             words: (!is_booting).then_some(words),
         }

@@ -6,9 +6,10 @@ use memintro_abi::{Mode, StartOptions, Status};
 
 use crate::changes::exclusively;
 use crate::functions;
+use crate::in_band;
 use crate::patch::{self, Outcome};
 use crate::real::{Family, is_resolved};
-use crate::shared::{DISABLED, PRELOADED, mode};
+use crate::shared::{DISABLED, PRELOADED, TAILS, mode};
 use crate::state;
 use crate::stubs::STUBS;
 
@@ -28,6 +29,10 @@ pub(crate) fn start(options: &StartOptions) -> Status {
         functions::resolve();
         if !functions::has_allocator() {
             return Status::NO_ALLOCATOR;
+        }
+        if in_band::is_wanted() {
+            // First, so that no program is told of bytes that a record will be in.
+            let _ = patch::install(STUBS, |function| function.family == Family::Asking);
         }
         let status = state::activate(&options);
         // Tracking that misses some slots would be taken for complete.
@@ -57,6 +62,7 @@ fn install() -> Outcome {
     let is_preloaded = PRELOADED.load(Ordering::Relaxed);
     patch::install(STUBS, |function| match function.family {
         Family::C => !is_preloaded,
+        Family::Asking => TAILS.is_on(),
         // An allocator without its own strdup uses libc's, which calls malloc.
         Family::Text => is_resolved(function),
         Family::Operator | Family::Extended | Family::Loader => true,

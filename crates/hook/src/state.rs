@@ -17,10 +17,11 @@ use memintro_tracker::mmap;
 use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_FRAMES, MOST_SITES};
 use memintro_tracker::threads::Paused;
 
+use crate::in_band;
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
-    self, ACTIVE, BIRTHS, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, STACK_DEPTH, TABLE, THREADS,
+    self, ACTIVE, BIRTHS, BOOTING, EPOCH, OBJECTS, PRELOADED, SITES, STACK_DEPTH, TABLE, TAILS, THREADS,
     TRACKS_OBJECTS, generation, is_lost, mode,
 };
 use crate::thread;
@@ -129,12 +130,13 @@ pub(crate) fn activate(options: &StartOptions) -> Status {
     let activated = paused(|_| {
         shared::set_stack_depth(options.stack_depth as u32);
         let tracks_objects = TRACKS_OBJECTS.load(Ordering::Relaxed);
+        end_in_band();
         if !keeps && !(empty() && (!tracks_objects || make_room_for_objects())) || !prepare(options) {
             return Status::NO_MEMORY;
         }
         THREADS.deferred.init();
         // Release: a thread that sees the mode sees what the mode needs.
-        ACTIVE.store(options.mode.0, Ordering::Release);
+        ACTIVE.store(in_band::active(options), Ordering::Release);
         if keeps { Status::SWITCHED } else { Status::OK }
     });
     activated.unwrap_or_else(|| done(activated))
@@ -156,9 +158,20 @@ fn prepare(options: &StartOptions) -> bool {
     true
 }
 
+/// Blocks have their records in the table from here on. The world is paused.
+fn end_in_band() {
+    if let Some(own) = thread::kept() {
+        in_band::end(own);
+    }
+}
+
 /// Stops recording; what was collected stays.
 pub(crate) fn deactivate() {
-    if paused(|_| ACTIVE.store(0, Ordering::Release)).is_none() {
+    let stop = || {
+        end_in_band();
+        ACTIVE.store(0, Ordering::Release);
+    };
+    if paused(|_| stop()).is_none() {
         ACTIVE.store(0, Ordering::Release);
         THREADS.make_unusual();
     }
@@ -176,6 +189,7 @@ fn empty() -> bool {
     BIRTHS.forget();
     THREADS.reset_traffic();
     TABLE.clear();
+    TAILS.forget_all();
     OBJECTS.clear();
     OBJECT_SAMPLES.clear();
     SITES.clear();
@@ -249,6 +263,7 @@ pub(crate) fn reset_counters() {
         state.counters.discard();
     }
     THREADS.reset_traffic();
+    TAILS.forget_damaged();
     for id in 0..SITES.count() {
         let (Some(site), Some(objects)) = (SITES.get(id), SITES.objects(id)) else { continue };
         site.counters.reset();
@@ -270,6 +285,7 @@ pub(crate) fn flush() {
 pub(crate) fn tracker_bytes() -> u64 {
     (mmap::mapped_bytes()
         + TABLE.resident_bytes()
+        + TAILS.resident_bytes()
         + OBJECTS.resident_bytes()
         + SAMPLES.filter.resident_bytes()
         + OBJECT_SAMPLES.filter.resident_bytes()) as u64

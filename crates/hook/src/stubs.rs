@@ -11,7 +11,7 @@ use crate::functions::{self, for_each_function};
 use crate::in_full;
 use crate::intercept as body;
 use crate::real::Stub;
-use crate::shared::ACTIVE;
+use crate::shared::{ACTIVE, IN_BAND};
 
 /// The instructions of a stub. The caller's address goes into the register of the fifth argument, which is free: only
 /// `xallocx` has four arguments, and none has five.
@@ -20,6 +20,17 @@ macro_rules! stub_asm {
     (malloc) => { stub_asm!(@in_full malloc) };
     (calloc) => { stub_asm!(@in_full calloc) };
     (free) => { stub_asm!(@in_full free) };
+    (malloc_usable_size) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            "cmp dword ptr [rip + {active}], {in_band}",
+            "je {body}",
+            "jmp qword ptr [rip + {real}]",
+            ".cfi_endproc",
+            active = sym ACTIVE, in_band = const IN_BAND,
+            real = sym functions::malloc_usable_size::REAL, body = sym body::malloc_usable_size,
+        )
+    };
     (@in_full $name:ident) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
@@ -28,11 +39,14 @@ macro_rules! stub_asm {
             "ja 2f",
             "jmp qword ptr [rip + {real}]",
             "2:",
+            // The parity of the difference is even for IN_BAND alone.
+            "jp {with_record}",
             "mov r8, [rsp]",
             "jmp {body}",
             ".cfi_endproc",
             active = sym ACTIVE, full = const Mode::FULL.0,
-            real = sym functions::$name::REAL, in_full = sym in_full::$name, body = sym body::$name,
+            real = sym functions::$name::REAL, in_full = sym in_full::$name::<false>,
+            with_record = sym in_full::$name::<true>, body = sym body::$name,
         )
     };
     ($name:ident) => {
@@ -84,7 +98,7 @@ macro_rules! stub_asm {
             "b {body}",
             ".cfi_endproc",
             active = sym ACTIVE, full = const Mode::FULL.0,
-            real = sym functions::$name::REAL, in_full = sym in_full::$name, body = sym body::$name,
+            real = sym functions::$name::REAL, in_full = sym in_full::$name::<false>, body = sym body::$name,
         )
     };
 }

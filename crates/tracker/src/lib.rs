@@ -5,6 +5,7 @@
 //! formats nothing and has no path that panics.
 //!
 //! - [`table`]: address → block
+//! - [`tails`]: the same, in the last bytes of the block itself, where the allocator allows that
 //! - [`objects`]: slot of a VM's object → its call site and birth
 //! - [`sites`]: call site → number, and its name
 //! - [`births`]: what was born during a measurement
@@ -36,4 +37,5 @@ pub mod sites;
 mod space;
 pub mod stack;
 pub mod table;
+pub mod tails;
 pub mod threads;

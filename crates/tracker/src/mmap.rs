@@ -93,6 +93,22 @@ pub(crate) fn is_vacant(page: *mut u8, len: usize) -> bool {
     reason == libc::ENOMEM || reserve_at(page, len, false).map(|()| unreserve(page, len)).is_ok()
 }
 
+/// How many bytes of a mapping, whose length is a multiple of 256 KiB, are in memory.
+pub(crate) fn resident(address: *mut u8, len: usize) -> usize {
+    const PAGE: usize = 4096;
+    const STEP: usize = 64 * PAGE;
+    let _errno = Errno::save();
+    let mut pages = 0;
+    for place in (0..len).step_by(STEP) {
+        let mut is_resident = [0_u8; STEP / PAGE];
+        // SAFETY: the kernel reads no memory there, and writes one byte for a page.
+        if unsafe { libc::mincore(address.wrapping_add(place).cast(), STEP, is_resident.as_mut_ptr()) } == 0 {
+            pages += is_resident.iter().filter(|page| **page & 1 != 0).count();
+        }
+    }
+    pages * PAGE
+}
+
 /// Random bits, as good as possible without waiting.
 pub(crate) fn random() -> u64 {
     let _errno = Errno::save();

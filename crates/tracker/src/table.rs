@@ -32,7 +32,7 @@ mod lengths;
 mod list;
 mod operations;
 mod overflow;
-mod packed;
+pub(crate) mod packed;
 mod page_map;
 mod routing;
 mod shards;

@@ -37,7 +37,7 @@ use memintro_abi::{Mode, ModuleRecord, PatchEntry};
 use memintro_tracker::stack;
 
 use crate::functions::FUNCTIONS;
-use crate::real::{Function, Stub};
+use crate::real::{Family, Function, Stub};
 use crate::shared;
 
 pub(crate) use loaded_modules::LoadedModules;
@@ -62,6 +62,14 @@ pub(crate) struct Outcome {
     pub(crate) lost: u32,
     /// Slots and modules for whose record there was no memory.
     pub(crate) unwritten: u32,
+}
+
+/// Whether C's functions, and what is asked of their blocks, are libc's.
+pub(crate) fn is_all_of_libc() -> bool {
+    let is_of_c = |function: &Function| matches!(function.family, Family::C | Family::Asking);
+    resolve::are_of_libc(
+        FUNCTIONS.iter().enumerate().filter(|(_, function)| is_of_c(function)).map(|(index, _)| index),
+    )
 }
 
 /// Patches those of `stubs` whose functions are wanted into all modules.

@@ -36,6 +36,16 @@ static LATER: AtomicU64 = AtomicU64::new(0);
 /// Functions that a module defines in a version of its own.
 static VERSIONED: AtomicU64 = AtomicU64::new(0);
 
+/// Functions whose real one is libc's.
+static OF_LIBC: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the real function with each of these indices is libc's, and no other module defines one of that name (in whatever
+/// version: that of glibc's checking malloc is none that we would find).
+pub(super) fn are_of_libc(indices: impl Iterator<Item = usize>) -> bool {
+    let wanted = indices.fold(0, |all, index| all | bit(index));
+    OF_LIBC.load(Ordering::Relaxed) & wanted == wanted && SEVERAL.load(Ordering::Relaxed) & wanted == 0
+}
+
 /// What is known of a function's definitions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
@@ -159,6 +169,7 @@ struct Search<'a> {
     /// Functions whose real one was found among the modules that came with the program.
     settled: u64,
     early: u64,
+    of_libc: u64,
     later: u64,
     versioned: u64,
     /// Those that were found in a module that was loaded later.
@@ -177,6 +188,7 @@ impl<'a> Search<'a> {
             again: 0,
             settled: 0,
             early: 0,
+            of_libc: 0,
             later: 0,
             versioned: 0,
             found_later: 0,
@@ -211,7 +223,9 @@ impl<'a> Search<'a> {
             let found = match function.family {
                 Family::Extended => Ok(Some(definition)),
                 Family::Operator => module.defined_for(name, CXX_VERSIONS),
-                Family::C | Family::Text | Family::Loader => module.defined_for(name, LIBC_VERSIONS),
+                Family::C | Family::Asking | Family::Text | Family::Loader => {
+                    module.defined_for(name, LIBC_VERSIONS)
+                }
             };
             let Ok(Some(found)) = found else {
                 self.versioned |= bit;
@@ -236,7 +250,7 @@ impl<'a> Search<'a> {
         has_malloc: bool,
     ) {
         let (is_theirs, is_ours) = match function.family {
-            Family::C => (!self.is_before_us, true),
+            Family::C | Family::Asking => (!self.is_before_us, true),
             Family::Operator => {
                 (true, !self.is_before_us && (has_malloc || is_runtime(Family::Operator, loaded)))
             }
@@ -255,6 +269,9 @@ impl<'a> Search<'a> {
             return;
         }
         self.early |= bit;
+        if loaded.is_libc() {
+            self.of_libc |= bit;
+        }
         self.comes_back |= !loaded.is_libc() && [c"calloc", c"realloc"].contains(&function.name);
         // Another thread may have found the same. An indirect function's resolver is called only once.
         if real(function).is_none() {
@@ -268,6 +285,7 @@ impl<'a> Search<'a> {
         LATER.store(self.later, Ordering::Relaxed);
         VERSIONED.store(self.versioned, Ordering::Relaxed);
         EARLY.store(self.early, Ordering::Relaxed);
+        OF_LIBC.store(self.of_libc, Ordering::Relaxed);
         MAY_COME_BACK.store(self.comes_back, Ordering::Relaxed);
         let known = self.early | self.found_later;
         for (_, function) in self.functions.iter().enumerate().filter(|(index, _)| known & bit(*index) == 0) {

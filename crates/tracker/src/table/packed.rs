@@ -14,15 +14,15 @@ use super::{MAX_AGE, Removed, hash};
 const SITE_BITS: u32 = 24;
 const BIRTH_BITS: u32 = 18;
 const SIZE_BITS: u32 = 17;
-const BIRTH_SHIFT: u32 = SITE_BITS;
+pub(crate) const BIRTH_SHIFT: u32 = SITE_BITS;
 const SIZE_SHIFT: u32 = BIRTH_SHIFT + BIRTH_BITS;
 const REST_SHIFT: u32 = SIZE_SHIFT + SIZE_BITS;
 
 const KEY_BITS: u32 = 32;
 const _: () = assert!(hash::RESIDUE_BITS - KEY_BITS == u64::BITS - REST_SHIFT);
 
-pub(super) const SITE_MASK: u64 = (1 << SITE_BITS) - 1;
-const BIRTH_MASK: u32 = (1 << BIRTH_BITS) - 1;
+pub(crate) const SITE_MASK: u64 = (1 << SITE_BITS) - 1;
+pub(crate) const BIRTH_MASK: u32 = (1 << BIRTH_BITS) - 1;
 const SIZE_MASK: u64 = (1 << SIZE_BITS) - 1;
 
 /// Sizes below are stored as they are.
@@ -76,14 +76,14 @@ pub(super) fn decode(value: u64, now: u32, large_size: impl FnOnce(u32) -> u64) 
 
 /// Age at `now`, not limited. A block whose birth seems to be slightly in the future has age 0.
 #[inline]
-pub(super) fn age(value: u64, now: u32) -> u32 {
+pub(crate) fn age(value: u64, now: u32) -> u32 {
     let age = now.wrapping_sub((value >> BIRTH_SHIFT) as u32) & BIRTH_MASK;
     if age > BIRTH_MASK - EARLY { 0 } else { age }
 }
 
 /// Whether the birth was in this generation, or so many before it that an entry cannot tell.
 #[inline(always)]
-pub(super) fn is_of(value: u64, now: u32) -> bool {
+pub(crate) fn is_of(value: u64, now: u32) -> bool {
     ((value >> BIRTH_SHIFT) as u32 ^ now) & BIRTH_MASK == 0
 }
 

@@ -1,0 +1,470 @@
+//! Records of blocks within the blocks themselves: the last 8 bytes of a block's usable size, which the caller has asked for on
+//! top of its own ([`EXTRA`]).
+//!
+//! Only for blocks of glibc's allocator: the word in front of a block says how long it is. A bitmap, one bit for 16 bytes of the
+//! heap, says at which addresses a block with a record begins. It lies in leaves, each for 1 GiB of address space, whose pages
+//! take memory where there are such blocks: 8 KiB for a mebibyte.
+//!
+//! | bits of a record | what |
+//! |---|---|
+//! | 0–23 | call site |
+//! | 24–41 | generation of birth, modulo 2^18, as in [`crate::table`] |
+//! | 42–47 | slack: the block's usable size, less the record, less the size that was asked for |
+//! | 48–63 | check: a hash of the address and of the bits above |
+//!
+//! Rules for neighbours: a record is written and read only by whoever owns the block (it was just handed out, or is about to be
+//! given back), or while the world is paused.
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::mmap;
+use crate::table::{Block, Inserted, MAX_AGE, Removed, Table, packed};
+
+/// Bytes that the allocator is asked for on top of a block's size.
+pub const EXTRA: usize = 8;
+
+/// The arguments of calloc that give [`EXTRA`] bytes more; the same if that is not possible.
+#[inline(always)]
+#[must_use]
+pub fn with_extra(count: usize, size: usize) -> (usize, usize) {
+    match count.checked_mul(size).and_then(|bytes| bytes.checked_add(EXTRA)) {
+        Some(bytes) => (1, bytes),
+        None => (count, size),
+    }
+}
+
+/// Greatest size of a block with a record. A larger one often ends in a page that its owner never touches.
+const MOST_BYTES: u64 = 32 << 10;
+
+const ADDRESS_BITS: u32 = 48;
+const LEAF_SHIFT: u32 = 30;
+const LEAVES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
+/// Places that are left for threads that reserve leaves at the same time.
+const SPARE_LEAVES: usize = 64;
+/// Leaves that there may be: a heap of so many GiB, or in so many parts.
+const MOST_LEAVES: usize = 256;
+const GRANULE_SHIFT: u32 = 4;
+const WORD_SHIFT: u32 = GRANULE_SHIFT + 6;
+const WORDS: usize = 1 << (LEAF_SHIFT - WORD_SHIFT);
+
+const SLACK_SHIFT: u32 = 42;
+const MOST_SLACK: u64 = 63;
+const CHECK_SHIFT: u32 = 48;
+
+/// The least that glibc hands out.
+const LEAST_USABLE: u64 = 24;
+
+/// Bits of the word in front of a block of glibc's.
+const IS_MAPPED: u64 = 2;
+const FLAGS: u64 = 7;
+
+#[derive(Debug)]
+struct Leaf([AtomicU64; WORDS]);
+
+/// What was found where a block with a record should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No block with a record begins there.
+    Nothing,
+    /// This one.
+    Whole(Removed),
+    /// Somebody has written over its record, or the block is gone: an overrun, or a free that was missed. What it said is
+    /// not known.
+    Damaged,
+}
+
+/// Generations between two looks for old blocks: a birth is kept modulo 2^18, so older ones move to the table.
+const GENERATIONS: u32 = 1 << 16;
+
+/// Which blocks have a record.
+#[derive(Debug)]
+pub struct Tails {
+    leaves: [AtomicPtr<Leaf>; LEAVES],
+    /// The numbers of those that there are, plus 1, so that nobody has to look at all places.
+    numbers: [AtomicUsize; MOST_LEAVES],
+    /// Whether any block may have one.
+    is_on: AtomicBool,
+    /// Generation of the last look for old blocks.
+    looked: AtomicU32,
+    /// Records that were damaged.
+    damaged: AtomicU64,
+}
+
+#[inline(always)]
+fn check(address: usize, body: u64) -> u64 {
+    (body ^ (address as u64) << 17).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> CHECK_SHIFT
+}
+
+/// The usable bytes of a block of glibc's; `None` if it is not from the heap or too large.
+///
+/// # Safety
+/// The block is the caller's.
+#[inline(always)]
+unsafe fn usable(address: usize) -> Option<u64> {
+    // SAFETY: glibc keeps a word in front of each block.
+    usable_by(unsafe { *ptr::with_exposed_provenance::<u64>(address.wrapping_sub(8)) })
+}
+
+/// The same by the word in front of it.
+#[inline(always)]
+fn usable_by(header: u64) -> Option<u64> {
+    let usable = (header & !FLAGS).wrapping_sub(8);
+    (header & IS_MAPPED == 0 && usable <= MOST_BYTES).then_some(usable)
+}
+
+/// What a record says; `None` if it is none, or is another block's.
+#[inline(always)]
+fn decode(address: usize, usable: u64, record: u64, now: u32) -> Option<Removed> {
+    let body = record & ((1 << CHECK_SHIFT) - 1);
+    let size = usable.wrapping_sub(8).wrapping_sub(body >> SLACK_SHIFT);
+    if check(address, body) != record >> CHECK_SHIFT || size > MOST_BYTES {
+        return None;
+    }
+    let age = if packed::is_of(body, now) { 0 } else { packed::age(body, now).min(MAX_AGE) };
+    Some(Removed { site: (body & packed::SITE_MASK) as u32, size, age })
+}
+
+#[inline(always)]
+fn tail(address: usize, usable: u64) -> *mut u64 {
+    ptr::with_exposed_provenance_mut(address.wrapping_add(usable as usize).wrapping_sub(8))
+}
+
+impl Tails {
+    /// Without memory, and off.
+    #[allow(clippy::new_without_default, reason = "it belongs into a static")]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            leaves: [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES],
+            numbers: [const { AtomicUsize::new(0) }; MOST_LEAVES],
+            is_on: AtomicBool::new(false),
+            looked: AtomicU32::new(0),
+            damaged: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether any block may have a record.
+    #[inline(always)]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Blocks get records from here on.
+    pub fn begin(&self) {
+        self.is_on.store(true, Ordering::Relaxed);
+    }
+
+    /// No block has a record from here on. The world is paused.
+    pub fn end(&self) {
+        self.is_on.store(false, Ordering::Relaxed);
+        self.forget_all();
+    }
+
+    /// The leaves that there are, with their numbers.
+    fn known(&self) -> impl Iterator<Item = (usize, *mut Leaf)> {
+        let numbers = self
+            .numbers
+            .iter()
+            .map(|number| number.load(Ordering::Acquire))
+            .take_while(|number| *number != 0);
+        numbers.filter_map(|number| {
+            let index = number.wrapping_sub(1);
+            Some((index, self.leaves.get(index)?.load(Ordering::Acquire))).filter(|(_, leaf)| !leaf.is_null())
+        })
+    }
+
+    /// No block has a record now. The world is paused.
+    pub fn forget_all(&self) {
+        for (_, leaf) in self.known() {
+            mmap::discard(leaf.cast(), size_of::<Leaf>());
+        }
+        self.forget_damaged();
+    }
+
+    /// Counts damaged records from 0 again.
+    pub fn forget_damaged(&self) {
+        self.damaged.store(0, Ordering::Relaxed);
+    }
+
+    /// How many records were damaged since the last start or clear.
+    pub fn damaged(&self) -> u64 {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is time to look for blocks that are too old for their records.
+    #[inline]
+    pub fn is_to_look(&self, now: u32) -> bool {
+        self.is_on() && now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= GENERATIONS
+    }
+
+    /// Moves blocks to `table` whose age is at least `least`; their records are void then. The world is paused. `dropped` gets
+    /// those that the table does not take.
+    ///
+    /// # Safety
+    /// `read` reads the process' own memory.
+    #[inline(always)]
+    pub unsafe fn move_to(
+        &self,
+        table: &Table,
+        now: u32,
+        least: u32,
+        read: impl FnMut(usize) -> Option<u64>,
+        mut dropped: impl FnMut(Removed),
+    ) {
+        self.for_each(now, read, |address, block| {
+            if block.age < least {
+                return;
+            }
+            let Removed { site, size, age } = block;
+            let again = Block { site, size, generation: now.wrapping_sub(age) };
+            match table.insert(address, again, now) {
+                Inserted::New => {}
+                // Its own free was missed, too.
+                Inserted::Replaced(stale) => dropped(stale),
+                Inserted::Full => dropped(block),
+            }
+            self.forget(address);
+        });
+        self.looked.store(now, Ordering::Relaxed);
+    }
+
+    /// Moves blocks that will soon be too old for their records. See [`Tails::move_to`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn move_old(
+        &self,
+        table: &Table,
+        now: u32,
+        read: impl FnMut(usize) -> Option<u64>,
+        dropped: impl FnMut(Removed),
+    ) {
+        // SAFETY: the caller's.
+        unsafe { self.move_to(table, now, GENERATIONS, read, dropped) };
+    }
+
+    /// Visits all blocks with a record that is whole, in no order. The world is paused. `read` reads a word
+    /// of memory, or says that there is none: a block whose free was missed may be gone.
+    #[inline(always)]
+    pub fn for_each(
+        &self,
+        now: u32,
+        mut read: impl FnMut(usize) -> Option<u64>,
+        mut visit: impl FnMut(usize, Removed),
+    ) {
+        for (index, leaf) in self.known() {
+            // SAFETY: leaves are never unmapped.
+            let leaf = unsafe { &*leaf };
+            for (number, word) in leaf.0.iter().enumerate() {
+                let mut bits = word.load(Ordering::Relaxed);
+                while bits != 0 {
+                    let granule = bits.trailing_zeros() as usize;
+                    bits &= bits.wrapping_sub(1);
+                    let address = index << LEAF_SHIFT | number << WORD_SHIFT | granule << GRANULE_SHIFT;
+                    let usable = read(address.wrapping_sub(8)).and_then(usable_by);
+                    let record =
+                        usable.and_then(|usable| read(address.wrapping_add(usable as usize).wrapping_sub(8)));
+                    if let Some(found) =
+                        usable.zip(record).and_then(|(usable, record)| decode(address, usable, record, now))
+                    {
+                        visit(address, found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bytes of memory that the bitmap takes.
+    pub fn resident_bytes(&self) -> usize {
+        if !self.is_on() {
+            return 0;
+        }
+        self.known().map(|(_, leaf)| mmap::resident(leaf.cast(), size_of::<Leaf>())).sum()
+    }
+
+    #[inline(always)]
+    fn word(&self, address: usize) -> Option<&AtomicU64> {
+        // SAFETY: null, or a leaf that is never unmapped. The masks keep both indices inside.
+        let leaf =
+            unsafe { self.leaves[(address >> LEAF_SHIFT) & (LEAVES - 1)].load(Ordering::Acquire).as_ref() }?;
+        Some(&leaf.0[(address >> WORD_SHIFT) & (WORDS - 1)])
+    }
+
+    /// Whether a block with a record begins there.
+    #[inline(always)]
+    pub fn has(&self, address: usize) -> bool {
+        self.word(address).is_some_and(|word| word.load(Ordering::Relaxed) & bit(address) != 0)
+    }
+
+    /// No block with a record begins there.
+    #[inline]
+    pub fn forget(&self, address: usize) {
+        if let Some(word) = self.word(address) {
+            word.fetch_and(!bit(address), Ordering::Relaxed);
+        }
+    }
+
+    /// Gives a block a record. `false`: nothing was done, because it cannot have one, or memory is needed first
+    /// ([`Tails::make_room`]), or the address has a record whose block's free was missed.
+    ///
+    /// # Safety
+    /// The block is the caller's, not null, and nobody else knows of it yet.
+    #[inline(always)]
+    pub unsafe fn put_at_once(&self, address: usize, block: &Block, shared: bool) -> bool {
+        let Some(word) = self.word(address) else { return false };
+        let body =
+            u64::from(block.site) | u64::from(block.generation & packed::BIRTH_MASK) << packed::BIRTH_SHIFT;
+        // SAFETY: the caller's promise.
+        let Some(usable) = (unsafe { usable(address) }) else { return false };
+        let slack = usable.wrapping_sub(8).wrapping_sub(block.size);
+        let before = word.load(Ordering::Relaxed);
+        if slack > MOST_SLACK || before & bit(address) != 0 {
+            return false;
+        }
+        let body = body | slack << SLACK_SHIFT;
+        // SAFETY: the last word of the block, for which the caller has asked.
+        unsafe { *tail(address, usable) = body | check(address, body) << CHECK_SHIFT };
+        if shared {
+            word.fetch_or(bit(address), Ordering::Relaxed);
+        } else {
+            word.store(before | bit(address), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Takes the record of a block that is about to be given back, if `ready` returns something for it. `None`: nothing was
+    /// done.
+    ///
+    /// # Safety
+    /// The block is the caller's.
+    #[inline(always)]
+    pub unsafe fn take_at_once<R>(
+        &self,
+        address: usize,
+        now: u32,
+        shared: bool,
+        ready: impl FnOnce(&Removed) -> Option<R>,
+    ) -> Option<(Removed, R)> {
+        let word = self.word(address)?;
+        let before = word.load(Ordering::Relaxed);
+        if before & bit(address) == 0 {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let usable = unsafe { usable(address) }?;
+        let tail = tail(address, usable);
+        // SAFETY: as above.
+        let removed = decode(address, usable, unsafe { *tail }, now)?;
+        let ready = ready(&removed)?;
+        // Else it would look whole to whoever comes to it by an accident, at this address.
+        // SAFETY: as above.
+        unsafe { *tail = 0 };
+        if shared {
+            word.fetch_and(!bit(address), Ordering::Relaxed);
+        } else {
+            word.store(before & !bit(address), Ordering::Relaxed);
+        }
+        Some((removed, ready))
+    }
+
+    /// Takes the record of a block that is about to be given back or moved. A damaged one is counted.
+    ///
+    /// # Safety
+    /// The block is the caller's.
+    #[inline]
+    pub unsafe fn take(&self, address: usize, now: u32) -> Found {
+        if !self.has(address) {
+            return Found::Nothing;
+        }
+        // SAFETY: the caller's promise.
+        match unsafe { self.take_at_once(address, now, true, |_| Some(())) } {
+            Some((removed, ())) => Found::Whole(removed),
+            None => self.take_stale(address),
+        }
+    }
+
+    /// Takes what is left at an address that was handed out again. What such a record says is not believed: there may be
+    /// several there.
+    #[inline]
+    pub fn take_stale(&self, address: usize) -> Found {
+        if !self.has(address) {
+            return Found::Nothing;
+        }
+        self.forget(address);
+        self.damaged.fetch_add(1, Ordering::Relaxed);
+        Found::Damaged
+    }
+
+    /// How many bytes of a block its owner may use; `None`: the allocator has to be asked. It is what the allocator would say
+    /// if it had been asked for the size alone, or 8 less.
+    ///
+    /// # Safety
+    /// The block is the caller's.
+    #[inline(always)]
+    pub unsafe fn usable(&self, address: usize) -> Option<usize> {
+        if !self.has(address) {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let usable = unsafe { usable(address) }?;
+        // SAFETY: as above.
+        let size = decode(address, usable, unsafe { *tail(address, usable) }, 0)?.size;
+        let alone = (size.wrapping_add(8 + 15) & !15).wrapping_sub(8).max(LEAST_USABLE);
+        Some(alone.min(usable.wrapping_sub(8)) as usize)
+    }
+
+    /// Reserves the bitmap around an address. `false`: there is no memory.
+    #[inline]
+    pub fn make_room(&self, address: usize) -> bool {
+        self.word(address).is_some() || self.reserve(address)
+    }
+
+    /// Writes a leaf's number down.
+    fn list(&self, index: usize) {
+        let number = index.wrapping_add(1);
+        let is_free = |place: &&AtomicUsize| {
+            place.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        // There is a free place: see `reserve`.
+        let _ = self.numbers.iter().find(is_free);
+    }
+
+    #[cold]
+    extern "C" fn reserve(&self, address: usize) -> bool {
+        let place = &self.leaves[(address >> LEAF_SHIFT) & (LEAVES - 1)];
+        // One place is left for each of some threads that come here at once.
+        let is_full = self
+            .numbers
+            .get(MOST_LEAVES - SPARE_LEAVES)
+            .is_none_or(|number| number.load(Ordering::Relaxed) != 0);
+        if is_full {
+            return false;
+        }
+        let Some(leaf) = mmap::reserve(size_of::<Leaf>()) else { return false };
+        // A huge page would be more than the bitmap of a small heap.
+        mmap::advise(leaf.as_ptr(), size_of::<Leaf>(), false);
+        let new = leaf.as_ptr().cast();
+        match place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => self.list(address >> LEAF_SHIFT),
+            Err(_) => mmap::unreserve(leaf.as_ptr(), size_of::<Leaf>()),
+        }
+        true
+    }
+}
+
+#[inline(always)]
+fn bit(address: usize) -> u64 {
+    1 << ((address >> GRANULE_SHIFT) & 63)
+}
+
+/// Whether `usable` bytes are what the word in front of this block says: for a test of an allocator.
+///
+/// # Safety
+/// The block is the caller's.
+#[must_use]
+pub unsafe fn is_told(block: usize, usable: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { self::usable(block) == Some(usable as u64) }
+}

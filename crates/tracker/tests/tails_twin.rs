@@ -1,0 +1,322 @@
+//! Records within blocks beside a table of the same blocks, event by event: what one says of a block the other must say, too,
+//! with frees and overruns planted of which neither hears. The blocks are glibc's own.
+
+#![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use memintro_tracker::table::{Block, Inserted, Table};
+use memintro_tracker::tails::{EXTRA, Found, Tails, is_told, with_extra};
+
+const THREADS: u64 = 4;
+/// Beyond the greatest size of a block with a record.
+const MOST_BYTES: u64 = 40 << 10;
+
+static TAILS: Tails = Tails::new();
+/// Those that cannot have a record.
+static REST: Table = Table::new();
+static TWIN: Table = Table::new();
+static GENERATION: AtomicU32 = AtomicU32::new(7);
+/// Blocks that some thread has left to others.
+static SHARED: Mutex<Vec<Live>> = Mutex::new(Vec::new());
+
+/// What was planted, and what became of it.
+static ESCAPED: AtomicU64 = AtomicU64::new(0);
+static OVERRUN: AtomicU64 = AtomicU64::new(0);
+static HEALED: AtomicU64 = AtomicU64::new(0);
+static LOST: AtomicU64 = AtomicU64::new(0);
+/// Bytes of live blocks, as the records have it and as the twin has it; bytes of those whose record was lost.
+static BYTES: AtomicU64 = AtomicU64::new(0);
+static TWINS_BYTES: AtomicU64 = AtomicU64::new(0);
+static LOST_BYTES: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Clone, Copy)]
+struct Live {
+    address: usize,
+    size: u64,
+    /// Its last byte was written, beyond the size that was asked for.
+    is_overrun: bool,
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+
+    /// Mostly small.
+    fn size(&mut self) -> u64 {
+        match self.below(16) {
+            0 => self.below(MOST_BYTES),
+            1..=4 => self.below(2_000),
+            _ => self.below(130),
+        }
+    }
+}
+
+fn now() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// What the hook does where a block has just been handed out.
+fn born(address: usize, size: u64, site: u32) -> Live {
+    let now = now();
+    let block = Block { site, size, generation: now };
+    let stale = match TWIN.insert(address, block, now) {
+        Inserted::New => None,
+        Inserted::Replaced(stale) => Some(stale),
+        Inserted::Full => panic!("the twin has no room"),
+    };
+    let found = TAILS.take_stale(address);
+    let of_rest = REST.remove(address, now);
+    match (found, of_rest, stale) {
+        (Found::Nothing, None, None) => {}
+        (Found::Nothing, Some(known), Some(stale)) => {
+            assert_eq!(known, stale);
+            HEALED.fetch_add(1, Ordering::Relaxed);
+            BYTES.fetch_sub(known.size, Ordering::Relaxed);
+        }
+        (Found::Damaged, None, Some(stale)) => {
+            LOST.fetch_add(1, Ordering::Relaxed);
+            LOST_BYTES.fetch_add(stale.size, Ordering::Relaxed);
+        }
+        other => panic!("at {address:#x}: {other:?}"),
+    }
+    if let Some(stale) = stale {
+        TWINS_BYTES.fetch_sub(stale.size, Ordering::Relaxed);
+    }
+    assert!(TAILS.make_room(address));
+    // SAFETY: the block is this thread's.
+    if !unsafe { TAILS.put_at_once(address, &block, true) } {
+        assert_eq!(REST.insert(address, block, now), Inserted::New);
+    }
+    BYTES.fetch_add(size, Ordering::Relaxed);
+    TWINS_BYTES.fetch_add(size, Ordering::Relaxed);
+    Live { address, size, is_overrun: false }
+}
+
+/// What the hook does before a block is given back or moved.
+fn died(block: Live) {
+    let now = now();
+    // The bytes are the owner's up to what it is told.
+    // SAFETY: the block is this thread's.
+    let (told, found) = unsafe { (TAILS.usable(block.address), TAILS.take(block.address, now)) };
+    assert!(told.is_none_or(|told| told as u64 >= block.size));
+    let known = match found {
+        Found::Nothing => REST.remove(block.address, now),
+        Found::Whole(known) => Some(known),
+        Found::Damaged => None,
+    };
+    let twin = TWIN.remove(block.address, now).expect("the twin has lost a block");
+    assert_eq!(twin.size, block.size);
+    TWINS_BYTES.fetch_sub(twin.size, Ordering::Relaxed);
+    match known {
+        Some(known) => {
+            // Where it was only moved aside, it may also be where it was.
+            assert!(!block.is_overrun || known == twin, "a damaged record was believed");
+            // The generation may have gone on between the two.
+            assert_eq!((known.site, known.size), (twin.site, twin.size));
+            assert!(known.age <= twin.age + 1 && twin.age <= known.age + 1);
+            BYTES.fetch_sub(known.size, Ordering::Relaxed);
+        }
+        None => {
+            assert!(block.is_overrun, "a record was lost");
+            LOST.fetch_add(1, Ordering::Relaxed);
+            LOST_BYTES.fetch_add(twin.size, Ordering::Relaxed);
+        }
+    }
+}
+
+fn pointer(address: usize) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(address)
+}
+
+fn allocate(random: &mut Random) -> Live {
+    let size = random.size();
+    // SAFETY: any size may be asked for.
+    let block = unsafe {
+        if random.below(8) == 0 {
+            let (count, size) = with_extra(1, size as usize);
+            libc::calloc(count, size)
+        } else {
+            libc::malloc(size as usize + EXTRA)
+        }
+    };
+    assert!(!block.is_null());
+    // SAFETY: the block has these bytes.
+    unsafe { block.cast::<u8>().write_bytes(0xA5, size as usize) };
+    born(block.expose_provenance(), size, random.below(1 << 24) as u32)
+}
+
+fn resize(block: Live, random: &mut Random) -> Live {
+    died(block);
+    let size = random.size();
+    // SAFETY: the block is this thread's.
+    let moved = unsafe { libc::realloc(pointer(block.address), size as usize + EXTRA) };
+    assert!(!moved.is_null());
+    born(moved.expose_provenance(), size, random.below(1 << 24) as u32)
+}
+
+fn run(seed: u64, operations: u64) {
+    let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ seed << 32);
+    let mut own: Vec<Live> = Vec::new();
+    for _ in 0..operations {
+        let place = random.below(own.len().max(1) as u64) as usize;
+        match random.below(100) {
+            _ if own.len() < 50 => own.push(allocate(&mut random)),
+            0..=44 if own.len() < 4_000 => own.push(allocate(&mut random)),
+            45..=59 => {
+                let block = own.swap_remove(place);
+                own.push(resize(block, &mut random));
+            }
+            60..=62 => SHARED.lock().unwrap().push(own.swap_remove(place)),
+            63..=65 => own.extend(SHARED.lock().unwrap().pop()),
+            66 => {
+                let _ = GENERATION.fetch_add(1, Ordering::Relaxed);
+            }
+            67 if random.below(20) == 0 => {
+                // A free of which nobody hears.
+                ESCAPED.fetch_add(1, Ordering::Relaxed);
+                // SAFETY: the block is this thread's.
+                unsafe { libc::free(pointer(own.swap_remove(place).address)) };
+            }
+            69 if random.below(20) == 0 && !own[place].is_overrun && TAILS.has(own[place].address) => {
+                // A realloc of which nobody hears. If the block stays, its record need not be where it was.
+                let block = own.swap_remove(place);
+                // SAFETY: the block is this thread's.
+                let moved = unsafe { libc::realloc(pointer(block.address), random.size() as usize + 1) };
+                ESCAPED.fetch_add(1, Ordering::Relaxed);
+                if moved.expose_provenance() == block.address {
+                    own.push(Live { is_overrun: true, ..block });
+                } else {
+                    // SAFETY: as above. It is nobody's.
+                    unsafe { libc::free(moved) };
+                }
+            }
+            68 if random.below(20) == 0 && !own[place].is_overrun && TAILS.has(own[place].address) => {
+                OVERRUN.fetch_add(1, Ordering::Relaxed);
+                own[place].is_overrun = true;
+                let address = own[place].address;
+                // SAFETY: the last bytes of the block, which are not its owner's; nobody else has them either.
+                unsafe {
+                    let usable = libc::malloc_usable_size(pointer(address));
+                    let byte = pointer(address).cast::<u8>().add(usable - 1 - random.below(8) as usize);
+                    byte.write(byte.read() ^ (1 + random.below(255)) as u8);
+                }
+            }
+            _ => {
+                let block = own.swap_remove(place);
+                died(block);
+                // SAFETY: the block is this thread's.
+                unsafe { libc::free(pointer(block.address)) };
+            }
+        }
+    }
+    SHARED.lock().unwrap().extend(own);
+}
+
+/// A word of this process, if it is there.
+fn read(address: usize) -> Option<u64> {
+    let mut word = 0_u64;
+    let local = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 };
+    let remote = libc::iovec { iov_base: pointer(address), iov_len: 8 };
+    // SAFETY: room for a word.
+    let read =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    (read == 8).then_some(word)
+}
+
+/// Ten million with `MEMINTRO_STORM_OPERATIONS=10000000`.
+#[test]
+fn records_within_blocks_say_what_a_table_says() {
+    let operations = std::env::var("MEMINTRO_STORM_OPERATIONS").map_or(400_000, |text| text.parse().unwrap());
+    REST.init(1 << 30).unwrap();
+    TWIN.init(1 << 30).unwrap();
+    TAILS.begin();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || run(thread + 1, operations / THREADS));
+        }
+    });
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert!(count(&ESCAPED) > 0 && count(&OVERRUN) > 0 && count(&LOST) > 0);
+    assert_eq!(TAILS.damaged(), count(&LOST));
+    // To the byte.
+    assert_eq!(count(&BYTES), count(&TWINS_BYTES) + count(&LOST_BYTES));
+
+    // The same blocks are listed, but for those that were freed in secret or whose record was written over.
+    let live: HashMap<usize, Live> =
+        SHARED.lock().unwrap().iter().map(|block| (block.address, *block)).collect();
+    let mut twins = HashMap::new();
+    TWIN.for_each(now(), &mut |address, block| assert!(twins.insert(address, block).is_none()));
+    let mut listed = HashMap::new();
+    TAILS.for_each(now(), read, |address, block| assert!(listed.insert(address, block).is_none()));
+    REST.for_each(now(), &mut |address, block| assert!(listed.insert(address, block).is_none()));
+    for (address, block) in &listed {
+        assert_eq!(twins.get(address), Some(block));
+    }
+    for (address, block) in &live {
+        assert!(listed.contains_key(address) || block.is_overrun, "{address:#x}");
+    }
+    assert!(twins.len() as u64 <= live.len() as u64 + count(&ESCAPED));
+
+    // Then all of them move to the table, as at a stop.
+    let expected: HashMap<_, _> = listed.clone();
+    // SAFETY: it reads this process' memory.
+    unsafe { TAILS.move_to(&REST, now(), 0, read, |block| panic!("{block:?}")) };
+    let mut moved = HashMap::new();
+    REST.for_each(now(), &mut |address, block| assert!(moved.insert(address, block).is_none()));
+    assert_eq!(moved, expected);
+    TAILS.end();
+    assert!(live.keys().all(|address| !TAILS.has(*address)));
+}
+
+#[test]
+fn old_blocks_move_in_time() {
+    static TAILS: Tails = Tails::new();
+    static TABLE: Table = Table::new();
+    TABLE.init(64 << 20).unwrap();
+    TAILS.begin();
+    // SAFETY: blocks of this test.
+    unsafe {
+        let [old, young] =
+            [libc::malloc(100 + EXTRA), libc::malloc(100 + EXTRA)].map(<*mut c_void>::expose_provenance);
+        let put = |address, generation| {
+            assert!(TAILS.make_room(address));
+            let block = Block { site: 3, size: 100, generation };
+            assert!(TAILS.put_at_once(address, &block, false));
+        };
+        put(old, 5);
+        assert!(!TAILS.is_to_look(65_535));
+        put(young, 60_000);
+        assert!(TAILS.is_to_look(65_600));
+        TAILS.move_old(&TABLE, 65_600, read, |block| panic!("{block:?}"));
+        assert!(!TAILS.has(old) && TAILS.has(young) && !TAILS.is_to_look(65_700));
+        assert_eq!(TABLE.get(old, 65_600).map(|block| block.age), Some(65_595));
+        let Found::Whole(block) = TAILS.take(young, 65_700) else { panic!() };
+        assert_eq!((block.age, block.size, block.site), (5_700, 100, 3));
+        libc::free(pointer(old));
+        libc::free(pointer(young));
+    }
+}
+
+#[test]
+fn glibc_is_told_from_others() {
+    for size in [0, 1, 24, 25, 100, 5_000, 20_000] {
+        // SAFETY: a block of this test.
+        unsafe {
+            let block = libc::malloc(size + EXTRA);
+            let usable = libc::malloc_usable_size(block);
+            assert!(is_told(block.expose_provenance(), usable));
+            assert!(!is_told(block.expose_provenance(), usable + 16));
+            libc::free(block);
+        }
+    }
+}
