@@ -77,9 +77,9 @@ RSpec.describe "The gate under attack", alone: true do
 
     it "lets forks through between readers that never rest, #{way}" do
       figures = attack("restless", 10_000, way: way)
-      # A fork waits for a fraction of a second. On a busy machine, a few of 200 children do not get their pause.
-      expect(figures[:tracking]).to be >= 190
-      expect(figures[:readings]).to be > 200
+      # A fork waits for a fraction of a second. On a busy machine, a few of 100 children do not get their pause.
+      expect(figures[:tracking]).to be >= 95
+      expect(figures[:readings]).to be > 100
       expect(figures[:longest_fork]).to be < 8
     end
   end

@@ -7,8 +7,8 @@ require "etc"
 RSpec.describe "A process in which everything happens at once" do
   # A part that stands still is named after 10 s of silence, also when the storm is over and the parts end. `bin/test
   # --all` lets each storm go on for a minute.
-  STORM_SECONDS = Integer(ENV.fetch("STORM_SECONDS", "6"))
-  CALM_SECONDS = 5
+  STORM_SECONDS = Integer(ENV.fetch("STORM_SECONDS", "4"))
+  CALM_SECONDS = 4
   LONG_STORM_SECONDS = 60
   LOADED = 3 # threads that run or wait for each processor, before we begin
 
