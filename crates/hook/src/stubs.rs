@@ -11,7 +11,7 @@ use crate::functions::{self, for_each_function};
 use crate::in_full;
 use crate::intercept as body;
 use crate::real::Stub;
-use crate::shared::{ACTIVE, IN_BAND};
+use crate::shared::ACTIVE;
 
 /// The instructions of a stub. The caller's address goes into the register of the fifth argument, which is free: only
 /// `xallocx` has four arguments, and none has five.
@@ -27,7 +27,7 @@ macro_rules! stub_asm {
             "je {body}",
             "jmp qword ptr [rip + {real}]",
             ".cfi_endproc",
-            active = sym ACTIVE, in_band = const IN_BAND,
+            active = sym ACTIVE, in_band = const crate::shared::IN_BAND,
             real = sym functions::malloc_usable_size::REAL, body = sym body::malloc_usable_size,
         )
     };
