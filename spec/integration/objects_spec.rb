@@ -303,7 +303,7 @@ RSpec.describe "objects by line" do
   it "has none of its own lines that start it, though a start within untracked sees what comes after" do
     found = run_ruby(code: <<~RUBY).must_succeed.stdout.split("\n")
       Memintro.untracked { Memintro.start(objects: true) }
-      KEPT = Array.new(100) { "x" * 100 }
+      KEPT = Array.new(100) { "x" * 1_000 }
       sites = Memintro.top(nil, by: :allocations)
       puts sites.map(&:name).grep(%r{memintro/(malloc/tracking|runtime/ractor_guard)\.rb}).size
       puts sites.find { |site| site.name == "-e:2" }.then { |site| [site.live_objects >= 101, site.live_blocks >= 101] }

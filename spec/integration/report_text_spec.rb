@@ -79,7 +79,7 @@ RSpec.describe "The text of a report" do
 
   # Lines that several callers call, at several depths.
   CALLERS = <<~'RUBY'
-    def leaf(i) = (KEPT << "s" * (i % 500 + 40)) && (KEPT << [i])
+    def leaf(i) = (KEPT << "s" * (i % 500 + 700)) && (KEPT << [i])
     def deep(i, depth) = depth.zero? ? leaf(i) : deep(i, depth - 1)
     def block(i) = [i].each { |j| leaf(j) }
     KEPT = []
@@ -140,7 +140,7 @@ RSpec.describe "The text of a report" do
       Memintro.start
       names = ["/usr/lib/ruby/3.1.0/json.rb", "/app/a\u202eb.rb", "#{Dir.pwd}/mine.rb", "/x/gems/a/b.rb", "<internal:x>",
                "/" + "é" * 150, "/a/bundler/gems/b-1/gems/c-2/d.rb", "/bad\xff.rb", "/usr/ruby/site_ruby/x.rb"]
-      kept = names.map { |name| eval("Array.new(50) { |j| 'x' * 99 }", nil, name, 7) }
+      kept = names.map { |name| eval("Array.new(50) { |j| 'x' * 999 }", nil, name, 7) }
       Memintro.stop
       puts both(nil, :live_bytes).first
       compare(%i[live_bytes])
