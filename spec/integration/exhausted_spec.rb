@@ -13,7 +13,7 @@ RSpec.describe "A kernel that gives no memory" do
 
   TruthDriver::WAYS.each do |way|
     it "degrades tracking that goes on, which counts what it drops and says so, #{way}" do
-      figures = exhausted("tracking", way: way)
+      figures = exhausted("tracking", way: way, env: { "MEMINTRO_RECORDS" => "table" })
       expect(figures).to include(refused: true, distinct: 800_000, works: 10)
       expect(figures[:dropped]).to be_between(100_000, 799_000)
       # What the fixture does beside its own blocks may have been dropped, too, or be at the same line.

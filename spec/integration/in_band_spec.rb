@@ -19,7 +19,7 @@ RSpec.describe "Records within blocks" do
   end
 
   it "are the table's where they cannot be: by default, and without preloading" do
-    [{}, { "MEMINTRO_RECORDS" => "table" }, { "MEMINTRO_RECORDS" => "auto" }].each do |env|
+    [{ "MEMINTRO_RECORDS" => nil }, { "MEMINTRO_RECORDS" => "table" }, { "MEMINTRO_RECORDS" => "auto" }].each do |env|
       expect(of("writes_to_all", env: env)).to include(usable_of_41: 56, dropped: 0)
     end
     expect(of("writes_to_all", env: inband, way: :live)).to include(usable_of_41: 56, dropped: 0)
@@ -50,6 +50,18 @@ RSpec.describe "Records within blocks" do
     expect(figures).to include(seen: 2_000, missed: 0, dropped: 0, allocations: 5_000, frees: 5_000)
     expect(figures[:seen_bytes]).to eq figures[:expected_bytes]
     expect(figures[:freed]).to eq figures[:bytes]
+  end
+
+  it "hold back 32 MiB at most: what is freed beyond that is given back at once, and counted exactly" do
+    figures = of("much_is_freed", env: inband)
+    expect(figures).to include(missed: 0, dropped: 0, frees: 4_000, freed: 4_000 * 30_000, again: 0)
+    # 1,118 blocks are 32 MiB. One may have been visited before.
+    expect(figures[:seen]).to be_between(1_118, 1_119)
+    expect(figures[:given_back]).to be > 2_800 * 30_000
+  end
+
+  it "that were looked at leave no page of the bitmap behind" do
+    expect(of("looked_at", env: inband)[:grown]).to be < 200_000
   end
 
   it "move to the table at a stop" do

@@ -5,7 +5,7 @@
 //! during a fork nobody may change what the child gets. See [`memintro_tracker::threads`] for who closes the gate and
 //! why nobody waits for it.
 
-use core::cell::Cell;
+use core::cell::{Cell, OnceCell};
 use core::ffi::CStr;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -18,9 +18,10 @@ use memintro_tracker::threads::{Noted, ThreadState};
 
 use crate::apply::{Moving, Old};
 use crate::clear;
+use crate::in_band;
 use crate::pending::Pending;
 use crate::place;
-use crate::shared::{self, ACTIVE, EPOCH, TAILS, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, EPOCH, FOLLOWED, TAILS, THREADS};
 
 /// Kinds of events.
 pub(crate) mod kind {
@@ -178,26 +179,60 @@ fn tell_site(birth: &mut Event) -> Told<'static> {
     Told::Known
 }
 
+/// What becomes of a block that is freed while the gate is closed.
+#[derive(Debug, Default)]
+pub(crate) struct Leaving {
+    /// It must not be given back yet.
+    pub(crate) stays: Cell<bool>,
+    /// It has been taken out all the same, and its end is to be recorded.
+    pub(crate) taken: OnceCell<Moving>,
+}
+
 /// Writes down that a block is about to be freed or moved, where it could not be taken out. `false`: try again.
 #[cold]
 #[inline(never)]
-pub(crate) fn free(own: &ThreadState, address: usize, stays: &Cell<bool>) -> bool {
+pub(crate) fn free(own: &ThreadState, address: usize, leaving: &Leaving) -> bool {
+    if let Some(taken) = leaving.taken.get() {
+        return settled(own, taken, None);
+    }
     if TAILS.is_on() && TAILS.has(address) && is_wanted(own) {
-        return free_with_record(own, address, stays);
+        return free_with_record(own, address, leaving);
     }
     !is_wanted(own) || note(own, &event(own, kind::FREE, address), &[], None)
 }
 
-/// The same of a block with its record within itself. `stays` is set if the block must not be given back yet.
-extern "C" fn free_with_record(own: &ThreadState, address: usize, stays: &Cell<bool>) -> bool {
-    match THREADS.note(own, &event(own, kind::FREE_WITH_RECORD, address), &[]) {
-        Noted::Down => stays.set(true),
-        Noted::GateIsOpen => return false,
-        Noted::Lost => {
-            TAILS.forget(address);
-            lost(own);
+/// The same of a block with its record within itself.
+#[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
+extern "C" fn free_with_record(own: &ThreadState, address: usize, leaving: &Leaving) -> bool {
+    if in_band::holds_enough() && !BIRTHS.is_on() {
+        // The epoch is read first, and a clear forgets records first: what was taken before it is not counted after it.
+        let (epoch, generation) = (EPOCH.load(Ordering::Acquire), shared::generation());
+        // SAFETY: the caller's block.
+        if let Some(removed) = unsafe { TAILS.claim(address, generation) } {
+            FOLLOWED.freed(address as u64);
+            let taken = Moving { old: Old::Followed(removed), epoch, generation, birth: None };
+            let _ = leaving.taken.set(taken);
+            return free(own, address, leaving);
+        }
+        if !TAILS.has(address) {
+            // It has just moved to the table.
+            return false;
         }
     }
+    // SAFETY: the caller's block, which is freed.
+    unsafe { in_band::hold(address, 1) };
+    let noted = THREADS.note(own, &event(own, kind::FREE_WITH_RECORD, address), &[]);
+    if let Noted::Down = noted {
+        leaving.stays.set(true);
+        return true;
+    }
+    // SAFETY: as above.
+    unsafe { in_band::hold(address, -1) };
+    if let Noted::GateIsOpen = noted {
+        return false;
+    }
+    TAILS.forget(address);
+    lost(own);
     true
 }
 

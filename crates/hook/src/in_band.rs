@@ -11,7 +11,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use memintro_abi::{Mode, StartOptions};
 use memintro_tracker::mmap::Errno;
@@ -133,6 +133,26 @@ extern "C" fn move_old_now(own: &ThreadState) {
     }
 }
 
+/// Bytes of blocks that are given back only when the gate opens.
+static HELD: AtomicI64 = AtomicI64::new(0);
+/// From here on, blocks are given back at once, so that a long reading of a busy program does not double its memory.
+const MOST_HELD: i64 = 32 << 20;
+
+/// Whether no more blocks may be held back.
+pub(crate) fn holds_enough() -> bool {
+    HELD.load(Ordering::Relaxed) >= MOST_HELD
+}
+
+/// Counts a block as held back, or as given back.
+///
+/// # Safety
+/// Its owner has given it up.
+pub(crate) unsafe fn hold(address: usize, sign: i64) {
+    // SAFETY: the caller's.
+    let bytes = unsafe { tails::bytes_of(address) };
+    HELD.fetch_add(bytes.cast_signed().wrapping_mul(sign), Ordering::Relaxed);
+}
+
 /// Gives a block back whose free was written down, and is recorded now.
 ///
 /// # Safety
@@ -140,41 +160,52 @@ extern "C" fn move_old_now(own: &ThreadState) {
 pub(crate) unsafe extern "C" fn give_back_later(address: usize) {
     let _errno = Errno::save();
     // SAFETY: the caller's.
+    unsafe { hold(address, -1) };
+    // SAFETY: as above.
     unsafe { call!(functions::free::REAL, fn(Pointer))(ptr::with_exposed_provenance_mut(address)) };
 }
 
-/// Bytes of a piece of memory that is read at once.
-const PIECE: usize = 4096;
+/// Bytes of a piece of memory that is read at once: a call of the kernel for each page would take longer than all else. Where
+/// some of it is not mapped, single pages are read.
+const PIECE: usize = 32 << 10;
+const PAGE: usize = 4096;
+
+/// A piece that was read: where it begins, how many bytes there are, and what they are.
+struct Piece {
+    start: usize,
+    len: usize,
+    words: [u64; PIECE / 8],
+}
 
 /// The pieces that were read last, one of even number and one of odd: most blocks begin and end in one or two.
-struct Pieces(UnsafeCell<[(usize, [u64; PIECE / 8]); 2]>);
+struct Pieces(UnsafeCell<[Piece; 2]>);
 
 // SAFETY: used only by the thread that has paused the world.
 unsafe impl Sync for Pieces {}
 
-static PIECES: Pieces = Pieces(UnsafeCell::new([(0, [0; PIECE / 8]); 2]));
+static PIECES: Pieces =
+    Pieces(UnsafeCell::new([const { Piece { start: 0, len: 0, words: [0; PIECE / 8] } }; 2]));
 
 /// Forgets what was read before.
 fn begin_to_read() {
     // SAFETY: the caller has paused the world.
-    unsafe { (*PIECES.0.get()).iter_mut().for_each(|(start, _)| *start = 0) };
+    unsafe { (*PIECES.0.get()).iter_mut().for_each(|piece| piece.len = 0) };
 }
 
 /// Reads a word of this process through the kernel, which knows what is mapped. For whoever has paused the world, and has called
 /// [`begin_to_read`].
 fn read_word(address: usize) -> Option<u64> {
-    let start = address & !(PIECE - 1);
     // SAFETY: the caller has paused the world.
-    let pieces = unsafe { &mut *PIECES.0.get() };
-    let [even, odd] = pieces;
-    let piece = if start & PIECE == 0 { even } else { odd };
-    if piece.0 != start {
-        piece.0 = if copy(start, piece.1.as_mut_ptr().cast(), PIECE) { start } else { 0 };
+    let [even, odd] = unsafe { &mut *PIECES.0.get() };
+    let piece = if address & PIECE == 0 { even } else { odd };
+    if address.wrapping_sub(piece.start) >= piece.len {
+        let into = piece.words.as_mut_ptr().cast();
+        let found = [PIECE, PAGE].into_iter().find(|len| copy(address & !len.wrapping_sub(1), into, *len));
+        piece.len = found.unwrap_or(0);
+        piece.start = address & !piece.len.wrapping_sub(1);
+        found?;
     }
-    if piece.0 == 0 {
-        return None;
-    }
-    piece.1.get((address & (PIECE - 1)) / 8).copied()
+    piece.words.get(address.wrapping_sub(piece.start) / 8).copied()
 }
 
 /// Copies memory of this process; `false`: it is not there.
@@ -193,5 +224,6 @@ pub(crate) fn for_each(now: u32, visit: &mut dyn FnMut(usize, Removed)) {
     if TAILS.is_on() {
         begin_to_read();
         TAILS.for_each(now, read_word, visit);
+        TAILS.tidy();
     }
 }

@@ -193,10 +193,18 @@ pub(crate) extern "C" fn freeing(block: *mut c_void) -> bool {
     }
     let Some(own) = thread::own() else { return true };
     let address = block as usize;
-    let stays = Cell::new(false);
-    let Some(busy) = enter(&own, || defer::free(&own, address, &stays)) else { return !stays.get() };
+    let leaving = defer::Leaving::default();
+    let Some(busy) = enter(&own, || defer::free(&own, address, &leaving)) else {
+        return !leaving.stays.get();
+    };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
-        forget(&own, address);
+        match leaving.taken.get() {
+            None => forget(&own, address),
+            Some(taken) if taken.epoch == EPOCH.load(Ordering::Relaxed) => {
+                gone(Origin::of(&own), &taken.old, taken.generation);
+            }
+            Some(_) => {}
+        }
     }
     drop(busy);
     true
@@ -236,7 +244,7 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     let has_record = Cell::new(false);
     let write_down = || {
         has_record.set(TAILS.is_on() && TAILS.has(address) && defer::is_wanted(&own));
-        has_record.get() || defer::free(&own, address, &Cell::new(false))
+        has_record.get() || defer::free(&own, address, &defer::Leaving::default())
     };
     let Some(busy) = enter(&own, write_down) else {
         if has_record.get() {

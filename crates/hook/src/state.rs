@@ -179,7 +179,9 @@ pub(crate) fn deactivate() {
 
 /// Forgets all figures and blocks. The world is paused.
 fn empty() -> bool {
-    EPOCH.fetch_add(1, Ordering::Relaxed);
+    // First: see `defer::free_with_record`.
+    TAILS.forget_all();
+    EPOCH.fetch_add(1, Ordering::Release);
     for state in THREADS.states() {
         state.counters.discard();
         state.sites.discard();
@@ -189,7 +191,6 @@ fn empty() -> bool {
     BIRTHS.forget();
     THREADS.reset_traffic();
     TABLE.clear();
-    TAILS.forget_all();
     OBJECTS.clear();
     OBJECT_SAMPLES.clear();
     SITES.clear();

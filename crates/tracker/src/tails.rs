@@ -15,11 +15,13 @@
 //! Rules for neighbours: a record is written and read only by whoever owns the block (it was just handed out, or is about to be
 //! given back), or while the world is paused.
 
+mod paused;
+
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::mmap;
-use crate::table::{Block, Inserted, MAX_AGE, Removed, Table, packed};
+use crate::table::{Block, MAX_AGE, Removed, packed};
 
 /// Bytes that the allocator is asked for on top of a block's size.
 pub const EXTRA: usize = 8;
@@ -198,84 +200,6 @@ impl Tails {
         self.is_on() && now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= GENERATIONS
     }
 
-    /// Moves blocks to `table` whose age is at least `least`; their records are void then. The world is paused. `dropped` gets
-    /// those that the table does not take.
-    ///
-    /// # Safety
-    /// `read` reads the process' own memory.
-    #[inline(always)]
-    pub unsafe fn move_to(
-        &self,
-        table: &Table,
-        now: u32,
-        least: u32,
-        read: impl FnMut(usize) -> Option<u64>,
-        mut dropped: impl FnMut(Removed),
-    ) {
-        self.for_each(now, read, |address, block| {
-            if block.age < least {
-                return;
-            }
-            let Removed { site, size, age } = block;
-            let again = Block { site, size, generation: now.wrapping_sub(age) };
-            match table.insert(address, again, now) {
-                Inserted::New => {}
-                // Its own free was missed, too.
-                Inserted::Replaced(stale) => dropped(stale),
-                Inserted::Full => dropped(block),
-            }
-            self.forget(address);
-        });
-        self.looked.store(now, Ordering::Relaxed);
-    }
-
-    /// Moves blocks that will soon be too old for their records. See [`Tails::move_to`].
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    pub unsafe fn move_old(
-        &self,
-        table: &Table,
-        now: u32,
-        read: impl FnMut(usize) -> Option<u64>,
-        dropped: impl FnMut(Removed),
-    ) {
-        // SAFETY: the caller's.
-        unsafe { self.move_to(table, now, GENERATIONS, read, dropped) };
-    }
-
-    /// Visits all blocks with a record that is whole, in no order. The world is paused. `read` reads a word
-    /// of memory, or says that there is none: a block whose free was missed may be gone.
-    #[inline(always)]
-    pub fn for_each(
-        &self,
-        now: u32,
-        mut read: impl FnMut(usize) -> Option<u64>,
-        mut visit: impl FnMut(usize, Removed),
-    ) {
-        for (index, leaf) in self.known() {
-            // SAFETY: leaves are never unmapped.
-            let leaf = unsafe { &*leaf };
-            for (number, word) in leaf.0.iter().enumerate() {
-                let mut bits = word.load(Ordering::Relaxed);
-                while bits != 0 {
-                    let granule = bits.trailing_zeros() as usize;
-                    bits &= bits.wrapping_sub(1);
-                    let address = index << LEAF_SHIFT | number << WORD_SHIFT | granule << GRANULE_SHIFT;
-                    let usable = read(address.wrapping_sub(8)).and_then(usable_by);
-                    let record =
-                        usable.and_then(|usable| read(address.wrapping_add(usable as usize).wrapping_sub(8)));
-                    if let Some(found) =
-                        usable.zip(record).and_then(|(usable, record)| decode(address, usable, record, now))
-                    {
-                        visit(address, found);
-                    }
-                }
-            }
-        }
-    }
-
     /// Bytes of memory that the bitmap takes.
     pub fn resident_bytes(&self) -> usize {
         if !self.is_on() {
@@ -298,12 +222,33 @@ impl Tails {
         self.word(address).is_some_and(|word| word.load(Ordering::Relaxed) & bit(address) != 0)
     }
 
-    /// No block with a record begins there.
+    /// No block with a record begins there. Returns whether one did.
     #[inline]
-    pub fn forget(&self, address: usize) {
-        if let Some(word) = self.word(address) {
-            word.fetch_and(!bit(address), Ordering::Relaxed);
+    pub fn forget(&self, address: usize) -> bool {
+        let before = self.word(address).map_or(0, |word| word.fetch_and(!bit(address), Ordering::Relaxed));
+        before & bit(address) != 0
+    }
+
+    /// Takes the record of a block while another thread may be reading it, or moving it to a table. `None`: that thread was
+    /// first, or there is none, or it is damaged.
+    ///
+    /// # Safety
+    /// The block is the caller's.
+    pub unsafe fn claim(&self, address: usize, now: u32) -> Option<Removed> {
+        if !self.has(address) {
+            return None;
         }
+        // SAFETY: the caller's promise.
+        let usable = unsafe { usable(address) }?;
+        let tail = tail(address, usable);
+        // SAFETY: as above.
+        let removed = decode(address, usable, unsafe { *tail }, now)?;
+        if !self.forget(address) {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe { *tail = 0 };
+        Some(removed)
     }
 
     /// Gives a block a record. `false`: nothing was done, because it cannot have one, or memory is needed first
@@ -457,6 +402,16 @@ impl Tails {
 #[inline(always)]
 fn bit(address: usize) -> u64 {
     1 << ((address >> GRANULE_SHIFT) & 63)
+}
+
+/// Bytes of a block with a record.
+///
+/// # Safety
+/// The block is the caller's.
+#[must_use]
+pub unsafe fn bytes_of(block: usize) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { usable(block) }.unwrap_or(0)
 }
 
 /// Whether `usable` bytes are what the word in front of this block says: for a test of an allocator.
