@@ -191,7 +191,8 @@ pub(crate) struct Leaving {
 /// Writes down that a block is about to be freed or moved, where it could not be taken out. `false`: try again.
 #[cold]
 #[inline(never)]
-pub(crate) fn free(own: &ThreadState, address: usize, leaving: &Leaving) -> bool {
+#[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
+pub(crate) extern "C" fn free(own: &ThreadState, address: usize, leaving: &Leaving) -> bool {
     if let Some(taken) = leaving.taken.get() {
         return settled(own, taken, None);
     }
