@@ -30,7 +30,7 @@ RSpec.describe "The text of a report" do
   RUBY
 
   def differences(code)
-    result = run_ruby(code: TWINS + code, deadline_seconds: 60).must_succeed
+    result = run_ruby(code: TWINS + code, deadline_seconds: 60, env: { "TERM" => "xterm" }).must_succeed
     expect(result.stdout.lines.last).to eq("differences: []\n")
     result.stdout
   end
@@ -114,7 +114,7 @@ RSpec.describe "The text of a report" do
         GC.start
         Memintro.untracked { compare(#{figures} + BLOCKS) }
       RUBY
-      expect(text).to match(/^ +retained +objects +in slots +live +share /)
+      expect(text).to match(/^ *retained +objects +in slots +live +share /)
       expect(text.lines.grep(/^note: Figures with ~/).size).to eq([objects, more].join.include?("sampled") ? 1 : 0)
       expect(text).not_to include("~~")
     end
