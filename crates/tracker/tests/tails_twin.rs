@@ -37,7 +37,8 @@ static LOST_BYTES: AtomicU64 = AtomicU64::new(0);
 struct Live {
     address: usize,
     size: u64,
-    /// Its last byte was written, beyond the size that was asked for.
+    generation: u32,
+    /// Its last byte was written, beyond the size that was asked for, or it was resized in secret.
     is_overrun: bool,
 }
 
@@ -99,7 +100,7 @@ fn born(address: usize, size: u64, site: u32) -> Live {
     }
     BYTES.fetch_add(size, Ordering::Relaxed);
     TWINS_BYTES.fetch_add(size, Ordering::Relaxed);
-    Live { address, size, is_overrun: false }
+    Live { address, size, generation: now, is_overrun: false }
 }
 
 /// What the hook does before a block is given back or moved.
@@ -108,7 +109,8 @@ fn died(block: Live) {
     // The bytes are the owner's up to what it is told.
     // SAFETY: the block is this thread's.
     let (told, found) = unsafe { (TAILS.usable(block.address), TAILS.take(block.address, now)) };
-    assert!(told.is_none_or(|told| told as u64 >= block.size));
+    // One that was resized in secret may be smaller now.
+    assert!(block.is_overrun || told.is_none_or(|told| told as u64 >= block.size));
     let known = match found {
         Found::Nothing => REST.remove(block.address, now),
         Found::Whole(known) => Some(known),
@@ -120,10 +122,12 @@ fn died(block: Live) {
     match known {
         Some(known) => {
             // Where it was only moved aside, it may also be where it was.
-            assert!(!block.is_overrun || known == twin, "a damaged record was believed");
-            // The generation may have gone on between the two.
-            assert_eq!((known.site, known.size), (twin.site, twin.size));
-            assert!(known.age <= twin.age + 1 && twin.age <= known.age + 1);
+            assert_eq!((known.site, known.size), (twin.site, twin.size), "a damaged record was believed");
+            // Of a table, the age is less certain: a thread that was kept waiting with an old `now`, and then moves a heap
+            // page's blocks, takes those that were born meanwhile for as old as that.
+            if matches!(found, Found::Whole(_)) {
+                assert_eq!(known.age, now - block.generation);
+            }
             BYTES.fetch_sub(known.size, Ordering::Relaxed);
         }
         None => {
