@@ -226,8 +226,7 @@ impl Serialize for SiteJson<'_> {
         map.serialize_entry("max_lifespan", &record.max_lifespan)?;
         map.serialize_entry("age_total", &record.age_total)?;
         map.serialize_entry("growth", &site.growth())?;
-        let is_estimated = record.estimated != 0 || record.objects.estimated != 0;
-        let estimates = is_estimated.then(|| Estimates::of(site));
+        let estimates = site.is_estimated().then(|| Estimates::of(site));
         // If only old blocks count, these are the live blocks; a snapshot does not need that.
         if site.aged.is_none() && self.bytes == Bytes::Shown {
             map.serialize_entry("old_bytes", &record.old_bytes)?;
@@ -251,7 +250,7 @@ impl Serialize for SiteJson<'_> {
         }
         if let Some(of) = &estimates {
             doubts(&mut map, of)?;
-            if record.objects.estimated != 0 {
+            if site.has_sampled_objects() {
                 object_doubts(&mut map, &of.objects)?;
             }
         }

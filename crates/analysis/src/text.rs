@@ -273,11 +273,12 @@ fn table(text: &mut String, head: &Head, names: &Names, sums: &Sums<'_>, sites: 
     let columns = columns(by);
     let live = sums.live_bytes.value as i64;
     let has_objects = sites.list.iter().any(|site| site.record.objects != ObjectFigures::default());
+    let are_sampled = sites.has_sampled_objects();
     let row = |site: &Site| {
         let all = site.is_estimated().then(|| Estimates::of(site));
         let of = all.as_ref().filter(|_| site.record.estimated != 0);
         let mark = if of.is_some() && live > 0 { "~" } else { "" };
-        let mut cells = if has_objects { object_cells(site, all.as_ref(), sites) } else { Vec::new() };
+        let mut cells = if has_objects { object_cells(site, all.as_ref(), are_sampled) } else { Vec::new() };
         cells.push(shown(of.map(|of| &of.live_bytes), site.live_bytes(), bytes));
         cells.push(format!("{mark}{}", share(site.live_bytes(), live)));
         cells.extend(columns.iter().map(|(_, cell)| cell(site, of)));
@@ -317,13 +318,13 @@ fn table(text: &mut String, head: &Head, names: &Names, sums: &Sums<'_>, sites: 
     has_callers
 }
 
-/// The columns that come first if objects were tracked.
-fn object_cells(site: &Site, of: Option<&Estimates>, sites: &Sites) -> Vec<String> {
+/// The columns that come first if objects were tracked, perhaps a sample of them.
+fn object_cells(site: &Site, of: Option<&Estimates>, are_sampled: bool) -> Vec<String> {
     let sampled = site.has_sampled_objects();
     let of_objects = of.map(|of| &of.objects);
     let certain_or = of_objects.filter(|_| sampled);
     // A site of which no object was sampled may have some.
-    let mark = if !sampled && sites.has_sampled_objects() { "~" } else { "" };
+    let mark = if !sampled && are_sampled { "~" } else { "" };
     [
         shown(of_objects.map(|of| &of.retained_bytes), site.retained_bytes(), bytes),
         shown(certain_or.map(|of| &of.live_objects), site.live_objects(), count),

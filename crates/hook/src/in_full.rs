@@ -19,7 +19,7 @@ use crate::in_band;
 use crate::line;
 use crate::nested::as_one_unless_libc;
 use crate::real::call;
-use crate::record::{allocated, forget, freeing, record_at, site};
+use crate::record::{allocated, forget, give_back, record_at, site};
 use crate::sampling::SAMPLES;
 use crate::shared::{self, BIRTHS, FOLLOWED, TABLE, TAILS, THREADS};
 use crate::stacks;
@@ -238,9 +238,9 @@ pub(crate) unsafe extern "C" fn free<const IN_BAND: bool>(block: Pointer) {
     let address = block as usize;
     // SAFETY: the caller's own argument, in each case.
     unsafe {
-        let Some(own) = thread::at_hand() else { return free_unusual(block) };
+        let Some(own) = thread::at_hand() else { return give_back(block) };
         if !THREADS.enter_at_once(own) {
-            return free_unusual(block);
+            return give_back(block);
         }
         if FOLLOWED.may_follow(address as u64) {
             return free_slowly(block, own);
@@ -286,15 +286,6 @@ unsafe extern "C" fn free_and_tidy(block: Pointer, own: &ThreadState, now: u32) 
     drop(busy);
     // SAFETY: the argument of `free`.
     unsafe { real_free(block) };
-}
-
-/// Something else.
-#[inline(never)]
-unsafe extern "C" fn free_unusual(block: Pointer) {
-    if freeing(block) {
-        // SAFETY: the argument of `free`.
-        unsafe { real_free(block) };
-    }
 }
 
 /// # Safety

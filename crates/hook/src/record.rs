@@ -340,8 +340,12 @@ pub(crate) extern "C" fn copied(block: *mut c_void, size: usize, caller: usize) 
     }
 }
 
-/// free.
-unsafe extern "C" fn give_back(block: *mut c_void) {
+/// free, which records that first, the long way.
+///
+/// # Safety
+/// As free.
+#[inline(never)]
+pub(crate) unsafe extern "C" fn give_back(block: *mut c_void) {
     if freeing(block) {
         // SAFETY: the caller's.
         unsafe { call!(functions::free::REAL, fn(*mut c_void))(block) };

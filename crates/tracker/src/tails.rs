@@ -132,6 +132,27 @@ fn tail(address: usize, usable: u64) -> *mut u64 {
     ptr::with_exposed_provenance_mut(address.wrapping_add(usable as usize).wrapping_sub(8))
 }
 
+/// A record that is whole: the usable bytes of its block, where it is, and what it says.
+struct Whole {
+    usable: u64,
+    tail: *mut u64,
+    removed: Removed,
+}
+
+/// Reads the record of a block that has one; `None`: it is damaged.
+///
+/// # Safety
+/// The block is the caller's.
+#[inline(always)]
+unsafe fn whole(address: usize, now: u32) -> Option<Whole> {
+    // SAFETY: the caller's promise.
+    let usable = unsafe { usable(address) }?;
+    let tail = tail(address, usable);
+    // SAFETY: as above.
+    let removed = decode(address, usable, unsafe { *tail }, now)?;
+    Some(Whole { usable, tail, removed })
+}
+
 impl Tails {
     /// Without memory, and off.
     #[allow(clippy::new_without_default, reason = "it belongs into a static")]
@@ -239,10 +260,7 @@ impl Tails {
             return None;
         }
         // SAFETY: the caller's promise.
-        let usable = unsafe { usable(address) }?;
-        let tail = tail(address, usable);
-        // SAFETY: as above.
-        let removed = decode(address, usable, unsafe { *tail }, now)?;
+        let Whole { tail, removed, .. } = unsafe { whole(address, now) }?;
         if !self.forget(address) {
             return None;
         }
@@ -298,10 +316,7 @@ impl Tails {
             return None;
         }
         // SAFETY: the caller's promise.
-        let usable = unsafe { usable(address) }?;
-        let tail = tail(address, usable);
-        // SAFETY: as above.
-        let removed = decode(address, usable, unsafe { *tail }, now)?;
+        let Whole { tail, removed, .. } = unsafe { whole(address, now) }?;
         let ready = ready(&removed)?;
         // Else it would look whole to whoever comes to it by an accident, at this address.
         // SAFETY: as above.
@@ -353,10 +368,8 @@ impl Tails {
             return None;
         }
         // SAFETY: the caller's promise.
-        let usable = unsafe { usable(address) }?;
-        // SAFETY: as above.
-        let size = decode(address, usable, unsafe { *tail(address, usable) }, 0)?.size;
-        let alone = (size.wrapping_add(8 + 15) & !15).wrapping_sub(8).max(LEAST_USABLE);
+        let Whole { usable, removed, .. } = unsafe { whole(address, 0) }?;
+        let alone = (removed.size.wrapping_add(8 + 15) & !15).wrapping_sub(8).max(LEAST_USABLE);
         Some(alone.min(usable.wrapping_sub(8)) as usize)
     }
 

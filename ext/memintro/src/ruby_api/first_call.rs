@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use magnus::rb_sys::{AsRawValue, FromRawValue, protect};
 use magnus::value::ReprValue;
-use magnus::{Error, Module, RModule, Ruby, Symbol, Value, method};
+use magnus::{Error, Module, RModule, Symbol, TryConvert, Value, method};
 use rb_sys::{rb_call_super, rb_funcall_passing_block_kw, rb_keyword_given_p, rb_sym2id};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -13,10 +13,10 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
 }
 
 /// Loads all, and calls the method again, with the same arguments and block. If that has been done already, there is none.
-fn method_missing(ruby: &Ruby, memintro: Value, arguments: &[Value]) -> Result<Value, Error> {
+fn method_missing(memintro: Value, arguments: &[Value]) -> Result<Value, Error> {
     // SAFETY: asks about the frame of this method, of which we have the GVL.
     let has_keywords = unsafe { rb_keyword_given_p() };
-    let rest: RModule = ruby.class_object().const_get::<_, RModule>("Memintro")?.const_get("Rest")?;
+    let rest: RModule = RModule::try_convert(memintro)?.const_get("Rest")?;
     let is_loaded: bool = rest.funcall("load", ())?;
     // A `Value` is a `VALUE`.
     let given = arguments.as_ptr().cast();
