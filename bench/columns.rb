@@ -41,6 +41,8 @@ module Bench
     end
   end
 
+  TABLE = { "MEMINTRO_RECORDS" => "table" }.freeze
+
   # The first column is what the others are compared with; the second is the same again, and shows the noise.
   COLUMNS = [
     Column.new(name: "plain", what: "Ruby alone", on: :all),
@@ -57,9 +59,6 @@ module Bench
                env: ->(setup) { { "LD_PRELOAD" => setup.hook } }, on: :all),
     Column.new(name: "full", what: "preloaded and tracking from start to exit, with a report (memintro env --report)",
                needs: :memintro, sees: true, env: ->(setup) { setup.preload_environment }, on: :all),
-    Column.new(name: "inband", what: "as full, with records within blocks (MEMINTRO_RECORDS=inband)",
-               needs: :memintro, sees: true,
-               env: ->(setup) { { **setup.preload_environment, "MEMINTRO_RECORDS" => "inband" } }, on: :all),
     Column.new(name: "sampled", what: "as full, but in sampled mode (memintro env --mode sampled)", needs: :memintro,
                sees: true, env: ->(setup) { setup.preload_environment("--mode", "sampled") }, on: :all),
     Column.new(name: "stacks", what: "as full, with stacks of 16 lines (memintro env --stack-depth 16)",
@@ -77,6 +76,10 @@ module Bench
                needs: :memintro, prelude: "live_sampled", sees: true, on: :all),
     Column.new(name: "live", what: "Memintro.start on the first line, Memintro.report on the last", needs: :memintro,
                prelude: "live", sees: true, on: :all),
+    Column.new(name: "table", what: "as full, with the table of blocks (MEMINTRO_RECORDS=table)", needs: :memintro,
+               sees: true, env: ->(setup) { { **setup.preload_environment, **TABLE } }, on: :all),
+    Column.new(name: "live table", what: "as live, with the table of blocks", needs: :memintro, prelude: "live",
+               sees: true, env: ->(_) { TABLE }, on: :all),
     Column.new(name: "heaptrack", what: "heaptrack, its helper process included in CPU", needs: "heaptrack",
                command: ->(ruby, scratch, _) { ["heaptrack", "--output", "#{scratch}/heaptrack", *ruby] }),
     Column.new(name: "trace", what: "ObjectSpace.trace_object_allocations", prelude: "trace", on: :all),

@@ -58,8 +58,8 @@ RSpec.describe "memintro leaks --core", :native_programs do
     expect(first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
   end
 
-  it "says them where records are within blocks" do
-    env = { **preloaded_env, "MEMINTRO_RECORDS" => "inband" }
+  it "says them where the table of blocks serves" do
+    env = { **preloaded_env, "MEMINTRO_RECORDS" => "table" }
     first = json(core_of("Memintro.start\n#{EXAMPLE}", requires: %w[memintro], env: env))[:groups].first
     expect(first).to include(verdict: "leaked", size: 1024, youngest: (0..30), oldest: (1..30),
                              site: "#{Subprocess::ROOT}/examples/leak.rb:12")

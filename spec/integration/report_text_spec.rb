@@ -14,14 +14,21 @@ RSpec.describe "The text of a report" do
       [native, ruby].map { |io| io.string.sub(/\d\d:\d\d:\d\dZ/, "") }
     end
 
+    # What tracking itself uses may have grown by a page from one to the other, and its last digit with it.
+    def a_page_more?(*lines)
+      own = lines.map { |line| Float(line.to_s[/tracking itself uses ([\d.]+) MiB/, 1] || return) }
+      own.last - own.first <= 0.11 && lines.map { |line| line.gsub(/[\d.]+ MiB/, "") }.uniq.one?
+    end
+
     # A collection between two reports would make blocks older, and Ruby frees a table of its own where a method is called
     # for the first time.
     def compare(figures)
       GC.disable
       figures.each { |by| both(1, by) }
       differences = figures.product([0, 1, 20, nil]).filter_map do |by, top|
-        native, ruby = both(top, by)
-        [by, top, *native.lines.zip(ruby.lines).find { |one, other| one != other }] unless native == ruby
+        native, ruby = both(top, by).map(&:lines)
+        pair = native.zip(ruby).find { |one, other| one != other && !a_page_more?(one, other) }
+        [by, top, *pair] if pair || native.size != ruby.size
       end
       puts both(3, :live_bytes).first, "", "differences: #{differences.inspect}"
     end

@@ -43,7 +43,7 @@ module Subprocess
   # An environment without a trace of this library, with the hook's path for programs that load it themselves.
   def bare_env
     inherited = ENV.keys.grep(/\AMEMINTRO_/).to_h { |name| [name, nil] }
-    # SPEC_RECORDS=inband runs any spec with records in that place.
+    # SPEC_RECORDS=table runs any spec with records in that place.
     records = ENV.fetch("SPEC_RECORDS", nil)
     inherited.merge("LD_PRELOAD" => nil, "MEMINTRO_HOOK" => HOOK, "RUBYOPT" => nil, "MEMINTRO_RECORDS" => records)
   end

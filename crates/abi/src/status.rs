@@ -28,6 +28,8 @@ impl Status {
     pub const IO: Self = Self(-7);
     /// This process was forked while the figures were being changed and could not be awaited: they are unusable here.
     pub const FIGURES_LOST: Self = Self(-8);
+    /// The kernel no longer lets this process read its own memory, where records of blocks are.
+    pub const UNREADABLE: Self = Self(-9);
 }
 
 /// How allocations are followed.

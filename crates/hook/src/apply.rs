@@ -9,6 +9,7 @@ use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::tails::Found;
 use memintro_tracker::threads::{ThreadState, bump};
 
+use crate::in_band;
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, BIRTHS, FOLLOWED, SITES, TABLE, TAILS, THREADS};
 
@@ -54,7 +55,9 @@ impl<'a> Origin<'a> {
 /// A block begins at this address, so whatever the table still has for the address is out of date.
 pub(crate) fn born_untracked(origin: Origin<'_>, address: usize, generation: u32) {
     heal(origin, TABLE.remove(address, generation), generation);
-    heal_record(origin, address);
+    if heal_record(origin, address, generation) {
+        TAILS.doubt(address);
+    }
     heal_sample(origin, address);
     unnote(address);
 }
@@ -107,19 +110,51 @@ fn insert(origin: Origin<'_>, address: usize, block: Block, now: u32) -> Inserte
 #[inline(never)]
 #[allow(improper_ctypes_definitions, reason = "its callers are Rust's, of the same build")]
 extern "C" fn put_into_block(origin: Origin<'_>, address: usize, block: &Block, now: u32) -> bool {
-    heal_record(origin, address);
+    let has_healed = heal_record(origin, address, now);
     if TAILS.is_to_look(now) {
         THREADS.make_unusual();
     }
-    // SAFETY: the block has just been handed out to this thread.
-    origin.owns && TAILS.make_room(address) && unsafe { TAILS.put_at_once(address, block, TABLE.is_shared()) }
+    let has_record = origin.owns
+        && TAILS.takes()
+        && TAILS.make_room(address)
+        // SAFETY: the block has just been handed out to this thread.
+        && unsafe { TAILS.put_at_once(address, block, TABLE.is_shared()) };
+    if has_healed && !has_record {
+        // The earlier record is still there.
+        TAILS.doubt(address);
+    }
+    has_record
 }
 
-/// As [`heal`], for blocks with a record within themselves, whose bytes stay in the sums.
+/// As [`heal`], for blocks with a record within themselves. The bytes of one that is damaged stay in the sums. `true`: it was
+/// whole.
 #[inline]
-fn heal_record(origin: Origin<'_>, address: usize) {
-    if TAILS.is_on() && TAILS.take_stale(address) == Found::Damaged {
-        bump(&origin.owner.traffic.missed_frees, 1);
+fn heal_record(origin: Origin<'_>, address: usize, now: u32) -> bool {
+    if !TAILS.is_on() {
+        return false;
+    }
+    // SAFETY: a block that the running thread has just been handed out, if it owns it.
+    match unsafe { TAILS.take_stale(address, now, origin.owns) } {
+        Found::Nothing => false,
+        Found::Whole(stale) => {
+            heal(origin, Some(stale), now);
+            damage_found();
+            true
+        }
+        Found::Damaged => {
+            bump(&origin.owner.traffic.missed_frees, 1);
+            damage_found();
+            false
+        }
+    }
+}
+
+/// A record was damaged: the table may have to take over.
+#[cold]
+#[inline(never)]
+fn damage_found() {
+    if in_band::is_due() {
+        THREADS.make_unusual();
     }
 }
 
@@ -216,11 +251,13 @@ pub(crate) fn take(address: usize, now: u32) -> Old {
 #[inline(always)]
 pub(crate) fn take_block(address: usize, now: u32) -> Option<Removed> {
     FOLLOWED.freed(address as u64);
-    if TAILS.is_on()
+    if TAILS.is_on() {
         // SAFETY: the block is not given back before its end is recorded.
-        && let Found::Whole(removed) = unsafe { TAILS.take(address, now) }
-    {
-        return Some(removed);
+        match unsafe { TAILS.take(address, now) } {
+            Found::Whole(removed) => return Some(removed),
+            Found::Damaged => damage_found(),
+            Found::Nothing => {}
+        }
     }
     let removed = TABLE.remove(address, now)?;
     if sampling::is_on() {

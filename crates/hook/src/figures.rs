@@ -8,6 +8,7 @@ use memintro_tracker::estimate::{Estimated, EstimatedYoung};
 use memintro_tracker::sites::{Kind, Site};
 use memintro_tracker::threads::{ThreadState, Traffic};
 
+use crate::lost;
 use crate::object_samples;
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TAILS, THREADS};
@@ -35,6 +36,9 @@ fn sums() -> Figures {
         sum.freed_bytes = sum.freed_bytes.wrapping_add(part.freed_bytes.load(Ordering::Relaxed));
         sum.frees = sum.frees.wrapping_add(part.frees.load(Ordering::Relaxed));
     }
+    let [blocks, bytes] = lost::taken_out();
+    sum.frees = sum.frees.wrapping_add(blocks);
+    sum.freed_bytes = sum.freed_bytes.wrapping_add(bytes);
     fence(Ordering::SeqCst);
     for part in THREADS.states().map(|state| &state.traffic) {
         sum.allocated_bytes = sum.allocated_bytes.wrapping_add(part.allocated_bytes.load(Ordering::Relaxed));

@@ -16,8 +16,8 @@ use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, SITES, TABLE, THREADS};
 use crate::{
-    callers, dump, exit, functions, in_band, measure, object_birth, objects, other_process, patch, stacks,
-    start, state, thread,
+    callers, dump, exit, functions, in_band, lost, measure, object_birth, objects, other_process, patch,
+    stacks, start, state, thread,
 };
 
 /// The table. A reader compares `version` and `size` before anything else.
@@ -144,6 +144,7 @@ extern "C" fn mark() -> Status {
     reach_down();
     state::done(state::paused(|_| {
         state::flush();
+        lost::take_out();
         for id in 0..SITES.count() {
             let (Some(site), Some(objects)) = (SITES.get(id), SITES.objects(id)) else { continue };
             let total = site.counters.total_bytes.load(Ordering::Relaxed);
@@ -221,6 +222,7 @@ fn each_site(visit: &mut dyn FnMut(u32, &Site, u32, u32)) -> Status {
         let walk = WALKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         modules.each(|path, build, base| SITES.note_loaded(walk, path, build, base));
         state::flush();
+        lost::take_out();
         let now = shared::generation();
         for id in 0..SITES.count() {
             if let Some(site) = SITES.get(id) {
@@ -303,7 +305,8 @@ unsafe extern "C" fn blocks(
 ) -> Status {
     reach_down();
     let now = shared::generation();
-    state::done(state::paused(|_| {
+    let is_all = state::paused(|_| {
+        lost::take_out();
         let mut each = |address: usize, block: Removed| {
             if is_of(block.site, site) && block.age >= min_age {
                 let record = BlockRecord {
@@ -318,7 +321,7 @@ unsafe extern "C" fn blocks(
             }
         };
         TABLE.for_each(now, &mut each);
-        in_band::for_each(now, &mut each);
+        let is_all = in_band::for_each(now, &mut each);
         SAMPLES.for_each(&mut |address, block| {
             let age = block.age(now);
             if is_of(block.site, site) && age >= min_age {
@@ -333,7 +336,9 @@ unsafe extern "C" fn blocks(
                 unsafe { visit(context, &raw const record) };
             }
         });
-    }))
+        is_all
+    });
+    if is_all == Some(false) { Status::UNREADABLE } else { state::done(is_all) }
 }
 
 extern "C" fn track_objects(on: bool) -> Status {

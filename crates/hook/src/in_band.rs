@@ -1,8 +1,15 @@
 //! When blocks have their records within themselves ([`memintro_tracker::tails`]), and what that takes beside malloc and free.
 //!
-//! Only in full mode of a program that was preloaded, from the first start to the first stop or change of mode: so all functions
-//! that hand out blocks are known, and asked for [`EXTRA`] bytes more. And only if the allocator is glibc's own and says how long
-//! a block is where this library reads it.
+//! Only in full mode without a budget, and only if the allocator is glibc's own and says how long a block is where this library
+//! reads it. All functions that hand out blocks are asked for [`EXTRA`] bytes more.
+//!
+//! | value of [`ACTIVE`] | new blocks | blocks with a record |
+//! |---|---|---|
+//! | [`IN_BAND`] | get a record, if they can have one | keep it |
+//! | [`LEAVING`] | are in the table | keep it until they are freed, or moved to the table, some at a time |
+//! | others | are in the table, or not followed | there are none |
+//!
+//! Records leave at a stop, at a change of mode, and when the table has to take over for good: somebody passes the hook by.
 //!
 //! While the gate is closed, records stay as they are, because the thread that has closed it may be reading them. So a block
 //! with a record that is freed meanwhile is given back only when the gate opens ([`crate::defer`]), and one that is resized is
@@ -21,9 +28,11 @@ use memintro_tracker::threads::{ThreadState, bump};
 
 use crate::apply::{Origin, died};
 use crate::functions;
+use crate::lost;
 use crate::patch::is_all_of_libc;
 use crate::real::call;
-use crate::shared::{self, ACTIVE, IN_BAND, PRELOADED, TABLE, TAILS, THREADS};
+use crate::shared::{self, ACTIVE, IN_BAND, LEAVING, TABLE, TAILS, THREADS};
+use crate::state;
 use crate::thread;
 
 type Pointer = *mut c_void;
@@ -31,38 +40,50 @@ type Pointer = *mut c_void;
 /// Sizes that the allocator is tried with.
 const TRIED: [usize; 9] = [0, 1, 17, 24, 40, 105, 1_000, 5_000, 20_000];
 
+/// Records that may be damaged or out of date until the table takes over: somebody frees or resizes blocks behind this library's
+/// back, or writes beyond their ends.
+const MOST_ESCAPES: u64 = 64;
+
+/// The table serves, whatever else there is: the user's wish, a memory check, an allocator that checks blocks, or a program in which
+/// somebody passes this library by.
+static IS_BARRED: AtomicBool = AtomicBool::new(false);
+/// Nobody may read them but their owners.
+static IS_UNREADABLE: AtomicBool = AtomicBool::new(false);
+/// The start that is under way shall have them.
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// The next start shall have them, if that is possible.
-pub(crate) fn want() {
-    IS_WANTED.store(true, Ordering::Relaxed);
+/// No start has them from here on.
+pub(crate) fn bar() {
+    IS_BARRED.store(true, Ordering::Relaxed);
 }
 
-/// Whether the next start shall have them.
-pub(crate) fn is_wanted() -> bool {
-    IS_WANTED.load(Ordering::Relaxed)
-}
-
-/// The value of [`ACTIVE`] for a start with these options, which have no budget. The world is paused.
-pub(crate) fn active(options: &StartOptions) -> u32 {
-    let is_wanted = IS_WANTED.swap(false, Ordering::Relaxed);
-    if is_wanted
+/// Whether a start with these (normalised) options could have them: then the program must not be told of bytes that a record will
+/// be in, before it is.
+pub(crate) fn is_possible_with(options: &StartOptions) -> bool {
+    !IS_BARRED.load(Ordering::Relaxed)
         && options.mode == Mode::FULL
         && options.max_tracker_bytes == u64::MAX
-        && PRELOADED.load(Ordering::Relaxed)
+        && state::begins_anew(options)
         && is_possible()
-    {
-        TAILS.begin();
-        return IN_BAND;
+}
+
+/// Whether the start that is under way shall have them.
+pub(crate) fn want(is_wanted: bool) {
+    IS_WANTED.store(is_wanted, Ordering::Relaxed);
+}
+
+/// The value of [`ACTIVE`] for a start in this mode. The world is paused.
+pub(crate) fn active(mode: Mode) -> u32 {
+    if !IS_WANTED.swap(false, Ordering::Relaxed) {
+        return mode.0;
     }
-    options.mode.0
+    TAILS.begin(shared::generation());
+    IN_BAND
 }
 
 /// Whether the allocator's blocks are as glibc's.
 fn is_possible() -> bool {
-    let (word, mut copied) = (1_u64, 0_u64);
-    let can_read = copy((&raw const word).expose_provenance(), (&raw mut copied).cast(), 8);
-    if cfg!(not(target_arch = "x86_64")) || !is_all_of_libc() || !can_read || copied != word {
+    if cfg!(not(target_arch = "x86_64")) || !is_all_of_libc() || !can_read() {
         return false;
     }
     TRIED.iter().all(|size| {
@@ -74,7 +95,8 @@ fn is_possible() -> bool {
                 return false;
             }
             let usable = call!(functions::malloc_usable_size::REAL, fn(Pointer) -> usize)(block);
-            let is_told = usable >= asked && tails::is_told(block.addr(), usable);
+            // What glibc would say first: under Valgrind, that word is not to be read.
+            let is_told = tails::is_glibcs(asked, usable) && tails::is_told(block.addr(), usable);
             call!(functions::free::REAL, fn(Pointer))(block);
             is_told
         }
@@ -87,16 +109,74 @@ pub(crate) fn roomy(size: usize) -> usize {
     if ACTIVE.load(Ordering::Relaxed) == IN_BAND { size.saturating_add(EXTRA) } else { size }
 }
 
-/// Blocks have their records in the table from here on. The world is paused.
-pub(crate) extern "C" fn end(own: &ThreadState) {
-    if !TAILS.is_on() {
-        return;
+/// Visits of a step outside malloc, during which others write their events down: some milliseconds.
+const MOST_VISITS: usize = 1 << 16;
+/// The same inside malloc, whose caller waits for it: about a tenth of a millisecond.
+const MOST_VISITS_IN_MALLOC: usize = 1 << 10;
+
+/// Moves all blocks to the table, whose turn it is from here on. Takes as long as a reading of them, in which others can record
+/// between two steps. Not inside malloc.
+pub(crate) fn leave() {
+    let Some(own) = thread::own() else { return };
+    let mut goes_on = true;
+    while goes_on && TAILS.is_on() {
+        let Some(paused) = THREADS.pause(&own) else { return };
+        goes_on = step(&own, true, MOST_VISITS);
+        lost::take_out();
+        drop(paused);
     }
+}
+
+/// The same at once. Blocks that nobody may read count as dropped. The world is paused.
+pub(crate) fn end() {
+    let Some(own) = thread::kept().filter(|_| TAILS.is_on()) else { return };
+    if !step(own, true, usize::MAX) {
+        TAILS.give_up();
+        lost::bar();
+        is_the_tables();
+    }
+}
+
+/// No block has a record. The world is paused.
+pub(crate) fn forget() {
+    if TAILS.is_on() {
+        TAILS.end();
+        is_the_tables();
+    }
+}
+
+/// A library is about to be loaded that will not find this library's functions.
+#[cold]
+pub(crate) fn is_passed_by() {
+    bar();
+    leave();
+}
+
+fn is_the_tables() {
+    if [IN_BAND, LEAVING].contains(&ACTIVE.load(Ordering::Relaxed)) {
+        ACTIVE.store(Mode::FULL.0, Ordering::Relaxed);
+    }
+}
+
+/// Goes on with moving blocks to the table: all if it takes over (`leaves`), else the old ones. `false`: nobody may read them, so
+/// they stay. The world is paused.
+#[inline(never)]
+extern "C" fn step(own: &ThreadState, leaves: bool, most: usize) -> bool {
     let now = shared::generation();
-    begin_to_read();
-    // SAFETY: the process' own memory.
-    unsafe { TAILS.move_to(&TABLE, now, 0, read_word, |block| drop_block(own, &block, now)) };
-    TAILS.end();
+    if !begin_to_read() {
+        TAILS.postpone(now);
+        return false;
+    }
+    if leaves && TAILS.takes() {
+        TAILS.leave();
+        ACTIVE.store(LEAVING, Ordering::Relaxed);
+    }
+    let is_done = TAILS.step(&TABLE, now, read_word, |block| drop_block(own, &block, now), most);
+    if is_done && TAILS.is_leaving() {
+        TAILS.end();
+        is_the_tables();
+    }
+    true
 }
 
 /// A block can no longer be followed, but the sums must still agree.
@@ -105,32 +185,32 @@ fn drop_block(own: &ThreadState, block: &Removed, now: u32) {
     died(Origin::of(own), block, now);
 }
 
-/// Whether some blocks may soon be too old for their records.
+/// Whether blocks are to move to the table.
+#[inline]
 pub(crate) fn is_due() -> bool {
-    TAILS.is_on() && TAILS.is_to_look(shared::generation())
+    TAILS.is_on() && (is_to_leave() || TAILS.is_to_look(shared::generation()))
 }
 
-/// Moves them to the table, if no other thread is recording now. Called inside malloc, so it does not wait.
+fn is_to_leave() -> bool {
+    TAILS.is_leaving() || TAILS.escapes() >= MOST_ESCAPES && !IS_UNREADABLE.load(Ordering::Relaxed)
+}
+
+/// Moves some of them, if no other thread is recording now. Called inside malloc, so it does not wait.
 #[cold]
 #[inline(never)]
-pub(crate) extern "C" fn move_old() {
-    let Some(own) = thread::own() else { return };
+pub(crate) extern "C" fn go_on(own: &ThreadState) {
     if own.is_busy() {
         return;
     }
-    let Some(paused) = THREADS.pause_for(&own, 0) else { return };
-    move_old_now(&own);
-    drop(paused);
-}
-
-#[inline(never)]
-extern "C" fn move_old_now(own: &ThreadState) {
-    let now = shared::generation();
-    if TAILS.is_to_look(now) {
-        begin_to_read();
-        // SAFETY: the process' own memory.
-        unsafe { TAILS.move_old(&TABLE, now, read_word, |block| drop_block(own, &block, now)) };
+    let Some(paused) = THREADS.pause_for(own, 0) else { return };
+    if is_due() {
+        let leaves = is_to_leave();
+        if leaves {
+            bar();
+        }
+        step(own, leaves, MOST_VISITS_IN_MALLOC);
     }
+    drop(paused);
 }
 
 /// Bytes of blocks that are given back only when the gate opens.
@@ -186,10 +266,18 @@ unsafe impl Sync for Pieces {}
 static PIECES: Pieces =
     Pieces(UnsafeCell::new([const { Piece { start: 0, len: 0, words: [0; PIECE / 8] } }; 2]));
 
-/// Forgets what was read before.
-fn begin_to_read() {
+/// Forgets what was read before. `false`: the kernel no longer lets this process read its own memory, because of a filter that
+/// was added (seccomp). Such a filter stays.
+fn begin_to_read() -> bool {
     // SAFETY: the caller has paused the world.
     unsafe { (*PIECES.0.get()).iter_mut().for_each(|piece| piece.len = 0) };
+    IS_UNREADABLE.store(!can_read(), Ordering::Relaxed);
+    !IS_UNREADABLE.load(Ordering::Relaxed)
+}
+
+fn can_read() -> bool {
+    let (word, mut copied) = (1_u64, 0_u64);
+    copy((&raw const word).expose_provenance(), (&raw mut copied).cast(), 8) && copied == word
 }
 
 /// Reads a word of this process through the kernel, which knows what is mapped. For whoever has paused the world, and has called
@@ -219,11 +307,14 @@ fn copy(from: usize, to: *mut c_void, len: usize) -> bool {
     read.cast_unsigned() == len
 }
 
-/// Visits all blocks with a record. The world is paused.
-pub(crate) fn for_each(now: u32, visit: &mut dyn FnMut(usize, Removed)) {
+/// Visits all blocks with a record. The world is paused. `false`: nobody may read them.
+pub(crate) fn for_each(now: u32, visit: &mut dyn FnMut(usize, Removed)) -> bool {
     if TAILS.is_on() {
-        begin_to_read();
+        if !begin_to_read() {
+            return false;
+        }
         TAILS.for_each(now, read_word, visit);
         TAILS.tidy();
     }
+    true
 }

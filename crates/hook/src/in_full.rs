@@ -7,6 +7,7 @@
 //! be ended with while the thread is busy.
 
 use core::ffi::c_void;
+use core::sync::atomic::Ordering;
 
 use memintro_abi::SITE_BOOT;
 use memintro_tracker::table::{Block, Removed};
@@ -21,7 +22,7 @@ use crate::nested::as_one_unless_libc;
 use crate::real::call;
 use crate::record::{allocated, forget, give_back, record_at, site};
 use crate::sampling::SAMPLES;
-use crate::shared::{self, BIRTHS, FOLLOWED, TABLE, TAILS, THREADS};
+use crate::shared::{self, ACTIVE, BIRTHS, FOLLOWED, TABLE, TAILS, THREADS};
 use crate::stacks;
 use crate::thread;
 
@@ -78,6 +79,11 @@ extern "C" fn record<const IN_BAND: bool>(block: Pointer, size: usize) -> Pointe
     unsafe {
         let Some(own) = thread::at_hand() else { return unusual(block, size) };
         if IN_BAND && block.is_null() || !own.is_plain() || !THREADS.enter_at_once(own) {
+            return unusual(block, size);
+        }
+        if IN_BAND && ACTIVE.load(Ordering::Relaxed) != shared::IN_BAND {
+            // Records have gone to the table since the stub looked.
+            own.leave();
             return unusual(block, size);
         }
         let (site, generation) = match line::running() {
@@ -222,9 +228,6 @@ extern "C" fn record_somewhere(block: Pointer, size: usize, own: &ThreadState, c
 }
 
 extern "C" fn record_unusual(block: Pointer, size: usize, caller: usize) -> Pointer {
-    if in_band::is_due() {
-        in_band::move_old();
-    }
     allocated(clear::cleared(block, size), size, caller);
     block
 }

@@ -56,16 +56,16 @@ extern "C" fn constructor() {
     thread::init();
     THREADS.register();
     fork::init();
-    if !preloaded {
-        return;
-    }
     // Set for the processes of a memory check, and by nobody else.
     let is_check = is_set(c"MEMINTRO_CHECK_CLEARS");
-    if !is_check
-        && variable(c"MEMINTRO_RECORDS").is_some_and(|value| value.to_bytes() == b"inband")
-        && !checks_blocks()
+    if is_check
+        || variable(c"MEMINTRO_RECORDS").is_some_and(|value| value.to_bytes() == b"table")
+        || checks_blocks()
     {
-        in_band::want();
+        in_band::bar();
+    }
+    if !preloaded {
+        return;
     }
     let has_ruby = !look_up(c"ruby_init").is_null();
     let mode = match variable(c"MEMINTRO_MODE").map(CStr::to_bytes) {

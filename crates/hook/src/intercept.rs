@@ -54,7 +54,7 @@ fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() 
     block
 }
 
-/// How many bytes of a block may be used. Only called while blocks have records within themselves.
+/// How many bytes of a block may be used. Only called while some blocks have records within themselves.
 pub(crate) unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
     // SAFETY: the caller's block, in both cases.
     unsafe {
@@ -458,7 +458,9 @@ pub(crate) unsafe extern "C" fn dlopen() {
 }
 
 extern "C" fn observe_dlopen(_path: *const c_char, mode: c_int) {
+    let errno = Errno::save();
     patch::about_to_load(mode);
+    drop(errno);
 }
 
 /// A program that has loaded a library calls dlsym next, so the library is patched here, before its first function is

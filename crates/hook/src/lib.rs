@@ -44,6 +44,7 @@ mod in_full;
 mod init;
 mod intercept;
 mod line;
+mod lost;
 mod measure;
 mod nested;
 mod object_birth;

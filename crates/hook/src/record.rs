@@ -24,6 +24,7 @@ use crate::apply::{
 use crate::callers;
 use crate::defer;
 use crate::functions;
+use crate::in_band;
 use crate::line;
 use crate::nested;
 use crate::patch;
@@ -66,6 +67,9 @@ pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usiz
     // Prefetches the table's cache line, which arrives while the VM is asked for the call site.
     TABLE.prefetch(block as usize);
     let Some(own) = thread::own() else { return };
+    if in_band::is_due() {
+        in_band::go_on(&own);
+    }
     if nested::is_nested(&own) {
         return;
     }
@@ -257,6 +261,9 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         moving.generation = shared::generation();
         moving.old = take(address, moving.generation);
+        if let Old::Followed(removed) = &moving.old {
+            own.begin_move(removed.site, removed.size);
+        }
         moving.birth = unnote(address);
         moving.epoch = EPOCH.load(Ordering::Relaxed);
     }
@@ -282,6 +289,7 @@ pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, c
         is_gone.get() && (!is_born || defer::birth(&own, address, size, caller, mean))
     };
     let Some(busy) = enter(&own, write_down) else { return };
+    own.end_move();
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         if !is_gone.get() && moving.epoch == EPOCH.load(Ordering::Relaxed) {
             gone(Origin::of(&own), &moving.old, moving.generation);
@@ -311,6 +319,7 @@ pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
     }
     let write_down = || defer::settled(&own, moving, Some(address));
     let Some(busy) = enter(&own, write_down) else { return };
+    own.end_move();
     if ACTIVE.load(Ordering::Relaxed) != 0 && moving.epoch == EPOCH.load(Ordering::Relaxed) {
         put_back(Origin::of(&own), &moving.old, address, moving.generation);
         if let Some(birth) = moving.birth.filter(|_| BIRTHS.is_on()) {

@@ -89,9 +89,15 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
             apply::unnote(address);
             apply::gone(origin, &old, event.generation);
         }
-        kind::DEATH => apply::gone(origin, &Old::Followed(removed()), event.generation),
+        kind::DEATH => {
+            owner.end_move();
+            apply::gone(origin, &Old::Followed(removed()), event.generation);
+        }
         kind::SAMPLED_DEATH => apply::gone(origin, &Old::Sampled(sample()), event.generation),
-        kind::PUT_BACK => apply::put_back(origin, &Old::Followed(removed()), address, event.generation),
+        kind::PUT_BACK => {
+            owner.end_move();
+            apply::put_back(origin, &Old::Followed(removed()), address, event.generation);
+        }
         kind::PUT_BACK_SAMPLE => {
             apply::put_back(origin, &Old::Sampled(sample()), address, event.generation);
         }

@@ -35,10 +35,17 @@ pub(crate) static TRACKS_OBJECTS: AtomicBool = AtomicBool::new(false);
 pub(crate) static STACK_DEPTH: AtomicU32 = AtomicU32::new(1);
 /// Not 0 while events are recorded. Each stub reads it, so it is a word of its own.
 pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
-/// The value of [`ACTIVE`] in full mode while blocks have records within themselves. Stubs tell it from the other.
+/// The value of [`ACTIVE`] in full mode while blocks get records within themselves. Stubs tell it from the others.
 pub(crate) const IN_BAND: u32 = 4;
+/// The same while those blocks move to the table.
+pub(crate) const LEAVING: u32 = 8;
+const fn is_told_by_parity(active: u32) -> bool {
+    (active - Mode::FULL.0).count_ones().is_multiple_of(2) == (active == IN_BAND)
+}
 const _: () =
-    assert!((IN_BAND - Mode::FULL.0).count_ones() == 2 && (Mode::SAMPLED.0 - Mode::FULL.0).count_ones() == 1);
+    assert!(is_told_by_parity(Mode::SAMPLED.0) && is_told_by_parity(IN_BAND) && is_told_by_parity(LEAVING));
+/// Values in full mode.
+const ANY_FULL: u32 = Mode::FULL.0 | IN_BAND | LEAVING;
 /// Set by the constructor when the library is first in the process.
 pub(crate) static PRELOADED: AtomicBool = AtomicBool::new(false);
 /// `MEMINTRO_DISABLE=1`, or a privileged process.
@@ -170,14 +177,14 @@ pub(crate) fn mode() -> Mode {
 }
 
 fn mode_of(active: u32) -> Mode {
-    if active == IN_BAND { Mode::FULL } else { Mode(active) }
+    if active & ANY_FULL != 0 { Mode::FULL } else { Mode(active) }
 }
 
 /// Whether all blocks are followed.
 #[inline(always)]
 pub(crate) fn is_full() -> bool {
-    const { assert!((Mode::FULL.0 | IN_BAND) & Mode::SAMPLED.0 == 0) };
-    ACTIVE.load(Ordering::Relaxed) & (Mode::FULL.0 | IN_BAND) != 0
+    const { assert!(ANY_FULL & Mode::SAMPLED.0 == 0) };
+    ACTIVE.load(Ordering::Relaxed) & ANY_FULL != 0
 }
 
 /// Marks the figures as unusable, because a change to them will never be finished. From now on no thread reads or

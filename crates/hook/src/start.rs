@@ -30,9 +30,10 @@ pub(crate) fn start(options: &StartOptions) -> Status {
         if !functions::has_allocator() {
             return Status::NO_ALLOCATOR;
         }
-        if in_band::is_wanted() {
-            // First, so that no program is told of bytes that a record will be in.
-            let _ = patch::install(STUBS, |function| function.family == Family::Asking);
+        // First, so that no program is told of bytes that a record will be in.
+        in_band::want(in_band::is_possible_with(&options) && install_asking());
+        if !state::begins_anew(&options) {
+            in_band::leave();
         }
         let status = state::activate(&options);
         // Tracking that misses some slots would be taken for complete.
@@ -51,10 +52,19 @@ pub(crate) fn stop() -> Status {
         if mode() == Mode::OFF {
             return Status::UNCHANGED;
         }
-        patch::remove();
+        // As long as programs are told of the bytes that records leave.
+        in_band::leave();
+        // Before slots are restored one by one: else a free that is no longer seen is of a block that was.
         state::deactivate();
+        patch::remove();
         Status::OK
     })
+}
+
+/// Whether all modules will ask this library how long a block is.
+fn install_asking() -> bool {
+    let outcome = patch::install(STUBS, |function| function.family == Family::Asking);
+    outcome.foreign + outcome.refused + outcome.unwritten == 0
 }
 
 /// In a preloaded process, C's functions are symbols of this library and need no patch.

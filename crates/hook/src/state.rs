@@ -5,6 +5,7 @@
 //! | [`ACTIVE`] 0 | `start` | functions jump straight to the real ones |
 //! | [`ACTIVE`] 1 | `start`, `stop` | every event is recorded |
 //! | [`ACTIVE`] 2 | `start`, `stop` | those of sampled blocks are ([`crate::sampling`]) |
+//! | [`IN_BAND`](shared::IN_BAND), [`LEAVING`](shared::LEAVING) | also [`in_band`] | every event is recorded, some of them within blocks |
 //!
 //! [`crate::changes`] serialises transitions. They are made while the world is paused, so that no thread sees half of
 //! one.
@@ -18,6 +19,7 @@ use memintro_tracker::sites::{DEFAULT_MAX_SITES, MOST_FRAMES, MOST_SITES};
 use memintro_tracker::threads::Paused;
 
 use crate::in_band;
+use crate::lost;
 use crate::object_samples::{self, OBJECT_SAMPLES};
 use crate::sampling::{self, DEFAULT_MEAN, SAMPLES};
 use crate::shared::{
@@ -122,21 +124,30 @@ fn has_limits_of(options: &StartOptions) -> bool {
         && u64::from(STACK_DEPTH.load(Ordering::Relaxed)) == options.stack_depth
 }
 
+/// Whether a start with these options, which are not in force, begins with empty figures.
+pub(crate) fn begins_anew(options: &StartOptions) -> bool {
+    mode() == Mode::OFF || !has_limits_of(options)
+}
+
 /// Begins to record: with empty figures, or with the present ones if only the mode changes.
 pub(crate) fn activate(options: &StartOptions) -> Status {
-    let keeps = mode() != Mode::OFF && has_limits_of(options);
+    let keeps = !begins_anew(options);
     MAX_SITES.store(options.max_sites, Ordering::Relaxed);
     MAX_BYTES.store(options.max_tracker_bytes, Ordering::Relaxed);
     let activated = paused(|_| {
         shared::set_stack_depth(options.stack_depth as u32);
         let tracks_objects = TRACKS_OBJECTS.load(Ordering::Relaxed);
-        end_in_band();
+        if keeps {
+            in_band::end();
+        } else {
+            in_band::forget();
+        }
         if !keeps && !(empty() && (!tracks_objects || make_room_for_objects())) || !prepare(options) {
             return Status::NO_MEMORY;
         }
         THREADS.deferred.init();
         // Release: a thread that sees the mode sees what the mode needs.
-        ACTIVE.store(in_band::active(options), Ordering::Release);
+        ACTIVE.store(in_band::active(options.mode), Ordering::Release);
         if keeps { Status::SWITCHED } else { Status::OK }
     });
     activated.unwrap_or_else(|| done(activated))
@@ -158,17 +169,10 @@ fn prepare(options: &StartOptions) -> bool {
     true
 }
 
-/// Blocks have their records in the table from here on. The world is paused.
-fn end_in_band() {
-    if let Some(own) = thread::kept() {
-        in_band::end(own);
-    }
-}
-
 /// Stops recording; what was collected stays.
 pub(crate) fn deactivate() {
     let stop = || {
-        end_in_band();
+        in_band::end();
         ACTIVE.store(0, Ordering::Release);
     };
     if paused(|_| stop()).is_none() {
@@ -181,12 +185,14 @@ pub(crate) fn deactivate() {
 fn empty() -> bool {
     // First: see `defer::free_with_record`.
     TAILS.forget_all();
+    lost::forget();
     EPOCH.fetch_add(1, Ordering::Release);
     for state in THREADS.states() {
         state.counters.discard();
         state.sites.discard();
         state.stacks.discard();
         state.measuring.discard();
+        state.end_move();
     }
     BIRTHS.forget();
     THREADS.reset_traffic();
@@ -265,6 +271,9 @@ pub(crate) fn reset_counters() {
     }
     THREADS.reset_traffic();
     TAILS.forget_damaged();
+    lost::forget();
+    // They no longer tell how much is live.
+    lost::bar();
     for id in 0..SITES.count() {
         let (Some(site), Some(objects)) = (SITES.get(id), SITES.objects(id)) else { continue };
         site.counters.reset();

@@ -24,7 +24,8 @@ macro_rules! stub_asm {
         core::arch::naked_asm!(
             ".cfi_startproc",
             "cmp dword ptr [rip + {active}], {in_band}",
-            "je {body}",
+            // Also while records leave.
+            "jae {body}",
             "jmp qword ptr [rip + {real}]",
             ".cfi_endproc",
             active = sym ACTIVE, in_band = const crate::shared::IN_BAND,

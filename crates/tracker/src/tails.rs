@@ -5,23 +5,21 @@
 //! heap, says at which addresses a block with a record begins. It lies in leaves, each for 1 GiB of address space, whose pages
 //! take memory where there are such blocks: 8 KiB for a mebibyte.
 //!
-//! | bits of a record | what |
-//! |---|---|
-//! | 0–23 | call site |
-//! | 24–41 | generation of birth, modulo 2^18, as in [`crate::table`] |
-//! | 42–47 | slack: the block's usable size, less the record, less the size that was asked for |
-//! | 48–63 | check: a hash of the address and of the bits above |
-//!
 //! Rules for neighbours: a record is written and read only by whoever owns the block (it was just handed out, or is about to be
 //! given back), or while the world is paused.
 
+mod damage;
 mod paused;
+mod record;
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::mmap;
-use crate::table::{Block, MAX_AGE, Removed, packed};
+use crate::table::{Block, Removed};
+use damage::Damage;
+pub use record::{bytes_of, is_glibcs, is_told};
+use record::{decode, encode, tail, usable, usable_of};
 
 /// Bytes that the allocator is asked for on top of a block's size.
 pub const EXTRA: usize = 8;
@@ -36,12 +34,9 @@ pub fn with_extra(count: usize, size: usize) -> (usize, usize) {
     }
 }
 
-/// Greatest size of a block with a record. A larger one often ends in a page that its owner never touches.
-const MOST_BYTES: u64 = 32 << 10;
-
 const ADDRESS_BITS: u32 = 48;
 const LEAF_SHIFT: u32 = 30;
-const LEAVES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
+const MOST_PLACES: usize = 1 << (ADDRESS_BITS - LEAF_SHIFT);
 /// Places that are left for threads that reserve leaves at the same time.
 const SPARE_LEAVES: usize = 64;
 /// Leaves that there may be: a heap of so many GiB, or in so many parts.
@@ -49,17 +44,6 @@ const MOST_LEAVES: usize = 256;
 const GRANULE_SHIFT: u32 = 4;
 const WORD_SHIFT: u32 = GRANULE_SHIFT + 6;
 const WORDS: usize = 1 << (LEAF_SHIFT - WORD_SHIFT);
-
-const SLACK_SHIFT: u32 = 42;
-const MOST_SLACK: u64 = 63;
-const CHECK_SHIFT: u32 = 48;
-
-/// The least that glibc hands out.
-const LEAST_USABLE: u64 = 24;
-
-/// Bits of the word in front of a block of glibc's.
-const IS_MAPPED: u64 = 2;
-const FLAGS: u64 = 7;
 
 #[derive(Debug)]
 struct Leaf([AtomicU64; WORDS]);
@@ -79,57 +63,28 @@ pub enum Found {
 /// Generations between two looks for old blocks: a birth is kept modulo 2^18, so older ones move to the table.
 const GENERATIONS: u32 = 1 << 16;
 
+/// No block has a record.
+const OFF: u8 = 0;
+/// Blocks get records.
+const TAKES: u8 = 1;
+/// Blocks that have records keep them until they are freed or moved to a table; no others get any.
+const LEAVES: u8 = 2;
+
 /// Which blocks have a record.
 #[derive(Debug)]
 pub struct Tails {
-    leaves: [AtomicPtr<Leaf>; LEAVES],
+    leaves: [AtomicPtr<Leaf>; MOST_PLACES],
     /// The numbers of those that there are, plus 1, so that nobody has to look at all places.
     numbers: [AtomicUsize; MOST_LEAVES],
-    /// Whether any block may have one.
-    is_on: AtomicBool,
+    /// [`OFF`], [`TAKES`] or [`LEAVES`].
+    state: AtomicU8,
     /// Generation of the last look for old blocks.
     looked: AtomicU32,
-    /// Records that were damaged.
-    damaged: AtomicU64,
-}
-
-#[inline(always)]
-fn check(address: usize, body: u64) -> u64 {
-    (body ^ (address as u64) << 17).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> CHECK_SHIFT
-}
-
-/// The usable bytes of a block of glibc's; `None` if it is not from the heap or too large.
-///
-/// # Safety
-/// The block is the caller's.
-#[inline(always)]
-unsafe fn usable(address: usize) -> Option<u64> {
-    // SAFETY: glibc keeps a word in front of each block.
-    usable_by(unsafe { *ptr::with_exposed_provenance::<u64>(address.wrapping_sub(8)) })
-}
-
-/// The same by the word in front of it.
-#[inline(always)]
-fn usable_by(header: u64) -> Option<u64> {
-    let usable = (header & !FLAGS).wrapping_sub(8);
-    (header & IS_MAPPED == 0 && usable <= MOST_BYTES).then_some(usable)
-}
-
-/// What a record says; `None` if it is none, or is another block's.
-#[inline(always)]
-fn decode(address: usize, usable: u64, record: u64, now: u32) -> Option<Removed> {
-    let body = record & ((1 << CHECK_SHIFT) - 1);
-    let size = usable.wrapping_sub(8).wrapping_sub(body >> SLACK_SHIFT);
-    if check(address, body) != record >> CHECK_SHIFT || size > MOST_BYTES {
-        return None;
-    }
-    let age = if packed::is_of(body, now) { 0 } else { packed::age(body, now).min(MAX_AGE) };
-    Some(Removed { site: (body & packed::SITE_MASK) as u32, size, age })
-}
-
-#[inline(always)]
-fn tail(address: usize, usable: u64) -> *mut u64 {
-    ptr::with_exposed_provenance_mut(address.wrapping_add(usable as usize).wrapping_sub(8))
+    /// Where a pass over all blocks goes on ([`Tails::step`]): a place in `numbers`, and a word of that leaf.
+    reached: [AtomicUsize; 2],
+    /// Part of each check. Another one after each clear, so that no older record is believed.
+    salt: AtomicU64,
+    damage: Damage,
 }
 
 /// A record that is whole: the usable bytes of its block, where it is, and what it says.
@@ -139,49 +94,88 @@ struct Whole {
     removed: Removed,
 }
 
-/// Reads the record of a block that has one; `None`: it is damaged.
-///
-/// # Safety
-/// The block is the caller's.
-#[inline(always)]
-unsafe fn whole(address: usize, now: u32) -> Option<Whole> {
-    // SAFETY: the caller's promise.
-    let usable = unsafe { usable(address) }?;
-    let tail = tail(address, usable);
-    // SAFETY: as above.
-    let removed = decode(address, usable, unsafe { *tail }, now)?;
-    Some(Whole { usable, tail, removed })
-}
-
 impl Tails {
     /// Without memory, and off.
     #[allow(clippy::new_without_default, reason = "it belongs into a static")]
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            leaves: [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES],
+            leaves: [const { AtomicPtr::new(ptr::null_mut()) }; MOST_PLACES],
             numbers: [const { AtomicUsize::new(0) }; MOST_LEAVES],
-            is_on: AtomicBool::new(false),
+            state: AtomicU8::new(OFF),
             looked: AtomicU32::new(0),
-            damaged: AtomicU64::new(0),
+            reached: [const { AtomicUsize::new(0) }; 2],
+            salt: AtomicU64::new(0),
+            damage: Damage::new(),
         }
+    }
+
+    /// Reads the record of a block that has one; `None`: it is damaged.
+    ///
+    /// # Safety
+    /// The block is the caller's.
+    #[inline(always)]
+    unsafe fn whole(&self, address: usize, now: u32) -> Option<Whole> {
+        // SAFETY: the caller's promise.
+        let usable = unsafe { usable(address) }?;
+        let tail = tail(address, usable);
+        // SAFETY: as above.
+        let removed = decode(address, usable, unsafe { *tail }, now, self.salt())?;
+        Some(Whole { usable, tail, removed })
+    }
+
+    #[inline(always)]
+    fn salt(&self) -> u64 {
+        self.salt.load(Ordering::Relaxed)
     }
 
     /// Whether any block may have a record.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+        self.state.load(Ordering::Relaxed) != OFF
     }
 
-    /// Blocks get records from here on.
-    pub fn begin(&self) {
-        self.is_on.store(true, Ordering::Relaxed);
+    /// Whether blocks get records.
+    #[inline(always)]
+    pub fn takes(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == TAKES
+    }
+
+    /// Whether blocks that have records are to move to a table ([`Tails::leave`]).
+    #[inline]
+    pub fn is_leaving(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == LEAVES
+    }
+
+    /// Blocks get records from here on, in this generation. The world is paused, and no block has one.
+    pub fn begin(&self, now: u32) {
+        self.forget_all();
+        self.looked.store(now, Ordering::Relaxed);
+        self.reach(0, 0);
+        self.state.store(TAKES, Ordering::Relaxed);
+    }
+
+    /// No more blocks get records, and those that have them are to move to a table, by [`Tails::step`]. The world is paused.
+    pub fn leave(&self) {
+        self.reach(0, 0);
+        self.state.store(LEAVES, Ordering::Relaxed);
     }
 
     /// No block has a record from here on. The world is paused.
     pub fn end(&self) {
-        self.is_on.store(false, Ordering::Relaxed);
-        self.forget_all();
+        self.state.store(OFF, Ordering::Relaxed);
+        self.discard();
+    }
+
+    /// Looks for old blocks another time.
+    pub fn postpone(&self, now: u32) {
+        self.looked.store(now, Ordering::Relaxed);
+    }
+
+    fn reach(&self, leaf: usize, word: usize) {
+        let [in_leaves, in_words] = &self.reached;
+        in_leaves.store(leaf, Ordering::Relaxed);
+        in_words.store(word, Ordering::Relaxed);
     }
 
     /// The leaves that there are, with their numbers.
@@ -197,22 +191,33 @@ impl Tails {
         })
     }
 
-    /// No block has a record now. The world is paused.
+    /// No block has a record now, and none was damaged. The world is paused.
     pub fn forget_all(&self) {
+        self.discard();
+        self.salt.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        self.damage.forget();
+    }
+
+    fn discard(&self) {
         for (_, leaf) in self.known() {
             mmap::discard(leaf.cast(), size_of::<Leaf>());
         }
-        self.forget_damaged();
     }
 
     /// Counts damaged records from 0 again.
     pub fn forget_damaged(&self) {
-        self.damaged.store(0, Ordering::Relaxed);
+        self.damage.forget_count();
     }
 
-    /// How many records were damaged since the last start or clear.
+    /// How many records were damaged since the last start or clear: what they said is lost.
     pub fn damaged(&self) -> u64 {
-        self.damaged.load(Ordering::Relaxed)
+        self.damage.count()
+    }
+
+    /// How many signs there were, since the last start or clear, that somebody frees or resizes blocks, or writes beyond their
+    /// ends, behind the caller's back.
+    pub fn escapes(&self) -> u64 {
+        self.damage.escapes()
     }
 
     /// Whether it is time to look for blocks that are too old for their records.
@@ -232,8 +237,9 @@ impl Tails {
     #[inline(always)]
     fn word(&self, address: usize) -> Option<&AtomicU64> {
         // SAFETY: null, or a leaf that is never unmapped. The masks keep both indices inside.
-        let leaf =
-            unsafe { self.leaves[(address >> LEAF_SHIFT) & (LEAVES - 1)].load(Ordering::Acquire).as_ref() }?;
+        let leaf = unsafe {
+            self.leaves[(address >> LEAF_SHIFT) & (MOST_PLACES - 1)].load(Ordering::Acquire).as_ref()
+        }?;
         Some(&leaf.0[(address >> WORD_SHIFT) & (WORDS - 1)])
     }
 
@@ -260,7 +266,7 @@ impl Tails {
             return None;
         }
         // SAFETY: the caller's promise.
-        let Whole { tail, removed, .. } = unsafe { whole(address, now) }?;
+        let Whole { tail, removed, .. } = unsafe { self.whole(address, now) }?;
         if !self.forget(address) {
             return None;
         }
@@ -277,18 +283,15 @@ impl Tails {
     #[inline(always)]
     pub unsafe fn put_at_once(&self, address: usize, block: &Block, shared: bool) -> bool {
         let Some(word) = self.word(address) else { return false };
-        let body =
-            u64::from(block.site) | u64::from(block.generation & packed::BIRTH_MASK) << packed::BIRTH_SHIFT;
         // SAFETY: the caller's promise.
         let Some(usable) = (unsafe { usable(address) }) else { return false };
-        let slack = usable.wrapping_sub(8).wrapping_sub(block.size);
         let before = word.load(Ordering::Relaxed);
-        if slack > MOST_SLACK || before & bit(address) != 0 {
+        let Some(record) = encode(address, usable, block, self.salt()).filter(|_| before & bit(address) == 0)
+        else {
             return false;
-        }
-        let body = body | slack << SLACK_SHIFT;
+        };
         // SAFETY: the last word of the block, for which the caller has asked.
-        unsafe { *tail(address, usable) = body | check(address, body) << CHECK_SHIFT };
+        unsafe { *tail(address, usable) = record };
         if shared {
             word.fetch_or(bit(address), Ordering::Relaxed);
         } else {
@@ -316,7 +319,7 @@ impl Tails {
             return None;
         }
         // SAFETY: the caller's promise.
-        let Whole { tail, removed, .. } = unsafe { whole(address, now) }?;
+        let Whole { tail, removed, .. } = unsafe { self.whole(address, now) }?;
         let ready = ready(&removed)?;
         // Else it would look whole to whoever comes to it by an accident, at this address.
         // SAFETY: as above.
@@ -341,20 +344,41 @@ impl Tails {
         // SAFETY: the caller's promise.
         match unsafe { self.take_at_once(address, now, true, |_| Some(())) } {
             Some((removed, ())) => Found::Whole(removed),
-            None => self.take_stale(address),
+            None => {
+                self.forget(address);
+                self.damage.found(address);
+                Found::Damaged
+            }
         }
     }
 
-    /// Takes what is left at an address that was handed out again. What such a record says is not believed: there may be
-    /// several there.
+    /// Takes what is left at an address that was handed out again: the record of a block whose free was missed. It is `Whole` if
+    /// the new block ends where that one did; but not where another one may be left from before. `owns`: the new block is
+    /// the caller's.
+    ///
+    /// # Safety
+    /// If so, it is.
     #[inline]
-    pub fn take_stale(&self, address: usize) -> Found {
+    pub unsafe fn take_stale(&self, address: usize, now: u32, owns: bool) -> Found {
         if !self.has(address) {
             return Found::Nothing;
         }
         self.forget(address);
-        self.damaged.fetch_add(1, Ordering::Relaxed);
-        Found::Damaged
+        self.damage.escaped();
+        let is_certain = owns && !self.damage.may_be_at(address);
+        // SAFETY: the caller's promise.
+        match is_certain.then(|| unsafe { self.whole(address, now) }).flatten() {
+            Some(Whole { removed, .. }) => Found::Whole(removed),
+            None => {
+                self.damage.found(address);
+                Found::Damaged
+            }
+        }
+    }
+
+    /// A record of an earlier block may be left at this address, which is not to be believed.
+    pub fn doubt(&self, address: usize) {
+        self.damage.doubt(address);
     }
 
     /// How many bytes of a block its owner may use; `None`: the allocator has to be asked. It is what the allocator would say
@@ -368,8 +392,8 @@ impl Tails {
             return None;
         }
         // SAFETY: the caller's promise.
-        let Whole { usable, removed, .. } = unsafe { whole(address, 0) }?;
-        let alone = (removed.size.wrapping_add(8 + 15) & !15).wrapping_sub(8).max(LEAST_USABLE);
+        let Whole { usable, removed, .. } = unsafe { self.whole(address, 0) }?;
+        let alone = usable_of(removed.size);
         Some(alone.min(usable.wrapping_sub(8)) as usize)
     }
 
@@ -391,7 +415,7 @@ impl Tails {
 
     #[cold]
     extern "C" fn reserve(&self, address: usize) -> bool {
-        let place = &self.leaves[(address >> LEAF_SHIFT) & (LEAVES - 1)];
+        let place = &self.leaves[(address >> LEAF_SHIFT) & (MOST_PLACES - 1)];
         // One place is left for each of some threads that come here at once.
         let is_full = self
             .numbers
@@ -415,24 +439,4 @@ impl Tails {
 #[inline(always)]
 fn bit(address: usize) -> u64 {
     1 << ((address >> GRANULE_SHIFT) & 63)
-}
-
-/// Bytes of a block with a record.
-///
-/// # Safety
-/// The block is the caller's.
-#[must_use]
-pub unsafe fn bytes_of(block: usize) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { usable(block) }.unwrap_or(0)
-}
-
-/// Whether `usable` bytes are what the word in front of this block says: for a test of an allocator.
-///
-/// # Safety
-/// The block is the caller's.
-#[must_use]
-pub unsafe fn is_told(block: usize, usable: usize) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { self::usable(block) == Some(usable as u64) }
 }

@@ -92,6 +92,9 @@ pub struct ThreadState {
     /// The stack pointer at the outermost call into an allocator function that itself calls another one (operator new
     /// calls malloc); 0: there is none.
     pub nested: Cell<usize>,
+    /// The call site, plus 1, and the size of a block that has been taken out while the allocator moves it; zeroes: there is
+    /// none.
+    moving: Cell<[u64; 2]>,
     next: AtomicPtr<ThreadState>,
     /// The figures of all threads that have had this state, since the last start or clear. They only grow, so that
     /// sums can be read at any time: a thread's figures stay here when it ends.
@@ -126,6 +129,7 @@ impl ThreadState {
         self.estimate.reset();
         self.distance.set(ptr::null_mut());
         self.noting.set(0);
+        self.end_move();
         self.forks.set(0);
         self.held.set(Held::NotPaused);
     }
@@ -154,6 +158,24 @@ impl ThreadState {
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
         self.nested.get() | self.untracked.get() as usize == 0
+    }
+
+    /// A block has been taken out while the allocator moves it, until [`ThreadState::end_move`].
+    #[inline]
+    pub fn begin_move(&self, site: u32, size: u64) {
+        self.moving.set([u64::from(site).wrapping_add(1), size]);
+    }
+
+    /// What became of that block has been recorded.
+    #[inline]
+    pub fn end_move(&self) {
+        self.moving.set([0; 2]);
+    }
+
+    /// That block, if there is one.
+    pub fn moving(&self) -> Option<(u32, u64)> {
+        let [site, size] = self.moving.get();
+        Some((site.checked_sub(1)? as u32, size))
     }
 
     /// Whether its thread is writing an event down: if it opened the gate now, it would wait for itself. Called by

@@ -4,59 +4,88 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::{GENERATIONS, GRANULE_SHIFT, LEAF_SHIFT, Leaf, Tails, WORD_SHIFT, decode, usable_by};
+use super::record::usable_by;
+use super::{GENERATIONS, GRANULE_SHIFT, LEAF_SHIFT, Leaf, Tails, WORD_SHIFT, decode};
 use crate::mmap;
 use crate::table::{Block, Inserted, Removed, Table};
 
 const PAGE: usize = 4096;
 const PAGE_WORDS: usize = PAGE / 8;
 
+/// Words of the bitmap that count as one block for [`Tails::step`].
+const WORDS_A_BLOCK: usize = 64;
+
 impl Tails {
-    /// Moves blocks to `table` whose age is at least `least`; their records are void then. The world is paused. `dropped` gets
-    /// those that the table does not take.
-    ///
-    /// # Safety
-    /// `read` reads the process' own memory.
+    /// Goes on with a pass over all blocks, and moves some to `table`: all if they are to leave ([`Tails::leave`]), else those
+    /// that will soon be too old for their records. Their records are void then. Visits about `most` blocks; `true`: the pass is
+    /// done. The world is paused, but may go on between two steps. `read` reads a word of memory, or says that there is none.
+    /// `dropped` gets those that the table does not take. A damaged record of a block that is to leave counts as damaged.
     #[inline(always)]
-    pub unsafe fn move_to(
+    pub fn step(
         &self,
         table: &Table,
         now: u32,
-        least: u32,
-        read: impl FnMut(usize) -> Option<u64>,
+        mut read: impl FnMut(usize) -> Option<u64>,
         mut dropped: impl FnMut(Removed),
-    ) {
-        self.for_each(now, read, |address, block| {
-            // Its owner may be taking it out at this moment ([`Tails::claim`]).
-            if block.age < least || !self.forget(address) {
-                return;
+        most: usize,
+    ) -> bool {
+        let least = if self.is_leaving() { 0 } else { GENERATIONS };
+        let mut left = most;
+        let [in_leaves, in_words] = &self.reached;
+        let (first, mut from) = (in_leaves.load(Ordering::Relaxed), in_words.load(Ordering::Relaxed));
+        for (place, (index, leaf)) in self.known().enumerate().skip(first) {
+            // SAFETY: leaves are never unmapped.
+            let words = unsafe { &*leaf }.0.iter().enumerate().skip(from);
+            for (number, word) in words {
+                if left == 0 {
+                    self.reach(place, number);
+                    return false;
+                }
+                left = left.saturating_sub(usize::from(number.is_multiple_of(WORDS_A_BLOCK)));
+                for address in addresses(index, number, word.load(Ordering::Relaxed)) {
+                    left = left.saturating_sub(1);
+                    let found = self.read_record(address, now, &mut read);
+                    if found.is_some_and(|block| block.age < least) || found.is_none() && least != 0 {
+                        continue;
+                    }
+                    // Its owner may be taking it out at this moment ([`Tails::claim`]).
+                    if !self.forget(address) {
+                        continue;
+                    }
+                    let Some(block) = found else {
+                        self.damage.lost(1);
+                        continue;
+                    };
+                    let Removed { site, size, age } = block;
+                    let again = Block { site, size, generation: now.wrapping_sub(age) };
+                    match table.insert(address, again, now) {
+                        Inserted::New => {}
+                        // Its own free was missed, too.
+                        Inserted::Replaced(stale) => dropped(stale),
+                        Inserted::Full => dropped(block),
+                    }
+                }
             }
-            let Removed { site, size, age } = block;
-            let again = Block { site, size, generation: now.wrapping_sub(age) };
-            match table.insert(address, again, now) {
-                Inserted::New => {}
-                // Its own free was missed, too.
-                Inserted::Replaced(stale) => dropped(stale),
-                Inserted::Full => dropped(block),
-            }
-        });
+            from = 0;
+        }
+        self.reach(0, 0);
         self.looked.store(now, Ordering::Relaxed);
+        true
     }
 
-    /// Moves blocks that will soon be too old for their records. See [`Tails::move_to`].
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    pub unsafe fn move_old(
-        &self,
-        table: &Table,
-        now: u32,
-        read: impl FnMut(usize) -> Option<u64>,
-        dropped: impl FnMut(Removed),
-    ) {
-        // SAFETY: the caller's.
-        unsafe { self.move_to(table, now, GENERATIONS, read, dropped) };
+    /// No block has a record from here on, because nobody may read them: each counts as damaged. The world is paused.
+    pub fn give_up(&self) {
+        let bits = |leaf: *mut Leaf| {
+            // SAFETY: leaves are never unmapped.
+            unsafe { &*leaf }
+                .0
+                .iter()
+                .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
+                .sum::<u64>()
+        };
+        let lost = self.known().map(|(_, leaf)| bits(leaf)).sum();
+        self.damage.lost(lost);
+        self.end();
     }
 
     /// Visits all blocks with a record that is whole, in no order. The world is paused. `read` reads a word
@@ -72,22 +101,26 @@ impl Tails {
             // SAFETY: leaves are never unmapped.
             let leaf = unsafe { &*leaf };
             for (number, word) in leaf.0.iter().enumerate() {
-                let mut bits = word.load(Ordering::Relaxed);
-                while bits != 0 {
-                    let granule = bits.trailing_zeros() as usize;
-                    bits &= bits.wrapping_sub(1);
-                    let address = index << LEAF_SHIFT | number << WORD_SHIFT | granule << GRANULE_SHIFT;
-                    let usable = read(address.wrapping_sub(8)).and_then(usable_by);
-                    let record =
-                        usable.and_then(|usable| read(address.wrapping_add(usable as usize).wrapping_sub(8)));
-                    if let Some(found) =
-                        usable.zip(record).and_then(|(usable, record)| decode(address, usable, record, now))
-                    {
+                for address in addresses(index, number, word.load(Ordering::Relaxed)) {
+                    if let Some(found) = self.read_record(address, now, &mut read) {
                         visit(address, found);
                     }
                 }
             }
         }
+    }
+
+    /// What a block's record says, as it is read from outside; `None`: it is damaged.
+    #[inline(always)]
+    fn read_record(
+        &self,
+        address: usize,
+        now: u32,
+        read: &mut impl FnMut(usize) -> Option<u64>,
+    ) -> Option<Removed> {
+        let usable = read(address.wrapping_sub(8)).and_then(usable_by)?;
+        let record = read(address.wrapping_add(usable as usize).wrapping_sub(8))?;
+        decode(address, usable, record, now, self.salt())
     }
 
     /// Gives back what of the bitmap holds nothing: also pages that were only looked at are resident. The world is paused.
@@ -109,6 +142,16 @@ impl Tails {
             give_back(leaf, &empty);
         }
     }
+}
+
+/// The addresses of the blocks that a word of the bitmap stands for.
+#[inline(always)]
+fn addresses(index: usize, number: usize, mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let granule = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits.wrapping_sub(1);
+        Some(index << LEAF_SHIFT | number << WORD_SHIFT | granule << GRANULE_SHIFT)
+    })
 }
 
 /// Gives these pages of a leaf back, which are all zeroes.

@@ -22,6 +22,13 @@ pub(crate) fn from_status(ruby: &Ruby, status: Status) -> Error {
              tracked goes on in its parent. Track in another child, or fork again. (Or a thread has left malloc half-way, \
              by an asynchronous cancellation or a longjmp: then track in a new process)",
         ),
+        Status::UNREADABLE => error(
+            ruby,
+            "Error",
+            "the kernel no longer lets this process read its own memory (process_vm_readv), where memintro's records of blocks \
+             are: a seccomp filter was added after the start. The sums of each line are right. To list blocks, start the \
+             program with MEMINTRO_RECORDS=table",
+        ),
         Status::BAD_OPTION => error(ruby, "Error", "the hook does not accept these options"),
         Status::IO => {
             let cause = std::io::Error::last_os_error();

@@ -1,12 +1,16 @@
 //! Starts and stops tracking, with the test allocation that shows whether anything is seen.
 
 use magnus::{Error, RModule, Ruby, Symbol, function, prelude::*};
-use memintro_abi::{HookApi, Mode, StartOptions, Status};
+use memintro_abi::{Figures, HookApi, Mode, StartOptions, Status};
 
 use super::native::{check, hook};
 use super::trial::{self, Trial};
+use super::without_gvl::without_gvl;
 use super::{errors, request, tracking_hold};
 use crate::{callers, hook_link, objects};
+
+/// Live blocks that a stop moves in about 10 ms, with the GVL. With more, other Ruby threads run meanwhile; they cannot start or stop.
+const MANY: u64 = 1 << 17;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("start", function!(start, 5))?;
@@ -88,7 +92,11 @@ fn stop(ruby: &Ruby) -> Result<bool, Error> {
 
 /// Stops; `false` if nothing was tracked.
 pub(super) fn end_tracking(ruby: &Ruby, api: &HookApi) -> Result<bool, Error> {
-    let status = (api.stop)();
+    let mut figures = Figures::default();
+    // SAFETY: the caller's own record.
+    unsafe { (api.totals)(&raw mut figures) };
+    let is_long = figures.allocations.wrapping_sub(figures.frees) > MANY;
+    let status = if is_long { without_gvl(|| (api.stop)()) } else { (api.stop)() };
     if status == Status::OK {
         request::figures_begin_anew();
     }
