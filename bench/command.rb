@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "optparse"
+require_relative "blocks"
 require_relative "columns"
 require_relative "record"
 require_relative "session"
@@ -14,7 +15,7 @@ module Bench
     BANNER = <<~TEXT
       Usage: bin/bench [options]         run every workload in every column and print one table
              bin/bench show FILE.csv     print the table of a record (takes --markdown and --measures)
-             bin/bench table [-- ARGS]   the tracker's table of blocks beside other shapes, round by round (cargo bench)
+             bin/bench table [CASE…]     the tracker's table of blocks beside other shapes, round by round (cargo bench); `list` lists cases
              bin/bench criterion [-- ARGS]   the same with criterion (cargo bench); `-- -- FILTER` for some of it
              bin/bench plot [LINES]      how long memintro plot takes for a million lines, beside grep
              bin/bench rack              what the Rack middleware costs a request, beside a call of ps
@@ -25,7 +26,7 @@ module Bench
 
     TEXT
     Options = Struct.new(:rounds, :only, :columns, :measures, :markdown, :record, :quick, :install, :limit_s, :scale,
-                         keyword_init: true)
+                         :allocator, keyword_init: true)
     MEASURES = { "cpu" => [:cpu_s], "rss" => [:peak_rss_bytes], "wall" => [:wall_s], "latency" => %i[p50_s p99_s],
                  "gcs" => %i[minor_gcs major_gcs] }.freeze
 
@@ -46,7 +47,8 @@ module Bench
       case words.first
       when nil then run
       when "show" then show(words.drop(1))
-      when "table", "criterion" then cargo_bench(*words)
+      when "table" then Blocks.table(words.drop(1), allocator: @options.allocator, quick: @options.quick) ? 0 : 1
+      when "criterion" then Blocks.criterion(words.drop(1)) ? 0 : 1
       when "plot" then program("plot/million.rb", words.drop(1))
       when "rack" then program("rack/overhead.rb", words.drop(1))
       when "instructions" then program("instructions.rb", [*of_columns, *words.drop(1)])
@@ -103,11 +105,6 @@ module Bench
       system(RbConfig.ruby, "-I#{File.join(Setup::ROOT, "lib")}", File.join(__dir__, file), *arguments) ? 0 : 1
     end
 
-    def cargo_bench(name, *arguments)
-      command = ["cargo", "bench", "--locked", "--package", "memintro-bench", "--bench", name, *arguments]
-      system(*command, chdir: Setup::ROOT) ? 0 : 1
-    end
-
     # Each part is a program of its own, so that none finds what another has left in the heap.
     def introspection(names)
       parts = Dir[File.join(__dir__, "introspection", "*.rb")].sort.to_h { |path| [File.basename(path, ".rb"), path] }
@@ -147,6 +144,10 @@ module Bench
       parser.on("--scale FACTOR", Float, "size of the workloads (default 1)") { |x| @options.scale = positive(x) }
       parser.on("--limit SECONDS", Integer, "time limit of memory_profiler (default 60)") do |n|
         @options.limit_s = positive(n)
+      end
+      parser.on("--allocator NAME", Blocks::ALLOCATORS.keys, "of `table`, in place of glibc's: " \
+                                                             "#{Blocks::ALLOCATORS.keys.join(", ")}") do |name|
+        @options.allocator = name
       end
       parser.on("--quick", "one round of tiny sizes, as a test of the harness") { @options.quick = true }
       parser.on("--no-setup", "install and build nothing; leave out what is missing") { @options.install = false }

@@ -49,10 +49,57 @@ RSpec.describe "bin/bench" do
     FileUtils.rm_rf(folder)
   end
 
+  # The program itself fails if a shape has lost a block at the end, or has it elsewhere than it belongs.
+  describe "of the table", :long, deadline_seconds: 900 do
+    one_thread = %w[bare radix open table alone records records-alone]
+    shapes = { "1k-even" => one_thread, "5M-mixed" => one_thread, "5M-64B-2t" => %w[bare radix open table records],
+               "exchange-64B" => %w[bare radix open table records] }
+
+    # The shapes that have figures, by case.
+    def measured(result)
+      rows = result.must_succeed.stdout.scan(/^(\S+) +(\S+)((?: +-?[\d.]+){6})$/)
+      expect(rows.map { |_, _, figures| figures.split.first.to_f }).to all(be > 1)
+      rows.group_by(&:first).transform_values { |found| found.map { |row| row[1] } }
+    end
+
+    def table(*arguments, env: {})
+      bench = File.join(Subprocess::ROOT, "bin/bench")
+      run_command(bench, "table", "--quick", *arguments, env: env, deadline_seconds: 900)
+    end
+
+    it "has figures of each shape, those of records within blocks among them" do
+      expect(measured(table(*shapes.keys))).to eq(shapes)
+    end
+
+    %w[jemalloc mimalloc tcmalloc].each do |name|
+      it "has figures of side tables with #{name}" do
+        skip "#{name} is not installed" if Dir["/usr/lib/*-linux-gnu/lib#{name}{,_minimal}.so.[234]"].empty?
+        result = table("--allocator", name, *shapes.keys)
+        expect(measured(result)).to eq(shapes.transform_values { |names| names.grep_v(/records/) })
+        expect(result.stdout).to match(/^allocator: .*lib#{name}/)
+      end
+    end
+
+    it "fails where another library than the one that was named answers malloc" do
+      result = table("1k-64B", env: { "MEMINTRO_BENCH_ALLOCATOR" => "/nowhere/libjemalloc.so.2" })
+      expect(result.success?).to be(false)
+      expect(result.stdout).not_to match(/^1k-64B/)
+      expect(result.stderr).to match(%r{libc\S* answers malloc, not /nowhere/libjemalloc.so.2})
+    end
+
+    it "names a case that there is not" do
+      result = table("1k-64B", "nonsense")
+      expect([result.success?, result.stdout]).to eq([false, ""])
+      expect(result.stderr).to include("there is no case nonsense")
+    end
+  end
+
   it "says what is unknown, and runs nothing" do
-    result = bench("--columns", "plain,nonsense")
-    expect(result.status.exitstatus).to eq(2)
-    expect(result.stderr).to include("nonsense")
-    expect(result.stdout).to eq("")
+    [%w[--columns plain,nonsense], %w[table --allocator nonsense]].each do |arguments|
+      result = bench(*arguments)
+      expect(result.status.exitstatus).to eq(2)
+      expect(result.stderr).to include("nonsense")
+      expect(result.stdout).to eq("")
+    end
   end
 end

@@ -26,7 +26,8 @@ use std::time::Duration;
 use cases::{CASES, Case};
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
 use memintro_tracker::table::Table;
-use shapes::{Bare, Open, Radix, Shape, Tracked};
+use memintro_tracker::tails::Tails;
+use shapes::{Bare, Open, Radix, Records, Shape, Tracked};
 use traffic::{Ring, Worker, cpu_ns, trade};
 
 /// Names the group that a process measures.
@@ -36,6 +37,9 @@ const HUGE: &str = "MEMINTRO_BENCH_HUGE";
 static TABLE: Table = Table::new();
 static LOCKED: Tracked = Tracked { table: &TABLE, shared: true };
 static ALONE: Tracked = Tracked { table: &TABLE, shared: false };
+static TAILS: Tails = Tails::new();
+static RECORDS: Records = Records { tails: &TAILS, rest: Tracked { table: &TABLE, shared: true } };
+static RECORDS_ALONE: Records = Records { tails: &TAILS, rest: Tracked { table: &TABLE, shared: false } };
 
 fn main() {
     match env::var(GROUP) {
@@ -75,6 +79,10 @@ fn measure(case: &'static Case) {
     if case.threads == 1 {
         heap.measure(&mut group, "alone", &ALONE);
     }
+    heap.measure(&mut group, "records", &RECORDS);
+    if case.threads == 1 {
+        heap.measure(&mut group, "records_alone", &RECORDS_ALONE);
+    }
     heap.measure(&mut group, "bare_again", &Bare);
     group.finish();
     heap.print_ratios();
@@ -110,6 +118,7 @@ impl Heap {
             bencher.iter_custom(|pairs| self.follow(shape, pairs));
         });
         if ready {
+            self.crew().perform(Task::TakeOut(shape));
             shape.reset(0);
         }
     }
@@ -172,20 +181,26 @@ impl Heap {
 #[derive(Clone, Copy)]
 enum Task {
     TakeIn(&'static dyn Followed),
+    TakeOut(&'static dyn Followed),
     /// This many pairs in each thread.
     Follow(&'static dyn Followed, usize),
 }
 
 /// A shape behind a pointer: one call runs many pairs, which are compiled for the shape.
 trait Followed: Sync {
-    fn take_in(&self, worker: &Worker);
+    fn take_in(&self, worker: &mut Worker);
+    fn take_out(&self, worker: &Worker);
     fn churn(&self, worker: &mut Worker, pairs: usize);
     fn trade(&self, size: usize, pairs: usize, mine: &Ring, theirs: &Ring);
 }
 
 impl<S: Shape> Followed for S {
-    fn take_in(&self, worker: &Worker) {
+    fn take_in(&self, worker: &mut Worker) {
         worker.take_in(self);
+    }
+
+    fn take_out(&self, worker: &Worker) {
+        worker.take_out(self);
     }
 
     fn churn(&self, worker: &mut Worker, pairs: usize) {
@@ -216,7 +231,8 @@ impl Member {
         let begun = cpu_ns();
         match (task, self) {
             (Task::TakeIn(shape), Self::Churns(worker)) => shape.take_in(worker),
-            (Task::TakeIn(_), Self::Trades(..)) => (),
+            (Task::TakeOut(shape), Self::Churns(worker)) => shape.take_out(worker),
+            (Task::TakeIn(_) | Task::TakeOut(_), Self::Trades(..)) => (),
             (Task::Follow(shape, pairs), Self::Churns(worker)) => shape.churn(worker, pairs),
             (Task::Follow(shape, pairs), Self::Trades(size, rings, thread)) => {
                 shape.trade(*size, pairs, &rings[*thread], &rings[1 - *thread]);

@@ -1,9 +1,10 @@
 //! Measures the shapes in turn, round by round, on one heap.
 
+use std::cell::RefCell;
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use crate::shapes::{Bare, Open, Radix, Shape, Tracked};
+use crate::shapes::{Bare, Open, Radix, Records, Shape, Tracked};
 use crate::traffic::{Ring, Sizes, Worker, cpu_ns, trade};
 
 /// One case.
@@ -20,6 +21,19 @@ pub(crate) struct Spec {
     /// Rounds.
     pub(crate) rounds: usize,
 }
+
+/// The shapes of a case. Without `alone` there are several threads, without `records` another allocator than glibc's.
+pub(crate) struct Shapes {
+    pub(crate) radix: Radix,
+    pub(crate) open: Open,
+    pub(crate) table: Tracked,
+    pub(crate) alone: Option<Tracked>,
+    pub(crate) records: Option<Records>,
+    pub(crate) records_alone: Option<Records>,
+}
+
+/// How many shapes there are, with the bare allocator, which is the first one.
+pub(crate) const SHAPES: usize = 7;
 
 /// The result of one shape.
 #[derive(Clone, Copy, Default)]
@@ -42,10 +56,10 @@ fn resident_bytes() -> f64 {
 
 /// Times of all rounds, by shape.
 #[derive(Default)]
-struct Times([Vec<f64>; 5], [f64; 5]);
+struct Times([Vec<f64>; SHAPES], [f64; SHAPES]);
 
 impl Times {
-    fn figures(mut self) -> [Figures; 5] {
+    fn figures(mut self) -> [Figures; SHAPES] {
         std::array::from_fn(|shape| {
             let times = &mut self.0[shape];
             if times.is_empty() {
@@ -91,6 +105,7 @@ impl Stage {
         thread: usize,
         take_in: impl FnOnce(),
         work: impl FnOnce(),
+        finish: impl FnOnce(),
     ) {
         if thread == 0 {
             shape.reset(0);
@@ -110,6 +125,11 @@ impl Stage {
             let times = &mut *self.times.lock().unwrap();
             times.0[index].push(std::mem::take(&mut *self.spent.lock().unwrap()) / pairs);
             times.1[index] = (resident_bytes() - *self.resident.lock().unwrap()) / blocks;
+        }
+        self.barrier.wait();
+        finish();
+        self.barrier.wait();
+        if thread == 0 {
             shape.reset(0);
         }
         self.barrier.wait();
@@ -129,61 +149,72 @@ fn in_threads(threads: usize, work: impl Fn(usize) + Sync) {
 }
 
 /// Every thread frees its own blocks.
-pub(crate) fn churn(
-    spec: Spec,
-    bare: &Bare,
-    radix: &Radix,
-    open: &Open,
-    table: &Tracked,
-    alone: &Tracked,
-) -> [Figures; 5] {
+pub(crate) fn churn(spec: Spec, shapes: &Shapes) -> [Figures; SHAPES] {
     let stage = Stage::new(spec);
     in_threads(spec.threads, |thread| {
         let mut worker = Worker::new(spec.blocks, spec.sizes, thread);
         // The first rounds of a heap differ from the later ones, because its free lists are empty.
-        worker.churn(bare, spec.pairs);
-        fn round(stage: &Stage, shape: &impl Shape, index: usize, thread: usize, worker: &mut Worker) {
-            let worker = std::cell::RefCell::new(worker);
-            stage.round(
-                shape,
-                index,
-                thread,
-                || worker.borrow().take_in(shape),
-                || worker.borrow_mut().churn(shape, stage.spec.pairs),
-            );
-        }
-        for _ in 0..spec.rounds {
-            round(&stage, bare, 0, thread, &mut worker);
-            round(&stage, radix, 1, thread, &mut worker);
-            round(&stage, open, 2, thread, &mut worker);
-            round(&stage, table, 3, thread, &mut worker);
-            if !alone.shared {
-                round(&stage, alone, 4, thread, &mut worker);
-            }
+        worker.churn(&Bare, spec.pairs);
+        for round in 1..=spec.rounds {
+            let turn = Turn { stage: &stage, thread, is_last: round == spec.rounds };
+            turn.churn(Some(&Bare), 0, &mut worker);
+            turn.churn(Some(&shapes.radix), 1, &mut worker);
+            turn.churn(Some(&shapes.open), 2, &mut worker);
+            turn.churn(Some(&shapes.table), 3, &mut worker);
+            turn.churn(shapes.alone.as_ref(), 4, &mut worker);
+            turn.churn(shapes.records.as_ref(), 5, &mut worker);
+            turn.churn(shapes.records_alone.as_ref(), 6, &mut worker);
         }
     });
     stage.times.into_inner().unwrap().figures()
 }
 
+/// One thread's part in a round.
+struct Turn<'a> {
+    stage: &'a Stage,
+    thread: usize,
+    is_last: bool,
+}
+
+impl Turn<'_> {
+    fn churn(&self, shape: Option<&impl Shape>, index: usize, worker: &mut Worker) {
+        let Some(shape) = shape else { return };
+        let worker = RefCell::new(worker);
+        self.stage.round(
+            shape,
+            index,
+            self.thread,
+            || worker.borrow_mut().take_in(shape),
+            || worker.borrow_mut().churn(shape, self.stage.spec.pairs),
+            || {
+                if self.is_last {
+                    worker.borrow().take_out(shape);
+                }
+            },
+        );
+    }
+
+    fn trade(&self, shape: Option<&impl Shape>, index: usize, rings: &[Ring; 2]) {
+        let Some(shape) = shape else { return };
+        let spec = &self.stage.spec;
+        let (mine, theirs) = (&rings[self.thread], &rings[1 - self.thread]);
+        let work = || trade(shape, spec.sizes.table()[0], spec.pairs, mine, theirs);
+        self.stage.round(shape, index, self.thread, || (), work, || ());
+    }
+}
+
 /// Two threads; each frees what the other one allocates.
-pub(crate) fn exchange(
-    spec: Spec,
-    bare: &Bare,
-    radix: &Radix,
-    open: &Open,
-    table: &Tracked,
-    _: &Tracked,
-) -> [Figures; 5] {
+pub(crate) fn exchange(spec: Spec, shapes: &Shapes) -> [Figures; SHAPES] {
     let stage = Stage::new(spec);
-    let size = spec.sizes.table()[0];
     let rings = [Ring::new(spec.blocks), Ring::new(spec.blocks)];
     in_threads(2, |thread| {
-        let (mine, theirs) = (&rings[thread], &rings[1 - thread]);
-        for _ in 0..spec.rounds {
-            stage.round(bare, 0, thread, || (), || trade(bare, size, spec.pairs, mine, theirs));
-            stage.round(radix, 1, thread, || (), || trade(radix, size, spec.pairs, mine, theirs));
-            stage.round(open, 2, thread, || (), || trade(open, size, spec.pairs, mine, theirs));
-            stage.round(table, 3, thread, || (), || trade(table, size, spec.pairs, mine, theirs));
+        for round in 1..=spec.rounds {
+            let turn = Turn { stage: &stage, thread, is_last: round == spec.rounds };
+            turn.trade(Some(&Bare), 0, &rings);
+            turn.trade(Some(&shapes.radix), 1, &rings);
+            turn.trade(Some(&shapes.open), 2, &rings);
+            turn.trade(Some(&shapes.table), 3, &rings);
+            turn.trade(shapes.records.as_ref(), 5, &rings);
         }
     });
     stage.times.into_inner().unwrap().figures()

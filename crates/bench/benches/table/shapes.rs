@@ -6,15 +6,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memintro_tracker::lock::SpinLock;
 use memintro_tracker::table::{Block, Inserted, Removed, Table};
+use memintro_tracker::tails::{self, Tails};
 
 /// The operations that a malloc hook needs of a table.
 pub(crate) trait Shape: Sync {
+    /// Bytes that the allocator is asked for on top of a block's size.
+    const EXTRA: usize = 0;
     /// Empties the table and makes room for `blocks`.
     fn reset(&self, blocks: usize);
     /// Inserts a block.
     fn insert(&self, address: usize, site: u32, size: u64);
-    /// Removes it.
-    fn remove(&self, address: usize);
+    /// Removes it, and returns its size; `None`: it is not there.
+    fn remove(&self, address: usize) -> Option<u64>;
+    /// Removes it. Whether it was where such a block belongs, with this size. This is not timed.
+    fn had(&self, address: usize, size: u64) -> bool {
+        self.remove(address) == Some(size)
+    }
 }
 
 /// No table: the bare allocator.
@@ -25,13 +32,20 @@ impl Shape for Bare {
     #[inline]
     fn insert(&self, _: usize, _: u32, _: u64) {}
     #[inline]
-    fn remove(&self, _: usize) {}
+    fn remove(&self, _: usize) -> Option<u64> {
+        None
+    }
+    fn had(&self, _: usize, _: u64) -> bool {
+        true
+    }
 }
 
 /// One u64 for each 16-byte granule of the address space: no hash, no lock. (A radix map at its best: one level.)
 pub(crate) struct Radix(*mut u8);
 
 const RADIX_BYTES: usize = 1 << 46;
+/// The size in a record of `Radix` and `Open`; the call site is above it.
+const SIZE_MASK: u64 = (1 << 40) - 1;
 
 // SAFETY: all access to the mapping is atomic.
 unsafe impl Sync for Radix {}
@@ -65,10 +79,11 @@ impl Shape for Radix {
     }
 
     #[inline]
-    fn remove(&self, address: usize) {
+    fn remove(&self, address: usize) -> Option<u64> {
         let cell = self.cell(address);
-        black_box(cell.load(Ordering::Relaxed));
+        let record = black_box(cell.load(Ordering::Relaxed));
         cell.store(0, Ordering::Relaxed);
+        (record != 0).then_some(record & SIZE_MASK)
     }
 }
 
@@ -123,18 +138,18 @@ impl Shape for Open {
     }
 
     #[inline]
-    fn remove(&self, address: usize) {
+    fn remove(&self, address: usize) -> Option<u64> {
         let (part, hash) = self.part(address);
         let entries = &mut part.lock().entries;
         let len = entries.len();
         let mut at = home(hash, len);
         while entries[at].0 != address as u64 {
             if entries[at].0 == 0 {
-                return;
+                return None;
             }
             at = if at + 1 == len { 0 } else { at + 1 };
         }
-        black_box(entries[at].1);
+        let record = black_box(entries[at].1);
         let mut next = at;
         loop {
             next = if next + 1 == len { 0 } else { next + 1 };
@@ -148,7 +163,21 @@ impl Shape for Open {
             }
         }
         entries[at].0 = 0;
+        Some(record & SIZE_MASK)
     }
+}
+
+const GENERATION: u32 = 5;
+
+fn block(site: u32, size: u64) -> Block {
+    Block { site, size, generation: GENERATION }
+}
+
+/// A hook adds the answer to counters; it does not store the answer itself.
+#[inline(always)]
+fn learn(removed: Removed) -> u64 {
+    black_box(removed.size ^ u64::from(removed.site ^ removed.age));
+    removed.size
 }
 
 /// The product's table, for many threads or for a single one.
@@ -166,23 +195,86 @@ impl Shape for Tracked {
 
     #[inline]
     fn insert(&self, address: usize, site: u32, size: u64) {
-        let block = Block { site, size, generation: 5 };
-        let inserted = self.table.insert_at_once(address, &block, 5)
-            || self.table.insert(address, block, 5) == Inserted::New;
+        let block = block(site, size);
+        let inserted = self.table.insert_at_once(address, &block, GENERATION)
+            || self.table.insert(address, block, GENERATION) == Inserted::New;
         black_box(inserted);
     }
 
     #[inline]
-    fn remove(&self, address: usize) {
-        // A hook adds the answer to counters; it does not store the answer itself.
-        let learnt = |block: Removed| block.size ^ u64::from(block.site ^ block.age);
-        let Some((block, (), is_untidy)) = self.table.remove_at_once(address, 5, |_| Some(())) else {
-            black_box(self.table.remove(address, 5).map_or(0, learnt));
-            return;
+    fn remove(&self, address: usize) -> Option<u64> {
+        let Some((removed, (), is_untidy)) = self.table.remove_at_once(address, GENERATION, |_| Some(()))
+        else {
+            return self.table.remove(address, GENERATION).map(learn);
         };
-        black_box(learnt(block));
+        let size = learn(removed);
         if is_untidy {
-            self.table.tidy(address, 5);
+            self.table.tidy(address, GENERATION);
         }
+        Some(size)
+    }
+}
+
+/// The product's records within blocks, for many threads or for a single one. Blocks that cannot have one are in the table.
+/// Only for glibc's allocator.
+pub(crate) struct Records {
+    pub(crate) tails: &'static Tails,
+    pub(crate) rest: Tracked,
+}
+
+/// Usable bytes of the greatest block with a record.
+const MOST_BYTES: usize = 32 << 10;
+
+impl Records {
+    /// What the hook does where its short path ends.
+    #[cold]
+    #[inline(never)]
+    fn insert_slowly(&self, address: usize, block: Block) {
+        // SAFETY: nobody else knows of the block yet.
+        let is_in = self.tails.make_room(address)
+            && unsafe { self.tails.put_at_once(address, &block, self.rest.shared) };
+        if !is_in {
+            black_box(self.rest.table.insert(address, block, GENERATION));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn remove_slowly(&self, address: usize) -> Option<u64> {
+        self.rest.table.remove(address, GENERATION).map(learn)
+    }
+}
+
+impl Shape for Records {
+    const EXTRA: usize = tails::EXTRA;
+
+    fn reset(&self, blocks: usize) {
+        self.tails.forget_all();
+        self.tails.begin();
+        self.rest.reset(blocks);
+    }
+
+    #[inline]
+    fn insert(&self, address: usize, site: u32, size: u64) {
+        let block = block(site, size);
+        // SAFETY: nobody else knows of the block yet, and the allocator was asked for `EXTRA` bytes more.
+        if !unsafe { self.tails.put_at_once(address, &block, self.rest.shared) } {
+            self.insert_slowly(address, block);
+        }
+    }
+
+    #[inline]
+    fn remove(&self, address: usize) -> Option<u64> {
+        // SAFETY: the block is about to be given back, by this thread.
+        match unsafe { self.tails.take_at_once(address, GENERATION, self.rest.shared, |_| Some(())) } {
+            Some((removed, ())) => Some(learn(removed)),
+            None => self.remove_slowly(address),
+        }
+    }
+
+    fn had(&self, address: usize, size: u64) -> bool {
+        // SAFETY: the block is live.
+        let usable = unsafe { libc::malloc_usable_size(address as *mut libc::c_void) };
+        self.tails.has(address) == (usable <= MOST_BYTES) && self.remove(address) == Some(size)
     }
 }

@@ -55,6 +55,8 @@ impl Sizes {
 pub(crate) struct Worker {
     random: Random,
     sizes: Vec<usize>,
+    /// Bytes that the allocator was asked for on top of each block's size.
+    extra: usize,
     blocks: Vec<usize>,
     recent: [usize; RECENT],
     turn: usize,
@@ -65,21 +67,42 @@ impl Worker {
     pub(crate) fn new(blocks: usize, sizes: Sizes, thread: usize) -> Self {
         let mut random = Random(0x9E37_79B9_7F4A_7C15 + thread as u64);
         let sizes = sizes.table();
-        let blocks: Vec<usize> = (0..blocks).map(|_| malloc(sizes[random.below(4096)])).collect();
+        let blocks: Vec<usize> = (0..blocks).map(|_| malloc(sizes[random.below(4096)], 0)).collect();
         let mut recent = [0; RECENT];
         recent.iter_mut().for_each(|recent| *recent = random.below(blocks.len()));
-        Self { random, sizes, blocks, recent, turn: 0 }
+        Self { random, sizes, extra: 0, blocks, recent, turn: 0 }
     }
 
-    /// Inserts all blocks into the shape.
-    pub(crate) fn take_in(&self, shape: &impl Shape) {
+    /// Inserts all blocks into the shape, which is empty.
+    pub(crate) fn take_in<S: Shape>(&mut self, shape: &S) {
+        if self.extra != S::EXTRA {
+            self.refit(S::EXTRA);
+        }
         for block in &self.blocks {
-            shape.insert(*block, 7, 64);
+            shape.insert(*block, 7, size_of_block(*block) as u64);
+        }
+    }
+
+    /// Replaces each block by one with so many bytes on top of its size.
+    fn refit(&mut self, extra: usize) {
+        for block in &mut self.blocks {
+            let size = size_of_block(*block);
+            free(&Bare, *block);
+            *block = malloc(size, extra);
+        }
+        self.extra = extra;
+    }
+
+    /// Removes all blocks from the shape, and fails if one is not there.
+    pub(crate) fn take_out(&self, shape: &impl Shape) {
+        for block in &self.blocks {
+            let size = size_of_block(*block);
+            assert!(shape.had(*block, size as u64), "a block of {size} bytes is not where it belongs");
         }
     }
 
     /// Frees and allocates this many blocks.
-    pub(crate) fn churn(&mut self, shape: &impl Shape, pairs: usize) {
+    pub(crate) fn churn<S: Shape>(&mut self, shape: &S, pairs: usize) {
         for _ in 0..pairs {
             let draw = self.random.next();
             let place = if (draw & 1023) < 717 {
@@ -89,7 +112,7 @@ impl Worker {
             };
             free(shape, self.blocks[place]);
             let size = self.sizes[(draw >> 40) as usize % 4096];
-            let block = malloc(size);
+            let block = malloc(size, S::EXTRA);
             shape.insert(block, (draw >> 20) as u32 & 1023, size as u64);
             self.blocks[place] = block;
             self.turn = (self.turn + 1) % RECENT;
@@ -104,15 +127,21 @@ impl Drop for Worker {
     }
 }
 
+/// A block, whose first word is its size.
 #[inline]
-fn malloc(size: usize) -> usize {
-    // SAFETY: malloc has no preconditions; the first word of a block of 24 bytes and more may be written.
+fn malloc(size: usize, extra: usize) -> usize {
+    // SAFETY: malloc has no preconditions; the first word of a block of 16 bytes and more may be written.
     unsafe {
-        let block = libc::malloc(size);
+        let block = libc::malloc(size + extra);
         assert!(!block.is_null(), "out of memory");
         block.cast::<usize>().write(size);
         black_box(block) as usize
     }
+}
+
+fn size_of_block(block: usize) -> usize {
+    // SAFETY: a live block of `malloc`.
+    unsafe { *(block as *const usize) }
 }
 
 #[inline]
@@ -178,14 +207,14 @@ impl Ring {
 }
 
 /// Runs one of two threads that each send `pairs` blocks to the other one and free as many of the other's.
-pub(crate) fn trade(shape: &impl Shape, size: usize, pairs: usize, mine: &Ring, theirs: &Ring) {
+pub(crate) fn trade<S: Shape>(shape: &S, size: usize, pairs: usize, mine: &Ring, theirs: &Ring) {
     let (mut sent, mut freed) = (0, 0);
     let mut held = None;
     while sent < pairs || freed < pairs {
         let mut idle = true;
         if sent < pairs {
             let block = held.take().unwrap_or_else(|| {
-                let block = malloc(size);
+                let block = malloc(size, S::EXTRA);
                 shape.insert(block, 7, size as u64);
                 block
             });
