@@ -28,7 +28,7 @@ use criterion::{BenchmarkGroup, Criterion, SamplingMode, measurement::WallTime};
 use memintro_tracker::table::Table;
 use memintro_tracker::tails::Tails;
 use shapes::{Bare, Open, Radix, Records, Shape, Tracked};
-use traffic::{Ring, Worker, cpu_ns, trade};
+use traffic::{Ring, Worker, cpu_ns, settle, trade};
 
 /// Names the group that a process measures.
 const GROUP: &str = "MEMINTRO_BENCH_GROUP";
@@ -221,6 +221,7 @@ enum Member {
 impl Member {
     fn new(case: &Case, rings: &'static [Ring; 2], thread: usize) -> Self {
         if case.exchange {
+            settle(thread);
             return Self::Trades(case.sizes.table()[0], rings, thread);
         }
         Self::Churns(Box::new(Worker::new(case.blocks / case.threads, case.sizes, thread)))

@@ -5,7 +5,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use crate::shapes::{Bare, Open, Radix, Records, Shape, Tracked};
-use crate::traffic::{Ring, Sizes, Worker, cpu_ns, trade};
+use crate::traffic::{Ring, Sizes, Worker, cpu_ns, settle, trade};
 
 /// One case.
 #[derive(Clone, Copy)]
@@ -208,6 +208,7 @@ pub(crate) fn exchange(spec: Spec, shapes: &Shapes) -> [Figures; SHAPES] {
     let stage = Stage::new(spec);
     let rings = [Ring::new(spec.blocks), Ring::new(spec.blocks)];
     in_threads(2, |thread| {
+        settle(thread);
         for round in 1..=spec.rounds {
             let turn = Turn { stage: &stage, thread, is_last: round == spec.rounds };
             turn.trade(Some(&Bare), 0, &rings);

@@ -206,6 +206,23 @@ impl Ring {
     }
 }
 
+/// Keeps the calling thread on a processor of its own, if there are as many. The kernel often has two threads that wait for
+/// each other on one processor, where they take turns, and nothing passes from one processor's caches to the other's.
+pub(crate) fn settle(thread: usize) {
+    // SAFETY: a set on the stack, of the size that is said.
+    unsafe {
+        let mut all: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut all);
+        let mut usable =
+            (0..libc::CPU_SETSIZE as usize).filter(|processor| libc::CPU_ISSET(*processor, &all));
+        if let Some(processor) = usable.nth(thread) {
+            let mut own: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(processor, &mut own);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const own);
+        }
+    }
+}
+
 /// Runs one of two threads that each send `pairs` blocks to the other one and free as many of the other's.
 pub(crate) fn trade<S: Shape>(shape: &S, size: usize, pairs: usize, mine: &Ring, theirs: &Ring) {
     let (mut sent, mut freed) = (0, 0);
