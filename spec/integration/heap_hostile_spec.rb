@@ -34,10 +34,12 @@ RSpec.describe "dumps of the heap where something is wrong", :listening do
     tools.find { |_, parent| copies.include?(parent) }&.first
   end
 
-  # The copy that the program has made, or the one that this copy has made: both are called memintro.
+  # The copy that the program has made, or the one that this copy has made: both are called memintro. So is the tool
+  # until its program begins; the second copy is made later.
   def copy_of(program, which)
     first = children(program.pid).find { |pid| File.read("/proc/#{pid}/comm") == "memintro\n" }
     return first if which == :first || first.nil?
+    return unless tools.value?(first)
 
     children(first).find { |pid| File.read("/proc/#{pid}/comm") == "memintro\n" }
   rescue SystemCallError
