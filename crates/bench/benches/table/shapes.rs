@@ -250,7 +250,7 @@ impl Shape for Records {
 
     fn reset(&self, blocks: usize) {
         self.tails.forget_all();
-        self.tails.begin();
+        self.tails.begin(0);
         self.rest.reset(blocks);
     }
 
