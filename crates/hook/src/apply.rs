@@ -118,7 +118,7 @@ extern "C" fn put_into_block(origin: Origin<'_>, address: usize, block: &Block, 
         && TAILS.takes()
         && TAILS.make_room(address)
         // SAFETY: the block has just been handed out to this thread.
-        && unsafe { TAILS.put_at_once(address, block, TABLE.is_shared()) };
+        && unsafe { TAILS.put_at_once(address, block) };
     if has_healed && !has_record {
         // The earlier record is still there.
         TAILS.doubt(address);

@@ -135,7 +135,7 @@ unsafe fn record_at_once<const IN_BAND: bool>(
             return known(block, size, own, site, generation);
         }
         let is_in = if IN_BAND {
-            TAILS.put_at_once(block as usize, &born, TABLE.is_shared())
+            TAILS.put_at_once(block as usize, &born)
         } else {
             TABLE.insert_at_once(block as usize, &born, generation)
         };
@@ -251,9 +251,7 @@ pub(crate) unsafe extern "C" fn free<const IN_BAND: bool>(block: Pointer) {
         let Some(now) = shared::known_generation() else { return free_slowly(block, own) };
         let at_hand = |removed: &Removed| own.counters.at_hand(removed.site, removed.age, now);
         let taken = if IN_BAND {
-            TAILS
-                .take_at_once(address, now, TABLE.is_shared(), at_hand)
-                .map(|(removed, counters)| (removed, counters, false))
+            TAILS.take_at_once(address, now, at_hand).map(|(removed, counters)| (removed, counters, false))
         } else {
             TABLE.remove_at_once(address, now, at_hand)
         };

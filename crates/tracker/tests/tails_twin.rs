@@ -77,8 +77,18 @@ fn born(address: usize, size: u64, site: u32) -> Live {
         Inserted::Replaced(stale) => Some(stale),
         Inserted::Full => panic!("the twin has no room"),
     };
+    // One that lay 16 bytes aside is gone as well. The table notices when its own address comes again.
+    let is_aside = TAILS.has(address ^ 16);
     // SAFETY: the block is this thread's.
-    let found = unsafe { TAILS.take_stale(address, now, true) };
+    let mut found = unsafe { TAILS.take_stale(address, now, true) };
+    if is_aside {
+        assert_eq!(found, Found::Damaged);
+        found = Found::Nothing;
+        let aside = TWIN.remove(address ^ 16, now).expect("the twin does not know the block aside");
+        LOST.fetch_add(1, Ordering::Relaxed);
+        LOST_BYTES.fetch_add(aside.size, Ordering::Relaxed);
+        TWINS_BYTES.fetch_sub(aside.size, Ordering::Relaxed);
+    }
     let of_rest = REST.remove(address, now);
     match (found, of_rest, stale) {
         (Found::Nothing, None, None) => {}
@@ -103,7 +113,7 @@ fn born(address: usize, size: u64, site: u32) -> Live {
     }
     assert!(TAILS.make_room(address));
     // SAFETY: the block is this thread's.
-    if !unsafe { TAILS.put_at_once(address, &block, true) } {
+    if !unsafe { TAILS.put_at_once(address, &block) } {
         if let Found::Whole(_) = found {
             TAILS.doubt(address);
         }
@@ -319,7 +329,7 @@ fn a_claimed_block_does_not_move() {
     unsafe {
         let address = libc::malloc(100 + EXTRA).expose_provenance();
         let born = Block { site: 3, size: 100, generation: 5 };
-        assert!(TAILS.make_room(address) && TAILS.put_at_once(address, &born, false));
+        assert!(TAILS.make_room(address) && TAILS.put_at_once(address, &born));
         // The owner comes just after the record was read.
         let claimed = core::cell::Cell::new(None);
         let claim_when_read = |at| {
@@ -337,7 +347,7 @@ fn a_claimed_block_does_not_move() {
         assert!(TAILS.claim(address, 7).is_none());
         assert_eq!(TAILS.damaged(), 0);
 
-        assert!(TAILS.put_at_once(address, &born, false));
+        assert!(TAILS.put_at_once(address, &born));
         assert!(TAILS.step(&TABLE, 7, read, |block| panic!("{block:?}"), 1 << 20));
         assert!(TABLE.get(address, 7).is_some() && TAILS.claim(address, 7).is_none());
         libc::free(pointer(address));
@@ -357,7 +367,7 @@ fn old_blocks_move_in_time() {
         let put = |address, generation| {
             assert!(TAILS.make_room(address));
             let block = Block { site: 3, size: 100, generation };
-            assert!(TAILS.put_at_once(address, &block, false));
+            assert!(TAILS.put_at_once(address, &block));
         };
         put(old, 5);
         assert!(!TAILS.is_to_look(65_535));
@@ -382,7 +392,7 @@ fn records_that_nobody_may_read_count_as_damaged() {
         let blocks = [100, 200, 300].map(|size| libc::malloc(size + EXTRA).expose_provenance());
         for (size, address) in [100, 200, 300].into_iter().zip(blocks) {
             let block = Block { site: 3, size, generation: 5 };
-            assert!(TAILS.make_room(address) && TAILS.put_at_once(address, &block, false));
+            assert!(TAILS.make_room(address) && TAILS.put_at_once(address, &block));
         }
         assert!(TAILS.take(blocks[0], 5) != Found::Nothing);
         TAILS.give_up();

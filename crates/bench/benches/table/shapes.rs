@@ -231,8 +231,7 @@ impl Records {
     #[inline(never)]
     fn insert_slowly(&self, address: usize, block: Block) {
         // SAFETY: nobody else knows of the block yet.
-        let is_in = self.tails.make_room(address)
-            && unsafe { self.tails.put_at_once(address, &block, self.rest.shared) };
+        let is_in = self.tails.make_room(address) && unsafe { self.tails.put_at_once(address, &block) };
         if !is_in {
             black_box(self.rest.table.insert(address, block, GENERATION));
         }
@@ -258,7 +257,7 @@ impl Shape for Records {
     fn insert(&self, address: usize, site: u32, size: u64) {
         let block = block(site, size);
         // SAFETY: nobody else knows of the block yet, and the allocator was asked for `EXTRA` bytes more.
-        if !unsafe { self.tails.put_at_once(address, &block, self.rest.shared) } {
+        if !unsafe { self.tails.put_at_once(address, &block) } {
             self.insert_slowly(address, block);
         }
     }
@@ -266,7 +265,7 @@ impl Shape for Records {
     #[inline]
     fn remove(&self, address: usize) -> Option<u64> {
         // SAFETY: the block is about to be given back, by this thread.
-        match unsafe { self.tails.take_at_once(address, GENERATION, self.rest.shared, |_| Some(())) } {
+        match unsafe { self.tails.take_at_once(address, GENERATION, |_| Some(())) } {
             Some((removed, ())) => Some(learn(removed)),
             None => self.remove_slowly(address),
         }

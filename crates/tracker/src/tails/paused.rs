@@ -1,19 +1,21 @@
 //! What others than a block's owner do with records, while the world is paused: list them, and move them to a table. Meanwhile
-//! an owner may claim its block ([`Tails::claim`]): it is whose clearing of the bit succeeds.
+//! an owner may claim its block ([`Tails::claim`]): it is whose clearing of the byte succeeds.
 
 use core::ops::Range;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::usable_by;
-use super::{GENERATIONS, GRANULE_SHIFT, LEAF_SHIFT, Leaf, Tails, WORD_SHIFT, decode};
+use super::{GENERATIONS, HALF_SHIFT, LEAF_SHIFT, Leaf, Tails, UNIT_SHIFT, UNITS, decode};
 use crate::mmap;
 use crate::table::{Block, Inserted, Removed, Table};
 
 const PAGE: usize = 4096;
-const PAGE_WORDS: usize = PAGE / 8;
 
-/// Words of the bitmap that count as one block for [`Tails::step`].
-const WORDS_A_BLOCK: usize = 64;
+/// Units of the map that are looked at together.
+const GROUP: usize = 8;
+const GROUPS: usize = UNITS / GROUP;
+/// Groups that count as one block for [`Tails::step`].
+const GROUPS_A_BLOCK: usize = 64;
 
 impl Tails {
     /// Goes on with a pass over all blocks, and moves some to `table`: all if they are to leave ([`Tails::leave`]), else those
@@ -31,18 +33,16 @@ impl Tails {
     ) -> bool {
         let least = if self.is_leaving() { 0 } else { GENERATIONS };
         let mut left = most;
-        let [in_leaves, in_words] = &self.reached;
-        let (first, mut from) = (in_leaves.load(Ordering::Relaxed), in_words.load(Ordering::Relaxed));
+        let [in_leaves, in_groups] = &self.reached;
+        let (first, mut from) = (in_leaves.load(Ordering::Relaxed), in_groups.load(Ordering::Relaxed));
         for (place, (index, leaf)) in self.known().enumerate().skip(first) {
-            // SAFETY: leaves are never unmapped.
-            let words = unsafe { &*leaf }.0.iter().enumerate().skip(from);
-            for (number, word) in words {
+            for number in from..GROUPS {
                 if left == 0 {
                     self.reach(place, number);
                     return false;
                 }
-                left = left.saturating_sub(usize::from(number.is_multiple_of(WORDS_A_BLOCK)));
-                for address in addresses(index, number, word.load(Ordering::Relaxed)) {
+                left = left.saturating_sub(usize::from(number.is_multiple_of(GROUPS_A_BLOCK)));
+                for address in addresses(index, number, group(leaf, number)) {
                     left = left.saturating_sub(1);
                     let found = self.read_record(address, now, &mut read);
                     if found.is_some_and(|block| block.age < least) || found.is_none() && least != 0 {
@@ -75,15 +75,10 @@ impl Tails {
 
     /// No block has a record from here on, because nobody may read them: each counts as damaged. The world is paused.
     pub fn give_up(&self) {
-        let bits = |leaf: *mut Leaf| {
-            // SAFETY: leaves are never unmapped.
-            unsafe { &*leaf }
-                .0
-                .iter()
-                .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
-                .sum::<u64>()
+        let blocks = |leaf: *mut Leaf| {
+            (0..GROUPS).map(|number| addresses(0, number, group(leaf, number)).count() as u64).sum::<u64>()
         };
-        let lost = self.known().map(|(_, leaf)| bits(leaf)).sum();
+        let lost = self.known().map(|(_, leaf)| blocks(leaf)).sum();
         self.damage.lost(lost);
         self.end();
     }
@@ -98,10 +93,8 @@ impl Tails {
         mut visit: impl FnMut(usize, Removed),
     ) {
         for (index, leaf) in self.known() {
-            // SAFETY: leaves are never unmapped.
-            let leaf = unsafe { &*leaf };
-            for (number, word) in leaf.0.iter().enumerate() {
-                for address in addresses(index, number, word.load(Ordering::Relaxed)) {
+            for number in 0..GROUPS {
+                for address in addresses(index, number, group(leaf, number)) {
                     if let Some(found) = self.read_record(address, now, &mut read) {
                         visit(address, found);
                     }
@@ -123,14 +116,14 @@ impl Tails {
         decode(address, usable, record, now, self.salt())
     }
 
-    /// Gives back what of the bitmap holds nothing: also pages that were only looked at are resident. The world is paused.
+    /// Gives back what of the map holds nothing: also pages that were only looked at are resident. The world is paused.
     pub fn tidy(&self) {
+        const PAGE_GROUPS: usize = PAGE / GROUP;
         for (_, leaf) in self.known() {
-            // SAFETY: leaves are never unmapped.
-            let pages = unsafe { &*leaf }.0.chunks_exact(PAGE_WORDS);
             let mut empty = 0..0;
-            for (number, page) in pages.enumerate() {
-                if page.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
+            for number in 0..GROUPS / PAGE_GROUPS {
+                let first = number.wrapping_mul(PAGE_GROUPS);
+                if (first..first.wrapping_add(PAGE_GROUPS)).any(|number| group(leaf, number) != 0) {
                     give_back(leaf, &empty);
                     empty = 0..0;
                 } else if empty.is_empty() {
@@ -144,13 +137,23 @@ impl Tails {
     }
 }
 
-/// The addresses of the blocks that a word of the bitmap stands for.
+/// A group of units.
 #[inline(always)]
-fn addresses(index: usize, number: usize, mut bits: u64) -> impl Iterator<Item = usize> {
+fn group(leaf: *mut Leaf, number: usize) -> u64 {
+    // SAFETY: leaves are never unmapped, and begin at a page. All access is atomic: an owner that changes its own byte meanwhile
+    // changes no other.
+    unsafe { (*leaf.cast::<AtomicU64>().add(number)).load(Ordering::Relaxed) }
+}
+
+/// The addresses of the blocks that a group stands for.
+#[inline(always)]
+fn addresses(index: usize, number: usize, mut units: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
-        let granule = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
-        bits &= bits.wrapping_sub(1);
-        Some(index << LEAF_SHIFT | number << WORD_SHIFT | granule << GRANULE_SHIFT)
+        let place = (units != 0).then(|| units.trailing_zeros() as usize / 8)?;
+        let mark = (units >> (place * 8)) as u8;
+        units &= !(0xFF << (place * 8));
+        let unit = number * GROUP + place;
+        Some(index << LEAF_SHIFT | unit << UNIT_SHIFT | usize::from(mark.wrapping_sub(1) & 1) << HALF_SHIFT)
     })
 }
 
