@@ -9,7 +9,7 @@ use crate::functions;
 use crate::in_band;
 use crate::patch::{self, Outcome};
 use crate::real::{Family, is_resolved};
-use crate::shared::{DISABLED, PRELOADED, TAILS, mode};
+use crate::shared::{DISABLED, PRELOADED, mode};
 use crate::state;
 use crate::stubs::STUBS;
 
@@ -35,12 +35,21 @@ pub(crate) fn start(options: &StartOptions) -> Status {
         if !state::begins_anew(&options) {
             in_band::leave();
         }
-        let status = state::activate(&options);
-        // Tracking that misses some slots would be taken for complete.
-        if status.0 >= 0 && install().unwritten > 0 && status == Status::OK {
-            patch::remove();
+        let begins = state::begins_anew(&options);
+        // Before the first event: a record is stale if the slot by which its block is freed is patched only later. Tracking that
+        // misses some slots would be taken for complete.
+        let status = if install().unwritten > 0 && begins {
+            in_band::leave();
             state::deactivate();
-            return Status::NO_MEMORY;
+            Status::NO_MEMORY
+        } else {
+            state::activate(&options)
+        };
+        if mode() == Mode::OFF {
+            patch::remove();
+        } else {
+            // What was loaded meanwhile.
+            patch::refresh();
         }
         status
     })
@@ -72,7 +81,8 @@ fn install() -> Outcome {
     let is_preloaded = PRELOADED.load(Ordering::Relaxed);
     patch::install(STUBS, |function| match function.family {
         Family::C => !is_preloaded,
-        Family::Asking => TAILS.is_on(),
+        // If they are wanted, they are there already.
+        Family::Asking => false,
         // An allocator without its own strdup uses libc's, which calls malloc.
         Family::Text => is_resolved(function),
         Family::Operator | Family::Extended | Family::Loader => true,
