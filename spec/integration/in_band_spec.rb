@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "spec_helper"
+require "tmpdir"
 
 # Records of blocks within the blocks themselves: docs/table.md has the rules.
 RSpec.describe "Records within blocks" do
@@ -44,12 +45,28 @@ RSpec.describe "Records within blocks" do
   end
 
   it "cannot be listed by a process that may no longer read its memory; its sums stay right" do
-    figures = of("filtered", env: inband)
+    figures = of("filtered_twice", env: inband)
     skip figures[:skipped] if figures.key?(:skipped)
     expect(figures).to include(status: -9, seen: 0, frees_meanwhile: 1_000, frees: 1_000, allocations: 2_000)
     # A stop has nothing to move, and says so.
     expect(figures[:dropped]).to be_between(1_000, 1_005)
     expect(figures[:again]).to eq 0
+  end
+
+  %i[preloaded live].each do |way|
+    it "are read as a file where a filter ends processes that read memory in another way (#{way})" do
+      # All blocks, and after the stop those that are left.
+      figures = of("filtered", way: way, env: inband)
+      skip figures[:skipped] if figures.key?(:skipped)
+      expect(figures).to include(status: 0, seen: 3_000, frees_meanwhile: 1_000, dropped: 0, missed: 0, again: 0)
+    end
+
+    it "are not given back by a thread that dumps inside the allocator: it would wait for itself (#{way})" do
+      Dir.mktmpdir do |folder|
+        env = inband.merge("DUMP" => File.join(folder, "dump"))
+        expect(of("aborts_in_free", way: way, env: env)).to eq(dumped: true)
+      end
+    end
   end
 
   it "are the table's where glibc was told to check blocks, or another allocator serves" do
@@ -93,7 +110,7 @@ RSpec.describe "Records within blocks" do
     expect(figures[:given_back]).to be > 2_800 * 30_000
   end
 
-  it "that were looked at leave no page of the bitmap behind" do
+  it "that were looked at leave no page of the map behind" do
     expect(of("looked_at", env: inband)[:grown]).to be < 200_000
   end
 

@@ -21,7 +21,7 @@ use crate::dump_file::{DumpFile, PathBuffer};
 use crate::dump_stacks::{self, Code};
 use crate::figures::{self, SiteFigures, is_used};
 use crate::shared::{SITES, STACK_DEPTH, THREADS};
-use crate::{objects, sampling, state, thread};
+use crate::{in_band, objects, sampling, state, thread};
 
 /// Sleeps of 50 µs for which a dump waits for other threads before it goes on without them: some tenths of a second.
 const PATIENCE: u32 = 2_000;
@@ -104,7 +104,7 @@ fn write_in(
         state::flush();
     }
     write_all(&mut out, name, code, signal, exit_status);
-    drop(paused);
+    in_band::keeping(|| drop(paused));
     out.flush();
     if out.failed { file.abandon() } else { file.complete() }
 }

@@ -18,7 +18,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use memintro_abi::{Mode, StartOptions};
 use memintro_tracker::mmap::Errno;
@@ -33,7 +33,7 @@ use crate::patch::is_all_of_libc;
 use crate::real::call;
 use crate::shared::{self, ACTIVE, IN_BAND, LEAVING, TABLE, TAILS, THREADS};
 use crate::state;
-use crate::thread;
+use crate::{thread, tls};
 
 type Pointer = *mut c_void;
 
@@ -150,6 +150,10 @@ pub(crate) fn forget() {
 pub(crate) fn is_passed_by() {
     bar();
     leave();
+    if TAILS.is_on() {
+        // This thread cannot pause the world now. Others go on with it.
+        THREADS.make_unusual();
+    }
 }
 
 fn is_the_tables() {
@@ -192,7 +196,8 @@ pub(crate) fn is_due() -> bool {
 }
 
 fn is_to_leave() -> bool {
-    TAILS.is_leaving() || TAILS.escapes() >= MOST_ESCAPES && !IS_UNREADABLE.load(Ordering::Relaxed)
+    let is_over = IS_BARRED.load(Ordering::Relaxed) || TAILS.escapes() >= MOST_ESCAPES;
+    TAILS.is_leaving() || is_over && !IS_UNREADABLE.load(Ordering::Relaxed)
 }
 
 /// Moves some of them, if no other thread is recording now. Called inside malloc, so it does not wait.
@@ -233,16 +238,43 @@ pub(crate) unsafe fn hold(address: usize, sign: i64) {
     HELD.fetch_add(bytes.cast_signed().wrapping_mul(sign), Ordering::Relaxed);
 }
 
-/// Gives a block back whose free was written down, and is recorded now.
+/// The thread that must not call the allocator when it opens the gate: its [`tls::number`].
+static KEEPER: AtomicUsize = AtomicUsize::new(0);
+/// The last of the blocks that it has kept; each begins with the address of the one before. 0: there is none. Touched by whoever
+/// has paused the world.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs what opens the gate, in a signal handler that may have interrupted the allocator: blocks that would be given back are kept
+/// until another reading ends. (A thread that aborts inside free holds the allocator's lock, and would wait for itself.)
+pub(crate) fn keeping(open: impl FnOnce()) {
+    KEEPER.store(tls::number(), Ordering::Relaxed);
+    open();
+    KEEPER.store(0, Ordering::Relaxed);
+}
+
+/// Gives a block back whose free was written down, and is recorded now. The world is paused.
 ///
 /// # Safety
 /// Its owner has given it up.
 pub(crate) unsafe extern "C" fn give_back_later(address: usize) {
-    let _errno = Errno::save();
-    // SAFETY: the caller's.
-    unsafe { hold(address, -1) };
-    // SAFETY: as above.
-    unsafe { call!(functions::free::REAL, fn(Pointer))(ptr::with_exposed_provenance_mut(address)) };
+    let first = ptr::with_exposed_provenance_mut::<usize>(address);
+    let keeper = KEEPER.load(Ordering::Relaxed);
+    // SAFETY: each is a block that its owner has given up, and has room for an address.
+    unsafe {
+        if keeper != 0 && keeper == tls::number() {
+            *first = KEPT.swap(address, Ordering::Relaxed);
+            return;
+        }
+        let _errno = Errno::save();
+        *first = KEPT.swap(0, Ordering::Relaxed);
+        let mut next = first;
+        while !next.is_null() {
+            let block = next;
+            next = ptr::with_exposed_provenance_mut(*block);
+            hold(block.addr(), -1);
+            call!(functions::free::REAL, fn(Pointer))(block.cast());
+        }
+    }
 }
 
 /// Bytes of a piece of memory that is read at once: a call of the kernel for each page would take longer than all else. Where
@@ -296,15 +328,35 @@ fn read_word(address: usize) -> Option<u64> {
     piece.words.get(address.wrapping_sub(piece.start) / 8).copied()
 }
 
-/// Copies memory of this process; `false`: it is not there.
+/// Copies memory of this process; `false`: it is not there, or may not be read. Where a filter judges calls of the kernel
+/// (seccomp), a call that few programs need may end the process. There it is read as a file.
 fn copy(from: usize, to: *mut c_void, len: usize) -> bool {
+    let _errno = Errno::save();
+    // SAFETY: a plain system call.
+    if unsafe { libc::prctl(libc::PR_GET_SECCOMP) } != 0 {
+        return copy_by_file(from, to, len);
+    }
     let local = libc::iovec { iov_base: to, iov_len: len };
     let remote = libc::iovec { iov_base: ptr::with_exposed_provenance_mut(from), iov_len: len };
-    let _errno = Errno::save();
     // SAFETY: the caller has this room.
     let read =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
     read.cast_unsigned() == len
+}
+
+/// Opened each time, because the program may close what it does not know.
+fn copy_by_file(from: usize, to: *mut c_void, len: usize) -> bool {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: the caller has this room. These are bare system calls, because libc's functions are cancellation points.
+    unsafe {
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/proc/self/mem".as_ptr(), flags);
+        if file < 0 {
+            return false;
+        }
+        let read = libc::syscall(libc::SYS_pread64, file, to, len, from);
+        libc::syscall(libc::SYS_close, file);
+        usize::try_from(read) == Ok(len)
+    }
 }
 
 /// Visits all blocks with a record. The world is paused. `false`: nobody may read them.
