@@ -167,8 +167,10 @@ impl Tails {
 
     /// No block has a record from here on. The world is paused.
     pub fn end(&self) {
-        self.state.store(OFF, Ordering::Relaxed);
+        // In this order: an owner that sees the state gives a block back at once, and its address must not be known any more when it
+        // comes again.
         self.discard();
+        self.state.store(OFF, Ordering::Relaxed);
     }
 
     /// Looks for old blocks another time.
