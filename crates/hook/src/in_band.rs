@@ -109,8 +109,8 @@ pub(crate) fn roomy(size: usize) -> usize {
     if ACTIVE.load(Ordering::Relaxed) == IN_BAND { size.saturating_add(EXTRA) } else { size }
 }
 
-/// Visits of a step outside malloc, during which others write their events down: some milliseconds.
-const MOST_VISITS: usize = 1 << 16;
+/// Visits of a step outside malloc, during which others write their events down: about a millisecond.
+const MOST_VISITS: usize = 1 << 14;
 /// The same inside malloc, whose caller waits for it: about a tenth of a millisecond.
 const MOST_VISITS_IN_MALLOC: usize = 1 << 10;
 
