@@ -8,9 +8,9 @@
 //! [`page_map`], [`mod@array`], [`cell`], [`arena`]), which are found by the block's address. All others live in
 //! buckets: 256 shards, each an array of 64-byte [`bucket::Bucket`]s of five blocks. [`hash`] permutes an address.
 //! The permuted bits choose the shard and the home bucket, in the order of their magnitude, so a shard grows in place
-//! ([`growth`]). A block whose home is full is chained to it in an overflow entry of 16 bytes ([`overflow`]).
-//! [`shards`] manages the memory of these. [`packed`] stores a block in 12 bytes, [`sizes`] stores what does not fit
-//! there, [`ages`] keeps generations from wrapping around.
+//! ([`growth`]). A block whose home is full is chained to it in an overflow entry of 16 bytes. [`shards`] manages
+//! the memory of these. [`packed`] stores a block in 12 bytes, [`sizes`] stores what does not fit there, [`ages`] keeps
+//! generations from wrapping around.
 //!
 //! Rules for neighbours: the lock of a home bucket guards every block of that home, the lock of an open heap page
 //! every block of that heap page. Order of locks: administration, resizing, buckets (one; or all of a shard, in a
@@ -31,7 +31,6 @@ mod hash;
 mod lengths;
 mod list;
 mod operations;
-mod overflow;
 pub(crate) mod packed;
 mod page_map;
 mod routing;

@@ -8,10 +8,9 @@
 use core::sync::atomic::Ordering;
 
 use super::Table;
-use super::bucket::{Bucket, BucketGuard, SLOTS};
+use super::bucket::{Bucket, BucketGuard, Pool, SLOTS};
 use super::budget::PAGE;
 use super::hash::Hash;
-use super::overflow::Pool;
 use super::packed;
 use super::shards::{Buckets, OVERFLOW_STRIPE, Overflows, Part, SHARDS_OF_PAGE, STRIPE, Shard};
 

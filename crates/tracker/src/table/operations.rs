@@ -4,11 +4,10 @@
 
 use core::ops::ControlFlow;
 
-use super::bucket::{BucketGuard, Slot};
+use super::bucket::{BucketGuard, Overflow, Slot};
 use super::cell::is_granule;
 use super::growth::{self, Growth};
 use super::hash::Hash;
-use super::overflow::Overflow;
 use super::packed;
 use super::shards::{Buckets, Overflows};
 use super::{Block, Inserted, MAX_AGE, MAX_SITE, MAX_SIZE, Removed, Table};

@@ -14,9 +14,8 @@ use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::bucket::{BUCKET_BYTES, Bucket};
+use super::bucket::{BUCKET_BYTES, Bucket, OVERFLOW_BYTES, Overflow, Pool};
 use super::budget::{HUGE, PAGE, PAGE_SHIFT};
-use super::overflow::{OVERFLOW_BYTES, Overflow, Pool};
 use super::{Exhausted, SHARDS, Table};
 use crate::lock::SpinLock;
 use crate::mmap::Errno;
