@@ -141,11 +141,11 @@ pub(crate) fn unreserve(address: *mut u8, len: usize) {
     unsafe { libc::munmap(address.cast(), len) };
 }
 
-/// Releases the memory of whole pages, which read as zeroes again.
-pub(crate) fn discard(address: *mut u8, len: usize) {
+/// Releases the memory of whole pages, which read as zeroes again. `false`: it is locked, and stays as it is.
+pub(crate) fn discard(address: *mut u8, len: usize) -> bool {
     let _errno = Errno::save();
     // SAFETY: the pages are anonymous, and zeroes mean "nothing" to their owners.
-    unsafe { libc::madvise(address.cast(), len, libc::MADV_DONTNEED) };
+    unsafe { libc::madvise(address.cast(), len, libc::MADV_DONTNEED) == 0 }
 }
 
 /// Sets whether the kernel should use huge pages there, where it has any.

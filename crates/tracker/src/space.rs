@@ -99,6 +99,7 @@ impl Space {
     }
 
     /// Bytes that are reserved.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -120,13 +121,7 @@ impl Space {
         Ok(())
     }
 
-    /// Continues at so many bytes from the base, and skips the range in between.
-    pub(crate) fn pass_over(&mut self, bytes: usize) {
-        self.len = bytes.min(self.most);
-    }
-
-    /// Unmaps the address space, which must not be used any more. Not allowed after [`Space::pass_over`], because the
-    /// skipped range belongs to others.
+    /// Unmaps the address space, which must not be used any more.
     pub(crate) fn release(&mut self) {
         if let Some(base) = NonNull::new(self.base) {
             mmap::unreserve(base.as_ptr(), self.len);

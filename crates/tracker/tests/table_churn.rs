@@ -181,7 +181,7 @@ fn traffic_adds_little_and_what_goes_makes_room() {
     for (name, first, second, most) in [
         ("64 B", (|_| 64) as fn(&mut Random) -> usize, (|_| 64) as fn(&mut Random) -> usize, 16.0),
         ("mixed", mixed, mixed, 16.5),
-        ("64 B, then mixed", |_| 64, mixed, 16.0),
+        ("64 B, then mixed", |_| 64, mixed, 16.5),
         ("even", even, even, 19.0),
     ] {
         let figures = measure(first, second);

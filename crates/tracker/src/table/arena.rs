@@ -1,6 +1,5 @@
-//! The memory of the arrays of cells: one stretch of address space, divided into chunks, and these into arrays of a
-//! few fixed lengths. It grows in place; where other memory is in the way, it continues behind that
-//! ([`super::chunks`]).
+//! The memory of the arrays of cells: one stretch of address space, which grows in place, divided into chunks, and these
+//! into arrays of a few fixed lengths.
 //!
 //! Free arrays that are adjacent become one *extent*, from which arrays of any length can be cut again. A chunk that
 //! is completely free goes back to the kernel. So memory follows the number of blocks, whichever heap pages held them
@@ -15,20 +14,20 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use super::array::{Array, MOST_LISTED};
 use super::budget::{Budget, HUGE};
-use super::chunks::{CHUNK_BYTES, Chunks};
-use super::list;
+use super::cell;
+use super::page_map::Word;
 use crate::lock::SpinLock;
 use crate::mmap;
 use crate::space::Space;
 
-/// Lengths of arrays. The last length is enough for a heap page full of the smallest blocks, even if each needed two
-/// cells.
-const LENGTHS: [u16; 32] = [
-    4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384,
-    448, 512, 640, 768, 896, 1024, 1280,
-];
+/// Lengths of arrays: powers of two, and the halves between them. The last length is enough for a heap page full of the
+/// smallest blocks, even if each needed two cells.
+const LENGTHS: [u16; 18] = [4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536];
 
+/// Size of the pieces that a pool gets at a time.
+const CHUNK_BYTES: usize = 32 << 10;
 /// Arrays are counted in pairs of cells.
 const PAIR_BYTES: usize = 16;
 const POOLS: usize = 8;
@@ -38,7 +37,7 @@ const BITS_CELLS: usize = CHUNK_PAIRS as usize / 64;
 /// Pairs at the start of a chunk that hold the bits.
 const HEADER_PAIRS: u32 = (2 * BITS_CELLS * 8 / PAIR_BYTES) as u32;
 /// Pairs at the end of a chunk that no array has: short ones are read as if they had the greatest length of these.
-const TAIL_PAIRS: u32 = ((list::MOST - LENGTHS[0] as usize) / 2) as u32;
+const TAIL_PAIRS: u32 = ((MOST_LISTED - LENGTHS[0] as usize) / 2) as u32;
 const WHOLE: u32 = CHUNK_PAIRS - HEADER_PAIRS - TAIL_PAIRS;
 
 /// Chunks beyond this size of the arena lie in huge pages. From there on, the unused rest of the last huge page is
@@ -73,6 +72,16 @@ impl Pool {
 #[repr(align(64))]
 struct Aligned(SpinLock<Pool>);
 
+/// The chunks that belong to no pool.
+#[derive(Debug)]
+struct Chunks {
+    /// Number of the first chunk that was never used.
+    fresh: usize,
+    /// Number of chunks in the list of those that were given back.
+    again: usize,
+    space: Space,
+}
+
 /// All arrays. An array is identified by the number of its first pair; 0 means no array.
 #[derive(Debug)]
 pub(super) struct Arena {
@@ -87,58 +96,32 @@ pub(super) struct Arena {
 
 /// The number of cells that an array of this length may hold. If it is not short, an eighth stays empty.
 #[inline(always)]
-pub(super) const fn room(len: usize) -> usize {
-    if len <= list::MOST { len } else { len.wrapping_sub(len / 8) }
+pub(super) fn room(len: usize) -> usize {
+    if len <= MOST_LISTED { len } else { len.wrapping_sub(len / 8) }
 }
 
 /// The least length of an array with room for `cells`.
-#[allow(clippy::indexing_slicing, reason = "the loop's condition keeps the place inside")]
-pub(super) const fn length_for(cells: usize) -> Option<usize> {
-    let mut place = match fitting(cells.div_ceil(2) as u32) {
-        Some(place) => place,
-        None => 0,
-    };
-    while place < LENGTHS.len() {
-        let len = LENGTHS[place] as usize;
-        if room(len) >= cells {
-            return Some(len);
-        }
-        place += 1;
-    }
-    None
+pub(super) fn length_for(cells: usize) -> Option<usize> {
+    let fits = |len: &usize| room(*len) >= cells;
+    LENGTHS.iter().copied().map(usize::from).find(fits)
 }
 
-/// All lengths.
-#[cfg(test)]
-pub(super) fn lengths() -> impl Iterator<Item = usize> {
-    LENGTHS.iter().copied().map(usize::from)
+/// Whether an array of this length has so few cells that it should be shorter, or given back.
+#[inline(always)]
+pub(super) fn is_roomy(word: Word) -> bool {
+    word.used() * 3 + 1 < word.len()
 }
 
-/// The greatest length of an array that is at most `cells`.
-pub(super) fn length_within(cells: usize) -> Option<usize> {
-    LENGTHS.get(fitting(cells as u32 / 2)?).copied().map(usize::from)
+/// The length to which an array with so many cells is shortened: with room for half as many more.
+fn shortest(used: usize) -> Option<usize> {
+    length_for(used + used / 2)
 }
 
-/// The list for extents of this many pairs: the last of [`LENGTHS`] that fits. There is one list for each number of
-/// pairs below 8, and four for each doubling above.
-const fn fitting(pairs: u32) -> Option<usize> {
-    if pairs < 8 {
-        return if pairs < 2 { None } else { Some(pairs as usize - 2) };
-    }
-    let doublings = pairs.ilog2() - 3;
-    let place = 6 + 4 * doublings as usize + (pairs >> (doublings + 1)) as usize - 4;
-    Some(if place < LENGTHS.len() { place } else { LENGTHS.len() - 1 })
+/// The list for extents of this many pairs: the last of [`LENGTHS`] that fits. There are two for each doubling.
+fn fitting(pairs: u32) -> Option<usize> {
+    let doublings = pairs.checked_ilog2()?.checked_sub(1)?;
+    Some((2 * doublings + (pairs >> doublings) - 2) as usize).map(|list| list.min(LENGTHS.len() - 1))
 }
-
-const _: () = {
-    let mut place = 0;
-    while place < LENGTHS.len() {
-        let pairs = LENGTHS[place] as u32 / 2;
-        assert!(matches!(fitting(pairs), Some(found) if found == place));
-        assert!(place == 0 || matches!(fitting(pairs - 1), Some(found) if found == place - 1));
-        place += 1;
-    }
-};
 
 impl Arena {
     pub(super) const fn new() -> Self {
@@ -146,7 +129,7 @@ impl Arena {
             base: AtomicPtr::new(core::ptr::null_mut()),
             reserved: AtomicUsize::new(0),
             again: AtomicPtr::new(core::ptr::null_mut()),
-            chunks: SpinLock::new(Chunks::NONE),
+            chunks: SpinLock::new(Chunks { fresh: 0, again: 0, space: Space::new() }),
             pools: [const { Aligned(SpinLock::new(Pool::NEW)) }; POOLS],
         }
     }
@@ -164,7 +147,7 @@ impl Arena {
                     self.base.store(space.base().cast(), Ordering::Relaxed);
                     self.again.store(again.as_ptr().cast(), Ordering::Relaxed);
                     self.reserved.store(wanted, Ordering::Relaxed);
-                    *self.chunks.lock() = Chunks::of(space, wanted);
+                    *self.chunks.lock() = Chunks { fresh: 0, again: 0, space };
                     pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
                     return true;
                 }
@@ -179,6 +162,62 @@ impl Arena {
     #[inline(always)]
     pub(super) fn cells(&self, array: u32) -> *mut u64 {
         self.base.load(Ordering::Relaxed).wrapping_byte_add(array as usize * PAIR_BYTES)
+    }
+
+    /// The array of an open heap page.
+    #[inline(always)]
+    pub(super) fn array(&self, word: Word) -> Array {
+        // SAFETY: an open heap page's word names an array in the arena with its length. The array belongs to this
+        // heap page; if it is not short, it is never full.
+        unsafe { Array::new(self.cells(word.array()), word) }
+    }
+
+    /// Prefetches the cell that a block at `address` may have, whose heap page has this word.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, word: Word, address: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let array = self.array(word);
+            let home = if array.is_short() { 0 } else { array.home(cell::tag_at(address)) };
+            // SAFETY: a prefetch has no effect on the program's state.
+            unsafe {
+                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
+                    self.cells(word.array()).wrapping_add(home).cast(),
+                );
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (word, address);
+    }
+
+    /// Makes room for `cells` more in the array of a held heap page. If there is no memory, the eighth that should stay
+    /// empty is used, except the last place.
+    #[inline]
+    pub(super) fn ensure(&self, word: Word, address: usize, cells: usize, budget: &Budget) -> Option<Word> {
+        let used = word.used() + cells;
+        if used <= room(word.len()) {
+            return Some(word);
+        }
+        let grown = length_for(used).and_then(|len| self.resize(word, address, len, budget));
+        grown.or_else(|| (used < word.len()).then_some(word))
+    }
+
+    /// A shorter array for a held heap page whose array is roomy. `None`: it stays as it is.
+    #[cold]
+    pub(super) fn shorten(&self, word: Word, address: usize, budget: &Budget) -> Option<Word> {
+        let len = shortest(word.used()).filter(|len| *len < word.len())?;
+        self.resize(word, address, len, budget)
+    }
+
+    /// Moves the cells of a held heap page into an array of another length.
+    #[cold]
+    #[inline(never)]
+    fn resize(&self, word: Word, address: usize, len: usize, budget: &Budget) -> Option<Word> {
+        let mut new = self.array(Word::new(self.take(address, len, budget)?, len));
+        new.empty();
+        self.array(word).cells().for_each(|(_, cell)| new.put(cell));
+        self.give(address, word, budget);
+        Some(new.word())
     }
 
     /// Chosen by address, because the arenas of different threads are far apart and then use different pools.
@@ -205,11 +244,11 @@ impl Arena {
     }
 
     /// Gives an array back.
-    pub(super) fn give(&self, address: usize, array: u32, len: usize, budget: &Budget) {
+    pub(super) fn give(&self, address: usize, word: Word, budget: &Budget) {
         // If the pool's lock is not free in time, the array stays unused.
         let Some(mut pool) = self.pool(address).and_then(SpinLock::lock_in_time) else { return };
         pool.taken = pool.taken.wrapping_sub(1);
-        let (mut first, mut pairs) = (array, (len / 2) as u32);
+        let (mut first, mut pairs) = (word.array(), (word.len() / 2) as u32);
         if self.is_end(first - 1, End::Last) {
             let before = self.read(first, -1) as u32;
             first -= before;
@@ -239,7 +278,7 @@ impl Arena {
             chunks.again -= 1;
             // SAFETY: the list has an entry for each chunk, and the entries up to here are filled.
             unsafe { self.again.load(Ordering::Relaxed).add(chunks.again).read() }
-        } else if let Some(chunk) = chunks.fresh(self.reserved.load(Ordering::Relaxed)) {
+        } else if let Some(chunk) = chunks.next(self.reserved.load(Ordering::Relaxed)) {
             let bytes = chunk * CHUNK_BYTES;
             if bytes >= HUGE_FROM && bytes.is_multiple_of(HUGE) {
                 mmap::advise(self.cells(chunk as u32 * CHUNK_PAIRS).cast(), HUGE, true);
@@ -351,23 +390,31 @@ impl Arena {
         if pools.iter().all(|pool| pool.taken == 0) {
             pools.iter_mut().for_each(|pool| **pool = Pool::NEW);
             let mut chunks = self.chunks.lock();
-            for (start, end) in chunks.used() {
-                let (first, bytes) =
-                    (self.cells(start as u32 * CHUNK_PAIRS).cast(), (end - start) * CHUNK_BYTES);
-                if end * CHUNK_BYTES > HUGE_FROM {
-                    mmap::advise(first, bytes, false);
-                }
-                mmap::discard(first, bytes);
+            let bytes = chunks.fresh * CHUNK_BYTES;
+            if bytes > HUGE_FROM {
+                mmap::advise(self.cells(0).cast(), bytes, false);
             }
-            chunks.restart();
+            mmap::discard(self.cells(0).cast(), bytes);
+            (chunks.fresh, chunks.again) = (0, 0);
         }
+    }
+}
+
+impl Chunks {
+    /// The next chunk that was never used, if its number is below `end`. Address space for it is reserved when it is
+    /// needed.
+    fn next(&mut self, end: usize) -> Option<usize> {
+        if self.fresh >= end || self.space.cover((self.fresh + 1) * CHUNK_BYTES).is_err() {
+            return None;
+        }
+        self.fresh += 1;
+        Some(self.fresh - 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Arena, Budget, CHUNK_BYTES, LENGTHS, POOLS};
-    use crate::mmap;
+    use super::*;
     use crate::space::STEP;
 
     #[test]
@@ -383,7 +430,7 @@ mod tests {
         let mut taken: Vec<(usize, u32, usize)> = Vec::new();
         for round in 0..4 {
             while taken.len() < 5000 {
-                let (address, len) = (next(64) << 20, usize::from(LENGTHS[next(8 + 8 * round)]));
+                let (address, len) = (next(64) << 20, usize::from(LENGTHS[next(6 + 4 * round)]));
                 let array = arena.take(address, len, &budget).expect("room");
                 let mark = ((array as u64) << 32) | len as u64;
                 // SAFETY: the array is this test's.
@@ -398,14 +445,15 @@ mod tests {
                 let mark = ((array as u64) << 32) | len as u64;
                 // SAFETY: as above.
                 assert!((0..len).all(|place| unsafe { arena.cells(array).add(place).read() } == mark));
-                arena.give(address, array, len, &budget);
+                arena.give(address, Word::new(array, len), &budget);
             }
         }
         assert!(budget.taken() <= POOLS * CHUNK_BYTES, "{} bytes stay", budget.taken());
     }
 
     #[test]
-    fn what_is_in_the_way_is_left_alone_and_passed_round() {
+    fn what_is_in_the_way_is_left_alone_and_ends_the_arena() {
+        const LONGEST: usize = LENGTHS[LENGTHS.len() - 1] as usize;
         let (arena, budget) = (Arena::new(), Budget::new());
         budget.set_limit(1 << 30);
         assert!(arena.init(8 << 30));
@@ -414,24 +462,38 @@ mod tests {
         // SAFETY: just mapped.
         unsafe { behind.write(42) };
         for _ in 0..2 {
-            let arrays: Vec<_> = (0..12_000).map(|_| arena.take(0, 1280, &budget).expect("room")).collect();
-            let (before, after) =
-                arrays.iter().partition::<Vec<&u32>, _>(|array| **array < (STEP / 16) as u32);
-            assert!(before.len() > 2000 && after.len() > 8000, "{} and {}", before.len(), after.len());
-            assert!(after.iter().all(|array| **array as usize >= (1 << 30) / 16));
+            let arrays: Vec<_> = core::iter::from_fn(|| arena.take(0, LONGEST, &budget)).collect();
+            assert!(arrays.len() > 2000 && budget.taken() == STEP, "{} arrays", arrays.len());
             for (number, array) in arrays.iter().enumerate() {
                 // SAFETY: the array is this test's.
-                (0..1280).for_each(|place| unsafe { arena.cells(*array).add(place).write(number as u64) });
+                (0..LONGEST).for_each(|place| unsafe { arena.cells(*array).add(place).write(number as u64) });
             }
             for (number, array) in arrays.iter().enumerate() {
                 // SAFETY: as above.
                 let read = |place| unsafe { arena.cells(*array).add(place).read() };
-                assert!((0..1280).all(|place| read(place) == number as u64));
+                assert!((0..LONGEST).all(|place| read(place) == number as u64));
             }
-            arrays.iter().for_each(|array| arena.give(0, *array, 1280, &budget));
+            arrays.iter().for_each(|array| arena.give(0, Word::new(*array, LONGEST), &budget));
             arena.discard_if_idle();
+            budget.restart(0);
             // SAFETY: as above.
             assert_eq!(unsafe { behind.read() }, 42);
+        }
+    }
+
+    #[test]
+    fn lengths_are_found_and_an_array_becomes_shorter_when_it_is_roomy() {
+        for (place, len) in LENGTHS.iter().map(|len| usize::from(*len)).enumerate() {
+            assert_eq!(
+                (fitting(len as u32 / 2), fitting(len as u32 / 2 - 1)),
+                (Some(place), place.checked_sub(1))
+            );
+            assert_eq!(length_for(room(len)), Some(len));
+            let roomy = (0..=len)
+                .filter(|used| is_roomy((0..*used).fold(Word::new(1, len), |word, _| word.with_more())));
+            for used in roomy {
+                assert!(used == 0 || shortest(used).is_some_and(|shorter| shorter < len), "{used} of {len}");
+            }
         }
     }
 }

@@ -1,137 +1,81 @@
 //! The cells of a heap page: an array in which each block lies as near as possible to the place that its tag
 //! determines.
 //!
-//! The home of a cell is its tag scaled to the length of the array. So the order of homes is the order of tags, and
-//! an array is copied into a longer one from front to back. Tags are the numbers of granules, spread over their range
-//! ([`super::cell::tag_at`]). Blocks at equal distances therefore have homes at nearly equal distances and seldom
+//! The home of a cell is its tag scaled to the length of the array. Tags are the numbers of granules, spread over their
+//! range ([`super::cell::tag_at`]). Blocks at equal distances therefore have homes at nearly equal distances and seldom
 //! collide, even if only a part of the heap page is in use. A cell whose home is taken lies behind it, in the order
 //! of homes (the first place follows the last one). So no place between a cell and its home is empty.
 //!
 //! A *short* array, of at most 16 cells, is a list instead: its cells lie at the front, in no order, and may fill it. With
 //! so few, homes meet by chance, and each cell that has to be passed is a branch that no processor foresees. So all cells
-//! are compared at once ([`super::list`]).
+//! are compared at once.
 //!
 //! Rule for neighbours: only a thread that holds its heap page uses an array; one that is not short has at least one
 //! empty place. What is behind a short array can be read, up to the length of the longest one.
 
 use super::cell;
-use super::list;
+use super::page_map::Word;
 
-/// An array of cells in the arena.
+/// Greatest length of a short array.
+pub(super) const MOST_LISTED: usize = 16;
+
+/// An array of cells in the arena, with the word of its heap page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Array {
     first: *mut u64,
-    len: usize,
-}
-
-/// Where a missing cell belongs, and how far that is from its home.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gap {
-    place: usize,
-    way: usize,
-}
-
-/// How far an array is filled: the next place that may be empty, and the last tag.
-struct Run {
-    next: usize,
-    last: u64,
-}
-
-/// The result of a search.
-pub(super) enum Sought {
-    /// The place of the block, and its cell.
-    Found(usize, u64),
-    Missing(Gap),
-}
-
-impl Sought {
-    /// Where the cell belongs, if it is missing.
-    #[inline(always)]
-    pub(super) fn missing(self) -> Option<Gap> {
-        match self {
-            Self::Found(..) => None,
-            Self::Missing(gap) => Some(gap),
-        }
-    }
+    word: Word,
 }
 
 impl Array {
     /// # Safety
-    /// There are `len` cells at `first`, no other thread uses them meanwhile, and one of them is empty; `len` is not
-    /// 0.
-    #[inline]
-    pub(super) unsafe fn new(first: *mut u64, len: usize) -> Self {
-        Self { first, len }
+    /// The array that `word` says is at `first`, no other thread uses it meanwhile, and it is as the rule above says.
+    #[inline(always)]
+    pub(super) unsafe fn new(first: *mut u64, word: Word) -> Self {
+        Self { first, word }
+    }
+
+    /// The word of its heap page, with the cells that are in use now.
+    #[inline(always)]
+    pub(super) fn word(self) -> Word {
+        self.word
     }
 
     #[inline(always)]
     pub(super) fn home(self, tag: u64) -> usize {
-        (tag as usize).wrapping_mul(self.len) >> cell::TAG_BITS
+        (tag as usize).wrapping_mul(self.word.len()) >> cell::TAG_BITS
     }
 
     /// Whether it is a list.
     #[inline(always)]
     pub(super) fn is_short(self) -> bool {
-        self.len <= list::MOST
+        self.word.len() <= MOST_LISTED
     }
 
-    /// The place in a list with so many cells of the block with this tag, and its cell. Blocks with two cells are not
-    /// found.
+    /// The cells of a list that have this tag, one bit each, the first one in the lowest bit.
     #[inline(always)]
-    pub(super) fn find_listed(self, tag: u64, used: usize) -> Option<(usize, u64)> {
-        let place = self.first_listed(tag);
-        if place >= used {
-            return None;
-        }
-        let cell = self.get(place);
-        cell::is_short_block(cell, tag).then_some((place, cell))
-    }
-
-    /// The first place in a list where this tag is; or any that is not less than its number of cells.
-    #[inline(always)]
-    pub(super) fn first_listed(self, tag: u64) -> usize {
+    pub(super) fn listed(self, tag: u64) -> u32 {
         // SAFETY: what is behind the array can be read.
-        unsafe { list::with_tag(self.first, tag) }.trailing_zeros() as usize
-    }
-
-    /// Empties a place of a list with so many cells.
-    #[inline(always)]
-    pub(super) fn take_listed(self, place: usize, used: usize) {
-        let last = used.wrapping_sub(1);
-        self.set(place, self.get(last));
-        self.set(last, 0);
-    }
-
-    /// Number of cells of a list.
-    fn listed(self) -> usize {
-        (0..self.len).take_while(|place| self.get(*place) != 0).count()
-    }
-
-    /// The first cell of a list that is like this, and its place.
-    #[cold]
-    #[inline(never)]
-    fn search(self, is_it: impl Fn(u64) -> bool) -> Option<(usize, u64)> {
-        (0..self.len).map(|place| (place, self.get(place))).find(|(_, cell)| is_it(*cell))
+        unsafe { with_tag(self.first, tag) & ((1 << self.word.used()) - 1) }
     }
 
     /// The place behind a place; behind the last one it is the first.
     #[inline(always)]
     pub(super) fn next(self, place: usize) -> usize {
         let next = place.wrapping_add(1);
-        if next == self.len { 0 } else { next }
+        if next == self.word.len() { 0 } else { next }
     }
 
     /// The cell at a place below the length, which may be empty.
     #[inline(always)]
     pub(super) fn get(self, place: usize) -> u64 {
-        debug_assert!(place < self.len);
+        debug_assert!(place < self.word.len());
         // SAFETY: homes and the places after them are below the length.
         unsafe { self.first.add(place).read() }
     }
 
     #[inline(always)]
     pub(super) fn set(self, place: usize, cell: u64) {
-        debug_assert!(place < self.len);
+        debug_assert!(place < self.word.len());
         // SAFETY: as in `get`.
         unsafe { self.first.add(place).write(cell) }
     }
@@ -140,19 +84,28 @@ impl Array {
     #[inline]
     fn way(self, cell: u64, place: usize) -> usize {
         let way = place.wrapping_sub(self.home(cell::tag(cell)));
-        if way > self.len { way.wrapping_add(self.len) } else { way }
+        if way > self.word.len() { way.wrapping_add(self.word.len()) } else { way }
     }
 
-    /// The block with this tag: its place and cell.
+    /// The first cell with this tag that is as asked, and its place.
     #[inline(always)]
-    pub(super) fn find(self, tag: u64) -> Option<(usize, u64)> {
+    fn seek(self, tag: u64, is_it: impl Fn(u64) -> bool) -> Option<(usize, u64)> {
         if self.is_short() {
-            return self.search(|cell| cell::is_block(cell, tag));
+            let mut listed = self.listed(tag);
+            while listed != 0 {
+                let place = listed.trailing_zeros() as usize;
+                let cell = self.get(place);
+                if is_it(cell) {
+                    return Some((place, cell));
+                }
+                listed &= listed.wrapping_sub(1);
+            }
+            return None;
         }
         let mut place = self.home(tag);
         loop {
             let cell = self.get(place);
-            if cell::is_block(cell, tag) {
+            if is_it(cell) {
                 return Some((place, cell));
             }
             if cell == 0 {
@@ -160,149 +113,61 @@ impl Array {
             }
             place = self.next(place);
         }
+    }
+
+    /// The block with this tag: its place and cell.
+    #[inline]
+    pub(super) fn find(self, tag: u64) -> Option<(usize, u64)> {
+        self.seek(tag, |cell| cell::is_block(cell, tag))
     }
 
     /// As [`Array::find`], but blocks with two cells are not found.
     #[inline(always)]
     pub(super) fn find_short(self, tag: u64) -> Option<(usize, u64)> {
-        let mut place = self.home(tag);
-        loop {
-            let cell = self.get(place);
-            if cell::is_short_block(cell, tag) {
-                return Some((place, cell));
-            }
-            if cell == 0 {
-                return None;
-            }
-            place = self.next(place);
-        }
+        self.seek(tag, |cell| cell::is_short_block(cell, tag))
     }
 
-    /// The extension of the block with this tag. The block must have one.
+    /// The extension of the block with this tag, if it has one.
     #[cold]
     #[inline(never)]
     pub(super) fn extension(self, tag: u64) -> Option<(usize, u64)> {
-        if self.is_short() {
-            return self.search(|cell| cell::is_extension(cell, tag));
-        }
-        let mut place = self.home(tag);
-        loop {
-            let cell = self.get(place);
-            if cell::is_extension(cell, tag) {
-                return Some((place, cell));
-            }
-            if cell == 0 {
-                return None;
-            }
-            place = self.next(place);
-        }
+        self.seek(tag, |cell| cell::is_extension(cell, tag))
     }
 
-    /// Finds the block with this tag, or the place where its cell belongs: before the first cell that is nearer to
-    /// its own home.
+    /// Puts a cell behind all others with its home. The array must have two empty places or more; one, if it is short.
     #[inline]
-    pub(super) fn seek(self, tag: u64) -> Sought {
+    pub(super) fn put(&mut self, mut cell: u64) {
         if self.is_short() {
-            return match self.find(tag) {
-                Some((place, cell)) => Sought::Found(place, cell),
-                None => Sought::Missing(Gap { place: self.listed(), way: 0 }),
-            };
-        }
-        let mut place = self.home(tag);
-        let mut way = 0;
-        loop {
-            let cell = self.get(place);
-            if cell::is_block(cell, tag) {
-                return Sought::Found(place, cell);
+            self.set(self.word.used(), cell);
+        } else {
+            let mut place = self.home(cell::tag(cell));
+            let mut way = 0;
+            loop {
+                let other = self.get(place);
+                if other == 0 {
+                    break self.set(place, cell);
+                }
+                let its = self.way(other, place);
+                if its < way {
+                    self.set(place, cell);
+                    (cell, way) = (other, its);
+                }
+                place = self.next(place);
+                way = way.wrapping_add(1);
             }
-            if cell == 0 || self.way(cell, place) < way {
-                return Sought::Missing(Gap { place, way });
-            }
-            place = self.next(place);
-            way = way.wrapping_add(1);
         }
+        self.word = self.word.with_more();
     }
 
-    /// Puts a cell into its place, and returns how many cells were passed or moved. The array must have two empty
-    /// places or more; one, if it is short.
-    #[inline]
-    pub(super) fn put_into(self, gap: Gap, cell: u64) -> usize {
-        let Gap { mut place, mut way } = gap;
-        let mut cell = cell;
-        loop {
-            let other = self.get(place);
-            self.set(place, cell);
-            if other == 0 {
-                return way;
-            }
-            cell = other;
-            place = self.next(place);
-            way = way.wrapping_add(1);
-        }
-    }
-
-    /// Puts a cell behind all others with its home, and returns the same as `put_into`.
-    #[inline(never)]
-    pub(super) fn put(self, cell: u64) -> usize {
-        if self.is_short() {
-            self.set(self.listed(), cell);
-            return 0;
-        }
-        let mut place = self.home(cell::tag(cell));
-        let mut way = 0;
-        loop {
-            let other = self.get(place);
-            if other == 0 || self.way(other, place) < way {
-                return self.put_into(Gap { place, way }, cell);
-            }
-            place = self.next(place);
-            way = way.wrapping_add(1);
-        }
-    }
-
-    /// Fills this array, which is empty and has room, with the cells of another one. They come nearly in the order of
-    /// their tags. A cell in that order goes to its home or right behind the cell before it, so it need not be
-    /// compared.
-    pub(super) fn fill(self, from: Self) {
-        if self.is_short() {
-            return from.cells().enumerate().for_each(|(place, (_, cell))| self.set(place, cell));
-        }
-        if from.is_short() {
-            return from.cells().for_each(|(_, cell)| {
-                self.put(cell);
-            });
-        }
-        // Cells at the front whose home is further back have wrapped around the end, so they are the last in the
-        // order.
-        let round = (0..from.len).take_while(|place| from.home(cell::tag(from.get(*place))) > *place).count();
-        let mut run = Run { next: 0, last: 0 };
-        (round..from.len).for_each(|place| self.append(from.get(place), &mut run));
-        (0..round).for_each(|place| self.append(from.get(place), &mut run));
-    }
-
-    #[inline]
-    fn append(self, cell: u64, run: &mut Run) {
-        if cell == 0 {
-            return;
-        }
-        let tag = cell::tag(cell);
-        let place = self.home(tag).max(run.next);
-        if tag >= run.last && place < self.len {
-            self.set(place, cell);
-            *run = Run { next: place.wrapping_add(1), last: tag };
-            return;
-        }
-        self.put(cell);
-        while run.next < self.len && self.get(run.next) != 0 {
-            run.next = run.next.wrapping_add(1);
-        }
-    }
-
-    /// Empties a place. Cells behind it that are not at home move one place forward.
+    /// Empties a place. In a list, the last cell takes it; otherwise cells behind it that are not at home move one place
+    /// forward.
     #[inline(always)]
-    pub(super) fn take(self, place: usize) {
+    pub(super) fn take(&mut self, place: usize) {
+        self.word = self.word.with_fewer();
         if self.is_short() {
-            return self.take_listed(place, self.listed());
+            let last = self.word.used();
+            self.set(place, self.get(last));
+            return self.set(last, 0);
         }
         let mut hole = place;
         loop {
@@ -318,12 +183,77 @@ impl Array {
 
     /// All cells that are not empty, with their places.
     pub(super) fn cells(self) -> impl Iterator<Item = (usize, u64)> {
-        (0..self.len).map(move |place| (place, self.get(place))).filter(|(_, cell)| *cell != 0)
+        (0..self.word.len()).map(move |place| (place, self.get(place))).filter(|(_, cell)| *cell != 0)
     }
 
     /// Makes all places empty.
     pub(super) fn empty(self) {
         // SAFETY: the array has this length, and zeroes are empty cells.
-        unsafe { self.first.write_bytes(0, self.len) }
+        unsafe { self.first.write_bytes(0, self.word.len()) }
+    }
+}
+
+/// Which of the first 16 cells from here on have this tag, one bit each, the first one in the lowest bit. Those behind
+/// the array's end may be anything.
+///
+/// # Safety
+/// So many cells can be read.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn with_tag(first: *const u64, tag: u64) -> u32 {
+    use core::arch::x86_64::{
+        __m128i, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_epi8,
+        _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32, _mm_shuffle_ps, _mm_srli_epi32,
+    };
+    const SHIFT: i32 = cell::TAG_SHIFT.cast_signed() - 32;
+    // The upper halves of two and two cells, in order.
+    const UPPER: i32 = 0b11_01_11_01;
+    // SAFETY: the caller's promise; the instructions are those of each such processor. Another thread may write what is
+    // behind the array's end, and that counts for nothing.
+    unsafe {
+        let wanted = _mm_set1_epi32(tag as i32);
+        let four = |at: usize| -> __m128i {
+            let front = _mm_castsi128_ps(_mm_loadu_si128(first.add(at).cast()));
+            let back = _mm_castsi128_ps(_mm_loadu_si128(first.add(at + 2).cast()));
+            let upper = _mm_castps_si128(_mm_shuffle_ps::<UPPER>(front, back));
+            _mm_cmpeq_epi32(_mm_srli_epi32::<SHIFT>(upper), wanted)
+        };
+        let (front, back) = (_mm_packs_epi32(four(0), four(4)), _mm_packs_epi32(four(8), four(12)));
+        _mm_movemask_epi8(_mm_packs_epi16(front, back)).cast_unsigned()
+    }
+}
+
+/// The same, as above.
+///
+/// # Safety
+/// So many cells can be read.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn with_tag(first: *const u64, tag: u64) -> u32 {
+    (0..MOST_LISTED).fold(0, |found, at| {
+        // SAFETY: the caller's promise.
+        let cell = unsafe { first.add(at).read_volatile() };
+        found | (u32::from(cell::tag(cell) == tag) << at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_finds_what_a_search_finds(tags in proptest::collection::vec(0u64..512, MOST_LISTED), body: u64, wanted in 0u64..512, at in 0..MOST_LISTED) {
+            let mut cells: Vec<u64> = tags.iter().map(|tag| (tag << cell::TAG_SHIFT) | (body >> cell::TAG_BITS)).collect();
+            for wanted in [wanted, tags[at]] {
+                let twin = tags.iter().enumerate().fold(0, |found, (at, tag)| found | (u32::from(*tag == wanted) << at));
+                // SAFETY: there are so many.
+                prop_assert_eq!(unsafe { with_tag(cells.as_ptr(), wanted) }, twin);
+            }
+            cells.fill(0);
+            // SAFETY: as above.
+            prop_assert_eq!(unsafe { with_tag(cells.as_ptr(), 0) }, 0xFFFF);
+        }
     }
 }

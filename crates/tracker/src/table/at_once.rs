@@ -5,8 +5,6 @@
 //! has changed, and the caller calls [`Table::insert`] or [`Table::remove`].
 
 use super::cell::{self, is_granule};
-use super::lengths::is_to_settle;
-use super::page_map::Word;
 use super::{Block, Removed, Table, arena};
 use crate::order::{as_whole, here};
 
@@ -25,23 +23,21 @@ impl Table {
         let heap_page = as_whole(leaf.heap_page(address));
         let Some(word) = heap_page.hold_at_once(self.is_shared()) else { return false };
         let array = self.dense.arena.array(word);
-        let used = word.used();
-        let (place, has_room) = if array.is_short() {
-            (used, used < word.len() && array.first_listed(tag) >= used)
+        let (place, is_free) = if array.is_short() {
+            (word.used(), array.listed(tag) == 0)
         } else {
             let home = array.home(tag);
             let other = array.get(home);
             // Behind another block, if that place is empty: then the array holds no more blocks of this home.
             let place = if other == 0 { home } else { array.next(home) };
-            let is_free = other == 0 || array.get(place) == 0 && cell::tag(other) != tag;
-            (place, is_free && used < arena::room(word.len()))
+            (place, other == 0 || array.get(place) == 0 && cell::tag(other) != tag)
         };
-        if !has_room {
+        if !is_free || word.used() >= arena::room(word.len()) {
             heap_page.put(word);
             return false;
         }
         array.set(place, cell);
-        heap_page.put(word.with_more(1));
+        heap_page.put(word.with_more());
         true
     }
 
@@ -57,18 +53,13 @@ impl Table {
         let Some(leaf) = self.dense.leaves.get(address) else { return false };
         let heap_page = leaf.heap_page(address);
         let Some(word) = heap_page.hold_at_once(self.is_shared()) else { return false };
-        let array = self.dense.arena.array(word);
-        let gap = match array.is_short() || word.used() >= arena::room(word.len()) {
-            true => None,
-            false => array.seek(tag).missing(),
-        };
-        let Some(gap) = gap else {
-            heap_page.put(word);
-            return false;
-        };
-        let way = array.put_into(gap, cell::cells(tag, block.site, block.generation, block.size).0);
-        heap_page.put(self.dense.shorten_ways(word.with_more(1), address, way, &self.budget));
-        true
+        let mut array = self.dense.arena.array(word);
+        let has_place = word.used() < arena::room(word.len()) && array.find(tag).is_none();
+        if has_place {
+            array.put(cell::cells(tag, block.site, block.generation, block.size).0);
+        }
+        heap_page.put(array.word());
+        has_place
     }
 
     /// Removes the block at `address`, as [`Table::remove`], if `ready` returns something for it. The last value returned
@@ -85,29 +76,18 @@ impl Table {
         }
         let heap_page = as_whole(self.dense.leaves.get(address)?.heap_page(address));
         let word = heap_page.hold_at_once(self.is_shared())?;
-        let array = self.dense.arena.array(word);
-        let (tag, used) = (cell::tag_at(address), word.used());
-        let found = if array.is_short() { array.find_listed(tag, used) } else { array.find_short(tag) };
+        let mut array = self.dense.arena.array(word);
         let mut removed = None;
-        if let Some((place, cell)) = found {
+        if let Some((place, cell)) = array.find_short(cell::tag_at(address)) {
             let block = cell::decode_short(cell, now);
             if let Some(ready) = ready(&block) {
-                if array.is_short() {
-                    array.take_listed(place, used);
-                } else {
-                    array.take(place);
-                }
+                array.take(place);
                 removed = Some((block, ready));
             }
         }
-        let left = if removed.is_some() { word.with_fewer(1) } else { word };
-        heap_page.put(left);
+        heap_page.put(array.word());
         let (block, ready) = removed?;
-        Some((block, ready, self.is_to_tidy(address, left)))
-    }
-
-    #[inline(always)]
-    fn is_to_tidy(&self, address: usize, left: Word) -> bool {
-        is_to_settle(left) && !self.dense.roomy.waits(address)
+        let is_to_tidy = arena::is_roomy(array.word()) && !self.dense.waiting.holds(address);
+        Some((block, ready, is_to_tidy))
     }
 }

@@ -5,25 +5,24 @@
 //! it displaces. Here neighbours in the heap are stored in one array.
 //!
 //! Shape: a *heap page* is 8 KiB of the watched heap. Its word ([`super::page_map`]) says where its [`super::array`]
-//! of cells is. The array grows with the number of blocks. Words lie in *leaves*, each for 1 GiB of address space.
-//! Memory of a leaf is touched only where blocks are dense.
+//! of cells is. The array grows and shrinks with the number of blocks. Words lie in *leaves*, each for 1 GiB of address
+//! space. Memory of a leaf is touched only where blocks are dense.
 //!
 //! In sparse parts, words and arrays would take more memory than the buckets do. So a heap page opens only when
 //! [`OPENS_AT`] blocks live in it at the same time; until then they live in the buckets. [`super::routing`] moves
-//! them.
+//! them. It closes when no block is left, so nothing has to be moved back.
 //!
 //! Rules for neighbours: a thread that holds a heap page owns its array; a pool's lock is taken last. While one
 //! thread uses the table, heap pages are not locked at all.
 
 use core::ops::ControlFlow::{self, Break, Continue};
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::arena::{self, Arena};
-use super::array::{Array, Sought};
+use super::array::Array;
 use super::budget::Budget;
 use super::cell;
-use super::lengths::{Idle, is_to_settle, snug};
-use super::page_map::{HEAP_PAGE_SHIFT, Held, Leaf, Leaves, Word};
+use super::page_map::{HEAP_PAGE_SHIFT, HeapPage, Held, Leaves, Word};
 use super::{Block, Removed, SHARDS, Taken};
 
 const _: () = assert!(HEAP_PAGE_SHIFT == cell::GRANULE_SHIFT + cell::TAG_BITS);
@@ -34,9 +33,39 @@ pub(super) const OPENS_AT: usize = 3;
 /// Blocks of this size and more do not open a heap page.
 pub(super) const SPARSE: u64 = 4096;
 
-/// An insertion that passes or moves this many cells makes the array longer, if the array then has at most 14 bytes a
-/// cell.
-const FAR: usize = 12;
+const PLACES: usize = 256;
+
+/// Heap pages that have few blocks for their arrays, each at the place that its address determines, until another one
+/// takes that place. The next blocks often come where others were freed last, and Ruby's sweep frees most blocks of a
+/// heap page in a row: an array that followed at once would be copied again and again.
+#[derive(Debug)]
+pub(super) struct Waiting([AtomicUsize; PLACES]);
+
+impl Waiting {
+    const fn new() -> Self {
+        Self([const { AtomicUsize::new(0) }; PLACES])
+    }
+
+    /// Lets the heap page around `address` wait, and returns the one that was at its place.
+    // Relaxed: a caller locks the returned heap page before it acts on it.
+    #[inline]
+    fn pass(&self, address: usize) -> Option<usize> {
+        if self.holds(address) {
+            return None;
+        }
+        let heap_page = address >> HEAP_PAGE_SHIFT;
+        let before = self.0.get(heap_page % PLACES)?.swap(heap_page, Ordering::Relaxed);
+        (before != heap_page && before != 0).then_some(before << HEAP_PAGE_SHIFT)
+    }
+
+    /// Whether the heap page around `address` waits.
+    #[inline(always)]
+    pub(super) fn holds(&self, address: usize) -> bool {
+        let heap_page = address >> HEAP_PAGE_SHIFT;
+        // The remainder keeps the index inside the array, so that no bounds check (and no panic) is left.
+        self.0[heap_page % PLACES].load(Ordering::Relaxed) == heap_page
+    }
+}
 
 /// The result of an insertion.
 pub(super) enum Placed {
@@ -53,12 +82,9 @@ pub(super) enum Placed {
 pub(super) struct Dense {
     pub(super) leaves: Leaves,
     pub(super) arena: Arena,
-    /// Heap pages whose arrays have become too long for the blocks that are left.
-    pub(super) roomy: Idle,
-    /// Heap pages whose arrays are longer than their present blocks need, because more are expected.
-    ahead: Idle,
+    pub(super) waiting: Waiting,
     /// Bytes that the words of heap pages take.
-    words: AtomicUsize,
+    pub(super) words: AtomicUsize,
 }
 
 impl Dense {
@@ -66,8 +92,7 @@ impl Dense {
         Self {
             leaves: Leaves::new(),
             arena: Arena::new(),
-            roomy: Idle::new(),
-            ahead: Idle::new(),
+            waiting: Waiting::new(),
             words: AtomicUsize::new(0),
         }
     }
@@ -80,7 +105,7 @@ impl Dense {
     }
 
     /// Inserts a block if its heap page is open. Each further piece of memory is taken from `budget`.
-    #[inline(always)]
+    #[inline]
     pub(super) fn insert(
         &self,
         address: usize,
@@ -97,112 +122,70 @@ impl Dense {
             Held::Closed => return Placed::Closed,
             Held::Stuck => return Placed::NoMemory,
         };
-        let tag = cell::tag_at(address);
-        let (cell, extension) = cell::cells(tag, block.site, birth, block.size);
-        if extension == 0 && word.used() < arena::room(word.len()) {
-            let array = self.arena.array(word);
-            let home = array.home(tag);
-            if !array.is_short() && array.get(home) == 0 {
-                array.set(home, cell);
-                heap_page.put(word.with_more(1));
-                return Placed::New;
-            }
-        }
-        self.insert_into_held(word, address, [cell, extension], now, shared, budget)
+        let cells = cell::cells(cell::tag_at(address), block.site, birth, block.size);
+        let (word, placed) = self.insert_into_held(word, address, cells, now, budget);
+        heap_page.put(word);
+        placed
     }
 
-    /// Insertion into a held heap page that is not that simple.
-    #[inline(never)]
     fn insert_into_held(
         &self,
         word: Word,
         address: usize,
-        [cell, extension]: [u64; 2],
-        now: u32,
-        shared: bool,
-        budget: &Budget,
-    ) -> Placed {
-        let (word, placed, is_ahead) = self.insert_slow(word, address, cell, extension, now, budget);
-        if let Some(leaf) = self.leaves.get(address) {
-            leaf.heap_page(address).put(word);
-        }
-        if is_ahead && let Some(passed) = self.ahead.wait(address) {
-            self.trim(passed, shared, budget);
-        }
-        placed
-    }
-
-    /// Insertion where the home is taken, where cells are short, or where two cells are needed. The last value
-    /// returned says whether the array is now longer than its blocks need yet.
-    #[inline]
-    fn insert_slow(
-        &self,
-        mut word: Word,
-        address: usize,
-        cell: u64,
-        extension: u64,
+        cells: (u64, u64),
         now: u32,
         budget: &Budget,
-    ) -> (Word, Placed, bool) {
-        let array = self.arena.array(word);
-        let found = match array.seek(cell::tag_at(address)) {
-            Sought::Missing(gap) if extension == 0 && word.used() < arena::room(word.len()) => {
-                let way = array.put_into(gap, cell);
-                return (self.shorten_ways(word.with_more(1), address, way, budget), Placed::New, false);
-            }
-            Sought::Missing(_) => None,
-            Sought::Found(place, old) if extension == 0 && !cell::is_long(old) => {
-                array.set(place, cell);
-                return (word, Placed::Replaced(cell::decode(old, 0, now)), false);
-            }
-            Sought::Found(..) => Some(()),
-        };
-        let cells = if extension == 0 { 1 } else { 2 };
-        let expected = if extension == 0 { self.arena.expected(word, cell) } else { 0 };
-        let Some(grown) = self.arena.ensure(word, address, cells, expected, budget) else {
-            return (word, Placed::NoMemory, false);
-        };
-        let is_ahead = expected > word.used() + cells;
-        word = grown;
-        let stale = if found.is_some() { self.take(&mut word, cell::tag_at(address), now) } else { None };
-        let way;
-        (word, way) = self.put(word, cell, extension);
-        word = self.shorten_ways(word, address, way, budget);
-        (word, stale.map_or(Placed::New, Placed::Replaced), is_ahead)
-    }
-
-    /// Makes the array longer if a cell is this far from its home.
-    #[inline]
-    pub(super) fn shorten_ways(&self, word: Word, address: usize, way: usize, budget: &Budget) -> Word {
-        if way >= FAR
-            && let Some(len) = arena::length_within(word.used() * 7 / 4)
-            && len > word.len()
-            && let Some(longer) = self.arena.resize(word, address, len, budget)
+    ) -> (Word, Placed) {
+        let (cell, extension) = cells;
+        let tag = cell::tag_at(address);
+        let found = self.arena.array(word).find(tag);
+        if let Some((place, old)) = found
+            && extension == 0
+            && !cell::is_long(old)
         {
-            return longer;
+            self.arena.array(word).set(place, cell);
+            return (word, Placed::Replaced(cell::decode(old, 0, now)));
         }
-        word
+        let Some(word) = self.arena.ensure(word, address, if extension == 0 { 1 } else { 2 }, budget) else {
+            return (word, Placed::NoMemory);
+        };
+        let mut array = self.arena.array(word);
+        let stale = if found.is_some() { Self::take(&mut array, tag, now) } else { None };
+        Self::put(&mut array, (cell, extension));
+        (array.word(), stale.map_or(Placed::New, Placed::Replaced))
     }
 
-    /// Inserts a block that is not in the array, which has room. Also returns how many cells were passed or moved.
-    pub(super) fn put(&self, word: Word, cell: u64, extension: u64) -> (Word, usize) {
-        let array = self.arena.array(word);
-        let way = array.put(cell);
-        if extension == 0 {
-            return (word.with_more(1), way);
+    /// Inserts a block that is not in the array, which has room.
+    fn put(array: &mut Array, (cell, extension): (u64, u64)) {
+        array.put(cell);
+        if extension != 0 {
+            array.put(extension);
         }
-        (word.with_more(2), array.put(extension).max(way))
     }
 
-    /// Removes a block if its heap page is open. If a heap page closes, `to_bucket` puts its block into the buckets.
-    #[inline(always)]
+    /// Copies a block that comes from the buckets into the array of a heap page that is opening. `None`: there is no
+    /// memory.
+    pub(super) fn take_in(
+        &self,
+        word: Word,
+        address: usize,
+        cells: (u64, u64),
+        budget: &Budget,
+    ) -> Option<Word> {
+        let word = self.arena.ensure(word, address, if cells.1 == 0 { 1 } else { 2 }, budget)?;
+        let mut array = self.arena.array(word);
+        Self::put(&mut array, cells);
+        Some(array.word())
+    }
+
+    /// Removes a block if its heap page is open.
+    #[inline]
     pub(super) fn remove(
         &self,
         address: usize,
         now: u32,
         shared: bool,
         budget: &Budget,
-        to_bucket: impl Fn(usize, Removed) -> bool + Copy,
     ) -> ControlFlow<Taken> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
         let heap_page = leaf.heap_page(address);
@@ -211,104 +194,43 @@ impl Dense {
             Held::Closed => return Continue(()),
             Held::Stuck => return Break(Taken::NONE),
         };
-        let array = self.arena.array(word);
-        let Some((place, cell)) = array.find(cell::tag_at(address)) else {
-            heap_page.put(word);
-            return Break(Taken::NONE);
-        };
-        let (taken, left) = if cell::is_long(cell) {
-            self.take_long(word, address, now)
-        } else {
-            array.take(place);
-            (Taken::from(Some(cell::decode(cell, 0, now))), word.with_fewer(1))
-        };
-        heap_page.put(left);
-        if is_to_settle(left) {
-            self.settle_passed(address, now, shared, budget, to_bucket);
+        let mut array = self.arena.array(word);
+        let taken = Self::take(&mut array, cell::tag_at(address), now);
+        heap_page.put(array.word());
+        if arena::is_roomy(array.word()) {
+            self.tidy(address, shared, budget);
         }
-        Break(taken)
+        Break(taken.into())
     }
 
     /// The heap page at `address` may have to close or to get a shorter array: lets it wait, and settles the one that
     /// has waited at its place.
     #[inline]
-    pub(super) fn settle_passed(
-        &self,
-        address: usize,
-        now: u32,
-        shared: bool,
-        budget: &Budget,
-        to_bucket: impl Fn(usize, Removed) -> bool + Copy,
-    ) {
-        if let Some(passed) = self.roomy.wait(address) {
-            self.settle(passed, now, shared, budget, to_bucket);
+    pub(super) fn tidy(&self, address: usize, shared: bool, budget: &Budget) {
+        if let Some(passed) = self.waiting.pass(address) {
+            self.settle(passed, shared, budget);
         }
     }
 
+    /// Shortens the array of the heap page at `address`, or closes the heap page if no block is left, unless blocks were
+    /// added meanwhile.
     #[cold]
     #[inline(never)]
-    fn take_long(&self, mut word: Word, address: usize, now: u32) -> (Taken, Word) {
-        let taken = self.take(&mut word, cell::tag_at(address), now).into();
-        (taken, word)
-    }
-
-    /// Makes the array at `address` as short as its blocks allow, because the expected blocks did not come.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn trim(&self, address: usize, shared: bool, budget: &Budget) {
-        let Some(leaf) = self.leaves.get(address) else { return };
-        let heap_page = leaf.heap_page(address);
-        let Some(mut word) = heap_page.hold(shared).open() else { return };
-        if let Some(len) = snug(word)
-            && let Some(trimmed) = self.arena.resize(word, address, len, budget)
-        {
-            word = trimmed;
-        }
-        heap_page.put(word);
-    }
-
-    /// Whether a held heap page has so few blocks that it should close.
-    fn is_idle(&self, word: Word) -> bool {
-        word.used() <= 1
-            || (word.used() == 2 && self.arena.array(word).cells().any(|(_, cell)| cell::is_long(cell)))
-    }
-
-    /// Shortens the array of the heap page at `address`, or closes the heap page if at most one block is left, unless
-    /// blocks were added meanwhile.
-    #[cold]
-    #[inline(never)]
-    fn settle(
-        &self,
-        address: usize,
-        now: u32,
-        shared: bool,
-        budget: &Budget,
-        to_bucket: impl Fn(usize, Removed) -> bool,
-    ) {
+    fn settle(&self, address: usize, shared: bool, budget: &Budget) {
         let Some(leaf) = self.leaves.get(address) else { return };
         let heap_page = leaf.heap_page(address);
         let Some(word) = heap_page.hold(shared).open() else { return };
-        if !self.is_idle(word) {
-            // There is no memory for that, so the array stays as it is.
-            let len = if is_to_settle(word) { snug(word) } else { None };
-            let shrunk = len.and_then(|len| self.arena.resize(word, address, len, budget));
-            return heap_page.put(shrunk.unwrap_or(word));
+        if word.used() == 0 {
+            return self.end(heap_page, address, word, budget);
         }
-        heap_page.begin_to_close();
-        let mut all_moved = true;
-        self.each_block(address, word, now, |address, block| all_moved &= to_bucket(address, block));
-        if all_moved {
-            self.end(leaf, address, word, budget);
-        } else {
-            heap_page.put(word);
-        }
+        let shorter = if arena::is_roomy(word) { self.arena.shorten(word, address, budget) } else { None };
+        heap_page.put(shorter.unwrap_or(word));
     }
 
-    /// Closes a heap page that is held or whose blocks are being moved.
-    pub(super) fn end(&self, leaf: &Leaf, address: usize, word: Word, budget: &Budget) {
-        leaf.heap_page(address).close();
-        self.arena.give(address, word.array(), word.len(), budget);
-        leaf.leave(address, budget, &self.words);
+    /// Closes a heap page that is held or opening.
+    pub(super) fn end(&self, heap_page: &HeapPage, address: usize, word: Word, budget: &Budget) {
+        heap_page.close();
+        self.arena.give(address, word, budget);
     }
 
     /// Visits the blocks of a heap page that is held or whose blocks are being moved.
@@ -328,20 +250,19 @@ impl Dense {
     }
 
     /// Removes a block from the array of a held heap page.
-    fn take(&self, word: &mut Word, tag: u64, now: u32) -> Option<Removed> {
-        let array = self.arena.array(*word);
-        let (_, cell) = array.find(tag)?;
+    #[inline]
+    fn take(array: &mut Array, tag: u64, now: u32) -> Option<Removed> {
+        let (mut place, cell) = array.find(tag)?;
         let mut extension = 0;
         if cell::is_long(cell)
-            && let Some((place, found)) = array.extension(tag)
+            && let Some((behind, found)) = array.extension(tag)
         {
             extension = found;
-            array.take(place);
-            *word = word.with_fewer(1);
+            array.take(behind);
+            // It may have moved.
+            (place, _) = array.find(tag)?;
         }
-        let (place, _) = array.find(tag)?;
         array.take(place);
-        *word = word.with_fewer(1);
         Some(cell::decode(cell, extension, now))
     }
 
@@ -392,25 +313,25 @@ impl Dense {
 
     /// Begins to open the heap page at `address`. [`Dense::end`], or putting its word back, ends this. Returns `None`
     /// if another thread is opening it, or if there is no memory for it.
-    pub(super) fn begin_to_open(&self, address: usize, budget: &Budget) -> Option<(&Leaf, Word)> {
+    pub(super) fn begin_to_open(&self, address: usize, budget: &Budget) -> Option<(&HeapPage, Word)> {
         let leaf = self.leaves.get(address).or_else(|| self.leaves.add(address))?;
         if !leaf.enter(address, budget, &self.words) {
             return None;
         }
         let heap_page = leaf.heap_page(address);
         let len = arena::length_for(OPENS_AT)?;
-        let Some(array) = self.arena.take(address, len, budget) else {
-            leaf.leave(address, budget, &self.words);
-            return None;
-        };
-        if !heap_page.begin_to_open() {
-            self.arena.give(address, array, len, budget);
-            leaf.leave(address, budget, &self.words);
+        let word = Word::new(self.arena.take(address, len, budget)?, len);
+        let begun = heap_page.begin_to_open();
+        // Asked once more, because `clear` may have taken the word's memory before it was marked.
+        if !begun || !leaf.enter(address, budget, &self.words) {
+            if begun {
+                heap_page.close();
+            }
+            self.arena.give(address, word, budget);
             return None;
         }
-        let word = Word::new(array, len, 0);
         self.arena.array(word).empty();
-        Some((leaf, word))
+        Some((heap_page, word))
     }
 
     /// Visits every block. No lock is held while `visit` runs.
@@ -490,9 +411,10 @@ impl Dense {
             for (number, heap_page) in leaf.used_pages() {
                 heap_page.wait();
                 if let Some(word) = heap_page.hold(true).open() {
-                    self.end(leaf, leaf.address(number), word, budget);
+                    self.end(heap_page, leaf.address(number), word, budget);
                 }
             }
+            leaf.leave(budget, &self.words);
         });
         self.arena.discard_if_idle();
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | locked |
 //! | 1 | open: all its blocks are in cells |
-//! | 2 | moving: its blocks are being moved between the buckets and cells |
+//! | 2 | opening: its blocks are being moved from the buckets to cells |
 //! | 8–19 | length of its array |
 //! | 20–31 | cells in use there |
 //! | 32–63 | number of the array in the arena |
@@ -13,10 +13,10 @@
 //! address space, in a map of one level. "Page" alone means a page of the kernel, which holds the words of many heap
 //! pages.
 //!
-//! Rule for neighbours: leaves are never unmapped. Their pages take memory only where heap pages are open.
+//! Rule for neighbours: leaves are never unmapped. Their pages take memory only where heap pages have been open.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::budget::{Budget, PAGE};
 use crate::lock::Patience;
@@ -24,7 +24,7 @@ use crate::mmap;
 
 const LOCKED: u64 = 1;
 const OPEN: u64 = 1 << 1;
-const MOVING: u64 = 1 << 2;
+const OPENING: u64 = 1 << 2;
 const LEN_SHIFT: u32 = 8;
 const USED_SHIFT: u32 = 20;
 const ARRAY_SHIFT: u32 = 32;
@@ -40,14 +40,9 @@ pub(super) struct HeapPage(AtomicU64);
 pub(super) struct Word(u64);
 
 impl Word {
-    /// The word of an open heap page with this array.
-    pub(super) fn new(array: u32, len: usize, used: usize) -> Self {
-        Self(
-            (u64::from(array) << ARRAY_SHIFT)
-                | ((used as u64) << USED_SHIFT)
-                | ((len as u64) << LEN_SHIFT)
-                | OPEN,
-        )
+    /// The word of an open heap page with this array, which is empty.
+    pub(super) fn new(array: u32, len: usize) -> Self {
+        Self((u64::from(array) << ARRAY_SHIFT) | ((len as u64) << LEN_SHIFT) | OPEN)
     }
 
     #[inline]
@@ -65,15 +60,15 @@ impl Word {
         ((self.0 >> USED_SHIFT) & FIELD) as usize
     }
 
-    /// The same word with more cells in use.
+    /// The same word with one more cell in use.
     #[inline]
-    pub(super) fn with_more(self, cells: usize) -> Self {
-        Self(self.0.wrapping_add((cells as u64) << USED_SHIFT))
+    pub(super) fn with_more(self) -> Self {
+        Self(self.0.wrapping_add(1 << USED_SHIFT))
     }
 
     #[inline]
-    pub(super) fn with_fewer(self, cells: usize) -> Self {
-        Self(self.0.wrapping_sub((cells as u64) << USED_SHIFT))
+    pub(super) fn with_fewer(self) -> Self {
+        Self(self.0.wrapping_sub(1 << USED_SHIFT))
     }
 }
 
@@ -108,7 +103,7 @@ impl HeapPage {
     /// Whether its blocks are in the buckets. They stay there as long as the caller holds the bucket of one of them.
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
-        self.0.load(Ordering::Acquire) & (OPEN | MOVING) == 0
+        self.0.load(Ordering::Acquire) & (OPEN | OPENING) == 0
     }
 
     /// Locks the heap page if it is open. `shared` says whether other threads may use it. The holder releases it with
@@ -173,20 +168,15 @@ impl HeapPage {
         self.0.store(word.0 & !LOCKED, Ordering::Release);
     }
 
-    /// Closes a held heap page.
+    /// Closes a held heap page without blocks, or one that did not open.
     pub(super) fn close(&self) {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Begins to close a held heap page: its blocks are being moved. [`HeapPage::close`] or [`HeapPage::put`] ends
-    /// this.
-    pub(super) fn begin_to_close(&self) {
-        self.0.store(MOVING, Ordering::Release);
-    }
-
-    /// Begins to open a closed heap page. Returns `false` if another thread is doing that.
+    /// Begins to open a closed heap page: its blocks are being moved. [`HeapPage::close`] or [`HeapPage::put`] ends this.
+    /// Returns `false` if another thread is doing that.
     pub(super) fn begin_to_open(&self) -> bool {
-        self.0.compare_exchange(0, MOVING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(0, OPENING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Releases the lock whoever holds it. Returns whether somebody did, or was moving blocks.
@@ -195,13 +185,13 @@ impl HeapPage {
         if word & LOCKED != 0 {
             self.0.store(word & !LOCKED, Ordering::Relaxed);
         }
-        word & (LOCKED | MOVING) != 0
+        word & (LOCKED | OPENING) != 0
     }
 
     /// Waits while blocks are being moved. Returns `false` if the thread that moves them does not finish in time.
     pub(super) fn wait(&self) -> bool {
         let mut patience = Patience::new();
-        while self.0.load(Ordering::Acquire) & MOVING != 0 {
+        while self.0.load(Ordering::Acquire) & OPENING != 0 {
             if !patience.wait() {
                 return false;
             }
@@ -220,22 +210,18 @@ const PAGES_OF_LEAF: usize = 1 << (LEAF_SHIFT - HEAP_PAGE_SHIFT);
 
 /// Number of heap pages whose words share a page.
 const WORDS_OF_PAGE: usize = PAGE / size_of::<HeapPage>();
-/// Marks that a thread is getting memory for a page, or is giving it back.
-const CHANGING: u16 = u16::MAX;
 
 /// Bytes that words may take in any case.
 const FREE_WORDS: usize = 128 << 10;
 /// Beyond these, words may take one part in this many of the table's memory.
 const PART_FOR_WORDS: usize = 6;
 
-/// Zeroed memory is an empty leaf. The first field takes whole pages, which can be given back to the kernel.
+/// Zeroed memory is an empty leaf. The first field takes whole pages.
 #[repr(C)]
 pub(super) struct Leaf {
     heap_pages: [HeapPage; PAGES_OF_LEAF],
-    /// Which pages of `heap_pages` are in use, one bit for each.
+    /// Which pages of `heap_pages` have memory, one bit for each. They keep it until the table is emptied.
     pages: [AtomicU64; PAGES_OF_LEAF / WORDS_OF_PAGE / 64],
-    /// How many heap pages of each page are open, or [`CHANGING`].
-    open: [AtomicU16; PAGES_OF_LEAF / WORDS_OF_PAGE],
     next: AtomicPtr<Leaf>,
     base: AtomicUsize,
 }
@@ -257,62 +243,49 @@ impl Leaf {
         unsafe { self.heap_pages.get_unchecked(index) }
     }
 
-    /// Counts a heap page around `address` that is to open. Returns `false` if the page of its word has no memory yet
-    /// and gets none: words may take only a part of the table's memory, because where blocks are far apart they would
-    /// otherwise take more than the blocks.
+    /// Gets memory for the word of the heap page around `address`. Returns `false` if it has none yet and gets none: words
+    /// may take only a part of the table's memory, because where blocks are far apart they would otherwise take more than
+    /// the blocks.
     pub(super) fn enter(&self, address: usize, budget: &Budget, words: &AtomicUsize) -> bool {
-        let Some((page, open)) = self.page(address) else { return false };
-        let mut patience = Patience::new();
-        loop {
-            let count = open.load(Ordering::Acquire);
-            if count == CHANGING {
-                if !patience.wait() {
-                    return false;
-                }
-            } else if count > 0 {
-                if open.compare_exchange(count, count + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return true;
-                }
-            } else if open.compare_exchange(0, CHANGING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                let most = FREE_WORDS.saturating_add(budget.taken() / PART_FOR_WORDS);
-                let granted = words.load(Ordering::Relaxed).saturating_add(PAGE) <= most && budget.take(PAGE);
-                if granted {
-                    words.fetch_add(PAGE, Ordering::Relaxed);
-                    self.mark(page, true);
-                }
-                open.store(u16::from(granted), Ordering::Release);
-                return granted;
-            }
-        }
-    }
-
-    /// Subtracts a heap page, which is closed. The last one of a page gives the page's memory back.
-    pub(super) fn leave(&self, address: usize, budget: &Budget, words: &AtomicUsize) {
-        let Some((page, open)) = self.page(address) else { return };
-        let last = |count| Some(if count == 1 { CHANGING } else { count - 1 });
-        if open.fetch_update(Ordering::AcqRel, Ordering::Relaxed, last) == Ok(1) {
-            self.mark(page, false);
-            if let Some(first) = self.heap_pages.get(page * WORDS_OF_PAGE) {
-                mmap::discard(ptr::from_ref(first).cast_mut().cast(), PAGE);
-            }
-            words.fetch_sub(PAGE, Ordering::Relaxed);
-            budget.give(PAGE);
-            open.store(0, Ordering::Release);
-        }
-    }
-
-    fn page(&self, address: usize) -> Option<(usize, &AtomicU16)> {
         let page = ((address >> HEAP_PAGE_SHIFT) & (PAGES_OF_LEAF - 1)) / WORDS_OF_PAGE;
-        self.open.get(page).map(|open| (page, open))
+        let Some(pages) = self.pages.get(page / 64) else { return false };
+        let bit = 1 << (page % 64);
+        if pages.load(Ordering::Acquire) & bit != 0 {
+            return true;
+        }
+        let most = FREE_WORDS.saturating_add(budget.taken() / PART_FOR_WORDS);
+        if words.load(Ordering::Relaxed).saturating_add(PAGE) > most || !budget.take(PAGE) {
+            return false;
+        }
+        if pages.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            words.fetch_add(PAGE, Ordering::Relaxed);
+        } else {
+            // Another thread was faster.
+            budget.give(PAGE);
+        }
+        true
     }
 
-    fn mark(&self, page: usize, used: bool) {
-        let Some(pages) = self.pages.get(page / 64) else { return };
-        let bit = 1 << (page % 64);
-        if used {
-            pages.fetch_or(bit, Ordering::Release);
-        } else {
-            pages.fetch_and(!bit, Ordering::Release);
+    /// Gives the memory of all words back, but that of pages in which a heap page is open.
+    pub(super) fn leave(&self, budget: &Budget, words: &AtomicUsize) {
+        for (page, heap_pages) in self.heap_pages.chunks(WORDS_OF_PAGE).enumerate() {
+            let Some(pages) = self.pages.get(page / 64) else { return };
+            let bit = 1 << (page % 64);
+            if pages.load(Ordering::Acquire) & bit == 0 {
+                continue;
+            }
+            // So no other thread opens one of them meanwhile.
+            let closed = heap_pages.iter().take_while(|heap_page| heap_page.begin_to_open()).count();
+            if closed == heap_pages.len() {
+                pages.fetch_and(!bit, Ordering::AcqRel);
+                words.fetch_sub(PAGE, Ordering::Relaxed);
+                budget.give(PAGE);
+                // Then they are closed.
+                if mmap::discard(ptr::from_ref(heap_pages).cast_mut().cast(), PAGE) {
+                    continue;
+                }
+            }
+            heap_pages.iter().take(closed).for_each(HeapPage::close);
         }
     }
 
@@ -393,7 +366,7 @@ impl Leaves {
         }
     }
 
-    /// Releases all heap pages whoever holds them, and returns how many somebody held, or was moving.
+    /// Releases all heap pages whoever holds them, and returns how many somebody held, or was opening.
     pub(super) fn force_open(&self) -> usize {
         let mut held = 0;
         self.each(|leaf| held += leaf.used_pages().filter(|(_, heap_page)| heap_page.force_open()).count());

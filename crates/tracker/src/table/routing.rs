@@ -2,13 +2,12 @@
 //!
 //! This is decided for each heap page, 8 KiB of the heap: all blocks of an open heap page are in cells, all blocks of
 //! a closed one in buckets. A heap page is closed at first and opens when enough blocks live in it; then its blocks
-//! are moved. It closes again when at most one block is left and another heap page has taken its place in
-//! [`super::lengths::Idle`]. The hash keeps the blocks of 4 KiB together, so not all buckets need to be searched for
-//! them.
+//! are moved. It closes again when none is left and another heap page waits in its place
+//! ([`super::dense::Waiting`]). The hash keeps the blocks of 4 KiB together, so not all buckets
+//! need to be searched for them.
 //!
 //! Rule for neighbours: a thread that has found a heap page closed locks the bucket of the block and checks the heap
-//! page once more. A thread that opens or closes a heap page first marks it as moving, and then locks these buckets
-//! one by one. So no thread works on a block that is being moved.
+//! page once more. A thread that opens a heap page first marks it as opening, and then locks these buckets one by one. So no thread works on a block that is being moved.
 //!
 //! Blocks whose addresses are not multiples of 16 always live in the buckets.
 
@@ -19,7 +18,7 @@ use super::cell::{self, is_granule};
 use super::dense::{self, Dense, Placed};
 use super::hash::{self, Hash};
 use super::operations::{Accept, birth};
-use super::page_map::{HEAP_PAGE_SHIFT, Leaf, Word};
+use super::page_map::{HEAP_PAGE_SHIFT, HeapPage, Word};
 use super::shards::Overflows;
 use super::{Block, Inserted, Removed, Table, Taken, packed};
 
@@ -34,7 +33,7 @@ fn units(address: usize) -> Range<usize> {
 /// A heap page that this thread is opening. No other thread uses its blocks meanwhile.
 struct Opening<'a> {
     dense: &'a Dense,
-    leaf: &'a Leaf,
+    heap_page: &'a HeapPage,
     address: usize,
     word: Word,
     complete: bool,
@@ -44,10 +43,9 @@ impl Opening<'_> {
     /// Copies a block from the buckets, which keep it until all blocks are copied.
     fn take_in(&mut self, address: usize, block: Removed, now: u32, budget: &Budget) {
         let birth = now.wrapping_sub(block.age);
-        let (cell, extension) = cell::cells(cell::tag_at(address), block.site, birth, block.size);
-        match self.dense.arena.ensure(self.word, self.address, if extension == 0 { 1 } else { 2 }, 0, budget)
-        {
-            Some(word) => (self.word, _) = self.dense.put(word, cell, extension),
+        let cells = cell::cells(cell::tag_at(address), block.site, birth, block.size);
+        match self.dense.take_in(self.word, self.address, cells, budget) {
+            Some(word) => self.word = word,
             None => self.complete = false,
         }
     }
@@ -64,11 +62,10 @@ impl Opening<'_> {
 
     /// Ends the opening: the heap page is now open, or closed again if not all blocks found room.
     fn done(self, budget: &Budget) {
-        let heap_page = self.leaf.heap_page(self.address);
         if self.complete {
-            heap_page.put(self.word);
+            self.heap_page.put(self.word);
         } else {
-            self.dense.end(self.leaf, self.address, self.word, budget);
+            self.dense.end(self.heap_page, self.address, self.word, budget);
         }
     }
 }
@@ -117,8 +114,7 @@ impl Table {
     #[inline(always)]
     pub(super) fn route_removal(&self, address: usize, now: u32) -> Taken {
         if is_granule(address) {
-            let to_bucket = move |address, block| self.move_to_bucket(address, block, now);
-            let removed = self.dense.remove(address, now, self.is_shared(), &self.budget, to_bucket);
+            let removed = self.dense.remove(address, now, self.is_shared(), &self.budget);
             if let ControlFlow::Break(taken) = removed {
                 return taken;
             }
@@ -127,15 +123,14 @@ impl Table {
     }
 
     /// Makes the array of the heap page that waits longest shorter, or closes that heap page, because the one at
-    /// `address` waits now: a removal has said that it should.
+    /// `address` waits now: [`Table::remove_at_once`] has said that it should.
     #[cold]
     #[inline(never)]
-    pub fn tidy(&self, address: usize, now: u32) {
-        let to_bucket = move |address, block| self.move_to_bucket(address, block, now);
-        self.dense.settle_passed(address, now, self.is_shared(), &self.budget, to_bucket);
+    pub fn tidy(&self, address: usize, _now: u32) {
+        self.dense.tidy(address, self.is_shared(), &self.budget);
     }
 
-    /// Puts a block of a closing heap page into the buckets. Returns `false` if there is no memory.
+    /// Puts a block of a heap page that cannot open back into the buckets. Returns `false` if there is no memory.
     fn move_to_bucket(&self, address: usize, block: Removed, now: u32) -> bool {
         let Removed { site, size, age } = block;
         let block = Block { site, size, generation: now.wrapping_sub(age) };
@@ -195,8 +190,8 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn open_page(&self, address: usize, now: u32) {
-        let Some((leaf, word)) = self.dense.begin_to_open(address, &self.budget) else { return };
-        let mut opening = Opening { dense: &self.dense, leaf, address, word, complete: true };
+        let Some((heap_page, word)) = self.dense.begin_to_open(address, &self.budget) else { return };
+        let mut opening = Opening { dense: &self.dense, heap_page, address, word, complete: true };
         // All blocks are copied before any is removed, so a lack of memory changes nothing.
         for unit in units(address) {
             let all = self.visit_unit(unit, |address, value| {

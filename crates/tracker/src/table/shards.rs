@@ -383,7 +383,6 @@ impl Table {
         }
         self.region.lock().discard();
         self.dense.clear(&self.budget);
-        self.budget.restart(0);
         self.sizes.clear();
         // This cannot fail, because the rows were usable before.
         let _ = self.open();
@@ -414,7 +413,7 @@ impl Table {
             span.store(buckets);
         }
         self.overflow_rows.iter().for_each(|rows| rows.store(0, Ordering::Release));
-        self.budget.restart(committed);
+        self.budget.restart(committed + self.dense.words.load(Ordering::Relaxed));
         Ok(())
     }
 }
