@@ -73,41 +73,6 @@ pub struct Removed {
     pub age: u32,
 }
 
-/// An `Option<Removed>` in two registers. As it is, it would be returned through memory, and reading it back at once
-/// costs more than a removal.
-#[derive(Clone, Copy)]
-struct Taken {
-    /// The call site in the lower half and the age in the upper half; or the value of [`Taken::NONE`].
-    rest: u64,
-    size: u64,
-}
-
-impl Taken {
-    const NONE: Self = Self { rest: u64::MAX, size: 0 };
-
-    #[inline]
-    fn removed(self) -> Option<Removed> {
-        let Self { rest, size } = self;
-        if rest == Self::NONE.rest {
-            None
-        } else {
-            Some(Removed { site: rest as u32, size, age: (rest >> 32) as u32 })
-        }
-    }
-}
-
-impl From<Option<Removed>> for Taken {
-    #[inline]
-    fn from(removed: Option<Removed>) -> Self {
-        match removed {
-            None => Self::NONE,
-            Some(Removed { site, size, age }) => {
-                Self { rest: (u64::from(age) << 32) | u64::from(site), size }
-            }
-        }
-    }
-}
-
 /// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {

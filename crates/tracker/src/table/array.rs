@@ -51,11 +51,18 @@ impl Array {
         self.word.len() <= MOST_LISTED
     }
 
-    /// The cells of a list that have this tag, one bit each, the first one in the lowest bit.
+    /// Whether a list has no cell with this tag.
     #[inline(always)]
-    pub(super) fn listed(self, tag: u64) -> u32 {
+    pub(super) fn lists_none(self, tag: u64) -> bool {
+        self.listed(tag).trailing_zeros() as usize >= self.word.used()
+    }
+
+    /// The cells of a list that have this tag, one bit each, the first one in the lowest bit. Bits that are not below the
+    /// number of cells mean nothing.
+    #[inline(always)]
+    fn listed(self, tag: u64) -> u32 {
         // SAFETY: what is behind the array can be read.
-        unsafe { with_tag(self.first, tag) & ((1 << self.word.used()) - 1) }
+        unsafe { with_tag(self.first, tag) }
     }
 
     /// The place behind a place; behind the last one it is the first.
@@ -92,15 +99,17 @@ impl Array {
     fn seek(self, tag: u64, is_it: impl Fn(u64) -> bool) -> Option<(usize, u64)> {
         if self.is_short() {
             let mut listed = self.listed(tag);
-            while listed != 0 {
+            loop {
                 let place = listed.trailing_zeros() as usize;
+                if place >= self.word.used() {
+                    return None;
+                }
                 let cell = self.get(place);
                 if is_it(cell) {
                     return Some((place, cell));
                 }
                 listed &= listed.wrapping_sub(1);
             }
-            return None;
         }
         let mut place = self.home(tag);
         loop {

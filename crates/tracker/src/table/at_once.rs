@@ -24,7 +24,7 @@ impl Table {
         let Some(word) = heap_page.hold_at_once(self.is_shared()) else { return false };
         let array = self.dense.arena.array(word);
         let (place, is_free) = if array.is_short() {
-            (word.used(), array.listed(tag) == 0)
+            (word.used(), array.lists_none(tag))
         } else {
             let home = array.home(tag);
             let other = array.get(home);

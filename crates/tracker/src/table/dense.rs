@@ -23,7 +23,7 @@ use super::array::Array;
 use super::budget::Budget;
 use super::cell;
 use super::page_map::{HEAP_PAGE_SHIFT, HeapPage, Held, Leaves, Word};
-use super::{Block, Removed, SHARDS, Taken};
+use super::{Block, Removed, SHARDS};
 
 const _: () = assert!(HEAP_PAGE_SHIFT == cell::GRANULE_SHIFT + cell::TAG_BITS);
 
@@ -110,7 +110,6 @@ impl Dense {
         &self,
         address: usize,
         block: &Block,
-        birth: u32,
         now: u32,
         shared: bool,
         budget: &Budget,
@@ -122,7 +121,7 @@ impl Dense {
             Held::Closed => return Placed::Closed,
             Held::Stuck => return Placed::NoMemory,
         };
-        let cells = cell::cells(cell::tag_at(address), block.site, birth, block.size);
+        let cells = cell::cells(cell::tag_at(address), block.site, block.generation, block.size);
         let (word, placed) = self.insert_into_held(word, address, cells, now, budget);
         heap_page.put(word);
         placed
@@ -186,13 +185,13 @@ impl Dense {
         now: u32,
         shared: bool,
         budget: &Budget,
-    ) -> ControlFlow<Taken> {
+    ) -> ControlFlow<Option<Removed>> {
         let Some(leaf) = self.leaves.get(address) else { return Continue(()) };
         let heap_page = leaf.heap_page(address);
         let word = match heap_page.hold(shared) {
             Held::Open(word) => word,
             Held::Closed => return Continue(()),
-            Held::Stuck => return Break(Taken::NONE),
+            Held::Stuck => return Break(None),
         };
         let mut array = self.arena.array(word);
         let taken = Self::take(&mut array, cell::tag_at(address), now);
@@ -200,7 +199,7 @@ impl Dense {
         if arena::is_roomy(array.word()) {
             self.tidy(address, shared, budget);
         }
-        Break(taken.into())
+        Break(taken)
     }
 
     /// The heap page at `address` may have to close or to get a shorter array: lets it wait, and settles the one that

@@ -1,6 +1,6 @@
 //! Insert, remove and find, inside malloc.
 //!
-//! Rule for neighbours: each operation here holds the lock of one bucket, the block's home, from beginning to end.
+//! Rule for neighbours: each operation in buckets holds the lock of one bucket, the block's home, from beginning to end.
 
 use core::ops::ControlFlow;
 
@@ -57,6 +57,10 @@ impl Table {
         if block.site > MAX_SITE || block.size > MAX_SIZE {
             return Inserted::Full;
         }
+        let block = Block { generation: birth(&block, now), ..block };
+        if self.insert_at_once(address, &block, now) {
+            return Inserted::New;
+        }
         self.route_insertion(address, block, now)
     }
 
@@ -80,7 +84,7 @@ impl Table {
             && !home.bucket.may_chain(key)
             && let Some(slot) = home.bucket.vacant().first()
         {
-            let value = packed::value(hash.residue, block.site, birth(&block, now), block.size);
+            let value = packed::value(hash.residue, block.site, block.generation, block.size);
             home.bucket.put(slot, key, value);
             return Some(Inserted::New);
         }
@@ -91,7 +95,13 @@ impl Table {
     #[inline(always)]
     pub fn remove(&self, address: usize, now: u32) -> Option<Removed> {
         self.clock.tick(self, now);
-        self.route_removal(address, now).removed()
+        if let Some((removed, (), is_to_tidy)) = self.remove_at_once(address, now, |_| Some(())) {
+            if is_to_tidy {
+                self.tidy(address, now);
+            }
+            return Some(removed);
+        }
+        self.route_removal(address, now)
     }
 
     /// Removes a block from the buckets. Returns `Continue` if its heap page is no longer closed.
@@ -235,7 +245,7 @@ impl Table {
                 None => return Some(Inserted::Full),
             }
         };
-        let value = packed::value(hash.residue, block.site, birth(&block, now), size);
+        let value = packed::value(hash.residue, block.site, block.generation, size);
         loop {
             let buckets = home.buckets;
             let placed = self.insert_at(&mut home, hash, value, now);
@@ -351,7 +361,7 @@ enum Placed {
 
 /// Generation of birth, at most [`MAX_AGE`] ago.
 #[inline]
-pub(super) fn birth(block: &Block, now: u32) -> u32 {
+fn birth(block: &Block, now: u32) -> u32 {
     let age = now.wrapping_sub(block.generation);
     // An age above half of the range means a generation in the future; it counts as age 0.
     if age > u32::MAX / 2 { now } else { now.wrapping_sub(age.min(MAX_AGE)) }

@@ -17,10 +17,10 @@ use super::budget::Budget;
 use super::cell::{self, is_granule};
 use super::dense::{self, Dense, Placed};
 use super::hash::{self, Hash};
-use super::operations::{Accept, birth};
+use super::operations::Accept;
 use super::page_map::{HEAP_PAGE_SHIFT, HeapPage, Word};
 use super::shards::Overflows;
-use super::{Block, Inserted, Removed, Table, Taken, packed};
+use super::{Block, Inserted, Removed, Table, packed};
 
 const _: () = assert!(hash::UNIT_SHIFT <= HEAP_PAGE_SHIFT);
 
@@ -72,34 +72,30 @@ impl Opening<'_> {
 
 impl Table {
     /// Inserts a block into cells or a bucket.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn route_insertion(&self, address: usize, block: Block, now: u32) -> Inserted {
-        if is_granule(address) {
-            let shared = self.is_shared();
-            match self.dense.insert(address, &block, birth(&block, now), now, shared, &self.budget) {
-                Placed::New => return Inserted::New,
-                Placed::Replaced(stale) => return Inserted::Replaced(stale),
-                Placed::NoMemory => return Inserted::Full,
-                Placed::Closed => {}
+        loop {
+            if is_granule(address) {
+                let shared = self.is_shared();
+                match self.dense.insert(address, &block, now, shared, &self.budget) {
+                    Placed::New => return Inserted::New,
+                    Placed::Replaced(stale) => return Inserted::Replaced(stale),
+                    Placed::NoMemory => return Inserted::Full,
+                    Placed::Closed => {}
+                }
             }
-        }
-        self.insert_sparse(address, block, now)
-    }
-
-    #[inline(never)]
-    fn insert_again(&self, address: usize, block: Block, now: u32) -> Inserted {
-        self.route_insertion(address, block, now)
-    }
-
-    /// Insertion into a heap page that was closed a moment ago.
-    #[inline(never)]
-    fn insert_sparse(&self, address: usize, block: Block, now: u32) -> Inserted {
-        let Some(inserted) = self.insert_into_buckets(address, block, now, Accept::ClosedPages) else {
+            if let Some(inserted) = self.insert_sparse(address, block, now) {
+                return inserted;
+            }
             if !self.dense.wait(address) {
                 return Inserted::Full;
             }
-            return self.insert_again(address, block, now);
-        };
+        }
+    }
+
+    /// Insertion into a heap page that was closed a moment ago. `None`: it no longer is.
+    fn insert_sparse(&self, address: usize, block: Block, now: u32) -> Option<Inserted> {
+        let inserted = self.insert_into_buckets(address, block, now, Accept::ClosedPages)?;
         if inserted == Inserted::New
             && block.size < dense::SPARSE
             && is_granule(address)
@@ -107,19 +103,25 @@ impl Table {
         {
             self.open_page(address, now);
         }
-        inserted
+        Some(inserted)
     }
 
     /// Removes a block from cells or a bucket.
-    #[inline(always)]
-    pub(super) fn route_removal(&self, address: usize, now: u32) -> Taken {
-        if is_granule(address) {
-            let removed = self.dense.remove(address, now, self.is_shared(), &self.budget);
-            if let ControlFlow::Break(taken) = removed {
+    #[inline(never)]
+    pub(super) fn route_removal(&self, address: usize, now: u32) -> Option<Removed> {
+        loop {
+            if is_granule(address)
+                && let ControlFlow::Break(taken) =
+                    self.dense.remove(address, now, self.is_shared(), &self.budget)
+            {
                 return taken;
             }
+            match self.take_from_buckets(address, now) {
+                ControlFlow::Break(removed) => return removed,
+                ControlFlow::Continue(()) if self.dense.wait(address) => {}
+                ControlFlow::Continue(()) => return None,
+            }
         }
-        self.remove_sparse(address, now)
     }
 
     /// Makes the array of the heap page that waits longest shorter, or closes that heap page, because the one at
@@ -138,26 +140,6 @@ impl Table {
             self.insert_into_buckets(address, block, now, Accept::AllPages),
             None | Some(Inserted::Full)
         )
-    }
-
-    #[inline(never)]
-    fn remove_again(&self, address: usize, now: u32) -> Taken {
-        self.route_removal(address, now)
-    }
-
-    /// Removal from a heap page that was closed a moment ago.
-    #[inline(never)]
-    fn remove_sparse(&self, address: usize, now: u32) -> Taken {
-        match self.take_from_buckets(address, now) {
-            ControlFlow::Break(removed) => removed.into(),
-            ControlFlow::Continue(()) => {
-                if self.dense.wait(address) {
-                    self.remove_again(address, now)
-                } else {
-                    Taken::NONE
-                }
-            }
-        }
     }
 
     /// The block at `address`, wherever it is.
