@@ -174,7 +174,12 @@ fn blocks_survive_while_pages_open_and_close() {
                                 }
                                 removed
                             }
-                            None => table.remove(address, 0).expect("it is live"),
+                            None => table.remove(address, 0).unwrap_or_else(|| {
+                                panic!(
+                                    "it is live; {} waits were given up",
+                                    memintro_tracker::lock::given_up()
+                                )
+                            }),
                         };
                         assert_eq!(removed.size, std::mem::take(&mut live[place]));
                     } else if random.is_multiple_of(3) {
@@ -183,7 +188,13 @@ fn blocks_survive_while_pages_open_and_close() {
                         if !table.insert_at_once(address, &block, 0)
                             && !table.insert_in_order(address, &block, 0)
                         {
-                            assert_eq!(table.insert(address, block, 0), Inserted::New);
+                            let given_up = memintro_tracker::lock::given_up;
+                            assert_eq!(
+                                table.insert(address, block, 0),
+                                Inserted::New,
+                                "{} waits were given up",
+                                given_up()
+                            );
                         }
                         live[place] = size;
                     }
