@@ -9,7 +9,6 @@ use memintro_tracker::table::{Block, Inserted, Removed};
 use memintro_tracker::tails::Found;
 use memintro_tracker::threads::{ThreadState, bump};
 
-use crate::in_band;
 use crate::sampling::{self, SAMPLES};
 use crate::shared::{self, BIRTHS, FOLLOWED, SITES, TABLE, TAILS, THREADS};
 
@@ -149,13 +148,11 @@ fn heal_record(origin: Origin<'_>, address: usize, now: u32) -> bool {
     }
 }
 
-/// A record was damaged: the table may have to take over.
+/// A record was damaged or out of date: the next events look whether the table is to take over.
 #[cold]
 #[inline(never)]
 fn damage_found() {
-    if in_band::is_due() {
-        THREADS.make_unusual();
-    }
+    THREADS.make_unusual();
 }
 
 #[cold]

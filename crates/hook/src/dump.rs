@@ -20,8 +20,8 @@ use memintro_tracker::threads::ThreadState;
 use crate::dump_file::{DumpFile, PathBuffer};
 use crate::dump_stacks::{self, Code};
 use crate::figures::{self, SiteFigures, is_used};
-use crate::shared::{SITES, STACK_DEPTH, THREADS};
-use crate::{in_band, objects, sampling, state, thread};
+use crate::shared::{self, SITES, STACK_DEPTH, THREADS};
+use crate::{in_band, objects, sampling, thread};
 
 /// Sleeps of 50 µs for which a dump waits for other threads before it goes on without them: some tenths of a second.
 const PATIENCE: u32 = 2_000;
@@ -101,7 +101,7 @@ fn write_in(
     let mut out = Output { file: file.descriptor(), failed: false, used: 0, buffer: output };
     let paused = own.and_then(|own| THREADS.pause_for(own, PATIENCE));
     if paused.is_some() {
-        state::flush();
+        shared::flush();
     }
     write_all(&mut out, name, code, signal, exit_status);
     in_band::keeping(|| drop(paused));

@@ -143,7 +143,7 @@ fn change_untracked(change: impl FnOnce(u32) -> u32) -> u32 {
 extern "C" fn mark() -> Status {
     reach_down();
     state::done(state::paused(|_| {
-        state::flush();
+        shared::flush();
         lost::take_out();
         for id in 0..SITES.count() {
             let (Some(site), Some(objects)) = (SITES.get(id), SITES.objects(id)) else { continue };
@@ -221,7 +221,7 @@ fn each_site(visit: &mut dyn FnMut(u32, &Site, u32, u32)) -> Status {
     state::done(state::paused(|_| {
         let walk = WALKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         modules.each(|path, build, base| SITES.note_loaded(walk, path, build, base));
-        state::flush();
+        shared::flush();
         lost::take_out();
         let now = shared::generation();
         for id in 0..SITES.count() {

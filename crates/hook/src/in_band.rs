@@ -32,7 +32,6 @@ use crate::lost;
 use crate::patch::is_all_of_libc;
 use crate::real::call;
 use crate::shared::{self, ACTIVE, IN_BAND, LEAVING, TABLE, TAILS, THREADS};
-use crate::state;
 use crate::{thread, tls};
 
 type Pointer = *mut c_void;
@@ -57,13 +56,12 @@ pub(crate) fn bar() {
     IS_BARRED.store(true, Ordering::Relaxed);
 }
 
-/// Whether a start with these (normalised) options could have them: then the program must not be told of bytes that a record will
+/// Whether a start with these (normalised) options and empty figures could have them: then the program must not be told of bytes that a record will
 /// be in, before it is.
 pub(crate) fn is_possible_with(options: &StartOptions) -> bool {
     !IS_BARRED.load(Ordering::Relaxed)
         && options.mode == Mode::FULL
         && options.max_tracker_bytes == u64::MAX
-        && state::begins_anew(options)
         && is_possible()
 }
 
@@ -209,11 +207,10 @@ pub(crate) extern "C" fn go_on(own: &ThreadState) {
     }
     let Some(paused) = THREADS.pause_for(own, 0) else { return };
     if is_due() {
-        let leaves = is_to_leave();
-        if leaves {
+        if TAILS.escapes() >= MOST_ESCAPES {
             bar();
         }
-        step(own, leaves, MOST_VISITS_IN_MALLOC);
+        step(own, is_to_leave(), MOST_VISITS_IN_MALLOC);
     }
     drop(paused);
 }

@@ -12,7 +12,7 @@ use crate::apply::Old;
 use crate::clear::{cleared, grown};
 use crate::draw::draw;
 use crate::functions;
-use crate::in_band::roomy;
+use crate::in_band::{self, roomy};
 use crate::in_full::{self, prefetch};
 use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
 use crate::patch;
@@ -460,6 +460,9 @@ pub(crate) unsafe extern "C" fn dlopen() {
 extern "C" fn observe_dlopen(_path: *const c_char, mode: c_int) {
     let errno = Errno::save();
     patch::about_to_load(mode);
+    if mode & libc::RTLD_DEEPBIND != 0 {
+        in_band::is_passed_by();
+    }
     drop(errno);
 }
 

@@ -11,7 +11,6 @@ use memintro_tracker::mmap;
 use memintro_tracker::threads::ThreadState;
 
 use crate::shared::{self, SITES, TABLE, TAILS, THREADS};
-use crate::state;
 
 /// How many damaged records there were when it was done last.
 static DONE: AtomicU64 = AtomicU64::new(0);
@@ -66,7 +65,7 @@ fn with_room(sites: usize, run: impl FnOnce(&mut [Live])) -> bool {
 }
 
 fn take_out_rest(known: &mut [Live]) {
-    state::flush();
+    shared::flush();
     let mut add = |site: u32, size: u64| {
         if let Some([blocks, bytes]) = known.get_mut(site as usize) {
             *blocks = blocks.wrapping_add(1);

@@ -44,7 +44,7 @@ pub(crate) fn track(on: bool, mean: u64) -> Status {
         state::take_room_from_objects();
         if on {
             // The ends of objects that were tracked before were not told.
-            state::flush();
+            shared::flush();
             (0..SITES.count()).filter_map(|id| SITES.objects(id)).for_each(SiteObjects::reset);
             OBJECT_SAMPLES.clear();
         }

@@ -195,6 +195,13 @@ pub(crate) fn give_up() {
     THREADS.make_unusual();
 }
 
+/// Adds all threads' counters to the sites. The world is paused.
+pub(crate) fn flush() {
+    for state in THREADS.states() {
+        state.counters.flush(|id| SITES.counters(id));
+    }
+}
+
 /// What [`of_other_process`] reads.
 pub(crate) struct Other {
     /// Its mode.

@@ -30,12 +30,12 @@ pub(crate) fn start(options: &StartOptions) -> Status {
         if !functions::has_allocator() {
             return Status::NO_ALLOCATOR;
         }
+        let begins = state::begins_anew(&options);
         // First, so that no program is told of bytes that a record will be in.
-        in_band::want(in_band::is_possible_with(&options) && install_asking());
-        if !state::begins_anew(&options) {
+        in_band::want(begins && in_band::is_possible_with(&options) && install_asking());
+        if !begins {
             in_band::leave();
         }
-        let begins = state::begins_anew(&options);
         // Before the first event: a record is stale if the slot by which its block is freed is patched only later. Tracking that
         // misses some slots would be taken for complete.
         let status = if install().unwritten > 0 && begins {
@@ -73,7 +73,7 @@ pub(crate) fn stop() -> Status {
 /// Whether all modules will ask this library how long a block is.
 fn install_asking() -> bool {
     let outcome = patch::install(STUBS, |function| function.family == Family::Asking);
-    outcome.foreign + outcome.refused + outcome.unwritten == 0
+    outcome.foreign + outcome.refused + outcome.unwritten + outcome.malformed == 0
 }
 
 /// In a preloaded process, C's functions are symbols of this library and need no patch.

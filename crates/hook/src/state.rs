@@ -284,13 +284,6 @@ pub(crate) fn reset_counters() {
     OBJECT_SAMPLES.reset_sums();
 }
 
-/// Adds all threads' counters to the sites. The world is paused.
-pub(crate) fn flush() {
-    for state in THREADS.states() {
-        state.counters.flush(|id| SITES.counters(id));
-    }
-}
-
 /// Bytes that tracking itself uses now.
 pub(crate) fn tracker_bytes() -> u64 {
     (mmap::mapped_bytes()

@@ -37,7 +37,6 @@ use memintro_abi::{Mode, ModuleRecord, PatchEntry};
 use memintro_tracker::stack;
 
 use crate::functions::FUNCTIONS;
-use crate::in_band;
 use crate::real::{Family, Function, Stub};
 use crate::shared;
 
@@ -102,7 +101,6 @@ pub(crate) fn about_to_load(mode: c_int) {
     modules::count_load();
     if mode & libc::RTLD_DEEPBIND != 0 {
         sweep::DEEP_BINDING.store(true, Ordering::Relaxed);
-        in_band::is_passed_by();
     }
 }
 
