@@ -247,7 +247,7 @@ impl Search<'_> {
     /// The one place of a class with a table in which this name has a value that fits.
     fn table(&self, class: usize, name: &str, fits: impl Fn(usize) -> bool) -> Option<Table> {
         let name = intern(name);
-        let mut found = Vec::new();
+        let (mut found, mut found_behind) = (Vec::new(), Vec::new());
         let slot = self.probe.words::<SLOT>(class)?;
         // The first three are flags, class and what is above.
         for (index, word) in slot.iter().enumerate().skip(3) {
@@ -255,9 +255,11 @@ impl Search<'_> {
                 found.push(Table::InSlot(index));
             } else if let Some(record) = self.probe.words::<RECORD>(*word).filter(|_| index == 3) {
                 let behind = record.iter().enumerate().filter(|(_, word)| self.has(**word, name, &fits));
-                found.extend(behind.map(|(behind, _)| Table::Behind(index, behind)));
+                found_behind.extend(behind.map(|(behind, _)| Table::Behind(index, behind)));
             }
         }
+        // Where the slot has it, what lies behind is not the class's record, and may have the address by chance.
+        let found = if found.is_empty() { found_behind } else { found };
         if let [place] = found[..] { Some(place) } else { None }
     }
 
