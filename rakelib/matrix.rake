@@ -6,6 +6,7 @@
 #   rake matrix              all Rubies of rakelib/matrix/rubies.yml, every suite
 #   rake matrix[3.4]         one of them; several: rake "matrix[3.3 3.4]"
 #   rake matrix MEMINTRO_MATRIX_REVISION=HEAD   the same for a commit, not for the files as they are
+#   rake matrix MEMINTRO_MATRIX_SUITES="table,behind the hook"   these suites alone
 #   rake matrix:aarch64      the hook alone, cross-built and run under emulation
 #   rake matrix:other_targets  the Rust tests on musl, and whether the compiler accepts the rest for it and for macOS
 #   rake matrix:musl         the extension in a Ruby that is built with musl

@@ -61,11 +61,14 @@ module Matrix
 
     def run_suites(entry, home, smoke)
       session = Session.new(home, folder: @folder, checkout: @checkout, crates: (crates(entry) if smoke))
-      session.run(Matrix.suites(smoke: smoke, again: !@releases.add?(entry.debian))) do |outcome|
+      suites = Matrix.suites(smoke: smoke, again: !@releases.add?(entry.debian), names: chosen_suites)
+      session.run(suites) do |outcome|
         say entry, "#{outcome.suite}, #{outcome.allocator}: #{outcome.passed} passed, #{outcome.failed} failed, " \
                    "#{outcome.skipped} skipped"
       end
     end
+
+    def chosen_suites = ENV.fetch("MEMINTRO_MATRIX_SUITES", "").split(",").map(&:strip)
 
     # The short run compiles what differs from one Ruby to the next; all else is taken from the checkout's own build.
     # If another task builds the checkout meanwhile, cargo waits for it.

@@ -146,7 +146,8 @@ module Matrix
     def report(name) = JSON.parse(File.read(File.join(folder, "results", "#{name}.json")))
 
     def rspec(suite, name, *arguments)
-      env = { "MEMINTRO_SPEC_ALLOCATOR" => suite.allocator, **(suite.jit ? compiling : {}) }
+      env = { "MEMINTRO_SPEC_ALLOCATOR" => suite.allocator, "SPEC_RECORDS" => suite.records,
+              **(suite.jit ? compiling : {}) }
       inside("rspec", "--format", "documentation", "--format", "json", "--out", "#{RESULTS}/#{name}.json",
              *arguments, out: log(name), env: env)
     end

@@ -6,8 +6,9 @@ module Matrix
   # name: what the table calls it; allocator: "glibc", or the one preloaded in every program that the specs start;
   # arguments: of rspec; smoke: part of the short run; jit: compiled, where the Ruby has a compiler. What counts blocks
   # by line is not: what the compiler takes while it compiles a line is put down to that line, too. no_ruby: its
-  # programs have no Ruby in them, so it is run once in each Debian release.
-  Suite = Struct.new(:name, :allocator, :arguments, :smoke, :jit, :no_ruby, keyword_init: true)
+  # programs have no Ruby in them, so it is run once in each Debian release. records: where the programs that the specs
+  # start keep what is known of a block, as in MEMINTRO_RECORDS; nil: as they would by themselves.
+  Suite = Struct.new(:name, :allocator, :arguments, :smoke, :jit, :no_ruby, :records, keyword_init: true)
 
   # A native or a Ruby program compares its own count of allocations with the hook's figures.
   NATIVE_TRUTH = %w[spec/integration/native_truth_spec.rb].freeze
@@ -27,6 +28,9 @@ module Matrix
   BEHIND_THE_HOOK = [*NATIVE_TRUTH, *TRUTH, "spec/integration/libraries_spec.rb", "spec/integration/call_sites_spec.rb",
                      "spec/integration/live_start_spec.rb", "spec/integration/native_processes_spec.rb",
                      "spec/integration/threads_spec.rb"].freeze
+  # What else differs with the place in which a block is known.
+  AMID_BLOCKS = %w[old_blocks leaks_core leaks_truth gate_attacks forking_handlers measure ruby_processes dying]
+                .map { |name| "spec/integration/#{name}_spec.rb" }.freeze
   OTHER_ALLOCATOR = ["--require", "./spec/matrix/support/allocator.rb"].freeze
   # The gem is installed before all others, and only once.
   USUAL = ["--tag", "~long", "--tag", "~gem"].freeze
@@ -46,6 +50,9 @@ module Matrix
     # Each of 0.1 and 1 GiB, tracked and not, on glibc and jemalloc.
     Suite.new(name: "accounts", allocator: "glibc",
               arguments: ["--tag", "long", "spec/integration/account_scenarios_spec.rb"]),
+    # With glibc, "spec" and "matrix" run with records within the blocks; behind the other allocators, all is in the table.
+    Suite.new(name: "table", allocator: "glibc", records: "table",
+              arguments: [*USUAL, *BEHIND_THE_HOOK, *AMID_BLOCKS, "spec/matrix/allocators_spec.rb"]),
     *%w[jemalloc mimalloc tcmalloc].map do |allocator|
       Suite.new(name: "behind the hook", allocator: allocator, arguments: [*OTHER_ALLOCATOR, *USUAL, *BEHIND_THE_HOOK])
     end
@@ -54,7 +61,15 @@ module Matrix
   # The suites of a whole run, or of the short one.
   #
   # @param again [Boolean] whether an earlier Ruby ran in the same Debian release
-  def self.suites(smoke:, again: false)
-    SUITES.select { |suite| (smoke ? suite.smoke : suite.smoke != :only) && !(again && suite.no_ruby) }
+  # @param names [Array<String>] of those alone; none: all
+  def self.suites(smoke:, again: false, names: [])
+    unknown = names - SUITES.map(&:name)
+    raise Failed, "there is no suite #{unknown.join(', ')}" if unknown.any?
+
+    SUITES.select do |suite|
+      next names.include?(suite.name) if names.any?
+
+      (smoke ? suite.smoke : suite.smoke != :only) && !(again && suite.no_ruby)
+    end
   end
 end
