@@ -50,7 +50,7 @@ module Matrix
     # Each of 0.1 and 1 GiB, tracked and not, on glibc and jemalloc.
     Suite.new(name: "accounts", allocator: "glibc",
               arguments: ["--tag", "long", "spec/integration/account_scenarios_spec.rb"]),
-    # With glibc, "spec" and "matrix" run with records within the blocks; behind the other allocators, all is in the table.
+    # With glibc, "spec" and "matrix" run with records within the blocks. Behind other allocators, all is in the table.
     Suite.new(name: "table", allocator: "glibc", records: "table",
               arguments: [*USUAL, *BEHIND_THE_HOOK, *AMID_BLOCKS, "spec/matrix/allocators_spec.rb"]),
     *%w[jemalloc mimalloc tcmalloc].map do |allocator|
