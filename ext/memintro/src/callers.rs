@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::copy::own_memory::has_room;
 use crate::lookup::postponing::Postponed;
 use crate::vm::machine_stack;
-use crate::{hook_link, lookup};
+use crate::{hook_link, lookup, pages};
 
 /// What is known so far. Whoever finds it taken does without.
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
@@ -192,6 +192,8 @@ unsafe extern "C" fn run(_: *mut c_void) {
                 known.drain(api);
             }
         });
+        // Ruby's unwind tables, and the code that reads them.
+        pages::give_back_with((&raw const *api).cast());
     }
 }
 

@@ -13,11 +13,14 @@ module Memintro
     PATIENCE_SECONDS = 10
     # Of a thread that loads files now.
     BUSY = :__memintro_loads
-    # Files of questions to the heap, which are read at once.
-    OF_HEAP = %r{/heap/(?:dumping|heap_copy|holder|holding)\.rb\z}
+    # Files that are read at once with others: by what they are for.
+    AT_ONCE = {
+      start: %r{/malloc/tracking\.rb\z}, totals: %r{/malloc/totals\.rb\z},
+      heap: %r{/heap/(?:dumping|heap_copy|holder|holding)\.rb\z}
+    }.freeze
     # Held while they are evaluated.
     TOGETHER = Mutex.new
-    private_constant :PATIENCE_SECONDS, :BUSY, :OF_HEAP, :TOGETHER
+    private_constant :PATIENCE_SECONDS, :BUSY, :AT_ONCE, :TOGETHER
     # By the name of a constant: the file that defines it, and whether that file was loaded to its end. In constants,
     # which other Ractors may read.
     module Places; end
@@ -111,7 +114,7 @@ module Memintro
     def self.load(paths)
       Thread.handle_interrupt(Object => :never) do
         Thread.current[BUSY] = true
-        heap_together(paths) if Ractor.current.equal?(MAIN_RACTOR)
+        together(paths) if Ractor.current.equal?(MAIN_RACTOR)
         paths.each { |path| require_relative(path) }
       ensure
         Thread.current[BUSY] = nil
@@ -119,22 +122,24 @@ module Memintro
     end
     private_class_method :load
 
-    # Evaluates what the first question to the heap needs, read at once. Ruby's `require` gives up its lock three times
-    # for each of 15 files since 3.3: beside two threads that compute, that took 7 s. Other files wait until this is
-    # done, for meanwhile a file may count as loaded that is not.
-    def self.heap_together(paths)
+    # Evaluates what a first start, or the first question to the heap, needs, read at once. Ruby's `require` gives up its
+    # lock three times for each file since 3.3: beside two threads that compute, the heap's 15 took 7 s. Other files wait
+    # until this is done, for meanwhile a file may count as loaded that is not.
+    def self.together(paths)
       return if TOGETHER.owned?
 
       TOGETHER.synchronize do
         # Whoever evaluated it has ended: by an error, or in the process that this one was forked from.
         $LOADED_FEATURES.delete(@half) if @half
         @half = nil
-        next unless paths.any? { |path| OF_HEAP.match?(path) && !Native.provided?(path) }
+        AT_ONCE.each do |purpose, files|
+          next unless paths.any? { |path| files.match?(path) && !Native.provided?(path) }
 
-        Native.heap_sources(Paths::CODE).each { |path, text| evaluate(path, text) unless Native.provided?(path) }
+          Native.sources(purpose, Paths::CODE).each { |path, text| evaluate(path, text) unless Native.provided?(path) }
+        end
       end
     end
-    private_class_method :heap_together
+    private_class_method :together
 
     # Ruby would load the file by itself where it names a constant that is loaded by name, if it did not count as
     # loaded.

@@ -18,7 +18,7 @@ pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("heap_counts", function!(heap_counts, 0))?;
     native.define_singleton_method("heap_roots", function!(heap_roots, 0))?;
     native.define_singleton_method("heap_children", function!(heap_children, 1))?;
-    native.define_singleton_method("heap_sources", function!(loading::sources, 1))?;
+    native.define_singleton_method("sources", function!(loading::sources, 2))?;
     native.define_singleton_method("provided?", function!(loading::is_provided, 1))?;
     native.define_singleton_method("provide", function!(loading::provide, 1))
 }

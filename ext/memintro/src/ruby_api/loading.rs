@@ -1,14 +1,17 @@
-//! Reading the Ruby files that a first question to the heap needs, at once. Ruby's `require` gives up its lock some times
-//! for each file since 3.3, and beside threads that compute it gets it back after 0.1 s for each of them.
+//! Reading the Ruby files that a first start or a first question to the heap needs, at once. Ruby's `require` gives up its lock
+//! some times for each file since 3.3, and beside threads that compute it gets it back after 0.1 s each time.
 
 use std::ffi::CString;
 use std::path::Path;
 
-use magnus::{Error, RArray, Ruby};
+use magnus::{Error, RArray, Ruby, Symbol};
 
 use super::without_gvl::without_gvl;
 
-/// In `lib/memintro`, each behind those that it requires. A spec compares the list with what is loaded.
+// In `lib/memintro`, each behind those that it requires. A spec compares the lists with what is loaded.
+const OF_START: [&str; 3] = ["support/defaults", "malloc/tracking", "runtime/configured"];
+const OF_TOTALS: [&str; 5] =
+    ["support/units", "support/untracked_text", "support/estimates", "support/value_object", "malloc/totals"];
 const OF_HEAP: [&str; 15] = [
     "support/arguments",
     "support/names",
@@ -27,11 +30,16 @@ const OF_HEAP: [&str; 15] = [
     "heap/dumping",
 ];
 
-/// Paths and texts of those that are not loaded. Empty if one of them cannot be read: Ruby's `require` is to say why. Also
+/// Paths and texts of those for `start`, `totals` or `heap` that are not loaded. Empty if one of them cannot be read: Ruby's `require` is to say why. Also
 /// empty in a folder whose name is not ASCII: Ruby takes what is provided for that.
-pub(super) fn sources(ruby: &Ruby, folder: String) -> Result<RArray, Error> {
+pub(super) fn sources(ruby: &Ruby, purpose: Symbol, folder: String) -> Result<RArray, Error> {
+    let names: &[&str] = match &*purpose.name()? {
+        "start" => &OF_START,
+        "totals" => &OF_TOTALS,
+        _ => &OF_HEAP,
+    };
     let mut paths = Vec::new();
-    for name in OF_HEAP.into_iter().filter(|_| folder.is_ascii()) {
+    for name in names.iter().filter(|_| folder.is_ascii()) {
         let path = format!("{folder}/{name}.rb");
         if !is_provided(path.clone())? {
             paths.push(path);
