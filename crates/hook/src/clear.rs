@@ -9,6 +9,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::patch::look_up;
+use crate::shared::BODIES_ONLY;
 
 type Pointer = *mut c_void;
 
@@ -23,6 +24,7 @@ static USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 pub(crate) fn begin() {
     USABLE_SIZE.store(look_up(c"malloc_usable_size").cast_mut(), Ordering::Relaxed);
     IS_ON.store(true, Ordering::Relaxed);
+    BODIES_ONLY.store(true, Ordering::Relaxed);
 }
 
 /// Whether new memory is to be cleared.

@@ -6,18 +6,16 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use memintro_tracker::mmap::Errno;
-use memintro_tracker::stack;
 
-use crate::apply::Old;
-use crate::clear::{cleared, grown};
+use crate::clear::cleared;
 use crate::draw::draw;
 use crate::functions;
 use crate::in_band::{self, roomy};
 use crate::in_full::{self, prefetch};
-use crate::nested::{STACK_BYTES, as_one, as_one_unless_libc};
+use crate::nested::{as_one, as_one_unless_libc};
 use crate::patch;
 use crate::real::call;
-use crate::record::{Birth, allocated, copied, freeing, moved, moving, sampled, stayed};
+use crate::record::{allocated, freeing, sampled};
 use crate::sampling::{self, Debt};
 use crate::shared::TAILS;
 
@@ -25,7 +23,7 @@ type Pointer = *mut c_void;
 
 /// Calls the allocator, and records the block.
 #[inline(always)]
-fn allocate(size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
+pub(crate) fn allocate(size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
     if sampling::is_on() {
         return allocate_and_pay(size, caller, real);
     }
@@ -54,6 +52,40 @@ fn allocate_on_debt(size: usize, caller: usize, debt: Debt, real: impl FnOnce() 
     block
 }
 
+/// What a stub ends with whose block cannot pay. It has paid what it could.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod on_debt {
+    use super::*;
+
+    pub(crate) unsafe extern "C" fn malloc(
+        size: usize,
+        _: usize,
+        _: usize,
+        _: usize,
+        caller: usize,
+        debt: Debt,
+    ) -> Pointer {
+        allocate_on_debt(size, caller, debt, || {
+            // SAFETY: any size may be asked for.
+            unsafe { call!(functions::malloc::REAL, fn(usize) -> Pointer)(size) }
+        })
+    }
+
+    pub(crate) unsafe extern "C" fn calloc(
+        count: usize,
+        size: usize,
+        _: usize,
+        _: usize,
+        caller: usize,
+        debt: Debt,
+    ) -> Pointer {
+        allocate_on_debt(count.wrapping_mul(size), caller, debt, || {
+            // SAFETY: the caller's own arguments.
+            unsafe { call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size) }
+        })
+    }
+}
+
 /// How many bytes of a block may be used. Only called while some blocks have records within themselves.
 pub(crate) unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
     // SAFETY: the caller's block, in both cases.
@@ -65,7 +97,8 @@ pub(crate) unsafe extern "C" fn malloc_usable_size(block: Pointer) -> usize {
     }
 }
 
-/// In full mode the stub jumps to [`in_full::malloc`].
+/// In full mode the stub jumps to [`in_full::malloc`]. In sampled mode it does the same by itself where it can, as calloc's and
+/// free's do.
 pub(crate) unsafe extern "C" fn malloc(size: usize, b: usize, c: usize, d: usize, caller: usize) -> Pointer {
     let _ = (b, c, d);
     allocate(size, caller, || {
@@ -116,94 +149,6 @@ pub(crate) unsafe extern "C" fn calloc(
             call!(functions::calloc::REAL, fn(usize, usize) -> Pointer)(count, size)
         })
     })
-}
-
-pub(crate) unsafe extern "C" fn realloc(
-    block: Pointer,
-    size: usize,
-    c: usize,
-    d: usize,
-    caller: usize,
-) -> Pointer {
-    let _ = (c, d);
-    // realloc of a block to nothing frees it.
-    let asked = if size == 0 && !block.is_null() { 0 } else { roomy(size) };
-    resize(block, size, caller, || {
-        // SAFETY: the caller's own arguments.
-        let real = || unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, asked) };
-        as_one_unless_libc(|| grown(block, size, real))
-    })
-}
-
-pub(crate) unsafe extern "C" fn reallocarray(
-    block: Pointer,
-    count: usize,
-    size: usize,
-    d: usize,
-    caller: usize,
-) -> Pointer {
-    let _ = d;
-    let Some(bytes) = count.checked_mul(size) else {
-        // SAFETY: the caller's own arguments; the real function refuses them in its own way.
-        return unsafe {
-            call!(functions::reallocarray::REAL, fn(Pointer, usize, usize) -> Pointer)(block, count, size)
-        };
-    };
-    let (times, asked) = match roomy(bytes) {
-        _ if bytes == 0 && !block.is_null() => (count, size),
-        same if same == bytes => (count, size),
-        more => (1, more),
-    };
-    resize(block, bytes, caller, || {
-        as_one(|| {
-            // SAFETY: the caller's own arguments.
-            unsafe {
-                call!(functions::reallocarray::REAL, fn(Pointer, usize, usize) -> Pointer)(
-                    block, times, asked,
-                )
-            }
-        })
-    })
-}
-
-#[inline(always)]
-fn resize(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
-    if block.is_null() {
-        return allocate(size, caller, real);
-    }
-    if sampling::is_on() {
-        let charged = sampling::charge(size);
-        if charged.is_ok() && !sampling::may_hold(block as usize) {
-            return real();
-        }
-        let mean = charged.err().and_then(|debt| draw(size, debt));
-        return replace(block, size, caller, Birth::Sampled(mean), real);
-    }
-    replace(block, size, caller, Birth::Full, real)
-}
-
-#[inline(never)]
-fn replace(
-    block: Pointer,
-    size: usize,
-    caller: usize,
-    birth: Birth,
-    real: impl FnOnce() -> Pointer,
-) -> Pointer {
-    // The block is taken out before the call, because a stack overflow in the allocator would leave it in an unknown
-    // state.
-    stack::touch::<STACK_BYTES>();
-    let moving = moving(block);
-    if let Old::WithRecord = moving.old {
-        return copied(block, size, caller);
-    }
-    let new = real();
-    if new.is_null() && size != 0 {
-        stayed(&moving, block);
-    } else {
-        moved(&moving, new, size, caller, birth);
-    }
-    new
 }
 
 pub(crate) unsafe extern "C" fn memalign(
@@ -342,48 +287,6 @@ pub(crate) unsafe extern "C" fn mallocx(
         // SAFETY: the caller's own arguments.
         as_one(|| unsafe { call!(functions::mallocx::REAL, fn(usize, c_int) -> Pointer)(size, flags) })
     })
-}
-
-pub(crate) unsafe extern "C" fn rallocx(
-    block: Pointer,
-    size: usize,
-    flags: c_int,
-    d: usize,
-    caller: usize,
-) -> Pointer {
-    let _ = d;
-    resize(block, size, caller, || {
-        // SAFETY: the caller's own arguments.
-        as_one(|| unsafe {
-            call!(functions::rallocx::REAL, fn(Pointer, usize, c_int) -> Pointer)(block, size, flags)
-        })
-    })
-}
-
-pub(crate) unsafe extern "C" fn xallocx(
-    block: Pointer,
-    size: usize,
-    extra: usize,
-    flags: c_int,
-    caller: usize,
-) -> usize {
-    let birth = if sampling::is_on() {
-        Birth::Sampled(sampling::charge(size).err().and_then(|debt| draw(size, debt)))
-    } else {
-        Birth::Full
-    };
-    let moving = moving(block);
-    // SAFETY: the caller's own arguments.
-    let usable = unsafe {
-        call!(functions::xallocx::REAL, fn(Pointer, usize, usize, c_int) -> usize)(block, size, extra, flags)
-    };
-    // It resizes in place or not at all, and returns the usable size. If that is below the request, nothing happened.
-    if usable < size {
-        stayed(&moving, block);
-    } else {
-        moved(&moving, block, size, caller, birth);
-    }
-    usable
 }
 
 macro_rules! duplicates {

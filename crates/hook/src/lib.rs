@@ -2,7 +2,7 @@
 //!
 //! # Rules of the house
 //!
-//! What runs inside malloc ([`stubs`], [`intercept`], [`in_full`], [`nested`], [`place`], [`record`], [`mod@line`], [`apply`], [`callers`],
+//! What runs inside malloc ([`stubs`], [`intercept`], [`resize`], [`in_full`], [`nested`], [`place`], [`record`], [`mod@line`], [`apply`], [`callers`],
 //! [`defer`], [`replay`], [`sampling`], [`draw`], [`thread`], [`tls`], and the tracker below them):
 //! 1. allocates nothing from the heap that is tracked; its memory comes from `mmap`;
 //! 2. takes no lock that Ruby, the loader or libc may hold, and none across a call into them; waits for another
@@ -57,6 +57,7 @@ mod place;
 mod real;
 mod record;
 mod replay;
+mod resize;
 mod sampling;
 mod shared;
 mod stacks;

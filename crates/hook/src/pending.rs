@@ -4,7 +4,8 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Blocks that were written down, and that the filter of sampled blocks does not contain yet.
-static PENDING: AtomicU32 = AtomicU32::new(0);
+#[unsafe(link_section = ".bss.path")]
+pub(crate) static PENDING: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a free must be recorded whatever the filter says.
 #[inline(always)]

@@ -8,7 +8,8 @@
 //! Distances are relative to the mean and have no memory, so a distance that was drawn before stays valid after a
 //! change of the mean or another start.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use memintro_abi::Mode;
 use memintro_tracker::chance::{self, Generator};
@@ -26,7 +27,11 @@ pub(crate) static SAMPLES: Samples = Samples::new();
 pub(crate) const DEFAULT_MEAN: u64 = 512 * 1024;
 
 /// Parts of the mean that a byte costs.
+#[unsafe(link_section = ".bss.path")]
 pub(crate) static RATE: AtomicU64 = AtomicU64::new(0);
+/// Where the filter has its counts, for stubs, once a start has sampled.
+#[unsafe(link_section = ".bss.path")]
+pub(crate) static COUNTS: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 pub(crate) static MEAN: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
 /// Counts starts. Each start seeds the threads' generators again.
@@ -44,6 +49,13 @@ pub(crate) const SUSPENDED: u64 = u64::MAX;
 pub(crate) fn is_on() -> bool {
     // Acquire: the filter that this mode needs is complete.
     ACTIVE.load(Ordering::Acquire) == Mode::SAMPLED.0
+}
+
+/// Makes room for sampled blocks within this budget. `false`: there is no memory. The world is paused.
+pub(crate) fn make_room(max_bytes: usize) -> bool {
+    let is_ready = SAMPLES.init(max_bytes);
+    COUNTS.store(SAMPLES.filter.start(), Ordering::Release);
+    is_ready
 }
 
 /// Whether a block at this address may be followed. It may be true for a block that is not, but never false for one
@@ -72,6 +84,7 @@ pub(crate) fn mean() -> u64 {
 
 /// An allocation that could not pay, with the amount that was taken from the distance all the same.
 #[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
 pub(crate) struct Debt(pub(crate) u64);
 
 /// Takes the price of an allocation from the distance.

@@ -33,8 +33,12 @@ pub(crate) static THREADS: Threads = Threads::new();
 pub(crate) static TRACKS_OBJECTS: AtomicBool = AtomicBool::new(false);
 /// Most lines of Ruby in a call site: from 2 on, a site is a whole stack.
 pub(crate) static STACK_DEPTH: AtomicU32 = AtomicU32::new(1);
-/// Not 0 while events are recorded. Each stub reads it, so it is a word of its own.
+/// Not 0 while events are recorded. Each stub reads it, so it is a word of its own. (What stubs read lies together.)
+#[unsafe(link_section = ".bss.path")]
 pub(crate) static ACTIVE: AtomicU32 = AtomicU32::new(0);
+/// In sampled mode, malloc and calloc have more to do than to pay: a memory check, or an allocator whose functions call each other.
+#[unsafe(link_section = ".bss.path")]
+pub(crate) static BODIES_ONLY: AtomicBool = AtomicBool::new(false);
 /// The value of [`ACTIVE`] in full mode while blocks get records within themselves. Stubs tell it from the others.
 pub(crate) const IN_BAND: u32 = 4;
 /// The same while those blocks move to the table.

@@ -161,7 +161,7 @@ fn prepare(options: &StartOptions) -> bool {
     }
     // Sampled blocks are few. Blocks that are followed already are not sampled.
     let rest = for_blocks.saturating_sub(TABLE.resident_bytes());
-    if !SAMPLES.init(rest.min(for_blocks / 4)) {
+    if !sampling::make_room(rest.min(for_blocks / 4)) {
         return false;
     }
     sampling::recount(|add| TABLE.for_each(generation(), &mut |address, _| add(address)));

@@ -2,24 +2,52 @@
 //!
 //! While nothing is recorded, a stub compares a word and jumps to the real function. Otherwise it jumps to the body
 //! with the caller's address: in full mode to that of [`in_full`] if there is one (which finds the caller by itself), else to that
-//! in [`crate::intercept`]. It is naked, so that the real function is entered with the stack and registers as the caller
+//! in [`crate::intercept`]. In sampled mode on x86-64, those of malloc, calloc and free pay, or look at the filter, by themselves,
+//! and jump to the real function: a call of a body would take as long as all else. A stub is naked, so that the real function is entered with the stack and registers as the caller
 //! left them. It says how it is unwound (`.cfi`), for a signal may come upon each instruction.
 
 use memintro_abi::Mode;
+#[cfg(target_arch = "x86_64")]
+use memintro_tracker::filter::PAGE_SHIFT;
 
 use crate::functions::{self, for_each_function};
 use crate::in_full;
-use crate::intercept as body;
+#[cfg(target_arch = "x86_64")]
+use crate::intercept::on_debt;
+#[cfg(target_arch = "x86_64")]
+use crate::pending::PENDING;
 use crate::real::Stub;
+#[cfg(target_arch = "x86_64")]
+use crate::sampling::{COUNTS, RATE};
 use crate::shared::ACTIVE;
+#[cfg(target_arch = "x86_64")]
+use crate::shared::BODIES_ONLY;
+
+/// All bodies.
+mod body {
+    pub(super) use crate::intercept::*;
+    pub(super) use crate::resize::*;
+}
 
 /// The instructions of a stub. The caller's address goes into the register of the fifth argument, which is free: only
 /// `xallocx` has four arguments, and none has five.
 #[cfg(target_arch = "x86_64")]
 macro_rules! stub_asm {
-    (malloc) => { stub_asm!(@in_full malloc) };
-    (calloc) => { stub_asm!(@in_full calloc) };
-    (free) => { stub_asm!(@in_full free) };
+    (malloc) => { stub_asm!(@born malloc, "mov rax, rdi") };
+    // If the product overflows, the allocator refuses it.
+    (calloc) => { stub_asm!(@born calloc, "mov rax, rdi", "imul rax, rsi") };
+    (free) => {
+        stub_asm!(@in_full free,
+            [
+                "cmp dword ptr [rip + {pending}], 0", "jne 3f",
+                // As `Filter::may_hold` does, which takes 20 bits.
+                "mov rcx, qword ptr [rip + {counts}]",
+                "mov eax, edi", "shr eax, {shift}",
+                "cmp byte ptr [rcx + rax], 0", "jne 3f",
+                "jmp qword ptr [rip + {real}]",
+            ],
+            pending = sym PENDING, counts = sym COUNTS, shift = const PAGE_SHIFT)
+    };
     (malloc_usable_size) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
@@ -32,7 +60,24 @@ macro_rules! stub_asm {
             real = sym functions::malloc_usable_size::REAL, body = sym body::malloc_usable_size,
         )
     };
-    (@in_full $name:ident) => {
+    // The price of a block, and the short path of sampled mode.
+    (@born $name:ident, $($bytes:literal),+) => {
+        stub_asm!(@in_full $name,
+            [
+                "cmp byte ptr [rip + {bodies_only}], 0", "jne 3f",
+                $($bytes,)+
+                // A block of no bytes pays for one.
+                "cmp rax, 1", "adc rax, 0",
+                "mul qword ptr [rip + {rate}]", "jo 3f",
+                "mov rcx, qword ptr [rip + memintro_distance@GOTTPOFF]",
+                "sub qword ptr fs:[rcx], rax", "jb 4f",
+                "jmp qword ptr [rip + {real}]",
+                // It cannot pay.
+                "4:", "mov r9, rax", "mov r8, [rsp]", "jmp {on_debt}",
+            ],
+            bodies_only = sym BODIES_ONLY, rate = sym RATE, on_debt = sym on_debt::$name)
+    };
+    (@in_full $name:ident, [$($sampled:literal),+ $(,)?], $($operand:tt)*) => {
         core::arch::naked_asm!(
             ".cfi_startproc",
             "cmp dword ptr [rip + {active}], {full}",
@@ -42,12 +87,15 @@ macro_rules! stub_asm {
             "2:",
             // The parity of the difference is even for IN_BAND alone.
             "jp {with_record}",
+            "cmp dword ptr [rip + {active}], {sampled}", "jne 3f",
+            $($sampled,)+
+            "3:",
             "mov r8, [rsp]",
             "jmp {body}",
             ".cfi_endproc",
-            active = sym ACTIVE, full = const Mode::FULL.0,
+            active = sym ACTIVE, full = const Mode::FULL.0, sampled = const Mode::SAMPLED.0,
             real = sym functions::$name::REAL, in_full = sym in_full::$name::<false>,
-            with_record = sym in_full::$name::<true>, body = sym body::$name,
+            with_record = sym in_full::$name::<true>, body = sym body::$name, $($operand)*
         )
     };
     ($name:ident) => {

@@ -10,8 +10,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use crate::mmap;
 
-const PAGE_SHIFT: u32 = 12;
-const COUNTS: usize = 1 << 20;
+/// Addresses with the same bits from this one on share a count.
+pub const PAGE_SHIFT: u32 = 12;
+// The hook's stubs take the counts' bits with those of a register of 32.
+const COUNTS: usize = 1 << (32 - PAGE_SHIFT);
 /// A count that has reached this value stays, because the true number is no longer known.
 const FULL: u8 = u8::MAX;
 const PAGE: usize = 4096;
@@ -78,6 +80,11 @@ impl Filter {
             mmap::discard(counts.cast(), COUNTS);
         }
         self.touched.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// Where the counts begin; null before [`Filter::init`]. They stay there.
+    pub fn start(&self) -> *mut u8 {
+        self.counts.load(Ordering::Acquire).cast()
     }
 
     /// Bytes of memory that it takes.

@@ -18,6 +18,7 @@ use memintro_elf::{Definition, Module};
 use super::modules::{Loaded, walk, walk_again};
 use crate::nested::MAY_COME_BACK;
 use crate::real::{Family, Function};
+use crate::shared::BODIES_ONLY;
 
 /// The version that references to libc's functions name. Definitions with other versions do not match them.
 const LIBC_VERSIONS: &[&[u8]] = &[b"GLIBC_"];
@@ -287,6 +288,9 @@ impl<'a> Search<'a> {
         EARLY.store(self.early, Ordering::Relaxed);
         OF_LIBC.store(self.of_libc, Ordering::Relaxed);
         MAY_COME_BACK.store(self.comes_back, Ordering::Relaxed);
+        if self.comes_back {
+            BODIES_ONLY.store(true, Ordering::Relaxed);
+        }
         let known = self.early | self.found_later;
         for (_, function) in self.functions.iter().enumerate().filter(|(index, _)| known & bit(*index) == 0) {
             if real(function).is_some_and(|real| real != function.fallback as usize) {
