@@ -122,9 +122,9 @@ module Memintro
     end
     private_class_method :load
 
-    # Evaluates what a first start, or the first question to the heap, needs, read at once. Ruby's `require` gives up its
-    # lock three times for each file since 3.3: beside two threads that compute, the heap's 15 took 7 s. Other files wait
-    # until this is done, for meanwhile a file may count as loaded that is not.
+    # Evaluates what a first start, or the first question to the heap, needs, read at once. Ruby's `require` gives up
+    # its lock three times for each file since 3.3: beside two threads that compute, the heap's 15 took 7 s. Other files
+    # wait until this is done, for meanwhile a file may count as loaded that is not.
     def self.together(paths)
       return if TOGETHER.owned?
 
@@ -135,7 +135,7 @@ module Memintro
         AT_ONCE.each do |purpose, files|
           next unless paths.any? { |path| files.match?(path) && !Native.provided?(path) }
 
-          Native.sources(purpose, Paths::CODE).each { |path, text| evaluate(path, text) unless Native.provided?(path) }
+          Native.sources(purpose, Paths::CODE).each { |file, text| evaluate(file, text) unless Native.provided?(file) }
         end
       end
     end

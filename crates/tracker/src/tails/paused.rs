@@ -14,6 +14,9 @@ const PAGE: usize = 4096;
 /// Units of the map that are looked at together.
 const GROUP: usize = 8;
 const GROUPS: usize = UNITS / GROUP;
+/// Groups of a page of the map, and its pages.
+const PAGE_GROUPS: usize = PAGE / GROUP;
+const PAGES: usize = GROUPS / PAGE_GROUPS;
 /// Groups that count as one block for [`Tails::step`].
 const GROUPS_A_BLOCK: usize = 64;
 
@@ -36,7 +39,7 @@ impl Tails {
         let [in_leaves, in_groups] = &self.reached;
         let (first, mut from) = (in_leaves.load(Ordering::Relaxed), in_groups.load(Ordering::Relaxed));
         for (place, (index, leaf)) in self.known().enumerate().skip(first) {
-            for number in from..GROUPS {
+            for number in touched_groups(leaf, from) {
                 if left == 0 {
                     self.reach(place, number);
                     return false;
@@ -76,7 +79,9 @@ impl Tails {
     /// No block has a record from here on, because nobody may read them: each counts as damaged. The world is paused.
     pub fn give_up(&self) {
         let blocks = |leaf: *mut Leaf| {
-            (0..GROUPS).map(|number| addresses(0, number, group(leaf, number)).count() as u64).sum::<u64>()
+            touched_groups(leaf, 0)
+                .map(|number| addresses(0, number, group(leaf, number)).count() as u64)
+                .sum::<u64>()
         };
         let lost = self.known().map(|(_, leaf)| blocks(leaf)).sum();
         self.damage.lost(lost);
@@ -93,7 +98,7 @@ impl Tails {
         mut visit: impl FnMut(usize, Removed),
     ) {
         for (index, leaf) in self.known() {
-            for number in 0..GROUPS {
+            for number in touched_groups(leaf, 0) {
                 for address in addresses(index, number, group(leaf, number)) {
                     if let Some(found) = self.read_record(address, now, &mut read) {
                         visit(address, found);
@@ -118,23 +123,48 @@ impl Tails {
 
     /// Gives back what of the map holds nothing: also pages that were only looked at are resident. The world is paused.
     pub fn tidy(&self) {
-        const PAGE_GROUPS: usize = PAGE / GROUP;
         for (_, leaf) in self.known() {
             let mut empty = 0..0;
-            for number in 0..GROUPS / PAGE_GROUPS {
+            for number in Touched::of(leaf).pages(0) {
                 let first = number.wrapping_mul(PAGE_GROUPS);
                 if (first..first.wrapping_add(PAGE_GROUPS)).any(|number| group(leaf, number) != 0) {
                     give_back(leaf, &empty);
                     empty = 0..0;
-                } else if empty.is_empty() {
-                    empty = number..number.wrapping_add(1);
-                } else {
-                    empty.end = number.wrapping_add(1);
+                    continue;
                 }
+                if empty.end != number {
+                    give_back(leaf, &empty);
+                    empty = number..number;
+                }
+                empty.end = number.wrapping_add(1);
             }
             give_back(leaf, &empty);
         }
     }
+}
+
+/// The pages of a leaf that may have a record, a bit each.
+struct Touched([u64; PAGES / 64]);
+
+impl Touched {
+    fn of(leaf: *const Leaf) -> Self {
+        let mut bits = [0; PAGES / 64];
+        mmap::find_touched(leaf.cast(), &mut bits);
+        Self(bits)
+    }
+
+    /// Their numbers, from this one on.
+    fn pages(self, from: usize) -> impl Iterator<Item = usize> {
+        let has = move |page: &usize| self.0.get(page / 64).is_some_and(|bits| bits >> (page % 64) & 1 != 0);
+        (from..PAGES).filter(has)
+    }
+}
+
+/// The groups that may have a record, from this one on. (Each page of others would cost a page fault: a leaf has 2,048.)
+fn touched_groups(leaf: *const Leaf, from: usize) -> impl Iterator<Item = usize> {
+    let groups = |page: usize| page.wrapping_mul(PAGE_GROUPS)..page.wrapping_add(1).wrapping_mul(PAGE_GROUPS);
+    let pages = Touched::of(leaf).pages(from / PAGE_GROUPS);
+    pages.flat_map(groups).skip_while(move |group| *group < from)
 }
 
 /// A group of units.
