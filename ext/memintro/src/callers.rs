@@ -160,12 +160,14 @@ fn begin(ruby: &Ruby, api: &'static HookApi) {
     let found: Result<bool, Error> =
         ruby.eval("[0].map { Memintro.const_get(:Native).learn_interpreter }[0]");
     READABLE_UP_TO.store(0, Ordering::Relaxed);
+    pages::give_back_with((&raw const *api).cast());
     let code = KNOWN.lock().as_mut().and_then(|known| known.unwinder.ruby_code(&Running(api)));
     let (true, Some(code)) = (found.unwrap_or(false), code) else {
         *KNOWN.lock() = None;
         return;
     };
     machine_stack::learn();
+    pages::give_back_with((&raw const *api).cast());
     for (place, address) in INTERPRETER.iter().zip([code.start, code.end]) {
         place.store(address as usize, Ordering::Relaxed);
     }
@@ -305,11 +307,14 @@ impl Callers {
             return Self::default();
         };
         let Some(known) = known.as_mut() else { return Self::default() };
-        untracked(api, || {
+        let callers = untracked(api, || {
             known.drain(api);
             known.keep_live(api);
             Self { sites: known.tally.figures() }
-        })
+        });
+        // Names need other code than unwinding.
+        pages::give_back_with((&raw const *api).cast());
+        callers
     }
 
     /// Those of a site, with the names of their frames.

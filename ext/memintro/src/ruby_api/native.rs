@@ -58,9 +58,13 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
 pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
     let api = hook_link::load().map_err(|message| errors::error(ruby, "UnsupportedError", message))?;
     if !VM_IS_LENT.swap(true, Ordering::AcqRel) {
+        // Each part needs code of its own, once.
+        let give_back = || crate::pages::give_back_with((&raw const *api).cast());
+        give_back();
         if !vm::prepare() {
             return Ok(api);
         }
+        give_back();
         // Evaluated outside of any method, whatever method calls this.
         let _ = ruby.eval::<Value>("TOPLEVEL_BINDING.eval('Memintro::Native.open_short_cut')");
         let Some(source) = vm::source() else { return Ok(api) };
@@ -68,9 +72,11 @@ pub(super) fn hook(ruby: &Ruby) -> Result<&'static HookApi, Error> {
         unsafe { (api.set_vm)(&raw const source) };
         // The VM's memory is freed after this, but frees go on.
         vm::at_exit(take_vm_back);
+        give_back();
         if vm::find_words() {
             without_gvl(vm::check_lock);
         }
+        give_back();
     }
     vm::tell_evacuations();
     Ok(api)
