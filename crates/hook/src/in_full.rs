@@ -260,7 +260,7 @@ pub(crate) unsafe extern "C" fn free<const IN_BAND: bool>(block: Pointer) {
         bump(&own.traffic.frees, 1);
         bump(&own.traffic.freed_bytes, removed.size);
         if is_untidy {
-            return free_and_tidy(block, own, now);
+            return free_and_tidy(block, own);
         }
         own.leave();
         real_free(block);
@@ -281,9 +281,9 @@ unsafe extern "C" fn free_slowly(block: Pointer, own: &ThreadState) {
 
 /// The table has to follow up. The thread is busy.
 #[inline(never)]
-unsafe extern "C" fn free_and_tidy(block: Pointer, own: &ThreadState, now: u32) {
+unsafe extern "C" fn free_and_tidy(block: Pointer, own: &ThreadState) {
     let busy = Busy::taken_over(own);
-    TABLE.tidy(block as usize, now);
+    TABLE.tidy(block as usize);
     drop(busy);
     // SAFETY: the argument of `free`.
     unsafe { real_free(block) };

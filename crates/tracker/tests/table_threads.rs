@@ -170,7 +170,7 @@ fn blocks_survive_while_pages_open_and_close() {
                         let removed = match table.remove_at_once(address, 0, |_| Some(())) {
                             Some((removed, (), is_untidy)) => {
                                 if is_untidy {
-                                    table.tidy(address, 0);
+                                    table.tidy(address);
                                 }
                                 removed
                             }

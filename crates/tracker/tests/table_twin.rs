@@ -112,7 +112,7 @@ fn remove(table: &Table, address: usize, now: u32) -> Option<Removed> {
     };
     assert_eq!(site, removed.site);
     if is_untidy {
-        table.tidy(address, now);
+        table.tidy(address);
     }
     Some(removed)
 }

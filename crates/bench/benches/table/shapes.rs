@@ -209,7 +209,7 @@ impl Shape for Tracked {
         };
         let size = learn(removed);
         if is_untidy {
-            self.table.tidy(address, GENERATION);
+            self.table.tidy(address);
         }
         Some(size)
     }

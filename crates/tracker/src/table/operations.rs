@@ -97,7 +97,7 @@ impl Table {
         self.clock.tick(self, now);
         if let Some((removed, (), is_to_tidy)) = self.remove_at_once(address, now, |_| Some(())) {
             if is_to_tidy {
-                self.tidy(address, now);
+                self.tidy(address);
             }
             return Some(removed);
         }

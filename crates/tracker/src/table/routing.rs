@@ -128,7 +128,7 @@ impl Table {
     /// `address` waits now: [`Table::remove_at_once`] has said that it should.
     #[cold]
     #[inline(never)]
-    pub fn tidy(&self, address: usize, _now: u32) {
+    pub fn tidy(&self, address: usize) {
         self.dense.tidy(address, self.is_shared(), &self.budget);
     }
 
