@@ -161,6 +161,19 @@ RSpec.describe "Call sites" do
     expect(sites("scheduler")).to eq(before: nil, after: nil, calls: [])
   end
 
+  it "take what their number says, and nothing for objects that are not tracked" do
+    taken = [false, true].map do |objects|
+      run_ruby(code: <<~RUBY).must_succeed.stdout.to_f
+        Memintro.start(objects: #{objects})
+        eval("1\n", binding, "warm.rb")
+        before = Memintro.totals.tracker_bytes
+        eval("'a' * 700\n" * 10_240, binding, "many.rb")
+        puts (Memintro.totals.tracker_bytes - before) / 10_240.0
+      RUBY
+    end
+    expect(taken).to match([be_between(136, 200), be_between(250, 340)])
+  end
+
   it "degrade when the budget of memory is used up, and say so" do
     TruthDriver::WAYS.each do |way|
       figures = sites("budget", way: way)

@@ -286,7 +286,8 @@ pub(crate) fn reset_counters() {
 
 /// Bytes that tracking itself uses now.
 pub(crate) fn tracker_bytes() -> u64 {
-    (mmap::mapped_bytes()
+    let unused = if TRACKS_OBJECTS.load(Ordering::Relaxed) { 0 } else { SITES.bytes_for_objects() };
+    (mmap::mapped_bytes().saturating_sub(unused)
         + TABLE.resident_bytes()
         + TAILS.resident_bytes()
         + OBJECTS.resident_bytes()

@@ -269,6 +269,11 @@ impl Sites {
         self.chunk(id)?.objects.get(id as usize & (SITES_PER_CHUNK - 1))
     }
 
+    /// Bytes of [`mmap::mapped_bytes`] that have no memory as long as no object is tracked.
+    pub fn bytes_for_objects(&self) -> usize {
+        (self.count() as usize).div_ceil(SITES_PER_CHUNK) * size_of::<[SiteObjects; SITES_PER_CHUNK]>()
+    }
+
     /// The counters of this site, or of its objects ([`objects_of`]).
     #[inline]
     pub fn counters(&self, id: u32) -> Option<&Counters> {
