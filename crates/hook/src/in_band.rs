@@ -362,7 +362,7 @@ pub(crate) fn for_each(now: u32, visit: &mut dyn FnMut(usize, Removed)) -> bool 
         if !begin_to_read() {
             return false;
         }
-        TAILS.for_each(now, read_word, visit);
+        TAILS.for_each(true, now, read_word, visit);
         TAILS.tidy();
     }
     true

@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn visit(other: *const OtherProcess, state: *mut Ot
             // SAFETY: the caller's own callback and context.
             unsafe { (other.word)(other.context, address, &raw mut word) }.then_some(word as u64)
         };
-        tails.for_each(now, read, &mut each);
+        tails.for_each(false, now, read, &mut each);
     }
     samples.for_each(&mut |address, block| add(address, block.size, block.site, block.age(now)));
     for id in 0..sites.count() {

@@ -282,7 +282,7 @@ fn records_within_blocks_say_what_a_table_says() {
     let mut twins = HashMap::new();
     TWIN.for_each(now(), &mut |address, block| assert!(twins.insert(address, block).is_none()));
     let mut listed = HashMap::new();
-    TAILS.for_each(now(), read, |address, block| assert!(listed.insert(address, block).is_none()));
+    TAILS.for_each(true, now(), read, |address, block| assert!(listed.insert(address, block).is_none()));
     REST.for_each(now(), &mut |address, block| assert!(listed.insert(address, block).is_none()));
     for (address, block) in &listed {
         assert_eq!(twins.get(address), Some(block));

@@ -39,7 +39,7 @@ impl Tails {
         let [in_leaves, in_groups] = &self.reached;
         let (first, mut from) = (in_leaves.load(Ordering::Relaxed), in_groups.load(Ordering::Relaxed));
         for (place, (index, leaf)) in self.known().enumerate().skip(first) {
-            for number in touched_groups(leaf, from) {
+            for number in Touched::of(leaf).groups(from) {
                 if left == 0 {
                     self.reach(place, number);
                     return false;
@@ -79,7 +79,8 @@ impl Tails {
     /// No block has a record from here on, because nobody may read them: each counts as damaged. The world is paused.
     pub fn give_up(&self) {
         let blocks = |leaf: *mut Leaf| {
-            touched_groups(leaf, 0)
+            Touched::of(leaf)
+                .groups(0)
                 .map(|number| addresses(0, number, group(leaf, number)).count() as u64)
                 .sum::<u64>()
         };
@@ -89,16 +90,19 @@ impl Tails {
     }
 
     /// Visits all blocks with a record that is whole, in no order. The world is paused. `read` reads a word
-    /// of memory, or says that there is none: a block whose free was missed may be gone.
+    /// of memory, or says that there is none: a block whose free was missed may be gone. The map itself is this process' own if
+    /// `is_own`; else it is read whole, as it comes from a file.
     #[inline(always)]
     pub fn for_each(
         &self,
+        is_own: bool,
         now: u32,
         mut read: impl FnMut(usize) -> Option<u64>,
         mut visit: impl FnMut(usize, Removed),
     ) {
         for (index, leaf) in self.known() {
-            for number in touched_groups(leaf, 0) {
+            let touched = if is_own { Touched::of(leaf) } else { Touched::all() };
+            for number in touched.groups(0) {
                 for address in addresses(index, number, group(leaf, number)) {
                     if let Some(found) = self.read_record(address, now, &mut read) {
                         visit(address, found);
@@ -153,18 +157,22 @@ impl Touched {
         Self(bits)
     }
 
+    fn all() -> Self {
+        Self([u64::MAX; PAGES / 64])
+    }
+
+    /// The groups in these pages, from this one on. (Each other page would cost a page fault: a leaf has 2,048.)
+    fn groups(self, from: usize) -> impl Iterator<Item = usize> {
+        let groups =
+            |page: usize| page.wrapping_mul(PAGE_GROUPS)..page.wrapping_add(1).wrapping_mul(PAGE_GROUPS);
+        self.pages(from / PAGE_GROUPS).flat_map(groups).skip_while(move |group| *group < from)
+    }
+
     /// Their numbers, from this one on.
     fn pages(self, from: usize) -> impl Iterator<Item = usize> {
         let has = move |page: &usize| self.0.get(page / 64).is_some_and(|bits| bits >> (page % 64) & 1 != 0);
         (from..PAGES).filter(has)
     }
-}
-
-/// The groups that may have a record, from this one on. (Each page of others would cost a page fault: a leaf has 2,048.)
-fn touched_groups(leaf: *const Leaf, from: usize) -> impl Iterator<Item = usize> {
-    let groups = |page: usize| page.wrapping_mul(PAGE_GROUPS)..page.wrapping_add(1).wrapping_mul(PAGE_GROUPS);
-    let pages = Touched::of(leaf).pages(from / PAGE_GROUPS);
-    pages.flat_map(groups).skip_while(move |group| *group < from)
 }
 
 /// A group of units.
