@@ -171,7 +171,7 @@ RSpec.describe "Call sites" do
         puts (Memintro.totals.tracker_bytes - before) / 10_240.0
       RUBY
     end
-    expect(taken).to match([be_between(136, 200), be_between(250, 340)])
+    expect(taken).to match([be_between(96, 160), be_between(190, 300)])
   end
 
   it "degrade when the budget of memory is used up, and say so" do

@@ -157,7 +157,7 @@ fn write_lines<'a>(
     out: &mut Output<'_>,
     name: &mut PathBuffer,
     maps: &Maps,
-    lines: impl Iterator<Item = (u32, &'a Site)>,
+    lines: impl Iterator<Item = (u32, Site<'a>)>,
 ) {
     for (id, site) in lines {
         name.clear();
@@ -180,7 +180,7 @@ fn write_lines<'a>(
 
 /// The trie, and each site as it is kept. Those that have no event are written, too: their number must not depend on
 /// threads that go on because there was no pause.
-fn write_stacks<'a>(out: &mut Output<'_>, tables: &Tables<'_>, sites: impl Iterator<Item = (u32, &'a Site)>) {
+fn write_stacks<'a>(out: &mut Output<'_>, tables: &Tables<'_>, sites: impl Iterator<Item = (u32, Site<'a>)>) {
     for text in tables.texts() {
         out.value(&(text.len() as u64));
         out.padded(text);
@@ -199,7 +199,7 @@ fn write_stacks<'a>(out: &mut Output<'_>, tables: &Tables<'_>, sites: impl Itera
 /// The figures of a line with all its stacks, or those of a site alone. Never inlined, so that the stack that it needs
 /// is not that of its caller.
 #[inline(never)]
-fn write_site(out: &mut Output<'_>, id: u32, site: &Site, name_len: u32, alone: bool) {
+fn write_site(out: &mut Output<'_>, id: u32, site: Site<'_>, name_len: u32, alone: bool) {
     let figures = if alone { SiteFigures::of(id, site, 0) } else { SiteFigures::of_line(id, site, 0) };
     out.value(&DumpSite {
         kind: figures::kind(site),
@@ -221,7 +221,7 @@ fn write_site(out: &mut Output<'_>, id: u32, site: &Site, name_len: u32, alone: 
 }
 
 /// A place in a module, which may not be loaded any more, or a bare address.
-fn name_native(site: &Site, maps: &Maps, name: &mut PathBuffer) {
+fn name_native(site: Site<'_>, maps: &Maps, name: &mut PathBuffer) {
     let (path, path_len) = site.path();
     if path.is_null() {
         maps.name(site.address(), name);

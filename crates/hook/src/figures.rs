@@ -15,7 +15,7 @@ use crate::shared::{self, SITES, TAILS, THREADS};
 use crate::state;
 
 /// What readers call the kind of a site.
-pub(crate) fn kind(site: &Site) -> SiteKind {
+pub(crate) fn kind(site: Site<'_>) -> SiteKind {
     match site.kind() {
         Kind::Ruby => SiteKind::RUBY,
         Kind::Native => SiteKind::NATIVE,
@@ -126,7 +126,7 @@ pub(crate) struct SiteFigures {
 
 impl SiteFigures {
     /// Of a line with all its stacks. What is young is left out.
-    pub(crate) fn of_line(id: u32, site: &Site, now: u32) -> Self {
+    pub(crate) fn of_line(id: u32, site: Site<'_>, now: u32) -> Self {
         let mut sum = Self::of(id, site, now);
         for (id, site) in SITES.with_stacks(id).skip(1) {
             let part = Self::of(id, site, now);
@@ -147,7 +147,7 @@ impl SiteFigures {
         sum
     }
 
-    pub(crate) fn of(id: u32, site: &Site, now: u32) -> Self {
+    pub(crate) fn of(id: u32, site: Site<'_>, now: u32) -> Self {
         let young = SAMPLES.site(id).map(|estimate| estimate.young(now)).unwrap_or_default();
         let sampled = SAMPLES.site(id).map(|estimate| estimate.figures());
         let estimated = sampled.is_some();
@@ -161,7 +161,7 @@ impl SiteFigures {
             freed_bytes: sum(&counters.freed_bytes, sampled.freed_bytes),
             age_total: sum(&counters.age_total, sampled.age_total),
             max_lifespan: counters.max_lifespan.load(Ordering::Relaxed).max(sampled.max_lifespan),
-            marked_bytes: sum(&site.marked_bytes, sampled.marked_bytes),
+            marked_bytes: sum(site.marked_bytes(), sampled.marked_bytes),
             estimated,
             variances: variances(&sampled),
             young: {
@@ -203,7 +203,7 @@ fn variances(sampled: &Estimated) -> Variances {
 }
 
 /// Whether a site has any event.
-pub(crate) fn is_used(id: u32, site: &Site) -> bool {
+pub(crate) fn is_used(id: u32, site: Site<'_>) -> bool {
     site.counters.is_any()
         || SITES.objects(id).is_some_and(|objects| objects.counters.is_any())
         || SAMPLES.site(id).is_some()

@@ -145,13 +145,7 @@ extern "C" fn mark() -> Status {
     state::done(state::paused(|_| {
         shared::flush();
         lost::take_out();
-        for id in 0..SITES.count() {
-            let (Some(site), Some(objects)) = (SITES.get(id), SITES.objects(id)) else { continue };
-            let total = site.counters.total_bytes.load(Ordering::Relaxed);
-            let freed = site.counters.freed_bytes.load(Ordering::Relaxed);
-            site.marked_bytes.store(total.wrapping_sub(freed), Ordering::Relaxed);
-            objects.mark();
-        }
+        SITES.mark();
         SAMPLES.mark();
         OBJECT_SAMPLES.mark();
     }))
@@ -192,7 +186,7 @@ unsafe extern "C" fn sites(context: *mut c_void, visit: Visitor<SiteRecord>) -> 
         if site.is_stack() {
             return;
         }
-        let mut parts = SITES.with_stacks(id).filter(|(id, site)| is_used(*id, site));
+        let mut parts = SITES.with_stacks(id).filter(|(id, site)| is_used(*id, *site));
         let Some((first, part)) = parts.next() else { return };
         let mut sum = site_record(first, part, now, walk);
         (sum.id, sum.stack) = (id, 0);
@@ -214,7 +208,7 @@ unsafe extern "C" fn each_stack(context: *mut c_void, visit: Visitor<SiteRecord>
 }
 
 /// Visits all sites at one instant, with the generation and the number of the walk over modules.
-fn each_site(visit: &mut dyn FnMut(u32, &Site, u32, u32)) -> Status {
+fn each_site(visit: &mut dyn FnMut(u32, Site<'_>, u32, u32)) -> Status {
     reach_down();
     static WALKS: AtomicU32 = AtomicU32::new(0);
     let modules = patch::LoadedModules::now();
@@ -232,7 +226,7 @@ fn each_site(visit: &mut dyn FnMut(u32, &Site, u32, u32)) -> Status {
     }))
 }
 
-fn site_record(id: u32, site: &Site, now: u32, walk: u32) -> SiteRecord {
+fn site_record(id: u32, site: Site<'_>, now: u32, walk: u32) -> SiteRecord {
     let (path, path_len) = site.path();
     // If a module is no longer loaded, another one may be at the address.
     let (address, module_build) = match SITES.loaded(site, walk) {

@@ -45,7 +45,7 @@ pub(crate) fn track(on: bool, mean: u64) -> Status {
         if on {
             // The ends of objects that were tracked before were not told.
             shared::flush();
-            (0..SITES.count()).filter_map(|id| SITES.objects(id)).for_each(SiteObjects::reset);
+            SITES.reset_objects();
             OBJECT_SAMPLES.clear();
         }
         if on && !state::make_room_for_objects() {

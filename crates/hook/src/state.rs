@@ -274,19 +274,14 @@ pub(crate) fn reset_counters() {
     lost::forget();
     // They no longer tell how much is live.
     lost::bar();
-    for id in 0..SITES.count() {
-        let (Some(site), Some(objects)) = (SITES.get(id), SITES.objects(id)) else { continue };
-        site.counters.reset();
-        site.marked_bytes.store(0, Ordering::Relaxed);
-        objects.reset();
-    }
+    SITES.reset();
     SAMPLES.reset_sums();
     OBJECT_SAMPLES.reset_sums();
 }
 
 /// Bytes that tracking itself uses now.
 pub(crate) fn tracker_bytes() -> u64 {
-    let unused = if TRACKS_OBJECTS.load(Ordering::Relaxed) { 0 } else { SITES.bytes_for_objects() };
+    let unused = SITES.unused_bytes(TRACKS_OBJECTS.load(Ordering::Relaxed));
     (mmap::mapped_bytes().saturating_sub(unused)
         + TABLE.resident_bytes()
         + TAILS.resident_bytes()

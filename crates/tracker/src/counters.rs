@@ -115,6 +115,11 @@ impl Counters {
         self.allocations.load(Ordering::Relaxed) != 0 || self.frees.load(Ordering::Relaxed) != 0
     }
 
+    /// Bytes that were not freed.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.total_bytes.load(Ordering::Relaxed).wrapping_sub(self.freed_bytes.load(Ordering::Relaxed))
+    }
+
     /// All zero again. The caller has paused the world.
     pub fn reset(&self) {
         for counter in [

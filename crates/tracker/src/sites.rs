@@ -10,12 +10,13 @@ mod cache;
 mod index;
 mod modules;
 mod room;
+mod site;
 mod stacks;
 mod strings;
 
 use core::ffi::{CStr, c_char};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::counters::Counters;
 use crate::lock::SpinLock;
@@ -25,6 +26,8 @@ use index::{Index, List};
 use modules::ModuleEntry;
 pub use modules::{Loaded, Place};
 use room::Room;
+use site::{Common, Rest, store_if_new};
+pub use site::{Kind, Site, SiteObjects};
 use stacks::Trie;
 pub use stacks::{Line, MOST_FRAMES, StackCache, StackMemory, Tables};
 use strings::{Strings, slice};
@@ -40,75 +43,12 @@ const CHUNK_SHIFT: u32 = 10;
 const SITES_PER_CHUNK: usize = 1 << CHUNK_SHIFT;
 const CHUNKS: usize = (MOST_SITES as usize) >> CHUNK_SHIFT;
 
-/// What kind of key a site has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Kind {
-    /// A Ruby `path:line`.
-    Ruby = 0,
-    /// A native return address.
-    Native = 1,
-    /// One of the fixed pseudo-sites.
-    Pseudo = 2,
-}
-
-/// One call site. All-zero memory is a valid, unused one.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Site {
-    kind: AtomicU32,
-    line: AtomicU32,
-    path: AtomicPtr<u8>,
-    path_len: AtomicU32,
-    hash: AtomicU32,
-    address: AtomicU64,
-    offset: AtomicU64,
-    /// The counters of this site.
-    pub counters: Counters,
-    /// Live bytes at the last mark.
-    pub marked_bytes: AtomicU64,
-    /// Of a whole stack: the number of its innermost line in the trie, and of the site of that line alone; otherwise 0.
-    node: AtomicU32,
-    leaf: AtomicU32,
-    /// The next site in the list of a line's stacks, which begins at the line's own site; 0: there is none.
-    next: AtomicU32,
-}
-
-/// What is counted of a site's objects of the VM: their slots. It lies apart from the site, and so takes no memory as long as
-/// none is tracked. All-zero memory is a valid, empty one.
-#[derive(Debug)]
-#[repr(C)]
-pub struct SiteObjects {
-    /// The counters.
-    pub counters: Counters,
-    /// Bytes of live objects' slots at the last mark.
-    pub marked_bytes: AtomicU64,
-}
-
-impl SiteObjects {
-    /// Growth counts from now on. The caller has paused the world.
-    pub fn mark(&self) {
-        let (total, freed) = (&self.counters.total_bytes, &self.counters.freed_bytes);
-        let live = total.load(Ordering::Relaxed).wrapping_sub(freed.load(Ordering::Relaxed));
-        if live != self.marked_bytes.load(Ordering::Relaxed) {
-            self.marked_bytes.store(live, Ordering::Relaxed);
-        }
-    }
-
-    /// All zero again. The caller has paused the world. What is zero is not written: it may have no memory yet.
-    pub fn reset(&self) {
-        if self.counters.is_any() || self.marked_bytes.load(Ordering::Relaxed) != 0 {
-            self.counters.reset();
-            self.marked_bytes.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Sites that are mapped together.
 #[derive(Debug)]
 #[repr(C)]
 struct Chunk {
-    sites: [Site; SITES_PER_CHUNK],
+    sites: [Common; SITES_PER_CHUNK],
+    rests: [Rest; SITES_PER_CHUNK],
     objects: [SiteObjects; SITES_PER_CHUNK],
 }
 
@@ -124,59 +64,14 @@ const OBJECTS: u32 = 1 << 31;
 const APART: u32 = 1 << 6;
 const _: () = assert!(MOST_SITES <= OBJECTS);
 
-impl Site {
-    /// The kind of key.
-    pub fn kind(&self) -> Kind {
-        match self.kind.load(Ordering::Relaxed) {
-            0 => Kind::Ruby,
-            1 => Kind::Native,
-            _ => Kind::Pseudo,
-        }
-    }
-
-    /// Whether it is a whole stack.
-    pub fn is_stack(&self) -> bool {
-        self.node() != 0
-    }
-
-    /// The number of a whole stack's innermost line ([`Sites::stack_line`]); otherwise 0.
-    pub fn node(&self) -> u32 {
-        self.node.load(Ordering::Relaxed)
-    }
-
-    /// The line of a Ruby site, otherwise 0.
-    pub fn line(&self) -> u32 {
-        if self.kind() == Kind::Ruby { self.line.load(Ordering::Relaxed) } else { 0 }
-    }
-
-    /// The path as pointer and length: of the file of a Ruby site, or of the module of a native site. Null and 0 if
-    /// there is none.
-    pub fn path(&self) -> (*const u8, u32) {
-        (self.path.load(Ordering::Relaxed), self.path_len.load(Ordering::Relaxed))
-    }
-
-    /// The return address of a native site when it was last seen, otherwise 0.
-    pub fn address(&self) -> u64 {
-        self.address.load(Ordering::Relaxed)
-    }
-
-    /// The offset of a native site in its module; the return address if the module is not known; 0 for other sites.
-    pub fn offset(&self) -> u64 {
-        self.offset.load(Ordering::Relaxed)
-    }
-
-    /// The number of a native site's module; 0 if it is not known, and for other sites.
-    fn module(&self) -> u32 {
-        if self.kind() == Kind::Native { self.line.load(Ordering::Relaxed) } else { 0 }
-    }
-}
-
 /// The interner. One `static` of it lives in the hook.
 #[derive(Debug)]
 pub struct Sites {
     chunks: [AtomicPtr<Chunk>; CHUNKS],
     count: AtomicU32,
     max_sites: AtomicU32,
+    /// Whether sites have a [`Rest`] that is not that of native code.
+    has_rests: AtomicBool,
     inner: SpinLock<Inner>,
 }
 
@@ -212,6 +107,7 @@ impl Sites {
             chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
             count: AtomicU32::new(0),
             max_sites: AtomicU32::new(0),
+            has_rests: AtomicBool::new(false),
             inner: SpinLock::new(Inner {
                 sites: Index::new(),
                 paths: Index::new(),
@@ -259,8 +155,9 @@ impl Sites {
 
     /// The site of this number.
     #[inline]
-    pub fn get(&self, id: u32) -> Option<&Site> {
-        self.chunk(id)?.sites.get(id as usize & (SITES_PER_CHUNK - 1))
+    pub fn get(&self, id: u32) -> Option<Site<'_>> {
+        let (chunk, place) = (self.chunk(id)?, id as usize & (SITES_PER_CHUNK - 1));
+        Some(Site { common: chunk.sites.get(place)?, rest: chunk.rests.get(place)? })
     }
 
     /// What is counted of the objects of the site of this number.
@@ -269,16 +166,46 @@ impl Sites {
         self.chunk(id)?.objects.get(id as usize & (SITES_PER_CHUNK - 1))
     }
 
-    /// Bytes of [`mmap::mapped_bytes`] that have no memory as long as no object is tracked.
-    pub fn bytes_for_objects(&self) -> usize {
-        (self.count() as usize).div_ceil(SITES_PER_CHUNK) * size_of::<[SiteObjects; SITES_PER_CHUNK]>()
+    /// Growth counts from now on. The caller has paused the world.
+    pub fn mark(&self) {
+        self.has_rests.store(true, Ordering::Relaxed);
+        for (site, objects) in self.all() {
+            store_if_new(&site.rest.marked_bytes, site.counters.live_bytes());
+            store_if_new(&objects.marked_bytes, objects.counters.live_bytes());
+        }
+    }
+
+    /// All counters begin anew. The caller has paused the world.
+    pub fn reset(&self) {
+        for (site, objects) in self.all() {
+            site.counters.reset();
+            store_if_new(&site.rest.marked_bytes, 0);
+            objects.reset();
+        }
+    }
+
+    /// The same of objects alone.
+    pub fn reset_objects(&self) {
+        self.all().for_each(|(_, objects)| objects.reset());
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Site<'_>, &SiteObjects)> {
+        (0..self.count()).filter_map(|id| Some((self.get(id)?, self.objects(id)?)))
+    }
+
+    /// Bytes of [`mmap::mapped_bytes`] that have no memory: they are for objects, if none is tracked, for whole stacks and for
+    /// marks. (What native sites have of these is a page or two.)
+    pub fn unused_bytes(&self, tracks_objects: bool) -> usize {
+        let rests = if self.has_rests.load(Ordering::Relaxed) { 0 } else { size_of::<Rest>() };
+        let objects = if tracks_objects { 0 } else { size_of::<SiteObjects>() };
+        (self.count() as usize).next_multiple_of(SITES_PER_CHUNK) * (rests + objects)
     }
 
     /// The counters of this site, or of its objects ([`objects_of`]).
     #[inline]
     pub fn counters(&self, id: u32) -> Option<&Counters> {
         if id & OBJECTS == 0 {
-            self.get(id).map(|site| &site.counters)
+            self.get(id).map(|site| &site.common.counters)
         } else {
             self.objects((id ^ APART) & !OBJECTS).map(|objects| &objects.counters)
         }
@@ -341,14 +268,14 @@ impl Sites {
             })
         });
         if let Some(id) = found {
-            self.get(id)?.address.store(address as u64, Ordering::Relaxed);
+            self.get(id)?.rest.address.store(address as u64, Ordering::Relaxed);
             return found;
         }
         let id = self.add(&mut inner, hash)?;
         let site = self.get(id)?;
         site.kind.store(Kind::Native as u32, Ordering::Relaxed);
-        site.address.store(address as u64, Ordering::Relaxed);
-        site.offset.store(offset, Ordering::Relaxed);
+        site.rest.address.store(address as u64, Ordering::Relaxed);
+        site.rest.offset.store(offset, Ordering::Relaxed);
         if let Some((number, entry)) = module {
             site.line.store(number, Ordering::Relaxed);
             site.path.store(entry.path.cast_mut(), Ordering::Relaxed);
@@ -367,7 +294,7 @@ impl Sites {
     }
 
     /// The module of a native site, if it is known, as it was at this walk or a later one.
-    pub fn loaded(&self, site: &Site, walk: u32) -> Option<Loaded> {
+    pub fn loaded(&self, site: Site<'_>, walk: u32) -> Option<Loaded> {
         let number = site.module().checked_sub(1)?;
         let entry = self.inner.lock().module_list.get(number)?;
         let is_loaded = entry.walk.wrapping_sub(walk) < 1 << 31;
@@ -436,6 +363,7 @@ impl Sites {
             unsafe { mmap::unmap(memory.cast(), size_of::<Chunk>()) };
         }
         self.count.store(0, Ordering::Release);
+        self.has_rests.store(false, Ordering::Relaxed);
         inner.sites.clear();
         inner.paths.clear();
         inner.path_list.clear();

@@ -131,17 +131,18 @@ impl Sites {
         let line = self.get(leaf)?;
         let id = self.add(&mut inner, hash)?;
         let site = self.get(id)?;
+        self.has_rests.store(true, Ordering::Relaxed);
         let (path, len) = line.path();
         site.kind.store(Kind::Ruby as u32, Ordering::Relaxed);
         site.line.store(line.line(), Ordering::Relaxed);
         site.path.store(path.cast_mut(), Ordering::Relaxed);
         site.path_len.store(len, Ordering::Relaxed);
-        site.node.store(node, Ordering::Relaxed);
-        site.leaf.store(leaf, Ordering::Relaxed);
+        site.rest.node.store(node, Ordering::Relaxed);
+        site.rest.leaf.store(leaf, Ordering::Relaxed);
         site.counters.begin_within(&line.counters);
-        site.next.store(line.next.load(Ordering::Relaxed), Ordering::Relaxed);
+        site.rest.next.store(line.rest.next.load(Ordering::Relaxed), Ordering::Relaxed);
         // Release: whoever follows the list sees the site.
-        line.next.store(id, Ordering::Release);
+        line.rest.next.store(id, Ordering::Release);
         Some(id)
     }
 
@@ -158,7 +159,7 @@ impl Sites {
     }
 
     fn with_node(&self, inner: &Inner, node: u32) -> Option<u32> {
-        let is_it = |site: &Site| node != 0 && site.node.load(Ordering::Relaxed) == node;
+        let is_it = |site: Site<'_>| node != 0 && site.node() == node;
         inner.sites.find(hash_of_node(node), |id| self.get(id).is_some_and(is_it))
     }
 
@@ -196,20 +197,20 @@ impl Sites {
     /// The site of the innermost line, for a site that is a whole stack; otherwise the site itself.
     #[inline]
     pub fn leaf_of(&self, id: u32) -> u32 {
-        match self.get(id).map_or(0, |site| site.leaf.load(Ordering::Relaxed)) {
+        match self.get(id).map_or(0, |site| site.rest.leaf.load(Ordering::Relaxed)) {
             0 => id,
             leaf => leaf,
         }
     }
 
     /// The site and, if it is a line, all its stacks.
-    pub fn with_stacks(&self, id: u32) -> impl Iterator<Item = (u32, &Site)> {
+    pub fn with_stacks(&self, id: u32) -> impl Iterator<Item = (u32, Site<'_>)> {
         let is_line = self.get(id).is_some_and(|site| !site.is_stack());
         let mut next = Some(id);
         core::iter::from_fn(move || {
             let id = next?;
             let site = self.get(id)?;
-            next = Some(site.next.load(Ordering::Acquire)).filter(|next| is_line && *next != 0);
+            next = Some(site.rest.next.load(Ordering::Acquire)).filter(|next| is_line && *next != 0);
             Some((id, site))
         })
     }
