@@ -119,6 +119,32 @@ RSpec.describe "Memintro.measure" do
                            [0, 0, 5, 5_000, 0, 0], [[21_000], 0, 0]]
   end
 
+  it "lets no exception for its thread get lost, while it collects or asks Ruby" do
+    said = run_ruby(code: <<~'RUBY').must_succeed.stdout
+      Sent = Class.new(StandardError)
+      Memintro.measure { nil }
+      arrived = 0
+      thread = Thread.new do
+        Thread.handle_interrupt(Sent => :never) do
+          loop do
+            Thread.handle_interrupt(Sent => :immediate) { Memintro.measure { "q" * 1000 } }
+          rescue Sent
+            arrived += 1
+          end
+        end
+      end
+      200.times do |n|
+        before = arrived
+        sleep 0.001 * (n % 7)
+        thread.raise(Sent)
+        500.times { break if arrived > before; sleep 0.002 }
+      end
+      thread.kill
+      puts arrived, thread.join(10) ? "ended" : "lives on"
+    RUBY
+    expect(said).to eq("200\nended\n")
+  end
+
   it "is filled in when the block raises, breaks or throws, and leaves nothing on" do
     figures = measured(<<~RUBY)
       seen = []

@@ -86,18 +86,18 @@ impl Plain {
         }
     }
 
-    fn ask_time(&mut self, ruby: &Ruby) {
+    /// An error is an exception for the thread, as of [`collect_garbage`].
+    fn ask_time(&mut self, ruby: &Ruby) -> Result<(), Error> {
         // Not `get_or_init`: a thread that waits for another one there has the GVL, and Ruby may have taken it from that one.
         if HAS_MOVED.get().is_none() {
             let _ = HAS_MOVED.set(ruby.eval(&format!("::GC.stat.key?(:{MOVED})")).unwrap_or_default());
         }
         // What Ruby does not measure is nil or does not exist.
-        self.gc_ns = ruby
-            .class_object()
-            .const_get::<_, Value>("GC")
-            .and_then(|gc| gc.funcall::<_, _, bool>("measure_total_time", ()).map(|on| (gc, on)))
-            .and_then(|(gc, on)| if on { gc.funcall("total_time", ()).map(Some) } else { Ok(None) })
-            .unwrap_or(None);
+        let gc: Value = ruby.class_object().const_get("GC")?;
+        let is_on = gc.respond_to("measure_total_time", false)?
+            && gc.funcall::<_, _, bool>("measure_total_time", ())?;
+        self.gc_ns = if is_on { gc.funcall("total_time", ()).map(Some)? } else { None };
+        Ok(())
     }
 }
 
@@ -187,6 +187,8 @@ impl Measuring {
     fn begin(ruby: &Ruby, own: &Self) -> Result<(), Error> {
         let mut state = own.0.borrow_mut();
         let state = &mut *state;
+        // First: it runs code of Ruby's, amid which other threads may run (and change the mode), or raise in this one.
+        state.plain.ask_time(ruby)?;
         let malloc = if state.wants_malloc {
             Some(tracking_hold::take(ruby, state.most_sites, state.most_bytes)?)
         } else {
@@ -203,7 +205,6 @@ impl Measuring {
                 }
             };
         }
-        state.plain.ask_time(ruby);
         // SAFETY: asks for the calling thread.
         state.thread = Some(unsafe { libc::pthread_self() });
         state.plain.ask_counters(ruby);
@@ -239,10 +240,8 @@ impl Measuring {
         let mut found = malloc.as_ref().map(end_of_malloc);
         let counts = begun.map(|_| objects::now());
         ended.ask_counters(ruby);
-        ended.ask_time(ruby);
-        if collect {
-            collect_garbage();
-        }
+        let asked = ended.ask_time(ruby);
+        let collected = if collect { collect_garbage() } else { Ok(()) };
         if let Some((malloc, found)) = malloc.as_ref().zip(found.as_mut()) {
             rest_of_malloc(malloc, found);
         }
@@ -298,6 +297,7 @@ impl Measuring {
             answer.aset(ruby.to_symbol("sites"), rows?)?;
         }
         given_back?;
+        asked.and(collected)?;
         Ok(Some(answer))
     }
 }
@@ -360,13 +360,14 @@ fn rest_of_malloc(malloc: &Malloc, found: &mut Found) {
     }
 }
 
-/// Collects all garbage at once, also where the program has disabled the collector.
-pub(super) fn collect_garbage() {
-    let Some(functions) = measure::functions() else { return };
+/// Collects all garbage at once, also where the program has disabled the collector. An error is an exception for the thread
+/// as a whole (Timeout, `Thread#raise`, `Thread#kill`) that came meanwhile: Ruby has taken it from the thread's queue, so
+/// whoever ignores it loses it, and a killed thread lives on.
+pub(super) fn collect_garbage() -> Result<(), Error> {
+    let Some(functions) = measure::functions() else { return Ok(()) };
     // SAFETY: sets a flag.
     let was_disabled = unsafe { rb_sys::rb_gc_enable() } == rb_sys::Qtrue as rb_sys::VALUE;
-    // An exception can only be meant for the thread as a whole; it comes again when the thread runs on.
-    let _ = magnus::rb_sys::protect(|| {
+    let collected = magnus::rb_sys::protect(|| {
         // SAFETY: outside of a collection.
         unsafe { (functions.collect)() }
     });
@@ -374,6 +375,7 @@ pub(super) fn collect_garbage() {
         // SAFETY: as above; ends a collection that is under way.
         unsafe { rb_sys::rb_gc_disable() };
     }
+    collected.map(|_| ())
 }
 
 /// Why there are no figures of malloc.

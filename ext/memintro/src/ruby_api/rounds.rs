@@ -135,9 +135,9 @@ impl Rounds {
     }
 
     /// Collects all garbage, and what only leftovers of [`Rounds::run`] on the machine stack seem to hold.
-    fn collect() {
+    fn collect() -> Result<(), Error> {
         stack::clear();
-        measure::collect_garbage();
+        measure::collect_garbage()
     }
 
     /// For each of these pairs of moments, in their order, what was born from there on and before the next one and lives:
