@@ -26,10 +26,18 @@ pub(crate) extern "C" fn draw(size: usize, debt: Debt) -> Option<u64> {
         // SAFETY: as above.
         unsafe { word.write(distance) };
     };
-    let Some(own) = own.filter(|own| own.untracked.get() == 0 && own.nested.get() == 0) else {
+    let Some(own) = own else {
         rest(SUSPENDED);
         return None;
     };
+    if own.untracked.get() != 0 || own.nested.get() != 0 {
+        // Sampling has begun since the exemption: without this, it would go on for 128 times the mean after its end.
+        if !own.sampler.is_suspended() {
+            own.sampler.suspend(before);
+        }
+        rest(SUSPENDED);
+        return None;
+    }
     let (rate, mean) = (RATE.load(Ordering::Relaxed), MEAN.load(Ordering::Relaxed));
     let size = (size as u64).max(1);
     let fresh = || own.sampler.draw(SEEDS.load(Ordering::Relaxed), seeded);
