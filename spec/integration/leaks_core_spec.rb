@@ -29,7 +29,7 @@ RSpec.describe "memintro leaks --core", :native_programs do
 
   EXAMPLE = "load #{File.join(Subprocess::ROOT, 'examples/leak.rb').dump}; GC.start"
   # Those that old words still point to are called held.
-  ALL_BUT_FEW = (49_990..50_000).freeze
+  ALL_BUT_FEW = (49_950..50_000).freeze
 
   it "finds the leak of examples/leak.rb, and says what to do" do
     core = core_of(EXAMPLE)

@@ -206,7 +206,10 @@ impl Tails {
 
     fn discard(&self) {
         for (_, leaf) in self.known() {
-            mmap::discard(leaf.cast(), size_of::<Leaf>());
+            // Locked memory (mlockall) is not given back.
+            if !mmap::discard(leaf.cast(), size_of::<Leaf>()) {
+                paused::set_to_nothing(leaf);
+            }
         }
     }
 

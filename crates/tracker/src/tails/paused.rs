@@ -175,6 +175,14 @@ impl Touched {
     }
 }
 
+/// No block with a record begins in this leaf's part of the heap from here on.
+pub(super) fn set_to_nothing(leaf: *mut Leaf) {
+    for number in Touched::of(leaf).groups(0).filter(|number| group(leaf, *number) != 0) {
+        // SAFETY: as in `group`.
+        unsafe { (*leaf.cast::<AtomicU64>().add(number)).store(0, Ordering::Relaxed) };
+    }
+}
+
 /// A group of units.
 #[inline(always)]
 fn group(leaf: *mut Leaf, number: usize) -> u64 {
