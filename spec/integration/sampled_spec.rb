@@ -192,6 +192,22 @@ RSpec.describe "sampled mode" do
     end
   end
 
+  it "has no bytes of what the allocator refused" do
+    figures = run_ruby(code: <<~RUBY, requires: %w[memintro json fiddle]).must_succeed.json
+      Memintro.start(mode: :sampled)
+      asked = -> { Memintro.thread_totals.allocated_bytes }
+      block = Fiddle.malloc(100)
+      before = asked.call
+      begin; "x" * (1 << 46); rescue NoMemoryError; end
+      begin; Fiddle.realloc(block, 1 << 46); rescue NoMemoryError; end
+      begin; Fiddle.realloc(0, 1 << 62); rescue NoMemoryError; end
+      refused = asked.call - before
+      kept = Array.new(10) { "y" * 1_000_000 }
+      puts JSON.generate([refused, asked.call - before - refused])
+    RUBY
+    expect(figures).to match([be_between(0, 1_000_000), be_between(10_000_000, 10_500_000)])
+  end
+
   it "stops by itself after stop_after, in a child too, without a thread of the application's" do
     figures = answer(<<~'RUBY')
       Memintro.start(mode: :sampled, sample_bytes: 100, stop_after: 0.3)

@@ -7,6 +7,15 @@ use memintro_tracker::mmap::Errno;
 use crate::sampling::{Debt, MEAN, RATE, SEEDS, SUSPENDED, seeded};
 use crate::{nested, thread, tls};
 
+/// The allocator has refused a block for which [`draw`] has drawn a sample: nothing was asked for.
+#[cold]
+#[inline(never)]
+pub(crate) extern "C" fn take_back(size: usize) {
+    if let Some(own) = thread::own() {
+        own.sampler.take_back((size as u64).max(1));
+    }
+}
+
 /// An allocation could not pay. Returns the mean it was sampled with; none if the thread is not tracked, or draws its
 /// first distance now.
 #[cold]

@@ -23,6 +23,7 @@ use crate::apply::{
 };
 use crate::callers;
 use crate::defer;
+use crate::draw;
 use crate::functions;
 use crate::in_band;
 use crate::line;
@@ -114,7 +115,7 @@ pub(crate) fn record_at(
 /// A sampled block was born; `mean` is that of its sample.
 pub(crate) extern "C" fn sampled(block: *mut c_void, size: usize, caller: usize, mean: u64) {
     if block.is_null() {
-        return;
+        return draw::take_back(size);
     }
     let Some(own) = thread::own() else { return };
     let (address, size) = (block as usize, size as u64);

@@ -7,7 +7,7 @@ use memintro_tracker::stack;
 
 use crate::apply::Old;
 use crate::clear::grown;
-use crate::draw::draw;
+use crate::draw::{draw, take_back};
 use crate::functions;
 use crate::in_band::roomy;
 use crate::intercept::allocate;
@@ -136,6 +136,9 @@ fn replace(
     let new = real();
     if new.is_null() && size != 0 {
         stayed(&moving, block);
+        if let Birth::Sampled(Some(_)) = birth {
+            take_back(size);
+        }
     } else {
         moved(&moving, new, size, caller, birth);
     }

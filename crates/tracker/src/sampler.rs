@@ -49,6 +49,11 @@ impl Sampler {
         self.begin(next, rate);
     }
 
+    /// The allocator has refused so many bytes that were added as `more`.
+    pub fn take_back(&self, more: u64) {
+        self.settled.set(self.settled.get().wrapping_sub(more));
+    }
+
     /// Begins to count at `now`, from 0.
     pub fn restart(&self, now: u64, rate: u64) {
         self.settled.set(0);
