@@ -108,7 +108,7 @@ impl<'a> Site<'a> {
         self.node() != 0
     }
 
-    /// The number of a whole stack's innermost line ([`Sites::stack_line`]); otherwise 0.
+    /// The number of a whole stack's innermost line ([`super::Sites::stack_line`]); otherwise 0.
     pub fn node(&self) -> u32 {
         self.rest.node.load(Ordering::Relaxed)
     }
