@@ -39,7 +39,7 @@ RSpec.describe "objects by line" do
     answer = objects(<<~RUBY)
       Memintro.start(objects: true)
       keep = []
-      5.times do
+      10.times do
         5_000.times { |i| keep << { i => "a" * (i % 300) }; [i].to_s }
         GC.start(full_mark: false)
       end

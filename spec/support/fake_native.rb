@@ -48,6 +48,9 @@ class FakeNative
   %i[mark clear reset refresh].each { |name| define_method(name) { @calls << name and nil } }
 
   def parse_json(...) = @real.parse_json(...)
+  def provided?(...) = @real.provided?(...)
+  def provide(...) = @real.provide(...)
+  def sources(...) = @real.sources(...)
   def load_hook = @calls << :load_hook && :loaded
   def native_callers(_wanted) = nil
   def tracking? = @tracking
