@@ -22,6 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use memintro_abi::{Mode, StartOptions};
 use memintro_tracker::mmap::Errno;
+use memintro_tracker::proc_file::ProcFile;
 use memintro_tracker::table::Removed;
 use memintro_tracker::tails::{self, EXTRA};
 use memintro_tracker::threads::{ThreadState, bump};
@@ -341,19 +342,9 @@ fn copy(from: usize, to: *mut c_void, len: usize) -> bool {
     read.cast_unsigned() == len
 }
 
-/// Opened each time, because the program may close what it does not know.
 fn copy_by_file(from: usize, to: *mut c_void, len: usize) -> bool {
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: the caller has this room. These are bare system calls, because libc's functions are cancellation points.
-    unsafe {
-        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/proc/self/mem".as_ptr(), flags);
-        if file < 0 {
-            return false;
-        }
-        let read = libc::syscall(libc::SYS_pread64, file, to, len, from);
-        libc::syscall(libc::SYS_close, file);
-        usize::try_from(read) == Ok(len)
-    }
+    // SAFETY: the caller has this room.
+    ProcFile::open(c"/proc/self/mem").is_some_and(|file| unsafe { file.read(from, to, len) })
 }
 
 /// Visits all blocks with a record. The world is paused. `false`: nobody may read them.

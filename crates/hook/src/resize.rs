@@ -33,35 +33,11 @@ pub(crate) unsafe extern "C" fn realloc(
             // SAFETY: the caller's own arguments.
             return unsafe { call!(functions::realloc::REAL, fn(Pointer, usize) -> Pointer)(block, size) };
         }
-        return realloc_and_sample(block, size, caller, charged);
+        return resize_sampled(block, size, caller, charged, || really_realloc(block, size, size));
     }
-    realloc_in_full(block, size, caller)
-}
-
-#[inline(never)]
-fn realloc_in_full(block: Pointer, size: usize, caller: usize) -> Pointer {
     // realloc of a block to nothing frees it.
     let asked = if size == 0 && !block.is_null() { 0 } else { roomy(size) };
-    let real = || really_realloc(block, size, asked);
-    if block.is_null() {
-        return allocate(size, caller, real);
-    }
-    replace(block, size, caller, Birth::Full, real)
-}
-
-/// The block is sampled or followed, or there is more to do.
-#[cold]
-#[inline(never)]
-fn realloc_and_sample(block: Pointer, size: usize, caller: usize, charged: Result<(), Debt>) -> Pointer {
-    let mean = charged.err().and_then(|debt| draw(size, debt));
-    if !block.is_null() && (mean.is_some() || sampling::may_hold(block as usize)) {
-        return replace(block, size, caller, Birth::Sampled(mean), || really_realloc(block, size, size));
-    }
-    let new = really_realloc(block, size, size);
-    if let Some(mean) = mean {
-        sampled(new, size, caller, mean);
-    }
-    new
+    resize_in_full(block, size, caller, || really_realloc(block, size, asked))
 }
 
 #[inline(always)]
@@ -104,18 +80,43 @@ pub(crate) unsafe extern "C" fn reallocarray(
 
 #[inline(always)]
 fn resize(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
-    if block.is_null() {
-        return allocate(size, caller, real);
-    }
     if sampling::is_on() {
         let charged = sampling::charge(size);
         if charged.is_ok() && !sampling::may_hold(block as usize) {
             return real();
         }
-        let mean = charged.err().and_then(|debt| draw(size, debt));
-        return replace(block, size, caller, Birth::Sampled(mean), real);
+        return resize_sampled(block, size, caller, charged, real);
+    }
+    resize_in_full(block, size, caller, real)
+}
+
+#[inline(never)]
+fn resize_in_full(block: Pointer, size: usize, caller: usize, real: impl FnOnce() -> Pointer) -> Pointer {
+    if block.is_null() {
+        return allocate(size, caller, real);
     }
     replace(block, size, caller, Birth::Full, real)
+}
+
+/// The block is sampled or followed, or the real function has more to do.
+#[cold]
+#[inline(never)]
+fn resize_sampled(
+    block: Pointer,
+    size: usize,
+    caller: usize,
+    charged: Result<(), Debt>,
+    real: impl FnOnce() -> Pointer,
+) -> Pointer {
+    let mean = charged.err().and_then(|debt| draw(size, debt));
+    if !block.is_null() && (mean.is_some() || sampling::may_hold(block as usize)) {
+        return replace(block, size, caller, Birth::Sampled(mean), real);
+    }
+    let new = real();
+    if let Some(mean) = mean {
+        sampled(new, size, caller, mean);
+    }
+    new
 }
 
 #[inline(never)]

@@ -30,6 +30,7 @@ pub mod lock;
 pub mod mmap;
 pub mod objects;
 pub mod order;
+pub mod proc_file;
 pub mod ranges;
 pub mod sampler;
 pub mod samples;

@@ -5,6 +5,7 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::proc_file::ProcFile;
 use crate::ranges;
 
 const PAGE: usize = 4096;
@@ -156,27 +157,20 @@ pub(crate) fn discard(address: *mut u8, len: usize) -> bool {
 pub(crate) fn find_touched(address: *const u8, pages: &mut [u64]) {
     const ENTRIES: usize = u64::BITS as usize;
     let _errno = Errno::save();
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: bare system calls, because libc's functions are cancellation points; the kernel writes into `entries` alone.
-    unsafe {
-        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/proc/self/pagemap".as_ptr(), flags);
-        let mut from = address.addr() / PAGE * 8;
-        for word in &mut *pages {
-            let mut entries = [0_u64; ENTRIES];
-            let bytes = size_of_val(&entries);
-            let is_read = file >= 0
-                && libc::syscall(libc::SYS_pread64, file, entries.as_mut_ptr(), bytes, from)
-                    == bytes.cast_signed() as libc::c_long;
-            *word = if is_read {
-                entries.iter().rev().fold(0, |bits, entry| bits << 1 | u64::from(entry >> 62 != 0))
-            } else {
-                u64::MAX
-            };
-            from = from.wrapping_add(bytes);
-        }
-        if file >= 0 {
-            libc::syscall(libc::SYS_close, file);
-        }
+    let file = ProcFile::open(c"/proc/self/pagemap");
+    let mut from = address.addr() / PAGE * 8;
+    for word in pages {
+        let mut entries = [0_u64; ENTRIES];
+        let bytes = size_of_val(&entries);
+        // SAFETY: `entries` has this room.
+        let is_read =
+            file.as_ref().is_some_and(|file| unsafe { file.read(from, entries.as_mut_ptr().cast(), bytes) });
+        *word = if is_read {
+            entries.iter().rev().fold(0, |bits, entry| bits << 1 | u64::from(entry >> 62 != 0))
+        } else {
+            u64::MAX
+        };
+        from = from.wrapping_add(bytes);
     }
 }
 
