@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../support/arguments"
 require_relative "../support/names"
 require_relative "../support/style"
 require_relative "../support/table"

@@ -18,9 +18,9 @@ module Memintro
       start: %r{/malloc/tracking\.rb\z}, totals: %r{/malloc/totals\.rb\z},
       heap: %r{/heap/(?:dumping|heap_copy|holder|holding)\.rb\z}
     }.freeze
-    # Held while they are evaluated.
-    TOGETHER = Mutex.new
-    private_constant :PATIENCE_SECONDS, :BUSY, :AT_ONCE, :TOGETHER
+    # Held while files are loaded.
+    LOADING = Mutex.new
+    private_constant :PATIENCE_SECONDS, :BUSY, :AT_ONCE, :LOADING
     # By the name of a constant: the file that defines it, and whether that file was loaded to its end. In constants,
     # which other Ractors may read.
     module Places; end
@@ -114,32 +114,36 @@ module Memintro
     def self.load(paths)
       Thread.handle_interrupt(Object => :never) do
         Thread.current[BUSY] = true
-        together(paths) if Ractor.current.equal?(MAIN_RACTOR)
-        paths.each { |path| require_relative(path) }
+        one_at_a_time do
+          at_once(paths) if Ractor.current.equal?(MAIN_RACTOR)
+          paths.each { |path| require_relative(path) }
+        end
       ensure
         Thread.current[BUSY] = nil
       end
     end
     private_class_method :load
 
+    # A file that is evaluated at once counts as loaded before it is: another thread's files, which require it, would go
+    # on without it.
+    def self.one_at_a_time(&block)
+      Ractor.current.equal?(MAIN_RACTOR) ? LOADING.synchronize(&block) : yield
+    end
+    private_class_method :one_at_a_time
+
     # Evaluates what a first start, or the first question to the heap, needs, read at once. Ruby's `require` gives up
-    # its lock three times for each file since 3.3: beside two threads that compute, the heap's 15 took 7 s. Other files
-    # wait until this is done, for meanwhile a file may count as loaded that is not.
-    def self.together(paths)
-      return if TOGETHER.owned?
+    # its lock three times for each file since 3.3: beside two threads that compute, the heap's 15 took 7 s.
+    def self.at_once(paths)
+      # Whoever evaluated it has ended: by an error, or in the process that this one was forked from.
+      $LOADED_FEATURES.delete(@half) if @half
+      @half = nil
+      AT_ONCE.each do |purpose, files|
+        next unless paths.any? { |path| files.match?(path) && !Native.provided?(path) }
 
-      TOGETHER.synchronize do
-        # Whoever evaluated it has ended: by an error, or in the process that this one was forked from.
-        $LOADED_FEATURES.delete(@half) if @half
-        @half = nil
-        AT_ONCE.each do |purpose, files|
-          next unless paths.any? { |path| files.match?(path) && !Native.provided?(path) }
-
-          Native.sources(purpose, Paths::CODE).each { |file, text| evaluate(file, text) unless Native.provided?(file) }
-        end
+        Native.sources(purpose, Paths::CODE).each { |file, text| evaluate(file, text) unless Native.provided?(file) }
       end
     end
-    private_class_method :together
+    private_class_method :at_once
 
     # Ruby would load the file by itself where it names a constant that is loaded by name, if it did not count as
     # loaded.

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../../support/units"
+
 module Memintro
   class Doctor
     # The findings in words.

@@ -2,6 +2,7 @@
 
 require_relative "../../support/names"
 require_relative "../../support/paths"
+require_relative "../../support/units"
 require_relative "lines"
 
 module Memintro
