@@ -120,9 +120,9 @@ RSpec.describe "Memintro.measure" do
   end
 
   it "lets no exception for its thread get lost, while it collects or asks Ruby" do
-    said = run_ruby(code: <<~'RUBY').must_succeed.stdout
+    said = run_ruby(code: <<~'RUBY', requires: %w[memintro timeout]).must_succeed.stdout
       Sent = Class.new(StandardError)
-      arrived = 0
+      arrived = Queue.new
       begun = Queue.new
       thread = Thread.new do
         Thread.handle_interrupt(Sent => :never) do
@@ -130,21 +130,22 @@ RSpec.describe "Memintro.measure" do
           loop do
             Thread.handle_interrupt(Sent => :immediate) { Memintro.measure { "q" * 1000 } }
           rescue Sent
-            arrived += 1
+            arrived << true
           end
         end
       end
       begun.pop
-      40.times do |n|
-        before = arrived
+      lost = 15.times.count do |n|
         sleep 0.001 * (n % 7)
         thread.raise(Sent)
-        500.times { break if arrived > before; sleep 0.002 }
+        Timeout.timeout(10) { arrived.pop } && false
+      rescue Timeout::Error
+        true
       end
       thread.kill
-      puts arrived, thread.join(10) ? "ended" : "lives on"
+      puts lost, thread.join(10) ? "ended" : "lives on"
     RUBY
-    expect(said).to eq("40\nended\n")
+    expect(said).to eq("0\nended\n")
   end
 
   it "is filled in when the block raises, breaks or throws, and leaves nothing on" do

@@ -126,8 +126,8 @@ fn load(objects: u64, edges: u64, names: bool) -> Graph {
 }
 
 /// Objects of those that take longest to be made, and of others.
-const SOME: u64 = 100_000;
-const MANY: u64 = 200_000;
+const SOME: u64 = 25_000;
+const MANY: u64 = 50_000;
 
 /// Checks bytes for an object with one reference and for one with four: by how much the peak is higher with four times as
 /// many as `few`, so that buffers and the like do not count.

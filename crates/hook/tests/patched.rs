@@ -196,8 +196,14 @@ fn forks_while_another_thread_patches() {
 }
 
 #[test]
+fn a_hundred_rounds_with_four_threads() {
+    Workshop::new("rounds").build("rounds.c", "rounds", &["-pthread"]).run("rounds", &["100"]);
+}
+
+#[test]
+#[ignore = "two minutes without optimization"]
 fn a_thousand_rounds_with_four_threads() {
-    Workshop::new("rounds").build("rounds.c", "rounds", &["-pthread"]).run("rounds", &["1000"]);
+    Workshop::new("more_rounds").build("rounds.c", "rounds", &["-pthread"]).run("rounds", &["1000"]);
 }
 
 /// The limit holds for the library as it is shipped. Without optimisation there is only a rough limit.

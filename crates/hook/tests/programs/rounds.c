@@ -1,5 +1,5 @@
-// 1,000 rounds of start and stop while four threads allocate: nothing crashes, no block is damaged, and nothing stays
-// behind in memory.
+// Rounds of start and stop, as many as the argument says, while four threads allocate: nothing crashes, no block is
+// damaged, and nothing stays behind in memory.
 #include "hook_api.h"
 
 #include <pthread.h>
