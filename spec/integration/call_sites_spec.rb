@@ -115,7 +115,7 @@ RSpec.describe "Call sites" do
     end
   end
 
-  it "keep the bytes of a path that is not UTF-8, and reports stay valid", :vm do
+  it "keep the bytes of a path that is not UTF-8, and reports stay valid", :vm, :vm_long do
     figures = sites("non_utf8")
     expect(figures).to include(bytes: figures[:expected], lineno: 7, live: be_between(20_001, 65_000), valid: true,
                                parsed: true)

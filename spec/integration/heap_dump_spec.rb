@@ -40,7 +40,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
     expect(found[:last]).to eq(found[:written][:objects])
   end
 
-  it "says nothing of what strings hold outside of development, but whether two are equal" do
+  it "says nothing of what strings hold outside of development, but whether two are equal", :vm_long do
     code = "KEPT = [2, 2, 3].map { |i| 'swordfish ' * i }; puts JSON.generate(Memintro.heap_dump(file))"
     [{}, { "RACK_ENV" => "production" }, { "RAILS_ENV" => "development", "APP_ENV" => "staging" }].each do |env|
       expect(answer(code, env: NO_ENVIRONMENT.merge(env))[:redacted]).to be(true), env.inspect
@@ -210,7 +210,7 @@ RSpec.describe "a dump of the heap", :listening, :vm do
   end
 
   # Ruby has some hundred encodings, most of them in libraries of their own, which it loads when it is asked about one.
-  it "loads no library for encodings that no string has" do
+  it "loads no library for encodings that no string has", :vm_long do
     found = answer(<<~'RUBY')
       loaded = ->() { $LOADED_FEATURES.grep(%r{/enc/}) }
       kept = ["\xA4\xA2".dup.force_encoding("EUC-JP"), "a".encode("UTF-16LE")]
