@@ -392,7 +392,7 @@ RSpec.describe "Memintro::MemCheck" do
       expect(told.status).to eq 3
     end
 
-    it "says that the tests were ended by a signal" do
+    it "says that the tests were ended by a signal", :long do
       told = own("Class.new(Minitest::Test) { define_method(:test_a) { Planted.crash } }",
                  settings: { backend: :valgrind })
       expect([told.status, told.first]).to match [134, /The tests were ended by signal 6\.\z/]
