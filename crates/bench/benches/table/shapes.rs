@@ -54,8 +54,10 @@ impl Radix {
     pub(crate) fn new() -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: an anonymous mapping at an address that the kernel chooses.
-        let base = unsafe { libc::mmap(ptr::null_mut(), RADIX_BYTES, protection, flags, -1, 0) };
+        // At the bottom of the address space: anywhere else, it would lie where the product's table grows.
+        let bottom = ptr::without_provenance_mut(256 << 20);
+        // SAFETY: an anonymous mapping at an address where nothing is, or which the kernel chooses.
+        let base = unsafe { libc::mmap(bottom, RADIX_BYTES, protection, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
         Self(base.cast())
     }
