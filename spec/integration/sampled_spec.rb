@@ -209,6 +209,22 @@ RSpec.describe "sampled mode" do
     expect(figures).to match([be_between(0, 1_000_000), be_between(10_000_000, 10_500_000)])
   end
 
+  it "has no bytes of what jemalloc refused to resize in place" do
+    jemalloc = NativePrograms.jemalloc or skip "libjemalloc2 is not installed"
+    env = { "LD_PRELOAD" => "#{Subprocess::HOOK}:#{jemalloc}" }
+    figures = run_ruby(code: <<~RUBY, requires: %w[memintro json fiddle], env: env).must_succeed.json
+      Memintro.start(mode: :sampled)
+      asked = -> { Memintro.thread_totals.allocated_bytes }
+      resize = Fiddle::Function.new(Fiddle.dlopen(#{shared_module("resize_in_place.c").inspect})["resize_in_place"],
+                                    [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T], Fiddle::TYPE_SIZE_T)
+      block = Fiddle.malloc(100)
+      before = asked.call
+      usable = resize.call(block, 1 << 46)
+      puts JSON.generate(usable: usable, refused: asked.call - before)
+    RUBY
+    expect(figures).to match(usable: be < 200, refused: be_between(0, 1_000_000))
+  end
+
   it "stops by itself after stop_after, in a child too, without a thread of the application's" do
     figures = answer(<<~'RUBY')
       Memintro.start(mode: :sampled, sample_bytes: 100, stop_after: 0.3)

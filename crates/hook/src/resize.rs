@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use memintro_tracker::stack;
 
-use crate::apply::Old;
+use crate::apply::{Moving, Old};
 use crate::clear::grown;
 use crate::draw::{draw, take_back};
 use crate::functions;
@@ -136,14 +136,19 @@ fn replace(
     }
     let new = real();
     if new.is_null() && size != 0 {
-        stayed(&moving, block);
-        if let Birth::Sampled(Some(_)) = birth {
-            take_back(size);
-        }
+        refused(&moving, block, size, birth);
     } else {
         moved(&moving, new, size, caller, birth);
     }
     new
+}
+
+/// The block is as it was.
+fn refused(moving: &Moving, block: Pointer, size: usize, birth: Birth) {
+    stayed(moving, block);
+    if let Birth::Sampled(Some(_)) = birth {
+        take_back(size);
+    }
 }
 
 pub(crate) unsafe extern "C" fn rallocx(
@@ -181,7 +186,7 @@ pub(crate) unsafe extern "C" fn xallocx(
     };
     // It resizes in place or not at all, and returns the usable size. If that is below the request, nothing happened.
     if usable < size {
-        stayed(&moving, block);
+        refused(&moving, block, size, birth);
     } else {
         moved(&moving, block, size, caller, birth);
     }
