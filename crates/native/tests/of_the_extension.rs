@@ -4,6 +4,8 @@
 
 #![allow(dead_code)]
 
+#[path = "../../../ext/memintro/src/vm/accessors.rs"]
+mod accessors;
 #[path = "../../../ext/memintro/src/vm/probe.rs"]
 mod probe;
 #[path = "../../../ext/memintro/src/heap_dump/text.rs"]

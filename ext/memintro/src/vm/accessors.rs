@@ -153,21 +153,54 @@ pub(super) unsafe fn compared_with_zero(function: usize) -> Option<usize> {
     usize::try_from(found?).ok()
 }
 
-/// Where a function that reads a thread-local word has the number of the word's module and the word's distance in it:
-/// what it passes on to the loader.
+/// Where the thread-local word is that a function reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ThreadLocal {
+    /// The loader is asked: here are the number of the word's module and the word's distance in it.
+    OfModule(usize),
+    /// So far from the thread pointer: a program that has Ruby in itself is linked so.
+    At(isize),
+}
+
+/// Where the one thread-local word is that a function reads.
 ///
 /// # Safety
 /// As for [`place`].
-pub(super) unsafe fn thread_local(function: usize) -> Option<usize> {
+pub(super) unsafe fn thread_local(function: usize) -> Option<ThreadLocal> {
     if !cfg!(target_arch = "x86_64") {
         return None;
     }
     // SAFETY: the caller's promise.
     let code = unsafe { code(function) };
-    // lea rdi, [rip + distance]
-    let mut loads = code.windows(7).enumerate().filter(|(_, bytes)| bytes.starts_with(&[0x48, 0x8D, 0x3D]));
-    let (Some((at, bytes)), None) = (loads.next(), loads.next()) else { return None };
-    Some((function + at + bytes.len()).wrapping_add_signed(distance(bytes.get(3..)?)?))
+    let mut found = (0..code.len()).filter_map(|at| thread_local_at(function, code, at));
+    let word = found.next()?;
+    found.next().is_none().then_some(word)
+}
+
+/// The thread-local word that the instruction at this place of the function reads.
+fn thread_local_at(function: usize, code: &[u8], at: usize) -> Option<ThreadLocal> {
+    let away = match code.get(at..)? {
+        // lea rdi, [rip + distance]
+        [0x48, 0x8D, 0x3D, place @ ..] => {
+            let place = distance(place.get(..4)?)?;
+            return Some(ThreadLocal::OfModule((function + at + 7).wrapping_add_signed(place)));
+        }
+        // mov rax, fs:[0]; lea rax, [rax + distance]
+        [0x64, 0x48, 0x8B, 0x04, 0x25, 0, 0, 0, 0, 0x48, 0x8D, 0x80, away @ ..]
+        // mov rax, fs:[distance]
+        | [0x64, 0x48, 0x8B, 0x04, 0x25, away @ ..] => away,
+        // mov rax, distance; with mov rax, fs:[rax] behind it
+        [0x48, 0xC7, 0xC0, away @ ..] if reads_there(away) => away,
+        _ => return None,
+    };
+    let away = distance(away.get(..4)?)?;
+    // What the C library has in front of the thread pointer is no variable: it has the canary of stacks there.
+    (away < 0).then_some(ThreadLocal::At(away))
+}
+
+/// mov rax, fs:[rax]
+fn reads_there(code: &[u8]) -> bool {
+    code.windows(4).any(|bytes| bytes == [0x64, 0x48, 0x8B, 0x00])
 }
 
 fn distance(bytes: &[u8]) -> Option<isize> {
@@ -180,5 +213,59 @@ fn operand(form: u8, rest: &[u8]) -> Option<(usize, isize)> {
         0x00 => Some((0, 0)),
         0x40 => rest.first().map(|near| (1, isize::from(near.cast_signed()))),
         _ => Some((4, distance(rest.get(..4)?)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A function of these bytes, and nothing known behind them.
+    fn found(code: &[u8]) -> Option<(usize, ThreadLocal)> {
+        let mut bytes = [0x90; BYTES];
+        bytes[..code.len()].copy_from_slice(code);
+        let function = bytes.as_ptr() as usize;
+        // SAFETY: so many bytes are there.
+        unsafe { thread_local(function) }.map(|word| (function, word))
+    }
+
+    #[test]
+    fn words_of_the_thread_are_found_however_ruby_is_linked() {
+        // In libruby.so of Debian 13: push; lea rdi, [rip + 0x34e7d9]; call.
+        let (function, word) =
+            found(&[0x41, 0x54, 0x48, 0x8D, 0x3D, 0xD9, 0xE7, 0x34, 0x00, 0xE8, 1, 2, 3, 4]).expect("a word");
+        assert_eq!(word, ThreadLocal::OfModule(function + 9 + 0x34_E7D9));
+        // In a program with Ruby in it: mov rax, fs:[-0x60]; test; je; cmp qword [rax + 0xf8], 0.
+        let direct = [0x64, 0x48, 0x8B, 0x04, 0x25, 0xA0, 0xFF, 0xFF, 0xFF, 0x48, 0x85, 0xC0, 0x74, 0x12];
+        assert_eq!(found(&direct).map(|(_, word)| word), Some(ThreadLocal::At(-0x60)));
+        let with_canary = [&[0x64, 0x48, 0x8B, 0x04, 0x25, 0x28, 0, 0, 0], &direct[..]].concat();
+        assert_eq!(found(&with_canary).map(|(_, word)| word), Some(ThreadLocal::At(-0x60)));
+        // mov rax, -0x50; mov r8, rcx; mov rax, fs:[rax].
+        let by_number = [
+            0x48, 0xC7, 0xC0, 0xB0, 0xFF, 0xFF, 0xFF, 0x49, 0x89, 0xC8, 0x64, 0x48, 0x8B, 0x00, 0x48, 0x85,
+            0xC0,
+        ];
+        assert_eq!(found(&by_number).map(|(_, word)| word), Some(ThreadLocal::At(-0x50)));
+        // mov rax, fs:[0]; lea rax, [rax - 0x50], which the linker makes of a call.
+        let relaxed = [
+            0x64, 0x48, 0x8B, 0x04, 0x25, 0, 0, 0, 0, 0x48, 0x8D, 0x80, 0xB0, 0xFF, 0xFF, 0xFF, 0x48, 0x8B,
+            0x00,
+        ];
+        assert_eq!(found(&relaxed).map(|(_, word)| word), Some(ThreadLocal::At(-0x50)));
+    }
+
+    #[test]
+    fn nothing_is_found_where_there_is_no_word_or_more_than_one() {
+        assert_eq!(found(&[0x31, 0xC0, 0xC3]), None);
+        // A number alone, which nothing is read with.
+        assert_eq!(found(&[0x48, 0xC7, 0xC0, 0xB0, 0xFF, 0xFF, 0xFF, 0xC3]), None);
+        let twice = [0x64, 0x48, 0x8B, 0x04, 0x25, 0xA0, 0xFF, 0xFF, 0xFF].repeat(2);
+        assert_eq!(found(&twice), None);
+        // The canary of the stack: mov rax, fs:[0x28].
+        assert_eq!(found(&[0x64, 0x48, 0x8B, 0x04, 0x25, 0x28, 0, 0, 0]), None);
+        // The instruction is cut off where the bytes end.
+        let mut late = vec![0x90; BYTES - 5];
+        late.extend([0x64, 0x48, 0x8B, 0x04, 0x25]);
+        assert_eq!(found(&late), None);
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use rb_sys::VALUE;
 
-use super::accessors;
+use super::accessors::{self, ThreadLocal};
 use super::functions::{self, Functions};
 use super::probe::Probe;
 
@@ -163,13 +163,21 @@ pub(super) fn find_in_thread(probe: &Probe, is_context: impl Fn(*const c_void) -
 /// thread's context.
 fn find_variable(probe: &Probe, vm: &Functions, context: usize) -> Option<isize> {
     // SAFETY: a function of the VM, which is longer than what is read.
-    let index = unsafe { accessors::thread_local(vm.profile_frames as *const () as usize)? };
-    let own = own_word(probe.words(index)?)?;
+    let word = unsafe { accessors::thread_local(vm.profile_frames as *const () as usize)? };
+    let own = own_word(probe, word)?;
     if probe.words(own) == Some([context]) { distance(own) } else { None }
 }
 
-/// The calling thread's instance of a word: of the module with this number, at this distance.
-pub(super) fn own_word([module, distance]: [usize; 2]) -> Option<usize> {
+/// The address of the calling thread's instance of a word.
+pub(super) fn own_word(probe: &Probe, word: ThreadLocal) -> Option<usize> {
+    match word {
+        ThreadLocal::OfModule(index) => of_module(probe.words(index)?),
+        ThreadLocal::At(distance) => Some(thread_pointer().wrapping_offset(distance) as usize),
+    }
+}
+
+/// The same for the word of the module with this number, at this distance.
+fn of_module([module, distance]: [usize; 2]) -> Option<usize> {
     struct Search {
         module: usize,
         start: usize,

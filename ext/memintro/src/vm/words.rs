@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | number of collections | in the code of `rb_gc_count` | equal to its answer, now and in a collection |
 //! | whether the VM collects | in the code of `rb_during_gc` | 0 now, 1 in a collection, as its answer |
-//! | the thread-local word with the thread | where `ruby_thread_has_gvl_p` has the loader look | it leads to the running thread |
+//! | the thread-local word with the thread | where `ruby_thread_has_gvl_p` looks, or has the loader look | it leads to the running thread |
 //! | whether the thread holds the VM's lock | in the code of `ruby_thread_has_gvl_p` | 0 now, and another value in a section without the lock |
 //!
 //! The collection is the first one that comes: it asks [`super::marks`]' object, and that asks [`check`]. Each later one
@@ -53,7 +53,7 @@ fn found() -> Option<()> {
     unsafe { (vm.gc_count)() };
     let (distance, _) = (context::offset()?, control_frames::opened()?);
     // SAFETY: functions of the VM, which may be called under the GVL.
-    let (collections, collecting, without_lock, index) = unsafe {
+    let (collections, collecting, without_lock, word) = unsafe {
         (
             accessors::place(vm.gc_count as *const () as usize)?,
             accessors::place(vm.during_gc as *const () as usize)?,
@@ -65,7 +65,7 @@ fn found() -> Option<()> {
     // SAFETY: under the GVL.
     let [thread] =
         probe.words(unsafe { vm.thread_current?() } as usize + WORD_OF_OBJECT * size_of::<usize>())?;
-    let own = context::own_word(probe.words(index)?)?;
+    let own = context::own_word(&probe, word)?;
     if probe.words(own) != Some([thread]) {
         return None;
     }
