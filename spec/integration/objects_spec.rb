@@ -262,7 +262,8 @@ RSpec.describe "objects by line" do
       counts = ->(at) { Memintro["-e:#{at}"].classes["Object"] }
       moved = [counts.call(line - 1).first, counts.call(line).first]
       live = mixed.flatten.grep(Object).count { |object| !object.is_a?(Integer) }
-      mixed = kept = nil
+      # The stack may hold the arrays themselves.
+      [mixed, kept].each(&:clear)
       GC.start
       after = [line - 1, line].map { |at| Memintro["-e:#{at}"].live_objects }
       puts JSON.generate(moved: moved, live: live, after: after)
