@@ -198,7 +198,7 @@ fn thread_local_at(function: usize, code: &[u8], at: usize) -> Option<ThreadLoca
     (away < 0).then_some(ThreadLocal::At(away))
 }
 
-/// mov rax, fs:[rax]
+/// Whether `mov rax, fs:[rax]` is in this code.
 fn reads_there(code: &[u8]) -> bool {
     code.windows(4).any(|bytes| bytes == [0x64, 0x48, 0x8B, 0x00])
 }
