@@ -143,7 +143,8 @@ fn replace(
     new
 }
 
-/// The block is as it was.
+/// The block is as it was. (Inlined: a call that might unwind would give its callers a cleanup table.)
+#[inline(always)]
 fn refused(moving: &Moving, block: Pointer, size: usize, birth: Birth) {
     stayed(moving, block);
     if let Birth::Sampled(Some(_)) = birth {
