@@ -114,10 +114,8 @@ module Memintro
     def self.load(paths)
       Thread.handle_interrupt(Object => :never) do
         Thread.current[BUSY] = true
-        one_at_a_time do
-          at_once(paths) if Ractor.current.equal?(MAIN_RACTOR)
-          paths.each { |path| require_relative(path) }
-        end
+        # No other Ractor can have the lock.
+        Ractor.current.equal?(MAIN_RACTOR) ? in_turn(paths) : require_all(paths)
       ensure
         Thread.current[BUSY] = nil
       end
@@ -126,10 +124,16 @@ module Memintro
 
     # A file that is evaluated at once counts as loaded before it is: another thread's files, which require it, would go
     # on without it.
-    def self.one_at_a_time(&block)
-      Ractor.current.equal?(MAIN_RACTOR) ? LOADING.synchronize(&block) : yield
+    def self.in_turn(paths)
+      LOADING.synchronize do
+        at_once(paths)
+        require_all(paths)
+      end
     end
-    private_class_method :one_at_a_time
+    private_class_method :in_turn
+
+    def self.require_all(paths) = paths.each { |path| require_relative(path) }
+    private_class_method :require_all
 
     # Evaluates what a first start, or the first question to the heap, needs, read at once. Ruby's `require` gives up
     # its lock three times for each file since 3.3: beside two threads that compute, the heap's 15 took 7 s.
