@@ -89,7 +89,8 @@ pub fn referrers(graph: &Graph, options: &Options) -> Result<Answer, String> {
     let (mut count, mut garbage, mut shown) = (0_u64, 0_u64, Vec::new());
     let mut groups: Map<(String, String), u64> = Map::default();
     for holder in 0..graph.len() as u32 {
-        let Some(edge) = graph.edges(holder).find(|edge| targets.has(edge.to)) else { continue };
+        let mine = graph.edges(holder).filter(|edge| targets.has(edge.to));
+        let Some(edge) = graph.most_telling(mine) else { continue };
         if !whole.reaches(holder) {
             garbage += 1;
             continue;

@@ -3,7 +3,7 @@
 //! Dumps do not list the class among an object's references. So classes that nothing else holds, such as those without
 //! a name, are taken to be held by their objects; all others only by the references that the dump has.
 
-use crate::graph::{Edge, Graph, MOST_OBJECTS};
+use crate::graph::{Graph, MOST_OBJECTS};
 use crate::pages::NONE;
 
 /// One bit for each object.
@@ -82,12 +82,11 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
     let (stacks, surer): (Vec<usize>, Vec<usize>) = (0..graph.roots.len()).partition(|root| is_stack(*root));
     let mut front = Vec::new();
     // What a name tells is told rather than what has none.
-    let named = |edge: &Edge| edge.name != 0 && graph.edge_names.bytes_of(edge.name) != b"(internal)";
     let seed = |roots: &[usize], parents: &mut [u32], front: &mut Vec<u32>| {
         for (wanted, &root) in
             [true, false].into_iter().flat_map(|wanted| roots.iter().map(move |root| (wanted, root)))
         {
-            for edge in graph.root_edges(root).filter(|edge| named(edge) == wanted) {
+            for edge in graph.root_edges(root).filter(|edge| graph.tells(edge) == wanted) {
                 let free = parents[edge.to as usize] == NONE && !skipped(edge.to);
                 if free && !cut.contains(&(root, edge.to)) {
                     parents[edge.to as usize] = MOST_OBJECTS + root as u32;

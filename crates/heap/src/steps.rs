@@ -61,18 +61,17 @@ pub fn edge_name(graph: &Graph, holder: u32, edge: Edge) -> Option<String> {
     }
 }
 
-/// What one object's first reference to another is called.
+/// What one object's reference to another is called.
 pub fn edge_between(graph: &Graph, holder: u32, object: u32) -> Option<String> {
-    match graph.edges(holder).find(|edge| edge.to == object) {
+    match graph.most_telling(graph.edges(holder).filter(|edge| edge.to == object)) {
         Some(edge) => edge_name(graph, holder, edge),
         None => Some("class".to_string()),
     }
 }
 
-/// What a root's first reference to an object is called.
+/// What a root's reference to an object is called.
 pub fn root_edge_to(graph: &Graph, root: usize, object: u32) -> Option<String> {
-    let mine = || graph.root_edges(root).filter(|edge| edge.to == object);
-    let edge = mine().find(|edge| edge.name != 0).or_else(|| mine().next())?;
+    let edge = graph.most_telling(graph.root_edges(root).filter(|edge| edge.to == object))?;
     (edge.name != 0).then(|| graph.edge_names.text(edge.name))
 }
 

@@ -22,10 +22,13 @@ impl Ways {
     pub fn of(graph: &Graph) -> Ways {
         let tree = reach(graph, None, &[]);
         let mut edges = vec![BY_CLASS; graph.len()];
+        let untold = graph.edge_names.known(b"(internal)").unwrap_or(BY_CLASS);
         for holder in 0..graph.len() as u32 {
             for edge in graph.edges(holder) {
                 let mine = &mut edges[edge.to as usize];
-                if *mine == BY_CLASS && tree.holder(edge.to) == Holder::Object(holder) {
+                // Only a first reference has to be looked up, and one after another that tells nothing.
+                let is_better = *mine == BY_CLASS || (*mine == untold && graph.tells(&edge));
+                if is_better && tree.holder(edge.to) == Holder::Object(holder) {
                     *mine = if edge.name == 0 { BY_INDEX | edge.index.min(BY_INDEX - 2) } else { edge.name };
                 }
             }

@@ -5,7 +5,7 @@ use memintro_heap::graph::Graph;
 use memintro_heap::holders::holders;
 use memintro_heap::options::Options;
 use memintro_heap::pages::NONE;
-use memintro_heap::paths::path;
+use memintro_heap::paths::{path, referrers};
 use memintro_heap::read::Wants;
 use memintro_heap::read::source::Source;
 use std::io::{Cursor, Write};
@@ -111,6 +111,35 @@ fn where_finalizers_are_not_told_nothing_is_said_to_hold_nothing() {
             }));
             assert_eq!(sentence.ends_with(unknown), !known, "{roots:?}: {sentence}");
         }
+    }
+}
+
+#[test]
+fn of_references_to_the_same_object_one_that_tells_something_is_told() {
+    // Words of a stack come before the local variable and after it, as do those of a root before a global variable.
+    let holder = |name: &str, references: &str, edges: &str| {
+        format!("{name}, \"references\":[{references}], \"edges\":[{edges}]}}\n")
+    };
+    let (fiber, thing) = ("\"0x10000\"", "\"0x10028\"");
+    let dump = holder(
+        r#"{"type":"ROOT", "root":"global_tbl""#,
+        &[fiber, fiber].join(", "),
+        r#""(internal)", "$fiber""#,
+    ) + &holder(
+        r#"{"address":"0x10000", "type":"DATA", "struct":"fiber", "memsize":40"#,
+        &[thing, thing, thing].join(", "),
+        r#""(internal)", "local other at a.rb:3", "(internal)""#,
+    ) + "{\"address\":\"0x10028\", \"type\":\"STRING\", \"memsize\":40}\n";
+    let options = Options { addresses: vec![0x10028], top: 5, paths: 1, ..Options::default() };
+    let answer = referrers(&graph(&dump), &options).unwrap();
+    assert_eq!(answer.fields["referrers"][0]["edge"], "local other at a.rb:3");
+    assert_eq!(answer.fields["groups"][0]["edge"], "local other at a.rb:3");
+    for answer in [path(&graph(&dump), &options), holders(&mut graph(&dump), &options)] {
+        let sentence = answer.unwrap().sentence;
+        assert!(
+            sentence.contains("local other at a.rb:3 of ") && sentence.ends_with(" ← $fiber"),
+            "{sentence}"
+        );
     }
 }
 
