@@ -10,6 +10,7 @@ use memintro_analysis::leaks::nodes::{Node, State as Found};
 use memintro_analysis::leaks::unused::Read;
 
 use crate::image::{Image, PAGE, Segment};
+use crate::search::own_ranges;
 
 /// A chunk's head, before what malloc's caller has.
 const HEAD: usize = 16;
@@ -180,9 +181,11 @@ impl Malloc {
         }
     }
 
-    /// Blocks with a mapping of their own.
+    /// Blocks with a mapping of their own. What the hook has mapped for itself may begin like one: a table of blocks did,
+    /// and no verdict on malloc's own word was left.
     fn mapped(&mut self, image: &Image<'_>) {
         let mut ranges = self.ranges.clone();
+        ranges.extend(own_ranges(image).unwrap_or_default());
         ranges.sort_unstable();
         for segment in image.segments.iter().filter(|segment| may_have_chunks(segment)) {
             let mut at = segment.start;

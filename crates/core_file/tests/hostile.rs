@@ -31,6 +31,13 @@ fn blocks_are_told_apart_by_what_points_to_them() {
 }
 
 #[test]
+fn memory_of_the_hook_is_no_block_whatever_it_begins_with() {
+    let (with, without) = (found(&made::core_with_hook()), found(&made::core()));
+    assert_eq!(with["groups"], without["groups"]);
+    assert_eq!((with["scanned_blocks"].as_u64(), with["leaked_blocks"].as_u64()), (Some(8), Some(3)));
+}
+
+#[test]
 fn a_file_that_is_cut_off_anywhere_has_no_verdict() {
     let file = made::core();
     for end in 0..file.len() {

@@ -1,7 +1,11 @@
 //! A small core file: libc's data with a main arena, a heap of eight blocks, a stack that holds some of them, one page of
 //! Ruby's heap, one thread.
 
+use memintro_abi::RANGES_SIGN;
+
 pub(crate) const LIBC: u64 = 0x7000_0000;
+const HOOK: u64 = 0x7100_0000;
+const OWN: u64 = 0x7200_0000;
 pub(crate) const HEAP: u64 = 0x5000_0000;
 pub(crate) const STACK: u64 = 0x7ff0_0000;
 pub(crate) const PAGES: u64 = 0x6000_0000;
@@ -31,6 +35,15 @@ fn note(kind: u32, text: &[u8]) -> Vec<u8> {
 /// Blocks 0 to 7: a register holds 0, the stack 1, and 1 holds 2. An object holds 3 by its address; a garbage one, which
 /// nothing reaches, 4 as an integer. 5 and 6 point to each other. Nothing holds 7.
 pub(crate) fn core() -> Vec<u8> {
+    core_of(false)
+}
+
+/// The same with memintro's hook, whose own memory begins like a block with a mapping of its own.
+pub(crate) fn core_with_hook() -> Vec<u8> {
+    core_of(true)
+}
+
+fn core_of(has_hook: bool) -> Vec<u8> {
     let mut libc = vec![0; 4096];
     let arena = 64;
     let top = HEAP + 8 * CHUNK;
@@ -73,13 +86,27 @@ pub(crate) fn core() -> Vec<u8> {
     put(&mut status, 112 + 8, block(0));
     put(&mut status, 112 + 19 * 8, STACK + 1024);
     let mut files = Vec::new();
-    for number in [1, 4096, LIBC, LIBC + 4096, 0] {
-        files.extend(u64::to_le_bytes(number));
+    let of_files = [1 + u64::from(has_hook), 4096, LIBC, LIBC + 4096, 0, HOOK, HOOK + 4096, 0];
+    for number in &of_files[..if has_hook { 8 } else { 5 }] {
+        files.extend(u64::to_le_bytes(*number));
     }
     files.extend(b"/lib/libc.so.6\0");
+    if has_hook {
+        files.extend(b"/lib/libmemintro_hook.so\0");
+    }
     let notes = [note(1, &status), note(0x4649_4c45, &files)].concat();
 
-    let pieces = [(HEAP, heap), (PAGES, pages), (LIBC, libc), (STACK, stack)];
+    let mut pieces = vec![(HEAP, heap), (PAGES, pages), (LIBC, libc), (STACK, stack)];
+    if has_hook {
+        let (mut hook, mut own) = (vec![0; 4096], vec![0; 8192]);
+        hook[64..80].copy_from_slice(&RANGES_SIGN);
+        put(&mut hook, 80, HOOK + 128);
+        put(&mut hook, 128, OWN);
+        put(&mut hook, 136, OWN + 8192);
+        const MAPPED: u64 = 2;
+        put(&mut own, 8, 4096 | MAPPED);
+        pieces.extend([(HOOK, hook), (OWN, own)]);
+    }
     let mut file = vec![0; 64];
     file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     file[16..20].copy_from_slice(&[4, 0, 62, 0]);
@@ -87,8 +114,8 @@ pub(crate) fn core() -> Vec<u8> {
     put(&mut file, 32, 64);
     file[52..54].copy_from_slice(&64_u16.to_le_bytes());
     file[54..56].copy_from_slice(&56_u16.to_le_bytes());
-    file[56] = 5;
-    let mut at = 64 + 56 * 5;
+    file[56] = 1 + pieces.len() as u8;
+    let mut at = 64 + 56 * (1 + pieces.len() as u64);
     let mut header = |kind: u32, flags: u32, address: u64, bytes: &[u8]| {
         file.extend(kind.to_le_bytes());
         file.extend(flags.to_le_bytes());
