@@ -26,8 +26,9 @@ impl Ways {
         for holder in 0..graph.len() as u32 {
             for edge in graph.edges(holder) {
                 let mine = &mut edges[edge.to as usize];
-                // Only a first reference has to be looked up, and one after another that tells nothing.
-                let is_better = *mine == BY_CLASS || (*mine == untold && graph.tells(&edge));
+                // Names are looked up for a first reference, and after one that tells nothing.
+                let tells_nothing = *mine == untold || *mine & BY_INDEX != 0;
+                let is_better = *mine == BY_CLASS || (tells_nothing && graph.tells(&edge));
                 if is_better && tree.holder(edge.to) == Holder::Object(holder) {
                     *mine = if edge.name == 0 { BY_INDEX | edge.index.min(BY_INDEX - 2) } else { edge.name };
                 }

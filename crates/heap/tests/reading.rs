@@ -127,8 +127,8 @@ fn of_references_to_the_same_object_one_that_tells_something_is_told() {
         r#""(internal)", "$fiber""#,
     ) + &holder(
         r#"{"address":"0x10000", "type":"DATA", "struct":"fiber", "memsize":40"#,
-        &[thing, thing, thing].join(", "),
-        r#""(internal)", "local other at a.rb:3", "(internal)""#,
+        &[thing; 4].join(", "),
+        r#""(internal)", "", "local other at a.rb:3", "(internal)""#,
     ) + "{\"address\":\"0x10028\", \"type\":\"STRING\", \"memsize\":40}\n";
     let options = Options { addresses: vec![0x10028], top: 5, paths: 1, ..Options::default() };
     let answer = referrers(&graph(&dump), &options).unwrap();

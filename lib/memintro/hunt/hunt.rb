@@ -5,6 +5,12 @@ require_relative "../runtime/background"
 require_relative "../support/arguments"
 require_relative "../support/list"
 require_relative "../support/untracked_text"
+
+module Memintro
+  # Before its parts, which open it and would have Ruby ask for this file again.
+  class Hunt; end
+end
+
 require_relative "budget"
 require_relative "callback"
 require_relative "clock"

@@ -5,6 +5,12 @@ require_relative "../support/brake"
 require_relative "../support/json_text"
 require_relative "../support/list"
 require_relative "../support/value_object"
+
+module Memintro
+  # Before its parts, which open it and would have Ruby ask for this file again.
+  class Measurement; end
+end
+
 require_relative "measurement_text"
 require_relative "notes"
 

@@ -11,7 +11,7 @@ module Memintro
   module Loader
     # Seconds for another thread to load some small files, on a very busy machine.
     PATIENCE_SECONDS = 10
-    # Of a thread that loads files now.
+    # Of a thread that loads files now. A variable of the thread, for another fiber of it must not wait for this one.
     BUSY = :__memintro_loads
     # Files that are read at once with others: by what they are for.
     AT_ONCE = {
@@ -113,11 +113,8 @@ module Memintro
     # A thread that is killed, or whose time is up, goes on until all is loaded: half of a file would stay for others.
     def self.load(paths)
       Thread.handle_interrupt(Object => :never) do
-        Thread.current[BUSY] = true
         # No other Ractor can have the lock.
-        Ractor.current.equal?(MAIN_RACTOR) ? in_turn(paths) : require_all(paths)
-      ensure
-        Thread.current[BUSY] = nil
+        Ractor.current.equal?(MAIN_RACTOR) ? in_turn(paths) : busy { require_all(paths) }
       end
     end
     private_class_method :load
@@ -126,11 +123,21 @@ module Memintro
     # on without it.
     def self.in_turn(paths)
       LOADING.synchronize do
-        at_once(paths)
-        require_all(paths)
+        busy do
+          at_once(paths)
+          require_all(paths)
+        end
       end
     end
     private_class_method :in_turn
+
+    def self.busy
+      Thread.current.thread_variable_set(BUSY, true)
+      yield
+    ensure
+      Thread.current.thread_variable_set(BUSY, nil)
+    end
+    private_class_method :busy
 
     def self.require_all(paths) = paths.each { |path| require_relative(path) }
     private_class_method :require_all
@@ -160,9 +167,9 @@ module Memintro
     end
     private_class_method :evaluate
 
-    # A signal handler or a finalizer that runs amid this thread's own loading would wait for itself.
+    # A signal handler or finalizer amid this thread's own loading would wait for itself, in another fiber, too.
     def self.refuse_what_interrupts(paths)
-      return unless Thread.current[BUSY]
+      return unless Thread.current.thread_variable_get(BUSY)
 
       raise Error, "#{paths.join(', ')} cannot be loaded, for this handler or finalizer has interrupted the thread " \
                    "while it loads files of memintro; ask again later"
