@@ -67,10 +67,11 @@ RSpec.describe "memintro leaks --core", :native_programs do
   end
 
   it "says the lines and ages where memintro tracked, beside threads and fibers" do
+    # The fiber's block has a mapping of its own: Ruby keeps a pointer to what it freed, where a smaller one may lie.
     core = core_of(<<~RUBY, requires: %w[memintro fiddle])
       Memintro.start
       Thread.new { Fiddle.malloc(3_000).then { |block| sleep && block } }
-      FIBER = Fiber.new { Fiddle.malloc(30_000).then { |block| Fiber.yield && block } }.tap(&:resume)
+      FIBER = Fiber.new { Fiddle.malloc(300_000).then { |block| Fiber.yield && block } }.tap(&:resume)
       KEPT = [Fiddle.malloc(3_000), Fiddle::Pointer.malloc(3_000, Fiddle::RUBY_FREE)]
       sleep 0.2
       #{EXAMPLE}
@@ -81,14 +82,12 @@ RSpec.describe "memintro leaks --core", :native_programs do
     expect(found[:groups].first).to include(verdict: "leaked", size: 1024, site: line)
     expect(found[:groups].first[:count]).to be_between(ALL_BUT_FEW.begin, ALL_BUT_FEW.end)
     expect(found[:groups].first).to include(youngest: (0..30), oldest: (1..30))
-    expect(found[:groups].select { |group| [3_000, 30_000].include?(group[:size]) }).to eq([])
+    expect(found[:groups].select { |group| [3_000, 300_000].include?(group[:size]) }).to eq([])
     expect(found[:notes].join).not_to match(/memintro's own memory was not found|are missing|damaged/)
     text = search(core).must_succeed.stdout
     expect(text.lines.first).to match(/ blocks of 1,024 bytes \(48\.8 MiB\) that nothing points to, from #{line}\.$/)
     expect(text).to include("Look at that line").and match(/^leaked: .* from #{line} aged \d+ to \d+ GCs$/)
-    # An old word of the main thread's stack, which the Ractor marks, may lead to the fiber's block, too.
-    expect(text)
-      .to match(/^held: .* from .*program\.rb:3; held by (?:the stack of a fiber|a Ruby object of class Ractor)/)
+    expect(text).to match(/^held: .* from .*program\.rb:3; held by the stack of a fiber/)
   end
 
   it "names places in C as the live process does, and says what was not tracked" do
