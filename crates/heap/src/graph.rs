@@ -192,17 +192,21 @@ impl Graph {
         })
     }
 
-    /// Whether a name tells what the reference is. Elements of arrays have none and are known by their place.
+    /// Whether the name of this number tells what a reference is. What has none, such as elements of arrays, is number 0.
     #[inline]
-    pub fn tells(&self, edge: &Edge) -> bool {
-        edge.name != 0 && self.edge_names.bytes_of(edge.name) != b"(internal)"
+    pub fn tells(&self, name: u32) -> bool {
+        !matches!(self.edge_names.bytes_of(name), b"" | b"(internal)")
     }
 
     /// Of references to the same object, the first whose name tells something, else the first of all: a fiber may hold an
     /// object as a local variable, and as a word of its stacks before that.
     pub fn most_telling(&self, mut edges: impl Iterator<Item = Edge>) -> Option<Edge> {
         let first = edges.next()?;
-        if self.tells(&first) { Some(first) } else { edges.find(|edge| self.tells(edge)).or(Some(first)) }
+        if self.tells(first.name) {
+            Some(first)
+        } else {
+            edges.find(|edge| self.tells(edge.name)).or(Some(first))
+        }
     }
 
     /// What a category of roots refers to.

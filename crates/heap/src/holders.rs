@@ -48,7 +48,7 @@ impl<'a> Keys<'a> {
     fn new(graph: &'a Graph, ways: &'a Ways) -> Keys<'a> {
         let mut root_names = Map::default();
         for root in 0..graph.roots.len() {
-            for edge in graph.root_edges(root).filter(|edge| graph.tells(edge)) {
+            for edge in graph.root_edges(root).filter(|edge| graph.tells(edge.name)) {
                 root_names.entry((root as u32, edge.to)).or_insert(edge.name);
             }
         }

@@ -86,7 +86,7 @@ pub fn reach(graph: &Graph, without: Option<&Bits>, cut: &[(usize, u32)]) -> Tre
         for (wanted, &root) in
             [true, false].into_iter().flat_map(|wanted| roots.iter().map(move |root| (wanted, root)))
         {
-            for edge in graph.root_edges(root).filter(|edge| graph.tells(edge) == wanted) {
+            for edge in graph.root_edges(root).filter(|edge| graph.tells(edge.name) == wanted) {
                 let free = parents[edge.to as usize] == NONE && !skipped(edge.to);
                 if free && !cut.contains(&(root, edge.to)) {
                     parents[edge.to as usize] = MOST_OBJECTS + root as u32;

@@ -22,14 +22,13 @@ impl Ways {
     pub fn of(graph: &Graph) -> Ways {
         let tree = reach(graph, None, &[]);
         let mut edges = vec![BY_CLASS; graph.len()];
-        let untold = graph.edge_names.known(b"(internal)").unwrap_or(BY_CLASS);
         for holder in 0..graph.len() as u32 {
             for edge in graph.edges(holder) {
                 let mine = &mut edges[edge.to as usize];
-                // Names are looked up for a first reference, and after one that tells nothing.
-                let tells_nothing = *mine == untold || *mine & BY_INDEX != 0;
-                let is_better = *mine == BY_CLASS || (tells_nothing && graph.tells(&edge));
-                if is_better && tree.holder(edge.to) == Holder::Object(holder) {
+                // The first reference, or the first after it whose name tells something.
+                if tree.holder(edge.to) == Holder::Object(holder)
+                    && (*mine == BY_CLASS || (!graph.tells(*mine) && graph.tells(edge.name)))
+                {
                     *mine = if edge.name == 0 { BY_INDEX | edge.index.min(BY_INDEX - 2) } else { edge.name };
                 }
             }
