@@ -20,6 +20,7 @@ module Bench
              bin/bench plot [LINES]      how long memintro plot takes for a million lines, beside grep
              bin/bench rack              what the Rack middleware costs a request, beside a call of ps
              bin/bench instructions [--columns A,B] [WORKLOAD…]  what tracking costs in instructions, which no busy machine changes
+             bin/bench collection [--runs N] [--columns A,B]   what tracking costs a full collection of Ruby's
              bin/bench heap-dump FOLDER [MEGABYTES…]   dumping a heap, beside ObjectSpace.dump_all
              bin/bench heap-read FOLDER [MEGABYTES [LIB]]   reading a dump, beside heapy
              bin/bench introspection [PART…]   what looking inside costs; PART is a file of bench/introspection
@@ -27,8 +28,8 @@ module Bench
     TEXT
     Options = Struct.new(:rounds, :only, :columns, :measures, :markdown, :record, :quick, :install, :limit_s, :scale,
                          :allocator, keyword_init: true)
-    MEASURES = { "cpu" => [:cpu_s], "rss" => [:peak_rss_bytes], "wall" => [:wall_s], "latency" => %i[p50_s p99_s],
-                 "gcs" => %i[minor_gcs major_gcs] }.freeze
+    MEASURES = { "cpu" => [:cpu_s], "rss" => [:peak_rss_bytes], "wall" => [:wall_s],
+                 "latency" => %i[p50_s p99_s paced_p50_s paced_p99_s], "gcs" => %i[minor_gcs major_gcs] }.freeze
 
     def self.call(arguments)
       new.call(arguments)
@@ -52,6 +53,7 @@ module Bench
       when "plot" then program("plot/million.rb", words.drop(1))
       when "rack" then program("rack/overhead.rb", words.drop(1))
       when "instructions" then program("instructions.rb", [*of_columns, *words.drop(1)])
+      when "collection" then collection
       when "heap-dump", "heap-read" then program("heap/#{words.first.delete_prefix("heap-")}.rb", words.drop(1))
       when "introspection" then introspection(words.drop(1))
       else raise OptionParser::InvalidArgument, words.first
@@ -95,10 +97,16 @@ module Bench
       0
     end
 
-    # Those that were chosen, as an option of instructions.rb.
+    # Those that were chosen, as an option of instructions.rb and collection.rb.
     def of_columns
       names = @options.columns.map(&:name) - ["plain"]
       @options.columns.equal?(COLUMNS) ? [] : ["--columns", names.join(",")]
+    end
+
+    def collection
+      quicken if @options.quick
+      program("collection.rb", ["--runs", @options.rounds.to_s, "--scale", @options.scale.to_s, *of_columns,
+                                *("--no-setup" unless @options.install)])
     end
 
     def program(file, arguments)

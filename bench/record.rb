@@ -12,7 +12,7 @@ module Bench
   module Record
     # The last ones are the server's, whose processor time is that of a request.
     HEADER = %w[workload column cpu_s wall_s peak_rss_bytes failure requests p50_s p99_s minor_gcs major_gcs
-                allocations driver_share].freeze
+                allocations driver_share paced_p50_s paced_p99_s].freeze
 
     module_function
 

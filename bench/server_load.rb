@@ -7,20 +7,25 @@ module Bench
   # Drives the Puma of workloads/server.rb with wrk, and measures its workers.
   #
   # wrk asks over 16 connections as fast as it is answered, first to warm up. It is written in C and takes little of the
-  # processors (`driver_share` says how much), so the workers are what is measured. Latency is that of a server
-  # under all the load it can take: mostly a request waits for others.
+  # processors (`driver_share` says how much), so the workers are what is measured. p50_s and p99_s are those of a
+  # server under all the load it can take: mostly a request waits for others. So it is driven once more at a steady rate
+  # of some 100 requests a second: paced_p50_s and paced_p99_s are those of a server with time to spare.
   class ServerLoad
     # It could not be measured.
     Failed = Class.new(StandardError)
     # cpu_s, user and system time of the workers, is that of one request; collections and allocations are those of a
     # thousand. peak_rss_bytes is the sum of the workers' VmHWM, driver_share wrk's part of the processors.
     Figures = Struct.new(:requests, :cpu_s, :p50_s, :p99_s, :peak_rss_bytes, :minor_gcs, :major_gcs, :allocations,
-                         :driver_share, keyword_init: true)
+                         :driver_share, :paced_p50_s, :paced_p99_s, keyword_init: true)
     WORKERS = 2
     WARM_UP_SECONDS = 3
     # In place of seconds, where the time is scaled to none: what first requests load is mostly loaded then.
     WARM_UP_REQUESTS = 20
     SECONDS = 8
+    # Three thousand requests: thirty are slower than their p99. Each has a connection of its own, because a thread of
+    # Puma's waits up to 0.2 s for the next request of a connection, and requests of others wait with it.
+    PACED_SECONDS = 30
+    PACE = ["-H", "Connection: close", "-s", File.join(__dir__, "paced.lua")].freeze
     PATIENCE_SECONDS = 60
     UNITS = { "us" => 1e-6, "ms" => 1e-3, "s" => 1.0 }.freeze
 
@@ -60,13 +65,15 @@ module Bench
       elapsed = now - begun
       cpu, driver = workers_cpu_s - cpu_before, Process.times.cutime + Process.times.cstime - driver_before
       minor, major, allocations = counts.zip(before).map { |after, first| 1000.0 * (after - first) / wrk[:requests] }
+      paced = drive([(PACED_SECONDS * @scale).round, 2].max, *PACE)
       Figures.new(**wrk, cpu_s: cpu / wrk[:requests], peak_rss_bytes: workers_peak_bytes, minor_gcs: minor,
-                         major_gcs: major, allocations: allocations, driver_share: driver / (elapsed * Etc.nprocessors))
+                         major_gcs: major, allocations: allocations, driver_share: driver / (elapsed * Etc.nprocessors),
+                         paced_p50_s: paced[:p50_s], paced_p99_s: paced[:p99_s])
     end
 
-    def drive(seconds)
+    def drive(seconds, *pace)
       # What takes longer than its time limit would be an error, and no slow request.
-      command = ["wrk", "-t1", "-c16", "-d#{seconds}s", "--timeout", "60s", "--latency"]
+      command = ["wrk", "-t1", "-c16", "-d#{seconds}s", "--timeout", "60s", "--latency", *pace]
       text = IO.popen([*command, page.to_s], &:read)
       requests = text[/(\d+) requests in/, 1].to_i
       raise Failed, "wrk reports errors" if text.match?(/Socket errors|Non-2xx/)

@@ -22,6 +22,8 @@ module Bench
       Measure.new(name: :cpu_s, title: "CPU/request", unit: "ms", scale: 1e-3),
       Measure.new(name: :p50_s, title: "p50", unit: "ms", scale: 1e-3),
       Measure.new(name: :p99_s, title: "p99", unit: "ms", scale: 1e-3),
+      Measure.new(name: :paced_p50_s, title: "paced p50", unit: "ms", scale: 1e-3),
+      Measure.new(name: :paced_p99_s, title: "paced p99", unit: "ms", scale: 1e-3),
       Measure.new(name: :peak_rss_bytes, title: "RSS", unit: "MB", scale: 1e6),
       Measure.new(name: :minor_gcs, title: "minor GCs", unit: "/1,000", scale: 1),
       Measure.new(name: :major_gcs, title: "major GCs", unit: "/1,000", scale: 1)
@@ -83,9 +85,9 @@ module Bench
     end
 
     def plain_cell(workload, measure)
-      runs = @good[[workload, @columns.first]] or return NO_FIGURE
-      value = Statistics.median(runs.map { |run| run[measure.name] })
-      format("%.2f %s", value / measure.scale, measure.unit)
+      # Records from before a measure have none of its figures.
+      values = @good.fetch([workload, @columns.first], []).filter_map { |run| run[measure.name] }
+      values.empty? ? NO_FIGURE : format("%.2f %s", Statistics.median(values) / measure.scale, measure.unit)
     end
 
     def server?(workload) = known(workload)&.server
@@ -150,7 +152,7 @@ module Bench
 
     def spread_of(measure)
       groups = @good.select { |(workload, _), runs| server?(workload) && runs.size > 1 }.values
-      spreads = groups.map { |runs| runs.map { |run| run[measure.name] } }.reject { |values| values.sum.zero? }
+      spreads = groups.map { |runs| runs.filter_map { |run| run[measure.name] } }.reject { |values| values.sum.zero? }
       return if spreads.empty?
 
       format("%s %.1f %%", measure.title, Statistics.median(spreads.map { |values| Statistics.spread(values) }) * 100)

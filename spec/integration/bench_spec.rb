@@ -28,12 +28,19 @@ RSpec.describe "bin/bench" do
     columns = %w[plain line full live]
     result = bench("--quick", "--no-setup", "--only", "server", "--columns", columns.join(",")).must_succeed
     expect(result.stdout).not_to include("has no figure")
-    ["CPU/request", "p50", "p99", "RSS"].each do |measure|
+    ["CPU/request", "p50", "p99", "paced p50", "paced p99", "RSS"].each do |measure|
       row = result.stdout[/^server +#{measure} .*$/]
       expect(row.scan(/\d+\.\d\dx/).size).to eq(columns.size - 1)
     end
     # Some 5,700. Requests under way at either end of so short a run count with one figure and not with the other.
     expect(result.stdout[/([\d.]+) allocations each/, 1].to_i).to be_between(3_000, 12_000)
+  end
+
+  it "times full collections" do
+    lines = bench("collection", "--quick", "--columns", "full,live").must_succeed.stdout.lines
+    expect(lines.first.split).to eq(%w[a full collection plain full live])
+    expect(lines.drop(1)).to match([/\Anothing to free +\d+ ms( +\d+\.\d\dx){2}$/,
+                                    /\A300,000 strings to free +\d+ ms( +\d+\.\d\dx){2}$/])
   end
 
   it "compares a run with plain Ruby's of the same round" do
