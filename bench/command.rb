@@ -2,6 +2,7 @@
 
 require "optparse"
 require_relative "blocks"
+require_relative "collection"
 require_relative "columns"
 require_relative "record"
 require_relative "session"
@@ -97,7 +98,7 @@ module Bench
       0
     end
 
-    # Those that were chosen, as an option of instructions.rb and collection.rb.
+    # Those that were chosen, as an option of instructions.rb.
     def of_columns
       names = @options.columns.map(&:name) - ["plain"]
       @options.columns.equal?(COLUMNS) ? [] : ["--columns", names.join(",")]
@@ -105,8 +106,11 @@ module Bench
 
     def collection
       quicken if @options.quick
-      program("collection.rb", ["--runs", @options.rounds.to_s, "--scale", @options.scale.to_s, *of_columns,
-                                *("--no-setup" unless @options.install)])
+      columns = @options.columns.equal?(COLUMNS) ? Collection::COLUMNS_TIMED : @options.columns
+      setup = Setup.new(install: @options.install)
+      puts Collection.new(setup, columns, rounds: @options.rounds, scale: @options.scale,
+                                          limit_s: @options.limit_s).call
+      0
     end
 
     def program(file, arguments)
