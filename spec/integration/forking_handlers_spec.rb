@@ -33,3 +33,14 @@ RSpec.describe "A signal handler that forks" do
     expect(figures).to include(status: 7, held_both: 0, other: 51, missed_frees: 0, dropped: 0)
   end
 end
+
+# Whoever reads is awaited longer than whoever records a block.
+RSpec.describe "A thread that forks" do
+  TruthDriver::WAYS.each do |way|
+    it "waits for the end of another thread's reading, and its child has the figures, #{way}" do
+      figures = native(program("forking_handlers.cc"), "beside", way: way, deadline_seconds: 20)
+      expect(figures).to include(other: 50, missed_frees: 0, dropped: 0)
+      expect(figures[:parent]).to include(forks: 0, kept: 50, marked: 0, grandchild: 50)
+    end
+  end
+end

@@ -21,10 +21,11 @@ use crate::pending::Pending;
 use crate::shared::{self, BIRTHS, PID, THREADS};
 use crate::{callers, object_samples, sampling, thread};
 
-/// Sleeps of 50 µs for which a fork waits for patching, for a pause and for recording to end.
+/// Sleeps of 50 µs for which a fork waits for patching and for recording to end.
 const SLEEPS: u32 = 3_000;
-/// Sleeps for which it waits for a start or stop, which does all of these.
-const SLEEPS_FOR_CHANGES: u32 = 3 * SLEEPS;
+/// Sleeps for which it waits for a start or stop, and for a reading: each of them waits for recording, too, and then
+/// works.
+const SLEEPS_FOR_WORK: u32 = 3 * SLEEPS;
 /// Sleeps for which a signal handler waits that has interrupted its own thread while that was recording.
 const SLEEPS_ON_TOP: u32 = 20;
 
@@ -77,17 +78,17 @@ fn hold(own: &ThreadState) -> Held {
     // or reading, and the child must not inherit a pause that nobody ends.
     if THREADS.is_pauser(own) {
         // Other forks may be waiting for this pause while they hold everything else.
-        return THREADS.hold_for_fork(own, 0);
+        return THREADS.hold_for_fork(own, 0, 0);
     }
     // While this thread is recording, no other thread can pause the world, so waiting is of no use.
-    let (sleeps, sleeps_for_changes) =
-        if own.is_busy() { (SLEEPS_ON_TOP, SLEEPS_ON_TOP) } else { (SLEEPS, SLEEPS_FOR_CHANGES) };
-    let changes = changes::hold_changes(sleeps_for_changes, || THREADS.join_forks());
+    let (sleeps, sleeps_for_work) =
+        if own.is_busy() { (SLEEPS_ON_TOP, SLEEPS_ON_TOP) } else { (SLEEPS, SLEEPS_FOR_WORK) };
+    let changes = changes::hold_changes(sleeps_for_work, || THREADS.join_forks());
     if changes == Changes::Joined {
         return Held::Paused;
     }
     let patches = patch::before_fork(sleeps);
-    let world = THREADS.hold_for_fork(own, sleeps);
+    let world = THREADS.hold_for_fork(own, sleeps_for_work, sleeps);
     if world.is_for_forks() {
         HOLDS_CHANGES.fetch_or(changes == Changes::Held, Ordering::Relaxed);
         HOLDS_PATCHES.fetch_or(patches, Ordering::Relaxed);
