@@ -80,10 +80,12 @@ RSpec.describe "The hook's figures against a native program's own" do
         it "agree for jemalloc's own interface, #{way}, in a program linked #{variant}", :own_allocator do
           jemalloc = NativePrograms.jemalloc or skip "libjemalloc2 is not installed"
           linked = program("mallocx.c", variant: variant, libraries: [jemalloc])
-          expect(native(linked, way: way)).to include(
-            wrong: 0, by_mallocx: [100, 85, 100_000, 85_000], by_rallocx: [40, 20, 120_000, 60_000],
-            by_xallocx: [30, 10, 30_250, 10_080], missed_frees: 0, dropped: 0
-          )
+          [[], ["paused"]].each do |arguments|
+            expect(native(linked, *arguments, way: way)).to include(
+              wrong: 0, by_mallocx: [100, 85, 100_000, 85_000], by_rallocx: [40, 20, 120_000, 60_000],
+              by_xallocx: [30, 10, 30_250, 10_080], missed_frees: 0, dropped: 0
+            )
+          end
         end
       end
     end

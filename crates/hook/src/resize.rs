@@ -180,16 +180,17 @@ pub(crate) unsafe extern "C" fn xallocx(
     } else {
         Birth::Full
     };
-    let moving = moving(block);
     // SAFETY: the caller's own arguments.
     let usable = unsafe {
         call!(functions::xallocx::REAL, fn(Pointer, usize, usize, c_int) -> usize)(block, size, extra, flags)
     };
     // It resizes in place or not at all, and returns the usable size. If that is below the request, nothing happened.
-    if usable < size {
-        refused(&moving, block, size, birth);
-    } else {
-        moved(&moving, block, size, caller, birth);
+    // The block's address is its caller's all the time, so the block is taken out only once it is known which: at a
+    // closed gate it could not be put back.
+    if usable >= size {
+        moved(&moving(block), block, size, caller, birth);
+    } else if let Birth::Sampled(Some(_)) = birth {
+        take_back(size);
     }
     usable
 }
