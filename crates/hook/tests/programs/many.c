@@ -1,11 +1,12 @@
-// How long start and stop take with many modules loaded: prints both in microseconds.
+// What start, stop and a refresh with nothing to do take with many modules loaded: prints the processor time of the three
+// in microseconds, five times.
 #include "hook_api.h"
 
 #include <time.h>
 
 static double now_us(void) {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
 }
 
