@@ -62,6 +62,9 @@ module Memintro
         @server.run
       rescue StandardError
         nil # a child that cannot be asked works none the less
+      ensure
+        # Ruby reuses the native thread for another thread.
+        Native.untracked_end
       end
 
       # Closes the parent's descriptors in a child: a process that holds them looks as if it listened. The extension

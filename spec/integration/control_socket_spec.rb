@@ -256,6 +256,45 @@ RSpec.describe "the control socket", :listening do
     end
   end
 
+  # Ruby gives a native thread of memintro's that has ended to the next thread of the program.
+  describe "leaves no thread of the program untracked" do
+    COUNT = <<~RUBY
+      def count
+        before = Memintro.totals.allocations
+        8.times.map { Thread.new { 200.times { Fiddle.malloc(6_000) }; sleep 0.05 } }.each(&:join)
+        Memintro.totals.allocations - before >= 1_600
+      end
+    RUBY
+
+    it "in a forked child, where a thread of memintro's has made the socket and ended" do
+      program = start_program(<<~RUBY, requires: %w[fiddle memintro])
+        #{COUNT}
+        Memintro.start
+        Memintro.listen
+        read, write = IO.pipe
+        fork { sleep(0.01) until Memintro.listening?; sleep(0.2); write.puts(count) }
+        puts :ready, read.gets
+      RUBY
+      expect(program.line).to eq("true")
+    end
+
+    it "when it no longer listens, after a start by the socket" do
+      program = start_program(<<~RUBY, requires: %w[fiddle memintro])
+        #{COUNT}
+        Memintro.start
+        Memintro.stop
+        Memintro.listen
+        puts :ready
+        sleep(0.01) until Memintro.tracking?
+        sleep(0.2)
+        Memintro.stop_listening
+        puts count
+      RUBY
+      ask(path_of(program.pid), '{"command":"start"}')
+      expect(program.line).to eq("true")
+    end
+  end
+
   # Where nobody tells Ruby of the fork, it wakes the thread at the socket at exit, which does not exist, and crashes.
   it "leaves a child that C code forks alone, which works and ends as it would" do
     program = start_program(<<~'RUBY')

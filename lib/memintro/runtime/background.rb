@@ -262,7 +262,7 @@ module Memintro
       stop.release
       # Ruby reuses the native thread for another thread.
       Native.accept_signals
-      Native.untracked_leave
+      Native.untracked_end
     end
   end
 end
