@@ -99,6 +99,10 @@ RSpec.describe "Memintro.leaks" do
     result = run_ruby(code: "Memintro.leaks", requires: %w[memintro], env: { "LD_PRELOAD" => LIBRARIES["jemalloc"] })
     expect(result.stderr).to include("the inside of jemalloc is not known, so only blocks that are tracked can be " \
                                      "judged. Start tracking (Memintro.start, or memintro leaks PID --track 60)")
+    sampled = run_ruby(code: "Memintro.start(mode: :sampled); Memintro.leaks", requires: %w[memintro],
+                       env: { "LD_PRELOAD" => LIBRARIES["jemalloc"] })
+    expect(sampled.stderr)
+      .to include("go over to full mode (Memintro.start, or memintro start PID), work, and ask again")
   end
 
   it "finds the same after GC.compact, and in a forked child" do

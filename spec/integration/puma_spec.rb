@@ -119,6 +119,34 @@ RSpec.describe "Puma" do
     end
   end
 
+  # As a Rails application in production: the master loads the program, and listens.
+  describe "in a cluster whose master loads the program", :listening do
+    it "counts each of the workers' threads, and has no warning of Puma's about threads of memintro's" do
+      rackup = File.join(socket_folder, "config.ru")
+      File.write(rackup, <<~'RUBY')
+        require "fiddle"
+        require "memintro"
+        run ->(env) { sleep(0.02) if Fiddle.malloc(6_000); [200, {}, [Process.pid.to_s]] }
+      RUBY
+      env = listening_env("MEMINTRO_LISTEN" => "1")
+      PumaServer.run(rackup, env: env, arguments: ["-w", "2", "-t", "4:4", "--preload"]) do |server|
+        eventually { sockets.size == 3 }
+        memintro("start", server.pid, "--workers").must_succeed
+        asked = Array.new(8) { Thread.new { Array.new(20) { server.get("/").body.to_i } } }.flat_map(&:value)
+        asked.tally.each do |worker, requests|
+          sites = JSON.parse(memintro("report", worker, "--json").must_succeed.stdout)["call_sites"]
+          expect(sites.find { |site| site["name"] == "#{rackup}:3" }["live_bytes"] / 6_000).to eq(requests)
+        end
+        # Paths are relative to the folder of the server, also from elsewhere.
+        tables = [[asked.first], [server.pid, "--workers"]].map do |who|
+          memintro("top", *who, chdir: socket_folder).must_succeed.stdout
+        end
+        expect(tables).to all(match(/^.* #{Regexp.escape(rackup)}:3$/))
+        expect(server.log).not_to include("Detected")
+      end
+    end
+  end
+
   describe "with the plugin" do
     report = { "MEMINTRO_PUMA_EVERY" => "0.3" }
 

@@ -54,6 +54,16 @@ RSpec.describe Memintro::Leaks do
     expect(little.verdict.last).to start_with("That is little.")
   end
 
+  it "says what may be lost as well, where the allocator does not tell free memory from memory in use" do
+    held = "memory of malloc that is not tracked (1.4 MiB of it)"
+    rows = [group(site: "a.rb:1", size: 6_000, count: 819, bytes: 4_914_000),
+            group(verdict: :anchored, site: "a.rb:1", count: 1_081, bytes: 6_486_000, held_by: held)]
+    figures = { leaked_blocks: 819, leaked_bytes: 4_914_000 }
+    expect(leaks(rows, **figures, allocator: :jemalloc).verdict[1])
+      .to start_with("Up to 1,081 more blocks (6.2 MiB) may be lost as well")
+    expect(leaks(rows, **figures).verdict.join).not_to include("may be lost")
+  end
+
   it "asks nobody to work on with a process of which there is only a core file" do
     of = lambda do |site, bytes|
       rows = [group(site: site, size: 40, count: 2, bytes: bytes)]

@@ -69,25 +69,32 @@ module Memintro
 
       # Asks for all sites: a site that is small in each process may be large in total.
       def family(listeners, default_top)
-        reports, code = reports_of(listeners)
-        sum = Control::WorkerReports.sum(reports.values)
         format = json? ? :json : (STACKS & [given[:format]]).first || :text
+        reports, code = reports_of(listeners, rendering: format == :text)
+        sum = Control::WorkerReports.sum(reports.values)
         if format == :text
           @out.puts(*members(reports), "", "sum of these processes (the header is the first one's):")
         end
         Memintro::Report.write(sum, Printed.new(@out, format == :json ? "json" : "text"),
                                format: format, top: count(STACKS.include?(format) ? nil : default_top),
-                               by: given[:by] || sum.default_figure, app_root: given[:app_root])
+                               by: given[:by] || sum.default_figure, app_root: given[:app_root] || root_of(reports))
         code
       end
 
+      # Paths are relative to the same folder as in the table of one process.
+      def root_of(reports)
+        told = reports.each_value.map { |report| report["rendering"] }.grep(Hash)
+        told.map { |rendering| rendering["app_root"] }.grep(String).first
+      end
+
       # @return [Array(Hash, Integer)] what each process reports, and the exit code
-      def reports_of(listeners)
+      def reports_of(listeners, rendering:)
         require_relative "../api/whole"
         require_relative "../control/worker_reports"
         reports = {}
         code = over_all(listeners, apart: false) do |listener|
-          reports[listener] = document(client(listener), "report", { format: :json, top: nil }).last
+          wanted = { format: :json, top: nil, rendering: rendering }
+          reports[listener] = document(client(listener), "report", wanted).last
         end
         raise Failure, "none of the #{listeners.size} processes answered" if reports.empty?
 

@@ -77,7 +77,7 @@ module Memintro
       # @param listeners [Array] one, or with --workers those below it, too, whose figures are added up
       # @return [Integer]
       def live_page(listeners)
-        reports, code = reports_of(listeners)
+        reports, code = reports_of(listeners, rendering: false)
         write_page(Control::WorkerReports.sum(reports.values))
         code
       end

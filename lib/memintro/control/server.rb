@@ -71,6 +71,8 @@ module Memintro
         @thread.name = "memintro-socket"
         @thread.report_on_exception = false
         @thread.abort_on_exception = false
+        # Puma's name for a thread that its warning about threads and preload_app! is not about.
+        @thread.thread_variable_set(:fork_safe, true)
         deadline = Connection.now + START_SECONDS
         Thread.pass until idle? || Connection.now > deadline
         nil

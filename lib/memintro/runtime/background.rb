@@ -238,6 +238,8 @@ module Memintro
       @started.name = @name
       @started.report_on_exception = false
       @started.priority = 0
+      # As in Control::Server#run.
+      @started.thread_variable_set(:fork_safe, true)
       leave_group
     rescue ThreadError
       @pid = before # who next asks tries again

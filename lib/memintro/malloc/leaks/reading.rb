@@ -80,10 +80,14 @@ module Memintro
       private_class_method :repeat
 
       def self.refuse(allocator, mode)
-        sampled = mode == :sampled ? " in full mode, because a sample is not enough to tell who points to what" : ""
+        advice = if mode == :sampled
+                   "A sample is not enough to tell who points to what: go over to full mode (Memintro.start, or " \
+                     "memintro start PID)"
+                 else
+                   "Start tracking (Memintro.start, or memintro leaks PID --track 60)"
+                 end
         raise LeaksError, "the inside of #{allocator} is not known, so only blocks that are tracked can be judged. " \
-                          "Start tracking#{sampled} (Memintro.start, or memintro leaks PID --track 60), work, and " \
-                          "ask again"
+                          "#{advice}, work, and ask again"
       end
       private_class_method :refuse
 
@@ -291,7 +295,7 @@ module Memintro
         when 3 then "a Ruby object of class #{Native.class_name_at(root) || '(no name)'}"
         when 4 then "an internal object of Ruby"
         when 5 then "memory that was mapped past malloc"
-        when 6 then "memory of malloc that is not tracked"
+        when 6 then Verdict::UNTRACKED
         when 8 then "code that was made at run time"
         when 10 then "an object of Ruby's VM"
         when 13 then "the stack of a fiber"

@@ -10,12 +10,14 @@ module Memintro
     module Verdict
       # Less than this in all is what most programs have from their start.
       LITTLE = 64 << 10
+      # What holds blocks where it is not known whether it is in use or free.
+      UNTRACKED = "memory of malloc that is not tracked"
       private_constant :LITTLE
 
       # @param leaks [Leaks]
       # @return [Array<String>] sentences
       def self.of(leaks)
-        [*found(leaks), *indirect(leaks), *undecided(leaks), *advice(leaks)]
+        [*found(leaks), *indirect(leaks), *undecided(leaks), *doubtful(leaks), *advice(leaks)]
       end
 
       def self.found(leaks)
@@ -53,6 +55,18 @@ module Memintro
          "#{Units.noun(count, 'it', 'them')} in another copy, or registers of other threads may."]
       end
       private_class_method :undecided
+
+      # With glibc that memory is told apart, and searched only where it is in use.
+      def self.doubtful(leaks)
+        groups = leaks.groups.select { |group| group.verdict == :anchored && group.held_by.to_s.start_with?(UNTRACKED) }
+        bytes = groups.sum(&:bytes)
+        return [] if leaks.allocator == :glibc || bytes < LITTLE
+
+        more = Units.counted(groups.sum(&:count), "more block")
+        ["Up to #{more} (#{Units.bytes(bytes)}) may be lost as well: what points to them, at least to some, is " \
+         "#{UNTRACKED}, and #{leaks.allocator} does not tell what of it is free."]
+      end
+      private_class_method :doubtful
 
       def self.advice(leaks)
         first = leaks.groups.find { |group| group.verdict == :leaked }

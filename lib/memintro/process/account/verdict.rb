@@ -65,7 +65,8 @@ module Memintro
         when :anonymous then "a native library or a JIT compiler has mapped it. Look at its own statistics."
         when :mapped_files then "#{largest_file(row)}The kernel takes unchanged pages back when it needs memory."
         when :malloc_iseqs
-          "methods or blocks made at run time. Memintro.top_iseqs(by: :location) names their lines."
+          "the program's own code and that of its gems; where it grows, methods or blocks are made at run time. " \
+          "Memintro.top_iseqs(by: :location) names the lines."
         when :malloc_internal then "Memintro.internals lists their kinds."
         when :malloc_ruby_objects then "#{largest_type(row)}Memintro.histogram names the classes."
         when :ruby_heap_live then "Memintro.histogram(by: :count) names the classes."
