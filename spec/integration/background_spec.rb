@@ -227,4 +227,19 @@ RSpec.describe "Memintro::Background" do
     expect(answer[:refused]).to match(["Memintro::Error", /\Amemintro-spec cannot be started: no more; end other/])
     expect(answer).to include(there: true, child: [false, true])
   end
+
+  it "leaves no thread of the program untracked where threads of Ruby share native ones" do
+    skip "this Ruby has no M:N threads" if RUBY_VERSION < "3.3"
+
+    found = run_ruby(code: <<~'RUBY', requires: %w[fiddle logger memintro], env: { "RUBY_MN_THREADS" => "1" })
+      Memintro.start
+      Memintro.log_every(0.01, Logger.new(File::NULL))
+      def keep = Fiddle.malloc(6_000)
+      Array.new(8) { Thread.new { 200.times { keep; sleep 0.0003 } } }.each(&:join)
+      Memintro.untracked { keep; Array.new(8) { Thread.new { sleep 0.02; keep } }.each(&:join); keep }
+      puts Memintro["-e:3"].live_bytes / 6_000
+    RUBY
+    # An untracked section is its thread's own.
+    expect(found.must_succeed.stdout).to eq("1608\n")
+  end
 end

@@ -16,6 +16,7 @@ mod mark_bits;
 mod marked_objects;
 mod markings;
 mod measure;
+mod moving_threads;
 mod native_stacks;
 mod object_events;
 mod object_words;
@@ -35,6 +36,7 @@ use magnus::{Error, Ruby};
 #[magnus::init]
 fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby_api::init(ruby)?;
+    moving_threads::follow();
     pages::give_back_what_loading_took();
     Ok(())
 }

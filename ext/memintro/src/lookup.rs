@@ -19,6 +19,7 @@
 //! | objects that are made, freed and moved | [`crate::object_events`] | | | they can be neither tracked nor measured |
 //! | where new objects and marks are told, see [`crate::object_words`], [`crate::mark_bits`] | yes | yes | yes | functions are called for each object |
 //! | `rb_thread_create` | yes | yes | yes | the same |
+//! | those that tell when a thread gives up and takes Ruby's lock, see [`crate::moving_threads`] | no such threads | yes | yes | with `RUBY_MN_THREADS=1` threads may be untracked |
 //! | `rb_thread_call_without_gvl2` | yes | yes | yes | other threads wait while the heap's figures are sorted |
 //! | `rb_ext_ractor_safe` | yes | yes | yes | no method may be called from any Ractor but the main one |
 //! | `ruby_thread_has_gvl_p`, `ruby_native_thread_p`, for magnus | yes | yes | yes | Ruby's lock is taken to be held (see [`stand_ins`]) |

@@ -10,6 +10,7 @@ use rb_sys::VALUE;
 
 use crate::lookup::postponing::{self, Postponed};
 use crate::lookup::{self, look_up};
+use crate::moving_threads::shares_native_threads;
 use crate::signals;
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
@@ -137,10 +138,6 @@ fn running_threads() -> Option<usize> {
     use std::os::unix::fs::MetadataExt;
     let links = std::fs::metadata("/proc/self/task").ok()?.nlink();
     usize::try_from(links).ok()?.checked_sub(2)
-}
-
-fn shares_native_threads() -> bool {
-    std::env::var_os("RUBY_MN_THREADS").is_some_and(|value| value == "1")
 }
 
 /// A postponed job. Ruby calls it between two instructions of the program, which must not be affected.
