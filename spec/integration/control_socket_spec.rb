@@ -329,10 +329,10 @@ RSpec.describe "the control socket", :listening do
         Memintro.stop_listening
         state
       end
-      puts :ready, states.tally.inspect
+      puts :ready, states.tally.to_a.flatten.join(" ")
       sleep
     RUBY
-    expect(program.line).to eq('{"sleep"=>20}')
+    expect(program.line).to eq("sleep 20")
   end
 
   it "is taken away by each process for itself, a forked child and its parent" do
