@@ -126,7 +126,7 @@ RSpec.describe "Puma" do
       File.write(rackup, <<~'RUBY')
         require "fiddle"
         require "memintro"
-        run ->(env) { sleep(0.02) if Fiddle.malloc(6_000); [200, {}, [Process.pid.to_s]] }
+        run ->(env) { sleep(0.02) if Fiddle.malloc(60_000); [200, {}, [Process.pid.to_s]] }
       RUBY
       env = listening_env("MEMINTRO_LISTEN" => "1")
       PumaServer.run(rackup, env: env, arguments: ["-w", "2", "-t", "4:4", "--preload"]) do |server|
@@ -135,7 +135,7 @@ RSpec.describe "Puma" do
         asked = Array.new(8) { Thread.new { Array.new(20) { server.get("/").body.to_i } } }.flat_map(&:value)
         asked.tally.each do |worker, requests|
           sites = JSON.parse(memintro("report", worker, "--json").must_succeed.stdout)["call_sites"]
-          expect(sites.find { |site| site["name"] == "#{rackup}:3" }["live_bytes"] / 6_000).to eq(requests)
+          expect(sites.find { |site| site["name"] == "#{rackup}:3" }["live_bytes"] / 60_000).to eq(requests)
         end
         # Paths are relative to the folder of the server, also from elsewhere.
         tables = [[asked.first], [server.pid, "--workers"]].map do |who|
