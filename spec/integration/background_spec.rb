@@ -234,10 +234,10 @@ RSpec.describe "Memintro::Background" do
     found = run_ruby(code: <<~'RUBY', requires: %w[fiddle logger memintro], env: { "RUBY_MN_THREADS" => "1" })
       Memintro.start
       Memintro.log_every(0.01, Logger.new(File::NULL))
-      def keep = Fiddle.malloc(6_000)
+      def keep = Fiddle.malloc(60_000)
       Array.new(8) { Thread.new { 200.times { keep; sleep 0.0003 } } }.each(&:join)
       Memintro.untracked { keep; Array.new(8) { Thread.new { sleep 0.02; keep } }.each(&:join); keep }
-      puts Memintro["-e:3"].live_bytes / 6_000
+      puts Memintro["-e:3"].live_bytes / 60_000
     RUBY
     # An untracked section is its thread's own.
     expect(found.must_succeed.stdout).to eq("1608\n")
