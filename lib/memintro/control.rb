@@ -51,20 +51,19 @@ module Memintro
         !server.nil? && server.pid == Native.pid && server.alive?
       end
 
-      # The extension calls it in each child that Ruby forks, in a thread of its own.
+      # The extension calls it in each child that Ruby forks, in a thread of its own. Ruby gives the native one to the
+      # next thread of the program.
       def forked
-        Native.untracked_enter
-        parents = @server
-        return if parents.nil? || parents.pid == Native.pid || Brake.on?
+        Memintro.untracked do
+          parents = @server
+          next if parents.nil? || parents.pid == Native.pid || Brake.on?
 
-        abandon_inherited
-        @server = Server.new(parents.name).open
-        @server.run
+          abandon_inherited
+          @server = Server.new(parents.name).open
+          @server.run
+        end
       rescue StandardError
         nil # a child that cannot be asked works none the less
-      ensure
-        # Ruby reuses the native thread for another thread.
-        Native.untracked_end
       end
 
       # Closes the parent's descriptors in a child: a process that holds them looks as if it listened. The extension

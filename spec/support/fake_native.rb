@@ -73,7 +73,6 @@ class FakeNative
   def blocks(id, _stack = false) = (@calls << [:blocks, id]) && block_list
   def untracked_enter = @depth += 1
   def untracked_leave = @depth -= 1
-  def untracked_end = @depth = 0
   def dump_at_exit(path) = (@calls << [:dump_at_exit, path]) && nil
   def hook_path = "/lib/memintro/libmemintro_hook.so"
   def allocator = "/lib/x86_64-linux-gnu/libc.so.6"

@@ -175,22 +175,20 @@ pub(crate) unsafe extern "C" fn xallocx(
     flags: c_int,
     caller: usize,
 ) -> usize {
-    let birth = if sampling::is_on() {
-        Birth::Sampled(sampling::charge(size).err().and_then(|debt| draw(size, debt)))
-    } else {
-        Birth::Full
-    };
     // SAFETY: the caller's own arguments.
     let usable = unsafe {
         call!(functions::xallocx::REAL, fn(Pointer, usize, usize, c_int) -> usize)(block, size, extra, flags)
     };
     // It resizes in place or not at all, and returns the usable size. If that is below the request, nothing happened.
-    // The block's address is its caller's all the time, so the block is taken out only once it is known which: at a
-    // closed gate it could not be put back.
+    // The block's address is its caller's all the time, so all is done once it is known which: at a closed gate a block
+    // that has been taken out could not be put back.
     if usable >= size {
+        let birth = if sampling::is_on() {
+            Birth::Sampled(sampling::charge(size).err().and_then(|debt| draw(size, debt)))
+        } else {
+            Birth::Full
+        };
         moved(&moving(block), block, size, caller, birth);
-    } else if let Birth::Sampled(Some(_)) = birth {
-        take_back(size);
     }
     usable
 }

@@ -72,9 +72,10 @@ module Memintro
         tracking = Memintro.tracking?
         epoch = Memintro.epoch
         before = [Memintro.mode, Native.sample_bytes]
-        # The allocations of this thread after the start belong to the answer, not to the program.
+        # The allocations of this thread after the start belong to the answer, not to the program. Its section has begun
+        # already, unless there was no hook then. Two would be one too many for whoever gets the native thread.
         Native.load_hook
-        Native.untracked_enter
+        Native.untracked_leave if Native.untracked_enter > 1
         Memintro.start(**settings)
         state = state_after(tracking, before, anew: Memintro.epoch != epoch)
         json(state: state, mode: Memintro.mode, tracking: Memintro.tracking?)

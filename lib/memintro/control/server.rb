@@ -136,7 +136,6 @@ module Memintro
         [@listener, @waker, @bell].each { |io| close(io) }
         # Ruby reuses the native thread for another thread.
         Native.accept_signals
-        Native.untracked_end
       end
 
       # Set to untracked each time: the hook may have been loaded while this thread slept.

@@ -264,7 +264,7 @@ module Memintro
       stop.release
       # Ruby reuses the native thread for another thread.
       Native.accept_signals
-      Native.untracked_end
+      Native.untracked_leave
     end
   end
 end

@@ -50,8 +50,9 @@ impl Threads {
     }
 
     /// Called before a fork: pauses the world, with at most `turn_sleeps` sleeps of 50 µs for another thread's pause
-    /// to end, and `sleeps` of them for recording. Unlike [`Threads::pause`] it may be called by a signal handler that has interrupted
-    /// anything. The forking thread is not busy, so its events are written down like those of other threads.
+    /// to end, and `sleeps` of them for recording. Unlike [`Threads::pause`] it may be called by a signal handler that
+    /// has interrupted anything. The forking thread is not busy, so its events are written down like those of other
+    /// threads.
     pub fn hold_for_fork(&self, own: &ThreadState, turn_sleeps: u32, sleeps: u32) -> Held {
         stack::touch::<PAUSE_STACK_BYTES>();
         if self.is_pauser(own) {

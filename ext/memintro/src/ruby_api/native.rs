@@ -38,8 +38,7 @@ pub(crate) fn init(ruby: &Ruby, native: RModule) -> Result<(), Error> {
     native.define_singleton_method("tracks_objects", function!(objects::is_on, 0))?;
     ractor_safe(|| {
         native.define_singleton_method("untracked_enter", function!(untracked_enter, 0))?;
-        native.define_singleton_method("untracked_leave", function!(untracked_leave, 0))?;
-        native.define_singleton_method("untracked_end", function!(untracked_end, 0))
+        native.define_singleton_method("untracked_leave", function!(untracked_leave, 0))
     })?;
     native.define_singleton_method("mark", function!(mark, 0))?;
     native.define_singleton_method("clear", function!(clear, 0))?;
@@ -147,12 +146,6 @@ fn untracked_enter() -> u32 {
 
 fn untracked_leave() -> u32 {
     hook_link::found().map_or(0, |api| (api.untracked_leave)())
-}
-
-/// Leaves all untracked sections of this thread. A thread of memintro's own calls it last, because Ruby reuses the native
-/// thread for a thread of the program.
-fn untracked_end() {
-    while untracked_leave() > 0 {}
 }
 
 fn mark(ruby: &Ruby) -> Result<(), Error> {
