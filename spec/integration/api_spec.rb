@@ -213,16 +213,20 @@ RSpec.describe "the Ruby API" do
       $kept = Fiddle.malloc(40_001)
       Memintro.start(max_sites: 8)
       $more = 50.times.map { |i| eval("Fiddle.malloc(1_001)", binding, "made/up_#{i}.rb", 1) }
-      before = Memintro.totals.live_bytes
-      sites = Memintro.each_call_site.to_a
+      # Anew if a thread ends meanwhile, and frees its signal stack: 47 kB where the processor has large registers.
+      sites = totals = nil
+      10.times do
+        before = Memintro.totals.live_bytes
+        sites = Memintro.each_call_site.to_a
+        totals = Memintro.totals.live_bytes
+        break if (totals - before).abs < 5_000
+      end
       puts JSON.generate(sites: sites.size, other: Memintro["(other)"].live_bytes, sum: sites.sum(&:live_bytes),
-                         totals: [before, Memintro.totals.live_bytes].minmax)
+                         totals: totals)
     RUBY
     expect(figures[:sites]).to be <= 12
     expect(figures[:other]).to be >= 42 * 1_001
-    # A thread that ends meanwhile frees its signal stack: 47 kB where the processor has large registers.
-    least, most = figures[:totals]
-    expect(figures[:sum]).to be_between(least - 5_000, most + 5_000)
+    expect(figures[:sum]).to be_within(5_000).of(figures[:totals])
   end
 
   it "counts per thread" do

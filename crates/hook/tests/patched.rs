@@ -206,11 +206,11 @@ fn a_thousand_rounds_with_four_threads() {
     Workshop::new("more_rounds").build("rounds.c", "rounds", &["-pthread"]).run("rounds", &["1000"]);
 }
 
-/// A module costs the same, however many others there are. The limit in microseconds of processor time holds for the
-/// library as it is shipped.
+/// The limit, of processor time, holds for the library as it is shipped. Without optimisation there is only a rough limit.
+/// And a module costs the same, however many others there are.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn start_and_stop_take_four_times_as_long_for_four_times_as_many_modules() {
+fn three_hundred_modules_in_fifty_milliseconds() {
     let shop = Workshop::new("many");
     shop.build("many_lib.s", "libmany.so", &["-shared", "-nostdlib", "-Wl,-z,lazy"]);
     for index in 0..300 {
@@ -225,12 +225,11 @@ fn start_and_stop_take_four_times_as_long_for_four_times_as_many_modules() {
             values.min().expect("five rounds")
         })
     };
-    let ([few_start, few_stop, _], [start, stop, refresh]) = (best_us("75"), best_us("300"));
-    let figures =
-        format!("75 modules: {few_start}, {few_stop} us; 300: {start}, {stop} us, refresh {refresh} us");
-    println!("{figures}");
-    assert!(start < 8 * few_start, "{figures}");
-    assert!(stop < 8 * few_stop, "{figures}");
-    assert!(refresh < start / 50, "with nothing to do: {figures}");
-    assert!(cfg!(debug_assertions) || start.max(stop) < 50_000, "{figures}");
+    let ([few_start_us, few_stop_us, _], [start_us, stop_us, refresh_us]) = (best_us("75"), best_us("300"));
+    println!("75 modules: start {few_start_us} us, stop {few_stop_us} us");
+    println!("300 modules: start {start_us} us, stop {stop_us} us, refresh without changes {refresh_us} us");
+    let limit_us = if cfg!(debug_assertions) { 1_000_000 } else { 50_000 };
+    assert!(start_us < limit_us.min(8 * few_start_us), "start took {start_us} us");
+    assert!(stop_us < limit_us.min(8 * few_stop_us), "stop took {stop_us} us");
+    assert!(refresh_us < limit_us / 50, "a refresh with nothing to do took {refresh_us} us");
 }
