@@ -67,7 +67,8 @@ module Memintro
       # another thread to wait for signals, usually this one, which then waits for the lock.
       # @return [nil]
       def run
-        @thread = Thread.new { serve }
+        # Whoever makes it may not be killed meanwhile, and a thread takes that on.
+        @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { serve } }
         @thread.name = "memintro-socket"
         @thread.report_on_exception = false
         @thread.abort_on_exception = false
