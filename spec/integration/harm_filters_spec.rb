@@ -5,7 +5,51 @@ require "spec_helper"
 # Filters of system calls (seccomp), as systemd, Docker and sandboxes have them. Nothing of memintro may end the program
 # for a call, or hang because one is refused.
 RSpec.describe "Filters of system calls" do
-  one_ruby requires: ["json", "tmpdir", "memintro", Filters.extension]
+  one_ruby requires: ["json", "stringio", "tmpdir", "memintro", "memintro/cli", Filters.extension]
+
+  Filters.all.each do |name, filters|
+    %w[before after].each do |order|
+      it "takes nothing from a program under #{name} that came #{order} the start" do
+        found = run_forked("load #{File.join(Subprocess::SCRIPTS, "filtered.rb").inspect}",
+                           arguments: [JSON.generate(filters), order], deadline_seconds: 100).must_succeed.json
+        wrong = found.reject { |_, (result, seconds)| result == "right" && seconds < 20 }
+        expect(wrong.keys).to eq([:answers]), "#{wrong}"
+        expect(found.size).to eq(27)
+        expect(found[:answers][:start].last).to include("tracks its allocations now (full mode)")
+      end
+    end
+  end
+
+  # Processes that end, of themselves, without Ruby's help, and by a signal.
+  ENDING = <<~'RUBY'
+    kept = Array.new(1_000) { "k" * 1_000 }
+    JSON.parse(ARGV[0]).each { |filter| Filter.install(*filter) }
+    pids = [-> { exit }, -> { exit!(3) }, -> { Filter.abort }].map { |ending| fork { ending.call } }
+    statuses = pids.map { |pid| Process.wait2(pid).last }
+    puts JSON.generate([*statuses, $$].map { |one| one.is_a?(Integer) ? [one] : [one.pid, one.exitstatus, one.termsig] })
+  RUBY
+
+  # Runs that under the command, below filters.
+  def ended(folder, before: [], after: [])
+    command = [RbConfig.ruby, Subprocess::EXE, "run", "--report", File.join(folder, "%p"), "--",
+               RbConfig.ruby, "-rjson", "-r#{Filters.extension}", "-e", ENDING, "--", JSON.generate(after)]
+    run_forked("JSON.parse(ARGV[0]).each { |filter| Filter.install(*filter) }; exec(*JSON.parse(ARGV[1]))",
+               arguments: [before, command].map { |one| JSON.generate(one) }, deadline_seconds: 60).must_succeed.json
+  end
+
+  Filters.all.each do |name, filters|
+    it "leaves a report or a raw dump of each process that ends under #{name}" do
+      [{ before: filters }, { after: filters }].each do |order|
+        Dir.mktmpdir do |folder|
+          processes = ended(folder, **order)
+          expect(processes.map { |_, *status| status }).to eq([[0, nil], [3, nil], [nil, Signal.list["ABRT"]], []])
+          first = processes.map { |pid, *| File.binread(File.join(folder, pid.to_s), 7) }
+          expect(first).to eq(%w[memintr MEMINTR MEMINTR memintr])
+          expect(Dir.children(folder).size).to eq(4)
+        end
+      end
+    end
+  end
 
   # Runs this under a filter that answers so to these calls.
   def refusing(names, answer, code, **options)

@@ -12,6 +12,20 @@ module Filters
 
   module_function
 
+  # Those of systemd's @system-service, of Docker, and of a sandbox that refuses everything unusual. Each as the
+  # arguments of `Filter.install`, one after the other.
+  def all
+    clone3 = numbers("clone3")
+    docker, service, usual = %w[docker system_service usual].map { |name| numbers(*list(name)) }
+    {
+      "systemd's @system-service" => [[service, ALLOW, KILL]],
+      # It answers ENOSYS to clone3, so that the C library calls clone, whose flags can be judged.
+      "Docker's profile" => [[docker + clone3, ALLOW, EPERM], [clone3, ENOSYS, ALLOW]],
+      "a sandbox that refuses with EPERM" => [[usual, ALLOW, EPERM]],
+      "a sandbox that refuses with ENOSYS" => [[usual, ALLOW, ENOSYS]]
+    }
+  end
+
   # What `require` takes for `Filter.install`.
   def extension = NativePrograms.extension("filter.c")
 
