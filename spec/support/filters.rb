@@ -41,5 +41,3 @@ module Filters
   # Names from a file of spec/fixtures/filters.
   def list(name) = File.read(File.join(LISTS, "#{name}.txt")).gsub(/^#.*/, "").split
 end
-
-RSpec.configure { |config| config.include Filters } if defined?(RSpec)
