@@ -22,6 +22,13 @@ RSpec.describe "Records within blocks" do
                                  frees: 14_001)
     end
 
+    it "harm no program that reads or writes the bytes behind its blocks, as one without a terminator does (#{way})" do
+      figures = of("uses_slack", way: way, env: inband)
+      expect(figures).to include(unterminated: 0, unequal: 0, lost: 0, lost_by_moves: 0, missed: 0)
+      # Records were written over, so this was no program without any.
+      expect(figures[:dropped]).to be_between(1, 200)
+    end
+
     it "move to the table amid starts and stops: the blocks that are listed are those of the sums (#{way})" do
       figures = of("starts_and_stops", way: way, env: inband)
       expect(figures).to include(dropped: 0, missed: 0, usable_of_41: 48)

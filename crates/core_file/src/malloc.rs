@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use memintro_analysis::account::arenas::{self, Heap, Layout};
 use memintro_analysis::account::caches;
-use memintro_analysis::account::chunks::{self, End, FLAGS, MAPPED, PREVIOUS_IN_USE, State};
+use memintro_analysis::account::chunks::{self, End, FLAGS, MAPPED, Mapped, PREVIOUS_IN_USE, State};
 use memintro_analysis::leaks::nodes::{Node, State as Found};
 use memintro_analysis::leaks::unused::Read;
 
@@ -195,12 +195,13 @@ impl Malloc {
                     at = range.1.next_multiple_of(PAGE);
                     continue;
                 }
-                let size = chunks::mapped(at, segment.known_end() - at, |place| image.word(place));
-                if let Some(size) = size {
-                    self.nodes.push(Node::new(at + HEAD, size - HEAD));
+                let one = chunks::mapped(at, segment.known_end() - at, |place| image.word(place));
+                if let Some(Mapped { chunk, size }) = one {
+                    let block = chunk + HEAD;
+                    self.nodes.push(Node::new(block, at + size - block));
                     self.ranges.push((at, at + size));
                 }
-                at += size.unwrap_or(PAGE);
+                at += one.map_or(PAGE, |one| one.size);
             }
         }
     }
@@ -216,7 +217,10 @@ impl Malloc {
                 continue;
             };
             let mapped = self.nodes.iter().filter(|node| is_mapped(image, node.start));
-            let sums = mapped.fold((0, 0), |sum, node| (sum.0 + 1, sum.1 + (node.bytes + HEAD) as u64));
+            // In front of an aligned block, bytes were skipped.
+            let skipped = |node: &Node| image.word(node.start - HEAD).unwrap_or(0);
+            let sums = mapped
+                .fold((0, 0), |sum, node| (sum.0 + 1, sum.1 + skipped(node) + (node.bytes + HEAD) as u64));
             if sums != (count, bytes) {
                 return Err(format!(
                     "{} blocks with a mapping of their own ({} bytes) were found, and glibc has counted {count} ({bytes} \

@@ -21,6 +21,8 @@ pub(crate) struct Moving {
     pub(crate) generation: u32,
     /// Its note, if it was born in a measurement.
     pub(crate) birth: Option<Birth>,
+    /// It had a record within itself, which was whole.
+    pub(crate) had_record: bool,
 }
 
 /// What was known of it.
@@ -42,12 +44,21 @@ pub(crate) struct Origin<'a> {
     pub(crate) counters: &'a CounterCache,
     /// Whether the block is still the running thread's.
     pub(crate) owns: bool,
+    /// Whether it may get a record.
+    pub(crate) writes: bool,
 }
 
 impl<'a> Origin<'a> {
     #[inline(always)]
     pub(crate) fn of(own: &'a ThreadState) -> Self {
-        Self { owner: own, counters: &own.counters, owns: true }
+        Self { owner: own, counters: &own.counters, owns: true, writes: true }
+    }
+
+    /// The same for the block that a move has made. If what it was before had no record, or one that was written over, the bytes
+    /// behind its size may be the program's, which expects them in the new block.
+    #[inline]
+    pub(crate) fn of_moved(own: &'a ThreadState, moving: &Moving) -> Self {
+        Self { writes: moving.had_record, ..Self::of(own) }
     }
 }
 
@@ -114,6 +125,7 @@ extern "C" fn put_into_block(origin: Origin<'_>, address: usize, block: &Block, 
         THREADS.make_unusual();
     }
     let has_record = origin.owns
+        && origin.writes
         && TAILS.takes()
         && TAILS.make_room(address)
         // SAFETY: the block has just been handed out to this thread.

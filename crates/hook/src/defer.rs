@@ -211,7 +211,8 @@ extern "C" fn free_with_record(own: &ThreadState, address: usize, leaving: &Leav
         // SAFETY: the caller's block.
         if let Some(removed) = unsafe { TAILS.claim(address, generation) } {
             FOLLOWED.freed(address as u64);
-            let taken = Moving { old: Old::Followed(removed), epoch, generation, birth: None };
+            let taken =
+                Moving { old: Old::Followed(removed), epoch, generation, birth: None, had_record: true };
             let _ = leaving.taken.set(taken);
             return free(own, address, leaving);
         }

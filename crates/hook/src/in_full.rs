@@ -14,6 +14,7 @@ use memintro_tracker::table::{Block, Removed};
 use memintro_tracker::tails::{EXTRA, with_extra};
 use memintro_tracker::threads::{Busy, ThreadState, bump};
 
+use crate::apply::Origin;
 use crate::clear;
 use crate::functions;
 use crate::in_band;
@@ -209,7 +210,7 @@ extern "C" fn record_known(
                 bump(&own.traffic.allocations, 1);
                 bump(&own.traffic.allocated_bytes, born.size);
             }
-            _ => record_at(own, block as usize, born.size, caller, site, generation),
+            _ => record_at(Origin::of(own), block as usize, born.size, caller, site, generation),
         }
     }
     drop(busy);
@@ -221,7 +222,7 @@ extern "C" fn record_somewhere(block: Pointer, size: usize, own: &ThreadState, c
     if !block.is_null() {
         TABLE.prefetch(block as usize);
         let (site, generation) = site(own, caller);
-        record_at(own, block as usize, size as u64, caller, site, generation);
+        record_at(Origin::of(own), block as usize, size as u64, caller, site, generation);
     }
     drop(busy);
     block

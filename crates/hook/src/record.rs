@@ -78,14 +78,14 @@ pub(crate) extern "C" fn allocated(block: *mut c_void, size: usize, caller: usiz
     let Some(busy) = enter(&own, || defer::birth(&own, address, size, caller, None)) else { return };
     // The mode is read again, because a stop cannot happen from here on. The stub's check was only a hint.
     if shared::is_full() {
-        record(&own, address, size, caller);
+        record(&own, Origin::of(&own), address, size, caller);
     }
     drop(busy);
 }
 
-fn record(own: &ThreadState, address: usize, size: u64, caller: usize) {
+fn record(own: &ThreadState, origin: Origin<'_>, address: usize, size: u64, caller: usize) {
     if own.untracked.get() != 0 {
-        born_untracked(Origin::of(own), address, shared::generation());
+        born_untracked(origin, address, shared::generation());
         return;
     }
     let known = line::running()
@@ -94,20 +94,20 @@ fn record(own: &ThreadState, address: usize, size: u64, caller: usize) {
         Some(known) => known,
         None => site(own, caller),
     };
-    record_at(own, address, size, caller, site, generation);
+    record_at(origin, address, size, caller, site, generation);
 }
 
 /// Records a block that was born at this site. The thread is busy.
 #[inline(always)]
 pub(crate) fn record_at(
-    own: &ThreadState,
+    origin: Origin<'_>,
     address: usize,
     size: u64,
     caller: usize,
     site: u32,
     generation: u32,
 ) {
-    if let Some(weight) = born(Origin::of(own), address, size, site, generation) {
+    if let Some(weight) = born(origin, address, size, site, generation) {
         callers::sample(site, weight.get(), address, size, caller);
     }
 }
@@ -243,7 +243,7 @@ fn forget_unusual(own: &ThreadState, address: usize, now: u32, given_up_before: 
 
 /// A block is about to be resized, and perhaps moved.
 pub(crate) fn moving(block: *mut c_void) -> Moving {
-    let mut moving = Moving { old: Old::Nothing, epoch: 0, generation: 0, birth: None };
+    let mut moving = Moving { old: Old::Nothing, epoch: 0, generation: 0, birth: None, had_record: false };
     let Some(own) = thread::own() else { return moving };
     let address = block as usize;
     let has_record = Cell::new(false);
@@ -261,7 +261,9 @@ pub(crate) fn moving(block: *mut c_void) -> Moving {
     };
     if ACTIVE.load(Ordering::Relaxed) != 0 {
         moving.generation = shared::generation();
+        let has_record = TAILS.is_on() && TAILS.has(address);
         moving.old = take(address, moving.generation);
+        moving.had_record = has_record && matches!(moving.old, Old::Followed(_));
         if let Old::Followed(removed) = &moving.old {
             own.begin_move(removed.site, removed.size);
         }
@@ -297,7 +299,7 @@ pub(crate) extern "C" fn moved(moving: &Moving, new: *mut c_void, size: usize, c
         }
         if is_born {
             match (mean, sampling::is_on()) {
-                (None, false) => record(&own, address, size, caller),
+                (None, false) => record(&own, Origin::of_moved(&own, moving), address, size, caller),
                 (Some(mean), true) => record_sample(&own, address, size, caller, mean),
                 // The mode has changed just now.
                 _ => {}
@@ -332,6 +334,7 @@ pub(crate) extern "C" fn stayed(moving: &Moving, block: *mut c_void) {
 
 /// realloc of a block whose record may be read just now: it stays until the gate opens.
 pub(crate) extern "C" fn copied(block: *mut c_void, size: usize, caller: usize) -> *mut c_void {
+    // What lies behind the size is copied as well, as the allocator does: a program may have written there.
     // SAFETY: the caller's own block; the new one has at least so many bytes.
     unsafe {
         if size == 0 {
@@ -343,7 +346,7 @@ pub(crate) extern "C" fn copied(block: *mut c_void, size: usize, caller: usize) 
             return new;
         }
         let usable = call!(functions::malloc_usable_size::REAL, fn(*mut c_void) -> usize)(block);
-        ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), usable.min(size));
+        ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), usable.min(size.saturating_add(EXTRA)));
         allocated(new, size, caller);
         give_back(block);
         new

@@ -59,7 +59,7 @@ fn record_event(own: &ThreadState, event: &Event, path: &[u8]) {
     }
     // SAFETY: states are never unmapped, and the world is paused.
     let Some(owner) = (unsafe { (event.owner as *const ThreadState).as_ref() }) else { return };
-    let origin = Origin { owner, counters: &own.counters, owns: false };
+    let origin = Origin { owner, counters: &own.counters, owns: false, writes: false };
     let address = event.address as usize;
     let removed = || Removed { site: event.site, size: event.size, age: event.extra };
     let sample = || Sample {

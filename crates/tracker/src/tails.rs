@@ -21,7 +21,7 @@ use crate::mmap;
 use crate::table::{Block, Removed};
 use damage::Damage;
 pub use record::{bytes_of, is_glibcs, is_told};
-use record::{decode, encode, tail, usable, usable_of};
+use record::{decode, encode, tail, usable};
 
 /// Bytes that the allocator is asked for on top of a block's size.
 pub const EXTRA: usize = 8;
@@ -378,8 +378,7 @@ impl Tails {
         self.damage.doubt(address);
     }
 
-    /// How many bytes of a block its owner may use; `None`: the allocator has to be asked. It is what the allocator would say
-    /// if it had been asked for the size alone, or 8 less.
+    /// How many bytes of a block its owner may use; `None`: the allocator has to be asked. All but the record.
     ///
     /// # Safety
     /// The block is the caller's.
@@ -389,9 +388,8 @@ impl Tails {
             return None;
         }
         // SAFETY: the caller's promise.
-        let Whole { usable, removed, .. } = unsafe { self.whole(address, 0) }?;
-        let alone = usable_of(removed.size);
-        Some(alone.min(usable.wrapping_sub(8)) as usize)
+        let Whole { usable, .. } = unsafe { self.whole(address, 0) }?;
+        Some(usable.wrapping_sub(8) as usize)
     }
 
     /// Reserves the map around an address. `false`: there is no memory.

@@ -177,7 +177,7 @@ fn allocate(random: &mut Random) -> Live {
     assert!(!block.is_null());
     // SAFETY: the block has these bytes.
     unsafe { block.cast::<u8>().write_bytes(0xA5, size as usize) };
-    born(block.expose_provenance(), size, random.below(1 << 24) as u32)
+    born(block.expose_provenance(), size, random.below(1 << 20) as u32)
 }
 
 fn resize(block: Live, random: &mut Random) -> Live {
@@ -186,7 +186,7 @@ fn resize(block: Live, random: &mut Random) -> Live {
     // SAFETY: the block is this thread's.
     let moved = unsafe { libc::realloc(pointer(block.address), size as usize + EXTRA) };
     assert!(!moved.is_null());
-    born(moved.expose_provenance(), size, random.below(1 << 24) as u32)
+    born(moved.expose_provenance(), size, random.below(1 << 20) as u32)
 }
 
 fn run(seed: u64, operations: u64) {

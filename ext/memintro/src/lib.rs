@@ -5,8 +5,6 @@
 )]
 
 mod account;
-#[cfg(target_os = "linux")]
-mod built_for;
 mod callers;
 mod copy;
 mod heap;

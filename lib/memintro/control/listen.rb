@@ -60,15 +60,11 @@ module Memintro
 
     def start_to_listen(name)
       untracked do
-        load_server
+        require_relative "../control"
         Control.start(name)
       end
-    end
-
-    def load_server
-      Loader.file("control") unless defined?(Control::LOADED)
-    rescue Error => e
-      raise ListenError, e.message
+    rescue LoadError => e
+      raise ListenError, Loader.unreadable(e)
     end
 
     def checked_name(name)

@@ -38,8 +38,6 @@ module Memintro
         :gone
       rescue Errno::EPERM
         :foreign
-      rescue Errno::ENOSYS
-        :there # a filter of system calls refuses the question
       end
       private_class_method :signal
     end

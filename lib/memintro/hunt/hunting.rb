@@ -73,8 +73,7 @@ module Memintro
 
     # @return [Boolean] whether a hunt was ever begun
     def hunted?
-      # A thread may have been killed while it loaded the class, which is there then, by half.
-      Memintro.autoload?(:Hunt).nil? && Lazy.loaded?(Hunt)
+      Memintro.autoload?(:Hunt).nil?
     end
   end
 end

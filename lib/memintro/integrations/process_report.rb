@@ -103,7 +103,7 @@ module Memintro
     def try(&complain)
       untracked { deliver }
       true
-    rescue StandardError, ScriptError, NoMemoryError => e
+    rescue StandardError, ScriptError => e
       complain.call(e)
       false
     end

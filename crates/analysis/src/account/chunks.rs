@@ -13,6 +13,8 @@ pub const MAPPED: u64 = 2;
 pub const FLAGS: u64 = 7;
 /// Chunks begin at multiples of this, and have such sizes.
 pub const GRAIN: usize = 16;
+/// A chunk's head, before what malloc's caller has.
+const HEAD: usize = 16;
 
 /// What a chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +117,36 @@ pub(super) fn step(
     Step::Chunk { size, state: if used { State::Used } else { State::Free }, next_head }
 }
 
-/// Bytes of a chunk with a mapping of its own that begins at a page, if that is one. `room` are the bytes up to the
-/// end of the memory in which it lies.
-pub fn mapped(page: usize, room: usize, word: impl Fn(usize) -> Option<u64>) -> Option<usize> {
-    let head = word(page.checked_add(8)?)?;
-    let size = usize::try_from(head & !FLAGS).ok()?;
-    let is_one =
-        head & FLAGS == MAPPED && word(page)? == 0 && size >= super::PAGE && size.is_multiple_of(super::PAGE);
-    (is_one && size <= room).then_some(size)
+/// A chunk with a mapping of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Where it begins: at a page, unless its caller wanted it aligned.
+    pub chunk: usize,
+    /// Bytes of the mapping.
+    pub size: usize,
+}
+
+/// The chunk whose mapping begins at a page, if one does. `room` are the bytes up to the end of the memory in which it lies.
+pub fn mapped(page: usize, room: usize, word: impl Fn(usize) -> Option<u64>) -> Option<Mapped> {
+    let size = |chunk: usize| {
+        let head = word(chunk.checked_add(8)?)?;
+        usize::try_from(head & !FLAGS).ok().filter(|_| head & FLAGS == MAPPED)
+    };
+    let is_whole = |size: usize| size >= super::PAGE && size.is_multiple_of(super::PAGE) && size <= room;
+    let first = size(page).filter(|size| is_whole(*size) && word(page) == Some(0))?;
+    // Of an aligned block, this head is left over (its size may be out of date), and the chunk's own is in front of the block. It
+    // begins with the bytes that were skipped, which are at least the two heads.
+    let aligned = |shift: u32| {
+        let alignment = 1_usize << shift;
+        let least = page.checked_add(2 * HEAD)?;
+        let chunk = least.checked_add(HEAD)?.checked_next_multiple_of(alignment)? - HEAD;
+        let skipped = chunk - page;
+        let size = size(chunk).filter(|_| skipped < room)?.checked_add(skipped)?;
+        (is_whole(size) && word(chunk) == Some(skipped as u64)).then_some(Mapped { chunk, size })
+    };
+    // Each alignment that may have been asked for gives one place.
+    let shifts = HEAD.ilog2() + 1..=room.ilog2();
+    Some(shifts.filter_map(aligned).next().unwrap_or(Mapped { chunk: page, size: first }))
 }
 
 #[cfg(test)]
@@ -211,10 +235,40 @@ mod tests {
     fn mapped_chunks_are_known_by_their_heads() {
         let with =
             |first: u64, second: u64| mapped(0, 8192, |address| [first, second].get(address / 8).copied());
-        assert_eq!(with(0, 8192 | 2), Some(8192));
+        assert_eq!(with(0, 8192 | 2), Some(Mapped { chunk: 0, size: 8192 }));
         assert_eq!(
             (with(1, 8192 | 2), with(0, 8192 | 3), with(0, 8000 | 2), with(0, 12288 | 2)),
             (None, None, None, None)
         );
+    }
+
+    #[test]
+    fn mapped_chunks_of_aligned_blocks_begin_further_back() {
+        const PAGES: usize = 32 * 4096;
+        let found = |page: usize, skipped: usize, [first, size]: [usize; 2]| {
+            let at = |at: usize, word: usize| (at, (word | 2) as u64);
+            let heads = [
+                (page, 0),
+                at(page + 8, first),
+                (page + skipped, skipped as u64),
+                at(page + skipped + 8, size),
+            ];
+            mapped(page, PAGES, |address| {
+                Some(heads.iter().find(|head| head.0 == address).map_or(0, |head| head.1))
+            })
+        };
+        let page = 0x7f00_0000_3000;
+        for skipped in [48, 112, 4080, 0x5000 - 16, 0xd000 - 16] {
+            let expected = Some(Mapped { chunk: page + skipped, size: PAGES });
+            assert_eq!(found(page, skipped, [PAGES, PAGES - skipped]), expected, "{skipped}");
+            // It was resized since: only its own head is up to date.
+            let shorter = Some(Mapped { chunk: page + skipped, size: PAGES - 4096 });
+            assert_eq!(found(page, skipped, [PAGES, PAGES - 4096 - skipped]), shorter, "{skipped}");
+        }
+        let plain = Some(Mapped { chunk: page, size: PAGES });
+        // No alignment leads there; the sizes do not agree; so much is not there.
+        for (skipped, size) in [(32, PAGES - 32), (48, PAGES - 40), (48, PAGES + 4096 - 48)] {
+            assert_eq!(found(page, skipped, [PAGES, size]), plain, "{skipped}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks of malloc that have a mapping of their own. Nothing lists them: they are known by their heads.
 
 use memintro_analysis::account::PAGE;
-use memintro_analysis::account::chunks;
+use memintro_analysis::account::chunks::{self, Mapped};
 use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owner;
 use memintro_analysis::account::space::{Area, Space};
@@ -31,7 +31,7 @@ const LEAST_HALVED: usize = 1 << 12;
 /// More blocks than glibc maps.
 const MOST: usize = 1 << 20;
 
-/// Chunks with a mapping of their own: they begin at a page. `None` if there is no memory for their list.
+/// Chunks with a mapping of their own, which begins at a page. `None` if there is no memory for their list.
 pub(super) fn count(
     frozen: &mut Frozen<'_>,
     wanted: &Wanted<'_>,
@@ -66,8 +66,8 @@ pub(super) fn count(
             } else {
                 search.rest(from, &mut found, &mut more)
             };
-            for (at, size) in found.list.iter().take(found.used) {
-                candidates.own(*at, Owner::Native);
+            for (at, Mapped { chunk, size }) in found.list.iter().take(found.used) {
+                candidates.own(*chunk, Owner::Native);
                 resident += frozen.space.claim(*at, *at + *size);
             }
         }
@@ -81,8 +81,8 @@ pub(super) fn count(
 
 /// Blocks, with their bytes.
 struct Found {
-    /// Those of one area.
-    list: &'static mut [(usize, usize)],
+    /// Those of one area, with the beginnings of their mappings.
+    list: &'static mut [(usize, Mapped)],
     used: usize,
     blocks: u64,
     bytes: u64,
@@ -95,12 +95,12 @@ impl Found {
         self.counted == Some((self.blocks, self.bytes))
     }
 
-    fn add(&mut self, block: (usize, usize)) {
+    fn add(&mut self, block: (usize, Mapped)) {
         if let Some(place) = self.list.get_mut(self.used) {
             *place = block;
             self.used += 1;
             self.blocks += 1;
-            self.bytes += block.1 as u64;
+            self.bytes += block.1.size as u64;
         }
     }
 }
@@ -154,12 +154,12 @@ impl Search<'_, '_> {
             // Most pages are followed by others.
             prefetch(at + 16 * PAGE);
             let is_in_heap = |(start, end): &(usize, usize)| (*start..*end).contains(&at);
-            let size = chunks::mapped(at, self.area.end - at, |place| memory.word(place))
+            let one = chunks::mapped(at, self.area.end - at, |place| memory.word(place))
                 .filter(|_| !self.heaps.is_some_and(|heaps| heaps.iter().any(is_in_heap)));
-            if let Some(size) = size {
-                found.add((at, size));
+            if let Some(one) = one {
+                found.add((at, one));
             }
-            from = at + size.unwrap_or(PAGE);
+            from = at + one.map_or(PAGE, |one| one.size);
         }
         from.max(to)
     }

@@ -7,13 +7,13 @@ use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::Space;
 use memintro_analysis::leaks::groups::doubt_small_groups;
-use memintro_analysis::leaks::mark::{Marking, Root, ranks};
+use memintro_analysis::leaks::mark::{Marking, Root};
 use memintro_analysis::leaks::nodes::{Node, Nodes, State, TOP, leaf_entries};
 
 use super::memory::{self, Words};
 use super::own_data::OwnData;
 use super::registers::{self, Codes};
-use super::roots::{self, Machinery, Roots, kinds};
+use super::roots::{self, Roots, kinds};
 use super::threads::Waiting;
 use super::{Held, MOST_LISTED, Wanted, blocks, found, unused};
 use crate::account::answer::{Answer, open, room_for_maps};
@@ -29,7 +29,6 @@ pub(super) struct Plan<'a> {
     pub(super) wanted: Wanted,
     pub(super) pages: &'a [HeapPage],
     pub(super) held: &'a Held,
-    pub(super) machinery: Machinery,
     /// What the hook has mapped for itself.
     pub(super) own: &'a [(usize, usize)],
     /// Statics of memintro's libraries.
@@ -128,10 +127,10 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let fibers = unused::fibers(&nodes, &words, rest)?;
     let unused = unused::find(plan.pages, &mut nodes, &words, rest, &skipped, stacks)?;
     let words = Words { there: &there, unused };
-    let mut marking = Marking::new(&mut nodes, &words, slice(count * ranks::COUNT)?, Some(kinds::OURS));
+    let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
     for list in plan.lists {
         if let Some(index) = marking.nodes.find(list) {
-            marking.close(index, Root::new(kinds::OURS, 1, ranks::LAST));
+            marking.close(index, Root::new(kinds::OURS, 1));
         }
     }
     let (unread, registers) = registers::unknown(&Codes::new(own)?, &there, waiting, others);
@@ -163,7 +162,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         &mut marking,
         registers,
         (slice(count)?, slice(count)?),
-        Root::new(kinds::REGISTER, 1, ranks::LAST),
+        Root::new(kinds::REGISTER, 1),
     );
     found::write(plan, marking.nodes, answer)?;
     answer.figure("stage", 1);
@@ -185,13 +184,13 @@ fn objects_and_roots(
     roots: &Roots<'_>,
     marking: &mut roots::Search<'_, '_, '_>,
 ) {
-    roots::objects(plan.pages, there, &plan.machinery, marking);
+    // Of all that may hold a block, an object says most.
+    roots::objects(plan.pages, there, marking);
     if roots.has_blocks {
         // What objects own may have been allocated before anything was followed.
-        roots::owned(plan.pages, there, &plan.machinery, marking);
+        roots::owned(plan.pages, there, marking);
     }
     roots.search(marking);
-    marking.follow();
 }
 
 /// Memory of the host that is not in the copy.
@@ -244,7 +243,7 @@ fn doubt(plan: &Plan<'_>, marking: &mut roots::Search<'_, '_, '_>) -> u64 {
     for index in 0..marking.nodes.list.len() {
         let Some(node) = marking.nodes.list.get(index).copied() else { break };
         if node.state == State::Unreached && earlier.binary_search(&(node.start, node.bytes)).is_err() {
-            marking.doubt(index, Root::new(kinds::DOUBT, 1, ranks::STACK));
+            marking.doubt(index, Root::new(kinds::DOUBT, 1));
             count += 1;
         }
     }
