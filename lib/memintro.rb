@@ -2,7 +2,7 @@
 
 # A process has one memintro: under `memintro run` it is that one, not the copy that an application requires.
 Memintro::Rest.load if defined?(Memintro::Rest)
-return if defined?(Memintro.start)
+return if defined?(Memintro::LOADED)
 
 require_relative "memintro/version"
 require_relative "memintro/error"
@@ -268,14 +268,14 @@ module Memintro
     #
     # @return [Boolean] whether the process listened
     def stop_listening
-      defined?(Control) ? Control.stop : false
+      defined?(Control::LOADED) ? Control.stop : false
     rescue Ractor::Error
       MainRactor.refuse
     end
 
     # @return [Boolean] whether this process listens
     def listening?
-      defined?(Control) ? Control.listening? : false
+      defined?(Control::LOADED) ? Control.listening? : false
     rescue Ractor::Error
       MainRactor.refuse
     end
@@ -299,6 +299,10 @@ module Memintro
       CallSites
     end
   end
+
+  # A thread may have been killed while it loaded this file: then it is loaded again.
+  # @api private
+  LOADED = true
 end
 
 Memintro.listen_if_asked if ENV.key?("MEMINTRO_LISTEN")

@@ -3,7 +3,13 @@
 mod together;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let _ = rb_sys_env::activate()?;
+    let ruby = rb_sys_env::activate()?;
+    // See src/built_for.rs.
+    for (name, key) in [("MEMINTRO_RUBY", "RUBY_PROGRAM_VERSION"), ("MEMINTRO_RUBY_ABI", "RUBY_VERSION")] {
+        let value =
+            ruby.get_rbconfig_value(key).ok_or_else(|| format!("rbconfig.rb of this Ruby has no {key}"))?;
+        println!("cargo:rustc-env={name}={value}");
+    }
     together::put_together()?;
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
         // See src/lookup/stand_ins.rs.

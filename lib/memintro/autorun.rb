@@ -14,11 +14,18 @@ if defined?(Memintro::Brake) && Memintro::Brake.on?
   $LOAD_PATH.unshift(File.join(__dir__, "compat/load_path")) if ENV["MEMINTRO_COMPAT"] == "mwrap"
 elsif !defined?(Memintro::ProcessReport)
   begin
-    require_relative "support/native"
+    # The hook has the same figure (crates/hook/src/state.rs).
+    if Process.getrlimit(:AS).first < 256 << 20
+      raise "its address space is limited (ulimit -v #{Process.getrlimit(:AS).first >> 10}), and tracking would take " \
+            "what Ruby needs; raise the limit to #{256 << 10} or more"
+    end
+
+    # A process has one memintro: that of the program, where the program has loaded it before.
+    require_relative "support/native" unless defined?(Memintro::Native)
     Memintro::Native.load_hook
     Memintro::Native.untracked_enter
     begin
-      require_relative "integrations/process_report"
+      require_relative "#{Memintro::Paths::CODE}/integrations/process_report"
       Memintro::ProcessReport.new.install
     ensure
       Memintro::Native.untracked_leave
@@ -30,5 +37,6 @@ elsif !defined?(Memintro::ProcessReport)
     rescue StandardError
       nil # without standard error there is nobody to tell
     end
+    Memintro::Paths.forget if defined?(Memintro::Paths) && !defined?(Memintro::Native)
   end
 end

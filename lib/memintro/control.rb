@@ -16,22 +16,18 @@ module Memintro
     @server = nil
     @prepared = false
 
+    # Held while a server is made: a process has one.
+    TURN = Mutex.new
+    private_constant :TURN
+
     class << self
+      # A thread that is killed, or whose time is up, goes on until the server runs: nobody would answer at its socket.
+      #
       # @param name [String, nil]
       # @return [String] the socket's path
       # @raise [ListenError]
       def start(name)
-        abandon_inherited
-        return @server.path if listening?
-
-        unless Native.threads_can_start
-          raise ListenError, "C code forked this process, and Ruby cannot run threads in it; fork with Ruby's fork"
-        end
-
-        prepare
-        @server = Server.new(name).open
-        @server.run
-        @server.path
+        Thread.handle_interrupt(Object => :never) { TURN.synchronize { begin_to_listen(name) } }
       end
 
       # @return [Boolean] whether there was one
@@ -78,6 +74,21 @@ module Memintro
 
       private
 
+      def begin_to_listen(name)
+        abandon_inherited
+        return @server.path if listening?
+
+        unless Native.threads_can_start
+          raise ListenError, "C code forked this process, and Ruby cannot run threads in it; fork with Ruby's fork"
+        end
+
+        prepare
+        server = Server.new(name).open
+        server.run
+        @server = server
+        server.path
+      end
+
       def prepare
         Native.watch_forks
         return if @prepared
@@ -86,5 +97,8 @@ module Memintro
         at_exit { @server&.leave if @server&.pid == Native.pid }
       end
     end
+
+    # The last line: a thread may have been killed while it loaded this file.
+    LOADED = true
   end
 end

@@ -40,4 +40,23 @@ RSpec.describe "The address space of a tracked process" do
       expect(figures[:blocks]).to be_within(mode == "full" ? 100_000 : 600_000).of(3_000_000)
     end
   end
+
+  describe "of a program that may have 117 MiB of it" do
+    let(:limit) { [120_000 << 10, Process.getrlimit(:AS).last] }
+
+    it "is left to it: memintro run tracks nothing, and says so in one line" do
+      result = run_memintro("run", "--", RbConfig.ruby, "-e", "print 1; exit 3", rlimit_as: limit)
+      expect([result.stdout, result.status.exitstatus]).to eq(["1", 3])
+      expect(result.stderr.lines)
+        .to match([/\Amemintro: not tracking process \d+: .* \(ulimit -v 120000\), .* raise .* to 262144 or more\n/])
+    end
+
+    %w[account leaks diff snapshot].each do |command|
+      it "does not change how it ends: memintro #{command}" do
+        result = run_memintro(command, "--", RbConfig.ruby, "-e", "print 1; exit 3", rlimit_as: limit)
+        expect([result.stdout, result.status.exitstatus]).to eq(["1", 3])
+        expect(result.stderr).not_to match(/\(\w+Error\)|\[FATAL\]|\[BUG\]/)
+      end
+    end
+  end
 end

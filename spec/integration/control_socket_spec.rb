@@ -163,6 +163,52 @@ RSpec.describe "the control socket", :listening do
     [slow, *silent].each(&:close)
   end
 
+  it "answers beside 50 clients that hardly read, what is brief at once and the rest when one of them makes way" do
+    path = path_of(start_program(<<~RUBY).pid)
+      Memintro.start
+      $kept = Array.new(6_000) { |i| eval("'x' * 10_000", nil, "file\#{i}.rb", i + 1) }
+      Memintro.listen
+      puts :ready
+      sleep
+    RUBY
+    slow = Array.new(50) { UNIXSocket.new(path) }
+    slow.each { |socket| socket.puts('{"command":"report","arguments":{"format":"json"},"stream":true}') }
+    reading = Thread.new do
+      loop { slow.each { |socket| socket.read_nonblock(100, exception: false) } && sleep(0.2) }
+    end
+    reading.report_on_exception = false
+    [%w[info 10], %w[mark 10], %w[report 30]].each do |command, seconds|
+      begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      expect(ask(path, "{\"command\":\"#{command}\"}").first).to include("ok" => true)
+      expect(Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun).to be < seconds.to_i
+    end
+  ensure
+    reading&.kill&.join
+    slow&.each(&:close)
+  end
+
+  it "is stopped without a word although its thread ends first" do
+    program = start_program(<<~'RUBY', requires: %w[memintro socket])
+      client = UNIXSocket.new(Memintro.listen)
+      thread = Thread.list.find { |one| one.name == "memintro-socket" }
+      ended = nil
+      trace = TracePoint.new(:call, :c_call) do |at|
+        next unless at.method_id == :write_nonblock && Thread.current == Thread.main && ended.nil?
+
+        # It wakes, and sees that it is to stop; perhaps by itself.
+        begin
+          client.write("x")
+        rescue Errno::EPIPE
+          nil
+        end
+        ended = !thread.join(30).nil?
+      end
+      stopped = trace.enable { Memintro.stop_listening }
+      puts :ready, ended, stopped, Memintro.listening?
+    RUBY
+    expect([program.line, program.line, program.line, program.wait.exitstatus]).to eq(["true", "true", "false", 0])
+  end
+
   describe "with 1,000 clients that ask nothing" do
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     def descriptors(pid) = Dir.children("/proc/#{pid}/fd").size

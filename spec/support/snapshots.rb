@@ -13,7 +13,8 @@ module Snapshots
 
   module_function
 
-  # seconds: after the first. sites: { name => [live bytes, live blocks] }. Lists: { name => [count, bytes] }.
+  # seconds: after the first. sites: { name => [live bytes, live blocks] }, with objects [.., bytes of slots, objects].
+  # Lists: { name => [count, bytes] }.
   def snapshot(seconds = 0, rss: 50 * 2**20, gc: {}, sites: {}, left_out: 0, process: {}, **lists)
     Memintro::Snapshot.new(
       time: Time.utc(2026, 11, 22, 12).to_f + seconds, monotonic_s: 1000.0 + seconds,
@@ -24,12 +25,12 @@ module Snapshots
   end
 
   def call_sites(sites, left_out, process)
-    rows = sites.each_with_index.map do |(name, (bytes, blocks)), id|
+    rows = sites.each_with_index.map do |(name, (bytes, blocks, slots, objects)), id|
       path, _, line = name.rpartition(":")
-      [id, :ruby, path, line.to_i, blocks, 0, bytes, 0, 0, 0, 0]
+      [id, :ruby, path, line.to_i, blocks, 0, bytes, 0, 0, 0, 0, nil, nil, ([objects, 0, slots, 0, 0, 0, 0] if slots)]
     end
-    live = sites.values.sum(&:first)
-    totals = Memintro::Totals.new(live, 0, sites.values.sum(&:last), 0, 0, 0, 0)
+    live, blocks = [0, 1].map { |at| sites.values.sum { |figures| figures[at] } }
+    totals = Memintro::Totals.new(live, 0, blocks, 0, 0, 0, 0)
     Memintro::CallSites.new(totals, rows, PROCESS.merge(process)).tap { |made| made.leave_out(left_out) }
   end
 

@@ -60,6 +60,17 @@ RSpec.describe Memintro::Diff do
     expect(changes).to eq("/new.rb:3" => [1_000, true], "/a.rb:1" => [50, false], "/b.rb:2" => [-10, true])
   end
 
+  it "sums up tracked objects of lists that were cut, without a count that is not known" do
+    first = snapshot(sites: { "/a.rb:1" => [9_000, 9, 9_000, 90], "/b.rb:2" => [0, 0, 4_000, 40] }, left_out: 10)
+    second = snapshot(1, sites: { "/new.rb:3" => [0, 0, 140_000, 20], "/a.rb:1" => [9_000, 9, 9_400, 94] },
+                         left_out: 10)
+    kind = (second - first).kinds.find { |change| change.name == "tracked objects" }
+    # The new line had at most 4,000 bytes before, and b.rb may have what it had.
+    expect(kind.to_h).to include(before: 13_000, after: 149_400, growth: 136_400, at_least: true)
+    expect([kind.count_growth, kind.count_after]).to eq([nil, nil])
+    expect((second - first).to_s).to include("Tracked objects at least +133.2 KiB, nearly all at /new.rb:3")
+  end
+
   it "compares equal names, whatever encoding they came in" do
     first = snapshot(classes: { "é".b => [1, 40] })
     second = snapshot(classes: { "é" => [3, 120] })
@@ -172,6 +183,14 @@ RSpec.describe Memintro::Diff do
       lines = (nasty - snapshot(classes: {})).to_s.lines.grep(/A/)
       expect(lines).to include("+97.7 KiB  +1,000  97.7 KiB      1,000  A\\x0A\\x1B[31m\\x00\\xFF%s\n")
       expect(lines).to include("Objects +97.7 KiB in 1,000, all of class A\\x0A\\x1B[31m\\x00\\xFF%s.\n")
+    end
+
+    it "says how many fewer there are where the bytes grew and the count shrank" do
+      first = snapshot(classes: { "String" => [1_000, 100_000], "Array" => [500, 20_000] })
+      second = snapshot(1, classes: { "String" => [600, 1_900_000], "Array" => [586, 23_440] })
+      text = (second - first).to_s
+      expect(text).to include("\nObjects +1.7 MiB, though there are 314 fewer, nearly all of class String.\n")
+      expect(text).not_to include("in -")
     end
 
     it "says so when nothing changed" do

@@ -1,10 +1,10 @@
 //! Searches, and writes what was found as the JSON of `Memintro::Leaks`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use memintro_analysis::leaks::groups::each_run;
-use memintro_analysis::leaks::mark::Marking;
+use memintro_analysis::leaks::mark::{Marking, ranks};
 use memintro_analysis::leaks::nodes::{NOBODY, Node, Nodes, State, TOP, leaf_entries};
 use memintro_analysis::leaks::ranges;
 use memintro_analysis::leaks::unused::Read;
@@ -26,9 +26,6 @@ const MOST_GROUPS: usize = 1000;
 const MOST_ANCHORED: usize = 50;
 /// First words of a block that are looked at.
 const FIRST_WORDS: usize = 4;
-/// Beside the kinds of roots: the key is the object's class, or its type.
-const HELD_BY_OBJECT: u8 = 100;
-const HELD_BY_TYPE: u8 = 101;
 const T_IMEMO: u32 = 0x1a;
 
 struct Group {
@@ -88,9 +85,10 @@ pub fn write(
     let (mut top, mut leaves) = (vec![0; TOP], vec![0; leaf_entries(&list)]);
     let count = list.len();
     let mut nodes = Nodes::new(&mut list, &mut top, &mut leaves);
-    let (mut waiting, mut candidates) = (vec![0; count], vec![0; count]);
+    let (mut waiting, mut candidates) = (vec![0; count * ranks::COUNT], vec![0; count]);
     let begun = Instant::now();
     let words = Words::new(image, nodes.list, &ranges, heap);
+    let owners = search::owners(&words, &classes, &mut nodes, &mut waiting);
     let mut marking = Marking::new(&mut nodes, &words, &mut waiting, None);
     search::search(image, &skipped, (&words, is_part), &mut marking);
     let searched = marking.searched;
@@ -110,7 +108,7 @@ pub fn write(
             rows.push(row(&naming, &nodes, verdict, &group));
         }
     }
-    rows.extend(held(&naming, list));
+    rows.extend(held(&naming, list, &owners));
     if !is_part {
         rows.push(json!({ "verdict": "free_but_kept", "count": free.0, "bytes": free.1 }));
     }
@@ -268,51 +266,86 @@ fn first_words(image: &Image<'_>, nodes: &Nodes<'_>, heap: &Heap, node: &Node) -
         .collect()
 }
 
-/// What holds a block: the nearest object, or else the root.
-fn root_of(classes: &Classes<'_>, list: &[Node], node: &Node) -> (u8, usize) {
+/// What holds a block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Holder {
+    /// Objects of a class, and whether nothing points to them.
+    Class(usize, bool),
+    /// Objects of a type that has no class.
+    Type(u32),
+    /// The kind of a root, and its key.
+    Root(u8, usize),
+}
+
+/// The object that has the block as its own, or the nearest through which it is reached, or else the root; and the number of
+/// that object.
+fn holder_of(classes: &Classes<'_>, list: &[Node], node: &Node, owner: (u32, u8)) -> (Holder, u32) {
     const FARTHEST: usize = 64;
+    let of_object = |number: u32, object: &Node| {
+        let class = classes.of(object.start).filter(|_| object.age != T_IMEMO);
+        let is_garbage = object.kind == kinds::GARBAGE;
+        let holder = class.map_or(Holder::Type(object.age), |class| Holder::Class(class, is_garbage));
+        (holder, number)
+    };
+    let (number, rank) = owner;
+    // What an object only seems to point to is named by what is known better.
+    if let Some(object) = list.get(number as usize).filter(|_| rank <= node.rank) {
+        return of_object(number, object);
+    }
     let mut at = node;
     for _ in 0..FARTHEST {
         match list.get(at.holder as usize).filter(|_| node.kind != kinds::GARBAGE) {
-            Some(holder) if holder.site == OBJECT => {
-                let class = classes.of(holder.start).filter(|_| holder.age != T_IMEMO);
-                return class.map_or((HELD_BY_TYPE, holder.age as usize), |class| (HELD_BY_OBJECT, class));
-            }
+            Some(holder) if holder.site == OBJECT => return of_object(at.holder, holder),
             Some(holder) => at = holder,
             None => break,
         }
     }
-    (node.kind, node.root)
+    (Holder::Root(node.kind, node.root), NOBODY)
 }
 
 /// What something holds, by call site, those with most bytes first, and what holds most of each.
-fn held(naming: &Naming<'_, '_>, list: &[Node]) -> Vec<Value> {
+fn held(naming: &Naming<'_, '_>, list: &[Node], owners: &[(u32, u8)]) -> Vec<Value> {
     #[derive(Default)]
     struct Site {
         count: usize,
         bytes: usize,
-        by_root: HashMap<(u8, usize), usize>,
+        by_holder: HashMap<Holder, (usize, HashSet<u32>)>,
     }
     let mut sites: HashMap<u32, Site> = HashMap::new();
-    for node in list.iter().filter(|node| node.site != OBJECT && node.state == State::Reached) {
+    let is_held = |node: &Node| node.site != OBJECT && node.state == State::Reached;
+    for (node, owner) in list.iter().zip(owners).filter(|(node, _)| is_held(node)) {
         let site = sites.entry(node.site).or_default();
         site.count += 1;
         site.bytes += node.bytes;
-        *site.by_root.entry(root_of(naming.classes, list, node)).or_default() += node.bytes;
+        let (holder, object) = holder_of(naming.classes, list, node, *owner);
+        let held = site.by_holder.entry(holder).or_default();
+        held.0 += node.bytes;
+        held.1.insert(object);
     }
     let mut sites: Vec<(u32, Site)> = sites.into_iter().collect();
     sites.sort_by_key(|(number, site)| (std::cmp::Reverse(site.bytes), *number));
     let row = |(number, site): (u32, Site)| {
-        let (root, most) = site.by_root.into_iter().max_by_key(|(root, bytes)| (*bytes, *root))?;
-        let of_it =
-            if most == site.bytes { String::new() } else { format!(" ({} KiB of it)", most.div_ceil(1024)) };
+        let mut holders: Vec<_> = site.by_holder.into_iter().collect();
+        holders.sort_by_key(|(holder, (bytes, _))| (std::cmp::Reverse(*bytes), *holder));
+        let mut holders = holders.into_iter();
+        let (holder, (most, objects)) = holders.next()?;
         let mut row = json!({
             "verdict": "anchored",
             "count": site.count,
             "bytes": site.bytes,
-            "held_by": format!("{}{of_it}", anchor(naming, root)),
+            "held_by": anchor(naming, holder, objects.len()),
+            "held_bytes": most,
         });
-        if let (Some(fields), Some(name)) = (row.as_object_mut(), naming.site(number)) {
+        let fields = row.as_object_mut()?;
+        if let Holder::Class(class, _) = holder {
+            fields.insert("owner".into(), json!(naming.classes.name_of(class).map(|(name, _)| name)));
+            fields.insert("owners".into(), json!(objects.len()));
+        }
+        if let Some((other, (bytes, objects))) = holders.next() {
+            fields.insert("also_held_by".into(), json!(anchor(naming, other, objects.len())));
+            fields.insert("also_held_bytes".into(), json!(bytes));
+        }
+        if let Some(name) = naming.site(number) {
             fields.insert("site".into(), json!(name));
         }
         Some(row)
@@ -320,7 +353,12 @@ fn held(naming: &Naming<'_, '_>, list: &[Node]) -> Vec<Value> {
     sites.into_iter().take(MOST_ANCHORED).filter_map(row).collect()
 }
 
-fn anchor(naming: &Naming<'_, '_>, (kind, root): (u8, usize)) -> String {
+fn anchor(naming: &Naming<'_, '_>, holder: Holder, count: usize) -> String {
+    let (kind, root) = match holder {
+        Holder::Class(class, is_garbage) => return objects(naming.classes, class, is_garbage, count),
+        Holder::Type(kind) => return format!("a Ruby object of type {}", type_name(kind as u8)),
+        Holder::Root(kind, root) => (kind, root),
+    };
     match kind {
         kinds::DATA => {
             let name = Names::default().of(naming.image, root);
@@ -328,15 +366,44 @@ fn anchor(naming: &Naming<'_, '_>, (kind, root): (u8, usize)) -> String {
         }
         kinds::STACK if !(1..1 << 22).contains(&root) => "the stack of a thread".to_owned(),
         kinds::STACK => format!("the stack of thread {root}"),
-        HELD_BY_OBJECT => naming
-            .classes
-            .object_of(root)
-            .unwrap_or_else(|| "a Ruby object of a class that has no name".to_owned()),
-        HELD_BY_TYPE => format!("a Ruby object of type {}", type_name(root as u8)),
         kinds::GARBAGE => "objects that nothing points to, which Ruby had not collected".to_owned(),
         kinds::UNFOLLOWED => "memory of malloc that is not tracked".to_owned(),
         kinds::FIBER => "the stack of a fiber".to_owned(),
         kinds::CODE => "code that was made at run time".to_owned(),
         _ => "memory that was mapped past malloc".to_owned(),
+    }
+}
+
+/// Such as `120 Ruby objects of class A`, as the live process says it.
+fn objects(classes: &Classes<'_>, class: usize, is_garbage: bool, count: usize) -> String {
+    let count =
+        if count == 1 { "a Ruby object".to_owned() } else { format!("{} Ruby objects", grouped(count)) };
+    let class = match classes.name_of(class) {
+        Some((name, true)) => format!("of class {name}"),
+        Some((name, false)) => format!("of a class without a name below {name}"),
+        None => "of a class that has no name".to_owned(),
+    };
+    let garbage = if is_garbage { " that nothing points to, which Ruby had not collected" } else { "" };
+    format!("{count} {class}{garbage}")
+}
+
+/// With a comma after each three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let parts: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
+    parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn numbers_are_read_by_threes() {
+        assert_eq!(
+            [7, 120, 1_200, 31_804, 1_234_567].map(grouped),
+            ["7", "120", "1,200", "31,804", "1,234,567"]
+        );
     }
 }

@@ -65,9 +65,9 @@ impl<'a> Classes<'a> {
         self.place.is_some()
     }
 
-    /// What an object of this class is called; `None` if neither the class has a name, nor what it inherits from.
+    /// The name of this class, and whether it is its own: a class without one has that of what it inherits from.
     #[must_use]
-    pub fn object_of(&self, class: usize) -> Option<String> {
+    pub fn name_of(&self, class: usize) -> Option<(String, bool)> {
         let mut at = class;
         for _ in 0..FARTHEST {
             let stride = self.heap.page_of(at)?.stride;
@@ -77,8 +77,7 @@ impl<'a> Classes<'a> {
                 name = name.take().or((is_class && self.place == Some(place)).then_some(text));
             });
             match name {
-                Some(name) if at == class => return Some(format!("a Ruby object of class {name}")),
-                Some(name) => return Some(format!("a Ruby object of a class without a name below {name}")),
+                Some(name) => return Some((name, at == class)),
                 None => at = self.image.pointer(at + SUPER)?,
             }
         }

@@ -5,13 +5,16 @@
 //! it hold others. What nothing reaches is garbage, and holds what it owns by an address, as Ruby would free that, but not
 //! what it has as an integer. So an object whose holder is not seen as one loses nothing that it owns.
 
+use std::collections::HashMap;
+
 use memintro_abi::{MOST_RANGES, RANGES_SIGN};
 use memintro_analysis::leaks::is_own_library;
-use memintro_analysis::leaks::mark::{Marking, Memory, Root};
-use memintro_analysis::leaks::nodes::{Node, State};
+use memintro_analysis::leaks::mark::{Marking, Memory, Root, ranks};
+use memintro_analysis::leaks::nodes::{NOBODY, Node, Nodes, State};
 use memintro_analysis::leaks::ranges::{self, around};
 use memintro_analysis::leaks::unused::{self, Blocks, Read, end_of_fiber};
 
+use crate::classes::Classes;
 use crate::image::{Image, PAGE, Segment, Thread};
 use crate::ruby::Heap;
 
@@ -39,6 +42,10 @@ const RED_ZONE: usize = 128;
 const LARGEST_DATA: usize = 1 << 20;
 /// In place of a call site: this is an object, no block.
 pub const OBJECT: u32 = u32::MAX - 1;
+/// Objects of C extensions, and of Ruby's own code.
+const DATA: u8 = 0x0c;
+/// Classes of objects from which all of Ruby's own structures are reached.
+const MACHINERY: [&str; 4] = ["Thread", "Fiber", "RubyVM", "Ractor"];
 /// Types whose values may be in Ruby's own short-lived memory: objects, arrays, hashes, structs.
 const TRANSIENT: [u8; 4] = [0x01, 0x07, 0x08, 0x09];
 
@@ -161,6 +168,55 @@ pub fn short_lived(image: &Image<'_>) -> Vec<(usize, usize)> {
     image.segments.iter().filter(is_one).map(|segment| (segment.start, segment.end)).collect()
 }
 
+/// Which object has each block as its own, whether anything points to that object or not: its number, or [`NOBODY`]; and how
+/// surely it does ([`ranks`]). `waiting` is
+/// as for the search.
+#[must_use]
+pub fn owners(
+    words: &Words<'_>,
+    classes: &Classes<'_>,
+    nodes: &mut Nodes<'_>,
+    waiting: &mut [u32],
+) -> Vec<(u32, u8)> {
+    for node in nodes.list.iter_mut().filter(|node| node.site == OBJECT) {
+        node.state = State::Visited;
+    }
+    let mut is_machinery = HashMap::new();
+    let mut marking = Marking::new(nodes, words, waiting, None);
+    for index in 0..marking.nodes.list.len() {
+        let Some(node) = marking.nodes.list.get(index).copied().filter(|node| node.site == OBJECT) else {
+            continue;
+        };
+        let class = if node.age == u32::from(DATA) { classes.of(node.start) } else { None };
+        let is_one = class.is_some_and(|class| {
+            *is_machinery.entry(class).or_insert_with(|| {
+                classes.name_of(class).is_some_and(|(name, _)| MACHINERY.contains(&name.as_str()))
+            })
+        });
+        let rank = if is_one { ranks::MACHINERY } else { ranks::OWNER };
+        let root = Root::new(0, index + 1, rank);
+        marking.from_root(node.start, node.end(), root);
+        unused::io_buffers(words.image, node.start, node.age as u8, |start, _, _| {
+            marking.from_word(start, root)
+        });
+    }
+    marking.follow();
+    let owner = |node: &Node| match node.state {
+        State::Reached => (node.root as u32 - 1, node.rank),
+        _ => (NOBODY, ranks::LAST),
+    };
+    let owners = nodes.list.iter().map(owner).collect();
+    for node in nodes.list.iter_mut().filter(|node| matches!(node.state, State::Reached | State::Visited)) {
+        *node = Node {
+            site: node.site,
+            age: node.age,
+            content: node.content,
+            ..Node::new(node.start, node.bytes)
+        };
+    }
+    owners
+}
+
 /// Reaches blocks from all roots. `skipped`: in the order of their addresses. `is_part`: only blocks that the hook followed are
 /// known.
 pub fn search(
@@ -172,24 +228,22 @@ pub fn search(
     let anonymous = if is_part { kinds::UNFOLLOWED } else { kinds::ANONYMOUS };
     for thread in &image.threads {
         for word in &thread.registers {
-            marking.from_word(*word, Root::new(kinds::STACK, thread.number as usize));
+            marking.from_word(*word, Root::new(kinds::STACK, thread.number as usize, ranks::STACK));
         }
     }
     io_buffers(image, marking);
-    // Memintro keeps no integers of Ruby. What is in its memory where one may be is from a former user.
-    for are_ours in [false, true] {
-        marking.has_integers = !are_ours;
-        segments(image, skipped, &words.fibers, (are_ours, anonymous), marking);
-    }
+    segments(image, skipped, &words.fibers, anonymous, marking);
+    marking.follow();
     garbage(marking);
 }
 
-/// Searches memory of the program, or that of memintro's own libraries.
+/// Searches memory of the program, and that of memintro's own libraries. Memintro keeps no integers of Ruby: what is in its
+/// memory where one may be is from a former user.
 fn segments(
     image: &Image<'_>,
     skipped: &[(usize, usize)],
     fibers: &[(usize, usize)],
-    (are_ours, anonymous): (bool, u8),
+    anonymous: u8,
     marking: &mut Marking<'_, '_, Words<'_>>,
 ) {
     let is_ours = |segment: &Segment<'_>| {
@@ -205,11 +259,8 @@ fn segments(
                 && before.is_some_and(|before| {
                     before.file.is_some() && before.is_writable && before.end == segment.start
                 });
-        let is_one = is_ours(segment) || is_data && segment.file.is_none() && before.is_some_and(is_ours);
+        let are_ours = is_ours(segment) || is_data && segment.file.is_none() && before.is_some_and(is_ours);
         before = Some(segment);
-        if is_one != are_ours {
-            continue;
-        }
         if segment.is_executable {
             if segment.file.is_none() && segment.is_writable {
                 code(segment, marking);
@@ -219,17 +270,18 @@ fn segments(
         let is_here = |thread: &&Thread| (segment.start..=segment.end).contains(&thread.stack_pointer);
         let thread = image.threads.iter().filter(is_here).min_by_key(|thread| thread.stack_pointer);
         let root = match thread {
-            Some(thread) => Root::new(kinds::STACK, thread.number as usize),
-            None if is_data => Root { has_integers: !are_ours, ..Root::new(kinds::DATA, 0) },
+            Some(thread) => Root::new(kinds::STACK, thread.number as usize, ranks::STACK),
+            None if are_ours => Root { has_integers: false, ..Root::new(kinds::DATA, 0, ranks::LAST) },
+            None if is_data => Root::new(kinds::DATA, 0, ranks::STATIC),
             // Ruby keeps values there that were once those of arrays, and marks none of them.
-            None => Root { has_integers: is_guarded, ..Root::new(anonymous, segment.start) },
+            None => Root { has_integers: is_guarded, ..Root::new(anonymous, segment.start, ranks::MEMORY) },
         };
         let from = thread
             .map_or(segment.start, |thread| thread.stack_pointer.saturating_sub(RED_ZONE).max(segment.start));
         let fiber = if thread.is_none() { end_of_fiber(fibers, segment.start) } else { None };
         // Other memory may have joined the mapping.
         let end = fiber.unwrap_or(from);
-        let of_fiber = Root { kind: kinds::FIBER, key: 1, ..root };
+        let of_fiber = Root { kind: kinds::FIBER, key: 1, rank: ranks::STACK, ..root };
         around(skipped, from, segment.known_end(), |from, to| {
             marking.from_root(from, to.min(end), of_fiber);
             marking.from_root(from.max(end), to, root);
@@ -243,7 +295,10 @@ fn io_buffers(image: &Image<'_>, marking: &mut Marking<'_, '_, Words<'_>>) {
         let Some(node) = marking.nodes.list.get(index).copied() else { break };
         if node.site == OBJECT {
             unused::io_buffers(image, node.start, node.age as u8, |start, _, _| {
-                marking.from_word(start, Root { has_integers: false, ..Root::new(kinds::GARBAGE, 1) });
+                marking.from_word(
+                    start,
+                    Root { has_integers: false, ..Root::new(kinds::GARBAGE, 1, ranks::LAST) },
+                );
             });
         }
     }
@@ -251,20 +306,20 @@ fn io_buffers(image: &Image<'_>, marking: &mut Marking<'_, '_, Words<'_>>) {
 
 /// What objects own that nothing points to: Ruby frees it with them. Addresses that they have as integers are nobody's.
 fn garbage(marking: &mut Marking<'_, '_, Words<'_>>) {
-    let root = Root { has_integers: false, ..Root::new(kinds::GARBAGE, 1) };
+    let root = Root { has_integers: false, ..Root::new(kinds::GARBAGE, 1, ranks::LAST) };
     marking.has_integers = false;
     for index in 0..marking.nodes.list.len() {
         let Some(node) = marking.nodes.list.get(index).copied() else { break };
         if node.site == OBJECT && node.state == State::Unreached {
             marking.close(index, root);
             marking.from_root(node.start, node.end(), root);
+            marking.follow();
         }
     }
     marking.has_integers = true;
 }
 
-/// Ruby 3.1 and 3.2 have short arrays and the like in memory of their own, without malloc, where each has a head: its
-/// length, a mark, and its object. What is between them is out of use.
+/// Where an object has its values in Ruby's own short-lived memory ([`unused::transient_bytes`]), without what is out of use.
 /// `owned`: where the content of the object begins, and where what is in use of it ends, if that is known.
 fn transient(
     image: &Image<'_>,
@@ -273,17 +328,14 @@ fn transient(
     owned: Option<(usize, usize)>,
     mut visit: impl FnMut(usize, usize),
 ) {
-    const HEAD: usize = 16;
-    const MARK: u64 = 0xfeab;
     for at in (slot + 16..slot + stride).step_by(8) {
-        let Some(block) = image.pointer(at).filter(|block| *block >= HEAD && block.is_multiple_of(8)) else {
-            continue;
-        };
-        let (Some(head), Some(object)) = (image.word(block - HEAD), image.pointer(block - 8)) else {
-            continue;
-        };
-        let bytes = ((head & 0x7fff) as usize * 8).saturating_sub(HEAD);
-        if object == slot && head >> 16 & 0xffff == MARK && bytes > 0 {
+        let block = image.pointer(at).filter(|block| block.is_multiple_of(8));
+        let head = block.and_then(|block| block.checked_sub(unused::TRANSIENT_HEAD));
+        let (Some(block), Some(head)) = (block, head) else { continue };
+        let both = image.word(head).zip(image.word(head + 8));
+        let bytes =
+            both.and_then(|(word, object)| unused::transient_bytes(word as usize, object as usize, slot));
+        if let Some(bytes) = bytes {
             let used = owned.filter(|owned| owned.0 == block).map_or(bytes, |owned| owned.1 - block);
             visit(block, bytes.min(used));
         }
@@ -292,7 +344,7 @@ fn transient(
 
 /// Addresses in code are at any place.
 fn code(segment: &Segment<'_>, marking: &mut Marking<'_, '_, Words<'_>>) {
-    let root = Root::new(kinds::CODE, segment.start);
+    let root = Root::new(kinds::CODE, segment.start, ranks::MEMORY);
     for page in segment.bytes.chunks(PAGE).filter(|page| page.iter().any(|byte| *byte != 0)) {
         for part in page.windows(8) {
             if let Ok(part) = part.try_into() {

@@ -21,7 +21,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use memintro_abi::{Mode, StartOptions};
-use memintro_tracker::mmap::Errno;
+use memintro_tracker::mmap::{Errno, is_filtered};
 use memintro_tracker::proc_file::ProcFile;
 use memintro_tracker::table::Removed;
 use memintro_tracker::tails::{self, EXTRA};
@@ -330,8 +330,7 @@ fn read_word(address: usize) -> Option<u64> {
 /// (seccomp), a call that few programs need may end the process. There it is read as a file.
 fn copy(from: usize, to: *mut c_void, len: usize) -> bool {
     let _errno = Errno::save();
-    // SAFETY: a plain system call.
-    if unsafe { libc::prctl(libc::PR_GET_SECCOMP) } != 0 {
+    if is_filtered() {
         return copy_by_file(from, to, len);
     }
     let local = libc::iovec { iov_base: to, iov_len: len };

@@ -12,7 +12,7 @@ use memintro_abi::{Mode, StartOptions};
 use crate::patch::look_up;
 use crate::replay::Opening;
 use crate::shared::{BOOTING, DISABLED, PID, PRELOADED, THREADS};
-use crate::{callers, clear, exit, fork, functions, hook_api, in_band, patch, place, start, thread};
+use crate::{callers, clear, exit, fork, functions, hook_api, in_band, patch, place, start, state, thread};
 use memintro_tracker::sites::MOST_FRAMES;
 
 #[used]
@@ -73,7 +73,7 @@ extern "C" fn constructor() {
         Some(b"sampled") => Mode::SAMPLED,
         _ => Mode::OFF,
     };
-    if mode != Mode::OFF && (has_ruby || is_set(c"MEMINTRO_NATIVE_CHILDREN")) {
+    if mode != Mode::OFF && (has_ruby || is_set(c"MEMINTRO_NATIVE_CHILDREN")) && !state::is_cramped() {
         BOOTING.store(has_ruby, Ordering::Relaxed);
         let options = StartOptions {
             mode,

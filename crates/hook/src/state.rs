@@ -32,6 +32,9 @@ use crate::thread;
 const MOST_TABLE_BYTES: usize = 16 << 30;
 /// Where address space is limited (`ulimit -v`), the part of it that tracking may reserve.
 const PART_OF_ADDRESS_SPACE: usize = 64;
+/// A program that may have less is not tracked from its start: Ruby itself takes 80 MB, and tracking reserves up to 90
+/// (lib/memintro/autorun.rb says so, and has the same figure).
+const LEAST_ADDRESS_SPACE: usize = 256 << 20;
 /// Mappings that tracking needs in any program: the first call sites and paths, some threads, the book of patches.
 const FIXED_BYTES: usize = (1 << 20) + 4096;
 /// A smaller table would be of no use.
@@ -255,13 +258,20 @@ fn room_for_blocks() -> usize {
 
 /// Address space that the table may reserve. The program needs the rest.
 fn reservable() -> usize {
+    address_space().map_or(MOST_TABLE_BYTES, |limit| limit / PART_OF_ADDRESS_SPACE)
+}
+
+/// Whether a program may have so little address space that what tracking reserves would be missed by it.
+pub(crate) fn is_cramped() -> bool {
+    address_space().is_some_and(|limit| limit < LEAST_ADDRESS_SPACE)
+}
+
+/// The address space that this process may have, where it is limited.
+fn address_space() -> Option<usize> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: a valid record.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
-    if !known || limit.rlim_cur == libc::RLIM_INFINITY {
-        return MOST_TABLE_BYTES;
-    }
-    usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) / PART_OF_ADDRESS_SPACE
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }
 
 /// Sets all counters to zero but keeps the blocks known. The world is paused.

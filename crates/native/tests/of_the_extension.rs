@@ -6,6 +6,8 @@
 
 #[path = "../../../ext/memintro/src/vm/accessors.rs"]
 mod accessors;
+#[path = "../../../ext/memintro/src/copy/descriptors.rs"]
+mod descriptors;
 #[path = "../../../ext/memintro/src/vm/probe.rs"]
 mod probe;
 #[path = "../../../ext/memintro/src/heap_dump/text.rs"]

@@ -86,9 +86,9 @@ pub(crate) fn reserve_at(address: *mut u8, len: usize, usable: bool) -> Result<(
 /// that is made where the kernel does not answer.
 pub(crate) fn is_vacant(page: *mut u8, len: usize) -> bool {
     let _errno = Errno::save();
-    let mut is_resident = 0_u8;
-    // SAFETY: the kernel reads no memory there, and writes one byte for a page.
-    if unsafe { libc::mincore(page.cast(), len, &raw mut is_resident) } == 0 {
+    // With this flag, the kernel only looks whether all of it is mapped. libc's function is a cancellation point.
+    // SAFETY: a plain system call that touches no memory.
+    if unsafe { libc::syscall(libc::SYS_msync, page, len, libc::MS_ASYNC) } == 0 {
         return false;
     }
     // SAFETY: the location of errno is valid for the calling thread.
@@ -96,9 +96,33 @@ pub(crate) fn is_vacant(page: *mut u8, len: usize) -> bool {
     reason == libc::ENOMEM || reserve_at(page, len, false).map(|()| unreserve(page, len)).is_ok()
 }
 
-/// How many bytes of a mapping, whose length is a multiple of 256 KiB, are in memory.
+/// Whether a filter judges the system calls of this thread (seccomp). It may end the process for a call that few programs need.
+#[must_use]
+pub fn is_filtered() -> bool {
+    let _errno = Errno::save();
+    // SAFETY: a plain system call.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP) != 0 }
+}
+
+/// How many bytes of a mapping, whose length is a multiple of 256 KiB, are in memory. 0 where the kernel does not say.
 pub(crate) fn resident(address: *mut u8, len: usize) -> usize {
-    const STEP: usize = 64 * PAGE;
+    let mut pages = [0_u64; 64];
+    let mut count = 0;
+    for place in (0..len).step_by(pages.len() * BITS * PAGE) {
+        let words = pages.len().min((len - place) / (BITS * PAGE));
+        let Some(pages) = pages.get_mut(..words) else { break };
+        if !list_pages(address.wrapping_add(place), pages, IS_PRESENT) {
+            // A program that has changed its user may not read that file.
+            return if is_filtered() { 0 } else { resident_by_mincore(address, len) };
+        }
+        count += pages.iter().map(|word| word.count_ones() as usize).sum::<usize>();
+    }
+    count * PAGE
+}
+
+/// This call is not in systemd's `@system-service`.
+fn resident_by_mincore(address: *mut u8, len: usize) -> usize {
+    const STEP: usize = BITS * PAGE;
     let _errno = Errno::save();
     let mut pages = 0;
     for place in (0..len).step_by(STEP) {
@@ -152,26 +176,34 @@ pub(crate) fn discard(address: *mut u8, len: usize) -> bool {
 
 /// Says of which pages of a mapping the kernel keeps something, in memory or elsewhere: a bit for each, of as many as `pages` has.
 /// All others were never touched, and are zero. Where the kernel does not say, all bits are set. It takes a microsecond for each
-/// word, in place of a page fault for each page. (The file is `/proc/self/pagemap`, whose highest two bits mean this:
-/// admin-guide/mm/pagemap.rst of Linux.)
+/// word, in place of a page fault for each page.
 pub(crate) fn find_touched(address: *const u8, pages: &mut [u64]) {
-    const ENTRIES: usize = u64::BITS as usize;
+    if !list_pages(address, pages, IS_PRESENT | IS_SWAPPED) {
+        pages.fill(u64::MAX);
+    }
+}
+
+/// In an entry of `/proc/self/pagemap` (admin-guide/mm/pagemap.rst of Linux).
+const IS_PRESENT: u64 = 1 << 63;
+const IS_SWAPPED: u64 = 1 << 62;
+const BITS: usize = u64::BITS as usize;
+
+/// Sets a bit for each page that is of one of these kinds. `false` where the kernel does not say.
+fn list_pages(address: *const u8, pages: &mut [u64], kinds: u64) -> bool {
     let _errno = Errno::save();
-    let file = ProcFile::open(c"/proc/self/pagemap");
+    let Some(file) = ProcFile::open(c"/proc/self/pagemap") else { return false };
     let mut from = address.addr() / PAGE * 8;
     for word in pages {
-        let mut entries = [0_u64; ENTRIES];
+        let mut entries = [0_u64; BITS];
         let bytes = size_of_val(&entries);
         // SAFETY: `entries` has this room.
-        let is_read =
-            file.as_ref().is_some_and(|file| unsafe { file.read(from, entries.as_mut_ptr().cast(), bytes) });
-        *word = if is_read {
-            entries.iter().rev().fold(0, |bits, entry| bits << 1 | u64::from(entry >> 62 != 0))
-        } else {
-            u64::MAX
-        };
+        if !unsafe { file.read(from, entries.as_mut_ptr().cast(), bytes) } {
+            return false;
+        }
+        *word = entries.iter().rev().fold(0, |bits, entry| bits << 1 | u64::from(entry & kinds != 0));
         from = from.wrapping_add(bytes);
     }
+    true
 }
 
 /// Sets whether the kernel should use huge pages there, where it has any.
@@ -232,10 +264,14 @@ mod tests {
         }
         find_touched(memory.as_ptr(), &mut pages);
         assert_eq!(pages, [1 | 1 << 63, 1, 0, 1 << (200 - 192)]);
+        let both = [resident, resident_by_mincore].map(|way| way(memory.as_ptr(), 256 * PAGE));
+        assert_eq!(both, [4 * PAGE; 2]);
         assert!(discard(memory.as_ptr(), 64 * PAGE));
         find_touched(memory.as_ptr(), &mut pages);
         assert_eq!(pages, [0, 1, 0, 1 << (200 - 192)]);
+        assert!(!is_vacant(memory.as_ptr().wrapping_add(7 * PAGE), PAGE));
         // SAFETY: the mapping above, which nobody uses any more.
         unsafe { unmap(memory, 256 * PAGE) };
+        assert!(is_vacant(ptr::without_provenance_mut(1 << 40), PAGE));
     }
 }

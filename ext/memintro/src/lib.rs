@@ -5,6 +5,8 @@
 )]
 
 mod account;
+#[cfg(target_os = "linux")]
+mod built_for;
 mod callers;
 mod copy;
 mod heap;

@@ -297,11 +297,8 @@ impl Memory {
         // A divisor of all sizes that there are.
         let page = slot & !4095;
         if page != self.page {
-            let mut resident = 0_u8;
-            // SAFETY: writes one byte, for one page; what is not mapped makes it fail.
-            let failed = unsafe {
-                libc::mincore(std::ptr::with_exposed_provenance_mut(page), 1, &raw mut resident) != 0
-            };
+            // SAFETY: touches no memory; with this flag, the kernel only looks whether the page is mapped.
+            let failed = unsafe { libc::syscall(libc::SYS_msync, page, 1, libc::MS_ASYNC) } != 0;
             let error = || std::io::Error::last_os_error().raw_os_error();
             *self = Self { page, is_gone: failed && error() == Some(libc::ENOMEM) };
         }

@@ -21,6 +21,8 @@ module Memintro
       # Every command.
       NAMES = %w[info start stop mark clear top report snapshot doctor gc vitals account leaks trim heap_dump
                  holders hunt].freeze
+      # Those whose answer is small.
+      BRIEF = %w[info start stop mark clear gc trim].freeze
 
       # @param server [Server]
       # @param answer [Answer]

@@ -34,7 +34,7 @@ module Memintro
       attr_reader :socket
       # @return [Float] when to lose patience
       attr_reader :deadline
-      # @return [Float] when it last did something: came, asked, or took some of its answer
+      # @return [Float] when it last did something: came, asked, or took all that waited for it, or {PROGRESS_BYTES}
       attr_reader :quiet_since
 
       # @return [Float] seconds of a clock that nobody sets
@@ -64,7 +64,12 @@ module Memintro
 
       # @return [Boolean]
       def wants_to_read?
-        !@closed && !@last && @output.empty? && @text.nil? && @fiber.nil?
+        !@closed && !@last && @held.nil? && @output.empty? && @text.nil? && @fiber.nil?
+      end
+
+      # @return [Boolean] whether its request waits until fewer answers are sent
+      def held?
+        !@closed && !@held.nil?
       end
 
       # @return [Boolean] whether it has asked, and has not got all of its answer
@@ -86,6 +91,15 @@ module Memintro
         wait_for(READ_SECONDS) if @input.empty?
         @input << piece
         take_request
+      rescue SystemCallError, IOError
+        close
+      end
+
+      # Answers the request that waited.
+      # @return [nil]
+      def answer_held
+        request, @held = @held, nil
+        begin_answer(request)
       rescue SystemCallError, IOError
         close
       end
@@ -157,6 +171,11 @@ module Memintro
       rescue ControlError, TypeError => e
         fail_with(e.class.name, e.message)
       else
+        @quiet_since = self.class.now
+        @server.room_for?(request) ? begin_answer(request) : @held = request
+      end
+
+      def begin_answer(request)
         answer = Answer.new(@output, streams: request.fetch("stream")) { Fiber.yield }
         @fiber = Fiber.new do
           answer.give { Commands.new(@server, answer).run(request) }
@@ -188,8 +207,9 @@ module Memintro
       end
 
       def note_taken(bytes)
-        @quiet_since = self.class.now
-        wait_for(WRITE_SECONDS) if (@taken % PROGRESS_BYTES) + bytes >= PROGRESS_BYTES
+        progress = (@taken % PROGRESS_BYTES) + bytes >= PROGRESS_BYTES
+        wait_for(WRITE_SECONDS) if progress
+        @quiet_since = self.class.now if progress || !wants_to_write?
         @taken += bytes
       end
 

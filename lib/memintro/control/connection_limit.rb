@@ -3,7 +3,8 @@
 module Memintro
   module Control
     # Chooses which client is disconnected when more clients connect than the server accepts: first the one that has
-    # been without a request for longest, then one that does not read its answer.
+    # been without a request for longest, or whose request has waited so long, then one that does not read its answer.
+    # The latter also makes way for requests that wait.
     class ConnectionLimit
       # Seconds without a request, since it connected or since its last answer, after which a client may be
       # disconnected.
@@ -40,6 +41,18 @@ module Memintro
         candidates(connections).map(&:first).min
       end
 
+      # @param connections [Array<Connection>]
+      # @return [Connection, nil] who has not read its answer for longest, and too long
+      def staller(connections)
+        stalled(connections).min_by(&:first)&.then { |moment, one| one if moment <= Connection.now }
+      end
+
+      # @param connections [Array<Connection>]
+      # @return [Float, nil] when there will be a {staller}; nil: everybody reads
+      def next_staller(connections)
+        stalled(connections).map(&:first).min
+      end
+
       private
 
       # @return [Array<Float, Connection>] when each has to make way
@@ -47,6 +60,11 @@ module Memintro
         connections.reject(&:closed?).map do |one|
           [one.quiet_since + (one.answering? ? STALLED_SECONDS : grace), one]
         end
+      end
+
+      # An answer that is still being made keeps nobody waiting.
+      def stalled(connections)
+        candidates(connections.select(&:wants_to_write?))
       end
 
       def grace

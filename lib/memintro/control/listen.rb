@@ -60,11 +60,15 @@ module Memintro
 
     def start_to_listen(name)
       untracked do
-        require_relative "../control"
+        load_server
         Control.start(name)
       end
-    rescue LoadError => e
-      raise ListenError, Loader.unreadable(e)
+    end
+
+    def load_server
+      Loader.file("control") unless defined?(Control::LOADED)
+    rescue Error => e
+      raise ListenError, e.message
     end
 
     def checked_name(name)

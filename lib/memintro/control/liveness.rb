@@ -38,6 +38,8 @@ module Memintro
         :gone
       rescue Errno::EPERM
         :foreign
+      rescue Errno::ENOSYS
+        :there # a filter of system calls refuses the question
       end
       private_class_method :signal
     end

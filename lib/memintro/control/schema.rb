@@ -140,7 +140,8 @@ module Memintro
       DETAILS = Kind.new("an object", ->(value) { value.is_a?(Hash) })
       ACCOUNT_ROW = { "name" => WORD, "bytes" => COUNT, "basis" => WORD, "details?" => DETAILS }.freeze
       LEAK_GROUP = { "verdict" => WORD, "site?" => PATH, "size?" => COUNT, "count" => COUNT, "bytes" => COUNT,
-                     "youngest?" => COUNT, "oldest?" => COUNT, "held_by?" => PATH,
+                     "youngest?" => COUNT, "oldest?" => COUNT, "held_by?" => PATH, "held_bytes?" => COUNT,
+                     "owner?" => PATH, "owners?" => COUNT, "also_held_by?" => PATH, "also_held_bytes?" => COUNT,
                      "first_words?" => [PATH, 16].freeze, "example?" => WORD }.freeze
       LEAK_FIGURES = %w[leaked_blocks leaked_bytes indirectly_leaked_blocks indirectly_leaked_bytes undecided_blocks
                         undecided_bytes scanned_blocks scanned_bytes copies searched_bytes].freeze

@@ -14,7 +14,7 @@ module Memintro
     class Server
       # Most clients, and so descriptors, at a time; further clients wait in the kernel.
       MOST_CONNECTIONS = 64
-      # Most answers that are made and sent at a time; further requests wait.
+      # Most answers that are made and sent at a time; further requests wait, except for {Commands::BRIEF}.
       MOST_ANSWERS = 16
       # Clients accepted at a time, so that answers are sent in between.
       MOST_ACCEPTED = 16
@@ -67,7 +67,8 @@ module Memintro
       # another thread to wait for signals, usually this one, which then waits for the lock.
       # @return [nil]
       def run
-        @thread = Thread.new { serve }
+        # Whoever makes it may not be killed meanwhile, and a thread takes that on.
+        @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { serve } }
         @thread.name = "memintro-socket"
         @thread.report_on_exception = false
         @thread.abort_on_exception = false
@@ -83,11 +84,18 @@ module Memintro
         !@stopping && !@thread.nil? && @thread.alive?
       end
 
+      # @api private
+      # @param request [Hash]
+      # @return [Boolean] whether it can be answered now. An answer that is brief fits into the kernel's memory.
+      def room_for?(request)
+        Commands::BRIEF.include?(request["command"]) || room_for_answers?
+      end
+
       # Ends the thread if it is idle, and removes the socket.
       # @return [nil]
       def stop
         leave
-        @bell.write_nonblock(".", exception: false)
+        ring
         @thread.join(1) unless @thread == Thread.current
         nil
       end
@@ -110,6 +118,13 @@ module Memintro
       end
 
       private
+
+      # Wakes the thread. It may have noticed that it is to stop, and closed what wakes it.
+      def ring
+        @bell.write_nonblock(".", exception: false)
+      rescue SystemCallError, IOError
+        nil
+      end
 
       # If the caller holds Ruby's lock and sees the thread sleep, the thread is not waiting for the lock.
       def idle?
@@ -147,11 +162,22 @@ module Memintro
       def serve_ready(readable, writable)
         @connections.each do |connection|
           connection.write if writable.include?(connection.socket)
-          connection.read if readable.include?(connection.socket) && room_for_answers?
-          connection.expire unless kept_waiting?(connection)
+          connection.read if readable.include?(connection.socket)
+          connection.expire unless connection.held?
         end
-        @connections.reject!(&:closed?)
         accept if readable.include?(@listener)
+        answer_held
+        @connections.reject!(&:closed?)
+      end
+
+      # Whoever does not read its answer makes way for those that wait.
+      def answer_held
+        @connections.each do |connection|
+          next unless connection.held?
+
+          @crowd.staller(@connections)&.close unless room_for_answers?
+          connection.answer_held if room_for_answers?
+        end
       end
 
       # Fails if the program closes descriptors that are not its own; then the server ends.
@@ -160,14 +186,15 @@ module Memintro
         # Read once: the time to disconnect a client may come meanwhile.
         listening = room? && !recovering?
         listening ? reading << @listener : somebody_waits?
-        reading.concat(@connections.select(&:wants_to_read?).map(&:socket)) if room_for_answers?
+        reading.concat(@connections.select(&:wants_to_read?).map(&:socket))
         writing = @connections.select(&:wants_to_write?).map(&:socket)
         IO.select(reading, writing, nil, patience(listening)) || [[], []]
       end
 
       # @return [Float, nil] seconds to the next deadline; nil: none, sleep for ever
       def patience(listening)
-        deadlines = @connections.filter_map { |connection| connection.deadline unless kept_waiting?(connection) }
+        deadlines = @connections.filter_map { |connection| connection.deadline unless connection.held? }
+        deadlines << @crowd.next_staller(@connections) if @connections.any?(&:held?)
         deadlines << @recovery if recovering?
         deadlines << @crowd.next_turn(@connections) unless listening || recovering?
         return if deadlines.compact.empty?
@@ -184,11 +211,6 @@ module Memintro
         @connections.count(&:answering?) < MOST_ANSWERS
       end
 
-      # The client may have sent a request, but it is not read while so many answers are sent.
-      def kept_waiting?(connection)
-        connection.wants_to_read? && !room_for_answers?
-      end
-
       def recovering?
         @recovery && @recovery > Connection.now
       end
@@ -199,7 +221,7 @@ module Memintro
           socket = next_client or return
           connection = Connection.new(socket, self)
           @connections << connection
-          connection.read if connection.wants_to_read? && room_for_answers?
+          connection.read if connection.wants_to_read?
         end
       rescue Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS
         @recovery = Connection.now + RECOVERY_SECONDS

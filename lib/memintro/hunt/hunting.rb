@@ -73,7 +73,8 @@ module Memintro
 
     # @return [Boolean] whether a hunt was ever begun
     def hunted?
-      Memintro.autoload?(:Hunt).nil?
+      # A thread may have been killed while it loaded the class, which is there then, by half.
+      Memintro.autoload?(:Hunt).nil? && Lazy.loaded?(Hunt)
     end
   end
 end

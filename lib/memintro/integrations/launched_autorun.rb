@@ -2,12 +2,14 @@
 
 # `memintro snapshot -- CMD`, `diff`, `iseqs` and `histogram` let each Ruby process of CMD require this file. It raises
 # nothing: the program runs even if memintro fails.
-require_relative "../support/brake"
+require_relative "../support/brake" unless defined?(Memintro::Brake)
 
 unless Memintro::Brake.on? || defined?(Memintro::LaunchedCommand)
   begin
-    require_relative "../api/whole"
-    require_relative "launched_command"
+    # A process has one memintro: that of the program, where the program has loaded it before.
+    code = defined?(Memintro::Paths) ? Memintro::Paths::CODE : File.dirname(__dir__)
+    require_relative "#{code}/api/whole"
+    require_relative "#{code}/integrations/launched_command"
     Memintro::LaunchedCommand.new(ENV.to_h).install
   rescue StandardError, ScriptError => e
     begin
@@ -15,5 +17,6 @@ unless Memintro::Brake.on? || defined?(Memintro::LaunchedCommand)
     rescue StandardError
       nil # without standard error there is nobody to tell
     end
+    Memintro::Paths.forget unless defined?(Memintro::Native)
   end
 end

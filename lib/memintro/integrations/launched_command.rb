@@ -51,7 +51,7 @@ module Memintro
         send(:"write_#{self["COMMAND"]}")
       end
       true
-    rescue StandardError, ScriptError => e
+    rescue StandardError, ScriptError, NoMemoryError => e
       tell_once(e)
       false
     end
@@ -78,7 +78,7 @@ module Memintro
 
       GC.start
       @before = Memintro.snapshot(*parts)
-    rescue StandardError => e
+    rescue StandardError, NoMemoryError => e
       tell_once(e)
     end
 

@@ -103,7 +103,7 @@ module Memintro
     def try(&complain)
       untracked { deliver }
       true
-    rescue StandardError, ScriptError => e
+    rescue StandardError, ScriptError, NoMemoryError => e
       complain.call(e)
       false
     end

@@ -85,7 +85,7 @@ module Memintro
         size = row.size ? Units.count(row.size) : ""
         ages = row.oldest ? [row.youngest, row.oldest].uniq.join(" to ") : ""
         name = row.site || (verdict == :free_but_kept ? "" : "(not tracked)")
-        more = [row.held_by && "held by #{row.held_by}", row.first_words && "begins with #{row.first_words.join(', ')}"]
+        more = [row.holders && "held by #{row.holders}", row.first_words && "begins with #{row.first_words.join(', ')}"]
         whole = [name, *more.compact].join("; ")
         cells = [Units.bytes(row.bytes), Units.count(row.count), size, ages]
         "<tr>#{cells.map { |cell| HtmlPage.cell(cell) }.join}#{HtmlPage.name(whole, whole)}</tr>"

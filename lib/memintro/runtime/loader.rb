@@ -37,8 +37,9 @@ module Memintro
     # @return [nil]
     def self.lazy(within, files)
       files.each do |name, file|
-        path = Places.const_set(name, "#{Paths::CODE}/#{file}.rb".freeze)
-        within.autoload(name, path)
+        # It is there already where a thread was killed while it loaded what lists it.
+        Places.const_set(name, "#{Paths::CODE}/#{file}.rb".freeze) unless Places.const_defined?(name, false)
+        within.autoload(name, Places.const_get(name, false))
       end
       nil
     end

@@ -1,14 +1,21 @@
 # frozen_string_literal: true
 
 # Loads the extension, which defines Memintro::Native (private: its methods change without notice). Nothing is hooked
-# or patched by loading it.
+# or patched by loading it. An extension that was compiled for another Ruby is not loaded, because it would crash.
 require_relative "paths"
 
 begin
-  require_relative Memintro::Paths.extension
+  extension = Memintro::Paths.extension
+  other = Memintro::Paths.foreign(extension)
+  raise LoadError, "#{extension} was compiled for Ruby #{other}" if other
+
+  require_relative extension
 rescue LoadError => e
   rubies = Memintro::Paths.precompiled
-  advice = if rubies.empty?
+  advice = if other
+             "There is no build for Ruby #{RUBY_VERSION}: install the gem with this Ruby, or run rake compile with " \
+               "it in the checkout."
+           elsif rubies.empty?
              "In a checkout run bin/setup; for an installed gem run `gem pristine memintro` with this Ruby."
            else
              "This gem was compiled for Ruby #{rubies.join(', ')}, with glibc. For another Ruby or another C library " \

@@ -24,10 +24,40 @@ module Memintro
     # Folder whose `mwrap.rb` is loaded by `require "mwrap"`.
     COMPAT = File.join(CODE, "compat/load_path").freeze
 
-    # @return [String] absolute path of the extension, whether or not it has been built
+    # First bytes of the extension, which have the note of ext/memintro/src/built_for.rs.
+    NOTE_BYTES = 4096
+    # What the note says.
+    NOTE = /memintro\0+Ruby ((\d+\.\d+)\S*) ABI /n.freeze
+    private_constant :NOTE_BYTES, :NOTE
+
+    # @return [String] absolute path of the extension for this Ruby; where it has not been built, the path that it
+    #   would have, or of one for another Ruby
     def self.extension
       for_this_ruby = File.join(CODE, RUBY_VERSION[/\A\d+\.\d+/], EXTENSION)
-      File.exist?(for_this_ruby) ? for_this_ruby : find(EXTENSION)
+      return for_this_ruby if File.exist?(for_this_ruby)
+
+      # Rubies that share a folder of gems replace each other's file beside the Ruby files.
+      beside = File.join(CODE, EXTENSION)
+      File.exist?(beside) && foreign(beside).nil? ? beside : apart(EXTENSION) || beside
+    end
+
+    # Reads the file, because loading it would crash another Ruby than the one that it was compiled for.
+    #
+    # @param file [String] an extension
+    # @return [String, nil] the version of the other Ruby, such as "3.1.2"; nil if this one may load it
+    def self.foreign(file)
+      _, version, minor = File.binread(file, NOTE_BYTES)&.match(NOTE).to_a
+      version unless minor.nil? || (RUBY_ENGINE == "ruby" && minor == RUBY_VERSION[/\A\d+\.\d+/])
+    rescue SystemCallError
+      nil
+    end
+
+    # Forgets this memintro, which this Ruby cannot load: the program may bring another one, that was compiled for it.
+    # @return [nil]
+    def self.forget
+      $LOADED_FEATURES.reject! { |file| file == "#{CODE}.rb" || file.start_with?("#{CODE}/") }
+      Object.__send__(:remove_const, :Memintro)
+      nil
     end
 
     # @return [Array<String>] the versions of Ruby for which a precompiled gem has the extension, such as "3.1"; none

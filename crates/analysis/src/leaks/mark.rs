@@ -3,6 +3,11 @@
 //! A word points to a block if it is an address in it; interior pointers count. So does half of an odd word: Ruby keeps
 //! an address that it has as an integer in that form.
 //!
+//! Several words may lead to a block. The one that says most surely whose the block is gives it its root: each root has a
+//! rank ([`ranks`]), and so has what it reaches. All roots are taken before any block is searched, and blocks of a lower rank are
+//! searched before those of a higher one, the nearest to their roots first. So an old word on a stack names no block that
+//! an object has as its own. A word that is not the address of a block's beginning ranks behind those that are.
+//!
 //! Roots of one kind may be the caller's own: what it keeps for itself holds no block that was followed, so an address of
 //! one there is a stale word or a note, and reaches nothing.
 //!
@@ -39,12 +44,38 @@ pub trait Memory {
     fn fetch(&self, _address: usize) {}
 }
 
+/// How surely a root says whose a block is, the surest first.
+pub mod ranks {
+    /// An object of Ruby that has the block as its own.
+    pub const OWNER: u8 = 0;
+    /// A static of a library.
+    pub const STATIC: u8 = 1;
+    /// An object from which all of Ruby's own structures are reached, such as a thread.
+    pub const MACHINERY: u8 = 2;
+    /// Any of these, by a word that may be something else than an address, or is one of the middle of a block.
+    pub const LOOSE: u8 = 3;
+    /// Memory of which nothing is known.
+    pub const MEMORY: u8 = 4;
+    /// A stack or a register.
+    pub const STACK: u8 = 5;
+    /// What names a block only if nothing else does.
+    pub const LAST: u8 = 6;
+    /// How many there are.
+    pub const COUNT: usize = 7;
+}
+
+/// So many bytes behind the beginning of a block, an address in it still counts as that of the block: some libraries keep
+/// a head of their own before what they hand out.
+const HEAD: usize = 16;
+
 /// What a range of roots is.
 #[derive(Clone, Copy, Debug)]
 pub struct Root {
     /// A number of the caller's.
     pub kind: u8,
-    /// Another one; 0: the address of the word itself.
+    /// One of [`ranks`].
+    pub rank: u8,
+    /// Another number of the caller's; 0: the address of the word itself.
     pub key: usize,
     /// Whether integers of Ruby may be there.
     pub has_integers: bool,
@@ -53,8 +84,63 @@ pub struct Root {
 impl Root {
     /// Where integers may be.
     #[must_use]
-    pub fn new(kind: u8, key: usize) -> Self {
-        Self { kind, key, has_integers: true }
+    pub fn new(kind: u8, key: usize, rank: u8) -> Self {
+        Self { kind, rank, key, has_integers: true }
+    }
+}
+
+/// From where a word leads to a block.
+#[derive(Clone, Copy)]
+struct Whence {
+    kind: u8,
+    rank: u8,
+    root: usize,
+    holder: u32,
+}
+
+/// Numbers of blocks that wait to be searched, by rank. Each has its part of the caller's memory, and each block waits at
+/// most once in each.
+#[derive(Debug)]
+struct Queues<'a> {
+    places: &'a mut [u32],
+    /// Places of each part.
+    room: usize,
+    /// Of each rank: those that have been taken, and those that have been filled.
+    taken: [usize; ranks::COUNT],
+    filled: [usize; ranks::COUNT],
+}
+
+impl Queues<'_> {
+    fn push(&mut self, rank: u8, index: usize) {
+        let rank = usize::from(rank).min(ranks::COUNT - 1);
+        let Some(filled) = self.filled.get_mut(rank).filter(|filled| **filled < self.room) else { return };
+        if let Some(place) = self.places.get_mut(rank * self.room + *filled) {
+            *place = index as u32;
+            *filled += 1;
+        }
+    }
+
+    /// The rank and number of the next block, and that of one that comes soon after it.
+    fn next(&mut self) -> Option<(u8, usize, Option<usize>)> {
+        const SOON: usize = 6;
+        let mut counts = self.taken.iter_mut().zip(self.filled).enumerate();
+        let (rank, (taken, filled)) = counts.find(|(_, (taken, filled))| **taken < *filled)?;
+        let at = rank * self.room + *taken;
+        *taken += 1;
+        let soon = self.places.get(at + SOON).filter(|_| *taken + SOON <= filled).copied();
+        let index = self.places.get(at).copied()? as usize;
+        if *taken == filled {
+            self.empty(rank);
+        }
+        Some((rank as u8, index, soon.map(|soon| soon as usize)))
+    }
+
+    fn empty(&mut self, rank: usize) {
+        for counts in [&mut self.taken, &mut self.filled] {
+            if let Some(count) = counts.get_mut(rank) {
+                *count = 0;
+            }
+        }
     }
 }
 
@@ -64,37 +150,55 @@ pub struct Marking<'a, 'b, M> {
     /// The blocks.
     pub nodes: &'a mut Nodes<'b>,
     memory: &'a M,
-    waiting: &'a mut [u32],
-    used: usize,
+    waiting: Queues<'a>,
     /// The kind of the caller's own roots, if it has any.
     own: Option<u8>,
     /// Bytes that were searched.
     pub searched: u64,
-    /// Whether integers of Ruby in blocks count.
+    /// Whether integers of Ruby in blocks count that a rank before the last one reaches.
     pub has_integers: bool,
 }
 
 impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
-    /// `waiting` has as many entries as there are blocks. `own`: the kind of the caller's own roots, if it has any.
+    /// `waiting` has [`ranks::COUNT`] entries for each block. `own`: the kind of the caller's own roots, if it has any.
     pub fn new(nodes: &'a mut Nodes<'b>, memory: &'a M, waiting: &'a mut [u32], own: Option<u8>) -> Self {
-        Self { nodes, memory, waiting, used: 0, own, searched: 0, has_integers: true }
+        let room = waiting.len() / ranks::COUNT;
+        let empty = [0; ranks::COUNT];
+        let waiting = Queues { places: waiting, room, taken: empty, filled: empty };
+        Self { nodes, memory, waiting, own, searched: 0, has_integers: true }
     }
 
-    /// Searches a range of roots, and all blocks that it reaches.
+    /// Takes a range of roots: what it leads to is found by [`Marking::follow`].
     pub fn from_root(&mut self, from: usize, to: usize, root: Root) {
         self.searched += to.saturating_sub(from) as u64;
         let memory = self.memory;
         memory.words(from, to, |at, word| {
             let key = if root.key == 0 { at } else { root.key };
-            self.look(word, root.has_integers, (root.kind, key, NOBODY));
+            self.look(word, root.has_integers, Whence::of(root, key));
         });
-        self.drain();
     }
 
-    /// Takes one word of a root, and all blocks that it reaches.
+    /// Takes one word of a root.
     pub fn from_word(&mut self, word: usize, root: Root) {
-        self.look(word, root.has_integers, (root.kind, root.key, NOBODY));
-        self.drain();
+        self.look(word, root.has_integers, Whence::of(root, root.key));
+    }
+
+    /// Reaches all blocks to which the roots lead that were taken so far.
+    pub fn follow(&mut self) {
+        let memory = self.memory;
+        while let Some((rank, index, soon)) = self.waiting.next() {
+            if let Some(soon) = soon.and_then(|soon| self.nodes.list.get(soon)) {
+                memory.fetch(soon.start);
+            }
+            // What a lower rank has reached meanwhile was searched then.
+            let Some(node) = self.nodes.list.get(index).copied().filter(|node| node.rank == rank) else {
+                continue;
+            };
+            let whence = Whence { kind: node.kind, rank, root: node.root, holder: index as u32 };
+            let has_integers = self.has_integers && rank != ranks::LAST;
+            let searched = memory.words_of(&node, |_, word| self.look(word, has_integers, whence));
+            self.searched += searched;
+        }
     }
 
     /// Takes a block for reached, without looking into it.
@@ -103,6 +207,7 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
             node.content = Content::Nothing;
             node.state = State::Reached;
             node.kind = root.kind;
+            node.rank = 0;
             node.root = root.key;
         }
     }
@@ -112,14 +217,15 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
         if let Some(node) = self.nodes.list.get_mut(index).filter(|node| node.state == State::Unreached) {
             node.state = State::Undecided;
             node.kind = root.kind;
+            node.rank = root.rank;
             node.root = root.key;
-            self.wait(index);
-            self.drain();
+            self.waiting.push(root.rank, index);
+            self.follow();
         }
     }
 
     #[inline]
-    fn look(&mut self, word: usize, has_integers: bool, whence: (u8, usize, u32)) {
+    fn look(&mut self, word: usize, has_integers: bool, whence: Whence) {
         self.look_at(word, false, whence);
         if has_integers && word & 1 == 1 {
             self.look_at(word >> 1, true, whence);
@@ -127,43 +233,25 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
     }
 
     #[inline]
-    fn look_at(&mut self, address: usize, as_integer: bool, (kind, root, holder): (u8, usize, u32)) {
+    fn look_at(&mut self, address: usize, as_integer: bool, whence: Whence) {
         let Some(index) = self.nodes.find(address) else { return };
-        if let Some(node) = self.nodes.list.get_mut(index).filter(|node| node.state == State::Unreached) {
-            if self.own == Some(kind) && node.site != NO_SITE {
-                return;
-            }
-            node.state = State::Reached;
-            node.kind = kind;
-            node.root = root;
-            node.holder = holder;
-            node.as_integer = as_integer;
-            self.memory.fetch(node.start);
-            self.wait(index);
+        let Some(node) = self.nodes.list.get_mut(index) else { return };
+        let is_exact = !as_integer && address - node.start <= HEAD && address.is_multiple_of(8);
+        let rank = if is_exact { whence.rank } else { whence.rank.max(ranks::LOOSE) };
+        let is_better = match node.state {
+            State::Unreached => true,
+            State::Reached => rank < node.rank,
+            _ => false,
+        };
+        if !is_better || self.own == Some(whence.kind) && node.site != NO_SITE {
+            return;
         }
-    }
-
-    fn wait(&mut self, index: usize) {
-        if let Some(place) = self.waiting.get_mut(self.used) {
-            *place = index as u32;
-            self.used += 1;
-        }
-    }
-
-    fn next(&mut self) -> Option<usize> {
-        self.used = self.used.checked_sub(1)?;
-        self.waiting.get(self.used).map(|index| *index as usize)
-    }
-
-    fn drain(&mut self) {
-        let memory = self.memory;
-        while let Some(index) = self.next() {
-            let Some(node) = self.nodes.list.get(index).copied() else { continue };
-            let searched = memory.words_of(&node, |_, word| {
-                self.look(word, self.has_integers, (node.kind, node.root, index as u32));
-            });
-            self.searched += searched;
-        }
+        node.state = State::Reached;
+        node.kind = whence.kind;
+        node.rank = rank;
+        node.root = whence.root;
+        node.holder = whence.holder;
+        self.waiting.push(rank, index);
     }
 
     /// Tells leaked blocks from those that leaked ones hold. `candidates` has as many entries as there are blocks.
@@ -208,7 +296,7 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
     fn flood(&mut self, start: usize, from: State, to: State) {
         let memory = self.memory;
         self.turn(start, start, from, to);
-        while let Some(index) = self.next() {
+        while let Some((_, index, _)) = self.waiting.next() {
             let Some(node) = self.nodes.list.get(index).copied() else { continue };
             memory.words_of(&node, |_, word| {
                 for address in [word, if word & 1 == 1 { word >> 1 } else { 0 }] {
@@ -224,7 +312,13 @@ impl<'a, 'b, M: Memory> Marking<'a, 'b, M> {
         if let Some(node) = self.nodes.list.get_mut(index).filter(|node| node.state == from) {
             node.state = to;
             node.holder = holder as u32;
-            self.wait(index);
+            self.waiting.push(0, index);
         }
+    }
+}
+
+impl Whence {
+    fn of(root: Root, key: usize) -> Self {
+        Self { kind: root.kind, rank: root.rank, root: key, holder: NOBODY }
     }
 }

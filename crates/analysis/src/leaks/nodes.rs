@@ -73,8 +73,8 @@ pub struct Node {
     pub state: State,
     /// The kind of the root: a number of the caller's.
     pub kind: u8,
-    /// Whether what points to it does so as an integer of Ruby.
-    pub as_integer: bool,
+    /// The rank of the word that led to it ([`super::mark::ranks`]).
+    pub rank: u8,
     /// What of it is looked at.
     pub content: Content,
 }
@@ -92,7 +92,7 @@ impl Node {
             holder: NOBODY,
             state: State::Unreached,
             kind: 0,
-            as_integer: false,
+            rank: 0,
             content: Content::All,
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::groups::each_run;
-use super::mark::{Marking, Memory, Root};
+use super::mark::{Marking, Memory, Root, ranks};
 use super::nodes::{NOBODY, Node, Nodes, State, TOP, leaf_entries};
 
 /// Words from this address on.
@@ -59,9 +59,10 @@ fn solve(process: &mut Process) {
     let mut leaves = vec![0; leaf_entries(&process.list)];
     let count = process.list.len();
     let mut nodes = Nodes::new(&mut process.list, &mut top, &mut leaves);
-    let (mut waiting, mut candidates) = (vec![0; count], vec![0; count]);
+    let (mut waiting, mut candidates) = (vec![0; count * ranks::COUNT], vec![0; count]);
     let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, Some(OWN));
-    marking.from_root(BASE, BASE + ROOTS * 8, Root::new(3, 0));
+    marking.from_root(BASE, BASE + ROOTS * 8, Root::new(3, 0, ranks::OWNER));
+    marking.follow();
     marking.sort_unreached(&mut candidates);
 }
 
@@ -155,6 +156,63 @@ fn a_list_of_which_nothing_holds_the_first_is_one_leak() {
     assert_eq!((process.list[4].kind, process.list[4].root), (3, BASE));
 }
 
+/// Searches the first roots, one by one, of these ranks. Returns what names each block: the number of a root, and its rank.
+fn named(process: &mut Process, order: &[usize], ranks_of: &[u8]) -> Vec<(usize, u8)> {
+    let mut top = vec![0; TOP];
+    let mut leaves = vec![0; leaf_entries(&process.list)];
+    let count = process.list.len();
+    let mut nodes = Nodes::new(&mut process.list, &mut top, &mut leaves);
+    let mut waiting = vec![0; count * ranks::COUNT];
+    let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, None);
+    for number in order {
+        let at = BASE + number * 8;
+        marking.from_root(at, at + 8, Root::new(1, number + 1, ranks_of[*number]));
+    }
+    marking.follow();
+    process.list.iter().map(|node| (node.root, node.rank)).collect()
+}
+
+#[test]
+fn the_surest_root_names_a_block_whatever_the_order_is() {
+    // A stack has the addresses of 0 to 2, an object that of 3, which has 0, which has 2, and a static that of 1.
+    let ranks_of = [ranks::STACK, ranks::STACK, ranks::STACK, ranks::OWNER, ranks::STATIC];
+    for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [3, 0, 4, 1, 2]] {
+        let contents = [vec![2], vec![2], vec![], vec![0]];
+        let mut process = process(&[0, 1, 2, 3, 1], &contents, false);
+        // Exact addresses.
+        for (place, block) in [0, 1, 2, 3, 1].into_iter().enumerate() {
+            process.memory.1[place] = process.list[block].start;
+        }
+        for (block, to) in [(0, 2), (1, 2), (3, 0)] {
+            let at = (process.list[block].start - BASE) / 8;
+            process.memory.1[at] = process.list[to].start;
+        }
+        let found = named(&mut process, &order, &ranks_of);
+        let owned = (4, ranks::OWNER);
+        assert_eq!(found, [owned, (5, ranks::STATIC), owned, owned], "{order:?}");
+    }
+}
+
+#[test]
+fn the_middle_of_a_block_and_an_integer_rank_behind_its_beginning() {
+    for word in [|start: usize| start + 24, |start: usize| start << 1 | 1] {
+        let mut process = process(&[0, 0], &[vec![]], false);
+        process.memory.1[0] = word(process.list[0].start);
+        process.memory.1[1] = process.list[0].start + 8;
+        let found = named(&mut process, &[0, 1], &[ranks::OWNER, ranks::STATIC]);
+        assert_eq!(found, [(2, ranks::STATIC)]);
+        let found = named_anew(&mut process, &[0], &[ranks::OWNER]);
+        assert_eq!(found, [(1, ranks::LOOSE)]);
+    }
+}
+
+fn named_anew(process: &mut Process, order: &[usize], ranks_of: &[u8]) -> Vec<(usize, u8)> {
+    for node in &mut process.list {
+        *node = Node::new(node.start, node.bytes);
+    }
+    named(process, order, ranks_of)
+}
+
 #[test]
 fn roots_of_the_searchers_own_reach_no_block_that_was_followed() {
     // The root holds 0, which holds 1, which holds 2.
@@ -163,9 +221,10 @@ fn roots_of_the_searchers_own_reach_no_block_that_was_followed() {
     let mut top = vec![0; TOP];
     let mut leaves = vec![0; leaf_entries(&process.list)];
     let mut nodes = Nodes::new(&mut process.list, &mut top, &mut leaves);
-    let (mut waiting, mut candidates) = (vec![0; 3], vec![0; 3]);
+    let (mut waiting, mut candidates) = (vec![0; 3 * ranks::COUNT], vec![0; 3]);
     let mut marking = Marking::new(&mut nodes, &process.memory, &mut waiting, Some(OWN));
-    marking.from_root(BASE, BASE + ROOTS * 8, Root::new(OWN, 0));
+    marking.from_root(BASE, BASE + ROOTS * 8, Root::new(OWN, 0, ranks::LAST));
+    marking.follow();
     marking.sort_unreached(&mut candidates);
     let states: Vec<State> = process.list.iter().map(|node| node.state).collect();
     assert_eq!(states, [State::Reached, State::Leaked, State::Indirect]);

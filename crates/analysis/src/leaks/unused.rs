@@ -307,6 +307,18 @@ pub fn io_buffers(memory: &impl Read, slot: usize, kind: u8, mut visit: impl FnM
     }
 }
 
+/// Bytes before what an object has in Ruby's own short-lived memory.
+pub const TRANSIENT_HEAD: usize = 16;
+
+/// Ruby 3.1 and 3.2 have short arrays and the like in memory of their own, without malloc, where each has a head of two words: a
+/// mark, its length with the head, and its object. How many bytes this object has behind such a head.
+#[must_use]
+pub fn transient_bytes(head: usize, owner: usize, slot: usize) -> Option<usize> {
+    const MARK: usize = 0xfeab;
+    let bytes = (head >> 16 & 0xffff).saturating_sub(TRANSIENT_HEAD);
+    (owner == slot && head & 0xffff == MARK && bytes > 0).then_some(bytes)
+}
+
 /// Where what is in use of a slot ends.
 #[must_use]
 pub fn end_of_slot(memory: &impl Read, slot: usize, kind: u8, stride: usize) -> usize {
@@ -336,6 +348,16 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+
+    #[test]
+    fn short_lived_memory_is_known_by_its_head() {
+        // An array of 40 values in Ruby 3.1.
+        let head = 0xfffe_0150_feab;
+        assert_eq!(transient_bytes(head, 0x7f01, 0x7f01), Some(320));
+        assert_eq!(transient_bytes(head, 0x7f01, 0x7f02), None);
+        assert_eq!(transient_bytes(head ^ 1, 0x7f01, 0x7f01), None);
+        assert_eq!(transient_bytes(0x0010_feab, 0x7f01, 0x7f01), None);
+    }
 
     /// Words that are there; others of the same range are zero.
     #[derive(Default)]

@@ -8,7 +8,7 @@ use memintro_analysis::account::space::{Area, Space};
 use super::answer::{Answer, open};
 use super::frozen::Region;
 use crate::copy::{
-    self,
+    self, is_filtered,
     own_memory::{slice, slice_apart},
 };
 
@@ -24,7 +24,7 @@ pub(crate) struct Source {
     /// pagemap, or -1.
     file: i32,
     tells_ranges: bool,
-    may_ask: bool,
+    asks_mincore: bool,
 }
 
 /// Ranges of resident pages that are kept, before each area is asked for again.
@@ -176,7 +176,9 @@ impl Source {
         // SAFETY: a number. A kernel with larger pages has other entries: there, sums of mappings must do.
         let may_ask = may_ask && unsafe { libc::sysconf(libc::_SC_PAGESIZE) } == PAGE as i64;
         let file = if may_ask { open(c"/proc/self/pagemap") } else { -1 };
-        Self { file, tells_ranges: file >= 0 && tells_ranges(file), may_ask }
+        // A filter may end this copy for a call that is not in systemd's `@system-service`.
+        let asks_mincore = may_ask && !is_filtered();
+        Self { file, tells_ranges: file >= 0 && tells_ranges(file), asks_mincore }
     }
 
     /// `None` where the kernel does not tell ranges.
@@ -216,7 +218,7 @@ impl Source {
                 told = self.by_pagemap(space, area, expected, room);
                 asks_pagemap = told.is_some();
             }
-            if told.is_none() && self.may_ask {
+            if told.is_none() && self.asks_mincore {
                 space.claim(area.start, area.end);
                 told = by_mincore(space, area, expected, room);
                 // mincore does not tell the page of zeroes and pages of the swap cache from those that count.

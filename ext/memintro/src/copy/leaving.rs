@@ -32,10 +32,14 @@ static ROOM: Stack = Stack(UnsafeCell::new([0; STACK]));
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// Whether a thread of this process has this number. In a fork none has.
-fn is_thread(number: u32) -> bool {
+/// Whether a thread of this process has this number; `None` where a filter refuses that question. In a fork none has.
+fn is_thread(number: u32) -> Option<bool> {
     // SAFETY: no signal, which only asks.
-    number != 0 && unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0) } == 0
+    if number != 0 && unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0) } == 0 {
+        return Some(true);
+    }
+    let is_gone = number == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    is_gone.then_some(false)
 }
 
 /// Has a thread take note of the end of this child. False if it cannot: one is busy, or may not be started.
@@ -49,7 +53,11 @@ pub(super) fn take_note(child: libc::pid_t) -> bool {
         | libc::CLONE_PARENT_SETTID;
     // In a fork that was made while this is held, it stays held, and callers wait themselves.
     let Ok(_starting) = STARTING.try_lock() else { return false };
-    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || threads() > 0 {
+    // SAFETY: a number.
+    let own = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    // Nobody could tell when the thread is gone, and its stack may be used again.
+    let may_ask = is_thread(own).is_some();
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) || !may_ask || threads() > 0 {
         return false;
     }
     let _signals = Blocked::all();
@@ -67,7 +75,7 @@ pub(super) fn take_note(child: libc::pid_t) -> bool {
 /// under way.
 pub(crate) fn threads() -> usize {
     let number = NUMBER.load(Ordering::Acquire);
-    let is_there = is_thread(number);
+    let is_there = is_thread(number).unwrap_or(true);
     if !is_there && number != 0 {
         // A later thread of the program may get this number.
         let _ = NUMBER.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);

@@ -5,6 +5,7 @@
 //! nothing by malloc and takes no lock that another thread may have held at its instant.
 
 mod both;
+mod descriptors;
 mod leaving;
 pub(crate) mod own_memory;
 
@@ -43,6 +44,7 @@ impl Shared {
 }
 
 pub(crate) use both::both;
+pub(crate) use descriptors::{close_all_but, is_filtered};
 pub(crate) use leaving::threads;
 
 /// Wakes who waits for this word, in this process or in another one that shares it. The word may be gone by now.
@@ -283,15 +285,7 @@ pub(crate) fn become_harmless<const N: usize>(parent: libc::pid_t, seconds: u32,
         };
         libc::syscall(libc::SYS_setitimer, 0, &raw const timer, 0);
         // Sockets and pipes of the program must not stay open because of this copy.
-        kept.sort_unstable();
-        let mut from = 0;
-        for descriptor in kept.map(i32::cast_unsigned) {
-            if descriptor > from {
-                libc::syscall(libc::SYS_close_range, from, descriptor - 1, 0);
-            }
-            from = from.max(descriptor + 1);
-        }
-        libc::syscall(libc::SYS_close_range, from, u32::MAX, 0);
+        close_all_but(&mut kept);
         // If memory runs out now, this copy goes first.
         let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
         libc::write(score, c"1000".as_ptr().cast(), 4);

@@ -5,6 +5,7 @@
 //! before it has written all, so does the first one, and the tool finds no last line.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::state::{Stage, State};
 use super::tool::{Tool, last_error};
@@ -118,13 +119,17 @@ impl Second {
 
 /// In the second copy, which has written all: closes its descriptors, for which the first copy waits, and keeps its memory
 /// until the first copy ends it. To give it back now would take the tool's time.
-pub(super) fn await_end() -> ! {
-    // SAFETY: nothing is read or written any more.
-    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
-    loop {
-        // SAFETY: a system call without arguments.
-        unsafe { libc::pause() };
+pub(super) fn await_end(state: &State) -> ! {
+    /// It also ends when the first copy has gone, where the kernel does not end it then.
+    const LOOK: Duration = Duration::from_secs(1);
+    // SAFETY: a system call without arguments.
+    let first = unsafe { libc::getppid() };
+    copy::close_all_but(&mut []);
+    // SAFETY: as above.
+    while state.over.load(Ordering::Acquire) == 0 && unsafe { libc::getppid() } == first {
+        copy::wait_while(&state.over, 0, LOOK);
     }
+    copy::end(true)
 }
 
 /// Waits for the end of the second copy, so that it is nobody's child then. Its status, or 0 if there is none.
@@ -143,10 +148,12 @@ pub(super) fn reap(state: &State) -> i32 {
     }
 }
 
-/// Ends the second copy.
+/// Ends the second copy. Where a filter refuses that, it ends when it has written all, or with its timer.
 pub(super) fn kill(state: &State) {
     let pid = state.second_pid.load(Ordering::Relaxed);
     if pid != 0 {
+        state.over.store(1, Ordering::Release);
+        copy::wake(state.over.as_ptr());
         // SAFETY: our own child, which has not been waited for.
         unsafe { libc::kill(pid, libc::SIGKILL) };
     }

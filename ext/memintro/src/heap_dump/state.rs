@@ -26,6 +26,8 @@ pub(super) struct State {
     pub(super) error: AtomicI32,
     /// Of the second copy, until the first one has waited for its end; 0 otherwise.
     pub(super) second_pid: AtomicI32,
+    /// Not 0: the second copy is to end.
+    pub(super) over: AtomicU32,
     /// The first page of the heap that no copy has taken.
     next_page: AtomicUsize,
 }

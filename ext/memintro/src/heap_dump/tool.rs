@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::second::{self, Second};
 use super::state::{Stage, State, WRITERS};
+use crate::copy;
 
 /// What is started, with texts that were made before the copy.
 pub(super) struct Command {
@@ -188,7 +189,7 @@ const AWAY: c_int = 16;
 /// Starts the tool. `output` and `errors`: its streams. On failure, `error` has the reason.
 pub(super) fn start(command: &Command, output: i32, errors: i32, error: &AtomicI32) -> Option<Tool> {
     let mut ends = [0; 2];
-    let stack = crate::copy::own_memory::slice::<u128>(STACK / size_of::<u128>())?;
+    let stack = copy::own_memory::slice::<u128>(STACK / size_of::<u128>())?;
     // SAFETY: system calls with valid arguments; the stack is used until the tool's program begins, for which the
     // kernel has this copy wait.
     unsafe {
@@ -251,11 +252,12 @@ extern "C" fn become_tool(start: *mut c_void) -> c_int {
         if libc::getppid() != start.parent {
             libc::_exit(FAILED);
         }
-        let kept = if start.shared { start.streams.len() } else { 3 };
-        for (stream, number) in start.streams.into_iter().take(kept).zip(0..) {
-            libc::dup2(stream, number);
+        let mut kept = [0, 1, 2, 3, 4, 5];
+        let (kept, _) = kept.split_at_mut(if start.shared { start.streams.len() } else { 3 });
+        for (stream, number) in start.streams.into_iter().zip(kept.iter()) {
+            libc::dup2(stream, *number);
         }
-        libc::syscall(libc::SYS_close_range, kept, u32::MAX, 0);
+        copy::close_all_but(kept);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
@@ -299,9 +301,9 @@ impl Tool {
         if self.is_of_second() {
             if whole {
                 state.second().set(Stage::Done);
-                second::await_end();
+                second::await_end(state);
             }
-            crate::copy::end_with(second::TOOL_GONE);
+            copy::end_with(second::TOOL_GONE);
         }
         if !whole {
             second::kill(state);
@@ -322,7 +324,7 @@ impl Tool {
         // The host goes on meanwhile, and its thread waits for the end of both.
         second::kill(state);
         second::reap(state);
-        crate::copy::end(answered)
+        copy::end(answered)
     }
 
     /// Returns its status.

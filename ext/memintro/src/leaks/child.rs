@@ -7,13 +7,13 @@ use memintro_analysis::account::lines::Word;
 use memintro_analysis::account::owners::Owners;
 use memintro_analysis::account::space::Space;
 use memintro_analysis::leaks::groups::doubt_small_groups;
-use memintro_analysis::leaks::mark::{Marking, Root};
+use memintro_analysis::leaks::mark::{Marking, Root, ranks};
 use memintro_analysis::leaks::nodes::{Node, Nodes, State, TOP, leaf_entries};
 
 use super::memory::{self, Words};
 use super::own_data::OwnData;
 use super::registers::{self, Codes};
-use super::roots::{self, Roots, kinds};
+use super::roots::{self, Machinery, Roots, kinds};
 use super::threads::Waiting;
 use super::{Held, MOST_LISTED, Wanted, blocks, found, unused};
 use crate::account::answer::{Answer, open, room_for_maps};
@@ -29,6 +29,7 @@ pub(super) struct Plan<'a> {
     pub(super) wanted: Wanted,
     pub(super) pages: &'a [HeapPage],
     pub(super) held: &'a Held,
+    pub(super) machinery: Machinery,
     /// What the hook has mapped for itself.
     pub(super) own: &'a [(usize, usize)],
     /// Statics of memintro's libraries.
@@ -127,10 +128,10 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
     let fibers = unused::fibers(&nodes, &words, rest)?;
     let unused = unused::find(plan.pages, &mut nodes, &words, rest, &skipped, stacks)?;
     let words = Words { there: &there, unused };
-    let mut marking = Marking::new(&mut nodes, &words, slice(count)?, Some(kinds::OURS));
+    let mut marking = Marking::new(&mut nodes, &words, slice(count * ranks::COUNT)?, Some(kinds::OURS));
     for list in plan.lists {
         if let Some(index) = marking.nodes.find(list) {
-            marking.close(index, Root::new(kinds::OURS, 1));
+            marking.close(index, Root::new(kinds::OURS, 1, ranks::LAST));
         }
     }
     let (unread, registers) = registers::unknown(&Codes::new(own)?, &there, waiting, others);
@@ -162,7 +163,7 @@ fn scan(plan: &Plan<'_>, answer: &mut Answer<'_>) -> Option<()> {
         &mut marking,
         registers,
         (slice(count)?, slice(count)?),
-        Root::new(kinds::REGISTER, 1),
+        Root::new(kinds::REGISTER, 1, ranks::LAST),
     );
     found::write(plan, marking.nodes, answer)?;
     answer.figure("stage", 1);
@@ -184,13 +185,13 @@ fn objects_and_roots(
     roots: &Roots<'_>,
     marking: &mut roots::Search<'_, '_, '_>,
 ) {
-    // Of all that may hold a block, an object says most.
-    roots::objects(plan.pages, there, marking);
+    roots::objects(plan.pages, there, &plan.machinery, marking);
     if roots.has_blocks {
         // What objects own may have been allocated before anything was followed.
-        roots::owned(plan.pages, there, marking);
+        roots::owned(plan.pages, there, &plan.machinery, marking);
     }
     roots.search(marking);
+    marking.follow();
 }
 
 /// Memory of the host that is not in the copy.
@@ -243,7 +244,7 @@ fn doubt(plan: &Plan<'_>, marking: &mut roots::Search<'_, '_, '_>) -> u64 {
     for index in 0..marking.nodes.list.len() {
         let Some(node) = marking.nodes.list.get(index).copied() else { break };
         if node.state == State::Unreached && earlier.binary_search(&(node.start, node.bytes)).is_err() {
-            marking.doubt(index, Root::new(kinds::DOUBT, 1));
+            marking.doubt(index, Root::new(kinds::DOUBT, 1, ranks::STACK));
             count += 1;
         }
     }

@@ -5,6 +5,7 @@ use memintro_analysis::leaks::groups::each_run;
 use memintro_analysis::leaks::nodes::{Content, NO_SITE, NOBODY, Node, Nodes, State};
 
 use super::child::Plan;
+use super::roots::kinds;
 use crate::account::HeapPage;
 use crate::account::answer::Answer;
 use crate::account::frozen::read;
@@ -52,8 +53,7 @@ pub(super) fn write(plan: &Plan<'_>, nodes: &Nodes<'_>, answer: &mut Answer<'_>)
     }
     let chosen =
         choose(list, numbers, |node| node.state == State::Reached && node.content != Content::Nothing)?;
-    write_anchored(list, chosen, groups, answer);
-    Some(())
+    write_held(list, chosen, answer)
 }
 
 fn choose<'a>(
@@ -133,57 +133,105 @@ fn write_groups(
     answer.add("verdict", &[verdict, groups.len() as u64, blocks, bytes].map(Word::Number));
 }
 
+/// What holds blocks of one call site.
+#[derive(Clone, Copy, Default)]
+struct Holder {
+    kind: u8,
+    /// Of an object its class, else the root.
+    label: usize,
+    bytes: u64,
+    /// How many roots of this kind and label they are.
+    roots: u64,
+}
+
+/// Blocks of one call site that something holds.
+#[derive(Clone, Copy, Default)]
+struct HeldSite {
+    site: u32,
+    blocks: u64,
+    bytes: u64,
+    /// What holds most bytes of it, and what comes next.
+    holders: [Holder; 2],
+}
+
+impl HeldSite {
+    fn add(&mut self, holder: Holder) {
+        let [first, second] = &mut self.holders;
+        if holder.bytes > first.bytes || first.kind == 0 {
+            (*first, *second) = (holder, *first);
+        } else if holder.bytes > second.bytes {
+            *second = holder;
+        }
+    }
+}
+
+/// Of an object its class.
+fn label(node: &Node) -> usize {
+    match node.kind {
+        // SAFETY: a slot that holds an object, whose second word is its class.
+        kinds::OBJECT => unsafe { read(node.root + 8) as usize },
+        _ => node.root,
+    }
+}
+
 /// By call site, and what holds most bytes of each.
-fn write_anchored(list: &[Node], numbers: &mut [u32], groups: &mut [Group], answer: &mut Answer<'_>) {
+fn write_held(list: &[Node], numbers: &mut [u32], answer: &mut Answer<'_>) -> Option<()> {
+    let all = slice::<HeldSite>(numbers.len())?;
     let mut used = 0;
     let (mut blocks, mut bytes) = (0, 0);
-    // What holds most of the site at hand: kind, key, bytes.
-    let mut best = (0_u8, 0_usize, 0_u64);
+    // What holds the blocks at hand, and their call site.
+    let mut open: Option<(u32, Holder)> = None;
     each_run(
         numbers,
         list,
-        |node| (node.site, node.kind, node.root),
-        |(site, kind, root), run| {
-            let sum: u64 = run
-                .iter()
-                .filter_map(|number| list.get(*number as usize))
-                .map(|node| node.bytes as u64)
-                .sum();
+        |node| (node.site, node.kind, label(node), node.root),
+        |(site, kind, label, _), run| {
+            let nodes = run.iter().filter_map(|number| list.get(*number as usize));
+            let sum: u64 = nodes.map(|node| node.bytes as u64).sum();
             blocks += run.len() as u64;
             bytes += sum;
-            let is_new = used == 0 || groups.get(used - 1).is_none_or(|group| group.site != site);
-            if is_new {
-                used += 1;
-                best = (kind, root, 0);
+            let goes_on =
+                open.is_some_and(|(of, holder)| (of, holder.kind, holder.label) == (site, kind, label));
+            if !goes_on {
+                let before = open.replace((site, Holder { kind, label, ..Holder::default() }));
+                if let (Some((_, holder)), Some(held)) = (before, all.get_mut(used)) {
+                    held.add(holder);
+                }
+                used += usize::from(before.is_some_and(|(of, _)| of != site));
             }
-            let Some(group) = groups.get_mut(used - 1) else { return };
-            if is_new {
-                *group = Group { site, ..Group::default() };
-            }
-            group.count += run.len() as u64;
-            group.bytes += sum;
-            if sum > best.2 || is_new {
-                best = (kind, root, sum);
-                // `size`: the root; `holder`: its kind, and its bytes.
-                group.size = root;
-                group.holder = (u32::from(kind), sum as usize);
+            if let (Some((_, holder)), Some(held)) = (&mut open, all.get_mut(used)) {
+                holder.bytes += sum;
+                holder.roots += 1;
+                held.site = site;
+                held.blocks += run.len() as u64;
+                held.bytes += sum;
             }
         },
     );
-    let Some(groups) = groups.get_mut(..used) else { return };
-    groups.sort_unstable_by_key(|group| std::cmp::Reverse(group.bytes));
-    for group in groups.iter().take(MOST_ANCHORED) {
+    if let (Some((_, holder)), Some(held)) = (open, all.get_mut(used)) {
+        held.add(holder);
+    }
+    let all = all.get_mut(..used + usize::from(open.is_some()))?;
+    all.sort_unstable_by_key(|held| (std::cmp::Reverse(held.bytes), held.site));
+    for held in all.iter().take(MOST_ANCHORED) {
+        let [first, second] = held.holders;
         let numbers = [
-            u64::from(group.site),
-            group.count,
-            group.bytes,
-            u64::from(group.holder.0),
-            group.size as u64,
-            group.holder.1 as u64,
+            u64::from(held.site),
+            held.blocks,
+            held.bytes,
+            u64::from(first.kind),
+            first.label as u64,
+            first.bytes,
+            first.roots,
+            u64::from(second.kind),
+            second.label as u64,
+            second.bytes,
+            second.roots,
         ];
         answer.add("anchored", &numbers.map(Word::Number));
     }
     answer.add("anchored_all", &[blocks, bytes].map(Word::Number));
+    Some(())
 }
 
 /// Where the block is; what kind of word each is, and for an address of a module, the address: never what it holds.

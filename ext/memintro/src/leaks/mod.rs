@@ -32,6 +32,7 @@ use crate::hook_link;
 
 pub(crate) use held::Held;
 use own_data::OwnData;
+use roots::Machinery;
 use threads::{Threads, Waiting};
 
 /// Of the shared memory: some words, the threads that wait, the text, and the list of blocks.
@@ -93,6 +94,7 @@ pub(crate) fn begin(
         wanted,
         pages,
         held,
+        machinery: Machinery::find(),
         own: &own,
         own_data: OwnData::find(),
         hook: hook.filter(|hook| (hook.mode)() != Mode::OFF),

@@ -12,12 +12,16 @@
 //!
 //! Where malloc's chunks are not known, all of its memory that is no followed block is a root.
 
+use std::ffi::CStr;
+
 use memintro_analysis::account::PAGE;
 use memintro_analysis::account::space::{Area, Space};
 use memintro_analysis::leaks::is_own_library;
-use memintro_analysis::leaks::mark::{Marking, Root};
+use memintro_analysis::leaks::mark::{Marking, Root, ranks};
 use memintro_analysis::leaks::ranges::around;
-use memintro_analysis::leaks::unused::{end_of_fiber, end_of_slot, io_buffers, owned as owned_of};
+use memintro_analysis::leaks::unused::{
+    TRANSIENT_HEAD, end_of_fiber, end_of_slot, io_buffers, owned as owned_of, transient_bytes,
+};
 
 use super::memory::{Kind, Words};
 use crate::account::HeapPage;
@@ -46,7 +50,12 @@ pub(super) const CALLER: usize = 1 << 22;
 
 /// The stack of a function that the kernel has interrupted reaches so far below its pointer.
 const RED_ZONE: usize = 128;
+const T_DATA: usize = 0x0c;
 const T_IMEMO: usize = 0x1a;
+/// An object that awaits its finalizer.
+const T_ZOMBIE: usize = 0x1d;
+/// Where an object of a C extension, or of Ruby's own code, has the type of its data.
+const TYPE_OF_DATA: usize = 16;
 /// Types whose values may be in Ruby's own short-lived memory: objects, arrays, hashes, structs.
 const TRANSIENT: [usize; 4] = [0x01, 0x07, 0x08, 0x09];
 /// Zeroed data of a module directly behind its file; what is larger is more likely somebody else's.
@@ -81,22 +90,14 @@ impl Roots<'_> {
         let threads = waiting.map(|(words, stack)| (words, stack.1)).chain([(self.registers, CALLER)]);
         for (words, thread) in threads {
             let start = words.as_ptr() as usize;
-            marking.from_root(start, start + size_of_val(words), Root::new(kinds::STACK, thread));
+            marking.from_root(
+                start,
+                start + size_of_val(words),
+                Root::new(kinds::STACK, thread, ranks::STACK),
+            );
         }
-        // Last: what they hold is memintro's own, unless something else holds it as well.
-        // It keeps no integers of Ruby: where one may be is a word of a former user.
-        for last in [false, true] {
-            marking.has_integers = !last;
-            self.mappings(last, marking);
-        }
-    }
-
-    fn mappings(&self, are_ours: bool, marking: &mut Search<'_, '_, '_>) {
         for ((area, region), kind) in self.space.areas().iter().zip(self.regions).zip(self.kinds) {
-            if are_ours {
-                self.own_statics(area, marking);
-                continue;
-            }
+            self.own_statics(area, marking);
             let stack = (region.is_stack || region.is_guarded)
                 .then(|| self.stacks.iter().find(|(pointer, _)| area.holds(*pointer, *pointer)))
                 .flatten();
@@ -109,7 +110,7 @@ impl Roots<'_> {
             let fiber = if stack.is_none() { end_of_fiber(self.fibers, area.start) } else { None };
             // Other memory may have joined the mapping.
             let end = fiber.unwrap_or(from);
-            let of_fiber = Root { kind: kinds::FIBER, key: 1, ..root };
+            let of_fiber = Root { kind: kinds::FIBER, key: 1, rank: ranks::STACK, ..root };
             self.pages(area, from, |from, to| {
                 around(self.own_data, from, to, |from, to| {
                     self.around_skipped(from, to.min(end), of_fiber, marking);
@@ -119,9 +120,10 @@ impl Roots<'_> {
         }
     }
 
-    /// Statics of memintro's libraries, as far as they are in an area.
+    /// Statics of memintro's libraries, as far as they are in an area. What they hold is memintro's own, unless something else
+    /// holds it as well. It keeps no integers of Ruby: where one may be is a word of a former user.
     fn own_statics(&self, area: &Area, marking: &mut Search<'_, '_, '_>) {
-        let root = Root { has_integers: false, ..Root::new(kinds::OURS, 1) };
+        let root = Root { has_integers: false, ..Root::new(kinds::OURS, 1, ranks::LAST) };
         for (start, end) in self.own_data.iter().filter(|own| own.0 < area.end && area.start < own.1) {
             self.pages(area, (*start).max(area.start), |from, to| {
                 self.around_skipped(from, to.min(*end), root, marking);
@@ -132,15 +134,17 @@ impl Roots<'_> {
     fn root(&self, area: &Area, region: &Region, kind: Kind, thread: Option<usize>) -> Root {
         let is_data = kind == Kind::Data || !region.file.is_empty() && area.end - area.start <= LARGEST_DATA;
         if thread.is_some() || region.is_stack {
-            Root::new(kinds::STACK, thread.unwrap_or(area.start))
+            Root::new(kinds::STACK, thread.unwrap_or(area.start), ranks::STACK)
         } else if is_data && !is_own_library(region.file) {
-            Root::new(kinds::DATA, 0)
+            Root::new(kinds::DATA, 0, ranks::STATIC)
         } else if self.has_blocks {
             // What Ruby's objects own is searched for integers by itself, so that freed arrays hold nothing.
-            Root { has_integers: region.is_guarded, ..Root::new(kinds::UNFOLLOWED, area.start) }
+            let root = Root::new(kinds::UNFOLLOWED, area.start, ranks::MEMORY);
+            Root { has_integers: region.is_guarded, ..root }
         } else {
             // Ruby keeps values there that were once those of arrays, and marks none of them.
-            Root { has_integers: region.is_guarded, ..Root::new(kinds::ANONYMOUS, area.start) }
+            let root = Root::new(kinds::ANONYMOUS, area.start, ranks::MEMORY);
+            Root { has_integers: region.is_guarded, ..root }
         }
     }
 
@@ -202,18 +206,24 @@ impl Roots<'_> {
                     at += 1;
                 }
                 let start = shifted.as_ptr() as usize;
-                marking.from_root(start, start + used * 8, Root::new(kinds::CODE, area.start));
+                let root = Root::new(kinds::CODE, area.start, ranks::MEMORY);
+                marking.from_root(start, start + used * 8, root);
             }
         });
     }
 }
 
 /// Slots of Ruby's objects, and the blocks in which pages of its heap are.
-pub(super) fn objects(pages: &[HeapPage], there: &Space<'_>, marking: &mut Search<'_, '_, '_>) {
+pub(super) fn objects(
+    pages: &[HeapPage],
+    there: &Space<'_>,
+    machinery: &Machinery,
+    marking: &mut Search<'_, '_, '_>,
+) {
     for page in pages {
         for place in [page.start, page.end.saturating_sub(8)] {
             if let Some(block) = marking.nodes.find(place) {
-                marking.close(block, Root::new(kinds::HEAP_PAGE, 1));
+                marking.close(block, Root::new(kinds::HEAP_PAGE, 1, ranks::OWNER));
             }
         }
     }
@@ -225,8 +235,9 @@ pub(super) fn objects(pages: &[HeapPage], there: &Space<'_>, marking: &mut Searc
             if last.0 != slot / PAGE {
                 last = (slot / PAGE, there.is_resident(slot));
             }
-            let Some(root) = last.1.then(|| root_of(*page, slot)).flatten() else { continue };
-            let Some((kind, ..)) = page.identity(slot) else { continue };
+            let Some((kind, root)) = last.1.then(|| root_of(*page, slot, machinery)).flatten() else {
+                continue;
+            };
             marking.from_root(slot, end_of_slot(&words, slot, kind as u8, page.stride), root);
             io_buffers(&words, slot, kind as u8, |start, _, _| marking.from_word(start, root));
             if TRANSIENT.contains(&kind) {
@@ -237,18 +248,61 @@ pub(super) fn objects(pages: &[HeapPage], there: &Space<'_>, marking: &mut Searc
     }
 }
 
-fn root_of(page: HeapPage, slot: usize) -> Option<Root> {
+/// Objects from which all of Ruby's own structures are reached: threads, fibers, and the VM itself.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Machinery {
+    /// Which type of data a thread has, whatever its class is.
+    thread_type: u64,
+    /// Classes of the others.
+    classes: [usize; 3],
+}
+
+impl Machinery {
+    /// The caller holds the GVL.
+    pub(super) fn find() -> Self {
+        // SAFETY: this thread's object has a type of data, and constants of `Object` are only looked up where they are set.
+        unsafe {
+            let class = |name: &CStr| {
+                let name = rb_sys::rb_intern(name.as_ptr());
+                let is_set = rb_sys::rb_const_defined(rb_sys::rb_cObject, name) != 0;
+                if is_set { rb_sys::rb_const_get(rb_sys::rb_cObject, name) as usize } else { 0 }
+            };
+            Self {
+                thread_type: read(rb_sys::rb_thread_current() as usize + TYPE_OF_DATA),
+                classes: [class(c"Fiber"), class(c"RubyVM"), class(c"Ractor")],
+            }
+        }
+    }
+
+    fn has(&self, slot: usize, kind: usize, class: usize) -> bool {
+        // SAFETY: a slot that holds an object.
+        kind == T_DATA
+            && (self.classes.contains(&class) || unsafe { read(slot + TYPE_OF_DATA) } == self.thread_type)
+    }
+}
+
+/// The type of an object, and what it is as a root.
+fn root_of(page: HeapPage, slot: usize, machinery: &Machinery) -> Option<(usize, Root)> {
     let (kind, imemo, class) = page.identity(slot)?;
-    Some(match imemo {
-        Some(imemo) => Root::new(kinds::INTERNAL, imemo + 1),
-        None if class == 0 || kind == T_IMEMO => Root::new(kinds::TYPE, kind),
-        None => Root::new(kinds::OBJECT, class),
-    })
+    let root = match imemo {
+        Some(imemo) => Root::new(kinds::INTERNAL, imemo + 1, ranks::OWNER),
+        None if class == 0 || [T_IMEMO, T_ZOMBIE].contains(&kind) => {
+            Root::new(kinds::TYPE, kind, ranks::OWNER)
+        }
+        None if machinery.has(slot, kind, class) => Root::new(kinds::OBJECT, slot, ranks::MACHINERY),
+        None => Root::new(kinds::OBJECT, slot, ranks::OWNER),
+    };
+    Some((kind, root))
 }
 
 /// What objects own outside of their slots, where the list of blocks does not have it: as many bytes as Ruby says, from
 /// where a word of the slot points to, and from where the first words there point to.
-pub(super) fn owned(pages: &[HeapPage], there: &Space<'_>, marking: &mut Search<'_, '_, '_>) {
+pub(super) fn owned(
+    pages: &[HeapPage],
+    there: &Space<'_>,
+    machinery: &Machinery,
+    marking: &mut Search<'_, '_, '_>,
+) {
     const LEAST: u64 = 8;
     const FIRST_WORDS: usize = 8;
     let Some(vm) = Vm::get() else { return };
@@ -258,7 +312,9 @@ pub(super) fn owned(pages: &[HeapPage], there: &Space<'_>, marking: &mut Search<
                 continue;
             }
             let object = vm.object(slot, page.stride as u64);
-            let Some(root) = root_of(*page, slot).filter(|_| object.owned >= LEAST) else { continue };
+            let Some((_, root)) = root_of(*page, slot, machinery).filter(|_| object.owned >= LEAST) else {
+                continue;
+            };
             let bytes = usize::try_from(object.owned).unwrap_or(usize::MAX);
             for at in (slot + 16..slot + page.stride).step_by(8) {
                 let Some(block) = unlisted(at, there, marking) else { continue };
@@ -291,9 +347,8 @@ fn piece(block: usize, bytes: usize, there: &Space<'_>, root: Root, marking: &mu
     marking.from_root(block, block.saturating_add(bytes).min(end), root);
 }
 
-/// Ruby 3.1 and 3.2 have short arrays and the like in memory of their own, without malloc, where each has a head: its
-/// length, a mark, and its object. What is between them is out of use. `owned`: where the object's content begins, and where what
-/// is in use of it ends, if that is known.
+/// Where an object has its values in Ruby's own short-lived memory ([`transient_bytes`]), without what is out of use. `owned`:
+/// where the object's content begins, and where what is in use of it ends, if that is known.
 fn transient(
     (slot, stride): (usize, usize),
     owned: Option<(usize, usize)>,
@@ -301,27 +356,22 @@ fn transient(
     root: Root,
     marking: &mut Search<'_, '_, '_>,
 ) {
-    const HEAD: usize = 16;
-    const MARK: u64 = 0xfeab;
     for at in (slot + 16..slot + stride).step_by(8) {
         // SAFETY: a word of a slot.
         let block = unsafe { read(at) } as usize;
-        if block < HEAD || !block.is_multiple_of(8) || marking.nodes.find(block).is_some() {
+        if block < TRANSIENT_HEAD || !block.is_multiple_of(8) || marking.nodes.find(block).is_some() {
             continue;
         }
-        if !there.is_resident(block) {
-            continue;
-        }
-        if !there.is_resident(block - HEAD) {
+        let head = block - TRANSIENT_HEAD;
+        if !there.is_resident(block) || !there.is_resident(head) {
             continue;
         }
         // SAFETY: both words are in pages that are there.
-        let (head, object) = unsafe { (read(block - HEAD), read(block - 8)) };
-        if object as usize == slot && head >> 16 & 0xffff == MARK {
-            let end = block - HEAD + (head & 0x7fff) as usize * 8;
+        let (word, object) = unsafe { (read(head) as usize, read(head + 8) as usize) };
+        if let Some(bytes) = transient_bytes(word, object, slot) {
             let most = there.area(block).map_or(block, |area| area.end);
-            let used = owned.filter(|owned| owned.0 == block).map_or(end, |owned| owned.1);
-            marking.from_root(block, end.min(most).min(used), root);
+            let used = owned.filter(|owned| owned.0 == block).map_or(most, |owned| owned.1);
+            marking.from_root(block, (block + bytes).min(most).min(used), root);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Reads memory that may not be mapped.
 //!
 //! Places that the VM does not tell must be guessed before they can be checked, and a wrong guess must not crash.
-//! write(2) makes the kernel copy the memory, and fails with an error where none is mapped.
+//! write(2) makes the kernel copy the memory, and fails with an error where none is mapped. It is called without libc's
+//! function: AddressSanitizer, where it is preloaded, checks what that gets, and ends the process.
 //!
 //! Rule for neighbours: only for preparations, never inside malloc.
 
@@ -16,7 +17,8 @@ impl Probe {
         let mut ends = [0; 2];
         // Never blocks, so that any failure is an error and not a hang.
         // SAFETY: room for two descriptors.
-        let status = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        let status =
+            unsafe { libc::syscall(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
         (status == 0).then_some(Self { read: ends[0], write: ends[1] })
     }
 
@@ -30,8 +32,8 @@ impl Probe {
         // SAFETY: the kernel checks the address itself. No more than PIPE_BUF bytes go in whole or not at all, and all
         // of them are taken out again, into an array of that size.
         unsafe {
-            let written = libc::write(self.write, address as *const libc::c_void, length);
-            let read = libc::read(self.read, words.as_mut_ptr().cast(), length);
+            let written = libc::syscall(libc::SYS_write, self.write, address, length);
+            let read = libc::syscall(libc::SYS_read, self.read, words.as_mut_ptr(), length);
             (usize::try_from(written) == Ok(length) && usize::try_from(read) == Ok(length)).then_some(words)
         }
     }
@@ -41,8 +43,8 @@ impl Drop for Probe {
     fn drop(&mut self) {
         // SAFETY: both are this probe's own.
         unsafe {
-            libc::close(self.read);
-            libc::close(self.write);
+            libc::syscall(libc::SYS_close, self.read);
+            libc::syscall(libc::SYS_close, self.write);
         }
     }
 }

@@ -27,5 +27,6 @@ unless Memintro::Brake.on? || defined?(Memintro::MemCheck::Child) || !ENV.key?("
     rescue StandardError
       nil # without standard error there is nobody to tell
     end
+    Memintro::Paths.forget unless defined?(Memintro::Native)
   end
 end

@@ -11,7 +11,8 @@ module Memintro
       include ValueObject
 
       # Names of the figures, in the order of {#to_h}.
-      ATTRIBUTES = %i[verdict site size count bytes youngest oldest held_by first_words example].freeze
+      ATTRIBUTES = %i[verdict site size count bytes youngest oldest held_by held_bytes owner owners also_held_by
+                      also_held_bytes first_words example].freeze
       # What each verdict says of its blocks.
       WORDS = { leaked: "leaked", indirectly_leaked: "indirectly leaked", undecided: "undecided",
                 anchored: "held", free_but_kept: "free but kept" }.freeze
@@ -33,8 +34,18 @@ module Memintro
       # @return [Integer, nil] age of the oldest
       attr_reader :oldest
       # @return [String, nil] of indirectly leaked blocks, the leaked ones that hold them; of anchored ones, what holds
-      #   most of them
+      #   most of their bytes. An object that has them as its own comes before an old word on a stack
       attr_reader :held_by
+      # @return [Integer, nil] bytes of them that it holds
+      attr_reader :held_bytes
+      # @return [String, nil] of anchored blocks that Ruby objects hold, the class of those that hold most
+      attr_reader :owner
+      # @return [Integer, nil] how many objects of it hold some
+      attr_reader :owners
+      # @return [String, nil] of anchored blocks, what holds most of the others
+      attr_reader :also_held_by
+      # @return [Integer, nil] bytes of them that it holds
+      attr_reader :also_held_bytes
       # @return [Array<String>, nil] what the first words of the first block look like, if that was asked for: never
       #   what they hold
       attr_reader :first_words
@@ -53,18 +64,13 @@ module Memintro
       end
 
       # @api private
-      def initialize(verdict:, count:, bytes:, site: nil, size: nil, youngest: nil, oldest: nil, held_by: nil,
-                     first_words: nil, example: nil)
+      def initialize(verdict:, count:, bytes:, first_words: nil, **more)
         @verdict = verdict
-        @site = site
-        @size = size
         @count = count
         @bytes = bytes
-        @youngest = youngest
-        @oldest = oldest
-        @held_by = held_by
         @first_words = first_words&.freeze
-        @example = example
+        rest = ATTRIBUTES - %i[verdict count bytes first_words]
+        rest.each { |name| instance_variable_set(:"@#{name}", more[name]) }
         freeze
       end
 
@@ -76,11 +82,19 @@ module Memintro
         "#{Units.counted(count, 'block')}#{each} (#{Units.bytes(bytes)})"
       end
 
+      # @return [String, nil] what holds them, with the bytes where it is not all of them
+      def holders
+        return unless held_by
+
+        share = " (#{Units.bytes(held_bytes)} of it)" if held_bytes && held_bytes < bytes
+        "#{held_by}#{share}#{also}"
+      end
+
       # @return [String] one line
       def to_s
         from = site && " from #{Names.printable(site)}"
         ages = oldest && " aged #{youngest == oldest ? oldest : "#{youngest} to #{oldest}"} GCs"
-        by = held_by && "; held by #{Names.printable(held_by)}"
+        by = holders && "; held by #{Names.printable(holders)}"
         words = first_words && "; that at #{example} begins with #{first_words.join(', ')}"
         "#{WORDS.fetch(verdict)}: #{blocks}#{from}#{ages}#{by}#{words}"
       end
@@ -88,6 +102,13 @@ module Memintro
       # @return [String] one short line
       def inspect
         "#<#{self.class} #{self}>"
+      end
+
+      private
+
+      # What holds less than a tenth of it is not worth a word.
+      def also
+        ", also by #{also_held_by} (#{Units.bytes(also_held_bytes)})" if also_held_by && also_held_bytes * 10 >= bytes
       end
     end
   end

@@ -3,6 +3,7 @@
 require_relative "../../support/names"
 require_relative "../../support/paths"
 require_relative "../../support/units"
+require_relative "holder"
 require_relative "lines"
 
 module Memintro
@@ -19,13 +20,11 @@ module Memintro
       # What malloc's own sums may differ by: the host allocates a little between them and its copy.
       SLACK = 256 << 10
       NO_SITE = (2**32) - 1
-      # In place of a thread's number (ext/memintro/src/leaks/roots.rs).
-      CALLER = 1 << 22
       # Verdicts by their numbers.
       BY_NUMBER = %i[leaked indirectly_leaked undecided].freeze
       WORDS = { 1 => "zero", 2 => "a number", 3 => "text", 4 => "a block's address", 5 => "an object",
                 6 => "an address", 7 => "other bytes" }.freeze
-      private_constant :LEAST_LOOKS, :PATIENCE, :PAUSE, :SLACK, :NO_SITE, :CALLER, :BY_NUMBER, :WORDS
+      private_constant :LEAST_LOOKS, :PATIENCE, :PAUSE, :SLACK, :NO_SITE, :BY_NUMBER, :WORDS
 
       # @param first_words [Boolean]
       # @param confirm [Boolean] two copies, where there are other threads
@@ -280,38 +279,11 @@ module Memintro
 
       # By call site, those with most bytes, and what holds most of each.
       def anchored
-        @lines.all("anchored").map do |id, count, bytes, kind, root, held|
-          share = held == bytes ? "" : " (#{Units.bytes(held)} of it)"
-          Group.new(verdict: :anchored, site: name_of(id), count: count, bytes: bytes,
-                    held_by: "#{anchor(kind, root)}#{share}")
+        @lines.all("anchored").map do |id, count, bytes, *holders|
+          first, second = holders.each_slice(4).map { |kind, label, held, roots| Holder.new(kind, label, held, roots) }
+          Group.new(verdict: :anchored, site: name_of(id), count: count, bytes: bytes, **first.fields,
+                    **(second.bytes.positive? ? second.also : {}))
         end
-      end
-
-      # The kinds of ext/memintro/src/leaks/roots.rs.
-      def anchor(kind, root)
-        case kind
-        when 1 then "a static, #{Native.address_name(root) || 'of a module that is gone'}"
-        when 2 then stack_of(root)
-        when 3 then "a Ruby object of class #{Native.class_name_at(root) || '(no name)'}"
-        when 4 then "an internal object of Ruby"
-        when 5 then "memory that was mapped past malloc"
-        when 6 then Verdict::UNTRACKED
-        when 8 then "code that was made at run time"
-        when 10 then "an object of Ruby's VM"
-        when 13 then "the stack of a fiber"
-        else "a block that is not decided"
-        end
-      end
-
-      # @param thread [Integer] its number; {CALLER}; or where a stack begins of which the thread is not known
-      def stack_of(thread)
-        return "the stack of the calling thread" if thread == CALLER
-        return "the stack of a thread" if thread > CALLER
-
-        name = Names.printable(File.binread("/proc/self/task/#{thread}/comm").chomp)
-        "the stack of thread #{thread} (#{name})"
-      rescue SystemCallError
-        "the stack of thread #{thread}, which has ended"
       end
 
       def free_bytes

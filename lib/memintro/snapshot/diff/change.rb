@@ -40,6 +40,19 @@ module Memintro
       attr_reader :at_least
 
       # @api private
+      # @param name [String] of the sum
+      # @param changes [Array<Change>] in bytes; estimates whose samples were drawn independently
+      # @return [Change] their sum, without a count where that of one of them is not known
+      def self.sum(name, changes)
+        total = ->(figure) { changes.sum(&figure) }
+        counts = changes.all?(&:count_after) ? %i[count_before count_after].to_h { |count| [count, total[count]] } : {}
+        variances = (ESTIMATES.to_h { |figure| [figure, changes.sum { |change| change.variance(figure) }] } if
+          changes.any?(&:estimated?))
+        new(name, :bytes, total[:before], total[:after], **counts, at_least: changes.any?(&:at_least),
+                                                                   variances: variances)
+      end
+
+      # @api private
       # @param variances [Hash{Symbol => Float}, nil] of {ESTIMATES}; nil: all is exact
       # @param per_sample [Hash{Symbol => Float}] how much of each one sampled block stands for
       def initialize(name, unit, before, after, count_before: nil, count_after: nil, at_least: false, variances: nil,

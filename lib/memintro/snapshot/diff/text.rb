@@ -111,8 +111,11 @@ module Memintro
       end
 
       def amount(change)
-        number = change.count_growth.to_i.nonzero? ? " in #{change.count_growth_text.delete('+')}" : ""
-        "#{change.growth_text}#{number}"
+        count = change.count_growth.to_i
+        return change.growth_text if count.zero?
+        return "#{change.growth_text} in #{change.count_growth_text.delete('+')}" if count.positive?
+
+        "#{change.growth_text}, though there are #{change.count_growth_text.delete('-')} fewer"
       end
 
       def place(section, spread)
@@ -168,14 +171,7 @@ module Memintro
         folder, inside = Spread.new(changes, 0).folder
         return unless folder
 
-        sum = ->(name) { inside.sum { |change| change.public_send(name) || 0 } }
-        variances = (%i[before after growth count_before count_after count_growth].to_h do |name|
-          [name, inside.sum { |change| change.variance(name) }]
-        end if inside.any?(&:estimated?))
-        Change.new("#{folder}*", :bytes, sum[:before], sum[:after], count_before: sum[:count_before],
-                                                                    count_after: sum[:count_after],
-                                                                    at_least: inside.any?(&:at_least),
-                                                                    variances: variances)
+        Change.sum("#{folder}*", inside)
       end
 
       def choose(section, changes)

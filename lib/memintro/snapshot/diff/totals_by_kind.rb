@@ -78,9 +78,7 @@ module Memintro
 
       def self.tracked(sections)
         changes = sections[:object_sites] or return
-        name = NAMES[:object_sites]
-        Change.new(name, :bytes, changes.sum(&:before), changes.sum(&:after),
-                   count_before: changes.sum(&:count_before), count_after: changes.sum(&:count_after))
+        Change.sum(NAMES[:object_sites], changes)
       end
       private_class_method :tracked
 
