@@ -88,13 +88,16 @@ pub fn wait_round(rounds: &mut u32, sleeps: u32) -> bool {
 
 /// Sleeps for so many nanoseconds, or until a signal arrives. `errno` stays as it was.
 ///
-/// It uses the bare system call, because libc's `nanosleep` is a cancellation point, and malloc must not be one.
+/// It waits for a word that nobody else knows: libc's `nanosleep` is a cancellation point, and malloc must not be one; and
+/// no filter of system calls refuses this one.
 #[cold]
 pub fn sleep(nanoseconds: libc::c_long) {
     let _errno = Errno::save();
     let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
-    // SAFETY: reads a local; the rest of an interrupted sleep is of no interest.
-    unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>()) };
+    let word = AtomicU32::new(0);
+    let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: reads locals; the rest of an interrupted sleep is of no interest.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, 0, &raw const time) };
 }
 
 /// A value behind a spinning lock.

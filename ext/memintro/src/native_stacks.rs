@@ -183,7 +183,7 @@ pub(crate) fn know(path: &[u8]) -> bool {
     const PAUSE: Duration = Duration::from_millis(1);
     (0..LOOKS).any(|look| {
         if look > 0 {
-            std::thread::sleep(PAUSE);
+            crate::copy::sleep(PAUSE);
         }
         renew();
         let is_it = |module: &FlatModule| module.path.get(1..) == Some(path);

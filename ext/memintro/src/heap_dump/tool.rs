@@ -9,6 +9,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use super::second::{self, Second};
 use super::state::{Stage, State, WRITERS};
@@ -228,7 +229,7 @@ pub(super) fn start(command: &Command, output: i32, errors: i32, error: &AtomicI
                 break pid;
             }
             tries += 1;
-            libc::usleep(1_000);
+            copy::sleep(Duration::from_millis(1));
         };
         if pid < 0 {
             error.store(last_error(), Ordering::Release);

@@ -1,6 +1,7 @@
 //! What the copy does: allocates nothing, and ends.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use memintro_abi::HookApi;
 use memintro_analysis::account::lines::Word;
@@ -212,8 +213,7 @@ fn threads(plan: &Plan<'_>) -> (&'static [Waiting], u64) {
     let mut ready = 0;
     while ready == 0 && sleeps < SLEEPS {
         ready = super::threads_word(plan.shared).load(Ordering::Acquire);
-        // SAFETY: a system call with a valid argument.
-        unsafe { libc::usleep(if ready == 0 { 1000 } else { 0 }) };
+        copy::sleep(Duration::from_millis(u64::from(ready == 0)));
         sleeps += 1;
     }
     let count = usize::try_from(ready).unwrap_or(0).saturating_sub(1).min(super::MOST_THREADS);

@@ -139,7 +139,7 @@ fn parse<T: FromRead>(process: &Process, name: &str) -> Result<Option<T>, Troubl
         if !matches!(answer, Err(ProcError::PermissionDenied(_))) || is_ending(process) {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        crate::copy::sleep(std::time::Duration::from_millis(1));
         answer = read(process, name);
     }
     let text = match answer {

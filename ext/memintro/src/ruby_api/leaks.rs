@@ -6,7 +6,7 @@ use super::errors;
 use super::heap::checked;
 use super::without_gvl::without_gvl;
 use crate::account;
-use crate::copy::own_memory::has_room;
+use crate::copy::{self, own_memory::has_room};
 use crate::heap::find;
 use crate::leaks::{self, Held, Refused, Scan, Wanted};
 use crate::symbols;
@@ -31,7 +31,7 @@ fn take(ruby: &Ruby, glibc: bool, first_words: bool, twice: bool, seconds: u32) 
     let (mut text, mut whole) = without_gvl(|| first.finish());
     let mut copies = 1;
     if twice && first.may_change && whole && first.unreached() > 0 {
-        without_gvl(|| std::thread::sleep(BETWEEN));
+        without_gvl(|| copy::sleep(BETWEEN));
         let (mut second, more, again) = scan(ruby, wanted, &held, Some(&first))?;
         pause += more;
         in_use = again;
