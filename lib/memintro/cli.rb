@@ -56,6 +56,7 @@ module Memintro
     autoload :HeapDumpOf, File.join(__dir__, "cli/heap_dump.rb")
     autoload :HoldersOf, File.join(__dir__, "cli/holders.rb")
     autoload :HuntIn, File.join(__dir__, "cli/hunt.rb")
+    autoload :Version, File.join(__dir__, "cli/version.rb")
     autoload :Trim, File.join(__dir__, "cli/trim.rb")
 
     # Subcommands, their classes and their purposes.
@@ -86,7 +87,8 @@ module Memintro
       "clear" => [:Clear, "clear the figures of a running process"],
       "top" => [:Top, "show the top call sites of a running process"],
       "watch" => [:Watch, "show a running process in the terminal, live"],
-      "gc" => [:Collect, "run a garbage collection in a running process"]
+      "gc" => [:Collect, "run a garbage collection in a running process"],
+      "version" => [:Version, "print the version of memintro"]
     }.freeze
 
     # @param argv [Array<String>]
@@ -130,7 +132,7 @@ module Memintro
       case name
       when nil then raise UsageError, "no command given\n\n#{help}"
       when "-h", "--help", "help" then show_help(argv, out)
-      when "-v", "--version" then say(out, "memintro #{VERSION}")
+      when "-v", "--version" then command("version").new(out).call(argv)
       else command(name).new(out).call(argv)
       end
     end

@@ -130,6 +130,41 @@ RSpec.describe "asking a running process", :listening do
       .to match(/\A#{absent}memintro: no process that listens is called "nobody"; .*\n.*none of these 2 processes/)
   end
 
+  it "lists the processes that it could take where none is given" do
+    title = 'Process.setproctitle("web: \e[31mred\nline")'
+    named = start_program("#{title}; Memintro.listen(name: 'shop'); puts :ready; sleep")
+    silent = start_program("$0 = 'quiet'; puts :ready; sleep")
+    [%w[top], %w[account], %w[snapshot], %w[report], %w[diff], %w[rss], %w[watch]].each do |command|
+      result = memintro(*command)
+      expect([result.status.exitstatus, result.stdout]).to eq([2, ""])
+      expect(result.stderr).to match(/\Amemintro: give .*:\n\n +PID +RSS +LISTENS +NAME +PROGRAM\n/)
+      # Those that listen come first.
+      expect(result.stderr.lines[3])
+        .to match(/\A *#{named.pid} +[\d.]+ MiB +yes +shop +web: \\x1B\[31mred\\x0Aline\n\z/)
+      expect(result.stderr).to match(/^ *#{silent.pid} +[\d.]+ MiB +no +- +quiet$/).or match(/^\d+ more$/)
+    end
+  end
+
+  it "calls a process by the title that Process.setproctitle has given it" do
+    reader, writer = IO.pipe
+    program = start_program(<<~RUBY, in: reader)
+      Memintro.listen
+      puts :ready
+      $stdin.gets
+      Process.setproctitle("mill: busy")
+      puts 1
+      sleep
+    RUBY
+    called = -> { memintro("ps").must_succeed.stdout.lines.last[/\S+(?: busy)?$/] }
+    before = called.call
+    writer.puts
+    program.line
+    expect([before, called.call]).to eq(["-e", "mill: busy"])
+    expect(memintro("gc", "mill").must_succeed.stdout).to start_with("process #{program.pid} (mill: busy) collected")
+  ensure
+    [reader, writer].compact.each(&:close)
+  end
+
   it "answers with a snapshot" do
     pid = start_program(LISTENER).pid
     require "memintro/control/client"
@@ -196,6 +231,22 @@ RSpec.describe "asking a running process", :listening do
     expect(said("start", pid, "--mode", "sampled"))
       .to end_with(" changed the mode, and kept its figures (sampled mode)\n")
     expect(JSON.parse(said("top", pid, "--json")).dig("process", "mode")).to eq("sampled")
+  end
+
+  it "says what a start changes in a process that is tracked already" do
+    pid = start_program(LEAK).pid
+    same = "process #{pid} (-e) tracked already, with the same limits; "
+    said("start", pid)
+    objects = -> { JSON.parse(said("top", pid, "--json"))["call_sites"].sum { |site| site["live_objects"].to_i } }
+    expect(said("start", pid, "--objects")).to eq("#{same}it tracks objects from now on (full mode)\n")
+    expect(eventually { objects.call.positive? }).to be(true)
+    expect(said("start", pid, "--objects")).to end_with(" tracked already; nothing changed (full mode)\n")
+    expect(said("start", pid, "--objects=String")).to eq("#{same}it tracks other objects, from zero (full mode)\n")
+    expect(said("start", pid, "--no-native-callers", "--stop-after", "600"))
+      .to eq("#{same}it tracks objects no more; it finds native callers no more; it stops after the time that was " \
+             "given (full mode)\n")
+    expect(said("start", pid, "--objects", "--mode", "sampled"))
+      .to end_with(" changed the mode, and kept its figures; it tracks objects from now on (sampled mode)\n")
   end
 
   it "is not among the call sites itself, whoever started the tracking" do

@@ -17,6 +17,7 @@ RSpec.describe Memintro::CLI do
 
   it "prints its version and its help" do
     expect(cli("--version")).to eq([0, "memintro #{Memintro::VERSION}\n", ""])
+    expect(cli("version")).to eq([0, "memintro #{Memintro::VERSION}\n" * 2, ""])
     expect(cli("--help")[1])
       .to include("Usage: memintro COMMAND").and match(/^  doctor +check what works on this machine/)
   end
@@ -58,8 +59,9 @@ RSpec.describe Memintro::CLI do
       ["plot", "a.log", "--format", "gif"] => /--format is "gif"; it must be svg, png, html or text/,
       ["plot", "--follow", "-"] => /--follow cannot go on reading standard input/,
       ["report"] => /give one FILE to show, or the PID or NAME of a process/,
+      ["version", "now"] => /version takes no arguments \("now"\)/,
       ["ps", "now"] => /ps takes no arguments \("now"\)/,
-      ["top"] => /give the PID or NAME of a process; memintro ps lists them/,
+      ["top"] => /give the PID or NAME of a process:\n\n(?:  +PID|No Ruby process)/,
       ["start", "--timeout", "soon", "1"] => /--timeout is "soon"; it must be a number of seconds above 0/,
       ["top", "--older-than", "2", "--workers", "1"] => /--older-than-gcs cannot be added up over processes/
     }.each do |argv, message|

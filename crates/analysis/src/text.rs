@@ -43,6 +43,8 @@ pub struct Head {
     pub root: Option<Vec<u8>>,
     /// Whether colours are wanted.
     pub colour: bool,
+    /// Resident bytes of the process, where the kernel says.
+    pub rss: Option<u64>,
 }
 
 /// A figure that tables are sorted by, and the column that shows it.
@@ -60,7 +62,7 @@ pub fn report(head: &Head, totals: &Figures, sites: &Sites, by: &str, stacks: &[
     let mut text = String::with_capacity(4096);
     header(&mut text, head);
     let sums = Sums::of(totals, head.sample_bytes);
-    sums.write(&mut text);
+    sums.write(&mut text, head.rss);
     text.push('\n');
     let has_callers = body(&mut text, head, &sums, sites, by, stacks);
     notes(&mut text, head, &sums, sites, has_callers);
@@ -162,7 +164,7 @@ impl<'a> Sums<'a> {
         format!("{} {}", self.shown(estimate, count), noun(estimate.value as i64, name))
     }
 
-    fn write(&self, text: &mut String) {
+    fn write(&self, text: &mut String, rss: Option<u64>) {
         let _ = writeln!(
             text,
             "live {} in {}, allocated {} in {}, freed {} in {}",
@@ -173,6 +175,9 @@ impl<'a> Sums<'a> {
             self.shown(&self.freed_bytes, bytes),
             self.shown(&self.frees, count),
         );
+        if let Some(rss) = rss {
+            let _ = write!(text, "RSS {}; ", bytes(rss.cast_signed()));
+        }
         let _ = writeln!(text, "tracking itself uses {}", bytes(self.figures.tracker_bytes.cast_signed()));
     }
 }

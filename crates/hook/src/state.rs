@@ -271,7 +271,8 @@ fn address_space() -> Option<usize> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: a valid record.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
-    (known && limit.rlim_cur != libc::RLIM_INFINITY).then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
+    (known && limit.rlim_cur != libc::RLIM_INFINITY)
+        .then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }
 
 /// Sets all counters to zero but keeps the blocks known. The world is paused.

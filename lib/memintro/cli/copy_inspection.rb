@@ -18,7 +18,7 @@ module Memintro
 
         require_relative "../api/whole"
         require_relative "../report/#{name}_report"
-        raise UsageError, "give a PID, or -- CMD (memintro #{name} --help)" if words.empty?
+        raise Candidates.missing("give a PID, or -- CMD (memintro #{name} --help):", users) if words.empty?
 
         look(words)
       rescue Memintro::AccountError, Memintro::LeaksError, NoProcessError, ForbiddenError, ProcError => e

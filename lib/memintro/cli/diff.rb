@@ -68,7 +68,10 @@ module Memintro
         raise UsageError, "--no-gc needs PIDs or NAMEs of processes, and no files" if @keep_garbage
         raise UsageError, "--account needs PIDs or NAMEs of processes, and no files" if @account
         raise UsageError, "--for needs PIDs or NAMEs of processes, and no files" if @for
-        raise UsageError, "give two files to compare: memintro diff EARLIER LATER, or a PID" if files.size < 2
+
+        text = "give two files to compare: memintro diff EARLIER LATER, or a PID"
+        raise Candidates.missing("#{text}:", users) if files.empty?
+        raise UsageError, text if files.size < 2
 
         snapshots = files.map { |file| snapshot(file) }
         put(snapshots.size == 2 ? older_first(files, *snapshots) : Memintro::Trend.new(snapshots))

@@ -164,7 +164,8 @@ module Memintro
       def one(operands)
         return operands.first if operands.size == 1
 
-        raise UsageError, "give one FILE, or a program to run: memintro #{name} [options] FILE|PID… | -- CMD"
+        text = "give one FILE, or a program to run: memintro #{name} [options] FILE|PID… | -- CMD"
+        raise operands.empty? ? Candidates.missing("#{text}, or one of these processes:", users) : UsageError.new(text)
       end
 
       # @param what [#write]

@@ -36,7 +36,7 @@ module Memintro
       # @param words [Array<String>] files, or PIDs and names
       # @return [Integer]
       def run(words)
-        raise UsageError, "give one FILE to show, or the PID or NAME of a process (memintro ps)" if words.empty?
+        raise Candidates.missing("give one FILE to show, or the PID or NAME of a process:", users) if words.empty?
 
         check_page(words)
         files, processes = words.partition { |word| file?(word) }

@@ -39,7 +39,8 @@ module Memintro
       # @param arguments [Array<String>] PIDs, files or CMD
       # @return [Integer]
       def run(arguments)
-        raise UsageError, "give a PID, a saved snapshot, or -- CMD (memintro rss --help)" if arguments.empty?
+        raise missing if arguments.empty? && !@command
+        raise UsageError, "give a program to run: memintro rss -- CMD" if arguments.empty?
 
         require_relative "../api/whole"
         @command ? Run.new(self, watch: @watch).call(arguments) : show_each(arguments)
@@ -71,6 +72,11 @@ module Memintro
       end
 
       private
+
+      def missing
+        require_relative "candidates"
+        Candidates.missing("give a PID, a saved snapshot, or -- CMD (memintro rss --help):")
+      end
 
       def parse(parser, argv)
         parse_before_command(parser, argv) { |rest| "give either a PID or -- CMD, not both (#{rest.first})" }

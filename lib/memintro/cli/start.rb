@@ -12,7 +12,8 @@ module Memintro
         Usage: memintro start [options] PID|NAME…
 
         Starts tracking in a running process. If it tracks already with the same settings, nothing changes. With
-        another mode, it keeps what was collected. With other limits, it starts again from zero.
+        another mode, it keeps what was collected. With other limits, it starts again from zero. What it says about
+        objects and native callers takes effect at once: without --objects, it tracks objects no more.
 
         #{TARGET}
       TEXT
@@ -32,10 +33,19 @@ module Memintro
                  "restarted" => "tracks its allocations anew, with the new settings",
                  "switched" => "changed the mode, and kept its figures",
                  "unchanged" => "tracked already; nothing changed" }.freeze
-      private_constant :STATES
+      # What changed besides, by the word in the answer.
+      CHANGES = { "objects_on" => "it tracks objects from now on", "objects_off" => "it tracks objects no more",
+                  "objects_others" => "it tracks other objects, from zero",
+                  "native_callers_on" => "it finds native callers from now on",
+                  "native_callers_off" => "it finds native callers no more",
+                  "stop_after_on" => "it stops after the time that was given" }.freeze
+      private_constant :STATES, :CHANGES
 
       def show(listener, answer)
-        @out.puts("#{who(listener)} #{STATES.fetch(answer['state'])} (#{answer['mode']} mode)")
+        changes = CHANGES.values_at(*answer["changes"]).compact
+        state = STATES.fetch(answer["state"])
+        state = "tracked already, with the same limits" if answer["state"] == "unchanged" && changes.any?
+        @out.puts("#{who(listener)} #{[state, *changes].join('; ')} (#{answer['mode']} mode)")
       end
     end
   end

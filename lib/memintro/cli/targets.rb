@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../control/directory"
+require_relative "candidates"
 
 module Memintro
   module CLI
@@ -15,7 +16,7 @@ module Memintro
       # @return [Array<Control::Directory::Listener>]
       # @raise [Failure] if there is none
       def targets(words)
-        raise UsageError, "give the PID or NAME of a process; memintro ps lists them" if words.empty?
+        raise Candidates.missing("give the PID or NAME of a process:", users) if words.empty?
 
         directory = Control::Directory.new(users: users)
         chosen = words.flat_map do |word|

@@ -46,7 +46,7 @@ module Memintro
       # @param words [Array<String>] one PID or NAME
       # @return [Integer] never, if all is well
       def run(words)
-        raise UsageError, "give the PID or NAME of one process; memintro ps lists them" unless words.size == 1
+        raise Candidates.missing("give the PID or NAME of one process:", users) unless words.size == 1
 
         check_terminal unless @print
         listener = Control::Directory.new(users: users).find(words.first)

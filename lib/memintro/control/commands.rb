@@ -74,13 +74,24 @@ module Memintro
         tracking = Memintro.tracking?
         epoch = Memintro.epoch
         before = [Memintro.mode, Native.sample_bytes]
+        changeable = Memintro.changeable
         # The allocations of this thread after the start belong to the answer, not to the program. Its section has begun
         # already, unless there was no hook then. Two would be one too many for whoever gets the native thread.
         Native.load_hook
         Native.untracked_leave if Native.untracked_enter > 1
         Memintro.start(**settings)
         state = state_after(tracking, before, anew: Memintro.epoch != epoch)
-        json(state: state, mode: Memintro.mode, tracking: Memintro.tracking?)
+        changes = tracking ? changes_since(changeable, settings) : []
+        json(state: state, mode: Memintro.mode, tracking: Memintro.tracking?, changes: changes)
+      end
+
+      # What is not as it was, although the figures stay: a word and a value each.
+      def changes_since(before, settings)
+        now = Memintro.changeable
+        changed = now.reject { |name, value| before[name] == value }.transform_values { |value| value ? "on" : "off" }
+        changed[:objects] = "others" if before[:objects] && changed[:objects] == "on"
+        changed[:stop_after] = "on" if settings[:stop_after]
+        changed.map { |name, value| "#{name}_#{value}" }
       end
 
       # Another mode keeps what was collected, and is not a new start.

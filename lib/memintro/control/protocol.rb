@@ -59,8 +59,19 @@ module Memintro
 
       # @return [String] what the program calls itself
       def self.program
-        cut($PROGRAM_NAME)
+        cut(title || $PROGRAM_NAME)
       end
+
+      # `Process.setproctitle` writes one word over all those of the command line, and leaves `$0` as it is.
+      #
+      # @return [String, nil]
+      def self.title
+        words = File.binread("/proc/self/cmdline").split("\0")
+        words.first if words.size == 1
+      rescue SystemCallError
+        nil
+      end
+      private_class_method :title
 
       # @param text [String]
       # @return [String] as much of it as answers may have

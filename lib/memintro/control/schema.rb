@@ -115,7 +115,8 @@ module Memintro
                **estimates([*SITE_ERRORS, "old_bytes", "old_blocks", *OBJECT_ERRORS]) }.freeze
       PROCESS = { "pid" => PID, "program?" => PATH, "ruby?" => WORD, "platform?" => WORD, "memintro?" => WORD,
                   "mode?" => WORD, "problem?" => PATH, "tracking?" => FLAG, "preloaded?" => FLAG,
-                  "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT }.freeze
+                  "generation?" => COUNT, "time?" => WORD, "sample_bytes?" => COUNT, "processes?" => COUNT,
+                  "rss_bytes?" => COUNT }.freeze
       SITES = [SITE, 1 << 24].freeze
       FRAME = Kind.new("a path, a line and a label", lambda do |value|
         value.is_a?(Array) && value.size == 3 && [value[0], value[2] || ""].all?(String) && value[1].is_a?(Integer) &&
@@ -169,7 +170,7 @@ module Memintro
                     "memintro" => WORD, "tracking" => FLAG, "mode" => WORD, "preloaded?" => FLAG,
                     "rss_bytes?" => COUNT, "since?" => WORD, "commands?" => [WORD, 100].freeze },
         "start" => { "state" => one_of("started", "restarted", "switched", "unchanged"), "mode" => WORD,
-                     "tracking" => FLAG },
+                     "tracking" => FLAG, "changes?" => [WORD, 10].freeze },
         "stop" => { "state" => one_of("stopped", "unchanged"), "totals" => TOTALS },
         "mark" => { "tracking" => FLAG, "totals" => TOTALS },
         "clear" => { "tracking" => FLAG, "totals" => TOTALS },

@@ -94,10 +94,12 @@ module Memintro
         tracking = all.select { |one| one[:tracking] }
         modes = tracking.map { |one| one[:mode].to_s }.uniq
         means = members.select { |one| one.totals.estimated? }.map { |one| one.process[:sample_bytes] }.uniq
-        { **all.first, processes: all.size, tracking: !tracking.empty?,
-                       mode: modes.size > 1 ? "mixed" : modes.first || all.first[:mode],
-                       preloaded: (tracking.empty? ? all.first(1) : tracking).all? { |one| one[:preloaded] },
-                       sample_bytes: means.size == 1 ? means.first : nil }.compact
+        { **all.first.except(:rss_bytes), processes: all.size, tracking: !tracking.empty?,
+                                          mode: modes.size > 1 ? "mixed" : modes.first || all.first[:mode],
+                                          preloaded: (tracking.empty? ? all.first(1) : tracking).all? { |one|
+                                                       one[:preloaded]
+                                                     },
+                                          sample_bytes: means.size == 1 ? means.first : nil }.compact
       end
       private_class_method :process
     end

@@ -93,11 +93,19 @@ module Memintro
       [totals, process]
     end
 
+    # @return [Integer, nil] nil: the kernel does not say
+    def self.rss_bytes
+      Native.rss
+    rescue Error, SystemCallError
+      nil
+    end
+    private_class_method :rss_bytes
+
     # @return [Hash{Symbol => Object}]
     def self.live_process
       { pid: ::Process.pid, program: $PROGRAM_NAME.dup, ruby: RUBY_VERSION, platform: RUBY_PLATFORM,
         memintro: VERSION, mode: Native.mode, tracking: Native.tracking?, preloaded: Native.preloaded?,
-        generation: Native.generation, time: Time.now.utc.strftime("%FT%TZ") }
+        generation: Native.generation, time: Time.now.utc.strftime("%FT%TZ"), rss_bytes: rss_bytes }.compact
     end
     private_class_method :live_process
 

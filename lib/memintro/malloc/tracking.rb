@@ -59,7 +59,18 @@ module Memintro
       Native.load_hook
       number = Defaults::MODES[mode]
       start_untracked(objects, seconds) { Native.start(number, sites || 0, bytes || 0, mean || 0, depth) }
+      @objects = objects
+      @native_callers = native_callers
       true
+    end
+
+    # What a start may change while the figures stay: which objects are tracked, and whether native callers are found.
+    # @api private
+    # @return [Hash{Symbol => Object}]
+    def changeable
+      callers = @native_callers.nil? ? default(:native_callers) : @native_callers
+      { objects: Native.tracks_objects ? @objects || default(:objects) || true : false,
+        native_callers: callers.nil? ? Native.mode == :full : callers }
     end
 
     # Stops tracking and puts back what {start} changed. The figures stay readable until the next start.

@@ -114,7 +114,13 @@ module Memintro
         ["live #{figures.shown(:live_bytes, &BYTES)} in #{figures.counted(:live_blocks, 'block', &COUNT)}, " \
          "allocated #{figures.shown(:allocated_bytes, &BYTES)} in #{figures.counted(:allocations, 'call', &COUNT)}, " \
          "freed #{figures.shown(:freed_bytes, &BYTES)} in #{figures.shown(:frees, &COUNT)}",
-         "tracking itself uses #{Units.bytes(figures.tracker_bytes)}"]
+         "#{resident}tracking itself uses #{Units.bytes(figures.tracker_bytes)}"]
+      end
+
+      # Of one process, where the kernel says: most of what is live is in it.
+      def resident
+        rss = @call_sites.process[:rss_bytes]
+        "RSS #{Units.bytes(rss)}; " if rss
       end
 
       def body(style)

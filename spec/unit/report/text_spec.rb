@@ -40,6 +40,11 @@ RSpec.describe Memintro::Report::Text do
     REPORT
   end
 
+  it "has the RSS beside what is live, where the process says it" do
+    process[:rss_bytes] = 70 * 2**20
+    expect(text(top: 0)).to include(" freed 48.8 MiB in 50,009\nRSS 70.0 MiB; tracking itself uses 1.2 MiB\n")
+  end
+
   it "says how many sites there are where none is asked for" do
     expect(text(top: 0)).to include("tracking itself uses 1.2 MiB\n\n4 call sites, live 48.8 MiB\n")
     expect(text(top: 0)).not_to include("No call site")

@@ -8,7 +8,7 @@ use memintro_abi::{Figures, Mode, Origin};
 use memintro_analysis::text::{self, Head};
 
 use super::{heaviest_stacks, native, sites, top_sites, trial};
-use crate::hook_link;
+use crate::{hook_link, process};
 
 pub(crate) fn init(native: RModule) -> Result<(), Error> {
     native.define_singleton_method("report_text", function!(report_text, 5))
@@ -60,6 +60,7 @@ fn report_text(
         problem,
         root: root.map(bytes).or_else(current),
         colour,
+        rss: process::own_statm().ok().map(|sizes| sizes.rss),
     };
     // The code that has taken the figures is needed no more, and that of the text comes now.
     let text = native::with_pages_apart(|| text::report(&head, &figures, &rows, &by, &stacks));
