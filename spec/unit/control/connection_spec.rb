@@ -8,7 +8,7 @@ require "socket"
 RSpec.describe Memintro::Control::Connection do
   let(:pair) { UNIXSocket.pair }
   let(:client) { pair[1] }
-  let(:connection) { described_class.new(pair[0], nil) }
+  let(:connection) { described_class.new(pair[0], Memintro::Control::Server.new(nil)) }
   # Far more than the kernel keeps for a socket.
   let(:bytes) { 16_000_000 }
 
