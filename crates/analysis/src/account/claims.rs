@@ -103,6 +103,7 @@ impl<'a, 'b> Search<'a, 'b> {
                 else {
                     continue;
                 };
+                let Some(end) = end_of_block(block, word) else { continue };
                 object.left -= least;
                 if !is_taken {
                     self.take(object, block, size);
@@ -110,8 +111,7 @@ impl<'a, 'b> Search<'a, 'b> {
                 if object.is_nested
                     && let Some(place) = waiting.get_mut(last)
                 {
-                    // A block reaches into the next chunk, by the word that says how long a free one before it is.
-                    *place = (block, block + size.saturating_sub(8).min(MOST_SEARCHED));
+                    *place = (block, end.min(block.saturating_add(MOST_SEARCHED)));
                     last += 1;
                 }
                 if object.left == 0 {
@@ -139,6 +139,7 @@ impl<'a, 'b> Search<'a, 'b> {
                     _ => continue,
                 };
                 let Some((size, least)) = size_of_block(block, word) else { continue };
+                let Some(end) = end_of_block(block, word) else { continue };
                 if !is_taken {
                     if least > object.left {
                         continue;
@@ -146,7 +147,7 @@ impl<'a, 'b> Search<'a, 'b> {
                     object.left -= least;
                     self.take(object, block, size);
                 }
-                let range = (block, block + size.saturating_sub(8));
+                let range = (block, end);
                 if !waiting.get(..last).is_some_and(|known| known.contains(&range))
                     && let Some(place) = waiting.get_mut(last)
                 {
@@ -173,6 +174,14 @@ fn size_of_block(block: usize, word: &impl Fn(usize) -> Option<u64>) -> Option<(
     let head = word(block - 8)?;
     let size = usize::try_from(head & !FLAGS).ok()?;
     Some((size, least_asked(size, head & MAPPED != 0)))
+}
+
+/// Where what its caller may use ends. A block reaches into the next chunk, by the word that says how long a free one before it is;
+/// one with a mapping of its own ends with that, and nothing can be read behind it.
+fn end_of_block(block: usize, word: &impl Fn(usize) -> Option<u64>) -> Option<usize> {
+    let head = word(block - 8)?;
+    let end = (block - HEAD).checked_add(usize::try_from(head & !FLAGS).ok()?)?;
+    Some(if head & MAPPED == 0 { end.checked_add(8)? } else { end }.max(block))
 }
 
 #[cfg(test)]
@@ -318,6 +327,31 @@ mod tests {
         assert_eq!(large(false, 0), (all, Owner::Objects));
         let without = Found { blocks: 2, resident: inner + 64 };
         assert_eq!(large(true, 0), (without, Owner::Objects));
+    }
+
+    /// Of a mapping, no word is read that is behind it: nothing may be there.
+    #[test]
+    fn a_block_with_a_mapping_of_its_own_ends_with_it() {
+        let areas = [Area { start: START, end: START + 64 * PAGE, first_bit: 0 }];
+        for (owned, size) in [(50 * PAGE, 34 * PAGE), (PAGE, PAGE / 4)] {
+            let (mut map, mut bits) = (vec![0; Owners::bytes(64)], vec![0; 2]);
+            let mut owners = Owners::new(&areas, &mut map);
+            let mut pages = Space::new(&areas, &mut bits);
+            pages.set_range(START, START + 64 * PAGE);
+            let end = START + 40 * PAGE;
+            let chunk = end - size;
+            let mut memory = vec![0_u64; (end - START) / 8];
+            memory[2] = chunk as u64 + 16;
+            memory[(chunk + 8 - START) / 8] = size as u64 | MAPPED;
+            owners.set(chunk, Owner::Native);
+            let word = |at: usize| {
+                assert!(at < end, "a word was read behind the mapping");
+                memory.get(at.checked_sub(START)? / 8).copied()
+            };
+            let found =
+                Search::new(&mut owners, &pages).claim((START, START + 40), owned as u64, true, Owner::Objects, word);
+            assert_eq!(found.blocks, 1);
+        }
     }
 
     #[test]
